@@ -1,0 +1,514 @@
+/*
+ * idem.h - make an operation happen once, however often it is asked for.
+ *
+ * This header is the manual of libidem. In one paragraph: open a store, make a
+ * guard from a policy (C's annotation), and wrap your function in idem_call().
+ * The first caller with a key runs the function; every later caller with that
+ * key is told what came of it.
+ *
+ *     static const struct idem_policy create_order = {
+ *         .prefix = "order:", .scope = IDEM_SCOPE_NONE,
+ *         .mode = IDEM_MODE_REPLAY, .ttl_s = 24 * 3600,
+ *     };
+ *
+ *     struct idem *h;
+ *     struct idem_guard *guard;
+ *     struct idem_outcome out;
+ *     struct idem_error err;
+ *
+ *     if (idem_open("lmdb:/var/lib/shop/idem", NULL, &h, &err) < 0 ||
+ *         idem_guard_new(h, &create_order, &guard, &err) < 0)
+ *         errx(1, "%s", err.text);
+ *
+ *     struct idem_args args = {.key = "4711", .key_len = 4};
+ *     if (idem_call(h, guard, &args, place_order, order, &out, &err) < 0)
+ *         errx(1, "%s", err.text);
+ *     switch (out.verdict) { ... }
+ *     idem_outcome_release(&out);
+ *
+ * ERRORS. A call returns 0 or a negative enum idem_code, with the details in
+ * the caller's struct idem_error (which may be NULL). Out-parameters are
+ * untouched on failure. A verdict (busy, duplicate, ...) is not an error.
+ *
+ * OWNERSHIP. Inputs are copied: nothing that is passed in needs to outlive the
+ * call. Results handed to a call-back are borrowed until it returns. Results of
+ * blocking calls belong to the caller and are freed with the function named at
+ * their declaration. Every destructor takes NULL.
+ *
+ * THREADS. A handle from idem_open() may be used from any number of threads at
+ * once. A handle from idem_open_on() belongs to the thread of its loop. A guard
+ * is immutable and may be shared by all threads of the process; so may
+ * settings. A struct idem_claim belongs to the thread of its handle's loop. The
+ * function given to idem_call() runs in the thread that called.
+ *
+ * FORK. A handle does not survive fork(): in the child every call answers
+ * IDEM_E_FORK, and idem_close() frees what it can without touching what the
+ * parent uses. Open after the fork.
+ *
+ * SIGNALS. The library installs no signal handler and raises no SIGPIPE. Its
+ * own threads block every signal. Blocking calls go on after EINTR. No function
+ * here is async-signal-safe.
+ *
+ * LOGS. The library prints nothing. No error text contains a key, a scope, a
+ * password or a result; a key is named by its hash.
+ *
+ * ABI. Only the functions below are exported, under versioned symbols. Before
+ * 1.0 a minor release may change a struct, and the soname changes with it; a
+ * patch release does not. Set structs up with designated initialisers or
+ * memset: zero always means "not said".
+ */
+#ifndef IDEM_H
+#define IDEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+#define IDEM_VERSION "0.1.0"
+
+/* Bounds on what a caller may send; beyond them the call is IDEM_E_INVALID. */
+#define IDEM_KEY_MAX 4096
+#define IDEM_SCOPE_MAX 4096
+#define IDEM_PREFIX_MAX 128
+#define IDEM_LABEL_MAX 256
+#define IDEM_REASON_MAX 1024
+#define IDEM_RESULT_MAX (64u << 20) /* the highest result_max that can be set */
+
+const char *idem_version(void);
+
+/* --- Errors --------------------------------------------------------------- */
+
+enum idem_code {
+    IDEM_OK = 0,
+    IDEM_E_INVALID = -1, /* the caller's mistake; the text says which */
+    IDEM_E_NOMEM = -2,
+    IDEM_E_REFUSED = -3, /* the store said no, or was not reached: nothing happened */
+    IDEM_E_UNKNOWN = -4, /* it was asked and did not answer: it may have happened */
+    IDEM_E_FULL = -5,    /* store or disk is full: nothing happened */
+    IDEM_E_CORRUPT = -6, /* a record or the store's file is damaged */
+    IDEM_E_VERSION = -7, /* written by a newer version than this one reads */
+    IDEM_E_CLOCK = -8,   /* the machine's clock jumped by more than a day */
+    IDEM_E_FORK = -9,    /* the handle was opened before a fork */
+    IDEM_E_ABSENT = -10, /* there is no such record */
+    IDEM_E_LIVE = -11,   /* somebody holds a live lease on it: needs force */
+    IDEM_E_SETTLED = -12, /* it is done already: forget it, if it must run again */
+};
+
+struct idem_error {
+    int code;
+    char text[512]; /* what was wrong, where, and what to do; NUL-terminated */
+};
+
+/* --- Words ---------------------------------------------------------------- */
+
+enum idem_state {
+    IDEM_ABSENT,
+    IDEM_ISSUED,  /* a token that was handed out and not used yet */
+    IDEM_RUNNING, /* uncertain, when its lease is over */
+    IDEM_DONE,
+    IDEM_FAILED,
+};
+
+enum idem_verdict {
+    IDEM_RUN = 1,   /* yours to run */
+    IDEM_REPLAY,    /* done; here is the first result */
+    IDEM_DUPLICATE, /* done; the result was not kept, or is not given out */
+    IDEM_BUSY,      /* somebody is at it, or the retry is not due yet */
+    IDEM_MISMATCH,  /* the key came back with another fingerprint */
+    IDEM_UNCERTAIN, /* a run vanished, and recover=hold */
+    IDEM_DEAD,      /* failed for good */
+    IDEM_NO_TOKEN,  /* never issued, expired, or somebody else's */
+    IDEM_PROBE,     /* yours to find out (only for a claim with .probe) */
+};
+
+enum idem_mode { IDEM_MODE_LOCK = 1, IDEM_MODE_REJECT, IDEM_MODE_REPLAY };
+enum idem_recover { IDEM_RECOVER_HOLD = 1, IDEM_RECOVER_RERUN };
+enum idem_on_failure { IDEM_ON_FAILURE_RELEASE = 1, IDEM_ON_FAILURE_RETRY, IDEM_ON_FAILURE_KEEP };
+enum idem_on_duplicate { IDEM_ON_DUPLICATE_ERROR = 1, IDEM_ON_DUPLICATE_SUCCESS };
+enum idem_on_store_error { IDEM_ON_STORE_ERROR_CLOSED = 1, IDEM_ON_STORE_ERROR_OPEN };
+enum idem_key_kind { IDEM_KEY_LITERAL = 1, IDEM_KEY_TOKEN };
+enum idem_preset {
+    IDEM_PRESET_SUBMIT = 1, /* a button: replay, wait, 45 s */
+    IDEM_PRESET_API,        /* replay, 24 h, release */
+    IDEM_PRESET_PAYMENT,    /* replay, 24 h, hold, keep */
+    IDEM_PRESET_QUEUE,      /* reject, rerun, retry */
+    IDEM_PRESET_JOB,        /* reject, 24 h */
+};
+
+/* The names used in logs, on the command line and in settings; "?" if unknown. */
+const char *idem_state_name(enum idem_state state);
+const char *idem_verdict_name(enum idem_verdict verdict);
+const char *idem_code_name(int code);
+
+/* --- Policy: C's annotation ------------------------------------------------ */
+
+/* Where a number's zero is itself a wish ("do not wait", "no limit"). */
+#define IDEM_NONE (-1)
+
+/* Says that there is one scope for everybody. It must be said. */
+#define IDEM_SCOPE_NONE "none"
+
+/*
+ * What a resolver sees and gives back. It writes at most `size` bytes into
+ * `buf` and returns their number, 0 where there is no key (which is an error),
+ * or a negative number to refuse the call.
+ */
+typedef long idem_key_fn(void *data, char *buf, size_t size);
+
+/*
+ * The annotation. Everything left at zero comes from [policy NAME] in the
+ * settings, then from [defaults], then from the table of defaults in
+ * docs/options.md. A preset fills what its own layer leaves unsaid.
+ */
+struct idem_policy {
+    const char *name; /* names [policy NAME] in the settings, and errors */
+    enum idem_preset preset;
+    enum idem_mode mode;
+    enum idem_key_kind key_kind;
+    idem_key_fn *key_fn; /* computes the key from idem_args.data */
+    const char *prefix;  /* required: put before the key, 1..128 bytes */
+    const char *scope;   /* required: a fixed scope, or IDEM_SCOPE_NONE; a call
+                            may bring its own in idem_args */
+    int fingerprint;     /* which definition of "the same arguments" the caller
+                            uses, 1..INT_MAX (default 1); fingerprints of two
+                            definitions are not compared. IDEM_NONE: never */
+    int64_t ttl_s;
+    int64_t hold_ttl_s;
+    int64_t lease_ms;
+    int64_t run_max_ms; /* IDEM_NONE: no bound */
+    int64_t wait_ms;    /* IDEM_NONE: do not wait */
+    enum idem_recover recover;
+    enum idem_on_failure on_failure;
+    int attempts; /* IDEM_NONE: no limit */
+    int64_t backoff_min_ms;
+    int64_t backoff_max_ms;
+    enum idem_on_duplicate on_duplicate;
+    enum idem_on_store_error on_store_error;
+    const char *message;       /* what a refused caller reads */
+    int64_t result_max;        /* bytes; a longer result is not kept */
+    int64_t finish_timeout_ms; /* how long a finish is tried while the store is down */
+};
+
+/* --- Settings --------------------------------------------------------------- */
+
+struct idem_settings;
+
+/*
+ * Reads an INI file: [defaults], [policy NAME]; the words of docs/options.md.
+ * An unknown word or a value out of range is IDEM_E_INVALID with file, line and
+ * what is allowed. The settings belong to the caller: idem_settings_free().
+ */
+int idem_settings_load(const char *path, struct idem_settings **ret, struct idem_error *err);
+int idem_settings_parse(const char *name, const char *text, size_t len, struct idem_settings **ret,
+                        struct idem_error *err);
+void idem_settings_free(struct idem_settings *settings);
+
+/* --- Handles ---------------------------------------------------------------- */
+
+struct idem;
+
+struct idem_options {
+    const struct idem_settings *settings; /* copied */
+    int64_t op_timeout_ms;                /* one operation of the store; default 10 s */
+};
+
+/*
+ * Opens a store by URL: "lmdb:PATH[?sync=always|off&...]" (docs/stores.md).
+ * For blocking calls, from any thread.
+ */
+int idem_open(const char *url, const struct idem_options *options, struct idem **ret,
+              struct idem_error *err);
+
+/*
+ * The same on the caller's own loop. The library asks through two call-backs
+ * and is told through two functions; level- and edge-triggered loops both work.
+ * A call-back of the library runs only inside idem_ready() and idem_timeout(),
+ * never inside the call that caused it. Any function here, idem_close()
+ * included, may be called from inside a call-back.
+ */
+#define IDEM_READ 1
+#define IDEM_WRITE 2
+
+struct idem_host {
+    void *data;
+    /* Watch fd for these events; again for a change; 0 to stop. 0, or -1 on failure. */
+    int (*watch)(void *data, int fd, int events);
+    /* Call idem_timeout() once, in ms (0: before the loop sleeps again); it replaces the
+       timer armed before; negative disarms it. */
+    void (*timer)(void *data, int64_t ms);
+};
+
+int idem_open_on(const char *url, const struct idem_options *options, const struct idem_host *host,
+                 struct idem **ret, struct idem_error *err);
+void idem_ready(struct idem *h, int fd, int events);
+void idem_timeout(struct idem *h);
+
+/* Call-backs that are outstanding are dropped: none runs after this. */
+void idem_close(struct idem *h);
+
+/*
+ * A policy that was merged with the settings and checked. Owned by the caller;
+ * it may outlive the handle.
+ */
+struct idem_guard;
+int idem_guard_new(const struct idem *h, const struct idem_policy *policy, struct idem_guard **ret,
+                   struct idem_error *err);
+void idem_guard_free(struct idem_guard *guard);
+
+/* The merged policy, every field said; borrowed from the guard. */
+const struct idem_policy *idem_guard_policy(const struct idem_guard *guard);
+
+/* --- Arguments of one call ---------------------------------------------------- */
+
+struct idem_args {
+    const void *key; /* or from the policy's key_fn */
+    size_t key_len;
+    const void *scope; /* who is asking; overrides the policy's */
+    size_t scope_len;
+    const void *fingerprint; /* bytes that must be equal when the key comes back; hashed here */
+    size_t fingerprint_len;
+    const void *bind; /* tokens: the value the token was bound to */
+    size_t bind_len;
+    const char *label;              /* shown to operators: an order number, a trace id */
+    const struct idem_policy *with; /* this call's own values, before the policy's */
+    bool probe;                     /* take an uncertain record over, to find out */
+    void *data;                     /* for key_fn */
+};
+
+/* --- The blocking call: around advice ------------------------------------------- */
+
+enum idem_result {
+    IDEM_RESULT_DONE,    /* it happened */
+    IDEM_RESULT_RETRY,   /* it did not happen; trying again may help: on_failure decides */
+    IDEM_RESULT_FINAL,   /* it did not happen and never will: kept, as under on_failure=keep */
+    IDEM_RESULT_UNKNOWN, /* it may have happened: recover decides */
+};
+
+/* The run context: what the function may ask and say. Valid while it runs. */
+struct idem_run;
+typedef enum idem_result idem_fn(struct idem_run *run, void *data);
+
+const void *idem_run_key(const struct idem_run *run, size_t *ret_len);
+uint32_t idem_run_attempt(const struct idem_run *run); /* the fencing number */
+void *idem_run_data(const struct idem_run *run);       /* idem_args.data */
+
+/* True once the lease was lost or run_max is over: stop, somebody else may run. */
+bool idem_run_cancelled(const struct idem_run *run);
+
+/* What to keep; copied. The last call wins. 0 or IDEM_E_NOMEM. */
+int idem_run_set_result(struct idem_run *run, const void *bytes, size_t len);
+void idem_run_set_status(struct idem_run *run, int32_t status);
+void idem_run_set_reason(struct idem_run *run, const char *reason);
+
+enum idem_finish {
+    IDEM_FINISH_NONE,   /* it did not run here */
+    IDEM_FINISH_STORED, /* what the function said is remembered */
+    IDEM_FINISH_LOST,   /* somebody took over meanwhile; nothing was stored */
+    IDEM_FINISH_UNKNOWN, /* the store did not acknowledge it within finish_timeout */
+};
+
+struct idem_outcome {
+    enum idem_verdict verdict;
+    enum idem_finish finish; /* with IDEM_RUN */
+    enum idem_result said;   /* with IDEM_RUN: what the function returned */
+    bool unguarded;          /* the store was down and on_store_error=open */
+    bool has_result;
+    int32_t status;
+    uint32_t attempt;
+    int64_t retry_after_ms; /* with IDEM_BUSY */
+    void *result;           /* owned: idem_outcome_release() */
+    size_t result_len;
+    char *reason;      /* owned; NULL if none */
+    char key_hash[65]; /* the name of the record in logs */
+};
+
+void idem_outcome_release(struct idem_outcome *outcome);
+
+/*
+ * Computes the key, claims it, runs fn, renews the lease meanwhile, stores the
+ * result or records the failure. Returns 0 with the outcome, or a negative code
+ * when nothing was run. Blocks as long as fn and, as a duplicate, up to `wait`.
+ */
+int idem_call(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+              idem_fn *fn, void *data, struct idem_outcome *ret, struct idem_error *err);
+
+/* --- Beneath it: claims on the caller's loop --------------------------------------- */
+
+struct idem_claim;
+
+struct idem_answer {
+    enum idem_verdict verdict;
+    bool has_result;
+    bool unguarded;
+    int32_t status;
+    uint32_t attempt;
+    int64_t retry_after_ms;
+    const void *result; /* borrowed until the call-back returns */
+    size_t result_len;
+    const char *reason;
+    size_t reason_len;
+};
+
+/* rc is 0 with an answer, or a negative code with err. */
+typedef void idem_claim_cb(struct idem_claim *claim, int rc, const struct idem_answer *answer,
+                           const struct idem_error *err, void *data);
+
+/* rc is 0 (acknowledged), or a negative code; `lost` says that somebody took over. */
+typedef void idem_finish_cb(struct idem_claim *claim, int rc, bool lost,
+                            const struct idem_error *err, void *data);
+
+/*
+ * Claims; a duplicate is parked up to `wait`. After IDEM_RUN the lease is
+ * renewed until a finish is said; `lost` (which may be NULL) is called once if
+ * it is lost, or over by our clock under recover=rerun, or run_max is over.
+ */
+int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+                   idem_claim_cb *cb, void *data, struct idem_claim **ret, struct idem_error *err);
+void idem_claim_on_lost(struct idem_claim *claim, void (*lost)(struct idem_claim *, void *),
+                        void *data);
+
+/* Exactly one finish per claim; each is tried again for finish_timeout. */
+int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
+                    idem_finish_cb *cb, void *data);
+int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason,
+                    const void *result, size_t len, bool final, idem_finish_cb *cb, void *data);
+int idem_claim_release(struct idem_claim *claim, idem_finish_cb *cb, void *data);
+int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish_cb *cb,
+                       void *data);
+
+/* Renews now; the claim does so by itself at a third of the lease. */
+int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data);
+
+const char *idem_claim_hash(const struct idem_claim *claim);
+const void *idem_claim_key(const struct idem_claim *claim, size_t *ret_len);
+
+/*
+ * Drops the claim; no call-back of it runs any more. A claim that was not
+ * answered yet is released in the background by its owner id. One that was
+ * answered RUN and not finished is left to its lease and `recover`.
+ */
+void idem_claim_free(struct idem_claim *claim);
+
+/* --- Operators ------------------------------------------------------------------------ */
+
+/* A record is named by prefix, scope and key, or by prefix and the hash that logs show. */
+struct idem_name {
+    const char *prefix;
+    const void *scope; /* NULL: scope none */
+    size_t scope_len;
+    const void *key;
+    size_t key_len;
+    const char *hash; /* 64 hex digits, instead of scope and key */
+};
+
+struct idem_entry {
+    char hash[65];
+    char prefix[IDEM_PREFIX_MAX + 1];
+    char label[IDEM_LABEL_MAX + 1];
+    char reason[IDEM_REASON_MAX + 1];
+    enum idem_state state;
+    bool uncertain; /* running, lease over */
+    bool locked;    /* run or done by mode=lock */
+    bool final;     /* failed for good */
+    bool has_result;
+    uint32_t attempt;
+    int32_t status;
+    int64_t left_ms;    /* of the lease; until a failed one is due */
+    int64_t created_ms; /* since 1970, by the store's clock */
+    int64_t changed_ms;
+    int64_t expires_ms;
+    size_t result_len;
+    void *result; /* idem_lookup() only; owned: idem_entry_release() */
+};
+
+/* IDEM_E_ABSENT if there is none. */
+int idem_lookup(struct idem *h, const struct idem_name *name, struct idem_entry *ret,
+                struct idem_error *err);
+void idem_entry_release(struct idem_entry *entry);
+
+struct idem_filter {
+    const char *prefix;    /* begins with; NULL: all */
+    enum idem_state state; /* IDEM_ABSENT: any */
+    bool uncertain;        /* running with its lease over, only */
+    int64_t since_ms;      /* changed at or after */
+};
+
+/*
+ * Lists at most `max` entries in the order of their names. `cursor` starts as
+ * zeros, is moved on by each call, and has .end set after the last. A list is
+ * not one snapshot: what changes meanwhile may be seen or missed.
+ */
+struct idem_cursor {
+    bool end;
+    size_t len;
+    unsigned char at[IDEM_PREFIX_MAX + 32];
+};
+int idem_list(struct idem *h, const struct idem_filter *filter, struct idem_cursor *cursor,
+              struct idem_entry *ret, size_t max, size_t *ret_n, struct idem_error *err);
+
+/* Says what came of an uncertain or failed record. It is asked again about failed ones only
+   while its policy has attempts left. */
+struct idem_settlement {
+    enum idem_state to; /* IDEM_DONE or IDEM_FAILED */
+    int32_t status;
+    const char *reason;
+    bool force;       /* although a lease is live */
+    uint32_t attempt; /* only if it is still at this attempt; 0: any */
+    int64_t ttl_s;    /* default 24 h */
+};
+int idem_settle(struct idem *h, const struct idem_name *name, const struct idem_settlement *how,
+                struct idem_error *err);
+
+/* Every record that the filter names and that may be settled; `each` (may be NULL) sees them
+   first and returns false to leave one out. */
+int idem_settle_all(struct idem *h, const struct idem_filter *filter,
+                    const struct idem_settlement *how,
+                    bool (*each)(const struct idem_entry *entry, void *data), void *data,
+                    size_t *ret_n, struct idem_error *err);
+
+int idem_forget(struct idem *h, const struct idem_name *name, bool force, struct idem_error *err);
+
+enum idem_event {
+    IDEM_EVENT_RUN,
+    IDEM_EVENT_REPLAY,
+    IDEM_EVENT_DUPLICATE,
+    IDEM_EVENT_BUSY,
+    IDEM_EVENT_MISMATCH,
+    IDEM_EVENT_UNCERTAIN,
+    IDEM_EVENT_DEAD,
+    IDEM_EVENT_NO_TOKEN,
+    IDEM_EVENT_PROBE,
+    IDEM_EVENT_SUPERSEDED, /* a finish or renewal by somebody who had been superseded */
+    IDEM_EVENT_LEASE_LOST, /* a run that was cancelled because its lease was gone */
+    IDEM_EVENT_UNSTORED,   /* a finish the store did not acknowledge in time */
+    IDEM_EVENT_UNGUARDED,  /* run although the store was down */
+    IDEM_EVENT_STORE_ERROR,
+    IDEM_EVENT__COUNT
+};
+const char *idem_event_name(enum idem_event event);
+
+struct idem_stats {
+    uint64_t issued, running, uncertain, done, failed; /* records now */
+    uint64_t events[IDEM_EVENT__COUNT];                /* since the store was made */
+    uint64_t bytes_used, bytes_max;                    /* 0 where the store cannot tell */
+};
+int idem_stats(struct idem *h, struct idem_stats *ret, struct idem_error *err);
+
+/* The store's clock, in ms since 1970. */
+int idem_time(struct idem *h, int64_t *ret_ms, struct idem_error *err);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,227 @@
+/*
+ * The blocking call: claim, run the caller's function in the caller's thread
+ * while the service thread renews the lease, finish. The function's own failure
+ * is told apart: retryable ones follow on_failure, final ones are kept, unknown
+ * ones are left to `recover`.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/claim.h"
+#include "core/error.h"
+
+struct idem_run {
+    struct idem_claim *claim;
+    void *data;
+    uint32_t attempt;
+    _Atomic bool cancelled;
+    void *result;
+    size_t result_len;
+    int32_t status;
+    char *reason;
+};
+
+/* What the call-backs leave for the caller's thread. */
+struct call {
+    struct idem_waiter waiter;
+    struct idem_outcome out;
+    struct idem_error err;
+    int rc;
+    struct idem_run run;
+};
+
+const void *idem_run_key(const struct idem_run *run, size_t *ret_len) {
+    return idem_claim_key(run->claim, ret_len);
+}
+
+uint32_t idem_run_attempt(const struct idem_run *run) {
+    return run->attempt;
+}
+
+void *idem_run_data(const struct idem_run *run) {
+    return run->data;
+}
+
+bool idem_run_cancelled(const struct idem_run *run) {
+    return run->cancelled;
+}
+
+int idem_run_set_result(struct idem_run *run, const void *bytes, size_t len) {
+    void *copy = malloc(len + 1);
+
+    if (copy == NULL)
+        return IDEM_E_NOMEM;
+    if (len != 0)
+        memcpy(copy, bytes, len);
+    free(run->result);
+    run->result = copy;
+    run->result_len = len;
+    return 0;
+}
+
+void idem_run_set_status(struct idem_run *run, int32_t status) {
+    run->status = status;
+}
+
+/* Without memory the reason is lost, not the run. */
+void idem_run_set_reason(struct idem_run *run, const char *reason) {
+    free(run->reason);
+    run->reason = reason == NULL ? NULL : strndup(reason, IDEM_REASON_MAX);
+}
+
+void idem_outcome_release(struct idem_outcome *outcome) {
+    if (outcome == NULL)
+        return;
+    free(outcome->result);
+    free(outcome->reason);
+    outcome->result = NULL;
+    outcome->reason = NULL;
+    outcome->result_len = 0;
+    outcome->has_result = false;
+}
+
+/* The answer is borrowed: what the caller gets is a copy. */
+static int answer_copy(struct call *call, const struct idem_answer *answer) {
+    struct idem_outcome *out = &call->out;
+
+    out->verdict = answer->verdict;
+    out->unguarded = answer->unguarded;
+    out->status = answer->status;
+    out->attempt = answer->attempt;
+    out->retry_after_ms = answer->retry_after_ms;
+    if (answer->verdict == IDEM_RUN || answer->verdict == IDEM_PROBE)
+        return 0;
+    if (answer->reason_len != 0 &&
+        (out->reason = strndup(answer->reason, answer->reason_len)) == NULL)
+        return IDEM_E_NOMEM;
+    if (!answer->has_result)
+        return 0;
+    out->result = malloc(answer->result_len + 1);
+    if (out->result == NULL)
+        return IDEM_E_NOMEM;
+    if (answer->result_len != 0)
+        memcpy(out->result, answer->result, answer->result_len);
+    out->result_len = answer->result_len;
+    out->has_result = true;
+    return 0;
+}
+
+static void call_answered(struct idem_claim *claim, int rc, const struct idem_answer *answer,
+                          const struct idem_error *err, void *data) {
+    struct call *call = data;
+
+    (void)claim;
+    call->rc = rc;
+    if (rc != 0)
+        call->err = *err;
+    else if ((call->rc = answer_copy(call, answer)) != 0)
+        idem_error_set(&call->err, call->rc, "no memory for a result of %zu bytes",
+                       answer->result_len);
+    idem_waiter_tell(&call->waiter);
+}
+
+static void call_lost(struct idem_claim *claim, void *data) {
+    struct call *call = data;
+
+    (void)claim;
+    call->run.cancelled = true;
+}
+
+static void call_finished(struct idem_claim *claim, int rc, bool lost,
+                          const struct idem_error *err, void *data) {
+    struct call *call = data;
+
+    (void)claim;
+    (void)err;
+    call->out.finish = rc != 0  ? IDEM_FINISH_UNKNOWN
+                       : lost ? IDEM_FINISH_LOST
+                              : IDEM_FINISH_STORED;
+    idem_waiter_tell(&call->waiter);
+}
+
+/* A retryable failure, as the policy has it. */
+static int finish_retryable(struct call *call, const struct idem_policy *policy) {
+    struct idem_run *run = &call->run;
+
+    if (policy->on_failure == IDEM_ON_FAILURE_RELEASE)
+        return idem_claim_release(run->claim, call_finished, call);
+    return idem_claim_fail(run->claim, run->status, run->reason, run->result, run->result_len,
+                           policy->on_failure == IDEM_ON_FAILURE_KEEP, call_finished, call);
+}
+
+static int finish_say(struct call *call) {
+    struct idem_run *run = &call->run;
+
+    switch (call->out.said) {
+    case IDEM_RESULT_DONE:
+        /* A function that sets no result has an empty one, which is replayed. */
+        return idem_claim_done(run->claim, run->status, run->result == NULL ? "" : run->result,
+                               run->result_len, call_finished, call);
+    case IDEM_RESULT_RETRY:
+        return finish_retryable(call, &run->claim->policy);
+    case IDEM_RESULT_FINAL:
+        return idem_claim_fail(run->claim, run->status, run->reason, run->result, run->result_len,
+                               true, call_finished, call);
+    case IDEM_RESULT_UNKNOWN:
+        break;
+    }
+    return idem_claim_unknown(run->claim, run->reason, call_finished, call);
+}
+
+static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data) {
+    struct idem_run *run = &call->run;
+    struct idem_outcome *out = &call->out;
+
+    run->attempt = out->attempt;
+    out->said = fn(run, data);
+    if (out->unguarded) {
+        out->finish = IDEM_FINISH_UNKNOWN;
+    } else {
+        idem_handle_enter(h);
+        call->waiter.ready = false;
+        if (finish_say(call) == 0)
+            (void)idem_waiter_wait(h, &call->waiter, -1);
+        else
+            out->finish = IDEM_FINISH_UNKNOWN; /* no memory: left to the lease */
+        idem_handle_leave(h);
+    }
+    out->status = run->status;
+    out->has_result = run->result != NULL;
+    out->result = run->result;
+    out->result_len = run->result_len;
+    out->reason = run->reason;
+}
+
+int idem_call(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+              idem_fn *fn, void *data, struct idem_outcome *ret, struct idem_error *err) {
+    struct call call = {.run.data = args->data};
+    int rc = idem_handle_check_blocking(h, err);
+
+    if (rc != 0)
+        return rc;
+    idem_waiter_init(&call.waiter);
+    idem_handle_enter(h);
+    rc = idem_claim_new(h, guard, args, call_answered, &call, &call.run.claim, err);
+    if (rc == 0) {
+        idem_claim_on_lost(call.run.claim, call_lost, &call);
+        (void)idem_waiter_wait(h, &call.waiter, -1);
+    }
+    idem_handle_leave(h);
+    if (rc == 0 && call.rc != 0) {
+        rc = call.rc;
+        idem_error_copy(err, &call.err);
+        idem_outcome_release(&call.out);
+    }
+    if (rc == 0 && (call.out.verdict == IDEM_RUN || call.out.verdict == IDEM_PROBE))
+        call_run(h, &call, fn, data);
+    if (call.run.claim != NULL) {
+        memcpy(call.out.key_hash, idem_claim_hash(call.run.claim), sizeof(call.out.key_hash));
+        idem_handle_enter(h);
+        idem_claim_free(call.run.claim);
+        idem_handle_leave(h);
+    }
+    idem_waiter_release(&call.waiter);
+    if (rc == 0)
+        *ret = call.out;
+    return rc;
+}

@@ -1,0 +1,752 @@
+/*
+ * One claim from the question to the finish, on a loop: policy, key, claim,
+ * wait, renew, finish. Every front door goes through here.
+ *
+ *      ASKING ──RUN, PROBE──> RUNNING ──done, fail, ...──> FINISHING ──> OVER
+ *       ^  │                     (renews at a third of the lease)
+ *       │  ├──BUSY, wait left──> PARKED
+ *       │  └──anything else────> OVER
+ *       └──woken, lease over, slow poll── PARKED
+ *
+ * Failure modes: the store refuses or does not answer (an error for the caller,
+ * or an unguarded run under on_store_error=open); the lease is lost (the caller
+ * is told once); the finish is not acknowledged (tried until finish_timeout,
+ * then reported as unknown). A call-back may free the claim, so each is the
+ * last thing its function does.
+ */
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/claim.h"
+#include "core/error.h"
+#include "core/hash.h"
+
+/* The safety net behind wake-ups: how often a parked claim asks by itself. */
+#define POLL_FIRST_MS 250
+#define POLL_MAX_MS 2000
+
+#define RETRY_FIRST_MS 20
+#define RETRY_MAX_MS 1000
+
+static void claim_ask(struct idem_claim *c);
+static void claim_park(struct idem_claim *c, int64_t left_ms);
+
+static struct idem_claim *claim_of(void *member, size_t offset) {
+    return (struct idem_claim *)((char *)member - offset);
+}
+
+/* --- the state, and what belongs to it ------------------------------------------ */
+
+/* The one place where a claim changes its state. */
+static void claim_set(struct idem_claim *c, enum idem_claim_state state) {
+    static const unsigned allowed[] = {
+        [IDEM_CLAIM_ASKING] = 1u << IDEM_CLAIM_PARKED | 1u << IDEM_CLAIM_RUNNING |
+                              1u << IDEM_CLAIM_OVER,
+        [IDEM_CLAIM_PARKED] = 1u << IDEM_CLAIM_ASKING | 1u << IDEM_CLAIM_OVER,
+        [IDEM_CLAIM_RUNNING] = 1u << IDEM_CLAIM_FINISHING | 1u << IDEM_CLAIM_OVER,
+        [IDEM_CLAIM_FINISHING] = 1u << IDEM_CLAIM_OVER,
+        [IDEM_CLAIM_OVER] = 0,
+    };
+
+    if ((allowed[c->state] & 1u << state) == 0)
+        abort();
+    c->state = state;
+}
+
+static void claim_unwatch(struct idem_claim *c) {
+    if (!c->watching)
+        return;
+    c->watching = false;
+    c->h->store->driver->unwatch(c->h->store, &c->watch);
+}
+
+/* Stops everything that could still call back. */
+static void claim_quiet(struct idem_claim *c) {
+    struct idem_loop *loop = &c->h->loop;
+
+    idem_timer_clear(loop, &c->timer);
+    idem_timer_clear(loop, &c->lease_timer);
+    idem_timer_clear(loop, &c->max_timer);
+    idem_task_drop(loop, &c->task);
+    claim_unwatch(c);
+    idem_store_cancel(c->h->store, &c->op);
+    idem_store_cancel(c->h->store, &c->renew_op);
+}
+
+static bool claim_recovers_by_rerun(const struct idem_claim *c) {
+    return c->policy.recover == IDEM_RECOVER_RERUN;
+}
+
+/* --- the lease ---------------------------------------------------------------------- */
+
+static void lease_stop(struct idem_claim *c) {
+    idem_timer_clear(&c->h->loop, &c->lease_timer);
+    idem_timer_clear(&c->h->loop, &c->max_timer);
+    idem_store_cancel(c->h->store, &c->renew_op);
+}
+
+static void lease_lost(struct idem_claim *c) {
+    lease_stop(c);
+    if (c->lost_told)
+        return;
+    c->lost_told = true;
+    idem_handle_tally(c->h, IDEM_EVENT_LEASE_LOST);
+    if (c->lost != NULL)
+        c->lost(c, c->lost_data);
+}
+
+static void renew_send(struct idem_claim *c);
+
+/* When to try again after a renewal that failed: soon, and not past the lease. */
+static void renew_later(struct idem_claim *c) {
+    int64_t left = c->lease_until - idem_loop_now();
+    int64_t pause = c->policy.lease_ms / 10 + 1;
+
+    if (left <= 0 && claim_recovers_by_rerun(c)) {
+        lease_lost(c);
+        return;
+    }
+    if (pause > RETRY_MAX_MS)
+        pause = RETRY_MAX_MS;
+    idem_timer_set(&c->h->loop, &c->lease_timer, left > 0 && left < pause ? left : pause);
+}
+
+static void renew_told(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
+    idem_finish_cb *cb = c->renew_cb;
+    void *data = c->renew_data;
+    bool gone = false;
+
+    c->renew_cb = NULL;
+    if (cb != NULL) {
+        c->gone = &gone;
+        cb(c, rc, lost, err, data);
+        if (gone)
+            return;
+        c->gone = NULL;
+    }
+    if (c->state == IDEM_CLAIM_RUNNING && lost)
+        lease_lost(c);
+}
+
+static void renew_complete(struct idem_op *op, int rc) {
+    struct idem_claim *c = op->data;
+    bool lost = rc == 0 && op->out.finish.ack == IDEM_LOST;
+
+    if (rc != 0) {
+        idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+        renew_later(c);
+    } else if (lost) {
+        idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
+    } else {
+        c->lease_until = c->renew_sent + c->policy.lease_ms;
+        idem_timer_set(&c->h->loop, &c->lease_timer, c->policy.lease_ms / 3);
+    }
+    renew_told(c, rc, lost, &op->error);
+}
+
+static void renew_send(struct idem_claim *c) {
+    int64_t patience = c->policy.lease_ms / 3;
+    int rc;
+
+    c->renew_op.kind = IDEM_OP_FINISH;
+    c->renew_op.key = c->key;
+    c->renew_op.in.finish = (struct idem_finish_in){
+        .said = IDEM_SAID_RENEW,
+        .lease_ms = c->policy.lease_ms,
+        .hold_ttl_ms = c->policy.hold_ttl_s * 1000,
+    };
+    memcpy(c->renew_op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->renew_op.complete = renew_complete;
+    c->renew_op.data = c;
+    c->renew_sent = idem_loop_now();
+    rc = idem_store_submit(c->h->store, &c->renew_op);
+    if (rc != 0) {
+        renew_later(c);
+        return;
+    }
+    /* The timer now bounds the answer. */
+    if (patience > c->h->op_timeout_ms)
+        patience = c->h->op_timeout_ms;
+    idem_timer_set(&c->h->loop, &c->lease_timer, patience + 1);
+}
+
+static void lease_fire(struct idem_timer *timer) {
+    struct idem_claim *c = claim_of(timer, offsetof(struct idem_claim, lease_timer));
+
+    if (c->renew_op.driver != NULL) {
+        idem_store_cancel(c->h->store, &c->renew_op);
+        idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+        renew_later(c);
+        return;
+    }
+    if (claim_recovers_by_rerun(c) && idem_loop_now() >= c->lease_until) {
+        lease_lost(c);
+        return;
+    }
+    renew_send(c);
+}
+
+/* run_max is over: the lease is given up, so that `recover` can do its work. */
+static void max_fire(struct idem_timer *timer) {
+    lease_lost(claim_of(timer, offsetof(struct idem_claim, max_timer)));
+}
+
+/* --- the answer ------------------------------------------------------------------------ */
+
+static enum idem_event verdict_event(enum idem_verdict verdict) {
+    static const enum idem_event events[] = {
+        [IDEM_RUN] = IDEM_EVENT_RUN,           [IDEM_REPLAY] = IDEM_EVENT_REPLAY,
+        [IDEM_DUPLICATE] = IDEM_EVENT_DUPLICATE, [IDEM_BUSY] = IDEM_EVENT_BUSY,
+        [IDEM_MISMATCH] = IDEM_EVENT_MISMATCH, [IDEM_UNCERTAIN] = IDEM_EVENT_UNCERTAIN,
+        [IDEM_DEAD] = IDEM_EVENT_DEAD,         [IDEM_NO_TOKEN] = IDEM_EVENT_NO_TOKEN,
+        [IDEM_PROBE] = IDEM_EVENT_PROBE,
+    };
+
+    return events[verdict];
+}
+
+static void run_begin(struct idem_claim *c, uint32_t tries) {
+    claim_set(c, IDEM_CLAIM_RUNNING);
+    c->tries = tries;
+    c->lease_until = c->sent + c->policy.lease_ms;
+    idem_timer_set(&c->h->loop, &c->lease_timer,
+                   c->sent + c->policy.lease_ms / 3 - idem_loop_now());
+    if (c->policy.run_max_ms > 0)
+        idem_timer_set(&c->h->loop, &c->max_timer, c->policy.run_max_ms);
+}
+
+static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum idem_verdict verdict,
+                         int64_t left_ms) {
+    const struct idem_record *record = &op->out.claim.record;
+    struct idem_answer answer = {
+        .verdict = verdict,
+        .has_result = record->kept && (verdict == IDEM_REPLAY || verdict == IDEM_DEAD),
+        .status = record->status,
+        .attempt = record->attempt,
+        .retry_after_ms = left_ms,
+        .reason = (const char *)record->reason.at,
+        .reason_len = record->reason.len,
+    };
+
+    if (answer.has_result) {
+        answer.result = record->result.at;
+        answer.result_len = record->result.len;
+    }
+    idem_timer_clear(&c->h->loop, &c->timer);
+    claim_unwatch(c);
+    if (verdict == IDEM_RUN || verdict == IDEM_PROBE)
+        run_begin(c, record->tries);
+    else
+        claim_set(c, IDEM_CLAIM_OVER);
+    idem_handle_tally(c->h, verdict_event(verdict));
+    c->cb(c, 0, &answer, NULL, c->data);
+}
+
+/* The wait is over: the last answer was BUSY, and so is this one. */
+static void claim_answer_busy(struct idem_claim *c) {
+    struct idem_answer answer = {.verdict = IDEM_BUSY, .attempt = c->busy_attempt};
+    int64_t left = c->busy_until - idem_loop_now();
+
+    answer.retry_after_ms = left > 0 ? left : 1;
+    idem_timer_clear(&c->h->loop, &c->timer);
+    claim_unwatch(c);
+    claim_set(c, IDEM_CLAIM_OVER);
+    idem_handle_tally(c->h, IDEM_EVENT_BUSY);
+    c->cb(c, 0, &answer, NULL, c->data);
+}
+
+/* The store could not be asked. A token is never run on trust. */
+static void claim_error(struct idem_claim *c, int rc, const struct idem_error *err) {
+    bool open = c->policy.on_store_error == IDEM_ON_STORE_ERROR_OPEN && !c->in.token &&
+                rc != IDEM_E_INVALID && rc != IDEM_E_FORK;
+    struct idem_answer answer = {.verdict = IDEM_RUN, .unguarded = true};
+
+    idem_timer_clear(&c->h->loop, &c->timer);
+    claim_unwatch(c);
+    claim_set(c, IDEM_CLAIM_OVER);
+    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+    if (rc == IDEM_E_UNKNOWN)
+        idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
+    if (!open) {
+        c->cb(c, rc, NULL, err, c->data);
+        return;
+    }
+    idem_handle_tally(c->h, IDEM_EVENT_UNGUARDED);
+    c->cb(c, 0, &answer, NULL, c->data);
+}
+
+/* --- asking and waiting -------------------------------------------------------------------- */
+
+static void ask_complete(struct idem_op *op, int rc) {
+    struct idem_claim *c = op->data;
+
+    idem_timer_clear(&c->h->loop, &c->timer);
+    if (rc != 0) {
+        claim_error(c, rc, &op->error);
+        return;
+    }
+    if (op->out.claim.verdict == IDEM_BUSY) {
+        c->busy_until = idem_loop_now() + op->out.claim.left_ms;
+        c->busy_attempt = op->out.claim.record.attempt;
+        if (idem_loop_now() < c->wait_until) {
+            claim_park(c, op->out.claim.left_ms);
+            return;
+        }
+    }
+    claim_answer(c, op, op->out.claim.verdict, op->out.claim.left_ms);
+}
+
+static void claim_ask(struct idem_claim *c) {
+    c->op.kind = IDEM_OP_CLAIM;
+    c->op.key = c->key;
+    c->op.in.claim = c->in;
+    c->op.complete = ask_complete;
+    c->op.data = c;
+    c->sent = idem_loop_now();
+    if (idem_store_submit(c->h->store, &c->op) != 0) {
+        claim_error(c, c->op.error.code, &c->op.error);
+        return;
+    }
+    idem_timer_set(&c->h->loop, &c->timer, c->h->op_timeout_ms);
+}
+
+static void claim_ask_again(struct idem_claim *c) {
+    idem_timer_clear(&c->h->loop, &c->timer);
+    claim_set(c, IDEM_CLAIM_ASKING);
+    claim_ask(c);
+}
+
+static void watch_wake(struct idem_watch *watch) {
+    struct idem_claim *c = claim_of(watch, offsetof(struct idem_claim, watch));
+
+    if (c->state == IDEM_CLAIM_PARKED)
+        claim_ask_again(c);
+    else
+        c->woken = true; /* while it is asking: ask once more */
+}
+
+/* Sleeps until woken, until the lease or back-off in the way is over, or for the
+   slow poll. Holds no thread. */
+static void claim_park(struct idem_claim *c, int64_t left_ms) {
+    int64_t pause = c->wait_until - idem_loop_now();
+
+    claim_set(c, IDEM_CLAIM_PARKED);
+    if (!c->watching && !c->unwatchable) {
+        c->watch.key = c->key;
+        c->watch.wake = watch_wake;
+        c->watching = c->h->store->driver->watch(c->h->store, &c->watch) == 0;
+        c->unwatchable = !c->watching;
+    }
+    if (c->woken) {
+        c->woken = false;
+        pause = 0;
+    }
+    if (left_ms + 1 < pause)
+        pause = left_ms + 1;
+    if (c->poll_ms < pause)
+        pause = c->poll_ms;
+    c->poll_ms = 2 * c->poll_ms < POLL_MAX_MS ? 2 * c->poll_ms : POLL_MAX_MS;
+    idem_timer_set(&c->h->loop, &c->timer, pause);
+}
+
+static void finish_send(struct idem_claim *c);
+
+static void timer_fire(struct idem_timer *timer) {
+    struct idem_claim *c = claim_of(timer, offsetof(struct idem_claim, timer));
+    struct idem_error err;
+
+    switch (c->state) {
+    case IDEM_CLAIM_PARKED:
+        if (idem_loop_now() >= c->wait_until)
+            claim_answer_busy(c);
+        else
+            claim_ask_again(c);
+        break;
+    case IDEM_CLAIM_ASKING:
+        idem_store_cancel(c->h->store, &c->op);
+        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer a claim in time");
+        claim_error(c, IDEM_E_UNKNOWN, &err);
+        break;
+    case IDEM_CLAIM_FINISHING:
+        idem_store_cancel(c->h->store, &c->op);
+        finish_send(c);
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- finishing --------------------------------------------------------------------------------- */
+
+static void finish_over(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
+    idem_timer_clear(&c->h->loop, &c->timer);
+    claim_set(c, IDEM_CLAIM_OVER);
+    if (rc != 0)
+        idem_handle_tally(c->h, IDEM_EVENT_UNSTORED);
+    else if (lost)
+        idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
+    if (c->finish_cb != NULL)
+        c->finish_cb(c, rc, lost, err, c->finish_data);
+}
+
+/* Another try cannot help against these. */
+static bool finish_hopeless(int rc) {
+    return rc == IDEM_E_INVALID || rc == IDEM_E_CORRUPT || rc == IDEM_E_VERSION ||
+           rc == IDEM_E_FORK;
+}
+
+static void finish_again(struct idem_claim *c, int rc, const struct idem_error *err) {
+    int64_t left = c->finish_until - idem_loop_now();
+    struct idem_error late;
+
+    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+    if (finish_hopeless(rc)) {
+        finish_over(c, rc, false, err);
+        return;
+    }
+    if (left <= 0) {
+        idem_error_set(&late, IDEM_E_UNKNOWN, "the store did not acknowledge the finish: %s",
+                       err->text);
+        finish_over(c, IDEM_E_UNKNOWN, false, &late);
+        return;
+    }
+    idem_timer_set(&c->h->loop, &c->timer, c->retry_ms < left ? c->retry_ms : left);
+    c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
+}
+
+static void finish_complete(struct idem_op *op, int rc) {
+    struct idem_claim *c = op->data;
+
+    if (rc != 0)
+        finish_again(c, rc, &op->error);
+    else
+        finish_over(c, 0, op->out.finish.ack == IDEM_LOST, NULL);
+}
+
+static void finish_send(struct idem_claim *c) {
+    int64_t left = c->finish_until - idem_loop_now();
+    int rc;
+
+    if (left <= 0 && c->finish_sent) {
+        struct idem_error err;
+
+        idem_error_set(&err, IDEM_E_UNKNOWN, "it did not answer in time");
+        finish_again(c, IDEM_E_UNKNOWN, &err);
+        return;
+    }
+    c->finish_sent = true;
+    rc = idem_store_submit(c->h->store, &c->op);
+    if (rc != 0) {
+        finish_again(c, rc, &c->op.error);
+        return;
+    }
+    /* The timer bounds the answer; asking again is safe under the same owner id. */
+    if (left <= 0 || left > c->h->op_timeout_ms)
+        left = c->h->op_timeout_ms;
+    idem_timer_set(&c->h->loop, &c->timer, left);
+}
+
+static void finish_first(struct idem_task *task) {
+    finish_send(claim_of(task, offsetof(struct idem_claim, task)));
+}
+
+/* Takes a copy of what must outlive the caller's buffers: a finish may be sent
+   more than once. */
+static int finish_keep(struct idem_claim *c, const void *result, size_t len, const char *reason) {
+    size_t reason_len = reason == NULL ? 0 : strnlen(reason, IDEM_REASON_MAX);
+    unsigned char *copy = malloc(len + reason_len + 1);
+
+    if (copy == NULL)
+        return IDEM_E_NOMEM;
+    if (len != 0)
+        memcpy(copy, result, len);
+    if (reason_len != 0)
+        memcpy(copy + len, reason, reason_len);
+    c->kept = copy;
+    c->op.in.finish.result = (struct idem_bytes){copy, len};
+    c->op.in.finish.reason = (struct idem_bytes){copy + len, reason_len};
+    return 0;
+}
+
+static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, const void *result,
+                        size_t len, const char *reason, idem_finish_cb *cb, void *data) {
+    int rc;
+
+    if (c->h == NULL || c->state != IDEM_CLAIM_RUNNING)
+        return IDEM_E_INVALID;
+    c->op.in.finish = *in;
+    rc = finish_keep(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
+    if (rc != 0)
+        return rc;
+    lease_stop(c);
+    claim_set(c, IDEM_CLAIM_FINISHING);
+    c->op.kind = IDEM_OP_FINISH;
+    c->op.key = c->key;
+    memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->op.in.finish.ttl_ms = c->policy.ttl_s * 1000;
+    c->op.in.finish.hold_ttl_ms = c->policy.hold_ttl_s * 1000;
+    c->op.complete = finish_complete;
+    c->op.data = c;
+    c->finish_cb = cb;
+    c->finish_data = data;
+    c->retry_ms = RETRY_FIRST_MS;
+    c->finish_until = idem_loop_now() + c->policy.finish_timeout_ms;
+    /* From the loop, because a failed submit calls back. */
+    c->task.run = finish_first;
+    idem_task_post(&c->h->loop, &c->task);
+    return 0;
+}
+
+static bool result_kept(const struct idem_claim *c, const void *result, size_t len) {
+    return c->policy.mode == IDEM_MODE_REPLAY && result != NULL &&
+           len <= (size_t)c->policy.result_max;
+}
+
+/* Doubles with each try, between half of it and all of it, so that a crowd
+   that failed together does not come back together. */
+static int64_t backoff(const struct idem_claim *c) {
+    int64_t delay = c->policy.backoff_min_ms;
+    uint32_t random = 0;
+
+    for (uint32_t i = 1; i < c->tries && delay < c->policy.backoff_max_ms; i++)
+        delay *= 2;
+    if (delay > c->policy.backoff_max_ms)
+        delay = c->policy.backoff_max_ms;
+    (void)idem_random(&random, sizeof(random));
+    return delay - (int64_t)((uint64_t)random * (uint64_t)(delay / 2) >> 32);
+}
+
+int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
+                    idem_finish_cb *cb, void *data) {
+    struct idem_finish_in in = {.said = IDEM_SAID_DONE,
+                                .status = status,
+                                .keep_result = result_kept(claim, result, len)};
+
+    return finish_begin(claim, &in, result, len, NULL, cb, data);
+}
+
+int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason,
+                    const void *result, size_t len, bool final, idem_finish_cb *cb, void *data) {
+    struct idem_finish_in in = {.said = IDEM_SAID_FAIL,
+                                .status = status,
+                                .final = final,
+                                .delay_ms = final ? 0 : backoff(claim),
+                                .keep_result = result_kept(claim, result, len)};
+
+    return finish_begin(claim, &in, result, len, reason, cb, data);
+}
+
+int idem_claim_release(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
+    struct idem_finish_in in = {.said = IDEM_SAID_RELEASE};
+
+    return finish_begin(claim, &in, NULL, 0, NULL, cb, data);
+}
+
+int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish_cb *cb,
+                       void *data) {
+    struct idem_finish_in in = {.said = IDEM_SAID_UNKNOWN,
+                                .delay_ms = claim_recovers_by_rerun(claim) ? backoff(claim) : 0};
+
+    return finish_begin(claim, &in, NULL, 0, reason, cb, data);
+}
+
+int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
+    if (claim->h == NULL || claim->state != IDEM_CLAIM_RUNNING || claim->renew_cb != NULL)
+        return IDEM_E_INVALID;
+    claim->renew_cb = cb;
+    claim->renew_data = data;
+    if (claim->renew_op.driver == NULL)
+        idem_timer_set(&claim->h->loop, &claim->lease_timer, 0);
+    return 0;
+}
+
+/* --- beginning and end ---------------------------------------------------------------------------- */
+
+static int key_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
+    char buf[IDEM_KEY_MAX];
+    const void *key = args->key;
+    size_t len = args->key_len;
+
+    if (key == NULL && c->policy.key_fn != NULL) {
+        long n = c->policy.key_fn(args->data, buf, sizeof(buf));
+
+        if (n < 0 || (size_t)n > sizeof(buf))
+            return idem_error_set(err, IDEM_E_INVALID, "the policy's key_fn refused the call");
+        key = buf;
+        len = (size_t)n;
+    }
+    if (key == NULL || len == 0)
+        return idem_error_set(err, IDEM_E_INVALID, "a key is needed: set idem_args.key, or a "
+                              "key_fn in the policy that returns one");
+    if (len > IDEM_KEY_MAX)
+        return idem_error_set(err, IDEM_E_INVALID, "the key has %zu bytes; at most %d are allowed",
+                              len, IDEM_KEY_MAX);
+    c->key_bytes = malloc(len);
+    if (c->key_bytes == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
+    memcpy(c->key_bytes, key, len);
+    c->key_len = len;
+    return 0;
+}
+
+static int name_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
+    struct idem_bytes prefix = {(const unsigned char *)c->policy.prefix, strlen(c->policy.prefix)};
+    struct idem_bytes scope = {args->scope, args->scope_len};
+    int rc;
+
+    if (args->scope == NULL && strcmp(c->policy.scope, IDEM_SCOPE_NONE) != 0)
+        scope = (struct idem_bytes){(const unsigned char *)c->policy.scope,
+                                    strlen(c->policy.scope)};
+    if (scope.len > IDEM_SCOPE_MAX)
+        return idem_error_set(err, IDEM_E_INVALID, "the scope has %zu bytes; at most %d are "
+                              "allowed", scope.len, IDEM_SCOPE_MAX);
+    rc = idem_record_key_make(&c->key, IDEM_NAME_RECORD, prefix, scope,
+                              (struct idem_bytes){c->key_bytes, c->key_len});
+    if (rc != 0)
+        return idem_error_set(err, rc, "no memory for a hash");
+    idem_record_key_hex(&c->key, c->hash);
+    return 0;
+}
+
+static int label_take(struct idem_claim *c, const char *label, struct idem_error *err) {
+    size_t len = label == NULL ? 0 : strlen(label);
+
+    if (len > IDEM_LABEL_MAX)
+        return idem_error_set(err, IDEM_E_INVALID, "the label has %zu bytes; at most %d are "
+                              "allowed", len, IDEM_LABEL_MAX);
+    if (len != 0)
+        memcpy(c->label, label, len);
+    c->in.label = (struct idem_bytes){(const unsigned char *)c->label, len};
+    return 0;
+}
+
+static int digests_take(struct idem_claim *c, const struct idem_args *args,
+                        struct idem_error *err) {
+    int rc = 0;
+
+    if (args->fingerprint != NULL && c->policy.fingerprint > 0) {
+        c->in.fingerprint.definition = (uint32_t)c->policy.fingerprint;
+        rc = idem_sha256((struct idem_bytes){args->fingerprint, args->fingerprint_len},
+                         c->in.fingerprint.hash);
+    }
+    if (rc == 0 && args->bind != NULL) {
+        c->in.has_bind = true;
+        rc = idem_sha256((struct idem_bytes){args->bind, args->bind_len}, c->in.bind);
+    }
+    return rc == 0 ? 0 : idem_error_set(err, rc, "no memory for a hash");
+}
+
+static int claim_fill(struct idem_claim *c, const struct idem_guard *guard,
+                      const struct idem_args *args, struct idem_error *err) {
+    const struct idem_policy *p = &c->policy;
+    int rc;
+
+    if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
+        (rc = key_take(c, args, err)) != 0 || (rc = name_take(c, args, err)) != 0 ||
+        (rc = label_take(c, args->label, err)) != 0 || (rc = digests_take(c, args, err)) != 0)
+        return rc;
+    if (idem_random(c->in.owner, IDEM_OWNER_LEN) != 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
+    c->in.token = p->key_kind == IDEM_KEY_TOKEN;
+    c->in.probe = args->probe;
+    c->in.mode = p->mode;
+    c->in.recover = p->recover;
+    c->in.on_failure = p->on_failure;
+    c->in.attempts = p->attempts > 0 ? (uint32_t)p->attempts : 0;
+    c->in.lease_ms = p->lease_ms;
+    c->in.ttl_ms = p->ttl_s * 1000;
+    c->in.hold_ttl_ms = p->hold_ttl_s * 1000;
+    c->wait_until = idem_loop_now() + (p->wait_ms > 0 ? p->wait_ms : 0);
+    c->poll_ms = POLL_FIRST_MS;
+    return 0;
+}
+
+static void claim_release(struct idem_claim *c) {
+    if (c->key_bytes != NULL)
+        OPENSSL_cleanse(c->key_bytes, c->key_len);
+    free(c->key_bytes);
+    free(c->kept);
+    free(c);
+}
+
+static void ask_first(struct idem_task *task) {
+    claim_ask(claim_of(task, offsetof(struct idem_claim, task)));
+}
+
+int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+                   idem_claim_cb *cb, void *data, struct idem_claim **ret, struct idem_error *err) {
+    struct idem_claim *c;
+    int rc = idem_handle_check(h, err);
+
+    if (rc != 0)
+        return rc;
+    c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
+    rc = claim_fill(c, guard, args, err);
+    if (rc != 0) {
+        claim_release(c);
+        return rc;
+    }
+    c->h = h;
+    c->cb = cb;
+    c->data = data;
+    c->timer.fire = timer_fire;
+    c->lease_timer.fire = lease_fire;
+    c->max_timer.fire = max_fire;
+    c->next = h->claims;
+    c->link = &h->claims;
+    if (c->next != NULL)
+        c->next->link = &c->next;
+    h->claims = c;
+    /* From the loop, because a failed submit calls back. */
+    c->task.run = ask_first;
+    idem_task_post(&h->loop, &c->task);
+    *ret = c;
+    return 0;
+}
+
+void idem_claim_on_lost(struct idem_claim *claim, void (*lost)(struct idem_claim *, void *),
+                        void *data) {
+    claim->lost = lost;
+    claim->lost_data = data;
+}
+
+const char *idem_claim_hash(const struct idem_claim *claim) {
+    return claim->hash;
+}
+
+const void *idem_claim_key(const struct idem_claim *claim, size_t *ret_len) {
+    *ret_len = claim->key_len;
+    return claim->key_bytes;
+}
+
+/* A claim whose answer is outstanding may be granted: it is released, behind it. */
+static void claim_detach(struct idem_claim *c) {
+    bool asked = c->state == IDEM_CLAIM_ASKING && c->op.driver != NULL;
+    struct idem *h = c->h;
+
+    claim_quiet(c);
+    *c->link = c->next;
+    if (c->next != NULL)
+        c->next->link = c->link;
+    c->h = NULL;
+    if (asked)
+        idem_errand_release(h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
+}
+
+void idem_claims_detach(struct idem *h) {
+    while (h->claims != NULL)
+        claim_detach(h->claims);
+}
+
+void idem_claim_free(struct idem_claim *claim) {
+    if (claim == NULL)
+        return;
+    if (claim->gone != NULL)
+        *claim->gone = true;
+    if (claim->h != NULL)
+        claim_detach(claim);
+    claim_release(claim);
+}

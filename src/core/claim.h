@@ -1,0 +1,62 @@
+/*
+ * A claim, inside.
+ */
+#ifndef IDEM_CORE_CLAIM_H
+#define IDEM_CORE_CLAIM_H
+
+#include "core/handle.h"
+#include "core/policy.h"
+
+enum idem_claim_state {
+    IDEM_CLAIM_ASKING,
+    IDEM_CLAIM_PARKED,
+    IDEM_CLAIM_RUNNING,
+    IDEM_CLAIM_FINISHING,
+    IDEM_CLAIM_OVER,
+};
+
+struct idem_claim {
+    struct idem *h; /* NULL: the handle was closed */
+    struct idem_claim *next, **link;
+    enum idem_claim_state state;
+    bool *gone; /* set when it is freed inside its own call-back */
+
+    struct idem_record_key key;
+    char hash[65];
+    unsigned char *key_bytes;
+    size_t key_len;
+    char label[IDEM_LABEL_MAX];
+    struct idem_policy policy; /* merged; its strings are the guard's */
+    struct idem_claim_in in;
+
+    struct idem_op op; /* the claim, then the finish */
+    struct idem_task task;
+    struct idem_timer timer; /* bounds the answer, ends the pause, tries again */
+    int64_t sent;            /* before the claim was sent, by our clock */
+    idem_claim_cb *cb;
+    void *data;
+
+    struct idem_watch watch;
+    bool watching, unwatchable, woken;
+    int64_t wait_until, poll_ms;
+    int64_t busy_until;
+    uint32_t busy_attempt;
+
+    struct idem_op renew_op;
+    struct idem_timer lease_timer, max_timer;
+    int64_t lease_until, renew_sent;
+    uint32_t tries;
+    bool lost_told;
+    void (*lost)(struct idem_claim *, void *);
+    void *lost_data;
+    idem_finish_cb *renew_cb;
+    void *renew_data;
+
+    idem_finish_cb *finish_cb;
+    void *finish_data;
+    unsigned char *kept; /* result and reason, until it is acknowledged */
+    int64_t finish_until, retry_ms;
+    bool finish_sent;
+};
+
+#endif

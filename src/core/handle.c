@@ -1,0 +1,386 @@
+/*
+ * Handles: open, close, the host's way in, and how a blocking caller waits.
+ * Fails where the store does, or where there is no memory, thread or
+ * descriptor; a handle that was inherited over a fork answers IDEM_E_FORK.
+ */
+#include "core/handle.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/policy.h"
+#include "core/settings.h"
+
+#define OP_TIMEOUT_MS 10000
+
+const char *idem_version(void) {
+    return IDEM_VERSION;
+}
+
+int idem_handle_check(const struct idem *h, struct idem_error *err) {
+    if (h->pid == getpid())
+        return 0;
+    return idem_error_set(err, IDEM_E_FORK, "the handle was opened before a fork; open one in the "
+                          "process that uses it");
+}
+
+int idem_handle_check_blocking(const struct idem *h, struct idem_error *err) {
+    if (h->service == NULL)
+        return idem_error_set(err, IDEM_E_INVALID, "a handle from idem_open_on() has no blocking "
+                              "calls; use idem_open()");
+    return idem_handle_check(h, err);
+}
+
+const struct idem_settings *idem_handle_settings(const struct idem *h) {
+    return h == NULL ? NULL : h->settings;
+}
+
+void idem_handle_tally(struct idem *h, enum idem_event event) {
+    h->store->driver->tally(h->store, event, 1);
+}
+
+/* --- the service thread --------------------------------------------------- */
+
+static void service_wake(struct idem_service *service) {
+    static const uint64_t one = 1;
+
+    service->asleep = false; /* once is enough */
+    if (write(service->wake_fd, &one, sizeof(one)) != (ssize_t)sizeof(one))
+        errno = 0;
+}
+
+static int service_watch(void *data, int fd, int events) {
+    struct idem_service *service = data;
+    struct idem_host host = idem_poll_host(&service->poll);
+
+    if (host.watch(host.data, fd, events) < 0)
+        return -1;
+    if (service->asleep)
+        service_wake(service);
+    return 0;
+}
+
+static void service_timer(void *data, int64_t ms) {
+    struct idem_service *service = data;
+    struct idem_host host = idem_poll_host(&service->poll);
+
+    host.timer(host.data, ms);
+}
+
+static void service_ready(void *sink, int fd, int events) {
+    struct idem *h = sink;
+
+    if (fd != h->service->wake_fd)
+        idem_loop_ready(&h->loop, fd, events);
+}
+
+static void service_timeout(void *sink) {
+    struct idem *h = sink;
+
+    idem_loop_timeout(&h->loop);
+}
+
+static void *service_main(void *data) {
+    struct idem *h = data;
+    struct idem_service *service = h->service;
+    struct pollfd set[IDEM_POLL_MAX];
+
+    pthread_mutex_lock(&service->lock);
+    while (!service->stop) {
+        uint64_t drained;
+        size_t n;
+        int ms;
+
+        n = idem_poll_collect(&service->poll, set, -1, &ms);
+        service->asleep = true;
+        service->asleep_until = service->poll.deadline;
+        pthread_mutex_unlock(&service->lock);
+        if (poll(set, (nfds_t)n, ms) < 0)
+            n = 0;
+        pthread_mutex_lock(&service->lock);
+        service->asleep = false;
+        if (read(service->wake_fd, &drained, sizeof(drained)) < 0)
+            errno = 0;
+        idem_poll_tell(&service->poll, set, n);
+    }
+    pthread_mutex_unlock(&service->lock);
+    return NULL;
+}
+
+void idem_handle_enter(struct idem *h) {
+    pthread_mutex_lock(&h->service->lock);
+}
+
+/* The service thread sleeps too long if a timer was armed meanwhile. */
+void idem_handle_leave(struct idem *h) {
+    struct idem_service *service = h->service;
+
+    if (service->asleep && service->poll.deadline < service->asleep_until)
+        service_wake(service);
+    pthread_mutex_unlock(&service->lock);
+}
+
+void idem_waiter_init(struct idem_waiter *waiter) {
+    pthread_condattr_t attr;
+
+    waiter->ready = false;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&waiter->cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+void idem_waiter_release(struct idem_waiter *waiter) {
+    pthread_cond_destroy(&waiter->cond);
+}
+
+void idem_waiter_tell(struct idem_waiter *waiter) {
+    waiter->ready = true;
+    pthread_cond_signal(&waiter->cond);
+}
+
+bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms) {
+    struct idem_service *service = h->service;
+    struct timespec until;
+
+    while (!waiter->ready && h->loop.tasks != NULL) {
+        service->poll.deadline = INT64_MAX;
+        idem_loop_timeout(&h->loop);
+    }
+    if (waiter->ready)
+        return true;
+    if (service->asleep && service->poll.deadline < service->asleep_until)
+        service_wake(service);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(ms / 1000);
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    while (!waiter->ready) {
+        int rc = ms < 0 ? pthread_cond_wait(&waiter->cond, &service->lock)
+                        : pthread_cond_timedwait(&waiter->cond, &service->lock, &until);
+
+        if (rc == ETIMEDOUT)
+            break;
+    }
+    return waiter->ready;
+}
+
+struct blocking_op {
+    struct idem_waiter waiter;
+    void (*take)(struct idem_op *op, int rc);
+    void *data;
+    int rc;
+};
+
+static void blocking_complete(struct idem_op *op, int rc) {
+    struct blocking_op *run = op->data;
+
+    run->rc = rc;
+    op->data = run->data;
+    if (run->take != NULL)
+        run->take(op, rc);
+    idem_waiter_tell(&run->waiter);
+}
+
+int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem_op *op, int rc),
+                    struct idem_error *err) {
+    struct blocking_op run = {.take = take, .data = op->data};
+    int rc;
+
+    idem_waiter_init(&run.waiter);
+    op->complete = blocking_complete;
+    op->data = &run;
+    op->driver = NULL;
+    idem_handle_enter(h);
+    rc = idem_store_submit(h->store, op);
+    if (rc == 0 && !idem_waiter_wait(h, &run.waiter, h->op_timeout_ms)) {
+        idem_store_cancel(h->store, op);
+        rc = idem_error_set(&op->error, IDEM_E_UNKNOWN, "the store did not answer in time; it may "
+                            "have done what was asked");
+        idem_handle_tally(h, IDEM_EVENT_STORE_ERROR);
+    } else if (rc == 0) {
+        rc = run.rc;
+    }
+    idem_handle_leave(h);
+    idem_waiter_release(&run.waiter);
+    if (rc != 0)
+        idem_error_copy(err, &op->error);
+    return rc;
+}
+
+static void service_free(struct idem_service *service) {
+    if (service == NULL)
+        return;
+    if (service->wake_fd >= 0)
+        close(service->wake_fd);
+    idem_poll_release(&service->poll);
+    pthread_mutex_destroy(&service->lock);
+    free(service);
+}
+
+static struct idem_service *service_new(struct idem *h, struct idem_error *err) {
+    struct idem_service *service = calloc(1, sizeof(*service));
+    struct idem_host host;
+
+    if (service == NULL) {
+        idem_error_set(err, IDEM_E_NOMEM, "no memory for a handle");
+        return NULL;
+    }
+    pthread_mutex_init(&service->lock, NULL);
+    idem_poll_init(&service->poll);
+    service->poll.ready = service_ready;
+    service->poll.timeout = service_timeout;
+    service->poll.sink = h;
+    service->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    host = idem_poll_host(&service->poll);
+    if (service->wake_fd < 0 || host.watch(host.data, service->wake_fd, IDEM_READ) < 0) {
+        idem_error_set(err, IDEM_E_NOMEM, "no descriptor for a handle: %s", strerror(errno));
+        service_free(service);
+        return NULL;
+    }
+    return service;
+}
+
+static int service_start(struct idem *h, struct idem_error *err) {
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&h->service->thread, NULL, service_main, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return idem_error_set(err, IDEM_E_NOMEM, "cannot start a thread: %s", strerror(rc));
+    return 0;
+}
+
+static void service_stop(struct idem_service *service) {
+    pthread_mutex_lock(&service->lock);
+    service->stop = true;
+    service_wake(service);
+    pthread_mutex_unlock(&service->lock);
+    pthread_join(service->thread, NULL);
+}
+
+/* --- open and close ----------------------------------------------------------- */
+
+static void handle_free(struct idem *h) {
+    service_free(h->service);
+    idem_settings_free(h->settings);
+    free(h);
+}
+
+static int handle_new(const struct idem_options *options, struct idem **ret,
+                      struct idem_error *err) {
+    struct idem *h = calloc(1, sizeof(*h));
+    int rc = 0;
+
+    if (h == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a handle");
+    h->pid = getpid();
+    h->op_timeout_ms = OP_TIMEOUT_MS;
+    if (options != NULL) {
+        if (options->op_timeout_ms < 0)
+            rc = idem_error_set(err, IDEM_E_INVALID, "op_timeout_ms must be positive");
+        else if (options->op_timeout_ms > 0)
+            h->op_timeout_ms = options->op_timeout_ms;
+        if (rc == 0 && options->settings != NULL)
+            rc = idem_settings_copy(options->settings, &h->settings, err);
+    }
+    if (rc != 0) {
+        free(h);
+        return rc;
+    }
+    *ret = h;
+    return 0;
+}
+
+int idem_open(const char *url, const struct idem_options *options, struct idem **ret,
+              struct idem_error *err) {
+    struct idem_host host = {.watch = service_watch, .timer = service_timer};
+    struct idem *h;
+    int rc = handle_new(options, &h, err);
+
+    if (rc != 0)
+        return rc;
+    h->service = service_new(h, err);
+    if (h->service == NULL) {
+        handle_free(h);
+        return IDEM_E_NOMEM;
+    }
+    host.data = h->service;
+    idem_loop_init(&h->loop, &host);
+    rc = idem_store_open(url, &h->loop, NULL, &h->store, err);
+    if (rc != 0) {
+        handle_free(h);
+        return rc;
+    }
+    rc = service_start(h, err);
+    if (rc != 0) {
+        idem_store_close(h->store);
+        handle_free(h);
+        return rc;
+    }
+    *ret = h;
+    return 0;
+}
+
+int idem_open_on(const char *url, const struct idem_options *options, const struct idem_host *host,
+                 struct idem **ret, struct idem_error *err) {
+    struct idem *h;
+    int rc = handle_new(options, &h, err);
+
+    if (rc != 0)
+        return rc;
+    idem_loop_init(&h->loop, host);
+    rc = idem_store_open(url, &h->loop, NULL, &h->store, err);
+    if (rc != 0) {
+        idem_loop_stop(&h->loop);
+        handle_free(h);
+        return rc;
+    }
+    *ret = h;
+    return 0;
+}
+
+/* The host's way in. The handle may be closed meanwhile, and is freed on the way out. */
+static void handle_exit(struct idem *h) {
+    if (--h->depth == 0 && h->closed)
+        handle_free(h);
+}
+
+void idem_ready(struct idem *h, int fd, int events) {
+    h->depth++;
+    idem_loop_ready(&h->loop, fd, events);
+    handle_exit(h);
+}
+
+void idem_timeout(struct idem *h) {
+    h->depth++;
+    idem_loop_timeout(&h->loop);
+    handle_exit(h);
+}
+
+void idem_close(struct idem *h) {
+    if (h == NULL || h->closed)
+        return;
+    if (h->service != NULL && h->pid == getpid())
+        service_stop(h->service);
+    idem_claims_detach(h);
+    idem_errands_drop(h);
+    idem_store_close(h->store);
+    idem_loop_stop(&h->loop);
+    h->store = NULL;
+    h->closed = true;
+    if (h->depth == 0)
+        handle_free(h);
+}

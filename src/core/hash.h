@@ -1,0 +1,32 @@
+/*
+ * Names and owners: SHA-256 of what must stay apart, and random bits.
+ */
+#ifndef IDEM_CORE_HASH_H
+#define IDEM_CORE_HASH_H
+
+#include "core/record.h"
+
+/* What a name is for: names of two kinds never meet, whatever their bytes. */
+enum idem_name_kind { IDEM_NAME_RECORD = 1, IDEM_NAME_NONCE, IDEM_NAME_COUNTER };
+
+#define IDEM_HEX_LEN (2 * IDEM_HASH_LEN)
+
+/* 0 or IDEM_E_NOMEM (OpenSSL allocates). */
+int idem_sha256(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]);
+
+/*
+ * The name of a record: prefix + SHA-256 of kind, scope and key, each delimited
+ * by its length. scope.at NULL is scope `none`, which is not the empty scope.
+ * Lengths are the caller's to check. 0 or IDEM_E_NOMEM.
+ */
+int idem_record_key_make(struct idem_record_key *ret, enum idem_name_kind kind,
+                         struct idem_bytes prefix, struct idem_bytes scope, struct idem_bytes key);
+
+/* The hash as logs show it: 64 hex digits and a NUL. */
+void idem_record_key_hex(const struct idem_record_key *key, char out[IDEM_HEX_LEN + 1]);
+bool idem_hex_parse(const char *hex, unsigned char out[IDEM_HASH_LEN]);
+
+/* Bits from the system's random source; 0 or IDEM_E_REFUSED. */
+int idem_random(void *out, size_t len);
+
+#endif

@@ -1,0 +1,129 @@
+/*
+ * Policy: the options by their words, the layers they come from, and the guard made of them.
+ *
+ * What an option is called, which values it takes and which field of struct idem_policy holds it
+ * stands in one table, from which settings, command lines and directives are read.
+ *
+ * Precedence, strongest first:
+ *
+ *     the call's own (idem_args.with)
+ *     the program's struct idem_policy
+ *     [policy NAME] of the settings
+ *     [defaults] of the settings
+ *     the front door's own (`idem run`: prefix run:, scope none, preset job)
+ *     the built-in defaults
+ *
+ * A preset fills what its layer leaves unsaid, before the next layer does. Only the strongest
+ * preset counts: a policy that says `preset = api` under defaults that say `preset = queue` gets
+ * nothing of queue.
+ */
+#ifndef IDEM_CORE_POLICY_H
+#define IDEM_CORE_POLICY_H
+
+#include "core/words.h"
+#include "idem.h"
+
+/* --- Options ----------------------------------------------------------------- */
+
+enum idem_option_type {
+    IDEM_OPTION_WORD,     /* an enum: one of `values` */
+    IDEM_OPTION_TEXT,     /* const char *, min..max bytes of UTF-8 */
+    IDEM_OPTION_COUNT,    /* int */
+    IDEM_OPTION_DURATION, /* int64_t, `unit` ms each */
+    IDEM_OPTION_RANGE,    /* two int64_t, as DURATION: MIN..MAX, or one value for both */
+    IDEM_OPTION_SIZE,     /* int64_t, bytes */
+};
+
+struct idem_option {
+    const char *word;  /* in settings and directives; with dashes on the command line */
+    const char *field; /* in struct idem_policy */
+    enum idem_option_type type;
+    size_t offset;
+    size_t offset_max;              /* RANGE: of the upper end */
+    int64_t min, max;               /* in the field's unit; WORD: min 0 may stay unsaid */
+    int64_t unit;                   /* DURATION and RANGE: ms */
+    bool none;                      /* "none" is allowed and becomes IDEM_NONE */
+    bool plain;                     /* TEXT: no control characters */
+    const struct idem_word *values; /* WORD */
+};
+
+/* In the order of docs/options.md; ends with a word that is NULL. */
+extern const struct idem_option idem_option_table[];
+
+/* By the word, or by the command line's spelling of it ("hold-ttl"); NULL if there is none. */
+const struct idem_option *idem_option_find(const char *word, size_t len);
+const struct idem_option *idem_option_find_flag(const char *flag, size_t len);
+
+/* Write what an option takes, all words, and what a policy says of it ("-": nothing). Return
+   buf, which is big enough with IDEM_OPTION_TEXT_MAX except for long texts, which are cut. */
+#define IDEM_OPTION_TEXT_MAX 256
+const char *idem_option_allowed(const struct idem_option *option, char *buf, size_t size);
+const char *idem_option_words(char *buf, size_t size);
+const char *idem_option_print(const struct idem_option *option, const struct idem_policy *policy,
+                              char *buf, size_t size);
+
+/* --- Layers ------------------------------------------------------------------- */
+
+/* What one place says. Its strings are its own; it begins as zeros and ends with
+   idem_policy_release(). */
+struct idem_layer {
+    struct idem_policy said;
+};
+
+/* Sets one option by its word; both are copied. A word said before is replaced. On failure,
+   IDEM_E_INVALID with what is allowed or IDEM_E_NOMEM, the layer is untouched. */
+int idem_policy_set(struct idem_layer *layer, const char *word, size_t word_len, const char *value,
+                    size_t value_len, struct idem_error *err);
+
+/* Makes *ret, which holds nothing yet, a copy that owns its strings. 0 or IDEM_E_NOMEM. */
+int idem_policy_copy(const struct idem_policy *policy, struct idem_layer *ret,
+                     struct idem_error *err);
+
+/* Frees the strings; the layer is zeros again. */
+void idem_policy_release(struct idem_layer *layer);
+
+/* Fills what *into leaves unsaid from the next weaker layer and then from that layer's preset.
+   *into begins as zeros and is given all layers in turn. Strings are borrowed. */
+void idem_policy_merge(struct idem_policy *into, const struct idem_policy *layer);
+
+/*
+ * Merges the layers, strongest first (NULLs are skipped), fills in the defaults and checks the
+ * whole. In *ret every field is said except `preset`, `name` and `key_fn`; under mode=lock
+ * result_max is IDEM_NONE: no result is kept. Strings are borrowed from the layers. No allocation.
+ */
+int idem_policy_resolve(const struct idem_policy *const *layers, size_t n,
+                        struct idem_policy *ret, struct idem_error *err);
+
+/* --- Guards ------------------------------------------------------------------- */
+
+enum idem_guard_layer {
+    IDEM_GUARD_POLICY,
+    IDEM_GUARD_NAMED,
+    IDEM_GUARD_DEFAULTS,
+    IDEM_GUARD_DOOR,
+    IDEM_GUARD__LAYERS
+};
+
+/* Immutable once made. It keeps the layers apart so that a call's own values can be put before
+   them, and owns every string. */
+struct idem_guard {
+    struct idem_layer layers[IDEM_GUARD__LAYERS];
+    struct idem_policy resolved;
+};
+
+/* idem_guard_new() for a front door: `settings` and `door`, the front door's own layer, may be
+   NULL. All are copied. */
+int idem_guard_make(const struct idem_settings *settings, const struct idem_policy *policy,
+                    const struct idem_policy *door, struct idem_guard **ret,
+                    struct idem_error *err);
+
+/* The policy of one call: `with` (may be NULL) before the guard's. Its strings are borrowed from
+   both. No allocation; fails only on what `with` says. */
+int idem_guard_with(const struct idem_guard *guard, const struct idem_policy *with,
+                    struct idem_policy *ret_resolved, struct idem_error *err);
+
+/* The settings that the handle was opened with, borrowed; NULL if none. Defined beside the
+   handle. */
+const struct idem_settings *idem_handle_settings(const struct idem *h);
+
+#endif

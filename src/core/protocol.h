@@ -1,0 +1,93 @@
+/*
+ * The protocol's moves on one record: pure functions over the tables, without
+ * I/O and without a clock of their own. A driver loads the record, asks here
+ * what becomes of it, and stores that, in one atomic step.
+ */
+#ifndef IDEM_CORE_PROTOCOL_H
+#define IDEM_CORE_PROTOCOL_H
+
+#include "core/record.h"
+#include "core/table.h"
+
+/* What a claim says; the policy's part of it is already merged and checked. */
+struct idem_claim_in {
+    unsigned char owner[IDEM_OWNER_LEN];
+    struct idem_fingerprint fingerprint;
+    unsigned char bind[IDEM_HASH_LEN];
+    bool has_bind;
+    bool token;
+    bool probe;
+    enum idem_mode mode;
+    enum idem_recover recover;
+    enum idem_on_failure on_failure;
+    uint32_t attempts; /* 0: no limit */
+    int64_t lease_ms;
+    int64_t hold_ttl_ms;
+    int64_t ttl_ms; /* of a record that is buried here */
+    struct idem_bytes label;
+};
+
+/*
+ * Decides a claim. `now` is the store's time; `record` is the record found, or
+ * NULL, and is changed in place into what must be stored if *ret_write is set
+ * (with record NULL, *fresh is filled in instead). *ret_left is the time left
+ * of a live lease or back-off, else 0.
+ */
+enum idem_verdict idem_protocol_claim(struct idem_record *record, struct idem_record *fresh,
+                                      const struct idem_claim_in *in, struct idem_time now,
+                                      bool *ret_write, int64_t *ret_left);
+
+struct idem_finish_in {
+    enum idem_said said;
+    unsigned char owner[IDEM_OWNER_LEN];
+    int32_t status;
+    struct idem_bytes result;
+    bool keep_result;
+    struct idem_bytes reason;
+    bool final;
+    int64_t delay_ms;    /* fail: until it is due; unknown: until the lease ends */
+    int64_t lease_ms;    /* renew */
+    int64_t ttl_ms;      /* done, fail */
+    int64_t hold_ttl_ms; /* unknown, renew */
+};
+
+enum idem_store_write { IDEM_WRITE_NONE, IDEM_WRITE_PUT, IDEM_WRITE_DELETE };
+
+/* Applies a finish to the record found (NULL: none), in place. */
+enum idem_ack idem_protocol_finish(struct idem_record *record, const struct idem_finish_in *in,
+                                   struct idem_time now, enum idem_store_write *ret_write);
+
+/* An operator's word. 0, IDEM_E_ABSENT, IDEM_E_LIVE or IDEM_E_SETTLED. */
+struct idem_settle_in {
+    enum idem_state to;
+    int32_t status;
+    struct idem_bytes reason;
+    bool force;
+    uint32_t attempt; /* 0: any */
+    int64_t ttl_ms;
+};
+int idem_protocol_settle(struct idem_record *record, const struct idem_settle_in *in,
+                         struct idem_time now);
+int idem_protocol_forget(const struct idem_record *record, bool force, struct idem_time now);
+
+/* Hands out a token: fills *fresh where none is found. False: the name is taken. */
+struct idem_issue_in {
+    unsigned char bind[IDEM_HASH_LEN];
+    bool has_bind;
+    unsigned char owner[IDEM_OWNER_LEN]; /* repeats of one issue are recognised by it */
+    int64_t ttl_ms;
+    struct idem_bytes label;
+};
+bool idem_protocol_issue(const struct idem_record *record, struct idem_record *fresh,
+                         const struct idem_issue_in *in, struct idem_time now, bool *ret_write);
+
+static inline bool idem_record_expired(const struct idem_record *record, struct idem_time now) {
+    return record->expires <= now.wall;
+}
+
+/* Running or failed, and its time is not over. */
+static inline bool idem_record_live(const struct idem_record *record, struct idem_time now) {
+    return record->lease_end > now.lease;
+}
+
+#endif

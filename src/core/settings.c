@@ -1,0 +1,400 @@
+/*
+ * Reads the settings file, an INI dialect in which nothing is guessed: an unknown or repeated
+ * section or word, a value out of range and every slip of form is IDEM_E_INVALID with
+ * "FILE:LINE: what; allowed: ...". Fails besides when the file cannot be read, is larger than
+ * IDEM_SETTINGS_FILE_MAX, or there is no memory. Settings do not change once made.
+ */
+#include "core/settings.h"
+
+#include "core/error.h"
+#include "core/units.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct idem_settings {
+    struct idem_layer defaults;
+    struct idem_layer *policies; /* each with its name */
+    size_t count;
+};
+
+struct text {
+    const char *at;
+    size_t len;
+};
+
+struct parser {
+    const char *file;
+    size_t line;
+    struct idem_settings *settings;
+    struct idem_layer *section; /* NULL before the first */
+    bool defaults_seen;
+    uint64_t words_seen; /* of the section, by their place in the table */
+    char value[IDEM_SETTINGS_LINE_MAX];
+    struct idem_error *err;
+};
+
+#define SECTIONS "[defaults], [policy NAME]"
+
+/* An IDEM_E_INVALID that begins with file and line. */
+#define REFUSE(parser, fmt, ...)                                                                   \
+    idem_error_set((parser)->err, IDEM_E_INVALID, "%s:%zu: " fmt, (parser)->file, (parser)->line,  \
+                   ##__VA_ARGS__)
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+static struct text text_trim(struct text t) {
+    while (t.len > 0 && is_blank(t.at[0])) {
+        t.at++;
+        t.len--;
+    }
+    while (t.len > 0 && is_blank(t.at[t.len - 1]))
+        t.len--;
+    return t;
+}
+
+/* --- Sections --- */
+
+static const char *name_fault(struct text name) {
+    uint32_t c = 0;
+    size_t n;
+
+    if (name.len == 0)
+        return "has no name";
+    if (name.len > IDEM_SETTINGS_NAME_MAX)
+        return "has too long a name";
+    for (size_t pos = 0; pos < name.len; pos += n) {
+        /* The line was found to be UTF-8 before. */
+        n = idem_utf8_next(name.at + pos, name.len - pos, &c);
+        if (n == 0 || idem_utf8_is_control(c) || c == '[' || c == ']' || c == '"')
+            return "has a bracket, a quote or a control character in its name";
+    }
+    return NULL;
+}
+
+/* The policy is named by a string of its own length; NULL if there is none. */
+static const struct idem_layer *policy_find(const struct idem_settings *settings,
+                                            struct text name) {
+    const char *other;
+
+    for (size_t i = 0; i < settings->count; i++) {
+        other = settings->policies[i].said.name;
+        if (strlen(other) == name.len && memcmp(other, name.at, name.len) == 0)
+            return &settings->policies[i];
+    }
+    return NULL;
+}
+
+static int policy_add(struct parser *parser, struct text name) {
+    struct idem_settings *settings = parser->settings;
+    char buf[IDEM_SETTINGS_NAME_MAX + 1];
+    struct idem_layer *grown;
+    int rc;
+
+    if (settings->count == IDEM_SETTINGS_POLICIES_MAX)
+        return REFUSE(parser, "too many policies; allowed: %d", IDEM_SETTINGS_POLICIES_MAX);
+    grown = realloc(settings->policies, (settings->count + 1) * sizeof(*grown));
+    if (grown == NULL)
+        return idem_error_set(parser->err, IDEM_E_NOMEM, "no memory for settings");
+    settings->policies = grown;
+    memcpy(buf, name.at, name.len);
+    buf[name.len] = '\0';
+    rc = idem_policy_copy(&(struct idem_policy){.name = buf}, &grown[settings->count],
+                          parser->err);
+    if (rc < 0)
+        return rc;
+    parser->section = &grown[settings->count++];
+    return 0;
+}
+
+static int policy_begin(struct parser *parser, struct text name) {
+    const char *fault = name_fault(name);
+    char quoted[IDEM_QUOTE_TEXT];
+
+    if (fault != NULL)
+        return REFUSE(parser, "[policy NAME] %s; allowed: 1 to %d bytes", fault,
+                      IDEM_SETTINGS_NAME_MAX);
+    if (policy_find(parser->settings, name) != NULL)
+        return REFUSE(parser, "policy %s was there before; allowed: one section each",
+                      idem_error_quote(name.at, name.len, quoted, sizeof(quoted)));
+    return policy_add(parser, name);
+}
+
+static int section_begin(struct parser *parser, struct text line) {
+    static const char policy[] = "policy";
+    char quoted[IDEM_QUOTE_TEXT];
+    struct text inner;
+
+    if (line.at[line.len - 1] != ']')
+        return REFUSE(parser, "the section has no ] at the end of its line; allowed: " SECTIONS);
+    inner = text_trim((struct text){line.at + 1, line.len - 2});
+    parser->words_seen = 0;
+    if (inner.len == 8 && memcmp(inner.at, "defaults", 8) == 0) {
+        if (parser->defaults_seen)
+            return REFUSE(parser, "[defaults] was there before; allowed: once");
+        parser->defaults_seen = true;
+        parser->section = &parser->settings->defaults;
+        return 0;
+    }
+    if (inner.len >= sizeof(policy) - 1 && memcmp(inner.at, policy, sizeof(policy) - 1) == 0 &&
+        (inner.len == sizeof(policy) - 1 || is_blank(inner.at[sizeof(policy) - 1]))) {
+        inner.at += sizeof(policy) - 1;
+        inner.len -= sizeof(policy) - 1;
+        return policy_begin(parser, text_trim(inner));
+    }
+    return REFUSE(parser, "%s is no section; allowed: " SECTIONS,
+                  idem_error_quote(line.at, line.len, quoted, sizeof(quoted)));
+}
+
+/* --- Words and values --- */
+
+/* Undoes the quotes, into the parser's buffer, which is as long as a line may be. */
+static int value_unquote(struct parser *parser, struct text *value) {
+    size_t n = 0, pos;
+
+    for (pos = 1; pos < value->len && value->at[pos] != '"'; pos++) {
+        if (value->at[pos] == '\\') {
+            pos++;
+            if (pos == value->len || (value->at[pos] != '"' && value->at[pos] != '\\'))
+                return REFUSE(parser, "a backslash stands before something else; allowed between "
+                                      "quotes: \\\" and \\\\");
+        }
+        parser->value[n++] = value->at[pos];
+    }
+    if (pos == value->len)
+        return REFUSE(parser, "the value has no closing quote");
+    if (pos + 1 < value->len)
+        return REFUSE(parser, "something follows the closing quote; allowed: a comment on a line "
+                              "of its own, \\\" for a quote");
+    *value = (struct text){parser->value, n};
+    return 0;
+}
+
+static int value_read(struct parser *parser, struct text *value) {
+    if (value->len == 0)
+        return REFUSE(parser, "there is no value after the =");
+    if (value->at[0] == '"')
+        return value_unquote(parser, value);
+    /* Is it the value's or a comment's? Nobody should have to know. */
+    for (size_t i = 0; i < value->len; i++) {
+        if (strchr("#;\"", value->at[i]) != NULL)
+            return REFUSE(parser, "a value with #, ; or a quote in it must stand between double "
+                                  "quotes; comments stand on lines of their own");
+    }
+    return 0;
+}
+
+/* Refuses a word that is repeated, or may not stand here; unknown ones are not seen here. */
+static int word_check(struct parser *parser, struct text word) {
+    const struct idem_option *option = idem_option_find(word.at, word.len);
+    uint64_t bit;
+
+    if (option == NULL)
+        return 0;
+    if (parser->section == &parser->settings->defaults &&
+        option->offset == offsetof(struct idem_policy, prefix))
+        return REFUSE(parser, "prefix cannot stand in [defaults]: every policy would share it, and "
+                              "two operations could meet under one key; allowed: in [policy NAME]");
+    bit = UINT64_C(1) << (option - idem_option_table);
+    if ((parser->words_seen & bit) != 0)
+        return REFUSE(parser, "%s was said before in this section; allowed: once", option->word);
+    parser->words_seen |= bit;
+    return 0;
+}
+
+static int word_set(struct parser *parser, struct text line) {
+    const char *equals = memchr(line.at, '=', line.len);
+    struct text word, value;
+    struct idem_error why;
+    int rc;
+
+    if (equals == NULL)
+        return REFUSE(parser, "there is no = in this line; allowed: WORD = VALUE, [SECTION], "
+                              "# comment");
+    word = text_trim((struct text){line.at, (size_t)(equals - line.at)});
+    value = text_trim((struct text){equals + 1, line.len - (size_t)(equals - line.at) - 1});
+    if (parser->section == NULL)
+        return REFUSE(parser, "a word stands before the first section; allowed: " SECTIONS);
+    rc = word_check(parser, word);
+    if (rc == 0)
+        rc = value_read(parser, &value);
+    if (rc < 0)
+        return rc;
+    rc = idem_policy_set(parser->section, word.at, word.len, value.at, value.len, &why);
+    if (rc == IDEM_E_INVALID)
+        return REFUSE(parser, "%s", why.text);
+    return rc < 0 ? idem_error_copy(parser->err, &why) : 0;
+}
+
+/* --- Lines --- */
+
+static int line_read(struct parser *parser, struct text line) {
+    if (line.len > 0 && line.at[line.len - 1] == '\r')
+        line.len--;
+    if (line.len > IDEM_SETTINGS_LINE_MAX)
+        return REFUSE(parser, "the line is too long; allowed: %d bytes", IDEM_SETTINGS_LINE_MAX);
+    if (line.len > 0 && memchr(line.at, '\0', line.len) != NULL)
+        return REFUSE(parser, "there is a NUL byte; allowed: UTF-8 text");
+    if (!idem_utf8_valid(line.at, line.len))
+        return REFUSE(parser, "this is not UTF-8; allowed: UTF-8 text");
+    line = text_trim(line);
+    if (line.len == 0 || line.at[0] == '#' || line.at[0] == ';')
+        return 0;
+    return line.at[0] == '[' ? section_begin(parser, line) : word_set(parser, line);
+}
+
+static int lines_read(struct parser *parser, struct text rest) {
+    const char *end;
+    size_t len;
+    int rc;
+
+    /* Editors that end lines in CRLF also begin files with a mark. */
+    if (rest.len >= 3 && memcmp(rest.at, "\xef\xbb\xbf", 3) == 0)
+        rest = (struct text){rest.at + 3, rest.len - 3};
+    while (rest.len > 0) {
+        end = memchr(rest.at, '\n', rest.len);
+        len = end == NULL ? rest.len : (size_t)(end - rest.at);
+        parser->line++;
+        rc = line_read(parser, (struct text){rest.at, len});
+        if (rc < 0)
+            return rc;
+        if (end == NULL)
+            break;
+        rest = (struct text){end + 1, rest.len - len - 1};
+    }
+    return 0;
+}
+
+int idem_settings_parse(const char *name, const char *text, size_t len, struct idem_settings **ret,
+                        struct idem_error *err) {
+    const char *file = name == NULL ? "settings" : name;
+    struct idem_settings *settings;
+    struct parser *parser;
+    int rc;
+
+    if (len > IDEM_SETTINGS_FILE_MAX)
+        return idem_error_set(err, IDEM_E_INVALID, "%s: too large; allowed: 1MiB", file);
+    settings = calloc(1, sizeof(*settings));
+    parser = calloc(1, sizeof(*parser));
+    if (settings == NULL || parser == NULL) {
+        free(parser);
+        free(settings);
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for settings");
+    }
+    parser->file = file;
+    parser->settings = settings;
+    parser->err = err;
+    rc = lines_read(parser, (struct text){text, len});
+    free(parser);
+    if (rc < 0) {
+        idem_settings_free(settings);
+        return rc;
+    }
+    *ret = settings;
+    return 0;
+}
+
+/* --- Files --- */
+
+/* Reads until the end, or one byte more than is allowed. False with errno on failure. */
+static bool file_read(int fd, char *buf, size_t size, size_t *ret_len) {
+    size_t len = 0;
+    ssize_t n;
+
+    while (len < size) {
+        n = read(fd, buf + len, size - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    *ret_len = len;
+    return true;
+}
+
+int idem_settings_load(const char *path, struct idem_settings **ret, struct idem_error *err) {
+    char *buf = NULL;
+    size_t len = 0;
+    int fd, rc;
+
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return idem_error_set(err, IDEM_E_INVALID, "%s: cannot be opened: %m", path);
+    buf = malloc(IDEM_SETTINGS_FILE_MAX + 1);
+    if (buf == NULL)
+        rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for settings");
+    else if (!file_read(fd, buf, IDEM_SETTINGS_FILE_MAX + 1, &len))
+        rc = idem_error_set(err, IDEM_E_INVALID, "%s: cannot be read: %m", path);
+    else
+        rc = idem_settings_parse(path, buf, len, ret, err);
+    free(buf);
+    close(fd);
+    return rc;
+}
+
+void idem_settings_free(struct idem_settings *settings) {
+    if (settings == NULL)
+        return;
+    idem_policy_release(&settings->defaults);
+    for (size_t i = 0; i < settings->count; i++)
+        idem_policy_release(&settings->policies[i]);
+    free(settings->policies);
+    free(settings);
+}
+
+int idem_settings_copy(const struct idem_settings *settings, struct idem_settings **ret,
+                       struct idem_error *err) {
+    struct idem_settings *copy;
+    int rc;
+
+    if (settings == NULL) {
+        *ret = NULL;
+        return 0;
+    }
+    copy = calloc(1, sizeof(*copy));
+    if (copy != NULL)
+        copy->policies = calloc(settings->count + 1, sizeof(*copy->policies));
+    if (copy == NULL || copy->policies == NULL) {
+        free(copy);
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for settings");
+    }
+    rc = idem_policy_copy(&settings->defaults.said, &copy->defaults, err);
+    for (size_t i = 0; i < settings->count && rc == 0; i++) {
+        rc = idem_policy_copy(&settings->policies[i].said, &copy->policies[i], err);
+        copy->count += rc == 0;
+    }
+    if (rc < 0) {
+        idem_settings_free(copy);
+        return rc;
+    }
+    *ret = copy;
+    return 0;
+}
+
+/* --- Looking --- */
+
+const struct idem_policy *idem_settings_find(const struct idem_settings *settings,
+                                             const char *name) {
+    const struct idem_layer *layer;
+
+    if (settings == NULL || name == NULL)
+        return NULL;
+    layer = policy_find(settings, (struct text){name, strlen(name)});
+    return layer == NULL ? NULL : &layer->said;
+}
+
+const struct idem_policy *idem_settings_defaults(const struct idem_settings *settings) {
+    return settings == NULL ? NULL : &settings->defaults.said;
+}
+
+const struct idem_policy *idem_settings_at(const struct idem_settings *settings, size_t i) {
+    return settings == NULL || i >= settings->count ? NULL : &settings->policies[i].said;
+}

@@ -1,0 +1,37 @@
+/*
+ * Settings: what idem.conf says, as layers for guards. The public part is in idem.h.
+ *
+ *     # Comments stand on lines of their own.
+ *     [defaults]
+ *     scope = none
+ *
+ *     [policy create-order]
+ *     prefix  = order:
+ *     ttl     = 24h
+ *     message = "Order \"in progress\""
+ */
+#ifndef IDEM_CORE_SETTINGS_H
+#define IDEM_CORE_SETTINGS_H
+
+#include "core/policy.h"
+
+#define IDEM_SETTINGS_FILE_MAX (1u << 20)
+#define IDEM_SETTINGS_LINE_MAX 8192
+#define IDEM_SETTINGS_NAME_MAX 64
+#define IDEM_SETTINGS_POLICIES_MAX 1024
+
+/* What [policy NAME] says, borrowed; NULL if there is no such section. Both may be NULL. */
+const struct idem_policy *idem_settings_find(const struct idem_settings *settings,
+                                             const char *name);
+
+/* What [defaults] says, borrowed; NULL without settings. */
+const struct idem_policy *idem_settings_defaults(const struct idem_settings *settings);
+
+/* The policies in the order of the file, borrowed; NULL past the last. */
+const struct idem_policy *idem_settings_at(const struct idem_settings *settings, size_t i);
+
+/* A copy that belongs to the caller: idem_settings_free(). NULL copies to NULL. */
+int idem_settings_copy(const struct idem_settings *settings, struct idem_settings **ret,
+                       struct idem_error *err);
+
+#endif

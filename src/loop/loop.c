@@ -1,0 +1,238 @@
+/*
+ * Timers, tasks and descriptors over a host's loop. Timers are a pairing heap
+ * and tasks a list, both of embedded nodes: nothing is allocated, so nothing
+ * fails but the host's own watch.
+ */
+#include "loop/loop.h"
+
+#include <time.h>
+
+void idem_loop_init(struct idem_loop *loop, const struct idem_host *host) {
+    *loop = (struct idem_loop){.host = *host, .armed = INT64_MAX};
+    loop->tasks_end = &loop->tasks;
+}
+
+void idem_loop_stop(struct idem_loop *loop) {
+    if (loop->armed != INT64_MAX)
+        loop->host.timer(loop->host.data, -1);
+    loop->stopped = true;
+}
+
+int64_t idem_loop_now(void) {
+    struct timespec ts;
+
+    clock_gettime(CLOCK_BOOTTIME, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* Tells the host when to come back, if that has changed. */
+static void loop_arm(struct idem_loop *loop) {
+    int64_t at, now;
+
+    if (loop->depth > 0 || loop->stopped)
+        return;
+    if (loop->tasks != NULL)
+        at = INT64_MIN;
+    else if (loop->timers != NULL)
+        at = loop->timers->at;
+    else
+        at = INT64_MAX;
+    if (at == loop->armed)
+        return;
+    loop->armed = at;
+    if (at == INT64_MAX) {
+        loop->host.timer(loop->host.data, -1);
+    } else if (at == INT64_MIN) {
+        loop->host.timer(loop->host.data, 0);
+    } else {
+        now = idem_loop_now();
+        loop->host.timer(loop->host.data, at > now ? at - now : 0);
+    }
+}
+
+int idem_loop_watch(struct idem_loop *loop, struct idem_fd *fd, int events) {
+    struct idem_fd *it;
+
+    if (loop->host.watch(loop->host.data, fd->fd, events) < 0)
+        return IDEM_E_REFUSED;
+    for (it = loop->fds; it != NULL; it = it->next)
+        if (it == fd)
+            return 0;
+    fd->next = loop->fds;
+    loop->fds = fd;
+    return 0;
+}
+
+void idem_loop_unwatch(struct idem_loop *loop, struct idem_fd *fd) {
+    struct idem_fd **at;
+
+    for (at = &loop->fds; *at != NULL; at = &(*at)->next) {
+        if (*at == fd) {
+            *at = fd->next;
+            if (!loop->stopped)
+                (void)loop->host.watch(loop->host.data, fd->fd, 0);
+            return;
+        }
+    }
+}
+
+static struct idem_timer *heap_meld(struct idem_timer *a, struct idem_timer *b) {
+    struct idem_timer *low, *high;
+
+    if (a == NULL)
+        return b;
+    if (b == NULL)
+        return a;
+    low = a->at <= b->at ? a : b;
+    high = low == a ? b : a;
+    high->next = low->child;
+    if (low->child != NULL)
+        low->child->link = &high->next;
+    low->child = high;
+    high->link = &low->child;
+    low->next = NULL;
+    return low;
+}
+
+/* Melds the siblings in pairs, then the pairs, without recursion. */
+static struct idem_timer *heap_meld_all(struct idem_timer *first) {
+    struct idem_timer *pairs = NULL, *all = NULL;
+
+    while (first != NULL) {
+        struct idem_timer *a = first, *b = a->next, *pair;
+
+        first = b == NULL ? NULL : b->next;
+        a->next = NULL;
+        if (b != NULL)
+            b->next = NULL;
+        pair = heap_meld(a, b);
+        pair->next = pairs;
+        pairs = pair;
+    }
+    while (pairs != NULL) {
+        struct idem_timer *pair = pairs;
+
+        pairs = pair->next;
+        pair->next = NULL;
+        all = heap_meld(all, pair);
+    }
+    return all;
+}
+
+static void heap_insert(struct idem_loop *loop, struct idem_timer *timer) {
+    timer->child = timer->next = NULL;
+    loop->timers = heap_meld(loop->timers, timer);
+    loop->timers->link = &loop->timers;
+}
+
+static void heap_remove(struct idem_loop *loop, struct idem_timer *timer) {
+    struct idem_timer *rest = heap_meld_all(timer->child);
+
+    if (timer == loop->timers) {
+        loop->timers = rest;
+    } else {
+        *timer->link = timer->next;
+        if (timer->next != NULL)
+            timer->next->link = timer->link;
+        loop->timers = heap_meld(loop->timers, rest);
+    }
+    if (loop->timers != NULL)
+        loop->timers->link = &loop->timers;
+    timer->child = timer->next = NULL;
+    timer->link = NULL;
+}
+
+void idem_timer_set(struct idem_loop *loop, struct idem_timer *timer, int64_t ms) {
+    if (timer->link != NULL)
+        heap_remove(loop, timer);
+    timer->at = idem_loop_now() + (ms > 0 ? ms : 0);
+    heap_insert(loop, timer);
+    loop_arm(loop);
+}
+
+void idem_timer_clear(struct idem_loop *loop, struct idem_timer *timer) {
+    if (timer->link != NULL)
+        heap_remove(loop, timer);
+    loop_arm(loop);
+}
+
+void idem_task_post(struct idem_loop *loop, struct idem_task *task) {
+    if (task->link != NULL)
+        return;
+    task->next = NULL;
+    task->link = loop->tasks_end;
+    *loop->tasks_end = task;
+    loop->tasks_end = &task->next;
+    loop_arm(loop);
+}
+
+void idem_task_drop(struct idem_loop *loop, struct idem_task *task) {
+    if (task->link == NULL)
+        return;
+    *task->link = task->next;
+    if (task->next != NULL)
+        task->next->link = task->link;
+    else
+        loop->tasks_end = task->link;
+    task->next = NULL;
+    task->link = NULL;
+}
+
+static void loop_enter(struct idem_loop *loop) {
+    loop->depth++;
+}
+
+static void loop_leave(struct idem_loop *loop) {
+    loop->depth--;
+    loop_arm(loop);
+}
+
+void idem_loop_ready(struct idem_loop *loop, int fd, int events) {
+    struct idem_fd *it;
+
+    if (loop->stopped)
+        return;
+    loop_enter(loop);
+    for (it = loop->fds; it != NULL && it->fd != fd; it = it->next)
+        ;
+    if (it != NULL)
+        it->ready(it, events);
+    loop_leave(loop);
+}
+
+/* Only what was posted before is run: a task that posts itself again lets the
+   host breathe. */
+static void loop_run_tasks(struct idem_loop *loop) {
+    struct idem_task stop = {.run = NULL};
+    struct idem_task *task;
+
+    if (loop->tasks == NULL)
+        return;
+    idem_task_post(loop, &stop);
+    while (!loop->stopped && (task = loop->tasks) != &stop) {
+        idem_task_drop(loop, task);
+        task->run(task);
+    }
+    idem_task_drop(loop, &stop);
+}
+
+static void loop_run_timers(struct idem_loop *loop) {
+    int64_t now = idem_loop_now();
+
+    while (!loop->stopped && loop->timers != NULL && loop->timers->at <= now) {
+        struct idem_timer *timer = loop->timers;
+
+        heap_remove(loop, timer);
+        timer->fire(timer);
+    }
+}
+
+void idem_loop_timeout(struct idem_loop *loop) {
+    if (loop->stopped)
+        return;
+    loop->armed = INT64_MAX;
+    loop_enter(loop);
+    loop_run_timers(loop);
+    loop_run_tasks(loop);
+    loop_leave(loop);
+}

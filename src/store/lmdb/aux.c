@@ -1,0 +1,155 @@
+/*
+ * Nonces and counters. Stored as format, second in the index, expiry, value and
+ * a CRC-32, 32 bytes in all. A damaged one is refused, never taken for absent:
+ * a nonce that cannot be read must not be accepted again.
+ */
+#include "store/lmdb/aux.h"
+
+#include <string.h>
+#include <zlib.h>
+
+#include "core/error.h"
+
+#define AUX_FORMAT 1
+
+struct aux {
+    uint32_t format, indexed;
+    int64_t expires, value;
+    uint32_t crc, zero;
+};
+
+_Static_assert(sizeof(struct aux) == 32, "the stored form has no holes");
+
+static uint32_t aux_crc(const struct aux *aux, const struct idem_record_key *key) {
+    uLong crc = crc32(0, key->at, (uInt)idem_record_key_len(key));
+
+    return (uint32_t)crc32(crc, (const unsigned char *)aux, offsetof(struct aux, crc));
+}
+
+/* *ret_code is what is wrong with this one; the return value, with the transaction. */
+static int aux_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                   struct aux *ret, bool *ret_there, int *ret_code) {
+    MDB_val name = {idem_record_key_len(key), (void *)key->at}, value;
+    int rc = mdb_get(txn, env->aux, &name, &value);
+
+    *ret_code = 0;
+    *ret_there = rc == 0;
+    if (rc != 0)
+        return rc == MDB_NOTFOUND ? 0 : rc;
+    if (value.mv_size != sizeof(*ret)) {
+        *ret_code = IDEM_E_CORRUPT;
+        return 0;
+    }
+    memcpy(ret, value.mv_data, sizeof(*ret));
+    if (ret->crc != aux_crc(ret, key))
+        *ret_code = IDEM_E_CORRUPT;
+    else if (ret->format > AUX_FORMAT)
+        *ret_code = IDEM_E_VERSION;
+    return 0;
+}
+
+/* `there`: it has an entry in the index already, under aux->indexed. */
+static int aux_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                   struct aux *aux, bool there) {
+    MDB_val name = {idem_record_key_len(key), (void *)key->at}, value = {sizeof(*aux), aux};
+    int rc = 0;
+
+    aux->format = AUX_FORMAT;
+    if (!there) {
+        aux->indexed = lmdb_expiry_second(aux->expires);
+        rc = lmdb_expiry_add(env, txn, LMDB_KIND_AUX, key, aux->indexed);
+    }
+    aux->crc = aux_crc(aux, key);
+    aux->zero = 0;
+    return rc != 0 ? rc : mdb_put(txn, env->aux, &name, &value, 0);
+}
+
+/* Reads it for a job; false when the job is answered by that. */
+static bool aux_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct aux *aux,
+                     bool *there, int *ret_rc) {
+    int code;
+
+    *ret_rc = aux_get(env, txn, &job->copy.key, aux, there, &code);
+    if (*ret_rc != 0)
+        return false;
+    if (code == 0)
+        return true;
+    job->rc = idem_error_set(&job->copy.error, code, "%s: the stored counter or nonce is %s",
+                             env->config.path,
+                             code == IDEM_E_VERSION ? "of a newer version" : "damaged");
+    return false;
+}
+
+int lmdb_aux_once(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
+    struct aux aux;
+    bool there;
+    int rc;
+
+    if (!aux_load(env, txn, job, &aux, &there, &rc))
+        return rc;
+    job->copy.out.once.first = !there || aux.expires <= now.wall;
+    if (!job->copy.out.once.first)
+        return 0;
+    aux.expires = now.wall + job->copy.in.once.ttl_ms;
+    aux.value = 1;
+    return aux_put(env, txn, &job->copy.key, &aux, there);
+}
+
+static bool count_apply(const struct idem_count_in *in, int64_t *value) {
+    switch (in->how) {
+    case IDEM_COUNT_ADD:
+        return !__builtin_add_overflow(*value, in->value, value);
+    case IDEM_COUNT_RAISE:
+        if (in->value <= *value)
+            return false;
+        break;
+    case IDEM_COUNT_NEXT:
+        if (*value == INT64_MAX || in->value != *value + 1)
+            return false;
+        break;
+    }
+    *value = in->value;
+    return true;
+}
+
+int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                   struct idem_time now) {
+    const struct idem_count_in *in = &job->copy.in.count;
+    struct aux aux;
+    bool there;
+    int rc;
+
+    if (!aux_load(env, txn, job, &aux, &there, &rc))
+        return rc;
+    if (!there || aux.expires <= now.wall)
+        aux.value = 0;
+    job->copy.out.count.changed = count_apply(in, &aux.value);
+    job->copy.out.count.value = aux.value;
+    if (!job->copy.out.count.changed) {
+        if (in->how == IDEM_COUNT_ADD)
+            job->rc = idem_error_set(&job->copy.error, IDEM_E_INVALID, "the counter overflows");
+        return 0;
+    }
+    aux.expires = now.wall + in->ttl_ms;
+    return aux_put(env, txn, &job->copy.key, &aux, there);
+}
+
+int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                   struct idem_time now, uint32_t *ret_next) {
+    MDB_val name = {idem_record_key_len(key), (void *)key->at};
+    struct aux aux;
+    bool there;
+    int code, rc = aux_get(env, txn, key, &aux, &there, &code);
+
+    *ret_next = 0;
+    if (rc != 0 || !there)
+        return rc;
+    if (code != 0) {
+        *ret_next = lmdb_expiry_second(now.wall) + 24 * 3600;
+        return 0;
+    }
+    if (aux.expires <= now.wall)
+        return mdb_del(txn, env->aux, &name, NULL);
+    aux.indexed = *ret_next = lmdb_expiry_second(aux.expires);
+    return aux_put(env, txn, key, &aux, true);
+}

@@ -1,0 +1,513 @@
+/*
+ * The embedded store's driver: operations in, call-backs out, on a loop.
+ *
+ * What is submitted in one turn of the loop gathers, and is looked at together:
+ * reads are answered at once, writes go into one transaction, run here with
+ * sync=off and by the writer thread with sync=always. Call-backs run from the
+ * loop only. A handle that was inherited over a fork refuses everything.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "store/lmdb/lmdb.h"
+
+#define SIZE_DEFAULT ((size_t)16 << 30)
+#define SIZE_MIN ((size_t)1 << 20)
+#define SIZE_MAX_TB ((size_t)16 << 40)
+#define LIST_MAX 1000
+
+static struct lmdb_store *store_of(struct idem_store *base) {
+    return (struct lmdb_store *)base;
+}
+
+/* --- copies of what was asked ------------------------------------------- */
+
+/* The byte strings that an operation brings, whatever its kind. */
+static size_t op_strings(struct idem_op *op, struct idem_bytes *ret[2]) {
+    switch (op->kind) {
+    case IDEM_OP_CLAIM:
+        ret[0] = &op->in.claim.label;
+        return 1;
+    case IDEM_OP_FINISH:
+        ret[0] = &op->in.finish.result;
+        ret[1] = &op->in.finish.reason;
+        return 2;
+    case IDEM_OP_ISSUE:
+        ret[0] = &op->in.issue.label;
+        return 1;
+    case IDEM_OP_LIST:
+        ret[0] = &op->in.list.prefix;
+        return 1;
+    case IDEM_OP_SETTLE:
+        ret[0] = &op->in.settle.reason;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static struct lmdb_job *job_new(struct lmdb_store *store, struct idem_op *op) {
+    struct idem_bytes *strings[2];
+    size_t n = op_strings(op, strings), len = 0;
+    struct lmdb_job *job;
+    unsigned char *at;
+
+    for (size_t i = 0; i < n; i++)
+        len += strings[i]->len;
+    job = malloc(sizeof(*job) + len);
+    if (job == NULL)
+        return NULL;
+    *job = (struct lmdb_job){.store = store, .op = op, .copy = *op};
+    memset(&job->copy.out, 0, sizeof(job->copy.out));
+    if (op->kind == IDEM_OP_STATS)
+        memset(&job->copy.in, 0, sizeof(job->copy.in));
+    at = (unsigned char *)(job + 1);
+    n = op_strings(&job->copy, strings);
+    for (size_t i = 0; i < n; i++) {
+        if (strings[i]->len != 0)
+            memcpy(at, strings[i]->at, strings[i]->len);
+        strings[i]->at = at;
+        at += strings[i]->len;
+    }
+    return job;
+}
+
+/* --- call-backs ------------------------------------------------------------ */
+
+static void store_free(struct lmdb_store *store) {
+    free(store);
+}
+
+static void store_enter(struct lmdb_store *store) {
+    store->depth++;
+}
+
+/* True if the store is gone. */
+static bool store_leave(struct lmdb_store *store) {
+    if (--store->depth > 0 || !store->closing)
+        return store->closing;
+    store_free(store);
+    return true;
+}
+
+static void job_complete(struct lmdb_job *job) {
+    struct idem_op *op = job->op;
+
+    if (op != NULL) {
+        op->driver = NULL;
+        op->out = job->copy.out;
+        op->error = job->copy.error;
+        op->complete(op, job->rc);
+    }
+    lmdb_job_free(job);
+}
+
+/* Runs what is answered; operations submitted meanwhile wait for the next turn. */
+static void store_complete(struct lmdb_store *store) {
+    struct lmdb_job *job;
+
+    store_enter(store);
+    while (!store->closing && (job = lmdb_jobs_pop(&store->finished)) != NULL)
+        job_complete(job);
+    (void)store_leave(store);
+}
+
+static void event_ready(struct idem_fd *fd, int events) {
+    struct lmdb_store *store =
+        (struct lmdb_store *)((char *)fd - offsetof(struct lmdb_store, event));
+    struct lmdb_job *job;
+    uint64_t n;
+
+    (void)events;
+    if (read(fd->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+        return;
+    pthread_mutex_lock(&store->env->lock);
+    while ((job = lmdb_jobs_pop(&store->done)) != NULL)
+        lmdb_jobs_push(&store->finished, job);
+    pthread_mutex_unlock(&store->env->lock);
+    store_complete(store);
+}
+
+/* --- a turn ------------------------------------------------------------------- */
+
+static void turn_fail(struct lmdb_store *store, struct lmdb_jobs *jobs, int rc,
+                      const struct idem_error *err) {
+    struct lmdb_job *job;
+
+    while ((job = lmdb_jobs_pop(jobs)) != NULL) {
+        job->rc = rc;
+        job->copy.error = *err;
+        lmdb_jobs_push(&store->finished, job);
+    }
+}
+
+/* Answers what can be read; leaves in `writes` what must be written. */
+static void turn_read(struct lmdb_store *store, struct lmdb_jobs *jobs, struct lmdb_jobs *writes,
+                      struct idem_time now) {
+    struct lmdb_job *job;
+
+    while ((job = lmdb_jobs_pop(jobs)) != NULL) {
+        if (lmdb_op_scans(job)) {
+            lmdb_op_scan(store->env, store->reader, job, now);
+            if (job->ready) {
+                lmdb_jobs_push(&store->finished, job);
+            } else {
+                lmdb_jobs_push(&store->pending, job);
+                idem_task_post(store->base.loop, &store->flush);
+            }
+        } else if (lmdb_op_read(store->env, store->reader, job, now)) {
+            lmdb_jobs_push(&store->finished, job);
+        } else {
+            lmdb_jobs_push(writes, job);
+        }
+    }
+}
+
+static void turn_run(struct lmdb_store *store) {
+    struct lmdb_jobs jobs = store->pending, writes;
+    struct lmdb_job *job;
+    struct idem_error err;
+    struct idem_time now;
+    int rc;
+
+    if (jobs.first == NULL)
+        return;
+    lmdb_jobs_init(&store->pending);
+    lmdb_jobs_init(&writes);
+    rc = lmdb_now(store->env, &now, &err);
+    if (rc == 0 && (rc = lmdb_read_begin(store)) != 0)
+        rc = lmdb_fail(store->env, &err, rc, "read");
+    if (rc != 0) {
+        turn_fail(store, &jobs, rc, &err);
+        return;
+    }
+    turn_read(store, &jobs, &writes, now);
+    lmdb_read_end(store);
+    if (writes.first == NULL)
+        return;
+    if (store->env->config.sync == LMDB_SYNC_ALWAYS) {
+        lmdb_writer_push(store->env, &writes);
+        return;
+    }
+    lmdb_batch_run(store->env, writes.first);
+    while ((job = lmdb_jobs_pop(&writes)) != NULL)
+        lmdb_jobs_push(&store->finished, job);
+}
+
+static void flush_run(struct idem_task *task) {
+    struct lmdb_store *store =
+        (struct lmdb_store *)((char *)task - offsetof(struct lmdb_store, flush));
+
+    turn_run(store);
+    store_complete(store);
+}
+
+static int lmdb_submit(struct idem_store *base, struct idem_op *op) {
+    struct lmdb_store *store = store_of(base);
+    struct lmdb_job *job;
+
+    if (store->env->pid != getpid())
+        return idem_error_set(&op->error, IDEM_E_FORK, "the store was opened before a fork; open "
+                              "it in the process that uses it");
+    if (op->kind == IDEM_OP_LIST && op->in.list.max > LIST_MAX)
+        op->in.list.max = LIST_MAX;
+    job = job_new(store, op);
+    if (job == NULL)
+        return idem_error_set(&op->error, IDEM_E_NOMEM, "no memory for an operation");
+    op->driver = job;
+    lmdb_jobs_push(&store->pending, job);
+    idem_task_post(base->loop, &store->flush);
+    return 0;
+}
+
+static void lmdb_cancel(struct idem_store *base, struct idem_op *op) {
+    struct lmdb_job *job = op->driver;
+
+    (void)base;
+    job->op = NULL;
+    op->driver = NULL;
+}
+
+/* --- waiting -------------------------------------------------------------------- */
+
+static void watches_wake(struct lmdb_store *store) {
+    struct idem_watch *watch;
+
+    store_enter(store);
+    for (;;) {
+        for (watch = store->watches; watch != NULL && !watch->woken; watch = watch->next)
+            ;
+        if (watch == NULL)
+            break;
+        watch->woken = false;
+        watch->wake(watch);
+        if (store->closing)
+            break;
+    }
+    (void)store_leave(store);
+}
+
+static void watches_mark(struct lmdb_store *store, const unsigned char *hash) {
+    struct idem_watch *watch;
+
+    for (watch = store->watches; watch != NULL; watch = watch->next)
+        if (hash == NULL ||
+            memcmp(watch->key.at + watch->key.prefix_len, hash, IDEM_HASH_LEN) == 0)
+            watch->woken = true;
+}
+
+/* Hashes are written whole, so they are read whole. */
+static void fifo_ready(struct idem_fd *fd, int events) {
+    struct lmdb_store *store =
+        (struct lmdb_store *)((char *)fd - offsetof(struct lmdb_store, fifo));
+    unsigned char buf[64 * IDEM_HASH_LEN];
+    ssize_t n;
+
+    (void)events;
+    while ((n = read(fd->fd, buf, sizeof(buf))) > 0)
+        for (ssize_t at = 0; at + IDEM_HASH_LEN <= n; at += IDEM_HASH_LEN)
+            watches_mark(store, buf + at);
+    if (lmdb_slot_overflowed(store->env, store->slot))
+        watches_mark(store, NULL);
+    watches_wake(store);
+}
+
+/* Without a slot the waiters are woken by their own slow poll alone. */
+static void fifo_open(struct lmdb_store *store) {
+    if (store->fifo_tried)
+        return;
+    store->fifo_tried = true;
+    if (lmdb_slot_take(store->env, &store->slot, &store->fifo.fd) < 0)
+        return;
+    store->fifo.ready = fifo_ready;
+    if (idem_loop_watch(store->base.loop, &store->fifo, IDEM_READ) != 0) {
+        close(store->fifo.fd);
+        lmdb_slot_leave(store->env, store->slot);
+        store->slot = -1;
+    }
+}
+
+static void wake_first_run(struct idem_task *task) {
+    struct lmdb_store *store =
+        (struct lmdb_store *)((char *)task - offsetof(struct lmdb_store, wake_first));
+
+    watches_wake(store);
+}
+
+static int lmdb_watch(struct idem_store *base, struct idem_watch *watch) {
+    struct lmdb_store *store = store_of(base);
+
+    fifo_open(store);
+    if (store->slot >= 0)
+        lmdb_slot_want(store->env, store->slot, &watch->key);
+    watch->woken = true; /* the wish is in force */
+    watch->next = store->watches;
+    watch->link = &store->watches;
+    if (watch->next != NULL)
+        watch->next->link = &watch->next;
+    store->watches = watch;
+    idem_task_post(base->loop, &store->wake_first);
+    return 0;
+}
+
+static void lmdb_unwatch(struct idem_store *base, struct idem_watch *watch) {
+    struct lmdb_store *store = store_of(base);
+    struct idem_watch *other;
+
+    if (watch->link == NULL)
+        return;
+    *watch->link = watch->next;
+    if (watch->next != NULL)
+        watch->next->link = watch->link;
+    watch->link = NULL;
+    if (store->slot < 0 || store->env->pid != getpid())
+        return;
+    for (other = store->watches; other != NULL; other = other->next)
+        if (lmdb_bucket(&other->key) == lmdb_bucket(&watch->key))
+            return;
+    lmdb_slot_unwant(store->env, store->slot, &watch->key);
+}
+
+static void lmdb_tally(struct idem_store *base, enum idem_event event, uint64_t n) {
+    lmdb_shared_tally(store_of(base)->env, event, n);
+}
+
+/* --- open and close ------------------------------------------------------------------ */
+
+static void jobs_drop(struct lmdb_jobs *jobs) {
+    struct lmdb_job *job;
+
+    while ((job = lmdb_jobs_pop(jobs)) != NULL) {
+        if (job->op != NULL)
+            job->op->driver = NULL;
+        lmdb_job_free(job);
+    }
+}
+
+static void queue_detach(struct lmdb_store *store, struct lmdb_job *job) {
+    for (; job != NULL; job = job->next) {
+        if (job->store != store)
+            continue;
+        job->store = NULL;
+        if (job->op != NULL)
+            job->op->driver = NULL;
+        job->op = NULL;
+    }
+}
+
+/* What was submitted is still written; nobody is told any more. */
+static void store_drain(struct lmdb_store *store) {
+    struct lmdb_env *env = store->env;
+    struct lmdb_job *job;
+
+    for (job = store->pending.first; job != NULL; job = job->next) {
+        if (job->op != NULL)
+            job->op->driver = NULL;
+        job->op = NULL;
+    }
+    turn_run(store);
+    jobs_drop(&store->pending); /* scans that were not through */
+    jobs_drop(&store->finished);
+    pthread_mutex_lock(&env->lock);
+    jobs_drop(&store->done);
+    queue_detach(store, env->queue.first);
+    queue_detach(store, env->batch);
+    pthread_mutex_unlock(&env->lock);
+}
+
+static void lmdb_close(struct idem_store *base) {
+    struct lmdb_store *store = store_of(base);
+    bool forked = store->env->pid != getpid();
+
+    idem_task_drop(base->loop, &store->flush);
+    idem_task_drop(base->loop, &store->wake_first);
+    idem_loop_unwatch(base->loop, &store->event);
+    if (store->slot >= 0)
+        idem_loop_unwatch(base->loop, &store->fifo);
+    if (!forked) {
+        store_drain(store);
+        if (store->reader != NULL)
+            mdb_txn_abort(store->reader);
+        if (store->slot >= 0)
+            lmdb_slot_leave(store->env, store->slot);
+    }
+    close(store->event.fd);
+    if (store->slot >= 0)
+        close(store->fifo.fd);
+    lmdb_env_close(store->env);
+    store->closing = true;
+    if (store->depth == 0)
+        store_free(store);
+}
+
+static int bool_option(const struct idem_url *url, const char *name, bool *ret,
+                       struct idem_error *err) {
+    const char *value = idem_url_get(url, name);
+
+    if (value == NULL || strcmp(value, "no") == 0)
+        *ret = false;
+    else if (strcmp(value, "yes") == 0)
+        *ret = true;
+    else
+        return idem_error_set(err, IDEM_E_INVALID, "lmdb: %s=%s; allowed: yes, no", name, value);
+    return 0;
+}
+
+static int options_known(const struct idem_url *url, struct idem_error *err) {
+    static const char *const known[] = {"sync", "accept_loss", "accept_clock", "size"};
+
+    for (size_t i = 0; i < url->query_n; i++) {
+        size_t k = 0;
+
+        while (k < sizeof(known) / sizeof(known[0]) && strcmp(url->query[i].name, known[k]) != 0)
+            k++;
+        if (k == sizeof(known) / sizeof(known[0]))
+            return idem_error_set(err, IDEM_E_INVALID, "lmdb: unknown option %s; allowed: sync, "
+                                  "size, accept_loss, accept_clock", url->query[i].name);
+    }
+    return 0;
+}
+
+static int config_read(const struct idem_url *url, struct lmdb_config *config,
+                       struct idem_error *err) {
+    const char *sync = idem_url_get(url, "sync"), *size = idem_url_get(url, "size");
+    int64_t bytes;
+    int rc;
+
+    *config = (struct lmdb_config){.path = url->rest, .size = SIZE_DEFAULT};
+    if (url->rest[0] == '\0')
+        return idem_error_set(err, IDEM_E_INVALID, "lmdb: a path is needed: lmdb:/var/lib/idem");
+    if ((rc = options_known(url, err)) != 0 ||
+        (rc = bool_option(url, "accept_loss", &config->accept_loss, err)) != 0 ||
+        (rc = bool_option(url, "accept_clock", &config->accept_clock, err)) != 0)
+        return rc;
+    if (sync != NULL && strcmp(sync, "off") == 0)
+        config->sync = LMDB_SYNC_OFF;
+    else if (sync != NULL && strcmp(sync, "always") != 0)
+        return idem_error_set(err, IDEM_E_INVALID, "lmdb: sync=%s; allowed: always, off", sync);
+    if (size != NULL) {
+        rc = idem_size_parse(size, strlen(size), &bytes, err);
+        if (rc != 0)
+            return rc;
+        if (bytes < (int64_t)SIZE_MIN || bytes > (int64_t)SIZE_MAX_TB)
+            return idem_error_set(err, IDEM_E_INVALID, "lmdb: size=%s; allowed: 1M to 16T", size);
+        config->size = (size_t)bytes;
+    }
+    return 0;
+}
+
+static int lmdb_open(const struct idem_url *url, struct idem_loop *loop,
+                     const struct idem_clock *clock, struct idem_store **ret,
+                     struct idem_error *err) {
+    struct lmdb_store *store;
+    struct lmdb_config config;
+    int rc = config_read(url, &config, err);
+
+    if (rc != 0)
+        return rc;
+    store = calloc(1, sizeof(*store));
+    if (store == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
+    store->base.loop = loop;
+    store->slot = -1;
+    store->flush.run = flush_run;
+    store->wake_first.run = wake_first_run;
+    lmdb_jobs_init(&store->pending);
+    lmdb_jobs_init(&store->done);
+    lmdb_jobs_init(&store->finished);
+    rc = lmdb_env_open(&config, clock, &store->env, err);
+    if (rc != 0) {
+        free(store);
+        return rc;
+    }
+    store->event.ready = event_ready;
+    store->event.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (store->event.fd < 0 || idem_loop_watch(loop, &store->event, IDEM_READ) != 0) {
+        if (store->event.fd >= 0)
+            close(store->event.fd);
+        lmdb_env_close(store->env);
+        free(store);
+        return idem_error_set(err, IDEM_E_NOMEM, "no descriptor for the store's wake-ups");
+    }
+    *ret = &store->base;
+    return 0;
+}
+
+static const char *const lmdb_schemes[] = {"lmdb", NULL};
+
+const struct idem_driver idem_driver_lmdb = {
+    .name = "lmdb",
+    .schemes = lmdb_schemes,
+    .open = lmdb_open,
+    .close = lmdb_close,
+    .submit = lmdb_submit,
+    .cancel = lmdb_cancel,
+    .watch = lmdb_watch,
+    .unwatch = lmdb_unwatch,
+    .tally = lmdb_tally,
+};

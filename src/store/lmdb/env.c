@@ -1,0 +1,483 @@
+/*
+ * One LMDB environment per process and path (LMDB allows no more), shared by
+ * all handles on it: open with every check there is, transactions, close.
+ *
+ * Fails with a text that names the file and the cause: a folder that cannot be
+ * made or written, a full disk, a file that is not ours, damaged, cut short or
+ * of a newer version, another sync mode in use, a power loss under sync=off, a
+ * clock that jumped.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "store/lmdb/check.h"
+#include "store/lmdb/lmdb.h"
+
+#define STORE_FORMAT 1
+#define READERS_MAX 1024
+
+/* Room beyond the limit, for finishes and the sweep when the store is full. */
+#define RESERVE_MIN ((size_t)1 << 20)
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lmdb_env *registry;
+static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
+
+static void registry_take(void) {
+    pthread_mutex_lock(&registry_lock);
+}
+
+static void registry_give(void) {
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* A child may open stores of its own, whatever its parent's threads were at. */
+static void registry_init(void) {
+    (void)pthread_atfork(registry_take, registry_give, registry_give);
+}
+
+int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing) {
+    const char *path = env->config.path;
+
+    switch (rc) {
+    case MDB_MAP_FULL:
+        return idem_error_set(err, IDEM_E_FULL, "%s: the store has reached its size of %zu MiB; "
+                              "raise size=, shorten ttl, or wait until records expire", path,
+                              env->config.size >> 20);
+    case ENOSPC:
+    case EDQUOT:
+        return idem_error_set(err, IDEM_E_FULL, "%s: the disk is full: %s", path, strerror(rc));
+    case ENOMEM:
+        return idem_error_set(err, IDEM_E_NOMEM, "%s: no memory to %s", path, doing);
+    case MDB_CORRUPTED:
+    case MDB_PAGE_NOTFOUND:
+    case MDB_BAD_TXN:
+        return idem_error_set(err, IDEM_E_CORRUPT, "%s/data.mdb is damaged: %s", path,
+                              mdb_strerror(rc));
+    case MDB_INVALID:
+        return idem_error_set(err, IDEM_E_CORRUPT, "%s/data.mdb is not a store, or its first "
+                              "pages are damaged", path);
+    case MDB_VERSION_MISMATCH:
+        return idem_error_set(err, IDEM_E_VERSION, "%s/data.mdb was made by another version of "
+                              "LMDB", path);
+    case MDB_READERS_FULL:
+        return idem_error_set(err, IDEM_E_REFUSED, "%s: more than %d handles have the store open",
+                              path, READERS_MAX);
+    case MDB_PANIC:
+        return idem_error_set(err, IDEM_E_REFUSED, "%s: an earlier write failed; the store must "
+                              "be opened anew", path);
+    default:
+        return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot %s: %s", path, doing,
+                              mdb_strerror(rc));
+    }
+}
+
+/* Another process has enlarged the map: take it over. No transaction of this
+   process may be open then, which the lock ensures. */
+static int map_adopt(struct lmdb_env *env) {
+    int rc;
+
+    pthread_rwlock_wrlock(&env->map_lock);
+    rc = mdb_env_set_mapsize(env->mdb, 0);
+    pthread_rwlock_unlock(&env->map_lock);
+    return rc;
+}
+
+int lmdb_read_begin(struct lmdb_store *store) {
+    struct lmdb_env *env = store->env;
+    int rc;
+
+    for (int tries = 0; tries < 3; tries++) {
+        pthread_rwlock_rdlock(&env->map_lock);
+        if (store->reader == NULL)
+            rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &store->reader);
+        else
+            rc = mdb_txn_renew(store->reader);
+        if (rc == 0)
+            return 0;
+        pthread_rwlock_unlock(&env->map_lock);
+        if (rc != MDB_MAP_RESIZED || (rc = map_adopt(env)) != 0)
+            break;
+        rc = MDB_MAP_RESIZED;
+    }
+    return rc;
+}
+
+void lmdb_read_end(struct lmdb_store *store) {
+    mdb_txn_reset(store->reader);
+    pthread_rwlock_unlock(&store->env->map_lock);
+}
+
+int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
+    int rc;
+
+    for (int tries = 0; tries < 3; tries++) {
+        pthread_rwlock_rdlock(&env->map_lock);
+        rc = mdb_txn_begin(env->mdb, NULL, 0, ret);
+        if (rc == 0)
+            return 0;
+        pthread_rwlock_unlock(&env->map_lock);
+        if (rc != MDB_MAP_RESIZED || (rc = map_adopt(env)) != 0)
+            break;
+        rc = MDB_MAP_RESIZED;
+    }
+    return rc;
+}
+
+int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn) {
+    int rc = mdb_txn_commit(txn);
+
+    pthread_rwlock_unlock(&env->map_lock);
+    return rc;
+}
+
+void lmdb_write_abort(struct lmdb_env *env, MDB_txn *txn) {
+    mdb_txn_abort(txn);
+    pthread_rwlock_unlock(&env->map_lock);
+}
+
+int lmdb_env_used(struct lmdb_env *env, MDB_txn *txn, size_t *ret) {
+    MDB_envinfo info;
+    MDB_stat stat;
+    size_t free_pages;
+    int rc = lmdb_check_free(txn, &free_pages);
+
+    if (rc != 0)
+        return rc;
+    mdb_env_info(env->mdb, &info);
+    mdb_env_stat(env->mdb, &stat);
+    *ret = (info.me_last_pgno + 1 - free_pages) * stat.ms_psize;
+    return 0;
+}
+
+bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn) {
+    MDB_envinfo info;
+    MDB_stat stat;
+    size_t used;
+
+    mdb_env_info(env->mdb, &info);
+    mdb_env_stat(env->mdb, &stat);
+    if ((info.me_last_pgno + 1) * stat.ms_psize < env->config.size)
+        return false;
+    return lmdb_env_used(env, txn, &used) != 0 || used >= env->config.size;
+}
+
+static size_t map_size(const struct lmdb_config *config) {
+    size_t reserve = config->size / 16 > RESERVE_MIN ? config->size / 16 : RESERVE_MIN;
+
+    return config->size + reserve;
+}
+
+/* The boot that leases belong to, as a small number; a new boot gets a new one. */
+static int epoch_load(struct lmdb_env *env, MDB_txn *txn, const char *boot, bool *ret_same) {
+    struct {
+        uint32_t epoch;
+        char boot[LMDB_BOOT_LEN];
+    } row = {0};
+    char label[] = "boot";
+    MDB_val name = {sizeof(label) - 1, label}, value;
+    int rc = mdb_get(txn, env->meta, &name, &value);
+
+    if (rc == 0 && value.mv_size != sizeof(row))
+        return MDB_CORRUPTED;
+    if (rc == 0)
+        memcpy(&row, value.mv_data, sizeof(row));
+    else if (rc != MDB_NOTFOUND)
+        return rc;
+    *ret_same = rc == 0 && memcmp(row.boot, boot, LMDB_BOOT_LEN) == 0;
+    if (!*ret_same) {
+        row.epoch++;
+        memcpy(row.boot, boot, LMDB_BOOT_LEN);
+        value = (MDB_val){sizeof(row), &row};
+        rc = mdb_put(txn, env->meta, &name, &value, 0);
+    }
+    env->epoch = row.epoch;
+    return rc;
+}
+
+static int format_check(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err) {
+    uint32_t format = STORE_FORMAT;
+    char label[] = "format";
+    MDB_val name = {sizeof(label) - 1, label}, value = {sizeof(format), &format};
+    int rc = mdb_put(txn, env->meta, &name, &value, MDB_NOOVERWRITE);
+
+    if (rc != 0 && rc != MDB_KEYEXIST)
+        return lmdb_fail(env, err, rc, "write");
+    if (value.mv_size != sizeof(format))
+        return lmdb_fail(env, err, MDB_CORRUPTED, "read");
+    memcpy(&format, value.mv_data, sizeof(format));
+    if (format > STORE_FORMAT)
+        return idem_error_set(err, IDEM_E_VERSION, "%s/data.mdb was made by a newer version of "
+                              "Idem (format %u, this one reads %d)", env->config.path, format,
+                              STORE_FORMAT);
+    return 0;
+}
+
+static int tables_open(struct lmdb_env *env, MDB_txn *txn, const char *boot,
+                       struct idem_error *err) {
+    bool same_boot;
+    int rc;
+
+    if ((rc = mdb_dbi_open(txn, "meta", MDB_CREATE, &env->meta)) != 0)
+        return lmdb_fail(env, err, rc, "open the tables");
+    rc = format_check(env, txn, err);
+    if (rc != 0)
+        return rc;
+    if ((rc = mdb_dbi_open(txn, "records", MDB_CREATE, &env->records)) != 0 ||
+        (rc = mdb_dbi_open(txn, "expiry", MDB_CREATE, &env->expiry)) != 0 ||
+        (rc = mdb_dbi_open(txn, "aux", MDB_CREATE, &env->aux)) != 0 ||
+        (rc = epoch_load(env, txn, boot, &same_boot)) != 0)
+        return lmdb_fail(env, err, rc, "open the tables");
+    return lmdb_clock_load(env, txn, same_boot, err);
+}
+
+static int env_prepare(struct lmdb_env *env, const char *boot, struct idem_error *err) {
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(env->mdb, NULL, 0, &txn);
+
+    if (rc != 0)
+        return lmdb_fail(env, err, rc, "begin");
+    rc = tables_open(env, txn, boot, err);
+    if (rc != 0) {
+        mdb_txn_abort(txn);
+        return rc;
+    }
+    rc = mdb_txn_commit(txn);
+    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
+}
+
+static int database_open(struct lmdb_env *env, bool alone, const char *boot, struct idem_error *err) {
+    unsigned flags = MDB_NOTLS | (env->config.sync == LMDB_SYNC_OFF ? MDB_NOSYNC : 0);
+    int rc, dead;
+
+    if ((rc = mdb_env_create(&env->mdb)) != 0 ||
+        (rc = mdb_env_set_maxdbs(env->mdb, 8)) != 0 ||
+        (rc = mdb_env_set_maxreaders(env->mdb, READERS_MAX)) != 0 ||
+        (rc = mdb_env_set_mapsize(env->mdb, map_size(&env->config))) != 0 ||
+        (rc = mdb_env_open(env->mdb, env->config.path, flags, 0600)) != 0)
+        return lmdb_fail(env, err, rc, "open it");
+    (void)mdb_reader_check(env->mdb, &dead);
+    if (alone) {
+        rc = lmdb_check_length(env, err);
+        if (rc != 0)
+            return rc;
+    }
+    return env_prepare(env, boot, err);
+}
+
+/* sync=off, and the machine went down without a clean close: the file may be
+   anything. It is kept under another name. */
+static int loss_accept(struct lmdb_env *env, struct idem_error *err) {
+    char name[64];
+    struct timespec now;
+
+    if (!env->config.accept_loss)
+        return idem_error_set(err, IDEM_E_CORRUPT, "%s: the machine went down while the store was "
+                              "open with sync=off; what it remembered cannot be trusted. Open it "
+                              "once with accept_loss=yes to set data.mdb aside and start empty",
+                              env->config.path);
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(name, sizeof(name), "data.mdb.lost-%lld", (long long)now.tv_sec);
+    if ((renameat(env->dir_fd, "data.mdb", env->dir_fd, name) < 0 && errno != ENOENT) ||
+        (unlinkat(env->dir_fd, "lock.mdb", 0) < 0 && errno != ENOENT) || fsync(env->dir_fd) < 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot set data.mdb aside: %s",
+                              env->config.path, strerror(errno));
+    return 0;
+}
+
+static int state_check(struct lmdb_env *env, bool alone, const char *boot,
+                       struct idem_error *err) {
+    struct lmdb_state state = {0};
+    bool found;
+    int rc = lmdb_state_read(env, &state, &found, err);
+
+    if (rc != 0 || !found)
+        return rc;
+    if (!alone && state.sync != env->config.sync)
+        return idem_error_set(err, IDEM_E_REFUSED, "%s is in use with sync=%s; all processes on "
+                              "one store must use the same sync", env->config.path,
+                              state.sync == LMDB_SYNC_OFF ? "off" : "always");
+    if (alone && state.sync == LMDB_SYNC_OFF && !state.clean && strcmp(state.boot, boot) != 0)
+        return loss_accept(env, err);
+    return 0;
+}
+
+/* With idem.lock held. What was written with sync=off before is made durable
+   before the state says that it is. */
+static int env_open_locked(struct lmdb_env *env, bool alone, struct idem_error *err) {
+    struct lmdb_state state = {.sync = env->config.sync, .clean = false};
+    int rc;
+
+    if ((rc = lmdb_boot_id(state.boot, err)) != 0 ||
+        (rc = state_check(env, alone, state.boot, err)) != 0)
+        return rc;
+    if (alone && env->config.sync == LMDB_SYNC_OFF &&
+        (rc = lmdb_state_write(env, &state, err)) != 0)
+        return rc;
+    if ((rc = database_open(env, alone, state.boot, err)) != 0)
+        return rc;
+    if (alone && env->config.sync == LMDB_SYNC_ALWAYS) {
+        rc = mdb_env_sync(env->mdb, 1);
+        if (rc != 0)
+            return lmdb_fail(env, err, rc, "sync");
+        if ((rc = lmdb_state_write(env, &state, err)) != 0)
+            return rc;
+    }
+    rc = lmdb_shared_open(env, alone, err);
+    if (rc != 0 || env->config.sync == LMDB_SYNC_OFF)
+        return rc;
+    return lmdb_writer_start(env, err);
+}
+
+static void env_free(struct lmdb_env *env) {
+    lmdb_writer_stop(env);
+    lmdb_shared_close(env);
+    if (env->mdb != NULL)
+        mdb_env_close(env->mdb);
+    if (env->lock_fd >= 0)
+        close(env->lock_fd);
+    if (env->dir_fd >= 0)
+        close(env->dir_fd);
+    pthread_rwlock_destroy(&env->map_lock);
+    pthread_mutex_destroy(&env->lock);
+    pthread_mutex_destroy(&env->clock.lock);
+    pthread_cond_destroy(&env->wake);
+    free(env->scratch);
+    free(env->config.path);
+    free(env);
+}
+
+static int folder_open(const char *path, int *ret_fd, struct stat *ret_st,
+                       struct idem_error *err) {
+    int fd;
+
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return idem_error_set(err, errno == ENOSPC ? IDEM_E_FULL : IDEM_E_REFUSED,
+                              "cannot make the store's folder %s: %s", path, strerror(errno));
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, ret_st) < 0) {
+        int saved = errno;
+
+        if (fd >= 0)
+            close(fd);
+        return idem_error_set(err, IDEM_E_REFUSED, "cannot open the store's folder %s: %s", path,
+                              strerror(saved));
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static int env_new(const struct lmdb_config *config, const struct idem_clock *clock, int dir_fd,
+                   const struct stat *st, struct lmdb_env **ret, struct idem_error *err) {
+    struct lmdb_env *env = calloc(1, sizeof(*env));
+    char *path = strdup(config->path);
+    bool alone;
+    int rc;
+
+    if (env == NULL || path == NULL) {
+        free(env);
+        free(path);
+        close(dir_fd);
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
+    }
+    env->config = *config;
+    env->config.path = path;
+    env->refs = 1;
+    env->pid = getpid();
+    env->dev = st->st_dev;
+    env->ino = st->st_ino;
+    env->dir_fd = dir_fd;
+    env->lock_fd = -1;
+    pthread_rwlock_init(&env->map_lock, NULL);
+    pthread_mutex_init(&env->lock, NULL);
+    pthread_cond_init(&env->wake, NULL);
+    lmdb_jobs_init(&env->queue);
+    lmdb_clock_init(&env->clock, clock);
+    rc = lmdb_lock_open(env, &alone, err);
+    if (rc == 0)
+        rc = env_open_locked(env, alone, err);
+    if (rc != 0) {
+        env_free(env);
+        return rc;
+    }
+    lmdb_lock_opened(env);
+    *ret = env;
+    return 0;
+}
+
+static struct lmdb_env *registry_find(const struct stat *st) {
+    for (struct lmdb_env *env = registry; env != NULL; env = env->next)
+        if (env->dev == st->st_dev && env->ino == st->st_ino && env->pid == getpid())
+            return env;
+    return NULL;
+}
+
+static int env_share(struct lmdb_env *env, const struct lmdb_config *config,
+                     struct idem_error *err) {
+    if (env->config.sync != config->sync)
+        return idem_error_set(err, IDEM_E_REFUSED, "%s is open in this process with another sync",
+                              config->path);
+    env->refs++;
+    return 0;
+}
+
+int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
+                  struct lmdb_env **ret, struct idem_error *err) {
+    struct lmdb_env *env = NULL;
+    struct stat st;
+    int dir_fd = -1, rc;
+
+    pthread_once(&registry_once, registry_init);
+    rc = folder_open(config->path, &dir_fd, &st, err);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&registry_lock);
+    env = registry_find(&st);
+    if (env != NULL) {
+        close(dir_fd);
+        rc = env_share(env, config, err);
+    } else {
+        rc = env_new(config, clock, dir_fd, &st, &env, err);
+        if (rc == 0) {
+            env->next = registry;
+            registry = env;
+        }
+    }
+    pthread_mutex_unlock(&registry_lock);
+    if (rc == 0)
+        *ret = env;
+    return rc;
+}
+
+/* The last to leave makes everything durable and says so. */
+static void env_leave(struct lmdb_env *env) {
+    struct lmdb_state state = {.sync = env->config.sync, .clean = true};
+
+    lmdb_writer_stop(env);
+    if (lmdb_lock_leave(env) && mdb_env_sync(env->mdb, 1) == 0 &&
+        lmdb_boot_id(state.boot, NULL) == 0)
+        (void)lmdb_state_write(env, &state, NULL);
+    env_free(env);
+}
+
+void lmdb_env_close(struct lmdb_env *env) {
+    struct lmdb_env **at;
+
+    if (env->pid != getpid())
+        return; /* the parent's: nothing of it may be touched here */
+    pthread_mutex_lock(&registry_lock);
+    if (--env->refs == 0) {
+        for (at = &registry; *at != env; at = &(*at)->next)
+            ;
+        *at = env->next;
+        env_leave(env);
+    }
+    pthread_mutex_unlock(&registry_lock);
+}

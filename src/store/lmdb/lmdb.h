@@ -1,0 +1,216 @@
+/*
+ * The embedded store, inside. Files of this folder and their jobs:
+ *
+ *   driver.c  the driver table: operations in and call-backs out, on a loop
+ *   env.c     one LMDB environment per process and path: open, check, close
+ *   state.c   the small files beside it: who has it open, how, since which boot
+ *   clock.c   the two clocks, and the refusal of a jump
+ *   batch.c   many operations in one transaction; the writer thread
+ *   ops.c     each operation on one record, inside a transaction
+ *   scan.c    list and stats: operations that look at many records
+ *   aux.c     nonces and counters
+ *   expiry.c  the index on time, and the sweep
+ *   shared.c  memory shared by all processes: counts, and who waits for what
+ *
+ * Calls go downwards in this list only. A store (one per handle, used by its
+ * loop's thread) has jobs; an environment (one per process and path) runs them.
+ */
+#ifndef IDEM_STORE_LMDB_H
+#define IDEM_STORE_LMDB_H
+
+#include <lmdb.h>
+#include <pthread.h>
+
+#include "store/store.h"
+
+enum lmdb_sync { LMDB_SYNC_ALWAYS, LMDB_SYNC_OFF };
+
+struct lmdb_config {
+    char *path;
+    enum lmdb_sync sync;
+    bool accept_loss;  /* start empty after an unclean power-off with sync=off */
+    bool accept_clock; /* take the machine's clock as it is now */
+    size_t size;       /* the file's limit, in bytes */
+};
+
+/* An operation on its way: a copy of what was asked, and room for the answer. */
+struct lmdb_job {
+    struct lmdb_job *next;
+    struct lmdb_store *store; /* NULL: its store was closed */
+    struct idem_op *op;       /* NULL: cancelled */
+    struct idem_op copy;      /* byte strings point behind this struct */
+    int rc;
+    bool ready;     /* answered */
+    bool wakes;     /* waiters for its key must be told, once it is stored */
+    void *blob;     /* what `copy.out` points to */
+    struct idem_entry *entries;
+};
+
+struct lmdb_jobs {
+    struct lmdb_job *first, **end;
+};
+
+/* state.c */
+#define LMDB_BOOT_LEN 36
+struct lmdb_state {
+    enum lmdb_sync sync;
+    bool clean;
+    char boot[LMDB_BOOT_LEN + 1];
+};
+
+/* clock.c */
+struct lmdb_clock {
+    pthread_mutex_t lock;
+    struct idem_clock source;
+    int64_t lease, wall; /* a moment both were read at */
+    int64_t high;        /* wall never goes back below this */
+    int64_t saved;       /* what the file has of `high` */
+    bool jumped;
+};
+
+/* expiry.c: what a sweep may do before it must stop */
+struct lmdb_sweep {
+    size_t budget;
+    size_t removed;
+    bool more;
+};
+
+struct lmdb_env {
+    struct lmdb_env *next; /* in the process's registry */
+    unsigned refs;
+    pid_t pid;
+    dev_t dev;
+    ino_t ino;
+    struct lmdb_config config;
+
+    int dir_fd, lock_fd;
+    MDB_env *mdb;
+    MDB_dbi records, expiry, aux, meta;
+    pthread_rwlock_t map_lock; /* held for writing while the map is resized */
+    uint32_t epoch;            /* which boot: leases of another one are over */
+    struct lmdb_clock clock;
+    struct lmdb_shared *shared;
+    int64_t sweep_next; /* wall ms; before it there is nothing to sweep */
+    int64_t readers_checked;
+    unsigned char *scratch; /* of whoever has the write transaction */
+    size_t scratch_size;
+    uint64_t commits;
+
+    /* the writer thread, with sync=always */
+    pthread_t writer;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct lmdb_jobs queue;
+    struct lmdb_job *batch; /* what it is writing now */
+    bool writing, stop;
+};
+
+struct lmdb_store {
+    struct idem_store base;
+    struct lmdb_env *env;
+    MDB_txn *reader; /* reset between uses */
+    struct lmdb_jobs pending;  /* submitted in this turn */
+    struct lmdb_jobs done;     /* answered by the writer; under env->lock */
+    struct lmdb_jobs finished; /* call-backs to run */
+    struct idem_task flush, wake_first;
+    struct idem_fd event; /* eventfd: the writer has answered */
+    struct idem_fd fifo;  /* somebody finished a key we watch */
+    int slot;             /* in shared memory; -1: none */
+    bool fifo_tried;
+    struct idem_watch *watches;
+    unsigned depth; /* of call-backs being run */
+    bool closing;
+};
+
+/* env.c */
+int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
+                  struct lmdb_env **ret, struct idem_error *err);
+void lmdb_env_close(struct lmdb_env *env);
+int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing);
+
+/* Bytes of pages that hold something. MDB codes. */
+int lmdb_env_used(struct lmdb_env *env, MDB_txn *txn, size_t *ret);
+/* No room for a new record: what is left is for finishes and the sweep. */
+bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn);
+
+/* Begin and end: with MDB_MAP_RESIZED taken care of. MDB codes. */
+int lmdb_read_begin(struct lmdb_store *store);
+void lmdb_read_end(struct lmdb_store *store);
+int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret);
+int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn);
+void lmdb_write_abort(struct lmdb_env *env, MDB_txn *txn);
+
+/* state.c */
+int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err);
+int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err);
+bool lmdb_lock_leave(struct lmdb_env *env); /* true: nobody else has it open */
+void lmdb_lock_opened(struct lmdb_env *env);
+int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_found,
+                    struct idem_error *err);
+int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err);
+
+/* clock.c */
+void lmdb_clock_init(struct lmdb_clock *clock, const struct idem_clock *source);
+int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct idem_error *err);
+int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now);
+int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err);
+
+/* batch.c */
+void lmdb_jobs_init(struct lmdb_jobs *jobs);
+void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job);
+struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs);
+void lmdb_job_free(struct lmdb_job *job);
+void lmdb_batch_run(struct lmdb_env *env, struct lmdb_job *first);
+int lmdb_writer_start(struct lmdb_env *env, struct idem_error *err);
+void lmdb_writer_stop(struct lmdb_env *env);
+void lmdb_writer_push(struct lmdb_env *env, struct lmdb_jobs *jobs);
+
+/*
+ * ops.c: runs a job inside a transaction and fills in its answer. Returns 0, or
+ * the MDB code that spoilt the transaction; what concerns the job alone is in
+ * job->rc.
+ */
+int lmdb_op_write(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now);
+/* True if it could be answered by reading; otherwise it must be written. */
+bool lmdb_op_read(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now);
+/* scan.c: reads on for a while; sets job->ready when it has seen everything. */
+void lmdb_op_scan(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now);
+bool lmdb_op_scans(const struct lmdb_job *job);
+
+/* The record under a key; MDB_NOTFOUND, or job->rc when it cannot be read. */
+struct lmdb_found {
+    bool there;
+    struct idem_record record;
+    uint32_t indexed; /* second under which the index has it */
+};
+int lmdb_record_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                    struct lmdb_found *ret, struct idem_error *err, int *ret_code);
+int lmdb_record_read(const struct lmdb_env *env, MDB_val value, const struct idem_record_key *key,
+                     struct lmdb_found *ret);
+int lmdb_record_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                    const struct idem_record *record, uint32_t indexed);
+
+/* expiry.c */
+enum lmdb_kind { LMDB_KIND_RECORD = 1, LMDB_KIND_AUX = 2 };
+uint32_t lmdb_expiry_second(int64_t wall_ms);
+int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
+                    const struct idem_record_key *key, uint32_t second);
+int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                     uint32_t second);
+int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
+                      struct lmdb_sweep *sweep);
+
+/* shared.c */
+int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err);
+void lmdb_shared_close(struct lmdb_env *env);
+void lmdb_shared_tally(struct lmdb_env *env, enum idem_event event, uint64_t n);
+uint64_t lmdb_shared_count(const struct lmdb_env *env, enum idem_event event);
+int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd);
+void lmdb_slot_leave(struct lmdb_env *env, int slot);
+void lmdb_slot_want(struct lmdb_env *env, int slot, const struct idem_record_key *key);
+void lmdb_slot_unwant(struct lmdb_env *env, int slot, const struct idem_record_key *key);
+bool lmdb_slot_overflowed(struct lmdb_env *env, int slot);
+void lmdb_wake(struct lmdb_env *env, const struct idem_record_key *key);
+unsigned lmdb_bucket(const struct idem_record_key *key);
+
+#endif

@@ -1,0 +1,349 @@
+/*
+ * Each operation inside a transaction: load the record, ask the protocol what
+ * becomes of it, store that. What concerns one operation alone (no such record,
+ * a damaged record, no memory) is left in the job; what spoils the transaction
+ * is returned as an MDB code.
+ *
+ * A value in the records table is the second under which the index has it (4
+ * bytes), then the encoded record.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "store/lmdb/aux.h"
+#include "store/lmdb/lmdb.h"
+
+#define INDEXED_LEN 4
+
+/* How much later than expected a run may finish and still need no new index entry. */
+#define INDEX_GRACE_MS 60000
+
+
+int lmdb_record_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                    struct lmdb_found *ret, struct idem_error *err, int *ret_code) {
+    MDB_val name = {idem_record_key_len(key), (void *)key->at}, value;
+    int rc = mdb_get(txn, env->records, &name, &value);
+
+    ret->there = rc == 0;
+    *ret_code = 0;
+    if (rc != 0)
+        return rc == MDB_NOTFOUND ? 0 : rc;
+    *ret_code = lmdb_record_read(env, value, key, ret);
+    if (*ret_code != 0) {
+        char hex[IDEM_HEX_LEN + 1];
+
+        idem_record_key_hex(key, hex);
+        idem_error_set(err, *ret_code, "%s: the record %.12s is %s", env->config.path, hex,
+                       *ret_code == IDEM_E_VERSION
+                           ? "written by a newer version of Idem; upgrade this one"
+                           : "damaged; look at it with `idem show`, then forget it");
+    }
+    return 0;
+}
+
+int lmdb_record_read(const struct lmdb_env *env, MDB_val value, const struct idem_record_key *key,
+                     struct lmdb_found *ret) {
+    const unsigned char *at = value.mv_data;
+    uint32_t epoch;
+    int rc;
+
+    if (value.mv_size < INDEXED_LEN)
+        return IDEM_E_CORRUPT;
+    rc = idem_record_decode((struct idem_bytes){at + INDEXED_LEN, value.mv_size - INDEXED_LEN},
+                            key, &ret->record, &epoch);
+    if (rc != 0)
+        return rc;
+    ret->indexed =
+        (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | (uint32_t)at[3];
+    /* The machine was booted since: who held this lease is gone. */
+    if (epoch != env->epoch)
+        ret->record.lease_end = 0;
+    return 0;
+}
+
+/* Encoded aside first: the record's strings may lie in the page that is written. */
+int lmdb_record_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                    const struct idem_record *record, uint32_t indexed) {
+    MDB_val name = {idem_record_key_len(key), (void *)key->at}, value;
+    size_t size = INDEXED_LEN + idem_record_size(record, env->epoch);
+
+    if (size > env->scratch_size) {
+        unsigned char *scratch = realloc(env->scratch, size + 1024);
+
+        if (scratch == NULL)
+            return ENOMEM;
+        env->scratch = scratch;
+        env->scratch_size = size + 1024;
+    }
+    for (unsigned i = 0; i < INDEXED_LEN; i++)
+        env->scratch[i] = (unsigned char)(indexed >> (24 - 8 * i));
+    idem_record_encode(record, env->epoch, key, env->scratch + INDEXED_LEN);
+    value = (MDB_val){size, env->scratch};
+    return mdb_put(txn, env->records, &name, &value, 0);
+}
+
+static int record_del(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                      uint32_t indexed) {
+    MDB_val name = {idem_record_key_len(key), (void *)key->at};
+    int rc = mdb_del(txn, env->records, &name, NULL);
+
+    return rc != 0 ? rc : lmdb_expiry_drop(env, txn, key, indexed);
+}
+
+/* Stores a record that was not there before, with its index entry. */
+static int record_add(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                      const struct idem_record *record, int64_t look_ms) {
+    uint32_t second = lmdb_expiry_second(look_ms);
+    int rc = lmdb_expiry_add(env, txn, LMDB_KIND_RECORD, key, second);
+
+    return rc != 0 ? rc : lmdb_record_put(env, txn, key, record, second);
+}
+
+static struct idem_bytes blob_add(unsigned char **at, struct idem_bytes bytes) {
+    struct idem_bytes copy = {*at, bytes.len};
+
+    if (bytes.len != 0)
+        memcpy(*at, bytes.at, bytes.len);
+    *at += bytes.len;
+    return copy;
+}
+
+/* Copies the strings of an answer out of the map, which moves on with the transaction. */
+static bool blob_keep(struct lmdb_job *job, struct idem_record *record, bool with_result) {
+    unsigned char *at;
+
+    if (!with_result)
+        record->result = (struct idem_bytes){0};
+    at = malloc(record->result.len + record->reason.len + record->label.len + 1);
+    if (at == NULL) {
+        job->rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a record of %zu "
+                                 "bytes", record->result.len);
+        return false;
+    }
+    job->blob = at;
+    record->result = blob_add(&at, record->result);
+    record->reason = blob_add(&at, record->reason);
+    record->label = blob_add(&at, record->label);
+    return true;
+}
+
+/* The record for a job; false when the job is answered by not getting it. */
+static bool job_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                     struct lmdb_found *found, int *ret_rc) {
+    *ret_rc = lmdb_record_get(env, txn, &job->copy.key, found, &job->copy.error, &job->rc);
+    return *ret_rc == 0 && job->rc == 0;
+}
+
+/* Fills in a claim's answer; what is stored is the caller's business. */
+static bool claim_answer(struct lmdb_job *job, enum idem_verdict verdict, int64_t left,
+                         struct idem_record *record) {
+    job->copy.out.claim.verdict = verdict;
+    job->copy.out.claim.left_ms = left;
+    job->copy.out.claim.record = *record;
+    return blob_keep(job, &job->copy.out.claim.record,
+                     verdict == IDEM_REPLAY || verdict == IDEM_DEAD);
+}
+
+static bool store_full(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job) {
+    if (!lmdb_env_full(env, txn))
+        return false;
+    job->rc = lmdb_fail(env, &job->copy.error, MDB_MAP_FULL, "write");
+    return true;
+}
+
+static int op_claim(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                    struct idem_time now) {
+    const struct idem_claim_in *in = &job->copy.in.claim;
+    struct idem_record fresh = {0};
+    struct lmdb_found found;
+    struct idem_record *record;
+    enum idem_verdict verdict;
+    int64_t left;
+    bool write;
+    int rc;
+
+    if (!job_load(env, txn, job, &found, &rc))
+        return rc;
+    record = found.there ? &found.record : &fresh;
+    verdict = idem_protocol_claim(found.there ? record : NULL, &fresh, in, now, &write, &left);
+    if ((write && !found.there && store_full(env, txn, job)) ||
+        !claim_answer(job, verdict, left, record) || !write)
+        return 0;
+    job->wakes = verdict == IDEM_DEAD;
+    if (found.there)
+        return lmdb_record_put(env, txn, &job->copy.key, record, found.indexed);
+    return record_add(env, txn, &job->copy.key, record,
+                      now.wall + (in->ttl_ms < in->hold_ttl_ms ? in->ttl_ms : in->hold_ttl_ms) +
+                          INDEX_GRACE_MS);
+}
+
+static int op_finish(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                     struct idem_time now) {
+    struct lmdb_found found;
+    enum idem_store_write write;
+    int rc;
+
+    if (!job_load(env, txn, job, &found, &rc))
+        return rc;
+    job->copy.out.finish.ack = idem_protocol_finish(found.there ? &found.record : NULL,
+                                                    &job->copy.in.finish, now, &write);
+    job->wakes = write != IDEM_WRITE_NONE && job->copy.in.finish.said != IDEM_SAID_RENEW;
+    if (write == IDEM_WRITE_DELETE)
+        return record_del(env, txn, &job->copy.key, found.indexed);
+    if (write == IDEM_WRITE_PUT)
+        return lmdb_record_put(env, txn, &job->copy.key, &found.record, found.indexed);
+    return 0;
+}
+
+static int op_issue(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                    struct idem_time now) {
+    struct idem_record fresh;
+    struct lmdb_found found;
+    bool write;
+    int rc;
+
+    if (!job_load(env, txn, job, &found, &rc))
+        return rc;
+    job->copy.out.issue.issued = idem_protocol_issue(found.there ? &found.record : NULL, &fresh,
+                                                     &job->copy.in.issue, now, &write);
+    if (!write || (!found.there && store_full(env, txn, job)))
+        return 0;
+    if (found.there)
+        return lmdb_record_put(env, txn, &job->copy.key, &fresh, found.indexed);
+    return record_add(env, txn, &job->copy.key, &fresh, fresh.expires);
+}
+
+static int settle_error(struct lmdb_job *job, int code) {
+    char hex[IDEM_HEX_LEN + 1];
+    const char *text = code == IDEM_E_ABSENT ? "there is no such record"
+                       : code == IDEM_E_LIVE
+                           ? "somebody holds it with a live lease, or it has changed meanwhile; "
+                             "wait, or use force"
+                           : "it is done already; forget it if it must run again";
+
+    idem_record_key_hex(&job->copy.key, hex);
+    return idem_error_set(&job->copy.error, code, "record %.12s: %s", hex, text);
+}
+
+static int op_settle(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                     struct idem_time now) {
+    struct lmdb_found found;
+    int code, rc;
+
+    if (!job_load(env, txn, job, &found, &rc))
+        return rc;
+    code = idem_protocol_settle(found.there ? &found.record : NULL, &job->copy.in.settle, now);
+    if (code != 0) {
+        job->rc = settle_error(job, code);
+        return 0;
+    }
+    job->wakes = true;
+    return lmdb_record_put(env, txn, &job->copy.key, &found.record, found.indexed);
+}
+
+/* A damaged record can be forgotten too: that is the way to get rid of it. Its
+   index entry, which only the record knows, goes when its second comes. */
+static int op_forget(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                     struct idem_time now) {
+    MDB_val name = {idem_record_key_len(&job->copy.key), job->copy.key.at};
+    struct lmdb_found found;
+    int code, rc;
+
+    if (!job_load(env, txn, job, &found, &rc)) {
+        if (rc != 0 || job->rc != IDEM_E_CORRUPT || !job->copy.in.forget.force)
+            return rc;
+        job->rc = 0;
+        return mdb_del(txn, env->records, &name, NULL);
+    }
+    code = idem_protocol_forget(found.there ? &found.record : NULL, job->copy.in.forget.force, now);
+    if (code != 0) {
+        job->rc = settle_error(job, code);
+        return 0;
+    }
+    job->wakes = true;
+    return record_del(env, txn, &job->copy.key, found.indexed);
+}
+
+static int op_sweep(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                    struct idem_time now) {
+    struct lmdb_sweep sweep = {.budget = job->copy.in.sweep.max};
+    int rc = lmdb_expiry_sweep(env, txn, now, &sweep);
+
+    job->copy.out.sweep.removed = sweep.removed;
+    job->copy.out.sweep.more = sweep.more;
+    return rc;
+}
+
+typedef int write_fn(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                     struct idem_time now);
+
+static write_fn *const writes[IDEM_OP__COUNT] = {
+    [IDEM_OP_CLAIM] = op_claim,      [IDEM_OP_FINISH] = op_finish, [IDEM_OP_ISSUE] = op_issue,
+    [IDEM_OP_ONCE] = lmdb_aux_once,  [IDEM_OP_COUNT] = lmdb_aux_count,
+    [IDEM_OP_SETTLE] = op_settle,    [IDEM_OP_FORGET] = op_forget, [IDEM_OP_SWEEP] = op_sweep,
+};
+
+int lmdb_op_write(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
+    job->rc = 0;
+    job->wakes = false;
+    free(job->blob);
+    job->blob = NULL;
+    return writes[job->copy.kind](env, txn, job, now);
+}
+
+/* A claim that changes nothing needs no write transaction: replays are reads. */
+static bool read_claim(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                       struct idem_time now) {
+    struct lmdb_found found;
+    enum idem_verdict verdict;
+    int64_t left;
+    bool write;
+    int code;
+
+    if (lmdb_record_get(env, txn, &job->copy.key, &found, NULL, &code) != 0 || code != 0 ||
+        !found.there)
+        return false;
+    verdict = idem_protocol_claim(&found.record, NULL, &job->copy.in.claim, now, &write, &left);
+    if (write)
+        return false;
+    (void)claim_answer(job, verdict, left, &found.record);
+    return true;
+}
+
+static bool read_lookup(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                        struct idem_time now) {
+    struct lmdb_found found;
+    int rc;
+
+    if (!job_load(env, txn, job, &found, &rc)) {
+        if (rc != 0)
+            job->rc = lmdb_fail(env, &job->copy.error, rc, "read");
+        return true;
+    }
+    if (!found.there || idem_record_expired(&found.record, now)) {
+        job->rc = settle_error(job, IDEM_E_ABSENT);
+        return true;
+    }
+    job->copy.out.lookup.record = found.record;
+    job->copy.out.lookup.live = idem_record_live(&found.record, now);
+    job->copy.out.lookup.left_ms = job->copy.out.lookup.live ? found.record.lease_end - now.lease : 0;
+    (void)blob_keep(job, &job->copy.out.lookup.record, true);
+    return true;
+}
+
+bool lmdb_op_read(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
+    switch (job->copy.kind) {
+    case IDEM_OP_CLAIM:
+        return read_claim(env, txn, job, now);
+    case IDEM_OP_LOOKUP:
+        return read_lookup(env, txn, job, now);
+    case IDEM_OP_TIME:
+        job->copy.out.time.ms = now.wall;
+        return true;
+    default:
+        return false;
+    }
+}

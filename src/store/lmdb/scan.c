@@ -1,0 +1,230 @@
+/*
+ * Operations that look at many records: list and stats. Each call reads a
+ * bounded number and remembers where it stood, so that no loop and no read
+ * transaction is held for long; what changes meanwhile may be seen or missed.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "store/lmdb/lmdb.h"
+
+#define SCAN_STEP 1000
+
+static void text_copy(char *out, size_t size, struct idem_bytes from) {
+    size_t len = from.len < size - 1 ? from.len : size - 1;
+
+    if (len != 0)
+        memcpy(out, from.at, len);
+    out[len] = '\0';
+}
+
+static void entry_fill(struct idem_entry *entry, const struct idem_record_key *key,
+                       const struct idem_record *r, struct idem_time now) {
+    bool live = idem_record_live(r, now);
+
+    *entry = (struct idem_entry){
+        .state = r->state,
+        .uncertain = r->state == IDEM_RUNNING && !live,
+        .locked = r->lock,
+        .final = r->final,
+        .has_result = r->kept,
+        .attempt = r->attempt,
+        .status = r->status,
+        .left_ms = live ? r->lease_end - now.lease : 0,
+        .created_ms = r->created,
+        .changed_ms = r->changed,
+        .expires_ms = r->expires,
+        .result_len = r->result.len,
+    };
+    idem_record_key_hex(key, entry->hash);
+    text_copy(entry->prefix, sizeof(entry->prefix),
+              (struct idem_bytes){key->at, key->prefix_len});
+    text_copy(entry->label, sizeof(entry->label), r->label);
+    text_copy(entry->reason, sizeof(entry->reason), r->reason);
+}
+
+/* A record that cannot be read is shown, as what it is: absent for the protocol. */
+static void entry_fill_bad(struct idem_entry *entry, const struct idem_record_key *key, int code) {
+    *entry = (struct idem_entry){.state = IDEM_ABSENT};
+    idem_record_key_hex(key, entry->hash);
+    text_copy(entry->prefix, sizeof(entry->prefix),
+              (struct idem_bytes){key->at, key->prefix_len});
+    snprintf(entry->reason, sizeof(entry->reason), "%s",
+             code == IDEM_E_VERSION ? "written by a newer version" : "damaged record");
+}
+
+static bool list_wants(const struct idem_list_in *in, const struct idem_record *r,
+                       struct idem_time now) {
+    if (idem_record_expired(r, now) || r->changed < in->since_ms)
+        return false;
+    if (in->uncertain)
+        return r->state == IDEM_RUNNING && !idem_record_live(r, now);
+    return in->state == IDEM_ABSENT || in->state == r->state;
+}
+
+static void list_see(struct lmdb_env *env, struct lmdb_job *job, const struct idem_record_key *key,
+                     MDB_val value, struct idem_time now) {
+    const struct idem_list_in *in = &job->copy.in.list;
+    struct idem_entry *entry = &job->entries[job->copy.out.list.n];
+    struct lmdb_found found;
+    int code = lmdb_record_read(env, value, key, &found);
+
+    if (code != 0) {
+        if (in->state != IDEM_ABSENT || in->uncertain)
+            return;
+        entry_fill_bad(entry, key, code);
+    } else {
+        if (!list_wants(in, &found.record, now))
+            return;
+        entry_fill(entry, key, &found.record, now);
+    }
+    if (++job->copy.out.list.n == in->max)
+        job->ready = true;
+}
+
+static void stats_see(struct lmdb_env *env, struct lmdb_job *job,
+                      const struct idem_record_key *key, MDB_val value, struct idem_time now) {
+    struct idem_stats *stats = &job->copy.out.stats;
+    struct lmdb_found found;
+
+    if (lmdb_record_read(env, value, key, &found) != 0 || idem_record_expired(&found.record, now))
+        return;
+    switch (found.record.state) {
+    case IDEM_ISSUED:
+        stats->issued++;
+        break;
+    case IDEM_RUNNING:
+        if (idem_record_live(&found.record, now))
+            stats->running++;
+        else
+            stats->uncertain++;
+        break;
+    case IDEM_DONE:
+        stats->done++;
+        break;
+    case IDEM_FAILED:
+        stats->failed++;
+        break;
+    case IDEM_ABSENT:
+        break;
+    }
+}
+
+static bool key_read(MDB_val name, struct idem_record_key *key) {
+    if (name.mv_size <= IDEM_HASH_LEN || name.mv_size > IDEM_RECORD_KEY_MAX)
+        return false;
+    key->prefix_len = name.mv_size - IDEM_HASH_LEN;
+    memcpy(key->at, name.mv_data, name.mv_size);
+    return true;
+}
+
+/* Moves to the first record behind where the scan stood. */
+static int scan_seek(MDB_cursor *cursor, const struct idem_cursor *at, struct idem_bytes prefix,
+                     MDB_val *name, MDB_val *value) {
+    int rc;
+
+    if (at->len == 0) {
+        if (prefix.len == 0)
+            return mdb_cursor_get(cursor, name, value, MDB_FIRST);
+        *name = (MDB_val){prefix.len, (void *)prefix.at};
+        return mdb_cursor_get(cursor, name, value, MDB_SET_RANGE);
+    }
+    *name = (MDB_val){at->len, (void *)at->at};
+    rc = mdb_cursor_get(cursor, name, value, MDB_SET_RANGE);
+    if (rc == 0 && name->mv_size == at->len && memcmp(name->mv_data, at->at, at->len) == 0)
+        rc = mdb_cursor_get(cursor, name, value, MDB_NEXT);
+    return rc;
+}
+
+typedef void see_fn(struct lmdb_env *env, struct lmdb_job *job, const struct idem_record_key *key,
+                    MDB_val value, struct idem_time now);
+
+/* Sets job->ready when the end was reached or enough was seen. */
+static int scan_step(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                     struct idem_cursor *at, struct idem_bytes prefix, see_fn *see,
+                     struct idem_time now) {
+    MDB_cursor *cursor;
+    MDB_val name, value;
+    int rc = mdb_cursor_open(txn, env->records, &cursor);
+
+    if (rc != 0)
+        return rc;
+    rc = scan_seek(cursor, at, prefix, &name, &value);
+    for (unsigned n = 0; rc == 0 && n < SCAN_STEP && !job->ready; n++) {
+        struct idem_record_key key;
+
+        if (prefix.len != 0 &&
+            (name.mv_size < prefix.len || memcmp(name.mv_data, prefix.at, prefix.len) != 0)) {
+            rc = MDB_NOTFOUND;
+            break;
+        }
+        if (!key_read(name, &key)) {
+            rc = MDB_CORRUPTED;
+            break;
+        }
+        memcpy(at->at, name.mv_data, name.mv_size);
+        at->len = name.mv_size;
+        see(env, job, &key, value, now);
+        if (!job->ready)
+            rc = mdb_cursor_get(cursor, &name, &value, MDB_NEXT);
+    }
+    mdb_cursor_close(cursor);
+    if (rc == MDB_NOTFOUND) {
+        at->end = true;
+        job->ready = true;
+        rc = 0;
+    }
+    return rc;
+}
+
+static int scan_list(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                     struct idem_time now) {
+    struct idem_list_in *in = &job->copy.in.list;
+    int rc;
+
+    if (job->entries == NULL) {
+        job->entries = calloc(in->max, sizeof(*job->entries));
+        if (job->entries == NULL)
+            return ENOMEM;
+        job->copy.out.list.entries = job->entries;
+        job->copy.out.list.n = 0;
+    }
+    rc = scan_step(env, txn, job, &in->cursor, in->prefix, list_see, now);
+    job->copy.out.list.cursor = in->cursor;
+    return rc;
+}
+
+static int scan_stats(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                      struct idem_time now) {
+    struct idem_stats *stats = &job->copy.out.stats;
+    struct idem_cursor *at = &job->copy.in.list.cursor; /* begun as zeros by submit */
+    size_t used;
+    int rc = scan_step(env, txn, job, at, (struct idem_bytes){0}, stats_see, now);
+
+    if (rc != 0 || !job->ready)
+        return rc;
+    for (int i = 0; i < IDEM_EVENT__COUNT; i++)
+        stats->events[i] = lmdb_shared_count(env, i);
+    rc = lmdb_env_used(env, txn, &used);
+    stats->bytes_used = used;
+    stats->bytes_max = env->config.size;
+    return rc;
+}
+
+bool lmdb_op_scans(const struct lmdb_job *job) {
+    return job->copy.kind == IDEM_OP_LIST || job->copy.kind == IDEM_OP_STATS;
+}
+
+void lmdb_op_scan(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
+    int rc = job->copy.kind == IDEM_OP_LIST ? scan_list(env, txn, job, now)
+                                            : scan_stats(env, txn, job, now);
+
+    if (rc != 0) {
+        job->rc = lmdb_fail(env, &job->copy.error, rc, "read");
+        job->ready = true;
+    }
+}

@@ -1,0 +1,239 @@
+/*
+ * Memory that all processes on one store share: the counts of events, and who
+ * waits for what.
+ *
+ * A store that has waiters holds a slot: a FIFO `wake.N` in the store's folder
+ * and a bit in the bucket of each key it waits for. Who finishes a key looks at
+ * its bucket after the commit and writes the key's hash into the FIFOs of the
+ * slots it finds there. A waiter sets its bit before it looks at the record
+ * again, so one of the two always sees the other. A bit too many costs a spare
+ * wake-up; a slot whose process died is found dead when its FIFO has no reader.
+ *
+ * Nothing here is needed for correctness: without a slot, waiters poll slowly.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "store/lmdb/lmdb.h"
+
+#define SHARED_FILE "idem.shared"
+#define SHARED_MAGIC 0x6d656469u
+#define SHARED_FORMAT 1u
+#define SLOTS 256
+#define BUCKETS 1024
+#define WORDS (SLOTS / 64)
+
+enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_READY };
+
+struct lmdb_shared {
+    uint32_t magic, format;
+    _Atomic uint64_t events[64];
+    struct {
+        _Atomic uint32_t state;
+        _Atomic uint32_t overflow; /* its FIFO was full: look at everything */
+    } slots[SLOTS];
+    _Atomic uint64_t buckets[BUCKETS][WORDS];
+};
+
+_Static_assert(IDEM_EVENT__COUNT <= 64, "more events than the shared file has room for");
+
+static void slot_name(int slot, char out[16]) {
+    snprintf(out, 16, "wake.%d", slot);
+}
+
+/* Nobody has the store open: whatever slots are taken are left over from the dead. */
+static void slots_reset(struct lmdb_env *env) {
+    for (int i = 0; i < SLOTS; i++) {
+        char name[16];
+
+        if (env->shared->slots[i].state == SLOT_FREE)
+            continue;
+        slot_name(i, name);
+        (void)unlinkat(env->dir_fd, name, 0);
+        env->shared->slots[i].state = SLOT_FREE;
+        env->shared->slots[i].overflow = 0;
+    }
+    memset(env->shared->buckets, 0, sizeof(env->shared->buckets));
+}
+
+int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err) {
+    int fd = openat(env->dir_fd, SHARED_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct lmdb_shared *shared;
+    int rc;
+
+    if (fd < 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "cannot open %s/%s: %s", env->config.path,
+                              SHARED_FILE, strerror(errno));
+    /* Allocated, not sparse: a full disk must be an error here and not a SIGBUS later. */
+    rc = posix_fallocate(fd, 0, sizeof(*shared));
+    if (rc != 0) {
+        close(fd);
+        return idem_error_set(err, rc == ENOSPC || rc == EDQUOT ? IDEM_E_FULL : IDEM_E_REFUSED,
+                              "cannot allocate %s/%s: %s", env->config.path, SHARED_FILE,
+                              strerror(rc));
+    }
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (shared == MAP_FAILED)
+        return idem_error_set(err, IDEM_E_NOMEM, "cannot map %s/%s: %s", env->config.path,
+                              SHARED_FILE, strerror(errno));
+    if (alone && (shared->magic != SHARED_MAGIC || shared->format != SHARED_FORMAT)) {
+        memset(shared, 0, sizeof(*shared));
+        shared->format = SHARED_FORMAT;
+        shared->magic = SHARED_MAGIC;
+    }
+    if (shared->magic != SHARED_MAGIC || shared->format != SHARED_FORMAT) {
+        munmap(shared, sizeof(*shared));
+        return idem_error_set(err, IDEM_E_VERSION, "%s/%s is in use by another version of Idem",
+                              env->config.path, SHARED_FILE);
+    }
+    env->shared = shared;
+    if (alone)
+        slots_reset(env);
+    return 0;
+}
+
+void lmdb_shared_close(struct lmdb_env *env) {
+    if (env->shared != NULL)
+        munmap(env->shared, sizeof(*env->shared));
+    env->shared = NULL;
+}
+
+void lmdb_shared_tally(struct lmdb_env *env, enum idem_event event, uint64_t n) {
+    env->shared->events[event] += n;
+}
+
+uint64_t lmdb_shared_count(const struct lmdb_env *env, enum idem_event event) {
+    return env->shared->events[event];
+}
+
+unsigned lmdb_bucket(const struct idem_record_key *key) {
+    const unsigned char *hash = key->at + key->prefix_len;
+
+    return ((unsigned)hash[0] << 8 | hash[1]) % BUCKETS;
+}
+
+static void slot_clear_bits(struct lmdb_env *env, int slot) {
+    uint64_t mask = ~((uint64_t)1 << (slot % 64));
+
+    for (unsigned b = 0; b < BUCKETS; b++)
+        env->shared->buckets[b][slot / 64] &= mask;
+}
+
+/* A slot is dead when nobody reads its FIFO. */
+static bool slot_dead(struct lmdb_env *env, int slot) {
+    char name[16];
+    int fd;
+
+    slot_name(slot, name);
+    fd = openat(env->dir_fd, name, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && (errno == ENXIO || errno == ENOENT);
+}
+
+static bool slot_grab(struct lmdb_env *env, int slot) {
+    uint32_t expected = SLOT_FREE;
+
+    if (__atomic_compare_exchange_n((uint32_t *)&env->shared->slots[slot].state, &expected,
+                                    SLOT_TAKEN, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return true;
+    return expected == SLOT_READY && slot_dead(env, slot) &&
+           __atomic_compare_exchange_n((uint32_t *)&env->shared->slots[slot].state, &expected,
+                                       SLOT_TAKEN, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
+    for (int slot = 0; slot < SLOTS; slot++) {
+        char name[16];
+        int fd;
+
+        if (!slot_grab(env, slot))
+            continue;
+        slot_clear_bits(env, slot);
+        slot_name(slot, name);
+        (void)unlinkat(env->dir_fd, name, 0);
+        /* Opened for both, so that it never reads as ended and no writer's end matters. */
+        fd = mkfifoat(env->dir_fd, name, 0600) < 0
+                 ? -1
+                 : openat(env->dir_fd, name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0) {
+            env->shared->slots[slot].state = SLOT_FREE;
+            return -1;
+        }
+        env->shared->slots[slot].overflow = 0;
+        env->shared->slots[slot].state = SLOT_READY;
+        *ret_slot = slot;
+        *ret_fd = fd;
+        return 0;
+    }
+    return -1;
+}
+
+void lmdb_slot_leave(struct lmdb_env *env, int slot) {
+    char name[16];
+
+    slot_clear_bits(env, slot);
+    slot_name(slot, name);
+    (void)unlinkat(env->dir_fd, name, 0);
+    env->shared->slots[slot].state = SLOT_FREE;
+}
+
+void lmdb_slot_want(struct lmdb_env *env, int slot, const struct idem_record_key *key) {
+    env->shared->buckets[lmdb_bucket(key)][slot / 64] |= (uint64_t)1 << (slot % 64);
+}
+
+void lmdb_slot_unwant(struct lmdb_env *env, int slot, const struct idem_record_key *key) {
+    env->shared->buckets[lmdb_bucket(key)][slot / 64] &= ~((uint64_t)1 << (slot % 64));
+}
+
+bool lmdb_slot_overflowed(struct lmdb_env *env, int slot) {
+    return __atomic_exchange_n((uint32_t *)&env->shared->slots[slot].overflow, 0,
+                               __ATOMIC_SEQ_CST) != 0;
+}
+
+/* Opened for both ways: a reader that dies meanwhile must not raise SIGPIPE here. */
+static void slot_tell(struct lmdb_env *env, int slot, const struct idem_record_key *key) {
+    const unsigned char *hash = key->at + key->prefix_len;
+    char name[16];
+    int fd;
+
+    if (slot_dead(env, slot)) {
+        lmdb_slot_unwant(env, slot, key);
+        return;
+    }
+    slot_name(slot, name);
+    fd = openat(env->dir_fd, name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (write(fd, hash, IDEM_HASH_LEN) != IDEM_HASH_LEN) {
+        /* Said before the second try: either that one gets in, or the reader has yet to
+           look at the flag. */
+        env->shared->slots[slot].overflow = 1;
+        if (write(fd, hash, IDEM_HASH_LEN) != IDEM_HASH_LEN)
+            errno = 0;
+    }
+    close(fd);
+}
+
+void lmdb_wake(struct lmdb_env *env, const struct idem_record_key *key) {
+    _Atomic uint64_t *bucket = env->shared->buckets[lmdb_bucket(key)];
+
+    for (int word = 0; word < WORDS; word++) {
+        uint64_t bits = bucket[word];
+
+        while (bits != 0) {
+            int bit = __builtin_ctzll(bits);
+
+            bits &= bits - 1;
+            slot_tell(env, word * 64 + bit, key);
+        }
+    }
+}

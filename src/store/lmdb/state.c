@@ -1,0 +1,151 @@
+/*
+ * The small files beside the data: `idem.lock`, which says who has the store
+ * open, and `idem.state`, which says how it was opened and since which boot.
+ * They stand apart because the data itself cannot be trusted to say so after an
+ * unclean power-off with sync=off.
+ *
+ * Fails where the folder cannot be written or the state file is not ours; the
+ * text names the file.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "store/lmdb/lmdb.h"
+
+#define LOCK_FILE "idem.lock"
+#define STATE_FILE "idem.state"
+#define STATE_TEMP "idem.state.new"
+#define STATE_FORMAT 1
+
+/* Byte 0 is held while a process opens or closes; byte 1 is shared by all that
+   have the store open. The locks belong to the descriptor, not to the process. */
+static int lock_byte(int fd, short type, off_t byte, bool wait) {
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    int rc;
+
+    do
+        rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
+    while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err) {
+    bool alone;
+
+    env->lock_fd = openat(env->dir_fd, LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (env->lock_fd < 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "cannot open %s/%s: %s; the store's folder "
+                              "must be writable by this user", env->config.path, LOCK_FILE,
+                              strerror(errno));
+    if (lock_byte(env->lock_fd, F_WRLCK, 0, true) < 0)
+        goto failed;
+    alone = lock_byte(env->lock_fd, F_WRLCK, 1, false) == 0;
+    if (lock_byte(env->lock_fd, F_RDLCK, 1, true) < 0)
+        goto failed;
+    *ret_alone = alone;
+    return 0;
+
+failed:
+    return idem_error_set(err, IDEM_E_REFUSED, "cannot lock %s/%s: %s; the store needs a local "
+                          "file system with locks", env->config.path, LOCK_FILE, strerror(errno));
+}
+
+void lmdb_lock_opened(struct lmdb_env *env) {
+    (void)lock_byte(env->lock_fd, F_UNLCK, 0, false);
+}
+
+bool lmdb_lock_leave(struct lmdb_env *env) {
+    return lock_byte(env->lock_fd, F_WRLCK, 0, true) == 0 &&
+           lock_byte(env->lock_fd, F_WRLCK, 1, false) == 0;
+}
+
+int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err) {
+    static const char path[] = "/proc/sys/kernel/random/boot_id";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, LMDB_BOOT_LEN);
+
+    if (fd >= 0)
+        close(fd);
+    if (n != LMDB_BOOT_LEN)
+        return idem_error_set(err, IDEM_E_REFUSED, "cannot read %s: leases cannot be judged "
+                              "without the boot id; mount /proc", path);
+    out[LMDB_BOOT_LEN] = '\0';
+    return 0;
+}
+
+static int state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *ret,
+                       struct idem_error *err) {
+    struct lmdb_state state = {0};
+    unsigned format = 0;
+    char sync[8], clean[8];
+
+    if (sscanf(text, "idem-store %u\nsync %7s\nclean %7s\nboot %36s", &format, sync, clean,
+               state.boot) < 1)
+        format = 0;
+    if (format > STATE_FORMAT)
+        return idem_error_set(err, IDEM_E_VERSION, "%s/%s: the store was made by a newer version "
+                              "of Idem (format %u, this one reads %d)", env->config.path,
+                              STATE_FILE, format, STATE_FORMAT);
+    state.sync = strcmp(sync, "off") == 0 ? LMDB_SYNC_OFF : LMDB_SYNC_ALWAYS;
+    state.clean = strcmp(clean, "yes") == 0;
+    if (format == 0 || strlen(state.boot) != LMDB_BOOT_LEN ||
+        (state.sync == LMDB_SYNC_ALWAYS && strcmp(sync, "always") != 0) ||
+        (!state.clean && strcmp(clean, "no") != 0))
+        return idem_error_set(err, IDEM_E_CORRUPT, "%s/%s is damaged; if the data beside it is "
+                              "known to be good, remove that file", env->config.path, STATE_FILE);
+    *ret = state;
+    return 0;
+}
+
+int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_found,
+                    struct idem_error *err) {
+    char text[256];
+    int fd = openat(env->dir_fd, STATE_FILE, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0 && errno == ENOENT) {
+        *ret_found = false;
+        return 0;
+    }
+    n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        idem_error_set(err, IDEM_E_REFUSED, "cannot read %s/%s: %s", env->config.path, STATE_FILE,
+                       strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return IDEM_E_REFUSED;
+    text[n] = '\0';
+    *ret_found = true;
+    return state_parse(env, text, ret, err);
+}
+
+/* Durable before it counts: written aside, synced, renamed, and the folder synced. */
+int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state,
+                     struct idem_error *err) {
+    char text[256];
+    int len = snprintf(text, sizeof(text), "idem-store %d\nsync %s\nclean %s\nboot %s\n",
+                       STATE_FORMAT, state->sync == LMDB_SYNC_OFF ? "off" : "always",
+                       state->clean ? "yes" : "no", state->boot);
+    int fd = openat(env->dir_fd, STATE_TEMP, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write(fd, text, (size_t)len) == len && fsync(fd) == 0;
+    int saved = errno;
+
+    if (fd >= 0)
+        close(fd);
+    if (ok) {
+        ok = renameat(env->dir_fd, STATE_TEMP, env->dir_fd, STATE_FILE) == 0 &&
+             fsync(env->dir_fd) == 0;
+        saved = errno;
+    }
+    if (ok)
+        return 0;
+    (void)unlinkat(env->dir_fd, STATE_TEMP, 0);
+    return idem_error_set(err, saved == ENOSPC || saved == EDQUOT ? IDEM_E_FULL : IDEM_E_REFUSED,
+                          "cannot write %s/%s: %s", env->config.path, STATE_FILE, strerror(saved));
+}

@@ -1,0 +1,198 @@
+/*
+ * What every store can do: one table, from the beginning all that the front
+ * doors need.
+ *
+ * An operation is a struct idem_op that the caller owns. It fills in `kind`,
+ * `key` and the matching member of `in`, and submits it; the driver copies what
+ * it needs before submit returns, fills in `out` and calls `complete` exactly
+ * once, from the loop, never from inside submit, and never after cancel or
+ * close. What `out` points to is borrowed until `complete` returns.
+ *
+ * complete(op, rc): rc is 0, or a code with its text in op->error.
+ * IDEM_E_UNKNOWN means that it may have happened; every other code means that
+ * nothing did.
+ */
+#ifndef IDEM_STORE_STORE_H
+#define IDEM_STORE_STORE_H
+
+#include "core/protocol.h"
+#include "loop/loop.h"
+
+enum idem_op_kind {
+    IDEM_OP_CLAIM,
+    IDEM_OP_FINISH, /* done, fail, release, unknown, renew */
+    IDEM_OP_ISSUE,  /* a token */
+    IDEM_OP_ONCE,   /* a nonce: first, or seen */
+    IDEM_OP_COUNT,  /* a counter with a life time */
+    IDEM_OP_LOOKUP,
+    IDEM_OP_LIST,
+    IDEM_OP_SETTLE,
+    IDEM_OP_FORGET,
+    IDEM_OP_SWEEP, /* remove some of what has expired */
+    IDEM_OP_STATS,
+    IDEM_OP_TIME,
+};
+#define IDEM_OP__COUNT 12
+
+enum idem_count_how {
+    IDEM_COUNT_ADD,   /* add `value` */
+    IDEM_COUNT_RAISE, /* set to `value` if that is higher */
+    IDEM_COUNT_NEXT,  /* set to `value` if that is one higher */
+};
+
+struct idem_count_in {
+    enum idem_count_how how;
+    int64_t value;
+    int64_t ttl_ms; /* of the counter, from its last change */
+};
+
+struct idem_list_in {
+    struct idem_bytes prefix;
+    enum idem_state state; /* IDEM_ABSENT: any */
+    bool uncertain;
+    int64_t since_ms;
+    struct idem_cursor cursor;
+    size_t max;
+};
+
+struct idem_op {
+    enum idem_op_kind kind;
+    struct idem_record_key key; /* not for list, sweep, stats, time */
+    union {
+        struct idem_claim_in claim;
+        struct idem_finish_in finish;
+        struct idem_issue_in issue;
+        struct {
+            int64_t ttl_ms;
+        } once;
+        struct idem_count_in count;
+        struct idem_list_in list;
+        struct idem_settle_in settle;
+        struct {
+            bool force;
+        } forget;
+        struct {
+            size_t max;
+        } sweep;
+    } in;
+    union {
+        struct {
+            enum idem_verdict verdict;
+            int64_t left_ms;
+            struct idem_record record; /* as it is now; .state ABSENT: none */
+        } claim;
+        struct {
+            enum idem_ack ack;
+        } finish;
+        struct {
+            bool issued; /* false: the name is taken */
+        } issue;
+        struct {
+            bool first;
+        } once;
+        struct {
+            bool changed;
+            int64_t value; /* after it */
+        } count;
+        struct {
+            struct idem_record record;
+            bool live;
+            int64_t left_ms;
+        } lookup; /* IDEM_E_ABSENT if there is none */
+        struct {
+            const struct idem_entry *entries;
+            size_t n;
+            struct idem_cursor cursor;
+        } list;
+        struct {
+            size_t removed;
+            bool more;
+        } sweep;
+        struct idem_stats stats; /* events are added by the caller */
+        struct {
+            int64_t ms;
+        } time;
+    } out;
+    struct idem_error error;
+    void (*complete)(struct idem_op *op, int rc);
+    void *data;   /* the caller's */
+    void *driver; /* the driver's, while it is under way; NULL otherwise */
+};
+
+/*
+ * A wish to be woken. After watch(), `wake` is called once when the wish is in
+ * force, and then at each finish of that key by anybody, in any process; also
+ * now and then for nothing. Claim again to see what happened.
+ */
+struct idem_watch {
+    struct idem_record_key key;
+    void (*wake)(struct idem_watch *watch);
+    struct idem_watch *next, **link; /* the driver's */
+    bool woken;                      /* the driver's */
+};
+
+struct idem_store {
+    const struct idem_driver *driver;
+    struct idem_loop *loop;
+};
+
+struct idem_url {
+    char *scheme, *rest; /* rest: what follows the colon, without the query */
+    struct {
+        char *name, *value;
+    } *query;
+    size_t query_n;
+    char *text; /* all of it, for the strings above */
+};
+
+/* The clocks of a store that has none of its own; tests bring theirs. */
+struct idem_clock {
+    int64_t (*lease)(void *data); /* ms, never back */
+    int64_t (*wall)(void *data);  /* ms since 1970 */
+    void *data;
+};
+
+struct idem_driver {
+    const char *name;
+    const char *const *schemes; /* NULL-terminated */
+
+    /* clock may be NULL. The store is the caller's, until close. */
+    int (*open)(const struct idem_url *url, struct idem_loop *loop, const struct idem_clock *clock,
+                struct idem_store **ret, struct idem_error *err);
+    void (*close)(struct idem_store *store);
+
+    /* 0, or a code with op->error, in which case complete is not called. */
+    int (*submit)(struct idem_store *store, struct idem_op *op);
+    void (*cancel)(struct idem_store *store, struct idem_op *op);
+
+    int (*watch)(struct idem_store *store, struct idem_watch *watch);
+    void (*unwatch)(struct idem_store *store, struct idem_watch *watch);
+
+    /* Adds to the counts that outlive the process; cheap, never fails. */
+    void (*tally)(struct idem_store *store, enum idem_event event, uint64_t n);
+};
+
+/* Opens by URL; the error names the schemes that this build has. */
+int idem_store_open(const char *url, struct idem_loop *loop, const struct idem_clock *clock,
+                    struct idem_store **ret, struct idem_error *err);
+
+static inline void idem_store_close(struct idem_store *store) {
+    if (store != NULL)
+        store->driver->close(store);
+}
+
+static inline int idem_store_submit(struct idem_store *store, struct idem_op *op) {
+    return store->driver->submit(store, op);
+}
+
+/* Takes an op that is not under way, too. */
+static inline void idem_store_cancel(struct idem_store *store, struct idem_op *op) {
+    if (op->driver != NULL)
+        store->driver->cancel(store, op);
+}
+
+int idem_url_parse(const char *text, struct idem_url *ret, struct idem_error *err);
+void idem_url_release(struct idem_url *url);
+const char *idem_url_get(const struct idem_url *url, const char *name); /* NULL: not said */
+
+#endif
