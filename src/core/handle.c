@@ -6,6 +6,7 @@
 #include "core/handle.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/policy.h"
 #include "core/settings.h"
 
@@ -24,7 +26,7 @@ const char *idem_version(void) {
 }
 
 int idem_handle_check(const struct idem *h, struct idem_error *err) {
-    if (h->pid == getpid())
+    if (h->forks == idem_fork_count())
         return 0;
     return idem_error_set(err, IDEM_E_FORK, "the handle was opened before a fork; open one in the "
                           "process that uses it");
@@ -66,11 +68,19 @@ static int service_watch(void *data, int fd, int events) {
     return 0;
 }
 
+/* A timer that is cleared or put off is not told to the thread: it wakes once too
+   often, instead of being woken at each call. Only its own waking starts afresh. */
 static void service_timer(void *data, int64_t ms) {
     struct idem_service *service = data;
-    struct idem_host host = idem_poll_host(&service->poll);
+    int64_t at;
 
-    host.timer(host.data, ms);
+    if (ms == 0) {
+        service->tasks = true;
+    } else if (ms > 0) {
+        at = idem_loop_now() + ms;
+        if (at < service->timer_at)
+            service->timer_at = at;
+    }
 }
 
 static void service_ready(void *sink, int fd, int events) {
@@ -80,10 +90,23 @@ static void service_ready(void *sink, int fd, int events) {
         idem_loop_ready(&h->loop, fd, events);
 }
 
-static void service_timeout(void *sink) {
-    struct idem *h = sink;
-
+/* What is due, by the service thread or by a caller; the loop arms itself anew. */
+static void service_run(struct idem *h) {
+    h->service->tasks = false;
     idem_loop_timeout(&h->loop);
+}
+
+static int service_sleep(struct idem_service *service) {
+    int64_t left;
+
+    service->asleep = true;
+    service->asleep_until = service->tasks ? INT64_MIN : service->timer_at;
+    if (service->tasks)
+        return 0;
+    if (service->timer_at == INT64_MAX)
+        return -1;
+    left = service->timer_at - idem_loop_now();
+    return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
 }
 
 static void *service_main(void *data) {
@@ -93,13 +116,10 @@ static void *service_main(void *data) {
 
     pthread_mutex_lock(&service->lock);
     while (!service->stop) {
+        int unused, ms = service_sleep(service);
+        size_t n = idem_poll_collect(&service->poll, set, -1, &unused);
         uint64_t drained;
-        size_t n;
-        int ms;
 
-        n = idem_poll_collect(&service->poll, set, -1, &ms);
-        service->asleep = true;
-        service->asleep_until = service->poll.deadline;
         pthread_mutex_unlock(&service->lock);
         if (poll(set, (nfds_t)n, ms) < 0)
             n = 0;
@@ -108,6 +128,10 @@ static void *service_main(void *data) {
         if (read(service->wake_fd, &drained, sizeof(drained)) < 0)
             errno = 0;
         idem_poll_tell(&service->poll, set, n);
+        if (service->tasks || service->timer_at <= idem_loop_now()) {
+            service->timer_at = INT64_MAX;
+            service_run(h);
+        }
     }
     pthread_mutex_unlock(&service->lock);
     return NULL;
@@ -118,11 +142,15 @@ void idem_handle_enter(struct idem *h) {
 }
 
 /* The service thread sleeps too long if a timer was armed meanwhile. */
+static void service_catch_up(struct idem_service *service) {
+    if (service->asleep && (service->tasks || service->timer_at < service->asleep_until))
+        service_wake(service);
+}
+
 void idem_handle_leave(struct idem *h) {
     struct idem_service *service = h->service;
 
-    if (service->asleep && service->poll.deadline < service->asleep_until)
-        service_wake(service);
+    service_catch_up(service);
     pthread_mutex_unlock(&service->lock);
 }
 
@@ -149,14 +177,11 @@ bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms) {
     struct idem_service *service = h->service;
     struct timespec until;
 
-    while (!waiter->ready && h->loop.tasks != NULL) {
-        service->poll.deadline = INT64_MAX;
-        idem_loop_timeout(&h->loop);
-    }
+    while (!waiter->ready && h->loop.tasks != NULL)
+        service_run(h);
     if (waiter->ready)
         return true;
-    if (service->asleep && service->poll.deadline < service->asleep_until)
-        service_wake(service);
+    service_catch_up(service);
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(ms / 1000);
     until.tv_nsec += (long)(ms % 1000) * 1000000;
@@ -238,7 +263,7 @@ static struct idem_service *service_new(struct idem *h, struct idem_error *err) 
     pthread_mutex_init(&service->lock, NULL);
     idem_poll_init(&service->poll);
     service->poll.ready = service_ready;
-    service->poll.timeout = service_timeout;
+    service->timer_at = INT64_MAX;
     service->poll.sink = h;
     service->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     host = idem_poll_host(&service->poll);
@@ -286,7 +311,8 @@ static int handle_new(const struct idem_options *options, struct idem **ret,
 
     if (h == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a handle");
-    h->pid = getpid();
+    idem_fork_watch();
+    h->forks = idem_fork_count();
     h->op_timeout_ms = OP_TIMEOUT_MS;
     if (options != NULL) {
         if (options->op_timeout_ms < 0)
@@ -373,7 +399,7 @@ void idem_timeout(struct idem *h) {
 void idem_close(struct idem *h) {
     if (h == NULL || h->closed)
         return;
-    if (h->service != NULL && h->pid == getpid())
+    if (h->service != NULL && h->forks == idem_fork_count())
         service_stop(h->service);
     idem_claims_detach(h);
     idem_errands_drop(h);

@@ -11,7 +11,6 @@
 #define IDEM_CORE_HANDLE_H
 
 #include <pthread.h>
-#include <sys/types.h>
 
 #include "loop/loop.h"
 #include "loop/poll.h"
@@ -23,11 +22,13 @@ struct idem_service {
     struct idem_poll poll;
     int wake_fd;
     bool asleep, stop;
-    int64_t asleep_until; /* on idem_loop_now(); INT64_MAX: no end */
+    bool tasks;           /* the loop has tasks to run */
+    int64_t timer_at;     /* not later than the loop's first timer; INT64_MAX: none */
+    int64_t asleep_until; /* on idem_loop_now() */
 };
 
 struct idem {
-    pid_t pid;
+    unsigned forks; /* idem_fork_count() when it was opened */
     struct idem_loop loop;
     struct idem_store *store;
     struct idem_settings *settings;

@@ -366,11 +366,10 @@ int idem_settings_copy(const struct idem_settings *settings, struct idem_setting
         free(copy);
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for settings");
     }
+    copy->count = settings->count;
     rc = idem_policy_copy(&settings->defaults.said, &copy->defaults, err);
-    for (size_t i = 0; i < settings->count && rc == 0; i++) {
+    for (size_t i = 0; i < settings->count && rc == 0; i++)
         rc = idem_policy_copy(&settings->policies[i].said, &copy->policies[i], err);
-        copy->count += rc == 0;
-    }
     if (rc < 0) {
         idem_settings_free(copy);
         return rc;

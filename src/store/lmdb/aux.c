@@ -1,5 +1,5 @@
 /*
- * Nonces and counters. Stored as format, second in the index, expiry, value and
+ * Nonces and counters. Stored as stamp in the index, expiry, value, format and
  * a CRC-32, 32 bytes in all. A damaged one is refused, never taken for absent:
  * a nonce that cannot be read must not be accepted again.
  */
@@ -13,9 +13,9 @@
 #define AUX_FORMAT 1
 
 struct aux {
-    uint32_t format, indexed;
+    uint64_t indexed;
     int64_t expires, value;
-    uint32_t crc, zero;
+    uint32_t format, crc;
 };
 
 _Static_assert(sizeof(struct aux) == 32, "the stored form has no holes");
@@ -55,12 +55,9 @@ static int aux_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_
     int rc = 0;
 
     aux->format = AUX_FORMAT;
-    if (!there) {
-        aux->indexed = lmdb_expiry_second(aux->expires);
-        rc = lmdb_expiry_add(env, txn, LMDB_KIND_AUX, key, aux->indexed);
-    }
+    if (!there)
+        rc = lmdb_expiry_add(env, txn, LMDB_KIND_AUX, key, aux->expires, &aux->indexed);
     aux->crc = aux_crc(aux, key);
-    aux->zero = 0;
     return rc != 0 ? rc : mdb_put(txn, env->aux, &name, &value, 0);
 }
 
@@ -135,21 +132,20 @@ int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
 }
 
 int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                   struct idem_time now, uint32_t *ret_next) {
+                   struct idem_time now, bool *ret_gone) {
     MDB_val name = {idem_record_key_len(key), (void *)key->at};
     struct aux aux;
+    uint64_t stamp;
     bool there;
     int code, rc = aux_get(env, txn, key, &aux, &there, &code);
 
-    *ret_next = 0;
-    if (rc != 0 || !there)
+    *ret_gone = false;
+    if (rc != 0)
         return rc;
-    if (code != 0) {
-        *ret_next = lmdb_expiry_second(now.wall) + 24 * 3600;
-        return 0;
-    }
-    if (aux.expires <= now.wall)
-        return mdb_del(txn, env->aux, &name, NULL);
-    aux.indexed = *ret_next = lmdb_expiry_second(aux.expires);
-    return aux_put(env, txn, key, &aux, true);
+    if (code != 0)
+        return lmdb_expiry_add(env, txn, LMDB_KIND_AUX, key, now.wall + 24 * 3600 * 1000, &stamp);
+    *ret_gone = !there || aux.expires <= now.wall;
+    if (*ret_gone)
+        return there ? mdb_del(txn, env->aux, &name, NULL) : 0;
+    return aux_put(env, txn, key, &aux, false);
 }

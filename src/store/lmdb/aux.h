@@ -10,8 +10,8 @@
 int lmdb_aux_once(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now);
 int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now);
 
-/* The sweep's look: *ret_next is 0 if it was removed. MDB codes. */
+/* The sweep's look, when its entry was taken out. MDB codes. */
 int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                   struct idem_time now, uint32_t *ret_next);
+                   struct idem_time now, bool *ret_gone);
 
 #endif

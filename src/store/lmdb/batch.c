@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -20,6 +21,7 @@
 #define BATCH_MAX 512
 
 #define READERS_CHECK_MS 60000
+#define GATHER_MAX_US 500
 
 void lmdb_jobs_init(struct lmdb_jobs *jobs) {
     jobs->first = NULL;
@@ -163,6 +165,31 @@ static void writer_deliver(struct lmdb_job *first) {
     }
 }
 
+static int64_t now_us(void) {
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+/*
+ * Those who were answered by the last commit are about to ask again: waiting for
+ * them a fraction of what a commit takes lets them share the next one. A lone
+ * caller never waits. env->lock is held.
+ */
+static void writer_gather(struct lmdb_env *env) {
+    int64_t wait_us = env->batch_us / 4 < GATHER_MAX_US ? env->batch_us / 4 : GATHER_MAX_US;
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)wait_us * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (env->queued < env->batch_size && !env->stop)
+        if (pthread_cond_timedwait(&env->wake, &env->lock, &until) != 0)
+            break;
+}
+
 static void *writer_main(void *data) {
     struct lmdb_env *env = data;
 
@@ -176,10 +203,16 @@ static void *writer_main(void *data) {
             pthread_cond_wait(&env->wake, &env->lock);
             continue;
         }
+        writer_gather(env);
+        first = env->queue.first;
         lmdb_jobs_init(&env->queue);
         env->batch = first;
+        env->batch_size = env->queued;
+        env->queued = 0;
         pthread_mutex_unlock(&env->lock);
+        env->batch_us = now_us();
         lmdb_batch_run(env, first);
+        env->batch_us = now_us() - env->batch_us;
         pthread_mutex_lock(&env->lock);
         env->batch = NULL;
         writer_deliver(first);
@@ -218,7 +251,7 @@ void lmdb_writer_push(struct lmdb_env *env, struct lmdb_jobs *jobs) {
     struct lmdb_job *job;
 
     pthread_mutex_lock(&env->lock);
-    while ((job = lmdb_jobs_pop(jobs)) != NULL)
+    for (; (job = lmdb_jobs_pop(jobs)) != NULL; env->queued++)
         lmdb_jobs_push(&env->queue, job);
     pthread_cond_signal(&env->wake);
     pthread_mutex_unlock(&env->lock);

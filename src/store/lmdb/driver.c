@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/units.h"
 #include "store/lmdb/lmdb.h"
 
@@ -211,7 +212,7 @@ static int lmdb_submit(struct idem_store *base, struct idem_op *op) {
     struct lmdb_store *store = store_of(base);
     struct lmdb_job *job;
 
-    if (store->env->pid != getpid())
+    if (store->env->forks != idem_fork_count())
         return idem_error_set(&op->error, IDEM_E_FORK, "the store was opened before a fork; open "
                               "it in the process that uses it");
     if (op->kind == IDEM_OP_LIST && op->in.list.max > LIST_MAX)
@@ -325,7 +326,7 @@ static void lmdb_unwatch(struct idem_store *base, struct idem_watch *watch) {
     if (watch->next != NULL)
         watch->next->link = watch->link;
     watch->link = NULL;
-    if (store->slot < 0 || store->env->pid != getpid())
+    if (store->slot < 0 || store->env->forks != idem_fork_count())
         return;
     for (other = store->watches; other != NULL; other = other->next)
         if (lmdb_bucket(&other->key) == lmdb_bucket(&watch->key))
@@ -382,7 +383,7 @@ static void store_drain(struct lmdb_store *store) {
 
 static void lmdb_close(struct idem_store *base) {
     struct lmdb_store *store = store_of(base);
-    bool forked = store->env->pid != getpid();
+    bool forked = store->env->forks != idem_fork_count();
 
     idem_task_drop(base->loop, &store->flush);
     idem_task_drop(base->loop, &store->wake_first);

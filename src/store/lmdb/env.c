@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/fork.h"
 #include "store/lmdb/check.h"
 #include "store/lmdb/lmdb.h"
 
@@ -378,6 +379,7 @@ static int env_new(const struct lmdb_config *config, const struct idem_clock *cl
                    const struct stat *st, struct lmdb_env **ret, struct idem_error *err) {
     struct lmdb_env *env = calloc(1, sizeof(*env));
     char *path = strdup(config->path);
+    pthread_condattr_t attr;
     bool alone;
     int rc;
 
@@ -390,14 +392,17 @@ static int env_new(const struct lmdb_config *config, const struct idem_clock *cl
     env->config = *config;
     env->config.path = path;
     env->refs = 1;
-    env->pid = getpid();
+    env->forks = idem_fork_count();
     env->dev = st->st_dev;
     env->ino = st->st_ino;
     env->dir_fd = dir_fd;
     env->lock_fd = -1;
     pthread_rwlock_init(&env->map_lock, NULL);
     pthread_mutex_init(&env->lock, NULL);
-    pthread_cond_init(&env->wake, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&env->wake, &attr);
+    pthread_condattr_destroy(&attr);
     lmdb_jobs_init(&env->queue);
     lmdb_clock_init(&env->clock, clock);
     rc = lmdb_lock_open(env, &alone, err);
@@ -414,7 +419,7 @@ static int env_new(const struct lmdb_config *config, const struct idem_clock *cl
 
 static struct lmdb_env *registry_find(const struct stat *st) {
     for (struct lmdb_env *env = registry; env != NULL; env = env->next)
-        if (env->dev == st->st_dev && env->ino == st->st_ino && env->pid == getpid())
+        if (env->dev == st->st_dev && env->ino == st->st_ino && env->forks == idem_fork_count())
             return env;
     return NULL;
 }
@@ -434,6 +439,7 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
     struct stat st;
     int dir_fd = -1, rc;
 
+    idem_fork_watch();
     pthread_once(&registry_once, registry_init);
     rc = folder_open(config->path, &dir_fd, &st, err);
     if (rc != 0)
@@ -470,7 +476,7 @@ static void env_leave(struct lmdb_env *env) {
 void lmdb_env_close(struct lmdb_env *env) {
     struct lmdb_env **at;
 
-    if (env->pid != getpid())
+    if (env->forks != idem_fork_count())
         return; /* the parent's: nothing of it may be touched here */
     pthread_mutex_lock(&registry_lock);
     if (--env->refs == 0) {

@@ -1,11 +1,11 @@
 /*
  * The index on time, and the sweep.
  *
- * Every record has exactly one entry in the index, under a second at which it
- * is worth a look: (second, first bytes of the hash) -> (kind, name). A record
- * that lives on when its second comes (it was renewed, or its run took longer)
+ * Every record has exactly one entry in the index, under a stamp: the time at
+ * which it is worth a look, in ms, and a counter that makes it unique. A record
+ * that lives on when its time comes (it was renewed, or its run took longer)
  * gets a new one then; so a finish does not have to move the entry, and steady
- * traffic appends to the index's right edge.
+ * traffic appends to the index's right edge, where LMDB fills its pages.
  *
  * A sweep looks at a bounded number of entries. MDB codes are returned; a
  * record that cannot be read is left alone and its entry is put off by a day,
@@ -16,75 +16,78 @@
 #include "store/lmdb/aux.h"
 #include "store/lmdb/lmdb.h"
 
-#define ENTRY_HASH 8
-#define DAY_S (24 * 3600)
+#define STAMP_LEN 8
+#define COUNTER_BITS 16
+#define DAY_MS ((int64_t)24 * 3600 * 1000)
 
-struct entry_key {
-    unsigned char at[4 + ENTRY_HASH];
-};
-
-uint32_t lmdb_expiry_second(int64_t wall_ms) {
-    int64_t second = wall_ms / 1000 + 1;
-
-    return second > UINT32_MAX ? UINT32_MAX : (uint32_t)second;
+/* Big-endian, so that the order of the bytes is that of the times. */
+static void stamp_put(unsigned char *out, uint64_t stamp) {
+    for (unsigned i = 0; i < STAMP_LEN; i++)
+        out[i] = (unsigned char)(stamp >> (56 - 8 * i));
 }
 
-static void second_put(unsigned char *out, uint32_t second) {
-    for (unsigned i = 0; i < 4; i++)
-        out[i] = (unsigned char)(second >> (24 - 8 * i));
+static uint64_t stamp_get(const unsigned char *at) {
+    uint64_t stamp = 0;
+
+    for (unsigned i = 0; i < STAMP_LEN; i++)
+        stamp = stamp << 8 | at[i];
+    return stamp;
 }
 
-static uint32_t second_get(const unsigned char *at) {
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+static int64_t stamp_ms(uint64_t stamp) {
+    return (int64_t)(stamp >> COUNTER_BITS);
 }
 
-static MDB_val entry_name(struct entry_key *buf, const struct idem_record_key *key,
-                          uint32_t second) {
-    second_put(buf->at, second);
-    memcpy(buf->at + 4, key->at + key->prefix_len, ENTRY_HASH);
-    return (MDB_val){sizeof(buf->at), buf->at};
-}
-
+/* Appending fills pages to the brim; it is refused unless the stamp is the highest. */
 int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
-                    const struct idem_record_key *key, uint32_t second) {
-    unsigned char data[1 + IDEM_RECORD_KEY_MAX];
-    struct entry_key buf;
-    MDB_val name = entry_name(&buf, key, second);
-    MDB_val value = {1 + idem_record_key_len(key), data};
+                    const struct idem_record_key *key, int64_t look_ms, uint64_t *ret_stamp) {
+    unsigned char data[1 + IDEM_RECORD_KEY_MAX], name_bytes[STAMP_LEN];
+    uint64_t stamp = (uint64_t)look_ms << COUNTER_BITS | env->stamps++;
+    MDB_val name = {STAMP_LEN, name_bytes}, value = {1 + idem_record_key_len(key), data};
+    int rc;
 
     data[0] = (unsigned char)kind;
     memcpy(data + 1, key->at, idem_record_key_len(key));
-    return mdb_put(txn, env->expiry, &name, &value, 0);
+    stamp_put(name_bytes, stamp);
+    rc = mdb_put(txn, env->expiry, &name, &value, MDB_APPEND);
+    while (rc == MDB_KEYEXIST) {
+        value = (MDB_val){1 + idem_record_key_len(key), data};
+        rc = mdb_put(txn, env->expiry, &name, &value, MDB_NOOVERWRITE);
+        if (rc == MDB_KEYEXIST)
+            stamp_put(name_bytes, ++stamp);
+    }
+    if (rc == 0)
+        *ret_stamp = stamp;
+    return rc;
 }
 
-int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                     uint32_t second) {
-    struct entry_key buf;
-    MDB_val name = entry_name(&buf, key, second);
-    int rc = mdb_del(txn, env->expiry, &name, NULL);
+int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, uint64_t stamp) {
+    unsigned char name_bytes[STAMP_LEN];
+    MDB_val name = {STAMP_LEN, name_bytes};
+    int rc;
 
+    stamp_put(name_bytes, stamp);
+    rc = mdb_del(txn, env->expiry, &name, NULL);
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
 static int record_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                        struct idem_time now, uint32_t *ret_next) {
+                        struct idem_time now, bool *ret_gone) {
     struct lmdb_found found;
     MDB_val name = {idem_record_key_len(key), (void *)key->at};
+    uint64_t stamp;
     int code, rc = lmdb_record_get(env, txn, key, &found, NULL, &code);
 
-    *ret_next = 0;
+    *ret_gone = false;
     if (rc != 0)
         return rc;
-    if (code != 0) {
-        *ret_next = lmdb_expiry_second(now.wall) + DAY_S;
-        return 0;
-    }
-    if (!found.there)
-        return 0;
-    if (idem_record_expired(&found.record, now))
-        return mdb_del(txn, env->records, &name, NULL);
-    *ret_next = lmdb_expiry_second(found.record.expires);
-    return lmdb_record_put(env, txn, key, &found.record, *ret_next);
+    if (code != 0)
+        return lmdb_expiry_add(env, txn, LMDB_KIND_RECORD, key, now.wall + DAY_MS, &stamp);
+    *ret_gone = !found.there || idem_record_expired(&found.record, now);
+    if (*ret_gone)
+        return found.there ? mdb_del(txn, env->records, &name, NULL) : 0;
+    rc = lmdb_expiry_add(env, txn, LMDB_KIND_RECORD, key, found.record.expires, &stamp);
+    return rc != 0 ? rc : lmdb_record_put(env, txn, key, &found.record, stamp);
 }
 
 static int entry_visit(struct lmdb_env *env, MDB_txn *txn, MDB_val name, MDB_val value,
@@ -92,26 +95,20 @@ static int entry_visit(struct lmdb_env *env, MDB_txn *txn, MDB_val name, MDB_val
     const unsigned char *data = value.mv_data;
     enum lmdb_kind kind = data[0];
     struct idem_record_key key;
-    struct entry_key old;
-    MDB_val old_name = {sizeof(old.at), old.at};
-    uint32_t next = 0;
+    bool gone;
     int rc;
 
     /* Copied: the pages move under the writes below. */
     key.prefix_len = value.mv_size - 1 - IDEM_HASH_LEN;
     memcpy(key.at, data + 1, value.mv_size - 1);
-    memcpy(old.at, name.mv_data, sizeof(old.at));
-    rc = mdb_del(txn, env->expiry, &old_name, NULL);
+    rc = lmdb_expiry_drop(env, txn, stamp_get(name.mv_data));
     if (rc != 0)
         return rc;
-    rc = kind == LMDB_KIND_RECORD ? record_visit(env, txn, &key, now, &next)
-                                  : lmdb_aux_visit(env, txn, &key, now, &next);
-    if (rc != 0)
-        return rc;
-    if (next != 0)
-        return lmdb_expiry_add(env, txn, kind, &key, next);
-    sweep->removed++;
-    return 0;
+    rc = kind == LMDB_KIND_RECORD ? record_visit(env, txn, &key, now, &gone)
+                                  : lmdb_aux_visit(env, txn, &key, now, &gone);
+    if (rc == 0 && gone)
+        sweep->removed++;
+    return rc;
 }
 
 /* The first entry, whose second may be in the future. */
@@ -127,14 +124,12 @@ static int entry_first(struct lmdb_env *env, MDB_txn *txn, MDB_val *name, MDB_va
 }
 
 static bool entry_sane(MDB_val name, MDB_val value) {
-    return name.mv_size == 4 + ENTRY_HASH && value.mv_size > 1 + IDEM_HASH_LEN &&
+    return name.mv_size == STAMP_LEN && value.mv_size > 1 + IDEM_HASH_LEN &&
            value.mv_size <= 1 + IDEM_RECORD_KEY_MAX;
 }
 
 int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
                       struct lmdb_sweep *sweep) {
-    uint32_t present = (uint32_t)(now.wall / 1000);
-
     sweep->more = false;
     while (sweep->budget > 0) {
         MDB_val name, value;
@@ -148,10 +143,9 @@ int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
             return rc;
         if (!entry_sane(name, value))
             return MDB_CORRUPTED;
-        if (second_get(name.mv_data) > present) {
-            env->sweep_next = (int64_t)second_get(name.mv_data) * 1000;
-            if (env->sweep_next > now.wall + 1000)
-                env->sweep_next = now.wall + 1000;
+        if (stamp_ms(stamp_get(name.mv_data)) > now.wall) {
+            /* Soon again in any case: another process may add an earlier one. */
+            env->sweep_next = now.wall + 1000;
             return 0;
         }
         rc = entry_visit(env, txn, name, value, now, sweep);

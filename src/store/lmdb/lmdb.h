@@ -78,7 +78,7 @@ struct lmdb_sweep {
 struct lmdb_env {
     struct lmdb_env *next; /* in the process's registry */
     unsigned refs;
-    pid_t pid;
+    unsigned forks; /* idem_fork_count() when it was opened */
     dev_t dev;
     ino_t ino;
     struct lmdb_config config;
@@ -91,6 +91,7 @@ struct lmdb_env {
     struct lmdb_clock clock;
     struct lmdb_shared *shared;
     int64_t sweep_next; /* wall ms; before it there is nothing to sweep */
+    uint16_t stamps;    /* a counter, for stamps of one millisecond */
     int64_t readers_checked;
     unsigned char *scratch; /* of whoever has the write transaction */
     size_t scratch_size;
@@ -101,7 +102,10 @@ struct lmdb_env {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct lmdb_jobs queue;
+    size_t queued;
     struct lmdb_job *batch; /* what it is writing now */
+    size_t batch_size;      /* of the last one */
+    int64_t batch_us;       /* how long its commit took */
     bool writing, stop;
 };
 
@@ -181,22 +185,21 @@ bool lmdb_op_scans(const struct lmdb_job *job);
 struct lmdb_found {
     bool there;
     struct idem_record record;
-    uint32_t indexed; /* second under which the index has it */
+    uint64_t indexed; /* stamp under which the index has it */
 };
 int lmdb_record_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
                     struct lmdb_found *ret, struct idem_error *err, int *ret_code);
 int lmdb_record_read(const struct lmdb_env *env, MDB_val value, const struct idem_record_key *key,
                      struct lmdb_found *ret);
 int lmdb_record_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                    const struct idem_record *record, uint32_t indexed);
+                    const struct idem_record *record, uint64_t indexed);
 
 /* expiry.c */
 enum lmdb_kind { LMDB_KIND_RECORD = 1, LMDB_KIND_AUX = 2 };
-uint32_t lmdb_expiry_second(int64_t wall_ms);
+/* Adds an entry for a look at that time, and gives back its stamp. MDB codes. */
 int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
-                    const struct idem_record_key *key, uint32_t second);
-int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                     uint32_t second);
+                    const struct idem_record_key *key, int64_t look_ms, uint64_t *ret_stamp);
+int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, uint64_t stamp);
 int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
                       struct lmdb_sweep *sweep);
 

@@ -4,7 +4,7 @@
  * a damaged record, no memory) is left in the job; what spoils the transaction
  * is returned as an MDB code.
  *
- * A value in the records table is the second under which the index has it (4
+ * A value in the records table is the stamp under which the index has it (8
  * bytes), then the encoded record.
  */
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "store/lmdb/aux.h"
 #include "store/lmdb/lmdb.h"
 
-#define INDEXED_LEN 4
+#define INDEXED_LEN 8
 
 /* How much later than expected a run may finish and still need no new index entry. */
 #define INDEX_GRACE_MS 60000
@@ -56,8 +56,7 @@ int lmdb_record_read(const struct lmdb_env *env, MDB_val value, const struct ide
                             key, &ret->record, &epoch);
     if (rc != 0)
         return rc;
-    ret->indexed =
-        (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | (uint32_t)at[3];
+    memcpy(&ret->indexed, at, INDEXED_LEN);
     /* The machine was booted since: who held this lease is gone. */
     if (epoch != env->epoch)
         ret->record.lease_end = 0;
@@ -66,7 +65,7 @@ int lmdb_record_read(const struct lmdb_env *env, MDB_val value, const struct ide
 
 /* Encoded aside first: the record's strings may lie in the page that is written. */
 int lmdb_record_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                    const struct idem_record *record, uint32_t indexed) {
+                    const struct idem_record *record, uint64_t indexed) {
     MDB_val name = {idem_record_key_len(key), (void *)key->at}, value;
     size_t size = INDEXED_LEN + idem_record_size(record, env->epoch);
 
@@ -78,28 +77,27 @@ int lmdb_record_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record
         env->scratch = scratch;
         env->scratch_size = size + 1024;
     }
-    for (unsigned i = 0; i < INDEXED_LEN; i++)
-        env->scratch[i] = (unsigned char)(indexed >> (24 - 8 * i));
+    memcpy(env->scratch, &indexed, INDEXED_LEN);
     idem_record_encode(record, env->epoch, key, env->scratch + INDEXED_LEN);
     value = (MDB_val){size, env->scratch};
     return mdb_put(txn, env->records, &name, &value, 0);
 }
 
 static int record_del(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                      uint32_t indexed) {
+                      uint64_t indexed) {
     MDB_val name = {idem_record_key_len(key), (void *)key->at};
     int rc = mdb_del(txn, env->records, &name, NULL);
 
-    return rc != 0 ? rc : lmdb_expiry_drop(env, txn, key, indexed);
+    return rc != 0 ? rc : lmdb_expiry_drop(env, txn, indexed);
 }
 
 /* Stores a record that was not there before, with its index entry. */
 static int record_add(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
                       const struct idem_record *record, int64_t look_ms) {
-    uint32_t second = lmdb_expiry_second(look_ms);
-    int rc = lmdb_expiry_add(env, txn, LMDB_KIND_RECORD, key, second);
+    uint64_t stamp;
+    int rc = lmdb_expiry_add(env, txn, LMDB_KIND_RECORD, key, look_ms, &stamp);
 
-    return rc != 0 ? rc : lmdb_record_put(env, txn, key, record, second);
+    return rc != 0 ? rc : lmdb_record_put(env, txn, key, record, stamp);
 }
 
 static struct idem_bytes blob_add(unsigned char **at, struct idem_bytes bytes) {
