@@ -46,6 +46,7 @@ fuzz:
 
 install: all
 	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 clean:
 	@rm -rf $(BUILD) build-* build.log

@@ -153,6 +153,7 @@ static void renew_send(struct idem_claim *c) {
     c->renew_op.key = c->key;
     c->renew_op.in.finish = (struct idem_finish_in){
         .said = IDEM_SAID_RENEW,
+        .attempt = c->attempt,
         .lease_ms = c->policy.lease_ms,
         .hold_ttl_ms = c->policy.hold_ttl_s * 1000,
     };
@@ -206,9 +207,10 @@ static enum idem_event verdict_event(enum idem_verdict verdict) {
     return events[verdict];
 }
 
-static void run_begin(struct idem_claim *c, uint32_t tries) {
+static void run_begin(struct idem_claim *c, const struct idem_record *record) {
     claim_set(c, IDEM_CLAIM_RUNNING);
-    c->tries = tries;
+    c->attempt = record->attempt;
+    c->tries = record->tries;
     c->lease_until = c->sent + c->policy.lease_ms;
     idem_timer_set(&c->h->loop, &c->lease_timer,
                    c->sent + c->policy.lease_ms / 3 - idem_loop_now());
@@ -236,7 +238,7 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
     idem_timer_clear(&c->h->loop, &c->timer);
     claim_unwatch(c);
     if (verdict == IDEM_RUN || verdict == IDEM_PROBE)
-        run_begin(c, record->tries);
+        run_begin(c, record);
     else
         claim_set(c, IDEM_CLAIM_OVER);
     idem_handle_tally(c->h, verdict_event(verdict));
@@ -484,6 +486,7 @@ static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, c
     c->op.kind = IDEM_OP_FINISH;
     c->op.key = c->key;
     memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->op.in.finish.attempt = c->attempt;
     c->op.in.finish.ttl_ms = c->policy.ttl_s * 1000;
     c->op.in.finish.hold_ttl_ms = c->policy.hold_ttl_s * 1000;
     c->op.complete = finish_complete;

@@ -45,7 +45,7 @@ struct idem_claim {
     struct idem_op renew_op;
     struct idem_timer lease_timer, max_timer;
     int64_t lease_until, renew_sent;
-    uint32_t tries;
+    uint32_t attempt, tries;
     bool lost_told;
     void (*lost)(struct idem_claim *, void *);
     void *lost_data;

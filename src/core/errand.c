@@ -83,8 +83,11 @@ void idem_errand_release(struct idem *h, const struct idem_record_key *key,
 }
 
 void idem_errands_drop(struct idem *h) {
-    while (h->errands != NULL) {
-        idem_store_cancel(h->store, &h->errands->op);
-        errand_free(h->errands);
+    struct idem_errand *errand, *next;
+
+    for (errand = h->errands; errand != NULL; errand = next) {
+        next = errand->next;
+        idem_store_cancel(h->store, &errand->op);
+        errand_free(errand);
     }
 }

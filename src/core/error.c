@@ -21,7 +21,7 @@ static void text_cut(char *text, size_t size) {
     memcpy(text + at, "...", sizeof("..."));
 }
 
-int idem_error_set(struct idem_error *err, int code, const char *fmt, ...) {
+int idem_error_fill(struct idem_error *err, int code, const char *fmt, ...) {
     /* Formatted aside: an argument may be the text that is replaced. */
     char text[sizeof(err->text)];
     va_list args;

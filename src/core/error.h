@@ -10,8 +10,16 @@
 #include "idem.h"
 
 /* Fills *err, which may be NULL, and returns code. A text that is too long ends in "...". */
-int idem_error_set(struct idem_error *err, int code, const char *fmt, ...)
+int idem_error_fill(struct idem_error *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The same; a macro, so that a reader of the code that is a program sees that what is
+   returned is the code, and no success. `code` is evaluated twice. */
+#define idem_error_set(err, code, ...) idem_error_is(code, idem_error_fill(err, code, __VA_ARGS__))
+static inline int idem_error_is(int code, int filled) {
+    (void)filled;
+    return code;
+}
 
 /* Copies *from to *to and returns from's code; `to` may be NULL, and may be `from`. */
 int idem_error_copy(struct idem_error *to, const struct idem_error *from);

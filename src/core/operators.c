@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/entry.h"
 #include "core/error.h"
 #include "core/handle.h"
 #include "core/hash.h"
@@ -36,14 +37,6 @@ static int name_key(const struct idem_name *name, struct idem_record_key *ret,
                                 (struct idem_bytes){name->key, name->key_len});
 }
 
-static void text_take(char *out, size_t size, struct idem_bytes from) {
-    size_t len = from.len < size - 1 ? from.len : size - 1;
-
-    if (len != 0)
-        memcpy(out, from.at, len);
-    out[len] = '\0';
-}
-
 struct lookup {
     struct idem_entry entry;
     int rc;
@@ -56,25 +49,7 @@ static void lookup_take(struct idem_op *op, int rc) {
 
     if (rc != 0)
         return;
-    *entry = (struct idem_entry){
-        .state = r->state,
-        .uncertain = r->state == IDEM_RUNNING && !op->out.lookup.live,
-        .locked = r->lock,
-        .final = r->final,
-        .has_result = r->kept,
-        .attempt = r->attempt,
-        .status = r->status,
-        .left_ms = op->out.lookup.left_ms,
-        .created_ms = r->created,
-        .changed_ms = r->changed,
-        .expires_ms = r->expires,
-        .result_len = r->result.len,
-    };
-    idem_record_key_hex(&op->key, entry->hash);
-    text_take(entry->prefix, sizeof(entry->prefix),
-              (struct idem_bytes){op->key.at, op->key.prefix_len});
-    text_take(entry->label, sizeof(entry->label), r->label);
-    text_take(entry->reason, sizeof(entry->reason), r->reason);
+    idem_entry_fill(entry, &op->key, r, op->out.lookup.live, op->out.lookup.left_ms);
     entry->result = malloc(r->result.len + 1);
     if (entry->result == NULL)
         lookup->rc = idem_error_set(&op->error, IDEM_E_NOMEM, "no memory for a result of %zu bytes",

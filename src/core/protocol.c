@@ -137,8 +137,11 @@ static unsigned finish_facts(const struct idem_record *record, const struct idem
 
     if (record == NULL)
         return 0;
-    /* Who released is no owner any more, except for saying so again. */
+    /* Who released is no owner any more, except for saying so again. The attempt is
+       compared too: a late copy of a claim may have made its sender the owner of a later
+       attempt, which what it says of the earlier one must not touch. */
     mine = owner_equal(record, in->owner) &&
+           (in->attempt == 0 || in->attempt == record->attempt) &&
            (!record->released || in->said == IDEM_SAID_RELEASE);
     return when(mine, IDEM_FACT_MINE) | when(record->lock, IDEM_FACT_LOCK) |
            when(finish_same(record, in), IDEM_FACT_SAME);
@@ -186,7 +189,10 @@ enum idem_ack idem_protocol_finish(struct idem_record *record, const struct idem
     const struct idem_finish_row *row = idem_finish_row_find(
         in->said, absent ? IDEM_ABSENT : record->state, finish_facts(absent ? NULL : record, in));
 
-    *ret_write = row->move == IDEM_MOVE_NONE ? IDEM_WRITE_NONE : IDEM_WRITE_PUT;
+    *ret_write = IDEM_WRITE_NONE;
+    if (absent || row->move == IDEM_MOVE_NONE)
+        return row->ack;
+    *ret_write = IDEM_WRITE_PUT;
     switch (row->move) {
     case IDEM_MOVE_DONE:
         move_finish(record, in, now, IDEM_DONE);

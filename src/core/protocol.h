@@ -40,6 +40,7 @@ enum idem_verdict idem_protocol_claim(struct idem_record *record, struct idem_re
 struct idem_finish_in {
     enum idem_said said;
     unsigned char owner[IDEM_OWNER_LEN];
+    uint32_t attempt; /* the one that was answered; 0: the answer did not come */
     int32_t status;
     struct idem_bytes result;
     bool keep_result;

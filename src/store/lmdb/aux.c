@@ -11,6 +11,7 @@
 #include "core/error.h"
 
 #define AUX_FORMAT 1
+#define DAY_MS ((int64_t)24 * 3600 * 1000)
 
 struct aux {
     uint64_t indexed;
@@ -32,6 +33,7 @@ static int aux_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_
     MDB_val name = {idem_record_key_len(key), (void *)key->at}, value;
     int rc = mdb_get(txn, env->aux, &name, &value);
 
+    *ret = (struct aux){0};
     *ret_code = 0;
     *ret_there = rc == 0;
     if (rc != 0)
@@ -143,7 +145,7 @@ int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_
     if (rc != 0)
         return rc;
     if (code != 0)
-        return lmdb_expiry_add(env, txn, LMDB_KIND_AUX, key, now.wall + 24 * 3600 * 1000, &stamp);
+        return lmdb_expiry_add(env, txn, LMDB_KIND_AUX, key, now.wall + DAY_MS, &stamp);
     *ret_gone = !there || aux.expires <= now.wall;
     if (*ret_gone)
         return there ? mdb_del(txn, env->aux, &name, NULL) : 0;

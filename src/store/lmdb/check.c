@@ -92,7 +92,7 @@ int lmdb_check_length(struct lmdb_env *env, struct idem_error *err) {
     struct missing missing;
     MDB_envinfo info;
     MDB_stat stat;
-    struct stat st;
+    struct stat st = {0};
     off_t need;
     int rc = 0;
 

@@ -215,6 +215,8 @@ static int lmdb_submit(struct idem_store *base, struct idem_op *op) {
     if (store->env->forks != idem_fork_count())
         return idem_error_set(&op->error, IDEM_E_FORK, "the store was opened before a fork; open "
                               "it in the process that uses it");
+    if (op->kind == IDEM_OP_LIST && op->in.list.max == 0)
+        return idem_error_set(&op->error, IDEM_E_INVALID, "a list of at most 0 entries");
     if (op->kind == IDEM_OP_LIST && op->in.list.max > LIST_MAX)
         op->in.list.max = LIST_MAX;
     job = job_new(store, op);

@@ -144,11 +144,11 @@ void lmdb_write_abort(struct lmdb_env *env, MDB_txn *txn) {
     pthread_rwlock_unlock(&env->map_lock);
 }
 
-int lmdb_env_used(struct lmdb_env *env, MDB_txn *txn, size_t *ret) {
+int lmdb_env_used(struct lmdb_env *env, MDB_txn *reader, size_t *ret) {
     MDB_envinfo info;
     MDB_stat stat;
     size_t free_pages;
-    int rc = lmdb_check_free(txn, &free_pages);
+    int rc = lmdb_check_free(reader, &free_pages);
 
     if (rc != 0)
         return rc;
@@ -158,16 +158,32 @@ int lmdb_env_used(struct lmdb_env *env, MDB_txn *txn, size_t *ret) {
     return 0;
 }
 
+/* LMDB shows its free pages to read transactions only. */
+static bool pages_full(struct lmdb_env *env) {
+    MDB_txn *reader;
+    size_t used;
+    bool full;
+
+    if (mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &reader) != 0)
+        return true;
+    full = lmdb_env_used(env, reader, &used) != 0 || used >= env->config.size;
+    mdb_txn_abort(reader);
+    return full;
+}
+
 bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn) {
     MDB_envinfo info;
     MDB_stat stat;
-    size_t used;
 
     mdb_env_info(env->mdb, &info);
     mdb_env_stat(env->mdb, &stat);
     if ((info.me_last_pgno + 1) * stat.ms_psize < env->config.size)
         return false;
-    return lmdb_env_used(env, txn, &used) != 0 || used >= env->config.size;
+    if (env->full_checked != mdb_txn_id(txn)) {
+        env->full_checked = mdb_txn_id(txn);
+        env->full = pages_full(env);
+    }
+    return env->full;
 }
 
 static size_t map_size(const struct lmdb_config *config) {
@@ -436,7 +452,7 @@ static int env_share(struct lmdb_env *env, const struct lmdb_config *config,
 int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
                   struct lmdb_env **ret, struct idem_error *err) {
     struct lmdb_env *env = NULL;
-    struct stat st;
+    struct stat st = {0};
     int dir_fd = -1, rc;
 
     idem_fork_watch();
@@ -451,7 +467,7 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
         rc = env_share(env, config, err);
     } else {
         rc = env_new(config, clock, dir_fd, &st, &env, err);
-        if (rc == 0) {
+        if (rc == 0 && env != NULL) {
             env->next = registry;
             registry = env;
         }

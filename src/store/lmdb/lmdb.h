@@ -95,7 +95,8 @@ struct lmdb_env {
     int64_t readers_checked;
     unsigned char *scratch; /* of whoever has the write transaction */
     size_t scratch_size;
-    uint64_t commits;
+    size_t full_checked; /* the transaction in which `full` was found out */
+    bool full;
 
     /* the writer thread, with sync=always */
     pthread_t writer;
@@ -133,8 +134,9 @@ void lmdb_env_close(struct lmdb_env *env);
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing);
 
 /* Bytes of pages that hold something. MDB codes. */
-int lmdb_env_used(struct lmdb_env *env, MDB_txn *txn, size_t *ret);
-/* No room for a new record: what is left is for finishes and the sweep. */
+int lmdb_env_used(struct lmdb_env *env, MDB_txn *reader, size_t *ret);
+/* No room for a new record: what is left is for finishes and the sweep. Asked of the
+   store as it was before this write transaction. */
 bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn);
 
 /* Begin and end: with MDB_MAP_RESIZED taken care of. MDB codes. */
@@ -149,6 +151,9 @@ int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err);
 int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err);
 bool lmdb_lock_leave(struct lmdb_env *env); /* true: nobody else has it open */
 void lmdb_lock_opened(struct lmdb_env *env);
+/* The text is cut to pieces. *ret is untouched on failure. */
+int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *ret,
+                     struct idem_error *err);
 int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_found,
                     struct idem_error *err);
 int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err);

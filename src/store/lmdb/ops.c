@@ -28,6 +28,7 @@ int lmdb_record_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record
     int rc = mdb_get(txn, env->records, &name, &value);
 
     ret->there = rc == 0;
+    ret->indexed = 0;
     *ret_code = 0;
     if (rc != 0)
         return rc == MDB_NOTFOUND ? 0 : rc;
@@ -313,7 +314,7 @@ static bool read_claim(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
 
 static bool read_lookup(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                         struct idem_time now) {
-    struct lmdb_found found;
+    struct lmdb_found found = {0};
     int rc;
 
     if (!job_load(env, txn, job, &found, &rc)) {

@@ -4,58 +4,14 @@
  * transaction is held for long; what changes meanwhile may be seen or missed.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/entry.h"
 #include "core/error.h"
-#include "core/hash.h"
 #include "store/lmdb/lmdb.h"
 
 #define SCAN_STEP 1000
-
-static void text_copy(char *out, size_t size, struct idem_bytes from) {
-    size_t len = from.len < size - 1 ? from.len : size - 1;
-
-    if (len != 0)
-        memcpy(out, from.at, len);
-    out[len] = '\0';
-}
-
-static void entry_fill(struct idem_entry *entry, const struct idem_record_key *key,
-                       const struct idem_record *r, struct idem_time now) {
-    bool live = idem_record_live(r, now);
-
-    *entry = (struct idem_entry){
-        .state = r->state,
-        .uncertain = r->state == IDEM_RUNNING && !live,
-        .locked = r->lock,
-        .final = r->final,
-        .has_result = r->kept,
-        .attempt = r->attempt,
-        .status = r->status,
-        .left_ms = live ? r->lease_end - now.lease : 0,
-        .created_ms = r->created,
-        .changed_ms = r->changed,
-        .expires_ms = r->expires,
-        .result_len = r->result.len,
-    };
-    idem_record_key_hex(key, entry->hash);
-    text_copy(entry->prefix, sizeof(entry->prefix),
-              (struct idem_bytes){key->at, key->prefix_len});
-    text_copy(entry->label, sizeof(entry->label), r->label);
-    text_copy(entry->reason, sizeof(entry->reason), r->reason);
-}
-
-/* A record that cannot be read is shown, as what it is: absent for the protocol. */
-static void entry_fill_bad(struct idem_entry *entry, const struct idem_record_key *key, int code) {
-    *entry = (struct idem_entry){.state = IDEM_ABSENT};
-    idem_record_key_hex(key, entry->hash);
-    text_copy(entry->prefix, sizeof(entry->prefix),
-              (struct idem_bytes){key->at, key->prefix_len});
-    snprintf(entry->reason, sizeof(entry->reason), "%s",
-             code == IDEM_E_VERSION ? "written by a newer version" : "damaged record");
-}
 
 static bool list_wants(const struct idem_list_in *in, const struct idem_record *r,
                        struct idem_time now) {
@@ -72,15 +28,19 @@ static void list_see(struct lmdb_env *env, struct lmdb_job *job, const struct id
     struct idem_entry *entry = &job->entries[job->copy.out.list.n];
     struct lmdb_found found;
     int code = lmdb_record_read(env, value, key, &found);
+    bool live;
 
+    /* A record that cannot be read is shown, as what it is: absent for the protocol. */
     if (code != 0) {
         if (in->state != IDEM_ABSENT || in->uncertain)
             return;
-        entry_fill_bad(entry, key, code);
+        idem_entry_fill_bad(entry, key, code);
     } else {
         if (!list_wants(in, &found.record, now))
             return;
-        entry_fill(entry, key, &found.record, now);
+        live = idem_record_live(&found.record, now);
+        idem_entry_fill(entry, key, &found.record, live,
+                        live ? found.record.lease_end - now.lease : 0);
     }
     if (++job->copy.out.list.n == in->max)
         job->ready = true;
@@ -168,7 +128,8 @@ static int scan_step(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
         }
         memcpy(at->at, name.mv_data, name.mv_size);
         at->len = name.mv_size;
-        see(env, job, &key, value, now);
+        if (key.prefix_len >= prefix.len) /* otherwise its hash was taken for a prefix */
+            see(env, job, &key, value, now);
         if (!job->ready)
             rc = mdb_cursor_get(cursor, &name, &value, MDB_NEXT);
     }

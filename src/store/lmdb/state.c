@@ -20,7 +20,7 @@
 #define LOCK_FILE "idem.lock"
 #define STATE_FILE "idem.state"
 #define STATE_TEMP "idem.state.new"
-#define STATE_FORMAT 1
+#define STATE_FORMAT "1"
 
 /* Byte 0 is held while a process opens or closes; byte 1 is shared by all that
    have the store open. The locks belong to the descriptor, not to the process. */
@@ -78,26 +78,41 @@ int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err) {
     return 0;
 }
 
-static int state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *ret,
-                       struct idem_error *err) {
-    struct lmdb_state state = {0};
-    unsigned format = 0;
-    char sync[8], clean[8];
+/* The rest of a line that begins with `name`, cut off; *text moves to the next one. NULL
+   if it is another line. */
+static char *line_take(char **text, const char *name) {
+    char *line = strsep(text, "\n");
+    size_t len = strlen(name);
 
-    if (sscanf(text, "idem-store %u\nsync %7s\nclean %7s\nboot %36s", &format, sync, clean,
-               state.boot) < 1)
-        format = 0;
-    if (format > STATE_FORMAT)
+    return line != NULL && strncmp(line, name, len) == 0 ? line + len : NULL;
+}
+
+static int state_damaged(const struct lmdb_env *env, struct idem_error *err) {
+    return idem_error_set(err, IDEM_E_CORRUPT, "%s/%s is damaged; if the data beside it is known "
+                          "to be good, remove that file", env->config.path, STATE_FILE);
+}
+
+int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *ret,
+                     struct idem_error *err) {
+    char *format = line_take(&text, "idem-store "), *sync, *clean, *boot;
+    struct lmdb_state state = {0};
+
+    if (format == NULL || strspn(format, "0123456789") != strlen(format) || format[0] == '\0')
+        return state_damaged(env, err);
+    if (strcmp(format, STATE_FORMAT) != 0)
         return idem_error_set(err, IDEM_E_VERSION, "%s/%s: the store was made by a newer version "
-                              "of Idem (format %u, this one reads %d)", env->config.path,
-                              STATE_FILE, format, STATE_FORMAT);
+                              "of Idem (format %.8s, this one reads " STATE_FORMAT ")",
+                              env->config.path, STATE_FILE, format);
+    sync = line_take(&text, "sync ");
+    clean = line_take(&text, "clean ");
+    boot = line_take(&text, "boot ");
+    if (sync == NULL || clean == NULL || boot == NULL || strlen(boot) != LMDB_BOOT_LEN ||
+        (strcmp(sync, "off") != 0 && strcmp(sync, "always") != 0) ||
+        (strcmp(clean, "yes") != 0 && strcmp(clean, "no") != 0))
+        return state_damaged(env, err);
     state.sync = strcmp(sync, "off") == 0 ? LMDB_SYNC_OFF : LMDB_SYNC_ALWAYS;
     state.clean = strcmp(clean, "yes") == 0;
-    if (format == 0 || strlen(state.boot) != LMDB_BOOT_LEN ||
-        (state.sync == LMDB_SYNC_ALWAYS && strcmp(sync, "always") != 0) ||
-        (!state.clean && strcmp(clean, "no") != 0))
-        return idem_error_set(err, IDEM_E_CORRUPT, "%s/%s is damaged; if the data beside it is "
-                              "known to be good, remove that file", env->config.path, STATE_FILE);
+    memcpy(state.boot, boot, LMDB_BOOT_LEN);
     *ret = state;
     return 0;
 }
@@ -122,15 +137,15 @@ int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_foun
         return IDEM_E_REFUSED;
     text[n] = '\0';
     *ret_found = true;
-    return state_parse(env, text, ret, err);
+    return lmdb_state_parse(env, text, ret, err);
 }
 
 /* Durable before it counts: written aside, synced, renamed, and the folder synced. */
 int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state,
                      struct idem_error *err) {
     char text[256];
-    int len = snprintf(text, sizeof(text), "idem-store %d\nsync %s\nclean %s\nboot %s\n",
-                       STATE_FORMAT, state->sync == LMDB_SYNC_OFF ? "off" : "always",
+    int len = snprintf(text, sizeof(text), "idem-store " STATE_FORMAT "\nsync %s\nclean %s\nboot %s\n",
+                       state->sync == LMDB_SYNC_OFF ? "off" : "always",
                        state->clean ? "yes" : "no", state->boot);
     int fd = openat(env->dir_fd, STATE_TEMP, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && write(fd, text, (size_t)len) == len && fsync(fd) == 0;

@@ -1,0 +1,55 @@
+/*
+ * Turns a record into what operators see of it. Nothing here can fail; texts
+ * that are too long are cut.
+ */
+#include "core/entry.h"
+
+#include <string.h>
+
+#include "core/hash.h"
+
+static void text_copy(char *out, size_t size, struct idem_bytes from) {
+    size_t len = from.len < size - 1 ? from.len : size - 1;
+
+    if (len != 0)
+        memcpy(out, from.at, len);
+    out[len] = '\0';
+}
+
+static void name_fill(struct idem_entry *entry, const struct idem_record_key *key) {
+    idem_record_key_hex(key, entry->hash);
+    text_copy(entry->prefix, sizeof(entry->prefix),
+              (struct idem_bytes){key->at, key->prefix_len});
+}
+
+void idem_entry_fill(struct idem_entry *entry, const struct idem_record_key *key,
+                     const struct idem_record *record, bool live, int64_t left_ms) {
+    *entry = (struct idem_entry){
+        .state = record->state,
+        .uncertain = record->state == IDEM_RUNNING && !live,
+        .locked = record->lock,
+        .final = record->final,
+        .has_result = record->kept,
+        .attempt = record->attempt,
+        .status = record->status,
+        .left_ms = left_ms,
+        .created_ms = record->created,
+        .changed_ms = record->changed,
+        .expires_ms = record->expires,
+        .result_len = record->result.len,
+    };
+    name_fill(entry, key);
+    text_copy(entry->label, sizeof(entry->label), record->label);
+    text_copy(entry->reason, sizeof(entry->reason), record->reason);
+}
+
+void idem_entry_fill_bad(struct idem_entry *entry, const struct idem_record_key *key, int code) {
+    static const unsigned char newer[] = "written by a newer version", damaged[] = "damaged record";
+    struct idem_bytes reason = {damaged, sizeof(damaged) - 1};
+
+    if (code == IDEM_E_VERSION)
+        reason = (struct idem_bytes){newer, sizeof(newer) - 1};
+    *entry = (struct idem_entry){.state = IDEM_ABSENT};
+    name_fill(entry, key);
+    text_copy(entry->reason, sizeof(entry->reason), reason);
+}

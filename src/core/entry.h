@@ -1,0 +1,16 @@
+/*
+ * A record as operators see it.
+ */
+#ifndef IDEM_CORE_ENTRY_H
+#define IDEM_CORE_ENTRY_H
+
+#include "core/protocol.h"
+
+/* Everything but the result's bytes. */
+void idem_entry_fill(struct idem_entry *entry, const struct idem_record_key *key,
+                     const struct idem_record *record, bool live, int64_t left_ms);
+
+/* A record that cannot be read: shown as absent, with the reason. */
+void idem_entry_fill_bad(struct idem_entry *entry, const struct idem_record_key *key, int code);
+
+#endif
