@@ -299,6 +299,9 @@ const void *idem_run_key(const struct idem_run *run, size_t *ret_len);
 uint32_t idem_run_attempt(const struct idem_run *run); /* the fencing number */
 void *idem_run_data(const struct idem_run *run);       /* idem_args.data */
 
+/* True for a prober's run: find out first whether it happened. */
+bool idem_run_probing(const struct idem_run *run);
+
 /* True once the lease was lost or run_max is over: stop, somebody else may run. */
 bool idem_run_cancelled(const struct idem_run *run);
 

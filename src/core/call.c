@@ -14,6 +14,7 @@ struct idem_run {
     struct idem_claim *claim;
     void *data;
     uint32_t attempt;
+    bool probing;
     _Atomic bool cancelled;
     void *result;
     size_t result_len;
@@ -40,6 +41,10 @@ uint32_t idem_run_attempt(const struct idem_run *run) {
 
 void *idem_run_data(const struct idem_run *run) {
     return run->data;
+}
+
+bool idem_run_probing(const struct idem_run *run) {
+    return run->probing;
 }
 
 bool idem_run_cancelled(const struct idem_run *run) {
@@ -173,6 +178,7 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
     struct idem_outcome *out = &call->out;
 
     run->attempt = out->attempt;
+    run->probing = out->verdict == IDEM_PROBE;
     out->said = fn(run, data);
     if (out->unguarded) {
         out->finish = IDEM_FINISH_UNKNOWN;

@@ -112,21 +112,20 @@ static void renew_later(struct idem_claim *c) {
     idem_timer_set(&c->h->loop, &c->lease_timer, left > 0 && left < pause ? left : pause);
 }
 
-static void renew_told(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
+/* Tells who asked for the renewal. False if that ended the run, or the claim. */
+static bool renew_told(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
     idem_finish_cb *cb = c->renew_cb;
-    void *data = c->renew_data;
     bool gone = false;
 
+    if (cb == NULL)
+        return true;
     c->renew_cb = NULL;
-    if (cb != NULL) {
-        c->gone = &gone;
-        cb(c, rc, lost, err, data);
-        if (gone)
-            return;
-        c->gone = NULL;
-    }
-    if (c->state == IDEM_CLAIM_RUNNING && lost)
-        lease_lost(c);
+    c->gone = &gone;
+    cb(c, rc, lost, err, c->renew_data);
+    if (gone)
+        return false;
+    c->gone = NULL;
+    return c->state == IDEM_CLAIM_RUNNING;
 }
 
 static void renew_complete(struct idem_op *op, int rc) {
@@ -135,14 +134,18 @@ static void renew_complete(struct idem_op *op, int rc) {
 
     if (rc != 0) {
         idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
-        renew_later(c);
     } else if (lost) {
         idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
     } else {
         c->lease_until = c->renew_sent + c->policy.lease_ms;
         idem_timer_set(&c->h->loop, &c->lease_timer, c->policy.lease_ms / 3);
     }
-    renew_told(c, rc, lost, &op->error);
+    if (!renew_told(c, rc, lost, &op->error))
+        return;
+    if (lost)
+        lease_lost(c);
+    else if (rc != 0)
+        renew_later(c);
 }
 
 static void renew_send(struct idem_claim *c) {

@@ -1,0 +1,402 @@
+/*
+ * Claims on a store that is down, silent, or whose answers are lost: what no
+ * embedded store can be made to do. A driver that can stands in front of a real
+ * one; the same will happen to every store behind a network.
+ */
+#include "core/handle.h"
+#include "core/policy.h"
+#include "loop/poll.h"
+#include "temp.h"
+#include "test.h"
+
+enum fault {
+    FAULT_NONE,
+    FAULT_DOWN,   /* refuses at once */
+    FAULT_SILENT, /* never answers, and never did anything */
+    FAULT_DEAF,   /* does what it is asked; the answer is lost */
+};
+
+static struct {
+    struct idem_store base;
+    struct idem_store *real;
+    enum fault fault;
+    enum idem_op_kind only; /* the fault concerns these */
+    int submits;
+} faulty;
+
+static void nobody_hears(struct idem_op *op, int rc) {
+    (void)rc;
+    free(op);
+}
+
+static int faulty_submit(struct idem_store *base, struct idem_op *op) {
+    struct idem_op *copy;
+
+    (void)base;
+    faulty.submits++;
+    if (faulty.fault == FAULT_NONE || op->kind != faulty.only)
+        return faulty.real->driver->submit(faulty.real, op);
+    if (faulty.fault == FAULT_DOWN) {
+        op->error = (struct idem_error){.code = IDEM_E_REFUSED, .text = "down"};
+        return IDEM_E_REFUSED;
+    }
+    if (faulty.fault == FAULT_DEAF) {
+        copy = malloc(sizeof(*copy));
+        *copy = *op;
+        copy->complete = nobody_hears;
+        CHECK_INT(faulty.real->driver->submit(faulty.real, copy), 0);
+    }
+    op->driver = &faulty; /* under way, for ever */
+    return 0;
+}
+
+static void faulty_cancel(struct idem_store *base, struct idem_op *op) {
+    (void)base;
+    if (op->driver == &faulty)
+        op->driver = NULL;
+    else
+        faulty.real->driver->cancel(faulty.real, op);
+}
+
+static int faulty_watch(struct idem_store *base, struct idem_watch *watch) {
+    (void)base;
+    return faulty.real->driver->watch(faulty.real, watch);
+}
+
+static void faulty_unwatch(struct idem_store *base, struct idem_watch *watch) {
+    (void)base;
+    faulty.real->driver->unwatch(faulty.real, watch);
+}
+
+static void faulty_tally(struct idem_store *base, enum idem_event event, uint64_t n) {
+    (void)base;
+    faulty.real->driver->tally(faulty.real, event, n);
+}
+
+static void faulty_close(struct idem_store *base) {
+    (void)base;
+    faulty.real->driver->close(faulty.real);
+}
+
+static const struct idem_driver faulty_driver = {
+    .name = "faulty",
+    .close = faulty_close,
+    .submit = faulty_submit,
+    .cancel = faulty_cancel,
+    .watch = faulty_watch,
+    .unwatch = faulty_unwatch,
+    .tally = faulty_tally,
+};
+
+/* A handle on a poll loop, whose store is the faulty one. */
+struct rig {
+    struct idem_poll poll;
+    struct idem *h;
+};
+
+static void rig_ready(void *sink, int fd, int events) {
+    idem_ready(((struct rig *)sink)->h, fd, events);
+}
+
+static void rig_timeout(void *sink) {
+    idem_timeout(((struct rig *)sink)->h);
+}
+
+static void rig_open(struct rig *rig) {
+    struct idem_options options = {.op_timeout_ms = 100};
+    struct idem_host host;
+
+    idem_poll_init(&rig->poll);
+    rig->poll.ready = rig_ready;
+    rig->poll.timeout = rig_timeout;
+    rig->poll.sink = rig;
+    host = idem_poll_host(&rig->poll);
+    CHECK_INT(idem_open_on(temp_url("store", "sync=off"), &options, &host, &rig->h, NULL), 0);
+    faulty.real = rig->h->store;
+    faulty.base = (struct idem_store){.driver = &faulty_driver, .loop = &rig->h->loop};
+    faulty.fault = FAULT_NONE;
+    rig->h->store = &faulty.base;
+}
+
+static void rig_close(struct rig *rig) {
+    faulty.fault = FAULT_NONE;
+    idem_close(rig->h);
+    idem_poll_release(&rig->poll);
+}
+
+static void rig_turn(struct rig *rig, int64_t ms) {
+    int64_t end = idem_loop_now() + ms;
+
+    while (idem_loop_now() < end)
+        CHECK_INT(idem_poll_turn(&rig->poll, NULL, 0, end - idem_loop_now()), 0);
+}
+
+struct seen {
+    int answers, finishes, lost;
+    int rc;
+    enum idem_verdict verdict;
+    bool unguarded, late, free_when_lost;
+    char text[512];
+};
+
+static void on_answer(struct idem_claim *claim, int rc, const struct idem_answer *answer,
+                      const struct idem_error *err, void *data) {
+    struct seen *seen = data;
+
+    (void)claim;
+    seen->answers++;
+    seen->rc = rc;
+    if (rc == 0) {
+        seen->verdict = answer->verdict;
+        seen->unguarded = answer->unguarded;
+    } else {
+        snprintf(seen->text, sizeof(seen->text), "%s", err->text);
+    }
+}
+
+static void on_finish(struct idem_claim *claim, int rc, bool lost, const struct idem_error *err,
+                      void *data) {
+    struct seen *seen = data;
+
+    (void)claim;
+    (void)err;
+    seen->finishes++;
+    seen->rc = rc;
+    seen->late = lost;
+}
+
+static void on_lost(struct idem_claim *claim, void *data) {
+    struct seen *seen = data;
+
+    seen->lost++;
+    if (seen->free_when_lost)
+        idem_claim_free(claim);
+}
+
+static struct idem_claim *ask(struct rig *rig, struct idem_policy policy, struct seen *seen) {
+    struct idem_args args = {.key = "k", .key_len = 1};
+    struct idem_guard *guard;
+    struct idem_claim *claim;
+
+    policy.prefix = "t:";
+    policy.scope = IDEM_SCOPE_NONE;
+    CHECK_INT(idem_guard_new(rig->h, &policy, &guard, NULL), 0);
+    CHECK_INT(idem_claim_new(rig->h, guard, &args, on_answer, seen, &claim, NULL), 0);
+    idem_claim_on_lost(claim, on_lost, seen);
+    idem_guard_free(guard);
+    rig_turn(rig, 20);
+    return claim;
+}
+
+static void break_it(enum fault fault, enum idem_op_kind only) {
+    faulty.fault = fault;
+    faulty.only = only;
+}
+
+TEST(a_store_that_refuses_never_yields_a_run) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    break_it(FAULT_DOWN, IDEM_OP_CLAIM);
+    claim = ask(&rig, (struct idem_policy){0}, &seen);
+    CHECK_INT(seen.answers, 1);
+    CHECK_INT(seen.rc, IDEM_E_REFUSED);
+    CHECK_STR(seen.text, "down");
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(a_store_that_refuses_is_passed_by_where_the_policy_says_open) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    break_it(FAULT_DOWN, IDEM_OP_CLAIM);
+    claim = ask(&rig, (struct idem_policy){.on_store_error = IDEM_ON_STORE_ERROR_OPEN}, &seen);
+    CHECK_INT(seen.rc, 0);
+    CHECK_INT(seen.verdict, IDEM_RUN);
+    CHECK(seen.unguarded);
+    CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish, &seen), IDEM_E_INVALID);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(open_never_covers_tokens) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    break_it(FAULT_DOWN, IDEM_OP_CLAIM);
+    claim = ask(&rig,
+                (struct idem_policy){.on_store_error = IDEM_ON_STORE_ERROR_OPEN,
+                                     .key_kind = IDEM_KEY_TOKEN},
+                &seen);
+    CHECK_INT(seen.rc, IDEM_E_REFUSED);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(a_claim_that_is_not_answered_is_unknown_and_released_behind) {
+    struct seen seen = {0}, next = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    break_it(FAULT_DEAF, IDEM_OP_CLAIM); /* it is granted, and nobody knows */
+    claim = ask(&rig, (struct idem_policy){0}, &seen);
+    CHECK_INT(seen.answers, 0);
+    rig_turn(&rig, 200);
+    CHECK_INT(seen.answers, 1);
+    CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
+    idem_claim_free(claim);
+    break_it(FAULT_NONE, IDEM_OP_CLAIM);
+    claim = ask(&rig, (struct idem_policy){0}, &next);
+    CHECK_INT(next.verdict, IDEM_RUN);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(a_finish_whose_answer_is_lost_is_said_again_and_acknowledged) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    claim = ask(&rig, (struct idem_policy){0}, &seen);
+    CHECK_INT(seen.verdict, IDEM_RUN);
+    break_it(FAULT_DEAF, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_done(claim, 7, "result", 6, on_finish, &seen), 0);
+    rig_turn(&rig, 30);
+    CHECK_INT(seen.finishes, 0);
+    break_it(FAULT_NONE, IDEM_OP_FINISH);
+    rig_turn(&rig, 300);
+    CHECK_INT(seen.finishes, 1);
+    CHECK_INT(seen.rc, 0);
+    CHECK(!seen.late);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(a_finish_waits_for_a_store_that_comes_back) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    claim = ask(&rig, (struct idem_policy){0}, &seen);
+    break_it(FAULT_DOWN, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_done(claim, 7, "result", 6, on_finish, &seen), 0);
+    rig_turn(&rig, 300);
+    CHECK_INT(seen.finishes, 0);
+    CHECK(faulty.submits > 3);
+    break_it(FAULT_NONE, IDEM_OP_FINISH);
+    rig_turn(&rig, 700);
+    CHECK_INT(seen.finishes, 1);
+    CHECK_INT(seen.rc, 0);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(a_finish_that_cannot_be_stored_is_unknown_in_the_end) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    claim = ask(&rig, (struct idem_policy){.finish_timeout_ms = 200}, &seen);
+    break_it(FAULT_SILENT, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_done(claim, 7, "result", 6, on_finish, &seen), 0);
+    rig_turn(&rig, 600);
+    CHECK_INT(seen.finishes, 1);
+    CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+/* The store does not answer renewals for longer than a lease. */
+static void renewals_fail(struct rig *rig, enum fault fault, enum idem_recover recover,
+                          struct seen *seen, struct idem_claim **claim) {
+    struct idem_policy policy = {.lease_ms = 300, .recover = recover};
+
+    rig_open(rig);
+    *claim = ask(rig, policy, seen);
+    CHECK_INT(seen->verdict, IDEM_RUN);
+    break_it(fault, IDEM_OP_FINISH);
+    rig_turn(rig, 200);
+    CHECK_INT(seen->lost, 0); /* the lease is not over yet */
+    rig_turn(rig, 400);
+}
+
+TEST(a_run_under_rerun_is_cancelled_when_its_lease_is_over_by_our_clock) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    renewals_fail(&rig, FAULT_DOWN, IDEM_RECOVER_RERUN, &seen, &claim);
+    CHECK_INT(seen.lost, 1);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(a_store_that_is_silent_cancels_a_run_under_rerun_too) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    renewals_fail(&rig, FAULT_SILENT, IDEM_RECOVER_RERUN, &seen, &claim);
+    CHECK_INT(seen.lost, 1);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(a_run_under_hold_goes_on_and_renewing_is_tried_again) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+    int before;
+
+    renewals_fail(&rig, FAULT_DOWN, IDEM_RECOVER_HOLD, &seen, &claim);
+    CHECK_INT(seen.lost, 0);
+    before = faulty.submits;
+    rig_turn(&rig, 200);
+    CHECK(faulty.submits > before);
+    break_it(FAULT_NONE, IDEM_OP_FINISH);
+    rig_turn(&rig, 200);
+    CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish, &seen), 0);
+    rig_turn(&rig, 50);
+    CHECK_INT(seen.finishes, 1);
+    CHECK(!seen.late);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+TEST(a_claim_may_be_freed_when_it_is_told_that_its_lease_is_lost) {
+    struct seen seen = {.free_when_lost = true};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    renewals_fail(&rig, FAULT_DOWN, IDEM_RECOVER_RERUN, &seen, &claim);
+    CHECK_INT(seen.lost, 1);
+    rig_close(&rig);
+}
+
+TEST(a_renewal_that_was_asked_for_is_told_of_the_failure_first) {
+    struct idem_policy policy = {.lease_ms = 200, .recover = IDEM_RECOVER_RERUN};
+    struct seen seen = {.free_when_lost = true};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    claim = ask(&rig, policy, &seen);
+    break_it(FAULT_DEAF, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_renew(claim, on_finish, &seen), 0);
+    rig_turn(&rig, 500);
+    CHECK_INT(seen.lost, 1);
+    rig_close(&rig);
+}
+
+TEST_MAIN
