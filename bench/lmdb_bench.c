@@ -36,15 +36,23 @@
 #define FINGERPRINT "POST /orders {\"id\":4711,\"amount\":42}"
 #define ROUNDS_MAX 31
 
-static atomic_long *syncs; /* shared by all processes */
+/* Shared by all processes. Only the pairs are measured: opening and closing a store, which makes
+   everything durable, are not what is compared. */
+static struct shared {
+    atomic_long syncs;
+    pthread_barrier_t begin;
+    struct {
+        double begun, ended, cpu;
+    } process[64];
+} *shared;
 
 int fdatasync(int fd) {
     static int (*real)(int);
 
     if (real == NULL)
         real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
-    if (syncs != NULL)
-        (*syncs)++;
+    if (shared != NULL)
+        shared->syncs++;
     return real(fd);
 }
 
@@ -53,6 +61,26 @@ static double now_s(void) {
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static double cpu_s(void) {
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+/* Around the pairs of one process, when all are ready. */
+static void measure_begin(int process) {
+    pthread_barrier_wait(&shared->begin);
+    shared->process[process].cpu = cpu_s();
+    shared->process[process].begun = now_s();
+}
+
+static void measure_end(int process) {
+    shared->process[process].ended = now_s();
+    shared->process[process].cpu = cpu_s() - shared->process[process].cpu;
 }
 
 struct plan {
@@ -109,7 +137,7 @@ static void *idem_worker(void *data) {
     return NULL;
 }
 
-static void idem_process(const struct plan *plan) {
+static void idem_process(const struct plan *plan, int process) {
     struct worker workers[64];
     struct idem_error error;
     struct idem_guard *guard;
@@ -118,12 +146,14 @@ static void idem_process(const struct plan *plan) {
     if (idem_open(plan->url, NULL, &h, &error) < 0 ||
         idem_guard_new(h, &policy, &guard, &error) < 0)
         errx(1, "%s", error.text);
+    measure_begin(process);
     for (int i = 0; i < plan->threads; i++) {
         workers[i] = (struct worker){.plan = plan, .number = i, .h = h, .guard = guard};
         pthread_create(&workers[i].thread, NULL, idem_worker, &workers[i]);
     }
     for (int i = 0; i < plan->threads; i++)
         pthread_join(workers[i].thread, NULL);
+    measure_end(process);
     idem_guard_free(guard);
     idem_close(h);
 }
@@ -198,18 +228,20 @@ static void *raw_worker(void *data) {
     return NULL;
 }
 
-static void raw_process(const struct plan *plan) {
+static void raw_process(const struct plan *plan, int process) {
     struct worker workers[64];
     MDB_env *env;
     MDB_dbi dbi;
 
     raw_open(plan, &env, &dbi);
+    measure_begin(process);
     for (int i = 0; i < plan->threads; i++) {
         workers[i] = (struct worker){.plan = plan, .number = i, .env = env, .dbi = dbi};
         pthread_create(&workers[i].thread, NULL, raw_worker, &workers[i]);
     }
     for (int i = 0; i < plan->threads; i++)
         pthread_join(workers[i].thread, NULL);
+    measure_end(process);
     mdb_env_close(env);
 }
 
@@ -221,26 +253,19 @@ struct figures {
     double per_sync; /* operations per fdatasync */
 };
 
-static double cpu_children(void) {
-    struct rusage usage;
+static void processes_run(const struct plan *plan, void (*process)(const struct plan *, int)) {
+    pthread_barrierattr_t attr;
 
-    getrusage(RUSAGE_CHILDREN, &usage);
-    return (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-}
-
-static struct figures round_run(const struct plan *plan, void (*process)(const struct plan *)) {
-    double pairs = (double)plan->pairs * plan->threads * plan->processes;
-    double cpu = cpu_children(), begun = now_s(), took;
-    long before = *syncs;
-
+    pthread_barrierattr_init(&attr);
+    pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&shared->begin, &attr, (unsigned)plan->processes);
     for (int i = 0; i < plan->processes; i++) {
         pid_t pid = fork();
 
         if (pid < 0)
             err(1, "fork");
         if (pid == 0) {
-            process(plan);
+            process(plan, i);
             _exit(0);
         }
     }
@@ -250,9 +275,25 @@ static struct figures round_run(const struct plan *plan, void (*process)(const s
         if (wait(&status) < 0 || status != 0)
             errx(1, "a process failed");
     }
-    took = now_s() - begun;
-    return (struct figures){pairs / took, (cpu_children() - cpu) / pairs * 1e6,
-                            *syncs > before ? 2 * pairs / (double)(*syncs - before) : 0};
+}
+
+static struct figures round_run(const struct plan *plan,
+                                void (*process)(const struct plan *, int)) {
+    double pairs = (double)plan->pairs * plan->threads * plan->processes;
+    double begun = 1e300, ended = 0, cpu = 0;
+    long before = shared->syncs;
+
+    processes_run(plan, process);
+    for (int i = 0; i < plan->processes; i++) {
+        if (shared->process[i].begun < begun)
+            begun = shared->process[i].begun;
+        if (shared->process[i].ended > ended)
+            ended = shared->process[i].ended;
+        cpu += shared->process[i].cpu;
+    }
+    return (struct figures){
+        pairs / (ended - begun), cpu / pairs * 1e6,
+        plan->always ? 2 * pairs / (double)(shared->syncs - before) : 0};
 }
 
 static int compare(const void *a, const void *b) {
@@ -415,7 +456,9 @@ int main(int argc, char **argv) {
 
     if (argc < 4)
         errx(64, "usage: bench-lmdb FOLDER KEYS always|off THREADS PROCESSES PAIRS ROUNDS");
-    syncs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        err(1, "mmap");
     keys = strtol(argv[2], NULL, 10);
     plan.always = strcmp(argv[3], "always") == 0;
     lengths_find();

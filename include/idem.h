@@ -348,6 +348,7 @@ struct idem_claim;
 
 struct idem_answer {
     enum idem_verdict verdict;
+    enum idem_state state; /* of the record; tells a running BUSY from a failed one */
     bool has_result;
     bool unguarded;
     int32_t status;
@@ -369,13 +370,18 @@ typedef void idem_finish_cb(struct idem_claim *claim, int rc, bool lost,
 
 /*
  * Claims; a duplicate is parked up to `wait`. After IDEM_RUN the lease is
- * renewed until a finish is said; `lost` (which may be NULL) is called once if
- * it is lost, or over by our clock under recover=rerun, or run_max is over.
+ * renewed until a finish is said; `lost` is called once if that ends before.
  */
 int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
                    idem_claim_cb *cb, void *data, struct idem_claim **ret, struct idem_error *err);
-void idem_claim_on_lost(struct idem_claim *claim, void (*lost)(struct idem_claim *, void *),
-                        void *data);
+
+enum idem_end {
+    IDEM_END_TAKEN = 1, /* somebody took over, or an operator settled or forgot it */
+    IDEM_END_LEASE,     /* recover=rerun, and the lease is over by our own clock */
+    IDEM_END_RUN_MAX,   /* it took longer than run_max; the lease is not renewed any more */
+};
+typedef void idem_lost_cb(struct idem_claim *claim, enum idem_end why, void *data);
+void idem_claim_on_lost(struct idem_claim *claim, idem_lost_cb *lost, void *data);
 
 /* Exactly one finish per claim; each is tried again for finish_timeout. */
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,

@@ -125,10 +125,11 @@ static void call_answered(struct idem_claim *claim, int rc, const struct idem_an
     idem_waiter_tell(&call->waiter);
 }
 
-static void call_lost(struct idem_claim *claim, void *data) {
+static void call_lost(struct idem_claim *claim, enum idem_end why, void *data) {
     struct call *call = data;
 
     (void)claim;
+    (void)why;
     call->run.cancelled = true;
 }
 

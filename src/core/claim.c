@@ -86,14 +86,14 @@ static void lease_stop(struct idem_claim *c) {
     idem_store_cancel(c->h->store, &c->renew_op);
 }
 
-static void lease_lost(struct idem_claim *c) {
+static void lease_lost(struct idem_claim *c, enum idem_end why) {
     lease_stop(c);
     if (c->lost_told)
         return;
     c->lost_told = true;
     idem_handle_tally(c->h, IDEM_EVENT_LEASE_LOST);
     if (c->lost != NULL)
-        c->lost(c, c->lost_data);
+        c->lost(c, why, c->lost_data);
 }
 
 static void renew_send(struct idem_claim *c);
@@ -104,7 +104,7 @@ static void renew_later(struct idem_claim *c) {
     int64_t pause = c->policy.lease_ms / 10 + 1;
 
     if (left <= 0 && claim_recovers_by_rerun(c)) {
-        lease_lost(c);
+        lease_lost(c, IDEM_END_LEASE);
         return;
     }
     if (pause > RETRY_MAX_MS)
@@ -143,7 +143,7 @@ static void renew_complete(struct idem_op *op, int rc) {
     if (!renew_told(c, rc, lost, &op->error))
         return;
     if (lost)
-        lease_lost(c);
+        lease_lost(c, IDEM_END_TAKEN);
     else if (rc != 0)
         renew_later(c);
 }
@@ -185,7 +185,7 @@ static void lease_fire(struct idem_timer *timer) {
         return;
     }
     if (claim_recovers_by_rerun(c) && idem_loop_now() >= c->lease_until) {
-        lease_lost(c);
+        lease_lost(c, IDEM_END_LEASE);
         return;
     }
     renew_send(c);
@@ -193,7 +193,7 @@ static void lease_fire(struct idem_timer *timer) {
 
 /* run_max is over: the lease is given up, so that `recover` can do its work. */
 static void max_fire(struct idem_timer *timer) {
-    lease_lost(claim_of(timer, offsetof(struct idem_claim, max_timer)));
+    lease_lost(claim_of(timer, offsetof(struct idem_claim, max_timer)), IDEM_END_RUN_MAX);
 }
 
 /* --- the answer ------------------------------------------------------------------------ */
@@ -226,6 +226,7 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
     const struct idem_record *record = &op->out.claim.record;
     struct idem_answer answer = {
         .verdict = verdict,
+        .state = record->state,
         .has_result = record->kept && (verdict == IDEM_REPLAY || verdict == IDEM_DEAD),
         .status = record->status,
         .attempt = record->attempt,
@@ -250,7 +251,8 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
 
 /* The wait is over: the last answer was BUSY, and so is this one. */
 static void claim_answer_busy(struct idem_claim *c) {
-    struct idem_answer answer = {.verdict = IDEM_BUSY, .attempt = c->busy_attempt};
+    struct idem_answer answer = {
+        .verdict = IDEM_BUSY, .state = c->busy_state, .attempt = c->busy_attempt};
     int64_t left = c->busy_until - idem_loop_now();
 
     answer.retry_after_ms = left > 0 ? left : 1;
@@ -294,6 +296,7 @@ static void ask_complete(struct idem_op *op, int rc) {
     if (op->out.claim.verdict == IDEM_BUSY) {
         c->busy_until = idem_loop_now() + op->out.claim.left_ms;
         c->busy_attempt = op->out.claim.record.attempt;
+        c->busy_state = op->out.claim.record.state;
         if (idem_loop_now() < c->wait_until) {
             claim_park(c, op->out.claim.left_ms);
             return;
@@ -713,8 +716,7 @@ int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct 
     return 0;
 }
 
-void idem_claim_on_lost(struct idem_claim *claim, void (*lost)(struct idem_claim *, void *),
-                        void *data) {
+void idem_claim_on_lost(struct idem_claim *claim, idem_lost_cb *lost, void *data) {
     claim->lost = lost;
     claim->lost_data = data;
 }

@@ -41,13 +41,14 @@ struct idem_claim {
     int64_t wait_until, poll_ms;
     int64_t busy_until;
     uint32_t busy_attempt;
+    enum idem_state busy_state;
 
     struct idem_op renew_op;
     struct idem_timer lease_timer, max_timer;
     int64_t lease_until, renew_sent;
     uint32_t attempt, tries;
     bool lost_told;
-    void (*lost)(struct idem_claim *, void *);
+    idem_lost_cb *lost;
     void *lost_data;
     idem_finish_cb *renew_cb;
     void *renew_data;

@@ -122,8 +122,9 @@ static void on_finish(struct idem_claim *claim, int rc, bool lost, const struct 
         idem_claim_free(claim);
 }
 
-static void on_lost(struct idem_claim *claim, void *data) {
+static void on_lost(struct idem_claim *claim, enum idem_end why, void *data) {
     (void)claim;
+    CHECK_INT(why, IDEM_END_LEASE);
     ((struct seen *)data)->lost++;
 }
 

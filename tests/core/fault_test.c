@@ -165,9 +165,10 @@ static void on_finish(struct idem_claim *claim, int rc, bool lost, const struct 
     seen->late = lost;
 }
 
-static void on_lost(struct idem_claim *claim, void *data) {
+static void on_lost(struct idem_claim *claim, enum idem_end why, void *data) {
     struct seen *seen = data;
 
+    CHECK_INT(why, IDEM_END_LEASE);
     seen->lost++;
     if (seen->free_when_lost)
         idem_claim_free(claim);

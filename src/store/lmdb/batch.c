@@ -77,6 +77,8 @@ static int batch_try(struct lmdb_env *env, struct lmdb_job *first, size_t n, str
         rc = batch_sweep(env, txn, now, n);
     if (rc == 0)
         rc = lmdb_clock_save(env, txn, now);
+    if (rc == 0)
+        rc = lmdb_expiry_flush(env, txn, false);
     if (rc != 0) {
         lmdb_write_abort(env, txn);
         return rc;

@@ -116,9 +116,13 @@ void lmdb_read_end(struct lmdb_store *store) {
     pthread_rwlock_unlock(&store->env->map_lock);
 }
 
+/* One write transaction per process at a time: LMDB's own lock would do, but what is
+   kept in memory beside it (the scratch buffer, index entries not written yet) is settled
+   after LMDB has let go. */
 int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
     int rc;
 
+    pthread_mutex_lock(&env->write_lock);
     for (int tries = 0; tries < 3; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
         rc = mdb_txn_begin(env->mdb, NULL, 0, ret);
@@ -129,19 +133,26 @@ int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
             break;
         rc = MDB_MAP_RESIZED;
     }
+    pthread_mutex_unlock(&env->write_lock);
     return rc;
+}
+
+static void write_end(struct lmdb_env *env, bool stored) {
+    lmdb_expiry_settled(env, stored);
+    pthread_rwlock_unlock(&env->map_lock);
+    pthread_mutex_unlock(&env->write_lock);
 }
 
 int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn) {
     int rc = mdb_txn_commit(txn);
 
-    pthread_rwlock_unlock(&env->map_lock);
+    write_end(env, rc == 0);
     return rc;
 }
 
 void lmdb_write_abort(struct lmdb_env *env, MDB_txn *txn) {
     mdb_txn_abort(txn);
-    pthread_rwlock_unlock(&env->map_lock);
+    write_end(env, false);
 }
 
 int lmdb_env_used(struct lmdb_env *env, MDB_txn *reader, size_t *ret) {
@@ -272,6 +283,7 @@ static int env_prepare(struct lmdb_env *env, const char *boot, struct idem_error
 
 static int database_open(struct lmdb_env *env, bool alone, const char *boot, struct idem_error *err) {
     unsigned flags = MDB_NOTLS | (env->config.sync == LMDB_SYNC_OFF ? MDB_NOSYNC : 0);
+    mdb_filehandle_t fd;
     int rc, dead;
 
     if ((rc = mdb_env_create(&env->mdb)) != 0 ||
@@ -280,6 +292,9 @@ static int database_open(struct lmdb_env *env, bool alone, const char *boot, str
         (rc = mdb_env_set_mapsize(env->mdb, map_size(&env->config))) != 0 ||
         (rc = mdb_env_open(env->mdb, env->config.path, flags, 0600)) != 0)
         return lmdb_fail(env, err, rc, "open it");
+    /* LMDB forgets this for its main descriptor: a command we start must not inherit it. */
+    if (mdb_env_get_fd(env->mdb, &fd) == 0)
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)mdb_reader_check(env->mdb, &dead);
     if (alone) {
         rc = lmdb_check_length(env, err);
@@ -364,6 +379,8 @@ static void env_free(struct lmdb_env *env) {
         close(env->dir_fd);
     pthread_rwlock_destroy(&env->map_lock);
     pthread_mutex_destroy(&env->lock);
+    pthread_mutex_destroy(&env->write_lock);
+    lmdb_expiry_end(env);
     pthread_mutex_destroy(&env->clock.lock);
     pthread_cond_destroy(&env->wake);
     free(env->scratch);
@@ -409,19 +426,24 @@ static int env_new(const struct lmdb_config *config, const struct idem_clock *cl
     env->config.path = path;
     env->refs = 1;
     env->forks = idem_fork_count();
+    env->pid = getpid();
     env->dev = st->st_dev;
     env->ino = st->st_ino;
     env->dir_fd = dir_fd;
     env->lock_fd = -1;
     pthread_rwlock_init(&env->map_lock, NULL);
     pthread_mutex_init(&env->lock, NULL);
+    pthread_mutex_init(&env->write_lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&env->wake, &attr);
     pthread_condattr_destroy(&attr);
     lmdb_jobs_init(&env->queue);
     lmdb_clock_init(&env->clock, clock);
-    rc = lmdb_lock_open(env, &alone, err);
+    rc = lmdb_expiry_begin(env) == 0 ? 0 : idem_error_set(err, IDEM_E_NOMEM, "no memory to open a "
+                                                          "store");
+    if (rc == 0)
+        rc = lmdb_lock_open(env, &alone, err);
     if (rc == 0)
         rc = env_open_locked(env, alone, err);
     if (rc != 0) {
@@ -478,11 +500,24 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
     return rc;
 }
 
+/* Index entries that were waiting for company. If this fails, the crawl finds them. */
+static void env_flush(struct lmdb_env *env) {
+    MDB_txn *txn;
+
+    if (lmdb_write_begin(env, &txn) != 0)
+        return;
+    if (lmdb_expiry_flush(env, txn, true) == 0)
+        (void)lmdb_write_commit(env, txn);
+    else
+        lmdb_write_abort(env, txn);
+}
+
 /* The last to leave makes everything durable and says so. */
 static void env_leave(struct lmdb_env *env) {
     struct lmdb_state state = {.sync = env->config.sync, .clean = true};
 
     lmdb_writer_stop(env);
+    env_flush(env);
     if (lmdb_lock_leave(env) && mdb_env_sync(env->mdb, 1) == 0 &&
         lmdb_boot_id(state.boot, NULL) == 0)
         (void)lmdb_state_write(env, &state, NULL);

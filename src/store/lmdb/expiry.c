@@ -1,24 +1,62 @@
 /*
  * The index on time, and the sweep.
  *
- * Every record has exactly one entry in the index, under a stamp: the time at
- * which it is worth a look, in ms, and a counter that makes it unique. A record
- * that lives on when its time comes (it was renewed, or its run took longer)
- * gets a new one then; so a finish does not have to move the entry, and steady
- * traffic appends to the index's right edge, where LMDB fills its pages.
+ * Every record has one entry in the index, under a stamp: the time at which it
+ * is worth a look, in ms, and bits that make it unique. The record knows
+ * its stamp. A record that lives on when its time comes (it was renewed, or its
+ * run took longer) gets a new one then; so a finish does not have to move the
+ * entry, and steady traffic appends to the index's right edge, where LMDB fills
+ * its pages.
  *
- * A sweep looks at a bounded number of entries. MDB codes are returned; a
- * record that cannot be read is left alone and its entry is put off by a day,
- * so that one bad record does not stop the sweep.
+ * Entries of new records gather in memory and are written many at a time: one
+ * by one they would dirty half as many pages again as the records do. A process
+ * that has claimed little writes them at once. What a killed process had not
+ * written is found by a crawl over the records, a few of them at each sweep.
+ *
+ * A sweep looks at a bounded number of entries. A record that cannot be read is
+ * left alone and its entry is put off by a day, so that one bad record does not
+ * stop the sweep.
  */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/lmdb/aux.h"
 #include "store/lmdb/lmdb.h"
 
 #define STAMP_LEN 8
-#define COUNTER_BITS 16
+#define COUNTER_BITS 10 /* of one process in one millisecond */
+#define TAG_BITS 11     /* which process */
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
+#define PENDING_MAX 64
+#define CRAWL_STEP 16
+#define SWEEP_EVERY_MS 1000
+
+struct pending_entry {
+    uint64_t stamp; /* 0: dropped again */
+    enum lmdb_kind kind;
+    struct idem_record_key key;
+};
+
+struct lmdb_pending {
+    size_t n;
+    size_t before;  /* how many there were when this transaction began */
+    uint64_t added; /* ever; how many may wait grows with it */
+    bool flushed;   /* they are written, if this transaction is stored */
+    uint16_t counter;
+    struct idem_cursor crawl;
+    struct pending_entry entries[PENDING_MAX];
+};
+
+int lmdb_expiry_begin(struct lmdb_env *env) {
+    env->pending = calloc(1, sizeof(*env->pending));
+    return env->pending == NULL ? ENOMEM : 0;
+}
+
+void lmdb_expiry_end(struct lmdb_env *env) {
+    free(env->pending);
+    env->pending = NULL;
+}
 
 /* Big-endian, so that the order of the bytes is that of the times. */
 static void stamp_put(unsigned char *out, uint64_t stamp) {
@@ -35,29 +73,53 @@ static uint64_t stamp_get(const unsigned char *at) {
 }
 
 static int64_t stamp_ms(uint64_t stamp) {
-    return (int64_t)(stamp >> COUNTER_BITS);
+    return (int64_t)(stamp >> (TAG_BITS + COUNTER_BITS));
 }
 
 /* Appending fills pages to the brim; it is refused unless the stamp is the highest. */
-int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
-                    const struct idem_record_key *key, int64_t look_ms, uint64_t *ret_stamp) {
+static int entry_write(struct lmdb_env *env, MDB_txn *txn, const struct pending_entry *entry) {
     unsigned char data[1 + IDEM_RECORD_KEY_MAX], name_bytes[STAMP_LEN];
-    uint64_t stamp = (uint64_t)look_ms << COUNTER_BITS | env->stamps++;
-    MDB_val name = {STAMP_LEN, name_bytes}, value = {1 + idem_record_key_len(key), data};
+    size_t len = idem_record_key_len(&entry->key);
+    MDB_val name = {STAMP_LEN, name_bytes}, value = {1 + len, data};
     int rc;
 
-    data[0] = (unsigned char)kind;
-    memcpy(data + 1, key->at, idem_record_key_len(key));
-    stamp_put(name_bytes, stamp);
+    data[0] = (unsigned char)entry->kind;
+    memcpy(data + 1, entry->key.at, len);
+    stamp_put(name_bytes, entry->stamp);
     rc = mdb_put(txn, env->expiry, &name, &value, MDB_APPEND);
-    while (rc == MDB_KEYEXIST) {
-        value = (MDB_val){1 + idem_record_key_len(key), data};
-        rc = mdb_put(txn, env->expiry, &name, &value, MDB_NOOVERWRITE);
-        if (rc == MDB_KEYEXIST)
-            stamp_put(name_bytes, ++stamp);
-    }
+    if (rc != MDB_KEYEXIST)
+        return rc;
+    value = (MDB_val){1 + len, data};
+    return mdb_put(txn, env->expiry, &name, &value, 0);
+}
+
+/* Should two processes make the same stamp after all, one entry replaces the other, and the
+   crawl finds the record that lost its own. */
+static uint64_t stamp_make(struct lmdb_env *env, int64_t look_ms) {
+    uint64_t tag = (uint64_t)env->pid & ((1u << TAG_BITS) - 1);
+    uint64_t counter = env->pending->counter++ & ((1u << COUNTER_BITS) - 1);
+
+    return (uint64_t)look_ms << (TAG_BITS + COUNTER_BITS) | tag << COUNTER_BITS | counter;
+}
+
+/* A process that has added little writes at once: it may be gone soon. */
+static size_t pending_allowed(const struct lmdb_pending *pending) {
+    return pending->added / 2 < PENDING_MAX ? (size_t)(pending->added / 2) : PENDING_MAX;
+}
+
+int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
+                    const struct idem_record_key *key, int64_t look_ms, uint64_t *ret_stamp) {
+    struct lmdb_pending *pending = env->pending;
+    struct pending_entry entry = {.stamp = stamp_make(env, look_ms), .kind = kind, .key = *key};
+    int rc = 0;
+
+    pending->added++;
+    if (pending->n < PENDING_MAX)
+        pending->entries[pending->n++] = entry;
+    else
+        rc = entry_write(env, txn, &entry);
     if (rc == 0)
-        *ret_stamp = stamp;
+        *ret_stamp = entry.stamp;
     return rc;
 }
 
@@ -66,9 +128,41 @@ int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, uint64_t stamp) {
     MDB_val name = {STAMP_LEN, name_bytes};
     int rc;
 
+    for (size_t i = 0; i < env->pending->n; i++) {
+        if (env->pending->entries[i].stamp == stamp) {
+            env->pending->entries[i].stamp = 0;
+            return 0;
+        }
+    }
     stamp_put(name_bytes, stamp);
     rc = mdb_del(txn, env->expiry, &name, NULL);
     return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+int lmdb_expiry_flush(struct lmdb_env *env, MDB_txn *txn, bool all) {
+    struct lmdb_pending *pending = env->pending;
+
+    if (pending->n == 0 || (!all && pending->n <= pending_allowed(pending)))
+        return 0;
+    for (size_t i = 0; i < pending->n; i++) {
+        int rc = pending->entries[i].stamp == 0 ? 0 : entry_write(env, txn, &pending->entries[i]);
+
+        if (rc != 0)
+            return rc;
+    }
+    pending->flushed = true;
+    return 0;
+}
+
+void lmdb_expiry_settled(struct lmdb_env *env, bool stored) {
+    struct lmdb_pending *pending = env->pending;
+
+    if (!stored)
+        pending->n = pending->before;
+    else if (pending->flushed)
+        pending->n = 0;
+    pending->flushed = false;
+    pending->before = pending->n;
 }
 
 static int record_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
@@ -128,26 +222,77 @@ static bool entry_sane(MDB_val name, MDB_val value) {
            value.mv_size <= 1 + IDEM_RECORD_KEY_MAX;
 }
 
+/* The names of expired records among the next few, and where the crawl stands then. */
+static int crawl_look(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
+                      struct idem_record_key *found, size_t *n) {
+    struct idem_cursor *at = &env->pending->crawl;
+    MDB_val name = {at->len, at->at}, value;
+    MDB_cursor *cursor;
+    int rc = mdb_cursor_open(txn, env->records, &cursor);
+
+    *n = 0;
+    if (rc != 0)
+        return rc;
+    rc = mdb_cursor_get(cursor, &name, &value, at->len == 0 ? MDB_FIRST : MDB_SET_RANGE);
+    for (unsigned i = 0; i < CRAWL_STEP && rc == 0; i++) {
+        struct idem_record_key *key = &found[*n];
+        struct lmdb_found record;
+
+        if (name.mv_size <= IDEM_HASH_LEN || name.mv_size > IDEM_RECORD_KEY_MAX) {
+            rc = MDB_CORRUPTED;
+            break;
+        }
+        key->prefix_len = name.mv_size - IDEM_HASH_LEN;
+        memcpy(key->at, name.mv_data, name.mv_size);
+        if (lmdb_record_read(env, value, key, &record) == 0 &&
+            idem_record_expired(&record.record, now))
+            (*n)++;
+        rc = mdb_cursor_get(cursor, &name, &value, MDB_NEXT);
+        at->len = rc == 0 && name.mv_size <= sizeof(at->at) ? name.mv_size : 0;
+        if (at->len != 0)
+            memcpy(at->at, name.mv_data, at->len);
+    }
+    mdb_cursor_close(cursor);
+    return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int crawl(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
+                 struct lmdb_sweep *sweep) {
+    struct idem_record_key expired[CRAWL_STEP];
+    size_t n;
+    int rc = crawl_look(env, txn, now, expired, &n);
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct lmdb_found found;
+        int code;
+
+        rc = lmdb_record_get(env, txn, &expired[i], &found, NULL, &code);
+        if (rc == 0 && code == 0 && found.there) {
+            rc = lmdb_record_del(env, txn, &expired[i], found.indexed);
+            sweep->removed++;
+        }
+    }
+    return rc;
+}
+
 int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
                       struct lmdb_sweep *sweep) {
+    int rc;
+
     sweep->more = false;
     while (sweep->budget > 0) {
         MDB_val name, value;
-        int rc = entry_first(env, txn, &name, &value);
 
-        if (rc == MDB_NOTFOUND) {
-            env->sweep_next = now.wall + 1000;
-            return 0;
+        rc = entry_first(env, txn, &name, &value);
+        if (rc == 0 && !entry_sane(name, value))
+            return MDB_CORRUPTED;
+        if (rc == MDB_NOTFOUND || (rc == 0 && stamp_ms(stamp_get(name.mv_data)) > now.wall)) {
+            /* Soon again in any case: another process may add an earlier one. */
+            env->sweep_next = now.wall + SWEEP_EVERY_MS;
+            return crawl(env, txn, now, sweep);
         }
         if (rc != 0)
             return rc;
-        if (!entry_sane(name, value))
-            return MDB_CORRUPTED;
-        if (stamp_ms(stamp_get(name.mv_data)) > now.wall) {
-            /* Soon again in any case: another process may add an earlier one. */
-            env->sweep_next = now.wall + 1000;
-            return 0;
-        }
         rc = entry_visit(env, txn, name, value, now, sweep);
         if (rc != 0)
             return rc;

@@ -79,6 +79,7 @@ struct lmdb_env {
     struct lmdb_env *next; /* in the process's registry */
     unsigned refs;
     unsigned forks; /* idem_fork_count() when it was opened */
+    pid_t pid;
     dev_t dev;
     ino_t ino;
     struct lmdb_config config;
@@ -86,12 +87,13 @@ struct lmdb_env {
     int dir_fd, lock_fd;
     MDB_env *mdb;
     MDB_dbi records, expiry, aux, meta;
-    pthread_rwlock_t map_lock; /* held for writing while the map is resized */
+    pthread_mutex_t write_lock; /* held through a write transaction */
+    pthread_rwlock_t map_lock;  /* held for writing while the map is resized */
     uint32_t epoch;            /* which boot: leases of another one are over */
     struct lmdb_clock clock;
     struct lmdb_shared *shared;
     int64_t sweep_next; /* wall ms; before it there is nothing to sweep */
-    uint16_t stamps;    /* a counter, for stamps of one millisecond */
+    struct lmdb_pending *pending; /* index entries that are not written yet */
     int64_t readers_checked;
     unsigned char *scratch; /* of whoever has the write transaction */
     size_t scratch_size;
@@ -196,17 +198,27 @@ int lmdb_record_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record
                     struct lmdb_found *ret, struct idem_error *err, int *ret_code);
 int lmdb_record_read(const struct lmdb_env *env, MDB_val value, const struct idem_record_key *key,
                      struct lmdb_found *ret);
+int lmdb_record_del(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                    uint64_t indexed);
 int lmdb_record_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
                     const struct idem_record *record, uint64_t indexed);
 
-/* expiry.c */
+/* expiry.c. MDB codes; only inside a write transaction, except for begin and end. */
 enum lmdb_kind { LMDB_KIND_RECORD = 1, LMDB_KIND_AUX = 2 };
-/* Adds an entry for a look at that time, and gives back its stamp. MDB codes. */
+int lmdb_expiry_begin(struct lmdb_env *env);
+void lmdb_expiry_end(struct lmdb_env *env);
+
+/* An entry for a look at that time, written now or with others later; gives back its stamp. */
 int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
                     const struct idem_record_key *key, int64_t look_ms, uint64_t *ret_stamp);
 int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, uint64_t stamp);
 int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
                       struct lmdb_sweep *sweep);
+
+/* Before a commit: writes what has gathered, if that is due or `all` is wanted. After it: whether
+   the transaction was stored. */
+int lmdb_expiry_flush(struct lmdb_env *env, MDB_txn *txn, bool all);
+void lmdb_expiry_settled(struct lmdb_env *env, bool stored);
 
 /* shared.c */
 int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err);

@@ -84,8 +84,8 @@ int lmdb_record_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record
     return mdb_put(txn, env->records, &name, &value, 0);
 }
 
-static int record_del(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                      uint64_t indexed) {
+int lmdb_record_del(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                    uint64_t indexed) {
     MDB_val name = {idem_record_key_len(key), (void *)key->at};
     int rc = mdb_del(txn, env->records, &name, NULL);
 
@@ -191,7 +191,7 @@ static int op_finish(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                                                     &job->copy.in.finish, now, &write);
     job->wakes = write != IDEM_WRITE_NONE && job->copy.in.finish.said != IDEM_SAID_RENEW;
     if (write == IDEM_WRITE_DELETE)
-        return record_del(env, txn, &job->copy.key, found.indexed);
+        return lmdb_record_del(env, txn, &job->copy.key, found.indexed);
     if (write == IDEM_WRITE_PUT)
         return lmdb_record_put(env, txn, &job->copy.key, &found.record, found.indexed);
     return 0;
@@ -263,13 +263,16 @@ static int op_forget(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
         return 0;
     }
     job->wakes = true;
-    return record_del(env, txn, &job->copy.key, found.indexed);
+    return lmdb_record_del(env, txn, &job->copy.key, found.indexed);
 }
 
 static int op_sweep(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                     struct idem_time now) {
     struct lmdb_sweep sweep = {.budget = job->copy.in.sweep.max};
-    int rc = lmdb_expiry_sweep(env, txn, now, &sweep);
+    int rc = lmdb_expiry_flush(env, txn, true);
+
+    if (rc == 0)
+        rc = lmdb_expiry_sweep(env, txn, now, &sweep);
 
     job->copy.out.sweep.removed = sweep.removed;
     job->copy.out.sweep.more = sweep.more;

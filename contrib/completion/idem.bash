@@ -1,0 +1,84 @@
+# bash completion for idem(1)
+
+_idem_words() {
+    mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur")
+}
+
+_idem_flags() {
+    case $1 in
+    run)
+        echo "--key --at --label --quiet --verdict-fd --duplicate-exit --kill-after --config" \
+            "--policy --store --help --preset --mode --prefix --scope --fingerprint --ttl" \
+            "--hold-ttl --lease --run-max --wait --recover --on-failure --attempts --backoff" \
+            "--message --on-store-error --result-max --finish-timeout"
+        ;;
+    show) echo "--prefix --scope --hash --json --result --store --help" ;;
+    list) echo "--prefix --state --since --json --store --help" ;;
+    settle)
+        echo "--done --failed --status --reason --ttl --force --prefix --scope --hash --state" \
+            "--since --dry-run --yes --store --help"
+        ;;
+    forget) echo "--prefix --scope --hash --force --store --help" ;;
+    stats) echo "--json --store --help" ;;
+    esac
+}
+
+# The value of the flag before the cursor; fails where it takes none that is known.
+_idem_value() {
+    case $prev in
+    --mode) _idem_words "lock reject replay" ;;
+    --recover) _idem_words "hold rerun" ;;
+    --on-failure) _idem_words "release retry keep" ;;
+    --on-store-error) _idem_words "closed open" ;;
+    --preset) _idem_words "submit api payment queue job" ;;
+    --state) _idem_words "issued running uncertain done failed" ;;
+    --scope | --fingerprint) _idem_words "none" ;;
+    --lease | --ttl | --hold-ttl | --wait | --run-max | --since | --at | --kill-after)
+        _idem_words "30s 1m 10m 1h 24h 7d"
+        ;;
+    --config | -c) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    --store | -s)
+        # Bash splits at colons: only what follows the scheme is replaced.
+        if [[ $cur == lmdb:* || $cur == : ]]; then
+            mapfile -t COMPREPLY < <(compgen -d -- "${cur#*:}")
+        else
+            _idem_words "lmdb:"
+        fi
+        ;;
+    --key | -k | --label | --verdict-fd | --duplicate-exit | --policy | --prefix | --attempts | \
+        --backoff | --message | --result-max | --finish-timeout | --hash | --status | --reason)
+        COMPREPLY=()
+        ;;
+    *) return 1 ;;
+    esac
+}
+
+_idem() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local command=${COMP_WORDS[1]} i
+
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)) || { [[ $command == help ]] && ((COMP_CWORD == 2)); }; then
+        _idem_words "run show list settle forget stats help --version --help"
+        return
+    fi
+    if [[ $command == run ]]; then
+        # Behind `--` the command's own words begin.
+        for ((i = 2; i < COMP_CWORD; i++)); do
+            if [[ ${COMP_WORDS[i]} == -- ]]; then
+                if declare -F _command_offset >/dev/null; then
+                    _command_offset $((i + 1))
+                elif ((COMP_CWORD == i + 1)); then
+                    mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+                else
+                    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+                fi
+                return
+            fi
+        done
+    fi
+    _idem_value && return
+    _idem_words "$(_idem_flags "$command")"
+}
+
+complete -F _idem idem

@@ -1,0 +1,138 @@
+/*
+ * Prints records. Labels and reasons are other people's bytes: a terminal gets
+ * no control characters of them, JSON only valid strings. Results are never
+ * printed here, only counted.
+ */
+#include "cli/entry.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/result.h"
+#include "cli/when.h"
+#include "core/units.h"
+
+static bool is_over(const struct idem_entry *entry) {
+    return entry->state == IDEM_DONE || entry->state == IDEM_FAILED;
+}
+
+void cli_entry_json(const struct idem_entry *entry, FILE *out) {
+    struct cli_json json = {out, false};
+
+    cli_json_open(&json, NULL);
+    cli_json_text(&json, "hash", entry->hash);
+    cli_json_text(&json, "prefix", entry->prefix);
+    cli_json_text(&json, "label", entry->label);
+    cli_json_text(&json, "state", cli_entry_state(entry));
+    cli_json_uint(&json, "attempt", entry->attempt);
+    if (is_over(entry))
+        cli_json_int(&json, "status", entry->status);
+    else
+        cli_json_null(&json, "status");
+    cli_json_text(&json, "reason", entry->reason);
+    cli_json_bool(&json, "final", entry->final);
+    cli_json_bool(&json, "lock", entry->locked);
+    cli_json_bool(&json, "has_result", entry->has_result);
+    cli_json_uint(&json, "result_len", entry->result_len);
+    cli_json_int(&json, "left_ms", entry->left_ms);
+    cli_json_when(&json, "created", entry->created_ms);
+    cli_json_when(&json, "changed", entry->changed_ms);
+    cli_json_when(&json, "expires", entry->expires_ms);
+    cli_json_line(&json);
+}
+
+#define ROW "%-12s  %-9s  %7s  %6s  %-20s  %-8s  %-8s  %s\n"
+
+void cli_entry_head(FILE *out) {
+    fprintf(out, ROW, "HASH", "STATE", "ATTEMPT", "STATUS", "CHANGED", "AGE", "PREFIX", "LABEL");
+}
+
+void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+    char hash[CLI_HASH_SHORT + 1], attempt[16], status[16] = "-", changed[CLI_WHEN_TEXT],
+                                                age[CLI_WHEN_TEXT], prefix[sizeof(entry->prefix)],
+                                                label[sizeof(entry->label)];
+
+    snprintf(hash, sizeof(hash), "%.*s", CLI_HASH_SHORT, entry->hash);
+    snprintf(attempt, sizeof(attempt), "%" PRIu32, entry->attempt);
+    if (is_over(entry))
+        snprintf(status, sizeof(status), "%" PRId32, entry->status);
+    /* Whole seconds: a table is for the eye. */
+    cli_when_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
+    cli_when_relative(entry->changed_ms, now_ms, age, sizeof(age));
+    fprintf(out, ROW, hash, cli_entry_state(entry), attempt, status, changed, age,
+            cli_printable(entry->prefix, prefix, sizeof(prefix)),
+            cli_printable(entry->label, label, sizeof(label)));
+}
+
+#define LINE "%-9s"
+
+static void line_text(FILE *out, const char *name, const char *text) {
+    char clean[IDEM_REASON_MAX + 1];
+
+    if (text[0] != '\0')
+        fprintf(out, LINE "%s\n", name, cli_printable(text, clean, sizeof(clean)));
+}
+
+static void line_when(FILE *out, const char *name, int64_t ms, int64_t now_ms) {
+    char at[CLI_WHEN_TEXT], relative[CLI_WHEN_TEXT];
+
+    if (ms != 0)
+        fprintf(out, LINE "%s (%s)\n", name, cli_when_print(ms, at, sizeof(at)),
+                cli_when_relative(ms, now_ms, relative, sizeof(relative)));
+}
+
+static void line_state(FILE *out, const struct idem_entry *entry) {
+    char left[IDEM_UNITS_TEXT];
+
+    fprintf(out, LINE "%s", "state", cli_entry_state(entry));
+    if (entry->locked)
+        fputs(entry->state == IDEM_DONE ? ", a lock that is free" : ", a lock that is held", out);
+    if (entry->uncertain)
+        fputs(": what came of it is not known; it may have happened", out);
+    else if (entry->state == IDEM_FAILED)
+        fputs(entry->final ? " for good" : "", out);
+    if (entry->left_ms > 0 && !entry->uncertain)
+        fprintf(out, ", %s %s", entry->state == IDEM_FAILED ? "due in" : "lease left:",
+                idem_duration_print(entry->left_ms, left, sizeof(left)));
+    fputc('\n', out);
+}
+
+/* How much each stream has, where it is the result of a command. */
+static void line_result(FILE *out, const struct idem_entry *entry) {
+    size_t bytes[3] = {0, 0, 0};
+    struct cli_reader reader;
+    struct cli_chunk chunk;
+    struct cli_end end;
+
+    if (!entry->has_result) {
+        if (entry->state == IDEM_DONE && !entry->locked)
+            fprintf(out, LINE "not kept\n", "result");
+        return;
+    }
+    if (entry->result == NULL ||
+        !cli_result_read(entry->result, entry->result_len, &end, &reader)) {
+        fprintf(out, LINE "%zu bytes\n", "result", entry->result_len);
+        return;
+    }
+    while (cli_reader_next(&reader, &chunk))
+        bytes[chunk.stream] += chunk.len;
+    fprintf(out, LINE "%s %d, %zu bytes of stdout, %zu of stderr\n", "result",
+            end.signalled ? "signal" : "exit", end.number, bytes[1], bytes[2]);
+}
+
+void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+    line_text(out, "hash", entry->hash);
+    line_text(out, "prefix", entry->prefix);
+    line_text(out, "label", entry->label);
+    line_state(out, entry);
+    fprintf(out, LINE "%" PRIu32 "\n", "attempt", entry->attempt);
+    if (is_over(entry) && !entry->locked)
+        fprintf(out, LINE "%" PRId32 "\n", "status", entry->status);
+    line_text(out, "reason", entry->reason);
+    line_result(out, entry);
+    line_when(out, "created", entry->created_ms, now_ms);
+    line_when(out, "changed", entry->changed_ms, now_ms);
+    line_when(out, "expires", entry->expires_ms, now_ms);
+}

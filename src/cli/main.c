@@ -1,0 +1,123 @@
+/*
+ * idem(1): finds the command, shows help and version, and hands over. Fails
+ * with status 64 on what is no command.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "core/error.h"
+
+const struct cli_command *const cli_commands[] = {
+    &cli_run, &cli_show, &cli_list, &cli_settle, &cli_forget, &cli_stats, NULL,
+};
+
+static const struct cli_command *command_find(const char *name) {
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        if (strcmp(cli_commands[i]->name, name) == 0)
+            return cli_commands[i];
+    return NULL;
+}
+
+static void help_main(FILE *out) {
+    fputs("idem makes an operation happen once, however often it is asked for.\n\n"
+          "usage: idem COMMAND [OPTIONS]\n\n"
+          "  idem run --key order-4711 -- ./charge-card 4711\n\n"
+          "runs the command the first time; every time after that it gives the same output\n"
+          "and exit status again without running it.\n\nCommands:\n",
+          out);
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        fprintf(out, "  %-8s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    fputs("\n`idem help COMMAND` shows its options, `idem --version` the version; idem(1) is the\n"
+          "manual. What has been done is remembered in a store: --store URL, else $IDEM_STORE,\n"
+          "else a folder of your own (root: /var/lib/idem).\n",
+          out);
+}
+
+static void help_command(const struct cli_command *command, FILE *out) {
+    fprintf(out, "usage: idem %s %s\n\n%s", command->name, command->synopsis, command->text);
+    cli_options_print(command, out);
+    if (command->after != NULL)
+        fprintf(out, "\n%s", command->after);
+}
+
+static int command_unknown(const char *name) {
+    const char *names[16], *nearest;
+    char quoted[IDEM_QUOTE_TEXT];
+    size_t n = 0;
+
+    for (; cli_commands[n] != NULL; n++)
+        names[n] = cli_commands[n]->name;
+    names[n++] = "help";
+    names[n] = NULL;
+    nearest = cli_nearest(name, strlen(name), names);
+    cli_say("%s is no command%s%s%s (see: idem help)",
+            idem_error_quote(name, strlen(name), quoted, sizeof(quoted)),
+            nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest,
+            nearest == NULL ? "" : "?");
+    return CLI_USAGE;
+}
+
+static int help(const char *name) {
+    const struct cli_command *command;
+
+    if (name == NULL) {
+        help_main(stdout);
+        return cli_flush();
+    }
+    command = command_find(name);
+    if (command == NULL)
+        return command_unknown(name);
+    help_command(command, stdout);
+    return cli_flush();
+}
+
+/* Where 0, 1 or 2 is closed, the store's file would get its number, and output would be written
+   into the store. */
+static bool descriptors_hold(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
+            continue;
+        if (open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
+            return false;
+    }
+    return true;
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c) {
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
+}
+
+static int command_run(const struct cli_command *command, int argc, char **argv) {
+    struct cli_values values;
+    int status = cli_parse(command, argc, argv, &values);
+
+    if (status == CLI_OK)
+        status = values.help ? help(command->name) : command->run(&values);
+    idem_policy_release(&values.layer);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    const struct cli_command *command;
+
+    if (!descriptors_hold())
+        return CLI_SYSTEM;
+    if (argc < 2) {
+        help_main(stderr);
+        return CLI_USAGE;
+    }
+    if (is_one_of(argv[1], "help", "--help", "-h"))
+        return help(argc > 2 ? argv[2] : NULL);
+    if (is_one_of(argv[1], "version", "--version", "-V")) {
+        printf("idem %s\n", idem_version());
+        return cli_flush();
+    }
+    command = command_find(argv[1]);
+    if (command == NULL)
+        return command_unknown(argv[1]);
+    return command_run(command, argc - 1, argv + 1);
+}

@@ -1,0 +1,393 @@
+/*
+ * The table of flags and their parser. It fails, with a line that says what to
+ * write instead, on flags that the command does not take and on values that do
+ * not fit. A line never repeats a value that could be a key or a scope.
+ */
+#include "cli/options.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "core/error.h"
+#include "core/units.h"
+
+#define AT(field) offsetof(struct cli_values, field)
+
+/* clang-format off */
+const struct cli_option cli_option_table[] = {
+    {"key", 'k', "KEY", "what must happen once; taken literally",
+     CLI_TEXT, AT(key), 0, 0},
+    {"at", 0, "STEP[+OFFSET]", "append the planned time to the key: 1h, 24h+2h30m",
+     CLI_SCHEDULE, AT(at), 0, 0},
+    {"label", 0, "TEXT", "what idem list shows of it: an order number, a job",
+     CLI_TEXT, AT(label), 0, 0},
+    {"kill-after", 0, "TIME", "from SIGTERM to SIGKILL, when it must end (10s)",
+     CLI_DURATION, AT(kill_after_ms), 0, 86400000},
+    {"verdict-fd", 0, "N", "write the verdict and the finish to descriptor N",
+     CLI_NUMBER, AT(verdict_fd), 1, 65535},
+    {"duplicate-exit", 0, "N", "exit status of a duplicate",
+     CLI_NUMBER, AT(duplicate_exit), 0, 255},
+    {"quiet", 'q', NULL, "no line on stderr about a verdict",
+     CLI_FLAG, AT(quiet), 0, 0},
+    {"policy", 0, "NAME", "take [policy NAME] of the settings",
+     CLI_TEXT, AT(policy), 0, 0},
+    {"config", 'c', "FILE", "read settings",
+     CLI_TEXT, AT(config), 0, 0},
+    {"store", 's', "URL", "where it is remembered ($IDEM_STORE)",
+     CLI_TEXT, AT(store), 0, 0},
+    {"hash", 0, "HEX", "name the record by its hash, or the hash's beginning",
+     CLI_TEXT, AT(hash), 0, 0},
+    {"state", 0, "STATE", "issued, running, uncertain, done or failed only",
+     CLI_TEXT, AT(state), 0, 0},
+    {"since", 0, "TIME", "changed since then: 2h (ago), 2026-11-15T20:00:00Z",
+     CLI_TEXT, AT(since), 0, 0},
+    {"json", 0, NULL, "one JSON object per line",
+     CLI_FLAG, AT(json), 0, 0},
+    {"result", 0, NULL, "write the stored result as it was, and nothing else",
+     CLI_FLAG, AT(result), 0, 0},
+    {"done", 0, NULL, "it happened",
+     CLI_FLAG, AT(done), 0, 0},
+    {"failed", 0, NULL, "it did not happen",
+     CLI_FLAG, AT(failed), 0, 0},
+    {"status", 0, "N", "the exit status to remember (done: 0, failed: 1)",
+     CLI_NUMBER, AT(status), 0, INT32_MAX},
+    {"reason", 0, "TEXT", "why, for whoever looks at it later",
+     CLI_TEXT, AT(reason), 0, 0},
+    {"force", 'f', NULL, "although somebody holds a live lease on it",
+     CLI_FLAG, AT(force), 0, 0},
+    {"dry-run", 'n', NULL, "show what would be settled, and change nothing",
+     CLI_FLAG, AT(dry_run), 0, 0},
+    {"yes", 'y', NULL, "do not ask",
+     CLI_FLAG, AT(yes), 0, 0},
+    {"help", 'h', NULL, "show this",
+     CLI_FLAG, AT(help), 0, 0},
+    {NULL, 0, NULL, NULL, CLI_FLAG, 0, 0, 0},
+};
+
+/* What the help says of the policy's words; the words themselves are the policy's. */
+static const struct {
+    const char *word, *arg, *help;
+} policy_help[] = {
+    {"preset", "NAME", "a customary set: submit, api, payment, queue, job"},
+    {"mode", "MODE", "lock, reject or replay (replay)"},
+    {"prefix", "TEXT", "put before the key (run:)"},
+    {"scope", "TEXT", "who is asking; scopes never meet (none)"},
+    {"fingerprint", "N", "the command line must be equal when the key\n"
+                         "comes back; none: it may differ (1)"},
+    {"ttl", "TIME", "how long done and failed are remembered (24h)"},
+    {"hold_ttl", "TIME", "how long a vanished run is remembered (30d)"},
+    {"lease", "TIME", "how long a run may be silent (30s)"},
+    {"run_max", "TIME", "how long the command may take (none)"},
+    {"wait", "TIME", "how long a duplicate waits for the first (none)"},
+    {"recover", "HOW", "a run that vanished: hold or rerun (hold)"},
+    {"on_failure", "HOW", "release, retry or keep (release)"},
+    {"attempts", "N", "how often it may run under retry and rerun"},
+    {"backoff", "MIN..MAX", "between retries (1s..5m)"},
+    {"message", "TEXT", "what a refused caller reads"},
+    {"on_store_error", "HOW", "closed: do not run; open: run anyway (closed)"},
+    {"result_max", "SIZE", "how much output is kept (1MiB)"},
+    {"finish_timeout", "TIME", "how long storing the end is tried (10s)"},
+};
+
+/* Words of the policy that mean nothing to a command line: a key is literal here, and what a
+   duplicate gets is its exit status. */
+static const char *const policy_not_here[] = {"key", "on_duplicate"};
+/* clang-format on */
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define FLAGS_MAX 64
+
+/* A flag of one command, from either table. */
+struct flag {
+    char name[32];
+    int letter;
+    const char *arg, *help;
+    const struct cli_option *own; /* one of these two */
+    const struct idem_option *policy;
+};
+
+struct flags {
+    struct flag at[FLAGS_MAX];
+    size_t n;
+};
+
+static void flag_add_policy(struct flags *flags, const struct idem_option *option) {
+    struct flag *flag = &flags->at[flags->n];
+
+    for (size_t i = 0; i < COUNT_OF(policy_not_here); i++)
+        if (strcmp(option->word, policy_not_here[i]) == 0)
+            return;
+    *flag = (struct flag){.arg = "VALUE", .help = "", .policy = option};
+    for (size_t i = 0; i < COUNT_OF(policy_help); i++) {
+        if (strcmp(option->word, policy_help[i].word) == 0) {
+            flag->arg = policy_help[i].arg;
+            flag->help = policy_help[i].help;
+        }
+    }
+    snprintf(flag->name, sizeof(flag->name), "%s", option->word);
+    for (char *c = flag->name; *c != '\0'; c++)
+        if (*c == '_')
+            *c = '-';
+    flags->n++;
+}
+
+static void flag_add(struct flags *flags, const char *name) {
+    const struct idem_option *policy;
+
+    for (const struct cli_option *own = cli_option_table; own->name != NULL; own++) {
+        if (strcmp(own->name, name) != 0)
+            continue;
+        struct flag *flag = &flags->at[flags->n++];
+
+        *flag =
+            (struct flag){.letter = own->letter, .arg = own->arg, .help = own->help, .own = own};
+        snprintf(flag->name, sizeof(flag->name), "%s", name);
+        return;
+    }
+    policy = idem_option_find_flag(name, strlen(name));
+    if (policy != NULL)
+        flag_add_policy(flags, policy);
+}
+
+/* In the order of the help: what the command names, then the policy's. */
+static void flags_gather(const struct cli_command *command, struct flags *flags) {
+    flags->n = 0;
+    for (const char *const *name = command->options; *name != NULL; name++)
+        flag_add(flags, *name);
+    if (!command->policy)
+        return;
+    for (const struct idem_option *o = idem_option_table; o->word != NULL; o++)
+        if (flags->n < FLAGS_MAX)
+            flag_add_policy(flags, o);
+}
+
+/* --- Help --- */
+
+#define HELP_COLUMN 26
+
+static void flag_print(const struct flag *flag, FILE *out) {
+    char left[64], letter[8] = "";
+    const char *help = flag->help, *newline;
+    int len;
+
+    if (flag->letter != 0)
+        snprintf(letter, sizeof(letter), "-%c, ", flag->letter);
+    len = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, flag->name,
+                   flag->arg == NULL ? "" : " ", flag->arg == NULL ? "" : flag->arg);
+    fputs(left, out);
+    if (len > HELP_COLUMN - 2) {
+        fputc('\n', out);
+        len = 0;
+    }
+    for (;; help = newline + 1, len = 0) {
+        newline = strchr(help, '\n');
+        fprintf(out, "%*s%.*s\n", HELP_COLUMN - len, "",
+                newline == NULL ? (int)strlen(help) : (int)(newline - help), help);
+        if (newline == NULL)
+            return;
+    }
+}
+
+void cli_options_print(const struct cli_command *command, FILE *out) {
+    struct flags flags;
+    bool told = false;
+
+    flags_gather(command, &flags);
+    fputs("\nOptions:\n", out);
+    for (size_t i = 0; i < flags.n; i++) {
+        if (command->policy && flags.at[i].policy != NULL && !told) {
+            fputs("\nThe policy, each also a word of the settings (defaults in brackets):\n", out);
+            told = true;
+        }
+        flag_print(&flags.at[i], out);
+    }
+}
+
+/* --- The nearest word --- */
+
+#define NEAR_MAX 32
+
+/* The number of letters to change, add, drop or swap; `a` and `b` are at most NEAR_MAX long. */
+static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len) {
+    size_t d[NEAR_MAX + 1][NEAR_MAX + 1], best;
+
+    for (size_t i = 0; i <= a_len; i++) {
+        for (size_t j = 0; j <= b_len; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best)
+                best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best)
+                best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    }
+    return d[a_len][b_len];
+}
+
+const char *cli_nearest(const char *text, size_t len, const char *const *words) {
+    size_t best = len <= 4 ? 2 : len / 3 + 2, far;
+    const char *nearest = NULL;
+
+    if (len == 0 || len > NEAR_MAX)
+        return NULL;
+    for (; *words != NULL; words++) {
+        if (strlen(*words) > NEAR_MAX)
+            continue;
+        far = distance(text, len, *words, strlen(*words));
+        if (far < best) {
+            best = far;
+            nearest = *words;
+        }
+    }
+    return nearest;
+}
+
+/* --- Parsing --- */
+
+static int usage(const struct cli_command *command, const char *name, const char *what) {
+    cli_say("%s: --%s: %s (see: idem help %s)", command->name, name, what, command->name);
+    return CLI_USAGE;
+}
+
+/* argv's word is unknown or ambiguous: its value, behind '=', is not repeated. */
+static int flag_unknown(const struct cli_command *command, const struct flags *flags,
+                        const char *word) {
+    const char *names[FLAGS_MAX + 1], *nearest;
+    char quoted[IDEM_QUOTE_TEXT];
+    size_t len;
+
+    if (word[0] != '-' || word[1] != '-') {
+        cli_say("%s: unknown flag (see: idem help %s)", command->name, command->name);
+        return CLI_USAGE;
+    }
+    len = strcspn(word + 2, "=");
+    for (size_t i = 0; i < flags->n; i++)
+        names[i] = flags->at[i].name;
+    names[flags->n] = NULL;
+    nearest = cli_nearest(word + 2, len, names);
+    cli_say("%s: unknown flag %s%s%s%s (see: idem help %s)", command->name,
+            idem_error_quote(word, len + 2, quoted, sizeof(quoted)),
+            nearest == NULL ? "" : "; did you mean --", nearest == NULL ? "" : nearest,
+            nearest == NULL ? "" : "?", command->name);
+    return CLI_USAGE;
+}
+
+static int number_set(const struct cli_option *option, const char *text, int64_t *ret,
+                      struct idem_error *err) {
+    int64_t value = 0;
+    int rc;
+
+    if (option->type == CLI_DURATION)
+        rc = idem_duration_parse(text, strlen(text), &value, err);
+    else
+        rc = idem_count_parse(text, strlen(text), &value, err);
+    if (rc < 0)
+        return rc;
+    if (value < option->min || value > option->max)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "out of range; allowed: %" PRId64 " to %" PRId64 "%s", option->min,
+                              option->max, option->type == CLI_DURATION ? " ms" : "");
+    *ret = value;
+    return 0;
+}
+
+static int flag_set(const struct flag *flag, const char *text, struct cli_values *values,
+                    struct idem_error *err) {
+    void *field;
+
+    if (flag->policy != NULL)
+        return idem_policy_set(&values->layer, flag->policy->word, strlen(flag->policy->word), text,
+                               strlen(text), err);
+    field = (char *)values + flag->own->offset;
+    switch (flag->own->type) {
+    case CLI_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case CLI_TEXT:
+        *(const char **)field = text;
+        return 0;
+    case CLI_SCHEDULE:
+        *(const char **)field = text;
+        return cli_schedule_parse(text, &values->schedule, err);
+    default:
+        return number_set(flag->own, text, field, err);
+    }
+}
+
+#define LONG_BASE 256
+
+/* What getopt_long() wants to know; flag i comes back as LONG_BASE + i, or as its letter. */
+static void getopt_tables(const struct cli_command *command, const struct flags *flags,
+                          struct option *longs, char *letters, size_t size) {
+    size_t at = 0;
+
+    at += (size_t)snprintf(letters, size, "%s:", command->stops ? "+" : "");
+    for (size_t i = 0; i < flags->n; i++) {
+        const struct flag *flag = &flags->at[i];
+
+        longs[i] = (struct option){flag->name, flag->arg == NULL ? no_argument : required_argument,
+                                   NULL, LONG_BASE + (int)i};
+        if (flag->letter != 0 && at + 3 < size)
+            at += (size_t)snprintf(letters + at, size - at, "%c%s", flag->letter,
+                                   flag->arg == NULL ? "" : ":");
+    }
+    longs[flags->n] = (struct option){NULL, 0, NULL, 0};
+}
+
+static const struct flag *flag_of(const struct flags *flags, int got) {
+    if (got >= LONG_BASE && (size_t)(got - LONG_BASE) < flags->n)
+        return &flags->at[got - LONG_BASE];
+    for (size_t i = 0; i < flags->n; i++)
+        if (got != 0 && flags->at[i].letter == got)
+            return &flags->at[i];
+    return NULL;
+}
+
+/* One answer of getopt_long(). */
+static int flag_take(const struct cli_command *command, const struct flags *flags, int got,
+                     char **argv, struct cli_values *values) {
+    const struct flag *flag = flag_of(flags, got == ':' || got == '?' ? optopt : got);
+    struct idem_error err;
+
+    if (flag == NULL)
+        return flag_unknown(command, flags, optind > 0 ? argv[optind - 1] : "");
+    if (got == ':')
+        return usage(command, flag->name, "its value is missing");
+    if (got == '?')
+        return usage(command, flag->name, "it takes no value");
+    if (flag_set(flag, optarg, values, &err) < 0)
+        return usage(command, flag->name, err.text);
+    return CLI_OK;
+}
+
+int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_values *ret) {
+    struct option longs[FLAGS_MAX + 1];
+    char letters[2 * FLAGS_MAX + 4];
+    struct flags flags;
+    int got, status;
+
+    *ret = (struct cli_values){
+        .kill_after_ms = 10000, .verdict_fd = -1, .duplicate_exit = -1, .status = -1};
+    flags_gather(command, &flags);
+    getopt_tables(command, &flags, longs, letters, sizeof(letters));
+    opterr = 0;
+    optind = 0; /* glibc: begin anew, whatever was parsed before */
+    while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
+        status = flag_take(command, &flags, got, argv, ret);
+        if (status != CLI_OK)
+            return status;
+    }
+    ret->operands = argv + optind;
+    ret->operands_n = argc - optind;
+    return CLI_OK;
+}

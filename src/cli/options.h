@@ -1,0 +1,70 @@
+/*
+ * Options: one table of all flags, from which the parser, the help and the
+ * check of the manual are driven. Flags of the policy come from the policy's
+ * own table (core/policy.h).
+ */
+#ifndef IDEM_CLI_OPTIONS_H
+#define IDEM_CLI_OPTIONS_H
+
+#include <stdio.h>
+
+#include "cli/schedule.h"
+#include "core/policy.h"
+
+/* What a command line said. Strings are borrowed from argv. */
+struct cli_values {
+    const char *store;
+    const char *config;
+    const char *policy;
+    const char *key;
+    const char *label;
+    const char *hash;
+    const char *state;
+    const char *since;
+    const char *reason;
+    const char *at;
+    struct cli_schedule schedule; /* of `at` */
+    int64_t kill_after_ms;
+    int64_t verdict_fd;
+    int64_t duplicate_exit;
+    int64_t status;
+    bool quiet, json, done, failed, force, dry_run, yes, result, help;
+    struct idem_layer layer; /* the policy's flags */
+    char **operands;
+    int operands_n;
+};
+
+enum cli_type {
+    CLI_FLAG,     /* bool */
+    CLI_TEXT,     /* const char * */
+    CLI_NUMBER,   /* int64_t, min..max */
+    CLI_DURATION, /* int64_t, ms */
+    CLI_SCHEDULE, /* STEP[+OFFSET], as text and parsed */
+};
+
+struct cli_option {
+    const char *name; /* without the dashes */
+    int letter;       /* its short form, 0: none */
+    const char *arg;  /* what the help calls its value; NULL: it takes none */
+    const char *help;
+    enum cli_type type;
+    size_t offset; /* in struct cli_values */
+    int64_t min, max;
+};
+
+/* Ends with a name that is NULL. */
+extern const struct cli_option cli_option_table[];
+
+struct cli_command;
+
+/* Fills *ret, whose layer the caller releases with idem_policy_release() either way. CLI_OK, or
+   CLI_USAGE after saying why. argv[0] is the command. */
+int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_values *ret);
+
+/* Prints the options of a command as its help shows them. */
+void cli_options_print(const struct cli_command *command, FILE *out);
+
+/* The word that is nearest to `text`, NULL where none is near enough; `words` ends with NULL. */
+const char *cli_nearest(const char *text, size_t len, const char *const *words);
+
+#endif

@@ -1,0 +1,145 @@
+/*
+ * Where the store is, and opening it. Fails where no home is known, where a
+ * folder of the default place cannot be made, and as idem_open() does.
+ */
+#include <errno.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+/* Makes the folder and those above it, for their owner only. */
+static int folders_make(char *path) {
+    for (char *at = path + 1;; at++) {
+        char here = *at;
+
+        if (here != '/' && here != '\0')
+            continue;
+        *at = '\0';
+        if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+            int saved = errno;
+
+            *at = here;
+            errno = saved;
+            return -1;
+        }
+        *at = here;
+        if (here == '\0')
+            return 0;
+    }
+}
+
+/* The folder that holds the state of whoever runs this; NULL if none is known. Root's is the
+   system's whatever the environment says: sudo may have left another user's in it. */
+static char *state_folder(void) {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    struct passwd *user;
+    char *path = NULL;
+    int n;
+
+    if (geteuid() == 0)
+        return strdup("/var/lib/idem");
+    if (state != NULL && state[0] == '/') {
+        n = asprintf(&path, "%s/idem", state);
+        return n < 0 ? NULL : path;
+    }
+    if (home == NULL || home[0] != '/') {
+        user = getpwuid(geteuid());
+        home = user == NULL ? NULL : user->pw_dir;
+    }
+    if (home == NULL || home[0] != '/')
+        return NULL;
+    n = asprintf(&path, "%s/.local/state/idem", home);
+    return n < 0 ? NULL : path;
+}
+
+/* A path as the path of a URL: what a URL would read otherwise is escaped. */
+static char *url_of_path(const char *path) {
+    static const char scheme[] = "lmdb:";
+    char *url = malloc(3 * strlen(path) + sizeof(scheme)), *out;
+
+    if (url == NULL)
+        return NULL;
+    memcpy(url, scheme, sizeof(scheme));
+    out = url + strlen(scheme);
+    for (; *path != '\0'; path++) {
+        if (strchr("?#%", *path) != NULL)
+            out += snprintf(out, 4, "%%%02X", (unsigned)(unsigned char)*path);
+        else
+            *out++ = *path;
+    }
+    *out = '\0';
+    return url;
+}
+
+static char *default_url(int *ret_status) {
+    char *path = state_folder(), *url;
+
+    if (path == NULL) {
+        cli_say("no home folder is known to keep the store in; say where with --store lmdb:PATH "
+                "or IDEM_STORE");
+        *ret_status = CLI_USAGE;
+        return NULL;
+    }
+    if (folders_make(path) < 0) {
+        cli_say("cannot make the folder %s: %s; make it, or say another place with --store "
+                "lmdb:PATH or IDEM_STORE",
+                path, strerror(errno));
+        *ret_status = CLI_STORE;
+        free(path);
+        return NULL;
+    }
+    url = url_of_path(path);
+    free(path);
+    if (url == NULL)
+        *ret_status = CLI_SYSTEM;
+    return url;
+}
+
+char *cli_store_url(const struct cli_values *values, int *ret_status) {
+    const char *said = values->store != NULL ? values->store : getenv("IDEM_STORE");
+    char *url;
+
+    if (said == NULL || said[0] == '\0')
+        return default_url(ret_status);
+    url = strdup(said);
+    if (url == NULL) {
+        cli_say("no memory");
+        *ret_status = CLI_SYSTEM;
+    }
+    return url;
+}
+
+int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
+    struct idem_error err;
+
+    *ret = NULL;
+    if (values->config == NULL) {
+        if (values->policy == NULL)
+            return CLI_OK;
+        cli_say("--policy names a section of a settings file; say which with --config FILE");
+        return CLI_USAGE;
+    }
+    if (idem_settings_load(values->config, ret, &err) == 0)
+        return CLI_OK;
+    cli_say_error("settings", &err);
+    return err.code == IDEM_E_NOMEM ? CLI_SYSTEM : CLI_CONFIG;
+}
+
+struct idem *cli_open(const struct cli_values *values, int *ret_status) {
+    char *url = cli_store_url(values, ret_status);
+    struct idem *h = NULL;
+    struct idem_error err;
+
+    if (url == NULL)
+        return NULL;
+    if (idem_open(url, NULL, &h, &err) < 0) {
+        *ret_status = cli_say_error("store", &err);
+        h = NULL;
+    }
+    free(url);
+    return h;
+}

@@ -1,0 +1,292 @@
+/*
+ * `idem run`: the command, its preparation and its end. What happens in between
+ * is in work.c. Fails with a usage error before anything is opened, and with a
+ * store error before anything is run.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/when.h"
+#include "cli/work.h"
+#include "core/settings.h"
+
+/* What idem run says where nobody else does. */
+static const struct idem_policy run_door = {.prefix = CLI_PREFIX, .scope = IDEM_SCOPE_NONE};
+
+/* Everything that is opened for one run. */
+struct run {
+    const struct cli_values *values;
+    char *url;
+    struct idem_settings *settings;
+    struct idem_poll poll;
+    struct idem *h;
+    struct idem_guard *guard;
+    char *key;
+    char planned[CLI_WHEN_TEXT];
+    unsigned char *fingerprint;
+    size_t fingerprint_len;
+    struct idem_policy with;
+};
+
+static void poll_ready(void *sink, int fd, int events) {
+    idem_ready(sink, fd, events);
+}
+
+static void poll_timeout(void *sink) {
+    idem_timeout(sink);
+}
+
+static int run_usage(const struct cli_values *values) {
+    const char *fault = NULL;
+
+    if (values->key == NULL)
+        fault = "--key KEY is missing: what must happen once";
+    else if (values->key[0] == '\0')
+        fault = "--key is empty";
+    else if (values->operands_n == 0)
+        fault = "the command is missing: idem run --key KEY -- COMMAND ARGS...";
+    else if (values->verdict_fd >= 0 && fcntl((int)values->verdict_fd, F_GETFD) < 0)
+        fault = "--verdict-fd is not open: open it with N>FILE, as in 3>verdict";
+    if (fault == NULL)
+        return CLI_OK;
+    cli_say("run: %s (see: idem help run)", fault);
+    return CLI_USAGE;
+}
+
+/* Whether the policy wants the command run although the store failed so. */
+static bool runs_open(const struct run *run, int code) {
+    return idem_guard_policy(run->guard)->on_store_error == IDEM_ON_STORE_ERROR_OPEN &&
+           code != IDEM_E_INVALID && code != IDEM_E_NOMEM;
+}
+
+/* The store's time, so that all machines agree. A handle on a loop has no blocking calls, hence
+   one more of them. */
+static int time_ask(struct run *run, int64_t *ret_ms) {
+    struct idem_error err = {.code = IDEM_E_REFUSED};
+    struct idem *h = NULL;
+    struct timespec now;
+    int rc = run->h == NULL ? IDEM_E_REFUSED : idem_open(run->url, NULL, &h, &err);
+
+    if (rc == 0)
+        rc = idem_time(h, ret_ms, &err);
+    idem_close(h);
+    if (rc == 0)
+        return CLI_OK;
+    if (!runs_open(run, err.code))
+        return cli_say_error("store", &err);
+    clock_gettime(CLOCK_REALTIME, &now);
+    *ret_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return CLI_OK;
+}
+
+/* The key, with the planned time behind it under --at. */
+static int key_make(struct run *run) {
+    const struct cli_values *values = run->values;
+    int64_t now = 0;
+    int status;
+
+    if (values->at == NULL) {
+        run->key = strdup(values->key);
+        return run->key != NULL ? CLI_OK : CLI_SYSTEM;
+    }
+    status = time_ask(run, &now);
+    if (status != CLI_OK)
+        return status;
+    cli_when_print(1000 * cli_schedule_planned(&values->schedule, now), run->planned,
+                   sizeof(run->planned));
+    if (asprintf(&run->key, "%s@%s", values->key, run->planned) < 0) {
+        run->key = NULL;
+        return CLI_SYSTEM;
+    }
+    return CLI_OK;
+}
+
+/* The whole command line: another one under the same key is another operation. */
+static int fingerprint_make(struct run *run) {
+    size_t len = 0, at = 0, n;
+
+    for (int i = 0; i < run->values->operands_n; i++)
+        len += strlen(run->values->operands[i]) + 1;
+    run->fingerprint = malloc(len);
+    if (run->fingerprint == NULL)
+        return CLI_SYSTEM;
+    for (int i = 0; i < run->values->operands_n; i++, at += n) {
+        n = strlen(run->values->operands[i]) + 1;
+        memcpy(run->fingerprint + at, run->values->operands[i], n);
+    }
+    run->fingerprint_len = len;
+    return CLI_OK;
+}
+
+static int guard_make(struct run *run) {
+    struct idem_policy policy = run->values->layer.said;
+    struct idem_error err;
+
+    policy.name = run->values->policy;
+    policy.key_kind = IDEM_KEY_LITERAL;
+    if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL) {
+        cli_say("run: the settings have no such section as --policy names");
+        return CLI_CONFIG;
+    }
+    if (idem_guard_make(run->settings, &policy, &run_door, &run->guard, &err) < 0)
+        return cli_say_error("run", &err);
+    /* result_max counts output; what is stored also says where each piece of it went. */
+    if (idem_guard_policy(run->guard)->mode == IDEM_MODE_REPLAY)
+        run->with.result_max = IDEM_RESULT_MAX;
+    return CLI_OK;
+}
+
+/* Leaves run->h NULL where the store is not there and the policy runs it anyway. */
+static int run_open(struct run *run) {
+    struct idem_options options = {.settings = run->settings};
+    struct idem_host host = idem_poll_host(&run->poll);
+    struct idem_error err;
+    int status = CLI_OK;
+
+    run->url = cli_store_url(run->values, &status);
+    if (run->url == NULL)
+        return status == CLI_STORE && runs_open(run, IDEM_E_REFUSED) ? CLI_OK : status;
+    if (idem_open_on(run->url, &options, &host, &run->h, &err) < 0) {
+        status = cli_say_error("store", &err);
+        return runs_open(run, err.code) ? CLI_OK : status;
+    }
+    run->poll.ready = poll_ready;
+    run->poll.timeout = poll_timeout;
+    run->poll.sink = run->h;
+    return CLI_OK;
+}
+
+static int prepare(struct run *run) {
+    int status = run_usage(run->values);
+
+    if (status == CLI_OK)
+        status = cli_settings(run->values, &run->settings);
+    if (status == CLI_OK)
+        status = guard_make(run);
+    if (status == CLI_OK)
+        status = run_open(run);
+    if (status == CLI_OK)
+        status = key_make(run);
+    if (status == CLI_OK)
+        status = fingerprint_make(run);
+    return status;
+}
+
+/* What the caller has set for refusals; the built-in sentence is not worth repeating. */
+static const char *message_said(const struct idem_policy *policy) {
+    const struct idem_policy *layers[] = {&run_door};
+    struct idem_policy plain;
+
+    if (idem_policy_resolve(layers, 1, &plain, NULL) == 0 &&
+        strcmp(plain.message, policy->message) == 0)
+        return NULL;
+    return policy->message;
+}
+
+static struct work work_of(struct run *run) {
+    const struct cli_values *values = run->values;
+    const struct idem_policy *policy = idem_guard_policy(run->guard);
+
+    return (struct work){
+        .values = values,
+        .poll = &run->poll,
+        .h = run->h,
+        .guard = run->guard,
+        .policy = policy,
+        .args = {.key = run->key,
+                 .key_len = strlen(run->key),
+                 .fingerprint = run->fingerprint,
+                 .fingerprint_len = run->fingerprint_len,
+                 .label = values->label,
+                 .with = &run->with},
+        .voice = {.fd = (int)values->verdict_fd,
+                  .quiet = values->quiet,
+                  .prefix = policy->prefix,
+                  .label = values->label,
+                  .message = message_said(policy)},
+        .argv = values->operands,
+        .planned = values->at == NULL ? NULL : run->planned,
+        .tty = cli_has_tty(),
+    };
+}
+
+static int go(struct run *run, int *ret_signal) {
+    struct work work = work_of(run);
+    int status;
+
+    /* The command must not hold it open: who reads it waits for its end. Its own stdout and
+       stderr it keeps. */
+    if (work.voice.fd > 2)
+        fcntl(work.voice.fd, F_SETFD, FD_CLOEXEC);
+    if (cli_signals_take(&work.signals, work.tty) < 0) {
+        cli_say("run: %s", strerror(errno));
+        return CLI_SYSTEM;
+    }
+    status = cli_work(&work);
+    cli_signals_release(&work.signals);
+    *ret_signal = work.quit_signal;
+    return status;
+}
+
+static void run_release(struct run *run) {
+    idem_close(run->h);
+    idem_poll_release(&run->poll);
+    idem_guard_free(run->guard);
+    idem_settings_free(run->settings);
+    free(run->key);
+    free(run->fingerprint);
+    free(run->url);
+}
+
+static int run_run(const struct cli_values *values) {
+    struct run run = {.values = values};
+    int status, quit = 0;
+
+    idem_poll_init(&run.poll);
+    status = prepare(&run);
+    if (status == CLI_OK)
+        status = go(&run, &quit);
+    else if (status == CLI_SYSTEM)
+        cli_say("run: no memory");
+    run_release(&run);
+    if (quit != 0) {
+        signal(quit, SIG_DFL);
+        raise(quit);
+    }
+    return status;
+}
+
+static const char *const run_options[] = {
+    "key",        "at",     "label",  "quiet", "verdict-fd", "duplicate-exit",
+    "kill-after", "config", "policy", "store", "help",       NULL,
+};
+
+const struct cli_command cli_run = {
+    .name = "run",
+    .summary = "run a command once; give its output again after that",
+    .synopsis = "--key KEY [OPTIONS] [--] COMMAND ARGS...",
+    .text = "Runs COMMAND if nobody has run it under KEY before. A duplicate gets the first run's\n"
+            "stdout, stderr and exit status (--mode replay), or is told so (--mode reject). The\n"
+            "command sees IDEM_KEY, IDEM_ATTEMPT and, under --at, IDEM_AT.\n",
+    .after = "Exit status: the command's own, 128+N where signal N ended it; 126 or 127 where it\n"
+             "could not be started. Idem's own (--verdict-fd tells them apart):\n"
+             "   0  duplicate under reject, or what --duplicate-exit says\n"
+             "  64  usage          65  mismatch: the key came with another command line\n"
+             "  69  store error    70  uncertain: a run vanished, or was ended by run_max\n"
+             "  71  system error   75  busy: somebody runs it, or a retry is not due yet\n"
+             "  76  lost: the lease was lost while it ran; nothing was stored\n"
+             "  77  dead: it has failed for good\n"
+             "  78  settings are wrong\n\n"
+             "  idem run --key order-4711 -- ./charge-card 4711\n"
+             "  idem run --key nightly --at 24h+2h30m --mode reject -- ./report\n"
+             "  idem run --key import --mode lock --wait 5m -- ./import\n",
+    .options = run_options,
+    .policy = true,
+    .stops = true,
+    .run = run_run,
+};

@@ -1,0 +1,80 @@
+/*
+ * Lines on stderr, each in one write so that lines of two processes do not mix.
+ * Where stderr cannot take them they are lost: the exit status says the rest.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "core/units.h"
+
+const char *cli_printable(const char *text, char *buf, size_t size) {
+    size_t len = strlen(text), out = 0, n;
+    uint32_t c = 0;
+
+    for (size_t at = 0; at < len; at += n) {
+        n = idem_utf8_next(text + at, len - at, &c);
+        if (out + (n == 0 ? 1 : n) >= size)
+            break;
+        if (n == 0 || idem_utf8_is_control(c)) {
+            buf[out++] = '?';
+            n = n == 0 ? 1 : n;
+        } else {
+            memcpy(buf + out, text + at, n);
+            out += n;
+        }
+    }
+    buf[out] = '\0';
+    return buf;
+}
+
+void cli_say(const char *fmt, ...) {
+    char text[1536], line[1600] = "idem: ";
+    ssize_t done;
+    va_list args;
+    size_t len;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    cli_printable(text, line + strlen(line), sizeof(line) - strlen(line) - 1);
+    len = strlen(line);
+    line[len++] = '\n';
+    fflush(stdout);
+    for (size_t at = 0; at < len; at += (size_t)done) {
+        done = write(STDERR_FILENO, line + at, len - at);
+        if (done < 0 && errno == EINTR)
+            done = 0;
+        else if (done <= 0)
+            return;
+    }
+}
+
+int cli_say_error(const char *doing, const struct idem_error *err) {
+    cli_say("%s: %s", doing, err->text);
+    switch (err->code) {
+    case IDEM_E_INVALID:
+        return CLI_USAGE;
+    case IDEM_E_NOMEM:
+        return CLI_SYSTEM;
+    case IDEM_E_ABSENT:
+        return CLI_ABSENT;
+    case IDEM_E_LIVE:
+        return CLI_BUSY;
+    case IDEM_E_SETTLED:
+        return CLI_MISMATCH;
+    default:
+        return CLI_STORE;
+    }
+}
+
+int cli_flush(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CLI_OK;
+    if (errno == EPIPE)
+        return CLI_OK;
+    cli_say("writing to stdout: %s", strerror(errno));
+    return CLI_IO;
+}

@@ -1,0 +1,84 @@
+/*
+ * `idem show`: one record, or its result. Fails where there is none.
+ */
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/entry.h"
+#include "cli/replay.h"
+
+static int result_write(const struct idem_entry *entry) {
+    struct cli_end end;
+
+    if (!entry->has_result) {
+        cli_say("this record has no result: it is %s%s", cli_entry_state(entry),
+                entry->state == IDEM_DONE ? ", and its result was not kept" : "");
+        return CLI_ABSENT;
+    }
+    if (cli_replay(entry->result, entry->result_len, &end))
+        return CLI_OK;
+    /* Another front door's: its bytes, as they are. */
+    if (cli_write_all(1, entry->result, entry->result_len))
+        return CLI_OK;
+    cli_say("cannot write the result to stdout");
+    return CLI_IO;
+}
+
+static int entry_show(struct idem *h, const struct cli_values *values,
+                      const struct idem_entry *entry) {
+    struct idem_error err;
+    int64_t now = 0;
+
+    if (values->result)
+        return result_write(entry);
+    if (values->json) {
+        cli_entry_json(entry, stdout);
+        return cli_flush();
+    }
+    if (idem_time(h, &now, &err) < 0)
+        return cli_say_error("store", &err);
+    cli_entry_lines(entry, now, stdout);
+    return cli_flush();
+}
+
+static int show(struct idem *h, const struct cli_values *values) {
+    struct cli_name_hold hold;
+    struct idem_entry entry;
+    struct idem_name name;
+    struct idem_error err;
+    int status = cli_name(h, values, &hold, &name);
+
+    if (status != CLI_OK)
+        return status;
+    if (idem_lookup(h, &name, &entry, &err) < 0)
+        return cli_say_error("show", &err);
+    status = entry_show(h, values, &entry);
+    idem_entry_release(&entry);
+    return status;
+}
+
+static int show_run(const struct cli_values *values) {
+    int status = CLI_OK;
+    struct idem *h = cli_open(values, &status);
+
+    if (h == NULL)
+        return status;
+    status = show(h, values);
+    idem_close(h);
+    return status;
+}
+
+static const char *const show_options[] = {"prefix", "scope", "hash", "json",
+                                           "result", "store", "help", NULL};
+
+const struct cli_command cli_show = {
+    .name = "show",
+    .summary = "what is remembered of one key",
+    .synopsis = "[OPTIONS] KEY | --hash HEX",
+    .text = "Shows the record of a key: state, attempt, status, times. The result itself is\n"
+            "written only with --result: stdout to stdout, stderr to stderr.\n",
+    .after = "  idem show order-4711\n"
+             "  idem show --hash 3f2a91c0d4e5 --result\n",
+    .options = show_options,
+    .run = show_run,
+};

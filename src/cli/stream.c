@@ -1,0 +1,177 @@
+/*
+ * Passes one output on. A descriptor that takes nothing any more (a reader who
+ * left, a full disk) makes the stream deaf: it is still read to its end and
+ * kept. Where there is no memory for the last bytes of a pipe, the result is
+ * not kept.
+ */
+#include "cli/stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/replay.h"
+
+#define BUFFER_SIZE 65536
+
+int cli_stream_init(struct cli_stream *stream, int number, int from) {
+    struct stat stat;
+
+    *stream = (struct cli_stream){.number = number, .from = from, .size = BUFFER_SIZE};
+    if (fstat(number, &stat) == 0) {
+        stream->regular = S_ISREG(stat.st_mode);
+        stream->socket = S_ISSOCK(stat.st_mode);
+    }
+    stream->buf = malloc(stream->size);
+    if (stream->buf == NULL || fcntl(from, F_SETFL, O_NONBLOCK) < 0)
+        return -1;
+    return 0;
+}
+
+void cli_stream_release(struct cli_stream *stream) {
+    if (stream->from >= 0)
+        close(stream->from);
+    free(stream->buf);
+    *stream = (struct cli_stream){.from = -1};
+}
+
+bool cli_stream_poll(const struct cli_stream *stream, struct pollfd *ret) {
+    if (cli_stream_over(stream))
+        return false;
+    if (stream->at < stream->len)
+        *ret = (struct pollfd){.fd = stream->number, .events = POLLOUT};
+    else
+        *ret = (struct pollfd){.fd = stream->from, .events = POLLIN};
+    return true;
+}
+
+static void stream_deafen(struct cli_stream *stream) {
+    if (errno != EPIPE && errno != ECONNRESET)
+        cli_say("cannot write to %s any more: %s; the command goes on",
+                stream->number == 1 ? "stdout" : "stderr", strerror(errno));
+    stream->deaf = true;
+    stream->at = stream->len = 0;
+}
+
+/*
+ * Writes some of what is waiting, without waiting. Our descriptors are shared
+ * with whoever started us, so O_NONBLOCK must not be set on them: where they
+ * have it not, poll(2) says that there is room, and a write of at most PIPE_BUF
+ * bytes fits into it. A regular file has no such notion.
+ */
+static ssize_t stream_write(const struct cli_stream *stream) {
+    struct pollfd room = {.fd = stream->number, .events = POLLOUT};
+    size_t n = stream->len - stream->at;
+
+    if (stream->socket)
+        return send(stream->number, stream->buf + stream->at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (!stream->regular) {
+        if (poll(&room, 1, 0) <= 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        if (n > PIPE_BUF)
+            n = PIPE_BUF;
+    }
+    return write(stream->number, stream->buf + stream->at, n);
+}
+
+static void stream_pass(struct cli_stream *stream) {
+    ssize_t n;
+
+    while (stream->at < stream->len) {
+        n = stream_write(stream);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n < 0) {
+            stream_deafen(stream);
+            return;
+        }
+        stream->at += (size_t)n;
+    }
+    stream->at = stream->len = 0;
+}
+
+/* Reads once behind what is waiting. False if nothing is there, or at the end. */
+static bool stream_read(struct cli_stream *stream, struct cli_result *keep) {
+    ssize_t n;
+
+    do
+        n = read(stream->from, stream->buf + stream->len, stream->size - stream->len);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        cli_result_add(keep, stream->number, stream->buf + stream->len, (size_t)n);
+        if (!stream->deaf)
+            stream->len += (size_t)n;
+        return true;
+    }
+    if (n == 0 || errno != EAGAIN) {
+        close(stream->from);
+        stream->from = -1;
+    }
+    return false;
+}
+
+void cli_stream_turn(struct cli_stream *stream, struct cli_result *keep) {
+    stream_pass(stream);
+    if (stream->from >= 0 && stream->at == stream->len && stream_read(stream, keep))
+        stream_pass(stream);
+}
+
+/* Makes room for one more read. */
+static bool stream_room(struct cli_stream *stream) {
+    unsigned char *buf;
+
+    memmove(stream->buf, stream->buf + stream->at, stream->len - stream->at);
+    stream->len -= stream->at;
+    stream->at = 0;
+    if (stream->size - stream->len >= BUFFER_SIZE)
+        return true;
+    buf = realloc(stream->buf, stream->size + BUFFER_SIZE);
+    if (buf == NULL)
+        return false;
+    stream->buf = buf;
+    stream->size += BUFFER_SIZE;
+    return true;
+}
+
+void cli_stream_sweep(struct cli_stream *stream, struct cli_result *keep) {
+    size_t before, swept = 0, most;
+    int pipe_size;
+
+    if (stream->from < 0)
+        return;
+    /* A process in the background may go on writing for ever: what the pipe can hold is all that
+       the command itself can have left in it. */
+    pipe_size = fcntl(stream->from, F_GETPIPE_SZ);
+    most = pipe_size > 0 ? (size_t)pipe_size : BUFFER_SIZE;
+    while (swept < most) {
+        if (!stream_room(stream)) {
+            cli_result_release(keep);
+            break;
+        }
+        before = keep->output;
+        if (!stream_read(stream, keep))
+            break;
+        swept += keep->over ? BUFFER_SIZE : keep->output - before;
+    }
+    if (stream->from >= 0)
+        close(stream->from);
+    stream->from = -1;
+}
+
+void cli_stream_flush(struct cli_stream *stream) {
+    if (stream->at == stream->len)
+        return;
+    if (!cli_write_all(stream->number, stream->buf + stream->at, stream->len - stream->at))
+        stream_deafen(stream);
+    stream->at = stream->len = 0;
+}

@@ -1,0 +1,120 @@
+/*
+ * Words for verdicts. Nothing here fails: a descriptor that takes no line is
+ * left alone.
+ */
+#include "cli/verdict.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli/replay.h"
+#include "core/units.h"
+
+/* --- For scripts --- */
+
+__attribute__((format(printf, 2, 3))) static void line(const struct cli_voice *voice,
+                                                       const char *fmt, ...) {
+    char text[512];
+    va_list args;
+
+    if (voice->fd < 0)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    cli_write_all(voice->fd, text, strlen(text));
+}
+
+void cli_voice_verdict(const struct cli_voice *voice, const struct idem_answer *answer) {
+    char status[32] = "", retry[48] = "";
+    bool over = answer->verdict == IDEM_REPLAY || answer->verdict == IDEM_DUPLICATE ||
+                answer->verdict == IDEM_DEAD;
+
+    if (over)
+        snprintf(status, sizeof(status), " status=%" PRId32, answer->status);
+    if (answer->verdict == IDEM_BUSY)
+        snprintf(retry, sizeof(retry), " retry_after_ms=%" PRId64, answer->retry_after_ms);
+    line(voice, "%s attempt=%" PRIu32 "%s hash=%s%s%s\n", idem_verdict_name(answer->verdict),
+         answer->attempt, status, voice->hash, retry, answer->unguarded ? " unguarded=1" : "");
+}
+
+void cli_voice_finish(const struct cli_voice *voice, const struct cli_finish *finish) {
+    const char *how = finish->how == IDEM_FINISH_STORED ? "stored"
+                      : finish->how == IDEM_FINISH_LOST ? "lost"
+                                                        : "unknown";
+
+    line(voice, "%s said=%s attempt=%" PRIu32 " status=%d hash=%s\n", how, finish->said,
+         finish->attempt, finish->status, voice->hash);
+}
+
+int cli_voice_error(const struct cli_voice *voice, const struct idem_error *err) {
+    line(voice, "error code=%s%s%s\n", idem_code_name(err->code),
+         voice->hash[0] == '\0' ? "" : " hash=", voice->hash);
+    return cli_say_error("run", err);
+}
+
+/* --- For people --- */
+
+const char *cli_voice_name(const struct cli_voice *voice, char *buf, size_t size) {
+    snprintf(buf, size, "%s%.*s%s%s%s", voice->prefix, CLI_HASH_SHORT, voice->hash,
+             voice->label == NULL ? "" : " (", voice->label == NULL ? "" : voice->label,
+             voice->label == NULL ? "" : ")");
+    return buf;
+}
+
+/* The rest of the sentence whose subject is the record. */
+static void refusal_text(const struct idem_answer *answer, const char *hash, char *buf,
+                         size_t size) {
+    int64_t left_s = (answer->retry_after_ms + 999) / 1000;
+    char left[IDEM_UNITS_TEXT];
+
+    idem_duration_print(left_s * 1000, left, sizeof(left));
+    switch (answer->verdict) {
+    case IDEM_BUSY:
+        snprintf(buf, size, "%s (attempt %" PRIu32 "); try again in %s, or wait for it with --wait",
+                 answer->state == IDEM_FAILED ? "has failed, and its retry is not due yet"
+                                              : "is being run by somebody else",
+                 answer->attempt, left);
+        return;
+    case IDEM_DUPLICATE:
+        snprintf(buf, size, "has run already (attempt %" PRIu32 ") and ended with status %" PRId32,
+                 answer->attempt, answer->status);
+        return;
+    case IDEM_MISMATCH:
+        snprintf(buf, size,
+                 "was asked for with another command line before; use another key for another "
+                 "command, or allow it with --fingerprint none");
+        return;
+    case IDEM_UNCERTAIN:
+        snprintf(buf, size,
+                 "was started (attempt %" PRIu32
+                 "), and what came of it is not known%s%.*s: it may "
+                 "have happened, and is not run again; find out, then idem settle --done or "
+                 "--failed --hash %.*s",
+                 answer->attempt, answer->reason_len == 0 ? "" : ", ", (int)answer->reason_len,
+                 answer->reason_len == 0 ? "" : answer->reason, CLI_HASH_SHORT, hash);
+        return;
+    case IDEM_DEAD:
+        snprintf(buf, size,
+                 "has failed for good (attempt %" PRIu32 ", status %" PRId32 "%s%.*s) and is not "
+                 "run again; to run it anew: idem forget --hash %.*s",
+                 answer->attempt, answer->status, answer->reason_len == 0 ? "" : ": ",
+                 (int)answer->reason_len, answer->reason_len == 0 ? "" : answer->reason,
+                 CLI_HASH_SHORT, hash);
+        return;
+    default:
+        snprintf(buf, size, "is refused");
+    }
+}
+
+void cli_voice_refusal(const struct cli_voice *voice, const struct idem_answer *answer) {
+    char name[CLI_VOICE_NAME], text[IDEM_REASON_MAX + 256];
+
+    if (voice->quiet)
+        return;
+    refusal_text(answer, voice->hash, text, sizeof(text));
+    cli_say("%s: %s %s%s%s", idem_verdict_name(answer->verdict),
+            cli_voice_name(voice, name, sizeof(name)), text, voice->message == NULL ? "" : ". ",
+            voice->message == NULL ? "" : voice->message);
+}

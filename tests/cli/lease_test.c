@@ -1,0 +1,222 @@
+/*
+ * `idem run` when things go wrong in the middle: idem killed, stopped beyond its
+ * lease, the command taking too long.
+ */
+#include "harness.h"
+
+/* Appends its attempt to `runs`, then sleeps long in the foreground; on SIGTERM it says so. */
+static char *long_script(void) {
+    return script("trap 'echo term >> %s; exit 9' TERM; echo $IDEM_ATTEMPT >> %s; echo out; "
+                  "i=0; while [ ! -e %s ] && [ $i -lt 800 ]; do i=$((i+1)); sleep .02; done",
+                  in_folder("terms"), in_folder("runs"), in_folder("go"));
+}
+
+static void go(void) {
+    CHECK(creat(in_folder("go"), 0600) >= 0);
+}
+
+TEST(the_lease_is_renewed_while_the_command_lives) {
+    char *sh = long_script();
+    struct proc first = START_SH("k", sh, "--lease", "1s");
+    struct ran ran;
+
+    WAIT_FOR(lines_of("runs") == 1);
+    sleep_ms(2200);
+    CHECK_INT(RUN_SH("k", sh, "--recover", "rerun").status, 75);
+    go();
+    ran = proc_wait(&first);
+    CHECK_INT(ran.status, 0);
+    CHECK_HAS(ran.verdict, "stored said=done");
+    CHECK_INT(lines_of("runs"), 1);
+}
+
+TEST(a_run_whose_idem_was_killed_is_uncertain_under_hold) {
+    char *sh = long_script();
+    struct proc first = START_SH("k", sh, "--lease", "300ms");
+    struct ran ran;
+
+    WAIT_FOR(lines_of("runs") == 1);
+    kill(first.pid, SIGKILL);
+    CHECK_INT(proc_wait(&first).signal, SIGKILL);
+    WAIT_FOR((ran = RUN_SH("k", sh)).status != 75);
+    CHECK_INT(ran.status, 70);
+    CHECK(starts_with(ran.err, "idem: uncertain: run:"));
+    CHECK_HAS(ran.err, "idem settle");
+    CHECK(starts_with(ran.verdict, "uncertain attempt=1 hash="));
+    CHECK_INT(lines_of("runs"), 1);
+    /* Nobody runs it again, so the command itself was left to come to its end. */
+    CHECK(!exists("terms"));
+    go();
+}
+
+TEST(a_run_whose_idem_was_killed_is_run_again_under_rerun) {
+    char *sh = long_script();
+    struct proc first = START_SH("k", sh, "--lease", "1s", "--recover", "rerun"), second;
+    struct ran ran;
+
+    WAIT_FOR(lines_of("runs") == 1);
+    kill(first.pid, SIGKILL);
+    proc_wait(&first);
+    /* The command must not outlive its guard where somebody else is going to run it. */
+    WAIT_FOR(exists("terms"));
+    second = START_SH("k", sh, "--lease", "1s", "--recover", "rerun", "--wait", "10s");
+    WAIT_FOR(lines_of("runs") == 2);
+    go();
+    ran = proc_wait(&second);
+    CHECK_INT(ran.status, 0);
+    CHECK(starts_with(ran.verdict, "run attempt=2 hash="));
+}
+
+TEST(a_crash_counts_as_an_attempt) {
+    char *sh = long_script();
+    struct proc first =
+        START_SH("k", sh, "--lease", "200ms", "--recover", "rerun", "--attempts", "1");
+    struct ran ran;
+
+    WAIT_FOR(lines_of("runs") == 1);
+    kill(first.pid, SIGKILL);
+    proc_wait(&first);
+    WAIT_FOR((ran = RUN_SH("k", sh, "--recover", "rerun", "--attempts", "1")).status != 75);
+    CHECK_INT(ran.status, 77);
+    CHECK_HAS(ran.err, "vanished");
+    CHECK_INT(lines_of("runs"), 1);
+}
+
+TEST(an_owner_that_slept_beyond_its_lease_ends_its_command_and_is_refused) {
+    char *sh = long_script();
+    struct proc first = START_SH("k", sh, "--lease", "1s", "--recover", "rerun");
+    struct proc second;
+    struct ran ran;
+
+    WAIT_FOR(lines_of("runs") == 1);
+    kill(first.pid, SIGSTOP);
+    second = START_SH("k", sh, "--lease", "1s", "--recover", "rerun", "--wait", "10s");
+    WAIT_FOR(lines_of("runs") == 2);
+    kill(first.pid, SIGCONT);
+    ran = proc_wait(&first);
+    CHECK_INT(ran.status, 76);
+    CHECK(exists("terms"));
+    CHECK_HAS(ran.err, "idem: lost: run:");
+    CHECK_HAS(ran.verdict, "\nlost said=unknown attempt=1 status=9 hash=");
+    go();
+    ran = proc_wait(&second);
+    CHECK_INT(ran.status, 0);
+    CHECK_HAS(ran.verdict, "stored said=done attempt=2 status=0");
+    ran = RUN_SH("k", sh);
+    CHECK(starts_with(ran.verdict, "replay attempt=2 "));
+}
+
+TEST(an_owner_that_slept_beyond_its_lease_may_still_finish_under_hold) {
+    char *sh = long_script();
+    struct proc first = START_SH("k", sh, "--lease", "300ms");
+    struct ran ran;
+
+    WAIT_FOR(lines_of("runs") == 1);
+    kill(first.pid, SIGSTOP);
+    WAIT_FOR(RUN_SH("k", sh).status == 70);
+    go();
+    kill(first.pid, SIGCONT);
+    ran = proc_wait(&first);
+    CHECK_INT(ran.status, 0);
+    CHECK(!exists("terms"));
+    CHECK(starts_with(RUN_SH("k", sh).verdict, "replay attempt=1 "));
+}
+
+TEST(a_command_that_ended_while_its_owner_slept_is_recorded_if_nobody_took_over) {
+    char *sh = script("echo x >> %s; sleep .2; echo out", in_folder("runs"));
+    struct proc first = START_SH("k", sh, "--lease", "300ms", "--recover", "rerun");
+    struct ran ran;
+
+    WAIT_FOR(lines_of("runs") == 1);
+    kill(first.pid, SIGSTOP);
+    sleep_ms(1000);
+    kill(first.pid, SIGCONT);
+    ran = proc_wait(&first);
+    CHECK_INT(ran.status, 0);
+    CHECK_STR(ran.out, "out\n");
+    CHECK_HAS(ran.verdict, "stored said=done attempt=1 status=0");
+}
+
+TEST(an_owner_whose_record_was_settled_meanwhile_is_refused) {
+    char *sh = long_script();
+    struct proc first = START_SH("k", sh, "--lease", "20s");
+    struct ran ran;
+
+    WAIT_FOR(lines_of("runs") == 1);
+    CHECK_INT(RUN("settle", "--failed", "k").status, 75);
+    CHECK_INT(RUN("settle", "--failed", "--force", "k").status, 0);
+    go();
+    ran = proc_wait(&first);
+    CHECK_INT(ran.status, 76);
+    CHECK_STR(ran.out, "out\n");
+    CHECK_HAS(ran.verdict, "\nlost said=done attempt=1 status=0 hash=");
+}
+
+TEST(a_command_that_takes_longer_than_run_max_is_ended_and_uncertain) {
+    char *sh = long_script();
+    struct ran ran = RUN_SH("k", sh, "--run-max", "1s");
+
+    CHECK_INT(ran.status, 70);
+    CHECK(exists("terms"));
+    CHECK_HAS(ran.err, "idem: uncertain: run:");
+    CHECK_HAS(ran.err, "run_max");
+    CHECK_HAS(ran.verdict, "\nstored said=unknown attempt=1 status=9 hash=");
+    CHECK(starts_with(RUN_SH("k", sh).verdict, "uncertain attempt=1 "));
+    CHECK_INT(lines_of("runs"), 1);
+}
+
+TEST(an_unguarded_command_is_ended_after_run_max_as_well) {
+    char *sh = long_script();
+    struct ran ran = RUN_SH("k", sh, "--run-max", "1s", "--on-store-error", "open", "--store",
+                            "lmdb:/proc/none/store");
+
+    CHECK_INT(ran.status, 70);
+    CHECK(exists("terms"));
+}
+
+/* Waits until the process whose number is in this file is dead. Nobody may be there to reap it: a
+   zombie is dead enough. */
+static void dead_check(const char *name) {
+    int fd = open(in_folder(name), O_RDONLY);
+    long pid = strtol(slurp(fd, NULL), NULL, 10);
+    char path[64], state = 'X';
+
+    CHECK(pid > 1);
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    for (int waited = 0;; waited++) {
+        FILE *stat = fopen(path, "r");
+
+        if (stat == NULL || fscanf(stat, "%*d (%*[^)]) %c", &state) != 1 || state == 'Z')
+            break;
+        fclose(stat);
+        CHECK(waited < 200);
+        sleep_ms(10);
+    }
+}
+
+/* Two processes, of which the second ignores SIGTERM, and the first if `stubborn`. */
+static char *family_script(bool stubborn) {
+    return script("%s echo $$ > %s; sh -c 'trap \"\" TERM; echo $$ > %s; while :; do sleep .05; "
+                  "done' & while :; do sleep .05; done",
+                  stubborn ? "trap '' TERM;" : "", in_folder("pid"), in_folder("pid2"));
+}
+
+TEST(a_command_that_will_not_end_is_killed_with_all_that_it_started) {
+    struct ran ran = RUN_SH("k", family_script(true), "--run-max", "1s", "--kill-after", "200ms");
+
+    CHECK_INT(ran.status, 70);
+    CHECK_HAS(ran.verdict, " status=137 ");
+    dead_check("pid");
+    dead_check("pid2");
+}
+
+TEST(what_a_command_started_does_not_outlive_its_being_ended) {
+    struct ran ran = RUN_SH("k", family_script(false), "--run-max", "1s");
+
+    CHECK_INT(ran.status, 70);
+    CHECK_HAS(ran.verdict, " status=143 ");
+    dead_check("pid");
+    dead_check("pid2");
+}
+
+TEST_MAIN

@@ -1,0 +1,304 @@
+/*
+ * What operators do: show, list, settle, forget, stats.
+ */
+#include "harness.h"
+
+#include <pty.h>
+
+/* Runs until the file `go` is there, so that it can vanish before and be run again after. */
+static char *until_go(void) {
+    return script("i=0; while [ ! -e %s ] && [ $i -lt 400 ]; do i=$((i+1)); sleep .02; done",
+                  in_folder("go"));
+}
+
+static void go(void) {
+    CHECK(creat(in_folder("go"), 0600) >= 0);
+}
+
+/* A run that vanished: idem is killed while the command runs, and its lease runs out. */
+static void vanish(const char *key, const char *label) {
+    struct proc proc = START_SH(key, until_go(), "--label", label, "--lease", "100ms");
+    char want[128];
+
+    WAIT_FOR(wrote(proc.verdict, "run "));
+    kill(proc.pid, SIGKILL);
+    proc_wait(&proc);
+    snprintf(want, sizeof(want), "\"label\":\"%s\"", label);
+    WAIT_FOR(strstr(RUN("list", "--state", "uncertain", "--json").out, want) != NULL);
+}
+
+static char *hash_of(const char *key) {
+    char *hash = strstr(RUN("show", "--json", key).out, "\"hash\":\"");
+
+    CHECK(hash != NULL);
+    hash = keep(strndup(hash + 8, 64));
+    CHECK_INT(strspn(hash, "0123456789abcdef"), 64);
+    return hash;
+}
+
+/* Whether each line is JSON, by somebody else's reading. */
+static void json_check(const char *text) {
+    FILE *python = popen("python3 -c 'import json, sys\n"
+                         "for line in sys.stdin: json.loads(line)'",
+                         "w");
+
+    CHECK(python != NULL);
+    CHECK(fwrite(text, 1, strlen(text), python) == strlen(text));
+    CHECK_INT(pclose(python), 0);
+}
+
+static int lines(const char *text) {
+    int n = 0;
+
+    for (; *text != '\0'; text++)
+        n += *text == '\n';
+    return n;
+}
+
+/* --- show --- */
+
+TEST(a_record_is_shown_by_key_and_by_hash) {
+    char *hash, shorter[13];
+    struct ran ran;
+
+    RUN_SH("secret-key", "echo out; echo err >&2", "--label", "order 4711");
+    ran = RUN("show", "secret-key");
+    CHECK_INT(ran.status, 0);
+    CHECK_HAS(ran.out, "state    done\n");
+    CHECK_HAS(ran.out, "label    order 4711\n");
+    CHECK_HAS(ran.out, "attempt  1\n");
+    CHECK_HAS(ran.out, "result   exit 0, 4 bytes of stdout, 4 of stderr\n");
+    CHECK_HAS(ran.out, "Z (in 23h)\n");
+    CHECK(strstr(ran.out, "secret") == NULL);
+    hash = hash_of("secret-key");
+    snprintf(shorter, sizeof(shorter), "%s", hash);
+    ran = RUN("show", "--json", "secret-key");
+    CHECK_STR(RUN("show", "--json", "--hash", hash).out, ran.out);
+    CHECK_STR(RUN("show", "--json", "--hash", shorter).out, ran.out);
+    CHECK_STR(RUN("show", "--json", "--hash", hash, "--prefix", "run:").out, ran.out);
+    CHECK_INT(RUN("show", "--hash", hash, "--prefix", "other:").status, 66);
+}
+
+TEST(a_record_is_shown_in_its_scope_only) {
+    RUN_SH("k", ":", "--scope", "alice");
+    CHECK_INT(RUN("show", "k").status, 66);
+    CHECK_INT(RUN("show", "--scope", "bob", "k").status, 66);
+    CHECK_INT(RUN("show", "--scope", "alice", "k").status, 0);
+}
+
+TEST(a_record_that_is_not_there_is_told_without_its_key) {
+    struct ran ran = RUN("show", "secret-key");
+
+    CHECK_INT(ran.status, 66);
+    CHECK(starts_with(ran.err, "idem: show: "));
+    CHECK(strstr(ran.err, "secret") == NULL);
+    CHECK_INT(RUN("show", "--hash", "0123456789abcdef").status, 66);
+    CHECK_INT(RUN("forget", "secret-key").status, 66);
+    CHECK_INT(RUN("settle", "--done", "secret-key").status, 66);
+}
+
+TEST(a_result_is_shown_only_when_asked_for) {
+    struct ran ran;
+
+    RUN_SH("k", "printf 'a\\000b'; echo confidential >&2");
+    ran = RUN("show", "k");
+    CHECK(strstr(ran.out, "confidential") == NULL);
+    ran = RUN("show", "--result", "k");
+    CHECK_INT(ran.out_len, 3);
+    CHECK(memcmp(ran.out, "a\0b", 3) == 0);
+    CHECK_STR(ran.err, "confidential\n");
+    RUN_SH("k2", ":", "--mode", "reject");
+    CHECK_INT(RUN("show", "--result", "k2").status, 66);
+}
+
+/* --- list --- */
+
+TEST(a_list_shows_states_and_labels) {
+    struct ran ran;
+
+    CHECK_STR(RUN("list").out, "");
+    RUN_SH("a", ":", "--label", "first");
+    RUN_SH("b", "exit 3", "--label", "second", "--on-failure", "keep");
+    RUN_SH("c", ":", "--prefix", "other:");
+    vanish("d", "third");
+    CHECK_INT(lines(RUN("list", "--state", "uncertain").out), 2);
+    ran = RUN("list");
+    CHECK_INT(lines(ran.out), 5);
+    CHECK(starts_with(ran.out, "HASH"));
+    CHECK_HAS(ran.out, "first\n");
+    CHECK_HAS(RUN("list", "--state", "done").out, "first\n");
+    CHECK_INT(lines(RUN("list", "--state", "done").out), 3);
+    CHECK_HAS(RUN("list", "--state", "failed").out, "second\n");
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, "third\n");
+    CHECK_STR(RUN("list", "--state", "running").out, "");
+    CHECK_INT(lines(RUN("list", "--prefix", "other:").out), 2);
+    CHECK_INT(lines(RUN("list", "--since", "1h").out), 5);
+    CHECK_STR(RUN("list", "--since", "2999-01-01T00:00:00Z").out, "");
+}
+
+TEST(a_list_is_valid_json_whatever_the_label) {
+    struct ran ran;
+
+    RUN_SH("a", ":", "--label", "quote\" back\\ tab\t");
+    RUN_SH("b", ":", "--label", "not utf-8: \xff\xc3");
+    RUN_SH("c", "exit 3", "--on-failure", "keep");
+    ran = RUN("list", "--json");
+    CHECK_INT(lines(ran.out), 3);
+    json_check(ran.out);
+    CHECK_HAS(ran.out, "\\ufffd");
+    CHECK_HAS(ran.out, "\"status\":3");
+    json_check(RUN("show", "--json", "b").out);
+    /* A terminal gets no control characters. */
+    CHECK(strchr(RUN("list").out, '\t') == NULL);
+}
+
+TEST(a_long_list_comes_whole) {
+    char key[16];
+
+    for (int i = 0; i < 70; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        CHECK_INT(RUN("run", "--key", key, "--mode", "reject", "--", "true").status, 0);
+    }
+    CHECK_INT(lines(RUN("list", "--json").out), 70);
+}
+
+/* --- settle and forget --- */
+
+TEST(an_uncertain_run_settled_as_done_is_a_duplicate) {
+    struct ran ran;
+
+    vanish("k", "x");
+    CHECK_INT(RUN_SH("k", until_go()).status, 70);
+    CHECK_STR(RUN("settle", "--done", "--reason", "seen it", "k").out, "settled as done\n");
+    ran = RUN_SH("k", until_go());
+    CHECK_INT(ran.status, 0);
+    CHECK(starts_with(ran.err, "idem: duplicate: "));
+    CHECK_HAS(RUN("show", "k").out, "reason   seen it\n");
+    ran = RUN("settle", "--failed", "k");
+    CHECK_INT(ran.status, 65);
+    CHECK(starts_with(ran.err, "idem: settle: "));
+}
+
+TEST(an_uncertain_run_settled_as_failed_runs_again) {
+    vanish("k", "x");
+    CHECK_INT(RUN_SH("k", until_go()).status, 70);
+    CHECK_INT(RUN("settle", "--failed", "--status", "9", "--hash", hash_of("k")).status, 0);
+    CHECK_HAS(RUN("show", "k").out, "status   9\n");
+    go();
+    CHECK_INT(RUN_SH("k", until_go()).status, 0);
+}
+
+TEST(many_are_settled_at_once_and_a_dry_run_changes_nothing) {
+    struct ran ran;
+    char *before;
+
+    vanish("a", "one");
+    vanish("b", "two");
+    RUN_SH("c", ":", "--label", "three");
+    before = RUN("list", "--json").out;
+    ran = RUN("settle", "--state", "uncertain", "--since", "1h", "--done", "--dry-run");
+    CHECK_INT(ran.status, 0);
+    CHECK_HAS(ran.out, "one\n");
+    CHECK_HAS(ran.out, "two\n");
+    CHECK_HAS(ran.out, "2 records; nothing was changed\n");
+    CHECK(strstr(ran.out, "three") == NULL);
+    CHECK_INT(RUN("settle", "--state", "uncertain", "--dry-run").status, 0);
+    CHECK_INT(RUN("settle", "--done", "--dry-run", "a").status, 0);
+    ran = RUN("settle", "--state", "uncertain", "--done");
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "--yes");
+    CHECK_STR(RUN("list", "--json").out, before);
+    ran = RUN("settle", "--state", "uncertain", "--done", "--yes", "--prefix", "none:");
+    CHECK_HAS(ran.out, "settled 0 records");
+    ran = RUN("settle", "--state", "uncertain", "--done", "--yes");
+    CHECK_HAS(ran.out, "settled 2 records as done\n");
+    CHECK_STR(RUN("list", "--state", "uncertain").out, "");
+    CHECK_INT(lines(RUN("list", "--state", "done").out), 4);
+}
+
+/* Answers the question on a terminal; returns the exit status. */
+static int settle_answering(const char *answer) {
+    char seen[1024] = "";
+    size_t len = 0;
+    int master, status;
+    ssize_t n;
+    pid_t pid;
+
+    pid = forkpty(&master, NULL, NULL, NULL);
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        execl(harness_exe(), "idem", "settle", "--state", "uncertain", "--done", NULL);
+        _exit(99);
+    }
+    while (strstr(seen, "Type yes: ") == NULL) {
+        n = read(master, seen + len, sizeof(seen) - 1 - len);
+        CHECK(n > 0);
+        len += (size_t)n;
+        seen[len] = '\0';
+    }
+    CHECK(write(master, answer, strlen(answer)) == (ssize_t)strlen(answer));
+    while (read(master, seen, sizeof(seen)) > 0)
+        ;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    return WEXITSTATUS(status);
+}
+
+TEST(a_person_is_asked_before_many_are_settled) {
+    vanish("a", "one");
+    CHECK_INT(settle_answering("no\n"), 64);
+    CHECK_INT(lines(RUN("list", "--state", "uncertain").out), 2);
+    CHECK_INT(settle_answering("yes\n"), 0);
+    CHECK_STR(RUN("list", "--state", "uncertain").out, "");
+}
+
+TEST(a_key_that_is_forgotten_runs_anew) {
+    char *sh = script("echo x >> %s", in_folder("runs"));
+
+    RUN_SH("k", sh);
+    CHECK_STR(RUN("forget", "k").out, "forgotten\n");
+    CHECK_INT(RUN("show", "k").status, 66);
+    RUN_SH("k", sh);
+    CHECK_INT(lines_of("runs"), 2);
+}
+
+TEST(a_live_lease_is_forgotten_by_force_only) {
+    struct proc proc = START_SH("k", until_go());
+    struct ran ran;
+
+    WAIT_FOR(wrote(proc.verdict, "run "));
+    ran = RUN("forget", "k");
+    CHECK_INT(ran.status, 75);
+    CHECK(starts_with(ran.err, "idem: forget: "));
+    CHECK_INT(RUN("forget", "--force", "k").status, 0);
+    go();
+    CHECK_INT(proc_wait(&proc).status, 76);
+}
+
+/* --- stats --- */
+
+TEST(stats_count_records_and_events) {
+    struct ran ran;
+
+    RUN_SH("a", ":");
+    RUN_SH("a", ":");
+    RUN_SH("b", ":", "--mode", "reject");
+    RUN_SH("b", ":", "--mode", "reject");
+    RUN_SH("c", "exit 3", "--on-failure", "keep");
+    ran = RUN("stats", "--json");
+    json_check(ran.out);
+    CHECK_INT(lines(ran.out), 1);
+    CHECK_HAS(ran.out, "\"records\":{\"issued\":0,\"running\":0,\"uncertain\":0,\"done\":2,"
+                       "\"failed\":1}");
+    CHECK_HAS(ran.out, "\"run\":3,\"replay\":1,\"duplicate\":1,");
+    ran = RUN("stats");
+    CHECK_HAS(ran.out, "done                    2\n");
+}
+
+TEST(operators_names_go_before_or_behind_their_flags) {
+    RUN_SH("k", ":");
+    CHECK_INT(RUN("show", "k", "--json").status, 0);
+    CHECK_INT(RUN("show", "--json", "k").status, 0);
+    CHECK_INT(RUN("show", "--", "--json").status, 66);
+}
+
+TEST_MAIN

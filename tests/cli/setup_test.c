@@ -1,0 +1,174 @@
+/*
+ * What is said before anything runs: settings, stores, usage.
+ */
+#include "harness.h"
+
+/* --- Settings --- */
+
+TEST(settings_give_policies_and_flags_overrule_them) {
+    static const char text[] = "[defaults]\nscope = none\n[policy job]\nprefix = job:\n"
+                               "mode = reject\n";
+    int fd = open(in_folder("idem.conf"), O_CREAT | O_WRONLY, 0600);
+    const char *conf = in_folder("idem.conf");
+    struct ran ran;
+
+    CHECK(write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
+    close(fd);
+    CHECK_INT(RUN_SH("k", "echo out", "--config", conf, "--policy", "job").status, 0);
+    ran = RUN_SH("k", "echo out", "--config", conf, "--policy", "job");
+    CHECK(starts_with(ran.err, "idem: duplicate: job:"));
+    CHECK_INT(RUN("show", "--prefix", "job:", "k").status, 0);
+    CHECK_INT(RUN_SH("k", ":", "--config", conf, "--policy", "none-such").status, 78);
+    RUN_SH("k2", "echo out", "--config", conf, "--policy", "job", "--mode", "replay");
+    ran = RUN_SH("k2", "echo out", "--config", conf, "--policy", "job", "--mode", "replay");
+    CHECK_STR(ran.out, "out\n");
+}
+
+TEST(wrong_settings_are_told_with_file_and_line) {
+    int fd = open(in_folder("idem.conf"), O_CREAT | O_WRONLY, 0600);
+    struct ran ran;
+
+    CHECK(write(fd, "[defaults]\ncolour = red\n", 24) == 24);
+    close(fd);
+    ran = RUN_SH("k", ":", "--config", in_folder("idem.conf"));
+    CHECK_INT(ran.status, 78);
+    CHECK_HAS(ran.err, "idem.conf:2");
+    CHECK_INT(RUN_SH("k", ":", "--config", in_folder("none")).status, 78);
+    CHECK_INT(RUN_SH("k", ":", "--policy", "job").status, 64);
+}
+
+/* --- Stores --- */
+
+TEST(a_store_that_fails_runs_nothing) {
+    char *sh = script("echo x >> %s", in_folder("runs"));
+    struct ran ran = RUN_SH("k", sh, "--store", "lmdb:/proc/none/store");
+
+    CHECK_INT(ran.status, 69);
+    CHECK(starts_with(ran.err, "idem: store: "));
+    CHECK_INT(lines_of("runs"), 0);
+    ran = RUN_SH("k", sh, "--store", "nonsense://u:pass@host/");
+    CHECK_INT(ran.status, 64);
+    CHECK(strstr(ran.err, "pass") == NULL);
+}
+
+TEST(a_store_that_fails_is_overlooked_where_the_policy_says_so) {
+    struct ran ran = RUN_SH("k", "echo out; echo $IDEM_KEY; exit 3", "--store",
+                            "lmdb:/proc/none/store", "--on-store-error", "open", "--at", "1h");
+
+    CHECK_INT(ran.status, 3);
+    CHECK(starts_with(ran.out, "out\nk@2"));
+    CHECK_HAS(ran.err, "idem: unguarded: ");
+    CHECK(starts_with(ran.verdict, "run attempt=0 hash= unguarded=1\nunknown said=none"));
+}
+
+static void default_store_check(void) {
+    struct stat stat_;
+    struct ran ran;
+
+    unsetenv("IDEM_STORE");
+    setenv("XDG_STATE_HOME", in_folder("deep/er"), 1);
+    ran = RUN_SH("k", "echo out");
+    CHECK_STR(ran.err, "");
+    CHECK_STR(ran.out, "out\n");
+    CHECK(exists("deep/er/idem/data.mdb"));
+    CHECK(stat(in_folder("deep"), &stat_) == 0);
+    CHECK_INT(stat_.st_mode & 0777, 0700);
+    unsetenv("XDG_STATE_HOME");
+    setenv("HOME", in_folder("home"), 1);
+    RUN_SH("k", "echo out");
+    CHECK(exists("home/.local/state/idem/data.mdb"));
+}
+
+/* As somebody else than root, whose default is the system's; in a process of its own, so that the
+   folder can be removed afterwards. */
+TEST(the_default_store_is_in_the_users_own_folder) {
+    int status;
+    pid_t pid;
+
+    harness_folder();
+    fflush(NULL);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        temp_owner = getpid(); /* the same folder, and not to be made anew */
+        if (geteuid() == 0) {
+            CHECK(chmod(temp_path, 0777) == 0);
+            CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+        }
+        /* A build folder that only root may enter proves nothing. */
+        if (access(harness_exe(), X_OK) == 0)
+            default_store_check();
+        fflush(NULL);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
+}
+
+/* --- Usage --- */
+
+static void usage_check(struct ran ran, const char *hint) {
+    if (ran.status != 64 || strstr(ran.err, hint) == NULL)
+        fprintf(stderr, "# %d: %s", ran.status, ran.err);
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, hint);
+    CHECK_STR(ran.out, "");
+    CHECK(strstr(ran.err, "secret") == NULL);
+}
+
+TEST(a_usage_error_exits_with_64_and_says_what_to_write) {
+    harness_folder();
+    usage_check(RUN("run", "--", "true"), "--key KEY is missing");
+    usage_check(RUN("run", "--key", "", "--", "true"), "--key is empty");
+    usage_check(RUN("run", "--key", "secret"), "the command is missing");
+    usage_check(RUN("run", "--kee=secret", "--", "true"), "did you mean --key?");
+    usage_check(RUN("run", "--key", "k", "--on-failrue", "keep", "true"), "--on-failure?");
+    usage_check(RUN("run", "--key"), "--key: its value is missing");
+    usage_check(RUN("run", "--quiet=secret", "--key", "k", "true"), "--quiet: it takes no value");
+    usage_check(RUN("run", "-X", "--key", "k", "true"), "unknown flag");
+    usage_check(RUN("run", "--key", "k", "--mode", "often", "true"), "lock, reject, replay");
+    usage_check(RUN("run", "--key", "k", "--lease", "30", "true"), "has no unit");
+    usage_check(RUN("run", "--key", "k", "--at", "1h+2h", "true"), "--at: the offset");
+    usage_check(RUN("run", "--key", "k", "--verdict-fd", "77", "true"), "not open");
+    usage_check(RUN("run", "--key", "k", "--duplicate-exit", "256", "true"), "0 to 255");
+    usage_check(RUN("run", "--key", "k", "--mode", "lock", "--recover", "hold", "true"),
+                "mode=lock");
+    usage_check(RUN("rnu"), "did you mean run?");
+    usage_check(RUN("show"), "name one record");
+    usage_check(RUN("show", "a", "b"), "name one record");
+    usage_check(RUN("show", "--hash", "xyz"), "hex digits");
+    usage_check(RUN("list", "--state", "gone"), "uncertain");
+    usage_check(RUN("list", "--since", "yesterday"), "2h (ago)");
+    usage_check(RUN("list", "secret"), "no operand");
+    usage_check(RUN("settle", "secret"), "--done or --failed");
+    usage_check(RUN("settle", "--done", "--failed", "secret"), "not both");
+    usage_check(RUN("settle", "--done", "--state", "done"), "forget it");
+    usage_check(RUN("settle", "--done"), "name one record");
+}
+
+TEST(a_key_that_is_too_long_is_refused_without_being_shown) {
+    char key[5001];
+    struct ran ran;
+
+    memset(key, 's', 5000);
+    key[5000] = '\0';
+    ran = RUN_SH(key, ":");
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "4096");
+    CHECK(strstr(ran.err, "ssss") == NULL);
+}
+
+TEST(idem_without_arguments_shows_an_example) {
+    const char *none[] = {NULL};
+    struct ran ran = run_argv(none);
+
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "idem run --key");
+    CHECK_INT(RUN("--help").status, 0);
+    CHECK_INT(RUN("help").status, 0);
+    CHECK_HAS(RUN("help", "run").out, "--on-failure");
+    CHECK_HAS(RUN("settle", "--help").out, "--dry-run");
+    CHECK(starts_with(RUN("--version").out, "idem "));
+}
+
+TEST_MAIN
