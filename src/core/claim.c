@@ -96,8 +96,6 @@ static void lease_lost(struct idem_claim *c, enum idem_end why) {
         c->lost(c, why, c->lost_data);
 }
 
-static void renew_send(struct idem_claim *c);
-
 /* When to try again after a renewal that failed: soon, and not past the lease. */
 static void renew_later(struct idem_claim *c) {
     int64_t left = c->lease_until - idem_loop_now();
@@ -128,24 +126,28 @@ static bool renew_told(struct idem_claim *c, int rc, bool lost, const struct ide
     return c->state == IDEM_CLAIM_RUNNING;
 }
 
+static void renew_failed(struct idem_claim *c, int rc, const struct idem_error *err) {
+    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+    if (renew_told(c, rc, false, err))
+        renew_later(c);
+}
+
 static void renew_complete(struct idem_op *op, int rc) {
     struct idem_claim *c = op->data;
     bool lost = rc == 0 && op->out.finish.ack == IDEM_LOST;
 
     if (rc != 0) {
-        idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
-    } else if (lost) {
+        renew_failed(c, rc, &op->error);
+        return;
+    }
+    if (lost) {
         idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
     } else {
         c->lease_until = c->renew_sent + c->policy.lease_ms;
         idem_timer_set(&c->h->loop, &c->lease_timer, c->policy.lease_ms / 3);
     }
-    if (!renew_told(c, rc, lost, &op->error))
-        return;
-    if (lost)
+    if (renew_told(c, 0, lost, NULL) && lost)
         lease_lost(c, IDEM_END_TAKEN);
-    else if (rc != 0)
-        renew_later(c);
 }
 
 static void renew_send(struct idem_claim *c) {
@@ -166,7 +168,7 @@ static void renew_send(struct idem_claim *c) {
     c->renew_sent = idem_loop_now();
     rc = idem_store_submit(c->h->store, &c->renew_op);
     if (rc != 0) {
-        renew_later(c);
+        renew_failed(c, rc, &c->renew_op.error);
         return;
     }
     /* The timer now bounds the answer. */
@@ -177,11 +179,12 @@ static void renew_send(struct idem_claim *c) {
 
 static void lease_fire(struct idem_timer *timer) {
     struct idem_claim *c = claim_of(timer, offsetof(struct idem_claim, lease_timer));
+    struct idem_error err;
 
     if (c->renew_op.driver != NULL) {
         idem_store_cancel(c->h->store, &c->renew_op);
-        idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
-        renew_later(c);
+        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer a renewal in time");
+        renew_failed(c, IDEM_E_UNKNOWN, &err);
         return;
     }
     if (claim_recovers_by_rerun(c) && idem_loop_now() >= c->lease_until) {

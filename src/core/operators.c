@@ -32,9 +32,11 @@ static int name_key(const struct idem_name *name, struct idem_record_key *ret,
         name->scope_len > IDEM_SCOPE_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "a key of 1 to %d bytes, in a scope of at most "
                               "%d, or a hash is needed", IDEM_KEY_MAX, IDEM_SCOPE_MAX);
-    return idem_record_key_make(ret, IDEM_NAME_RECORD, prefix,
-                                (struct idem_bytes){name->scope, name->scope_len},
-                                (struct idem_bytes){name->key, name->key_len});
+    if (idem_record_key_make(ret, IDEM_NAME_RECORD, prefix,
+                             (struct idem_bytes){name->scope, name->scope_len},
+                             (struct idem_bytes){name->key, name->key_len}) != 0)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a hash");
+    return 0;
 }
 
 struct lookup {
@@ -174,6 +176,16 @@ static int settle_entry(struct idem *h, const struct idem_entry *entry,
     return rc == IDEM_E_ABSENT || rc == IDEM_E_LIVE || rc == IDEM_E_SETTLED ? 0 : rc;
 }
 
+/* What was done before it failed stays done. */
+static void settled_note(struct idem_error *err, int rc, size_t settled) {
+    struct idem_error cause;
+
+    if (err == NULL)
+        return;
+    cause = *err;
+    idem_error_set(err, rc, "%zu were settled, then: %.400s", settled, cause.text);
+}
+
 int idem_settle_all(struct idem *h, const struct idem_filter *filter,
                     const struct idem_settlement *how,
                     bool (*each)(const struct idem_entry *entry, void *data), void *data,
@@ -198,7 +210,10 @@ int idem_settle_all(struct idem *h, const struct idem_filter *filter,
                 rc = settle_entry(h, &entries[i], how, &settled, err);
     }
     free(entries);
-    *ret_n = settled;
+    if (rc == 0)
+        *ret_n = settled;
+    else if (settled > 0)
+        settled_note(err, rc, settled);
     return rc;
 }
 

@@ -396,6 +396,8 @@ TEST(a_renewal_that_was_asked_for_is_told_of_the_failure_first) {
     break_it(FAULT_DEAF, IDEM_OP_FINISH);
     CHECK_INT(idem_claim_renew(claim, on_finish, &seen), 0);
     rig_turn(&rig, 500);
+    CHECK_INT(seen.finishes, 1);
+    CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
     CHECK_INT(seen.lost, 1);
     rig_close(&rig);
 }

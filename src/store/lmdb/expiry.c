@@ -262,7 +262,7 @@ static int crawl(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
     size_t n;
     int rc = crawl_look(env, txn, now, expired, &n);
 
-    for (size_t i = 0; i < n && rc == 0; i++) {
+    for (size_t i = 0; i < n && rc == 0 && sweep->budget > 0; i++) {
         struct lmdb_found found;
         int code;
 
@@ -270,6 +270,7 @@ static int crawl(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
         if (rc == 0 && code == 0 && found.there) {
             rc = lmdb_record_del(env, txn, &expired[i], found.indexed);
             sweep->removed++;
+            sweep->budget--;
         }
     }
     return rc;
