@@ -44,7 +44,7 @@ static struct shared {
     struct {
         double begun, ended, cpu;
     } process[64];
-} *shared;
+} * shared;
 
 int fdatasync(int fd) {
     static int (*real)(int);
@@ -91,7 +91,7 @@ struct plan {
     unsigned round;
 };
 
-/* --- Idem -------------------------------------------------------------------------- */
+/* Idem. */
 
 static const struct idem_policy policy = {.prefix = PREFIX, .scope = IDEM_SCOPE_NONE};
 static char result[RESULT_LEN];
@@ -99,7 +99,7 @@ static char result[RESULT_LEN];
 static enum idem_result work(struct idem_run *run, void *data) {
     (void)data;
     return idem_run_set_result(run, result, sizeof(result)) == 0 ? IDEM_RESULT_DONE
-                                                                  : IDEM_RESULT_RETRY;
+                                                                 : IDEM_RESULT_RETRY;
 }
 
 struct worker {
@@ -122,9 +122,8 @@ static void *idem_worker(void *data) {
 
     for (long i = 0; i < w->plan->pairs; i++) {
         char key[64];
-        struct idem_args args = {.key = key,
-                                 .fingerprint = FINGERPRINT,
-                                 .fingerprint_len = sizeof(FINGERPRINT) - 1};
+        struct idem_args args = {
+            .key = key, .fingerprint = FINGERPRINT, .fingerprint_len = sizeof(FINGERPRINT) - 1};
         struct idem_outcome out;
 
         args.key_len = (size_t)key_print(key, sizeof(key), w, i);
@@ -158,7 +157,7 @@ static void idem_process(const struct plan *plan, int process) {
     idem_close(h);
 }
 
-/* --- raw LMDB, with values of the lengths that Idem writes --------------------------- */
+/* Raw LMDB, with values of the lengths that Idem writes. */
 
 static size_t running_len, done_len;
 
@@ -245,11 +244,11 @@ static void raw_process(const struct plan *plan, int process) {
     mdb_env_close(env);
 }
 
-/* --- a round: all processes at once ---------------------------------------------------- */
+/* A round: all processes at once. */
 
 struct figures {
-    double rate;   /* pairs per second */
-    double cpu_us; /* per pair */
+    double rate;     /* pairs per second */
+    double cpu_us;   /* per pair */
     double per_sync; /* operations per fdatasync */
 };
 
@@ -291,9 +290,8 @@ static struct figures round_run(const struct plan *plan,
             ended = shared->process[i].ended;
         cpu += shared->process[i].cpu;
     }
-    return (struct figures){
-        pairs / (ended - begun), cpu / pairs * 1e6,
-        plan->always ? 2 * pairs / (double)(shared->syncs - before) : 0};
+    return (struct figures){pairs / (ended - begun), cpu / pairs * 1e6,
+                            plan->always ? 2 * pairs / (double)(shared->syncs - before) : 0};
 }
 
 static int compare(const void *a, const void *b) {
@@ -324,12 +322,11 @@ static void rounds_run(struct plan *plan, long keys, int rounds) {
     }
     printf("%8ld %-6s %7d %9d %12.0f %12.0f %7.2f %9.2f %9.1f\n", keys,
            plan->always ? "always" : "off", plan->threads, plan->processes, median(raw, rounds),
-           median(idem, rounds), median(ratio, rounds), median(cpu, rounds),
-           median(sync, rounds));
+           median(idem, rounds), median(ratio, rounds), median(cpu, rounds), median(sync, rounds));
     fflush(stdout);
 }
 
-/* --- filling both files, many records to a transaction ------------------------------------- */
+/* Filling both files, many records to a transaction. */
 
 static void raw_fill(const struct plan *plan, long keys) {
     struct plan off = *plan;
@@ -393,17 +390,22 @@ static void fill_op(struct idem_op *op, long i, bool finish) {
     char text[32];
 
     raw_key(&key, text, (size_t)snprintf(text, sizeof(text), "fill-%ld", i));
-    *op = (struct idem_op){.kind = finish ? IDEM_OP_FINISH : IDEM_OP_CLAIM, .key = key,
-                           .complete = fill_complete};
+    *op = (struct idem_op){
+        .kind = finish ? IDEM_OP_FINISH : IDEM_OP_CLAIM, .key = key, .complete = fill_complete};
     if (finish) {
-        op->in.finish = (struct idem_finish_in){
-            .said = IDEM_SAID_DONE, .keep_result = true, .ttl_ms = 86400000,
-            .result = {(const unsigned char *)result, RESULT_LEN}};
+        op->in.finish =
+            (struct idem_finish_in){.said = IDEM_SAID_DONE,
+                                    .keep_result = true,
+                                    .ttl_ms = 86400000,
+                                    .result = {(const unsigned char *)result, RESULT_LEN}};
         memcpy(op->in.finish.owner, key.at, IDEM_OWNER_LEN);
     } else {
-        op->in.claim = (struct idem_claim_in){
-            .mode = IDEM_MODE_REPLAY, .recover = IDEM_RECOVER_HOLD, .lease_ms = 30000,
-            .hold_ttl_ms = 2592000000, .ttl_ms = 86400000, .fingerprint.definition = 1};
+        op->in.claim = (struct idem_claim_in){.mode = IDEM_MODE_REPLAY,
+                                              .recover = IDEM_RECOVER_HOLD,
+                                              .lease_ms = 30000,
+                                              .hold_ttl_ms = 2592000000,
+                                              .ttl_ms = 86400000,
+                                              .fingerprint.definition = 1};
         memcpy(op->in.claim.owner, key.at, IDEM_OWNER_LEN);
     }
 }

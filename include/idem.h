@@ -83,21 +83,21 @@ extern "C" {
 
 const char *idem_version(void);
 
-/* --- Errors --------------------------------------------------------------- */
+/* Errors. */
 
 enum idem_code {
     IDEM_OK = 0,
     IDEM_E_INVALID = -1, /* the caller's mistake; the text says which */
     IDEM_E_NOMEM = -2,
-    IDEM_E_REFUSED = -3, /* the store said no, or was not reached: nothing happened */
-    IDEM_E_UNKNOWN = -4, /* it was asked and did not answer: it may have happened */
-    IDEM_E_FULL = -5,    /* store or disk is full: nothing happened */
-    IDEM_E_CORRUPT = -6, /* a record or the store's file is damaged */
-    IDEM_E_VERSION = -7, /* written by a newer version than this one reads */
-    IDEM_E_CLOCK = -8,   /* the machine's clock jumped by more than a day */
-    IDEM_E_FORK = -9,    /* the handle was opened before a fork */
-    IDEM_E_ABSENT = -10, /* there is no such record */
-    IDEM_E_LIVE = -11,   /* somebody holds a live lease on it: needs force */
+    IDEM_E_REFUSED = -3,  /* the store said no, or was not reached: nothing happened */
+    IDEM_E_UNKNOWN = -4,  /* it was asked and did not answer: it may have happened */
+    IDEM_E_FULL = -5,     /* store or disk is full: nothing happened */
+    IDEM_E_CORRUPT = -6,  /* a record or the store's file is damaged */
+    IDEM_E_VERSION = -7,  /* written by a newer version than this one reads */
+    IDEM_E_CLOCK = -8,    /* the machine's clock jumped by more than a day */
+    IDEM_E_FORK = -9,     /* the handle was opened before a fork */
+    IDEM_E_ABSENT = -10,  /* there is no such record */
+    IDEM_E_LIVE = -11,    /* somebody holds a live lease on it: needs force */
     IDEM_E_SETTLED = -12, /* it is done already: forget it, if it must run again */
 };
 
@@ -106,7 +106,7 @@ struct idem_error {
     char text[512]; /* what was wrong, where, and what to do; NUL-terminated */
 };
 
-/* --- Words ---------------------------------------------------------------- */
+/* Words. */
 
 enum idem_state {
     IDEM_ABSENT,
@@ -147,7 +147,7 @@ const char *idem_state_name(enum idem_state state);
 const char *idem_verdict_name(enum idem_verdict verdict);
 const char *idem_code_name(int code);
 
-/* --- Policy: C's annotation ------------------------------------------------ */
+/* Policy: C's annotation. */
 
 /* Where a number's zero is itself a wish ("do not wait", "no limit"). */
 #define IDEM_NONE (-1)
@@ -196,7 +196,7 @@ struct idem_policy {
     int64_t finish_timeout_ms; /* how long a finish is tried while the store is down */
 };
 
-/* --- Settings --------------------------------------------------------------- */
+/* Settings. */
 
 struct idem_settings;
 
@@ -210,7 +210,7 @@ int idem_settings_parse(const char *name, const char *text, size_t len, struct i
                         struct idem_error *err);
 void idem_settings_free(struct idem_settings *settings);
 
-/* --- Handles ---------------------------------------------------------------- */
+/* Handles. */
 
 struct idem;
 
@@ -265,7 +265,7 @@ void idem_guard_free(struct idem_guard *guard);
 /* The merged policy, every field said; borrowed from the guard. */
 const struct idem_policy *idem_guard_policy(const struct idem_guard *guard);
 
-/* --- Arguments of one call ---------------------------------------------------- */
+/* Arguments of one call. */
 
 struct idem_args {
     const void *key; /* or from the policy's key_fn */
@@ -282,7 +282,7 @@ struct idem_args {
     void *data;                     /* for key_fn */
 };
 
-/* --- The blocking call: around advice ------------------------------------------- */
+/* The blocking call: around advice. */
 
 enum idem_result {
     IDEM_RESULT_DONE,    /* it happened */
@@ -311,9 +311,9 @@ void idem_run_set_status(struct idem_run *run, int32_t status);
 void idem_run_set_reason(struct idem_run *run, const char *reason);
 
 enum idem_finish {
-    IDEM_FINISH_NONE,   /* it did not run here */
-    IDEM_FINISH_STORED, /* what the function said is remembered */
-    IDEM_FINISH_LOST,   /* somebody took over meanwhile; nothing was stored */
+    IDEM_FINISH_NONE,    /* it did not run here */
+    IDEM_FINISH_STORED,  /* what the function said is remembered */
+    IDEM_FINISH_LOST,    /* somebody took over meanwhile; nothing was stored */
     IDEM_FINISH_UNKNOWN, /* the store did not acknowledge it within finish_timeout */
 };
 
@@ -342,7 +342,7 @@ void idem_outcome_release(struct idem_outcome *outcome);
 int idem_call(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
               idem_fn *fn, void *data, struct idem_outcome *ret, struct idem_error *err);
 
-/* --- Beneath it: claims on the caller's loop --------------------------------------- */
+/* Beneath it: claims on the caller's loop. */
 
 struct idem_claim;
 
@@ -405,7 +405,7 @@ const void *idem_claim_key(const struct idem_claim *claim, size_t *ret_len);
  */
 void idem_claim_free(struct idem_claim *claim);
 
-/* --- Operators ------------------------------------------------------------------------ */
+/* Operators. */
 
 /* A record is named by prefix, scope and key, or by prefix and the hash that logs show. */
 struct idem_name {

@@ -116,21 +116,11 @@ struct word {
 };
 
 static const struct word event_words[] = {
-    {"policy", EVENT_POLICY},
-    {"claim", EVENT_CLAIM},
-    {"claimed", EVENT_CLAIMED},
-    {"finish", EVENT_FINISH},
-    {"finished", EVENT_FINISHED},
-    {"effect", EVENT_EFFECT},
-    {"enter", EVENT_ENTER},
-    {"leave", EVENT_LEAVE},
-    {"expire", EVENT_EXPIRE},
-    {"forget", EVENT_FORGET},
-    {"forgot", EVENT_FORGOT},
-    {"settle", EVENT_SETTLE},
-    {"settled", EVENT_SETTLED},
-    {"crash", EVENT_CRASH},
-    {NULL, 0},
+    {"policy", EVENT_POLICY},   {"claim", EVENT_CLAIM},       {"claimed", EVENT_CLAIMED},
+    {"finish", EVENT_FINISH},   {"finished", EVENT_FINISHED}, {"effect", EVENT_EFFECT},
+    {"enter", EVENT_ENTER},     {"leave", EVENT_LEAVE},       {"expire", EVENT_EXPIRE},
+    {"forget", EVENT_FORGET},   {"forgot", EVENT_FORGOT},     {"settle", EVENT_SETTLE},
+    {"settled", EVENT_SETTLED}, {"crash", EVENT_CRASH},       {NULL, 0},
 };
 static const struct word verdict_words[] = {
     {"run", IDEM_RUN},
@@ -404,8 +394,10 @@ static int owned_add(const struct reader *reader, const struct key *key, struct 
     case EVENT_CLAIM:
         claim_add(party, key, event);
         if (!party->claims.at[party->claims.n - 1].policy.known)
-            return refuse(reader, event->line, "claims without mode= and recover=, and no policy "
-                          "line says them", "");
+            return refuse(reader, event->line,
+                          "claims without mode= and recover=, and no policy "
+                          "line says them",
+                          "");
         break;
     case EVENT_CLAIMED:
         sense = claim_answered(party, event);

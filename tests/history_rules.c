@@ -14,8 +14,8 @@
 
 /* Stores count leases in whole milliseconds: one may end that much before its time. */
 #define LEASE_SLACK_NS 2000000
-#define TOLD_MAX 5  /* a broken store breaks everything: a few pieces are enough to read */
-#define AROUND 3    /* lines shown before and after a piece */
+#define TOLD_MAX 5 /* a broken store breaks everything: a few pieces are enough to read */
+#define AROUND 3   /* lines shown before and after a piece */
 #define PIECE_MAX 40
 
 /* One owner let in once. Granted between `from` and `by`; the lease is live at least `until`. */
@@ -84,8 +84,8 @@ static void piece_show(const struct judge *j, size_t one, size_t two) {
     free(lines);
 }
 
-__attribute__((format(printf, 5, 6))) static void
-tell(struct judge *j, int invariant, size_t one, size_t two, const char *what, ...) {
+__attribute__((format(printf, 5, 6))) static void tell(struct judge *j, int invariant, size_t one,
+                                                       size_t two, const char *what, ...) {
     va_list args;
 
     if (j->found++ >= TOLD_MAX)
@@ -383,8 +383,8 @@ static void finish_judge(struct judge *j, const struct party *party, const struc
         if (other->by < mine->from || !supersedes(j, other, mine, finish))
             continue;
         tell(j, 4, other->claim->answered_line, finish->answered_line,
-             "a finish of owner %s was acknowledged after owner %s had superseded it",
-             party->name, other->party->name);
+             "a finish of owner %s was acknowledged after owner %s had superseded it", party->name,
+             other->party->name);
         return;
     }
 }
@@ -579,8 +579,8 @@ static void rule_sections(struct judge *j) {
 
         if (b->enter < a->end && a->party != b->party)
             tell(j, 1, a->line, b->line,
-                 "owner %s entered while owner %s was inside, with its lease live",
-                 b->party->name, a->party->name);
+                 "owner %s entered while owner %s was inside, with its lease live", b->party->name,
+                 a->party->name);
         if (b->end > a->end)
             open = i;
     }

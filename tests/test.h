@@ -127,6 +127,8 @@ static int test_main(int argc, char **argv) {
 }
 
 #define TEST_MAIN                                                                                  \
-    int main(int argc, char **argv) { return test_main(argc, argv); }
+    int main(int argc, char **argv) {                                                              \
+        return test_main(argc, argv);                                                              \
+    }
 
 #endif

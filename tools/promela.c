@@ -28,15 +28,9 @@ static const char *const state_words[STATE__COUNT] = {
 };
 
 static const char *const verdict_words[VERDICT__COUNT] = {
-    [IDEM_RUN] = "RUN",
-    [IDEM_REPLAY] = "REPLAY",
-    [IDEM_DUPLICATE] = "DUPLICATE",
-    [IDEM_BUSY] = "BUSY",
-    [IDEM_MISMATCH] = "MISMATCH",
-    [IDEM_UNCERTAIN] = "UNCERTAIN",
-    [IDEM_DEAD] = "DEAD",
-    [IDEM_NO_TOKEN] = "NO_TOKEN",
-    [IDEM_PROBE] = "PROBE",
+    [IDEM_RUN] = "RUN",   [IDEM_REPLAY] = "REPLAY",     [IDEM_DUPLICATE] = "DUPLICATE",
+    [IDEM_BUSY] = "BUSY", [IDEM_MISMATCH] = "MISMATCH", [IDEM_UNCERTAIN] = "UNCERTAIN",
+    [IDEM_DEAD] = "DEAD", [IDEM_NO_TOKEN] = "NO_TOKEN", [IDEM_PROBE] = "PROBE",
 };
 
 static _Noreturn void die(const char *what) {

@@ -45,7 +45,7 @@ extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_for
 /* All of them, NULL at the end. */
 extern const struct cli_command *const cli_commands[];
 
-/* --- say.c --- */
+/* Say.c. */
 
 /* One line on stderr: "idem: " and the text, with control characters made harmless. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -60,7 +60,7 @@ int cli_flush(void);
    '?'. Returns buf. */
 const char *cli_printable(const char *text, char *buf, size_t size);
 
-/* --- place.c --- */
+/* Place.c. */
 
 /* The store's URL: --store, $IDEM_STORE, or the default place, whose folders are made. Owned by
    the caller; NULL after saying why, with *ret_status set. */
@@ -72,7 +72,7 @@ struct idem *cli_open(const struct cli_values *values, int *ret_status);
 /* Reads --config; *ret is NULL without one. CLI_OK, or a status after saying why. */
 int cli_settings(const struct cli_values *values, struct idem_settings **ret);
 
-/* --- name.c --- */
+/* Name.c. */
 
 /* The record that `[--prefix P] [--scope S] KEY` or `--hash HEX` names; strings are borrowed
    from values and from *hold. CLI_OK, or a status after saying why. */

@@ -12,7 +12,7 @@
 
 #define PAGE 64
 
-/* --- One record --- */
+/* One record. */
 
 static const char *prefix_said(const struct cli_values *values) {
     return values->layer.said.prefix;
@@ -105,7 +105,7 @@ int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_ho
     return CLI_OK;
 }
 
-/* --- Many records --- */
+/* Many records. */
 
 static const char uncertain_word[] = "uncertain";
 

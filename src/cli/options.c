@@ -164,7 +164,7 @@ static void flags_gather(const struct cli_command *command, struct flags *flags)
             flag_add_policy(flags, o);
 }
 
-/* --- Help --- */
+/* Help. */
 
 #define HELP_COLUMN 26
 
@@ -206,7 +206,7 @@ void cli_options_print(const struct cli_command *command, FILE *out) {
     }
 }
 
-/* --- The nearest word --- */
+/* The nearest word. */
 
 #define NEAR_MAX 32
 
@@ -252,7 +252,7 @@ const char *cli_nearest(const char *text, size_t len, const char *const *words) 
     return nearest;
 }
 
-/* --- Parsing --- */
+/* Parsing. */
 
 static int usage(const struct cli_command *command, const char *name, const char *what) {
     cli_say("%s: --%s: %s (see: idem help %s)", command->name, name, what, command->name);

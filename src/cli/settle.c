@@ -26,7 +26,7 @@ static struct idem_settlement settlement_of(const struct cli_values *values) {
     };
 }
 
-/* --- One --- */
+/* One. */
 
 static int settle_one(struct idem *h, const struct cli_values *values) {
     struct idem_settlement how = settlement_of(values);
@@ -53,7 +53,7 @@ static int settle_one(struct idem *h, const struct cli_values *values) {
     return cli_flush();
 }
 
-/* --- Many --- */
+/* Many. */
 
 struct batch {
     const struct cli_values *values;

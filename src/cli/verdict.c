@@ -11,7 +11,7 @@
 #include "cli/replay.h"
 #include "core/units.h"
 
-/* --- For scripts --- */
+/* For scripts. */
 
 __attribute__((format(printf, 2, 3))) static void line(const struct cli_voice *voice,
                                                        const char *fmt, ...) {
@@ -54,7 +54,7 @@ int cli_voice_error(const struct cli_voice *voice, const struct idem_error *err)
     return cli_say_error("run", err);
 }
 
-/* --- For people --- */
+/* For people. */
 
 const char *cli_voice_name(const struct cli_voice *voice, char *buf, size_t size) {
     snprintf(buf, size, "%s%.*s%s%s%s", voice->prefix, CLI_HASH_SHORT, voice->hash,

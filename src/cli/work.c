@@ -34,7 +34,7 @@ static void over(struct work *work, int status) {
     phase_set(work, WORK_OVER);
 }
 
-/* --- The claim's answer --- */
+/* The claim's answer. */
 
 /* The exit status of a record that is not run again: what is stored, as far as it is one. */
 static int stored_status(int32_t status) {
@@ -124,7 +124,7 @@ static void claim_nothing(struct work *work) {
     on_claim(NULL, 0, &answer, NULL, work);
 }
 
-/* --- The finish --- */
+/* The finish. */
 
 static void finish_say(struct work *work) {
     char name[CLI_VOICE_NAME];
@@ -236,7 +236,7 @@ static void finish(struct work *work) {
         finish_result(work);
 }
 
-/* --- The command --- */
+/* The command. */
 
 static void on_lost(struct idem_claim *claim, enum idem_end why, void *data) {
     struct work *work = data;
@@ -327,7 +327,7 @@ static void look(struct work *work, int64_t now) {
     }
 }
 
-/* --- Signals --- */
+/* Signals. */
 
 /* From the keyboard: the kernel has sent it to the whole group, the command included. */
 static bool command_has_it(const struct work *work, const struct signalfd_siginfo *info) {
@@ -364,7 +364,7 @@ static void signals_take(struct work *work) {
         signal_take(work, &info);
 }
 
-/* --- The loop --- */
+/* The loop. */
 
 static int64_t earliest(int64_t a, int64_t b) {
     return a < b ? a : b;

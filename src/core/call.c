@@ -133,15 +133,13 @@ static void call_lost(struct idem_claim *claim, enum idem_end why, void *data) {
     call->run.cancelled = true;
 }
 
-static void call_finished(struct idem_claim *claim, int rc, bool lost,
-                          const struct idem_error *err, void *data) {
+static void call_finished(struct idem_claim *claim, int rc, bool lost, const struct idem_error *err,
+                          void *data) {
     struct call *call = data;
 
     (void)claim;
     (void)err;
-    call->out.finish = rc != 0  ? IDEM_FINISH_UNKNOWN
-                       : lost ? IDEM_FINISH_LOST
-                              : IDEM_FINISH_STORED;
+    call->out.finish = rc != 0 ? IDEM_FINISH_UNKNOWN : lost ? IDEM_FINISH_LOST : IDEM_FINISH_STORED;
     idem_waiter_tell(&call->waiter);
 }
 

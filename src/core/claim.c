@@ -36,13 +36,13 @@ static struct idem_claim *claim_of(void *member, size_t offset) {
     return (struct idem_claim *)((char *)member - offset);
 }
 
-/* --- the state, and what belongs to it ------------------------------------------ */
+/* The state, and what belongs to it. */
 
 /* The one place where a claim changes its state. */
 static void claim_set(struct idem_claim *c, enum idem_claim_state state) {
     static const unsigned allowed[] = {
-        [IDEM_CLAIM_ASKING] = 1u << IDEM_CLAIM_PARKED | 1u << IDEM_CLAIM_RUNNING |
-                              1u << IDEM_CLAIM_OVER,
+        [IDEM_CLAIM_ASKING] =
+            1u << IDEM_CLAIM_PARKED | 1u << IDEM_CLAIM_RUNNING | 1u << IDEM_CLAIM_OVER,
         [IDEM_CLAIM_PARKED] = 1u << IDEM_CLAIM_ASKING | 1u << IDEM_CLAIM_OVER,
         [IDEM_CLAIM_RUNNING] = 1u << IDEM_CLAIM_FINISHING | 1u << IDEM_CLAIM_OVER,
         [IDEM_CLAIM_FINISHING] = 1u << IDEM_CLAIM_OVER,
@@ -78,7 +78,7 @@ static bool claim_recovers_by_rerun(const struct idem_claim *c) {
     return c->policy.recover == IDEM_RECOVER_RERUN;
 }
 
-/* --- the lease ---------------------------------------------------------------------- */
+/* The lease. */
 
 static void lease_stop(struct idem_claim *c) {
     idem_timer_clear(&c->h->loop, &c->lease_timer);
@@ -199,14 +199,18 @@ static void max_fire(struct idem_timer *timer) {
     lease_lost(claim_of(timer, offsetof(struct idem_claim, max_timer)), IDEM_END_RUN_MAX);
 }
 
-/* --- the answer ------------------------------------------------------------------------ */
+/* The answer. */
 
 static enum idem_event verdict_event(enum idem_verdict verdict) {
     static const enum idem_event events[] = {
-        [IDEM_RUN] = IDEM_EVENT_RUN,           [IDEM_REPLAY] = IDEM_EVENT_REPLAY,
-        [IDEM_DUPLICATE] = IDEM_EVENT_DUPLICATE, [IDEM_BUSY] = IDEM_EVENT_BUSY,
-        [IDEM_MISMATCH] = IDEM_EVENT_MISMATCH, [IDEM_UNCERTAIN] = IDEM_EVENT_UNCERTAIN,
-        [IDEM_DEAD] = IDEM_EVENT_DEAD,         [IDEM_NO_TOKEN] = IDEM_EVENT_NO_TOKEN,
+        [IDEM_RUN] = IDEM_EVENT_RUN,
+        [IDEM_REPLAY] = IDEM_EVENT_REPLAY,
+        [IDEM_DUPLICATE] = IDEM_EVENT_DUPLICATE,
+        [IDEM_BUSY] = IDEM_EVENT_BUSY,
+        [IDEM_MISMATCH] = IDEM_EVENT_MISMATCH,
+        [IDEM_UNCERTAIN] = IDEM_EVENT_UNCERTAIN,
+        [IDEM_DEAD] = IDEM_EVENT_DEAD,
+        [IDEM_NO_TOKEN] = IDEM_EVENT_NO_TOKEN,
         [IDEM_PROBE] = IDEM_EVENT_PROBE,
     };
 
@@ -286,7 +290,7 @@ static void claim_error(struct idem_claim *c, int rc, const struct idem_error *e
     c->cb(c, 0, &answer, NULL, c->data);
 }
 
-/* --- asking and waiting -------------------------------------------------------------------- */
+/* Asking and waiting. */
 
 static void ask_complete(struct idem_op *op, int rc) {
     struct idem_claim *c = op->data;
@@ -388,7 +392,7 @@ static void timer_fire(struct idem_timer *timer) {
     }
 }
 
-/* --- finishing --------------------------------------------------------------------------------- */
+/* Finishing. */
 
 static void finish_over(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
     idem_timer_clear(&c->h->loop, &c->timer);
@@ -531,9 +535,8 @@ static int64_t backoff(const struct idem_claim *c) {
 
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
                     idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_DONE,
-                                .status = status,
-                                .keep_result = result_kept(claim, result, len)};
+    struct idem_finish_in in = {
+        .said = IDEM_SAID_DONE, .status = status, .keep_result = result_kept(claim, result, len)};
 
     return finish_begin(claim, &in, result, len, NULL, cb, data);
 }
@@ -573,7 +576,7 @@ int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
     return 0;
 }
 
-/* --- beginning and end ---------------------------------------------------------------------------- */
+/* Beginning and end. */
 
 static int key_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
     char buf[IDEM_KEY_MAX];
@@ -589,7 +592,8 @@ static int key_take(struct idem_claim *c, const struct idem_args *args, struct i
         len = (size_t)n;
     }
     if (key == NULL || len == 0)
-        return idem_error_set(err, IDEM_E_INVALID, "a key is needed: set idem_args.key, or a "
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "a key is needed: set idem_args.key, or a "
                               "key_fn in the policy that returns one");
     if (len > IDEM_KEY_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "the key has %zu bytes; at most %d are allowed",
@@ -608,11 +612,13 @@ static int name_take(struct idem_claim *c, const struct idem_args *args, struct 
     int rc;
 
     if (args->scope == NULL && strcmp(c->policy.scope, IDEM_SCOPE_NONE) != 0)
-        scope = (struct idem_bytes){(const unsigned char *)c->policy.scope,
-                                    strlen(c->policy.scope)};
+        scope =
+            (struct idem_bytes){(const unsigned char *)c->policy.scope, strlen(c->policy.scope)};
     if (scope.len > IDEM_SCOPE_MAX)
-        return idem_error_set(err, IDEM_E_INVALID, "the scope has %zu bytes; at most %d are "
-                              "allowed", scope.len, IDEM_SCOPE_MAX);
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "the scope has %zu bytes; at most %d are "
+                              "allowed",
+                              scope.len, IDEM_SCOPE_MAX);
     rc = idem_record_key_make(&c->key, IDEM_NAME_RECORD, prefix, scope,
                               (struct idem_bytes){c->key_bytes, c->key_len});
     if (rc != 0)
@@ -625,8 +631,10 @@ static int label_take(struct idem_claim *c, const char *label, struct idem_error
     size_t len = label == NULL ? 0 : strlen(label);
 
     if (len > IDEM_LABEL_MAX)
-        return idem_error_set(err, IDEM_E_INVALID, "the label has %zu bytes; at most %d are "
-                              "allowed", len, IDEM_LABEL_MAX);
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "the label has %zu bytes; at most %d are "
+                              "allowed",
+                              len, IDEM_LABEL_MAX);
     if (len != 0)
         memcpy(c->label, label, len);
     c->in.label = (struct idem_bytes){(const unsigned char *)c->label, len};

@@ -18,8 +18,7 @@ static void text_copy(char *out, size_t size, struct idem_bytes from) {
 
 static void name_fill(struct idem_entry *entry, const struct idem_record_key *key) {
     idem_record_key_hex(key, entry->hash);
-    text_copy(entry->prefix, sizeof(entry->prefix),
-              (struct idem_bytes){key->at, key->prefix_len});
+    text_copy(entry->prefix, sizeof(entry->prefix), (struct idem_bytes){key->at, key->prefix_len});
 }
 
 void idem_entry_fill(struct idem_entry *entry, const struct idem_record_key *key,

@@ -28,13 +28,15 @@ const char *idem_version(void) {
 int idem_handle_check(const struct idem *h, struct idem_error *err) {
     if (h->forks == idem_fork_count())
         return 0;
-    return idem_error_set(err, IDEM_E_FORK, "the handle was opened before a fork; open one in the "
+    return idem_error_set(err, IDEM_E_FORK,
+                          "the handle was opened before a fork; open one in the "
                           "process that uses it");
 }
 
 int idem_handle_check_blocking(const struct idem *h, struct idem_error *err) {
     if (h->service == NULL)
-        return idem_error_set(err, IDEM_E_INVALID, "a handle from idem_open_on() has no blocking "
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "a handle from idem_open_on() has no blocking "
                               "calls; use idem_open()");
     return idem_handle_check(h, err);
 }
@@ -47,7 +49,7 @@ void idem_handle_tally(struct idem *h, enum idem_event event) {
     h->store->driver->tally(h->store, event, 1);
 }
 
-/* --- the service thread --------------------------------------------------- */
+/* The service thread. */
 
 static void service_wake(struct idem_service *service) {
     static const uint64_t one = 1;
@@ -229,7 +231,8 @@ int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem
     rc = idem_store_submit(h->store, op);
     if (rc == 0 && !idem_waiter_wait(h, &run.waiter, h->op_timeout_ms)) {
         idem_store_cancel(h->store, op);
-        rc = idem_error_set(&op->error, IDEM_E_UNKNOWN, "the store did not answer in time; it may "
+        rc = idem_error_set(&op->error, IDEM_E_UNKNOWN,
+                            "the store did not answer in time; it may "
                             "have done what was asked");
         idem_handle_tally(h, IDEM_EVENT_STORE_ERROR);
     } else if (rc == 0) {
@@ -296,7 +299,7 @@ static void service_stop(struct idem_service *service) {
     pthread_join(service->thread, NULL);
 }
 
-/* --- open and close ----------------------------------------------------------- */
+/* Open and close. */
 
 static void handle_free(struct idem *h) {
     service_free(h->service);

@@ -5,11 +5,12 @@
 #include "core/hash.h"
 
 #include <errno.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <string.h>
 #include <sys/random.h>
 
-int idem_sha256(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]) {
+static int sha256_digest(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]) {
     /* An explicit fetch at each call costs more than the hash of a short name. */
     static _Atomic(EVP_MD *) fetched;
     EVP_MD *md = fetched;
@@ -26,9 +27,17 @@ int idem_sha256(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]) {
             md = none;
         }
     }
-    if (EVP_Digest(bytes.at, bytes.len, out, NULL, md, NULL) != 1)
-        return IDEM_E_NOMEM;
-    return 0;
+    return EVP_Digest(bytes.at, bytes.len, out, NULL, md, NULL) == 1 ? 0 : IDEM_E_NOMEM;
+}
+
+/* Nothing is left in OpenSSL's queue of errors, which is the host program's. */
+int idem_sha256(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]) {
+    int rc;
+
+    ERR_set_mark();
+    rc = sha256_digest(bytes, out);
+    ERR_pop_to_mark();
+    return rc;
 }
 
 static size_t put_counted(unsigned char *out, struct idem_bytes bytes) {
@@ -40,8 +49,7 @@ static size_t put_counted(unsigned char *out, struct idem_bytes bytes) {
 }
 
 int idem_record_key_make(struct idem_record_key *ret, enum idem_name_kind kind,
-                         struct idem_bytes prefix, struct idem_bytes scope,
-                         struct idem_bytes key) {
+                         struct idem_bytes prefix, struct idem_bytes scope, struct idem_bytes key) {
     unsigned char buf[2 + 4 + IDEM_SCOPE_MAX + 4 + IDEM_KEY_MAX];
     size_t len = 0;
     int rc;

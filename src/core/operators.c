@@ -30,8 +30,10 @@ static int name_key(const struct idem_name *name, struct idem_record_key *ret,
     }
     if (name->key == NULL || name->key_len == 0 || name->key_len > IDEM_KEY_MAX ||
         name->scope_len > IDEM_SCOPE_MAX)
-        return idem_error_set(err, IDEM_E_INVALID, "a key of 1 to %d bytes, in a scope of at most "
-                              "%d, or a hash is needed", IDEM_KEY_MAX, IDEM_SCOPE_MAX);
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "a key of 1 to %d bytes, in a scope of at most "
+                              "%d, or a hash is needed",
+                              IDEM_KEY_MAX, IDEM_SCOPE_MAX);
     if (idem_record_key_make(ret, IDEM_NAME_RECORD, prefix,
                              (struct idem_bytes){name->scope, name->scope_len},
                              (struct idem_bytes){name->key, name->key_len}) != 0)
@@ -135,8 +137,7 @@ static int settle_check(const struct idem_settlement *how, struct idem_error *er
 }
 
 static int settle_run(struct idem *h, const struct idem_record_key *key,
-                      const struct idem_settlement *how, uint32_t attempt,
-                      struct idem_error *err) {
+                      const struct idem_settlement *how, uint32_t attempt, struct idem_error *err) {
     struct idem_op op = {.kind = IDEM_OP_SETTLE, .key = *key};
 
     op.in.settle = (struct idem_settle_in){
@@ -221,8 +222,7 @@ int idem_forget(struct idem *h, const struct idem_name *name, bool force, struct
     struct idem_op op = {.kind = IDEM_OP_FORGET, .in.forget.force = force};
     int rc;
 
-    if ((rc = idem_handle_check_blocking(h, err)) != 0 ||
-        (rc = name_key(name, &op.key, err)) != 0)
+    if ((rc = idem_handle_check_blocking(h, err)) != 0 || (rc = name_key(name, &op.key, err)) != 0)
         return rc;
     return idem_handle_run(h, &op, NULL, err);
 }

@@ -30,8 +30,10 @@ _Static_assert(sizeof(enum idem_mode) == sizeof(int), "words are stored as int")
 
 #define FIELD(name) .field = #name, .offset = offsetof(struct idem_policy, name)
 #define WORDS(option, name, least)                                                                 \
-    {.word = #option, .type = IDEM_OPTION_WORD, FIELD(name), .min = least,                         \
-     .values = idem_words_##option}
+    {                                                                                              \
+        .word = #option, .type = IDEM_OPTION_WORD, FIELD(name), .min = least,                      \
+        .values = idem_words_##option                                                              \
+    }
 
 /* clang-format off */
 const struct idem_option idem_option_table[] = {
@@ -117,7 +119,7 @@ static const size_t policy_texts[] = {
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* --- Fields by their offset --- */
+/* Fields by their offset. */
 
 static const char **text_at(struct idem_policy *policy, size_t offset) {
     return (const char **)(void *)((char *)policy + offset);
@@ -157,7 +159,7 @@ static void number_put(struct idem_policy *policy, const struct idem_option *opt
         memcpy((char *)policy + offset, &value, sizeof(value));
 }
 
-/* --- Finding and describing --- */
+/* Finding and describing. */
 
 static const struct idem_option *option_search(const char *word, size_t len, char separator) {
     const struct idem_option *option;
@@ -224,8 +226,8 @@ const char *idem_option_allowed(const struct idem_option *option, char *buf, siz
     if (option->type == IDEM_OPTION_WORD)
         return idem_words_list(option->values, buf, size);
     if (option->type == IDEM_OPTION_TEXT) {
-        snprintf(buf, size, "%" PRId64 " to %" PRId64 " bytes of UTF-8%s", option->min,
-                 option->max, option->plain ? " without control characters" : "");
+        snprintf(buf, size, "%" PRId64 " to %" PRId64 " bytes of UTF-8%s", option->min, option->max,
+                 option->plain ? " without control characters" : "");
         return buf;
     }
     number_print(option, option->min, low, sizeof(low));
@@ -264,7 +266,7 @@ const char *idem_option_print(const struct idem_option *option, const struct ide
     return buf;
 }
 
-/* --- Setting one option --- */
+/* Setting one option. */
 
 /* What is wrong with a text, as the end of a sentence; NULL if nothing is. */
 static const char *text_fault(const struct idem_option *option, const char *text, size_t len) {
@@ -375,8 +377,8 @@ static int range_set(struct idem_policy *policy, const struct idem_option *optio
     return 0;
 }
 
-static int word_set(struct idem_policy *policy, const struct idem_option *option,
-                    const char *value, size_t len, struct idem_error *err) {
+static int word_set(struct idem_policy *policy, const struct idem_option *option, const char *value,
+                    size_t len, struct idem_error *err) {
     char quoted[IDEM_QUOTE_TEXT], what[IDEM_QUOTE_TEXT + 32];
     int number;
 
@@ -402,8 +404,8 @@ static char *text_copy(const char *text, size_t len, struct idem_error *err) {
     return copy;
 }
 
-static int text_set(struct idem_policy *policy, const struct idem_option *option,
-                    const char *value, size_t len, struct idem_error *err) {
+static int text_set(struct idem_policy *policy, const struct idem_option *option, const char *value,
+                    size_t len, struct idem_error *err) {
     const char **slot = text_at(policy, option->offset);
     const char *fault = text_fault(option, value, len);
     char *copy;
@@ -439,7 +441,7 @@ int idem_policy_set(struct idem_layer *layer, const char *word, size_t word_len,
     }
 }
 
-/* --- Layers --- */
+/* Layers. */
 
 int idem_policy_copy(const struct idem_policy *policy, struct idem_layer *ret,
                      struct idem_error *err) {
@@ -510,7 +512,7 @@ void idem_policy_merge(struct idem_policy *into, const struct idem_policy *layer
         policy_fill(into, &policy_presets[layer->preset]);
 }
 
-/* --- The whole --- */
+/* The whole. */
 
 #define WHO_TEXT (IDEM_QUOTE_TEXT + 8)
 
@@ -622,8 +624,8 @@ static int policy_lock(const struct idem_policy *const *layers, size_t n,
     return 0;
 }
 
-int idem_policy_resolve(const struct idem_policy *const *layers, size_t n,
-                        struct idem_policy *ret, struct idem_error *err) {
+int idem_policy_resolve(const struct idem_policy *const *layers, size_t n, struct idem_policy *ret,
+                        struct idem_error *err) {
     struct idem_policy policy = {0};
     int rc;
 

@@ -23,7 +23,7 @@
 #include "core/words.h"
 #include "idem.h"
 
-/* --- Options ----------------------------------------------------------------- */
+/* Options. */
 
 enum idem_option_type {
     IDEM_OPTION_WORD,     /* an enum: one of `values` */
@@ -62,7 +62,7 @@ const char *idem_option_words(char *buf, size_t size);
 const char *idem_option_print(const struct idem_option *option, const struct idem_policy *policy,
                               char *buf, size_t size);
 
-/* --- Layers ------------------------------------------------------------------- */
+/* Layers. */
 
 /* What one place says. Its strings are its own; it begins as zeros and ends with
    idem_policy_release(). */
@@ -83,7 +83,7 @@ int idem_policy_copy(const struct idem_policy *policy, struct idem_layer *ret,
 void idem_policy_release(struct idem_layer *layer);
 
 /* Fills what *into leaves unsaid from the next weaker layer and then from that layer's preset.
-   *into begins as zeros and is given all layers in turn. Strings are borrowed. */
+ *into begins as zeros and is given all layers in turn. Strings are borrowed. */
 void idem_policy_merge(struct idem_policy *into, const struct idem_policy *layer);
 
 /*
@@ -91,10 +91,10 @@ void idem_policy_merge(struct idem_policy *into, const struct idem_policy *layer
  * whole. In *ret every field is said except `preset`, `name` and `key_fn`; under mode=lock
  * result_max is IDEM_NONE: no result is kept. Strings are borrowed from the layers. No allocation.
  */
-int idem_policy_resolve(const struct idem_policy *const *layers, size_t n,
-                        struct idem_policy *ret, struct idem_error *err);
+int idem_policy_resolve(const struct idem_policy *const *layers, size_t n, struct idem_policy *ret,
+                        struct idem_error *err);
 
-/* --- Guards ------------------------------------------------------------------- */
+/* Guards. */
 
 enum idem_guard_layer {
     IDEM_GUARD_POLICY,

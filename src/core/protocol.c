@@ -102,9 +102,8 @@ enum idem_verdict idem_protocol_claim(struct idem_record *record, struct idem_re
                                       const struct idem_claim_in *in, struct idem_time now,
                                       bool *ret_write, int64_t *ret_left) {
     bool absent = record == NULL || idem_record_expired(record, now);
-    const struct idem_claim_row *row =
-        idem_claim_row_find(absent ? IDEM_ABSENT : record->state,
-                            claim_facts(absent ? NULL : record, in, now));
+    const struct idem_claim_row *row = idem_claim_row_find(
+        absent ? IDEM_ABSENT : record->state, claim_facts(absent ? NULL : record, in, now));
 
     if (absent) {
         if (record == NULL)
@@ -140,8 +139,7 @@ static unsigned finish_facts(const struct idem_record *record, const struct idem
     /* Who released is no owner any more, except for saying so again. The attempt is
        compared too: a late copy of a claim may have made its sender the owner of a later
        attempt, which what it says of the earlier one must not touch. */
-    mine = owner_equal(record, in->owner) &&
-           (in->attempt == 0 || in->attempt == record->attempt) &&
+    mine = owner_equal(record, in->owner) && (in->attempt == 0 || in->attempt == record->attempt) &&
            (!record->released || in->said == IDEM_SAID_RELEASE);
     return when(mine, IDEM_FACT_MINE) | when(record->lock, IDEM_FACT_LOCK) |
            when(finish_same(record, in), IDEM_FACT_SAME);

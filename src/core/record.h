@@ -42,11 +42,11 @@ struct idem_fingerprint {
  */
 struct idem_record {
     enum idem_state state;
-    bool lock;     /* run or done by mode=lock */
-    bool kept;     /* result holds the first result (which may be empty) */
-    bool final;    /* failed for good */
-    bool released; /* the owner's last word was release */
-    bool bound;    /* bind is set */
+    bool lock;        /* run or done by mode=lock */
+    bool kept;        /* result holds the first result (which may be empty) */
+    bool final;       /* failed for good */
+    bool released;    /* the owner's last word was release */
+    bool bound;       /* bind is set */
     uint32_t attempt; /* the fencing number: never given out twice while the record lives */
     uint32_t tries;   /* runs begun since it was absent, issued or freed */
     unsigned char owner[IDEM_OWNER_LEN];

@@ -58,7 +58,7 @@ static struct text text_trim(struct text t) {
     return t;
 }
 
-/* --- Sections --- */
+/* Sections. */
 
 static const char *name_fault(struct text name) {
     uint32_t c = 0;
@@ -104,8 +104,7 @@ static int policy_add(struct parser *parser, struct text name) {
     settings->policies = grown;
     memcpy(buf, name.at, name.len);
     buf[name.len] = '\0';
-    rc = idem_policy_copy(&(struct idem_policy){.name = buf}, &grown[settings->count],
-                          parser->err);
+    rc = idem_policy_copy(&(struct idem_policy){.name = buf}, &grown[settings->count], parser->err);
     if (rc < 0)
         return rc;
     parser->section = &grown[settings->count++];
@@ -151,7 +150,7 @@ static int section_begin(struct parser *parser, struct text line) {
                   idem_error_quote(line.at, line.len, quoted, sizeof(quoted)));
 }
 
-/* --- Words and values --- */
+/* Words and values. */
 
 /* Undoes the quotes, into the parser's buffer, which is as long as a line may be. */
 static int value_unquote(struct parser *parser, struct text *value) {
@@ -231,7 +230,7 @@ static int word_set(struct parser *parser, struct text line) {
     return rc < 0 ? idem_error_copy(parser->err, &why) : 0;
 }
 
-/* --- Lines --- */
+/* Lines. */
 
 static int line_read(struct parser *parser, struct text line) {
     if (line.len > 0 && line.at[line.len - 1] == '\r')
@@ -299,7 +298,7 @@ int idem_settings_parse(const char *name, const char *text, size_t len, struct i
     return 0;
 }
 
-/* --- Files --- */
+/* Files. */
 
 /* Reads until the end, or one byte more than is allowed. False with errno on failure. */
 static bool file_read(int fd, char *buf, size_t size, size_t *ret_len) {
@@ -378,7 +377,7 @@ int idem_settings_copy(const struct idem_settings *settings, struct idem_setting
     return 0;
 }
 
-/* --- Looking --- */
+/* Looking. */
 
 const struct idem_policy *idem_settings_find(const struct idem_settings *settings,
                                              const char *name) {

@@ -133,8 +133,8 @@ const struct idem_finish_row *idem_finish_row_find(enum idem_said said, enum ide
 
 const char *idem_fact_name(unsigned fact) {
     static const char *const names[IDEM_FACT__COUNT] = {
-        "token", "bound", "mine",   "differs", "live",  "rerun", "attempts_left",
-        "lock",  "replay", "kept",  "final",   "probe", "same",
+        "token", "bound",  "mine", "differs", "live",  "rerun", "attempts_left",
+        "lock",  "replay", "kept", "final",   "probe", "same",
     };
 
     for (unsigned i = 0; i < IDEM_FACT__COUNT; i++)

@@ -19,12 +19,12 @@
 
 /* What is known of a claim and the record it meets. */
 enum idem_fact {
-    IDEM_FACT_TOKEN = 1u << 0,         /* the key is a token */
-    IDEM_FACT_BOUND = 1u << 1,         /* the record's binding is this caller's, or it has none */
-    IDEM_FACT_MINE = 1u << 2,          /* the record's owner is this caller */
-    IDEM_FACT_DIFFERS = 1u << 3,       /* fingerprints comparable and different */
-    IDEM_FACT_LIVE = 1u << 4,          /* running: the lease is live; failed: not due yet */
-    IDEM_FACT_RERUN = 1u << 5,         /* recover=rerun */
+    IDEM_FACT_TOKEN = 1u << 0,   /* the key is a token */
+    IDEM_FACT_BOUND = 1u << 1,   /* the record's binding is this caller's, or neither has one */
+    IDEM_FACT_MINE = 1u << 2,    /* the record's owner is this caller */
+    IDEM_FACT_DIFFERS = 1u << 3, /* fingerprints comparable and different */
+    IDEM_FACT_LIVE = 1u << 4,    /* running: the lease is live; failed: not due yet */
+    IDEM_FACT_RERUN = 1u << 5,   /* recover=rerun */
     IDEM_FACT_ATTEMPTS_LEFT = 1u << 6, /* the policy allows one more */
     IDEM_FACT_LOCK = 1u << 7,          /* the record was made by mode=lock */
     IDEM_FACT_REPLAY = 1u << 8,        /* mode=replay */

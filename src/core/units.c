@@ -22,9 +22,9 @@ static const struct unit duration_units[] = {
 };
 
 static const struct unit size_units[] = {
-    {"", 1},          {"k", 1 << 10}, {"K", 1 << 10},   {"KiB", 1 << 10}, {"m", 1 << 20},
-    {"M", 1 << 20},   {"MiB", 1 << 20}, {"g", 1 << 30}, {"G", 1 << 30},   {"GiB", 1 << 30},
-    {NULL, 0},
+    {"", 1},        {"k", 1 << 10},   {"K", 1 << 10},   {"KiB", 1 << 10},
+    {"m", 1 << 20}, {"M", 1 << 20},   {"MiB", 1 << 20}, {"g", 1 << 30},
+    {"G", 1 << 30}, {"GiB", 1 << 30}, {NULL, 0},
 };
 
 enum number { NUMBER_READ, NUMBER_MISSING, NUMBER_HUGE };

@@ -20,7 +20,7 @@ struct idem_fd {
 
 struct idem_timer {
     void (*fire)(struct idem_timer *self);
-    int64_t at; /* ms on idem_loop_now() */
+    int64_t at;                              /* ms on idem_loop_now() */
     struct idem_timer *child, *next, **link; /* pairing heap; link NULL: not armed */
 };
 

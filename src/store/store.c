@@ -33,8 +33,8 @@ static int unknown_scheme(const char *scheme, struct idem_error *err) {
 
     for (size_t i = 0; drivers[i] != NULL; i++)
         for (size_t k = 0; drivers[i]->schemes[k] != NULL && len < sizeof(known); k++)
-            len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s:",
-                                    len == 0 ? "" : ", ", drivers[i]->schemes[k]);
+            len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s:", len == 0 ? "" : ", ",
+                                    drivers[i]->schemes[k]);
     return idem_error_set(err, IDEM_E_INVALID, "no store is called \"%.32s:\"; this build has: %s",
                           scheme, known);
 }
@@ -52,8 +52,8 @@ int idem_store_open(const char *text, struct idem_loop *loop, const struct idem_
         rc = unknown_scheme(url.scheme, err);
     } else {
         /* Every slot is required. */
-        assert(driver->open && driver->close && driver->submit && driver->cancel &&
-               driver->watch && driver->unwatch && driver->tally);
+        assert(driver->open && driver->close && driver->submit && driver->cancel && driver->watch &&
+               driver->unwatch && driver->tally);
         rc = driver->open(&url, loop, clock, ret, err);
         if (rc == 0)
             (*ret)->driver = driver;

@@ -79,7 +79,8 @@ struct idem_op {
         struct {
             enum idem_verdict verdict;
             int64_t left_ms;
-            struct idem_record record; /* as it is now; .state ABSENT: none */
+            struct idem_record record; /* as it is now, its result with REPLAY and DEAD only;
+                                          .state ABSENT: none */
         } claim;
         struct {
             enum idem_ack ack;
@@ -140,7 +141,7 @@ struct idem_url {
     char *scheme, *rest; /* rest: what follows the colon, without the query */
     struct {
         char *name, *value;
-    } *query;
+    } * query;
     size_t query_n;
     char *text; /* all of it, for the strings above */
 };

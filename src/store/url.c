@@ -51,12 +51,16 @@ static int query_parse(struct idem_url *url, char *query, struct idem_error *err
         char *name = strsep(&query, "&"), *value = strchr(name, '=');
 
         if (value == NULL || value == name)
-            return idem_error_set(err, IDEM_E_INVALID, "%s: options are written name=value, and "
-                                  "parted by &", url->scheme);
+            return idem_error_set(err, IDEM_E_INVALID,
+                                  "%s: options are written name=value, and "
+                                  "parted by &",
+                                  url->scheme);
         *value++ = '\0';
         if (!percent_decode(name) || !percent_decode(value))
-            return idem_error_set(err, IDEM_E_INVALID, "%s: a %% in an option must be followed by "
-                                  "two hex digits", url->scheme);
+            return idem_error_set(err, IDEM_E_INVALID,
+                                  "%s: a %% in an option must be followed by "
+                                  "two hex digits",
+                                  url->scheme);
         for (size_t i = 0; i < url->query_n; i++)
             if (strcmp(url->query[i].name, name) == 0)
                 return idem_error_set(err, IDEM_E_INVALID, "%s: option %s is given twice",
@@ -71,7 +75,8 @@ static int url_split(struct idem_url *url, struct idem_error *err) {
     char *colon = strchr(url->text, ':'), *query;
 
     if (colon == NULL || colon == url->text)
-        return idem_error_set(err, IDEM_E_INVALID, "a store is named by a URL such as "
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "a store is named by a URL such as "
                               "lmdb:/var/lib/idem; this one has no scheme");
     *colon = '\0';
     url->scheme = url->text;
@@ -80,8 +85,10 @@ static int url_split(struct idem_url *url, struct idem_error *err) {
     if (query != NULL)
         *query++ = '\0';
     if (!percent_decode(url->rest))
-        return idem_error_set(err, IDEM_E_INVALID, "%s: a %% in the path must be followed by two "
-                              "hex digits", url->scheme);
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "%s: a %% in the path must be followed by two "
+                              "hex digits",
+                              url->scheme);
     return query == NULL ? 0 : query_parse(url, query, err);
 }
 

@@ -55,7 +55,7 @@ static int lines(const char *text) {
     return n;
 }
 
-/* --- show --- */
+/* Show. */
 
 TEST(a_record_is_shown_by_key_and_by_hash) {
     char *hash, shorter[13];
@@ -111,7 +111,7 @@ TEST(a_result_is_shown_only_when_asked_for) {
     CHECK_INT(RUN("show", "--result", "k2").status, 66);
 }
 
-/* --- list --- */
+/* List. */
 
 TEST(a_list_shows_states_and_labels) {
     struct ran ran;
@@ -162,7 +162,7 @@ TEST(a_long_list_comes_whole) {
     CHECK_INT(lines(RUN("list", "--json").out), 70);
 }
 
-/* --- settle and forget --- */
+/* Settle and forget. */
 
 TEST(an_uncertain_run_settled_as_done_is_a_duplicate) {
     struct ran ran;
@@ -274,7 +274,7 @@ TEST(a_live_lease_is_forgotten_by_force_only) {
     CHECK_INT(proc_wait(&proc).status, 76);
 }
 
-/* --- stats --- */
+/* Stats. */
 
 TEST(stats_count_records_and_events) {
     struct ran ran;

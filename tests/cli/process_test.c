@@ -6,7 +6,7 @@
 #include <pty.h>
 #include <termios.h>
 
-/* --- Signals --- */
+/* Signals. */
 
 /* A command that writes each signal's name to `got`; it ends after TERM or when `go` is there. */
 static char *trap_script(void) {
@@ -154,7 +154,7 @@ TEST(a_stop_without_a_terminal_stops_both_and_continues_both) {
     CHECK_INT(proc_wait(&proc).status, 0);
 }
 
-/* --- Pipes --- */
+/* Pipes. */
 
 /* Starts idem with its stdout in a pipe whose reading end is *ret_from. */
 static struct proc start_piped(const char *key, const char *sh, int *ret_from) {
@@ -285,7 +285,7 @@ TEST(a_full_disk_behind_stdout_is_told_and_the_result_kept) {
     CHECK_STR(RUN("run", "--key", "k", "--", "echo", "hello").out, "hello\n");
 }
 
-/* --- Descriptors --- */
+/* Descriptors. */
 
 TEST(the_command_inherits_no_descriptor_of_idems) {
     const char *argv[] = {"ls", "/proc/self/fd", NULL};
@@ -318,7 +318,7 @@ TEST(closed_descriptors_do_not_reach_the_store) {
     CHECK_STR(RUN("run", "--key", "k", "--", "sh", "-c", "echo out; echo err >&2").out, "out\n");
 }
 
-/* --- Terminals --- */
+/* Terminals. */
 
 struct terminal {
     pid_t pid;

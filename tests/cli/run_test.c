@@ -3,7 +3,7 @@
  */
 #include "harness.h"
 
-/* --- Once, and then again the same --- */
+/* Once, and then again the same. */
 
 TEST(a_second_run_gives_the_same_bytes_and_runs_nothing) {
     char *sh = script("echo x >> %s; printf 'a\\000b\\377'; echo oops >&2", in_folder("runs"));
@@ -112,7 +112,7 @@ TEST(options_end_at_the_command) {
     CHECK_STR(ran.out, "--key --help\n");
 }
 
-/* --- How it ended --- */
+/* How it ended. */
 
 TEST(a_failure_is_released_and_runs_again) {
     char *sh = script("echo x >> %s; echo out; exit 3", in_folder("runs"));
@@ -212,7 +212,7 @@ TEST(a_wait_lasts_over_the_pause_of_a_retry) {
     CHECK(starts_with(ran.verdict, "run attempt=2 "));
 }
 
-/* --- Duplicates --- */
+/* Duplicates. */
 
 TEST(a_duplicate_under_reject_is_told_so_and_is_no_failure) {
     char *sh = script("echo x >> %s; echo out", in_folder("runs"));
@@ -305,7 +305,7 @@ TEST(arguments_are_told_apart_from_each_other) {
     CHECK_INT(RUN("run", "--key", "k", "--", "echo", "a", "b").status, 65);
 }
 
-/* --- While it runs --- */
+/* While it runs. */
 
 TEST(a_second_caller_is_busy_while_the_first_runs) {
     char *sh = script("touch %s; while [ ! -e %s ]; do sleep .02; done; echo out",
@@ -409,7 +409,7 @@ TEST(a_verdict_may_go_to_stderr_and_takes_it_from_nobody) {
     CHECK_HAS(ran.err, "\nerr\nstored said=done ");
 }
 
-/* --- What cannot be started --- */
+/* What cannot be started. */
 
 TEST(a_command_that_is_not_found_frees_its_key) {
     struct ran ran = RUN("run", "--key", "k", "--verdict-fd", VERDICT_FD, "--on-failure", "keep",
@@ -439,7 +439,7 @@ TEST(a_script_without_a_first_line_is_run_by_the_shell) {
     CHECK_STR(RUN("run", "--key", "k", "--", in_folder("script")).out, "yes\n");
 }
 
-/* --- Schedules --- */
+/* Schedules. */
 
 TEST(a_planned_time_is_part_of_the_key_and_told_to_the_command) {
     struct ran ran = RUN_SH("nightly", "echo $IDEM_KEY; echo $IDEM_AT", "--at", "24h+2h30m"), show;

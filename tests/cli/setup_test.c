@@ -3,7 +3,7 @@
  */
 #include "harness.h"
 
-/* --- Settings --- */
+/* Settings. */
 
 TEST(settings_give_policies_and_flags_overrule_them) {
     static const char text[] = "[defaults]\nscope = none\n[policy job]\nprefix = job:\n"
@@ -37,7 +37,7 @@ TEST(wrong_settings_are_told_with_file_and_line) {
     CHECK_INT(RUN_SH("k", ":", "--policy", "job").status, 64);
 }
 
-/* --- Stores --- */
+/* Stores. */
 
 TEST(a_store_that_fails_runs_nothing) {
     char *sh = script("echo x >> %s", in_folder("runs"));
@@ -105,7 +105,7 @@ TEST(the_default_store_is_in_the_users_own_folder) {
     CHECK_INT(status, 0);
 }
 
-/* --- Usage --- */
+/* Usage. */
 
 static void usage_check(struct ran ran, const char *hint) {
     if (ran.status != 64 || strstr(ran.err, hint) == NULL)

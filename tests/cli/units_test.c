@@ -9,7 +9,7 @@
 #include "cli/schedule.h"
 #include "cli/when.h"
 
-/* --- Schedules --- */
+/* Schedules. */
 
 static struct cli_schedule schedule(const char *text) {
     struct cli_schedule s = {0, 0};
@@ -89,7 +89,7 @@ TEST(a_start_before_1970_is_rounded_down_as_well) {
     CHECK_INT(cli_schedule_planned(&s, -3700 * 1000), -7200);
 }
 
-/* --- Results --- */
+/* Results. */
 
 static void chunk_check(struct cli_reader *reader, int stream, const char *bytes, size_t len) {
     struct cli_chunk chunk;
@@ -175,7 +175,7 @@ TEST(a_damaged_result_is_refused_whole) {
     CHECK(!cli_result_read("", 0, &end, &reader));
 }
 
-/* --- Times --- */
+/* Times. */
 
 static const char *when(int64_t ms) {
     static char buf[CLI_WHEN_TEXT];
@@ -240,7 +240,7 @@ TEST(an_age_is_told_in_one_unit) {
     CHECK_STR(cli_when_relative(86400000 * 3, 0, buf, sizeof(buf)), "in 3d");
 }
 
-/* --- JSON --- */
+/* JSON. */
 
 static const char *json_of(const char *bytes, size_t len) {
     static char buf[256];
@@ -268,7 +268,7 @@ TEST(a_printable_text_has_no_control_characters) {
     CHECK_STR(cli_printable("ab\xc3\xa9", small, sizeof(small)), "ab");
 }
 
-/* --- Options --- */
+/* Options. */
 
 TEST(the_nearest_word_is_found_if_it_is_near) {
     static const char *const words[] = {"key", "lease", "on-failure", "result-max", NULL};

@@ -28,9 +28,9 @@ static int host_watch(void *data, int fd, int events) {
     struct host *host = data;
     struct epoll_event event = {.data.fd = fd};
 
-    event.events = (uint32_t)((events & IDEM_READ ? EPOLLIN : 0) |
-                              (events & IDEM_WRITE ? EPOLLOUT : 0)) |
-                   (host->edge ? (uint32_t)EPOLLET : 0);
+    event.events =
+        (uint32_t)((events & IDEM_READ ? EPOLLIN : 0) | (events & IDEM_WRITE ? EPOLLOUT : 0)) |
+        (host->edge ? (uint32_t)EPOLLET : 0);
     if (events == 0)
         return epoll_ctl(host->epoll, EPOLL_CTL_DEL, fd, NULL);
     if (epoll_ctl(host->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
@@ -284,8 +284,7 @@ TEST(a_stalled_owner_under_rerun_is_told_once_and_changes_nothing) {
     struct idem_claim *first, *second;
 
     host_open(&host, "sync=off", false);
-    guard = guard_of(&host, (struct idem_policy){.lease_ms = 100,
-                                                 .recover = IDEM_RECOVER_RERUN});
+    guard = guard_of(&host, (struct idem_policy){.lease_ms = 100, .recover = IDEM_RECOVER_RERUN});
     first = ask(&host, guard, "k", &old);
     idem_claim_on_lost(first, on_lost, &old);
     turn_until(&host, &old.answers, 1, 5000);

@@ -42,7 +42,7 @@ struct work {
     const char *result;
     int32_t status;
     const char *reason;
-    int ms;           /* takes that long */
+    int ms;            /* takes that long */
     bool until_cancel; /* runs until it is cancelled, 5 s at most */
     atomic_int runs;
     uint32_t attempt;
@@ -211,8 +211,10 @@ TEST(a_retryable_failure_is_released_by_default) {
 
 TEST(a_retryable_failure_under_retry_waits_for_its_back_off_and_ends) {
     struct idem *h = open_store("sync=off");
-    struct idem_policy policy = {.on_failure = IDEM_ON_FAILURE_RETRY, .attempts = 2,
-                                 .backoff_min_ms = 150, .backoff_max_ms = 150};
+    struct idem_policy policy = {.on_failure = IDEM_ON_FAILURE_RETRY,
+                                 .attempts = 2,
+                                 .backoff_min_ms = 150,
+                                 .backoff_max_ms = 150};
     struct idem_guard *guard = guard_of(h, policy);
     struct work work = {.say = IDEM_RESULT_RETRY, .status = 5, .reason = "no answer"};
     struct idem_outcome out;
@@ -282,8 +284,8 @@ TEST(an_unknown_outcome_is_held) {
 
 TEST(an_unknown_outcome_is_run_again_under_rerun) {
     struct idem *h = open_store("sync=off");
-    struct idem_policy policy = {.recover = IDEM_RECOVER_RERUN, .backoff_min_ms = 50,
-                                 .backoff_max_ms = 50};
+    struct idem_policy policy = {
+        .recover = IDEM_RECOVER_RERUN, .backoff_min_ms = 50, .backoff_max_ms = 50};
     struct idem_guard *guard = guard_of(h, policy);
     struct work work = {.say = IDEM_RESULT_UNKNOWN};
 

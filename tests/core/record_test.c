@@ -33,7 +33,10 @@ static struct idem_record sample(void) {
         .result = {(const unsigned char *)"a\0b", 3},
         .reason = text("it broke"),
         .label = text("order 4711"),
-        .prior = {.state = IDEM_FAILED, .tries = 1, .due = 99, .expires = 1750000000000,
+        .prior = {.state = IDEM_FAILED,
+                  .tries = 1,
+                  .due = 99,
+                  .expires = 1750000000000,
                   .fingerprint = {.definition = 6, .hash = {1}}},
     };
 
@@ -85,9 +88,14 @@ TEST(a_record_comes_back_as_it_was) {
 }
 
 TEST(a_plain_finished_record_is_short) {
-    struct idem_record record = {.state = IDEM_DONE, .kept = true, .attempt = 1, .tries = 1,
-                                 .created = 1700000000000, .changed = 1700000000100,
-                                 .expires = 1700086400100, .status = 200,
+    struct idem_record record = {.state = IDEM_DONE,
+                                 .kept = true,
+                                 .attempt = 1,
+                                 .tries = 1,
+                                 .created = 1700000000000,
+                                 .changed = 1700000000100,
+                                 .expires = 1700086400100,
+                                 .status = 200,
                                  .fingerprint.definition = 1};
     unsigned char body[200] = {0};
 
@@ -190,9 +198,9 @@ static struct idem_record_key name(enum idem_name_kind kind, const char *scope, 
     struct idem_record_key out;
     struct idem_bytes none = {0};
 
-    CHECK_INT(idem_record_key_make(&out, kind, text("p:"), scope == NULL ? none : text(scope),
-                                   text(k)),
-              0);
+    CHECK_INT(
+        idem_record_key_make(&out, kind, text("p:"), scope == NULL ? none : text(scope), text(k)),
+        0);
     return out;
 }
 

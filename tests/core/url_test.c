@@ -22,8 +22,8 @@ TEST(a_url_is_split_and_decoded) {
 
 TEST(a_bad_url_is_an_error_and_not_a_guess) {
     static const char *const bad[] = {
-        "", "no-scheme", ":x", "lmdb:%", "lmdb:%4", "lmdb:%zz", "lmdb:/a%00b",
-        "lmdb:/x?sync", "lmdb:/x?=off", "lmdb:/x?sync=off&sync=off",
+        "",         "no-scheme",   ":x",           "lmdb:%",       "lmdb:%4",
+        "lmdb:%zz", "lmdb:/a%00b", "lmdb:/x?sync", "lmdb:/x?=off", "lmdb:/x?sync=off&sync=off",
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

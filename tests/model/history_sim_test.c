@@ -161,8 +161,8 @@ static void claim_judge(struct pending *asked) {
         found = asked->was_there ? &asked->seen : NULL;
     else
         found = sim.there ? &sim.record : NULL;
-    asked->verdict = idem_protocol_claim(found, &fresh, &sim.callers[asked->caller].in, now, &write,
-                                         &left);
+    asked->verdict =
+        idem_protocol_claim(found, &fresh, &sim.callers[asked->caller].in, now, &write, &left);
     if (found == NULL)
         found = &fresh;
     if (write) {

@@ -45,8 +45,7 @@ TEST(a_guard_that_cannot_be_made_leaves_the_result_alone) {
 
     CHECK_INT(idem_guard_new(NULL, NULL, &g, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "policy is NULL");
-    CHECK_INT(idem_guard_new(NULL, &(struct idem_policy){.prefix = "x"}, &g, &err),
-              IDEM_E_INVALID);
+    CHECK_INT(idem_guard_new(NULL, &(struct idem_policy){.prefix = "x"}, &g, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "scope is missing");
     CHECK(g == (struct idem_guard *)&err);
 }

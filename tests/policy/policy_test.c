@@ -55,7 +55,7 @@ static struct idem_policy resolved(struct idem_policy a) {
     return p;
 }
 
-/* --- One option by its word --- */
+/* One option by its word. */
 
 /* Each number, with the values at both ends that are in and the ones just out. */
 static const struct bound {
@@ -127,8 +127,8 @@ TEST(numbers_are_taken_up_to_both_ends_and_not_beyond) {
 
 TEST(none_is_taken_where_it_means_something_and_nowhere_else) {
     static const char *const may[] = {"fingerprint", "run_max", "wait", "attempts"};
-    static const char *const may_not[] = {"ttl", "hold_ttl", "lease", "backoff", "result_max",
-                                          "finish_timeout", "mode"};
+    static const char *const may_not[] = {"ttl",        "hold_ttl",       "lease", "backoff",
+                                          "result_max", "finish_timeout", "mode"};
     struct idem_layer layer = {0};
 
     for (size_t i = 0; i < COUNT_OF(may); i++) {
@@ -276,7 +276,7 @@ TEST(what_an_option_prints_it_takes) {
     idem_policy_release(&layer);
 }
 
-/* --- Defaults and presets --- */
+/* Defaults and presets. */
 
 TEST(the_defaults_are_those_of_the_design) {
     const struct idem_policy p = resolved((struct idem_policy){0});
@@ -351,16 +351,16 @@ TEST(job_rejects_for_a_day) {
 
 TEST(retry_without_attempts_means_five) {
     CHECK_INT(resolved((struct idem_policy){.on_failure = IDEM_ON_FAILURE_RETRY}).attempts, 5);
-    CHECK_INT(resolved((struct idem_policy){.on_failure = IDEM_ON_FAILURE_RETRY,
-                                            .attempts = IDEM_NONE})
-                  .attempts,
-              IDEM_NONE);
-    CHECK_INT(resolved((struct idem_policy){.on_failure = IDEM_ON_FAILURE_RETRY, .attempts = 7})
-                  .attempts,
-              7);
+    CHECK_INT(
+        resolved((struct idem_policy){.on_failure = IDEM_ON_FAILURE_RETRY, .attempts = IDEM_NONE})
+            .attempts,
+        IDEM_NONE);
+    CHECK_INT(
+        resolved((struct idem_policy){.on_failure = IDEM_ON_FAILURE_RETRY, .attempts = 7}).attempts,
+        7);
 }
 
-/* --- Precedence --- */
+/* Precedence. */
 
 TEST(a_stronger_layer_wins_and_a_weaker_one_fills) {
     struct idem_policy p;
@@ -376,12 +376,11 @@ TEST(a_stronger_layer_wins_and_a_weaker_one_fills) {
 TEST(a_layer_beats_its_own_preset_which_beats_the_next_layer) {
     struct idem_policy p;
 
-    CHECK_INT(resolve2((struct idem_policy){.preset = IDEM_PRESET_PAYMENT, .ttl_s = 60},
-                       (struct idem_policy){.ttl_s = 70,
-                                            .recover = IDEM_RECOVER_RERUN,
-                                            .wait_ms = 1000},
-                       &p),
-              0);
+    CHECK_INT(
+        resolve2((struct idem_policy){.preset = IDEM_PRESET_PAYMENT, .ttl_s = 60},
+                 (struct idem_policy){.ttl_s = 70, .recover = IDEM_RECOVER_RERUN, .wait_ms = 1000},
+                 &p),
+        0);
     CHECK_INT(p.ttl_s, 60);
     CHECK_INT(p.recover, IDEM_RECOVER_HOLD);
     CHECK_INT(p.wait_ms, 1000);
@@ -402,22 +401,35 @@ TEST(only_the_strongest_preset_counts) {
 
 TEST(every_option_of_a_stronger_layer_wins) {
     static const char *const strong[][2] = {
-        {"preset", "api"},        {"mode", "reject"},        {"key", "token"},
-        {"prefix", "s:"},         {"scope", "s"},            {"fingerprint", "2"},
-        {"ttl", "2s"},            {"hold_ttl", "2s"},        {"lease", "2s"},
-        {"run_max", "2s"},        {"wait", "2s"},            {"recover", "rerun"},
-        {"on_failure", "keep"},   {"attempts", "2"},         {"backoff", "2s..3s"},
-        {"message", "s"},         {"on_duplicate", "success"}, {"on_store_error", "open"},
-        {"result_max", "2KiB"},   {"finish_timeout", "2s"},
+        {"preset", "api"},
+        {"mode", "reject"},
+        {"key", "token"},
+        {"prefix", "s:"},
+        {"scope", "s"},
+        {"fingerprint", "2"},
+        {"ttl", "2s"},
+        {"hold_ttl", "2s"},
+        {"lease", "2s"},
+        {"run_max", "2s"},
+        {"wait", "2s"},
+        {"recover", "rerun"},
+        {"on_failure", "keep"},
+        {"attempts", "2"},
+        {"backoff", "2s..3s"},
+        {"message", "s"},
+        {"on_duplicate", "success"},
+        {"on_store_error", "open"},
+        {"result_max", "2KiB"},
+        {"finish_timeout", "2s"},
     };
     static const char *const weak[][2] = {
-        {"preset", "queue"},      {"mode", "replay"},        {"key", "literal"},
-        {"prefix", "w:"},         {"scope", "none"},         {"fingerprint", "none"},
-        {"ttl", "9s"},            {"hold_ttl", "9s"},        {"lease", "9s"},
-        {"run_max", "none"},      {"wait", "none"},          {"recover", "hold"},
-        {"on_failure", "retry"},  {"attempts", "none"},      {"backoff", "9s"},
-        {"message", "w"},         {"on_duplicate", "error"}, {"on_store_error", "closed"},
-        {"result_max", "9KiB"},   {"finish_timeout", "9s"},
+        {"preset", "queue"},     {"mode", "replay"},        {"key", "literal"},
+        {"prefix", "w:"},        {"scope", "none"},         {"fingerprint", "none"},
+        {"ttl", "9s"},           {"hold_ttl", "9s"},        {"lease", "9s"},
+        {"run_max", "none"},     {"wait", "none"},          {"recover", "hold"},
+        {"on_failure", "retry"}, {"attempts", "none"},      {"backoff", "9s"},
+        {"message", "w"},        {"on_duplicate", "error"}, {"on_store_error", "closed"},
+        {"result_max", "9KiB"},  {"finish_timeout", "9s"},
     };
     char got[IDEM_OPTION_TEXT_MAX];
     size_t options = 0;
@@ -458,7 +470,7 @@ TEST(one_end_of_a_backoff_bends_the_weaker_other_end) {
     CHECK_HAS(err.text, "backoff is 3ms..2ms; allowed: 1ms to 7d");
 }
 
-/* --- What a whole policy may not be --- */
+/* What a whole policy may not be. */
 
 TEST(a_failed_resolution_leaves_the_result_alone) {
     struct idem_policy p = {.lease_ms = 42};
@@ -496,8 +508,8 @@ TEST(a_struct_is_held_to_the_same_bounds_as_words) {
     } wrong[] = {
         {{.mode = (enum idem_mode)7}, "mode is 7; allowed: lock, reject, replay"},
         {{.preset = (enum idem_preset)9}, "preset is 9; allowed: submit, api"},
-        {{.preset = (enum idem_preset)-1}, "preset is none; allowed: submit, api"},
-        {{.recover = (enum idem_recover)-3}, "recover is -3; allowed: hold, rerun"},
+        {{.preset = (enum idem_preset) - 1}, "preset is none; allowed: submit, api"},
+        {{.recover = (enum idem_recover) - 3}, "recover is -3; allowed: hold, rerun"},
         {{.lease_ms = 99}, "lease is 99ms; allowed: 100ms to 24h"},
         {{.lease_ms = 86400001}, "lease is 24h1ms; allowed: 100ms to 24h"},
         {{.lease_ms = IDEM_NONE}, "lease is none; allowed: 100ms to 24h"},
@@ -569,7 +581,7 @@ TEST(hold_and_attempts_go_together) {
     CHECK_INT(p.attempts, 3);
 }
 
-/* --- mode=lock --- */
+/* Mode=lock. */
 
 TEST(lock_implies_rerun_no_fingerprint_and_no_result) {
     const struct idem_policy p = resolved((struct idem_policy){.mode = IDEM_MODE_LOCK});
@@ -580,9 +592,8 @@ TEST(lock_implies_rerun_no_fingerprint_and_no_result) {
 }
 
 TEST(lock_agrees_with_what_it_implies) {
-    resolved((struct idem_policy){.mode = IDEM_MODE_LOCK,
-                                  .recover = IDEM_RECOVER_RERUN,
-                                  .fingerprint = IDEM_NONE});
+    resolved((struct idem_policy){
+        .mode = IDEM_MODE_LOCK, .recover = IDEM_RECOVER_RERUN, .fingerprint = IDEM_NONE});
 }
 
 TEST(asking_for_the_opposite_beside_lock_is_an_error) {
@@ -616,9 +627,8 @@ TEST(lock_overrules_what_weaker_layers_and_presets_say) {
     struct idem_policy p;
 
     CHECK_INT(resolve2((struct idem_policy){.mode = IDEM_MODE_LOCK, .preset = IDEM_PRESET_PAYMENT},
-                       (struct idem_policy){.recover = IDEM_RECOVER_HOLD,
-                                            .fingerprint = 3,
-                                            .result_max = 10},
+                       (struct idem_policy){
+                           .recover = IDEM_RECOVER_HOLD, .fingerprint = 3, .result_max = 10},
                        &p),
               0);
     CHECK_INT(p.recover, IDEM_RECOVER_RERUN);
@@ -638,7 +648,7 @@ TEST(a_lock_that_is_overruled_implies_nothing) {
     CHECK_INT(p.result_max, 1 << 20);
 }
 
-/* --- The manual --- */
+/* The manual. */
 
 static char *file_text(const char *path) {
     FILE *f = fopen(path, "r");

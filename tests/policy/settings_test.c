@@ -256,7 +256,7 @@ TEST(a_copy_lives_on) {
     idem_settings_free(s);
 }
 
-/* --- Files --- */
+/* Files. */
 
 static void file_write(char *path, const char *text, size_t len) {
     int fd = mkstemp(path);

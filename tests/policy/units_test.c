@@ -92,16 +92,29 @@ TEST(a_size_is_read_in_each_unit) {
 }
 
 TEST(a_size_that_is_not_one_is_refused) {
-    static const char *const wrong[] = {"",    "k",     "1kB",  "1MB", "1kib", "1 k", "1k1",
-                                        "-1",  "1.5M",  "1Mi",  "1T",  "0x10", "1k ", "none",
-                                        "9223372036854775808",  "9007199254740992k"};
+    static const char *const wrong[] = {"",
+                                        "k",
+                                        "1kB",
+                                        "1MB",
+                                        "1kib",
+                                        "1 k",
+                                        "1k1",
+                                        "-1",
+                                        "1.5M",
+                                        "1Mi",
+                                        "1T",
+                                        "0x10",
+                                        "1k ",
+                                        "none",
+                                        "9223372036854775808",
+                                        "9007199254740992k"};
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         CHECK_INT(size(wrong[i]), -7);
 }
 
 TEST(what_is_printed_is_read_back) {
-    static const int64_t values[] = {1,        999,       1000,       61000,     90000,
+    static const int64_t values[] = {1,        999,       1000,       61000,        90000,
                                      86400000, 172800000, 2592000000, 315360000000, INT64_MAX,
                                      1 << 20,  65536,     1025};
     char buf[IDEM_UNITS_TEXT];

@@ -73,9 +73,9 @@ static bool aux_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, s
         return false;
     if (code == 0)
         return true;
-    job->rc = idem_error_set(&job->copy.error, code, "%s: the stored counter or nonce is %s",
-                             env->config.path,
-                             code == IDEM_E_VERSION ? "of a newer version" : "damaged");
+    job->rc =
+        idem_error_set(&job->copy.error, code, "%s: the stored counter or nonce is %s",
+                       env->config.path, code == IDEM_E_VERSION ? "of a newer version" : "damaged");
     return false;
 }
 
@@ -111,8 +111,7 @@ static bool count_apply(const struct idem_count_in *in, int64_t *value) {
     return true;
 }
 
-int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                   struct idem_time now) {
+int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
     const struct idem_count_in *in = &job->copy.in.count;
     struct aux aux;
     bool there;

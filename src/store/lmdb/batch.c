@@ -61,6 +61,16 @@ static int batch_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
     return lmdb_expiry_sweep(env, txn, now, &sweep);
 }
 
+/* A process that died while it read keeps old pages from being used again. */
+static void readers_check(struct lmdb_env *env, struct idem_time now) {
+    int dead;
+
+    if (now.lease - env->readers_checked < READERS_CHECK_MS)
+        return;
+    env->readers_checked = now.lease;
+    (void)mdb_reader_check(env->mdb, &dead);
+}
+
 /* Runs n jobs in one transaction; MDB codes. *ret_unknown: the commit itself failed. */
 static int batch_try(struct lmdb_env *env, struct lmdb_job *first, size_t n, struct idem_time now,
                      bool *ret_unknown) {
@@ -71,6 +81,7 @@ static int batch_try(struct lmdb_env *env, struct lmdb_job *first, size_t n, str
     *ret_unknown = false;
     if (rc != 0)
         return rc;
+    readers_check(env, now);
     for (size_t i = 0; i < n && rc == 0; i++, job = job->next)
         rc = lmdb_op_write(env, txn, job, now);
     if (rc == 0)
@@ -98,27 +109,17 @@ static void job_fail(struct lmdb_env *env, struct lmdb_job *job, int rc, bool un
 static void batch_write(struct lmdb_env *env, struct lmdb_job *first, size_t n,
                         struct idem_time now) {
     struct lmdb_job *job = first;
-    bool unknown;
+    bool unknown, unknown_alone = false;
     int rc = batch_try(env, first, n, now, &unknown);
 
     if (rc == 0)
         return;
     for (size_t i = 0; i < n; i++, job = job->next) {
         if (n > 1)
-            rc = batch_try(env, job, 1, now, &unknown);
-        if (rc != 0)
-            job_fail(env, job, rc, unknown);
+            rc = batch_try(env, job, 1, now, &unknown_alone);
+        if (rc != 0) /* a refusal now does not undo what the first try may have stored */
+            job_fail(env, job, rc, unknown || unknown_alone);
     }
-}
-
-/* A process that died while it read keeps old pages from being used again. */
-static void readers_check(struct lmdb_env *env, struct idem_time now) {
-    int dead;
-
-    if (now.lease - env->readers_checked < READERS_CHECK_MS)
-        return;
-    env->readers_checked = now.lease;
-    (void)mdb_reader_check(env->mdb, &dead);
 }
 
 void lmdb_batch_run(struct lmdb_env *env, struct lmdb_job *first) {
@@ -135,10 +136,8 @@ void lmdb_batch_run(struct lmdb_env *env, struct lmdb_job *first) {
                 job->copy.error = err;
             }
         }
-        if (rc == 0) {
-            readers_check(env, now);
+        if (rc == 0)
             batch_write(env, first, n, now);
-        }
         for (; n > 0; n--, first = first->next) {
             first->ready = true;
             if (first->wakes)

@@ -111,7 +111,8 @@ int lmdb_check_length(struct lmdb_env *env, struct idem_error *err) {
     if (fd >= 0)
         close(fd);
     if (rc == MDB_CORRUPTED || rc == MDB_PAGE_NOTFOUND || rc == MDB_INVALID)
-        return idem_error_set(err, IDEM_E_CORRUPT, "%s/data.mdb is truncated: it has %lld bytes of "
+        return idem_error_set(err, IDEM_E_CORRUPT,
+                              "%s/data.mdb is truncated: it has %lld bytes of "
                               "%lld; restore it from a copy, or move it away to start empty",
                               env->config.path, (long long)st.st_size, (long long)need);
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "check the length of data.mdb");

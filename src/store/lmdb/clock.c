@@ -53,7 +53,8 @@ static MDB_val clock_name(void) {
 }
 
 static int jump_error(const struct lmdb_env *env, int64_t by, struct idem_error *err) {
-    return idem_error_set(err, IDEM_E_CLOCK, "%s: the machine's clock jumped %s by %lld hours; "
+    return idem_error_set(err, IDEM_E_CLOCK,
+                          "%s: the machine's clock jumped %s by %lld hours; "
                           "set it right, or open the store once with accept_clock=yes if it is",
                           env->config.path, by < 0 ? "back" : "forward",
                           (long long)((by < 0 ? -by : by) / 3600000));

@@ -26,7 +26,7 @@ static struct lmdb_store *store_of(struct idem_store *base) {
     return (struct lmdb_store *)base;
 }
 
-/* --- copies of what was asked ------------------------------------------- */
+/* Copies of what was asked. */
 
 /* The byte strings that an operation brings, whatever its kind. */
 static size_t op_strings(struct idem_op *op, struct idem_bytes *ret[2]) {
@@ -78,7 +78,7 @@ static struct lmdb_job *job_new(struct lmdb_store *store, struct idem_op *op) {
     return job;
 }
 
-/* --- call-backs ------------------------------------------------------------ */
+/* Call-backs. */
 
 static void store_free(struct lmdb_store *store) {
     free(store);
@@ -134,7 +134,7 @@ static void event_ready(struct idem_fd *fd, int events) {
     store_complete(store);
 }
 
-/* --- a turn ------------------------------------------------------------------- */
+/* A turn. */
 
 static void turn_fail(struct lmdb_store *store, struct lmdb_jobs *jobs, int rc,
                       const struct idem_error *err) {
@@ -213,7 +213,8 @@ static int lmdb_submit(struct idem_store *base, struct idem_op *op) {
     struct lmdb_job *job;
 
     if (store->env->forks != idem_fork_count())
-        return idem_error_set(&op->error, IDEM_E_FORK, "the store was opened before a fork; open "
+        return idem_error_set(&op->error, IDEM_E_FORK,
+                              "the store was opened before a fork; open "
                               "it in the process that uses it");
     if (op->kind == IDEM_OP_LIST && op->in.list.max == 0)
         return idem_error_set(&op->error, IDEM_E_INVALID, "a list of at most 0 entries");
@@ -236,7 +237,7 @@ static void lmdb_cancel(struct idem_store *base, struct idem_op *op) {
     op->driver = NULL;
 }
 
-/* --- waiting -------------------------------------------------------------------- */
+/* Waiting. */
 
 static void watches_wake(struct lmdb_store *store) {
     struct idem_watch *watch;
@@ -259,8 +260,7 @@ static void watches_mark(struct lmdb_store *store, const unsigned char *hash) {
     struct idem_watch *watch;
 
     for (watch = store->watches; watch != NULL; watch = watch->next)
-        if (hash == NULL ||
-            memcmp(watch->key.at + watch->key.prefix_len, hash, IDEM_HASH_LEN) == 0)
+        if (hash == NULL || memcmp(watch->key.at + watch->key.prefix_len, hash, IDEM_HASH_LEN) == 0)
             watch->woken = true;
 }
 
@@ -340,7 +340,7 @@ static void lmdb_tally(struct idem_store *base, enum idem_event event, uint64_t 
     lmdb_shared_tally(store_of(base)->env, event, n);
 }
 
-/* --- open and close ------------------------------------------------------------------ */
+/* Open and close. */
 
 static void jobs_drop(struct lmdb_jobs *jobs) {
     struct lmdb_job *job;
@@ -430,8 +430,10 @@ static int options_known(const struct idem_url *url, struct idem_error *err) {
         while (k < sizeof(known) / sizeof(known[0]) && strcmp(url->query[i].name, known[k]) != 0)
             k++;
         if (k == sizeof(known) / sizeof(known[0]))
-            return idem_error_set(err, IDEM_E_INVALID, "lmdb: unknown option %s; allowed: sync, "
-                                  "size, accept_loss, accept_clock", url->query[i].name);
+            return idem_error_set(err, IDEM_E_INVALID,
+                                  "lmdb: unknown option %s; allowed: sync, "
+                                  "size, accept_loss, accept_clock",
+                                  url->query[i].name);
     }
     return 0;
 }

@@ -49,9 +49,10 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
 
     switch (rc) {
     case MDB_MAP_FULL:
-        return idem_error_set(err, IDEM_E_FULL, "%s: the store has reached its size of %zu MiB; "
-                              "raise size=, shorten ttl, or wait until records expire", path,
-                              env->config.size >> 20);
+        return idem_error_set(err, IDEM_E_FULL,
+                              "%s: the store has reached its size of %zu MiB; "
+                              "raise size=, shorten ttl, or wait until records expire",
+                              path, env->config.size >> 20);
     case ENOSPC:
     case EDQUOT:
         return idem_error_set(err, IDEM_E_FULL, "%s: the disk is full: %s", path, strerror(rc));
@@ -63,17 +64,23 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
         return idem_error_set(err, IDEM_E_CORRUPT, "%s/data.mdb is damaged: %s", path,
                               mdb_strerror(rc));
     case MDB_INVALID:
-        return idem_error_set(err, IDEM_E_CORRUPT, "%s/data.mdb is not a store, or its first "
-                              "pages are damaged", path);
+        return idem_error_set(err, IDEM_E_CORRUPT,
+                              "%s/data.mdb is not a store, or its first "
+                              "pages are damaged",
+                              path);
     case MDB_VERSION_MISMATCH:
-        return idem_error_set(err, IDEM_E_VERSION, "%s/data.mdb was made by another version of "
-                              "LMDB", path);
+        return idem_error_set(err, IDEM_E_VERSION,
+                              "%s/data.mdb was made by another version of "
+                              "LMDB",
+                              path);
     case MDB_READERS_FULL:
         return idem_error_set(err, IDEM_E_REFUSED, "%s: more than %d handles have the store open",
                               path, READERS_MAX);
     case MDB_PANIC:
-        return idem_error_set(err, IDEM_E_REFUSED, "%s: an earlier write failed; the store must "
-                              "be opened anew", path);
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "%s: an earlier write failed; the store must "
+                              "be opened anew",
+                              path);
     default:
         return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot %s: %s", path, doing,
                               mdb_strerror(rc));
@@ -242,9 +249,10 @@ static int format_check(struct lmdb_env *env, MDB_txn *txn, struct idem_error *e
         return lmdb_fail(env, err, MDB_CORRUPTED, "read");
     memcpy(&format, value.mv_data, sizeof(format));
     if (format > STORE_FORMAT)
-        return idem_error_set(err, IDEM_E_VERSION, "%s/data.mdb was made by a newer version of "
-                              "Idem (format %u, this one reads %d)", env->config.path, format,
-                              STORE_FORMAT);
+        return idem_error_set(err, IDEM_E_VERSION,
+                              "%s/data.mdb was made by a newer version of "
+                              "Idem (format %u, this one reads %d)",
+                              env->config.path, format, STORE_FORMAT);
     return 0;
 }
 
@@ -281,13 +289,13 @@ static int env_prepare(struct lmdb_env *env, const char *boot, struct idem_error
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
 }
 
-static int database_open(struct lmdb_env *env, bool alone, const char *boot, struct idem_error *err) {
+static int database_open(struct lmdb_env *env, bool alone, const char *boot,
+                         struct idem_error *err) {
     unsigned flags = MDB_NOTLS | (env->config.sync == LMDB_SYNC_OFF ? MDB_NOSYNC : 0);
     mdb_filehandle_t fd;
     int rc, dead;
 
-    if ((rc = mdb_env_create(&env->mdb)) != 0 ||
-        (rc = mdb_env_set_maxdbs(env->mdb, 8)) != 0 ||
+    if ((rc = mdb_env_create(&env->mdb)) != 0 || (rc = mdb_env_set_maxdbs(env->mdb, 8)) != 0 ||
         (rc = mdb_env_set_maxreaders(env->mdb, READERS_MAX)) != 0 ||
         (rc = mdb_env_set_mapsize(env->mdb, map_size(&env->config))) != 0 ||
         (rc = mdb_env_open(env->mdb, env->config.path, flags, 0600)) != 0)
@@ -311,7 +319,8 @@ static int loss_accept(struct lmdb_env *env, struct idem_error *err) {
     struct timespec now;
 
     if (!env->config.accept_loss)
-        return idem_error_set(err, IDEM_E_CORRUPT, "%s: the machine went down while the store was "
+        return idem_error_set(err, IDEM_E_CORRUPT,
+                              "%s: the machine went down while the store was "
                               "open with sync=off; what it remembered cannot be trusted. Open it "
                               "once with accept_loss=yes to set data.mdb aside and start empty",
                               env->config.path);
@@ -324,8 +333,7 @@ static int loss_accept(struct lmdb_env *env, struct idem_error *err) {
     return 0;
 }
 
-static int state_check(struct lmdb_env *env, bool alone, const char *boot,
-                       struct idem_error *err) {
+static int state_check(struct lmdb_env *env, bool alone, const char *boot, struct idem_error *err) {
     struct lmdb_state state = {0};
     bool found;
     int rc = lmdb_state_read(env, &state, &found, err);
@@ -333,9 +341,10 @@ static int state_check(struct lmdb_env *env, bool alone, const char *boot,
     if (rc != 0 || !found)
         return rc;
     if (!alone && state.sync != env->config.sync)
-        return idem_error_set(err, IDEM_E_REFUSED, "%s is in use with sync=%s; all processes on "
-                              "one store must use the same sync", env->config.path,
-                              state.sync == LMDB_SYNC_OFF ? "off" : "always");
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "%s is in use with sync=%s; all processes on "
+                              "one store must use the same sync",
+                              env->config.path, state.sync == LMDB_SYNC_OFF ? "off" : "always");
     if (alone && state.sync == LMDB_SYNC_OFF && !state.clean && strcmp(state.boot, boot) != 0)
         return loss_accept(env, err);
     return 0;
@@ -388,8 +397,7 @@ static void env_free(struct lmdb_env *env) {
     free(env);
 }
 
-static int folder_open(const char *path, int *ret_fd, struct stat *ret_st,
-                       struct idem_error *err) {
+static int folder_open(const char *path, int *ret_fd, struct stat *ret_st, struct idem_error *err) {
     int fd;
 
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
@@ -440,8 +448,10 @@ static int env_new(const struct lmdb_config *config, const struct idem_clock *cl
     pthread_condattr_destroy(&attr);
     lmdb_jobs_init(&env->queue);
     lmdb_clock_init(&env->clock, clock);
-    rc = lmdb_expiry_begin(env) == 0 ? 0 : idem_error_set(err, IDEM_E_NOMEM, "no memory to open a "
-                                                          "store");
+    rc = lmdb_expiry_begin(env) == 0 ? 0
+                                     : idem_error_set(err, IDEM_E_NOMEM,
+                                                      "no memory to open a "
+                                                      "store");
     if (rc == 0)
         rc = lmdb_lock_open(env, &alone, err);
     if (rc == 0)

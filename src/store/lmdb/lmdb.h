@@ -40,9 +40,9 @@ struct lmdb_job {
     struct idem_op *op;       /* NULL: cancelled */
     struct idem_op copy;      /* byte strings point behind this struct */
     int rc;
-    bool ready;     /* answered */
-    bool wakes;     /* waiters for its key must be told, once it is stored */
-    void *blob;     /* what `copy.out` points to */
+    bool ready; /* answered */
+    bool wakes; /* waiters for its key must be told, once it is stored */
+    void *blob; /* what `copy.out` points to */
     struct idem_entry *entries;
 };
 
@@ -89,10 +89,10 @@ struct lmdb_env {
     MDB_dbi records, expiry, aux, meta;
     pthread_mutex_t write_lock; /* held through a write transaction */
     pthread_rwlock_t map_lock;  /* held for writing while the map is resized */
-    uint32_t epoch;            /* which boot: leases of another one are over */
+    uint32_t epoch;             /* which boot: leases of another one are over */
     struct lmdb_clock clock;
     struct lmdb_shared *shared;
-    int64_t sweep_next; /* wall ms; before it there is nothing to sweep */
+    int64_t sweep_next;           /* wall ms; before it there is nothing to sweep */
     struct lmdb_pending *pending; /* index entries that are not written yet */
     int64_t readers_checked;
     unsigned char *scratch; /* of whoever has the write transaction */
@@ -115,7 +115,7 @@ struct lmdb_env {
 struct lmdb_store {
     struct idem_store base;
     struct lmdb_env *env;
-    MDB_txn *reader; /* reset between uses */
+    MDB_txn *reader;           /* reset between uses */
     struct lmdb_jobs pending;  /* submitted in this turn */
     struct lmdb_jobs done;     /* answered by the writer; under env->lock */
     struct lmdb_jobs finished; /* call-backs to run */

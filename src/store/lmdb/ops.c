@@ -21,7 +21,6 @@
 /* How much later than expected a run may finish and still need no new index entry. */
 #define INDEX_GRACE_MS 60000
 
-
 int lmdb_record_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
                     struct lmdb_found *ret, struct idem_error *err, int *ret_code) {
     MDB_val name = {idem_record_key_len(key), (void *)key->at}, value;
@@ -53,8 +52,8 @@ int lmdb_record_read(const struct lmdb_env *env, MDB_val value, const struct ide
 
     if (value.mv_size < INDEXED_LEN)
         return IDEM_E_CORRUPT;
-    rc = idem_record_decode((struct idem_bytes){at + INDEXED_LEN, value.mv_size - INDEXED_LEN},
-                            key, &ret->record, &epoch);
+    rc = idem_record_decode((struct idem_bytes){at + INDEXED_LEN, value.mv_size - INDEXED_LEN}, key,
+                            &ret->record, &epoch);
     if (rc != 0)
         return rc;
     memcpy(&ret->indexed, at, INDEXED_LEN);
@@ -118,8 +117,10 @@ static bool blob_keep(struct lmdb_job *job, struct idem_record *record, bool wit
         record->result = (struct idem_bytes){0};
     at = malloc(record->result.len + record->reason.len + record->label.len + 1);
     if (at == NULL) {
-        job->rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a record of %zu "
-                                 "bytes", record->result.len);
+        job->rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM,
+                                 "no memory for a record of %zu "
+                                 "bytes",
+                                 record->result.len);
         return false;
     }
     job->blob = at;
@@ -187,8 +188,8 @@ static int op_finish(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
 
     if (!job_load(env, txn, job, &found, &rc))
         return rc;
-    job->copy.out.finish.ack = idem_protocol_finish(found.there ? &found.record : NULL,
-                                                    &job->copy.in.finish, now, &write);
+    job->copy.out.finish.ack =
+        idem_protocol_finish(found.there ? &found.record : NULL, &job->copy.in.finish, now, &write);
     job->wakes = write != IDEM_WRITE_NONE && job->copy.in.finish.said != IDEM_SAID_RENEW;
     if (write == IDEM_WRITE_DELETE)
         return lmdb_record_del(env, txn, &job->copy.key, found.indexed);
@@ -283,9 +284,9 @@ typedef int write_fn(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                      struct idem_time now);
 
 static write_fn *const writes[IDEM_OP__COUNT] = {
-    [IDEM_OP_CLAIM] = op_claim,      [IDEM_OP_FINISH] = op_finish, [IDEM_OP_ISSUE] = op_issue,
-    [IDEM_OP_ONCE] = lmdb_aux_once,  [IDEM_OP_COUNT] = lmdb_aux_count,
-    [IDEM_OP_SETTLE] = op_settle,    [IDEM_OP_FORGET] = op_forget, [IDEM_OP_SWEEP] = op_sweep,
+    [IDEM_OP_CLAIM] = op_claim,     [IDEM_OP_FINISH] = op_finish,     [IDEM_OP_ISSUE] = op_issue,
+    [IDEM_OP_ONCE] = lmdb_aux_once, [IDEM_OP_COUNT] = lmdb_aux_count, [IDEM_OP_SETTLE] = op_settle,
+    [IDEM_OP_FORGET] = op_forget,   [IDEM_OP_SWEEP] = op_sweep,
 };
 
 int lmdb_op_write(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
@@ -331,7 +332,8 @@ static bool read_lookup(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job
     }
     job->copy.out.lookup.record = found.record;
     job->copy.out.lookup.live = idem_record_live(&found.record, now);
-    job->copy.out.lookup.left_ms = job->copy.out.lookup.live ? found.record.lease_end - now.lease : 0;
+    job->copy.out.lookup.left_ms =
+        job->copy.out.lookup.live ? found.record.lease_end - now.lease : 0;
     (void)blob_keep(job, &job->copy.out.lookup.record, true);
     return true;
 }

@@ -46,8 +46,8 @@ static void list_see(struct lmdb_env *env, struct lmdb_job *job, const struct id
         job->ready = true;
 }
 
-static void stats_see(struct lmdb_env *env, struct lmdb_job *job,
-                      const struct idem_record_key *key, MDB_val value, struct idem_time now) {
+static void stats_see(struct lmdb_env *env, struct lmdb_job *job, const struct idem_record_key *key,
+                      MDB_val value, struct idem_time now) {
     struct idem_stats *stats = &job->copy.out.stats;
     struct lmdb_found found;
 

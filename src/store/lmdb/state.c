@@ -39,9 +39,10 @@ int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err
 
     env->lock_fd = openat(env->dir_fd, LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (env->lock_fd < 0)
-        return idem_error_set(err, IDEM_E_REFUSED, "cannot open %s/%s: %s; the store's folder "
-                              "must be writable by this user", env->config.path, LOCK_FILE,
-                              strerror(errno));
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "cannot open %s/%s: %s; the store's folder "
+                              "must be writable by this user",
+                              env->config.path, LOCK_FILE, strerror(errno));
     if (lock_byte(env->lock_fd, F_WRLCK, 0, true) < 0)
         goto failed;
     alone = lock_byte(env->lock_fd, F_WRLCK, 1, false) == 0;
@@ -51,8 +52,10 @@ int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err
     return 0;
 
 failed:
-    return idem_error_set(err, IDEM_E_REFUSED, "cannot lock %s/%s: %s; the store needs a local "
-                          "file system with locks", env->config.path, LOCK_FILE, strerror(errno));
+    return idem_error_set(err, IDEM_E_REFUSED,
+                          "cannot lock %s/%s: %s; the store needs a local "
+                          "file system with locks",
+                          env->config.path, LOCK_FILE, strerror(errno));
 }
 
 void lmdb_lock_opened(struct lmdb_env *env) {
@@ -72,8 +75,10 @@ int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err) {
     if (fd >= 0)
         close(fd);
     if (n != LMDB_BOOT_LEN)
-        return idem_error_set(err, IDEM_E_REFUSED, "cannot read %s: leases cannot be judged "
-                              "without the boot id; mount /proc", path);
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "cannot read %s: leases cannot be judged "
+                              "without the boot id; mount /proc",
+                              path);
     out[LMDB_BOOT_LEN] = '\0';
     return 0;
 }
@@ -88,8 +93,10 @@ static char *line_take(char **text, const char *name) {
 }
 
 static int state_damaged(const struct lmdb_env *env, struct idem_error *err) {
-    return idem_error_set(err, IDEM_E_CORRUPT, "%s/%s is damaged; if the data beside it is known "
-                          "to be good, remove that file", env->config.path, STATE_FILE);
+    return idem_error_set(err, IDEM_E_CORRUPT,
+                          "%s/%s is damaged; if the data beside it is known "
+                          "to be good, remove that file",
+                          env->config.path, STATE_FILE);
 }
 
 int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *ret,
@@ -100,7 +107,8 @@ int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *
     if (format == NULL || strspn(format, "0123456789") != strlen(format) || format[0] == '\0')
         return state_damaged(env, err);
     if (strcmp(format, STATE_FORMAT) != 0)
-        return idem_error_set(err, IDEM_E_VERSION, "%s/%s: the store was made by a newer version "
+        return idem_error_set(err, IDEM_E_VERSION,
+                              "%s/%s: the store was made by a newer version "
                               "of Idem (format %.8s, this one reads " STATE_FORMAT ")",
                               env->config.path, STATE_FILE, format);
     sync = line_take(&text, "sync ");
@@ -141,12 +149,11 @@ int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_foun
 }
 
 /* Durable before it counts: written aside, synced, renamed, and the folder synced. */
-int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state,
-                     struct idem_error *err) {
+int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err) {
     char text[256];
-    int len = snprintf(text, sizeof(text), "idem-store " STATE_FORMAT "\nsync %s\nclean %s\nboot %s\n",
-                       state->sync == LMDB_SYNC_OFF ? "off" : "always",
-                       state->clean ? "yes" : "no", state->boot);
+    int len = snprintf(
+        text, sizeof(text), "idem-store " STATE_FORMAT "\nsync %s\nclean %s\nboot %s\n",
+        state->sync == LMDB_SYNC_OFF ? "off" : "always", state->clean ? "yes" : "no", state->boot);
     int fd = openat(env->dir_fd, STATE_TEMP, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && write(fd, text, (size_t)len) == len && fsync(fd) == 0;
     int saved = errno;

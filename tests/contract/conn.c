@@ -1,0 +1,280 @@
+/*
+ * Connections and calls. Whatever goes wrong here ends the test with its line:
+ * nothing is returned to be looked at but the store's own codes.
+ */
+#include "conn.h"
+
+#include <ftw.h>
+#include <sys/mman.h>
+
+#include "core/hash.h"
+
+#define CALL_LIMIT_MS 20000
+
+static int64_t clock_lease(void *data) {
+    return ((struct shared_clock *)data)->lease;
+}
+
+static int64_t clock_wall(void *data) {
+    return ((struct shared_clock *)data)->wall;
+}
+
+struct shared_clock *clock_share(void) {
+    struct shared_clock *clock =
+        mmap(NULL, sizeof(*clock), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(clock != MAP_FAILED);
+    clock->lease = 5000000;
+    clock->wall = 1700000000000;
+    return clock;
+}
+
+struct idem_clock clock_calls(struct shared_clock *clock) {
+    return (struct idem_clock){.lease = clock_lease, .wall = clock_wall, .data = clock};
+}
+
+struct kept {
+    struct kept *next;
+    max_align_t bytes[];
+};
+static _Thread_local struct kept *kept_all;
+
+void *keep(const void *bytes, size_t len) {
+    struct kept *kept = malloc(sizeof(*kept) + len + 1);
+
+    CHECK(kept != NULL);
+    kept->next = kept_all;
+    kept_all = kept;
+    if (len != 0)
+        memcpy(kept->bytes, bytes, len);
+    ((unsigned char *)kept->bytes)[len] = '\0';
+    return kept->bytes;
+}
+
+void keep_reset(void) {
+    while (kept_all != NULL) {
+        struct kept *next = kept_all->next;
+
+        free(kept_all);
+        kept_all = next;
+    }
+}
+
+struct idem_bytes bytes_of(const char *text) {
+    return (struct idem_bytes){(const unsigned char *)text, text == NULL ? 0 : strlen(text)};
+}
+
+static struct idem_bytes bytes_keep(struct idem_bytes bytes) {
+    CHECK(bytes.len == 0 || bytes.at != NULL);
+    return (struct idem_bytes){keep(bytes.at, bytes.len), bytes.len};
+}
+
+struct idem_record record_keep(const struct idem_record *record) {
+    struct idem_record copy = *record;
+
+    copy.result = bytes_keep(record->result);
+    copy.reason = bytes_keep(record->reason);
+    copy.label = bytes_keep(record->label);
+    return copy;
+}
+
+int conn_try(struct conn *conn, const char *url, enum host_kind kind,
+             const struct idem_clock *clock, struct idem_error *err) {
+    struct idem_host calls;
+    int rc;
+
+    *conn = (struct conn){.store = NULL};
+    CHECK(host_init(&conn->host, kind) == 0);
+    host_sink_loop(&conn->host, &conn->loop);
+    calls = host_calls(&conn->host);
+    idem_loop_init(&conn->loop, &calls);
+    rc = idem_store_open(url, &conn->loop, clock, &conn->store, err);
+    if (rc < 0) {
+        CHECK(conn->store == NULL);
+        CHECK_INT(err->code, rc);
+        CHECK(err->text[0] != '\0');
+        idem_loop_stop(&conn->loop);
+        host_release(&conn->host);
+    }
+    conn->open = rc == 0;
+    return rc;
+}
+
+void conn_open(struct conn *conn, const char *url, enum host_kind kind,
+               const struct idem_clock *clock) {
+    struct idem_error err = {0};
+
+    if (conn_try(conn, url, kind, clock, &err) < 0) {
+        fprintf(stderr, "# cannot open %s: %s\n", url, err.text);
+        exit(1);
+    }
+    CHECK(conn->store != NULL);
+    CHECK(conn->store->loop == &conn->loop);
+}
+
+void conn_close_store(struct conn *conn) {
+    struct idem_store *store = conn->store;
+
+    conn->store = NULL;
+    idem_store_close(store);
+    CHECK(conn->loop.fds == NULL);
+    CHECK(conn->loop.timers == NULL);
+}
+
+void conn_close(struct conn *conn) {
+    if (!conn->open)
+        return;
+    conn->open = false;
+    conn_close_store(conn);
+    idem_loop_stop(&conn->loop);
+    host_release(&conn->host);
+}
+
+void conn_turn(struct conn *conn, int64_t max_ms) {
+    CHECK(host_turn(&conn->host, max_ms) == 0);
+}
+
+void conn_idle(struct conn *conn, int64_t ms) {
+    int64_t end = idem_loop_now() + ms, left;
+
+    while ((left = end - idem_loop_now()) > 0)
+        conn_turn(conn, left);
+}
+
+void call_init(struct call *call, struct conn *conn, enum idem_op_kind kind,
+               const struct idem_record_key *key) {
+    *call = (struct call){.op.kind = kind, .conn = conn};
+    if (key != NULL)
+        call->op.key = *key;
+}
+
+/* Takes over what is lent to a call-back, so that a test can look at it later. */
+static void call_take(struct call *call) {
+    struct idem_op *op = &call->op;
+
+    if (op->kind == IDEM_OP_CLAIM)
+        call->record = record_keep(&op->out.claim.record);
+    if (op->kind == IDEM_OP_LOOKUP)
+        call->record = record_keep(&op->out.lookup.record);
+    if (op->kind == IDEM_OP_LIST)
+        call->entries = keep(op->out.list.entries, op->out.list.n * sizeof(struct idem_entry));
+}
+
+static void call_complete(struct idem_op *op, int rc) {
+    struct call *call = op->data;
+
+    CHECK(!call->submitting);
+    CHECK(call->conn->store != NULL); /* not after close */
+    CHECK(op == &call->op);
+    CHECK(op->driver == NULL);
+    CHECK_INT(++call->completed, 1);
+    call->rc = rc;
+    if (rc == 0) {
+        call_take(call);
+    } else {
+        CHECK_INT(op->error.code, rc);
+        CHECK(op->error.text[0] != '\0');
+    }
+    if (call->then != NULL)
+        call->then(call);
+}
+
+/* The byte strings an operation brings, at most two. */
+static size_t call_inputs(struct idem_op *op, struct idem_bytes *ret[2]) {
+    switch (op->kind) {
+    case IDEM_OP_CLAIM:
+        ret[0] = &op->in.claim.label;
+        return 1;
+    case IDEM_OP_FINISH:
+        ret[0] = &op->in.finish.result;
+        ret[1] = &op->in.finish.reason;
+        return 2;
+    case IDEM_OP_ISSUE:
+        ret[0] = &op->in.issue.label;
+        return 1;
+    case IDEM_OP_LIST:
+        ret[0] = &op->in.list.prefix;
+        return 1;
+    case IDEM_OP_SETTLE:
+        ret[0] = &op->in.settle.reason;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+int call_submit(struct call *call) {
+    struct idem_bytes *inputs[2];
+    unsigned char *lent[2] = {NULL, NULL};
+    size_t n = call_inputs(&call->op, inputs);
+
+    for (size_t i = 0; i < n; i++) {
+        size_t len = inputs[i]->len;
+
+        if (len == 0)
+            continue;
+        lent[i] = malloc(len);
+        CHECK(lent[i] != NULL);
+        memcpy(lent[i], inputs[i]->at, len);
+        inputs[i]->at = lent[i];
+    }
+    call->op.complete = call_complete;
+    call->op.data = call;
+    call->completed = 0;
+    call->submitting = true;
+    call->rc = idem_store_submit(call->conn->store, &call->op);
+    call->submitting = false;
+    for (size_t i = 0; i < n; i++) {
+        if (lent[i] != NULL)
+            memset(lent[i], 0xa5, inputs[i]->len);
+        free(lent[i]);
+    }
+    memset(&call->op.in, 0xa5, sizeof(call->op.in));
+    memset(&call->op.key, 0xa5, sizeof(call->op.key));
+    CHECK_INT(call->completed, 0);
+    if (call->rc < 0)
+        CHECK(call->op.error.text[0] != '\0');
+    return call->rc;
+}
+
+int call_wait(struct call *call) {
+    int64_t end = idem_loop_now() + CALL_LIMIT_MS;
+
+    while (call->completed == 0) {
+        CHECK(idem_loop_now() < end);
+        conn_turn(call->conn, 1000);
+    }
+    return call->rc;
+}
+
+int call_run(struct call *call) {
+    return call_submit(call) < 0 ? call->rc : call_wait(call);
+}
+
+struct idem_record_key key_in(const char *prefix, const char *name) {
+    struct idem_record_key key;
+
+    CHECK(idem_record_key_make(&key, IDEM_NAME_RECORD, bytes_of(prefix), (struct idem_bytes){0},
+                               bytes_of(name)) == 0);
+    return key;
+}
+
+void folder_make(char *path, size_t size) {
+    const char *base = getenv("TMPDIR");
+
+    if (base == NULL || base[0] == '\0')
+        base = "/tmp";
+    CHECK(snprintf(path, size, "%s/idem-test-XXXXXX", base) < (int)size);
+    CHECK(mkdtemp(path) != NULL);
+}
+
+static int folder_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+void folder_remove(const char *path) {
+    (void)nftw(path, folder_entry, 16, FTW_DEPTH | FTW_PHYS);
+}

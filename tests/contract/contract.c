@@ -1,0 +1,192 @@
+/*
+ * The frame of the contract suite: which driver, which store, which clock, and
+ * the program's main. What a failed test leaves behind goes with the program's
+ * folder.
+ */
+#include "contract.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include "coverage.h"
+
+#define CONNS_MAX 16
+#define CASES_MAX 512
+#define PEER_STOP '\0'
+
+static struct contract_case *cases, **cases_end = &cases;
+
+static struct {
+    const struct contract_driver *driver;
+    char base[256];   /* the program's folder */
+    char folder[300]; /* the test's, in it */
+    char url[512];
+    struct shared_clock *clock;
+    struct idem_clock calls;
+    struct conn conns[CONNS_MAX];
+    unsigned conns_n;
+} contract;
+
+void contract_register(struct contract_case *it) {
+    *cases_end = it;
+    cases_end = &it->next;
+}
+
+const struct contract_driver *contract_driver(void) {
+    return contract.driver;
+}
+
+const char *contract_folder(void) {
+    return contract.folder;
+}
+
+const struct idem_clock *contract_clock(void) {
+    return &contract.calls;
+}
+
+void contract_begin(void) {
+    snprintf(contract.folder, sizeof(contract.folder), "%s/%d", contract.base, (int)getpid());
+    CHECK(mkdir(contract.folder, 0700) == 0);
+    contract.driver->url(contract.folder, contract.url, sizeof(contract.url));
+    contract.clock = clock_share();
+    contract.calls = clock_calls(contract.clock);
+    contract.conns_n = 0;
+}
+
+void contract_end(void) {
+    for (unsigned i = 0; i < contract.conns_n; i++)
+        conn_close(&contract.conns[i]);
+    keep_reset();
+    munmap(contract.clock, sizeof(*contract.clock));
+    folder_remove(contract.folder);
+}
+
+struct conn *another(enum host_kind kind) {
+    struct conn *conn = &contract.conns[contract.conns_n];
+
+    CHECK(contract.conns_n < CONNS_MAX);
+    contract.conns_n++;
+    conn_open(conn, contract.url, kind, &contract.calls);
+    return conn;
+}
+
+void advance(int64_t ms) {
+    contract.clock->lease += ms;
+    contract.clock->wall += ms;
+}
+
+struct idem_time now(void) {
+    return (struct idem_time){.lease = contract.clock->lease, .wall = contract.clock->wall};
+}
+
+static void peer_main(int from, int to, void (*obey)(struct conn *, char)) {
+    struct conn *c = another(HOST_POLL);
+    char word;
+
+    while (read(from, &word, 1) == 1 && word != PEER_STOP) {
+        obey(c, word);
+        CHECK(write(to, &word, 1) == 1);
+    }
+    conn_close(c);
+    keep_reset();
+}
+
+struct peer peer_start(void (*obey)(struct conn *c, char word)) {
+    int down[2], up[2];
+    struct peer peer;
+
+    CHECK_INT(contract.conns_n, 0);
+    CHECK(pipe(down) == 0 && pipe(up) == 0);
+    fflush(NULL);
+    peer.pid = fork();
+    CHECK(peer.pid >= 0);
+    if (peer.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(down[1]);
+        close(up[0]);
+        peer_main(down[0], up[1], obey);
+        exit(0);
+    }
+    close(down[0]);
+    close(up[1]);
+    peer.to = down[1];
+    peer.from = up[0];
+    return peer;
+}
+
+void peer_tell(struct peer *peer, char word) {
+    CHECK(write(peer->to, &word, 1) == 1);
+}
+
+void peer_wait(struct peer *peer) {
+    char word;
+
+    CHECK(read(peer->from, &word, 1) == 1);
+}
+
+void peer_stop(struct peer *peer) {
+    int status;
+
+    /* A word, because peers inherit each other's pipes: their ends do not close. */
+    peer_tell(peer, PEER_STOP);
+    close(peer->to);
+    CHECK(waitpid(peer->pid, &status, 0) == peer->pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(peer->from);
+}
+
+/* Runs last: what it looks at was written by all the tests before. */
+static void every_row_of_both_tables_was_met(void) {
+    CHECK_INT(coverage_missing(), 0);
+}
+
+static const struct contract_driver *driver_find(const struct contract_driver *drivers, size_t n,
+                                                 const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(drivers[i].name, name) == 0)
+            return &drivers[i];
+    fprintf(stderr, "no driver %s here\n", name);
+    exit(2);
+}
+
+/* Takes --with=NAME out of the arguments; what is left is the frame's. */
+static int take_driver(int argc, char **argv, const struct contract_driver *drivers, size_t n) {
+    static const char option[] = "--with=";
+    int left = 1;
+
+    contract.driver = &drivers[0];
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], option, sizeof(option) - 1) == 0)
+            contract.driver = driver_find(drivers, n, argv[i] + sizeof(option) - 1);
+        else
+            argv[left++] = argv[i];
+    }
+    return left;
+}
+
+static void test_add(struct test *t, const char *name, void (*run)(void)) {
+    *t = (struct test){.name = name, .run = run, .seconds = 60};
+    *test_last = t;
+    test_last = &t->next;
+}
+
+int contract_main(int argc, char **argv, const struct contract_driver *drivers, size_t n) {
+    static struct test tests[CASES_MAX + 1];
+    size_t tests_n = 0;
+    int failed;
+
+    argc = take_driver(argc, argv, drivers, n);
+    coverage_share();
+    folder_make(contract.base, sizeof(contract.base));
+    for (struct contract_case *it = cases; it != NULL; it = it->next) {
+        CHECK(tests_n < CASES_MAX);
+        test_add(&tests[tests_n++], it->name, it->run);
+    }
+    if (argc == 1)
+        test_add(&tests[tests_n++], "every_row_of_both_tables_was_met",
+                 every_row_of_both_tables_was_met);
+    failed = test_main(argc, argv);
+    folder_remove(contract.base);
+    return failed;
+}

@@ -1,0 +1,17 @@
+/*
+ * Which rows of the two tables were met through a driver, by all the test
+ * processes of one program together.
+ */
+#ifndef IDEM_CONTRACT_COVERAGE_H
+#define IDEM_CONTRACT_COVERAGE_H
+
+#include "core/table.h"
+
+void coverage_share(void); /* before the first fork */
+void coverage_claim(const struct idem_claim_row *row);
+void coverage_finish(const struct idem_finish_row *row);
+
+/* How many rows were never met; each is named on stderr. */
+unsigned coverage_missing(void);
+
+#endif

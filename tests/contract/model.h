@@ -1,0 +1,60 @@
+/*
+ * The pure core as a model of a store, one key at a time, and random questions
+ * to put to both. All byte strings of a question come from a fixed pool, so
+ * that questions and records can be copied, and lie in shared memory.
+ */
+#ifndef IDEM_CONTRACT_MODEL_H
+#define IDEM_CONTRACT_MODEL_H
+
+#include "conn.h"
+
+#define MODEL_KEYS 5
+
+struct rng {
+    uint64_t state;
+};
+uint64_t rng_next(struct rng *rng);
+unsigned rng_below(struct rng *rng, unsigned n);
+
+/* What a store remembers under one name: a record, a nonce and a counter. */
+struct slot {
+    struct idem_record record;
+    int64_t nonce_expires;
+    int64_t counter, counter_expires;
+};
+
+struct question {
+    enum idem_op_kind kind;
+    unsigned key; /* below MODEL_KEYS */
+    __typeof__(((struct idem_op *)0)->in) in;
+};
+
+/* All that an answer says, so that equal answers are equal structs. */
+struct brief {
+    int64_t rc, what, number;
+    uint64_t digest; /* of the record */
+};
+
+void model_pool_init(void);
+
+/* A question about one key. `owner` is used for most of what needs one; 0: any. */
+struct question question_make(struct rng *rng, unsigned owner);
+unsigned question_owner(struct rng *rng);
+void question_say(const struct question *q, char *buf, size_t size);
+
+/* Answers, and changes the slot. */
+struct brief model_answer(struct slot *slot, const struct question *q, struct idem_time now);
+
+void question_ask(const struct question *q, struct conn *conn, struct call *call);
+struct brief call_brief(const struct call *call);
+bool brief_equal(const struct brief *a, const struct brief *b);
+
+/* What a look-up of the slot must find. */
+struct brief slot_brief(const struct slot *slot, struct idem_time now);
+struct question question_lookup(unsigned key);
+
+/* IDEM_SEED, or `otherwise`; and says on stdout how to see it again. */
+uint64_t seed_from(uint64_t otherwise);
+bool long_form(void); /* IDEM_LONG is set */
+
+#endif
