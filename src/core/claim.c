@@ -490,6 +490,8 @@ static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, c
 
     if (c->h == NULL || c->state != IDEM_CLAIM_RUNNING)
         return IDEM_E_INVALID;
+    if (idem_handle_check(c->h, NULL) != 0)
+        return IDEM_E_FORK;
     c->op.in.finish = *in;
     rc = finish_keep(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
     if (rc != 0)
@@ -569,6 +571,8 @@ int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish
 int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
     if (claim->h == NULL || claim->state != IDEM_CLAIM_RUNNING || claim->renew_cb != NULL)
         return IDEM_E_INVALID;
+    if (idem_handle_check(claim->h, NULL) != 0)
+        return IDEM_E_FORK;
     claim->renew_cb = cb;
     claim->renew_data = data;
     if (claim->renew_op.driver == NULL)

@@ -402,12 +402,15 @@ void idem_timeout(struct idem *h) {
 void idem_close(struct idem *h) {
     if (h == NULL || h->closed)
         return;
-    if (h->service != NULL && h->forks == idem_fork_count())
+    if (h->forks != idem_fork_count())
+        h->loop.stopped = true; /* the host's descriptors are the parent's, too */
+    else if (h->service != NULL)
         service_stop(h->service);
     idem_claims_detach(h);
     idem_errands_drop(h);
     idem_store_close(h->store);
-    idem_loop_stop(&h->loop);
+    if (!h->loop.stopped)
+        idem_loop_stop(&h->loop);
     h->store = NULL;
     h->closed = true;
     if (h->depth == 0)

@@ -79,6 +79,14 @@ static bool aux_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, s
     return false;
 }
 
+/* A new one takes room; what is left of it belongs to those who run. */
+static bool aux_refused(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, bool there) {
+    if (there || !lmdb_env_full(env, txn))
+        return false;
+    job->rc = lmdb_fail(env, &job->copy.error, MDB_MAP_FULL, "write");
+    return true;
+}
+
 int lmdb_aux_once(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
     struct aux aux;
     bool there;
@@ -87,7 +95,7 @@ int lmdb_aux_once(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, stru
     if (!aux_load(env, txn, job, &aux, &there, &rc))
         return rc;
     job->copy.out.once.first = !there || aux.expires <= now.wall;
-    if (!job->copy.out.once.first)
+    if (!job->copy.out.once.first || aux_refused(env, txn, job, there))
         return 0;
     aux.expires = now.wall + job->copy.in.once.ttl_ms;
     aux.value = 1;
@@ -128,6 +136,8 @@ int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, str
             job->rc = idem_error_set(&job->copy.error, IDEM_E_INVALID, "the counter overflows");
         return 0;
     }
+    if (aux_refused(env, txn, job, there))
+        return 0;
     aux.expires = now.wall + in->ttl_ms;
     return aux_put(env, txn, &job->copy.key, &aux, there);
 }

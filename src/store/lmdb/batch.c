@@ -15,12 +15,14 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "store/lmdb/check.h"
 #include "store/lmdb/lmdb.h"
 
 /* The most that one transaction takes: bounds how long others wait for the lock. */
 #define BATCH_MAX 512
 
 #define READERS_CHECK_MS 60000
+#define READERS_CHECK_PAGES 32
 #define GATHER_MAX_US 500
 
 void lmdb_jobs_init(struct lmdb_jobs *jobs) {
@@ -61,42 +63,60 @@ static int batch_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
     return lmdb_expiry_sweep(env, txn, now, &sweep);
 }
 
-/* A process that died while it read keeps old pages from being used again. */
+/* A process that died while it read keeps old pages from being used again: the file grows. */
 static void readers_check(struct lmdb_env *env, struct idem_time now) {
+    MDB_envinfo info;
     int dead;
 
-    if (now.lease - env->readers_checked < READERS_CHECK_MS)
+    mdb_env_info(env->mdb, &info);
+    if (now.lease - env->readers_checked < READERS_CHECK_MS &&
+        info.me_last_pgno < env->readers_pages + READERS_CHECK_PAGES)
         return;
     env->readers_checked = now.lease;
+    env->readers_pages = info.me_last_pgno;
     (void)mdb_reader_check(env->mdb, &dead);
 }
 
-/* Runs n jobs in one transaction; MDB codes. *ret_unknown: the commit itself failed. */
-static int batch_try(struct lmdb_env *env, struct lmdb_job *first, size_t n, struct idem_time now,
-                     bool *ret_unknown) {
-    struct lmdb_job *job = first;
+/* A transaction and what goes into it. */
+struct batch {
+    struct lmdb_env *env;
     MDB_txn *txn;
-    int rc = lmdb_write_begin(env, &txn);
+    struct lmdb_job *first;
+    size_t n;
+    struct idem_time now;
+    bool sweep;
+};
+
+static int batch_fill(void *data) {
+    struct batch *batch = data;
+    struct lmdb_job *job = batch->first;
+    int rc = 0;
+
+    for (size_t i = 0; i < batch->n && rc == 0; i++, job = job->next)
+        rc = lmdb_op_write(batch->env, batch->txn, job, batch->now);
+    if (rc == 0 && batch->sweep)
+        rc = batch_sweep(batch->env, batch->txn, batch->now, batch->n);
+    if (rc == 0)
+        rc = lmdb_clock_save(batch->env, batch->txn, batch->now);
+    if (rc == 0)
+        rc = lmdb_expiry_flush(batch->env, batch->txn, false);
+    return rc;
+}
+
+/* Runs a batch in one transaction; MDB codes. *ret_unknown: it may have been stored. */
+static int batch_try(struct batch *batch, bool *ret_unknown) {
+    int rc = lmdb_write_begin(batch->env, &batch->txn);
 
     *ret_unknown = false;
     if (rc != 0)
         return rc;
-    readers_check(env, now);
-    for (size_t i = 0; i < n && rc == 0; i++, job = job->next)
-        rc = lmdb_op_write(env, txn, job, now);
-    if (rc == 0)
-        rc = batch_sweep(env, txn, now, n);
-    if (rc == 0)
-        rc = lmdb_clock_save(env, txn, now);
-    if (rc == 0)
-        rc = lmdb_expiry_flush(env, txn, false);
+    readers_check(batch->env, batch->now);
+    rc = lmdb_check_guard(batch_fill, batch);
     if (rc != 0) {
-        lmdb_write_abort(env, txn);
+        lmdb_write_abort(batch->env, batch->txn);
         return rc;
     }
-    rc = lmdb_write_commit(env, txn);
-    *ret_unknown = rc != 0 && rc != ENOSPC && rc != EDQUOT && rc != MDB_MAP_FULL && rc != ENOMEM;
-    return rc;
+    return lmdb_write_commit(batch->env, batch->txn, ret_unknown);
 }
 
 static void job_fail(struct lmdb_env *env, struct lmdb_job *job, int rc, bool unknown) {
@@ -106,17 +126,33 @@ static void job_fail(struct lmdb_env *env, struct lmdb_job *job, int rc, bool un
     job->wakes = false;
 }
 
+/* One job of a batch that failed, alone and without a sweep. Where there is no room for a
+   large sweep there is for a small one, which makes some. */
+static int job_try(struct batch *batch, struct lmdb_job *job, bool *ret_unknown) {
+    int rc;
+
+    batch->first = job;
+    batch->n = 1;
+    batch->sweep = false;
+    rc = batch_try(batch, ret_unknown);
+    while (rc == MDB_MAP_FULL && job->copy.kind == IDEM_OP_SWEEP && job->copy.in.sweep.max > 1) {
+        job->copy.in.sweep.max /= 2;
+        rc = batch_try(batch, ret_unknown);
+    }
+    return rc;
+}
+
 static void batch_write(struct lmdb_env *env, struct lmdb_job *first, size_t n,
                         struct idem_time now) {
+    struct batch batch = {.env = env, .first = first, .n = n, .now = now, .sweep = true};
     struct lmdb_job *job = first;
-    bool unknown, unknown_alone = false;
-    int rc = batch_try(env, first, n, now, &unknown);
+    bool unknown, unknown_alone;
+    int rc = batch_try(&batch, &unknown);
 
     if (rc == 0)
         return;
     for (size_t i = 0; i < n; i++, job = job->next) {
-        if (n > 1)
-            rc = batch_try(env, job, 1, now, &unknown_alone);
+        rc = job_try(&batch, job, &unknown_alone);
         if (rc != 0) /* a refusal now does not undo what the first try may have stored */
             job_fail(env, job, rc, unknown || unknown_alone);
     }

@@ -11,9 +11,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -116,4 +118,58 @@ int lmdb_check_length(struct lmdb_env *env, struct idem_error *err) {
                               "%lld; restore it from a copy, or move it away to start empty",
                               env->config.path, (long long)st.st_size, (long long)need);
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "check the length of data.mdb");
+}
+
+int lmdb_check_present(struct lmdb_env *env, struct idem_error *err) {
+    struct stat st;
+
+    if (fstatat(env->dir_fd, "data.mdb", &st, 0) < 0 || st.st_size > 0)
+        return 0;
+    return idem_error_set(
+        err, IDEM_E_CORRUPT,
+        "%s/data.mdb is truncated: it is empty, and the store was in use; restore "
+        "it from a copy, or move it away to start empty",
+        env->config.path);
+}
+
+/* What LMDB makes it for 1024 readers, and a little more. */
+#define LOCK_FILE_LEN (1024 * 64 + 256)
+
+int lmdb_check_lock_file(struct lmdb_env *env, struct idem_error *err) {
+    int fd = openat(env->dir_fd, "lock.mdb", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int rc = fd < 0 ? errno : posix_fallocate(fd, 0, LOCK_FILE_LEN);
+
+    if (fd >= 0)
+        close(fd);
+    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "allocate lock.mdb");
+}
+
+bool lmdb_check_disk_full(const struct lmdb_env *env) {
+    struct statvfs fs;
+
+    return fstatvfs(env->dir_fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < 1 << 20;
+}
+
+static _Thread_local jmp_buf *guarded;
+
+/* LMDB aborts when this returns. */
+void lmdb_check_failed(MDB_env *mdb, const char *text) {
+    (void)mdb;
+    (void)text;
+    if (guarded != NULL)
+        longjmp(*guarded, 1);
+}
+
+int lmdb_check_guard(int (*fn)(void *data), void *data) {
+    jmp_buf here, *outer = guarded;
+    int rc;
+
+    if (setjmp(here) == 0) {
+        guarded = &here;
+        rc = fn(data);
+    } else {
+        rc = MDB_CORRUPTED;
+    }
+    guarded = outer;
+    return rc;
 }

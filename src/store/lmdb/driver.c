@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/units.h"
+#include "store/lmdb/check.h"
 #include "store/lmdb/lmdb.h"
 
 #define SIZE_DEFAULT ((size_t)16 << 30)
@@ -147,21 +148,49 @@ static void turn_fail(struct lmdb_store *store, struct lmdb_jobs *jobs, int rc,
     }
 }
 
+/* One read operation, guarded against pages that LMDB cannot believe. */
+struct guarded_read {
+    struct lmdb_store *store;
+    struct lmdb_job *job;
+    struct idem_time now;
+    bool answered;
+};
+
+static int read_scan(void *data) {
+    struct guarded_read *read = data;
+
+    lmdb_op_scan(read->store->env, read->store->reader, read->job, read->now);
+    return 0;
+}
+
+static int read_one(void *data) {
+    struct guarded_read *read = data;
+
+    read->answered = lmdb_op_read(read->store->env, read->store->reader, read->job, read->now);
+    return 0;
+}
+
 /* Answers what can be read; leaves in `writes` what must be written. */
 static void turn_read(struct lmdb_store *store, struct lmdb_jobs *jobs, struct lmdb_jobs *writes,
                       struct idem_time now) {
     struct lmdb_job *job;
 
     while ((job = lmdb_jobs_pop(jobs)) != NULL) {
-        if (lmdb_op_scans(job)) {
-            lmdb_op_scan(store->env, store->reader, job, now);
+        struct guarded_read read = {.store = store, .job = job, .now = now};
+        bool scans = lmdb_op_scans(job);
+        int rc = lmdb_check_guard(scans ? read_scan : read_one, &read);
+
+        if (rc != 0) {
+            job->rc = lmdb_fail(store->env, &job->copy.error, rc, "read");
+            lmdb_jobs_push(&store->finished, job);
+        } else if (scans) {
             if (job->ready) {
                 lmdb_jobs_push(&store->finished, job);
             } else {
                 lmdb_jobs_push(&store->pending, job);
                 idem_task_post(store->base.loop, &store->flush);
             }
-        } else if (lmdb_op_read(store->env, store->reader, job, now)) {
+        } else if (read.answered) {
             lmdb_jobs_push(&store->finished, job);
         } else {
             lmdb_jobs_push(writes, job);

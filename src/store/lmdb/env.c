@@ -39,14 +39,27 @@ static void registry_give(void) {
     pthread_mutex_unlock(&registry_lock);
 }
 
+/* Locks belong to the open file, which a child shares: it lets go of its copy at once, or
+   a store that its parent has closed, or was killed with, would look as if it were in use. */
+static void registry_forked(void) {
+    for (struct lmdb_env *env = registry; env != NULL; env = env->next) {
+        if (env->lock_fd >= 0)
+            close(env->lock_fd);
+        env->lock_fd = -1;
+    }
+    registry_give();
+}
+
 /* A child may open stores of its own, whatever its parent's threads were at. */
 static void registry_init(void) {
-    (void)pthread_atfork(registry_take, registry_give, registry_give);
+    (void)pthread_atfork(registry_take, registry_give, registry_forked);
 }
 
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing) {
     const char *path = env->config.path;
 
+    if (rc == EIO && lmdb_check_disk_full(env))
+        rc = ENOSPC; /* LMDB's word for a short write */
     switch (rc) {
     case MDB_MAP_FULL:
         return idem_error_set(err, IDEM_E_FULL,
@@ -55,6 +68,7 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
                               path, env->config.size >> 20);
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
         return idem_error_set(err, IDEM_E_FULL, "%s: the disk is full: %s", path, strerror(rc));
     case ENOMEM:
         return idem_error_set(err, IDEM_E_NOMEM, "%s: no memory to %s", path, doing);
@@ -150,9 +164,21 @@ static void write_end(struct lmdb_env *env, bool stored) {
     pthread_mutex_unlock(&env->write_lock);
 }
 
-int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn) {
+/* LMDB writes data pages, syncs them, and then its meta page. Only when that last write
+   fails does it refuse everything from then on, and only then may the transaction have been
+   stored. */
+int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn, bool *ret_unknown) {
     int rc = mdb_txn_commit(txn);
+    MDB_txn *next;
 
+    *ret_unknown = false;
+    if (rc != 0) {
+        int again = mdb_txn_begin(env->mdb, NULL, 0, &next);
+
+        if (again == 0)
+            mdb_txn_abort(next);
+        *ret_unknown = again == MDB_PANIC;
+    }
     write_end(env, rc == 0);
     return rc;
 }
@@ -274,13 +300,18 @@ static int tables_open(struct lmdb_env *env, MDB_txn *txn, const char *boot,
     return lmdb_clock_load(env, txn, same_boot, err);
 }
 
-static int env_prepare(struct lmdb_env *env, const char *boot, struct idem_error *err) {
+/* With sync=off the state says that the store is open before anything is written to it, and
+   not before everything about it was found right. */
+static int env_prepare(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
+                       struct idem_error *err) {
     MDB_txn *txn;
     int rc = mdb_txn_begin(env->mdb, NULL, 0, &txn);
 
     if (rc != 0)
         return lmdb_fail(env, err, rc, "begin");
-    rc = tables_open(env, txn, boot, err);
+    rc = tables_open(env, txn, state->boot, err);
+    if (rc == 0 && alone && env->config.sync == LMDB_SYNC_OFF)
+        rc = lmdb_state_write(env, state, err);
     if (rc != 0) {
         mdb_txn_abort(txn);
         return rc;
@@ -289,7 +320,7 @@ static int env_prepare(struct lmdb_env *env, const char *boot, struct idem_error
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
 }
 
-static int database_open(struct lmdb_env *env, bool alone, const char *boot,
+static int database_open(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
                          struct idem_error *err) {
     unsigned flags = MDB_NOTLS | (env->config.sync == LMDB_SYNC_OFF ? MDB_NOSYNC : 0);
     mdb_filehandle_t fd;
@@ -300,6 +331,7 @@ static int database_open(struct lmdb_env *env, bool alone, const char *boot,
         (rc = mdb_env_set_mapsize(env->mdb, map_size(&env->config))) != 0 ||
         (rc = mdb_env_open(env->mdb, env->config.path, flags, 0600)) != 0)
         return lmdb_fail(env, err, rc, "open it");
+    (void)mdb_env_set_assert(env->mdb, lmdb_check_failed);
     /* LMDB forgets this for its main descriptor: a command we start must not inherit it. */
     if (mdb_env_get_fd(env->mdb, &fd) == 0)
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -309,7 +341,7 @@ static int database_open(struct lmdb_env *env, bool alone, const char *boot,
         if (rc != 0)
             return rc;
     }
-    return env_prepare(env, boot, err);
+    return env_prepare(env, alone, state, err);
 }
 
 /* sync=off, and the machine went down without a clean close: the file may be
@@ -325,7 +357,7 @@ static int loss_accept(struct lmdb_env *env, struct idem_error *err) {
                               "once with accept_loss=yes to set data.mdb aside and start empty",
                               env->config.path);
     clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(name, sizeof(name), "data.mdb.lost-%lld", (long long)now.tv_sec);
+    snprintf(name, sizeof(name), "data.mdb.lost-%lld.%09ld", (long long)now.tv_sec, now.tv_nsec);
     if ((renameat(env->dir_fd, "data.mdb", env->dir_fd, name) < 0 && errno != ENOENT) ||
         (unlinkat(env->dir_fd, "lock.mdb", 0) < 0 && errno != ENOENT) || fsync(env->dir_fd) < 0)
         return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot set data.mdb aside: %s",
@@ -347,7 +379,7 @@ static int state_check(struct lmdb_env *env, bool alone, const char *boot, struc
                               env->config.path, state.sync == LMDB_SYNC_OFF ? "off" : "always");
     if (alone && state.sync == LMDB_SYNC_OFF && !state.clean && strcmp(state.boot, boot) != 0)
         return loss_accept(env, err);
-    return 0;
+    return alone ? lmdb_check_present(env, err) : 0;
 }
 
 /* With idem.lock held. What was written with sync=off before is made durable
@@ -359,10 +391,8 @@ static int env_open_locked(struct lmdb_env *env, bool alone, struct idem_error *
     if ((rc = lmdb_boot_id(state.boot, err)) != 0 ||
         (rc = state_check(env, alone, state.boot, err)) != 0)
         return rc;
-    if (alone && env->config.sync == LMDB_SYNC_OFF &&
-        (rc = lmdb_state_write(env, &state, err)) != 0)
-        return rc;
-    if ((rc = database_open(env, alone, state.boot, err)) != 0)
+    if ((alone && (rc = lmdb_check_lock_file(env, err)) != 0) ||
+        (rc = database_open(env, alone, &state, err)) != 0)
         return rc;
     if (alone && env->config.sync == LMDB_SYNC_ALWAYS) {
         rc = mdb_env_sync(env->mdb, 1);
@@ -382,8 +412,7 @@ static void env_free(struct lmdb_env *env) {
     lmdb_shared_close(env);
     if (env->mdb != NULL)
         mdb_env_close(env->mdb);
-    if (env->lock_fd >= 0)
-        close(env->lock_fd);
+    lmdb_lock_close(env);
     if (env->dir_fd >= 0)
         close(env->dir_fd);
     pthread_rwlock_destroy(&env->map_lock);
@@ -513,11 +542,12 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
 /* Index entries that were waiting for company. If this fails, the crawl finds them. */
 static void env_flush(struct lmdb_env *env) {
     MDB_txn *txn;
+    bool unknown;
 
     if (lmdb_write_begin(env, &txn) != 0)
         return;
     if (lmdb_expiry_flush(env, txn, true) == 0)
-        (void)lmdb_write_commit(env, txn);
+        (void)lmdb_write_commit(env, txn, &unknown);
     else
         lmdb_write_abort(env, txn);
 }

@@ -95,6 +95,7 @@ struct lmdb_env {
     int64_t sweep_next;           /* wall ms; before it there is nothing to sweep */
     struct lmdb_pending *pending; /* index entries that are not written yet */
     int64_t readers_checked;
+    size_t readers_pages;   /* pages of the file then */
     unsigned char *scratch; /* of whoever has the write transaction */
     size_t scratch_size;
     size_t full_checked; /* the transaction in which `full` was found out */
@@ -145,7 +146,8 @@ bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn);
 int lmdb_read_begin(struct lmdb_store *store);
 void lmdb_read_end(struct lmdb_store *store);
 int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret);
-int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn);
+/* *ret_unknown: it failed, and may have been stored all the same. */
+int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn, bool *ret_unknown);
 void lmdb_write_abort(struct lmdb_env *env, MDB_txn *txn);
 
 /* state.c */
@@ -153,6 +155,7 @@ int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err);
 int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err);
 bool lmdb_lock_leave(struct lmdb_env *env); /* true: nobody else has it open */
 void lmdb_lock_opened(struct lmdb_env *env);
+void lmdb_lock_close(struct lmdb_env *env);
 /* The text is cut to pieces. *ret is untouched on failure. */
 int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *ret,
                      struct idem_error *err);

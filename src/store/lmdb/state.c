@@ -62,6 +62,16 @@ void lmdb_lock_opened(struct lmdb_env *env) {
     (void)lock_byte(env->lock_fd, F_UNLCK, 0, false);
 }
 
+/* Said, not left to close(): a forked child may have the same file open. */
+void lmdb_lock_close(struct lmdb_env *env) {
+    if (env->lock_fd < 0)
+        return;
+    (void)lock_byte(env->lock_fd, F_UNLCK, 0, false);
+    (void)lock_byte(env->lock_fd, F_UNLCK, 1, false);
+    close(env->lock_fd);
+    env->lock_fd = -1;
+}
+
 bool lmdb_lock_leave(struct lmdb_env *env) {
     return lock_byte(env->lock_fd, F_WRLCK, 0, true) == 0 &&
            lock_byte(env->lock_fd, F_WRLCK, 1, false) == 0;
