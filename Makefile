@@ -45,6 +45,8 @@ fuzz:
 	@tests/fuzz $(or $(FUZZ_SECONDS),60)
 
 install: all
+	@meson configure $(BUILD) -Dprefix=$(PREFIX)
+	@ninja -C $(BUILD) >/dev/null
 	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 

@@ -262,7 +262,8 @@ int idem_guard_new(const struct idem *h, const struct idem_policy *policy, struc
                    struct idem_error *err);
 void idem_guard_free(struct idem_guard *guard);
 
-/* The merged policy, every field said; borrowed from the guard. */
+/* The merged policy: every field said but name, preset and key_fn (and, under mode=lock, a
+   result_max, since nothing is kept); borrowed from the guard. */
 const struct idem_policy *idem_guard_policy(const struct idem_guard *guard);
 
 /* Arguments of one call. */
@@ -383,7 +384,8 @@ enum idem_end {
 typedef void idem_lost_cb(struct idem_claim *claim, enum idem_end why, void *data);
 void idem_claim_on_lost(struct idem_claim *claim, idem_lost_cb *lost, void *data);
 
-/* Exactly one finish per claim; each is tried again for finish_timeout. */
+/* Exactly one finish per claim, after IDEM_RUN or IDEM_PROBE, and none for an unguarded one
+   (IDEM_E_INVALID); each is tried again for finish_timeout. */
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
                     idem_finish_cb *cb, void *data);
 int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason,
@@ -392,7 +394,8 @@ int idem_claim_release(struct idem_claim *claim, idem_finish_cb *cb, void *data)
 int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish_cb *cb,
                        void *data);
 
-/* Renews now; the claim does so by itself at a third of the lease. */
+/* Renews now; the claim does so by itself at a third of the lease. Not after `lost`, and one at a
+   time. A finish that is said meanwhile drops its call-back. */
 int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data);
 
 const char *idem_claim_hash(const struct idem_claim *claim);

@@ -26,6 +26,9 @@
 #define POLL_FIRST_MS 250
 #define POLL_MAX_MS 2000
 
+/* How often a claim is asked for anew because its answer came after its lease. */
+#define LATE_MAX 3
+
 #define RETRY_FIRST_MS 20
 #define RETRY_MAX_MS 1000
 
@@ -86,13 +89,29 @@ static void lease_stop(struct idem_claim *c) {
     idem_store_cancel(c->h->store, &c->renew_op);
 }
 
+/* Tells who asked for the renewal. False if that ended the run, or the claim. */
+static bool renew_told(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
+    idem_finish_cb *cb = c->renew_cb;
+    bool gone = false;
+
+    if (cb == NULL)
+        return true;
+    c->renew_cb = NULL;
+    c->gone = &gone;
+    cb(c, rc, lost, err, c->renew_data);
+    if (gone)
+        return false;
+    c->gone = NULL;
+    return c->h != NULL && c->state == IDEM_CLAIM_RUNNING;
+}
+
 static void lease_lost(struct idem_claim *c, enum idem_end why) {
     lease_stop(c);
     if (c->lost_told)
         return;
     c->lost_told = true;
     idem_handle_tally(c->h, IDEM_EVENT_LEASE_LOST);
-    if (c->lost != NULL)
+    if (renew_told(c, 0, true, NULL) && c->lost != NULL)
         c->lost(c, why, c->lost_data);
 }
 
@@ -108,22 +127,6 @@ static void renew_later(struct idem_claim *c) {
     if (pause > RETRY_MAX_MS)
         pause = RETRY_MAX_MS;
     idem_timer_set(&c->h->loop, &c->lease_timer, left > 0 && left < pause ? left : pause);
-}
-
-/* Tells who asked for the renewal. False if that ended the run, or the claim. */
-static bool renew_told(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
-    idem_finish_cb *cb = c->renew_cb;
-    bool gone = false;
-
-    if (cb == NULL)
-        return true;
-    c->renew_cb = NULL;
-    c->gone = &gone;
-    cb(c, rc, lost, err, c->renew_data);
-    if (gone)
-        return false;
-    c->gone = NULL;
-    return c->state == IDEM_CLAIM_RUNNING;
 }
 
 static void renew_failed(struct idem_claim *c, int rc, const struct idem_error *err) {
@@ -230,7 +233,10 @@ static void run_begin(struct idem_claim *c, const struct idem_record *record) {
 
 static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum idem_verdict verdict,
                          int64_t left_ms) {
-    const struct idem_record *record = &op->out.claim.record;
+    /* To who came with other arguments, or with somebody else's token, nothing is told. */
+    static const struct idem_record nothing;
+    const struct idem_record *record =
+        verdict == IDEM_MISMATCH || verdict == IDEM_NO_TOKEN ? &nothing : &op->out.claim.record;
     struct idem_answer answer = {
         .verdict = verdict,
         .state = record->state,
@@ -292,12 +298,35 @@ static void claim_error(struct idem_claim *c, int rc, const struct idem_error *e
 
 /* Asking and waiting. */
 
+/* Granted, and over by our clock before we heard of it: somebody else may be running. It is
+   given back, and asked for anew under another name. */
+static void claim_late(struct idem_claim *c) {
+    struct idem_error err;
+
+    idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
+    if (++c->late == LATE_MAX || idem_random(c->in.owner, IDEM_OWNER_LEN) != 0) {
+        idem_error_set(&err, IDEM_E_REFUSED,
+                       "the store answers too slowly for a lease of %lld ms; nothing was run",
+                       (long long)c->policy.lease_ms);
+        claim_error(c, IDEM_E_REFUSED, &err);
+        return;
+    }
+    claim_ask(c);
+}
+
 static void ask_complete(struct idem_op *op, int rc) {
     struct idem_claim *c = op->data;
+    struct idem_error err;
 
     idem_timer_clear(&c->h->loop, &c->timer);
     if (rc != 0) {
-        claim_error(c, rc, &op->error);
+        err = op->error; /* the call-back may free the claim, and the operation with it */
+        claim_error(c, rc, &err);
+        return;
+    }
+    if ((op->out.claim.verdict == IDEM_RUN || op->out.claim.verdict == IDEM_PROBE) &&
+        claim_recovers_by_rerun(c) && idem_loop_now() >= c->sent + c->policy.lease_ms) {
+        claim_late(c);
         return;
     }
     if (op->out.claim.verdict == IDEM_BUSY) {
@@ -320,7 +349,9 @@ static void claim_ask(struct idem_claim *c) {
     c->op.data = c;
     c->sent = idem_loop_now();
     if (idem_store_submit(c->h->store, &c->op) != 0) {
-        claim_error(c, c->op.error.code, &c->op.error);
+        struct idem_error err = c->op.error;
+
+        claim_error(c, err.code, &err);
         return;
     }
     idem_timer_set(&c->h->loop, &c->timer, c->h->op_timeout_ms);
@@ -411,21 +442,31 @@ static bool finish_hopeless(int rc) {
            rc == IDEM_E_FORK;
 }
 
-static void finish_again(struct idem_claim *c, int rc, const struct idem_error *err) {
+/* A result that finds no room must not make what was done uncertain: it is left out. */
+static void finish_shrink(struct idem_claim *c, int rc) {
+    if (rc != IDEM_E_FULL || c->op.in.finish.result.len == 0)
+        return;
+    c->op.in.finish.keep_result = false;
+    c->op.in.finish.result.len = 0;
+}
+
+static void finish_again(struct idem_claim *c, int rc, const struct idem_error *cause) {
     int64_t left = c->finish_until - idem_loop_now();
-    struct idem_error late;
+    struct idem_error err = *cause; /* not in the claim: the call-back may free it */
 
     idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
     if (finish_hopeless(rc)) {
-        finish_over(c, rc, false, err);
+        finish_over(c, rc, false, &err);
         return;
     }
     if (left <= 0) {
-        idem_error_set(&late, IDEM_E_UNKNOWN, "the store did not acknowledge the finish: %s",
-                       err->text);
-        finish_over(c, IDEM_E_UNKNOWN, false, &late);
+        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not acknowledge the finish: %.400s",
+                       cause->text);
+        finish_over(c, IDEM_E_UNKNOWN, false, &err);
         return;
     }
+    c->finish_error = err;
+    finish_shrink(c, rc);
     idem_timer_set(&c->h->loop, &c->timer, c->retry_ms < left ? c->retry_ms : left);
     c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
 }
@@ -444,9 +485,10 @@ static void finish_send(struct idem_claim *c) {
     int rc;
 
     if (left <= 0 && c->finish_sent) {
-        struct idem_error err;
+        struct idem_error err = c->finish_error;
 
-        idem_error_set(&err, IDEM_E_UNKNOWN, "it did not answer in time");
+        if (err.code == 0)
+            idem_error_set(&err, IDEM_E_UNKNOWN, "it did not answer in time");
         finish_again(c, IDEM_E_UNKNOWN, &err);
         return;
     }
@@ -569,7 +611,8 @@ int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish
 }
 
 int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
-    if (claim->h == NULL || claim->state != IDEM_CLAIM_RUNNING || claim->renew_cb != NULL)
+    if (claim->h == NULL || claim->state != IDEM_CLAIM_RUNNING || claim->renew_cb != NULL ||
+        claim->lost_told)
         return IDEM_E_INVALID;
     if (idem_handle_check(claim->h, NULL) != 0)
         return IDEM_E_FORK;
@@ -654,7 +697,7 @@ static int digests_take(struct idem_claim *c, const struct idem_args *args,
         rc = idem_sha256((struct idem_bytes){args->fingerprint, args->fingerprint_len},
                          c->in.fingerprint.hash);
     }
-    if (rc == 0 && args->bind != NULL) {
+    if (rc == 0 && args->bind != NULL && c->policy.key_kind == IDEM_KEY_TOKEN) {
         c->in.has_bind = true;
         rc = idem_sha256((struct idem_bytes){args->bind, args->bind_len}, c->in.bind);
     }
@@ -703,6 +746,10 @@ int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct 
     struct idem_claim *c;
     int rc = idem_handle_check(h, err);
 
+    if (rc == 0 && h->service != NULL && !h->service->held)
+        rc =
+            idem_error_set(err, IDEM_E_INVALID,
+                           "a handle from idem_open() has blocking calls only; use idem_open_on()");
     if (rc != 0)
         return rc;
     c = calloc(1, sizeof(*c));

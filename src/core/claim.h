@@ -33,6 +33,7 @@ struct idem_claim {
     struct idem_task task;
     struct idem_timer timer; /* bounds the answer, ends the pause, tries again */
     int64_t sent;            /* before the claim was sent, by our clock */
+    unsigned late;           /* how often its lease was over when the answer came */
     idem_claim_cb *cb;
     void *data;
 
@@ -58,6 +59,7 @@ struct idem_claim {
     unsigned char *kept; /* result and reason, until it is acknowledged */
     int64_t finish_until, retry_ms;
     bool finish_sent;
+    struct idem_error finish_error; /* the last one, while it is tried again */
 };
 
 #endif

@@ -20,6 +20,8 @@
 #include "core/settings.h"
 
 #define OP_TIMEOUT_MS 10000
+#define OP_TIMEOUT_MAX_MS 3600000
+#define TURNS_MAX 4
 
 const char *idem_version(void) {
     return IDEM_VERSION;
@@ -141,6 +143,7 @@ static void *service_main(void *data) {
 
 void idem_handle_enter(struct idem *h) {
     pthread_mutex_lock(&h->service->lock);
+    h->service->held = true;
 }
 
 /* The service thread sleeps too long if a timer was armed meanwhile. */
@@ -153,6 +156,7 @@ void idem_handle_leave(struct idem *h) {
     struct idem_service *service = h->service;
 
     service_catch_up(service);
+    service->held = false;
     pthread_mutex_unlock(&service->lock);
 }
 
@@ -179,7 +183,8 @@ bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms) {
     struct idem_service *service = h->service;
     struct timespec until;
 
-    while (!waiter->ready && h->loop.tasks != NULL)
+    /* A long scan is left to the service thread, which looks after the others meanwhile. */
+    for (int turns = 0; turns < TURNS_MAX && !waiter->ready && h->loop.tasks != NULL; turns++)
         service_run(h);
     if (waiter->ready)
         return true;
@@ -195,6 +200,7 @@ bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms) {
         int rc = ms < 0 ? pthread_cond_wait(&waiter->cond, &service->lock)
                         : pthread_cond_timedwait(&waiter->cond, &service->lock, &until);
 
+        service->held = true;
         if (rc == ETIMEDOUT)
             break;
     }
@@ -318,8 +324,9 @@ static int handle_new(const struct idem_options *options, struct idem **ret,
     h->forks = idem_fork_count();
     h->op_timeout_ms = OP_TIMEOUT_MS;
     if (options != NULL) {
-        if (options->op_timeout_ms < 0)
-            rc = idem_error_set(err, IDEM_E_INVALID, "op_timeout_ms must be positive");
+        if (options->op_timeout_ms < 0 || options->op_timeout_ms > OP_TIMEOUT_MAX_MS)
+            rc = idem_error_set(err, IDEM_E_INVALID, "op_timeout_ms must be 1 to %d (an hour)",
+                                OP_TIMEOUT_MAX_MS);
         else if (options->op_timeout_ms > 0)
             h->op_timeout_ms = options->op_timeout_ms;
         if (rc == 0 && options->settings != NULL)
@@ -388,12 +395,16 @@ static void handle_exit(struct idem *h) {
 }
 
 void idem_ready(struct idem *h, int fd, int events) {
+    if (h->forks != idem_fork_count())
+        return; /* what is to be read there is the parent's */
     h->depth++;
     idem_loop_ready(&h->loop, fd, events);
     handle_exit(h);
 }
 
 void idem_timeout(struct idem *h) {
+    if (h->forks != idem_fork_count())
+        return;
     h->depth++;
     idem_loop_timeout(&h->loop);
     handle_exit(h);

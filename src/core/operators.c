@@ -12,6 +12,7 @@
 
 #define SETTLE_STEP 100
 #define SETTLE_TTL_S (24 * 3600)
+#define SETTLE_TTL_MAX_S ((int64_t)3650 * 24 * 3600)
 
 static int name_key(const struct idem_name *name, struct idem_record_key *ret,
                     struct idem_error *err) {
@@ -131,8 +132,8 @@ static int settle_check(const struct idem_settlement *how, struct idem_error *er
     if (how->reason != NULL && strlen(how->reason) > IDEM_REASON_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "a reason has at most %d bytes",
                               IDEM_REASON_MAX);
-    if (how->ttl_s < 0)
-        return idem_error_set(err, IDEM_E_INVALID, "ttl_s must be positive");
+    if (how->ttl_s < 0 || how->ttl_s > SETTLE_TTL_MAX_S)
+        return idem_error_set(err, IDEM_E_INVALID, "ttl_s must be positive, at most 3650 days");
     return 0;
 }
 

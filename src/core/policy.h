@@ -10,7 +10,7 @@
  *     the program's struct idem_policy
  *     [policy NAME] of the settings
  *     [defaults] of the settings
- *     the front door's own (`idem run`: prefix run:, scope none, preset job)
+ *     the front door's own (`idem run`: prefix run:, scope none)
  *     the built-in defaults
  *
  * A preset fills what its layer leaves unsaid, before the next layer does. Only the strongest

@@ -132,7 +132,7 @@ static bool finish_same(const struct idem_record *record, const struct idem_fini
 }
 
 static unsigned finish_facts(const struct idem_record *record, const struct idem_finish_in *in) {
-    bool mine;
+    bool mine, lock;
 
     if (record == NULL)
         return 0;
@@ -141,7 +141,9 @@ static unsigned finish_facts(const struct idem_record *record, const struct idem
        attempt, which what it says of the earlier one must not touch. */
     mine = owner_equal(record, in->owner) && (in->attempt == 0 || in->attempt == record->attempt) &&
            (!record->released || in->said == IDEM_SAID_RELEASE);
-    return when(mine, IDEM_FACT_MINE) | when(record->lock, IDEM_FACT_LOCK) |
+    /* A lock that was taken from something else than a free one is given back as that. */
+    lock = record->lock && (record->prior.state == IDEM_ABSENT || record->prior.state == IDEM_DONE);
+    return when(mine, IDEM_FACT_MINE) | when(lock, IDEM_FACT_LOCK) |
            when(finish_same(record, in), IDEM_FACT_SAME);
 }
 

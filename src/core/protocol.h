@@ -82,13 +82,15 @@ struct idem_issue_in {
 bool idem_protocol_issue(const struct idem_record *record, struct idem_record *fresh,
                          const struct idem_issue_in *in, struct idem_time now, bool *ret_write);
 
-static inline bool idem_record_expired(const struct idem_record *record, struct idem_time now) {
-    return record->expires <= now.wall;
-}
-
 /* Running or failed, and its time is not over. */
 static inline bool idem_record_live(const struct idem_record *record, struct idem_time now) {
     return record->lease_end > now.lease;
+}
+
+/* Not while a lease is live, whatever the wall clock says: it may have been set. */
+static inline bool idem_record_expired(const struct idem_record *record, struct idem_time now) {
+    return record->expires <= now.wall &&
+           !(record->state == IDEM_RUNNING && idem_record_live(record, now));
 }
 
 #endif

@@ -26,7 +26,8 @@ enum idem_fact {
     IDEM_FACT_LIVE = 1u << 4,    /* running: the lease is live; failed: not due yet */
     IDEM_FACT_RERUN = 1u << 5,   /* recover=rerun */
     IDEM_FACT_ATTEMPTS_LEFT = 1u << 6, /* the policy allows one more */
-    IDEM_FACT_LOCK = 1u << 7,          /* the record was made by mode=lock */
+    IDEM_FACT_LOCK = 1u << 7,          /* the record was made by mode=lock; finish: and it was
+                                          absent or a free lock before */
     IDEM_FACT_REPLAY = 1u << 8,        /* mode=replay */
     IDEM_FACT_KEPT = 1u << 9,          /* the record has a result */
     IDEM_FACT_FINAL = 1u << 10,        /* the failure is final, or on_failure=keep */

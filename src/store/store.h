@@ -109,7 +109,7 @@ struct idem_op {
             size_t removed;
             bool more;
         } sweep;
-        struct idem_stats stats; /* events are added by the caller */
+        struct idem_stats stats;
         struct {
             int64_t ms;
         } time;

@@ -218,6 +218,15 @@ CONTRACT(release_gives_a_failure_back_with_its_count) {
     CHECK_INT(claim(c, "k", rerun_by(3, 2)).record.attempt, 3);
 }
 
+/* Who takes a lock where somebody vanished, and gives it back, has settled nothing. */
+CONTRACT(release_of_a_lock_leaves_an_uncertain_record_uncertain) {
+    CHECK_INT(claim(c, "k", claim_by(1)).verdict, IDEM_RUN);
+    advance(LEASE_MS + 1);
+    CHECK_INT(claim(c, "k", lock_by(2)).verdict, IDEM_RUN);
+    CHECK_INT(finish(c, "k", release_by(2)), IDEM_ACK);
+    CHECK_INT(claim(c, "k", claim_by(3)).verdict, IDEM_UNCERTAIN);
+}
+
 CONTRACT(release_of_a_lock_frees_it_and_keeps_its_number) {
     CHECK_INT(claim(c, "k", lock_by(1)).record.attempt, 1);
     CHECK_INT(finish(c, "k", release_by(1)), IDEM_ACK);

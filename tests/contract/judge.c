@@ -74,7 +74,10 @@ const struct idem_finish_row *judge_finish(const struct idem_record *record,
     if (same_owner(record, in->owner) && (in->attempt == 0 || in->attempt == record->attempt) &&
         (!record->released || in->said == IDEM_SAID_RELEASE))
         facts |= IDEM_FACT_MINE;
-    facts |= record->lock ? IDEM_FACT_LOCK : 0;
+    facts |=
+        record->lock && (record->prior.state == IDEM_ABSENT || record->prior.state == IDEM_DONE)
+            ? IDEM_FACT_LOCK
+            : 0;
     facts |= says_the_same(record, in) ? IDEM_FACT_SAME : 0;
     return idem_finish_row_find(in->said, record->state, facts);
 }

@@ -303,7 +303,7 @@ TEST(another_fingerprint_is_a_mismatch_and_another_scope_another_record) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *guard = guard_of(h, (struct idem_policy){0});
     struct idem_args args = {.key = "k", .key_len = 1, .fingerprint = "a", .fingerprint_len = 1};
-    struct work work = {.result = "secret"};
+    struct work work = {.result = "secret", .status = 402, .reason = "declined"};
     struct idem_outcome out;
 
     CHECK_INT(idem_call(h, guard, &args, do_work, &work, &out, NULL), 0);
@@ -312,7 +312,8 @@ TEST(another_fingerprint_is_a_mismatch_and_another_scope_another_record) {
     args.fingerprint = "b";
     CHECK_INT(idem_call(h, guard, &args, do_work, &work, &out, NULL), 0);
     CHECK_INT(out.verdict, IDEM_MISMATCH);
-    CHECK(!out.has_result && out.result == NULL);
+    CHECK(!out.has_result && out.result == NULL && out.reason == NULL);
+    CHECK(out.status == 0 && out.attempt == 0); /* nothing is told */
     idem_outcome_release(&out);
     args.scope = "none"; /* the bytes, which are not the word of the policy */
     args.scope_len = 4;
@@ -677,6 +678,42 @@ TEST(bad_arguments_are_named) {
     CHECK_HAS(err.text, "label");
     CHECK_INT(out.attempt, 77);
     CHECK_INT(work.runs, 0);
+    idem_guard_free(guard);
+    idem_close(h);
+}
+
+TEST(a_settlement_has_a_bounded_life) {
+    struct idem *h = open_store("sync=off");
+    struct idem_guard *guard = guard_of(h, (struct idem_policy){0});
+    struct work work = {.say = IDEM_RESULT_UNKNOWN};
+    struct idem_name name = {.prefix = "t:", .key = "k", .key_len = 1};
+    struct idem_settlement how = {.to = IDEM_DONE, .ttl_s = INT64_MAX};
+    struct idem_error err;
+
+    CHECK_INT(verdict(h, guard, "k", &work), IDEM_RUN);
+    CHECK_INT(idem_settle(h, &name, &how, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "3650 days");
+    CHECK_INT(verdict(h, guard, "k", &work), IDEM_UNCERTAIN);
+    idem_guard_free(guard);
+    idem_close(h);
+}
+
+TEST(a_result_that_finds_no_room_does_not_make_the_run_uncertain) {
+    struct idem *h = open_store("sync=off&size=1M");
+    struct idem_guard *guard = guard_of(h, (struct idem_policy){.result_max = 8 << 20});
+    static char big[4 << 20];
+    struct work work = {.result = big, .status = 7};
+    struct idem_outcome out;
+
+    memset(big, 'x', sizeof(big) - 1);
+    out = call(h, guard, "k", &work);
+    CHECK_INT(out.finish, IDEM_FINISH_STORED);
+    idem_outcome_release(&out);
+    out = call(h, guard, "k", &work);
+    CHECK_INT(out.verdict, IDEM_DUPLICATE);
+    CHECK_INT(out.status, 7);
+    CHECK_INT(work.runs, 1);
+    idem_outcome_release(&out);
     idem_guard_free(guard);
     idem_close(h);
 }

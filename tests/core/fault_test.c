@@ -402,4 +402,86 @@ TEST(a_renewal_that_was_asked_for_is_told_of_the_failure_first) {
     rig_close(&rig);
 }
 
+static void on_renew_close(struct idem_claim *claim, int rc, bool lost,
+                           const struct idem_error *err, void *data) {
+    struct rig *rig = data;
+
+    (void)claim;
+    (void)rc;
+    (void)lost;
+    (void)err;
+    idem_close(rig->h);
+}
+
+TEST(a_handle_may_be_closed_inside_a_renewals_call_back) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+    struct idem *h;
+
+    rig_open(&rig);
+    claim = ask(&rig, (struct idem_policy){0}, &seen);
+    break_it(FAULT_DOWN, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_renew(claim, on_renew_close, &rig), 0);
+    h = rig.h;
+    idem_timeout(h); /* the handle is gone when this returns */
+    idem_claim_free(claim);
+    idem_poll_release(&rig.poll);
+}
+
+static void on_answer_free(struct idem_claim *claim, int rc, const struct idem_answer *answer,
+                           const struct idem_error *err, void *data) {
+    struct seen *seen = data;
+
+    (void)answer;
+    seen->answers++;
+    idem_claim_free(claim);
+    CHECK_INT(rc, IDEM_E_REFUSED);
+    CHECK_STR(err->text, "down"); /* lent until this returns, whatever is freed */
+}
+
+TEST(an_error_outlives_the_claim_that_is_freed_in_its_call_back) {
+    struct idem_policy policy = {.prefix = "t:", .scope = IDEM_SCOPE_NONE};
+    struct idem_args args = {.key = "k", .key_len = 1};
+    struct idem_guard *guard;
+    struct idem_claim *claim;
+    struct seen seen = {0};
+    struct rig rig;
+
+    rig_open(&rig);
+    break_it(FAULT_DOWN, IDEM_OP_CLAIM);
+    CHECK_INT(idem_guard_new(rig.h, &policy, &guard, NULL), 0);
+    CHECK_INT(idem_claim_new(rig.h, guard, &args, on_answer_free, &seen, &claim, NULL), 0);
+    rig_turn(&rig, 20);
+    CHECK_INT(seen.answers, 1);
+    idem_guard_free(guard);
+    rig_close(&rig);
+}
+
+TEST(a_run_whose_lease_is_over_when_the_answer_comes_does_not_begin) {
+    struct idem_policy policy = {
+        .mode = IDEM_MODE_LOCK, .lease_ms = 100, .prefix = "t:", .scope = IDEM_SCOPE_NONE};
+    struct idem_args args = {.key = "k", .key_len = 1};
+    struct idem_guard *guard;
+    struct idem_claim *claim;
+    struct seen seen = {0};
+    struct rig rig;
+
+    rig_open(&rig);
+    CHECK_INT(idem_guard_new(rig.h, &policy, &guard, NULL), 0);
+    CHECK_INT(idem_claim_new(rig.h, guard, &args, on_answer, &seen, &claim, NULL), 0);
+    idem_timeout(rig.h); /* it is sent */
+    usleep(150000);      /* and we are away for longer than the lease */
+    rig_turn(&rig, 30);
+    CHECK_INT(seen.answers, 1);
+    CHECK_INT(seen.verdict, IDEM_RUN);
+    /* Given back and asked for anew: the lease that runs now began after that. */
+    CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish, &seen), 0);
+    rig_turn(&rig, 30);
+    CHECK(seen.finishes == 1 && !seen.late && seen.lost == 0);
+    idem_claim_free(claim);
+    idem_guard_free(guard);
+    rig_close(&rig);
+}
+
 TEST_MAIN

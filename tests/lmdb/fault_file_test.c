@@ -391,7 +391,7 @@ TEST(an_emptied_file_is_not_taken_for_a_new_store) {
     const char *folder = store_made();
 
     CHECK(truncate(data_of(folder), 0) == 0);
-    check_refused(folder, "truncated");
+    check_refused(folder, "empty");
     CHECK_INT(rig_file_size(data_of(folder)), 0);
 }
 

@@ -370,13 +370,22 @@ static void disk_try(void *data) {
     exit(disk_mount(path, 1024) ? 0 : 1);
 }
 
-static const char *disk_new(unsigned kib) {
-    static char path[512];
+static char disk_path[512];
+static pid_t disk_owner;
 
-    snprintf(path, sizeof(path), "%s", rig_path(rig_folder(), "disk"));
-    CHECK(mkdir(path, 0700) == 0);
-    CHECK(disk_mount(path, kib));
-    return path;
+/* Before the folder is removed. Children leave it alone. */
+static void disk_unmount(void) {
+    if (disk_owner == getpid())
+        (void)umount2(disk_path, MNT_DETACH);
+}
+
+static const char *disk_new(unsigned kib) {
+    snprintf(disk_path, sizeof(disk_path), "%s", rig_path(rig_folder(), "disk"));
+    CHECK(mkdir(disk_path, 0700) == 0);
+    CHECK(disk_mount(disk_path, kib));
+    disk_owner = getpid();
+    atexit(disk_unmount);
+    return disk_path;
 }
 
 /* Takes all that is left but `spare` bytes. */

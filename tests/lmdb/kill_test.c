@@ -207,9 +207,12 @@ static void check_history(const struct storm *storm, size_t acknowledged) {
     struct history_sum sum;
 
     if (history_check_file(storm->log, stderr, &sum) != 0) {
-        /* Kept for who wants to look: the folder goes with the test. */
-        rig_file_copy(storm->log, "/tmp/idem-kill-test.log");
-        fprintf(stderr, "# the whole history is in /tmp/idem-kill-test.log\n");
+        char kept[64];
+
+        /* For who wants to look: the folder goes with the test. */
+        snprintf(kept, sizeof(kept), "/tmp/idem-kill-test.%ld.log", (long)getpid());
+        rig_file_copy(storm->log, kept);
+        fprintf(stderr, "# the whole history is in %s\n", kept);
         exit(1);
     }
     fprintf(stderr, "# %u kills, %zu keys, %zu claims, %zu runs, %zu replays, %zu done, %zu lost\n",

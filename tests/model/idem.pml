@@ -307,7 +307,7 @@ inline finish_look(o) {
     if
     :: state != S_ABSENT ->
         facts = WHEN(r_owner == o && (!r_released || said == SAID_RELEASE), F_MINE) |
-                WHEN(r_lock, F_LOCK) |
+                WHEN(r_lock && (prior_state == S_ABSENT || prior_state == S_DONE), F_LOCK) |
                 WHEN(r_released == (said == SAID_RELEASE), F_SAME)
     :: else
     fi;

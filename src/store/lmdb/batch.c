@@ -4,8 +4,9 @@
  * the loops it came from. With sync=off the loop itself runs the batch.
  *
  * When a batch cannot be written, its operations are tried again one by one, so
- * that each gets its own answer. That is safe: an operation repeated under its
- * owner id is recognised.
+ * that each gets its own answer. That is safe for claims and finishes, which are
+ * recognised by their owner id; a nonce or counter whose first try is unknown is
+ * answered as unknown.
  */
 #include <errno.h>
 #include <signal.h>
@@ -15,7 +16,6 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "store/lmdb/check.h"
 #include "store/lmdb/lmdb.h"
 
 /* The most that one transaction takes: bounds how long others wait for the lock. */
@@ -66,7 +66,6 @@ static int batch_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
 /* A process that died while it read keeps old pages from being used again: the file grows. */
 static void readers_check(struct lmdb_env *env, struct idem_time now) {
     MDB_envinfo info;
-    int dead;
 
     mdb_env_info(env->mdb, &info);
     if (now.lease - env->readers_checked < READERS_CHECK_MS &&
@@ -74,7 +73,7 @@ static void readers_check(struct lmdb_env *env, struct idem_time now) {
         return;
     env->readers_checked = now.lease;
     env->readers_pages = info.me_last_pgno;
-    (void)mdb_reader_check(env->mdb, &dead);
+    lmdb_readers_check(env);
 }
 
 /* A transaction and what goes into it. */
@@ -87,8 +86,7 @@ struct batch {
     bool sweep;
 };
 
-static int batch_fill(void *data) {
-    struct batch *batch = data;
+static int batch_fill(const struct batch *batch) {
     struct lmdb_job *job = batch->first;
     int rc = 0;
 
@@ -105,13 +103,17 @@ static int batch_fill(void *data) {
 
 /* Runs a batch in one transaction; MDB codes. *ret_unknown: it may have been stored. */
 static int batch_try(struct batch *batch, bool *ret_unknown) {
+    struct idem_time now;
     int rc = lmdb_write_begin(batch->env, &batch->txn);
 
     *ret_unknown = false;
     if (rc != 0)
         return rc;
+    /* The lock may have been waited for: a lease must not begin before it was had. */
+    if (lmdb_now(batch->env, &now, NULL) == 0)
+        batch->now = now;
     readers_check(batch->env, batch->now);
-    rc = lmdb_check_guard(batch_fill, batch);
+    rc = batch_fill(batch);
     if (rc != 0) {
         lmdb_write_abort(batch->env, batch->txn);
         return rc;
@@ -245,7 +247,7 @@ static void *writer_main(void *data) {
         lmdb_jobs_init(&env->queue);
         env->batch = first;
         env->batch_size = env->queued;
-        env->queued = 0;
+        __atomic_store_n(&env->queued, 0, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&env->lock);
         env->batch_us = now_us();
         lmdb_batch_run(env, first);
@@ -288,8 +290,10 @@ void lmdb_writer_push(struct lmdb_env *env, struct lmdb_jobs *jobs) {
     struct lmdb_job *job;
 
     pthread_mutex_lock(&env->lock);
-    for (; (job = lmdb_jobs_pop(jobs)) != NULL; env->queued++)
+    while ((job = lmdb_jobs_pop(jobs)) != NULL) {
         lmdb_jobs_push(&env->queue, job);
+        __atomic_fetch_add(&env->queued, 1, __ATOMIC_RELAXED);
+    }
     pthread_cond_signal(&env->wake);
     pthread_mutex_unlock(&env->lock);
 }

@@ -1,17 +1,12 @@
 /*
- * The free list, read, and the length of the file, checked.
- *
- * LMDB maps the file and reads it where it ends, which is a SIGBUS. A file may
- * rightly be shorter than its last page number says: pages that were taken and
- * given back in one transaction are never written. So the file is lengthened
- * with zeros for the time of the check, and every page that was missing must be
- * on the free list; otherwise it is put back to its length and refused.
+ * LMDB's files, checked where LMDB trusts them: it maps the data file and reads
+ * it where it ends, or where a damaged page points, which is a SIGBUS or an
+ * abort; and it maps its lock file without allocating it.
  */
 #include "store/lmdb/check.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "store/lmdb/tree.h"
 
 /* LMDB's own number for the table of free pages; its tools use it so. */
 #define FREE_TABLE 0
@@ -63,61 +59,43 @@ int lmdb_check_free(MDB_txn *txn, size_t *ret) {
     return rc;
 }
 
-struct missing {
-    size_t from, n;
-};
-
-static int free_cross_off(const size_t *ids, size_t n, void *data) {
-    struct missing *missing = data;
-
-    for (size_t i = 0; i < n; i++)
-        missing->n -= ids[i] >= missing->from;
-    return 0;
+static int file_bad(const struct lmdb_env *env, off_t have, off_t need, size_t page,
+                    struct idem_error *err) {
+    if (have < need)
+        return idem_error_set(
+            err, IDEM_E_CORRUPT,
+            "%s/data.mdb is truncated: it has %lld bytes of %lld; restore it from "
+            "a copy, or move it away to start empty",
+            env->config.path, (long long)have, (long long)need);
+    return idem_error_set(err, IDEM_E_CORRUPT,
+                          "%s/data.mdb is damaged: page %zu is not what it should be; restore it "
+                          "from a copy, or move it away to start empty",
+                          env->config.path, page);
 }
 
-/* 0 if every page from `from` on is free; MDB codes. */
-static int missing_are_free(struct lmdb_env *env, struct missing *missing) {
-    MDB_txn *txn;
-    int rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &txn);
-
-    if (rc != 0)
-        return rc;
-    rc = free_each(txn, free_cross_off, missing);
-    mdb_txn_abort(txn);
-    if (rc == 0 && missing->n != 0)
-        rc = MDB_CORRUPTED;
-    return rc;
-}
-
-int lmdb_check_length(struct lmdb_env *env, struct idem_error *err) {
+/* A file may rightly be shorter than its last page number says: pages that were taken and given
+   back in one transaction are never written. It is lengthened by a hole, so that a page which is
+   mapped is a page which is there. */
+int lmdb_check_file(struct lmdb_env *env, struct idem_error *err) {
     int fd = openat(env->dir_fd, "data.mdb", O_RDWR | O_CLOEXEC);
-    struct missing missing;
     MDB_envinfo info;
     MDB_stat stat;
     struct stat st = {0};
+    size_t page = 0;
     off_t need;
-    int rc = 0;
+    int rc;
 
     mdb_env_info(env->mdb, &info);
     mdb_env_stat(env->mdb, &stat);
     need = (off_t)((info.me_last_pgno + 1) * stat.ms_psize);
-    if (fd < 0 || fstat(fd, &st) < 0) {
+    rc = fd < 0 || fstat(fd, &st) < 0 ? errno : lmdb_tree_check(fd, stat.ms_psize, &page);
+    if (rc == 0 && st.st_size < need && ftruncate(fd, need) < 0)
         rc = errno;
-    } else if (st.st_size < need) {
-        missing.from = (size_t)st.st_size / stat.ms_psize;
-        missing.n = info.me_last_pgno + 1 - missing.from;
-        rc = ftruncate(fd, need) < 0 ? errno : missing_are_free(env, &missing);
-        if (rc != 0 && ftruncate(fd, st.st_size) < 0)
-            rc = errno;
-    }
     if (fd >= 0)
         close(fd);
-    if (rc == MDB_CORRUPTED || rc == MDB_PAGE_NOTFOUND || rc == MDB_INVALID)
-        return idem_error_set(err, IDEM_E_CORRUPT,
-                              "%s/data.mdb is truncated: it has %lld bytes of "
-                              "%lld; restore it from a copy, or move it away to start empty",
-                              env->config.path, (long long)st.st_size, (long long)need);
-    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "check the length of data.mdb");
+    if (rc == MDB_CORRUPTED)
+        return file_bad(env, st.st_size, need, page, err);
+    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "check data.mdb");
 }
 
 int lmdb_check_present(struct lmdb_env *env, struct idem_error *err) {
@@ -148,28 +126,4 @@ bool lmdb_check_disk_full(const struct lmdb_env *env) {
     struct statvfs fs;
 
     return fstatvfs(env->dir_fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < 1 << 20;
-}
-
-static _Thread_local jmp_buf *guarded;
-
-/* LMDB aborts when this returns. */
-void lmdb_check_failed(MDB_env *mdb, const char *text) {
-    (void)mdb;
-    (void)text;
-    if (guarded != NULL)
-        longjmp(*guarded, 1);
-}
-
-int lmdb_check_guard(int (*fn)(void *data), void *data) {
-    jmp_buf here, *outer = guarded;
-    int rc;
-
-    if (setjmp(here) == 0) {
-        guarded = &here;
-        rc = fn(data);
-    } else {
-        rc = MDB_CORRUPTED;
-    }
-    guarded = outer;
-    return rc;
 }

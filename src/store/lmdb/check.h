@@ -1,7 +1,6 @@
 /*
  * What LMDB does not check by itself: whether its files are there, whole and
- * have room, how many pages are free; and its assertions, which would end the
- * process.
+ * have room, and how many pages are free.
  */
 #ifndef IDEM_STORE_LMDB_CHECK_H
 #define IDEM_STORE_LMDB_CHECK_H
@@ -11,8 +10,9 @@
 /* Pages on the free list. MDB codes. */
 int lmdb_check_free(MDB_txn *txn, size_t *ret);
 
-/* IDEM_E_CORRUPT if the file was cut short. Only while nobody else has it open. */
-int lmdb_check_length(struct lmdb_env *env, struct idem_error *err);
+/* IDEM_E_CORRUPT if the data file was cut short or its pages do not hang together. Reads all of
+   it. Only while nobody else has it open. */
+int lmdb_check_file(struct lmdb_env *env, struct idem_error *err);
 
 /* IDEM_E_CORRUPT if a store that was in use has an empty data file, which LMDB takes for a new
    one. Where there is none, somebody has moved it away. */
@@ -22,12 +22,5 @@ int lmdb_check_present(struct lmdb_env *env, struct idem_error *err);
 int lmdb_check_lock_file(struct lmdb_env *env, struct idem_error *err);
 
 bool lmdb_check_disk_full(const struct lmdb_env *env);
-
-/*
- * Calls fn(data); where LMDB finds a page that it cannot believe and would abort, returns
- * MDB_CORRUPTED instead. The transaction must be given up then.
- */
-int lmdb_check_guard(int (*fn)(void *data), void *data);
-void lmdb_check_failed(MDB_env *mdb, const char *text);
 
 #endif

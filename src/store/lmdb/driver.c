@@ -15,13 +15,13 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/units.h"
-#include "store/lmdb/check.h"
 #include "store/lmdb/lmdb.h"
 
 #define SIZE_DEFAULT ((size_t)16 << 30)
 #define SIZE_MIN ((size_t)1 << 20)
 #define SIZE_MAX_TB ((size_t)16 << 40)
 #define LIST_MAX 1000
+#define QUEUE_MAX 32768
 
 static struct lmdb_store *store_of(struct idem_store *base) {
     return (struct lmdb_store *)base;
@@ -148,49 +148,21 @@ static void turn_fail(struct lmdb_store *store, struct lmdb_jobs *jobs, int rc,
     }
 }
 
-/* One read operation, guarded against pages that LMDB cannot believe. */
-struct guarded_read {
-    struct lmdb_store *store;
-    struct lmdb_job *job;
-    struct idem_time now;
-    bool answered;
-};
-
-static int read_scan(void *data) {
-    struct guarded_read *read = data;
-
-    lmdb_op_scan(read->store->env, read->store->reader, read->job, read->now);
-    return 0;
-}
-
-static int read_one(void *data) {
-    struct guarded_read *read = data;
-
-    read->answered = lmdb_op_read(read->store->env, read->store->reader, read->job, read->now);
-    return 0;
-}
-
 /* Answers what can be read; leaves in `writes` what must be written. */
 static void turn_read(struct lmdb_store *store, struct lmdb_jobs *jobs, struct lmdb_jobs *writes,
                       struct idem_time now) {
     struct lmdb_job *job;
 
     while ((job = lmdb_jobs_pop(jobs)) != NULL) {
-        struct guarded_read read = {.store = store, .job = job, .now = now};
-        bool scans = lmdb_op_scans(job);
-        int rc = lmdb_check_guard(scans ? read_scan : read_one, &read);
-
-        if (rc != 0) {
-            job->rc = lmdb_fail(store->env, &job->copy.error, rc, "read");
-            lmdb_jobs_push(&store->finished, job);
-        } else if (scans) {
+        if (lmdb_op_scans(job)) {
+            lmdb_op_scan(store->env, store->reader, job, now);
             if (job->ready) {
                 lmdb_jobs_push(&store->finished, job);
             } else {
                 lmdb_jobs_push(&store->pending, job);
                 idem_task_post(store->base.loop, &store->flush);
             }
-        } else if (read.answered) {
+        } else if (lmdb_op_read(store->env, store->reader, job, now)) {
             lmdb_jobs_push(&store->finished, job);
         } else {
             lmdb_jobs_push(writes, job);
@@ -249,6 +221,11 @@ static int lmdb_submit(struct idem_store *base, struct idem_op *op) {
         return idem_error_set(&op->error, IDEM_E_INVALID, "a list of at most 0 entries");
     if (op->kind == IDEM_OP_LIST && op->in.list.max > LIST_MAX)
         op->in.list.max = LIST_MAX;
+    if (__atomic_load_n(&store->env->queued, __ATOMIC_RELAXED) > QUEUE_MAX)
+        return idem_error_set(&op->error, IDEM_E_REFUSED,
+                              "%s: more than %d operations wait to be written; the disk is too "
+                              "slow, or another process holds the store's lock",
+                              store->env->config.path, QUEUE_MAX);
     job = job_new(store, op);
     if (job == NULL)
         return idem_error_set(&op->error, IDEM_E_NOMEM, "no memory for an operation");

@@ -90,15 +90,23 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
     case MDB_READERS_FULL:
         return idem_error_set(err, IDEM_E_REFUSED, "%s: more than %d handles have the store open",
                               path, READERS_MAX);
+    case EAGAIN:
+    case EACCES:
+        if (strcmp(doing, "read") == 0)
+            return idem_error_set(err, IDEM_E_REFUSED,
+                                  "%s: another process with this one's pid has the store open; "
+                                  "containers that share a store must share a PID namespace",
+                                  path);
+        break;
     case MDB_PANIC:
         return idem_error_set(err, IDEM_E_REFUSED,
                               "%s: an earlier write failed; the store must "
                               "be opened anew",
                               path);
     default:
-        return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot %s: %s", path, doing,
-                              mdb_strerror(rc));
+        break;
     }
+    return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot %s: %s", path, doing, mdb_strerror(rc));
 }
 
 /* Another process has enlarged the map: take it over. No transaction of this
@@ -186,6 +194,13 @@ int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn, bool *ret_unknown) {
 void lmdb_write_abort(struct lmdb_env *env, MDB_txn *txn) {
     mdb_txn_abort(txn);
     write_end(env, false);
+}
+
+void lmdb_readers_check(struct lmdb_env *env) {
+    int dead;
+
+    if (mdb_reader_check(env->mdb, &dead) == 0 && dead > 0)
+        lmdb_expiry_died(env);
 }
 
 int lmdb_env_used(struct lmdb_env *env, MDB_txn *reader, size_t *ret) {
@@ -320,27 +335,23 @@ static int env_prepare(struct lmdb_env *env, bool alone, const struct lmdb_state
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
 }
 
-static int database_open(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
-                         struct idem_error *err) {
+static int database_open(struct lmdb_env *env, bool alone, bool trusted,
+                         const struct lmdb_state *state, struct idem_error *err) {
     unsigned flags = MDB_NOTLS | (env->config.sync == LMDB_SYNC_OFF ? MDB_NOSYNC : 0);
     mdb_filehandle_t fd;
-    int rc, dead;
+    int rc;
 
     if ((rc = mdb_env_create(&env->mdb)) != 0 || (rc = mdb_env_set_maxdbs(env->mdb, 8)) != 0 ||
         (rc = mdb_env_set_maxreaders(env->mdb, READERS_MAX)) != 0 ||
         (rc = mdb_env_set_mapsize(env->mdb, map_size(&env->config))) != 0 ||
         (rc = mdb_env_open(env->mdb, env->config.path, flags, 0600)) != 0)
         return lmdb_fail(env, err, rc, "open it");
-    (void)mdb_env_set_assert(env->mdb, lmdb_check_failed);
     /* LMDB forgets this for its main descriptor: a command we start must not inherit it. */
     if (mdb_env_get_fd(env->mdb, &fd) == 0)
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    (void)mdb_reader_check(env->mdb, &dead);
-    if (alone) {
-        rc = lmdb_check_length(env, err);
-        if (rc != 0)
-            return rc;
-    }
+    lmdb_readers_check(env);
+    if (alone && !trusted && (rc = lmdb_check_file(env, err)) != 0)
+        return rc;
     return env_prepare(env, alone, state, err);
 }
 
@@ -365,10 +376,15 @@ static int loss_accept(struct lmdb_env *env, struct idem_error *err) {
     return 0;
 }
 
-static int state_check(struct lmdb_env *env, bool alone, const char *boot, struct idem_error *err) {
+/* *ret_trusted: nobody has touched the data since it was closed cleanly. */
+static int state_check(struct lmdb_env *env, bool alone, const char *boot, bool *ret_known,
+                       bool *ret_trusted, struct idem_error *err) {
     struct lmdb_state state = {0};
     bool found;
     int rc = lmdb_state_read(env, &state, &found, err);
+
+    *ret_known = rc == 0 && found && state.sync == env->config.sync;
+    *ret_trusted = rc == 0 && found && lmdb_state_fits(env, &state);
 
     if (rc != 0 || !found)
         return rc;
@@ -386,19 +402,23 @@ static int state_check(struct lmdb_env *env, bool alone, const char *boot, struc
    before the state says that it is. */
 static int env_open_locked(struct lmdb_env *env, bool alone, struct idem_error *err) {
     struct lmdb_state state = {.sync = env->config.sync, .clean = false};
+    bool known, trusted;
     int rc;
 
     if ((rc = lmdb_boot_id(state.boot, err)) != 0 ||
-        (rc = state_check(env, alone, state.boot, err)) != 0)
+        (rc = state_check(env, alone, state.boot, &known, &trusted, err)) != 0)
         return rc;
     if ((alone && (rc = lmdb_check_lock_file(env, err)) != 0) ||
-        (rc = database_open(env, alone, &state, err)) != 0)
+        (rc = database_open(env, alone, trusted, &state, err)) != 0)
         return rc;
     if (alone && env->config.sync == LMDB_SYNC_ALWAYS) {
         rc = mdb_env_sync(env->mdb, 1);
         if (rc != 0)
             return lmdb_fail(env, err, rc, "sync");
-        if ((rc = lmdb_state_write(env, &state, err)) != 0)
+        /* On a full disk what is stored can still be read: the old state will do, because a
+           file that has changed since is not trusted. */
+        rc = lmdb_state_write(env, &state, err);
+        if (rc != 0 && !(rc == IDEM_E_FULL && known))
             return rc;
     }
     rc = lmdb_shared_open(env, alone, err);
@@ -559,8 +579,10 @@ static void env_leave(struct lmdb_env *env) {
     lmdb_writer_stop(env);
     env_flush(env);
     if (lmdb_lock_leave(env) && mdb_env_sync(env->mdb, 1) == 0 &&
-        lmdb_boot_id(state.boot, NULL) == 0)
+        lmdb_boot_id(state.boot, NULL) == 0) {
+        lmdb_state_note(env, &state);
         (void)lmdb_state_write(env, &state, NULL);
+    }
     env_free(env);
 }
 

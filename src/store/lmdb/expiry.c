@@ -11,7 +11,8 @@
  * Entries of new records gather in memory and are written many at a time: one
  * by one they would dirty half as many pages again as the records do. A process
  * that has claimed little writes them at once. What a killed process had not
- * written is found by a crawl over the records, a few of them at each sweep.
+ * written is found by a crawl over the records: some of them at each sweep, and
+ * all of them, batch by batch, once a process is found dead.
  *
  * A sweep looks at a bounded number of entries. A record that cannot be read is
  * left alone and its entry is put off by a day, so that one bad record does not
@@ -28,8 +29,8 @@
 #define COUNTER_BITS 10 /* of one process in one millisecond */
 #define TAG_BITS 11     /* which process */
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
-#define PENDING_MAX 64
-#define CRAWL_STEP 16
+#define PENDING_MAX 16
+#define CRAWL_STEP 32
 #define SWEEP_EVERY_MS 1000
 
 struct pending_entry {
@@ -44,7 +45,8 @@ struct lmdb_pending {
     uint64_t added; /* ever; how many may wait grows with it */
     bool flushed;   /* they are written, if this transaction is stored */
     uint16_t counter;
-    struct idem_cursor crawl;
+    struct idem_cursor crawl; /* where the crawl stands */
+    bool crawl_on;            /* until it is once round: somebody has died */
     struct pending_entry entries[PENDING_MAX];
 };
 
@@ -104,7 +106,7 @@ static uint64_t stamp_make(struct lmdb_env *env, int64_t look_ms) {
 
 /* A process that has added little writes at once: it may be gone soon. */
 static size_t pending_allowed(const struct lmdb_pending *pending) {
-    return pending->added / 2 < PENDING_MAX ? (size_t)(pending->added / 2) : PENDING_MAX;
+    return pending->added / 4 < PENDING_MAX ? (size_t)(pending->added / 4) : PENDING_MAX;
 }
 
 int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
@@ -113,8 +115,10 @@ int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
     struct pending_entry entry = {.stamp = stamp_make(env, look_ms), .kind = kind, .key = *key};
     int rc = 0;
 
-    pending->added++;
-    if (pending->n < PENDING_MAX)
+    /* The crawl looks at records only: what it could not find must not wait. */
+    if (kind == LMDB_KIND_RECORD)
+        pending->added++;
+    if (kind == LMDB_KIND_RECORD && pending->n < PENDING_MAX)
         pending->entries[pending->n++] = entry;
     else
         rc = entry_write(env, txn, &entry);
@@ -137,6 +141,12 @@ int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, uint64_t stamp) {
     stamp_put(name_bytes, stamp);
     rc = mdb_del(txn, env->expiry, &name, NULL);
     return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+void lmdb_expiry_died(struct lmdb_env *env) {
+    env->pending->crawl_on = true;
+    env->pending->crawl.len = 0;
+    env->sweep_next = 0;
 }
 
 int lmdb_expiry_flush(struct lmdb_env *env, MDB_txn *txn, bool all) {
@@ -205,7 +215,7 @@ static int entry_visit(struct lmdb_env *env, MDB_txn *txn, MDB_val name, MDB_val
     return rc;
 }
 
-/* The first entry, whose second may be in the future. */
+/* The first entry, whose time may be in the future. */
 static int entry_first(struct lmdb_env *env, MDB_txn *txn, MDB_val *name, MDB_val *value) {
     MDB_cursor *cursor;
     int rc = mdb_cursor_open(txn, env->expiry, &cursor);
@@ -253,7 +263,11 @@ static int crawl_look(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
             memcpy(at->at, name.mv_data, at->len);
     }
     mdb_cursor_close(cursor);
-    return rc == MDB_NOTFOUND ? 0 : rc;
+    if (rc == MDB_NOTFOUND) {
+        env->pending->crawl_on = false;
+        rc = 0;
+    }
+    return rc;
 }
 
 static int crawl(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
@@ -289,7 +303,8 @@ int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
             return MDB_CORRUPTED;
         if (rc == MDB_NOTFOUND || (rc == 0 && stamp_ms(stamp_get(name.mv_data)) > now.wall)) {
             /* Soon again in any case: another process may add an earlier one. */
-            env->sweep_next = now.wall + SWEEP_EVERY_MS;
+            if (!env->pending->crawl_on)
+                env->sweep_next = now.wall + SWEEP_EVERY_MS;
             return crawl(env, txn, now, sweep);
         }
         if (rc != 0)

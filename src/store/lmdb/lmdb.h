@@ -10,9 +10,11 @@
  *   scan.c    list and stats: operations that look at many records
  *   aux.c     nonces and counters
  *   expiry.c  the index on time, and the sweep
+ *   check.c   LMDB's files, checked where LMDB trusts them
+ *   tree.c    the pages of data.mdb, walked with nothing taken on trust
  *   shared.c  memory shared by all processes: counts, and who waits for what
  *
- * Calls go downwards in this list only. A store (one per handle, used by its
+ * A store (one per handle, used by its
  * loop's thread) has jobs; an environment (one per process and path) runs them.
  */
 #ifndef IDEM_STORE_LMDB_H
@@ -55,6 +57,7 @@ struct lmdb_jobs {
 struct lmdb_state {
     enum lmdb_sync sync;
     bool clean;
+    int64_t size, mtime_ns; /* of data.mdb, when it was closed cleanly */
     char boot[LMDB_BOOT_LEN + 1];
 };
 
@@ -65,7 +68,6 @@ struct lmdb_clock {
     int64_t lease, wall; /* a moment both were read at */
     int64_t high;        /* wall never goes back below this */
     int64_t saved;       /* what the file has of `high` */
-    bool jumped;
 };
 
 /* expiry.c: what a sweep may do before it must stop */
@@ -136,6 +138,9 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
 void lmdb_env_close(struct lmdb_env *env);
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing);
 
+/* Begins as open does and once a process was found dead. */
+void lmdb_readers_check(struct lmdb_env *env);
+
 /* Bytes of pages that hold something. MDB codes. */
 int lmdb_env_used(struct lmdb_env *env, MDB_txn *reader, size_t *ret);
 /* No room for a new record: what is left is for finishes and the sweep. Asked of the
@@ -161,6 +166,9 @@ int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *
                      struct idem_error *err);
 int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_found,
                     struct idem_error *err);
+/* Whether data.mdb is as a clean close left it; and to say how that was. */
+bool lmdb_state_fits(const struct lmdb_env *env, const struct lmdb_state *state);
+void lmdb_state_note(const struct lmdb_env *env, struct lmdb_state *state);
 int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err);
 
 /* clock.c */
@@ -217,6 +225,9 @@ int lmdb_expiry_add(struct lmdb_env *env, MDB_txn *txn, enum lmdb_kind kind,
 int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, uint64_t stamp);
 int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
                       struct lmdb_sweep *sweep);
+
+/* A process was found dead: look at every record, for entries it had not written. */
+void lmdb_expiry_died(struct lmdb_env *env);
 
 /* Before a commit: writes what has gathered, if that is due or `all` is wanted. After it: whether
    the transaction was stored. */

@@ -39,7 +39,8 @@ int lmdb_record_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record
         idem_error_set(err, *ret_code, "%s: the record %.12s is %s", env->config.path, hex,
                        *ret_code == IDEM_E_VERSION
                            ? "written by a newer version of Idem; upgrade this one"
-                           : "damaged; look at it with `idem show`, then forget it");
+                           : "damaged; `idem forget --force --hash` removes it, and its key may "
+                             "then run again");
     }
     return 0;
 }
@@ -139,7 +140,7 @@ static bool job_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
 
 /* Fills in a claim's answer; what is stored is the caller's business. */
 static bool claim_answer(struct lmdb_job *job, enum idem_verdict verdict, int64_t left,
-                         struct idem_record *record) {
+                         const struct idem_record *record) {
     job->copy.out.claim.verdict = verdict;
     job->copy.out.claim.left_ms = left;
     job->copy.out.claim.record = *record;
@@ -220,8 +221,8 @@ static int settle_error(struct lmdb_job *job, int code) {
     char hex[IDEM_HEX_LEN + 1];
     const char *text = code == IDEM_E_ABSENT ? "there is no such record"
                        : code == IDEM_E_LIVE
-                           ? "somebody holds it with a live lease, or it has changed meanwhile; "
-                             "wait, or use force"
+                           ? "somebody holds it with a live lease (wait, or use force), or it is "
+                             "not at that attempt any more"
                            : "it is done already; forget it if it must run again";
 
     idem_record_key_hex(&job->copy.key, hex);
@@ -245,7 +246,7 @@ static int op_settle(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
 }
 
 /* A damaged record can be forgotten too: that is the way to get rid of it. Its
-   index entry, which only the record knows, goes when its second comes. */
+   index entry, which only the record knows, goes when its time comes. */
 static int op_forget(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                      struct idem_time now) {
     MDB_val name = {idem_record_key_len(&job->copy.key), job->copy.key.at};

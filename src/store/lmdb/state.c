@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "store/lmdb/lmdb.h"
 
 #define LOCK_FILE "idem.lock"
@@ -86,9 +87,8 @@ int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err) {
         close(fd);
     if (n != LMDB_BOOT_LEN)
         return idem_error_set(err, IDEM_E_REFUSED,
-                              "cannot read %s: leases cannot be judged "
-                              "without the boot id; mount /proc",
-                              path);
+                              "cannot read %s (%s): leases cannot be judged without the boot id",
+                              path, fd < 0 ? strerror(errno) : "too short");
     out[LMDB_BOOT_LEN] = '\0';
     return 0;
 }
@@ -111,7 +111,7 @@ static int state_damaged(const struct lmdb_env *env, struct idem_error *err) {
 
 int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *ret,
                      struct idem_error *err) {
-    char *format = line_take(&text, "idem-store "), *sync, *clean, *boot;
+    char *format = line_take(&text, "idem-store "), *sync, *clean, *boot, *data, *mtime;
     struct lmdb_state state = {0};
 
     if (format == NULL || strspn(format, "0123456789") != strlen(format) || format[0] == '\0')
@@ -124,9 +124,15 @@ int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *
     sync = line_take(&text, "sync ");
     clean = line_take(&text, "clean ");
     boot = line_take(&text, "boot ");
-    if (sync == NULL || clean == NULL || boot == NULL || strlen(boot) != LMDB_BOOT_LEN ||
+    data = line_take(&text, "data ");
+    mtime = data == NULL ? NULL : strchr(data, ' ');
+    if (sync == NULL || clean == NULL || boot == NULL || mtime == NULL ||
+        strlen(boot) != LMDB_BOOT_LEN ||
         (strcmp(sync, "off") != 0 && strcmp(sync, "always") != 0) ||
         (strcmp(clean, "yes") != 0 && strcmp(clean, "no") != 0))
+        return state_damaged(env, err);
+    if (idem_count_parse(data, (size_t)(mtime - data), &state.size, NULL) != 0 ||
+        idem_count_parse(mtime + 1, strlen(mtime + 1), &state.mtime_ns, NULL) != 0)
         return state_damaged(env, err);
     state.sync = strcmp(sync, "off") == 0 ? LMDB_SYNC_OFF : LMDB_SYNC_ALWAYS;
     state.clean = strcmp(clean, "yes") == 0;
@@ -158,12 +164,35 @@ int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_foun
     return lmdb_state_parse(env, text, ret, err);
 }
 
+static bool data_stat(const struct lmdb_env *env, int64_t *size, int64_t *mtime_ns) {
+    struct stat st;
+
+    if (fstatat(env->dir_fd, "data.mdb", &st, 0) < 0)
+        return false;
+    *size = st.st_size;
+    *mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    return true;
+}
+
+bool lmdb_state_fits(const struct lmdb_env *env, const struct lmdb_state *state) {
+    int64_t size, mtime_ns;
+
+    return state->clean && data_stat(env, &size, &mtime_ns) && size == state->size &&
+           mtime_ns == state->mtime_ns;
+}
+
+void lmdb_state_note(const struct lmdb_env *env, struct lmdb_state *state) {
+    if (!data_stat(env, &state->size, &state->mtime_ns))
+        state->size = state->mtime_ns = 0;
+}
+
 /* Durable before it counts: written aside, synced, renamed, and the folder synced. */
 int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err) {
     char text[256];
-    int len = snprintf(
-        text, sizeof(text), "idem-store " STATE_FORMAT "\nsync %s\nclean %s\nboot %s\n",
-        state->sync == LMDB_SYNC_OFF ? "off" : "always", state->clean ? "yes" : "no", state->boot);
+    int len = snprintf(text, sizeof(text),
+                       "idem-store " STATE_FORMAT "\nsync %s\nclean %s\nboot %s\ndata %lld %lld\n",
+                       state->sync == LMDB_SYNC_OFF ? "off" : "always", state->clean ? "yes" : "no",
+                       state->boot, (long long)state->size, (long long)state->mtime_ns);
     int fd = openat(env->dir_fd, STATE_TEMP, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && write(fd, text, (size_t)len) == len && fsync(fd) == 0;
     int saved = errno;
