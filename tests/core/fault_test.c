@@ -468,6 +468,7 @@ TEST(a_run_whose_lease_is_over_when_the_answer_comes_does_not_begin) {
     struct rig rig;
 
     rig_open(&rig);
+    rig.h->op_timeout_ms = 5000;
     CHECK_INT(idem_guard_new(rig.h, &policy, &guard, NULL), 0);
     CHECK_INT(idem_claim_new(rig.h, guard, &args, on_answer, &seen, &claim, NULL), 0);
     idem_timeout(rig.h); /* it is sent */
