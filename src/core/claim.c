@@ -1,6 +1,7 @@
 /*
- * One claim from the question to the finish, on a loop: policy, key, claim,
- * wait, renew, finish. Every front door goes through here.
+ * One claim on a loop, from the question to its answer: policy, key, claim,
+ * wait. What follows a RUN is in lease.c and finish.c. Every front door goes
+ * through here.
  *
  *      ASKING ──RUN, PROBE──> RUNNING ──done, fail, ...──> FINISHING ──> OVER
  *       ^  │                     (renews at a third of the lease)
@@ -9,10 +10,8 @@
  *       └──woken, lease over, slow poll── PARKED
  *
  * Failure modes: the store refuses or does not answer (an error for the caller,
- * or an unguarded run under on_store_error=open); the lease is lost (the caller
- * is told once); the finish is not acknowledged (tried until finish_timeout,
- * then reported as unknown). A call-back may free the claim, so each is the
- * last thing its function does.
+ * or an unguarded run under on_store_error=open). A call-back may free the claim,
+ * so each is the last thing its function does.
  */
 #include <openssl/crypto.h>
 #include <stdlib.h>
@@ -29,20 +28,13 @@
 /* How often a claim is asked for anew because its answer came after its lease. */
 #define LATE_MAX 3
 
-#define RETRY_FIRST_MS 20
-#define RETRY_MAX_MS 1000
-
 static void claim_ask(struct idem_claim *c);
 static void claim_park(struct idem_claim *c, int64_t left_ms);
-
-static struct idem_claim *claim_of(void *member, size_t offset) {
-    return (struct idem_claim *)((char *)member - offset);
-}
 
 /* The state, and what belongs to it. */
 
 /* The one place where a claim changes its state. */
-static void claim_set(struct idem_claim *c, enum idem_claim_state state) {
+void idem_claim_set(struct idem_claim *c, enum idem_claim_state state) {
     static const unsigned allowed[] = {
         [IDEM_CLAIM_ASKING] =
             1u << IDEM_CLAIM_PARKED | 1u << IDEM_CLAIM_RUNNING | 1u << IDEM_CLAIM_OVER,
@@ -77,131 +69,6 @@ static void claim_quiet(struct idem_claim *c) {
     idem_store_cancel(c->h->store, &c->renew_op);
 }
 
-static bool claim_recovers_by_rerun(const struct idem_claim *c) {
-    return c->policy.recover == IDEM_RECOVER_RERUN;
-}
-
-/* The lease. */
-
-static void lease_stop(struct idem_claim *c) {
-    idem_timer_clear(&c->h->loop, &c->lease_timer);
-    idem_timer_clear(&c->h->loop, &c->max_timer);
-    idem_store_cancel(c->h->store, &c->renew_op);
-}
-
-/* Tells who asked for the renewal. False if that ended the run, or the claim. */
-static bool renew_told(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
-    idem_finish_cb *cb = c->renew_cb;
-    bool gone = false;
-
-    if (cb == NULL)
-        return true;
-    c->renew_cb = NULL;
-    c->gone = &gone;
-    cb(c, rc, lost, err, c->renew_data);
-    if (gone)
-        return false;
-    c->gone = NULL;
-    return c->h != NULL && c->state == IDEM_CLAIM_RUNNING;
-}
-
-static void lease_lost(struct idem_claim *c, enum idem_end why) {
-    lease_stop(c);
-    if (c->lost_told)
-        return;
-    c->lost_told = true;
-    idem_handle_tally(c->h, IDEM_EVENT_LEASE_LOST);
-    if (renew_told(c, 0, true, NULL) && c->lost != NULL)
-        c->lost(c, why, c->lost_data);
-}
-
-/* When to try again after a renewal that failed: soon, and not past the lease. */
-static void renew_later(struct idem_claim *c) {
-    int64_t left = c->lease_until - idem_loop_now();
-    int64_t pause = c->policy.lease_ms / 10 + 1;
-
-    if (left <= 0 && claim_recovers_by_rerun(c)) {
-        lease_lost(c, IDEM_END_LEASE);
-        return;
-    }
-    if (pause > RETRY_MAX_MS)
-        pause = RETRY_MAX_MS;
-    idem_timer_set(&c->h->loop, &c->lease_timer, left > 0 && left < pause ? left : pause);
-}
-
-static void renew_failed(struct idem_claim *c, int rc, const struct idem_error *err) {
-    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
-    if (renew_told(c, rc, false, err))
-        renew_later(c);
-}
-
-static void renew_complete(struct idem_op *op, int rc) {
-    struct idem_claim *c = op->data;
-    bool lost = rc == 0 && op->out.finish.ack == IDEM_LOST;
-
-    if (rc != 0) {
-        renew_failed(c, rc, &op->error);
-        return;
-    }
-    if (lost) {
-        idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
-    } else {
-        c->lease_until = c->renew_sent + c->policy.lease_ms;
-        idem_timer_set(&c->h->loop, &c->lease_timer, c->policy.lease_ms / 3);
-    }
-    if (renew_told(c, 0, lost, NULL) && lost)
-        lease_lost(c, IDEM_END_TAKEN);
-}
-
-static void renew_send(struct idem_claim *c) {
-    int64_t patience = c->policy.lease_ms / 3;
-    int rc;
-
-    c->renew_op.kind = IDEM_OP_FINISH;
-    c->renew_op.key = c->key;
-    c->renew_op.in.finish = (struct idem_finish_in){
-        .said = IDEM_SAID_RENEW,
-        .attempt = c->attempt,
-        .lease_ms = c->policy.lease_ms,
-        .hold_ttl_ms = c->policy.hold_ttl_s * 1000,
-    };
-    memcpy(c->renew_op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
-    c->renew_op.complete = renew_complete;
-    c->renew_op.data = c;
-    c->renew_sent = idem_loop_now();
-    rc = idem_store_submit(c->h->store, &c->renew_op);
-    if (rc != 0) {
-        renew_failed(c, rc, &c->renew_op.error);
-        return;
-    }
-    /* The timer now bounds the answer. */
-    if (patience > c->h->op_timeout_ms)
-        patience = c->h->op_timeout_ms;
-    idem_timer_set(&c->h->loop, &c->lease_timer, patience + 1);
-}
-
-static void lease_fire(struct idem_timer *timer) {
-    struct idem_claim *c = claim_of(timer, offsetof(struct idem_claim, lease_timer));
-    struct idem_error err;
-
-    if (c->renew_op.driver != NULL) {
-        idem_store_cancel(c->h->store, &c->renew_op);
-        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer a renewal in time");
-        renew_failed(c, IDEM_E_UNKNOWN, &err);
-        return;
-    }
-    if (claim_recovers_by_rerun(c) && idem_loop_now() >= c->lease_until) {
-        lease_lost(c, IDEM_END_LEASE);
-        return;
-    }
-    renew_send(c);
-}
-
-/* run_max is over: the lease is given up, so that `recover` can do its work. */
-static void max_fire(struct idem_timer *timer) {
-    lease_lost(claim_of(timer, offsetof(struct idem_claim, max_timer)), IDEM_END_RUN_MAX);
-}
-
 /* The answer. */
 
 static enum idem_event verdict_event(enum idem_verdict verdict) {
@@ -221,14 +88,10 @@ static enum idem_event verdict_event(enum idem_verdict verdict) {
 }
 
 static void run_begin(struct idem_claim *c, const struct idem_record *record) {
-    claim_set(c, IDEM_CLAIM_RUNNING);
+    idem_claim_set(c, IDEM_CLAIM_RUNNING);
     c->attempt = record->attempt;
     c->tries = record->tries;
-    c->lease_until = c->sent + c->policy.lease_ms;
-    idem_timer_set(&c->h->loop, &c->lease_timer,
-                   c->sent + c->policy.lease_ms / 3 - idem_loop_now());
-    if (c->policy.run_max_ms > 0)
-        idem_timer_set(&c->h->loop, &c->max_timer, c->policy.run_max_ms);
+    idem_lease_begin(c);
 }
 
 static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum idem_verdict verdict,
@@ -257,7 +120,7 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
     if (verdict == IDEM_RUN || verdict == IDEM_PROBE)
         run_begin(c, record);
     else
-        claim_set(c, IDEM_CLAIM_OVER);
+        idem_claim_set(c, IDEM_CLAIM_OVER);
     idem_handle_tally(c->h, verdict_event(verdict));
     c->cb(c, 0, &answer, NULL, c->data);
 }
@@ -271,7 +134,7 @@ static void claim_answer_busy(struct idem_claim *c) {
     answer.retry_after_ms = left > 0 ? left : 1;
     idem_timer_clear(&c->h->loop, &c->timer);
     claim_unwatch(c);
-    claim_set(c, IDEM_CLAIM_OVER);
+    idem_claim_set(c, IDEM_CLAIM_OVER);
     idem_handle_tally(c->h, IDEM_EVENT_BUSY);
     c->cb(c, 0, &answer, NULL, c->data);
 }
@@ -284,7 +147,7 @@ static void claim_error(struct idem_claim *c, int rc, const struct idem_error *e
 
     idem_timer_clear(&c->h->loop, &c->timer);
     claim_unwatch(c);
-    claim_set(c, IDEM_CLAIM_OVER);
+    idem_claim_set(c, IDEM_CLAIM_OVER);
     idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
     if (rc == IDEM_E_UNKNOWN)
         idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
@@ -298,20 +161,43 @@ static void claim_error(struct idem_claim *c, int rc, const struct idem_error *e
 
 /* Asking and waiting. */
 
+static void late_released(struct idem_op *op, int rc) {
+    struct idem_claim *c = op->data;
+    struct idem_error err = op->error;
+
+    idem_timer_clear(&c->h->loop, &c->timer);
+    if (rc == 0 && idem_random(c->in.owner, IDEM_OWNER_LEN) != 0)
+        rc = idem_error_set(&err, IDEM_E_REFUSED, "the system gives no random bits");
+    if (rc != 0)
+        claim_error(c, rc, &err);
+    else
+        claim_ask(c);
+}
+
 /* Granted, and over by our clock before we heard of it: somebody else may be running. It is
-   given back, and asked for anew under another name. */
+   given back, and then asked for anew under another name. */
 static void claim_late(struct idem_claim *c) {
     struct idem_error err;
 
-    idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
-    if (++c->late == LATE_MAX || idem_random(c->in.owner, IDEM_OWNER_LEN) != 0) {
+    if (++c->late == LATE_MAX) {
+        idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
         idem_error_set(&err, IDEM_E_REFUSED,
                        "the store answers too slowly for a lease of %lld ms; nothing was run",
                        (long long)c->policy.lease_ms);
         claim_error(c, IDEM_E_REFUSED, &err);
         return;
     }
-    claim_ask(c);
+    c->op.kind = IDEM_OP_FINISH;
+    c->op.in.finish =
+        (struct idem_finish_in){.said = IDEM_SAID_RELEASE, .ttl_ms = c->policy.ttl_s * 1000};
+    memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->op.complete = late_released;
+    if (idem_store_submit(c->h->store, &c->op) != 0) {
+        err = c->op.error;
+        claim_error(c, err.code, &err);
+        return;
+    }
+    idem_timer_set(&c->h->loop, &c->timer, c->h->op_timeout_ms);
 }
 
 static void ask_complete(struct idem_op *op, int rc) {
@@ -325,7 +211,7 @@ static void ask_complete(struct idem_op *op, int rc) {
         return;
     }
     if ((op->out.claim.verdict == IDEM_RUN || op->out.claim.verdict == IDEM_PROBE) &&
-        claim_recovers_by_rerun(c) && idem_loop_now() >= c->sent + c->policy.lease_ms) {
+        idem_claim_reruns(c) && idem_loop_now() >= c->sent + c->policy.lease_ms) {
         claim_late(c);
         return;
     }
@@ -359,12 +245,12 @@ static void claim_ask(struct idem_claim *c) {
 
 static void claim_ask_again(struct idem_claim *c) {
     idem_timer_clear(&c->h->loop, &c->timer);
-    claim_set(c, IDEM_CLAIM_ASKING);
+    idem_claim_set(c, IDEM_CLAIM_ASKING);
     claim_ask(c);
 }
 
 static void watch_wake(struct idem_watch *watch) {
-    struct idem_claim *c = claim_of(watch, offsetof(struct idem_claim, watch));
+    struct idem_claim *c = idem_claim_of(watch, offsetof(struct idem_claim, watch));
 
     if (c->state == IDEM_CLAIM_PARKED)
         claim_ask_again(c);
@@ -377,7 +263,7 @@ static void watch_wake(struct idem_watch *watch) {
 static void claim_park(struct idem_claim *c, int64_t left_ms) {
     int64_t pause = c->wait_until - idem_loop_now();
 
-    claim_set(c, IDEM_CLAIM_PARKED);
+    idem_claim_set(c, IDEM_CLAIM_PARKED);
     if (!c->watching && !c->unwatchable) {
         c->watch.key = c->key;
         c->watch.wake = watch_wake;
@@ -396,10 +282,8 @@ static void claim_park(struct idem_claim *c, int64_t left_ms) {
     idem_timer_set(&c->h->loop, &c->timer, pause);
 }
 
-static void finish_send(struct idem_claim *c);
-
 static void timer_fire(struct idem_timer *timer) {
-    struct idem_claim *c = claim_of(timer, offsetof(struct idem_claim, timer));
+    struct idem_claim *c = idem_claim_of(timer, offsetof(struct idem_claim, timer));
     struct idem_error err;
 
     switch (c->state) {
@@ -416,211 +300,11 @@ static void timer_fire(struct idem_timer *timer) {
         break;
     case IDEM_CLAIM_FINISHING:
         idem_store_cancel(c->h->store, &c->op);
-        finish_send(c);
+        idem_finish_send(c);
         break;
     default:
         break;
     }
-}
-
-/* Finishing. */
-
-static void finish_over(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
-    idem_timer_clear(&c->h->loop, &c->timer);
-    claim_set(c, IDEM_CLAIM_OVER);
-    if (rc != 0)
-        idem_handle_tally(c->h, IDEM_EVENT_UNSTORED);
-    else if (lost)
-        idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
-    if (c->finish_cb != NULL)
-        c->finish_cb(c, rc, lost, err, c->finish_data);
-}
-
-/* Another try cannot help against these. */
-static bool finish_hopeless(int rc) {
-    return rc == IDEM_E_INVALID || rc == IDEM_E_CORRUPT || rc == IDEM_E_VERSION ||
-           rc == IDEM_E_FORK;
-}
-
-/* A result that finds no room must not make what was done uncertain: it is left out. */
-static void finish_shrink(struct idem_claim *c, int rc) {
-    if (rc != IDEM_E_FULL || c->op.in.finish.result.len == 0)
-        return;
-    c->op.in.finish.keep_result = false;
-    c->op.in.finish.result.len = 0;
-}
-
-static void finish_again(struct idem_claim *c, int rc, const struct idem_error *cause) {
-    int64_t left = c->finish_until - idem_loop_now();
-    struct idem_error err = *cause; /* not in the claim: the call-back may free it */
-
-    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
-    if (finish_hopeless(rc)) {
-        finish_over(c, rc, false, &err);
-        return;
-    }
-    if (left <= 0) {
-        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not acknowledge the finish: %.400s",
-                       cause->text);
-        finish_over(c, IDEM_E_UNKNOWN, false, &err);
-        return;
-    }
-    c->finish_error = err;
-    finish_shrink(c, rc);
-    idem_timer_set(&c->h->loop, &c->timer, c->retry_ms < left ? c->retry_ms : left);
-    c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
-}
-
-static void finish_complete(struct idem_op *op, int rc) {
-    struct idem_claim *c = op->data;
-
-    if (rc != 0)
-        finish_again(c, rc, &op->error);
-    else
-        finish_over(c, 0, op->out.finish.ack == IDEM_LOST, NULL);
-}
-
-static void finish_send(struct idem_claim *c) {
-    int64_t left = c->finish_until - idem_loop_now();
-    int rc;
-
-    if (left <= 0 && c->finish_sent) {
-        struct idem_error err = c->finish_error;
-
-        if (err.code == 0)
-            idem_error_set(&err, IDEM_E_UNKNOWN, "it did not answer in time");
-        finish_again(c, IDEM_E_UNKNOWN, &err);
-        return;
-    }
-    c->finish_sent = true;
-    rc = idem_store_submit(c->h->store, &c->op);
-    if (rc != 0) {
-        finish_again(c, rc, &c->op.error);
-        return;
-    }
-    /* The timer bounds the answer; asking again is safe under the same owner id. */
-    if (left <= 0 || left > c->h->op_timeout_ms)
-        left = c->h->op_timeout_ms;
-    idem_timer_set(&c->h->loop, &c->timer, left);
-}
-
-static void finish_first(struct idem_task *task) {
-    finish_send(claim_of(task, offsetof(struct idem_claim, task)));
-}
-
-/* Takes a copy of what must outlive the caller's buffers: a finish may be sent
-   more than once. */
-static int finish_keep(struct idem_claim *c, const void *result, size_t len, const char *reason) {
-    size_t reason_len = reason == NULL ? 0 : strnlen(reason, IDEM_REASON_MAX);
-    unsigned char *copy = malloc(len + reason_len + 1);
-
-    if (copy == NULL)
-        return IDEM_E_NOMEM;
-    if (len != 0)
-        memcpy(copy, result, len);
-    if (reason_len != 0)
-        memcpy(copy + len, reason, reason_len);
-    c->kept = copy;
-    c->op.in.finish.result = (struct idem_bytes){copy, len};
-    c->op.in.finish.reason = (struct idem_bytes){copy + len, reason_len};
-    return 0;
-}
-
-static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, const void *result,
-                        size_t len, const char *reason, idem_finish_cb *cb, void *data) {
-    int rc;
-
-    if (c->h == NULL || c->state != IDEM_CLAIM_RUNNING)
-        return IDEM_E_INVALID;
-    if (idem_handle_check(c->h, NULL) != 0)
-        return IDEM_E_FORK;
-    c->op.in.finish = *in;
-    rc = finish_keep(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
-    if (rc != 0)
-        return rc;
-    lease_stop(c);
-    claim_set(c, IDEM_CLAIM_FINISHING);
-    c->op.kind = IDEM_OP_FINISH;
-    c->op.key = c->key;
-    memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
-    c->op.in.finish.attempt = c->attempt;
-    c->op.in.finish.ttl_ms = c->policy.ttl_s * 1000;
-    c->op.in.finish.hold_ttl_ms = c->policy.hold_ttl_s * 1000;
-    c->op.complete = finish_complete;
-    c->op.data = c;
-    c->finish_cb = cb;
-    c->finish_data = data;
-    c->retry_ms = RETRY_FIRST_MS;
-    c->finish_until = idem_loop_now() + c->policy.finish_timeout_ms;
-    /* From the loop, because a failed submit calls back. */
-    c->task.run = finish_first;
-    idem_task_post(&c->h->loop, &c->task);
-    return 0;
-}
-
-static bool result_kept(const struct idem_claim *c, const void *result, size_t len) {
-    return c->policy.mode == IDEM_MODE_REPLAY && result != NULL &&
-           len <= (size_t)c->policy.result_max;
-}
-
-/* Doubles with each try, between half of it and all of it, so that a crowd
-   that failed together does not come back together. */
-static int64_t backoff(const struct idem_claim *c) {
-    int64_t delay = c->policy.backoff_min_ms;
-    uint32_t random = 0;
-
-    for (uint32_t i = 1; i < c->tries && delay < c->policy.backoff_max_ms; i++)
-        delay *= 2;
-    if (delay > c->policy.backoff_max_ms)
-        delay = c->policy.backoff_max_ms;
-    (void)idem_random(&random, sizeof(random));
-    return delay - (int64_t)((uint64_t)random * (uint64_t)(delay / 2) >> 32);
-}
-
-int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
-                    idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {
-        .said = IDEM_SAID_DONE, .status = status, .keep_result = result_kept(claim, result, len)};
-
-    return finish_begin(claim, &in, result, len, NULL, cb, data);
-}
-
-int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason,
-                    const void *result, size_t len, bool final, idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_FAIL,
-                                .status = status,
-                                .final = final,
-                                .delay_ms = final ? 0 : backoff(claim),
-                                .keep_result = result_kept(claim, result, len)};
-
-    return finish_begin(claim, &in, result, len, reason, cb, data);
-}
-
-int idem_claim_release(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_RELEASE};
-
-    return finish_begin(claim, &in, NULL, 0, NULL, cb, data);
-}
-
-int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish_cb *cb,
-                       void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_UNKNOWN,
-                                .delay_ms = claim_recovers_by_rerun(claim) ? backoff(claim) : 0};
-
-    return finish_begin(claim, &in, NULL, 0, reason, cb, data);
-}
-
-int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
-    if (claim->h == NULL || claim->state != IDEM_CLAIM_RUNNING || claim->renew_cb != NULL ||
-        claim->lost_told)
-        return IDEM_E_INVALID;
-    if (idem_handle_check(claim->h, NULL) != 0)
-        return IDEM_E_FORK;
-    claim->renew_cb = cb;
-    claim->renew_data = data;
-    if (claim->renew_op.driver == NULL)
-        idem_timer_set(&claim->h->loop, &claim->lease_timer, 0);
-    return 0;
 }
 
 /* Beginning and end. */
@@ -738,7 +422,7 @@ static void claim_release(struct idem_claim *c) {
 }
 
 static void ask_first(struct idem_task *task) {
-    claim_ask(claim_of(task, offsetof(struct idem_claim, task)));
+    claim_ask(idem_claim_of(task, offsetof(struct idem_claim, task)));
 }
 
 int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
@@ -764,8 +448,7 @@ int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct 
     c->cb = cb;
     c->data = data;
     c->timer.fire = timer_fire;
-    c->lease_timer.fire = lease_fire;
-    c->max_timer.fire = max_fire;
+    idem_lease_init(c);
     c->next = h->claims;
     c->link = &h->claims;
     if (c->next != NULL)

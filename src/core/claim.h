@@ -62,4 +62,24 @@ struct idem_claim {
     struct idem_error finish_error; /* the last one, while it is tried again */
 };
 
+/* The claim that a member is embedded in. */
+static inline struct idem_claim *idem_claim_of(void *member, size_t offset) {
+    return (struct idem_claim *)((char *)member - offset);
+}
+
+static inline bool idem_claim_reruns(const struct idem_claim *c) {
+    return c->policy.recover == IDEM_RECOVER_RERUN;
+}
+
+/* The one place where a claim changes its state. */
+void idem_claim_set(struct idem_claim *c, enum idem_claim_state state);
+
+/* lease.c */
+void idem_lease_init(struct idem_claim *c);
+void idem_lease_begin(struct idem_claim *c);
+void idem_lease_stop(struct idem_claim *c);
+
+/* finish.c: sends what is to be said, for the first time or again. */
+void idem_finish_send(struct idem_claim *c);
+
 #endif

@@ -1,0 +1,199 @@
+/*
+ * What the owner says in the end: done, fail, release or unknown, sent until it is
+ * acknowledged or finish_timeout is over, and then reported as unknown. Asking
+ * again is safe: the same owner saying the same thing is acknowledged.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/claim.h"
+#include "core/error.h"
+#include "core/hash.h"
+
+#define RETRY_FIRST_MS 20
+#define RETRY_MAX_MS 1000
+
+static void finish_over(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
+    idem_timer_clear(&c->h->loop, &c->timer);
+    idem_claim_set(c, IDEM_CLAIM_OVER);
+    if (rc != 0)
+        idem_handle_tally(c->h, IDEM_EVENT_UNSTORED);
+    else if (lost)
+        idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
+    if (c->finish_cb != NULL)
+        c->finish_cb(c, rc, lost, err, c->finish_data);
+}
+
+/* Another try cannot help against these. */
+static bool finish_hopeless(int rc) {
+    return rc == IDEM_E_INVALID || rc == IDEM_E_CORRUPT || rc == IDEM_E_VERSION ||
+           rc == IDEM_E_FORK;
+}
+
+/* A result that finds no room must not make what was done uncertain: it is left out. */
+static void finish_shrink(struct idem_claim *c, int rc) {
+    if (rc != IDEM_E_FULL || c->op.in.finish.result.len == 0)
+        return;
+    c->op.in.finish.keep_result = false;
+    c->op.in.finish.result.len = 0;
+}
+
+static void finish_again(struct idem_claim *c, int rc, const struct idem_error *cause) {
+    int64_t left = c->finish_until - idem_loop_now();
+    struct idem_error err = *cause; /* not in the claim: the call-back may free it */
+
+    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+    if (finish_hopeless(rc)) {
+        finish_over(c, rc, false, &err);
+        return;
+    }
+    if (left <= 0) {
+        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not acknowledge the finish: %.400s",
+                       cause->text);
+        finish_over(c, IDEM_E_UNKNOWN, false, &err);
+        return;
+    }
+    c->finish_error = err;
+    finish_shrink(c, rc);
+    idem_timer_set(&c->h->loop, &c->timer, c->retry_ms < left ? c->retry_ms : left);
+    c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
+}
+
+static void finish_complete(struct idem_op *op, int rc) {
+    struct idem_claim *c = op->data;
+
+    if (rc != 0)
+        finish_again(c, rc, &op->error);
+    else
+        finish_over(c, 0, op->out.finish.ack == IDEM_LOST, NULL);
+}
+
+void idem_finish_send(struct idem_claim *c) {
+    int64_t left = c->finish_until - idem_loop_now();
+    int rc;
+
+    if (left <= 0 && c->finish_sent) {
+        struct idem_error err = c->finish_error;
+
+        if (err.code == 0)
+            idem_error_set(&err, IDEM_E_UNKNOWN, "it did not answer in time");
+        finish_again(c, IDEM_E_UNKNOWN, &err);
+        return;
+    }
+    c->finish_sent = true;
+    rc = idem_store_submit(c->h->store, &c->op);
+    if (rc != 0) {
+        finish_again(c, rc, &c->op.error);
+        return;
+    }
+    /* The timer bounds the answer; asking again is safe under the same owner id. */
+    if (left <= 0 || left > c->h->op_timeout_ms)
+        left = c->h->op_timeout_ms;
+    idem_timer_set(&c->h->loop, &c->timer, left);
+}
+
+static void finish_first(struct idem_task *task) {
+    idem_finish_send(idem_claim_of(task, offsetof(struct idem_claim, task)));
+}
+
+/* Takes a copy of what must outlive the caller's buffers: a finish may be sent
+   more than once. */
+static int finish_keep(struct idem_claim *c, const void *result, size_t len, const char *reason) {
+    size_t reason_len = reason == NULL ? 0 : strnlen(reason, IDEM_REASON_MAX);
+    unsigned char *copy = malloc(len + reason_len + 1);
+
+    if (copy == NULL)
+        return IDEM_E_NOMEM;
+    if (len != 0)
+        memcpy(copy, result, len);
+    if (reason_len != 0)
+        memcpy(copy + len, reason, reason_len);
+    c->kept = copy;
+    c->op.in.finish.result = (struct idem_bytes){copy, len};
+    c->op.in.finish.reason = (struct idem_bytes){copy + len, reason_len};
+    return 0;
+}
+
+static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, const void *result,
+                        size_t len, const char *reason, idem_finish_cb *cb, void *data) {
+    int rc;
+
+    if (c->h == NULL || c->state != IDEM_CLAIM_RUNNING)
+        return IDEM_E_INVALID;
+    if (idem_handle_check(c->h, NULL) != 0)
+        return IDEM_E_FORK;
+    c->op.in.finish = *in;
+    rc = finish_keep(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
+    if (rc != 0)
+        return rc;
+    idem_lease_stop(c);
+    idem_claim_set(c, IDEM_CLAIM_FINISHING);
+    c->op.kind = IDEM_OP_FINISH;
+    c->op.key = c->key;
+    memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->op.in.finish.attempt = c->attempt;
+    c->op.in.finish.ttl_ms = c->policy.ttl_s * 1000;
+    c->op.in.finish.hold_ttl_ms = c->policy.hold_ttl_s * 1000;
+    c->op.complete = finish_complete;
+    c->op.data = c;
+    c->finish_cb = cb;
+    c->finish_data = data;
+    c->retry_ms = RETRY_FIRST_MS;
+    c->finish_until = idem_loop_now() + c->policy.finish_timeout_ms;
+    /* From the loop, because a failed submit calls back. */
+    c->task.run = finish_first;
+    idem_task_post(&c->h->loop, &c->task);
+    return 0;
+}
+
+static bool result_kept(const struct idem_claim *c, const void *result, size_t len) {
+    return c->policy.mode == IDEM_MODE_REPLAY && result != NULL &&
+           len <= (size_t)c->policy.result_max;
+}
+
+/* Doubles with each try, between half of it and all of it, so that a crowd
+   that failed together does not come back together. */
+static int64_t backoff(const struct idem_claim *c) {
+    int64_t delay = c->policy.backoff_min_ms;
+    uint32_t random = 0;
+
+    for (uint32_t i = 1; i < c->tries && delay < c->policy.backoff_max_ms; i++)
+        delay *= 2;
+    if (delay > c->policy.backoff_max_ms)
+        delay = c->policy.backoff_max_ms;
+    (void)idem_random(&random, sizeof(random));
+    return delay - (int64_t)((uint64_t)random * (uint64_t)(delay / 2) >> 32);
+}
+
+int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
+                    idem_finish_cb *cb, void *data) {
+    struct idem_finish_in in = {
+        .said = IDEM_SAID_DONE, .status = status, .keep_result = result_kept(claim, result, len)};
+
+    return finish_begin(claim, &in, result, len, NULL, cb, data);
+}
+
+int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason,
+                    const void *result, size_t len, bool final, idem_finish_cb *cb, void *data) {
+    struct idem_finish_in in = {.said = IDEM_SAID_FAIL,
+                                .status = status,
+                                .final = final,
+                                .delay_ms = final ? 0 : backoff(claim),
+                                .keep_result = result_kept(claim, result, len)};
+
+    return finish_begin(claim, &in, result, len, reason, cb, data);
+}
+
+int idem_claim_release(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
+    struct idem_finish_in in = {.said = IDEM_SAID_RELEASE};
+
+    return finish_begin(claim, &in, NULL, 0, NULL, cb, data);
+}
+
+int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish_cb *cb,
+                       void *data) {
+    struct idem_finish_in in = {.said = IDEM_SAID_UNKNOWN,
+                                .delay_ms = idem_claim_reruns(claim) ? backoff(claim) : 0};
+
+    return finish_begin(claim, &in, NULL, 0, reason, cb, data);
+}
