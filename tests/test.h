@@ -123,7 +123,9 @@ static int test_main(int argc, char **argv) {
         failed += !ok;
     }
     printf("1..%d\n", n);
-    return failed != 0;
+    if (n < chosen)
+        fprintf(stderr, "# there is no test of that name\n");
+    return failed != 0 || n < chosen;
 }
 
 #define TEST_MAIN                                                                                  \

@@ -47,7 +47,7 @@ static void check_jump_text(const struct idem_error *err, const char *way) {
     CHECK_HAS(err->text, "accept_clock=yes");
 }
 
-/* --- while it is open -------------------------------------------------- */
+/* While it is open. */
 
 static void check_all_refused(struct rig *rig, const char *way) {
     struct idem_op sweep = {.kind = IDEM_OP_SWEEP, .in.sweep.max = 100},
@@ -166,7 +166,7 @@ TEST(a_long_sleep_is_not_a_jump) {
     rig_close(&rig);
 }
 
-/* --- while it was closed ----------------------------------------------- */
+/* While it was closed. */
 
 static void check_open_refused(const char *options, const char *way) {
     struct rig rig;
@@ -267,7 +267,7 @@ TEST(a_store_that_was_refused_for_its_clock_is_still_a_clean_one) {
     rig_close(&rig);
 }
 
-/* --- a machine that was started again ---------------------------------- */
+/* A machine that was started again. */
 
 /* The lease clock begins anew; so many hours went by. */
 static void machine_restart(int64_t hours) {

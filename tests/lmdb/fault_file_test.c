@@ -12,7 +12,7 @@
 #define RECORDS 400
 #define PAGE 4096
 
-/* --- a store with something in it -------------------------------------- */
+/* A store with something in it. */
 
 /* Sizes from nothing to several pages, so that there are leaves, branches and overflow pages. */
 static size_t result_make(unsigned i, unsigned char out[12000]) {
@@ -52,7 +52,7 @@ static const char *data_of(const char *folder) {
     return rig_path(folder, "data.mdb");
 }
 
-/* --- judging what is left ---------------------------------------------- */
+/* Judging what is left. */
 
 struct found {
     unsigned good, corrupt, lost;
@@ -153,7 +153,7 @@ static void damage_try(struct damage *damage, const char *what, void (*survive)(
     rig_child_ok(name, survive, damage);
 }
 
-/* --- pages ------------------------------------------------------------- */
+/* Pages. */
 
 static void check_refused(const char *folder, const char *part) {
     struct idem_error err;
@@ -219,7 +219,7 @@ TEST_IN(a_page_of_garbage_is_damage_and_not_a_crash, 300) {
     pages_overwrite(2);
 }
 
-/* --- one record -------------------------------------------------------- */
+/* One record. */
 
 /* Flips one bit wherever the file has these bytes, old copies included. */
 static unsigned bytes_spoil(const char *path, const unsigned char *bytes, size_t len) {
@@ -313,7 +313,7 @@ TEST(the_list_shows_a_damaged_record_and_the_stats_leave_it_out) {
     idem_close(h);
 }
 
-/* --- length ------------------------------------------------------------ */
+/* Length. */
 
 /* Opens, if it lets itself be opened, and finds every record. */
 static void cut_survive(void *data) {
@@ -405,7 +405,7 @@ TEST(a_file_moved_away_makes_a_new_store) {
     rig_close(&rig);
 }
 
-/* --- other files ------------------------------------------------------- */
+/* Other files. */
 
 TEST(a_file_that_is_no_store_is_refused_and_left_alone) {
     static const char text[] = "This is a letter to my grandmother, and nothing else.\n";

@@ -50,7 +50,7 @@ static void state_read(char out[256]) {
     out[n] = '\0';
 }
 
-/* --- folders ----------------------------------------------------------- */
+/* Folders. */
 
 TEST(a_folder_that_is_a_file_is_refused) {
     struct idem_error err;
@@ -173,7 +173,7 @@ TEST(a_read_only_file_system_is_refused_with_the_reason) {
     check_kept(NULL);
 }
 
-/* --- newer versions ---------------------------------------------------- */
+/* Newer versions. */
 
 TEST(a_state_file_of_a_newer_version_is_refused_and_left_alone) {
     static const char text[] = "idem-store 2\nsomething new\n";
@@ -234,7 +234,7 @@ TEST(a_record_of_a_newer_version_is_refused_and_its_neighbours_are_not) {
     CHECK_INT(raw_count(folder_of("store"), "records"), 2);
 }
 
-/* --- two ways to sync -------------------------------------------------- */
+/* Two ways to sync. */
 
 TEST(two_ways_to_sync_in_one_process_are_refused) {
     struct idem *h = rig_handle(rig_url("store", "sync=off")), *same;
@@ -293,7 +293,7 @@ TEST(the_way_to_sync_may_change_between_clean_closes) {
     CHECK_INT(rig_file_count(folder_of("store"), "data.mdb.lost"), 0);
 }
 
-/* --- a machine that went down ------------------------------------------ */
+/* A machine that went down. */
 
 static void open_and_die(void *url) {
     struct idem *h = rig_handle(url);

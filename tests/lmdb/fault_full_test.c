@@ -20,7 +20,7 @@
 #define HELD 16 /* claims that run while the store fills up */
 #define MANY 20000
 
-/* --- filling ----------------------------------------------------------- */
+/* Filling. */
 
 struct filled {
     struct rig rig;
@@ -121,7 +121,7 @@ static void forget_some(struct filled *f, unsigned n) {
     }
 }
 
-/* --- the map ----------------------------------------------------------- */
+/* The map. */
 
 static void map_fill(struct filled *f, const char *options, struct rig_clock *clock) {
     struct idem_clock calls = rig_clock_calls(clock);
@@ -333,7 +333,7 @@ TEST(a_store_that_another_process_enlarged_is_followed) {
     rig_close(&f->rig);
 }
 
-/* --- the disk ---------------------------------------------------------- */
+/* The disk. */
 
 static void map_write(const char *path, const char *text) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -535,7 +535,7 @@ TEST(a_store_on_a_disk_that_filled_up_meanwhile_is_opened_or_refused_and_keeps_e
     }
 }
 
-/* --- a limit on the file's size ---------------------------------------- */
+/* A limit on the file's size. */
 
 static void limit_set(rlim_t bytes) {
     struct rlimit limit = {bytes, RLIM_INFINITY};
@@ -579,7 +579,7 @@ TEST(a_limit_on_the_size_of_files_is_a_full_disk_with_sync_always) {
     limit_case("sync=always");
 }
 
-/* --- skipping ---------------------------------------------------------- */
+/* Skipping. */
 
 static void nothing(void) {
 }

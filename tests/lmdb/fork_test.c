@@ -28,7 +28,7 @@ static void claimed_nothing(struct idem_claim *claim, int rc, const struct idem_
     (void)data;
 }
 
-/* --- every call -------------------------------------------------------- */
+/* Every call. */
 
 static void check_operators_refused(struct idem *h) {
     struct idem_name name = {.prefix = "fork:", .key = "a", .key_len = 1};
@@ -115,7 +115,7 @@ TEST(grandchildren_and_children_that_close_nothing_harm_nothing) {
     idem_close(in.h);
 }
 
-/* --- a loop of the caller's own ---------------------------------------- */
+/* A loop of the caller's own. */
 
 /* An epoll host: a child shares the epoll instance itself with its parent. */
 struct host {
@@ -282,7 +282,7 @@ TEST(a_loop_that_a_child_goes_on_turning_goes_on_in_the_parent) {
     parent_goes_on(turn_inherited);
 }
 
-/* --- children that open their own -------------------------------------- */
+/* Children that open their own. */
 
 static void child_opens_its_own(void *url) {
     struct idem *h = rig_handle(url);
@@ -406,7 +406,7 @@ TEST(workers_that_open_after_the_fork_run_each_key_once_with_sync_always) {
     workers_case("sync=always");
 }
 
-/* --- threads ----------------------------------------------------------- */
+/* Threads. */
 
 static size_t maps_of(const char *name) {
     char line[1024];

@@ -86,7 +86,7 @@ static void check_left(const struct load *load, const char *table, unsigned each
     }
 }
 
-/* --- records ----------------------------------------------------------- */
+/* Records. */
 
 static void step_small(struct load *load, unsigned i) {
     static unsigned char result[200];
@@ -186,7 +186,7 @@ TEST_IN(tokens_that_nobody_uses_do_not_grow_the_file, 600) {
     check_left(&load, "records", 1);
 }
 
-/* --- a reader that died ------------------------------------------------ */
+/* A reader that died. */
 
 struct reader {
     const char *folder;
@@ -236,7 +236,7 @@ TEST_IN(a_reader_that_was_killed_does_not_hold_pages_for_ever, 600) {
     check_left(&load, "records", 1);
 }
 
-/* --- writers that died ------------------------------------------------- */
+/* Writers that died. */
 
 struct dying {
     const char *url;
@@ -279,7 +279,7 @@ TEST_IN(what_killed_writers_left_behind_is_swept_all_the_same, 600) {
     check_left(&load, "expiry", 2);
 }
 
-/* --- one key, many times ----------------------------------------------- */
+/* One key, many times. */
 
 static void step_release(struct load *load, unsigned i) {
     struct rig_claim claim;
@@ -372,7 +372,7 @@ TEST_IN(one_key_that_expires_and_comes_back_has_one_entry, 600) {
     CHECK_INT(raw_count(store_folder(), "expiry"), 1);
 }
 
-/* --- nonces and counters ----------------------------------------------- */
+/* Nonces and counters. */
 
 static void step_nonce(struct load *load, unsigned i) {
     struct idem_op op = {.kind = IDEM_OP_ONCE, .in.once.ttl_ms = TTL_MS};

@@ -68,7 +68,7 @@ static void note(const struct worker *w, const char *key, const char *event, con
     NEED(history_write(w->log, key, event, "%s", names) == 0);
 }
 
-/* --- one call ---------------------------------------------------------- */
+/* One call. */
 
 struct call {
     const struct worker *worker;
@@ -210,7 +210,7 @@ static void *thread_main(void *data) {
     return NULL;
 }
 
-/* --- open, work, close, again ------------------------------------------ */
+/* Open, work, close, again. */
 
 static void worker_open(struct worker *w) {
     struct idem_policy policy = {

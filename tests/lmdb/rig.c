@@ -17,7 +17,7 @@
 
 #define ANSWER_LIMIT_MS 30000
 
-/* --- clocks ------------------------------------------------------------ */
+/* Clocks. */
 
 struct rig_clock *rig_clock_new(void) {
     struct rig_clock *clock =
@@ -46,7 +46,7 @@ void rig_clock_pass(struct rig_clock *clock, int64_t ms) {
     clock->wall += ms;
 }
 
-/* --- a store with its loop --------------------------------------------- */
+/* A store with its loop. */
 
 static void sink_ready(void *sink, int fd, int events) {
     idem_loop_ready(&((struct rig *)sink)->loop, fd, events);
@@ -232,7 +232,7 @@ struct idem_stats rig_stats(struct rig *rig) {
     return op.out.stats;
 }
 
-/* --- the library's handle ---------------------------------------------- */
+/* The library's handle. */
 
 struct idem *rig_handle(const char *url) {
     struct idem_error err = {0};
@@ -344,7 +344,7 @@ void rig_bytes(uint64_t seed, void *out, size_t len) {
         at[i] = (unsigned char)rig_random(&seed);
 }
 
-/* --- children and files ------------------------------------------------ */
+/* Children and files. */
 
 const char *rig_folder(void) {
     return temp_folder();

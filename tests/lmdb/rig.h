@@ -26,7 +26,7 @@
 
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
 
-/* --- a store with its loop --------------------------------------------- */
+/* A store with its loop. */
 
 /* Both clocks, in memory that children share. */
 struct rig_clock {
@@ -76,7 +76,7 @@ enum idem_verdict rig_ask(struct rig *rig, const char *name); /* a claim that mu
 bool rig_holds(struct rig *rig, const char *name, const void *result, size_t len);
 struct idem_stats rig_stats(struct rig *rig);
 
-/* --- the library's handle ---------------------------------------------- */
+/* The library's handle. */
 
 struct idem *rig_handle(const char *url);
 /* idem_open() that must fail, and not crash: its code, text in err. */
@@ -95,7 +95,7 @@ bool rig_call_replays(struct idem *h, const char *key, const void *result, size_
 void rig_bytes(uint64_t seed, void *out, size_t len);
 uint64_t rig_random(uint64_t *state);
 
-/* --- children and files ------------------------------------------------ */
+/* Children and files. */
 
 /* The folder of this process, removed at its end; and URLs in it. */
 const char *rig_folder(void);

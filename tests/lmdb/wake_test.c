@@ -21,7 +21,7 @@
 static const struct idem_policy policy = {
     .prefix = "wake:", .scope = IDEM_SCOPE_NONE, .wait_ms = 30000, .lease_ms = 60000};
 
-/* --- who waits --------------------------------------------------------- */
+/* Who waits. */
 
 /* In memory that all processes share. */
 struct waiter {
@@ -72,7 +72,7 @@ static void wait_alone(void *data) {
     idem_close(h);
 }
 
-/* --- who runs ---------------------------------------------------------- */
+/* Who runs. */
 
 /* Claims through the store's own door, so that the test decides when and what is said. */
 static void runner_claim(struct rig *rig, const char *key, struct rig_claim *claim) {
@@ -116,7 +116,7 @@ static void check_back_soon(const struct waiter *waiters, size_t n, int64_t said
     CHECK(late <= 1);
 }
 
-/* --- whatever is said -------------------------------------------------- */
+/* Whatever is said. */
 
 enum { DONE, FAIL, RELEASE, UNKNOWN, SETTLE, FORGET, DONE_TOO, SAYINGS };
 
@@ -213,7 +213,7 @@ TEST_IN(a_waiter_in_another_process_is_woken_by_any_finish_with_sync_always, 120
     finish_case("sync=always");
 }
 
-/* --- a crowd ----------------------------------------------------------- */
+/* A crowd. */
 
 #define PROCESSES 20
 #define HANDLES 15 /* in each: 300 together, and there are 256 slots */
