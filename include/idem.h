@@ -28,7 +28,9 @@
  *
  * ERRORS. A call returns 0 or a negative enum idem_code, with the details in
  * the caller's struct idem_error (which may be NULL). Out-parameters are
- * untouched on failure. A verdict (busy, duplicate, ...) is not an error.
+ * untouched on failure. A verdict (busy, duplicate, ...) is not an error. A
+ * pointer that is NULL is IDEM_E_INVALID in every function that returns a code,
+ * unless it is said below that it may be NULL.
  *
  * OWNERSHIP. Inputs are copied: nothing that is passed in needs to outlive the
  * call. Results handed to a call-back are borrowed until it returns. Results of
@@ -45,9 +47,11 @@
  * IDEM_E_FORK, and idem_close() frees what it can without touching what the
  * parent uses. Open after the fork.
  *
- * SIGNALS. The library installs no signal handler and raises no SIGPIPE. Its
- * own threads block every signal. Blocking calls go on after EINTR. No function
- * here is async-signal-safe.
+ * SIGNALS. The library installs no signal handler, leaves the caller's mask as
+ * it is, and raises no SIGPIPE. Its own threads block every signal. Blocking
+ * calls go on after EINTR. No function here is async-signal-safe. Under a limit
+ * on the size of files (RLIMIT_FSIZE) the kernel raises SIGXFSZ in whoever
+ * writes: a program with such a limit ignores that signal, and gets IDEM_E_FULL.
  *
  * LOGS. The library prints nothing. No error text contains a key, a scope, a
  * password or a result; a key is named by its hash.
@@ -96,7 +100,7 @@ enum idem_code {
     IDEM_E_VERSION = -7,  /* written by a newer version than this one reads */
     IDEM_E_CLOCK = -8,    /* the machine's clock jumped by more than a day */
     IDEM_E_FORK = -9,     /* the handle was opened before a fork */
-    IDEM_E_ABSENT = -10,  /* there is no such record */
+    IDEM_E_ABSENT = -10,  /* there is no such record; opening: no store (create=no) */
     IDEM_E_LIVE = -11,    /* somebody holds a live lease on it: needs force */
     IDEM_E_SETTLED = -12, /* it is done already: forget it, if it must run again */
 };
@@ -114,6 +118,9 @@ enum idem_state {
     IDEM_RUNNING, /* uncertain, when its lease is over */
     IDEM_DONE,
     IDEM_FAILED,
+    IDEM_DAMAGED, /* only in a list: it cannot be read, and its key is IDEM_E_CORRUPT until
+                     idem_forget() with force removes it */
+    IDEM_NEWER,   /* only in a list: a newer version wrote it, and its key is IDEM_E_VERSION */
 };
 
 enum idem_verdict {
@@ -203,7 +210,8 @@ struct idem_settings;
 /*
  * Reads an INI file: [defaults], [policy NAME]; the words of docs/options.md.
  * An unknown word or a value out of range is IDEM_E_INVALID with file, line and
- * what is allowed. The settings belong to the caller: idem_settings_free().
+ * what is allowed. The settings belong to the caller: idem_settings_free(). The
+ * name, which stands in errors, may be NULL.
  */
 int idem_settings_load(const char *path, struct idem_settings **ret, struct idem_error *err);
 int idem_settings_parse(const char *name, const char *text, size_t len, struct idem_settings **ret,
@@ -221,7 +229,7 @@ struct idem_options {
 
 /*
  * Opens a store by URL: "lmdb:PATH[?sync=always|off&...]" (docs/stores.md).
- * For blocking calls, from any thread.
+ * For blocking calls, from any thread. The options may be NULL.
  */
 int idem_open(const char *url, const struct idem_options *options, struct idem **ret,
               struct idem_error *err);
@@ -255,7 +263,7 @@ void idem_close(struct idem *h);
 
 /*
  * A policy that was merged with the settings and checked. Owned by the caller;
- * it may outlive the handle.
+ * it may outlive the handle, which may be NULL where there are no settings.
  */
 struct idem_guard;
 int idem_guard_new(const struct idem *h, const struct idem_policy *policy, struct idem_guard **ret,
@@ -306,7 +314,8 @@ bool idem_run_probing(const struct idem_run *run);
 /* True once the lease was lost or run_max is over: stop, somebody else may run. */
 bool idem_run_cancelled(const struct idem_run *run);
 
-/* What to keep; copied. The last call wins. 0 or IDEM_E_NOMEM. */
+/* What to keep; copied. The last call wins. 0, IDEM_E_NOMEM, or IDEM_E_INVALID for a length
+   without bytes. */
 int idem_run_set_result(struct idem_run *run, const void *bytes, size_t len);
 void idem_run_set_status(struct idem_run *run, int32_t status);
 void idem_run_set_reason(struct idem_run *run, const char *reason);
@@ -385,7 +394,8 @@ typedef void idem_lost_cb(struct idem_claim *claim, enum idem_end why, void *dat
 void idem_claim_on_lost(struct idem_claim *claim, idem_lost_cb *lost, void *data);
 
 /* Exactly one finish per claim, after IDEM_RUN or IDEM_PROBE, and none for an unguarded one
-   (IDEM_E_INVALID); each is tried again for finish_timeout. */
+   (IDEM_E_INVALID); each is tried again for finish_timeout. Result, reason and call-back may be
+   NULL: without a result none is kept. */
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
                     idem_finish_cb *cb, void *data);
 int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason,
@@ -455,7 +465,9 @@ struct idem_filter {
 /*
  * Lists at most `max` entries in the order of their names. `cursor` starts as
  * zeros, is moved on by each call, and has .end set after the last. A list is
- * not one snapshot: what changes meanwhile may be seen or missed.
+ * not one snapshot: what changes meanwhile may be seen or missed. Without a
+ * filter (NULL) it lists all. Records that cannot be read are listed by their
+ * name and the reason alone, whatever `since_ms` says.
  */
 struct idem_cursor {
     bool end;
@@ -478,8 +490,8 @@ struct idem_settlement {
 int idem_settle(struct idem *h, const struct idem_name *name, const struct idem_settlement *how,
                 struct idem_error *err);
 
-/* Every record that the filter names and that may be settled; `each` (may be NULL) sees them
-   first and returns false to leave one out. */
+/* Every record that the filter (may be NULL: all) names and that may be settled; `each` (may be
+   NULL) sees them first and returns false to leave one out. */
 int idem_settle_all(struct idem *h, const struct idem_filter *filter,
                     const struct idem_settlement *how,
                     bool (*each)(const struct idem_entry *entry, void *data), void *data,
@@ -513,8 +525,10 @@ struct idem_stats {
 };
 int idem_stats(struct idem *h, struct idem_stats *ret, struct idem_error *err);
 
-/* The store's clock, in ms since 1970. */
+/* The store's clock, in ms since 1970: the time by which expiry is judged, which never goes back;
+   and the date as the clock is set now, for schedules. */
 int idem_time(struct idem *h, int64_t *ret_ms, struct idem_error *err);
+int idem_date(struct idem *h, int64_t *ret_ms, struct idem_error *err);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

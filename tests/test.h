@@ -96,11 +96,20 @@ static bool test_run(const struct test *t) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/* nohup and a shell's `&` leave signals ignored, which every process under them inherits. */
+static void test_signals(void) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGUSR1, SIGUSR2};
+
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+        (void)signal(signals[i], SIG_DFL);
+}
+
 static int test_main(int argc, char **argv) {
     bool forked = true;
     int chosen = 0, failed = 0, n = 0;
     struct test *t;
 
+    test_signals();
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--no-fork") == 0)

@@ -52,8 +52,11 @@ bool idem_run_cancelled(const struct idem_run *run) {
 }
 
 int idem_run_set_result(struct idem_run *run, const void *bytes, size_t len) {
-    void *copy = malloc(len + 1);
+    void *copy;
 
+    if (run == NULL || (bytes == NULL && len != 0))
+        return IDEM_E_INVALID;
+    copy = malloc(len + 1);
     if (copy == NULL)
         return IDEM_E_NOMEM;
     if (len != 0)
@@ -179,7 +182,7 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
     run->attempt = out->attempt;
     run->probing = out->verdict == IDEM_PROBE;
     out->said = fn(run, data);
-    if (out->unguarded) {
+    if (out->unguarded || idem_handle_check(h, NULL) != 0) {
         out->finish = IDEM_FINISH_UNKNOWN;
     } else {
         idem_handle_enter(h);
@@ -197,36 +200,44 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
     out->reason = run->reason;
 }
 
-int idem_call(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
-              idem_fn *fn, void *data, struct idem_outcome *ret, struct idem_error *err) {
-    struct call call = {.run.data = args->data};
-    int rc = idem_handle_check_blocking(h, err);
-
-    if (rc != 0)
-        return rc;
-    idem_waiter_init(&call.waiter);
-    idem_handle_enter(h);
-    rc = idem_claim_new(h, guard, args, call_answered, &call, &call.run.claim, err);
-    if (rc == 0) {
-        idem_claim_on_lost(call.run.claim, call_lost, &call);
-        (void)idem_waiter_wait(h, &call.waiter, -1);
-    }
-    idem_handle_leave(h);
-    if (rc == 0 && call.rc != 0) {
-        rc = call.rc;
-        idem_error_copy(err, &call.err);
-        idem_outcome_release(&call.out);
-    }
-    if (rc == 0 && (call.out.verdict == IDEM_RUN || call.out.verdict == IDEM_PROBE))
-        call_run(h, &call, fn, data);
-    if (call.run.claim != NULL) {
-        memcpy(call.out.key_hash, idem_claim_hash(call.run.claim), sizeof(call.out.key_hash));
+/* The function may have forked: in the child the lock may be held by a thread that is not there,
+   and what there is to be freed is the parent's. */
+static void call_end(struct idem *h, struct call *call) {
+    memcpy(call->out.key_hash, idem_claim_hash(call->run.claim), sizeof(call->out.key_hash));
+    if (idem_handle_check(h, NULL) == 0) {
         idem_handle_enter(h);
-        idem_claim_free(call.run.claim);
+        idem_claim_free(call->run.claim);
         idem_handle_leave(h);
     }
-    idem_waiter_release(&call.waiter);
+    idem_waiter_release(&call->waiter);
+}
+
+int idem_call(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+              idem_fn *fn, void *data, struct idem_outcome *ret, struct idem_error *err) {
+    struct call call = {0};
+    int rc = idem_need(h, err) ?: idem_need(guard, err) ?: idem_need(args, err);
+
     if (rc == 0)
+        rc = idem_need(fn, err) ?: idem_need(ret, err) ?: idem_handle_check_blocking(h, err);
+    if (rc == 0)
+        rc = idem_claim_make(guard, args, call_answered, &call, &call.run.claim, err);
+    if (rc != 0)
+        return rc;
+    call.run.data = args->data;
+    idem_claim_on_lost(call.run.claim, call_lost, &call);
+    idem_waiter_init(&call.waiter);
+    idem_handle_enter(h);
+    idem_claim_start(h, call.run.claim);
+    (void)idem_waiter_wait(h, &call.waiter, -1);
+    idem_handle_leave(h);
+    if (call.rc != 0) {
+        idem_error_copy(err, &call.err);
+        idem_outcome_release(&call.out);
+    } else if (call.out.verdict == IDEM_RUN || call.out.verdict == IDEM_PROBE) {
+        call_run(h, &call, fn, data);
+    }
+    call_end(h, &call);
+    if (call.rc == 0)
         *ret = call.out;
-    return rc;
+    return call.rc;
 }

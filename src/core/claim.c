@@ -250,7 +250,7 @@ static void claim_ask_again(struct idem_claim *c) {
 }
 
 static void watch_wake(struct idem_watch *watch) {
-    struct idem_claim *c = idem_claim_of(watch, offsetof(struct idem_claim, watch));
+    struct idem_claim *c = idem_container_of(watch, struct idem_claim, watch);
 
     if (c->state == IDEM_CLAIM_PARKED)
         claim_ask_again(c);
@@ -283,7 +283,7 @@ static void claim_park(struct idem_claim *c, int64_t left_ms) {
 }
 
 static void timer_fire(struct idem_timer *timer) {
-    struct idem_claim *c = idem_claim_of(timer, offsetof(struct idem_claim, timer));
+    struct idem_claim *c = idem_container_of(timer, struct idem_claim, timer);
     struct idem_error err;
 
     switch (c->state) {
@@ -308,6 +308,25 @@ static void timer_fire(struct idem_timer *timer) {
 }
 
 /* Beginning and end. */
+
+/* A length without bytes: who meant to say something must not be taken to have said nothing,
+   least of all of whose key it is. */
+static int args_check(const struct idem_args *args, struct idem_error *err) {
+    const char *empty = NULL;
+
+    if (args->key == NULL && args->key_len != 0)
+        empty = "key";
+    else if (args->scope == NULL && args->scope_len != 0)
+        empty = "scope";
+    else if (args->fingerprint == NULL && args->fingerprint_len != 0)
+        empty = "fingerprint";
+    else if (args->bind == NULL && args->bind_len != 0)
+        empty = "bind";
+    if (empty == NULL)
+        return 0;
+    return idem_error_set(err, IDEM_E_INVALID, "idem_args.%s is NULL, and its length is not 0",
+                          empty);
+}
 
 static int key_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
     char buf[IDEM_KEY_MAX];
@@ -393,7 +412,8 @@ static int claim_fill(struct idem_claim *c, const struct idem_guard *guard,
     const struct idem_policy *p = &c->policy;
     int rc;
 
-    if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
+    if ((rc = args_check(args, err)) != 0 ||
+        (rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
         (rc = key_take(c, args, err)) != 0 || (rc = name_take(c, args, err)) != 0 ||
         (rc = label_take(c, args->label, err)) != 0 || (rc = digests_take(c, args, err)) != 0)
         return rc;
@@ -422,21 +442,14 @@ static void claim_release(struct idem_claim *c) {
 }
 
 static void ask_first(struct idem_task *task) {
-    claim_ask(idem_claim_of(task, offsetof(struct idem_claim, task)));
+    claim_ask(idem_container_of(task, struct idem_claim, task));
 }
 
-int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
-                   idem_claim_cb *cb, void *data, struct idem_claim **ret, struct idem_error *err) {
-    struct idem_claim *c;
-    int rc = idem_handle_check(h, err);
+int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args, idem_claim_cb *cb,
+                    void *data, struct idem_claim **ret, struct idem_error *err) {
+    struct idem_claim *c = calloc(1, sizeof(*c));
+    int rc;
 
-    if (rc == 0 && h->service != NULL && !h->service->held)
-        rc =
-            idem_error_set(err, IDEM_E_INVALID,
-                           "a handle from idem_open() has blocking calls only; use idem_open_on()");
-    if (rc != 0)
-        return rc;
-    c = calloc(1, sizeof(*c));
     if (c == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
     rc = claim_fill(c, guard, args, err);
@@ -444,11 +457,16 @@ int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct 
         claim_release(c);
         return rc;
     }
-    c->h = h;
     c->cb = cb;
     c->data = data;
     c->timer.fire = timer_fire;
     idem_lease_init(c);
+    *ret = c;
+    return 0;
+}
+
+void idem_claim_start(struct idem *h, struct idem_claim *c) {
+    c->h = h;
     c->next = h->claims;
     c->link = &h->claims;
     if (c->next != NULL)
@@ -457,6 +475,24 @@ int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct 
     /* From the loop, because a failed submit calls back. */
     c->task.run = ask_first;
     idem_task_post(&h->loop, &c->task);
+}
+
+int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+                   idem_claim_cb *cb, void *data, struct idem_claim **ret, struct idem_error *err) {
+    struct idem_claim *c;
+    int rc = idem_need(h, err) ?: idem_need(guard, err) ?: idem_need(args, err);
+
+    if (rc == 0)
+        rc = idem_need(cb, err) ?: idem_need(ret, err) ?: idem_handle_check(h, err);
+    if (rc == 0 && h->service != NULL)
+        rc =
+            idem_error_set(err, IDEM_E_INVALID,
+                           "a handle from idem_open() has blocking calls only; use idem_open_on()");
+    if (rc == 0)
+        rc = idem_claim_make(guard, args, cb, data, &c, err);
+    if (rc != 0)
+        return rc;
+    idem_claim_start(h, c);
     *ret = c;
     return 0;
 }
@@ -499,6 +535,9 @@ void idem_claim_free(struct idem_claim *claim) {
         return;
     if (claim->gone != NULL)
         *claim->gone = true;
+    /* In a child the host's timer is the parent's, too. */
+    if (claim->h != NULL && idem_handle_check(claim->h, NULL) != 0)
+        claim->h->loop.stopped = true;
     if (claim->h != NULL)
         claim_detach(claim);
     claim_release(claim);

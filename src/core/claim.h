@@ -62,14 +62,15 @@ struct idem_claim {
     struct idem_error finish_error; /* the last one, while it is tried again */
 };
 
-/* The claim that a member is embedded in. */
-static inline struct idem_claim *idem_claim_of(void *member, size_t offset) {
-    return (struct idem_claim *)((char *)member - offset);
-}
-
 static inline bool idem_claim_reruns(const struct idem_claim *c) {
     return c->policy.recover == IDEM_RECOVER_RERUN;
 }
+
+/* idem_claim_new() in two steps, for who holds a lock: the first runs the policy's key_fn, needs
+   no handle, and is undone by idem_claim_free(); the second asks. */
+int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args, idem_claim_cb *cb,
+                    void *data, struct idem_claim **ret, struct idem_error *err);
+void idem_claim_start(struct idem *h, struct idem_claim *c);
 
 /* The one place where a claim changes its state. */
 void idem_claim_set(struct idem_claim *c, enum idem_claim_state state);

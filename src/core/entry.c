@@ -4,6 +4,7 @@
  */
 #include "core/entry.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/hash.h"
@@ -43,12 +44,10 @@ void idem_entry_fill(struct idem_entry *entry, const struct idem_record_key *key
 }
 
 void idem_entry_fill_bad(struct idem_entry *entry, const struct idem_record_key *key, int code) {
-    static const unsigned char newer[] = "written by a newer version", damaged[] = "damaged record";
-    struct idem_bytes reason = {damaged, sizeof(damaged) - 1};
+    bool newer = code == IDEM_E_VERSION;
 
-    if (code == IDEM_E_VERSION)
-        reason = (struct idem_bytes){newer, sizeof(newer) - 1};
-    *entry = (struct idem_entry){.state = IDEM_ABSENT};
+    *entry = (struct idem_entry){.state = newer ? IDEM_NEWER : IDEM_DAMAGED};
     name_fill(entry, key);
-    text_copy(entry->reason, sizeof(entry->reason), reason);
+    snprintf(entry->reason, sizeof(entry->reason), "%s",
+             newer ? "written by a newer version" : "damaged record");
 }

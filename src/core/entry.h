@@ -10,7 +10,7 @@
 void idem_entry_fill(struct idem_entry *entry, const struct idem_record_key *key,
                      const struct idem_record *record, bool live, int64_t left_ms);
 
-/* A record that cannot be read: shown as absent, with the reason. */
+/* A record that cannot be read: damaged, or with IDEM_E_VERSION newer, and the reason. */
 void idem_entry_fill_bad(struct idem_entry *entry, const struct idem_record_key *key, int code);
 
 #endif

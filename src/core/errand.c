@@ -49,7 +49,7 @@ static void errand_complete(struct idem_op *op, int rc) {
 }
 
 static void errand_fire(struct idem_timer *timer) {
-    errand_send((struct idem_errand *)((char *)timer - offsetof(struct idem_errand, timer)));
+    errand_send(idem_container_of(timer, struct idem_errand, timer));
 }
 
 static void errand_send(struct idem_errand *errand) {

@@ -21,6 +21,12 @@ static inline int idem_error_is(int code, int filled) {
     return code;
 }
 
+/* 0, or IDEM_E_INVALID with the names of the public function and of its pointer that is NULL. */
+#define idem_need(pointer, err)                                                                    \
+    ((pointer) != NULL ? 0                                                                         \
+                       : idem_error_set(err, IDEM_E_INVALID, "%s(): %s is NULL, and is required",  \
+                                        __func__, #pointer))
+
 /* Copies *from to *to and returns from's code; `to` may be NULL, and may be `from`. */
 int idem_error_copy(struct idem_error *to, const struct idem_error *from);
 

@@ -93,7 +93,7 @@ void idem_finish_send(struct idem_claim *c) {
 }
 
 static void finish_first(struct idem_task *task) {
-    idem_finish_send(idem_claim_of(task, offsetof(struct idem_claim, task)));
+    idem_finish_send(idem_container_of(task, struct idem_claim, task));
 }
 
 /* Takes a copy of what must outlive the caller's buffers: a finish may be sent
@@ -167,33 +167,37 @@ static int64_t backoff(const struct idem_claim *c) {
 
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
                     idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {
-        .said = IDEM_SAID_DONE, .status = status, .keep_result = result_kept(claim, result, len)};
+    struct idem_finish_in in = {.said = IDEM_SAID_DONE, .status = status};
 
+    if (claim == NULL)
+        return IDEM_E_INVALID;
+    in.keep_result = result_kept(claim, result, len);
     return finish_begin(claim, &in, result, len, NULL, cb, data);
 }
 
 int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason,
                     const void *result, size_t len, bool final, idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_FAIL,
-                                .status = status,
-                                .final = final,
-                                .delay_ms = final ? 0 : backoff(claim),
-                                .keep_result = result_kept(claim, result, len)};
+    struct idem_finish_in in = {.said = IDEM_SAID_FAIL, .status = status, .final = final};
 
+    if (claim == NULL)
+        return IDEM_E_INVALID;
+    in.delay_ms = final ? 0 : backoff(claim);
+    in.keep_result = result_kept(claim, result, len);
     return finish_begin(claim, &in, result, len, reason, cb, data);
 }
 
 int idem_claim_release(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
     struct idem_finish_in in = {.said = IDEM_SAID_RELEASE};
 
-    return finish_begin(claim, &in, NULL, 0, NULL, cb, data);
+    return claim == NULL ? IDEM_E_INVALID : finish_begin(claim, &in, NULL, 0, NULL, cb, data);
 }
 
 int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish_cb *cb,
                        void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_UNKNOWN,
-                                .delay_ms = idem_claim_reruns(claim) ? backoff(claim) : 0};
+    struct idem_finish_in in = {.said = IDEM_SAID_UNKNOWN};
 
+    if (claim == NULL)
+        return IDEM_E_INVALID;
+    in.delay_ms = idem_claim_reruns(claim) ? backoff(claim) : 0;
     return finish_begin(claim, &in, NULL, 0, reason, cb, data);
 }

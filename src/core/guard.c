@@ -55,10 +55,9 @@ int idem_guard_make(const struct idem_settings *settings, const struct idem_poli
 
 int idem_guard_new(const struct idem *h, const struct idem_policy *policy, struct idem_guard **ret,
                    struct idem_error *err) {
-    if (policy == NULL)
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "policy is NULL; give a struct idem_policy with prefix and scope");
-    return idem_guard_make(h == NULL ? NULL : idem_handle_settings(h), policy, NULL, ret, err);
+    return idem_need(policy, err)
+        ?: idem_need(ret, err)
+        ?: idem_guard_make(idem_handle_settings(h), policy, NULL, ret, err);
 }
 
 void idem_guard_free(struct idem_guard *guard) {

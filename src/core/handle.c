@@ -143,7 +143,6 @@ static void *service_main(void *data) {
 
 void idem_handle_enter(struct idem *h) {
     pthread_mutex_lock(&h->service->lock);
-    h->service->held = true;
 }
 
 /* The service thread sleeps too long if a timer was armed meanwhile. */
@@ -156,7 +155,6 @@ void idem_handle_leave(struct idem *h) {
     struct idem_service *service = h->service;
 
     service_catch_up(service);
-    service->held = false;
     pthread_mutex_unlock(&service->lock);
 }
 
@@ -200,7 +198,6 @@ bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms) {
         int rc = ms < 0 ? pthread_cond_wait(&waiter->cond, &service->lock)
                         : pthread_cond_timedwait(&waiter->cond, &service->lock, &until);
 
-        service->held = true;
         if (rc == ETIMEDOUT)
             break;
     }
@@ -344,7 +341,7 @@ int idem_open(const char *url, const struct idem_options *options, struct idem *
               struct idem_error *err) {
     struct idem_host host = {.watch = service_watch, .timer = service_timer};
     struct idem *h;
-    int rc = handle_new(options, &h, err);
+    int rc = idem_need(url, err) ?: idem_need(ret, err) ?: handle_new(options, &h, err);
 
     if (rc != 0)
         return rc;
@@ -373,8 +370,12 @@ int idem_open(const char *url, const struct idem_options *options, struct idem *
 int idem_open_on(const char *url, const struct idem_options *options, const struct idem_host *host,
                  struct idem **ret, struct idem_error *err) {
     struct idem *h;
-    int rc = handle_new(options, &h, err);
+    int rc = idem_need(url, err) ?: idem_need(host, err) ?: idem_need(ret, err);
 
+    if (rc == 0)
+        rc = idem_need(host->watch, err) ?: idem_need(host->timer, err);
+    if (rc == 0)
+        rc = handle_new(options, &h, err);
     if (rc != 0)
         return rc;
     idem_loop_init(&h->loop, host);

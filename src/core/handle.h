@@ -22,7 +22,6 @@ struct idem_service {
     struct idem_poll poll;
     int wake_fd;
     bool asleep, stop;
-    bool held;            /* by a blocking call, between enter and leave */
     bool tasks;           /* the loop has tasks to run */
     int64_t timer_at;     /* not later than the loop's first timer; INT64_MAX: none */
     int64_t asleep_until; /* on idem_loop_now() */

@@ -109,7 +109,7 @@ static void renew_send(struct idem_claim *c) {
 }
 
 static void lease_fire(struct idem_timer *timer) {
-    struct idem_claim *c = idem_claim_of(timer, offsetof(struct idem_claim, lease_timer));
+    struct idem_claim *c = idem_container_of(timer, struct idem_claim, lease_timer);
     struct idem_error err;
 
     if (c->renew_op.driver != NULL) {
@@ -127,12 +127,12 @@ static void lease_fire(struct idem_timer *timer) {
 
 /* run_max is over: the lease is given up, so that `recover` can do its work. */
 static void max_fire(struct idem_timer *timer) {
-    lease_lost(idem_claim_of(timer, offsetof(struct idem_claim, max_timer)), IDEM_END_RUN_MAX);
+    lease_lost(idem_container_of(timer, struct idem_claim, max_timer), IDEM_END_RUN_MAX);
 }
 
 int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
-    if (claim->h == NULL || claim->state != IDEM_CLAIM_RUNNING || claim->renew_cb != NULL ||
-        claim->lost_told)
+    if (claim == NULL || claim->h == NULL || claim->state != IDEM_CLAIM_RUNNING ||
+        claim->renew_cb != NULL || claim->lost_told)
         return IDEM_E_INVALID;
     if (idem_handle_check(claim->h, NULL) != 0)
         return IDEM_E_FORK;

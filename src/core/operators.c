@@ -29,6 +29,9 @@ static int name_key(const struct idem_name *name, struct idem_record_key *ret,
             return idem_error_set(err, IDEM_E_INVALID, "a hash has 64 hex digits");
         return 0;
     }
+    if (name->scope == NULL && name->scope_len != 0)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "idem_name.scope is NULL, and its length is not 0");
     if (name->key == NULL || name->key_len == 0 || name->key_len > IDEM_KEY_MAX ||
         name->scope_len > IDEM_SCOPE_MAX)
         return idem_error_set(err, IDEM_E_INVALID,
@@ -67,9 +70,9 @@ int idem_lookup(struct idem *h, const struct idem_name *name, struct idem_entry 
                 struct idem_error *err) {
     struct lookup lookup = {0};
     struct idem_op op = {.kind = IDEM_OP_LOOKUP, .data = &lookup};
-    int rc;
+    int rc = idem_need(h, err) ?: idem_need(name, err) ?: idem_need(ret, err);
 
-    if ((rc = idem_handle_check_blocking(h, err)) != 0 ||
+    if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
         (rc = name_key(name, &op.key, err)) != 0 ||
         (rc = idem_handle_run(h, &op, lookup_take, err)) != 0)
         return rc;
@@ -96,12 +99,16 @@ static void list_take(struct idem_op *op, int rc) {
 int idem_list(struct idem *h, const struct idem_filter *filter, struct idem_cursor *cursor,
               struct idem_entry *ret, size_t max, size_t *ret_n, struct idem_error *err) {
     struct idem_op op = {.kind = IDEM_OP_LIST, .data = ret};
-    int rc = idem_handle_check_blocking(h, err);
+    int rc = idem_need(h, err) ?: idem_need(cursor, err) ?: idem_need(ret, err);
 
+    if (rc == 0)
+        rc = idem_need(ret_n, err) ?: idem_handle_check_blocking(h, err);
     if (rc != 0)
         return rc;
     if (max == 0)
         return idem_error_set(err, IDEM_E_INVALID, "a list of at most 0 entries");
+    if (cursor->len > sizeof(cursor->at))
+        return idem_error_set(err, IDEM_E_INVALID, "a cursor starts as zeros; this one did not");
     if (cursor->end) {
         *ret_n = 0;
         return 0;
@@ -156,12 +163,16 @@ static int settle_run(struct idem *h, const struct idem_record_key *key,
 int idem_settle(struct idem *h, const struct idem_name *name, const struct idem_settlement *how,
                 struct idem_error *err) {
     struct idem_record_key key;
-    int rc;
+    int rc = idem_need(h, err) ?: idem_need(name, err) ?: idem_need(how, err);
 
-    if ((rc = idem_handle_check_blocking(h, err)) != 0 || (rc = settle_check(how, err)) != 0 ||
-        (rc = name_key(name, &key, err)) != 0)
+    if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
+        (rc = settle_check(how, err)) != 0 || (rc = name_key(name, &key, err)) != 0)
         return rc;
     return settle_run(h, &key, how, how->attempt, err);
+}
+
+static bool may_settle(enum idem_state state) {
+    return state == IDEM_ISSUED || state == IDEM_RUNNING || state == IDEM_FAILED;
 }
 
 /* One of many: a record that moved on since it was listed is left alone. */
@@ -195,9 +206,10 @@ int idem_settle_all(struct idem *h, const struct idem_filter *filter,
     struct idem_cursor cursor = {0};
     struct idem_entry *entries;
     size_t settled = 0;
-    int rc;
+    int rc = idem_need(h, err) ?: idem_need(how, err) ?: idem_need(ret_n, err);
 
-    if ((rc = idem_handle_check_blocking(h, err)) != 0 || (rc = settle_check(how, err)) != 0)
+    if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
+        (rc = settle_check(how, err)) != 0)
         return rc;
     entries = calloc(SETTLE_STEP, sizeof(*entries));
     if (entries == NULL)
@@ -207,8 +219,7 @@ int idem_settle_all(struct idem *h, const struct idem_filter *filter,
 
         rc = idem_list(h, filter, &cursor, entries, SETTLE_STEP, &n, err);
         for (size_t i = 0; rc == 0 && i < n; i++)
-            if (entries[i].state != IDEM_ABSENT && entries[i].state != IDEM_DONE &&
-                (each == NULL || each(&entries[i], data)))
+            if (may_settle(entries[i].state) && (each == NULL || each(&entries[i], data)))
                 rc = settle_entry(h, &entries[i], how, &settled, err);
     }
     free(entries);
@@ -221,31 +232,46 @@ int idem_settle_all(struct idem *h, const struct idem_filter *filter,
 
 int idem_forget(struct idem *h, const struct idem_name *name, bool force, struct idem_error *err) {
     struct idem_op op = {.kind = IDEM_OP_FORGET, .in.forget.force = force};
-    int rc;
+    int rc = idem_need(h, err) ?: idem_need(name, err);
 
-    if ((rc = idem_handle_check_blocking(h, err)) != 0 || (rc = name_key(name, &op.key, err)) != 0)
+    if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
+        (rc = name_key(name, &op.key, err)) != 0)
         return rc;
     return idem_handle_run(h, &op, NULL, err);
 }
 
 int idem_stats(struct idem *h, struct idem_stats *ret, struct idem_error *err) {
     struct idem_op op = {.kind = IDEM_OP_STATS};
-    int rc;
+    int rc = idem_need(h, err) ?: idem_need(ret, err);
 
-    if ((rc = idem_handle_check_blocking(h, err)) != 0 ||
+    if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
         (rc = idem_handle_run(h, &op, NULL, err)) != 0)
         return rc;
     *ret = op.out.stats;
     return 0;
 }
 
-int idem_time(struct idem *h, int64_t *ret_ms, struct idem_error *err) {
-    struct idem_op op = {.kind = IDEM_OP_TIME};
-    int rc;
+static int time_get(struct idem *h, struct idem_op *op, struct idem_error *err) {
+    int rc = idem_handle_check_blocking(h, err);
 
-    if ((rc = idem_handle_check_blocking(h, err)) != 0 ||
-        (rc = idem_handle_run(h, &op, NULL, err)) != 0)
-        return rc;
-    *ret_ms = op.out.time.ms;
-    return 0;
+    op->kind = IDEM_OP_TIME;
+    return rc != 0 ? rc : idem_handle_run(h, op, NULL, err);
+}
+
+int idem_time(struct idem *h, int64_t *ret_ms, struct idem_error *err) {
+    struct idem_op op = {0};
+    int rc = idem_need(h, err) ?: idem_need(ret_ms, err) ?: time_get(h, &op, err);
+
+    if (rc == 0)
+        *ret_ms = op.out.time.ms;
+    return rc;
+}
+
+int idem_date(struct idem *h, int64_t *ret_ms, struct idem_error *err) {
+    struct idem_op op = {0};
+    int rc = idem_need(h, err) ?: idem_need(ret_ms, err) ?: time_get(h, &op, err);
+
+    if (rc == 0)
+        *ret_ms = op.out.time.date;
+    return rc;
 }

@@ -1,8 +1,6 @@
 /*
- * Policy: the options by their words, the layers they come from, and the guard made of them.
- *
- * What an option is called, which values it takes and which field of struct idem_policy holds it
- * stands in one table, from which settings, command lines and directives are read.
+ * Policy: the layers it comes from, and the guard made of them. One option of it by its word is
+ * option.h.
  *
  * Precedence, strongest first:
  *
@@ -20,47 +18,8 @@
 #ifndef IDEM_CORE_POLICY_H
 #define IDEM_CORE_POLICY_H
 
-#include "core/words.h"
+#include "core/option.h"
 #include "idem.h"
-
-/* Options. */
-
-enum idem_option_type {
-    IDEM_OPTION_WORD,     /* an enum: one of `values` */
-    IDEM_OPTION_TEXT,     /* const char *, min..max bytes of UTF-8 */
-    IDEM_OPTION_COUNT,    /* int */
-    IDEM_OPTION_DURATION, /* int64_t, `unit` ms each */
-    IDEM_OPTION_RANGE,    /* two int64_t, as DURATION: MIN..MAX, or one value for both */
-    IDEM_OPTION_SIZE,     /* int64_t, bytes */
-};
-
-struct idem_option {
-    const char *word;  /* in settings and directives; with dashes on the command line */
-    const char *field; /* in struct idem_policy */
-    enum idem_option_type type;
-    size_t offset;
-    size_t offset_max;              /* RANGE: of the upper end */
-    int64_t min, max;               /* in the field's unit; WORD: min 0 may stay unsaid */
-    int64_t unit;                   /* DURATION and RANGE: ms */
-    bool none;                      /* "none" is allowed and becomes IDEM_NONE */
-    bool plain;                     /* TEXT: no control characters */
-    const struct idem_word *values; /* WORD */
-};
-
-/* In the order of docs/options.md; ends with a word that is NULL. */
-extern const struct idem_option idem_option_table[];
-
-/* By the word, or by the command line's spelling of it ("hold-ttl"); NULL if there is none. */
-const struct idem_option *idem_option_find(const char *word, size_t len);
-const struct idem_option *idem_option_find_flag(const char *flag, size_t len);
-
-/* Write what an option takes, all words, and what a policy says of it ("-": nothing). Return
-   buf, which is big enough with IDEM_OPTION_TEXT_MAX except for long texts, which are cut. */
-#define IDEM_OPTION_TEXT_MAX 256
-const char *idem_option_allowed(const struct idem_option *option, char *buf, size_t size);
-const char *idem_option_words(char *buf, size_t size);
-const char *idem_option_print(const struct idem_option *option, const struct idem_policy *policy,
-                              char *buf, size_t size);
 
 /* Layers. */
 

@@ -15,12 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-struct idem_settings {
-    struct idem_layer defaults;
-    struct idem_layer *policies; /* each with its name */
-    size_t count;
-};
-
 struct text {
     const char *at;
     size_t len;
@@ -274,8 +268,12 @@ int idem_settings_parse(const char *name, const char *text, size_t len, struct i
     const char *file = name == NULL ? "settings" : name;
     struct idem_settings *settings;
     struct parser *parser;
-    int rc;
+    int rc = idem_need(ret, err);
 
+    if (rc == 0 && len != 0)
+        rc = idem_need(text, err);
+    if (rc != 0)
+        return rc;
     if (len > IDEM_SETTINGS_FILE_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "%s: too large; allowed: 1MiB", file);
     settings = calloc(1, sizeof(*settings));
@@ -322,8 +320,10 @@ static bool file_read(int fd, char *buf, size_t size, size_t *ret_len) {
 int idem_settings_load(const char *path, struct idem_settings **ret, struct idem_error *err) {
     char *buf = NULL;
     size_t len = 0;
-    int fd, rc;
+    int rc = idem_need(path, err) ?: idem_need(ret, err), fd;
 
+    if (rc != 0)
+        return rc;
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return idem_error_set(err, IDEM_E_INVALID, "%s: cannot be opened: %m", path);
@@ -391,8 +391,4 @@ const struct idem_policy *idem_settings_find(const struct idem_settings *setting
 
 const struct idem_policy *idem_settings_defaults(const struct idem_settings *settings) {
     return settings == NULL ? NULL : &settings->defaults.said;
-}
-
-const struct idem_policy *idem_settings_at(const struct idem_settings *settings, size_t i) {
-    return settings == NULL || i >= settings->count ? NULL : &settings->policies[i].said;
 }

@@ -20,15 +20,18 @@
 #define IDEM_SETTINGS_NAME_MAX 64
 #define IDEM_SETTINGS_POLICIES_MAX 1024
 
+struct idem_settings {
+    struct idem_layer defaults;
+    struct idem_layer *policies; /* each with its name, in the order of the file */
+    size_t count;
+};
+
 /* What [policy NAME] says, borrowed; NULL if there is no such section. Both may be NULL. */
 const struct idem_policy *idem_settings_find(const struct idem_settings *settings,
                                              const char *name);
 
 /* What [defaults] says, borrowed; NULL without settings. */
 const struct idem_policy *idem_settings_defaults(const struct idem_settings *settings);
-
-/* The policies in the order of the file, borrowed; NULL past the last. */
-const struct idem_policy *idem_settings_at(const struct idem_settings *settings, size_t i);
 
 /* A copy that belongs to the caller: idem_settings_free(). NULL copies to NULL. */
 int idem_settings_copy(const struct idem_settings *settings, struct idem_settings **ret,

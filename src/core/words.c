@@ -60,6 +60,8 @@ const struct idem_word idem_words_state[] = {
     {"running", IDEM_RUNNING},
     {"done", IDEM_DONE},
     {"failed", IDEM_FAILED},
+    {"damaged", IDEM_DAMAGED},
+    {"newer", IDEM_NEWER},
     {NULL, 0},
 };
 

@@ -211,7 +211,10 @@ static void loop_run_tasks(struct idem_loop *loop) {
     idem_task_post(loop, &stop);
     while (!loop->stopped && (task = loop->tasks) != &stop) {
         idem_task_drop(loop, task);
-        task->run(task);
+        if (task->run != NULL)
+            task->run(task);
+        else
+            idem_task_post(loop, task); /* the end of a turn that this one is inside of */
     }
     idem_task_drop(loop, &stop);
 }

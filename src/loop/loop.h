@@ -12,6 +12,13 @@
 
 #include "idem.h"
 
+/* The struct that holds what a call-back is given; whatever else is given does not compile. */
+#define idem_container_of(ptr, type, member)                                                       \
+    ({                                                                                             \
+        __typeof__(((type *)0)->member) *member_ = (ptr);                                          \
+        (type *)(void *)((char *)member_ - offsetof(type, member));                                \
+    })
+
 struct idem_fd {
     int fd;
     void (*ready)(struct idem_fd *self, int events);

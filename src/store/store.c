@@ -1,5 +1,6 @@
 /*
- * The drivers of this build, found by the scheme of a URL.
+ * The drivers of this build, found by the scheme of a URL; and what all of them
+ * want to know of an operation.
  */
 #include "store/store.h"
 
@@ -60,4 +61,27 @@ int idem_store_open(const char *text, struct idem_loop *loop, const struct idem_
     }
     idem_url_release(&url);
     return rc;
+}
+
+size_t idem_op_strings(struct idem_op *op, struct idem_bytes *ret[IDEM_OP_STRINGS]) {
+    switch (op->kind) {
+    case IDEM_OP_CLAIM:
+        ret[0] = &op->in.claim.label;
+        return 1;
+    case IDEM_OP_FINISH:
+        ret[0] = &op->in.finish.result;
+        ret[1] = &op->in.finish.reason;
+        return 2;
+    case IDEM_OP_ISSUE:
+        ret[0] = &op->in.issue.label;
+        return 1;
+    case IDEM_OP_LIST:
+        ret[0] = &op->in.list.prefix;
+        return 1;
+    case IDEM_OP_SETTLE:
+        ret[0] = &op->in.settle.reason;
+        return 1;
+    default:
+        return 0;
+    }
 }

@@ -111,7 +111,8 @@ struct idem_op {
         } sweep;
         struct idem_stats stats;
         struct {
-            int64_t ms;
+            int64_t ms;   /* as expiry is judged: never goes back */
+            int64_t date; /* the clock as it is set now */
         } time;
     } out;
     struct idem_error error;
@@ -172,6 +173,10 @@ struct idem_driver {
     /* Adds to the counts that outlive the process; cheap, never fails. */
     void (*tally)(struct idem_store *store, enum idem_event event, uint64_t n);
 };
+
+/* The byte strings that an operation brings, whatever its kind; how many. */
+#define IDEM_OP_STRINGS 2
+size_t idem_op_strings(struct idem_op *op, struct idem_bytes *ret[IDEM_OP_STRINGS]);
 
 /* Opens by URL; the error names the schemes that this build has. */
 int idem_store_open(const char *url, struct idem_loop *loop, const struct idem_clock *clock,

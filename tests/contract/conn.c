@@ -179,34 +179,10 @@ static void call_complete(struct idem_op *op, int rc) {
         call->then(call);
 }
 
-/* The byte strings an operation brings, at most two. */
-static size_t call_inputs(struct idem_op *op, struct idem_bytes *ret[2]) {
-    switch (op->kind) {
-    case IDEM_OP_CLAIM:
-        ret[0] = &op->in.claim.label;
-        return 1;
-    case IDEM_OP_FINISH:
-        ret[0] = &op->in.finish.result;
-        ret[1] = &op->in.finish.reason;
-        return 2;
-    case IDEM_OP_ISSUE:
-        ret[0] = &op->in.issue.label;
-        return 1;
-    case IDEM_OP_LIST:
-        ret[0] = &op->in.list.prefix;
-        return 1;
-    case IDEM_OP_SETTLE:
-        ret[0] = &op->in.settle.reason;
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 int call_submit(struct call *call) {
-    struct idem_bytes *inputs[2];
+    struct idem_bytes *inputs[IDEM_OP_STRINGS];
     unsigned char *lent[2] = {NULL, NULL};
-    size_t n = call_inputs(&call->op, inputs);
+    size_t n = idem_op_strings(&call->op, inputs);
 
     for (size_t i = 0; i < n; i++) {
         size_t len = inputs[i]->len;

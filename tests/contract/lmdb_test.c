@@ -94,6 +94,21 @@ CONTRACT(time_does_not_go_back_over_a_closing_either) {
     CHECK_INT(time_of(another(HOST_POLL)), before);
 }
 
+/* Schedules go by the date: a clock that was ahead for a moment must not make every step
+   until then look like the same one. */
+CONTRACT(the_date_follows_the_machines_clock_back) {
+    struct call call;
+    int64_t before = time_of(c);
+
+    turn_wall(2 * HOUR_MS);
+    run_done(c, "k", 1, "r");
+    turn_wall(-2 * HOUR_MS);
+    call_init(&call, c, IDEM_OP_TIME, NULL);
+    CHECK_INT(call_run(&call), 0);
+    CHECK_INT(call.op.out.time.date, before);
+    CHECK_INT(call.op.out.time.ms, before + 2 * HOUR_MS);
+}
+
 static int try_claim(struct conn *c, const char *name) {
     struct idem_record_key key = key_of(name);
     struct call call;

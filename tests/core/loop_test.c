@@ -43,7 +43,7 @@ struct item {
 static int order[1000], order_n;
 
 static void item_fire(struct idem_timer *timer) {
-    struct item *item = (struct item *)((char *)timer - offsetof(struct item, timer));
+    struct item *item = idem_container_of(timer, struct item, timer);
 
     item->fired++;
     order[order_n++] = (int)(timer->at % 100000);
@@ -52,7 +52,7 @@ static void item_fire(struct idem_timer *timer) {
 }
 
 static void item_run(struct idem_task *task) {
-    struct item *item = (struct item *)((char *)task - offsetof(struct item, task));
+    struct item *item = idem_container_of(task, struct item, task);
 
     item->fired++;
     if (item->again)
@@ -178,7 +178,7 @@ TEST(a_task_can_drop_another) {
 }
 
 static void stop_run(struct idem_task *task) {
-    struct item *item = (struct item *)((char *)task - offsetof(struct item, task));
+    struct item *item = idem_container_of(task, struct item, task);
 
     idem_loop_stop(item->loop);
 }
@@ -243,6 +243,34 @@ TEST(the_poll_host_tells_of_descriptors_and_of_time) {
     CHECK_INT(a.fired, 1);
     idem_loop_unwatch(&loop, &fd);
     idem_poll_release(&poll);
+}
+
+/* A call-back that calls the loop: a host that runs itself from inside one does that. */
+static void item_turn(struct idem_task *task) {
+    struct item *item = idem_container_of(task, struct item, task);
+
+    item->fired++;
+    if (item->other != NULL)
+        idem_task_post(item->loop, &item->other->task);
+    idem_loop_timeout(item->loop);
+}
+
+TEST(a_turn_inside_a_turn_runs_what_is_there) {
+    struct idem_loop loop;
+    struct host host;
+    struct item a = {.task.run = item_turn, .loop = &loop};
+    struct item b = {.task.run = item_turn, .loop = &loop}, c = {.task.run = item_run};
+
+    loop_open(&loop, &host);
+    a.other = &c;
+    c.loop = &loop;
+    idem_task_post(&loop, &a.task);
+    idem_task_post(&loop, &b.task);
+    idem_loop_timeout(&loop);
+    CHECK_INT(a.fired, 1);
+    CHECK_INT(b.fired, 1);
+    CHECK_INT(c.fired, 1);
+    CHECK(loop.tasks == NULL);
 }
 
 TEST_MAIN

@@ -289,10 +289,22 @@ TEST(a_flipped_bit_in_a_large_result_is_seen) {
     rig_close(&rig);
 }
 
+/* How many records of that state a list has. */
+static void listed_check(struct idem *h, enum idem_state state, size_t want) {
+    static struct idem_entry entries[RECORDS];
+    struct idem_filter filter = {.state = state};
+    struct idem_cursor cursor = {0};
+    size_t n = 0;
+
+    CHECK_INT(idem_list(h, &filter, &cursor, entries, RECORDS, &n, NULL), 0);
+    CHECK_INT(n, want);
+}
+
 TEST(the_list_shows_a_damaged_record_and_the_stats_leave_it_out) {
     const char *folder = store_made();
     static unsigned char result[12000];
     static struct idem_entry entries[RECORDS];
+    struct idem_settlement how = {.to = IDEM_FAILED};
     struct idem_cursor cursor = {0};
     struct idem_stats stats;
     struct idem *h;
@@ -303,11 +315,16 @@ TEST(the_list_shows_a_damaged_record_and_the_stats_leave_it_out) {
     CHECK_INT(idem_list(h, NULL, &cursor, entries, RECORDS, &n, NULL), 0);
     CHECK_INT(n, RECORDS);
     for (size_t i = 0; i < n; i++)
-        if (entries[i].state == IDEM_ABSENT) {
+        if (entries[i].state == IDEM_DAMAGED) {
             CHECK_HAS(entries[i].reason, "damaged");
             bad++;
         }
     CHECK_INT(bad, 1);
+    listed_check(h, IDEM_DAMAGED, 1);
+    listed_check(h, IDEM_NEWER, 0);
+    listed_check(h, IDEM_DONE, RECORDS - 1);
+    CHECK_INT(idem_settle_all(h, NULL, &how, NULL, NULL, &n, NULL), 0);
+    CHECK_INT(n, 0);
     CHECK_INT(idem_stats(h, &stats, NULL), 0);
     CHECK_INT(stats.done, RECORDS - 1);
     idem_close(h);

@@ -8,6 +8,7 @@
 #include <grp.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -69,6 +70,40 @@ TEST(a_folder_whose_parent_is_missing_is_refused) {
     CHECK_INT(rig_refused(rig_url("nowhere/store", NULL), &err), IDEM_E_REFUSED);
     CHECK_HAS(err.text, folder_of("nowhere/store"));
     CHECK_HAS(err.text, "No such file or directory");
+    CHECK_HAS(err.text, "make the folder above it");
+}
+
+TEST(a_store_that_is_not_there_is_not_made_with_create_no) {
+    struct idem_error err;
+
+    CHECK_INT(rig_refused(rig_url("store", "create=no"), &err), IDEM_E_ABSENT);
+    CHECK_HAS(err.text, "no store");
+    CHECK_HAS(err.text, folder_of("store"));
+    CHECK(access(folder_of("store"), F_OK) < 0);
+    CHECK(mkdir(folder_of("store"), 0700) == 0);
+    CHECK_INT(rig_refused(rig_url("store", "create=no"), &err), IDEM_E_ABSENT);
+    CHECK_INT(rig_file_count(folder_of("store"), ""), 0);
+    store_made(NULL);
+    check_kept("create=no");
+    CHECK_INT(rig_refused(rig_url("store", "create=perhaps"), &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "allowed: yes, no");
+}
+
+static void with_little_room(void *url) {
+    struct rlimit little = {(rlim_t)1 << 30, (rlim_t)1 << 30};
+    struct idem_error err;
+
+    CHECK(setrlimit(RLIMIT_AS, &little) == 0);
+    CHECK_INT(rig_refused(url, &err), IDEM_E_NOMEM);
+    CHECK_HAS(err.text, "ulimit -v");
+    CHECK_HAS(err.text, "size=");
+}
+
+TEST(a_map_for_which_there_is_no_address_space_names_the_limit) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return; /* the sanitizers reserve terabytes */
+#endif
+    rig_child_ok("ulimit", with_little_room, (void *)rig_url("store", NULL));
 }
 
 TEST(a_data_file_that_is_a_folder_is_refused) {
@@ -261,6 +296,20 @@ static void refused(void *data) {
     CHECK_INT(rig_refused(refusal->url, &err), refusal->code);
     CHECK_HAS(err.text, refusal->path);
     CHECK_HAS(err.text, refusal->why);
+}
+
+TEST(a_second_handle_with_other_options_is_refused) {
+    static const char *const others[] = {"size=1G", "accept_loss=yes", "accept_clock=yes"};
+    struct idem *h = rig_handle(rig_url("store", NULL)), *same;
+    struct idem_error err;
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        CHECK_INT(rig_refused(rig_url("store", others[i]), &err), IDEM_E_REFUSED);
+        CHECK_HAS(err.text, "close it first");
+    }
+    same = rig_handle(rig_url("store", "create=no&size=16G"));
+    idem_close(same);
+    idem_close(h);
 }
 
 TEST(two_ways_to_sync_in_two_processes_are_refused) {

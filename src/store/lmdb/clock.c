@@ -103,6 +103,15 @@ int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now) {
     return rc;
 }
 
+int64_t lmdb_clock_real(struct lmdb_env *env) {
+    int64_t wall;
+
+    pthread_mutex_lock(&env->clock.lock);
+    wall = env->clock.wall;
+    pthread_mutex_unlock(&env->clock.lock);
+    return wall;
+}
+
 int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err) {
     struct lmdb_clock *clock = &env->clock;
     int64_t lease, wall, by;

@@ -24,38 +24,14 @@
 #define QUEUE_MAX 32768
 
 static struct lmdb_store *store_of(struct idem_store *base) {
-    return (struct lmdb_store *)base;
+    return idem_container_of(base, struct lmdb_store, base);
 }
 
 /* Copies of what was asked. */
 
-/* The byte strings that an operation brings, whatever its kind. */
-static size_t op_strings(struct idem_op *op, struct idem_bytes *ret[2]) {
-    switch (op->kind) {
-    case IDEM_OP_CLAIM:
-        ret[0] = &op->in.claim.label;
-        return 1;
-    case IDEM_OP_FINISH:
-        ret[0] = &op->in.finish.result;
-        ret[1] = &op->in.finish.reason;
-        return 2;
-    case IDEM_OP_ISSUE:
-        ret[0] = &op->in.issue.label;
-        return 1;
-    case IDEM_OP_LIST:
-        ret[0] = &op->in.list.prefix;
-        return 1;
-    case IDEM_OP_SETTLE:
-        ret[0] = &op->in.settle.reason;
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 static struct lmdb_job *job_new(struct lmdb_store *store, struct idem_op *op) {
-    struct idem_bytes *strings[2];
-    size_t n = op_strings(op, strings), len = 0;
+    struct idem_bytes *strings[IDEM_OP_STRINGS];
+    size_t n = idem_op_strings(op, strings), len = 0;
     struct lmdb_job *job;
     unsigned char *at;
 
@@ -69,7 +45,7 @@ static struct lmdb_job *job_new(struct lmdb_store *store, struct idem_op *op) {
     if (op->kind == IDEM_OP_STATS)
         memset(&job->copy.in, 0, sizeof(job->copy.in));
     at = (unsigned char *)(job + 1);
-    n = op_strings(&job->copy, strings);
+    n = idem_op_strings(&job->copy, strings);
     for (size_t i = 0; i < n; i++) {
         if (strings[i]->len != 0)
             memcpy(at, strings[i]->at, strings[i]->len);
@@ -120,8 +96,7 @@ static void store_complete(struct lmdb_store *store) {
 }
 
 static void event_ready(struct idem_fd *fd, int events) {
-    struct lmdb_store *store =
-        (struct lmdb_store *)((char *)fd - offsetof(struct lmdb_store, event));
+    struct lmdb_store *store = idem_container_of(fd, struct lmdb_store, event);
     struct lmdb_job *job;
     uint64_t n;
 
@@ -202,8 +177,7 @@ static void turn_run(struct lmdb_store *store) {
 }
 
 static void flush_run(struct idem_task *task) {
-    struct lmdb_store *store =
-        (struct lmdb_store *)((char *)task - offsetof(struct lmdb_store, flush));
+    struct lmdb_store *store = idem_container_of(task, struct lmdb_store, flush);
 
     turn_run(store);
     store_complete(store);
@@ -272,8 +246,7 @@ static void watches_mark(struct lmdb_store *store, const unsigned char *hash) {
 
 /* Hashes are written whole, so they are read whole. */
 static void fifo_ready(struct idem_fd *fd, int events) {
-    struct lmdb_store *store =
-        (struct lmdb_store *)((char *)fd - offsetof(struct lmdb_store, fifo));
+    struct lmdb_store *store = idem_container_of(fd, struct lmdb_store, fifo);
     unsigned char buf[64 * IDEM_HASH_LEN];
     ssize_t n;
 
@@ -302,8 +275,7 @@ static void fifo_open(struct lmdb_store *store) {
 }
 
 static void wake_first_run(struct idem_task *task) {
-    struct lmdb_store *store =
-        (struct lmdb_store *)((char *)task - offsetof(struct lmdb_store, wake_first));
+    struct lmdb_store *store = idem_container_of(task, struct lmdb_store, wake_first);
 
     watches_wake(store);
 }
@@ -414,11 +386,14 @@ static void lmdb_close(struct idem_store *base) {
         store_free(store);
 }
 
+/* *ret stays as it is where the option is not given. */
 static int bool_option(const struct idem_url *url, const char *name, bool *ret,
                        struct idem_error *err) {
     const char *value = idem_url_get(url, name);
 
-    if (value == NULL || strcmp(value, "no") == 0)
+    if (value == NULL)
+        return 0;
+    if (strcmp(value, "no") == 0)
         *ret = false;
     else if (strcmp(value, "yes") == 0)
         *ret = true;
@@ -428,7 +403,7 @@ static int bool_option(const struct idem_url *url, const char *name, bool *ret,
 }
 
 static int options_known(const struct idem_url *url, struct idem_error *err) {
-    static const char *const known[] = {"sync", "accept_loss", "accept_clock", "size"};
+    static const char *const known[] = {"sync", "accept_loss", "accept_clock", "size", "create"};
 
     for (size_t i = 0; i < url->query_n; i++) {
         size_t k = 0;
@@ -438,7 +413,7 @@ static int options_known(const struct idem_url *url, struct idem_error *err) {
         if (k == sizeof(known) / sizeof(known[0]))
             return idem_error_set(err, IDEM_E_INVALID,
                                   "lmdb: unknown option %s; allowed: sync, "
-                                  "size, accept_loss, accept_clock",
+                                  "size, create, accept_loss, accept_clock",
                                   url->query[i].name);
     }
     return 0;
@@ -450,12 +425,13 @@ static int config_read(const struct idem_url *url, struct lmdb_config *config,
     int64_t bytes;
     int rc;
 
-    *config = (struct lmdb_config){.path = url->rest, .size = SIZE_DEFAULT};
+    *config = (struct lmdb_config){.path = url->rest, .size = SIZE_DEFAULT, .create = true};
     if (url->rest[0] == '\0')
         return idem_error_set(err, IDEM_E_INVALID, "lmdb: a path is needed: lmdb:/var/lib/idem");
     if ((rc = options_known(url, err)) != 0 ||
         (rc = bool_option(url, "accept_loss", &config->accept_loss, err)) != 0 ||
-        (rc = bool_option(url, "accept_clock", &config->accept_clock, err)) != 0)
+        (rc = bool_option(url, "accept_clock", &config->accept_clock, err)) != 0 ||
+        (rc = bool_option(url, "create", &config->create, err)) != 0)
         return rc;
     if (sync != NULL && strcmp(sync, "off") == 0)
         config->sync = LMDB_SYNC_OFF;

@@ -21,7 +21,6 @@
 #include "store/lmdb/check.h"
 #include "store/lmdb/lmdb.h"
 
-#define STORE_FORMAT 1
 #define READERS_MAX 1024
 
 /* Room beyond the limit, for finishes and the sweep when the store is full. */
@@ -55,6 +54,12 @@ static void registry_init(void) {
     (void)pthread_atfork(registry_take, registry_give, registry_forked);
 }
 
+static size_t map_size(const struct lmdb_config *config) {
+    size_t reserve = config->size / 16 > RESERVE_MIN ? config->size / 16 : RESERVE_MIN;
+
+    return config->size + reserve;
+}
+
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing) {
     const char *path = env->config.path;
 
@@ -70,7 +75,17 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
     case EDQUOT:
     case EFBIG:
         return idem_error_set(err, IDEM_E_FULL, "%s: the disk is full: %s", path, strerror(rc));
+    case LMDB_GONE:
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "%s is not the file that this process opened any more: the store was "
+                              "removed, replaced or moved meanwhile; open it again",
+                              env->data_path);
     case ENOMEM:
+        if (strcmp(doing, "open it") == 0)
+            return idem_error_set(err, IDEM_E_NOMEM,
+                                  "%s: cannot map %zu MiB: this process may not have so much "
+                                  "address space (ulimit -v); raise that, or lower size=",
+                                  path, map_size(&env->config) >> 20);
         return idem_error_set(err, IDEM_E_NOMEM, "%s: no memory to %s", path, doing);
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
@@ -145,6 +160,16 @@ void lmdb_read_end(struct lmdb_store *store) {
     pthread_rwlock_unlock(&store->env->map_lock);
 }
 
+/* What is written to a file that has lost its name is seen by nobody who opens the store
+   from now on. */
+static bool data_gone(const struct lmdb_env *env) {
+    struct stat st;
+
+    if (stat(env->data_path, &st) < 0)
+        return errno == ENOENT || errno == ENOTDIR;
+    return st.st_dev != env->data_dev || st.st_ino != env->data_ino;
+}
+
 /* One write transaction per process at a time: LMDB's own lock would do, but what is
    kept in memory beside it (the scratch buffer, index entries not written yet) is settled
    after LMDB has let go. */
@@ -155,6 +180,10 @@ int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
     for (int tries = 0; tries < 3; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
         rc = mdb_txn_begin(env->mdb, NULL, 0, ret);
+        if (rc == 0 && data_gone(env)) {
+            mdb_txn_abort(*ret);
+            rc = LMDB_GONE;
+        }
         if (rc == 0)
             return 0;
         pthread_rwlock_unlock(&env->map_lock);
@@ -245,100 +274,11 @@ bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn) {
     return env->full;
 }
 
-static size_t map_size(const struct lmdb_config *config) {
-    size_t reserve = config->size / 16 > RESERVE_MIN ? config->size / 16 : RESERVE_MIN;
-
-    return config->size + reserve;
-}
-
-/* The boot that leases belong to, as a small number; a new boot gets a new one. */
-static int epoch_load(struct lmdb_env *env, MDB_txn *txn, const char *boot, bool *ret_same) {
-    struct {
-        uint32_t epoch;
-        char boot[LMDB_BOOT_LEN];
-    } row = {0};
-    char label[] = "boot";
-    MDB_val name = {sizeof(label) - 1, label}, value;
-    int rc = mdb_get(txn, env->meta, &name, &value);
-
-    if (rc == 0 && value.mv_size != sizeof(row))
-        return MDB_CORRUPTED;
-    if (rc == 0)
-        memcpy(&row, value.mv_data, sizeof(row));
-    else if (rc != MDB_NOTFOUND)
-        return rc;
-    *ret_same = rc == 0 && memcmp(row.boot, boot, LMDB_BOOT_LEN) == 0;
-    if (!*ret_same) {
-        row.epoch++;
-        memcpy(row.boot, boot, LMDB_BOOT_LEN);
-        value = (MDB_val){sizeof(row), &row};
-        rc = mdb_put(txn, env->meta, &name, &value, 0);
-    }
-    env->epoch = row.epoch;
-    return rc;
-}
-
-static int format_check(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err) {
-    uint32_t format = STORE_FORMAT;
-    char label[] = "format";
-    MDB_val name = {sizeof(label) - 1, label}, value = {sizeof(format), &format};
-    int rc = mdb_put(txn, env->meta, &name, &value, MDB_NOOVERWRITE);
-
-    if (rc != 0 && rc != MDB_KEYEXIST)
-        return lmdb_fail(env, err, rc, "write");
-    if (value.mv_size != sizeof(format))
-        return lmdb_fail(env, err, MDB_CORRUPTED, "read");
-    memcpy(&format, value.mv_data, sizeof(format));
-    if (format > STORE_FORMAT)
-        return idem_error_set(err, IDEM_E_VERSION,
-                              "%s/data.mdb was made by a newer version of "
-                              "Idem (format %u, this one reads %d)",
-                              env->config.path, format, STORE_FORMAT);
-    return 0;
-}
-
-static int tables_open(struct lmdb_env *env, MDB_txn *txn, const char *boot,
-                       struct idem_error *err) {
-    bool same_boot;
-    int rc;
-
-    if ((rc = mdb_dbi_open(txn, "meta", MDB_CREATE, &env->meta)) != 0)
-        return lmdb_fail(env, err, rc, "open the tables");
-    rc = format_check(env, txn, err);
-    if (rc != 0)
-        return rc;
-    if ((rc = mdb_dbi_open(txn, "records", MDB_CREATE, &env->records)) != 0 ||
-        (rc = mdb_dbi_open(txn, "expiry", MDB_CREATE, &env->expiry)) != 0 ||
-        (rc = mdb_dbi_open(txn, "aux", MDB_CREATE, &env->aux)) != 0 ||
-        (rc = epoch_load(env, txn, boot, &same_boot)) != 0)
-        return lmdb_fail(env, err, rc, "open the tables");
-    return lmdb_clock_load(env, txn, same_boot, err);
-}
-
-/* With sync=off the state says that the store is open before anything is written to it, and
-   not before everything about it was found right. */
-static int env_prepare(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
-                       struct idem_error *err) {
-    MDB_txn *txn;
-    int rc = mdb_txn_begin(env->mdb, NULL, 0, &txn);
-
-    if (rc != 0)
-        return lmdb_fail(env, err, rc, "begin");
-    rc = tables_open(env, txn, state->boot, err);
-    if (rc == 0 && alone && env->config.sync == LMDB_SYNC_OFF)
-        rc = lmdb_state_write(env, state, err);
-    if (rc != 0) {
-        mdb_txn_abort(txn);
-        return rc;
-    }
-    rc = mdb_txn_commit(txn);
-    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
-}
-
 static int database_open(struct lmdb_env *env, bool alone, bool trusted,
                          const struct lmdb_state *state, struct idem_error *err) {
     unsigned flags = MDB_NOTLS | (env->config.sync == LMDB_SYNC_OFF ? MDB_NOSYNC : 0);
     mdb_filehandle_t fd;
+    struct stat st;
     int rc;
 
     if ((rc = mdb_env_create(&env->mdb)) != 0 || (rc = mdb_env_set_maxdbs(env->mdb, 8)) != 0 ||
@@ -346,13 +286,16 @@ static int database_open(struct lmdb_env *env, bool alone, bool trusted,
         (rc = mdb_env_set_mapsize(env->mdb, map_size(&env->config))) != 0 ||
         (rc = mdb_env_open(env->mdb, env->config.path, flags, 0600)) != 0)
         return lmdb_fail(env, err, rc, "open it");
+    if ((rc = mdb_env_get_fd(env->mdb, &fd)) != 0 || fstat(fd, &st) < 0)
+        return lmdb_fail(env, err, rc != 0 ? rc : errno, "look at data.mdb");
+    env->data_dev = st.st_dev;
+    env->data_ino = st.st_ino;
     /* LMDB forgets this for its main descriptor: a command we start must not inherit it. */
-    if (mdb_env_get_fd(env->mdb, &fd) == 0)
-        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     lmdb_readers_check(env);
     if (alone && !trusted && (rc = lmdb_check_file(env, err)) != 0)
         return rc;
-    return env_prepare(env, alone, state, err);
+    return lmdb_tables_open(env, alone, state, err);
 }
 
 /* sync=off, and the machine went down without a clean close: the file may be
@@ -443,16 +386,31 @@ static void env_free(struct lmdb_env *env) {
     pthread_cond_destroy(&env->wake);
     free(env->scratch);
     free(env->config.path);
+    free(env->data_path);
     free(env);
 }
 
-static int folder_open(const char *path, int *ret_fd, struct stat *ret_st, struct idem_error *err) {
-    int fd;
+static int folder_make(const char *path, struct idem_error *err) {
+    if (mkdir(path, 0700) == 0 || errno == EEXIST)
+        return 0;
+    return idem_error_set(err, errno == ENOSPC ? IDEM_E_FULL : IDEM_E_REFUSED,
+                          "cannot make the store's folder %s: %s%s", path, strerror(errno),
+                          errno == ENOENT ? "; make the folder above it first" : "");
+}
 
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return idem_error_set(err, errno == ENOSPC ? IDEM_E_FULL : IDEM_E_REFUSED,
-                              "cannot make the store's folder %s: %s", path, strerror(errno));
+static int folder_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
+                       struct idem_error *err) {
+    const char *path = config->path;
+    int fd, rc = config->create ? folder_make(path, err) : 0;
+
+    if (rc != 0)
+        return rc;
     fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!config->create && (fd < 0 ? errno == ENOENT : faccessat(fd, "data.mdb", F_OK, 0) < 0)) {
+        if (fd >= 0)
+            close(fd);
+        return idem_error_set(err, IDEM_E_ABSENT, "there is no store at %s", path);
+    }
     if (fd < 0 || fstat(fd, ret_st) < 0) {
         int saved = errno;
 
@@ -465,22 +423,34 @@ static int folder_open(const char *path, int *ret_fd, struct stat *ret_st, struc
     return 0;
 }
 
+/* In full: the program may change its working folder. */
+static char *data_path_make(const char *folder) {
+    char *full = folder == NULL ? NULL : realpath(folder, NULL), *path = NULL;
+
+    if (full != NULL && asprintf(&path, "%s/data.mdb", full) < 0)
+        path = NULL;
+    free(full);
+    return path;
+}
+
 static int env_new(const struct lmdb_config *config, const struct idem_clock *clock, int dir_fd,
                    const struct stat *st, struct lmdb_env **ret, struct idem_error *err) {
     struct lmdb_env *env = calloc(1, sizeof(*env));
-    char *path = strdup(config->path);
+    char *path = strdup(config->path), *data_path = data_path_make(path);
     pthread_condattr_t attr;
     bool alone;
     int rc;
 
-    if (env == NULL || path == NULL) {
+    if (env == NULL || path == NULL || data_path == NULL) {
         free(env);
         free(path);
+        free(data_path);
         close(dir_fd);
         return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
     }
     env->config = *config;
     env->config.path = path;
+    env->data_path = data_path;
     env->refs = 1;
     env->forks = idem_fork_count();
     env->pid = getpid();
@@ -523,8 +493,13 @@ static struct lmdb_env *registry_find(const struct stat *st) {
 
 static int env_share(struct lmdb_env *env, const struct lmdb_config *config,
                      struct idem_error *err) {
-    if (env->config.sync != config->sync)
-        return idem_error_set(err, IDEM_E_REFUSED, "%s is open in this process with another sync",
+    const struct lmdb_config *has = &env->config;
+
+    if (has->sync != config->sync || has->size != config->size ||
+        has->accept_loss != config->accept_loss || has->accept_clock != config->accept_clock)
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "%s is open in this process with another sync, size, accept_loss or "
+                              "accept_clock; close it first, or use the same",
                               config->path);
     env->refs++;
     return 0;
@@ -538,7 +513,7 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
 
     idem_fork_watch();
     pthread_once(&registry_once, registry_init);
-    rc = folder_open(config->path, &dir_fd, &st, err);
+    rc = folder_open(config, &dir_fd, &st, err);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&registry_lock);

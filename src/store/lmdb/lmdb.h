@@ -3,6 +3,7 @@
  *
  *   driver.c  the driver table: operations in and call-backs out, on a loop
  *   env.c     one LMDB environment per process and path: open, check, close
+ *   tables.c  what stands in the file: tables, format, boot
  *   state.c   the small files beside it: who has it open, how, since which boot
  *   clock.c   the two clocks, and the refusal of a jump
  *   batch.c   many operations in one transaction; the writer thread
@@ -32,6 +33,7 @@ struct lmdb_config {
     enum lmdb_sync sync;
     bool accept_loss;  /* start empty after an unclean power-off with sync=off */
     bool accept_clock; /* take the machine's clock as it is now */
+    bool create;       /* where there is no store, make one */
     size_t size;       /* the file's limit, in bytes */
 };
 
@@ -70,6 +72,9 @@ struct lmdb_clock {
     int64_t saved;       /* what the file has of `high` */
 };
 
+/* shared.c: how many handles with waiters, in all processes, can be woken */
+#define LMDB_SLOTS 256
+
 /* expiry.c: what a sweep may do before it must stop */
 struct lmdb_sweep {
     size_t budget;
@@ -82,8 +87,11 @@ struct lmdb_env {
     unsigned refs;
     unsigned forks; /* idem_fork_count() when it was opened */
     pid_t pid;
-    dev_t dev;
+    dev_t dev; /* of the folder */
     ino_t ino;
+    dev_t data_dev; /* of data.mdb, as it was opened */
+    ino_t data_ino;
+    char *data_path;
     struct lmdb_config config;
 
     int dir_fd, lock_fd;
@@ -94,6 +102,7 @@ struct lmdb_env {
     uint32_t epoch;             /* which boot: leases of another one are over */
     struct lmdb_clock clock;
     struct lmdb_shared *shared;
+    bool slots[LMDB_SLOTS];       /* which of the shared ones are ours; under `lock` */
     int64_t sweep_next;           /* wall ms; before it there is nothing to sweep */
     struct lmdb_pending *pending; /* index entries that are not written yet */
     int64_t readers_checked;
@@ -151,6 +160,8 @@ bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn);
 int lmdb_read_begin(struct lmdb_store *store);
 void lmdb_read_end(struct lmdb_store *store);
 int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret);
+/* LMDB_GONE instead of writing to a file that nobody else will read. */
+#define LMDB_GONE (MDB_LAST_ERRCODE + 1)
 /* *ret_unknown: it failed, and may have been stored all the same. */
 int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn, bool *ret_unknown);
 void lmdb_write_abort(struct lmdb_env *env, MDB_txn *txn);
@@ -161,6 +172,8 @@ int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err
 bool lmdb_lock_leave(struct lmdb_env *env); /* true: nobody else has it open */
 void lmdb_lock_opened(struct lmdb_env *env);
 void lmdb_lock_close(struct lmdb_env *env);
+bool lmdb_lock_slot(struct lmdb_env *env, int slot); /* for shared.c */
+void lmdb_unlock_slot(struct lmdb_env *env, int slot);
 /* The text is cut to pieces. *ret is untouched on failure. */
 int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *ret,
                      struct idem_error *err);
@@ -171,10 +184,16 @@ bool lmdb_state_fits(const struct lmdb_env *env, const struct lmdb_state *state)
 void lmdb_state_note(const struct lmdb_env *env, struct lmdb_state *state);
 int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err);
 
+/* tables.c */
+int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
+                     struct idem_error *err);
+
 /* clock.c */
 void lmdb_clock_init(struct lmdb_clock *clock, const struct idem_clock *source);
 int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct idem_error *err);
 int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now);
+/* The machine's real time as it was last read, which may go back. */
+int64_t lmdb_clock_real(struct lmdb_env *env);
 int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err);
 
 /* batch.c */

@@ -347,6 +347,7 @@ bool lmdb_op_read(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, stru
         return read_lookup(env, txn, job, now);
     case IDEM_OP_TIME:
         job->copy.out.time.ms = now.wall;
+        job->copy.out.time.date = lmdb_clock_real(env);
         return true;
     default:
         return false;

@@ -30,11 +30,11 @@ static void list_see(struct lmdb_env *env, struct lmdb_job *job, const struct id
     int code = lmdb_record_read(env, value, key, &found);
     bool live;
 
-    /* A record that cannot be read is shown, as what it is: absent for the protocol. */
+    /* A record that cannot be read is shown, as what it is. */
     if (code != 0) {
-        if (in->state != IDEM_ABSENT || in->uncertain)
-            return;
         idem_entry_fill_bad(entry, key, code);
+        if (in->uncertain || (in->state != IDEM_ABSENT && in->state != entry->state))
+            return;
     } else {
         if (!list_wants(in, &found.record, now))
             return;
@@ -69,7 +69,7 @@ static void stats_see(struct lmdb_env *env, struct lmdb_job *job, const struct i
     case IDEM_FAILED:
         stats->failed++;
         break;
-    case IDEM_ABSENT:
+    default: /* not a state of a record */
         break;
     }
 }

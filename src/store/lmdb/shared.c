@@ -2,8 +2,9 @@
  * Memory that all processes on one store share: the counts of events, and who
  * waits for what.
  *
- * A store that has waiters holds a slot: a FIFO `wake.N` in the store's folder
- * and a bit in the bucket of each key it waits for. Who finishes a key looks at
+ * A store that has waiters holds a slot: a byte of idem.lock, which the kernel
+ * takes back from the dead, a FIFO `wake.N` in the store's folder, and a bit in
+ * the bucket of each key it waits for. Who finishes a key looks at
  * its bucket after the commit and writes the key's hash into the FIFOs of the
  * slots it finds there. A waiter sets its bit before it looks at the record
  * again, so one of the two always sees the other. A bit too many costs a spare
@@ -25,18 +26,16 @@
 
 #define SHARED_FILE "idem.shared"
 #define SHARED_MAGIC 0x6d656469u
-#define SHARED_FORMAT 1u
-#define SLOTS 256
+#define SHARED_FORMAT 2u
+#define SLOTS LMDB_SLOTS
 #define BUCKETS 1024
 #define WORDS (SLOTS / 64)
-
-enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_READY };
 
 struct lmdb_shared {
     uint32_t magic, format;
     _Atomic uint64_t events[64];
     struct {
-        _Atomic uint32_t state;
+        _Atomic uint32_t named;    /* its FIFO may be there */
         _Atomic uint32_t overflow; /* its FIFO was full: look at everything */
     } slots[SLOTS];
     _Atomic uint64_t buckets[BUCKETS][WORDS];
@@ -53,11 +52,11 @@ static void slots_reset(struct lmdb_env *env) {
     for (int i = 0; i < SLOTS; i++) {
         char name[16];
 
-        if (env->shared->slots[i].state == SLOT_FREE)
+        if (env->shared->slots[i].named == 0)
             continue;
         slot_name(i, name);
         (void)unlinkat(env->dir_fd, name, 0);
-        env->shared->slots[i].state = SLOT_FREE;
+        env->shared->slots[i].named = 0;
         env->shared->slots[i].overflow = 0;
     }
     memset(env->shared->buckets, 0, sizeof(env->shared->buckets));
@@ -139,15 +138,29 @@ static bool slot_dead(struct lmdb_env *env, int slot) {
     return fd < 0 && (errno == ENXIO || errno == ENOENT);
 }
 
+/* The lock keeps other processes out; among the handles of this one, `slots` does. */
 static bool slot_grab(struct lmdb_env *env, int slot) {
-    uint32_t expected = SLOT_FREE;
+    bool got;
 
-    if (__atomic_compare_exchange_n((uint32_t *)&env->shared->slots[slot].state, &expected,
-                                    SLOT_TAKEN, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        return true;
-    return expected == SLOT_READY && slot_dead(env, slot) &&
-           __atomic_compare_exchange_n((uint32_t *)&env->shared->slots[slot].state, &expected,
-                                       SLOT_TAKEN, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    pthread_mutex_lock(&env->lock);
+    got = !env->slots[slot] && lmdb_lock_slot(env, slot);
+    if (got)
+        env->slots[slot] = true;
+    pthread_mutex_unlock(&env->lock);
+    return got;
+}
+
+/* The name goes before the lock: the next owner makes its own. */
+static void slot_free(struct lmdb_env *env, int slot) {
+    char name[16];
+
+    slot_name(slot, name);
+    (void)unlinkat(env->dir_fd, name, 0);
+    env->shared->slots[slot].named = 0;
+    pthread_mutex_lock(&env->lock);
+    env->slots[slot] = false;
+    lmdb_unlock_slot(env, slot);
+    pthread_mutex_unlock(&env->lock);
 }
 
 int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
@@ -159,17 +172,17 @@ int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
             continue;
         slot_clear_bits(env, slot);
         slot_name(slot, name);
+        env->shared->slots[slot].named = 1;
         (void)unlinkat(env->dir_fd, name, 0);
         /* Opened for both, so that it never reads as ended and no writer's end matters. */
         fd = mkfifoat(env->dir_fd, name, 0600) < 0
                  ? -1
                  : openat(env->dir_fd, name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) {
-            env->shared->slots[slot].state = SLOT_FREE;
+            slot_free(env, slot);
             return -1;
         }
         env->shared->slots[slot].overflow = 0;
-        env->shared->slots[slot].state = SLOT_READY;
         *ret_slot = slot;
         *ret_fd = fd;
         return 0;
@@ -178,12 +191,8 @@ int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
 }
 
 void lmdb_slot_leave(struct lmdb_env *env, int slot) {
-    char name[16];
-
     slot_clear_bits(env, slot);
-    slot_name(slot, name);
-    (void)unlinkat(env->dir_fd, name, 0);
-    env->shared->slots[slot].state = SLOT_FREE;
+    slot_free(env, slot);
 }
 
 void lmdb_slot_want(struct lmdb_env *env, int slot, const struct idem_record_key *key) {

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -23,15 +24,32 @@
 #define STATE_TEMP "idem.state.new"
 #define STATE_FORMAT "1"
 
-/* Byte 0 is held while a process opens or closes; byte 1 is shared by all that
-   have the store open. The locks belong to the descriptor, not to the process. */
-static int lock_byte(int fd, short type, off_t byte, bool wait) {
-    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    int rc;
+#define WAIT_MS 10000
+#define WAIT_STEP_MS 10
 
-    do
-        rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
-    while (rc < 0 && errno == EINTR);
+/* Bytes of idem.lock. The locks belong to the descriptor, not to the process, and go with it. */
+enum {
+    LOCK_DOOR, /* held while a process opens or closes */
+    LOCK_USE,  /* shared by all that have the store open */
+    LOCK_SLOT = 16
+};
+
+static int lock_byte(int fd, short type, off_t byte) {
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+
+    return fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+/* Bounded: a process may have been stopped in the door. */
+static int lock_door(int fd) {
+    static const struct timespec step = {.tv_nsec = WAIT_STEP_MS * 1000000L};
+    int rc = lock_byte(fd, F_WRLCK, LOCK_DOOR);
+
+    for (int ms = 0; rc < 0 && (errno == EAGAIN || errno == EACCES) && ms < WAIT_MS;
+         ms += WAIT_STEP_MS) {
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &step, NULL);
+        rc = lock_byte(fd, F_WRLCK, LOCK_DOOR);
+    }
     return rc;
 }
 
@@ -44,15 +62,20 @@ int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err
                               "cannot open %s/%s: %s; the store's folder "
                               "must be writable by this user",
                               env->config.path, LOCK_FILE, strerror(errno));
-    if (lock_byte(env->lock_fd, F_WRLCK, 0, true) < 0)
+    if (lock_door(env->lock_fd) < 0)
         goto failed;
-    alone = lock_byte(env->lock_fd, F_WRLCK, 1, false) == 0;
-    if (lock_byte(env->lock_fd, F_RDLCK, 1, true) < 0)
+    alone = lock_byte(env->lock_fd, F_WRLCK, LOCK_USE) == 0;
+    if (lock_byte(env->lock_fd, F_RDLCK, LOCK_USE) < 0)
         goto failed;
     *ret_alone = alone;
     return 0;
 
 failed:
+    if (errno == EAGAIN || errno == EACCES)
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "%s: another process has been opening or closing the store for more "
+                              "than %d s; it may be stopped (`lsof %s/%s` names it)",
+                              env->config.path, WAIT_MS / 1000, env->config.path, LOCK_FILE);
     return idem_error_set(err, IDEM_E_REFUSED,
                           "cannot lock %s/%s: %s; the store needs a local "
                           "file system with locks",
@@ -60,22 +83,29 @@ failed:
 }
 
 void lmdb_lock_opened(struct lmdb_env *env) {
-    (void)lock_byte(env->lock_fd, F_UNLCK, 0, false);
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_DOOR);
 }
 
 /* Said, not left to close(): a forked child may have the same file open. */
 void lmdb_lock_close(struct lmdb_env *env) {
     if (env->lock_fd < 0)
         return;
-    (void)lock_byte(env->lock_fd, F_UNLCK, 0, false);
-    (void)lock_byte(env->lock_fd, F_UNLCK, 1, false);
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_DOOR);
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_USE);
     close(env->lock_fd);
     env->lock_fd = -1;
 }
 
 bool lmdb_lock_leave(struct lmdb_env *env) {
-    return lock_byte(env->lock_fd, F_WRLCK, 0, true) == 0 &&
-           lock_byte(env->lock_fd, F_WRLCK, 1, false) == 0;
+    return lock_door(env->lock_fd) == 0 && lock_byte(env->lock_fd, F_WRLCK, LOCK_USE) == 0;
+}
+
+bool lmdb_lock_slot(struct lmdb_env *env, int slot) {
+    return lock_byte(env->lock_fd, F_WRLCK, LOCK_SLOT + slot) == 0;
+}
+
+void lmdb_unlock_slot(struct lmdb_env *env, int slot) {
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_SLOT + slot);
 }
 
 int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err) {

@@ -1,0 +1,109 @@
+/*
+ * What stands in data.mdb: its tables, its format, and the boot that leases
+ * belong to. Who opens a store alone makes what is missing, in one write
+ * transaction. Whoever comes later only reads: another process may have been
+ * stopped while it held LMDB's write lock, and opening must not wait for that.
+ */
+#include <string.h>
+
+#include "core/error.h"
+#include "store/lmdb/lmdb.h"
+
+#define STORE_FORMAT 1
+
+static int format_check(struct lmdb_env *env, MDB_txn *txn, bool alone, struct idem_error *err) {
+    uint32_t format = STORE_FORMAT;
+    char label[] = "format";
+    MDB_val name = {sizeof(label) - 1, label}, value;
+    int rc = mdb_get(txn, env->meta, &name, &value);
+
+    if (rc == MDB_NOTFOUND && alone) {
+        value = (MDB_val){sizeof(format), &format};
+        rc = mdb_put(txn, env->meta, &name, &value, 0);
+    }
+    if (rc != 0)
+        return lmdb_fail(env, err, rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc, "read the format");
+    if (value.mv_size != sizeof(format))
+        return lmdb_fail(env, err, MDB_CORRUPTED, "read the format");
+    memcpy(&format, value.mv_data, sizeof(format));
+    if (format > STORE_FORMAT)
+        return idem_error_set(err, IDEM_E_VERSION,
+                              "%s/data.mdb was made by a newer version of "
+                              "Idem (format %u, this one reads %d)",
+                              env->config.path, format, STORE_FORMAT);
+    return 0;
+}
+
+/* The boot as a small number, which stands in each record; a new boot gets a new one. */
+static int epoch_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const char *boot,
+                      bool *ret_same, struct idem_error *err) {
+    struct {
+        uint32_t epoch;
+        char boot[LMDB_BOOT_LEN];
+    } row = {0};
+    char label[] = "boot";
+    MDB_val name = {sizeof(label) - 1, label}, value;
+    int rc = mdb_get(txn, env->meta, &name, &value);
+
+    if (rc == 0 && value.mv_size != sizeof(row))
+        rc = MDB_CORRUPTED;
+    if (rc != 0 && rc != MDB_NOTFOUND)
+        return lmdb_fail(env, err, rc, "read the boot");
+    if (rc == 0)
+        memcpy(&row, value.mv_data, sizeof(row));
+    *ret_same = rc == 0 && memcmp(row.boot, boot, LMDB_BOOT_LEN) == 0;
+    if (!*ret_same && !alone)
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "%s is open on another machine; the embedded store serves one "
+                              "machine: its locks and its clock are that machine's",
+                              env->config.path);
+    if (!*ret_same) {
+        row.epoch++;
+        memcpy(row.boot, boot, LMDB_BOOT_LEN);
+        value = (MDB_val){sizeof(row), &row};
+        rc = mdb_put(txn, env->meta, &name, &value, 0);
+        if (rc != 0)
+            return lmdb_fail(env, err, rc, "write the boot");
+    }
+    env->epoch = row.epoch;
+    return 0;
+}
+
+static int tables_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const char *boot,
+                       struct idem_error *err) {
+    unsigned flags = alone ? MDB_CREATE : 0;
+    bool same_boot;
+    int rc;
+
+    if ((rc = mdb_dbi_open(txn, "meta", flags, &env->meta)) != 0)
+        return lmdb_fail(env, err, rc, "open the tables");
+    rc = format_check(env, txn, alone, err);
+    if (rc != 0)
+        return rc;
+    if ((rc = mdb_dbi_open(txn, "records", flags, &env->records)) != 0 ||
+        (rc = mdb_dbi_open(txn, "expiry", flags, &env->expiry)) != 0 ||
+        (rc = mdb_dbi_open(txn, "aux", flags, &env->aux)) != 0)
+        return lmdb_fail(env, err, rc, "open the tables");
+    rc = epoch_load(env, txn, alone, boot, &same_boot, err);
+    return rc == 0 ? lmdb_clock_load(env, txn, same_boot, err) : rc;
+}
+
+/* With sync=off the state says that the store is open before anything is written to it, and
+   not before everything about it was found right. */
+int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
+                     struct idem_error *err) {
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(env->mdb, NULL, alone ? 0 : MDB_RDONLY, &txn);
+
+    if (rc != 0)
+        return lmdb_fail(env, err, rc, alone ? "begin" : "read");
+    rc = tables_load(env, txn, alone, state->boot, err);
+    if (rc == 0 && alone && env->config.sync == LMDB_SYNC_OFF)
+        rc = lmdb_state_write(env, state, err);
+    if (rc != 0) {
+        mdb_txn_abort(txn);
+        return rc;
+    }
+    rc = mdb_txn_commit(txn);
+    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
+}

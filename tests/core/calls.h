@@ -1,0 +1,107 @@
+/*
+ * Blocking calls in tests: a store, a guard, a function that does what it is told, and a call.
+ */
+#ifndef IDEM_TEST_CALLS_H
+#define IDEM_TEST_CALLS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "idem.h"
+#include "temp.h"
+#include "test.h"
+
+static inline struct idem *open_store(const char *options) {
+    struct idem_error err = {0};
+    struct idem *h;
+
+    if (idem_open(temp_url("store", options), NULL, &h, &err) < 0) {
+        fprintf(stderr, "# %s\n", err.text);
+        exit(1);
+    }
+    return h;
+}
+
+static inline struct idem_guard *guard_of(struct idem *h, struct idem_policy policy) {
+    struct idem_error err = {0};
+    struct idem_guard *guard;
+
+    if (policy.prefix == NULL)
+        policy.prefix = "t:";
+    if (policy.scope == NULL)
+        policy.scope = IDEM_SCOPE_NONE;
+    if (idem_guard_new(h, &policy, &guard, &err) < 0) {
+        fprintf(stderr, "# %s\n", err.text);
+        exit(1);
+    }
+    return guard;
+}
+
+/* What a function under test does, and how often it was run. */
+struct work {
+    enum idem_result say;
+    const char *result;
+    int32_t status;
+    const char *reason;
+    int ms;            /* takes that long */
+    bool until_cancel; /* runs until it is cancelled, 5 s at most */
+    atomic_int runs;
+    uint32_t attempt;
+    bool cancelled;
+};
+
+static inline void sleep_ms(int64_t ms) {
+    struct timespec ts = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+
+    nanosleep(&ts, NULL);
+}
+
+static inline enum idem_result do_work(struct idem_run *run, void *data) {
+    struct work *work = data;
+
+    work->runs++;
+    work->attempt = idem_run_attempt(run);
+    if (work->ms > 0)
+        sleep_ms(work->ms);
+    for (int i = 0; work->until_cancel && i < 500 && !idem_run_cancelled(run); i++)
+        sleep_ms(10);
+    work->cancelled = idem_run_cancelled(run);
+    if (work->result != NULL)
+        CHECK_INT(idem_run_set_result(run, work->result, strlen(work->result)), 0);
+    idem_run_set_status(run, work->status);
+    if (work->reason != NULL)
+        idem_run_set_reason(run, work->reason);
+    return work->say;
+}
+
+static inline struct idem_outcome call(struct idem *h, const struct idem_guard *guard,
+                                       const char *key, struct work *work) {
+    struct idem_args args = {.key = key, .key_len = strlen(key)};
+    struct idem_error err = {0};
+    struct idem_outcome out;
+
+    if (idem_call(h, guard, &args, do_work, work, &out, &err) < 0) {
+        fprintf(stderr, "# %s\n", err.text);
+        exit(1);
+    }
+    return out;
+}
+
+/* The same, for the verdict alone. */
+static inline enum idem_verdict verdict(struct idem *h, const struct idem_guard *guard,
+                                        const char *key, struct work *work) {
+    struct idem_outcome out = call(h, guard, key, work);
+
+    idem_outcome_release(&out);
+    return out.verdict;
+}
+
+static inline int64_t count_of(struct idem *h, enum idem_event event) {
+    struct idem_stats stats;
+
+    CHECK_INT(idem_stats(h, &stats, NULL), 0);
+    return (int64_t)stats.events[event];
+}
+
+#endif

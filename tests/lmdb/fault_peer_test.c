@@ -1,0 +1,216 @@
+/*
+ * What others do to a store that is open: processes that are stopped at the
+ * wrong moment, files that are removed, replaced or moved, a second machine.
+ */
+#include <fcntl.h>
+#include <lmdb.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "raw.h"
+#include "rig.h"
+#include "test.h"
+
+/* The first to ask makes it; children of this process mean the same one. */
+static const char *folder(void) {
+    static char path[256];
+
+    if (path[0] == '\0')
+        snprintf(path, sizeof(path), "%s", rig_path(rig_folder(), "store"));
+    return path;
+}
+
+static const char *url(void) {
+    static char text[300];
+
+    snprintf(text, sizeof(text), "lmdb:%s", folder());
+    return text;
+}
+
+static void make(void *data) {
+    struct idem *h = rig_handle(url());
+
+    (void)data;
+    rig_call_runs(h, "kept", "result", 6);
+    idem_close(h);
+}
+
+static void made(void) {
+    (void)url();
+    rig_child_ok("making", make, NULL);
+}
+
+static void kept(void *data) {
+    struct idem *h = rig_handle(url());
+
+    (void)data;
+    CHECK(rig_call_replays(h, "kept", "result", 6));
+    idem_close(h);
+}
+
+/* A child that has done something and then stands still; killed by the caller. */
+static pid_t stand_still(void (*fn)(int ready_fd)) {
+    int ready[2];
+    char byte;
+    pid_t pid;
+
+    CHECK(pipe(ready) == 0);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        fn(ready[1]);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    CHECK_INT(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+static void gone(pid_t pid) {
+    CHECK(kill(pid, SIGKILL) == 0);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+}
+
+/* As a process that was stopped while it opened the store. */
+static void in_the_door(int ready_fd) {
+    struct flock door = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    int fd = open(rig_path(folder(), "idem.lock"), O_RDWR);
+
+    CHECK(fd >= 0 && fcntl(fd, F_OFD_SETLK, &door) == 0);
+    CHECK_INT(write(ready_fd, "", 1), 1);
+}
+
+TEST_IN(a_process_that_stands_in_the_door_is_not_waited_for_without_end, 60) {
+    struct idem_error err;
+    pid_t pid;
+
+    made();
+    pid = stand_still(in_the_door);
+    CHECK_INT(rig_refused(url(), &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, "opening or closing");
+    CHECK_HAS(err.text, folder());
+    gone(pid);
+    kept(NULL);
+}
+
+/* As a process that was stopped inside a write transaction. */
+static void writing(int ready_fd) {
+    struct idem *h = rig_handle(url());
+    MDB_env *env;
+    MDB_txn *txn;
+
+    (void)h;
+    CHECK(mdb_env_create(&env) == 0 && mdb_env_set_maxdbs(env, 8) == 0);
+    CHECK(mdb_env_open(env, folder(), MDB_NOTLS, 0600) == 0);
+    CHECK(mdb_txn_begin(env, NULL, 0, &txn) == 0);
+    CHECK_INT(write(ready_fd, "", 1), 1);
+}
+
+/* Opens, replays, and gives up on a claim after its time. */
+static void beside_a_writer(void *data) {
+    struct idem_options options = {.op_timeout_ms = 300};
+    struct idem *h;
+    struct idem_error err;
+    enum idem_verdict verdict;
+
+    (void)data;
+    CHECK_INT(idem_open(url(), &options, &h, &err), 0);
+    CHECK(rig_call_replays(h, "kept", "result", 6));
+    CHECK(rig_call(h, "new", "x", 1, &verdict, &err) < 0);
+    _exit(0); /* closing writes what was asked for, once the other goes on */
+}
+
+TEST(beside_a_process_stopped_while_it_wrote_a_store_opens_and_replays) {
+    pid_t pid;
+
+    made();
+    pid = stand_still(writing);
+    rig_child_ok("beside it", beside_a_writer, NULL);
+    gone(pid);
+    rig_child_ok("after it", kept, NULL);
+}
+
+/* What is answered when the files are not those that were opened. */
+static void check_gone(struct idem *h) {
+    struct idem_error err;
+    enum idem_verdict verdict;
+
+    CHECK_INT(rig_call(h, "new", "x", 1, &verdict, &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, "data.mdb");
+    CHECK_HAS(err.text, "removed, replaced or moved");
+    idem_close(h);
+    h = rig_handle(url());
+    rig_call_runs(h, "new", "x", 1);
+    idem_close(h);
+}
+
+static struct idem *opened(void) {
+    struct idem *h = rig_handle(url());
+
+    rig_call_runs(h, "kept", "result", 6);
+    return h;
+}
+
+TEST(a_data_file_that_was_removed_is_not_written_to) {
+    struct idem *h = opened();
+
+    CHECK(unlink(rig_path(folder(), "data.mdb")) == 0);
+    CHECK(unlink(rig_path(folder(), "lock.mdb")) == 0);
+    CHECK(unlink(rig_path(folder(), "idem.state")) == 0);
+    check_gone(h);
+}
+
+TEST(a_data_file_that_was_replaced_is_not_written_to) {
+    struct idem *h = opened();
+
+    rig_file_copy(rig_path(folder(), "data.mdb"), rig_path(folder(), "copy"));
+    CHECK(rename(rig_path(folder(), "copy"), rig_path(folder(), "data.mdb")) == 0);
+    check_gone(h);
+}
+
+TEST(a_folder_that_was_moved_is_not_written_to) {
+    struct idem *h = opened();
+
+    CHECK(rename(folder(), rig_path(rig_folder(), "aside")) == 0);
+    check_gone(h);
+}
+
+TEST(a_store_named_by_a_relative_path_is_still_found_from_another_folder) {
+    struct idem *h;
+
+    CHECK(chdir(rig_folder()) == 0);
+    h = rig_handle("lmdb:store");
+    CHECK(chdir("/") == 0);
+    rig_call_runs(h, "kept", "result", 6);
+    CHECK(rig_call_replays(h, "kept", "result", 6));
+    idem_close(h);
+}
+
+static void from_another_machine(void *data) {
+    struct idem_error err;
+
+    (void)data;
+    CHECK_INT(rig_refused(url(), &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, "another machine");
+    CHECK_HAS(err.text, folder());
+}
+
+static void boot_change(void *data) {
+    (void)data;
+    raw_boot_change(folder());
+}
+
+/* Who has it open says another boot: file locks that reach over a network tell us so. */
+TEST(a_store_that_is_open_on_another_machine_is_refused) {
+    struct idem *h = opened();
+
+    rig_child_ok("its boot", boot_change, NULL);
+    rig_child_ok("from another machine", from_another_machine, NULL);
+    CHECK(rig_call_replays(h, "kept", "result", 6));
+    idem_close(h);
+}
+
+TEST_MAIN
