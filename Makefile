@@ -44,9 +44,9 @@ fuzz:
 	@tools/packages build fuzz
 	@tests/fuzz $(or $(FUZZ_SECONDS),60)
 
-install: all
+install: $(BUILD)/build.ninja
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)
-	@ninja -C $(BUILD) >/dev/null
+	@ninja -C $(BUILD) installed
 	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 

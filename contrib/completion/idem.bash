@@ -31,7 +31,7 @@ _idem_value() {
     --on-failure) _idem_words "release retry keep" ;;
     --on-store-error) _idem_words "closed open" ;;
     --preset) _idem_words "submit api payment queue job" ;;
-    --state) _idem_words "issued running uncertain done failed" ;;
+    --state) _idem_words "issued running uncertain done failed damaged newer" ;;
     --scope | --fingerprint) _idem_words "none" ;;
     --lease | --ttl | --hold-ttl | --wait | --run-max | --since | --at | --kill-after)
         _idem_words "30s 1m 10m 1h 24h 7d"

@@ -62,11 +62,12 @@ const char *cli_printable(const char *text, char *buf, size_t size);
 
 /* Place.c. */
 
-/* The store's URL: --store, $IDEM_STORE, or the default place, whose folders are made. Owned by
-   the caller; NULL after saying why, with *ret_status set. */
+/* The URL of a store that is made where there is none: --store, $IDEM_STORE, or the default place,
+   whose folders are made. Owned by the caller; NULL after saying why, with *ret_status set. */
 char *cli_store_url(const struct cli_values *values, int *ret_status);
 
-/* Opens the store for blocking calls; NULL after saying why, with *ret_status set. */
+/* Opens a store that is there already, for blocking calls; NULL after saying why, with *ret_status
+   set. */
 struct idem *cli_open(const struct cli_values *values, int *ret_status);
 
 /* Reads --config; *ret is NULL without one. CLI_OK, or a status after saying why. */
@@ -83,7 +84,11 @@ struct cli_name_hold {
 int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_hold *hold,
              struct idem_name *ret);
 
-/* "running", "uncertain" and so on, for people and for --state. */
+/* Whether it says anything but its name: one that is damaged, or written by a newer version, is
+   listed all the same. */
+bool cli_entry_readable(const struct idem_entry *entry);
+
+/* "running", "uncertain", "damaged" and so on, for people and for --state. */
 const char *cli_entry_state(const struct idem_entry *entry);
 
 /* The filter of --prefix, --state and --since. CLI_OK, or a status after saying why. */

@@ -50,17 +50,19 @@ void cli_entry_head(FILE *out) {
 }
 
 void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
-    char hash[CLI_HASH_SHORT + 1], attempt[16], status[16] = "-", changed[CLI_WHEN_TEXT],
-                                                age[CLI_WHEN_TEXT], prefix[sizeof(entry->prefix)],
-                                                label[sizeof(entry->label)];
+    char hash[CLI_HASH_SHORT + 1], attempt[16] = "-", status[16] = "-",
+                                   changed[CLI_WHEN_TEXT] = "-", age[CLI_WHEN_TEXT] = "-",
+                                   prefix[sizeof(entry->prefix)], label[sizeof(entry->label)];
 
     snprintf(hash, sizeof(hash), "%.*s", CLI_HASH_SHORT, entry->hash);
-    snprintf(attempt, sizeof(attempt), "%" PRIu32, entry->attempt);
+    if (cli_entry_readable(entry)) {
+        snprintf(attempt, sizeof(attempt), "%" PRIu32, entry->attempt);
+        /* Whole seconds: a table is for the eye. */
+        cli_when_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
+        cli_when_relative(entry->changed_ms, now_ms, age, sizeof(age));
+    }
     if (is_over(entry))
         snprintf(status, sizeof(status), "%" PRId32, entry->status);
-    /* Whole seconds: a table is for the eye. */
-    cli_when_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
-    cli_when_relative(entry->changed_ms, now_ms, age, sizeof(age));
     fprintf(out, ROW, hash, cli_entry_state(entry), attempt, status, changed, age,
             cli_printable(entry->prefix, prefix, sizeof(prefix)),
             cli_printable(entry->label, label, sizeof(label)));

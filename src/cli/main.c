@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/signals.h"
 #include "core/error.h"
 
 const struct cli_command *const cli_commands[] = {
@@ -104,6 +105,7 @@ static int command_run(const struct cli_command *command, int argc, char **argv)
 int main(int argc, char **argv) {
     const struct cli_command *command;
 
+    cli_signals_begin();
     if (!descriptors_hold())
         return CLI_SYSTEM;
     if (argc < 2) {

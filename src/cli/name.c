@@ -109,6 +109,10 @@ int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_ho
 
 static const char uncertain_word[] = "uncertain";
 
+bool cli_entry_readable(const struct idem_entry *entry) {
+    return entry->state != IDEM_DAMAGED && entry->state != IDEM_NEWER;
+}
+
 const char *cli_entry_state(const struct idem_entry *entry) {
     return entry->uncertain ? uncertain_word : idem_state_name(entry->state);
 }
@@ -125,7 +129,7 @@ int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filt
             state = IDEM_RUNNING;
         else if (!idem_word_find(idem_words_state, values->state, strlen(values->state), &state) ||
                  state == IDEM_ABSENT) {
-            cli_say("--state is issued, running, uncertain, done or failed");
+            cli_say("--state is issued, running, uncertain, done, failed, damaged or newer");
             return CLI_USAGE;
         }
         filter.state = (enum idem_state)state;

@@ -40,7 +40,8 @@ const struct cli_option cli_option_table[] = {
      CLI_TEXT, AT(store), 0, 0},
     {"hash", 0, "HEX", "name the record by its hash, or the hash's beginning",
      CLI_TEXT, AT(hash), 0, 0},
-    {"state", 0, "STATE", "issued, running, uncertain, done or failed only",
+    {"state", 0, "STATE", "issued, running, uncertain, done, failed, damaged or\n"
+                       "newer only",
      CLI_TEXT, AT(state), 0, 0},
     {"since", 0, "TIME", "changed since then: 2h (ago), 2026-11-15T20:00:00Z",
      CLI_TEXT, AT(since), 0, 0},

@@ -1,6 +1,8 @@
 /*
- * Where the store is, and opening it. Fails where no home is known, where a
- * folder of the default place cannot be made, and as idem_open() does.
+ * Where the store is, and opening it. Only `idem run` makes one: an operator
+ * who has mistaken the place must be told so, not shown an empty store. Fails
+ * where no home is known, where a folder of the default place cannot be made,
+ * where an operator's store is not there, and as idem_open() does.
  */
 #include <errno.h>
 #include <pwd.h>
@@ -75,7 +77,7 @@ static char *url_of_path(const char *path) {
     return url;
 }
 
-static char *default_url(int *ret_status) {
+static char *default_url(bool make, int *ret_status) {
     char *path = state_folder(), *url;
 
     if (path == NULL) {
@@ -84,7 +86,7 @@ static char *default_url(int *ret_status) {
         *ret_status = CLI_USAGE;
         return NULL;
     }
-    if (folders_make(path) < 0) {
+    if (make && folders_make(path) < 0) {
         cli_say("cannot make the folder %s: %s; make it, or say another place with --store "
                 "lmdb:PATH or IDEM_STORE",
                 path, strerror(errno));
@@ -99,18 +101,39 @@ static char *default_url(int *ret_status) {
     return url;
 }
 
-char *cli_store_url(const struct cli_values *values, int *ret_status) {
+static char *store_url(const struct cli_values *values, bool make, int *ret_status) {
     const char *said = values->store != NULL ? values->store : getenv("IDEM_STORE");
     char *url;
 
     if (said == NULL || said[0] == '\0')
-        return default_url(ret_status);
+        return default_url(make, ret_status);
     url = strdup(said);
     if (url == NULL) {
         cli_say("no memory");
         *ret_status = CLI_SYSTEM;
     }
     return url;
+}
+
+char *cli_store_url(const struct cli_values *values, int *ret_status) {
+    return store_url(values, true, ret_status);
+}
+
+/* The same URL, for a store that must be there already; the embedded store is the only one that a
+   URL can make. What the URL says itself stays. Owned by the caller; NULL without memory. */
+static char *url_of_existing(const char *url) {
+    const char *query = strchr(url, '?');
+    char *existing = NULL;
+    int n;
+
+    if (strncmp(url, "lmdb:", 5) != 0 ||
+        (query != NULL && (strstr(query, "?create=") != NULL || strstr(query, "&create=") != NULL)))
+        return strdup(url);
+    n = asprintf(&existing, "%s%screate=no", url,
+                 query == NULL      ? "?"
+                 : query[1] == '\0' ? ""
+                                    : "&");
+    return n < 0 ? NULL : existing;
 }
 
 int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
@@ -129,17 +152,32 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
     return err.code == IDEM_E_NOMEM ? CLI_SYSTEM : CLI_CONFIG;
 }
 
+/* The store's own text names the folder; whoever reads this has written a URL. */
+static int open_failed(const char *url, const struct idem_error *err) {
+    if (err->code != IDEM_E_ABSENT)
+        return cli_say_error("store", err);
+    cli_say("there is no store at %s (idem run makes one when it is first used; name another with "
+            "--store URL or IDEM_STORE)",
+            url);
+    return CLI_STORE;
+}
+
 struct idem *cli_open(const struct cli_values *values, int *ret_status) {
-    char *url = cli_store_url(values, ret_status);
-    struct idem *h = NULL;
+    char *url = store_url(values, false, ret_status), *existing;
     struct idem_error err;
+    struct idem *h = NULL;
 
     if (url == NULL)
         return NULL;
-    if (idem_open(url, NULL, &h, &err) < 0) {
-        *ret_status = cli_say_error("store", &err);
+    existing = url_of_existing(url);
+    if (existing == NULL) {
+        cli_say("no memory");
+        *ret_status = CLI_SYSTEM;
+    } else if (idem_open(existing, NULL, &h, &err) < 0) {
+        *ret_status = open_failed(url, &err);
         h = NULL;
     }
+    free(existing);
     free(url);
     return h;
 }

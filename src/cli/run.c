@@ -41,6 +41,17 @@ static void poll_timeout(void *sink) {
     idem_timeout(sink);
 }
 
+/* Why the verdict would be lost; NULL if it can be written. */
+static const char *verdict_fault(int64_t fd) {
+    int flags = fd < 0 ? O_WRONLY : fcntl((int)fd, F_GETFL);
+
+    if (flags < 0)
+        return "--verdict-fd is not open: open it with N>FILE, as in 3>verdict";
+    if ((flags & O_ACCMODE) == O_RDONLY)
+        return "--verdict-fd cannot be written to: open it with N>FILE, as in 3>verdict";
+    return NULL;
+}
+
 static int run_usage(const struct cli_values *values) {
     const char *fault = NULL;
 
@@ -50,8 +61,8 @@ static int run_usage(const struct cli_values *values) {
         fault = "--key is empty";
     else if (values->operands_n == 0)
         fault = "the command is missing: idem run --key KEY -- COMMAND ARGS...";
-    else if (values->verdict_fd >= 0 && fcntl((int)values->verdict_fd, F_GETFD) < 0)
-        fault = "--verdict-fd is not open: open it with N>FILE, as in 3>verdict";
+    else
+        fault = verdict_fault(values->verdict_fd);
     if (fault == NULL)
         return CLI_OK;
     cli_say("run: %s (see: idem help run)", fault);
@@ -73,7 +84,7 @@ static int time_ask(struct run *run, int64_t *ret_ms) {
     int rc = run->h == NULL ? IDEM_E_REFUSED : idem_open(run->url, NULL, &h, &err);
 
     if (rc == 0)
-        rc = idem_time(h, ret_ms, &err);
+        rc = idem_date(h, ret_ms, &err);
     idem_close(h);
     if (rc == 0)
         return CLI_OK;
@@ -123,6 +134,23 @@ static int fingerprint_make(struct run *run) {
     return CLI_OK;
 }
 
+/* A command brings its key itself. Settings that want another kind are meant for another front
+   door, where it would guard something else: they are refused, not bent. */
+static int key_check(const struct run *run) {
+    const struct idem_policy *named = idem_settings_find(run->settings, run->values->policy);
+    const struct idem_policy *defaults = idem_settings_defaults(run->settings);
+    bool by_name = named != NULL && named->key_kind != 0;
+    int kind = by_name ? (int)named->key_kind : defaults == NULL ? 0 : (int)defaults->key_kind;
+
+    if (kind == 0 || kind == IDEM_KEY_LITERAL)
+        return CLI_OK;
+    cli_say("run: %s: %s%s] says key = %s, and a command has a literal key only (--key); name "
+            "another policy with --policy, or say key = literal",
+            run->values->config, by_name ? "[policy " : "[defaults", by_name ? named->name : "",
+            idem_word_name(idem_words_key, kind));
+    return CLI_CONFIG;
+}
+
 static int guard_make(struct run *run) {
     struct idem_policy policy = run->values->layer.said;
     struct idem_error err;
@@ -133,6 +161,8 @@ static int guard_make(struct run *run) {
         cli_say("run: the settings have no such section as --policy names");
         return CLI_CONFIG;
     }
+    if (key_check(run) != CLI_OK)
+        return CLI_CONFIG;
     if (idem_guard_make(run->settings, &policy, &run_door, &run->guard, &err) < 0)
         return cli_say_error("run", &err);
     /* result_max counts output; what is stored also says where each piece of it went. */

@@ -136,6 +136,10 @@ static const char *settle_fault(const struct cli_values *values, bool many) {
         return "name one record by KEY or --hash, or many by --state, not both";
     if (values->state != NULL && strcmp(values->state, "done") == 0)
         return "what is done is settled already; to run it again, forget it";
+    if (values->state != NULL && strcmp(values->state, "damaged") == 0)
+        return "what is damaged cannot be settled; idem forget --force --hash HEX removes it";
+    if (values->state != NULL && strcmp(values->state, "newer") == 0)
+        return "what a newer version has written is settled by that version";
     return NULL;
 }
 

@@ -4,7 +4,8 @@
  *
  * A signal that was ignored when idem was started (nohup, `&` in a script)
  * stays so, for idem and for the command. SIGPIPE is ignored meanwhile: a
- * reader that leaves early must not end idem before the finish is recorded.
+ * reader that leaves early must not end idem before the finish is recorded. So
+ * is SIGXFSZ: a store that may not grow is a store error, and no death.
  */
 #include "cli/signals.h"
 
@@ -13,6 +14,13 @@
 
 static const int signals_passed[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
+static const struct sigaction ignore = {.sa_handler = SIG_IGN};
+static struct sigaction found_xfsz;
+
+void cli_signals_begin(void) {
+    sigaction(SIGXFSZ, &ignore, &found_xfsz);
+}
+
 static bool is_ignored(int sig) {
     struct sigaction action;
 
@@ -20,7 +28,7 @@ static bool is_ignored(int sig) {
 }
 
 int cli_signals_take(struct cli_signals *signals, bool tty) {
-    struct sigaction deflt = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
+    struct sigaction deflt = {.sa_handler = SIG_DFL};
     sigset_t taken;
 
     sigemptyset(&taken);
@@ -45,6 +53,7 @@ int cli_signals_take(struct cli_signals *signals, bool tty) {
 void cli_signals_restore(const struct cli_signals *signals) {
     sigaction(SIGCHLD, &signals->child, NULL);
     sigaction(SIGPIPE, &signals->pipe, NULL);
+    sigaction(SIGXFSZ, &found_xfsz, NULL);
     sigprocmask(SIG_SETMASK, &signals->mask, NULL);
 }
 
@@ -54,6 +63,7 @@ void cli_signals_unblock(const struct cli_signals *signals) {
 
 void cli_signals_release(struct cli_signals *signals) {
     cli_signals_restore(signals);
+    sigaction(SIGXFSZ, &ignore, NULL); /* the store is still to be closed, and writes then */
     close(signals->fd);
     signals->fd = -1;
 }

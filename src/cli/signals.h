@@ -15,11 +15,15 @@ struct cli_signals {
     struct sigaction child, pipe; /* the same */
 };
 
+/* For every command, before anything else: a write beyond RLIMIT_FSIZE fails, and is told like a
+   full disk, instead of ending idem in the middle of it. */
+void cli_signals_begin(void);
+
 /* Blocks them and opens the descriptor; `tty` says that a terminal does the job control. 0, or -1
    with errno. */
 int cli_signals_take(struct cli_signals *signals, bool tty);
 
-/* Puts mask and dispositions back as they were found. Async-signal-safe. */
+/* Puts mask and dispositions back as they were found, SIGXFSZ included. Async-signal-safe. */
 void cli_signals_restore(const struct cli_signals *signals);
 
 /* Lets signals act again, SIGPIPE excepted: nothing is held any more that they could spoil. */

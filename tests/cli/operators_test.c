@@ -87,8 +87,10 @@ TEST(a_record_is_shown_in_its_scope_only) {
 }
 
 TEST(a_record_that_is_not_there_is_told_without_its_key) {
-    struct ran ran = RUN("show", "secret-key");
+    struct ran ran;
 
+    RUN_SH("another", ":");
+    ran = RUN("show", "secret-key");
     CHECK_INT(ran.status, 66);
     CHECK(starts_with(ran.err, "idem: show: "));
     CHECK(strstr(ran.err, "secret") == NULL);
@@ -116,7 +118,6 @@ TEST(a_result_is_shown_only_when_asked_for) {
 TEST(a_list_shows_states_and_labels) {
     struct ran ran;
 
-    CHECK_STR(RUN("list").out, "");
     RUN_SH("a", ":", "--label", "first");
     RUN_SH("b", "exit 3", "--label", "second", "--on-failure", "keep");
     RUN_SH("c", ":", "--prefix", "other:");

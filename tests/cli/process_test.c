@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include <pty.h>
+#include <sys/resource.h>
 #include <termios.h>
 
 /* Signals. */
@@ -132,6 +133,60 @@ TEST(the_command_gets_signals_as_idem_found_them) {
     CHECK_STR(
         RUN("run", "--key", "k2", "--mode", "lock", "--", argv[0], argv[1], argv[2], argv[3]).out,
         want);
+}
+
+/* With files of at most so many bytes, for what is started from now on. */
+static void files_limit(rlim_t bytes) {
+    struct rlimit limit = {bytes, bytes};
+
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+TEST(a_store_that_may_not_grow_is_a_store_error_and_no_death) {
+    char *sh = script("touch %s", in_folder("ran"));
+    struct ran ran;
+
+    files_limit(1024);
+    ran = RUN_SH("k", sh);
+    CHECK_INT(ran.signal, 0);
+    CHECK_INT(ran.status, 69);
+    CHECK(starts_with(ran.err, "idem: store: "));
+    CHECK(!exists("ran"));
+}
+
+TEST(an_operator_of_a_store_that_may_not_grow_is_told_so) {
+    struct ran ran;
+
+    RUN_SH("k", "exit 3", "--on-failure", "keep");
+    files_limit(0);
+    ran = RUN("settle", "--done", "k");
+    CHECK_INT(ran.signal, 0);
+    CHECK_INT(ran.status, 69);
+}
+
+TEST(an_end_that_a_limit_keeps_from_being_stored_is_told_and_no_death) {
+    char *sh = script("while [ ! -e %s ]; do sleep .02; done", in_folder("go"));
+    struct rlimit limit = {0, 0};
+    struct proc proc = START_SH("k", sh, "--finish-timeout", "200ms");
+    struct ran ran;
+
+    WAIT_FOR(wrote(proc.verdict, "run "));
+    CHECK(prlimit(proc.pid, RLIMIT_FSIZE, &limit, NULL) == 0);
+    CHECK(creat(in_folder("go"), 0600) >= 0);
+    ran = proc_wait(&proc);
+    CHECK_INT(ran.signal, 0);
+    CHECK_INT(ran.status, 69);
+}
+
+TEST(a_command_that_writes_too_much_dies_as_it_would_without_idem) {
+    const char *path = in_folder("big");
+
+    for (int mode = 0; mode < 2; mode++) {
+        char *sh = script("ulimit -f 1; exec head -c 100000 /dev/zero > %s", path);
+        struct ran ran = RUN_SH("k", sh, "--mode", mode == 0 ? "replay" : "lock");
+
+        CHECK_INT(ran.status, 128 + SIGXFSZ);
+    }
 }
 
 TEST(a_stop_without_a_terminal_stops_both_and_continues_both) {

@@ -37,6 +37,32 @@ TEST(wrong_settings_are_told_with_file_and_line) {
     CHECK_INT(RUN_SH("k", ":", "--policy", "job").status, 64);
 }
 
+/* A file of settings with these lines; its path. */
+static const char *settings_write(const char *text) {
+    int fd = open(in_folder("idem.conf"), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+
+    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    return in_folder("idem.conf");
+}
+
+TEST(settings_that_want_another_kind_of_key_are_refused_by_file_and_policy) {
+    char *sh = script("echo x >> %s", in_folder("runs"));
+    const char *conf = settings_write("[policy form]\nprefix = form:\nkey = token\n");
+    struct ran ran = RUN_SH("k", sh, "--config", conf, "--policy", "form");
+
+    CHECK_INT(ran.status, 78);
+    CHECK_HAS(ran.err, "idem.conf: [policy form] says key = token");
+    CHECK_INT(RUN_SH("k", sh, "--config", conf).status, 0);
+    CHECK_INT(lines_of("runs"), 1);
+    conf = settings_write("[defaults]\nkey = token\n[policy job]\nkey = literal\nprefix = job:\n");
+    ran = RUN_SH("k2", sh, "--config", conf);
+    CHECK_INT(ran.status, 78);
+    CHECK_HAS(ran.err, "idem.conf: [defaults] says key = token");
+    CHECK_INT(RUN_SH("k2", sh, "--config", conf, "--policy", "job").status, 0);
+    CHECK_INT(lines_of("runs"), 2);
+}
+
 /* Stores. */
 
 TEST(a_store_that_fails_runs_nothing) {
@@ -61,12 +87,55 @@ TEST(a_store_that_fails_is_overlooked_where_the_policy_says_so) {
     CHECK(starts_with(ran.verdict, "run attempt=0 hash= unguarded=1\nunknown said=none"));
 }
 
+/* Says where it looked, and leaves nothing there. */
+static void no_store_check(struct ran ran, const char *url, const char *made) {
+    if (ran.status != 69)
+        fprintf(stderr, "# %d: %s%s", ran.status, ran.out, ran.err);
+    CHECK_INT(ran.status, 69);
+    CHECK(starts_with(ran.err, script("idem: there is no store at %s (idem run makes ", url)));
+    CHECK_STR(ran.out, "");
+    CHECK(!exists(made));
+}
+
+TEST(operators_make_no_store_where_there_is_none) {
+    const char *url;
+
+    harness_folder();
+    url = getenv("IDEM_STORE");
+    no_store_check(RUN("list"), url, "store");
+    no_store_check(RUN("stats"), url, "store");
+    no_store_check(RUN("show", "k"), url, "store");
+    no_store_check(RUN("settle", "--done", "k"), url, "store");
+    no_store_check(RUN("settle", "--state", "uncertain", "--done", "--yes"), url, "store");
+    no_store_check(RUN("forget", "k"), url, "store");
+    /* Nor in a folder that is there already, and has something else in it. */
+    CHECK(mkdir(in_folder("store"), 0700) == 0);
+    no_store_check(RUN("list"), url, "store/data.mdb");
+    no_store_check(RUN("list"), url, "store/idem.lock");
+    CHECK_INT(RUN_SH("k", ":").status, 0);
+    CHECK_INT(RUN("list").status, 0);
+}
+
+TEST(operators_find_a_store_whose_url_has_options) {
+    const char *plain = temp_url("off", "sync=off"), *bare = temp_url("off", "");
+    const char *made = temp_url("made", "create=yes&sync=off");
+
+    no_store_check(RUN("list", "--store", plain), plain, "off");
+    no_store_check(RUN("list", "--store", bare), bare, "off");
+    CHECK_INT(RUN_SH("k", ":", "--store", plain).status, 0);
+    CHECK_INT(RUN("show", "k", "--store", plain).status, 0);
+    /* Who says it in so many words is taken at it. */
+    CHECK_INT(RUN("list", "--store", made).status, 0);
+    CHECK(exists("made/data.mdb"));
+}
+
 static void default_store_check(void) {
     struct stat stat_;
     struct ran ran;
 
     unsetenv("IDEM_STORE");
     setenv("XDG_STATE_HOME", in_folder("deep/er"), 1);
+    no_store_check(RUN("list"), script("lmdb:%s", in_folder("deep/er/idem")), "deep");
     ran = RUN_SH("k", "echo out");
     CHECK_STR(ran.err, "");
     CHECK_STR(ran.out, "out\n");
@@ -134,16 +203,43 @@ TEST(a_usage_error_exits_with_64_and_says_what_to_write) {
     usage_check(RUN("run", "--key", "k", "--mode", "lock", "--recover", "hold", "true"),
                 "mode=lock");
     usage_check(RUN("rnu"), "did you mean run?");
+    usage_check(RUN("list", "secret"), "no operand");
+    usage_check(RUN("settle", "secret"), "--done or --failed");
+    usage_check(RUN("settle", "--done", "--failed", "secret"), "not both");
+    usage_check(RUN("settle", "--done", "--state", "done"), "forget it");
+    usage_check(RUN("settle", "--done", "--state", "damaged"), "forget --force");
+    usage_check(RUN("settle", "--done", "--state", "newer"), "that version");
+}
+
+/* Some words are looked at only where there is a store to ask. */
+TEST(a_usage_error_beside_a_store_exits_with_64_as_well) {
+    RUN_SH("k", ":");
     usage_check(RUN("show"), "name one record");
     usage_check(RUN("show", "a", "b"), "name one record");
     usage_check(RUN("show", "--hash", "xyz"), "hex digits");
     usage_check(RUN("list", "--state", "gone"), "uncertain");
     usage_check(RUN("list", "--since", "yesterday"), "2h (ago)");
-    usage_check(RUN("list", "secret"), "no operand");
-    usage_check(RUN("settle", "secret"), "--done or --failed");
-    usage_check(RUN("settle", "--done", "--failed", "secret"), "not both");
-    usage_check(RUN("settle", "--done", "--state", "done"), "forget it");
     usage_check(RUN("settle", "--done"), "name one record");
+}
+
+TEST(a_verdict_that_could_not_be_written_is_refused_before_anything_runs) {
+    char *sh = script("echo x >> %s", in_folder("runs"));
+    int fds[2], read_only = open("/dev/null", O_RDONLY), path = open("/dev/null", O_PATH);
+
+    CHECK(pipe(fds) == 0);
+    CHECK(read_only >= 0 && path >= 0);
+    for (int i = 0; i < 3; i++) {
+        const int fd[] = {read_only, path, fds[0]};
+        const char *n = script("%d", fd[i]);
+
+        usage_check(RUN("run", "--key", "k", "--verdict-fd", n, "--", "sh", "-c", sh),
+                    "--verdict-fd cannot be written to");
+    }
+    CHECK_INT(lines_of("runs"), 0);
+    CHECK_INT(
+        RUN("run", "--key", "k", "--verdict-fd", script("%d", fds[1]), "--", "sh", "-c", sh).status,
+        0);
+    CHECK_INT(lines_of("runs"), 1);
 }
 
 TEST(a_key_that_is_too_long_is_refused_without_being_shown) {

@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
-"""Runs what the documents show, in a folder of its own, one page after the other.
+"""Runs what the documents show, each page in a folder of its own, with what `make install` has
+installed.
 
-A fence ```c whose first line is /* NAME */ is a file of that name. A fence ```console is a
-session: each line that begins with `$ ` is run by sh, and what follows must be its output, where
-`...` in a line stands for anything. The output of stdout and stderr is compared together. What is
-run is what `meson install` installs, into a folder of its own.
+C is compiled; a fence ```c whose first line is /* NAME */ is a file of that name besides. Settings
+are read, and each of their policies is used. A fence ```console is a session: each line that begins
+with `$ ` is run by sh, and what follows must be its output, where `...` in a line stands for
+anything; stdout and stderr are compared together. The commands of a manual have no output: each
+must succeed, in a store of its own.
 
-    run.py BUILD PAGE...
+    run.py SOURCE PAGE...
 """
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
-build, pages = os.path.abspath(sys.argv[1]), sys.argv[2:]
+sys.dont_write_bytecode = True  # the source may belong to somebody else
+
+import examples
+import install
+
 count = failures = 0
 
 
@@ -22,20 +27,18 @@ def report(ok, name, why=""):
     global count, failures
     count += 1
     failures += not ok
-    for line in why.splitlines():
+    for line in () if ok else why.splitlines():
         print("# " + line)
     print(f"{'ok' if ok else 'not ok'} {count} - {name}", flush=True)
 
 
-def environment(folder):
-    env = dict(os.environ)
-    env["PATH"] = installed + prefix + "/bin:" + env["PATH"]
-    env["PKG_CONFIG_SYSROOT_DIR"] = installed
-    env["PKG_CONFIG_PATH"] = libraries + "/pkgconfig"
-    env["LD_LIBRARY_PATH"] = libraries
-    env["IDEM_STORE"] = "lmdb:" + folder + "/store"
-    env["HOME"] = folder
-    return env
+def name_of(text):
+    return re.sub(r"[^A-Za-z0-9 ._/-]", " ", text)[:70]
+
+
+def file_write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def steps(session):
@@ -55,47 +58,101 @@ def matches(want, got):
     return re.fullmatch(pattern, got.rstrip("\n"), re.S) is not None
 
 
-def run_session(page, session, folder):
-    for command, want in steps(session):
-        done = subprocess.run(["sh", "-c", command], cwd=folder, env=environment(folder),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
-                              stdin=subprocess.DEVNULL, text=True)
-        ok = matches(want, done.stdout)
-        name = re.sub(r"[^A-Za-z0-9 ._/-]", " ", command)[:70]
-        report(ok, f"{page}: {name}",
-               "" if ok else f"wanted:\n{chr(10).join(want)}\ngot:\n{done.stdout}")
-
-
-def fences(text):
-    for found in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.S | re.M):
-        yield found.group(1), found.group(2)
-
-
-root = tempfile.TemporaryDirectory(prefix="idem-docs.")
-installed = root.name
-subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", installed],
-               check=True, stdout=subprocess.DEVNULL)
-header = subprocess.run(["find", installed, "-name", "idem.h"], capture_output=True, text=True,
-                        check=True).stdout.strip()
-prefix = header[len(installed):-len("/include/idem.h")]
-pkgconfig = subprocess.run(["find", installed, "-name", "idem.pc"], capture_output=True, text=True,
-                           check=True).stdout.strip()
-libraries = os.path.dirname(os.path.dirname(pkgconfig))
-
-for path in pages:
-    page = os.path.basename(path)
-    with tempfile.TemporaryDirectory(prefix="idem-docs.") as folder:
+class Page:
+    def __init__(self, installed, path, folder):
+        self.installed, self.path, self.folder = installed, path, folder
+        self.name, self.numbers = os.path.basename(path), {}
         with open(path, encoding="utf-8") as file:
-            text = file.read()
-        for kind, body in fences(text):
-            name = re.match(r"/\* (\S+\.\w+) \*/\n", body)
-            if kind in ("c", "ini") and name:
-                with open(folder + "/" + name.group(1), "w", encoding="utf-8") as file:
-                    file.write(body)
-            elif kind == "console":
-                run_session(page, body.splitlines(), folder)
-        lost = [link for link in re.findall(r"\]\(([^)#:]+)[^)]*\)", text)
-                if not os.path.exists(os.path.join(os.path.dirname(path), link))]
-        report(not lost, f"{page}: its links lead somewhere", "\n".join(lost))
-print(f"1..{count}")
-sys.exit(failures != 0)
+            self.text = file.read()
+
+    def number(self, kind):
+        self.numbers[kind] = self.numbers.get(kind, 0) + 1
+        return self.numbers[kind]
+
+    def run_console(self, text):
+        for command, want in steps(text.splitlines()):
+            done = self.installed.sh(command, self.folder)
+            report(matches(want, done.stdout), f"{self.name}: {name_of(command)}",
+                   "wanted:\n" + "\n".join(want) + f"\ngot:\n{done.stdout}")
+
+    def run_c(self, text):
+        """It compiles and links without a warning; a session may run it."""
+        number = self.number("c")
+        named = re.match(r"/\* (\S+\.\w+) \*/\n", text)
+        name = named.group(1) if named else f"example{number}.c"
+        file_write(self.folder + "/" + name, text)
+        done = self.installed.sh(f"cc -std=gnu99 -Wall -Wextra -Werror -o example{number} {name} "
+                                 "$(pkg-config --cflags --libs idem)", self.folder)
+        report(done.returncode == 0, f"{self.name}: C example {number} compiles", done.stdout)
+        if "int main" in text and '"lmdb:./' in text:
+            done = self.installed.sh(f"mkdir run{number} && cd run{number} && ../example{number} && "
+                                     f"../example{number}", self.folder)
+            report(done.returncode == 0, f"{self.name}: C example {number} runs", done.stdout)
+
+    def run_ini(self, text):
+        number = self.number("ini")
+        file_write(f"{self.folder}/settings{number}", text)
+        named = [f"--policy '{name}'" for name in re.findall(r"^\[policy (.+)\]$", text, re.M)]
+        for policy in [""] + named:
+            done = self.installed.sh(f"idem run --config settings{number} {policy} --key ini -- true",
+                                     self.folder)
+            report(done.returncode == 0,
+                   f"{self.name}: settings {number} are read {name_of(policy)}".strip(), done.stdout)
+
+    def stage(self, command):
+        """What a manual's command takes for granted: programs, and a run that vanished."""
+        self.installed.sh("rm -rf store", self.folder)
+        for program in re.findall(r"(?<= )\./[\w-]+", command):
+            file_write(f"{self.folder}/{program}", "#!/bin/sh\nexit 0\n")
+            os.chmod(f"{self.folder}/{program}", 0o755)
+        if command.startswith(("idem list", "idem settle")):
+            self.installed.sh("idem run --key order-4711 --lease 100ms -- sh -c 'kill -9 $PPID'; "
+                              "sleep .3", self.folder)
+
+    def run_man(self, text):
+        for line in text.splitlines():
+            command = re.sub(r"^\$ |^(\S+ ){4}\S+ (?=idem )", "", line)
+            self.stage(command)
+            done = self.installed.sh(command, self.folder)
+            report(done.returncode == 0, f"{self.name}: {name_of(command)}",
+                   f"status {done.returncode}\n{done.stdout}")
+
+    def run(self):
+        run = {"c": self.run_c, "ini": self.run_ini, "console": self.run_console,
+               "man": self.run_man}
+        for kind, text in examples.of_page(self.path, self.text):
+            if kind in run:
+                run[kind](text)
+            elif kind not in examples.SHOWN:
+                report(False, f"{self.name}: a fence of kind {kind}",
+                       "examples are c, ini or console")
+
+    def check_markdown(self):
+        lost = [link for link in re.findall(r"\]\(([^)#:]+)[^)]*\)", self.text)
+                if not os.path.exists(os.path.join(os.path.dirname(self.path), link))]
+        report(not lost, f"{self.name}: its links lead somewhere", "\n".join(lost))
+        hidden = examples.unfenced(self.text)
+        report(not hidden, f"{self.name}: its examples are fenced", "\n".join(hidden))
+
+
+def page_run(installed, path):
+    with tempfile.TemporaryDirectory(prefix="idem-docs.") as folder:
+        page, before = Page(installed, path, folder), count
+        page.run()
+        if path.endswith(".md"):
+            page.check_markdown()
+        else:
+            report(count > before, f"{page.name}: it has examples")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="idem-docs.") as root:
+        installed = install.Installed(sys.argv[1], root)
+        if install.check(installed, root, report):
+            for path in sys.argv[2:]:
+                page_run(installed, path)
+    print(f"1..{count}")
+    return failures != 0
+
+
+sys.exit(main())

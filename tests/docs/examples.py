@@ -1,0 +1,73 @@
+"""Finds the examples of a page: fences of Markdown, EXAMPLES of a manual, the comment that opens
+the header.
+
+An example is a kind and its text. The kinds are c, ini and console, and man for commands of which
+no output is shown.
+"""
+import re
+
+SHOWN = ("", "sh")  # drawings, and what takes too long or is being run already
+
+
+def of_markdown(text):
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M):
+        yield found.group(1), found.group(2)
+
+
+def unfenced(text):
+    """Examples that nobody would find: indented instead of fenced."""
+    text = re.sub(r"^```\w*\n.*?^```$", "", text, flags=re.S | re.M)
+    return re.findall(r"(?<=\n\n)    \S.*", text)
+
+
+def mdoc_plain(text):
+    for escape, plain in (("\\-", "-"), ("\\&", ""), ("\\(dq", '"'), ("\\e", "\\")):
+        text = text.replace(escape, plain)
+    return text
+
+
+def mdoc_kind(text):
+    if text.startswith("#include"):
+        return "c"
+    return "ini" if text.startswith("[") else "man"
+
+
+def of_mdoc(text):
+    section = re.search(r"^\.Sh EXAMPLES\n(.*?)(?=^\.Sh |\Z)", text, re.S | re.M)
+    found = r"^\.Dl (.*?\n)|^\.Bd -literal.*?\n(.*?)^\.Ed$"
+    for line, block in re.findall(found, section.group(1) if section else "", re.S | re.M):
+        example = mdoc_plain(line or block)
+        yield mdoc_kind(example), example
+
+
+# What the example of the header leaves to its reader.
+AROUND = """#include <err.h>
+#include <idem.h>
+
+%s
+static enum idem_result place_order(struct idem_run *run, void *order) {
+    (void)run;
+    (void)order;
+    return IDEM_RESULT_DONE;
+}
+
+int main(void) {
+    void *order = NULL;
+%s
+    return 0;
+}
+"""
+
+
+def of_header(text):
+    comment = text[:text.index("*/")]
+    code = "".join(line[len(" *     "):] + "\n" if line != " *" else "\n"
+                   for line in comment.splitlines() if re.match(r" \*(     .*)?$", line)).strip()
+    policy, body = code.split("};\n", 1)
+    yield "c", AROUND % (policy + "};\n", body.replace("{ ... }", "{ default: break; }"))
+
+
+def of_page(path, text):
+    if path.endswith(".md"):
+        return of_markdown(text)
+    return of_header(text) if path.endswith(".h") else of_mdoc(text)

@@ -1,0 +1,57 @@
+#!/bin/sh
+# tests/run itself, in a folder of its own with stand-ins for what it starts: whatever becomes of a
+# build, the last line is the sum. Prints TAP.
+#
+# usage: run_test.sh TESTS, the folder of tests/run and tests/summary
+set -u
+tests=$1
+n=0
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/tests" "$folder/tools" "$folder/bin"
+cp "$tests/run" "$tests/summary" "$folder/tests"
+
+stand_in() { # path, text
+    printf '#!/bin/sh\n%s\n' "$2" >"$folder/$1"
+    chmod 755 "$folder/$1"
+}
+
+# Everything is there, and every suite has one test that passes.
+good() {
+    rm -rf "$folder"/build*
+    stand_in tools/packages :
+    stand_in bin/ninja :
+    # shellcheck disable=SC2016
+    stand_in bin/meson 'case $1 in
+setup) mkdir -p "$2" ;;
+test) mkdir -p "$3/meson-logs"
+    echo "<testsuites><testcase name=\"t\"/></testsuites>" >"$3/meson-logs/testlog.junit.xml" ;;
+esac'
+}
+
+is() { # name, status, last line
+    PATH=$folder/bin:$PATH "$folder/tests/run" >"$folder/out" 2>&1
+    status=$?
+    n=$((n + 1))
+    if [ $status = "$2" ] && [ "$(tail -n 1 "$folder/out")" = "$3" ]; then
+        echo "ok $n - $1"
+    else
+        echo "not ok $n - $1"
+        echo "# status $status"
+        sed 's/^/# /' "$folder/out"
+    fi
+}
+
+good
+is "tests_that_pass_are_added_up" 0 "4 passed, 0 failed"
+good
+stand_in tools/packages 'exit 69'
+is "a_package_that_is_missing_ends_with_a_sum" 1 "0 passed, 1 failed"
+good
+stand_in bin/meson 'echo broken; exit 1'
+is "a_build_that_cannot_be_set_up_ends_with_a_sum" 1 "0 passed, 1 failed"
+good
+# shellcheck disable=SC2016
+stand_in bin/ninja 'case $2 in build-tsan) echo broken; exit 1 ;; esac'
+is "a_build_that_fails_ends_with_a_sum" 1 "0 passed, 1 failed"
+echo "1..$n"
