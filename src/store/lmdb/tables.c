@@ -72,7 +72,7 @@ static int epoch_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const char
 static int tables_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const char *boot,
                        struct idem_error *err) {
     unsigned flags = alone ? MDB_CREATE : 0;
-    bool same_boot;
+    bool same_boot = false;
     int rc;
 
     if ((rc = mdb_dbi_open(txn, "meta", flags, &env->meta)) != 0)
