@@ -24,7 +24,8 @@ $(BUILD)/build.ninja:
 	@tools/packages build
 	@meson setup $(BUILD) --prefix=$(PREFIX) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
 
-run: all
+run: $(BUILD)/build.ninja
+	@ninja -C $(BUILD) installed >$(BUILD).log || { cat $(BUILD).log; exit 1; }
 	@examples/once.sh $(BUILD)/src/cli/idem
 
 check: all

@@ -44,14 +44,21 @@
  * function given to idem_call() runs in the thread that called.
  *
  * FORK. A handle does not survive fork(): in the child every call answers
- * IDEM_E_FORK, and idem_close() frees what it can without touching what the
- * parent uses. Open after the fork.
+ * IDEM_E_FORK. There idem_close() leaves a handle from idem_open() as it is,
+ * memory and descriptors, because another thread may have been amidst a change
+ * when the process forked; one from idem_open_on() it frees without touching
+ * what the parent uses, which is sound if the loop's own thread forked. Open
+ * after the fork.
  *
  * SIGNALS. The library installs no signal handler, leaves the caller's mask as
  * it is, and raises no SIGPIPE. Its own threads block every signal. Blocking
  * calls go on after EINTR. No function here is async-signal-safe. Under a limit
  * on the size of files (RLIMIT_FSIZE) the kernel raises SIGXFSZ in whoever
  * writes: a program with such a limit ignores that signal, and gets IDEM_E_FULL.
+ *
+ * PAGES. options.md (every option, its range and default), stores.md (URLs and
+ * what each store survives) and protocol.md lie in docs/, and are installed under
+ * share/doc/idem.
  *
  * LOGS. The library prints nothing. No error text contains a key, a scope, a
  * password or a result; a key is named by its hash.
@@ -172,7 +179,7 @@ typedef long idem_key_fn(void *data, char *buf, size_t size);
 /*
  * The annotation. Everything left at zero comes from [policy NAME] in the
  * settings, then from [defaults], then from the table of defaults in
- * docs/options.md. A preset fills what its own layer leaves unsaid.
+ * options.md. A preset fills what its own layer leaves unsaid.
  */
 struct idem_policy {
     const char *name; /* names [policy NAME] in the settings, and errors */
@@ -208,7 +215,7 @@ struct idem_policy {
 struct idem_settings;
 
 /*
- * Reads an INI file: [defaults], [policy NAME]; the words of docs/options.md.
+ * Reads an INI file: [defaults], [policy NAME]; the words of options.md.
  * An unknown word or a value out of range is IDEM_E_INVALID with file, line and
  * what is allowed. The settings belong to the caller: idem_settings_free(). The
  * name, which stands in errors, may be NULL.
@@ -228,7 +235,7 @@ struct idem_options {
 };
 
 /*
- * Opens a store by URL: "lmdb:PATH[?sync=always|off&...]" (docs/stores.md).
+ * Opens a store by URL: "lmdb:PATH[?sync=always|off&...]" (stores.md).
  * For blocking calls, from any thread. The options may be NULL.
  */
 int idem_open(const char *url, const struct idem_options *options, struct idem **ret,
@@ -283,7 +290,7 @@ struct idem_args {
     size_t scope_len;
     const void *fingerprint; /* bytes that must be equal when the key comes back; hashed here */
     size_t fingerprint_len;
-    const void *bind; /* tokens: the value the token was bound to */
+    const void *bind; /* tokens, which no call of this version issues yet: what it was bound to */
     size_t bind_len;
     const char *label;              /* shown to operators: an order number, a trace id */
     const struct idem_policy *with; /* this call's own values, before the policy's */
@@ -510,7 +517,7 @@ enum idem_event {
     IDEM_EVENT_NO_TOKEN,
     IDEM_EVENT_PROBE,
     IDEM_EVENT_SUPERSEDED, /* a finish or renewal by somebody who had been superseded */
-    IDEM_EVENT_LEASE_LOST, /* a run that was cancelled because its lease was gone */
+    IDEM_EVENT_LEASE_LOST, /* a run that was cancelled: its lease was gone, or run_max over */
     IDEM_EVENT_UNSTORED,   /* a finish the store did not acknowledge in time */
     IDEM_EVENT_UNGUARDED,  /* run although the store was down */
     IDEM_EVENT_STORE_ERROR,

@@ -25,7 +25,8 @@ good() {
     stand_in bin/meson 'case $1 in
 setup) mkdir -p "$2" ;;
 test) mkdir -p "$3/meson-logs"
-    echo "<testsuites><testcase name=\"t\"/></testsuites>" >"$3/meson-logs/testlog.junit.xml" ;;
+    echo "<testsuites><testcase name=\"t\"/></testsuites>" >"$3/meson-logs/testlog.junit.xml"
+    echo "{\"name\":\"p\",\"result\":\"OK\"}" >"$3/meson-logs/testlog.json" ;;
 esac'
 }
 
@@ -54,4 +55,8 @@ good
 # shellcheck disable=SC2016
 stand_in bin/ninja 'case $2 in build-tsan) echo broken; exit 1 ;; esac'
 is "a_build_that_fails_ends_with_a_sum" 1 "0 passed, 1 failed"
+good
+# shellcheck disable=SC2016
+sed -i 's/OK/TIMEOUT/' "$folder/bin/meson"
+is "a_program_that_ran_out_of_time_has_failed" 1 "4 passed, 4 failed"
 echo "1..$n"

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "loop/loop.h"
+
 bool cli_has_tty(void) {
     int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
 
@@ -37,9 +39,15 @@ _Noreturn static void child_become(const struct cli_start *how, const int out[2]
         goto failed;
     cli_signals_restore(how->signals);
     environ = how->env;
+    /* Here, and not before the fork: whatever has held idem up until now counts. */
+    if (idem_loop_now() >= how->not_after) {
+        why = CLI_CHILD_LATE;
+        goto report;
+    }
     execvp(how->argv[0], how->argv);
 failed:
     why = errno;
+report:
     while (write(report, &why, sizeof(why)) < 0 && errno == EINTR)
         ;
     _exit(127);
@@ -95,7 +103,7 @@ static int streams_init(struct cli_child *child, int fds[6]) {
         int from = fds[2 * i];
 
         fds[2 * i] = -1;
-        if (cli_stream_init(&child->streams[i], i + 1, from) < 0)
+        if (cli_stream_init(&child->streams[i], i + 1, from, i == 0 ? NULL : child->streams) < 0)
             return errno;
     }
     return 0;

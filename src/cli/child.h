@@ -22,13 +22,17 @@ struct cli_start {
     char **argv;
     char **env;
     const struct cli_signals *signals;
-    bool piped;     /* take its output; otherwise it writes to ours */
-    bool own_group; /* see below */
-    int die_with;   /* the signal it gets when idem itself is killed; 0: none */
+    bool piped;        /* take its output; otherwise it writes to ours */
+    bool own_group;    /* see below */
+    int die_with;      /* the signal it gets when idem itself is killed; 0: none */
+    int64_t not_after; /* on idem_loop_now(): later than that nothing is started */
 };
 
+#define CLI_CHILD_LATE (-1)
+
 /*
- * 0, or an errno: why it could not be started, and nothing was.
+ * 0, or an errno: why it could not be started, and nothing was; or
+ * CLI_CHILD_LATE.
  *
  * Its process group. Without a controlling terminal (cron, a service, CI) the
  * command gets a group of its own, so that ending it ends what it started, too.

@@ -1,6 +1,6 @@
 /*
  * Writes a stored result to stdout and stderr. Fails where the bytes are not of
- * the form that idem run stores; a descriptor that takes nothing is left alone.
+ * the form that idem run stores, and tells what could not be written.
  */
 #include "cli/replay.h"
 
@@ -27,15 +27,22 @@ bool cli_write_all(int fd, const void *bytes, size_t len) {
     return true;
 }
 
-bool cli_replay(const void *bytes, size_t len, struct cli_end *ret_end) {
+bool cli_replay(const void *bytes, size_t len, struct cli_end *ret_end,
+                struct cli_fault *ret_fault) {
     bool deaf[3] = {false, false, false};
+    struct cli_fault fault = {0, 0};
     struct cli_reader reader;
     struct cli_chunk chunk;
 
     if (!cli_result_read(bytes, len, ret_end, &reader))
         return false;
-    while (cli_reader_next(&reader, &chunk))
-        if (!deaf[chunk.stream])
-            deaf[chunk.stream] = !cli_write_all(chunk.stream, chunk.bytes, chunk.len);
+    while (cli_reader_next(&reader, &chunk)) {
+        if (deaf[chunk.stream] || cli_write_all(chunk.stream, chunk.bytes, chunk.len))
+            continue;
+        deaf[chunk.stream] = true;
+        if (fault.why == 0 && errno != EPIPE && errno != ECONNRESET)
+            fault = (struct cli_fault){chunk.stream, errno};
+    }
+    *ret_fault = fault;
     return true;
 }

@@ -14,6 +14,7 @@
 #include "cli/when.h"
 #include "cli/work.h"
 #include "core/settings.h"
+#include "core/units.h"
 
 /* What idem run says where nobody else does. */
 static const struct idem_policy run_door = {.prefix = CLI_PREFIX, .scope = IDEM_SCOPE_NONE};
@@ -151,6 +152,62 @@ static int key_check(const struct run *run) {
     return CLI_CONFIG;
 }
 
+/* What flags and settings say themselves, 0 where they do not: what a preset says, or nobody, may
+   be bent to a schedule. */
+static struct idem_policy said_of(const struct run *run) {
+    struct idem_policy said = run->values->layer.said;
+    const struct idem_policy *layers[] = {
+        idem_settings_find(run->settings, run->values->policy),
+        idem_settings_defaults(run->settings),
+    };
+
+    for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) {
+        if (said.ttl_s == 0 && layers[i] != NULL)
+            said.ttl_s = layers[i]->ttl_s;
+        if (said.hold_ttl_s == 0 && layers[i] != NULL)
+            said.hold_ttl_s = layers[i]->hold_ttl_s;
+    }
+    return said;
+}
+
+/* A run that is forgotten before its step is over would be run again in that step. *ret is what is
+   to be said instead of the policy's own; untouched where that is long enough. */
+static int ttl_check(const struct run *run, const char *word, int64_t ttl_s, int64_t said_s,
+                     int64_t *ret) {
+    const struct cli_schedule *schedule = &run->values->schedule;
+    int64_t least_s = cli_schedule_ttl_least_s(schedule), wanted_s = cli_schedule_ttl_s(schedule);
+    char ttl[IDEM_UNITS_TEXT], step[IDEM_UNITS_TEXT];
+
+    if (said_s != ttl_s) {
+        if (ttl_s < wanted_s)
+            *ret = wanted_s;
+        return CLI_OK;
+    }
+    if (ttl_s >= least_s)
+        return CLI_OK;
+    idem_duration_print(ttl_s * 1000, ttl, sizeof(ttl));
+    idem_duration_print(least_s * 1000, step, sizeof(step));
+    cli_say("run: %s is %s, and the step of --at is %s: a second start in one step would run again "
+            "once the first is forgotten; say a %s of at least %s, or leave it out",
+            word, ttl, step, word, step);
+    return CLI_USAGE;
+}
+
+/* Under lock a key runs as often as is wanted, whatever is remembered. */
+static int schedule_check(struct run *run) {
+    const struct idem_policy *policy = idem_guard_policy(run->guard);
+    struct idem_policy said = said_of(run);
+    int status;
+
+    if (run->values->at == NULL || policy->mode == IDEM_MODE_LOCK)
+        return CLI_OK;
+    status = ttl_check(run, "ttl", policy->ttl_s, said.ttl_s, &run->with.ttl_s);
+    if (status == CLI_OK)
+        status =
+            ttl_check(run, "hold_ttl", policy->hold_ttl_s, said.hold_ttl_s, &run->with.hold_ttl_s);
+    return status;
+}
+
 static int guard_make(struct run *run) {
     struct idem_policy policy = run->values->layer.said;
     struct idem_error err;
@@ -198,6 +255,8 @@ static int prepare(struct run *run) {
         status = cli_settings(run->values, &run->settings);
     if (status == CLI_OK)
         status = guard_make(run);
+    if (status == CLI_OK)
+        status = schedule_check(run);
     if (status == CLI_OK)
         status = run_open(run);
     if (status == CLI_OK)
@@ -257,7 +316,13 @@ static int go(struct run *run, int *ret_signal) {
         cli_say("run: %s", strerror(errno));
         return CLI_SYSTEM;
     }
+    if (cli_voice_open(&work.voice) < 0) {
+        cli_say("run: --verdict-fd: %s", strerror(errno));
+        cli_signals_release(&work.signals);
+        return CLI_SYSTEM;
+    }
     status = cli_work(&work);
+    cli_voice_close(&work.voice);
     cli_signals_release(&work.signals);
     *ret_signal = work.quit_signal;
     return status;
@@ -308,8 +373,10 @@ const struct cli_command cli_run = {
              "   0  duplicate under reject, or what --duplicate-exit says\n"
              "  64  usage          65  mismatch: the key came with another command line\n"
              "  69  store error    70  uncertain: a run vanished, or was ended by run_max\n"
-             "  71  system error   75  busy: somebody runs it, or a retry is not due yet\n"
-             "  76  lost: the lease was lost while it ran; nothing was stored\n"
+             "  71  system error   74  a replay could not be written\n"
+             "  75  busy: somebody runs it, or a retry is not due yet\n"
+             "  76  lost: the lease was lost while it ran, and nothing was stored; or before\n"
+             "      it was started, and nothing was run\n"
              "  77  dead: it has failed for good\n"
              "  78  settings are wrong\n\n"
              "  idem run --key order-4711 -- ./charge-card 4711\n"

@@ -11,6 +11,7 @@
 #include "core/units.h"
 
 #define SLACK_MAX_MS 30000
+#define TTL_MARGIN_S 3600
 #define STEP_MAX_S (366 * 86400)
 
 static int seconds_parse(const char *text, size_t len, int64_t *ret, struct idem_error *err) {
@@ -49,6 +50,14 @@ int64_t cli_schedule_slack_ms(const struct cli_schedule *schedule) {
     int64_t tenth = schedule->step_s * 1000 / 10;
 
     return tenth < SLACK_MAX_MS ? tenth : SLACK_MAX_MS;
+}
+
+int64_t cli_schedule_ttl_least_s(const struct cli_schedule *schedule) {
+    return schedule->step_s;
+}
+
+int64_t cli_schedule_ttl_s(const struct cli_schedule *schedule) {
+    return schedule->step_s + TTL_MARGIN_S;
 }
 
 int64_t cli_schedule_planned(const struct cli_schedule *schedule, int64_t now_ms) {

@@ -23,6 +23,11 @@ int cli_schedule_parse(const char *text, struct cli_schedule *ret, struct idem_e
  */
 int64_t cli_schedule_slack_ms(const struct cli_schedule *schedule);
 
+/* How long a step's run must be remembered at least, and how long it is where nobody says: the
+   clock by which steps are told may be set back. */
+int64_t cli_schedule_ttl_least_s(const struct cli_schedule *schedule);
+int64_t cli_schedule_ttl_s(const struct cli_schedule *schedule);
+
 /* The planned time, in seconds since 1970, of a start at `now_ms`. */
 int64_t cli_schedule_planned(const struct cli_schedule *schedule, int64_t now_ms);
 

@@ -1,9 +1,11 @@
 /*
  * `idem settle`: an operator says what came of a record, or of all that a
- * filter names. Many at once need --yes or a typed yes; --dry-run changes
- * nothing. Fails where there is no such record, where it is done already, and
- * on a live lease without --force.
+ * filter names. Many at once need --yes or a typed yes, which goes for those
+ * that were shown and for no other; --dry-run changes nothing. Fails where
+ * there is no such record, where it is done already, and on a live lease
+ * without --force.
  */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,25 +57,100 @@ static int settle_one(struct idem *h, const struct cli_values *values) {
 
 /* Many. */
 
-struct batch {
-    const struct cli_values *values;
-    int64_t now;
-    size_t n;
+/* What was shown, and is settled if it is still that. */
+struct shown {
+    char prefix[IDEM_PREFIX_MAX + 1];
+    char hash[65];
+    uint32_t attempt;
+    int64_t created_ms; /* a key that was forgotten begins at attempt 1 again */
 };
 
-static bool batch_show(const struct idem_entry *entry, void *data) {
-    struct batch *batch = data;
+/* How many are asked about at once. */
+#define BATCH 1024
+#define PAGE 64
 
-    if (batch->n++ == 0)
-        cli_entry_head(stdout);
-    cli_entry_row(entry, batch->now, stdout);
-    return true;
+struct batch {
+    const struct cli_values *values;
+    struct idem *h;
+    struct idem_filter filter;
+    struct idem_settlement how;
+    int64_t now;
+    struct idem_cursor at;  /* behind it in the list */
+    struct shown *shown;    /* room for BATCH */
+    size_t n, seen;         /* shown; and of those, seen again when they were settled */
+    size_t listed, settled; /* in all batches */
+};
+
+/* Calls `each` for what the filter names, from *cursor on, until it has returned false: then to
+   the end of that page. */
+static int page_each(struct batch *batch, struct idem_cursor *cursor,
+                     bool (*each)(struct batch *batch, const struct idem_entry *entry,
+                                  int *ret_status)) {
+    static struct idem_entry page[PAGE];
+    struct idem_error err;
+    int status = CLI_OK;
+    bool more = true;
+    size_t n = 0;
+
+    while (more && status == CLI_OK && !cursor->end) {
+        if (idem_list(batch->h, &batch->filter, cursor, page, PAGE, &n, &err) < 0)
+            return cli_say_error("list", &err);
+        for (size_t i = 0; i < n && status == CLI_OK; i++)
+            if (cli_filter_takes(batch->values, &page[i]))
+                more = each(batch, &page[i], &status);
+    }
+    return status;
 }
 
-static bool batch_take(const struct idem_entry *entry, void *data) {
-    const struct batch *batch = data;
+static bool entry_show(struct batch *batch, const struct idem_entry *entry, int *ret_status) {
+    struct shown *shown = &batch->shown[batch->n];
 
-    return cli_filter_takes(batch->values, entry);
+    (void)ret_status;
+    if (batch->listed++ == 0)
+        cli_entry_head(stdout);
+    cli_entry_row(entry, batch->now, stdout);
+    memcpy(shown->prefix, entry->prefix, sizeof(shown->prefix));
+    memcpy(shown->hash, entry->hash, sizeof(shown->hash));
+    shown->attempt = entry->attempt;
+    shown->created_ms = entry->created_ms;
+    batch->n++;
+    return batch->n + PAGE <= BATCH;
+}
+
+static int shown_order(const void *a, const void *b) {
+    const struct shown *x = a, *y = b;
+    int order = strcmp(x->hash, y->hash);
+
+    return order != 0 ? order : strcmp(x->prefix, y->prefix);
+}
+
+/* Whether somebody has seen it as it is now: what came after the question was not agreed to. */
+static bool was_shown(const struct batch *batch, const struct idem_entry *entry) {
+    const struct shown *found;
+    struct shown key;
+
+    memcpy(key.prefix, entry->prefix, sizeof(key.prefix));
+    memcpy(key.hash, entry->hash, sizeof(key.hash));
+    found = bsearch(&key, batch->shown, batch->n, sizeof(key), shown_order);
+    return found != NULL && found->attempt == entry->attempt &&
+           found->created_ms == entry->created_ms;
+}
+
+static bool entry_settle(struct batch *batch, const struct idem_entry *entry, int *ret_status) {
+    struct idem_name name = {.prefix = entry->prefix, .hash = entry->hash};
+    struct idem_error err;
+    int rc;
+
+    if (!was_shown(batch, entry))
+        return true;
+    batch->seen++;
+    batch->how.attempt = entry->attempt;
+    rc = idem_settle(batch->h, &name, &batch->how, &err);
+    if (rc == 0)
+        batch->settled++;
+    else if (rc != IDEM_E_ABSENT && rc != IDEM_E_LIVE && rc != IDEM_E_SETTLED)
+        *ret_status = cli_say_error("settle", &err);
+    return batch->seen < batch->n;
 }
 
 static bool confirmed(const struct cli_values *values, size_t n) {
@@ -82,45 +159,66 @@ static bool confirmed(const struct cli_values *values, size_t n) {
     if (values->yes)
         return true;
     if (!isatty(STDIN_FILENO)) {
-        cli_say("settle: many at once need --yes; --dry-run shows them, nothing was changed");
+        cli_say("settle: many at once need --yes; --dry-run shows them");
         return false;
     }
     printf("Settle %zu record%s as %s? Type yes: ", n, n == 1 ? "" : "s",
            values->done ? "done" : "failed");
     fflush(stdout);
-    if (fgets(answer, sizeof(answer), stdin) != NULL && strcmp(answer, "yes\n") == 0)
-        return true;
-    cli_say("settle: nothing was changed");
-    return false;
+    return fgets(answer, sizeof(answer), stdin) != NULL && strcmp(answer, "yes\n") == 0;
+}
+
+/* One batch: shown, asked about, settled. */
+static int batch_settle(struct batch *batch) {
+    struct idem_cursor from = batch->at;
+    int status;
+
+    batch->n = batch->seen = 0;
+    status = page_each(batch, &batch->at, entry_show);
+    if (status != CLI_OK || batch->n == 0 || batch->values->dry_run)
+        return status;
+    if (!confirmed(batch->values, batch->n))
+        return CLI_USAGE;
+    qsort(batch->shown, batch->n, sizeof(*batch->shown), shown_order);
+    return page_each(batch, &from, entry_settle);
+}
+
+static int many_say(const struct batch *batch, int status) {
+    size_t left = batch->listed - batch->settled;
+
+    if (status != CLI_OK && batch->settled == 0) {
+        cli_say("settle: nothing was changed");
+        return status;
+    }
+    if (batch->values->dry_run) {
+        printf("%zu record%s; nothing was changed\n", batch->listed, batch->listed == 1 ? "" : "s");
+        return cli_flush();
+    }
+    printf("settled %zu record%s as %s\n", batch->settled, batch->settled == 1 ? "" : "s",
+           idem_state_name(batch->how.to));
+    if (status == CLI_OK && left != 0)
+        printf("%zu left alone: changed since shown, or still being run\n", left);
+    return status != CLI_OK ? status : cli_flush();
 }
 
 static int settle_many(struct idem *h, const struct cli_values *values) {
-    struct idem_settlement how = settlement_of(values);
-    struct batch batch = {.values = values};
-    struct idem_filter filter;
+    struct batch batch = {.values = values, .h = h, .how = settlement_of(values)};
     struct idem_error err;
-    size_t n = 0;
-    int status = cli_filter(h, values, &filter);
+    int status = cli_filter(h, values, &batch.filter);
 
     if (status != CLI_OK)
         return status;
     if (idem_time(h, &batch.now, &err) < 0)
         return cli_say_error("store", &err);
-    status = cli_each(h, values, &filter, batch_show, &batch);
-    if (status != CLI_OK)
-        return status;
-    if (values->dry_run) {
-        printf("%zu record%s; nothing was changed\n", batch.n, batch.n == 1 ? "" : "s");
-        return cli_flush();
+    batch.shown = calloc(BATCH, sizeof(*batch.shown));
+    if (batch.shown == NULL) {
+        cli_say("settle: no memory");
+        return CLI_SYSTEM;
     }
-    if (batch.n != 0) {
-        if (!confirmed(values, batch.n))
-            return CLI_USAGE;
-        if (idem_settle_all(h, &filter, &how, batch_take, &batch, &n, &err) < 0)
-            return cli_say_error("settle", &err);
-    }
-    printf("settled %zu record%s as %s\n", n, n == 1 ? "" : "s", idem_state_name(how.to));
-    return cli_flush();
+    while (status == CLI_OK && !batch.at.end)
+        status = batch_settle(&batch);
+    free(batch.shown);
+    return many_say(&batch, status);
 }
 
 static const char *settle_fault(const struct cli_values *values, bool many) {

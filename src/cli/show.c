@@ -1,6 +1,7 @@
 /*
  * `idem show`: one record, or its result. Fails where there is none.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -8,6 +9,7 @@
 #include "cli/replay.h"
 
 static int result_write(const struct idem_entry *entry) {
+    struct cli_fault fault;
     struct cli_end end;
 
     if (!entry->has_result) {
@@ -15,12 +17,14 @@ static int result_write(const struct idem_entry *entry) {
                 entry->state == IDEM_DONE ? ", and its result was not kept" : "");
         return CLI_ABSENT;
     }
-    if (cli_replay(entry->result, entry->result_len, &end))
+    if (!cli_replay(entry->result, entry->result_len, &end, &fault))
+        /* Another front door's: its bytes, as they are. */
+        fault =
+            (struct cli_fault){1, cli_write_all(1, entry->result, entry->result_len) ? 0 : errno};
+    if (fault.why == 0 || fault.why == EPIPE)
         return CLI_OK;
-    /* Another front door's: its bytes, as they are. */
-    if (cli_write_all(1, entry->result, entry->result_len))
-        return CLI_OK;
-    cli_say("cannot write the result to stdout");
+    cli_say("cannot write the result to %s: %s", fault.stream == 1 ? "stdout" : "stderr",
+            strerror(fault.why));
     return CLI_IO;
 }
 

@@ -8,35 +8,25 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#include "cli/cli.h"
-#include "cli/replay.h"
 
 #define BUFFER_SIZE 65536
 
-int cli_stream_init(struct cli_stream *stream, int number, int from) {
-    struct stat stat;
-
+int cli_stream_init(struct cli_stream *stream, int number, int from,
+                    const struct cli_stream *other) {
     *stream = (struct cli_stream){.number = number, .from = from, .size = BUFFER_SIZE};
-    if (fstat(number, &stat) == 0) {
-        stream->regular = S_ISREG(stat.st_mode);
-        stream->socket = S_ISSOCK(stat.st_mode);
-    }
     stream->buf = malloc(stream->size);
     if (stream->buf == NULL || fcntl(from, F_SETFL, O_NONBLOCK) < 0)
         return -1;
-    return 0;
+    return cli_sink_open(&stream->sink, number, other == NULL ? NULL : &other->sink);
 }
 
 void cli_stream_release(struct cli_stream *stream) {
     if (stream->from >= 0)
         close(stream->from);
+    cli_sink_close(&stream->sink);
     free(stream->buf);
     *stream = (struct cli_stream){.from = -1};
 }
@@ -45,7 +35,7 @@ bool cli_stream_poll(const struct cli_stream *stream, struct pollfd *ret) {
     if (cli_stream_over(stream))
         return false;
     if (stream->at < stream->len)
-        *ret = (struct pollfd){.fd = stream->number, .events = POLLOUT};
+        *ret = cli_sink_poll(&stream->sink);
     else
         *ret = (struct pollfd){.fd = stream->from, .events = POLLIN};
     return true;
@@ -53,44 +43,30 @@ bool cli_stream_poll(const struct cli_stream *stream, struct pollfd *ret) {
 
 static void stream_deafen(struct cli_stream *stream) {
     if (errno != EPIPE && errno != ECONNRESET)
-        cli_say("cannot write to %s any more: %s; the command goes on",
-                stream->number == 1 ? "stdout" : "stderr", strerror(errno));
+        stream->fault = errno;
     stream->deaf = true;
     stream->at = stream->len = 0;
 }
 
-/*
- * Writes some of what is waiting, without waiting. Our descriptors are shared
- * with whoever started us, so O_NONBLOCK must not be set on them: where they
- * have it not, poll(2) says that there is room, and a write of at most PIPE_BUF
- * bytes fits into it. A regular file has no such notion.
- */
-static ssize_t stream_write(const struct cli_stream *stream) {
-    struct pollfd room = {.fd = stream->number, .events = POLLOUT};
-    size_t n = stream->len - stream->at;
-
-    if (stream->socket)
-        return send(stream->number, stream->buf + stream->at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (!stream->regular) {
-        if (poll(&room, 1, 0) <= 0) {
-            errno = EAGAIN;
-            return -1;
-        }
-        if (n > PIPE_BUF)
-            n = PIPE_BUF;
-    }
-    return write(stream->number, stream->buf + stream->at, n);
+/* Where poll(2) says that there is room and write(2) that there is none, as a terminal may with
+   room for half a line's end, to ask again at once would take all of the processor's time. */
+static void stream_pause(void) {
+    poll(NULL, 0, 1);
 }
 
-static void stream_pass(struct cli_stream *stream) {
+void cli_stream_pass(struct cli_stream *stream) {
+    size_t before = stream->at;
     ssize_t n;
 
     while (stream->at < stream->len) {
-        n = stream_write(stream);
+        n = cli_sink_write(&stream->sink, stream->buf + stream->at, stream->len - stream->at);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EAGAIN)
+        if (n < 0 && errno == EAGAIN) {
+            if (stream->at == before)
+                stream_pause();
             return;
+        }
         if (n < 0) {
             stream_deafen(stream);
             return;
@@ -121,9 +97,9 @@ static bool stream_read(struct cli_stream *stream, struct cli_result *keep) {
 }
 
 void cli_stream_turn(struct cli_stream *stream, struct cli_result *keep) {
-    stream_pass(stream);
+    cli_stream_pass(stream);
     if (stream->from >= 0 && stream->at == stream->len && stream_read(stream, keep))
-        stream_pass(stream);
+        cli_stream_pass(stream);
 }
 
 /* Makes room for one more read. */
@@ -168,10 +144,13 @@ void cli_stream_sweep(struct cli_stream *stream, struct cli_result *keep) {
     stream->from = -1;
 }
 
-void cli_stream_flush(struct cli_stream *stream) {
-    if (stream->at == stream->len)
-        return;
-    if (!cli_write_all(stream->number, stream->buf + stream->at, stream->len - stream->at))
+bool cli_stream_pending(struct cli_stream *stream, struct pollfd *ret) {
+    int state = stream->deaf ? 1 : cli_sink_state(&stream->sink);
+
+    if (state < 0)
         stream_deafen(stream);
-    stream->at = stream->len = 0;
+    if (state < 0 || (state > 0 && stream->at == stream->len))
+        return false;
+    *ret = cli_sink_poll(&stream->sink);
+    return true;
 }

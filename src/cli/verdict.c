@@ -1,32 +1,68 @@
 /*
- * Words for verdicts. Nothing here fails: a descriptor that takes no line is
- * left alone.
+ * Words for verdicts. Only opening fails: a descriptor that takes no line any
+ * more is left alone.
  */
 #include "cli/verdict.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include "cli/replay.h"
 #include "core/units.h"
 
 /* For scripts. */
 
-__attribute__((format(printf, 2, 3))) static void line(const struct cli_voice *voice,
-                                                       const char *fmt, ...) {
-    char text[512];
+int cli_voice_open(struct cli_voice *voice) {
+    return voice->fd < 0 ? 0 : cli_sink_open(&voice->sink, voice->fd, NULL);
+}
+
+void cli_voice_close(struct cli_voice *voice) {
+    cli_sink_close(&voice->sink);
+}
+
+bool cli_voice_pending(struct cli_voice *voice, struct pollfd *ret) {
+    int state = voice->fd < 0 ? 1 : cli_sink_state(&voice->sink);
+
+    if (state < 0 || (state > 0 && voice->at == voice->len))
+        return false;
+    *ret = cli_sink_poll(&voice->sink);
+    return true;
+}
+
+void cli_voice_pass(struct cli_voice *voice) {
+    ssize_t n;
+
+    while (voice->at < voice->len) {
+        n = cli_sink_write(&voice->sink, voice->waiting + voice->at, voice->len - voice->at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n < 0)
+            break;
+        voice->at += (size_t)n;
+    }
+    voice->at = voice->len = 0;
+}
+
+__attribute__((format(printf, 2, 3))) static void line(struct cli_voice *voice, const char *fmt,
+                                                       ...) {
+    size_t room = sizeof(voice->waiting) - voice->len;
     va_list args;
+    int n;
 
     if (voice->fd < 0)
         return;
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    n = vsnprintf(voice->waiting + voice->len, room, fmt, args);
     va_end(args);
-    cli_write_all(voice->fd, text, strlen(text));
+    if (n > 0 && (size_t)n < room)
+        voice->len += (size_t)n;
+    cli_voice_pass(voice);
 }
 
-void cli_voice_verdict(const struct cli_voice *voice, const struct idem_answer *answer) {
+void cli_voice_verdict(struct cli_voice *voice, const struct idem_answer *answer) {
     char status[32] = "", retry[48] = "";
     bool over = answer->verdict == IDEM_REPLAY || answer->verdict == IDEM_DUPLICATE ||
                 answer->verdict == IDEM_DEAD;
@@ -39,7 +75,7 @@ void cli_voice_verdict(const struct cli_voice *voice, const struct idem_answer *
          answer->attempt, status, voice->hash, retry, answer->unguarded ? " unguarded=1" : "");
 }
 
-void cli_voice_finish(const struct cli_voice *voice, const struct cli_finish *finish) {
+void cli_voice_finish(struct cli_voice *voice, const struct cli_finish *finish) {
     const char *how = finish->how == IDEM_FINISH_STORED ? "stored"
                       : finish->how == IDEM_FINISH_LOST ? "lost"
                                                         : "unknown";
@@ -48,7 +84,7 @@ void cli_voice_finish(const struct cli_voice *voice, const struct cli_finish *fi
          finish->attempt, finish->status, voice->hash);
 }
 
-int cli_voice_error(const struct cli_voice *voice, const struct idem_error *err) {
+int cli_voice_error(struct cli_voice *voice, const struct idem_error *err) {
     line(voice, "error code=%s%s%s\n", idem_code_name(err->code),
          voice->hash[0] == '\0' ? "" : " hash=", voice->hash);
     return cli_say_error("run", err);

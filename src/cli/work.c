@@ -3,25 +3,34 @@
  * the start (the claim is released), the finish (the status says that the store
  * does not know). A lost lease ends the command; its late result is refused by
  * the store.
+ *
+ * Nothing in here waits for a reader while the claim is held: what is to be
+ * said to people is said after the finish, and verdicts and output are passed
+ * on as far as they are taken.
  */
 #include "cli/work.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/environment.h"
-#include "cli/replay.h"
+#include "cli/refuse.h"
+#include "core/claim.h"
 #include "loop/loop.h"
 
 /* How long a command's output is waited for after its end, while a process that it left behind
-   holds the pipes open. */
+   holds the pipes open; and how long, by who was asked to end, for a reader that takes nothing. */
 #define DRAIN_MS 500
 
 /* How long the answer to a claim is waited for after a signal: it may be RUN, and a run that is
    not going to happen must be released. */
 #define QUIT_MS 300
+
+/* How often the lease is renewed before the start because its answer came too late, too. */
+#define RENEWALS_MAX 3
 
 #define NEVER INT64_MAX
 
@@ -34,63 +43,55 @@ static void over(struct work *work, int status) {
     phase_set(work, WORK_OVER);
 }
 
-/* The claim's answer. */
+/* What is left to be passed on. */
 
-/* The exit status of a record that is not run again: what is stored, as far as it is one. */
-static int stored_status(int32_t status) {
-    return status >= 0 && status <= 255 ? (int)status : 1;
+static size_t pending(struct work *work, struct pollfd fds[3]) {
+    size_t n = 0;
+
+    n += cli_voice_pending(&work->voice, &fds[n]);
+    for (int i = 0; work->child.piped && i < 2; i++)
+        n += cli_stream_pending(&work->child.streams[i], &fds[n]);
+    return n;
 }
 
-/* The stored result, as the first caller saw it. Nothing is held any more: signals act at once,
-   however slow the reader is. */
-static int replay(struct work *work, const struct idem_answer *answer) {
-    struct cli_end end;
+static size_t bytes_left(const struct work *work) {
+    const struct cli_stream *streams = work->child.streams;
+
+    return work->voice.len - work->voice.at + streams[0].len - streams[0].at + streams[1].len -
+           streams[1].at;
+}
+
+/* Waits for who takes it, since nothing is held any more: signals act at once. */
+static void flush(struct work *work) {
+    int64_t by = idem_loop_now() + DRAIN_MS;
+    bool hurried = work->cancelled || work->asked;
+    struct pollfd fds[3];
+    size_t n, before;
 
     cli_signals_unblock(&work->signals);
-    if (cli_replay(answer->result, answer->result_len, &end))
-        return cli_end_status(&end);
-    cli_say("replay: the stored result is not one of a command: another front door has stored it, "
-            "or a newer version; it ended with status %d",
-            (int)answer->status);
-    return CLI_STORE;
-}
-
-static int duplicate(const struct work *work, const struct idem_answer *answer) {
-    char name[CLI_VOICE_NAME];
-
-    if (work->policy->mode != IDEM_MODE_REPLAY)
-        cli_voice_refusal(&work->voice, answer);
-    else if (!work->voice.quiet)
-        cli_say("duplicate: %s has run already (attempt %u) and ended with status %d; its output "
-                "was not kept, being longer than result_max or settled by an operator",
-                cli_voice_name(&work->voice, name, sizeof(name)), (unsigned)answer->attempt,
-                (int)answer->status);
-    if (work->values->duplicate_exit >= 0)
-        return (int)work->values->duplicate_exit;
-    return work->policy->mode == IDEM_MODE_REPLAY ? stored_status(answer->status) : CLI_OK;
-}
-
-static int refused(struct work *work, const struct idem_answer *answer) {
-    switch (answer->verdict) {
-    case IDEM_REPLAY:
-        return replay(work, answer);
-    case IDEM_DUPLICATE:
-        return duplicate(work, answer);
-    case IDEM_DEAD:
-        if (work->policy->mode == IDEM_MODE_REPLAY && answer->has_result)
-            return replay(work, answer);
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_DEAD;
-    case IDEM_BUSY:
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_BUSY;
-    case IDEM_MISMATCH:
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_MISMATCH;
-    default:
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_UNCERTAIN;
+    while ((n = pending(work, fds)) != 0 && (!hurried || idem_loop_now() < by)) {
+        poll(fds, n, hurried ? DRAIN_MS : -1);
+        before = bytes_left(work);
+        cli_voice_pass(&work->voice);
+        for (int i = 0; work->child.piped && i < 2; i++)
+            cli_stream_pass(&work->child.streams[i]);
+        if (bytes_left(work) != before)
+            by = idem_loop_now() + DRAIN_MS;
     }
+}
+
+static void faults_say(const struct work *work) {
+    for (int i = 0; work->child.piped && i < 2; i++)
+        if (work->child.streams[i].fault != 0)
+            cli_say("cannot write to %s any more: %s; the command has gone on",
+                    i == 0 ? "stdout" : "stderr", strerror(work->child.streams[i].fault));
+}
+
+/* The claim's answer. */
+
+static void claim_failed(struct work *work, const struct idem_error *err) {
+    cli_signals_unblock(&work->signals);
+    over(work, cli_voice_error(&work->voice, err));
 }
 
 static void on_claim(struct idem_claim *claim, int rc, const struct idem_answer *answer,
@@ -99,21 +100,21 @@ static void on_claim(struct idem_claim *claim, int rc, const struct idem_answer 
 
     (void)claim;
     if (rc < 0) {
-        over(work, cli_voice_error(&work->voice, err));
+        claim_failed(work, err);
         return;
     }
     cli_voice_verdict(&work->voice, answer);
     if (answer->verdict != IDEM_RUN) {
-        over(work, refused(work, answer));
+        flush(work);
+        over(work, cli_refuse(work, answer));
         return;
     }
     if (answer->unguarded)
         cli_say("unguarded: the store is not there, and on_store_error=open runs it anyway");
     work->unguarded = answer->unguarded;
     work->finish.attempt = answer->attempt;
-    work->begun = idem_loop_now();
     if (answer->unguarded && work->policy->run_max_ms != IDEM_NONE)
-        work->end_by = work->begun + work->policy->run_max_ms;
+        work->end_by = idem_loop_now() + work->policy->run_max_ms;
     phase_set(work, WORK_STARTING);
 }
 
@@ -126,11 +127,25 @@ static void claim_nothing(struct work *work) {
 
 /* The finish. */
 
+/* Nothing was run. */
+static void unstarted_say(const struct work *work) {
+    const char *key = "the key is free again";
+
+    if (work->finish.how == IDEM_FINISH_LOST)
+        key = "somebody else has taken the key over";
+    else if (work->finish.how == IDEM_FINISH_UNKNOWN && !work->unguarded)
+        key = "the key is free when its lease is over, or to be settled";
+    if (work->unstarted[0] != '\0')
+        cli_say("%s; nothing was run, and %s", work->unstarted, key);
+}
+
 static void finish_say(struct work *work) {
     char name[CLI_VOICE_NAME];
 
     cli_voice_name(&work->voice, name, sizeof(name));
-    if (work->finish.how == IDEM_FINISH_LOST)
+    if (!work->started)
+        unstarted_say(work);
+    else if (work->finish.how == IDEM_FINISH_LOST)
         cli_say("lost: %s: the lease was lost while the command ran (attempt %u), and somebody "
                 "else may have run it; it ended with status %d, and nothing was stored",
                 name, (unsigned)work->finish.attempt, work->finish.status);
@@ -151,6 +166,7 @@ static void on_finish(struct idem_claim *claim, int rc, bool lost, const struct 
     (void)claim;
     work->finish.how = lost ? IDEM_FINISH_LOST : rc < 0 ? IDEM_FINISH_UNKNOWN : IDEM_FINISH_STORED;
     cli_voice_finish(&work->voice, &work->finish);
+    cli_signals_unblock(&work->signals);
     finish_say(work);
     if (rc < 0 && !lost)
         cli_say("store: %s", err->text);
@@ -180,6 +196,9 @@ static void finish_nothing(struct work *work) {
     work->finish.said = "none";
     work->finish.how = IDEM_FINISH_UNKNOWN;
     cli_voice_finish(&work->voice, &work->finish);
+    cli_signals_unblock(&work->signals);
+    if (!work->started)
+        unstarted_say(work);
     over(work, work->cancelled ? CLI_UNCERTAIN : work->finish.status);
 }
 
@@ -256,18 +275,64 @@ static void on_lost(struct idem_claim *claim, enum idem_end why, void *data) {
     work->kill_at = idem_loop_now() + work->values->kill_after_ms;
 }
 
+__attribute__((format(printf, 3, 4))) static void start_refuse(struct work *work, int status,
+                                                               const char *why, ...) {
+    va_list args;
+
+    va_start(args, why);
+    vsnprintf(work->unstarted, sizeof(work->unstarted), why, args);
+    va_end(args);
+    finish_release(work, status);
+}
+
+static void start_lost(struct work *work) {
+    start_refuse(work, CLI_LOST,
+                 "lost: the lease was over before the command was started (attempt %u)",
+                 (unsigned)work->finish.attempt);
+}
+
+static void on_renewed(struct idem_claim *claim, int rc, bool lost, const struct idem_error *err,
+                       void *data) {
+    struct work *work = data;
+
+    (void)claim;
+    if (rc < 0)
+        start_refuse(work, CLI_STORE, "the lease could not be renewed before the start: %.300s",
+                     err->text);
+    else if (lost)
+        start_lost(work);
+    else
+        phase_set(work, WORK_STARTING);
+}
+
+/* Whether the lease is still ours is for the store to say: under hold as well an operator may have
+   settled what looked vanished, and somebody else have run it. */
+static void renew(struct work *work) {
+    if (work->renewals++ == RENEWALS_MAX)
+        start_refuse(work, CLI_STORE, "the store answers too slowly for a lease of %lld ms",
+                     (long long)work->policy->lease_ms);
+    else if (idem_claim_renew(work->claim, on_renewed, work) < 0)
+        start_lost(work);
+    else
+        phase_set(work, WORK_RENEWING);
+}
+
+static bool lease_is_short(const struct work *work) {
+    int64_t least = work->renewals == 0 ? work->policy->lease_ms / 2 : 0;
+
+    return !work->unguarded && work->claim->lease_until - idem_loop_now() <= least;
+}
+
 static void start_failed(struct work *work, int why) {
     int status = why == ENOENT || why == ENOTDIR ? CLI_NOT_FOUND
                  : why == EAGAIN || why == ENOMEM || why == EMFILE || why == ENFILE
                      ? CLI_SYSTEM
                      : CLI_NOT_EXECUTABLE;
 
-    cli_say("the command cannot be started: %s; nothing was run, and the key is free again",
-            strerror(why));
-    finish_release(work, status);
+    start_refuse(work, status, "the command cannot be started: %s", strerror(why));
 }
 
-static void start(struct work *work) {
+static void start_command(struct work *work) {
     struct cli_start how = {
         .argv = work->argv,
         .signals = &work->signals,
@@ -277,13 +342,10 @@ static void start(struct work *work) {
            outlive its guard. Under hold nobody does, and work that comes to its end is better
            than work cut in half. */
         .die_with = work->policy->recover == IDEM_RECOVER_RERUN ? SIGTERM : 0,
+        .not_after = work->unguarded ? NEVER : work->claim->lease_until,
     };
     int why;
 
-    if (work->quit_signal != 0 || work->lost_early) {
-        finish_release(work, work->lost_early ? CLI_LOST : 128 + work->quit_signal);
-        return;
-    }
     how.env = cli_environment(work->args.key, work->finish.attempt, work->planned);
     if (how.env == NULL) {
         start_failed(work, ENOMEM);
@@ -291,10 +353,25 @@ static void start(struct work *work) {
     }
     why = cli_child_start(&work->child, &how);
     cli_environment_free(how.env);
-    if (why != 0)
+    if (why == CLI_CHILD_LATE)
+        return;
+    if (why != 0) {
         start_failed(work, why);
+        return;
+    }
+    work->started = true;
+    phase_set(work, WORK_RUNNING);
+}
+
+static void start(struct work *work) {
+    if (work->lost_early)
+        start_lost(work);
+    else if (work->quit_signal != 0)
+        finish_release(work, 128 + work->quit_signal);
+    else if (lease_is_short(work))
+        renew(work);
     else
-        phase_set(work, WORK_RUNNING);
+        start_command(work);
 }
 
 static void drain(struct work *work, int64_t now) {
@@ -347,14 +424,16 @@ static void signal_take(struct work *work, const struct signalfd_siginfo *info) 
         raise(SIGSTOP);
         return;
     }
-    if (work->phase == WORK_CLAIMING || work->phase == WORK_STARTING) {
+    if (work->phase < WORK_RUNNING) {
         work->quit_signal = sig;
         work->quit_by = idem_loop_now() + QUIT_MS;
-    } else if (sig == SIGINT) {
-        work->quit_signal = sig;
-    } else if (work->phase == WORK_DRAINING) {
-        work->drain_by = 0;
+        return;
     }
+    work->asked = work->asked || (sig != SIGUSR1 && sig != SIGUSR2);
+    if (sig == SIGINT)
+        work->quit_signal = sig;
+    else if (work->phase == WORK_DRAINING)
+        work->drain_by = 0;
 }
 
 static void signals_take(struct work *work) {
@@ -370,22 +449,27 @@ static int64_t earliest(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* A verdict on stdout or stderr comes before what the command writes there. */
+static bool is_flowing(const struct work *work, bool speaking) {
+    return work->child.piped && !(speaking && work->voice.fd <= STDERR_FILENO) &&
+           (work->phase == WORK_RUNNING || work->phase == WORK_DRAINING);
+}
+
 /* Only the stream that poll(2) has named goes on: so the order between stdout and stderr is kept
    as well as two pipes can keep it. */
 static void turn(struct work *work) {
-    struct pollfd fds[3] = {{.fd = work->signals.fd, .events = POLLIN}};
-    bool flowing =
-        work->child.piped && (work->phase == WORK_RUNNING || work->phase == WORK_DRAINING);
+    struct pollfd fds[4] = {{.fd = work->signals.fd, .events = POLLIN}};
+    bool speaking = cli_voice_pending(&work->voice, &fds[1]);
+    size_t first = speaking ? 2 : 1, n = first;
     int64_t now = idem_loop_now(), until, ms;
-    struct cli_stream *streams[3];
-    size_t n = 1;
+    struct cli_stream *streams[4];
 
     until =
         earliest(earliest(work->kill_at, work->end_by), earliest(work->drain_by, work->quit_by));
     ms = until == NEVER ? -1 : until > now ? until - now : 0;
     if (work->phase == WORK_STARTING)
         ms = 0;
-    for (int i = 0; flowing && i < 2; i++) {
+    for (int i = 0; is_flowing(work, speaking) && i < 2; i++) {
         streams[n] = &work->child.streams[i];
         n += cli_stream_poll(streams[n], &fds[n]);
     }
@@ -394,7 +478,9 @@ static void turn(struct work *work) {
         poll(NULL, 0, 50);
         return;
     }
-    for (size_t i = 1; i < n; i++)
+    if (speaking && fds[1].revents != 0)
+        cli_voice_pass(&work->voice);
+    for (size_t i = first; i < n; i++)
         if (fds[i].revents != 0)
             cli_stream_turn(streams[i], &work->result);
 }
@@ -410,6 +496,10 @@ static void advance(struct work *work) {
         break;
     case WORK_STARTING:
         start(work);
+        break;
+    case WORK_RENEWING:
+        if (work->quit_signal != 0)
+            finish_release(work, 128 + work->quit_signal);
         break;
     case WORK_RUNNING:
         look(work, now);
@@ -432,38 +522,34 @@ static void quit_decide(struct work *work) {
         work->quit_signal = 0;
 }
 
-static int claim_begin(struct work *work) {
+static void claim_begin(struct work *work) {
     struct idem_error err;
 
     if (work->h == NULL) {
         claim_nothing(work);
-        return CLI_OK;
+        return;
     }
-    if (idem_claim_new(work->h, work->guard, &work->args, on_claim, work, &work->claim, &err) < 0)
-        return cli_voice_error(&work->voice, &err);
+    if (idem_claim_new(work->h, work->guard, &work->args, on_claim, work, &work->claim, &err) < 0) {
+        claim_failed(work, &err);
+        return;
+    }
     snprintf(work->voice.hash, sizeof(work->voice.hash), "%s", idem_claim_hash(work->claim));
     idem_claim_on_lost(work->claim, on_lost, work);
-    return CLI_OK;
 }
 
 int cli_work(struct work *work) {
-    int status;
-
     work->kill_at = work->drain_by = work->quit_by = work->end_by = NEVER;
     work->child.streams[0].from = work->child.streams[1].from = -1;
     cli_result_init(&work->result,
                     work->policy->result_max > 0 ? (size_t)work->policy->result_max : 0);
-    status = claim_begin(work);
-    if (status != CLI_OK)
-        return status;
+    claim_begin(work);
     while (work->phase != WORK_OVER) {
         turn(work);
         advance(work);
     }
     idem_claim_free(work->claim);
-    cli_signals_unblock(&work->signals);
-    for (int i = 0; work->child.piped && i < 2; i++)
-        cli_stream_flush(&work->child.streams[i]);
+    flush(work);
+    faults_say(work);
     quit_decide(work);
     cli_child_release(&work->child);
     cli_result_release(&work->result);

@@ -25,6 +25,7 @@ struct idem_run {
 /* What the call-backs leave for the caller's thread. */
 struct call {
     struct idem_waiter waiter;
+    int64_t lease_until; /* as it was when the handle was left */
     struct idem_outcome out;
     struct idem_error err;
     int rc;
@@ -118,8 +119,9 @@ static void call_answered(struct idem_claim *claim, int rc, const struct idem_an
                           const struct idem_error *err, void *data) {
     struct call *call = data;
 
-    (void)claim;
     call->rc = rc;
+    if (rc == 0 && answer->unguarded)
+        idem_lease_bound(claim);
     if (rc != 0)
         call->err = *err;
     else if ((call->rc = answer_copy(call, answer)) != 0)
@@ -200,6 +202,36 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
     out->reason = run->reason;
 }
 
+/* Waits for the answer, with the handle entered; leaves it. */
+static void call_wait(struct idem *h, struct call *call) {
+    (void)idem_waiter_wait(h, &call->waiter, -1);
+    call->lease_until = call->run.claim->lease_until;
+    idem_handle_leave(h);
+}
+
+static bool call_granted(const struct call *call) {
+    return call->rc == 0 && (call->out.verdict == IDEM_RUN || call->out.verdict == IDEM_PROBE);
+}
+
+static bool call_late(const struct call *call) {
+    return call->run.cancelled || idem_loop_now() >= call->lease_until;
+}
+
+/* This thread, or the machine, may have slept since the answer came. What is late now is not
+   begun: it is asked for anew, unless it was renewed meanwhile. */
+static void call_freshen(struct idem *h, struct call *call) {
+    while (call_granted(call) && !call->out.unguarded && call_late(call)) {
+        idem_handle_enter(h);
+        call->lease_until = call->run.claim->lease_until;
+        if (call_late(call)) {
+            call->run.cancelled = false;
+            call->waiter.ready = false;
+            idem_claim_again(call->run.claim);
+        }
+        call_wait(h, call);
+    }
+}
+
 /* The function may have forked: in the child the lock may be held by a thread that is not there,
    and what there is to be freed is the parent's. */
 static void call_end(struct idem *h, struct call *call) {
@@ -228,12 +260,12 @@ int idem_call(struct idem *h, const struct idem_guard *guard, const struct idem_
     idem_waiter_init(&call.waiter);
     idem_handle_enter(h);
     idem_claim_start(h, call.run.claim);
-    (void)idem_waiter_wait(h, &call.waiter, -1);
-    idem_handle_leave(h);
+    call_wait(h, &call);
+    call_freshen(h, &call);
     if (call.rc != 0) {
         idem_error_copy(err, &call.err);
         idem_outcome_release(&call.out);
-    } else if (call.out.verdict == IDEM_RUN || call.out.verdict == IDEM_PROBE) {
+    } else if (call_granted(&call)) {
         call_run(h, &call, fn, data);
     }
     call_end(h, &call);

@@ -4,7 +4,8 @@
  * through here.
  *
  *      ASKING ──RUN, PROBE──> RUNNING ──done, fail, ...──> FINISHING ──> OVER
- *       ^  │                     (renews at a third of the lease)
+ *       ^  │ ^                   │ (renews at a third of the lease)
+ *       │  │ └──late, not begun──┘
  *       │  ├──BUSY, wait left──> PARKED
  *       │  └──anything else────> OVER
  *       └──woken, lease over, slow poll── PARKED
@@ -25,7 +26,7 @@
 #define POLL_FIRST_MS 250
 #define POLL_MAX_MS 2000
 
-/* How often a claim is asked for anew because its answer came after its lease. */
+/* How often a claim may be late: its lease over before the run could begin. */
 #define LATE_MAX 3
 
 static void claim_ask(struct idem_claim *c);
@@ -39,7 +40,8 @@ void idem_claim_set(struct idem_claim *c, enum idem_claim_state state) {
         [IDEM_CLAIM_ASKING] =
             1u << IDEM_CLAIM_PARKED | 1u << IDEM_CLAIM_RUNNING | 1u << IDEM_CLAIM_OVER,
         [IDEM_CLAIM_PARKED] = 1u << IDEM_CLAIM_ASKING | 1u << IDEM_CLAIM_OVER,
-        [IDEM_CLAIM_RUNNING] = 1u << IDEM_CLAIM_FINISHING | 1u << IDEM_CLAIM_OVER,
+        [IDEM_CLAIM_RUNNING] =
+            1u << IDEM_CLAIM_ASKING | 1u << IDEM_CLAIM_FINISHING | 1u << IDEM_CLAIM_OVER,
         [IDEM_CLAIM_FINISHING] = 1u << IDEM_CLAIM_OVER,
         [IDEM_CLAIM_OVER] = 0,
     };
@@ -56,8 +58,9 @@ static void claim_unwatch(struct idem_claim *c) {
     c->h->store->driver->unwatch(c->h->store, &c->watch);
 }
 
-/* Stops everything that could still call back. */
-static void claim_quiet(struct idem_claim *c) {
+/* Stops everything that could still call back. A finish that is under way when the handle is
+   closed is left to the store, which closes next and writes what it was given. */
+static void claim_quiet(struct idem_claim *c, bool closing) {
     struct idem_loop *loop = &c->h->loop;
 
     idem_timer_clear(loop, &c->timer);
@@ -65,7 +68,8 @@ static void claim_quiet(struct idem_claim *c) {
     idem_timer_clear(loop, &c->max_timer);
     idem_task_drop(loop, &c->task);
     claim_unwatch(c);
-    idem_store_cancel(c->h->store, &c->op);
+    if (!closing || c->state != IDEM_CLAIM_FINISHING)
+        idem_store_cancel(c->h->store, &c->op);
     idem_store_cancel(c->h->store, &c->renew_op);
 }
 
@@ -121,7 +125,10 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
         run_begin(c, record);
     else
         idem_claim_set(c, IDEM_CLAIM_OVER);
-    idem_handle_tally(c->h, verdict_event(verdict));
+    if (verdict != c->granted) /* one that is granted again, being late, is one run */
+        idem_handle_tally(c->h, verdict_event(verdict));
+    if (c->state == IDEM_CLAIM_RUNNING)
+        c->granted = verdict;
     c->cb(c, 0, &answer, NULL, c->data);
 }
 
@@ -139,16 +146,26 @@ static void claim_answer_busy(struct idem_claim *c) {
     c->cb(c, 0, &answer, NULL, c->data);
 }
 
+static void claim_end(struct idem_claim *c) {
+    idem_timer_clear(&c->h->loop, &c->timer);
+    claim_unwatch(c);
+    idem_claim_set(c, IDEM_CLAIM_OVER);
+    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+}
+
+/* The store is there, and yet nothing can be run: whatever on_store_error says. */
+static void claim_refuse(struct idem_claim *c, int rc, const struct idem_error *err) {
+    claim_end(c);
+    c->cb(c, rc, NULL, err, c->data);
+}
+
 /* The store could not be asked. A token is never run on trust. */
 static void claim_error(struct idem_claim *c, int rc, const struct idem_error *err) {
     bool open = c->policy.on_store_error == IDEM_ON_STORE_ERROR_OPEN && !c->in.token &&
                 rc != IDEM_E_INVALID && rc != IDEM_E_FORK;
     struct idem_answer answer = {.verdict = IDEM_RUN, .unguarded = true};
 
-    idem_timer_clear(&c->h->loop, &c->timer);
-    claim_unwatch(c);
-    idem_claim_set(c, IDEM_CLAIM_OVER);
-    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+    claim_end(c);
     if (rc == IDEM_E_UNKNOWN)
         idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
     if (!open) {
@@ -161,43 +178,62 @@ static void claim_error(struct idem_claim *c, int rc, const struct idem_error *e
 
 /* Asking and waiting. */
 
+/* What is given back must arrive: under recover=hold a lease that nobody ends is an uncertain
+   record, though nothing was run. An outcome that is unknown is seen to by claim_error(). */
+static void late_error(struct idem_claim *c, int rc, const struct idem_error *err) {
+    if (rc != IDEM_E_UNKNOWN)
+        idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
+    claim_error(c, rc, err);
+}
+
 static void late_released(struct idem_op *op, int rc) {
     struct idem_claim *c = op->data;
     struct idem_error err = op->error;
 
     idem_timer_clear(&c->h->loop, &c->timer);
-    if (rc == 0 && idem_random(c->in.owner, IDEM_OWNER_LEN) != 0)
+    if (rc != 0) {
+        late_error(c, rc, &err);
+        return;
+    }
+    if (op->out.finish.ack == IDEM_LOST)
+        idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
+    if (c->late == LATE_MAX)
+        rc = idem_error_set(&err, IDEM_E_REFUSED,
+                            "a lease of %lld ms was over before the run could begin, %d times: "
+                            "store or machine are too slow for it; nothing was run",
+                            (long long)c->policy.lease_ms, LATE_MAX);
+    else if (idem_random(c->in.owner, IDEM_OWNER_LEN) != 0)
         rc = idem_error_set(&err, IDEM_E_REFUSED, "the system gives no random bits");
     if (rc != 0)
-        claim_error(c, rc, &err);
+        claim_refuse(c, rc, &err);
     else
         claim_ask(c);
 }
 
-/* Granted, and over by our clock before we heard of it: somebody else may be running. It is
-   given back, and then asked for anew under another name. */
+/* Granted, and over by our clock before it could begin: somebody else may be running, or may have
+   found out that nothing had happened, and have done it. It is given back, and then asked for anew
+   under another name, a few times. */
 static void claim_late(struct idem_claim *c) {
-    struct idem_error err;
-
-    if (++c->late == LATE_MAX) {
-        idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
-        idem_error_set(&err, IDEM_E_REFUSED,
-                       "the store answers too slowly for a lease of %lld ms; nothing was run",
-                       (long long)c->policy.lease_ms);
-        claim_error(c, IDEM_E_REFUSED, &err);
-        return;
-    }
+    c->late++;
     c->op.kind = IDEM_OP_FINISH;
     c->op.in.finish =
         (struct idem_finish_in){.said = IDEM_SAID_RELEASE, .ttl_ms = c->policy.ttl_s * 1000};
     memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
     c->op.complete = late_released;
     if (idem_store_submit(c->h->store, &c->op) != 0) {
-        err = c->op.error;
-        claim_error(c, err.code, &err);
+        struct idem_error err = c->op.error;
+
+        late_error(c, err.code, &err);
         return;
     }
     idem_timer_set(&c->h->loop, &c->timer, c->h->op_timeout_ms);
+}
+
+void idem_claim_again(struct idem_claim *c) {
+    idem_lease_stop(c);
+    c->lost_told = false;
+    idem_claim_set(c, IDEM_CLAIM_ASKING);
+    claim_late(c);
 }
 
 static void ask_complete(struct idem_op *op, int rc) {
@@ -211,7 +247,7 @@ static void ask_complete(struct idem_op *op, int rc) {
         return;
     }
     if ((op->out.claim.verdict == IDEM_RUN || op->out.claim.verdict == IDEM_PROBE) &&
-        idem_claim_reruns(c) && idem_loop_now() >= c->sent + c->policy.lease_ms) {
+        idem_loop_now() >= c->sent + c->policy.lease_ms) {
         claim_late(c);
         return;
     }
@@ -512,11 +548,11 @@ const void *idem_claim_key(const struct idem_claim *claim, size_t *ret_len) {
 }
 
 /* A claim whose answer is outstanding may be granted: it is released, behind it. */
-static void claim_detach(struct idem_claim *c) {
+static void claim_detach(struct idem_claim *c, bool closing) {
     bool asked = c->state == IDEM_CLAIM_ASKING && c->op.driver != NULL;
     struct idem *h = c->h;
 
-    claim_quiet(c);
+    claim_quiet(c, closing);
     *c->link = c->next;
     if (c->next != NULL)
         c->next->link = c->link;
@@ -527,7 +563,7 @@ static void claim_detach(struct idem_claim *c) {
 
 void idem_claims_detach(struct idem *h) {
     while (h->claims != NULL)
-        claim_detach(h->claims);
+        claim_detach(h->claims, true);
 }
 
 void idem_claim_free(struct idem_claim *claim) {
@@ -539,6 +575,6 @@ void idem_claim_free(struct idem_claim *claim) {
     if (claim->h != NULL && idem_handle_check(claim->h, NULL) != 0)
         claim->h->loop.stopped = true;
     if (claim->h != NULL)
-        claim_detach(claim);
+        claim_detach(claim, false);
     claim_release(claim);
 }

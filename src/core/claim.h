@@ -31,9 +31,10 @@ struct idem_claim {
 
     struct idem_op op; /* the claim, then the finish */
     struct idem_task task;
-    struct idem_timer timer; /* bounds the answer, ends the pause, tries again */
-    int64_t sent;            /* before the claim was sent, by our clock */
-    unsigned late;           /* how often its lease was over when the answer came */
+    struct idem_timer timer;   /* bounds the answer, ends the pause, tries again */
+    int64_t sent;              /* before the claim was sent, by our clock */
+    unsigned late;             /* how often its lease was over before it could begin */
+    enum idem_verdict granted; /* what was told and counted last: RUN or PROBE; 0: nothing yet */
     idem_claim_cb *cb;
     void *data;
 
@@ -72,12 +73,18 @@ int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args
                     void *data, struct idem_claim **ret, struct idem_error *err);
 void idem_claim_start(struct idem *h, struct idem_claim *c);
 
+/* For who was answered RUN or PROBE, has run nothing yet, and is late: gives it back and asks anew.
+   The answer comes by the claim's call-back, which may be called at once. */
+void idem_claim_again(struct idem_claim *c);
+
 /* The one place where a claim changes its state. */
 void idem_claim_set(struct idem_claim *c, enum idem_claim_state state);
 
 /* lease.c */
 void idem_lease_init(struct idem_claim *c);
 void idem_lease_begin(struct idem_claim *c);
+/* run_max alone, for an unguarded run, which has no lease; idem_claim_free() ends it. */
+void idem_lease_bound(struct idem_claim *c);
 void idem_lease_stop(struct idem_claim *c);
 
 /* finish.c: sends what is to be said, for the first time or again. */

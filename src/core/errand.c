@@ -1,7 +1,8 @@
 /*
  * Releases in the background: a claim that was given up before its answer came
  * may have been granted all the same, and must not block its key until the
- * lease is over. Tried for a bounded time, then left to the lease.
+ * lease is over. Sent again for a bounded time, then left to the lease; the
+ * last one stays with the store, which may yet come to it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,12 +50,19 @@ static void errand_complete(struct idem_op *op, int rc) {
 }
 
 static void errand_fire(struct idem_timer *timer) {
-    errand_send(idem_container_of(timer, struct idem_errand, timer));
+    struct idem_errand *errand = idem_container_of(timer, struct idem_errand, timer);
+
+    if (errand->op.driver != NULL && idem_loop_now() >= errand->until)
+        return;
+    idem_store_cancel(errand->h->store, &errand->op);
+    errand_send(errand);
 }
 
 static void errand_send(struct idem_errand *errand) {
     if (idem_store_submit(errand->h->store, &errand->op) != 0)
         errand_again(errand);
+    else
+        idem_timer_set(&errand->h->loop, &errand->timer, errand->h->op_timeout_ms);
 }
 
 void idem_errand_release(struct idem *h, const struct idem_record_key *key,
@@ -87,7 +95,6 @@ void idem_errands_drop(struct idem *h) {
 
     for (errand = h->errands; errand != NULL; errand = next) {
         next = errand->next;
-        idem_store_cancel(h->store, &errand->op);
         errand_free(errand);
     }
 }

@@ -151,18 +151,21 @@ static bool result_kept(const struct idem_claim *c, const void *result, size_t l
            len <= (size_t)c->policy.result_max;
 }
 
-/* Doubles with each try, between half of it and all of it, so that a crowd
-   that failed together does not come back together. */
+/* Doubles with each try, and up to half of it is added by chance, so that a crowd that failed
+   together does not come back together. Never below min; never above max, and the last step
+   leaves room for the chance below it. */
 static int64_t backoff(const struct idem_claim *c) {
-    int64_t delay = c->policy.backoff_min_ms;
+    int64_t min = c->policy.backoff_min_ms, max = c->policy.backoff_max_ms;
+    int64_t delay = min, top = max - max / 3, spread;
     uint32_t random = 0;
 
-    for (uint32_t i = 1; i < c->tries && delay < c->policy.backoff_max_ms; i++)
+    for (uint32_t i = 1; i < c->tries && delay < top; i++)
         delay *= 2;
-    if (delay > c->policy.backoff_max_ms)
-        delay = c->policy.backoff_max_ms;
+    if (delay > top)
+        delay = top > min ? top : min;
+    spread = delay / 2 < max - delay ? delay / 2 : max - delay;
     (void)idem_random(&random, sizeof(random));
-    return delay - (int64_t)((uint64_t)random * (uint64_t)(delay / 2) >> 32);
+    return delay + (int64_t)((uint64_t)random * (uint64_t)(spread + 1) >> 32);
 }
 
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,

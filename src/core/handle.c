@@ -116,7 +116,7 @@ static int service_sleep(struct idem_service *service) {
 static void *service_main(void *data) {
     struct idem *h = data;
     struct idem_service *service = h->service;
-    struct pollfd set[IDEM_POLL_MAX];
+    struct pollfd set[IDEM_POLL_MAX + 1];
 
     pthread_mutex_lock(&service->lock);
     while (!service->stop) {
@@ -125,7 +125,7 @@ static void *service_main(void *data) {
         uint64_t drained;
 
         pthread_mutex_unlock(&service->lock);
-        if (poll(set, (nfds_t)n, ms) < 0)
+        if (idem_poll_sleep(&service->poll, set, n, ms) < 0)
             n = 0;
         pthread_mutex_lock(&service->lock);
         service->asleep = false;
@@ -414,13 +414,18 @@ void idem_timeout(struct idem *h) {
 void idem_close(struct idem *h) {
     if (h == NULL || h->closed)
         return;
-    if (h->forks != idem_fork_count())
+    if (h->forks != idem_fork_count()) {
+        if (h->service != NULL) {
+            h->closed = true; /* another thread may have been amidst a change: all of it stays */
+            return;
+        }
         h->loop.stopped = true; /* the host's descriptors are the parent's, too */
-    else if (h->service != NULL)
+    } else if (h->service != NULL) {
         service_stop(h->service);
+    }
     idem_claims_detach(h);
+    idem_store_close(h->store); /* what is to be released is written here, if not before */
     idem_errands_drop(h);
-    idem_store_close(h->store);
     if (!h->loop.stopped)
         idem_loop_stop(&h->loop);
     h->store = NULL;

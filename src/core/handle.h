@@ -73,7 +73,8 @@ void idem_handle_tally(struct idem *h, enum idem_event event);
 /* claim.c: the handle is closing. */
 void idem_claims_detach(struct idem *h);
 
-/* errand.c: releases by owner id, in the background, for a bounded time. */
+/* errand.c: releases by owner id, in the background, tried again for a bounded time. Dropped once
+   the store is closed. */
 void idem_errand_release(struct idem *h, const struct idem_record_key *key,
                          const unsigned char owner[IDEM_OWNER_LEN], int64_t ttl_ms);
 void idem_errands_drop(struct idem *h);

@@ -1,43 +1,54 @@
 /*
- * Names and owners. Fails only where OpenSSL has no memory or the system gives
+ * Names and owners. Fails only where there is no memory for a hash in pieces, or the system gives
  * no random bits.
+ *
+ * OpenSSL's low-level functions, deprecated in favour of EVP, are used on purpose. A fetch and the
+ * queue of errors take locks of OpenSSL's own: in a child that was forked while another thread of
+ * the host program held one, a call would hang for ever. These take none, allocate nothing, and
+ * leave nothing in the host program's queue of errors.
  */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "core/hash.h"
 
 #include <errno.h>
-#include <openssl/err.h>
-#include <openssl/evp.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-static int sha256_digest(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]) {
-    /* An explicit fetch at each call costs more than the hash of a short name. */
-    static _Atomic(EVP_MD *) fetched;
-    EVP_MD *md = fetched;
+int idem_sha256(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]) {
+    SHA256_CTX ctx;
+    bool ok = SHA256_Init(&ctx) == 1 && SHA256_Update(&ctx, bytes.at, bytes.len) == 1 &&
+              SHA256_Final(out, &ctx) == 1;
 
-    if (md == NULL) {
-        EVP_MD *none = NULL;
-
-        md = EVP_MD_fetch(NULL, "SHA256", NULL);
-        if (md == NULL)
-            return IDEM_E_NOMEM;
-        if (!__atomic_compare_exchange_n((EVP_MD **)&fetched, &none, md, false, __ATOMIC_SEQ_CST,
-                                         __ATOMIC_SEQ_CST)) {
-            EVP_MD_free(md);
-            md = none;
-        }
-    }
-    return EVP_Digest(bytes.at, bytes.len, out, NULL, md, NULL) == 1 ? 0 : IDEM_E_NOMEM;
+    OPENSSL_cleanse(&ctx, sizeof(ctx));
+    return ok ? 0 : IDEM_E_NOMEM;
 }
 
-/* Nothing is left in OpenSSL's queue of errors, which is the host program's. */
-int idem_sha256(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]) {
-    int rc;
+void idem_sha_fail(struct idem_sha *sha) {
+    if (sha->ctx != NULL)
+        OPENSSL_cleanse(sha->ctx, sizeof(SHA256_CTX));
+    free(sha->ctx);
+    sha->ctx = NULL;
+}
 
-    ERR_set_mark();
-    rc = sha256_digest(bytes, out);
-    ERR_pop_to_mark();
-    return rc;
+void idem_sha_begin(struct idem_sha *sha) {
+    sha->ctx = malloc(sizeof(SHA256_CTX));
+    if (sha->ctx != NULL && SHA256_Init(sha->ctx) != 1)
+        idem_sha_fail(sha);
+}
+
+void idem_sha_add(struct idem_sha *sha, const void *bytes, size_t len) {
+    if (sha->ctx != NULL && len != 0 && SHA256_Update(sha->ctx, bytes, len) != 1)
+        idem_sha_fail(sha);
+}
+
+int idem_sha_end(struct idem_sha *sha, unsigned char out[IDEM_HASH_LEN]) {
+    bool ok = sha->ctx != NULL && SHA256_Final(out, sha->ctx) == 1;
+
+    idem_sha_fail(sha);
+    return ok ? 0 : IDEM_E_NOMEM;
 }
 
 static size_t put_counted(unsigned char *out, struct idem_bytes bytes) {

@@ -11,8 +11,18 @@ enum idem_name_kind { IDEM_NAME_RECORD = 1, IDEM_NAME_NONCE, IDEM_NAME_COUNTER }
 
 #define IDEM_HEX_LEN (2 * IDEM_HASH_LEN)
 
-/* 0 or IDEM_E_NOMEM (OpenSSL allocates). */
+/* 0 or IDEM_E_NOMEM. Takes no lock: a forked child may hash, whatever other threads did. */
 int idem_sha256(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]);
+
+/* The same in pieces. After a failure the others do nothing, and the end says IDEM_E_NOMEM; every
+   begin needs its end. */
+struct idem_sha {
+    void *ctx; /* NULL: it failed */
+};
+void idem_sha_begin(struct idem_sha *sha);
+void idem_sha_add(struct idem_sha *sha, const void *bytes, size_t len);
+int idem_sha_end(struct idem_sha *sha, unsigned char out[IDEM_HASH_LEN]);
+void idem_sha_fail(struct idem_sha *sha); /* makes it fail */
 
 /*
  * The name of a record: prefix + SHA-256 of kind, scope and key, each delimited

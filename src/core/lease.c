@@ -17,6 +17,11 @@ void idem_lease_stop(struct idem_claim *c) {
     idem_store_cancel(c->h->store, &c->renew_op);
 }
 
+/* Renews at a third of the lease, counted from when it was asked for; at once, if that is past. */
+static void lease_arm(struct idem_claim *c, int64_t sent) {
+    idem_timer_set(&c->h->loop, &c->lease_timer, sent + c->policy.lease_ms / 3 - idem_loop_now());
+}
+
 /* Tells who asked for the renewal. False if that ended the run, or the claim. */
 static bool renew_told(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
     idem_finish_cb *cb = c->renew_cb;
@@ -57,9 +62,11 @@ static void renew_later(struct idem_claim *c) {
     idem_timer_set(&c->h->loop, &c->lease_timer, left > 0 && left < pause ? left : pause);
 }
 
-static void renew_failed(struct idem_claim *c, int rc, const struct idem_error *err) {
+static void renew_failed(struct idem_claim *c, int rc, const struct idem_error *cause) {
+    struct idem_error err = *cause; /* not in the claim: the call-back may free it */
+
     idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
-    if (renew_told(c, rc, false, err))
+    if (renew_told(c, rc, false, &err))
         renew_later(c);
 }
 
@@ -75,7 +82,11 @@ static void renew_complete(struct idem_op *op, int rc) {
         idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
     } else {
         c->lease_until = c->renew_sent + c->policy.lease_ms;
-        idem_timer_set(&c->h->loop, &c->lease_timer, c->policy.lease_ms / 3);
+        lease_arm(c, c->renew_sent);
+        if (idem_claim_reruns(c) && idem_loop_now() >= c->lease_until) {
+            lease_lost(c, IDEM_END_LEASE); /* the answer was on its way for too long */
+            return;
+        }
     }
     if (renew_told(c, 0, lost, NULL) && lost)
         lease_lost(c, IDEM_END_TAKEN);
@@ -148,10 +159,13 @@ void idem_lease_init(struct idem_claim *c) {
     c->max_timer.fire = max_fire;
 }
 
-void idem_lease_begin(struct idem_claim *c) {
-    c->lease_until = c->sent + c->policy.lease_ms;
-    idem_timer_set(&c->h->loop, &c->lease_timer,
-                   c->sent + c->policy.lease_ms / 3 - idem_loop_now());
+void idem_lease_bound(struct idem_claim *c) {
     if (c->policy.run_max_ms > 0)
         idem_timer_set(&c->h->loop, &c->max_timer, c->policy.run_max_ms);
+}
+
+void idem_lease_begin(struct idem_claim *c) {
+    c->lease_until = c->sent + c->policy.lease_ms;
+    lease_arm(c, c->sent);
+    idem_lease_bound(c);
 }

@@ -1,6 +1,10 @@
 /*
  * The poll(2) host. Fails only where a new descriptor finds no memory; that is
  * reported to who wanted it watched. Turns allocate nothing.
+ *
+ * poll(2) counts its time on a clock that stands still while the machine is
+ * suspended, and leases do not: a timer on idem_loop_now()'s clock is watched
+ * beside. Where there is none to be had, poll's own time bounds the sleep.
  */
 #include "loop/poll.h"
 
@@ -8,16 +12,22 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "loop/loop.h"
 
 void idem_poll_init(struct idem_poll *poll) {
     *poll = (struct idem_poll){.deadline = INT64_MAX};
+    poll->clock_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
 }
 
 void idem_poll_release(struct idem_poll *poll) {
+    if (poll->clock_fd >= 0)
+        close(poll->clock_fd);
     free(poll->fds);
-    idem_poll_init(poll);
+    *poll = (struct idem_poll){.deadline = INT64_MAX, .clock_fd = -1};
 }
 
 static struct pollfd *poll_find(struct idem_poll *poll, int fd) {
@@ -66,7 +76,7 @@ struct idem_host idem_poll_host(struct idem_poll *poll) {
     return (struct idem_host){.data = poll, .watch = poll_watch, .timer = poll_timer};
 }
 
-static int poll_sleep(const struct idem_poll *poll, int64_t max_ms) {
+static int poll_pause(const struct idem_poll *poll, int64_t max_ms) {
     int64_t ms = max_ms < 0 ? INT_MAX : max_ms;
 
     if (poll->deadline == INT64_MIN) {
@@ -88,8 +98,21 @@ size_t idem_poll_collect(const struct idem_poll *poll, struct pollfd *set, int64
 
     if (n != 0)
         memcpy(set, poll->fds, n * sizeof(*set));
-    *ret_ms = poll_sleep(poll, max_ms);
+    *ret_ms = poll_pause(poll, max_ms);
     return n;
+}
+
+static int poll_wait(struct pollfd *set, size_t n, int ms) {
+    return poll(set, (nfds_t)n, ms);
+}
+
+/* Setting it anew takes back that it had fired: nothing is ever read from it. */
+int idem_poll_sleep(const struct idem_poll *poll, struct pollfd *set, size_t n, int ms) {
+    struct itimerspec in = {.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}};
+
+    if (ms > 0 && poll->clock_fd >= 0 && timerfd_settime(poll->clock_fd, 0, &in, NULL) == 0)
+        set[n++] = (struct pollfd){.fd = poll->clock_fd, .events = POLLIN};
+    return poll_wait(set, n, ms);
 }
 
 /* The sink may watch and unwatch meanwhile: each descriptor is looked up again. */
@@ -107,12 +130,8 @@ void idem_poll_tell(struct idem_poll *poll, const struct pollfd *got, size_t n) 
     }
 }
 
-static int poll_wait(struct pollfd *set, size_t n, int ms) {
-    return poll(set, (nfds_t)n, ms);
-}
-
 int idem_poll_turn(struct idem_poll *poll, struct pollfd *extra, size_t extra_n, int64_t max_ms) {
-    struct pollfd set[2 * IDEM_POLL_MAX];
+    struct pollfd set[2 * IDEM_POLL_MAX + 1];
     size_t n;
     int ms, ready = 0;
 
@@ -123,7 +142,7 @@ int idem_poll_turn(struct idem_poll *poll, struct pollfd *extra, size_t extra_n,
     n = idem_poll_collect(poll, set, max_ms, &ms);
     if (extra_n != 0)
         memcpy(set + n, extra, extra_n * sizeof(*set));
-    if (poll_wait(set, n + extra_n, ms) < 0) {
+    if (idem_poll_sleep(poll, set, n + extra_n, ms) < 0) {
         if (errno != EINTR)
             return -1;
         for (size_t i = 0; i < n + extra_n; i++)

@@ -130,7 +130,6 @@ struct idem_watch {
     struct idem_record_key key;
     void (*wake)(struct idem_watch *watch);
     struct idem_watch *next, **link; /* the driver's */
-    bool woken;                      /* the driver's */
 };
 
 struct idem_store {

@@ -4,6 +4,10 @@
  */
 #include "harness.h"
 
+#include <sched.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+
 /* Appends its attempt to `runs`, then sleeps long in the foreground; on SIGTERM it says so. */
 static char *long_script(void) {
     return script("trap 'echo term >> %s; exit 9' TERM; echo $IDEM_ATTEMPT >> %s; echo out; "
@@ -47,6 +51,24 @@ TEST(a_run_whose_idem_was_killed_is_uncertain_under_hold) {
     /* Nobody runs it again, so the command itself was left to come to its end. */
     CHECK(!exists("terms"));
     go();
+}
+
+/* As idem(1) has it: only where idem does not take the output can the command go on writing. */
+TEST(a_command_whose_idem_was_killed_goes_on_until_it_writes_into_its_pipe) {
+    for (int i = 0; i < 2; i++) {
+        const char *mode = i == 0 ? "reject" : "replay";
+        char *sh = script("echo x >> %s; while [ ! -e %s ]; do sleep .02; done; "
+                          "sh -c 'echo out'; echo $? >> %s",
+                          in_folder("runs"), in_folder(mode), in_folder("ended"));
+        struct proc proc = START_SH(mode, sh, "--mode", mode);
+
+        WAIT_FOR(lines_of("runs") == i + 1);
+        kill(proc.pid, SIGKILL);
+        proc_wait(&proc);
+        CHECK(creat(in_folder(mode), 0600) >= 0);
+        WAIT_FOR(lines_of("ended") == i + 1);
+    }
+    CHECK_STR(slurp(open(in_folder("ended"), O_RDONLY), NULL), "0\n141\n");
 }
 
 TEST(a_run_whose_idem_was_killed_is_run_again_under_rerun) {
@@ -217,6 +239,104 @@ TEST(what_a_command_started_does_not_outlive_its_being_ended) {
     CHECK_HAS(ran.verdict, " status=143 ");
     dead_check("pid");
     dead_check("pid2");
+}
+
+/* Idem that is held up between its claim and its command. */
+
+enum held_at {
+    HELD_AT_VERDICT, /* before it is written */
+    HELD_AT_FORK,    /* the last look at the clock is over */
+};
+
+static bool is_held_at(const struct __ptrace_syscall_info *info, enum held_at at) {
+    if (info->op != PTRACE_SYSCALL_INFO_ENTRY)
+        return false;
+    if (at == HELD_AT_VERDICT)
+        return info->entry.nr == SYS_write && info->entry.args[0] == 9;
+    return info->entry.nr == SYS_clone && (info->entry.args[0] & CLONE_THREAD) == 0;
+}
+
+/* Runs its first thread until it is there. */
+static void hold(pid_t pid, enum held_at at) {
+    struct __ptrace_syscall_info info;
+    int status, sig = 0;
+
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
+    CHECK(ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) == 0);
+    for (;;) {
+        CHECK(ptrace(PTRACE_SYSCALL, pid, 0, sig) == 0);
+        CHECK(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
+        sig = WSTOPSIG(status) == (SIGTRAP | 0x80) ? 0 : WSTOPSIG(status);
+        if (sig == 0 && ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof(info), &info) > 0 &&
+            is_held_at(&info, at))
+            return;
+    }
+}
+
+static struct proc start_held(const char *sh, enum held_at at) {
+    struct proc proc = {.out = harness_file(), .err = harness_file(), .verdict = harness_file()};
+
+    proc.pid = fork();
+    CHECK(proc.pid >= 0);
+    if (proc.pid == 0) {
+        setsid();
+        harness_dup(proc.out, 1);
+        harness_dup(proc.err, 2);
+        harness_dup(proc.verdict, 9);
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        execl(harness_exe(), "idem", "run", "--verdict-fd", VERDICT_FD, "--key", "k", "--lease",
+              "300ms", "--", "sh", "-c", sh, NULL);
+        _exit(99);
+    }
+    hold(proc.pid, at);
+    return proc;
+}
+
+static void let_go(const struct proc *proc) {
+    CHECK(ptrace(PTRACE_DETACH, proc->pid, 0, 0) == 0);
+}
+
+/* Its lease is over; an operator has looked, and somebody else runs it. */
+static void held_until_taken(enum held_at at) {
+    char *sh = script("echo x >> %s", in_folder("runs"));
+    struct proc first = start_held(sh, at);
+    struct ran ran;
+
+    WAIT_FOR(RUN_SH("k", sh).status == 70);
+    CHECK_INT(RUN("settle", "--failed", "k").status, 0);
+    CHECK_INT(RUN_SH("k", sh).status, 0);
+    CHECK_INT(lines_of("runs"), 1);
+    let_go(&first);
+    ran = proc_wait(&first);
+    CHECK_INT(lines_of("runs"), 1);
+    CHECK_INT(ran.status, 76);
+    CHECK_HAS(ran.err, "nothing was run, and somebody else has taken the key over");
+    CHECK_HAS(ran.verdict, "\nlost said=release attempt=1 ");
+}
+
+TEST(an_owner_held_up_beyond_its_lease_before_the_start_runs_nothing_under_hold) {
+    held_until_taken(HELD_AT_VERDICT);
+}
+
+TEST(an_owner_held_up_at_the_very_start_runs_nothing_under_hold) {
+    held_until_taken(HELD_AT_FORK);
+}
+
+TEST(an_owner_held_up_before_the_start_runs_it_if_nobody_took_over) {
+    char *sh = script("echo x >> %s", in_folder("runs"));
+
+    for (int at = HELD_AT_VERDICT; at <= HELD_AT_FORK; at++) {
+        struct proc first = start_held(sh, (enum held_at)at);
+        struct ran ran;
+
+        WAIT_FOR(RUN_SH("k", sh).status == 70);
+        let_go(&first);
+        ran = proc_wait(&first);
+        CHECK_INT(ran.status, 0);
+        CHECK_HAS(ran.verdict, "\nstored said=done attempt=1 ");
+        CHECK_INT(lines_of("runs"), at + 1);
+        CHECK_INT(RUN("forget", "k").status, 0);
+    }
 }
 
 TEST_MAIN

@@ -84,7 +84,7 @@ done
 is "the_completion_knows_the_words_of_a_flag" "$missing"
 
 missing=
-for status in 64 65 69 70 71 75 76 77 78; do
+for status in 64 65 69 70 71 74 75 76 77 78; do
     "$IDEM_EXE" help run | grep -q "  $status  " || missing="$missing help:$status"
     grep -q "^\.It $status\$" "$manual" || missing="$missing manual:$status"
 done

@@ -5,6 +5,8 @@
 
 #include <pty.h>
 
+#include "idem.h"
+
 /* Runs until the file `go` is there, so that it can vanish before and be run again after. */
 static char *until_go(void) {
     return script("i=0; while [ ! -e %s ] && [ $i -lt 400 ]; do i=$((i+1)); sleep .02; done",
@@ -217,8 +219,9 @@ TEST(many_are_settled_at_once_and_a_dry_run_changes_nothing) {
     CHECK_INT(lines(RUN("list", "--state", "done").out), 4);
 }
 
-/* Answers the question on a terminal; returns the exit status. */
-static int settle_answering(const char *answer) {
+/* Answers the question on a terminal, after what happens meanwhile (may be NULL); returns the exit
+   status. */
+static int settle_answering(const char *answer, void (*meanwhile)(void)) {
     char seen[1024] = "";
     size_t len = 0;
     int master, status;
@@ -237,6 +240,8 @@ static int settle_answering(const char *answer) {
         len += (size_t)n;
         seen[len] = '\0';
     }
+    if (meanwhile != NULL)
+        meanwhile();
     CHECK(write(master, answer, strlen(answer)) == (ssize_t)strlen(answer));
     while (read(master, seen, sizeof(seen)) > 0)
         ;
@@ -246,10 +251,77 @@ static int settle_answering(const char *answer) {
 
 TEST(a_person_is_asked_before_many_are_settled) {
     vanish("a", "one");
-    CHECK_INT(settle_answering("no\n"), 64);
+    CHECK_INT(settle_answering("no\n", NULL), 64);
     CHECK_INT(lines(RUN("list", "--state", "uncertain").out), 2);
-    CHECK_INT(settle_answering("yes\n"), 0);
+    CHECK_INT(settle_answering("yes\n", NULL), 0);
     CHECK_STR(RUN("list", "--state", "uncertain").out, "");
+}
+
+static void another_vanishes(void) {
+    vanish("b", "unseen");
+}
+
+static void it_vanishes_again(void) {
+    CHECK_INT(RUN("settle", "--failed", "a").status, 0);
+    vanish("a", "another attempt");
+}
+
+static void it_is_another_one(void) {
+    CHECK_INT(RUN("forget", "a").status, 0);
+    vanish("a", "another record");
+}
+
+TEST(what_was_not_shown_is_not_settled) {
+    vanish("a", "seen");
+    CHECK_INT(settle_answering("yes\n", another_vanishes), 0);
+    CHECK_HAS(RUN("list", "--state", "done").out, "seen\n");
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, "unseen\n");
+}
+
+TEST(what_has_changed_since_it_was_shown_is_not_settled) {
+    vanish("a", "seen");
+    CHECK_INT(settle_answering("yes\n", it_vanishes_again), 0);
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, " 2       -");
+    CHECK_INT(settle_answering("yes\n", it_is_another_one), 0);
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, " 1       -");
+}
+
+static enum idem_result fail_for_good(struct idem_run *run, void *data) {
+    (void)run;
+    (void)data;
+    return IDEM_RESULT_FINAL;
+}
+
+/* Failed for good, so many of them. */
+static void fail_many(int n) {
+    static const struct idem_policy policy = {.prefix = "many:", .scope = IDEM_SCOPE_NONE};
+    struct idem_guard *guard;
+    struct idem_error err;
+    struct idem *h;
+
+    CHECK(idem_open(temp_url("store", "sync=off"), NULL, &h, &err) == 0);
+    CHECK(idem_guard_new(h, &policy, &guard, &err) == 0);
+    for (int i = 0; i < n; i++) {
+        struct idem_args args = {.key = &i, .key_len = sizeof(i)};
+        struct idem_outcome out;
+
+        CHECK(idem_call(h, guard, &args, fail_for_good, NULL, &out, &err) == 0);
+        idem_outcome_release(&out);
+    }
+    idem_guard_free(guard);
+    idem_close(h);
+}
+
+TEST(more_than_a_batch_are_settled_in_several) {
+    struct ran ran;
+
+    harness_folder();
+    fail_many(1100);
+    ran = RUN("settle", "--state", "failed", "--done", "--yes");
+    CHECK_INT(ran.status, 0);
+    CHECK_INT(lines(ran.out), 1102);
+    CHECK_HAS(ran.out, "\nsettled 1100 records as done\n");
+    CHECK_STR(RUN("list", "--state", "failed").out, "");
 }
 
 TEST(a_key_that_is_forgotten_runs_anew) {

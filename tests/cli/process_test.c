@@ -340,6 +340,43 @@ TEST(a_full_disk_behind_stdout_is_told_and_the_result_kept) {
     CHECK_STR(RUN("run", "--key", "k", "--", "echo", "hello").out, "hello\n");
 }
 
+/* Runs idem with one of its descriptors on a full disk. */
+static struct ran run_full(int fd, const char *const *argv) {
+    struct proc proc = {.out = harness_file(), .err = harness_file(), .verdict = harness_file()};
+    const char *args[16] = {harness_exe()};
+
+    for (int i = 0; argv[i] != NULL; i++)
+        args[i + 1] = argv[i];
+    proc.pid = fork();
+    if (proc.pid == 0) {
+        dup2(proc.out, 1);
+        dup2(proc.err, 2);
+        dup2(open("/dev/full", O_WRONLY), fd);
+        execv(args[0], (char **)args);
+        _exit(99);
+    }
+    return proc_wait(&proc);
+}
+
+#define RUN_FULL(fd, ...) run_full(fd, (const char *const[]){__VA_ARGS__, NULL})
+
+TEST(a_replay_that_cannot_be_written_is_told_and_no_success) {
+    const char *sh = "echo out; echo err >&2";
+    struct ran ran;
+
+    CHECK_INT(RUN("run", "--key", "k", "--", "sh", "-c", sh).status, 0);
+    ran = RUN_FULL(1, "run", "--key", "k", "--", "sh", "-c", sh);
+    CHECK_INT(ran.status, 74);
+    CHECK_STR(ran.err, "err\nidem: replay: cannot write to stdout: No space left on device; the "
+                       "command itself has ended with status 0\n");
+    ran = RUN_FULL(2, "run", "--key", "k", "--", "sh", "-c", sh);
+    CHECK_INT(ran.status, 74);
+    CHECK_STR(ran.out, "out\n");
+    ran = RUN_FULL(1, "show", "--result", "k");
+    CHECK_INT(ran.status, 74);
+    CHECK_HAS(ran.err, "cannot write the result to stdout: No space left on device");
+}
+
 /* Descriptors. */
 
 TEST(the_command_inherits_no_descriptor_of_idems) {

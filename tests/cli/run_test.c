@@ -457,4 +457,42 @@ TEST(a_planned_time_is_part_of_the_key_and_told_to_the_command) {
     CHECK_INT(RUN("show", "nightly").status, 66);
 }
 
+/* How long the record of the key is remembered, in whole hours. */
+static int hours_left(const char *prefix) {
+    char *at = strstr(RUN("list", "--json", "--prefix", prefix).out, "\"expires\":\"");
+    struct tm tm = {0};
+
+    CHECK(at != NULL && strptime(at + 11, "%Y-%m-%dT%H:%M:%S", &tm) != NULL);
+    return (int)((timegm(&tm) - time(NULL) + 60) / 3600);
+}
+
+TEST(a_step_is_remembered_until_it_is_over) {
+    RUN_SH("k", ":", "--prefix", "hour:", "--at", "1h");
+    CHECK_INT(hours_left("hour:"), 24);
+    RUN_SH("k", ":", "--prefix", "week:", "--at", "7d");
+    CHECK_INT(hours_left("week:"), 7 * 24 + 1);
+    RUN_SH("k", ":", "--prefix", "job:", "--at", "7d", "--preset", "job");
+    CHECK_INT(hours_left("job:"), 7 * 24 + 1);
+    RUN_SH("k", ":", "--prefix", "said:", "--at", "7d", "--ttl", "7d");
+    CHECK_INT(hours_left("said:"), 7 * 24);
+    RUN_SH("k", ":", "--prefix", "lock:", "--at", "7d", "--ttl", "2h", "--mode", "lock");
+    CHECK_INT(hours_left("lock:"), 2);
+}
+
+TEST(settings_that_forget_a_step_too_early_are_refused_and_presets_bent) {
+    char *conf = script("%s", in_folder("conf"));
+    int fd = open(conf, O_CREAT | O_WRONLY, 0600);
+    struct ran ran;
+
+    CHECK(write(fd, "[defaults]\nttl = 1s\n", 20) == 20);
+    close(fd);
+    ran = RUN_SH("k", ":", "--at", "1h", "--config", conf);
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "ttl is 1s, and the step of --at is 1h: ");
+    /* A preset that remembers for 45 s is bent to the step; what a flag says comes first. */
+    RUN_SH("k", ":", "--at", "1h", "--preset", "submit", "--prefix", "submit:");
+    CHECK_INT(hours_left("submit:"), 2);
+    CHECK_INT(RUN_SH("k", ":", "--at", "1h", "--ttl", "1h", "--config", conf).status, 0);
+}
+
 TEST_MAIN

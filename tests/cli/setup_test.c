@@ -198,6 +198,10 @@ TEST(a_usage_error_exits_with_64_and_says_what_to_write) {
     usage_check(RUN("run", "--key", "k", "--mode", "often", "true"), "lock, reject, replay");
     usage_check(RUN("run", "--key", "k", "--lease", "30", "true"), "has no unit");
     usage_check(RUN("run", "--key", "k", "--at", "1h+2h", "true"), "--at: the offset");
+    usage_check(RUN("run", "--key", "k", "--at", "7d", "--ttl", "24h", "true"),
+                "ttl is 24h, and the step of --at is 7d: ");
+    usage_check(RUN("run", "--key", "k", "--at", "60d", "--hold-ttl", "30d", "true"),
+                "hold_ttl is 30d, and the step of --at is 60d: ");
     usage_check(RUN("run", "--key", "k", "--verdict-fd", "77", "true"), "not open");
     usage_check(RUN("run", "--key", "k", "--duplicate-exit", "256", "true"), "0 to 255");
     usage_check(RUN("run", "--key", "k", "--mode", "lock", "--recover", "hold", "true"),

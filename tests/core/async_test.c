@@ -256,7 +256,8 @@ TEST(a_claim_given_up_is_released_in_the_background) {
     host_close(&host);
 }
 
-TEST(a_claim_given_up_by_closing_is_released_too) {
+/* Closes after so many ms, in which the writer goes on and the loop does not. */
+static void close_while_asking(useconds_t ms) {
     struct host host;
     struct idem_guard *guard;
     struct seen seen = {0}, next = {0};
@@ -266,12 +267,47 @@ TEST(a_claim_given_up_by_closing_is_released_too) {
     guard = guard_of(&host, (struct idem_policy){0});
     claim = ask(&host, guard, "k", &seen);
     host_turn(&host, 0);
+    host_turn(&host, 0);
+    usleep(1000 * ms);
     host_close(&host);
+    CHECK_INT(seen.answers, 0);
     idem_claim_free(claim);
     host_open(&host, "sync=always", false);
     claim = ask(&host, guard, "k", &next);
     turn_until(&host, &next.answers, 1, 5000);
     CHECK_INT(next.verdict, IDEM_RUN);
+    idem_claim_free(claim);
+    idem_guard_free(guard);
+    host_close(&host);
+}
+
+TEST(a_claim_given_up_by_closing_is_released_too) {
+    close_while_asking(0);
+}
+
+TEST(a_claim_that_was_granted_when_the_handle_is_closed_is_released) {
+    close_while_asking(100);
+}
+
+TEST(a_finish_that_was_sent_is_stored_though_the_handle_is_closed) {
+    struct host host;
+    struct idem_guard *guard;
+    struct seen seen = {0}, next = {0};
+    struct idem_claim *claim;
+
+    host_open(&host, "sync=always", false);
+    guard = guard_of(&host, (struct idem_policy){0});
+    claim = ask(&host, guard, "k", &seen);
+    turn_until(&host, &seen.answers, 1, 5000);
+    CHECK_INT(idem_claim_done(claim, 0, "r", 1, on_finish, &seen), 0);
+    host_turn(&host, 0); /* it is sent */
+    host_close(&host);
+    CHECK_INT(seen.finishes, 0);
+    idem_claim_free(claim);
+    host_open(&host, "sync=always", false);
+    claim = ask(&host, guard, "k", &next);
+    turn_until(&host, &next.answers, 1, 5000);
+    CHECK_INT(next.verdict, IDEM_REPLAY);
     idem_claim_free(claim);
     idem_guard_free(guard);
     host_close(&host);

@@ -90,20 +90,40 @@ TEST(mode_lock_runs_again_with_a_higher_number) {
     idem_close(h);
 }
 
-TEST(a_result_over_result_max_is_not_kept_and_not_run_again) {
+/* The result comes at once and again; the second time it is not run. */
+static void check_kept(enum idem_result say, const char *result, enum idem_verdict want,
+                       bool kept) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *guard = guard_of(h, (struct idem_policy){.result_max = 4});
-    struct work work = {.result = "12345", .status = 9};
+    struct work work = {.say = say, .result = result, .status = 9};
     struct idem_outcome out;
 
     CHECK_INT(verdict(h, guard, "k", &work), IDEM_RUN);
     out = call(h, guard, "k", &work);
-    CHECK_INT(out.verdict, IDEM_DUPLICATE);
+    CHECK_INT(out.verdict, want);
+    CHECK_INT(out.has_result, kept);
+    CHECK(!kept || (out.result_len == strlen(result) && memcmp(out.result, result, 4) == 0));
     CHECK_INT(out.status, 9);
     CHECK_INT(work.runs, 1);
     idem_outcome_release(&out);
     idem_guard_free(guard);
     idem_close(h);
+}
+
+TEST(a_result_over_result_max_is_not_kept_and_not_run_again) {
+    check_kept(IDEM_RESULT_DONE, "12345", IDEM_DUPLICATE, false);
+}
+
+TEST(a_result_of_exactly_result_max_is_kept) {
+    check_kept(IDEM_RESULT_DONE, "1234", IDEM_REPLAY, true);
+}
+
+TEST(a_failures_result_is_kept_up_to_result_max) {
+    check_kept(IDEM_RESULT_FINAL, "1234", IDEM_DEAD, true);
+}
+
+TEST(a_failures_result_over_result_max_is_not_kept) {
+    check_kept(IDEM_RESULT_FINAL, "12345", IDEM_DEAD, false);
 }
 
 TEST(another_fingerprint_is_a_mismatch_and_another_scope_another_record) {

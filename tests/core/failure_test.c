@@ -105,19 +105,17 @@ TEST(an_unknown_outcome_is_run_again_under_rerun) {
     idem_close(h);
 }
 
-TEST(an_unguarded_run_is_marked_when_the_store_is_down) {
+/* A store that is full refuses every claim. */
+static struct idem *open_full(void) {
     struct idem *h = open_store("sync=off&size=1M");
     struct idem_guard *closed = guard_of(h, (struct idem_policy){0});
-    struct idem_guard *open =
-        guard_of(h, (struct idem_policy){.on_store_error = IDEM_ON_STORE_ERROR_OPEN});
     static char big[100000];
-    struct work work = {0};
+    struct work work = {.result = big};
     struct idem_error err;
     struct idem_outcome out;
     int rc = 0;
 
     memset(big, 'x', sizeof(big) - 1);
-    work.result = big;
     for (int i = 0; i < 100 && rc == 0; i++) {
         char key[16];
         struct idem_args args = {.key = key};
@@ -128,14 +126,40 @@ TEST(an_unguarded_run_is_marked_when_the_store_is_down) {
             idem_outcome_release(&out);
     }
     CHECK_INT(rc, IDEM_E_FULL);
-    out = call(h, open, "another", &work);
+    idem_guard_free(closed);
+    return h;
+}
+
+TEST(an_unguarded_run_is_marked_when_the_store_is_down) {
+    struct idem *h = open_full();
+    struct idem_guard *open =
+        guard_of(h, (struct idem_policy){.on_store_error = IDEM_ON_STORE_ERROR_OPEN});
+    struct work work = {0};
+    struct idem_outcome out = call(h, open, "another", &work);
+
     CHECK_INT(out.verdict, IDEM_RUN);
     CHECK(out.unguarded);
     CHECK_INT(out.finish, IDEM_FINISH_UNKNOWN);
     CHECK_INT(count_of(h, IDEM_EVENT_UNGUARDED), 1);
     idem_outcome_release(&out);
     idem_guard_free(open);
-    idem_guard_free(closed);
+    idem_close(h);
+}
+
+TEST(an_unguarded_run_is_cancelled_when_run_max_is_over) {
+    struct idem *h = open_full();
+    struct idem_guard *open = guard_of(
+        h, (struct idem_policy){.on_store_error = IDEM_ON_STORE_ERROR_OPEN, .run_max_ms = 300});
+    struct work hasty = {.ms = 50}, slow = {.until_cancel = true};
+    struct idem_outcome out;
+
+    CHECK_INT(verdict(h, open, "hasty", &hasty), IDEM_RUN);
+    CHECK(!hasty.cancelled);
+    out = call(h, open, "slow", &slow);
+    CHECK(out.unguarded && slow.cancelled);
+    CHECK_INT(count_of(h, IDEM_EVENT_LEASE_LOST), 1); /* and none for what was over in time */
+    idem_outcome_release(&out);
+    idem_guard_free(open);
     idem_close(h);
 }
 

@@ -458,6 +458,96 @@ TEST(an_error_outlives_the_claim_that_is_freed_in_its_call_back) {
     rig_close(&rig);
 }
 
+/* Frees the claim first, and then reads what it was lent. */
+static void on_finish_free(struct idem_claim *claim, int rc, bool lost,
+                           const struct idem_error *err, void *data) {
+    struct seen *seen = data;
+
+    idem_claim_free(claim);
+    seen->finishes++;
+    seen->rc = rc;
+    seen->late = lost;
+    snprintf(seen->text, sizeof(seen->text), "%s", err->text);
+}
+
+TEST(a_renewals_error_outlives_the_claim_that_is_freed_in_its_call_back) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    claim = ask(&rig, (struct idem_policy){0}, &seen);
+    break_it(FAULT_DOWN, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_renew(claim, on_finish_free, &seen), 0);
+    rig_turn(&rig, 20);
+    CHECK_INT(seen.rc, IDEM_E_REFUSED);
+    CHECK_STR(seen.text, "down");
+    rig_close(&rig);
+}
+
+TEST(a_finishs_error_outlives_the_claim_that_is_freed_in_its_call_back) {
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    claim = ask(&rig, (struct idem_policy){.finish_timeout_ms = 50}, &seen);
+    break_it(FAULT_DOWN, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish_free, &seen), 0);
+    rig_turn(&rig, 200);
+    CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
+    CHECK_HAS(seen.text, "down");
+    rig_close(&rig);
+}
+
+TEST(a_release_in_the_background_that_is_not_answered_is_sent_again) {
+    struct seen seen = {0}, next = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    break_it(FAULT_DEAF, IDEM_OP_CLAIM); /* it is granted, and nobody knows */
+    claim = ask(&rig, (struct idem_policy){0}, &seen);
+    break_it(FAULT_SILENT, IDEM_OP_FINISH);
+    rig_turn(&rig, 150);
+    CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
+    idem_claim_free(claim);
+    break_it(FAULT_NONE, IDEM_OP_FINISH);
+    rig_turn(&rig, 150);
+    claim = ask(&rig, (struct idem_policy){0}, &next);
+    CHECK_INT(next.verdict, IDEM_RUN);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
+/* A run that is late is given back, and that is refused: tried on in the background. */
+TEST(what_was_not_begun_does_not_stay_uncertain_when_giving_it_back_fails) {
+    struct seen seen = {0}, next = {0};
+    struct idem_policy policy = {.lease_ms = 100, .prefix = "t:", .scope = IDEM_SCOPE_NONE};
+    struct idem_args args = {.key = "k", .key_len = 1};
+    struct idem_guard *guard;
+    struct idem_claim *claim;
+    struct rig rig;
+
+    rig_open(&rig);
+    rig.h->op_timeout_ms = 5000;
+    CHECK_INT(idem_guard_new(rig.h, &policy, &guard, NULL), 0);
+    CHECK_INT(idem_claim_new(rig.h, guard, &args, on_answer, &seen, &claim, NULL), 0);
+    idem_guard_free(guard);
+    idem_timeout(rig.h); /* it is sent */
+    usleep(150000);      /* and we are away for longer than the lease */
+    break_it(FAULT_DOWN, IDEM_OP_FINISH);
+    rig_turn(&rig, 30);
+    CHECK_INT(seen.rc, IDEM_E_REFUSED);
+    idem_claim_free(claim);
+    break_it(FAULT_NONE, IDEM_OP_FINISH);
+    rig_turn(&rig, 300);
+    claim = ask(&rig, (struct idem_policy){0}, &next);
+    CHECK_INT(next.verdict, IDEM_RUN);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
 TEST(a_run_whose_lease_is_over_when_the_answer_comes_does_not_begin) {
     struct idem_policy policy = {
         .mode = IDEM_MODE_LOCK, .lease_ms = 100, .prefix = "t:", .scope = IDEM_SCOPE_NONE};

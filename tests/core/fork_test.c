@@ -2,8 +2,30 @@
  * A fork in the midst of things: the child is told, waits for nobody, and touches nothing that is
  * the parent's. What the store does about forks is in tests/lmdb.
  */
+#include <dlfcn.h>
+
 #include "calls.h"
 #include "core/handle.h"
+#include "core/hash.h"
+
+/* OpenSSL's locks, in place of the C library's functions: how often one was taken. */
+static atomic_int locked;
+
+static int lock_counted(const char *name, pthread_rwlock_t *lock) {
+    int (*real)(pthread_rwlock_t *);
+
+    *(void **)&real = dlsym(RTLD_NEXT, name);
+    locked++;
+    return real(lock);
+}
+
+int pthread_rwlock_rdlock(pthread_rwlock_t *lock) {
+    return lock_counted("pthread_rwlock_rdlock", lock);
+}
+
+int pthread_rwlock_wrlock(pthread_rwlock_t *lock) {
+    return lock_counted("pthread_rwlock_wrlock", lock);
+}
 
 /* The process that a function forked; 0 in the child itself. */
 static pid_t forked = -1;
@@ -112,6 +134,49 @@ TEST(a_child_leaves_the_hosts_timer_alone) {
     CHECK_INT(status, 0);
     idem_claim_free(claim);
     idem_guard_free(guard);
+    idem_close(h);
+}
+
+/* Another thread of the parent may hold one at the fork, and nobody gives it back in the child. */
+TEST(hashing_takes_none_of_openssls_locks_even_for_the_first_time) {
+    struct idem_bytes text = {(const unsigned char *)"abc", 3};
+    unsigned char hash[IDEM_HASH_LEN];
+    struct idem_record_key key;
+    struct idem_sha sha;
+
+    locked = 0;
+    CHECK_INT(idem_sha256(text, hash), 0);
+    CHECK(hash[0] == 0xba && hash[IDEM_HASH_LEN - 1] == 0xad);
+    CHECK_INT(idem_record_key_make(&key, IDEM_NAME_RECORD, text, text, text), 0);
+    idem_sha_begin(&sha);
+    idem_sha_add(&sha, "a", 1);
+    idem_sha_add(&sha, "bc", 2);
+    CHECK_INT(idem_sha_end(&sha, hash), 0);
+    CHECK(hash[0] == 0xba && hash[IDEM_HASH_LEN - 1] == 0xad);
+    CHECK_INT(locked, 0);
+}
+
+/* Lists and heaps may be half changed in the child, where the thread that changed them is not. */
+TEST(closing_an_inherited_handle_follows_none_of_its_pointers) {
+    struct idem *h = open_store("sync=off");
+    void *astray = (void *)16;
+    int status;
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        h->claims = astray;
+        h->errands = astray;
+        h->loop.timers = astray;
+        h->loop.tasks = astray;
+        h->loop.fds = astray;
+        h->store = astray;
+        idem_close(h);
+        idem_close(h);
+        _exit(0);
+    }
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    CHECK_INT(status, 0);
     idem_close(h);
 }
 

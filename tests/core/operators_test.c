@@ -73,6 +73,44 @@ TEST(many_uncertain_records_are_settled_at_once) {
     idem_close(h);
 }
 
+/* Somebody else settles it first, and it vanishes once more. */
+struct meanwhile {
+    struct idem *h;
+    struct idem_guard *guard;
+    int seen;
+};
+
+static bool run_meanwhile(const struct idem_entry *entry, void *data) {
+    struct idem_name name = {.prefix = "t:", .hash = entry->hash};
+    struct idem_settlement how = {.to = IDEM_FAILED};
+    struct work work = {.say = IDEM_RESULT_UNKNOWN};
+    struct meanwhile *with = data;
+
+    with->seen++;
+    CHECK_INT(entry->attempt, 1);
+    CHECK_INT(idem_settle(with->h, &name, &how, NULL), 0);
+    CHECK_INT(verdict(with->h, with->guard, "k", &work), IDEM_RUN);
+    CHECK_INT(work.attempt, 2);
+    return true;
+}
+
+TEST(a_record_that_ran_again_since_it_was_listed_is_not_settled_with_the_others) {
+    struct idem *h = open_store("sync=off");
+    struct idem_guard *guard = guard_of(h, (struct idem_policy){0});
+    struct work unknown = {.say = IDEM_RESULT_UNKNOWN};
+    struct idem_settlement how = {.to = IDEM_DONE};
+    struct meanwhile with = {.h = h, .guard = guard};
+    size_t n = 77;
+
+    CHECK_INT(verdict(h, guard, "k", &unknown), IDEM_RUN);
+    CHECK_INT(idem_settle_all(h, NULL, &how, run_meanwhile, &with, &n, NULL), 0);
+    CHECK_INT(with.seen, 1);
+    CHECK_INT(n, 0);
+    CHECK_INT(verdict(h, guard, "k", &unknown), IDEM_UNCERTAIN);
+    idem_guard_free(guard);
+    idem_close(h);
+}
+
 TEST(a_settlement_has_a_bounded_life) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *guard = guard_of(h, (struct idem_policy){0});

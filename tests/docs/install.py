@@ -54,7 +54,9 @@ class Installed:
                                                 "/pkgconfig/idem.pc")]
         wanted += [PREFIX[1:] + name for name in (
             "/include/idem.h", "/bin/idem", "/share/man/man1/idem.1", "/share/man/man3/libidem.3",
-            "/share/man/man5/idem.conf.5", "/share/bash-completion/completions/idem")]
+            "/share/man/man5/idem.conf.5", "/share/bash-completion/completions/idem",
+            "/share/doc/idem/options.md", "/share/doc/idem/stores.md",
+            "/share/doc/idem/protocol.md")]
         return [name for name in wanted if name not in self.files]
 
     def stray(self):

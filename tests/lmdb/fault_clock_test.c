@@ -3,6 +3,10 @@
  * day is refused and reported, and nothing is forgotten by it; a smaller one
  * never makes time go back; a new boot ends every lease.
  */
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+
 #include "raw.h"
 #include "rig.h"
 #include "test.h"
@@ -346,6 +350,98 @@ TEST(a_machine_that_starts_with_a_date_of_the_past_is_refused) {
     CHECK_INT(store_time(&rig), ticks->wall + 8 * HOUR_MS);
     CHECK(is_kept(&rig));
     rig_close(&rig);
+}
+
+/* One process saw the clock two hours ahead, and only asked; the other comes after it was set
+   right. What the second does must not have expired for the first. */
+struct pair {
+    const char *url;
+    int go[2], said[2];
+};
+
+static void see_ahead(void *data) {
+    struct pair *pair = data;
+    struct rig rig;
+    char byte;
+
+    rig_open(&rig, pair->url, &calls);
+    (void)store_time(&rig);
+    CHECK_INT(write(pair->said[1], "", 1), 1);
+    CHECK_INT(read(pair->go[0], &byte, 1), 1);
+    rig.policy.ttl_ms = HOUR_MS;
+    CHECK_INT(rig_ask(&rig, "pay"), IDEM_REPLAY);
+    rig_close(&rig);
+}
+
+TEST(the_highest_time_is_one_for_all_processes) {
+    struct pair pair = {.url = url("sync=off")};
+    struct rig rig;
+    pid_t pid;
+    char byte;
+    int status;
+
+    machine_start();
+    CHECK(pipe(pair.go) == 0 && pipe(pair.said) == 0);
+    ticks->wall += 2 * HOUR_MS;
+    pid = rig_spawn(see_ahead, &pair);
+    CHECK_INT(read(pair.said[0], &byte, 1), 1);
+    ticks->wall -= 2 * HOUR_MS;
+    rig_open(&rig, pair.url, &calls);
+    rig.policy.ttl_ms = HOUR_MS;
+    rig_once(&rig, "pay", "paid", 4);
+    CHECK(rig_holds(&rig, "pay", "paid", 4));
+    CHECK_INT(write(pair.go[1], "", 1), 1);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
+    rig_close(&rig);
+}
+
+/* Whoever writes sweeps a little: a claim must not wait until everything is swept. */
+TEST(what_a_write_sweeps_along_the_way_is_bounded) {
+    struct rig rig;
+    char name[16];
+
+    store_open(&rig, "sync=off");
+    for (unsigned i = 0; i < 300; i++) {
+        snprintf(name, sizeof(name), "k%u", i);
+        rig_once(&rig, name, "x", 1);
+    }
+    rig_close(&rig);
+    rig_clock_pass(ticks, 5 * DAY_MS);
+    rig_open(&rig, url("sync=off"), &calls);
+    rig_once(&rig, "one", "x", 1);
+    rig_close(&rig);
+    CHECK(raw_count(rig_path(rig_folder(), "store"), "records") > 280);
+}
+
+/* Each time namespace has its own CLOCK_BOOTTIME: leases of one mean nothing in another. */
+static void from_another_time(void *data) {
+    struct idem_error err;
+    int status, fd;
+    pid_t pid;
+
+    if (unshare(CLONE_NEWTIME) < 0) {
+        fprintf(stderr, "# no time namespaces here: %s\n", strerror(errno));
+        return;
+    }
+    fd = open("/proc/self/timens_offsets", O_WRONLY);
+    CHECK(fd >= 0 && write(fd, "boottime 3600 0", 15) == 15);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK_INT(rig_refused(data, &err), IDEM_E_REFUSED);
+        CHECK_HAS(err.text, "another time namespace");
+        exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
+}
+
+TEST(a_store_that_is_open_in_another_time_namespace_is_refused) {
+    struct idem *h = rig_handle(url(NULL));
+
+    rig_child_ok("another time namespace", from_another_time, (void *)url(NULL));
+    idem_close(h);
 }
 
 TEST_MAIN

@@ -4,6 +4,7 @@
  */
 #include <fcntl.h>
 #include <lmdb.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -120,10 +121,66 @@ static void beside_a_writer(void *data) {
     CHECK_INT(idem_open(url(), &options, &h, &err), 0);
     CHECK(rig_call_replays(h, "kept", "result", 6));
     CHECK(rig_call(h, "new", "x", 1, &verdict, &err) < 0);
-    _exit(0); /* closing writes what was asked for, once the other goes on */
+    idem_close(h);
 }
 
-TEST(beside_a_process_stopped_while_it_wrote_a_store_opens_and_replays) {
+/* Closing waits for what is being written; nobody waits for the closing. */
+static void *close_it(void *h) {
+    idem_close(h);
+    return NULL;
+}
+
+static void close_beside_a_writer(void *data) {
+    struct idem_options options = {.op_timeout_ms = 300};
+    struct idem *h, *other;
+    struct idem_error err;
+    enum idem_verdict verdict;
+    int64_t before;
+    pthread_t thread;
+    int status;
+    pid_t pid;
+
+    CHECK_INT(idem_open(url(), &options, &h, &err), 0);
+    CHECK(rig_call(h, "new", "x", 1, &verdict, &err) < 0);
+    before = idem_loop_now();
+    CHECK(pthread_create(&thread, NULL, close_it, h) == 0);
+    rig_sleep(100);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0)
+        _exit(0);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    other = rig_handle(data);
+    rig_call_runs(other, "k", "x", 1);
+    idem_close(other);
+    CHECK(idem_loop_now() - before < 8000);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(idem_loop_now() - before > 5000);
+    CHECK_INT(rig_refused(url(), &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, "still opening or closing");
+}
+
+static void replay_beside_a_writer(void *data) {
+    int64_t before = idem_loop_now();
+
+    kept(data);
+    CHECK(idem_loop_now() - before < 5000);
+}
+
+TEST_IN(closing_beside_a_stopped_writer_holds_up_neither_forks_nor_other_stores, 120) {
+    char other[300];
+    pid_t pid;
+
+    snprintf(other, sizeof(other), "%s", rig_url("other", NULL));
+    made();
+    pid = stand_still(writing);
+    rig_child_ok("replaying", replay_beside_a_writer, NULL);
+    rig_child_ok("closing", close_beside_a_writer, other);
+    gone(pid);
+    kept(NULL);
+}
+
+TEST_IN(beside_a_process_stopped_while_it_wrote_a_store_opens_and_replays, 60) {
     pid_t pid;
 
     made();
@@ -138,6 +195,7 @@ static void check_gone(struct idem *h) {
     struct idem_error err;
     enum idem_verdict verdict;
 
+    rig_sleep(20); /* it is looked for every few ms */
     CHECK_INT(rig_call(h, "new", "x", 1, &verdict, &err), IDEM_E_REFUSED);
     CHECK_HAS(err.text, "data.mdb");
     CHECK_HAS(err.text, "removed, replaced or moved");
@@ -176,6 +234,23 @@ TEST(a_folder_that_was_moved_is_not_written_to) {
 
     CHECK(rename(folder(), rig_path(rig_folder(), "aside")) == 0);
     check_gone(h);
+}
+
+TEST(locks_that_were_removed_are_noticed) {
+    static const char *const names[] = {"lock.mdb", "idem.lock"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct idem *h = rig_handle(url());
+        struct idem_error err;
+        enum idem_verdict verdict;
+
+        CHECK(unlink(rig_path(folder(), names[i])) == 0);
+        rig_sleep(20);
+        CHECK_INT(rig_call(h, "new", "x", 1, &verdict, &err), IDEM_E_REFUSED);
+        CHECK_HAS(err.text, "removed, replaced or moved");
+        idem_close(h);
+    }
+    rig_child_ok("opened again", make, NULL);
 }
 
 TEST(a_store_named_by_a_relative_path_is_still_found_from_another_folder) {

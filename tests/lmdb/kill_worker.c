@@ -38,7 +38,7 @@ struct worker {
     struct idem_guard *guard;
 };
 
-static volatile sig_atomic_t stopped;
+static _Atomic int stopped;
 static _Atomic unsigned owners;
 
 static void stop(int signal) {

@@ -24,6 +24,9 @@
 #define READERS_CHECK_MS 60000
 #define READERS_CHECK_PAGES 32
 #define GATHER_MAX_US 500
+#define STOP_WAIT_S 10
+#define ROOM_BUDGET 64
+#define ROOM_STEPS 8
 
 void lmdb_jobs_init(struct lmdb_jobs *jobs) {
     jobs->first = NULL;
@@ -32,18 +35,35 @@ void lmdb_jobs_init(struct lmdb_jobs *jobs) {
 
 void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job) {
     job->next = NULL;
+    job->link = jobs->end;
+    job->list = jobs;
     *jobs->end = job;
     jobs->end = &job->next;
+}
+
+void lmdb_jobs_remove(struct lmdb_job *job) {
+    *job->link = job->next;
+    if (job->next != NULL)
+        job->next->link = job->link;
+    else
+        job->list->end = job->link;
+    job->list = NULL;
+}
+
+struct lmdb_job *lmdb_jobs_take(struct lmdb_jobs *jobs) {
+    struct lmdb_job *first = jobs->first;
+
+    for (struct lmdb_job *job = first; job != NULL; job = job->next)
+        job->list = NULL;
+    lmdb_jobs_init(jobs);
+    return first;
 }
 
 struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs) {
     struct lmdb_job *job = jobs->first;
 
-    if (job == NULL)
-        return NULL;
-    jobs->first = job->next;
-    if (jobs->first == NULL)
-        jobs->end = &jobs->first;
+    if (job != NULL)
+        lmdb_jobs_remove(job);
     return job;
 }
 
@@ -160,6 +180,34 @@ static void batch_write(struct lmdb_env *env, struct lmdb_job *first, size_t n,
     }
 }
 
+/* One step of a sweep, if there is no room and something to sweep; false when that is all. */
+static bool make_room(struct lmdb_env *env, struct idem_time now) {
+    struct lmdb_sweep sweep = {.budget = ROOM_BUDGET};
+    MDB_txn *txn;
+    bool unknown;
+
+    if (lmdb_write_begin(env, &txn) != 0)
+        return false;
+    if (lmdb_env_full(env, txn) && lmdb_expiry_sweep(env, txn, now, &sweep) == 0 &&
+        sweep.removed > 0)
+        return lmdb_write_commit(env, txn, &unknown) == 0;
+    lmdb_write_abort(env, txn);
+    return false;
+}
+
+/* Where the file has reached its size, what has expired makes room before anything is refused. */
+static void batch_make_room(struct lmdb_env *env, struct idem_time now) {
+    MDB_envinfo info;
+    MDB_stat stat;
+
+    mdb_env_info(env->mdb, &info);
+    mdb_env_stat(env->mdb, &stat);
+    if ((info.me_last_pgno + 1) * stat.ms_psize < env->config.size || now.wall < env->sweep_next)
+        return;
+    for (int i = 0; i < ROOM_STEPS && make_room(env, now); i++)
+        ;
+}
+
 void lmdb_batch_run(struct lmdb_env *env, struct lmdb_job *first) {
     while (first != NULL) {
         struct lmdb_job *job = first;
@@ -174,8 +222,11 @@ void lmdb_batch_run(struct lmdb_env *env, struct lmdb_job *first) {
                 job->copy.error = err;
             }
         }
-        if (rc == 0)
+        if (rc == 0) {
+            if (first->copy.kind != IDEM_OP_SWEEP)
+                batch_make_room(env, now);
             batch_write(env, first, n, now);
+        }
         for (; n > 0; n--, first = first->next) {
             first->ready = true;
             if (first->wakes)
@@ -231,6 +282,7 @@ static void writer_gather(struct lmdb_env *env) {
 
 static void *writer_main(void *data) {
     struct lmdb_env *env = data;
+    void (*orphaned)(struct lmdb_env * env);
 
     pthread_mutex_lock(&env->lock);
     for (;;) {
@@ -243,11 +295,11 @@ static void *writer_main(void *data) {
             continue;
         }
         writer_gather(env);
-        first = env->queue.first;
-        lmdb_jobs_init(&env->queue);
+        first = lmdb_jobs_take(&env->queue);
         env->batch = first;
         env->batch_size = env->queued;
         __atomic_store_n(&env->queued, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&env->queued_bytes, 0, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&env->lock);
         env->batch_us = now_us();
         lmdb_batch_run(env, first);
@@ -257,6 +309,16 @@ static void *writer_main(void *data) {
         writer_deliver(first);
     }
     pthread_mutex_unlock(&env->lock);
+    lmdb_env_flush(env);
+    pthread_mutex_lock(&env->lock);
+    env->writing = false;
+    orphaned = env->orphaned;
+    pthread_cond_signal(&env->stopped);
+    pthread_mutex_unlock(&env->lock);
+    if (orphaned != NULL) {
+        pthread_detach(pthread_self());
+        orphaned(env);
+    }
     return NULL;
 }
 
@@ -275,15 +337,29 @@ int lmdb_writer_start(struct lmdb_env *env, struct idem_error *err) {
     return 0;
 }
 
-void lmdb_writer_stop(struct lmdb_env *env) {
-    if (!env->writing)
-        return;
+bool lmdb_writer_stop(struct lmdb_env *env, void (*orphaned)(struct lmdb_env *env)) {
+    struct timespec until;
+    bool ended;
+
+    if (env->config.sync == LMDB_SYNC_OFF) {
+        lmdb_env_flush(env);
+        return true;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += STOP_WAIT_S;
     pthread_mutex_lock(&env->lock);
     env->stop = true;
     pthread_cond_signal(&env->wake);
+    while (env->writing)
+        if (pthread_cond_timedwait(&env->stopped, &env->lock, &until) != 0)
+            break;
+    ended = !env->writing;
+    if (!ended)
+        env->orphaned = orphaned;
     pthread_mutex_unlock(&env->lock);
-    pthread_join(env->writer, NULL);
-    env->writing = false;
+    if (ended)
+        pthread_join(env->writer, NULL);
+    return ended;
 }
 
 void lmdb_writer_push(struct lmdb_env *env, struct lmdb_jobs *jobs) {
@@ -293,7 +369,24 @@ void lmdb_writer_push(struct lmdb_env *env, struct lmdb_jobs *jobs) {
     while ((job = lmdb_jobs_pop(jobs)) != NULL) {
         lmdb_jobs_push(&env->queue, job);
         __atomic_fetch_add(&env->queued, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&env->queued_bytes, job->size, __ATOMIC_RELAXED);
     }
     pthread_cond_signal(&env->wake);
     pthread_mutex_unlock(&env->lock);
+}
+
+bool lmdb_writer_drop(struct lmdb_env *env, const struct lmdb_jobs *pending, struct lmdb_job *job) {
+    bool queued, waiting;
+
+    pthread_mutex_lock(&env->lock);
+    queued = job->list == &env->queue;
+    waiting = queued || job->list == pending;
+    if (waiting)
+        lmdb_jobs_remove(job);
+    if (queued) {
+        __atomic_fetch_sub(&env->queued, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_sub(&env->queued_bytes, job->size, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&env->lock);
+    return waiting;
 }

@@ -1,7 +1,7 @@
 /*
  * The store's two clocks. Leases: CLOCK_BOOTTIME, together with the boot they
  * belong to. Expiry: real time that never goes back below its high-water mark,
- * which is kept in the file.
+ * which all processes share, and which is kept in the file.
  *
  * A real time that jumped by more than a day against the other clock is an
  * error, not a time: judged by it, every record would be forgotten at once, or
@@ -125,9 +125,7 @@ int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err
     if (!jumped) {
         clock->lease = lease;
         clock->wall = wall;
-        if (wall > clock->high)
-            clock->high = wall;
-        *ret = (struct idem_time){.lease = lease, .wall = clock->high};
+        *ret = (struct idem_time){.lease = lease, .wall = lmdb_shared_high(env, wall)};
     }
     pthread_mutex_unlock(&clock->lock);
     return jumped ? jump_error(env, by, err) : 0;

@@ -22,6 +22,7 @@
 #define SIZE_MAX_TB ((size_t)16 << 40)
 #define LIST_MAX 1000
 #define QUEUE_MAX 32768
+#define QUEUE_BYTES_MAX (256 << 20)
 
 static struct lmdb_store *store_of(struct idem_store *base) {
     return idem_container_of(base, struct lmdb_store, base);
@@ -40,7 +41,7 @@ static struct lmdb_job *job_new(struct lmdb_store *store, struct idem_op *op) {
     job = malloc(sizeof(*job) + len);
     if (job == NULL)
         return NULL;
-    *job = (struct lmdb_job){.store = store, .op = op, .copy = *op};
+    *job = (struct lmdb_job){.store = store, .op = op, .size = sizeof(*job) + len, .copy = *op};
     memset(&job->copy.out, 0, sizeof(job->copy.out));
     if (op->kind == IDEM_OP_STATS)
         memset(&job->copy.in, 0, sizeof(job->copy.in));
@@ -146,16 +147,18 @@ static void turn_read(struct lmdb_store *store, struct lmdb_jobs *jobs, struct l
 }
 
 static void turn_run(struct lmdb_store *store) {
-    struct lmdb_jobs jobs = store->pending, writes;
-    struct lmdb_job *job;
+    struct lmdb_jobs jobs, writes;
+    struct lmdb_job *job, *next;
     struct idem_error err;
     struct idem_time now;
     int rc;
 
-    if (jobs.first == NULL)
+    if (store->pending.first == NULL)
         return;
-    lmdb_jobs_init(&store->pending);
+    lmdb_jobs_init(&jobs);
     lmdb_jobs_init(&writes);
+    while ((job = lmdb_jobs_pop(&store->pending)) != NULL)
+        lmdb_jobs_push(&jobs, job);
     rc = lmdb_now(store->env, &now, &err);
     if (rc == 0 && (rc = lmdb_read_begin(store)) != 0)
         rc = lmdb_fail(store->env, &err, rc, "read");
@@ -171,9 +174,12 @@ static void turn_run(struct lmdb_store *store) {
         lmdb_writer_push(store->env, &writes);
         return;
     }
-    lmdb_batch_run(store->env, writes.first);
-    while ((job = lmdb_jobs_pop(&writes)) != NULL)
+    job = lmdb_jobs_take(&writes);
+    lmdb_batch_run(store->env, job);
+    for (; job != NULL; job = next) {
+        next = job->next;
         lmdb_jobs_push(&store->finished, job);
+    }
 }
 
 static void flush_run(struct idem_task *task) {
@@ -195,11 +201,12 @@ static int lmdb_submit(struct idem_store *base, struct idem_op *op) {
         return idem_error_set(&op->error, IDEM_E_INVALID, "a list of at most 0 entries");
     if (op->kind == IDEM_OP_LIST && op->in.list.max > LIST_MAX)
         op->in.list.max = LIST_MAX;
-    if (__atomic_load_n(&store->env->queued, __ATOMIC_RELAXED) > QUEUE_MAX)
+    if (__atomic_load_n(&store->env->queued, __ATOMIC_RELAXED) > QUEUE_MAX ||
+        __atomic_load_n(&store->env->queued_bytes, __ATOMIC_RELAXED) > QUEUE_BYTES_MAX)
         return idem_error_set(&op->error, IDEM_E_REFUSED,
-                              "%s: more than %d operations wait to be written; the disk is too "
+                              "%s: %d operations or %d MiB wait to be written; the disk is too "
                               "slow, or another process holds the store's lock",
-                              store->env->config.path, QUEUE_MAX);
+                              store->env->config.path, QUEUE_MAX, QUEUE_BYTES_MAX >> 20);
     job = job_new(store, op);
     if (job == NULL)
         return idem_error_set(&op->error, IDEM_E_NOMEM, "no memory for an operation");
@@ -209,39 +216,65 @@ static int lmdb_submit(struct idem_store *base, struct idem_op *op) {
     return 0;
 }
 
+/* What was not begun is dropped, with what it holds; the rest comes to its end untold. */
 static void lmdb_cancel(struct idem_store *base, struct idem_op *op) {
+    struct lmdb_store *store = store_of(base);
     struct lmdb_job *job = op->driver;
 
-    (void)base;
     job->op = NULL;
     op->driver = NULL;
+    if (store->env->forks == idem_fork_count() &&
+        lmdb_writer_drop(store->env, &store->pending, job))
+        lmdb_job_free(job);
 }
 
 /* Waiting. */
 
-static void watches_wake(struct lmdb_store *store) {
-    struct idem_watch *watch;
+static void watch_put(struct idem_watch **list, struct idem_watch *watch) {
+    watch->next = *list;
+    watch->link = list;
+    if (watch->next != NULL)
+        watch->next->link = &watch->next;
+    *list = watch;
+}
 
+static void watch_take(struct idem_watch *watch) {
+    *watch->link = watch->next;
+    if (watch->next != NULL)
+        watch->next->link = watch->link;
+    watch->link = NULL;
+}
+
+/* Each goes back to its place before it is called, because it may be taken out then. Who is
+   woken again meanwhile is called again in a later turn. */
+static void watches_wake(struct lmdb_store *store) {
+    struct idem_watch *watch, *woken = store->woken;
+
+    store->woken = NULL;
+    if (woken != NULL)
+        woken->link = &woken;
     store_enter(store);
-    for (;;) {
-        for (watch = store->watches; watch != NULL && !watch->woken; watch = watch->next)
-            ;
-        if (watch == NULL)
-            break;
-        watch->woken = false;
+    while ((watch = woken) != NULL && !store->closing) {
+        watch_take(watch);
+        watch_put(&store->watches[lmdb_bucket(&watch->key)], watch);
         watch->wake(watch);
-        if (store->closing)
-            break;
     }
+    while (woken != NULL) /* closed meanwhile */
+        watch_take(woken);
     (void)store_leave(store);
 }
 
-static void watches_mark(struct lmdb_store *store, const unsigned char *hash) {
-    struct idem_watch *watch;
+/* Those of one key, whose bucket its hash tells; or all of a bucket. */
+static void watches_mark(struct lmdb_store *store, unsigned bucket, const unsigned char *hash) {
+    struct idem_watch *watch = store->watches[bucket], *next;
 
-    for (watch = store->watches; watch != NULL; watch = watch->next)
-        if (hash == NULL || memcmp(watch->key.at + watch->key.prefix_len, hash, IDEM_HASH_LEN) == 0)
-            watch->woken = true;
+    for (; watch != NULL; watch = next) {
+        next = watch->next;
+        if (hash != NULL && memcmp(watch->key.at + watch->key.prefix_len, hash, IDEM_HASH_LEN) != 0)
+            continue;
+        watch_take(watch);
+        watch_put(&store->woken, watch);
+    }
 }
 
 /* Hashes are written whole, so they are read whole. */
@@ -253,9 +286,10 @@ static void fifo_ready(struct idem_fd *fd, int events) {
     (void)events;
     while ((n = read(fd->fd, buf, sizeof(buf))) > 0)
         for (ssize_t at = 0; at + IDEM_HASH_LEN <= n; at += IDEM_HASH_LEN)
-            watches_mark(store, buf + at);
+            watches_mark(store, lmdb_hash_bucket(buf + at), buf + at);
     if (lmdb_slot_overflowed(store->env, store->slot))
-        watches_mark(store, NULL);
+        for (unsigned bucket = 0; bucket < LMDB_BUCKETS; bucket++)
+            watches_mark(store, bucket, NULL);
     watches_wake(store);
 }
 
@@ -286,31 +320,21 @@ static int lmdb_watch(struct idem_store *base, struct idem_watch *watch) {
     fifo_open(store);
     if (store->slot >= 0)
         lmdb_slot_want(store->env, store->slot, &watch->key);
-    watch->woken = true; /* the wish is in force */
-    watch->next = store->watches;
-    watch->link = &store->watches;
-    if (watch->next != NULL)
-        watch->next->link = &watch->next;
-    store->watches = watch;
+    store->wishes[lmdb_bucket(&watch->key)]++;
+    watch_put(&store->woken, watch); /* the wish is in force */
     idem_task_post(base->loop, &store->wake_first);
     return 0;
 }
 
 static void lmdb_unwatch(struct idem_store *base, struct idem_watch *watch) {
     struct lmdb_store *store = store_of(base);
-    struct idem_watch *other;
+    unsigned bucket = lmdb_bucket(&watch->key);
 
     if (watch->link == NULL)
         return;
-    *watch->link = watch->next;
-    if (watch->next != NULL)
-        watch->next->link = watch->link;
-    watch->link = NULL;
-    if (store->slot < 0 || store->env->forks != idem_fork_count())
+    watch_take(watch);
+    if (--store->wishes[bucket] > 0 || store->slot < 0 || store->env->forks != idem_fork_count())
         return;
-    for (other = store->watches; other != NULL; other = other->next)
-        if (lmdb_bucket(&other->key) == lmdb_bucket(&watch->key))
-            return;
     lmdb_slot_unwant(store->env, store->slot, &watch->key);
 }
 
@@ -365,13 +389,14 @@ static void lmdb_close(struct idem_store *base) {
     struct lmdb_store *store = store_of(base);
     bool forked = store->env->forks != idem_fork_count();
 
+    if (!forked)
+        store_drain(store);
     idem_task_drop(base->loop, &store->flush);
     idem_task_drop(base->loop, &store->wake_first);
     idem_loop_unwatch(base->loop, &store->event);
     if (store->slot >= 0)
         idem_loop_unwatch(base->loop, &store->fifo);
     if (!forked) {
-        store_drain(store);
         if (store->reader != NULL)
             mdb_txn_abort(store->reader);
         if (store->slot >= 0)

@@ -1,6 +1,6 @@
 /*
- * One LMDB environment per process and path (LMDB allows no more), shared by
- * all handles on it: open with every check there is, transactions, close.
+ * An LMDB environment: opened with every check there is; its transactions; what
+ * is left to do when it is closed.
  *
  * Fails with a text that names the file and the cause: a folder that cannot be
  * made or written, a full disk, a file that is not ours, damaged, cut short or
@@ -26,34 +26,6 @@
 /* Room beyond the limit, for finishes and the sweep when the store is full. */
 #define RESERVE_MIN ((size_t)1 << 20)
 
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct lmdb_env *registry;
-static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
-
-static void registry_take(void) {
-    pthread_mutex_lock(&registry_lock);
-}
-
-static void registry_give(void) {
-    pthread_mutex_unlock(&registry_lock);
-}
-
-/* Locks belong to the open file, which a child shares: it lets go of its copy at once, or
-   a store that its parent has closed, or was killed with, would look as if it were in use. */
-static void registry_forked(void) {
-    for (struct lmdb_env *env = registry; env != NULL; env = env->next) {
-        if (env->lock_fd >= 0)
-            close(env->lock_fd);
-        env->lock_fd = -1;
-    }
-    registry_give();
-}
-
-/* A child may open stores of its own, whatever its parent's threads were at. */
-static void registry_init(void) {
-    (void)pthread_atfork(registry_take, registry_give, registry_forked);
-}
-
 static size_t map_size(const struct lmdb_config *config) {
     size_t reserve = config->size / 16 > RESERVE_MIN ? config->size / 16 : RESERVE_MIN;
 
@@ -76,10 +48,12 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
     case EFBIG:
         return idem_error_set(err, IDEM_E_FULL, "%s: the disk is full: %s", path, strerror(rc));
     case LMDB_GONE:
-        return idem_error_set(err, IDEM_E_REFUSED,
-                              "%s is not the file that this process opened any more: the store was "
-                              "removed, replaced or moved meanwhile; open it again",
-                              env->data_path);
+        return idem_error_set(
+            err, IDEM_E_REFUSED,
+            "%s is not the file that this process opened any more, or a lock beside "
+            "it is not: the store was removed, replaced or moved meanwhile; "
+            "open it again",
+            env->data_path);
     case ENOMEM:
         if (strcmp(doing, "open it") == 0)
             return idem_error_set(err, IDEM_E_NOMEM,
@@ -160,6 +134,10 @@ void lmdb_read_end(struct lmdb_store *store) {
     pthread_rwlock_unlock(&store->env->map_lock);
 }
 
+static bool same_file(const struct stat *st, const struct lmdb_file *file) {
+    return st->st_dev == file->dev && st->st_ino == file->ino;
+}
+
 /* What is written to a file that has lost its name is seen by nobody who opens the store
    from now on. */
 static bool data_gone(const struct lmdb_env *env) {
@@ -167,7 +145,27 @@ static bool data_gone(const struct lmdb_env *env) {
 
     if (stat(env->data_path, &st) < 0)
         return errno == ENOENT || errno == ENOTDIR;
-    return st.st_dev != env->data_dev || st.st_ino != env->data_ino;
+    return !same_file(&st, &env->data_file);
+}
+
+/* LMDB's locks, and ours: whoever comes next would make new ones and not meet us there. */
+static bool locks_gone(const struct lmdb_env *env) {
+    struct stat st;
+
+    return fstatat(env->dir_fd, "lock.mdb", &st, 0) < 0 || !same_file(&st, &env->lock_file) ||
+           fstatat(env->dir_fd, LMDB_LOCK_FILE, &st, 0) < 0 || !same_file(&st, &env->door_file);
+}
+
+/* Looked at once per tick of the kernel's clock: a few ms. */
+static bool files_gone(struct lmdb_env *env) {
+    struct timespec tick;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &tick);
+    if (tick.tv_sec == env->looked.tv_sec && tick.tv_nsec == env->looked.tv_nsec)
+        return env->gone;
+    env->looked = tick;
+    env->gone = data_gone(env) || locks_gone(env);
+    return env->gone;
 }
 
 /* One write transaction per process at a time: LMDB's own lock would do, but what is
@@ -180,7 +178,7 @@ int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
     for (int tries = 0; tries < 3; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
         rc = mdb_txn_begin(env->mdb, NULL, 0, ret);
-        if (rc == 0 && data_gone(env)) {
+        if (rc == 0 && files_gone(env)) {
             mdb_txn_abort(*ret);
             rc = LMDB_GONE;
         }
@@ -288,8 +286,10 @@ static int database_open(struct lmdb_env *env, bool alone, bool trusted,
         return lmdb_fail(env, err, rc, "open it");
     if ((rc = mdb_env_get_fd(env->mdb, &fd)) != 0 || fstat(fd, &st) < 0)
         return lmdb_fail(env, err, rc != 0 ? rc : errno, "look at data.mdb");
-    env->data_dev = st.st_dev;
-    env->data_ino = st.st_ino;
+    env->data_file = (struct lmdb_file){st.st_dev, st.st_ino};
+    if (fstatat(env->dir_fd, "lock.mdb", &st, 0) < 0)
+        return lmdb_fail(env, err, errno, "look at lock.mdb");
+    env->lock_file = (struct lmdb_file){st.st_dev, st.st_ino};
     /* LMDB forgets this for its main descriptor: a command we start must not inherit it. */
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     lmdb_readers_check(env);
@@ -370,8 +370,31 @@ static int env_open_locked(struct lmdb_env *env, bool alone, struct idem_error *
     return lmdb_writer_start(env, err);
 }
 
-static void env_free(struct lmdb_env *env) {
-    lmdb_writer_stop(env);
+/* Index entries that were waiting for company. If this fails, the crawl finds them. */
+void lmdb_env_flush(struct lmdb_env *env) {
+    MDB_txn *txn;
+    bool unknown;
+
+    if (!lmdb_expiry_waits(env) || lmdb_write_begin(env, &txn) != 0)
+        return;
+    if (lmdb_expiry_flush(env, txn, true) == 0)
+        (void)lmdb_write_commit(env, txn, &unknown);
+    else
+        lmdb_write_abort(env, txn);
+}
+
+/* The last to leave makes everything durable and says so. */
+void lmdb_env_seal(struct lmdb_env *env) {
+    struct lmdb_state state = {.sync = env->config.sync, .clean = true};
+
+    if (lmdb_lock_leave(env) && mdb_env_sync(env->mdb, 1) == 0 &&
+        lmdb_boot_id(state.boot, NULL) == 0) {
+        lmdb_state_note(env, &state);
+        (void)lmdb_state_write(env, &state, NULL);
+    }
+}
+
+void lmdb_env_free(struct lmdb_env *env) {
     lmdb_shared_close(env);
     if (env->mdb != NULL)
         mdb_env_close(env->mdb);
@@ -384,43 +407,11 @@ static void env_free(struct lmdb_env *env) {
     lmdb_expiry_end(env);
     pthread_mutex_destroy(&env->clock.lock);
     pthread_cond_destroy(&env->wake);
+    pthread_cond_destroy(&env->stopped);
     free(env->scratch);
     free(env->config.path);
     free(env->data_path);
     free(env);
-}
-
-static int folder_make(const char *path, struct idem_error *err) {
-    if (mkdir(path, 0700) == 0 || errno == EEXIST)
-        return 0;
-    return idem_error_set(err, errno == ENOSPC ? IDEM_E_FULL : IDEM_E_REFUSED,
-                          "cannot make the store's folder %s: %s%s", path, strerror(errno),
-                          errno == ENOENT ? "; make the folder above it first" : "");
-}
-
-static int folder_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
-                       struct idem_error *err) {
-    const char *path = config->path;
-    int fd, rc = config->create ? folder_make(path, err) : 0;
-
-    if (rc != 0)
-        return rc;
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (!config->create && (fd < 0 ? errno == ENOENT : faccessat(fd, "data.mdb", F_OK, 0) < 0)) {
-        if (fd >= 0)
-            close(fd);
-        return idem_error_set(err, IDEM_E_ABSENT, "there is no store at %s", path);
-    }
-    if (fd < 0 || fstat(fd, ret_st) < 0) {
-        int saved = errno;
-
-        if (fd >= 0)
-            close(fd);
-        return idem_error_set(err, IDEM_E_REFUSED, "cannot open the store's folder %s: %s", path,
-                              strerror(saved));
-    }
-    *ret_fd = fd;
-    return 0;
 }
 
 /* In full: the program may change its working folder. */
@@ -433,20 +424,17 @@ static char *data_path_make(const char *folder) {
     return path;
 }
 
-static int env_new(const struct lmdb_config *config, const struct idem_clock *clock, int dir_fd,
-                   const struct stat *st, struct lmdb_env **ret, struct idem_error *err) {
+int lmdb_env_new(const struct lmdb_config *config, const struct idem_clock *clock, int dir_fd,
+                 const struct stat *st, struct lmdb_env **ret) {
     struct lmdb_env *env = calloc(1, sizeof(*env));
     char *path = strdup(config->path), *data_path = data_path_make(path);
     pthread_condattr_t attr;
-    bool alone;
-    int rc;
 
-    if (env == NULL || path == NULL || data_path == NULL) {
+    if (env == NULL || path == NULL || data_path == NULL || lmdb_expiry_begin(env) != 0) {
         free(env);
         free(path);
         free(data_path);
-        close(dir_fd);
-        return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
+        return ENOMEM;
     }
     env->config = *config;
     env->config.path = path;
@@ -464,114 +452,21 @@ static int env_new(const struct lmdb_config *config, const struct idem_clock *cl
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&env->wake, &attr);
+    pthread_cond_init(&env->stopped, &attr);
     pthread_condattr_destroy(&attr);
     lmdb_jobs_init(&env->queue);
     lmdb_clock_init(&env->clock, clock);
-    rc = lmdb_expiry_begin(env) == 0 ? 0
-                                     : idem_error_set(err, IDEM_E_NOMEM,
-                                                      "no memory to open a "
-                                                      "store");
-    if (rc == 0)
-        rc = lmdb_lock_open(env, &alone, err);
-    if (rc == 0)
-        rc = env_open_locked(env, alone, err);
-    if (rc != 0) {
-        env_free(env);
-        return rc;
-    }
-    lmdb_lock_opened(env);
     *ret = env;
     return 0;
 }
 
-static struct lmdb_env *registry_find(const struct stat *st) {
-    for (struct lmdb_env *env = registry; env != NULL; env = env->next)
-        if (env->dev == st->st_dev && env->ino == st->st_ino && env->forks == idem_fork_count())
-            return env;
-    return NULL;
-}
+int lmdb_env_start(struct lmdb_env *env, struct idem_error *err) {
+    bool alone;
+    int rc = lmdb_lock_open(env, &alone, err);
 
-static int env_share(struct lmdb_env *env, const struct lmdb_config *config,
-                     struct idem_error *err) {
-    const struct lmdb_config *has = &env->config;
-
-    if (has->sync != config->sync || has->size != config->size ||
-        has->accept_loss != config->accept_loss || has->accept_clock != config->accept_clock)
-        return idem_error_set(err, IDEM_E_REFUSED,
-                              "%s is open in this process with another sync, size, accept_loss or "
-                              "accept_clock; close it first, or use the same",
-                              config->path);
-    env->refs++;
-    return 0;
-}
-
-int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
-                  struct lmdb_env **ret, struct idem_error *err) {
-    struct lmdb_env *env = NULL;
-    struct stat st = {0};
-    int dir_fd = -1, rc;
-
-    idem_fork_watch();
-    pthread_once(&registry_once, registry_init);
-    rc = folder_open(config, &dir_fd, &st, err);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&registry_lock);
-    env = registry_find(&st);
-    if (env != NULL) {
-        close(dir_fd);
-        rc = env_share(env, config, err);
-    } else {
-        rc = env_new(config, clock, dir_fd, &st, &env, err);
-        if (rc == 0 && env != NULL) {
-            env->next = registry;
-            registry = env;
-        }
-    }
-    pthread_mutex_unlock(&registry_lock);
     if (rc == 0)
-        *ret = env;
+        rc = env_open_locked(env, alone, err);
+    if (rc == 0)
+        lmdb_lock_opened(env);
     return rc;
-}
-
-/* Index entries that were waiting for company. If this fails, the crawl finds them. */
-static void env_flush(struct lmdb_env *env) {
-    MDB_txn *txn;
-    bool unknown;
-
-    if (lmdb_write_begin(env, &txn) != 0)
-        return;
-    if (lmdb_expiry_flush(env, txn, true) == 0)
-        (void)lmdb_write_commit(env, txn, &unknown);
-    else
-        lmdb_write_abort(env, txn);
-}
-
-/* The last to leave makes everything durable and says so. */
-static void env_leave(struct lmdb_env *env) {
-    struct lmdb_state state = {.sync = env->config.sync, .clean = true};
-
-    lmdb_writer_stop(env);
-    env_flush(env);
-    if (lmdb_lock_leave(env) && mdb_env_sync(env->mdb, 1) == 0 &&
-        lmdb_boot_id(state.boot, NULL) == 0) {
-        lmdb_state_note(env, &state);
-        (void)lmdb_state_write(env, &state, NULL);
-    }
-    env_free(env);
-}
-
-void lmdb_env_close(struct lmdb_env *env) {
-    struct lmdb_env **at;
-
-    if (env->forks != idem_fork_count())
-        return; /* the parent's: nothing of it may be touched here */
-    pthread_mutex_lock(&registry_lock);
-    if (--env->refs == 0) {
-        for (at = &registry; *at != env; at = &(*at)->next)
-            ;
-        *at = env->next;
-        env_leave(env);
-    }
-    pthread_mutex_unlock(&registry_lock);
 }

@@ -149,6 +149,10 @@ void lmdb_expiry_died(struct lmdb_env *env) {
     env->sweep_next = 0;
 }
 
+bool lmdb_expiry_waits(const struct lmdb_env *env) {
+    return env->pending->n != 0;
+}
+
 int lmdb_expiry_flush(struct lmdb_env *env, MDB_txn *txn, bool all) {
     struct lmdb_pending *pending = env->pending;
 

@@ -2,7 +2,8 @@
  * The embedded store, inside. Files of this folder and their jobs:
  *
  *   driver.c  the driver table: operations in and call-backs out, on a loop
- *   env.c     one LMDB environment per process and path: open, check, close
+ *   registry.c one environment per process and path, shared by its handles
+ *   env.c     an LMDB environment: open, check, transactions
  *   tables.c  what stands in the file: tables, format, boot
  *   state.c   the small files beside it: who has it open, how, since which boot
  *   clock.c   the two clocks, and the refusal of a jump
@@ -23,6 +24,7 @@
 
 #include <lmdb.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include "store/store.h"
 
@@ -39,7 +41,9 @@ struct lmdb_config {
 
 /* An operation on its way: a copy of what was asked, and room for the answer. */
 struct lmdb_job {
-    struct lmdb_job *next;
+    struct lmdb_job *next, **link;
+    struct lmdb_jobs *list;   /* the one it can be taken out of; NULL: it is being written */
+    size_t size;              /* of what it holds */
     struct lmdb_store *store; /* NULL: its store was closed */
     struct idem_op *op;       /* NULL: cancelled */
     struct idem_op copy;      /* byte strings point behind this struct */
@@ -68,18 +72,24 @@ struct lmdb_clock {
     pthread_mutex_t lock;
     struct idem_clock source;
     int64_t lease, wall; /* a moment both were read at */
-    int64_t high;        /* wall never goes back below this */
-    int64_t saved;       /* what the file has of `high` */
+    int64_t high;        /* of this process and the file, until the others are asked */
+    int64_t saved;       /* what the file has of the highest */
 };
 
 /* shared.c: how many handles with waiters, in all processes, can be woken */
 #define LMDB_SLOTS 256
+#define LMDB_BUCKETS 1024 /* of keys */
 
 /* expiry.c: what a sweep may do before it must stop */
 struct lmdb_sweep {
     size_t budget;
     size_t removed;
     bool more;
+};
+
+struct lmdb_file {
+    dev_t dev;
+    ino_t ino;
 };
 
 struct lmdb_env {
@@ -89,8 +99,10 @@ struct lmdb_env {
     pid_t pid;
     dev_t dev; /* of the folder */
     ino_t ino;
-    dev_t data_dev; /* of data.mdb, as it was opened */
-    ino_t data_ino;
+    bool usable; /* neither being opened nor being closed; under the registry's lock */
+    struct lmdb_file data_file, lock_file, door_file; /* as they were opened */
+    struct timespec looked;                           /* when they were last seen in place */
+    bool gone;
     char *data_path;
     struct lmdb_config config;
 
@@ -115,13 +127,14 @@ struct lmdb_env {
     /* the writer thread, with sync=always */
     pthread_t writer;
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, stopped;
     struct lmdb_jobs queue;
-    size_t queued;
+    size_t queued, queued_bytes;
     struct lmdb_job *batch; /* what it is writing now */
     size_t batch_size;      /* of the last one */
     int64_t batch_us;       /* how long its commit took */
     bool writing, stop;
+    void (*orphaned)(struct lmdb_env *env); /* ends it, when nobody waits for the writer */
 };
 
 struct lmdb_store {
@@ -136,15 +149,28 @@ struct lmdb_store {
     struct idem_fd fifo;  /* somebody finished a key we watch */
     int slot;             /* in shared memory; -1: none */
     bool fifo_tried;
-    struct idem_watch *watches;
-    unsigned depth; /* of call-backs being run */
+    struct idem_watch *watches[LMDB_BUCKETS]; /* by key */
+    struct idem_watch *woken;                 /* to be called */
+    unsigned wishes[LMDB_BUCKETS];            /* how many of both */
+    unsigned depth;                           /* of call-backs being run */
     bool closing;
 };
 
-/* env.c */
+/* registry.c */
 int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
                   struct lmdb_env **ret, struct idem_error *err);
 void lmdb_env_close(struct lmdb_env *env);
+/* Held while a descriptor is opened that a forked child must know of. */
+void lmdb_registry_take(void);
+void lmdb_registry_give(void);
+
+/* env.c: new (ENOMEM) and free; between them start, and flush and seal when it is closed. */
+int lmdb_env_new(const struct lmdb_config *config, const struct idem_clock *clock, int dir_fd,
+                 const struct stat *st, struct lmdb_env **ret);
+int lmdb_env_start(struct lmdb_env *env, struct idem_error *err);
+void lmdb_env_flush(struct lmdb_env *env);
+void lmdb_env_seal(struct lmdb_env *env);
+void lmdb_env_free(struct lmdb_env *env);
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing);
 
 /* Begins as open does and once a process was found dead. */
@@ -167,7 +193,10 @@ int lmdb_write_commit(struct lmdb_env *env, MDB_txn *txn, bool *ret_unknown);
 void lmdb_write_abort(struct lmdb_env *env, MDB_txn *txn);
 
 /* state.c */
+#define LMDB_LOCK_FILE "idem.lock"
 int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err);
+/* The same, another one in each time namespace: by whose clock leases are judged. */
+int lmdb_clock_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err);
 int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err);
 bool lmdb_lock_leave(struct lmdb_env *env); /* true: nobody else has it open */
 void lmdb_lock_opened(struct lmdb_env *env);
@@ -200,11 +229,17 @@ int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err
 void lmdb_jobs_init(struct lmdb_jobs *jobs);
 void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job);
 struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs);
+void lmdb_jobs_remove(struct lmdb_job *job);             /* from the list it is in */
+struct lmdb_job *lmdb_jobs_take(struct lmdb_jobs *jobs); /* all of them, in no list any more */
 void lmdb_job_free(struct lmdb_job *job);
 void lmdb_batch_run(struct lmdb_env *env, struct lmdb_job *first);
 int lmdb_writer_start(struct lmdb_env *env, struct idem_error *err);
-void lmdb_writer_stop(struct lmdb_env *env);
+/* True when it has ended, with everything written. False after waiting in vain: then it calls
+   `orphaned` when it is through. */
+bool lmdb_writer_stop(struct lmdb_env *env, void (*orphaned)(struct lmdb_env *env));
 void lmdb_writer_push(struct lmdb_env *env, struct lmdb_jobs *jobs);
+/* True if it was still waiting, there or in a store's `pending`; then it will not be written. */
+bool lmdb_writer_drop(struct lmdb_env *env, const struct lmdb_jobs *pending, struct lmdb_job *job);
 
 /*
  * ops.c: runs a job inside a transaction and fills in its answer. Returns 0, or
@@ -250,6 +285,7 @@ void lmdb_expiry_died(struct lmdb_env *env);
 
 /* Before a commit: writes what has gathered, if that is due or `all` is wanted. After it: whether
    the transaction was stored. */
+bool lmdb_expiry_waits(const struct lmdb_env *env); /* there is something to flush */
 int lmdb_expiry_flush(struct lmdb_env *env, MDB_txn *txn, bool all);
 void lmdb_expiry_settled(struct lmdb_env *env, bool stored);
 
@@ -257,6 +293,8 @@ void lmdb_expiry_settled(struct lmdb_env *env, bool stored);
 int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err);
 void lmdb_shared_close(struct lmdb_env *env);
 void lmdb_shared_tally(struct lmdb_env *env, enum idem_event event, uint64_t n);
+/* The highest real time that any process has seen; raised to `wall`. */
+int64_t lmdb_shared_high(struct lmdb_env *env, int64_t wall);
 uint64_t lmdb_shared_count(const struct lmdb_env *env, enum idem_event event);
 int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd);
 void lmdb_slot_leave(struct lmdb_env *env, int slot);
@@ -265,5 +303,6 @@ void lmdb_slot_unwant(struct lmdb_env *env, int slot, const struct idem_record_k
 bool lmdb_slot_overflowed(struct lmdb_env *env, int slot);
 void lmdb_wake(struct lmdb_env *env, const struct idem_record_key *key);
 unsigned lmdb_bucket(const struct idem_record_key *key);
+unsigned lmdb_hash_bucket(const unsigned char *hash);
 
 #endif

@@ -26,13 +26,14 @@
 
 #define SHARED_FILE "idem.shared"
 #define SHARED_MAGIC 0x6d656469u
-#define SHARED_FORMAT 2u
+#define SHARED_FORMAT 3u
 #define SLOTS LMDB_SLOTS
-#define BUCKETS 1024
+#define BUCKETS LMDB_BUCKETS
 #define WORDS (SLOTS / 64)
 
 struct lmdb_shared {
     uint32_t magic, format;
+    _Atomic int64_t high; /* the highest real time anybody has seen */
     _Atomic uint64_t events[64];
     struct {
         _Atomic uint32_t named;    /* its FIFO may be there */
@@ -96,6 +97,8 @@ int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err) {
     env->shared = shared;
     if (alone)
         slots_reset(env);
+    if (alone || env->config.accept_clock)
+        shared->high = env->clock.high;
     return 0;
 }
 
@@ -109,14 +112,26 @@ void lmdb_shared_tally(struct lmdb_env *env, enum idem_event event, uint64_t n) 
     env->shared->events[event] += n;
 }
 
+int64_t lmdb_shared_high(struct lmdb_env *env, int64_t wall) {
+    int64_t high = env->shared->high;
+
+    while (wall > high)
+        if (__atomic_compare_exchange_n((int64_t *)&env->shared->high, &high, wall, false,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            return wall;
+    return high;
+}
+
 uint64_t lmdb_shared_count(const struct lmdb_env *env, enum idem_event event) {
     return env->shared->events[event];
 }
 
-unsigned lmdb_bucket(const struct idem_record_key *key) {
-    const unsigned char *hash = key->at + key->prefix_len;
-
+unsigned lmdb_hash_bucket(const unsigned char *hash) {
     return ((unsigned)hash[0] << 8 | hash[1]) % BUCKETS;
+}
+
+unsigned lmdb_bucket(const struct idem_record_key *key) {
+    return lmdb_hash_bucket(key->at + key->prefix_len);
 }
 
 static void slot_clear_bits(struct lmdb_env *env, int slot) {

@@ -19,12 +19,12 @@
 #include "core/units.h"
 #include "store/lmdb/lmdb.h"
 
-#define LOCK_FILE "idem.lock"
 #define STATE_FILE "idem.state"
 #define STATE_TEMP "idem.state.new"
 #define STATE_FORMAT "1"
 
 #define WAIT_MS 10000
+#define TIME_NS_FIRST 0xeffffffau /* the machine's own time namespace */
 #define WAIT_STEP_MS 10
 
 /* Bytes of idem.lock. The locks belong to the descriptor, not to the process, and go with it. */
@@ -54,14 +54,18 @@ static int lock_door(int fd) {
 }
 
 int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err) {
+    struct stat st;
     bool alone;
 
-    env->lock_fd = openat(env->dir_fd, LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (env->lock_fd < 0)
+    lmdb_registry_take(); /* so that no child has it open without knowing */
+    env->lock_fd = openat(env->dir_fd, LMDB_LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    lmdb_registry_give();
+    if (env->lock_fd < 0 || fstat(env->lock_fd, &st) < 0)
         return idem_error_set(err, IDEM_E_REFUSED,
                               "cannot open %s/%s: %s; the store's folder "
                               "must be writable by this user",
-                              env->config.path, LOCK_FILE, strerror(errno));
+                              env->config.path, LMDB_LOCK_FILE, strerror(errno));
+    env->door_file = (struct lmdb_file){st.st_dev, st.st_ino};
     if (lock_door(env->lock_fd) < 0)
         goto failed;
     alone = lock_byte(env->lock_fd, F_WRLCK, LOCK_USE) == 0;
@@ -75,11 +79,11 @@ failed:
         return idem_error_set(err, IDEM_E_REFUSED,
                               "%s: another process has been opening or closing the store for more "
                               "than %d s; it may be stopped (`lsof %s/%s` names it)",
-                              env->config.path, WAIT_MS / 1000, env->config.path, LOCK_FILE);
+                              env->config.path, WAIT_MS / 1000, env->config.path, LMDB_LOCK_FILE);
     return idem_error_set(err, IDEM_E_REFUSED,
                           "cannot lock %s/%s: %s; the store needs a local "
                           "file system with locks",
-                          env->config.path, LOCK_FILE, strerror(errno));
+                          env->config.path, LMDB_LOCK_FILE, strerror(errno));
 }
 
 void lmdb_lock_opened(struct lmdb_env *env) {
@@ -120,6 +124,20 @@ int lmdb_boot_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err) {
                               "cannot read %s (%s): leases cannot be judged without the boot id",
                               path, fd < 0 ? strerror(errno) : "too short");
     out[LMDB_BOOT_LEN] = '\0';
+    return 0;
+}
+
+/* Each time namespace has its own CLOCK_BOOTTIME, and a number, which takes the place of the
+   first digits. */
+int lmdb_clock_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err) {
+    char digits[9];
+    struct stat st;
+    int rc = lmdb_boot_id(out, err);
+
+    if (rc != 0 || stat("/proc/self/ns/time", &st) < 0 || st.st_ino == TIME_NS_FIRST)
+        return rc;
+    snprintf(digits, sizeof(digits), "%08x", (unsigned)st.st_ino);
+    memcpy(out, digits, 8);
     return 0;
 }
 

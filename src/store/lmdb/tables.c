@@ -54,8 +54,9 @@ static int epoch_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const char
     *ret_same = rc == 0 && memcmp(row.boot, boot, LMDB_BOOT_LEN) == 0;
     if (!*ret_same && !alone)
         return idem_error_set(err, IDEM_E_REFUSED,
-                              "%s is open on another machine; the embedded store serves one "
-                              "machine: its locks and its clock are that machine's",
+                              "%s is open on another machine, or in another time namespace; "
+                              "the embedded store serves one machine: its locks and its clock "
+                              "are that machine's",
                               env->config.path);
     if (!*ret_same) {
         row.epoch++;
@@ -92,12 +93,15 @@ static int tables_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const cha
    not before everything about it was found right. */
 int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
                      struct idem_error *err) {
+    char clock_id[LMDB_BOOT_LEN + 1];
     MDB_txn *txn;
     int rc = mdb_txn_begin(env->mdb, NULL, alone ? 0 : MDB_RDONLY, &txn);
 
     if (rc != 0)
         return lmdb_fail(env, err, rc, alone ? "begin" : "read");
-    rc = tables_load(env, txn, alone, state->boot, err);
+    rc = lmdb_clock_id(clock_id, err);
+    if (rc == 0)
+        rc = tables_load(env, txn, alone, clock_id, err);
     if (rc == 0 && alone && env->config.sync == LMDB_SYNC_OFF)
         rc = lmdb_state_write(env, state, err);
     if (rc != 0) {

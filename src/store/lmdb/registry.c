@@ -1,0 +1,222 @@
+/*
+ * One environment per process and path, which is all that LMDB allows, shared
+ * by the handles on it. Opening and closing wait for locks and disks, so the
+ * registry is not held meanwhile: who wants the same path waits for a while,
+ * others and fork() do not.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/fork.h"
+#include "store/lmdb/lmdb.h"
+
+#define BUSY_WAIT_S 20
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t registry_change;
+static struct lmdb_env *registry;
+static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
+
+void lmdb_registry_take(void) {
+    pthread_mutex_lock(&registry_lock);
+}
+
+void lmdb_registry_give(void) {
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void change_init(void) {
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&registry_change, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+/* Locks belong to the open file, which a child shares: it lets go of its copy at once, or
+   a store that its parent has closed, or was killed with, would look as if it were in use. */
+static void registry_forked(void) {
+    for (struct lmdb_env *env = registry; env != NULL; env = env->next) {
+        if (env->lock_fd >= 0)
+            close(env->lock_fd);
+        env->lock_fd = -1;
+    }
+    change_init(); /* nobody waits here */
+    lmdb_registry_give();
+}
+
+/* A child may open stores of its own, whatever its parent's threads were at. */
+static void registry_init(void) {
+    change_init();
+    (void)pthread_atfork(lmdb_registry_take, lmdb_registry_give, registry_forked);
+}
+
+static int folder_make(const char *path, struct idem_error *err) {
+    if (mkdir(path, 0700) == 0 || errno == EEXIST)
+        return 0;
+    return idem_error_set(err, errno == ENOSPC ? IDEM_E_FULL : IDEM_E_REFUSED,
+                          "cannot make the store's folder %s: %s%s", path, strerror(errno),
+                          errno == ENOENT ? "; make the folder above it first" : "");
+}
+
+static int folder_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
+                       struct idem_error *err) {
+    const char *path = config->path;
+    int fd, rc = config->create ? folder_make(path, err) : 0;
+
+    if (rc != 0)
+        return rc;
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!config->create && (fd < 0 ? errno == ENOENT : faccessat(fd, "data.mdb", F_OK, 0) < 0)) {
+        if (fd >= 0)
+            close(fd);
+        return idem_error_set(err, IDEM_E_ABSENT, "there is no store at %s", path);
+    }
+    if (fd < 0 || fstat(fd, ret_st) < 0) {
+        int saved = errno;
+
+        if (fd >= 0)
+            close(fd);
+        return idem_error_set(err, IDEM_E_REFUSED, "cannot open the store's folder %s: %s", path,
+                              strerror(saved));
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static struct lmdb_env *registry_find(const struct stat *st) {
+    for (struct lmdb_env *env = registry; env != NULL; env = env->next)
+        if (env->dev == st->st_dev && env->ino == st->st_ino && env->forks == idem_fork_count())
+            return env;
+    return NULL;
+}
+
+static void registry_remove(struct lmdb_env *env) {
+    struct lmdb_env **at = &registry;
+
+    while (*at != env)
+        at = &(*at)->next;
+    *at = env->next;
+    pthread_cond_broadcast(&registry_change);
+}
+
+/* The environment of that folder once it is open, or NULL where there is none; false after
+   waiting in vain for another thread that opens or closes it. */
+static bool registry_settled(const struct stat *st, struct lmdb_env **ret) {
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += BUSY_WAIT_S;
+    while ((*ret = registry_find(st)) != NULL && !(*ret)->usable)
+        if (pthread_cond_timedwait(&registry_change, &registry_lock, &until) != 0)
+            return false;
+    return true;
+}
+
+static int env_share(struct lmdb_env *env, const struct lmdb_config *config,
+                     struct idem_error *err) {
+    const struct lmdb_config *has = &env->config;
+
+    if (has->sync != config->sync || has->size != config->size ||
+        has->accept_loss != config->accept_loss || has->accept_clock != config->accept_clock)
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "%s is open in this process with another sync, size, accept_loss or "
+                              "accept_clock; close it first, or use the same",
+                              config->path);
+    env->refs++;
+    return 0;
+}
+
+/* With the registry held, which is let go of meanwhile. Takes over dir_fd. */
+static int env_add(const struct lmdb_config *config, const struct idem_clock *clock, int dir_fd,
+                   const struct stat *st, struct lmdb_env **ret, struct idem_error *err) {
+    struct lmdb_env *env;
+    int rc;
+
+    if (lmdb_env_new(config, clock, dir_fd, st, &env) != 0) {
+        close(dir_fd);
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
+    }
+    env->next = registry;
+    registry = env;
+    lmdb_registry_give();
+    rc = lmdb_env_start(env, err);
+    lmdb_registry_take();
+    if (rc != 0) {
+        registry_remove(env);
+        lmdb_env_free(env);
+        return rc;
+    }
+    env->usable = true;
+    pthread_cond_broadcast(&registry_change);
+    *ret = env;
+    return 0;
+}
+
+static int fd_pass(int *fd) {
+    int passed = *fd;
+
+    *fd = -1;
+    return passed;
+}
+
+int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
+                  struct lmdb_env **ret, struct idem_error *err) {
+    struct lmdb_env *env;
+    struct stat st = {0};
+    int dir_fd = -1, rc;
+
+    idem_fork_watch();
+    pthread_once(&registry_once, registry_init);
+    rc = folder_open(config, &dir_fd, &st, err);
+    if (rc != 0)
+        return rc;
+    lmdb_registry_take();
+    if (!registry_settled(&st, &env))
+        rc = idem_error_set(err, IDEM_E_REFUSED,
+                            "%s: another thread of this process is still opening or closing the "
+                            "store",
+                            config->path);
+    else if (env != NULL)
+        rc = env_share(env, config, err);
+    else
+        rc = env_add(config, clock, fd_pass(&dir_fd), &st, &env, err);
+    lmdb_registry_give();
+    if (dir_fd >= 0)
+        close(dir_fd);
+    if (rc == 0)
+        *ret = env;
+    return rc;
+}
+
+/* What is left when nothing writes any more. */
+static void env_end(struct lmdb_env *env) {
+    lmdb_env_seal(env);
+    lmdb_registry_take();
+    registry_remove(env);
+    lmdb_registry_give();
+    lmdb_env_free(env);
+}
+
+/* A writer may be kept waiting by another process for as long as that likes: it is left to
+   itself then, and ends the environment when it is through. */
+void lmdb_env_close(struct lmdb_env *env) {
+    bool last;
+
+    if (env->forks != idem_fork_count())
+        return; /* the parent's: nothing of it may be touched here */
+    lmdb_registry_take();
+    last = --env->refs == 0;
+    if (last)
+        env->usable = false;
+    lmdb_registry_give();
+    if (last && lmdb_writer_stop(env, env_end))
+        env_end(env);
+}
