@@ -256,7 +256,8 @@ struct idem_host {
     /* Watch fd for these events; again for a change; 0 to stop. 0, or -1 on failure. */
     int (*watch)(void *data, int fd, int events);
     /* Call idem_timeout() once, in ms (0: before the loop sleeps again); it replaces the
-       timer armed before; negative disarms it. */
+       timer armed before; negative disarms it. Leases run on while the machine is suspended:
+       better a clock that counts that. */
     void (*timer)(void *data, int64_t ms);
 };
 

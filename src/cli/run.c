@@ -32,6 +32,8 @@ struct run {
     unsigned char *fingerprint;
     size_t fingerprint_len;
     struct idem_policy with;
+    int code;   /* of the store, where that failed */
+    bool begun; /* from there on verdicts are told as they come */
 };
 
 static void poll_ready(void *sink, int fd, int events) {
@@ -89,8 +91,10 @@ static int time_ask(struct run *run, int64_t *ret_ms) {
     idem_close(h);
     if (rc == 0)
         return CLI_OK;
-    if (!runs_open(run, err.code))
+    if (!runs_open(run, err.code)) {
+        run->code = err.code;
         return cli_say_error("store", &err);
+    }
     clock_gettime(CLOCK_REALTIME, &now);
     *ret_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     return CLI_OK;
@@ -215,7 +219,7 @@ static int guard_make(struct run *run) {
     policy.name = run->values->policy;
     policy.key_kind = IDEM_KEY_LITERAL;
     if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL) {
-        cli_say("run: the settings have no such section as --policy names");
+        cli_say("run: %s has no section [policy %s]", run->values->config, policy.name);
         return CLI_CONFIG;
     }
     if (key_check(run) != CLI_OK)
@@ -236,9 +240,11 @@ static int run_open(struct run *run) {
     int status = CLI_OK;
 
     run->url = cli_store_url(run->values, &status);
+    run->code = IDEM_E_REFUSED;
     if (run->url == NULL)
         return status == CLI_STORE && runs_open(run, IDEM_E_REFUSED) ? CLI_OK : status;
     if (idem_open_on(run->url, &options, &host, &run->h, &err) < 0) {
+        run->code = err.code;
         status = cli_say_error("store", &err);
         return runs_open(run, err.code) ? CLI_OK : status;
     }
@@ -338,16 +344,25 @@ static void run_release(struct run *run) {
     free(run->url);
 }
 
+static int code_of(const struct run *run, int status) {
+    if (status == CLI_SYSTEM)
+        return IDEM_E_NOMEM;
+    return status == CLI_STORE && run->code != 0 ? run->code : IDEM_E_INVALID;
+}
+
 static int run_run(const struct cli_values *values) {
     struct run run = {.values = values};
     int status, quit = 0;
 
     idem_poll_init(&run.poll);
     status = prepare(&run);
-    if (status == CLI_OK)
+    run.begun = status == CLI_OK;
+    if (run.begun)
         status = go(&run, &quit);
     else if (status == CLI_SYSTEM)
         cli_say("run: no memory");
+    if (status != CLI_OK && !run.begun && verdict_fault(values->verdict_fd) == NULL)
+        cli_voice_failed((int)values->verdict_fd, code_of(&run, status));
     run_release(&run);
     if (quit != 0) {
         signal(quit, SIG_DFL);

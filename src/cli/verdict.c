@@ -84,6 +84,15 @@ void cli_voice_finish(struct cli_voice *voice, const struct cli_finish *finish) 
          finish->attempt, finish->status, voice->hash);
 }
 
+void cli_voice_failed(int fd, int code) {
+    struct cli_voice voice = {.fd = fd};
+
+    if (fd < 0 || cli_voice_open(&voice) < 0)
+        return;
+    line(&voice, "error code=%s\n", idem_code_name(code));
+    cli_voice_close(&voice);
+}
+
 int cli_voice_error(struct cli_voice *voice, const struct idem_error *err) {
     line(voice, "error code=%s%s%s\n", idem_code_name(err->code),
          voice->hash[0] == '\0' ? "" : " hash=", voice->hash);

@@ -46,6 +46,9 @@ void cli_voice_verdict(struct cli_voice *voice, const struct idem_answer *answer
 /* The line on stderr that goes with a verdict which neither runs nor replays. */
 void cli_voice_refusal(const struct cli_voice *voice, const struct idem_answer *answer);
 
+/* What failed before there was a claim, on the descriptor; on stderr it was said already. */
+void cli_voice_failed(int fd, int code);
+
 /* A failed claim, on both; returns the exit status. */
 int cli_voice_error(struct cli_voice *voice, const struct idem_error *err);
 

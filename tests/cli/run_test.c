@@ -301,6 +301,8 @@ TEST(a_mismatch_is_refused_whatever_came_of_the_first) {
 }
 
 TEST(arguments_are_told_apart_from_each_other) {
+    RUN("run", "--key", "k2", "--", "echo", "ab", "c");
+    CHECK_INT(RUN("run", "--key", "k2", "--", "echo", "a", "bc").status, 65);
     RUN("run", "--key", "k", "--", "echo", "a b");
     CHECK_INT(RUN("run", "--key", "k", "--", "echo", "a", "b").status, 65);
 }

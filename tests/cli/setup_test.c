@@ -18,7 +18,11 @@ TEST(settings_give_policies_and_flags_overrule_them) {
     ran = RUN_SH("k", "echo out", "--config", conf, "--policy", "job");
     CHECK(starts_with(ran.err, "idem: duplicate: job:"));
     CHECK_INT(RUN("show", "--prefix", "job:", "k").status, 0);
-    CHECK_INT(RUN_SH("k", ":", "--config", conf, "--policy", "none-such").status, 78);
+    ran = RUN_SH("k", ":", "--config", conf, "--policy", "none-such");
+    CHECK_INT(ran.status, 78);
+    CHECK_HAS(ran.err, conf);
+    CHECK_HAS(ran.err, "[policy none-such]");
+    CHECK_STR(ran.verdict, "error code=invalid\n");
     RUN_SH("k2", "echo out", "--config", conf, "--policy", "job", "--mode", "replay");
     ran = RUN_SH("k2", "echo out", "--config", conf, "--policy", "job", "--mode", "replay");
     CHECK_STR(ran.out, "out\n");
@@ -256,6 +260,16 @@ TEST(a_key_that_is_too_long_is_refused_without_being_shown) {
     CHECK_INT(ran.status, 64);
     CHECK_HAS(ran.err, "4096");
     CHECK(strstr(ran.err, "ssss") == NULL);
+}
+
+TEST(what_fails_before_there_is_a_claim_is_told_to_scripts_as_well) {
+    struct ran ran = RUN_SH("k", ":", "--store", "lmdb:/nowhere/at/all");
+
+    CHECK_INT(ran.status, 69);
+    CHECK_STR(ran.verdict, "error code=refused\n");
+    ran = RUN_SH("k", ":", "--at", "7d", "--ttl", "1h");
+    CHECK_INT(ran.status, 64);
+    CHECK_STR(ran.verdict, "error code=invalid\n");
 }
 
 TEST(idem_without_arguments_shows_an_example) {
