@@ -102,6 +102,7 @@ TEST(a_socket_that_nobody_reads_slows_the_command_but_not_the_lease) {
 
     harness_folder();
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+    CHECK(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int)) == 0);
     proc = start_to(fds[0], -1, -1, "k", flood, "--mode", "replay");
     kept_check(&proc, fds[0]);
     flood_check(fds[1]);

@@ -431,7 +431,7 @@ static void from_another_time(void *data) {
     if (pid == 0) {
         CHECK_INT(rig_refused(data, &err), IDEM_E_REFUSED);
         CHECK_HAS(err.text, "another time namespace");
-        exit(0);
+        _exit(0); /* a leak check would wait by a clock that stands elsewhere */
     }
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK_INT(status, 0);
