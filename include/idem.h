@@ -533,6 +533,28 @@ struct idem_stats {
 };
 int idem_stats(struct idem *h, struct idem_stats *ret, struct idem_error *err);
 
+/*
+ * Identifiers. UUIDs after RFC 9562, as text with a NUL: version 7 is in order
+ * of time within a process, also over a clock that goes back and in a forked
+ * child; version 4 is random, for tokens.
+ */
+#define IDEM_UUID_LEN 36
+int idem_uuid7(char out[IDEM_UUID_LEN + 1], struct idem_error *err);
+int idem_uuid4(char out[IDEM_UUID_LEN + 1], struct idem_error *err);
+
+/*
+ * Snowflakes: numbers of 63 bits that grow with time (41 bits of ms since 2020,
+ * 10 bits of worker, 12 bits of sequence). The worker id is leased in the store,
+ * under a name (NULL: "idem:"), and what was given out is remembered there, so
+ * that nobody gets a number twice whatever happens to processes and clocks. For
+ * blocking handles, from any thread; it must be freed before the handle.
+ */
+struct idem_snowflake;
+int idem_snowflake_new(struct idem *h, const char *name, struct idem_snowflake **ret,
+                       struct idem_error *err);
+int idem_snowflake_next(struct idem_snowflake *s, int64_t *ret, struct idem_error *err);
+void idem_snowflake_free(struct idem_snowflake *s);
+
 /* The store's clock, in ms since 1970: the time by which expiry is judged, which never goes back;
    and the date as the clock is set now, for schedules. */
 int idem_time(struct idem *h, int64_t *ret_ms, struct idem_error *err);

@@ -20,6 +20,9 @@ _idem_flags() {
         ;;
     forget) echo "--prefix --scope --hash --force --store --help" ;;
     stats) echo "--json --store --help" ;;
+    eval) echo "--vars --key --template --jsonl --help" ;;
+    canon) echo "--help" ;;
+    id) echo "--v7 --v4 --snowflake --number --name --store --help" ;;
     esac
 }
 
@@ -59,7 +62,7 @@ _idem() {
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || { [[ $command == help ]] && ((COMP_CWORD == 2)); }; then
-        _idem_words "run show list settle forget stats help --version --help"
+        _idem_words "run show list settle forget stats eval canon id help --version --help"
         return
     fi
     if [[ $command == run ]]; then

@@ -40,7 +40,8 @@ struct cli_command {
     int (*run)(const struct cli_values *values); /* returns the exit status */
 };
 
-extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_forget, cli_stats;
+extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_forget, cli_stats,
+    cli_eval, cli_canon, cli_id;
 
 /* All of them, NULL at the end. */
 extern const struct cli_command *const cli_commands[];
@@ -69,6 +70,9 @@ char *cli_store_url(const struct cli_values *values, int *ret_status);
 /* Opens a store that is there already, for blocking calls; NULL after saying why, with *ret_status
    set. */
 struct idem *cli_open(const struct cli_values *values, int *ret_status);
+
+/* The same for a store that is made where there is none. */
+struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status);
 
 /* Reads --config; *ret is NULL without one. CLI_OK, or a status after saying why. */
 int cli_settings(const struct cli_values *values, struct idem_settings **ret);

@@ -61,6 +61,24 @@ const struct cli_option cli_option_table[] = {
      CLI_FLAG, AT(force), 0, 0},
     {"dry-run", 'n', NULL, "show what would be settled, and change nothing",
      CLI_FLAG, AT(dry_run), 0, 0},
+    {"vars", 0, "JSON", "the variables, an object",
+     CLI_TEXT, AT(vars), 0, 0},
+    {"key", 0, NULL, "by the rules of keys",
+     CLI_FLAG, AT(key_rules), 0, 0, .id = "key-rules"},
+    {"template", 0, NULL, "it is text with #{...} in it",
+     CLI_FLAG, AT(template), 0, 0},
+    {"jsonl", 0, NULL, "read lines {\"id\",\"mode\",\"expr\",\"vars\"}, answer each with one",
+     CLI_FLAG, AT(jsonl), 0, 0},
+    {"v7", 0, NULL, "UUIDs of version 7, in order of time (the default)",
+     CLI_FLAG, AT(v7), 0, 0},
+    {"v4", 0, NULL, "UUIDs of version 4, random",
+     CLI_FLAG, AT(v4), 0, 0},
+    {"snowflake", 0, NULL, "numbers of 63 bits, in order of time",
+     CLI_FLAG, AT(snowflake), 0, 0},
+    {"number", 'n', "N", "how many (1)",
+     CLI_NUMBER, AT(number), 1, 100000000},
+    {"name", 0, "NAME", "snowflakes of another name have workers of their own",
+     CLI_TEXT, AT(name), 0, 0},
     {"yes", 'y', NULL, "do not ask",
      CLI_FLAG, AT(yes), 0, 0},
     {"help", 'h', NULL, "show this",
@@ -139,13 +157,13 @@ static void flag_add(struct flags *flags, const char *name) {
     const struct idem_option *policy;
 
     for (const struct cli_option *own = cli_option_table; own->name != NULL; own++) {
-        if (strcmp(own->name, name) != 0)
+        if (strcmp(own->id != NULL ? own->id : own->name, name) != 0)
             continue;
         struct flag *flag = &flags->at[flags->n++];
 
         *flag =
             (struct flag){.letter = own->letter, .arg = own->arg, .help = own->help, .own = own};
-        snprintf(flag->name, sizeof(flag->name), "%s", name);
+        snprintf(flag->name, sizeof(flag->name), "%s", own->name);
         return;
     }
     policy = idem_option_find_flag(name, strlen(name));
@@ -378,7 +396,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, struct c
     int got, status;
 
     *ret = (struct cli_values){
-        .kill_after_ms = 10000, .verdict_fd = -1, .duplicate_exit = -1, .status = -1};
+        .kill_after_ms = 10000, .verdict_fd = -1, .duplicate_exit = -1, .status = -1, .number = 1};
     flags_gather(command, &flags);
     getopt_tables(command, &flags, longs, letters, sizeof(letters));
     opterr = 0;

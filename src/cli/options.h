@@ -23,12 +23,16 @@ struct cli_values {
     const char *since;
     const char *reason;
     const char *at;
+    const char *name;
+    const char *vars;
     struct cli_schedule schedule; /* of `at` */
     int64_t kill_after_ms;
     int64_t verdict_fd;
     int64_t duplicate_exit;
     int64_t status;
+    int64_t number;
     bool quiet, json, done, failed, force, dry_run, yes, result, help;
+    bool v4, v7, snowflake, jsonl, key_rules, template;
     struct idem_layer layer; /* the policy's flags */
     char **operands;
     int operands_n;
@@ -50,6 +54,7 @@ struct cli_option {
     enum cli_type type;
     size_t offset; /* in struct cli_values */
     int64_t min, max;
+    const char *id; /* what commands list it by, where another has its name */
 };
 
 /* Ends with a name that is NULL. */

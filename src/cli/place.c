@@ -162,6 +162,19 @@ static int open_failed(const char *url, const struct idem_error *err) {
     return CLI_STORE;
 }
 
+struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status) {
+    char *url = cli_store_url(values, ret_status);
+    struct idem_error err;
+    struct idem *h = NULL;
+
+    if (url != NULL && idem_open(url, NULL, &h, &err) < 0) {
+        *ret_status = cli_say_error("store", &err);
+        h = NULL;
+    }
+    free(url);
+    return h;
+}
+
 struct idem *cli_open(const struct cli_values *values, int *ret_status) {
     char *url = store_url(values, false, ret_status), *existing;
     struct idem_error err;

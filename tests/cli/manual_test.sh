@@ -22,16 +22,16 @@ skip() {
     echo "ok $n - $1 # SKIP $2"
 }
 
-commands="run show list settle forget stats"
+commands="run show list settle forget stats eval canon id"
 
 # Flags of a command, one per line, as its help has them.
 flags() {
-    "$IDEM_EXE" help "$1" | sed -n 's/^  \(-[a-z], \)\{0,1\}\(--[a-z-]*\).*/\2/p'
+    "$IDEM_EXE" help "$1" | sed -n 's/^  \(-[a-z], \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p'
 }
 
 missing=
 for c in $commands; do
-    [ "$(flags "$c" | wc -l)" -ge 3 ] || missing="$missing help of $c"
+    [ "$(flags "$c" | wc -l)" -ge 1 ] || missing="$missing help of $c"
 done
 is "every_command_has_a_help_with_its_flags" "$missing"
 
@@ -47,7 +47,7 @@ done
 is "every_flag_is_in_the_manual" "$missing"
 
 missing=
-in_manual=$(sed -n 's/.*Fl \(-[a-z][a-z-]*\).*/-\1/p' "$manual" | sort -u)
+in_manual=$(sed -n 's/.*Fl \(-[a-z][a-z0-9-]*\).*/-\1/p' "$manual" | sort -u)
 for flag in $in_manual; do
     found=
     for c in $commands; do

@@ -14,7 +14,7 @@ same() {
     [ $equal = 0 ] || { echo "# exported:" $1; echo "# declared:" $declared; }
     report $equal "$2"
 }
-declared=$(grep -v typedef "$3" | grep -oE '\bidem_[a-z_]+\(' | tr -d '(' | sort -u)
+declared=$(grep -v typedef "$3" | grep -oE '\bidem_[a-z0-9_]+\(' | tr -d '(' | sort -u)
 same "$(nm -D --defined-only "$1" | sed -n 's/.* T \(.*\)@@IDEM_.*/\1/p' | sort)" \
     "the_shared_library_exports_what_the_header_declares"
 others=$(nm -D --defined-only "$1" | grep -v '@@IDEM_' | grep -v ' A IDEM_')

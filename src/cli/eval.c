@@ -1,0 +1,209 @@
+/*
+ * `idem eval`: what an expression makes of variables; one of them, or many as
+ * lines of JSON.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/json.h"
+#include "expr/expr.h"
+
+#define MEMORY_MAX ((size_t)1 << 30)
+
+struct answer {
+    const char *text, *type;
+    size_t len;
+};
+
+/* Compiles and evaluates in one go; the answer lives in the arena and the expression. */
+static int answer_make(struct idem_expr **expr, const char *text, size_t len, unsigned flags,
+                       const struct idem_json *vars, struct idem_arena *arena, struct answer *ret,
+                       struct idem_error *err) {
+    struct idem_value value;
+    int rc = idem_expr_compile(text, len, flags, expr, err);
+
+    if (rc != 0)
+        return rc;
+    if (flags & IDEM_EXPR_KEY) {
+        ret->type = "String";
+        return idem_expr_key(*expr, vars, arena, &ret->text, &ret->len, err);
+    }
+    rc = idem_expr_eval(*expr, vars, arena, &value, err);
+    if (rc == 0)
+        rc = idem_value_print(&value, arena, &ret->text, &ret->len, err);
+    ret->type = rc == 0 ? idem_value_type_name(&value) : NULL;
+    return rc;
+}
+
+static unsigned flags_of(const struct cli_values *values) {
+    return (values->template ? IDEM_EXPR_TEMPLATE : 0) | (values->key_rules ? IDEM_EXPR_KEY : 0);
+}
+
+/* One. */
+
+static int eval_one(const struct cli_values *values) {
+    const char *vars_text = values->vars == NULL ? "{}" : values->vars;
+    const char *text = values->operands[0];
+    struct idem_expr *expr = NULL;
+    struct idem_arena arena;
+    struct idem_json vars;
+    struct answer answer;
+    struct idem_error err;
+    int rc;
+
+    idem_arena_init(&arena, MEMORY_MAX);
+    rc = idem_json_parse(vars_text, strlen(vars_text), &arena, &vars, &err);
+    if (rc == 0 && vars.type != IDEM_JSON_OBJECT) {
+        snprintf(err.text, sizeof(err.text),
+                 "--vars is no JSON object: its members are the "
+                 "variables");
+        rc = IDEM_E_INVALID;
+    }
+    if (rc == 0)
+        rc = answer_make(&expr, text, strlen(text), flags_of(values), &vars, &arena, &answer, &err);
+    if (rc == 0) {
+        fwrite(answer.text, 1, answer.len, stdout);
+        putchar('\n');
+    } else {
+        fprintf(stderr, "idem: %s\n", err.text);
+    }
+    idem_expr_free(expr);
+    idem_arena_free(&arena);
+    return rc == 0 ? cli_flush() : rc == IDEM_E_NOMEM ? CLI_SYSTEM : CLI_MISMATCH;
+}
+
+/* Many. */
+
+static int put(void *out, const char *bytes, size_t len) {
+    fwrite(bytes, 1, len, out);
+    return 0;
+}
+
+/* Where a line as a whole cannot be read, its id often can: what it answers must be told. */
+static bool id_find(const char *line, size_t len, struct idem_arena *arena, struct idem_json *ret) {
+    static const char name[] = "\"id\":";
+    const char *at = memmem(line, len, name, sizeof(name) - 1), *from, *end = line + len;
+
+    if (at == NULL)
+        return false;
+    from = at += sizeof(name) - 1;
+    if (at < end && *at == '"') {
+        for (at++; at < end && *at != '"'; at++)
+            at += *at == '\\';
+        at++;
+    } else {
+        while (at < end && strchr(",} ", *at) == NULL)
+            at++;
+    }
+    return at <= end && idem_json_parse(from, (size_t)(at - from), arena, ret, NULL) == 0;
+}
+
+static const struct idem_json *text_of(const struct idem_json *object, const char *name) {
+    const struct idem_json *value = idem_json_get(object, name, strlen(name));
+
+    return value != NULL && value->type == IDEM_JSON_STRING ? value : NULL;
+}
+
+/* {"id","mode","expr","vars"} */
+static int line_answer(const struct idem_json *line, unsigned flags, struct idem_expr **expr,
+                       struct idem_arena *arena, struct answer *ret, struct idem_error *err) {
+    static const struct idem_json none = {.type = IDEM_JSON_OBJECT};
+    const struct idem_json *text = text_of(line, "expr"), *mode = text_of(line, "mode");
+    const struct idem_json *vars = idem_json_get(line, "vars", 4);
+
+    if (text == NULL || (vars != NULL && vars->type != IDEM_JSON_OBJECT)) {
+        snprintf(err->text, sizeof(err->text),
+                 "a line needs \"expr\", a string, and \"vars\", an object");
+        return IDEM_E_INVALID;
+    }
+    if (mode != NULL && mode->n == 8 && memcmp(mode->at.text, "template", 8) == 0)
+        flags |= IDEM_EXPR_TEMPLATE;
+    return answer_make(expr, text->at.text, text->n, flags, vars == NULL ? &none : vars, arena, ret,
+                       err);
+}
+
+static void line_print(const struct idem_json *id, int rc, const struct answer *answer,
+                       const struct idem_error *err) {
+    fputs("{\"id\":", stdout);
+    if (id == NULL)
+        fputs("null", stdout);
+    else
+        (void)idem_json_canon(id, put, stdout, NULL);
+    if (rc == 0) {
+        fputs(",\"ok\":true,\"value\":", stdout);
+        cli_json_string(stdout, answer->text, answer->len);
+        printf(",\"type\":\"%s\"}\n", answer->type);
+    } else {
+        fputs(",\"ok\":false,\"error\":", stdout);
+        cli_json_string(stdout, err->text, strlen(err->text));
+        fputs("}\n", stdout);
+    }
+}
+
+static void eval_line(const char *text, size_t len, unsigned flags) {
+    const struct idem_json *id = NULL;
+    struct idem_expr *expr = NULL;
+    struct idem_json line, found;
+    struct idem_arena arena;
+    struct answer answer = {0};
+    struct idem_error err;
+    int rc;
+
+    idem_arena_init(&arena, MEMORY_MAX);
+    rc = idem_json_parse(text, len, &arena, &line, &err);
+    if (rc != 0) {
+        id = id_find(text, len, &arena, &found) ? &found : NULL;
+    } else {
+        id = idem_json_get(&line, "id", 2);
+        rc = line_answer(&line, flags, &expr, &arena, &answer, &err);
+    }
+    line_print(id, rc, &answer, &err);
+    idem_expr_free(expr);
+    idem_arena_free(&arena);
+}
+
+static int eval_lines(unsigned flags) {
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t len;
+
+    while ((len = getline(&line, &size, stdin)) > 0 && !ferror(stdout)) {
+        len -= line[len - 1] == '\n';
+        if (len > 0)
+            eval_line(line, (size_t)len, flags);
+    }
+    free(line);
+    if (ferror(stdin)) {
+        cli_say("cannot read standard input");
+        return CLI_IO;
+    }
+    return cli_flush();
+}
+
+static int eval_run(const struct cli_values *values) {
+    if (values->operands_n != !values->jsonl || (values->jsonl && values->vars != NULL)) {
+        cli_say(
+            "eval: one expression, with --vars JSON; or --jsonl, which reads both from standard "
+            "input (see: idem help eval)");
+        return CLI_USAGE;
+    }
+    return values->jsonl ? eval_lines(flags_of(values)) : eval_one(values);
+}
+
+static const char *const eval_options[] = {"vars", "key-rules", "template", "jsonl", "help", NULL};
+
+const struct cli_command cli_eval = {
+    .name = "eval",
+    .summary = "what an expression makes of variables",
+    .synopsis = "EXPR [--vars JSON] | --jsonl",
+    .text =
+        "Evaluates a key expression (a safe part of the Spring Expression Language) and prints\n"
+        "its value as Java would. --key applies the stricter rules of keys. An expression that\n"
+        "is refused is exit status 65, with its column.\n",
+    .after = "  idem eval \"'order:' + #order.id\" --vars '{\"order\":{\"id\":4711}}'\n"
+             "  idem eval --template 'order:#{#id}' --vars '{\"id\":4711}'\n",
+    .options = eval_options,
+    .run = eval_run,
+};

@@ -1,0 +1,105 @@
+/*
+ * Fingerprints. A part goes into the whole as the length of its name, its name,
+ * its kind and the SHA-256 of its content: whatever the content is, it cannot
+ * run into its neighbours, and it need not be in memory.
+ */
+#include "core/print.h"
+
+#include <string.h>
+
+#include "core/error.h"
+
+/* Definitions that callers number themselves stay below this. */
+#define COMPUTED ((uint32_t)1 << 31)
+
+/* A document needs some times its size in memory: [0,0,...] the most. */
+#define JSON_ROOM 24
+#define JSON_ROOM_MIN ((size_t)64 << 10)
+
+void idem_print_begin(struct idem_print *print) {
+    static const char parts[] = "idem fingerprint 1", definition[] = "idem definition 1";
+
+    print->part.ctx = NULL;
+    idem_sha_begin(&print->parts);
+    idem_sha_add(&print->parts, parts, sizeof(parts));
+    idem_sha_begin(&print->definition);
+    idem_sha_add(&print->definition, definition, sizeof(definition));
+}
+
+int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret) {
+    unsigned char definition[IDEM_HASH_LEN];
+    int rc = idem_sha_end(&print->parts, ret->hash);
+    int rc2 = idem_sha_end(&print->definition, definition);
+
+    ret->definition = COMPUTED | (uint32_t)definition[0] << 24 | (uint32_t)definition[1] << 16 |
+                      (uint32_t)definition[2] << 8 | definition[3];
+    return rc != 0 ? rc : rc2;
+}
+
+static void name_add(struct idem_sha *sha, const char *name, enum idem_print_kind kind) {
+    size_t len = strlen(name);
+    unsigned char head[4] = {(unsigned char)(len >> 24), (unsigned char)(len >> 16),
+                             (unsigned char)(len >> 8), (unsigned char)len};
+    unsigned char tail = (unsigned char)kind;
+
+    idem_sha_add(sha, head, sizeof(head));
+    idem_sha_add(sha, name, len);
+    idem_sha_add(sha, &tail, 1);
+}
+
+void idem_print_open(struct idem_print *print, const char *name, enum idem_print_kind kind) {
+    name_add(&print->parts, name, kind);
+    name_add(&print->definition, name, kind);
+    idem_sha_begin(&print->part);
+}
+
+void idem_print_add(struct idem_print *print, const void *bytes, size_t len) {
+    idem_sha_add(&print->part, bytes, len);
+}
+
+void idem_print_close(struct idem_print *print) {
+    unsigned char hash[IDEM_HASH_LEN] = {0};
+
+    if (idem_sha_end(&print->part, hash) != 0)
+        idem_sha_fail(&print->parts);
+    idem_sha_add(&print->parts, hash, sizeof(hash));
+}
+
+void idem_print_bytes(struct idem_print *print, const char *name, const void *bytes, size_t len) {
+    idem_print_open(print, name, IDEM_PRINT_BYTES);
+    idem_print_add(print, bytes, len);
+    idem_print_close(print);
+}
+
+static int canon_add(void *data, const char *bytes, size_t len) {
+    idem_print_add(data, bytes, len);
+    return 0;
+}
+
+int idem_print_json(struct idem_print *print, const char *name, const struct idem_json *value,
+                    struct idem_error *err) {
+    int rc;
+
+    idem_print_open(print, name, IDEM_PRINT_JSON);
+    rc = idem_json_canon(value, canon_add, print, err);
+    idem_print_close(print);
+    return rc;
+}
+
+int idem_print_body(struct idem_print *print, const char *name, bool json, size_t json_max,
+                    const void *bytes, size_t len, struct idem_error *err) {
+    struct idem_arena arena;
+    struct idem_json value;
+    int rc;
+
+    if (!json || len > json_max) {
+        idem_print_bytes(print, name, bytes, len);
+        return 0;
+    }
+    idem_arena_init(&arena, JSON_ROOM_MIN + JSON_ROOM * len);
+    rc = idem_json_parse(bytes, len, &arena, &value, err);
+    if (rc == 0)
+        rc = idem_print_json(print, name, &value, err);
+    idem_arena_free(&arena);
+    return rc;
+}

@@ -1,0 +1,49 @@
+/*
+ * Fingerprints: what must be equal when a key comes back, part by part, as one
+ * SHA-256. Each part has a name and a kind, and is delimited, so that no two
+ * requests that differ can give the same bytes.
+ *
+ * Names and kinds of all parts are the definition; its id stands beside the
+ * hash, and fingerprints of two definitions are never compared.
+ */
+#ifndef IDEM_CORE_PRINT_H
+#define IDEM_CORE_PRINT_H
+
+#include "core/hash.h"
+#include "json/json.h"
+
+enum idem_print_kind {
+    IDEM_PRINT_BYTES = 1, /* byte for byte */
+    IDEM_PRINT_JSON,      /* canonical: RFC 8785 */
+    IDEM_PRINT_VALUE,     /* of an expression, which is the part's name */
+};
+
+struct idem_print {
+    struct idem_sha parts, definition;
+    struct idem_sha part; /* the one being added */
+};
+
+/* Every begin needs its end, which says IDEM_E_NOMEM if anything failed for want of memory. */
+void idem_print_begin(struct idem_print *print);
+int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret);
+
+/* A part in as many pieces as it comes in: nothing of it is kept. */
+void idem_print_open(struct idem_print *print, const char *name, enum idem_print_kind kind);
+void idem_print_add(struct idem_print *print, const void *bytes, size_t len);
+void idem_print_close(struct idem_print *print);
+
+/* A whole part. */
+void idem_print_bytes(struct idem_print *print, const char *name, const void *bytes, size_t len);
+/* 0, or what the canonical form refuses. */
+int idem_print_json(struct idem_print *print, const char *name, const struct idem_json *value,
+                    struct idem_error *err);
+
+/*
+ * A body: canonical if it says that it is JSON and has at most `json_max` bytes,
+ * byte for byte otherwise; the definition's id says which. JSON that cannot be
+ * read is IDEM_E_INVALID: what nobody can read as the same, nobody may call so.
+ */
+int idem_print_body(struct idem_print *print, const char *name, bool json, size_t json_max,
+                    const void *bytes, size_t len, struct idem_error *err);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * Key expressions: a safe part of the Spring Expression Language (SpEL 4.3) over
+ * a JSON document. What is answered is what Spring answers; what Spring would
+ * answer otherwise, or what is not certain, is refused. Types, constructors,
+ * beans, assignments and methods beyond a table cannot be written: they do not
+ * compile. Nothing is called, read or written outside of the document.
+ *
+ *     struct idem_expr *expr;
+ *
+ *     idem_expr_compile("'user:' + #user.id", 18, IDEM_EXPR_KEY, &expr, &err);
+ *     idem_expr_key(expr, &vars, &arena, &key, &len, &err);
+ *
+ * Errors are IDEM_E_INVALID (or IDEM_E_NOMEM) with the column and, on two more
+ * lines, the expression and a caret. They show the expression, never a value.
+ */
+#ifndef IDEM_EXPR_EXPR_H
+#define IDEM_EXPR_EXPR_H
+
+#include "expr/value.h"
+
+/* Limits; see also IDEM_EXPR_TEXT_MAX, IDEM_KEY_MAX and the limit of the caller's arena. */
+#define IDEM_EXPR_LEN_MAX 16384     /* bytes of an expression */
+#define IDEM_EXPR_DEPTH_MAX 128     /* parentheses, arguments, signs... in one another */
+#define IDEM_EXPR_STEPS_MAX 1000000 /* of an evaluation: nodes, items, 64 bytes of text */
+
+#define IDEM_EXPR_TEMPLATE 1 /* text with #{...} in it */
+#define IDEM_EXPR_KEY 2      /* must be fit for a key: read a variable, forget no # */
+
+struct idem_expr;
+
+/* The text is copied, and need not be NUL-terminated. *ret belongs to the caller: idem_expr_free().
+   It is immutable, and may be shared by threads. */
+int idem_expr_compile(const char *text, size_t len, unsigned flags, struct idem_expr **ret,
+                      struct idem_error *err);
+void idem_expr_free(struct idem_expr *expr);
+
+/*
+ * Java's value. `vars` is an object, whose members are the variables. The result
+ * may point into the expression, the document and the arena.
+ */
+int idem_expr_eval(const struct idem_expr *expr, const struct idem_json *vars,
+                   struct idem_arena *arena, struct idem_value *ret, struct idem_error *err);
+
+/*
+ * The key, by stricter rules (key.c), of an expression that was compiled with
+ * IDEM_EXPR_KEY: 1 to IDEM_KEY_MAX bytes, borrowed like a value's.
+ */
+int idem_expr_key(const struct idem_expr *expr, const struct idem_json *vars,
+                  struct idem_arena *arena, const char **ret, size_t *ret_len,
+                  struct idem_error *err);
+
+/* String.valueOf(value), borrowed from value or arena; not NUL-terminated. */
+int idem_value_print(const struct idem_value *value, struct idem_arena *arena, const char **ret,
+                     size_t *ret_len, struct idem_error *err);
+/* The name of Java's type without its package: "String", "Integer", "List"..., or "null". */
+const char *idem_value_type_name(const struct idem_value *value);
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * Keys: what two requests must have in common to be one operation. Two
+ * operations that get one key lose an order; one operation that gets two pays
+ * twice. So a key is stricter than an expression:
+ *
+ * - it reads a variable, or is a quoted literal, or a template; a name without
+ *   # and, in a template, #name outside of #{...} are refused when compiled;
+ * - null is no part of it, nor is an object, an empty list, NaN or an infinity;
+ *   null stands before ?: and beside a null in == and != only;
+ * - the whole is 1 to IDEM_KEY_MAX bytes;
+ * - a list is [a,b,[c]] and like no other list and no text: print.c;
+ * - what Java would calculate with a loss is refused: integers that wrap or do
+ *   not fit a double, numbers of more digits than a double keeps, hashCode(),
+ *   and the text of lists that are alike when printed.
+ */
+#include "expr/key.h"
+
+#include "core/error.h"
+#include "expr/eval.h"
+
+void idem_key_check(struct idem_parser *p, const struct idem_node *root) {
+    bool literal = root->kind == IDEM_NODE_LITERAL && root->at.value.type == IDEM_VALUE_STRING;
+
+    if (p->bare)
+        idem_parse_fault(p, p->bare_pos, "a name without # is no variable; write #name");
+    else if (!p->reads && !literal && (p->flags & IDEM_EXPR_TEMPLATE) == 0)
+        idem_parse_fault(p, root->pos,
+                         "no variable is read, so all operations would have this key; write "
+                         "#name, or a quoted literal");
+}
+
+static bool is_plain_text(const struct idem_value *v) {
+    return v->type == IDEM_VALUE_STRING && ((v->flags & IDEM_VALUE_MADE) != 0 || v->n == 0 ||
+                                            (v->at.text[0] != '[' && v->at.text[0] != '"'));
+}
+
+/* The result as the text of a key. */
+static int key_text(struct idem_eval *e, const struct idem_value *value, struct idem_value *ret) {
+    struct idem_text text;
+
+    *ret = *value;
+    if (!is_plain_text(value)) {
+        idem_text_init(&text, &e->work);
+        IDEM_TRY(idem_text_key(&text, value));
+        *ret = idem_text_value(&text);
+    }
+    if (ret->n == 0)
+        return IDEM_TROUBLE_KEY_EMPTY;
+    return ret->n > IDEM_KEY_MAX ? IDEM_TROUBLE_KEY_LONG : 0;
+}
+
+int idem_expr_key(const struct idem_expr *expr, const struct idem_json *vars,
+                  struct idem_arena *arena, const char **ret, size_t *ret_len,
+                  struct idem_error *err) {
+    struct idem_eval e = {.work = {.arena = arena, .steps = IDEM_EXPR_STEPS_MAX, .strict = true},
+                          .vars = vars};
+    struct idem_value value, key;
+    int rc, trouble;
+
+    if ((expr->flags & IDEM_EXPR_KEY) == 0)
+        return idem_error_set(err, IDEM_E_INVALID, "the expression was not compiled for keys");
+    rc = idem_eval_run(expr, &e, &value, err);
+    if (rc < 0)
+        return rc;
+    trouble = key_text(&e, &value, &key);
+    if (trouble != 0)
+        return idem_eval_report(expr, expr->root, trouble, err);
+    *ret = key.at.text;
+    *ret_len = key.n;
+    return 0;
+}

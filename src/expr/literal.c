@@ -1,0 +1,120 @@
+/*
+ * Numbers and strings as they are written. An int or long that does not fit is
+ * a fault, as in Spring; a float that lies between two is one here, because
+ * reading it by way of a double would not be exact.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "expr/parse.h"
+#include "json/number.h"
+
+static struct idem_node *literal_new(struct idem_parser *p, struct idem_value value) {
+    struct idem_node *node = idem_parse_node(p, IDEM_NODE_LITERAL, p->token.pos);
+
+    if (node != NULL)
+        node->at.value = value;
+    return node;
+}
+
+static int digit_value(char c) {
+    return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
+}
+
+/* False when it is beyond `most`. */
+static bool integer_read(const char *digits, size_t len, int base, int64_t most, int64_t *ret) {
+    int64_t n = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        int digit = digit_value(digits[i]);
+
+        if (n > (most - digit) / base)
+            return false;
+        n = n * base + digit;
+    }
+    *ret = n;
+    return true;
+}
+
+static struct idem_node *integer(struct idem_parser *p, int base, bool is_long) {
+    size_t skip = base == 16 ? 2 : 0;
+    int64_t n;
+
+    if (!integer_read(p->text + p->token.pos + skip, p->token.len - skip - is_long, base,
+                      is_long ? INT64_MAX : INT32_MAX, &n))
+        return idem_parse_fault(p, p->token.pos,
+                                is_long
+                                    ? "the number does not fit 64 bits"
+                                    : "the number does not fit 32 bits; L after it makes it 64");
+    return literal_new(p, (struct idem_value){.type = is_long ? IDEM_VALUE_LONG : IDEM_VALUE_INT,
+                                              .at.integer = n});
+}
+
+/* Without the suffix, and without zeros in front, which JSON does not have. */
+static double real_read(const struct idem_parser *p) {
+    const char *text = p->text + p->token.pos;
+    size_t len = p->token.len;
+
+    if ((text[len - 1] | 0x20) == 'f' || (text[len - 1] | 0x20) == 'd')
+        len--;
+    while (len > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9') {
+        text++;
+        len--;
+    }
+    return idem_number_read(text, len);
+}
+
+/* A double in the middle of two floats was rounded to be there, or is there: who knows. */
+static struct idem_node *single(struct idem_parser *p) {
+    double d = real_read(p);
+    float f = (float)d;
+
+    if (isfinite(d) && (double)f != d) {
+        double other = (double)nextafterf(f, d > (double)f ? INFINITY : -INFINITY);
+
+        if (fabs(d - (double)f) == fabs(other - d))
+            return idem_parse_fault(p, p->token.pos, "the number lies between two floats");
+    }
+    return literal_new(p, (struct idem_value){.type = IDEM_VALUE_FLOAT, .at.single = f});
+}
+
+/* Doubled quotes become one; Spring does it with the other kind of quote as well. */
+static struct idem_node *string(struct idem_parser *p) {
+    const char *text = p->text + p->token.pos + 1;
+    size_t len = p->token.len - 2, n = 0;
+    char *at = idem_parse_alloc(p, len);
+    struct idem_value value;
+    bool ascii = true;
+
+    if (at == NULL)
+        return NULL;
+    for (size_t i = 0; i < len; i++) {
+        at[n++] = text[i];
+        ascii &= (unsigned char)text[i] < 0x80;
+        if ((text[i] == '\'' || text[i] == '"') && i + 1 < len && text[i + 1] == text[i])
+            i++;
+    }
+    value = idem_value_text(at, n, ascii);
+    value.flags |= IDEM_VALUE_MADE;
+    return literal_new(p, value);
+}
+
+struct idem_node *idem_parse_literal(struct idem_parser *p) {
+    switch (p->token.kind) {
+    case IDEM_TOKEN_INT:
+        return integer(p, 10, false);
+    case IDEM_TOKEN_LONG:
+        return integer(p, 10, true);
+    case IDEM_TOKEN_HEX_INT:
+        return integer(p, 16, false);
+    case IDEM_TOKEN_HEX_LONG:
+        return integer(p, 16, true);
+    case IDEM_TOKEN_DOUBLE:
+        return literal_new(p,
+                           (struct idem_value){.type = IDEM_VALUE_DOUBLE, .at.real = real_read(p)});
+    case IDEM_TOKEN_FLOAT:
+        return single(p);
+    default:
+        return string(p);
+    }
+}

@@ -1,0 +1,133 @@
+/*
+ * Matching, by trying one way after the other as Java does, and giving up where
+ * it takes so many steps that Java might give up too. The ways not yet tried
+ * are kept in a stack in the arena: nothing recurses.
+ */
+#include "expr/match.h"
+
+#include <string.h>
+
+#include "core/units.h"
+
+#define STEPS_MAX 100000 /* Spring's limit is a million characters looked at */
+#define DEEP_MAX 1000    /* bytes of text; beyond them Java's stack may not be deep enough */
+
+struct way {
+    uint32_t op, pos;
+};
+
+struct matcher {
+    struct idem_work *work;
+    const struct idem_pattern *pattern;
+    const char *text;
+    size_t len;
+    struct way *ways;
+    size_t n, cap;
+};
+
+static int way_push(struct matcher *m, uint32_t op, uint32_t pos) {
+    size_t cap = m->cap == 0 ? 64 : 2 * m->cap;
+    struct way *ways;
+
+    if (m->n == m->cap) {
+        ways = idem_work_alloc(m->work, cap * sizeof(*ways));
+        if (ways == NULL)
+            return idem_work_trouble(m->work, cap * sizeof(*ways));
+        if (m->n > 0)
+            memcpy(ways, m->ways, m->n * sizeof(*ways));
+        m->ways = ways;
+        m->cap = cap;
+    }
+    m->ways[m->n++] = (struct way){op, pos};
+    return 0;
+}
+
+static bool is_line_end(uint32_t c) {
+    return c == '\n' || c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
+
+static bool set_has(const struct idem_pattern *pattern, const struct idem_pattern_op *op,
+                    uint32_t c) {
+    const struct idem_pattern_range *range = pattern->ranges + op->a;
+
+    for (int32_t i = 0; i < op->b; i++)
+        if (c >= range[i].low && c <= range[i].high)
+            return !op->negated;
+    return op->negated;
+}
+
+static bool op_takes(const struct idem_pattern *pattern, const struct idem_pattern_op *op,
+                     uint32_t c) {
+    switch (op->kind) {
+    case IDEM_PATTERN_CHAR:
+        return (uint32_t)op->a == c;
+    case IDEM_PATTERN_ANY:
+        return !is_line_end(c);
+    default:
+        return set_has(pattern, op, c);
+    }
+}
+
+/* Follows one way until it ends: true if the text ends there too. */
+static int way_follow(struct matcher *m, struct way way, size_t *steps, bool *ret) {
+    const struct idem_pattern_op *op;
+    uint32_t c;
+    size_t n;
+
+    *ret = false;
+    for (;;) {
+        op = &m->pattern->ops[way.op];
+        if (++*steps > STEPS_MAX || !idem_work_spend(m->work, 1))
+            return IDEM_TROUBLE_PATTERN_WORK;
+        switch (op->kind) {
+        case IDEM_PATTERN_END:
+            *ret = way.pos == m->len;
+            return 0;
+        case IDEM_PATTERN_SPLIT:
+            IDEM_TRY(way_push(m, (uint32_t)((int32_t)way.op + op->b), way.pos));
+            way.op = (uint32_t)((int32_t)way.op + op->a);
+            break;
+        case IDEM_PATTERN_JUMP:
+            way.op = (uint32_t)((int32_t)way.op + op->a);
+            break;
+        default:
+            n = idem_utf8_next(m->text + way.pos, m->len - way.pos, &c);
+            if (n == 0 || !op_takes(m->pattern, op, c))
+                return 0;
+            way.pos += (uint32_t)n;
+            way.op++;
+        }
+    }
+}
+
+static bool too_deep(const struct idem_pattern *pattern, const struct idem_value *text) {
+    if (text->n <= DEEP_MAX)
+        return false;
+    if (pattern->repeats)
+        return true;
+    for (uint32_t i = 0; i < text->n; i++)
+        if ((unsigned char)text->at.text[i] >= 0xf0)
+            return true;
+    return false;
+}
+
+int idem_match(struct idem_work *work, const struct idem_pattern *compiled,
+               const struct idem_value *text, const struct idem_value *pattern, bool *ret) {
+    struct idem_pattern own;
+    struct matcher m = {.work = work, .text = text->at.text, .len = text->n};
+    size_t steps = 0;
+
+    if (compiled == NULL) {
+        IDEM_TRY(idem_pattern_compile(work, pattern, &own));
+        compiled = &own;
+    }
+    if (!idem_work_spend(work, text->n / 64))
+        return IDEM_TROUBLE_STEPS;
+    if (too_deep(compiled, text))
+        return IDEM_TROUBLE_PATTERN_WORK;
+    m.pattern = compiled;
+    IDEM_TRY(way_push(&m, 0, 0));
+    for (*ret = false; m.n > 0 && !*ret;)
+        IDEM_TRY(way_follow(&m, m.ways[--m.n], &steps, ret));
+    return 0;
+}

@@ -1,0 +1,262 @@
+/*
+ * Text that grows, and values printed into it: as Java does, as Spring's
+ * conversion does, and as keys need it.
+ *
+ * A list in a key is [a,b,[c]]: each item as Java prints it, and in quotes,
+ * with quotes inside doubled, if its text is empty or has one of , [ ] " in it.
+ * That can be read back, so no two lists are alike. Text from the document that
+ * begins with [ or " is put in quotes too, so that no text is like a list.
+ */
+#include "expr/print.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "json/number.h"
+
+#define FIRST 112 /* bytes: enough for most keys */
+
+void idem_text_init(struct idem_text *text, struct idem_work *work) {
+    *text = (struct idem_text){.work = work, .ascii = true};
+}
+
+struct idem_value idem_text_value(const struct idem_text *text) {
+    return idem_value_text(text->at == NULL ? "" : text->at, text->len, text->ascii);
+}
+
+static int text_grow(struct idem_text *text, size_t need) {
+    size_t cap = text->cap == 0 ? FIRST : 2 * text->cap;
+    char *at;
+
+    if (need > IDEM_EXPR_TEXT_MAX)
+        return IDEM_TROUBLE_SIZE;
+    if (cap < need)
+        cap = need;
+    at = idem_work_alloc(text->work, cap);
+    if (at == NULL)
+        return idem_work_trouble(text->work, cap);
+    if (text->len > 0)
+        memcpy(at, text->at, text->len);
+    text->at = at;
+    text->cap = cap;
+    return 0;
+}
+
+int idem_text_put(struct idem_text *text, const char *bytes, size_t len, bool ascii) {
+    if (!idem_work_spend(text->work, 1 + len / 64))
+        return IDEM_TROUBLE_STEPS;
+    if (len > text->cap - text->len)
+        IDEM_TRY(text_grow(text, text->len + len));
+    if (len > 0)
+        memcpy(text->at + text->len, bytes, len);
+    text->len += len;
+    text->ascii &= ascii;
+    return 0;
+}
+
+static int ascii_put(struct idem_text *text, const char *bytes, size_t len) {
+    return idem_text_put(text, bytes, len, true);
+}
+
+static int integer_put(struct idem_text *text, int64_t n) {
+    char digits[24], *at = digits + sizeof(digits);
+    uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n;
+
+    do {
+        *--at = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    if (n < 0)
+        *--at = '-';
+    return ascii_put(text, at, (size_t)(digits + sizeof(digits) - at));
+}
+
+/* Everything but null, lists and maps is written alike everywhere. */
+static int scalar_put(struct idem_text *text, const struct idem_value *v) {
+    char digits[IDEM_NUMBER_MAX];
+
+    switch (v->type) {
+    case IDEM_VALUE_BOOL:
+        return v->at.flag ? ascii_put(text, "true", 4) : ascii_put(text, "false", 5);
+    case IDEM_VALUE_INT:
+    case IDEM_VALUE_LONG:
+        return integer_put(text, v->at.integer);
+    case IDEM_VALUE_DOUBLE:
+        return ascii_put(text, digits, idem_number_java(v->at.real, digits));
+    case IDEM_VALUE_FLOAT:
+        return ascii_put(text, digits, idem_number_java_float(v->at.single, digits));
+    default:
+        return idem_text_put(text, v->at.text, v->n, idem_value_is_ascii(v));
+    }
+}
+
+/* Into a list or map. */
+static int nested(struct idem_text *text, const struct idem_value *v,
+                  int (*put)(struct idem_text *text, const struct idem_value *v)) {
+    int trouble = IDEM_TROUBLE_DEPTH;
+
+    if (++text->work->depth <= IDEM_VALUE_DEPTH_MAX)
+        trouble = put(text, v);
+    text->work->depth--;
+    return trouble;
+}
+
+/* As Java. */
+
+static int pair_java(struct idem_text *text, const struct idem_pair *pair) {
+    IDEM_TRY(idem_text_java(text, &pair->key));
+    IDEM_TRY(ascii_put(text, "=", 1));
+    return idem_text_java(text, &pair->value);
+}
+
+static int list_java(struct idem_text *text, const struct idem_value *list) {
+    struct idem_value item;
+
+    IDEM_TRY(ascii_put(text, "[", 1));
+    for (uint32_t i = 0; i < list->n; i++) {
+        IDEM_TRY(ascii_put(text, ", ", i == 0 ? 0 : 2));
+        IDEM_TRY(idem_value_item(text->work, list, i, &item));
+        IDEM_TRY(idem_text_java(text, &item));
+    }
+    return ascii_put(text, "]", 1);
+}
+
+static int map_java(struct idem_text *text, const struct idem_value *map) {
+    struct idem_pair pair;
+
+    if ((map->flags & IDEM_VALUE_LOOSE) != 0)
+        return IDEM_TROUBLE_LOOSE;
+    IDEM_TRY(ascii_put(text, "{", 1));
+    for (uint32_t i = 0; i < map->n; i++) {
+        IDEM_TRY(ascii_put(text, ", ", i == 0 ? 0 : 2));
+        IDEM_TRY(idem_value_pair(text->work, map, i, &pair));
+        IDEM_TRY(pair_java(text, &pair));
+    }
+    return ascii_put(text, "}", 1);
+}
+
+static int entry_java(struct idem_text *text, const struct idem_value *entry) {
+    return pair_java(text, entry->at.pairs);
+}
+
+int idem_text_java(struct idem_text *text, const struct idem_value *v) {
+    switch (v->type) {
+    case IDEM_VALUE_NULL:
+        return ascii_put(text, "null", 4);
+    case IDEM_VALUE_LIST:
+        return nested(text, v, list_java);
+    case IDEM_VALUE_MAP:
+        return nested(text, v, map_java);
+    case IDEM_VALUE_ENTRY:
+        return nested(text, v, entry_java);
+    default:
+        return scalar_put(text, v);
+    }
+}
+
+/* As Spring. */
+
+static int list_convert(struct idem_text *text, const struct idem_value *list) {
+    struct idem_value item;
+
+    for (uint32_t i = 0; i < list->n; i++) {
+        IDEM_TRY(ascii_put(text, ",", i == 0 ? 0 : 1));
+        IDEM_TRY(idem_value_item(text->work, list, i, &item));
+        if (item.type == IDEM_VALUE_NULL)
+            IDEM_TRY(ascii_put(text, "null", 4));
+        else
+            IDEM_TRY(idem_text_convert(text, &item));
+    }
+    return 0;
+}
+
+int idem_text_convert(struct idem_text *text, const struct idem_value *v) {
+    switch (v->type) {
+    case IDEM_VALUE_NULL:
+    case IDEM_VALUE_MAP:
+    case IDEM_VALUE_ENTRY:
+        return IDEM_TROUBLE_TEXT;
+    case IDEM_VALUE_LIST:
+        return nested(text, v, list_convert);
+    default:
+        return scalar_put(text, v);
+    }
+}
+
+/* As part of a key. */
+
+static bool is_text(const struct idem_value *v) {
+    return v->type == IDEM_VALUE_STRING || v->type == IDEM_VALUE_CHAR;
+}
+
+static int quoted_put(struct idem_text *text, const struct idem_value *v) {
+    const char *at = v->at.text, *end = at + v->n, *quote;
+
+    IDEM_TRY(ascii_put(text, "\"", 1));
+    while ((quote = memchr(at, '"', (size_t)(end - at))) != NULL) {
+        IDEM_TRY(idem_text_put(text, at, (size_t)(quote + 1 - at), idem_value_is_ascii(v)));
+        IDEM_TRY(ascii_put(text, "\"", 1));
+        at = quote + 1;
+    }
+    IDEM_TRY(idem_text_put(text, at, (size_t)(end - at), idem_value_is_ascii(v)));
+    return ascii_put(text, "\"", 1);
+}
+
+static bool item_needs_quotes(const struct idem_value *v) {
+    for (uint32_t i = 0; i < v->n; i++) {
+        char c = v->at.text[i];
+
+        if (c == ',' || c == '[' || c == ']' || c == '"')
+            return true;
+    }
+    return v->n == 0;
+}
+
+static int list_key(struct idem_text *text, const struct idem_value *list);
+
+static int number_key(struct idem_text *text, const struct idem_value *v) {
+    if ((v->type == IDEM_VALUE_DOUBLE && !isfinite(v->at.real)) ||
+        (v->type == IDEM_VALUE_FLOAT && !isfinite(v->at.single)))
+        return IDEM_TROUBLE_KEY_FINITE;
+    return scalar_put(text, v);
+}
+
+static int item_key(struct idem_text *text, const struct idem_value *v) {
+    switch (v->type) {
+    case IDEM_VALUE_NULL:
+        return IDEM_TROUBLE_KEY_NULL;
+    case IDEM_VALUE_MAP:
+    case IDEM_VALUE_ENTRY:
+        return IDEM_TROUBLE_KEY_OBJECT;
+    case IDEM_VALUE_LIST:
+        return nested(text, v, list_key);
+    default:
+        if (is_text(v) && item_needs_quotes(v))
+            return quoted_put(text, v);
+        return number_key(text, v);
+    }
+}
+
+static int list_key(struct idem_text *text, const struct idem_value *list) {
+    struct idem_value item;
+
+    IDEM_TRY(ascii_put(text, "[", 1));
+    for (uint32_t i = 0; i < list->n; i++) {
+        IDEM_TRY(ascii_put(text, ",", i == 0 ? 0 : 1));
+        IDEM_TRY(idem_value_item(text->work, list, i, &item));
+        IDEM_TRY(item_key(text, &item));
+    }
+    return ascii_put(text, "]", 1);
+}
+
+int idem_text_key(struct idem_text *text, const struct idem_value *v) {
+    if (is_text(v)) {
+        if ((v->flags & IDEM_VALUE_MADE) == 0 && v->n > 0 &&
+            (v->at.text[0] == '[' || v->at.text[0] == '"'))
+            return quoted_put(text, v);
+        return scalar_put(text, v);
+    }
+    if (v->type == IDEM_VALUE_LIST && v->n == 0)
+        return IDEM_TROUBLE_KEY_LIST;
+    return item_key(text, v);
+}

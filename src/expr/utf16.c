@@ -1,0 +1,138 @@
+/*
+ * Places in text, counted as Java counts them. Two texts of whole characters
+ * are found in each other at the same places in UTF-8 and in UTF-16, so the
+ * search is for bytes, and only the places are translated.
+ */
+#include "expr/utf16.h"
+
+#include <string.h>
+
+#include "core/units.h"
+
+size_t idem_utf16_encode(uint32_t c, char out[4]) {
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xc0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 0x3f));
+        return 2;
+    }
+    if (c < 0x10000) {
+        out[0] = (char)(0xe0 | c >> 12);
+        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (c & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | c >> 18);
+    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (c & 0x3f));
+    return 4;
+}
+
+size_t idem_utf16_units(const struct idem_value *text) {
+    return idem_value_is_ascii(text) ? text->n : idem_utf16_len(text->at.text, text->n);
+}
+
+/* Bytes of the character that begins with c, in valid UTF-8. */
+static size_t char_bytes(char c) {
+    unsigned char first = (unsigned char)c;
+
+    return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+int idem_utf16_place(const struct idem_value *text, int64_t unit, size_t *ret) {
+    size_t pos = 0, n;
+
+    if (unit < 0 || unit > text->n)
+        return IDEM_TROUBLE_RANGE;
+    if (idem_value_is_ascii(text)) {
+        *ret = (size_t)unit;
+        return 0;
+    }
+    while (unit > 0 && pos < text->n) {
+        n = char_bytes(text->at.text[pos]);
+        if (n == 4 && unit == 1)
+            return IDEM_TROUBLE_SURROGATE;
+        unit -= n == 4 ? 2 : 1;
+        pos += n;
+    }
+    if (unit > 0)
+        return IDEM_TROUBLE_RANGE;
+    *ret = pos;
+    return 0;
+}
+
+/* The high half stands first, then the low one. */
+static uint32_t unit_high(uint32_t c) {
+    return c > 0xffff ? 0xd800 + ((c - 0x10000) >> 10) : c;
+}
+
+static uint32_t unit_low(uint32_t c) {
+    return c > 0xffff ? 0xdc00 + (c & 0x3ff) : c;
+}
+
+int32_t idem_utf16_compare(const struct idem_value *a, const struct idem_value *b) {
+    size_t least = a->n < b->n ? a->n : b->n, i = 0;
+    uint32_t x, y;
+
+    while (i < least && a->at.text[i] == b->at.text[i])
+        i++;
+    if (i == least)
+        return (int32_t)((int64_t)idem_utf16_units(a) - (int64_t)idem_utf16_units(b));
+    while (i > 0 && ((unsigned char)a->at.text[i] & 0xc0) == 0x80)
+        i--;
+    idem_utf8_next(a->at.text + i, a->n - i, &x);
+    idem_utf8_next(b->at.text + i, b->n - i, &y);
+    if (unit_high(x) != unit_high(y))
+        return (int32_t)unit_high(x) - (int32_t)unit_high(y);
+    return (int32_t)unit_low(x) - (int32_t)unit_low(y);
+}
+
+static int64_t units_before(const struct idem_value *text, size_t pos) {
+    return (int64_t)(idem_value_is_ascii(text) ? pos : idem_utf16_len(text->at.text, pos));
+}
+
+int64_t idem_utf16_find(const struct idem_value *text, const struct idem_value *part,
+                        int64_t from) {
+    int64_t units = (int64_t)idem_utf16_units(text);
+    const char *found;
+    size_t pos;
+
+    if (from < 0)
+        from = 0;
+    if (from > units)
+        from = units;
+    if (part->n == 0)
+        return from;
+    /* From within a pair: no whole character begins there. */
+    if (idem_utf16_place(text, from, &pos) != 0 && idem_utf16_place(text, from + 1, &pos) != 0)
+        return -1;
+    if (pos == text->n)
+        return -1;
+    found = memmem(text->at.text + pos, text->n - pos, part->at.text, part->n);
+    return found == NULL ? -1 : units_before(text, (size_t)(found - text->at.text));
+}
+
+int64_t idem_utf16_find_last(const struct idem_value *text, const struct idem_value *part,
+                             int64_t from) {
+    int64_t units = (int64_t)idem_utf16_units(text);
+    size_t pos;
+
+    if (from > units)
+        from = units;
+    if (from < 0 || part->n == 0)
+        return from < 0 ? -1 : from;
+    if (idem_utf16_place(text, from, &pos) != 0 && idem_utf16_place(text, from - 1, &pos) != 0)
+        return -1;
+    if (part->n > text->n)
+        return -1;
+    if (pos > text->n - part->n)
+        pos = text->n - part->n;
+    for (pos++; pos-- > 0;)
+        if (memcmp(text->at.text + pos, part->at.text, part->n) == 0)
+            return units_before(text, pos);
+    return -1;
+}

@@ -1,0 +1,255 @@
+/*
+ * The canonical form (RFC 8785): members by name, no white space, the fewest
+ * escapes, numbers as ECMAScript prints them. It departs from that in one case:
+ * an integer beyond 2^53 that the printed double would not be equal to keeps
+ * its digits, because two order numbers must not become one.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "json/json.h"
+#include "json/number.h"
+
+struct writer {
+    idem_json_put *put;
+    void *data;
+    struct idem_error *err;
+    size_t n;
+    char buf[4096];
+};
+
+static int flush(struct writer *w) {
+    int rc = w->n == 0 ? 0 : w->put(w->data, w->buf, w->n);
+
+    w->n = 0;
+    return rc;
+}
+
+static int write_bytes(struct writer *w, const char *bytes, size_t len) {
+    int rc = len <= sizeof(w->buf) - w->n ? 0 : flush(w);
+
+    if (rc != 0)
+        return rc;
+    if (len > sizeof(w->buf))
+        return w->put(w->data, bytes, len);
+    memcpy(w->buf + w->n, bytes, len);
+    w->n += len;
+    return 0;
+}
+
+static int write_char(struct writer *w, char c) {
+    return write_bytes(w, &c, 1);
+}
+
+/* Strings. */
+
+static int write_escape(struct writer *w, char c) {
+    static const char names[] = "btnfr\"\\", values[] = "\b\t\n\f\r\"\\";
+    static const char hex[] = "0123456789abcdef";
+    const char *found = c == '\0' ? NULL : strchr(values, c);
+    char out[6] = {'\\', 'u', '0', '0', hex[(unsigned char)c >> 4], hex[c & 15]};
+
+    if (found == NULL)
+        return write_bytes(w, out, 6);
+    out[1] = names[found - values];
+    return write_bytes(w, out, 2);
+}
+
+static bool escaped(char c) {
+    return (unsigned char)c < 0x20 || c == '"' || c == '\\';
+}
+
+static int write_string(struct writer *w, const char *text, size_t len) {
+    size_t from = 0;
+    int rc = write_char(w, '"');
+
+    for (size_t i = 0; i < len && rc == 0; i++) {
+        if (!escaped(text[i]))
+            continue;
+        rc = write_bytes(w, text + from, i - from);
+        if (rc == 0)
+            rc = write_escape(w, text[i]);
+        from = i + 1;
+    }
+    if (rc == 0)
+        rc = write_bytes(w, text + from, len - from);
+    return rc == 0 ? write_char(w, '"') : rc;
+}
+
+/* Numbers. */
+
+/* The exact value of a number as it is written: 0.DIGITS * 10^point, without zeros at either
+   end. The digits lie in `text`, and a point may stand between them. */
+struct decimal {
+    const char *digits, *end;
+    long long point;
+};
+
+/* Of an exponent; one that no document can balance with digits is as good as any larger. */
+static long long exponent_read(const char *at, const char *end) {
+    bool negative = *at == '-';
+    long long exponent = 0;
+
+    for (at += *at == '-' || *at == '+'; at < end && exponent < ((long long)1 << 40); at++)
+        exponent = 10 * exponent + (*at - '0');
+    return negative ? -exponent : exponent;
+}
+
+static struct decimal decimal_read(const struct idem_json *number) {
+    const char *at = number->at.text + (number->at.text[0] == '-'),
+               *end = number->at.text + number->n;
+    const char *dot = NULL, *e = end;
+    struct decimal decimal;
+
+    for (const char *p = at; p < end; p++) {
+        if (*p == '.')
+            dot = p;
+        else if ((*p | 0x20) == 'e')
+            e = p;
+    }
+    decimal.digits = at;
+    decimal.end = e;
+    decimal.point = (dot != NULL ? dot : e) - at + (e == end ? 0 : exponent_read(e + 1, end));
+    while (decimal.digits < decimal.end && (*decimal.digits == '0' || *decimal.digits == '.'))
+        decimal.point -= *decimal.digits++ == '0';
+    while (decimal.end > decimal.digits && (decimal.end[-1] == '0' || decimal.end[-1] == '.'))
+        decimal.end--;
+    return decimal;
+}
+
+static long long decimal_count(const struct decimal *decimal) {
+    return decimal->end - decimal->digits -
+           (memchr(decimal->digits, '.', (size_t)(decimal->end - decimal->digits)) != NULL);
+}
+
+/* Compares with digits that have no point; both without zeros at their ends. */
+static int decimal_cmp(const struct decimal *decimal, const char *digits) {
+    for (const char *at = decimal->digits; at < decimal->end; at++) {
+        if (*at == '.')
+            continue;
+        if (*at != *digits)
+            return (unsigned char)*at < (unsigned char)*digits ? -1 : 1;
+        digits++;
+    }
+    return *digits == '\0' ? 0 : -1;
+}
+
+static bool decimal_beyond_exact(const struct decimal *decimal) {
+    if (decimal->point < decimal_count(decimal) || decimal->point < 16)
+        return false;
+    return decimal->point > 16 || decimal_cmp(decimal, "9007199254740992") > 0;
+}
+
+/* Whether a printed double has the very value of the decimal. */
+static bool same_value(const struct decimal *decimal, const char *printed, size_t len) {
+    struct idem_json number = {.type = IDEM_JSON_NUMBER, .n = (uint32_t)len, .at.text = printed};
+    struct decimal other = decimal_read(&number);
+    char digits[IDEM_NUMBER_MAX];
+    size_t n = 0;
+
+    for (const char *at = other.digits; at < other.end; at++)
+        if (*at != '.')
+            digits[n++] = *at;
+    digits[n] = '\0';
+    return other.point == decimal->point && decimal_cmp(decimal, digits) == 0;
+}
+
+static int write_exact(struct writer *w, const struct decimal *decimal, bool negative) {
+    int rc = negative ? write_char(w, '-') : 0;
+
+    for (const char *at = decimal->digits; at < decimal->end && rc == 0; at++)
+        if (*at != '.')
+            rc = write_char(w, *at);
+    for (long long i = decimal_count(decimal); i < decimal->point && rc == 0; i++)
+        rc = write_char(w, '0');
+    return rc;
+}
+
+static int write_number(struct writer *w, const struct idem_json *number) {
+    bool negative = number->at.text[0] == '-';
+    char text[IDEM_NUMBER_MAX];
+    struct decimal decimal;
+    size_t len;
+    double d;
+
+    if (number->flag && number->n <= 15 && number->at.text[negative] != '0')
+        return write_bytes(w, number->at.text, number->n);
+    decimal = decimal_read(number);
+    if (decimal.digits == decimal.end)
+        return write_char(w, '0');
+    d = idem_number_read(number->at.text, number->n);
+    if (isnan(d))
+        return idem_error_set(w->err, IDEM_E_NOMEM, "no memory to read a number");
+    if (isinf(d) && number->flag)
+        return write_exact(w, &decimal, negative);
+    if (isinf(d))
+        return idem_error_set(w->err, IDEM_E_INVALID,
+                              "JSON: a number is beyond the range of a double (1.8e308)");
+    len = idem_number_es(d, text);
+    if (decimal_beyond_exact(&decimal) && !same_value(&decimal, text, len))
+        return write_exact(w, &decimal, negative);
+    return write_bytes(w, text, len);
+}
+
+/* Values. */
+
+static int write_value(struct writer *w, const struct idem_json *value);
+
+static int write_array(struct writer *w, const struct idem_json *array) {
+    int rc = write_char(w, '[');
+
+    for (uint32_t i = 0; i < array->n && rc == 0; i++) {
+        if (i > 0)
+            rc = write_char(w, ',');
+        if (rc == 0)
+            rc = write_value(w, &array->at.items[i]);
+    }
+    return rc == 0 ? write_char(w, ']') : rc;
+}
+
+static int write_object(struct writer *w, const struct idem_json *value) {
+    const struct idem_object *object = value->at.object;
+    int rc = write_char(w, '{');
+
+    for (uint32_t i = 0; i < value->n && rc == 0; i++) {
+        const struct idem_member *member = &object->members[object->order[i]];
+
+        if (i > 0)
+            rc = write_char(w, ',');
+        if (rc == 0)
+            rc = write_string(w, member->name, member->len);
+        if (rc == 0)
+            rc = write_char(w, ':');
+        if (rc == 0)
+            rc = write_value(w, &member->value);
+    }
+    return rc == 0 ? write_char(w, '}') : rc;
+}
+
+static int write_value(struct writer *w, const struct idem_json *value) {
+    switch ((enum idem_json_type)value->type) {
+    case IDEM_JSON_NULL:
+        return write_bytes(w, "null", 4);
+    case IDEM_JSON_BOOL:
+        return value->flag ? write_bytes(w, "true", 4) : write_bytes(w, "false", 5);
+    case IDEM_JSON_NUMBER:
+        return write_number(w, value);
+    case IDEM_JSON_STRING:
+        return write_string(w, value->at.text, value->n);
+    case IDEM_JSON_ARRAY:
+        return write_array(w, value);
+    case IDEM_JSON_OBJECT:
+        return write_object(w, value);
+    }
+    return 0;
+}
+
+int idem_json_canon(const struct idem_json *value, idem_json_put *put, void *data,
+                    struct idem_error *err) {
+    struct writer w = {.put = put, .data = data, .err = err};
+    int rc = write_value(&w, value);
+
+    return rc == 0 ? flush(&w) : rc;
+}

@@ -1,0 +1,436 @@
+/*
+ * Doubles as text. Three ways of finding digits: correct rounding to 15, 16 or
+ * 17 of them by the C library, which gives the shortest that reads back; and
+ * Java's, up to JDK 18, which stops as soon as the rest is less than half a unit
+ * in the last place, and so prints a digit too many now and then.
+ */
+#include "json/number.h"
+
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 0.DIGITS * 10^point */
+struct digits {
+    char at[24];
+    int n, point;
+};
+
+static locale_t plain_locale;
+static pthread_once_t plain_once = PTHREAD_ONCE_INIT;
+
+static void plain_init(void) {
+    plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+/* strtod() goes by the program's locale, in which the point may be a comma. */
+static double read_plain(const char *text) {
+    pthread_once(&plain_once, plain_init);
+    return plain_locale == (locale_t)0 ? strtod(text, NULL) : strtod_l(text, NULL, plain_locale);
+}
+
+double idem_number_read(const char *text, size_t len) {
+    char small[64], *copy = len < sizeof(small) ? small : malloc(len + 1);
+    double d;
+
+    if (copy == NULL)
+        return NAN;
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    d = read_plain(copy);
+    if (copy != small)
+        free(copy);
+    return d;
+}
+
+/* Shortest. */
+
+static void digits_trim(struct digits *digits) {
+    while (digits->n > 1 && digits->at[digits->n - 1] == '0')
+        digits->n--;
+}
+
+/* Rounded to n digits; what stands between the first two is the locale's point. */
+static void digits_round(double d, int n, struct digits *ret) {
+    char text[48];
+    const char *at;
+
+    snprintf(text, sizeof(text), "%.*e", n - 1, d);
+    ret->n = 0;
+    for (at = text; *at != 'e'; at++)
+        if (*at >= '0' && *at <= '9' && ret->n < n)
+            ret->at[ret->n++] = *at;
+    ret->point = (int)strtol(at + 1, NULL, 10) + 1;
+}
+
+static double digits_value(const struct digits *digits) {
+    char text[48];
+
+    snprintf(text, sizeof(text), "%.*se%d", digits->n, digits->at, digits->point - digits->n);
+    return read_plain(text);
+}
+
+/* One more in the last place. Never called with nines alone: those read back, or are not near. */
+static void digits_up(struct digits *digits) {
+    int i = digits->n - 1;
+
+    while (i > 0 && digits->at[i] == '9')
+        digits->at[i--] = '0';
+    digits->at[i]++;
+}
+
+/* Above a power of two the next number is twice as far as below: there the nearest text of n
+   digits may not read back, and the one above it may. */
+static bool digits_fit(double d, int n, struct digits *ret) {
+    int exponent;
+
+    digits_round(d, n, ret);
+    if (digits_value(ret) == d)
+        return true;
+    if (frexp(d, &exponent) != 0.5 || ret->at[0] == '9')
+        return false;
+    digits_up(ret);
+    return digits_value(ret) == d;
+}
+
+/* Numbers of full precision have 15 good digits; those near zero may need only one. */
+static void shortest(double d, struct digits *ret) {
+    int n = d < DBL_MIN ? 1 : 15;
+
+    while (n < 17 && !digits_fit(d, n, ret))
+        n++;
+    if (n == 17)
+        digits_round(d, 17, ret);
+    digits_trim(ret);
+}
+
+static char *zeros_put(char *out, int n) {
+    while (n-- > 0)
+        *out++ = '0';
+    return out;
+}
+
+static char *bytes_put(char *out, const char *bytes, int n) {
+    memcpy(out, bytes, (size_t)n);
+    return out + n;
+}
+
+static char *es_exponent(char *out, const struct digits *digits) {
+    *out++ = digits->at[0];
+    if (digits->n > 1) {
+        *out++ = '.';
+        out = bytes_put(out, digits->at + 1, digits->n - 1);
+    }
+    return out + snprintf(out, 8, "e%+d", digits->point - 1);
+}
+
+size_t idem_number_es(double d, char out[IDEM_NUMBER_MAX]) {
+    struct digits digits;
+    char *to = out;
+
+    if (d == 0) {
+        memcpy(out, "0", 2);
+        return 1;
+    }
+    if (d < 0)
+        *to++ = '-';
+    shortest(fabs(d), &digits);
+    if (digits.point > 21 || digits.point < -5) {
+        to = es_exponent(to, &digits);
+    } else if (digits.point <= 0) {
+        to = zeros_put(bytes_put(to, "0.", 2), -digits.point);
+        to = bytes_put(to, digits.at, digits.n);
+    } else if (digits.n <= digits.point) {
+        to = zeros_put(bytes_put(to, digits.at, digits.n), digits.point - digits.n);
+    } else {
+        to = bytes_put(to, digits.at, digits.point);
+        *to++ = '.';
+        to = bytes_put(to, digits.at + digits.point, digits.n - digits.point);
+    }
+    *to = '\0';
+    return (size_t)(to - out);
+}
+
+/* Java. */
+
+/* Whole numbers large enough for anything here: 5^325 * 2^1100 and a digit. */
+#define BIG_WORDS 64
+struct big {
+    uint32_t word[BIG_WORDS];
+    int n;
+};
+
+static void big_mul(struct big *a, uint32_t by) {
+    uint64_t carry = 0;
+
+    for (int i = 0; i < a->n; i++) {
+        carry += (uint64_t)a->word[i] * by;
+        a->word[i] = (uint32_t)carry;
+        carry >>= 32;
+    }
+    if (carry != 0)
+        a->word[a->n++] = (uint32_t)carry;
+}
+
+static void big_shift(struct big *a, int bits) {
+    int words = bits / 32;
+
+    memmove(a->word + words, a->word, (size_t)a->n * sizeof(a->word[0]));
+    memset(a->word, 0, (size_t)words * sizeof(a->word[0]));
+    a->n += words;
+    big_mul(a, (uint32_t)1 << bits % 32);
+}
+
+/* value * 5^fives * 2^twos */
+static struct big big_make(uint64_t value, int fives, int twos) {
+    struct big a = {.word = {(uint32_t)value, (uint32_t)(value >> 32)}, .n = value >> 32 ? 2 : 1};
+
+    while (fives-- > 0)
+        big_mul(&a, 5);
+    big_shift(&a, twos);
+    return a;
+}
+
+static int big_cmp(const struct big *a, const struct big *b) {
+    if (a->n != b->n)
+        return a->n < b->n ? -1 : 1;
+    for (int i = a->n - 1; i >= 0; i--)
+        if (a->word[i] != b->word[i])
+            return a->word[i] < b->word[i] ? -1 : 1;
+    return 0;
+}
+
+static void big_add(struct big *a, const struct big *b) {
+    uint64_t carry = 0;
+
+    for (int i = 0; i < a->n || i < b->n || carry != 0; i++) {
+        carry += (uint64_t)(i < a->n ? a->word[i] : 0) + (i < b->n ? b->word[i] : 0);
+        a->word[i] = (uint32_t)carry;
+        carry >>= 32;
+        if (i >= a->n)
+            a->n = i + 1;
+    }
+}
+
+static void big_sub(struct big *a, const struct big *b) {
+    int64_t borrow = 0;
+
+    for (int i = 0; i < a->n; i++) {
+        borrow += (int64_t)a->word[i] - (i < b->n ? b->word[i] : 0);
+        a->word[i] = (uint32_t)borrow;
+        borrow >>= 32;
+    }
+    while (a->n > 1 && a->word[a->n - 1] == 0)
+        a->n--;
+}
+
+/* The quotient of a and b, which is a digit; a becomes ten times the rest. */
+static char big_digit(struct big *a, const struct big *b) {
+    char digit = '0';
+
+    while (big_cmp(a, b) >= 0) {
+        big_sub(a, b);
+        digit++;
+    }
+    big_mul(a, 10);
+    return digit;
+}
+
+/* A double or float taken apart: fraction (its lowest bit set) and the exponent of its
+   highest bit; how many bits it has, and how many its kind has. */
+struct binary {
+    uint64_t fraction;
+    int bits, exponent, precision;
+    double value;
+};
+
+static struct binary binary_of(double d, int precision, int lowest) {
+    struct binary b = {.precision = precision, .value = d};
+    int exponent;
+
+    b.fraction = (uint64_t)ldexp(frexp(d, &exponent), 53);
+    b.exponent = exponent - 1;
+    /* Near zero there are fewer bits than elsewhere. */
+    if (b.exponent < lowest)
+        b.precision -= lowest - b.exponent;
+    b.bits = 53;
+    while ((b.fraction & 1) == 0) {
+        b.fraction >>= 1;
+        b.bits--;
+    }
+    return b;
+}
+
+/* A whole number below 2^63 loses the digits that its precision does not reach, and no others. */
+static void java_whole(const struct binary *b, struct digits *ret) {
+    uint64_t value = b->fraction << (b->exponent + 1 - b->bits), unit = 1;
+    int beyond = b->exponent - b->precision - 1, dropped = 0;
+
+    for (uint64_t rest = beyond > 1 ? (uint64_t)1 << beyond : 0; rest >= 10; rest /= 10) {
+        unit *= 10;
+        dropped++;
+    }
+    value = value / unit + (unit > 1 && value % unit >= unit / 2);
+    ret->n = snprintf(ret->at, sizeof(ret->at), "%llu", (unsigned long long)value);
+    ret->point = ret->n + dropped;
+    digits_trim(ret);
+}
+
+/* floor(log10) by a straight line; it may be one too high. */
+static int java_estimate(const struct binary *b) {
+    double top = ldexp((double)b->fraction, 1 - b->bits); /* 1 to 2 */
+
+    return (int)floor((top - 1.5) * 0.289529654 + 0.176091259 + b->exponent * 0.301029995663981);
+}
+
+static void java_round_up(struct digits *digits) {
+    int i = digits->n - 1;
+
+    while (i > 0 && digits->at[i] == '9')
+        digits->at[i--] = '0';
+    if (digits->at[i] == '9') {
+        digits->at[i] = '1';
+        digits->point++;
+    } else {
+        digits->at[i]++;
+    }
+}
+
+/* How many bits 5^n has, about: Java's choice between its three arithmetics goes by that. */
+static int java_five_bits(int n) {
+    static const signed char bits[] = {0,  3,  5,  7,  10, 12, 14, 17, 19, 21, 24, 26, 28, 31,
+                                       33, 35, 38, 40, 42, 45, 47, 49, 52, 54, 56, 59, 61};
+
+    return n < (int)sizeof(bits) ? bits[n] : 3 * n;
+}
+
+/* The arithmetic that Java chooses: of 31 or 63 bits with a sign, or large (0). */
+static int java_width(int value_bits, int tens_bits) {
+    int most = value_bits > tens_bits ? value_bits : tens_bits;
+
+    return most < 32 ? 31 : most < 64 ? 63 : 0;
+}
+
+/* Whether it would have overflown there: the sum is negative then, and so not high; a margin
+   that does is taken for larger than everything. */
+static bool big_beyond(const struct big *a, int width) {
+    int bits = 32 * a->n;
+
+    while (bits > 1 && (a->word[(bits - 1) / 32] >> (bits - 1) % 32 & 1) == 0)
+        bits--;
+    return width != 0 && bits > width;
+}
+
+/* Digits of value / scale until the rest, or what is missing to the next one, is within the
+   margin of half a unit in the last place. Java's small arithmetics want it to be less; its
+   large one is content with equality above. */
+static void java_generate(const struct binary *b, struct digits *ret) {
+    int tiny = b->bits - b->exponent - 1 > 0 ? b->bits - b->exponent - 1 : 0;
+    int point = java_estimate(b);
+    int fives = point < 0 ? -point : 0, scale_fives = point > 0 ? point : 0;
+    int twos = fives + tiny + b->exponent, scale_twos = scale_fives + tiny;
+    int margin_twos = twos - b->precision, common;
+    struct big value, scale, tens, margin, sum;
+    bool low, high, first = true;
+    int width, rest;
+
+    twos -= b->bits - 1;
+    common = twos < scale_twos ? twos : scale_twos;
+    twos -= common;
+    scale_twos -= common;
+    margin_twos -= common + (b->bits == 1);
+    if (margin_twos < 0) {
+        twos -= margin_twos;
+        scale_twos -= margin_twos;
+        margin_twos = 0;
+    }
+    width = java_width(b->bits + twos + java_five_bits(fives),
+                       scale_twos + 1 + java_five_bits(scale_fives + 1));
+    value = big_make(b->fraction, fives, twos);
+    scale = big_make(1, scale_fives, scale_twos);
+    tens = big_make(10, scale_fives, scale_twos);
+    margin = big_make(1, fives, margin_twos);
+
+    ret->n = 0;
+    do {
+        char digit = big_digit(&value, &scale);
+
+        big_mul(&margin, 10);
+        low = big_cmp(&value, &margin) < 0;
+        sum = value;
+        big_add(&sum, &margin);
+        high = big_cmp(&sum, &tens) > (width == 0 ? -1 : 0) && !big_beyond(&sum, width);
+        if (!first && big_beyond(&margin, width))
+            low = high = true;
+        if (ret->n == 0 && digit == '0' && !high)
+            point--; /* the estimate was too high */
+        else
+            ret->at[ret->n++] = digit;
+        /* A number with an exponent has at least two digits, a zero in front counted. */
+        if (first && (point < -3 || point >= 8))
+            low = high = false;
+        first = false;
+    } while ((!low && !high) || ret->n == 0);
+    ret->point = point + 1;
+    if (!high)
+        return;
+    big_mul(&value, 2);
+    rest = big_cmp(&value, &tens);
+    if (!low || rest > 0 || (rest == 0 && (ret->at[ret->n - 1] & 1) != 0))
+        java_round_up(ret);
+}
+
+static size_t java_print(const struct digits *digits, bool negative, char out[IDEM_NUMBER_MAX]) {
+    char *to = out;
+    int whole;
+
+    if (negative)
+        *to++ = '-';
+    if (digits->point > 0 && digits->point < 8) {
+        whole = digits->n < digits->point ? digits->n : digits->point;
+        to = zeros_put(bytes_put(to, digits->at, whole), digits->point - whole);
+        *to++ = '.';
+        to = digits->n > whole ? bytes_put(to, digits->at + whole, digits->n - whole)
+                               : zeros_put(to, 1);
+    } else if (digits->point <= 0 && digits->point > -3) {
+        to = zeros_put(bytes_put(to, "0.", 2), -digits->point);
+        to = bytes_put(to, digits->at, digits->n);
+    } else {
+        *to++ = digits->at[0];
+        *to++ = '.';
+        to = digits->n > 1 ? bytes_put(to, digits->at + 1, digits->n - 1) : zeros_put(to, 1);
+        to += snprintf(to, 8, "E%d", digits->point - 1);
+    }
+    *to = '\0';
+    return (size_t)(to - out);
+}
+
+static size_t java_text(double d, int precision, int lowest, char out[IDEM_NUMBER_MAX]) {
+    struct digits digits = {.at = "0", .n = 1, .point = 1};
+    const char *word = isnan(d) ? "NaN" : !isinf(d) ? NULL : d < 0 ? "-Infinity" : "Infinity";
+    struct binary b;
+
+    if (word != NULL)
+        return (size_t)snprintf(out, IDEM_NUMBER_MAX, "%s", word);
+    if (d == 0)
+        return java_print(&digits, signbit(d), out);
+    b = binary_of(fabs(d), precision, lowest);
+    if (b.exponent >= b.bits - 1 && b.exponent <= 62)
+        java_whole(&b, &digits);
+    else
+        java_generate(&b, &digits);
+    return java_print(&digits, d < 0, out);
+}
+
+size_t idem_number_java(double d, char out[IDEM_NUMBER_MAX]) {
+    return java_text(d, DBL_MANT_DIG, DBL_MIN_EXP - 1, out);
+}
+
+size_t idem_number_java_float(float f, char out[IDEM_NUMBER_MAX]) {
+    return java_text((double)f, FLT_MANT_DIG, FLT_MIN_EXP - 1, out);
+}

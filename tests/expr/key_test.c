@@ -1,0 +1,380 @@
+/*
+ * Keys: every sentence of the rules (src/expr/key.c), and that no two lists
+ * give one key.
+ */
+#include "expressions.h"
+
+#define DOC                                                                                        \
+    "{\"user\":{\"id\":7,\"name\":\"\"},\"order\":{\"id\":\"A-1\",\"lines\":[1,2,3]},\"n\":null,"  \
+    "\"e\":\"\",\"s\":\"abc\",\"b\":true,\"d\":100.0,\"l0\":[],\"max\":2147483647,"                \
+    "\"lmax\":9223372036854775807,\"big\":12345678901234567890,\"odd\":9007199254740993}"
+
+#define KEY IDEM_EXPR_KEY
+#define KEY_TEMPLATE (IDEM_EXPR_KEY | IDEM_EXPR_TEMPLATE)
+
+TEST(a_key_is_what_java_prints_for_texts_and_numbers) {
+    CHECK_KEY("'user:' + #user.id + ':order:' + #order.id", DOC, "user:7:order:A-1");
+    CHECK_KEY("#user.id", DOC, "7");
+    CHECK_KEY("#order.id", DOC, "A-1");
+    CHECK_KEY("#d", DOC, "100.0");
+    CHECK_KEY("'d=' + #d", DOC, "d=100.0");
+    CHECK_KEY("#b", DOC, "true");
+    CHECK_KEY("#big", DOC, "12345678901234567890");
+    CHECK_KEY("'odd:' + #odd", DOC, "odd:9007199254740993");
+    CHECK_KEY_OF("order:#{#order.id}", IDEM_EXPR_TEMPLATE, DOC, "order:A-1");
+    CHECK_KEY_OF("#{#user.id}", IDEM_EXPR_TEMPLATE, DOC, "7");
+}
+
+TEST(a_null_operand_is_an_error_that_shows_the_expression) {
+    CHECK_REFUSED("'a' + #n", KEY, DOC, "column 7: null");
+    CHECK_HAS(outcome.err.text, "\n'a' + #n\n      ^");
+    CHECK_REFUSED("#n + 'a'", KEY, DOC, "column 1: null");
+    CHECK_REFUSED("'a' + #missing", KEY, DOC, "null");
+    CHECK_REFUSED("#n + #n", KEY, DOC, "null");
+    CHECK_REFUSED("1 + #n", KEY, DOC, "null");
+    CHECK_REFUSED("-#n", KEY, DOC, "null");
+    CHECK_REFUSED("#n < 1 ? #s : 'x'", KEY, DOC, "null");
+    CHECK_REFUSED("#n == 'x' ? #s : 'y'", KEY, DOC, "null");
+    CHECK_REFUSED("#s == #n ? #s : 'y'", KEY, DOC, "null");
+    CHECK_REFUSED("#n between {1,2} ? #s : 'y'", KEY, DOC, "null");
+    CHECK_REFUSED("#n ? #s : 'y'", KEY, DOC, "null");
+    CHECK_REFUSED("#s.equals(#n) ? #s : 'y'", KEY, DOC, "null");
+    CHECK_REFUSED("#user[#n]", KEY, DOC, "null");
+    CHECK_REFUSED("a#{#n}b", KEY_TEMPLATE, DOC, "null");
+    CHECK_REFUSED("{#s, #n}", KEY, DOC, "null");
+    CHECK_REFUSED("#l", KEY, "{\"l\":[1,null]}", "null");
+}
+
+TEST(a_null_result_is_an_error) {
+    CHECK_REFUSED("#n", KEY, DOC, "null");
+    CHECK_REFUSED("#missing", KEY, DOC, "null");
+    CHECK_REFUSED("#n?.x", KEY, DOC, "null");
+    CHECK_REFUSED("#user['zz']", KEY, DOC, "null");
+    CHECK_REFUSED("#{#n}", KEY_TEMPLATE, DOC, "null");
+}
+
+TEST(elvis_provides_for_null_and_for_empty) {
+    CHECK_KEY("#n ?: 'none'", DOC, "none");
+    CHECK_KEY("'a' + (#n ?: 'none')", DOC, "anone");
+    CHECK_KEY("#n?.x ?: 'none'", DOC, "none");
+    CHECK_KEY("#e ?: 'none'", DOC, "none");
+    CHECK_KEY_OF("a#{#n ?: '-'}b", IDEM_EXPR_TEMPLATE, DOC, "a-b");
+}
+
+TEST(null_may_be_asked_for) {
+    CHECK_KEY("#n == null ? 'none' : #n", DOC, "none");
+    CHECK_KEY("null != #s ? #s : 'none'", DOC, "abc");
+}
+
+TEST(an_empty_result_is_an_error) {
+    CHECK_REFUSED("#e", KEY, DOC, "empty");
+    CHECK_REFUSED("#user.name", KEY, DOC, "empty");
+    CHECK_REFUSED("#e + ''", KEY, DOC, "empty");
+    CHECK_REFUSED("#{#e}", KEY_TEMPLATE, DOC, "empty");
+    CHECK_REFUSED("", KEY_TEMPLATE, DOC, "empty");
+    CHECK_REFUSED("''", KEY, DOC, "empty");
+}
+
+TEST(an_object_is_an_error) {
+    CHECK_REFUSED("#user", KEY, DOC, "object");
+    CHECK_REFUSED("'u:' + #user", KEY, DOC, "object");
+    CHECK_REFUSED("u:#{#user}", KEY_TEMPLATE, DOC, "object");
+    CHECK_REFUSED("{#user}", KEY, DOC, "object");
+    CHECK_REFUSED("{a:#s}", KEY, DOC, "object");
+    CHECK_REFUSED("#user.toString()", KEY, DOC, "object");
+    CHECK_REFUSED("#user.![#this]", KEY, DOC, "object");
+}
+
+TEST(a_list_is_told_from_every_other_list) {
+    CHECK_KEY("#order.lines", DOC, "[1,2,3]");
+    CHECK_KEY("'lines:' + #order.lines", DOC, "lines:[1,2,3]");
+    CHECK_KEY_OF("l#{#order.lines}", IDEM_EXPR_TEMPLATE, DOC, "l[1,2,3]");
+    CHECK_KEY("#l", "{\"l\":[\"a\",\"b\"]}", "[a,b]");
+    CHECK_KEY("#l", "{\"l\":[\"a,b\"]}", "[\"a,b\"]");
+    CHECK_KEY("#l", "{\"l\":[\"a\\\"b\"]}", "[\"a\"\"b\"]");
+    CHECK_KEY("#l", "{\"l\":[\"\"]}", "[\"\"]");
+    CHECK_KEY("#l", "{\"l\":[[1],[2,3]]}", "[[1],[2,3]]");
+    CHECK_KEY("#l", "{\"l\":[\"[1]\",[]]}", "[\"[1]\",[]]");
+    CHECK_KEY("{#user.id, #order.id}", DOC, "[7,A-1]");
+    CHECK_REFUSED("#order.lines.toString()", KEY, DOC, "the text of a list");
+    CHECK_REFUSED("'x'.concat(#order.lines)", KEY, DOC, "the text of a list");
+}
+
+TEST(an_empty_list_is_an_error) {
+    CHECK_REFUSED("#l0", KEY, DOC, "empty list");
+    CHECK_REFUSED("'x' + #l0", KEY, DOC, "empty list");
+}
+
+TEST(a_text_is_told_from_a_list) {
+    CHECK_KEY("#x", "{\"x\":[1]}", "[1]");
+    CHECK_KEY("#x", "{\"x\":\"[1]\"}", "\"[1]\"");
+    CHECK_KEY("#x", "{\"x\":\"\\\"[1]\\\"\"}", "\"\"\"[1]\"\"\"");
+    CHECK_KEY("'x:' + #x", "{\"x\":[1]}", "x:[1]");
+    CHECK_KEY("'x:' + #x", "{\"x\":\"[1]\"}", "x:\"[1]\"");
+    CHECK_KEY("#x.trim()", "{\"x\":\" [1]\"}", "\"[1]\"");
+    /* What the expression itself writes is as it is written. */
+    CHECK_KEY("'[' + #x + ']'", "{\"x\":1}", "[1]");
+    CHECK_KEY_OF("[#{#x}]", IDEM_EXPR_TEMPLATE, "{\"x\":1}", "[1]");
+}
+
+TEST(an_expression_that_reads_no_variable_does_not_compile) {
+    CHECK_REFUSED("1", KEY, DOC, "no variable is read");
+    CHECK_REFUSED("'a' + 'b'", KEY, DOC, "no variable is read");
+    CHECK_REFUSED("{1,2}", KEY, DOC, "no variable is read");
+    CHECK_REFUSED("#root", KEY, DOC, "no variable is read");
+    CHECK_REFUSED("'x' + #this", KEY, DOC, "no variable is read");
+    CHECK_REFUSED("null ?: 'x'", KEY, DOC, "no variable is read");
+}
+
+TEST(a_quoted_literal_and_a_template_need_no_variable) {
+    CHECK_KEY("'nightly'", DOC, "nightly");
+    CHECK_KEY("('nightly')", DOC, "nightly");
+    CHECK_KEY("\"nightly\"", DOC, "nightly");
+    CHECK_KEY_OF("nightly", IDEM_EXPR_TEMPLATE, DOC, "nightly");
+    CHECK_KEY_OF("n#{1 + 1}", IDEM_EXPR_TEMPLATE, DOC, "n2");
+}
+
+TEST(a_forgotten_hash_does_not_compile) {
+    CHECK_REFUSED("orderId", KEY, DOC, "without #");
+    CHECK_REFUSED("#b ? order.id : #s", KEY, DOC, "column 6: a name without #");
+    CHECK_REFUSED("'x' + #s + order.id", KEY, DOC, "without #");
+    CHECK_REFUSED("order:#{order.id}", KEY_TEMPLATE, DOC, "without #");
+    CHECK_REFUSED("order:#order.id", KEY_TEMPLATE, DOC, "#{#name}");
+    CHECK_REFUSED("#{#s}:#order.id", KEY_TEMPLATE, DOC, "column 7");
+    /* Where a name without # is no variable, it is fine. */
+    CHECK_KEY("#user[id]", DOC, "7");
+    CHECK_KEY("#l.![id]", "{\"l\":[{\"id\":1},{\"id\":2}]}", "[1,2]");
+    CHECK_KEY("#l.?[id == 2].![id]", "{\"l\":[{\"id\":1},{\"id\":2}]}", "[2]");
+    CHECK_KEY("{id:#s}.id", DOC, "abc");
+    CHECK_KEY_OF("room #1: #{#s}", IDEM_EXPR_TEMPLATE, DOC, "room #1: abc");
+}
+
+TEST(an_integer_that_would_wrap_is_an_error) {
+    CHECK_REFUSED("#max + 1", KEY, DOC, "overflows");
+    CHECK_REFUSED("#max * 1000", KEY, DOC, "overflows");
+    CHECK_REFUSED("'x' + (#lmax + 1)", KEY, DOC, "overflows");
+    CHECK_REFUSED("#max ^ 3", KEY, DOC, "overflows");
+    CHECK_REFUSED("#lmax.intValue()", KEY, DOC, "overflows");
+    CHECK_KEY("#max + 1L", DOC, "2147483648");
+}
+
+TEST(an_integer_keeps_its_digits_or_is_an_error) {
+    CHECK_REFUSED("#odd + 0.0", KEY, DOC, "a double does not keep");
+    CHECK_REFUSED("#odd.doubleValue()", KEY, DOC, "a double does not keep");
+    CHECK_REFUSED("#big * 1.0", KEY, DOC, "a double does not keep");
+    CHECK_REFUSED("#max * 1f", KEY, DOC, "a double does not keep");
+    CHECK_KEY("#max * 1.0", DOC, "2.147483647E9");
+}
+
+TEST(a_number_of_more_digits_than_a_double_is_an_error) {
+    CHECK_KEY("#x", "{\"x\":0.30000000000000004}", "0.30000000000000004");
+    CHECK_KEY("#x", "{\"x\":1.00000000000000000000}", "1.0");
+    CHECK_REFUSED("#x", KEY, "{\"x\":1.00000000000000000001}", "more digits");
+    CHECK_REFUSED("#x", KEY, "{\"x\":1e-400}", "more digits");
+    CHECK_REFUSED("#x", KEY, "{\"x\":1e400}", "beyond all bounds");
+    CHECK_REFUSED("#d / 0", KEY, DOC, "beyond all bounds");
+    CHECK_REFUSED("'x' + 0.0 / 0 + #s", KEY, DOC, "beyond all bounds");
+}
+
+TEST(a_hash_is_no_key) {
+    CHECK_REFUSED("#s.hashCode()", KEY, DOC, "one number to different values");
+}
+
+TEST(a_key_has_at_most_4096_bytes) {
+    CHECK_KEY("(#s * 1365).length() + #s", DOC, "4095abc");
+    CHECK_INT(evaluate("#s * 1365 + 'x'", KEY, DOC), 0);
+    CHECK_INT(outcome.len, IDEM_KEY_MAX);
+    CHECK_REFUSED("#s * 1365 + 'xy'", KEY, DOC, "longer than 4096");
+}
+
+TEST(an_expression_must_have_been_compiled_for_keys) {
+    struct idem_arena arena;
+    struct idem_json vars;
+    struct idem_expr *expr;
+    struct idem_error err;
+    const char *key;
+    size_t len;
+
+    idem_arena_init(&arena, ARENA);
+    vars = vars_of(&arena, DOC);
+    CHECK_INT(idem_expr_compile("1", 1, 0, &expr, &err), 0);
+    CHECK_INT(idem_expr_key(expr, &vars, &arena, &key, &len, &err), IDEM_E_INVALID);
+    idem_expr_free(expr);
+    idem_arena_free(&arena);
+}
+
+/* Every list of up to two short items, and every short text: no two have one key. */
+
+#define LETTERS "a,[]\""
+#define TEXTS (1 + 5 + 25) /* of up to two letters */
+#define ITEMS (2 * TEXTS)  /* a text, or a list of one */
+#define LISTS (ITEMS + ITEMS * ITEMS)
+
+static void put(char *to, size_t size, const char *text) {
+    size_t len = strlen(to);
+
+    snprintf(to + len, size - len, "%s", text);
+}
+
+static void text_put(char *json, size_t size, int number) {
+    char letters[3] = "", escaped[8] = "";
+
+    if (number > 0 && number <= 5) {
+        letters[0] = LETTERS[number - 1];
+    } else if (number > 5) {
+        letters[0] = LETTERS[(number - 6) / 5];
+        letters[1] = LETTERS[(number - 6) % 5];
+    }
+    for (int i = 0; letters[i] != '\0'; i++)
+        put(escaped, sizeof(escaped), letters[i] == '"' ? "\\\"" : (char[2]){letters[i], '\0'});
+    put(json, size, "\"");
+    put(json, size, escaped);
+    put(json, size, "\"");
+}
+
+static void item_put(char *json, size_t size, int number) {
+    put(json, size, number < TEXTS ? "" : "[");
+    text_put(json, size, number % TEXTS);
+    put(json, size, number < TEXTS ? "" : "]");
+}
+
+struct seen {
+    char json[40], key[40];
+};
+
+static int seen_order(const void *a, const void *b) {
+    return strcmp(((const struct seen *)a)->key, ((const struct seen *)b)->key);
+}
+
+static void seen_make(struct seen *seen, const char *json) {
+    char doc[80];
+
+    snprintf(doc, sizeof(doc), "{\"x\":%s}", json);
+    CHECK_INT(evaluate("#x", KEY, doc), 0);
+    snprintf(seen->json, sizeof(seen->json), "%s", json);
+    CHECK(outcome.len < sizeof(seen->key));
+    memcpy(seen->key, outcome.text, outcome.len + 1);
+}
+
+TEST_IN(no_two_lists_and_no_list_and_text_give_one_key, 120) {
+    static struct seen seen[LISTS + TEXTS];
+    char json[40];
+    size_t n = 0;
+
+    for (int text = 1; text < TEXTS; text++) {
+        json[0] = '\0';
+        text_put(json, sizeof(json), text);
+        seen_make(&seen[n++], json);
+    }
+    for (int first = 0; first < ITEMS; first++)
+        for (int second = -1; second < ITEMS; second++) {
+            snprintf(json, sizeof(json), "[");
+            item_put(json, sizeof(json), first);
+            if (second >= 0) {
+                put(json, sizeof(json), ",");
+                item_put(json, sizeof(json), second);
+            }
+            put(json, sizeof(json), "]");
+            seen_make(&seen[n++], json);
+        }
+    qsort(seen, n, sizeof(seen[0]), seen_order);
+    for (size_t i = 1; i < n; i++) {
+        if (strcmp(seen[i - 1].key, seen[i].key) == 0)
+            fprintf(stderr, "# %s and %s are both %s\n", seen[i - 1].json, seen[i].json,
+                    seen[i].key);
+        CHECK(strcmp(seen[i - 1].key, seen[i].key) != 0);
+    }
+}
+
+/* Random lists: another list, another key. */
+
+static uint64_t random_state;
+
+static uint32_t random_below(uint32_t n) {
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+/* Appends a list, and what must tell it from others: its items by length. */
+struct made {
+    char json[600], form[900];
+};
+
+static void text_make(struct made *made) {
+    static const char *const pieces[] = {"a", ",", "[", "]", "\\\"", "1", " ", "\\u0000", "b"};
+    static const char *const plain[] = {"a", ",", "[", "]", "\"", "1", " ", "\\u0000", "b"};
+    char json[64] = "", form[64] = "", sized[80];
+    uint32_t n = random_below(4), piece;
+
+    for (uint32_t i = 0; i < n; i++) {
+        piece = random_below(9);
+        put(json, sizeof(json), pieces[piece]);
+        put(form, sizeof(form), plain[piece]);
+    }
+    put(made->json, sizeof(made->json), "\"");
+    put(made->json, sizeof(made->json), json);
+    put(made->json, sizeof(made->json), "\"");
+    snprintf(sized, sizeof(sized), "%zu:%s", strlen(form), form);
+    put(made->form, sizeof(made->form), sized);
+}
+
+static void list_make(struct made *made, int depth) {
+    uint32_t n = random_below(4);
+
+    put(made->json, sizeof(made->json), "[");
+    put(made->form, sizeof(made->form), "(");
+    for (uint32_t i = 0; i < n; i++) {
+        if (i > 0)
+            put(made->json, sizeof(made->json), ",");
+        if (depth > 0 && random_below(3) == 0)
+            list_make(made, depth - 1);
+        else
+            text_make(made);
+    }
+    put(made->json, sizeof(made->json), "]");
+    put(made->form, sizeof(made->form), ")");
+}
+
+static bool random_key(struct made *made, char *key, size_t *len) {
+    char doc[700];
+
+    *made = (struct made){"", ""};
+    if (random_below(4) == 0)
+        text_make(made);
+    else
+        list_make(made, 2);
+    snprintf(doc, sizeof(doc), "{\"x\":%s}", made->json);
+    if (evaluate("#x", KEY, doc) < 0)
+        return false;
+    memcpy(key, outcome.text, outcome.len);
+    *len = outcome.len;
+    return true;
+}
+
+TEST_IN(random_lists_that_differ_have_keys_that_differ, 120) {
+    static struct {
+        struct made made;
+        char key[1200];
+        size_t len;
+    } seen[600];
+    const char *seed = getenv("IDEM_SEED");
+    size_t n = 0;
+
+    random_state = seed == NULL ? 20240229 : strtoull(seed, NULL, 10);
+    while (n < sizeof(seen) / sizeof(seen[0])) {
+        if (!random_key(&seen[n].made, seen[n].key, &seen[n].len))
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            bool same = strcmp(seen[i].made.form, seen[n].made.form) == 0;
+            bool one =
+                seen[i].len == seen[n].len && memcmp(seen[i].key, seen[n].key, seen[n].len) == 0;
+
+            if (same != one)
+                fprintf(stderr, "# %s and %s\n", seen[i].made.json, seen[n].made.json);
+            CHECK(same == one);
+        }
+        n++;
+    }
+}
+
+TEST_MAIN
