@@ -1,9 +1,7 @@
 /*
  * `idem canon`: a JSON document in its canonical form, as fingerprints see it.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/input.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/input.h"
 #include "cli/json.h"
+#include "core/error.h"
 #include "expr/expr.h"
 
 #define MEMORY_MAX ((size_t)1 << 30)
@@ -114,9 +114,8 @@ static int line_answer(const struct idem_json *line, unsigned flags, struct idem
     const struct idem_json *vars = idem_json_get(line, "vars", 4);
 
     if (text == NULL || (vars != NULL && vars->type != IDEM_JSON_OBJECT)) {
-        snprintf(err->text, sizeof(err->text),
-                 "a line needs \"expr\", a string, and \"vars\", an object");
-        return IDEM_E_INVALID;
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "a line needs \"expr\", a string, and \"vars\", an object");
     }
     if (mode != NULL && mode->n == 8 && memcmp(mode->at.text, "template", 8) == 0)
         flags |= IDEM_EXPR_TEMPLATE;

@@ -1,12 +1,12 @@
 /*
- * What is read from standard input, whole or line by line, within bounds.
+ * What is read from standard input, within bounds.
  */
 #ifndef IDEM_CLI_INPUT_H
 #define IDEM_CLI_INPUT_H
 
 #include <stdio.h>
 
-/* The most that is read at once: a document, or a line. */
+/* The most that is read. */
 #define CLI_INPUT_MAX ((size_t)64 << 20)
 
 /* All there is; owned by the caller. CLI_OK, or a status after saying why. */

@@ -8,6 +8,9 @@
 
 int idem_uuid7_at(int64_t now_ms, char out[IDEM_UUID_LEN + 1], struct idem_error *err);
 
+/* The machine's real time, in ms since 1970. */
+int64_t idem_wall_ms(void);
+
 /* How much the clock is off from now on. */
 void idem_snowflake_shift(struct idem_snowflake *s, int64_t ms);
 

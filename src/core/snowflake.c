@@ -12,13 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/handle.h"
 #include "core/hash.h"
 #include "core/id.h"
+#include "loop/loop.h"
 #include "store/store.h"
 
 #define EPOCH_MS 1577836800000 /* 2020-01-01T00:00:00Z */
@@ -44,13 +44,6 @@ struct idem_snowflake {
     int64_t shift_ms;  /* of the clock, for tests */
 };
 
-static int64_t clock_ms(clockid_t id) {
-    struct timespec now;
-
-    clock_gettime(id, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static int count(struct idem_snowflake *s, const char *what, int worker, struct idem_count_in in,
                  struct idem_op *op, struct idem_error *err) {
     char key[64];
@@ -69,7 +62,7 @@ static int count(struct idem_snowflake *s, const char *what, int worker, struct 
 /* Takes or keeps a worker: true if its counter could be raised by one. */
 static int worker_raise(struct idem_snowflake *s, int worker, int64_t turn, int64_t ttl_ms,
                         bool *ret_got, struct idem_error *err) {
-    int64_t asked = clock_ms(CLOCK_BOOTTIME);
+    int64_t asked = idem_loop_now();
     struct idem_op op;
     int rc = count(s, "worker", worker,
                    (struct idem_count_in){.how = IDEM_COUNT_NEXT, .value = turn, .ttl_ms = ttl_ms},
@@ -110,7 +103,7 @@ static int worker_take(struct idem_snowflake *s, struct idem_error *err) {
 /* Kept from a third of the lease on. One that is over by our clock is not asked for again: its
    counter may stand where ours did, and be somebody else's. */
 static int worker_keep(struct idem_snowflake *s, struct idem_error *err) {
-    int64_t left = s->lease_end - clock_ms(CLOCK_BOOTTIME);
+    int64_t left = s->lease_end - idem_loop_now();
     bool got = false;
     int rc;
 
@@ -169,7 +162,7 @@ int idem_snowflake_next(struct idem_snowflake *s, int64_t *ret, struct idem_erro
         return idem_error_set(err, IDEM_E_FORK,
                               "the snowflakes were opened before a fork; open them in the process "
                               "that uses them");
-    now = clock_ms(CLOCK_REALTIME) - EPOCH_MS + s->shift_ms;
+    now = idem_wall_ms() - EPOCH_MS + s->shift_ms;
     if (now < 1)
         return idem_error_set(err, IDEM_E_CLOCK, "the machine's clock stands before 2020");
     pthread_mutex_lock(&s->lock);
@@ -222,7 +215,7 @@ void idem_snowflake_free(struct idem_snowflake *s) {
 
     if (s == NULL)
         return;
-    if (s->forks == idem_fork_count() && s->worker >= 0 && clock_ms(CLOCK_BOOTTIME) < s->lease_end)
+    if (s->forks == idem_fork_count() && s->worker >= 0 && idem_loop_now() < s->lease_end)
         (void)worker_raise(s, s->worker, s->turn + 1, 1, &got, NULL);
     pthread_mutex_destroy(&s->lock);
     free(s);

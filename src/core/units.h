@@ -28,6 +28,8 @@ const char *idem_size_print(int64_t bytes, char *buf, size_t size);
 /* The length of the character that `text` begins with, 0 if it is not UTF-8; *ret_char is it. */
 size_t idem_utf8_next(const char *text, size_t len, uint32_t *ret_char);
 bool idem_utf8_valid(const char *text, size_t len);
+/* Writes a character; returns its bytes. */
+size_t idem_utf8_put(uint32_t c, char out[4]);
 
 /* A control character of either set, C0 (with DEL) or C1. */
 static inline bool idem_utf8_is_control(uint32_t c) {

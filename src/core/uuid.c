@@ -39,7 +39,7 @@ static void fork_init(void) {
     (void)pthread_atfork(last_take, last_give, last_give);
 }
 
-static int64_t now_ms(void) {
+int64_t idem_wall_ms(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
@@ -87,7 +87,7 @@ int idem_uuid7_at(int64_t now, char out[IDEM_UUID_LEN + 1], struct idem_error *e
 }
 
 int idem_uuid7(char out[IDEM_UUID_LEN + 1], struct idem_error *err) {
-    return idem_need(out, err) != 0 ? IDEM_E_INVALID : idem_uuid7_at(now_ms(), out, err);
+    return idem_need(out, err) != 0 ? IDEM_E_INVALID : idem_uuid7_at(idem_wall_ms(), out, err);
 }
 
 int idem_uuid4(char out[IDEM_UUID_LEN + 1], struct idem_error *err) {

@@ -114,24 +114,24 @@ static int equal(struct idem_work *work, const struct idem_value *a, const struc
     return trouble;
 }
 
-int idem_op_compare(struct idem_work *work, enum idem_op op, const struct idem_value *a,
+int idem_op_compare(struct idem_work *work, enum idem_expr_op op, const struct idem_value *a,
                     const struct idem_value *b, bool *ret) {
     int cmp = 0, trouble;
 
-    if (op == IDEM_OP_EQ || op == IDEM_OP_NE) {
+    if (op == IDEM_EXPR_OP_EQ || op == IDEM_EXPR_OP_NE) {
         trouble = equal(work, a, b, ret);
-        *ret ^= op == IDEM_OP_NE;
+        *ret ^= op == IDEM_EXPR_OP_NE;
         return trouble;
     }
     trouble = order(work, a, b, false, &cmp);
     switch (op) {
-    case IDEM_OP_LT:
+    case IDEM_EXPR_OP_LT:
         *ret = cmp < 0;
         break;
-    case IDEM_OP_LE:
+    case IDEM_EXPR_OP_LE:
         *ret = cmp <= 0;
         break;
-    case IDEM_OP_GT:
+    case IDEM_EXPR_OP_GT:
         *ret = cmp == 1;
         break;
     default:

@@ -136,7 +136,7 @@ static int eval_sum(struct idem_eval *e, const struct idem_node *node, struct id
     IDEM_TRY(idem_eval_node(e, operand, &sum));
     for (operand = operand->next; operand != NULL; before = operand, operand = operand->next) {
         IDEM_TRY(idem_eval_node(e, operand, &value));
-        if (operand->link == IDEM_OP_ADD &&
+        if (operand->link == IDEM_EXPR_OP_ADD &&
             (growing || sum.type == IDEM_VALUE_STRING || value.type == IDEM_VALUE_STRING)) {
             if (!growing) {
                 idem_text_init(&text, &e->work);
@@ -181,7 +181,7 @@ static int eval_power(struct idem_eval *e, const struct idem_node *node, struct 
     struct idem_value a, b;
 
     IDEM_TRY(two_operands(e, node, &a, &b));
-    return idem_op_calculate(&e->work, IDEM_OP_POWER, &a, &b, ret);
+    return idem_op_calculate(&e->work, IDEM_EXPR_OP_POWER, &a, &b, ret);
 }
 
 static int eval_plus(struct idem_eval *e, const struct idem_node *node, struct idem_value *ret) {
@@ -237,7 +237,7 @@ static int nulls_check(struct idem_eval *e, const struct idem_node *node,
 
     if (!e->work.strict || (a->type != IDEM_VALUE_NULL && b->type != IDEM_VALUE_NULL))
         return 0;
-    if ((node->op == IDEM_OP_EQ || node->op == IDEM_OP_NE) &&
+    if ((node->op == IDEM_EXPR_OP_EQ || node->op == IDEM_EXPR_OP_NE) &&
         (is_null_literal(left) || is_null_literal(right)))
         return 0;
     return idem_eval_at(e, a->type == IDEM_VALUE_NULL ? left : right, IDEM_TROUBLE_KEY_NULL);

@@ -29,30 +29,30 @@ static bool integer_kept(const struct idem_value *v, int64_t most) {
            (v->at.integer >= -most && v->at.integer <= most);
 }
 
-static double double_calculate(enum idem_op op, double a, double b) {
+static double double_calculate(enum idem_expr_op op, double a, double b) {
     switch (op) {
-    case IDEM_OP_ADD:
+    case IDEM_EXPR_OP_ADD:
         return a + b;
-    case IDEM_OP_SUBTRACT:
+    case IDEM_EXPR_OP_SUBTRACT:
         return a - b;
-    case IDEM_OP_MULTIPLY:
+    case IDEM_EXPR_OP_MULTIPLY:
         return a * b;
-    case IDEM_OP_DIVIDE:
+    case IDEM_EXPR_OP_DIVIDE:
         return a / b;
     default:
         return fmod(a, b);
     }
 }
 
-static float float_calculate(enum idem_op op, float a, float b) {
+static float float_calculate(enum idem_expr_op op, float a, float b) {
     switch (op) {
-    case IDEM_OP_ADD:
+    case IDEM_EXPR_OP_ADD:
         return a + b;
-    case IDEM_OP_SUBTRACT:
+    case IDEM_EXPR_OP_SUBTRACT:
         return a - b;
-    case IDEM_OP_MULTIPLY:
+    case IDEM_EXPR_OP_MULTIPLY:
         return a * b;
-    case IDEM_OP_DIVIDE:
+    case IDEM_EXPR_OP_DIVIDE:
         return a / b;
     default:
         return fmodf(a, b);
@@ -61,21 +61,21 @@ static float float_calculate(enum idem_op op, float a, float b) {
 
 /* Integers. The wrapped result, and whether it had to be. */
 
-static bool wrap_calculate(enum idem_op op, int64_t a, int64_t b, int64_t *ret) {
+static bool wrap_calculate(enum idem_expr_op op, int64_t a, int64_t b, int64_t *ret) {
     switch (op) {
-    case IDEM_OP_ADD:
+    case IDEM_EXPR_OP_ADD:
         return __builtin_add_overflow(a, b, ret);
-    case IDEM_OP_SUBTRACT:
+    case IDEM_EXPR_OP_SUBTRACT:
         return __builtin_sub_overflow(a, b, ret);
-    case IDEM_OP_MULTIPLY:
+    case IDEM_EXPR_OP_MULTIPLY:
         return __builtin_mul_overflow(a, b, ret);
-    case IDEM_OP_DIVIDE:
+    case IDEM_EXPR_OP_DIVIDE:
         /* The one quotient that does not fit; C leaves open what happens. */
         if (b == -1)
             return __builtin_sub_overflow((int64_t)0, a, ret);
         *ret = a / b;
         return false;
-    case IDEM_OP_MODULUS:
+    case IDEM_EXPR_OP_MODULUS:
         *ret = b == -1 ? 0 : a % b;
         return false;
     default:
@@ -84,13 +84,14 @@ static bool wrap_calculate(enum idem_op op, int64_t a, int64_t b, int64_t *ret) 
     }
 }
 
-static int integer_calculate(struct idem_work *work, enum idem_op op, const struct idem_value *a,
-                             const struct idem_value *b, struct idem_value *ret) {
+static int integer_calculate(struct idem_work *work, enum idem_expr_op op,
+                             const struct idem_value *a, const struct idem_value *b,
+                             struct idem_value *ret) {
     int type = either_is(a, b, IDEM_VALUE_LONG) ? IDEM_VALUE_LONG : IDEM_VALUE_INT;
     int64_t n;
     bool wrapped;
 
-    if (b->at.integer == 0 && (op == IDEM_OP_DIVIDE || op == IDEM_OP_MODULUS))
+    if (b->at.integer == 0 && (op == IDEM_EXPR_OP_DIVIDE || op == IDEM_EXPR_OP_MODULUS))
         return IDEM_TROUBLE_ZERO;
     wrapped = wrap_calculate(op, a->at.integer, b->at.integer, &n);
     if (type == IDEM_VALUE_INT) {
@@ -163,11 +164,12 @@ static int power(struct idem_work *work, const struct idem_value *a, const struc
     return 0;
 }
 
-static int numbers_calculate(struct idem_work *work, enum idem_op op, const struct idem_value *a,
-                             const struct idem_value *b, struct idem_value *ret) {
+static int numbers_calculate(struct idem_work *work, enum idem_expr_op op,
+                             const struct idem_value *a, const struct idem_value *b,
+                             struct idem_value *ret) {
     if (!idem_work_spend(work, a->n / 16 + b->n / 16)) /* of integers beyond 64 bits */
         return IDEM_TROUBLE_STEPS;
-    if (op == IDEM_OP_POWER)
+    if (op == IDEM_EXPR_OP_POWER)
         return power(work, a, b, ret);
     if (either_is(a, b, IDEM_VALUE_DOUBLE)) {
         if (work->strict && !(integer_kept(a, DOUBLE_EXACT) && integer_kept(b, DOUBLE_EXACT)))
@@ -229,20 +231,20 @@ static int char_minus(struct idem_work *work, const struct idem_value *v, int64_
     at = idem_work_alloc(work, 4);
     if (at == NULL)
         return idem_work_trouble(work, 4);
-    *ret = idem_value_text(at, idem_utf16_encode(c, at), c < 0x80);
+    *ret = idem_value_text(at, idem_utf8_put(c, at), c < 0x80);
     return 0;
 }
 
-int idem_op_calculate(struct idem_work *work, enum idem_op op, const struct idem_value *a,
+int idem_op_calculate(struct idem_work *work, enum idem_expr_op op, const struct idem_value *a,
                       const struct idem_value *b, struct idem_value *ret) {
     if (idem_value_is_number(a) && idem_value_is_number(b))
         return numbers_calculate(work, op, a, b, ret);
     if (work->strict && either_is(a, b, IDEM_VALUE_NULL))
         return IDEM_TROUBLE_KEY_NULL;
     if (a->type == IDEM_VALUE_STRING && b->type == IDEM_VALUE_INT) {
-        if (op == IDEM_OP_MULTIPLY)
+        if (op == IDEM_EXPR_OP_MULTIPLY)
             return text_repeat(work, a, b->at.integer, ret);
-        if (op == IDEM_OP_SUBTRACT)
+        if (op == IDEM_EXPR_OP_SUBTRACT)
             return char_minus(work, a, b->at.integer, ret);
     }
     return IDEM_TROUBLE_OPERANDS;
@@ -256,5 +258,5 @@ int idem_op_negate(struct idem_work *work, const struct idem_value *v, struct id
         return IDEM_TROUBLE_KEY_NULL;
     if (!idem_value_is_number(v))
         return IDEM_TROUBLE_OPERANDS;
-    return numbers_calculate(work, IDEM_OP_SUBTRACT, &zero, v, ret);
+    return numbers_calculate(work, IDEM_EXPR_OP_SUBTRACT, &zero, v, ret);
 }

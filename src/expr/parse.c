@@ -131,11 +131,11 @@ static const struct {
 } chain_ops[] = {
     {IDEM_TOKEN_OR, LEVEL_OR, 0},
     {IDEM_TOKEN_AND, LEVEL_AND, 0},
-    {IDEM_TOKEN_PLUS, LEVEL_SUM, IDEM_OP_ADD},
-    {IDEM_TOKEN_MINUS, LEVEL_SUM, IDEM_OP_SUBTRACT},
-    {IDEM_TOKEN_STAR, LEVEL_PRODUCT, IDEM_OP_MULTIPLY},
-    {IDEM_TOKEN_DIV, LEVEL_PRODUCT, IDEM_OP_DIVIDE},
-    {IDEM_TOKEN_MOD, LEVEL_PRODUCT, IDEM_OP_MODULUS},
+    {IDEM_TOKEN_PLUS, LEVEL_SUM, IDEM_EXPR_OP_ADD},
+    {IDEM_TOKEN_MINUS, LEVEL_SUM, IDEM_EXPR_OP_SUBTRACT},
+    {IDEM_TOKEN_STAR, LEVEL_PRODUCT, IDEM_EXPR_OP_MULTIPLY},
+    {IDEM_TOKEN_DIV, LEVEL_PRODUCT, IDEM_EXPR_OP_DIVIDE},
+    {IDEM_TOKEN_MOD, LEVEL_PRODUCT, IDEM_EXPR_OP_MODULUS},
 };
 
 static bool chain_goes_on(const struct idem_parser *p, enum level level, uint8_t *op) {
@@ -187,9 +187,9 @@ static struct idem_node *chain(struct idem_parser *p, enum level level) {
 
 static const struct {
     uint8_t token, op;
-} relations[] = {{IDEM_TOKEN_EQ, IDEM_OP_EQ}, {IDEM_TOKEN_NE, IDEM_OP_NE},
-                 {IDEM_TOKEN_LT, IDEM_OP_LT}, {IDEM_TOKEN_LE, IDEM_OP_LE},
-                 {IDEM_TOKEN_GT, IDEM_OP_GT}, {IDEM_TOKEN_GE, IDEM_OP_GE}};
+} relations[] = {{IDEM_TOKEN_EQ, IDEM_EXPR_OP_EQ}, {IDEM_TOKEN_NE, IDEM_EXPR_OP_NE},
+                 {IDEM_TOKEN_LT, IDEM_EXPR_OP_LT}, {IDEM_TOKEN_LE, IDEM_EXPR_OP_LE},
+                 {IDEM_TOKEN_GT, IDEM_EXPR_OP_GT}, {IDEM_TOKEN_GE, IDEM_EXPR_OP_GE}};
 
 /* The kind of node that the current token joins two operands to; -1 if it does not. */
 static int relation_kind(struct idem_parser *p, uint8_t *op) {

@@ -168,7 +168,7 @@ static int search_argument(const struct idem_value *arg, char buf[4], struct ide
     c = (uint32_t)arg->at.integer;
     if (c >= 0xd800 && c <= 0xdfff)
         return IDEM_TROUBLE_SURROGATE;
-    *ret = idem_value_text(buf, idem_utf16_encode(c, buf), c < 0x80);
+    *ret = idem_value_text(buf, idem_utf8_put(c, buf), c < 0x80);
     return 0;
 }
 
@@ -291,7 +291,7 @@ static int mapped(struct idem_work *work, const struct idem_value *self,
         idem_utf8_next(self->at.text + pos, self->n - pos, &c);
         if (!map(c, &c))
             return IDEM_TROUBLE_CASE;
-        pos += idem_utf16_encode(c, at + pos);
+        pos += idem_utf8_put(c, at + pos);
     }
     *ret = idem_value_text(at, self->n, idem_value_is_ascii(self));
     return 0;
@@ -331,7 +331,7 @@ int idem_string_repeat(struct idem_work *work, const struct idem_value *self,
     if (n < 0)
         return IDEM_TROUBLE_ARGUMENT;
     times = idem_value_int(n);
-    return idem_op_calculate(work, IDEM_OP_MULTIPLY, self, &times, ret);
+    return idem_op_calculate(work, IDEM_EXPR_OP_MULTIPLY, self, &times, ret);
 }
 
 /* An empty text is found before every unit and at the end. */

@@ -46,8 +46,8 @@ enum idem_select { IDEM_SELECT_ALL, IDEM_SELECT_FIRST, IDEM_SELECT_LAST };
 
 struct idem_node {
     uint8_t kind;
-    uint8_t op;   /* COMPARE: enum idem_op. SELECT: enum idem_select */
-    uint8_t link; /* in a sum or product: the enum idem_op before this operand */
+    uint8_t op;   /* COMPARE: enum idem_expr_op. SELECT: enum idem_select */
+    uint8_t link; /* in a sum or product: the enum idem_expr_op before this operand */
     bool safe;    /* ?. */
     uint32_t pos; /* byte in the text */
     uint32_t n;   /* children */

@@ -8,9 +8,6 @@
 
 #include "expr/value.h"
 
-/* Writes a character; returns its bytes. */
-size_t idem_utf16_encode(uint32_t c, char out[4]);
-
 /* Java's length(). */
 size_t idem_utf16_units(const struct idem_value *text);
 

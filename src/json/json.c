@@ -133,25 +133,6 @@ static int unescape_code(struct reader *r, uint32_t *ret) {
     return 0;
 }
 
-static char *utf8_put(char *out, uint32_t code) {
-    if (code < 0x80) {
-        *out++ = (char)code;
-    } else if (code < 0x800) {
-        *out++ = (char)(0xc0 | code >> 6);
-        *out++ = (char)(0x80 | (code & 0x3f));
-    } else if (code < 0x10000) {
-        *out++ = (char)(0xe0 | code >> 12);
-        *out++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *out++ = (char)(0x80 | (code & 0x3f));
-    } else {
-        *out++ = (char)(0xf0 | code >> 18);
-        *out++ = (char)(0x80 | (code >> 12 & 0x3f));
-        *out++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *out++ = (char)(0x80 | (code & 0x3f));
-    }
-    return out;
-}
-
 /* Behind a backslash. */
 static int unescape(struct reader *r, char **out, bool *ascii) {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -167,7 +148,7 @@ static int unescape(struct reader *r, char **out, bool *ascii) {
         if (rc != 0)
             return rc;
         *ascii &= code < 0x80;
-        *out = utf8_put(*out, code);
+        *out += idem_utf8_put(code, *out);
         return 0;
     }
     found = *r->at == '\0' ? NULL : strchr(names, *r->at);

@@ -68,7 +68,7 @@ size_t idem_utf16_len(const char *s, size_t len);
 /*
  * The canonical form of RFC 8785, in pieces: `put` takes each (0, or a code that
  * ends it). Numbers are printed as ECMAScript does, but an integer beyond 2^53
- * keeps its exact value: see number.h.
+ * keeps its exact value (canon.c).
  */
 typedef int idem_json_put(void *data, const char *bytes, size_t len);
 int idem_json_canon(const struct idem_json *value, idem_json_put *put, void *data,
