@@ -5,9 +5,9 @@
  */
 #include "core/handle.h"
 #include "core/policy.h"
-#include "loop/poll.h"
 #include "temp.h"
 #include "test.h"
+#include "turned.h"
 
 enum fault {
     FAULT_NONE,
@@ -88,30 +88,11 @@ static const struct idem_driver faulty_driver = {
     .tally = faulty_tally,
 };
 
-/* A handle on a poll loop, whose store is the faulty one. */
-struct rig {
-    struct idem_poll poll;
-    struct idem *h;
-};
-
-static void rig_ready(void *sink, int fd, int events) {
-    idem_ready(((struct rig *)sink)->h, fd, events);
-}
-
-static void rig_timeout(void *sink) {
-    idem_timeout(((struct rig *)sink)->h);
-}
-
+/* The handle's store is the faulty one. */
 static void rig_open(struct rig *rig) {
     struct idem_options options = {.op_timeout_ms = 100};
-    struct idem_host host;
 
-    idem_poll_init(&rig->poll);
-    rig->poll.ready = rig_ready;
-    rig->poll.timeout = rig_timeout;
-    rig->poll.sink = rig;
-    host = idem_poll_host(&rig->poll);
-    CHECK_INT(idem_open_on(temp_url("store", "sync=off"), &options, &host, &rig->h, NULL), 0);
+    rig_begin(rig, "sync=off", &options);
     faulty.real = rig->h->store;
     faulty.base = (struct idem_store){.driver = &faulty_driver, .loop = &rig->h->loop};
     faulty.fault = FAULT_NONE;
@@ -120,8 +101,7 @@ static void rig_open(struct rig *rig) {
 
 static void rig_close(struct rig *rig) {
     faulty.fault = FAULT_NONE;
-    idem_close(rig->h);
-    idem_poll_release(&rig->poll);
+    rig_end(rig);
 }
 
 static void rig_turn(struct rig *rig, int64_t ms) {

@@ -4,41 +4,16 @@
  * nothing is begun: it is given back and asked for anew.
  */
 #include "calls.h"
+#include "core/error.h"
 #include "core/handle.h"
-#include "loop/poll.h"
+#include "turned.h"
 
 #define LEASE_MS 400
 #define AWAY_MS 500
 
-/* A claim on a loop that is turned by hand. */
-struct rig {
-    struct idem_poll poll;
-    struct idem *h;
-};
-
-static void rig_ready(void *sink, int fd, int events) {
-    idem_ready(((struct rig *)sink)->h, fd, events);
-}
-
-static void rig_timeout(void *sink) {
-    idem_timeout(((struct rig *)sink)->h);
-}
-
 /* With the writer thread, which goes on while the loop does not. */
 static void rig_open(struct rig *rig) {
-    struct idem_host host;
-
-    idem_poll_init(&rig->poll);
-    rig->poll.ready = rig_ready;
-    rig->poll.timeout = rig_timeout;
-    rig->poll.sink = rig;
-    host = idem_poll_host(&rig->poll);
-    CHECK_INT(idem_open_on(temp_url("store", "sync=always"), NULL, &host, &rig->h, NULL), 0);
-}
-
-static void rig_close(struct rig *rig) {
-    idem_close(rig->h);
-    idem_poll_release(&rig->poll);
+    rig_begin(rig, "sync=always", NULL);
 }
 
 static void turn_until(struct rig *rig, const int *count, int want) {
@@ -139,7 +114,7 @@ TEST(a_run_under_hold_that_a_prober_took_meanwhile_is_not_begun) {
     idem_claim_free(claim);
     idem_close(other);
     idem_guard_free(guard);
-    rig_close(&rig);
+    rig_end(&rig);
 }
 
 TEST(a_run_under_hold_that_was_settled_meanwhile_begins_under_a_lease_of_its_own) {
@@ -162,7 +137,7 @@ TEST(a_run_under_hold_that_was_settled_meanwhile_begins_under_a_lease_of_its_own
     idem_claim_free(claim);
     idem_close(other);
     idem_guard_free(guard);
-    rig_close(&rig);
+    rig_end(&rig);
 }
 
 TEST(a_run_under_hold_that_nobody_took_is_given_back_and_begins) {
@@ -178,7 +153,7 @@ TEST(a_run_under_hold_that_nobody_took_is_given_back_and_begins) {
     check_finishes(&rig, claim, &seen);
     idem_claim_free(claim);
     idem_guard_free(guard);
-    rig_close(&rig);
+    rig_end(&rig);
 }
 
 TEST(a_renewal_that_is_acknowledged_after_its_lease_is_told_as_lost) {
@@ -203,7 +178,7 @@ TEST(a_renewal_that_is_acknowledged_after_its_lease_is_told_as_lost) {
     CHECK_INT(seen.lost, 1); /* at once, and not when it would be renewed */
     idem_claim_free(claim);
     idem_guard_free(guard);
-    rig_close(&rig);
+    rig_end(&rig);
 }
 
 /* The blocking call. Behind an answer, and before who waits for it can go on, its store falls
@@ -227,8 +202,11 @@ static void front_complete(struct idem_op *op, int rc) {
     }
 }
 
+/* It renews nothing: whether that, or who waits, came first after a sleep would be chance. */
 static int front_submit(struct idem_store *base, struct idem_op *op) {
     (void)base;
+    if (op->kind == IDEM_OP_FINISH && op->in.finish.said == IDEM_SAID_RENEW)
+        return idem_error_set(&op->error, IDEM_E_REFUSED, "no renewals here");
     if (op->kind == IDEM_OP_CLAIM) {
         front.complete = op->complete;
         op->complete = front_complete;
