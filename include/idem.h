@@ -56,8 +56,9 @@
  * on the size of files (RLIMIT_FSIZE) the kernel raises SIGXFSZ in whoever
  * writes: a program with such a limit ignores that signal, and gets IDEM_E_FULL.
  *
- * PAGES. options.md (every option, its range and default), stores.md (URLs and
- * what each store survives) and protocol.md lie in docs/, and are installed under
+ * PAGES. options.md (every option, its range and default), keys.md (expressions
+ * and fingerprints), stores.md (URLs and what each store survives) and
+ * protocol.md lie in docs/, and are installed under
  * share/doc/idem.
  *
  * LOGS. The library prints nothing. No error text contains a key, a scope, a
@@ -91,6 +92,7 @@ extern "C" {
 #define IDEM_LABEL_MAX 256
 #define IDEM_REASON_MAX 1024
 #define IDEM_RESULT_MAX (64u << 20) /* the highest result_max that can be set */
+#define IDEM_JSON_MAX (64u << 20)   /* the highest json_max that can be set */
 
 const char *idem_version(void);
 
@@ -147,7 +149,13 @@ enum idem_recover { IDEM_RECOVER_HOLD = 1, IDEM_RECOVER_RERUN };
 enum idem_on_failure { IDEM_ON_FAILURE_RELEASE = 1, IDEM_ON_FAILURE_RETRY, IDEM_ON_FAILURE_KEEP };
 enum idem_on_duplicate { IDEM_ON_DUPLICATE_ERROR = 1, IDEM_ON_DUPLICATE_SUCCESS };
 enum idem_on_store_error { IDEM_ON_STORE_ERROR_CLOSED = 1, IDEM_ON_STORE_ERROR_OPEN };
-enum idem_key_kind { IDEM_KEY_LITERAL = 1, IDEM_KEY_TOKEN };
+enum idem_key_kind {
+    IDEM_KEY_LITERAL = 1, /* idem_args.key, or key_fn's */
+    IDEM_KEY_TOKEN,       /* one that the server issued */
+    IDEM_KEY_EXPRESSION,  /* key_expr over idem_args.json */
+    IDEM_KEY_PARAMETERS,  /* path + user (the scope) + digest of idem_args.json */
+    IDEM_KEY_SERIAL,      /* serial number + id of the credential, both required */
+};
 enum idem_preset {
     IDEM_PRESET_SUBMIT = 1, /* a button: replay, wait, 45 s */
     IDEM_PRESET_API,        /* replay, 24 h, release */
@@ -169,6 +177,9 @@ const char *idem_code_name(int code);
 /* Says that there is one scope for everybody. It must be said. */
 #define IDEM_SCOPE_NONE "none"
 
+/* Says that each call brings its own scope, and that one without is an error. */
+#define IDEM_SCOPE_CALLER "caller"
+
 /*
  * What a resolver sees and gives back. It writes at most `size` bytes into
  * `buf` and returns their number, 0 where there is no key (which is an error),
@@ -186,13 +197,20 @@ struct idem_policy {
     enum idem_preset preset;
     enum idem_mode mode;
     enum idem_key_kind key_kind;
-    idem_key_fn *key_fn; /* computes the key from idem_args.data */
-    const char *prefix;  /* required: put before the key, 1..128 bytes */
-    const char *scope;   /* required: a fixed scope, or IDEM_SCOPE_NONE; a call
-                            may bring its own in idem_args */
-    int fingerprint;     /* which definition of "the same arguments" the caller
-                            uses, 1..INT_MAX (default 1); fingerprints of two
-                            definitions are not compared. IDEM_NONE: never */
+    const char *key_expr;         /* the key as an expression or a template: keys.md; alone, it
+                                     says IDEM_KEY_EXPRESSION */
+    idem_key_fn *key_fn;          /* computes a literal key from idem_args.data */
+    const char *prefix;           /* required: put before the key, 1..128 bytes */
+    const char *scope;            /* required: a fixed scope, IDEM_SCOPE_NONE or IDEM_SCOPE_CALLER;
+                                     a call may bring its own in idem_args */
+    int fingerprint;              /* which definition of "the same arguments" the caller
+                                     uses, 1..INT_MAX; fingerprints of two definitions are
+                                     not compared. IDEM_NONE: never. Default 1; where keys
+                                     are computed of the arguments, only what the call
+                                     brings as its fingerprint */
+    const char *fingerprint_expr; /* what of idem_args.json must be equal: keys.md */
+    int64_t json_max;             /* bytes; longer JSON is compared byte for byte, and refused
+                                     where an expression would read it */
     int64_t ttl_s;
     int64_t hold_ttl_s;
     int64_t lease_ms;
@@ -278,19 +296,27 @@ int idem_guard_new(const struct idem *h, const struct idem_policy *policy, struc
                    struct idem_error *err);
 void idem_guard_free(struct idem_guard *guard);
 
-/* The merged policy: every field said but name, preset and key_fn (and, under mode=lock, a
-   result_max, since nothing is kept); borrowed from the guard. */
+/* The merged policy: every field said but name, preset, key_fn and the expressions (and, under
+   mode=lock, a result_max, since nothing is kept; and fingerprint, where keys are computed and
+   nobody says it); borrowed from the guard. */
 const struct idem_policy *idem_guard_policy(const struct idem_guard *guard);
 
 /* Arguments of one call. */
 
 struct idem_args {
-    const void *key; /* or from the policy's key_fn */
+    const void *key; /* or from the policy's key_fn, or made of what is below */
     size_t key_len;
-    const void *scope; /* who is asking; overrides the policy's */
+    const void *scope; /* who is asking, not empty; overrides the policy's */
     size_t scope_len;
+    const void *json; /* the arguments, an object: its members are the variables of expressions.
+                         Otherwise it is the fingerprint of a literal key, canonical (RFC 8785) */
+    size_t json_len;
     const void *fingerprint; /* bytes that must be equal when the key comes back; hashed here */
     size_t fingerprint_len;
+    const void *path; /* key_kind parameters: what is asked for */
+    size_t path_len;
+    const void *serial, *credential; /* key_kind serial */
+    size_t serial_len, credential_len;
     const void *bind; /* tokens, which no call of this version issues yet: what it was bound to */
     size_t bind_len;
     const char *label;              /* shown to operators: an order number, a trace id */

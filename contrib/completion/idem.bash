@@ -7,8 +7,9 @@ _idem_words() {
 _idem_flags() {
     case $1 in
     run)
-        echo "--key --at --label --quiet --verdict-fd --duplicate-exit --kill-after --config" \
-            "--policy --store --help --preset --mode --prefix --scope --fingerprint --ttl" \
+        echo "--key --vars --vars-file --at --label --quiet --verdict-fd --duplicate-exit --kill-after --config" \
+            "--policy --store --help --preset --mode --key-expr --prefix --scope --fingerprint" \
+            "--fingerprint-expr --json-max --ttl" \
             "--hold-ttl --lease --run-max --wait --recover --on-failure --attempts --backoff" \
             "--message --on-store-error --result-max --finish-timeout"
         ;;
@@ -20,7 +21,7 @@ _idem_flags() {
         ;;
     forget) echo "--prefix --scope --hash --force --store --help" ;;
     stats) echo "--json --store --help" ;;
-    eval) echo "--vars --key --template --jsonl --help" ;;
+    eval) echo "--vars --vars-file --key --template --jsonl --help" ;;
     canon) echo "--help" ;;
     id) echo "--v7 --v4 --snowflake --number --name --store --help" ;;
     esac

@@ -40,7 +40,7 @@ static int canon_run(const struct cli_values *values) {
         cli_say("canon: takes no operand; it reads standard input");
         return CLI_USAGE;
     }
-    status = cli_input_all(stdin, &text, &len);
+    status = cli_input_all(stdin, "standard input", &text, &len);
     if (status != CLI_OK)
         return status;
     status = canon_text(text, len, stdout);

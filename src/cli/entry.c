@@ -85,6 +85,18 @@ static void line_when(FILE *out, const char *name, int64_t ms, int64_t now_ms) {
                 cli_when_relative(ms, now_ms, relative, sizeof(relative)));
 }
 
+/* A run of which unknown() was said under recover=rerun is still `running`, and its lease is the
+   pause before the next. Then the record has a reason; but so has an attempt after the first, of
+   those before it. */
+static const char *left_text(const struct idem_entry *entry) {
+    if (entry->state == IDEM_FAILED)
+        return ", due in";
+    if (entry->reason[0] == '\0')
+        return ", lease left:";
+    return entry->attempt == 1 ? ": what came of it is not known; it may run again in"
+                               : ", or waiting to run again; lease or pause left:";
+}
+
 static void line_state(FILE *out, const struct idem_entry *entry) {
     char left[IDEM_UNITS_TEXT];
 
@@ -96,7 +108,7 @@ static void line_state(FILE *out, const struct idem_entry *entry) {
     else if (entry->state == IDEM_FAILED)
         fputs(entry->final ? " for good" : "", out);
     if (entry->left_ms > 0 && !entry->uncertain)
-        fprintf(out, ", %s %s", entry->state == IDEM_FAILED ? "due in" : "lease left:",
+        fprintf(out, "%s %s", left_text(entry),
                 idem_duration_print(entry->left_ms, left, sizeof(left)));
     fputc('\n', out);
 }

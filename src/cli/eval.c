@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/input.h"
 #include "cli/json.h"
+#include "cli/vars.h"
 #include "core/error.h"
 #include "expr/expr.h"
 
@@ -22,8 +24,12 @@ static int answer_make(struct idem_expr **expr, const char *text, size_t len, un
                        const struct idem_json *vars, struct idem_arena *arena, struct answer *ret,
                        struct idem_error *err) {
     struct idem_value value;
-    int rc = idem_expr_compile(text, len, flags, expr, err);
+    int rc;
 
+    if (flags == IDEM_EXPR_KEY)
+        rc = idem_expr_compile_key(text, len, expr, err);
+    else
+        rc = idem_expr_compile(text, len, flags, expr, err);
     if (rc != 0)
         return rc;
     if (flags & IDEM_EXPR_KEY) {
@@ -44,8 +50,10 @@ static unsigned flags_of(const struct cli_values *values) {
 /* One. */
 
 static int eval_one(const struct cli_values *values) {
-    const char *vars_text = values->vars == NULL ? "{}" : values->vars;
     const char *text = values->operands[0];
+    char *vars_text;
+    size_t vars_len;
+    int status = cli_vars(values, "eval", &vars_text, &vars_len);
     struct idem_expr *expr = NULL;
     struct idem_arena arena;
     struct idem_json vars;
@@ -53,12 +61,14 @@ static int eval_one(const struct cli_values *values) {
     struct idem_error err;
     int rc;
 
+    if (status != CLI_OK)
+        return status;
     idem_arena_init(&arena, MEMORY_MAX);
-    rc = idem_json_parse(vars_text, strlen(vars_text), &arena, &vars, &err);
+    rc = idem_json_parse(vars_text == NULL ? "{}" : vars_text, vars_text == NULL ? 2 : vars_len,
+                         &arena, &vars, &err);
     if (rc == 0 && vars.type != IDEM_JSON_OBJECT) {
         snprintf(err.text, sizeof(err.text),
-                 "--vars is no JSON object: its members are the "
-                 "variables");
+                 "the variables are no JSON object: its members are the variables");
         rc = IDEM_E_INVALID;
     }
     if (rc == 0)
@@ -71,6 +81,7 @@ static int eval_one(const struct cli_values *values) {
     }
     idem_expr_free(expr);
     idem_arena_free(&arena);
+    free(vars_text);
     return rc == 0 ? cli_flush() : rc == IDEM_E_NOMEM ? CLI_SYSTEM : CLI_MISMATCH;
 }
 
@@ -168,12 +179,18 @@ static int eval_lines(unsigned flags) {
     size_t size = 0;
     ssize_t len;
 
-    while ((len = getline(&line, &size, stdin)) > 0 && !ferror(stdout)) {
-        len -= line[len - 1] == '\n';
+    while ((len = cli_input_line(stdin, &line, &size)) >= 0 && !ferror(stdout)) {
         if (len > 0)
             eval_line(line, (size_t)len, flags);
     }
     free(line);
+    if (len == -2) {
+        cli_say(
+            "eval: a line has more than %zu MiB, or there is no memory for it; nothing after it "
+            "was read",
+            CLI_INPUT_MAX >> 20);
+        return CLI_IO;
+    }
     if (ferror(stdin)) {
         cli_say("cannot read standard input");
         return CLI_IO;
@@ -182,7 +199,8 @@ static int eval_lines(unsigned flags) {
 }
 
 static int eval_run(const struct cli_values *values) {
-    if (values->operands_n != !values->jsonl || (values->jsonl && values->vars != NULL)) {
+    if (values->operands_n != !values->jsonl ||
+        (values->jsonl && (values->vars != NULL || values->vars_file != NULL))) {
         cli_say(
             "eval: one expression, with --vars JSON; or --jsonl, which reads both from standard "
             "input (see: idem help eval)");
@@ -191,16 +209,18 @@ static int eval_run(const struct cli_values *values) {
     return values->jsonl ? eval_lines(flags_of(values)) : eval_one(values);
 }
 
-static const char *const eval_options[] = {"vars", "key-rules", "template", "jsonl", "help", NULL};
+static const char *const eval_options[] = {"vars",  "vars-file", "key-rules", "template",
+                                           "jsonl", "help",      NULL};
 
 const struct cli_command cli_eval = {
     .name = "eval",
     .summary = "what an expression makes of variables",
-    .synopsis = "EXPR [--vars JSON] | --jsonl",
+    .synopsis = "EXPR [--vars JSON | --vars-file FILE] | --jsonl",
     .text =
         "Evaluates a key expression (a safe part of the Spring Expression Language) and prints\n"
-        "its value as Java would. --key applies the stricter rules of keys. An expression that\n"
-        "is refused is exit status 65, with its column.\n",
+        "its value as Java would. --key applies the stricter rules of keys, and takes text with\n"
+        "#{...} in it for a template, as key options do. An expression that is refused is exit\n"
+        "status 65, with its column.\n",
     .after = "  idem eval \"'order:' + #order.id\" --vars '{\"order\":{\"id\":4711}}'\n"
              "  idem eval --template 'order:#{#id}' --vars '{\"id\":4711}'\n",
     .options = eval_options,

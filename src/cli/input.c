@@ -1,5 +1,5 @@
 /*
- * Standard input, within bounds.
+ * Input, within bounds.
  */
 #include "cli/input.h"
 
@@ -9,7 +9,7 @@
 
 #include "cli/cli.h"
 
-int cli_input_all(FILE *in, char **ret, size_t *ret_len) {
+int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len) {
     size_t size = 0, len = 0, n;
     char *text = NULL;
 
@@ -31,13 +31,34 @@ int cli_input_all(FILE *in, char **ret, size_t *ret_len) {
     } while (n > 0 && len <= CLI_INPUT_MAX);
     if (ferror(in) || len > CLI_INPUT_MAX) {
         if (ferror(in))
-            cli_say("cannot read standard input: %s", strerror(errno));
+            cli_say("cannot read %s: %s", name, strerror(errno));
         else
-            cli_say("the input has more than %zu MiB", CLI_INPUT_MAX >> 20);
+            cli_say("%s has more than %zu MiB", name, CLI_INPUT_MAX >> 20);
         free(text);
         return CLI_IO;
     }
     *ret = text;
     *ret_len = len;
     return CLI_OK;
+}
+
+ssize_t cli_input_line(FILE *in, char **line, size_t *size) {
+    size_t len = 0;
+    int c;
+
+    while ((c = getc_unlocked(in)) != EOF && c != '\n') {
+        if (len == CLI_INPUT_MAX)
+            return -2;
+        if (len == *size) {
+            size_t larger = *size == 0 ? 4096 : 2 * *size;
+            char *at = realloc(*line, larger);
+
+            if (at == NULL)
+                return -2;
+            *line = at;
+            *size = larger;
+        }
+        (*line)[len++] = (char)c;
+    }
+    return c == EOF && len == 0 ? -1 : (ssize_t)len;
 }

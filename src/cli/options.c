@@ -61,8 +61,10 @@ const struct cli_option cli_option_table[] = {
      CLI_FLAG, AT(force), 0, 0},
     {"dry-run", 'n', NULL, "show what would be settled, and change nothing",
      CLI_FLAG, AT(dry_run), 0, 0},
-    {"vars", 0, "JSON", "the variables, an object",
+    {"vars", 0, "JSON", "the variables of expressions, an object",
      CLI_TEXT, AT(vars), 0, 0},
+    {"vars-file", 0, "FILE", "read the variables from a file",
+     CLI_TEXT, AT(vars_file), 0, 0},
     {"key", 0, NULL, "by the rules of keys",
      CLI_FLAG, AT(key_rules), 0, 0, .id = "key-rules"},
     {"template", 0, NULL, "it is text with #{...} in it",
@@ -92,10 +94,14 @@ static const struct {
 } policy_help[] = {
     {"preset", "NAME", "a customary set: submit, api, payment, queue, job"},
     {"mode", "MODE", "lock, reject or replay (replay)"},
+    {"key_expr", "EXPR", "the key as an expression over --vars:\n"
+                         "'user:' + #user.id, or order:#{#id}"},
     {"prefix", "TEXT", "put before the key (run:)"},
     {"scope", "TEXT", "who is asking; scopes never meet (none)"},
     {"fingerprint", "N", "the command line must be equal when the key\n"
                          "comes back; none: it may differ (1)"},
+    {"fingerprint_expr", "EXPR", "compare this of --vars instead"},
+    {"json_max", "SIZE", "how long the variables may be (1MiB)"},
     {"ttl", "TIME", "how long done and failed are remembered (24h)"},
     {"hold_ttl", "TIME", "how long a vanished run is remembered (30d)"},
     {"lease", "TIME", "how long a run may be silent (30s)"},
@@ -111,8 +117,8 @@ static const struct {
     {"finish_timeout", "TIME", "how long storing the end is tried (10s)"},
 };
 
-/* Words of the policy that mean nothing to a command line: a key is literal here, and what a
-   duplicate gets is its exit status. */
+/* Words of the policy that mean nothing to a command line: the key's kind follows from --key or
+   --key-expr, and what a duplicate gets is its exit status. */
 static const char *const policy_not_here[] = {"key", "on_duplicate"};
 /* clang-format on */
 

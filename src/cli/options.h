@@ -25,6 +25,7 @@ struct cli_values {
     const char *at;
     const char *name;
     const char *vars;
+    const char *vars_file;
     struct cli_schedule schedule; /* of `at` */
     int64_t kill_after_ms;
     int64_t verdict_fd;

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/vars.h"
 #include "cli/when.h"
 #include "cli/work.h"
+#include "core/key.h"
 #include "core/settings.h"
 #include "core/units.h"
 
@@ -28,6 +30,8 @@ struct run {
     struct idem *h;
     struct idem_guard *guard;
     char *key;
+    char *vars;
+    size_t vars_len;
     char planned[CLI_WHEN_TEXT];
     unsigned char *fingerprint;
     size_t fingerprint_len;
@@ -58,9 +62,9 @@ static const char *verdict_fault(int64_t fd) {
 static int run_usage(const struct cli_values *values) {
     const char *fault = NULL;
 
-    if (values->key == NULL)
-        fault = "--key KEY is missing: what must happen once";
-    else if (values->key[0] == '\0')
+    if (values->key != NULL && values->layer.said.key_expr != NULL)
+        fault = "--key and --key-expr are two keys; leave one out";
+    else if (values->key != NULL && values->key[0] == '\0')
         fault = "--key is empty";
     else if (values->operands_n == 0)
         fault = "the command is missing: idem run --key KEY -- COMMAND ARGS...";
@@ -100,32 +104,64 @@ static int time_ask(struct run *run, int64_t *ret_ms) {
     return CLI_OK;
 }
 
-/* The key, with the planned time behind it under --at. */
-static int key_make(struct run *run) {
-    const struct cli_values *values = run->values;
-    int64_t now = 0;
-    int status;
+/* What the expression makes of the variables. The command gets it in its environment. */
+static int key_evaluate(struct run *run) {
+    struct idem_args args = {.json = run->vars == NULL ? "{}" : run->vars,
+                             .json_len = run->vars == NULL ? 2 : run->vars_len};
+    struct idem_policy policy = *idem_guard_policy(run->guard);
+    struct idem_identity identity;
+    struct idem_error err;
 
-    if (values->at == NULL) {
-        run->key = strdup(values->key);
-        return run->key != NULL ? CLI_OK : CLI_SYSTEM;
+    policy.fingerprint = IDEM_NONE; /* only the key, here */
+    if (idem_identity_make(run->guard, &policy, &args, &identity, &err) < 0) {
+        (void)cli_say_error("run", &err);
+        return err.code == IDEM_E_NOMEM ? CLI_SYSTEM : CLI_MISMATCH;
     }
-    status = time_ask(run, &now);
+    if (memchr(identity.key, '\0', identity.key_len) != NULL) {
+        cli_say("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
+                "IDEM_KEY");
+        return CLI_MISMATCH;
+    }
+    run->key = strndup((const char *)identity.key, identity.key_len);
+    return run->key != NULL ? CLI_OK : CLI_SYSTEM;
+}
+
+/* The planned time, behind the key. */
+static int key_schedule(struct run *run) {
+    char *planned;
+    int64_t now = 0;
+    int status = time_ask(run, &now);
+
     if (status != CLI_OK)
         return status;
-    cli_when_print(1000 * cli_schedule_planned(&values->schedule, now), run->planned,
+    cli_when_print(1000 * cli_schedule_planned(&run->values->schedule, now), run->planned,
                    sizeof(run->planned));
-    if (asprintf(&run->key, "%s@%s", values->key, run->planned) < 0) {
-        run->key = NULL;
+    if (asprintf(&planned, "%s@%s", run->key, run->planned) < 0)
         return CLI_SYSTEM;
-    }
+    free(run->key);
+    run->key = planned;
     return CLI_OK;
 }
 
-/* The whole command line: another one under the same key is another operation. */
+static int key_make(struct run *run) {
+    int status = CLI_OK;
+
+    if (run->values->key == NULL)
+        status = key_evaluate(run);
+    else if ((run->key = strdup(run->values->key)) == NULL)
+        status = CLI_SYSTEM;
+    if (status == CLI_OK && run->values->at != NULL)
+        status = key_schedule(run);
+    return status;
+}
+
+/* The whole command line: another one under the same key is another operation. Unless an
+   expression says what is to be compared. */
 static int fingerprint_make(struct run *run) {
     size_t len = 0, at = 0, n;
 
+    if (idem_guard_policy(run->guard)->fingerprint_expr != NULL)
+        return CLI_OK;
     for (int i = 0; i < run->values->operands_n; i++)
         len += strlen(run->values->operands[i]) + 1;
     run->fingerprint = malloc(len);
@@ -139,21 +175,56 @@ static int fingerprint_make(struct run *run) {
     return CLI_OK;
 }
 
-/* A command brings its key itself. Settings that want another kind are meant for another front
-   door, where it would guard something else: they are refused, not bent. */
-static int key_check(const struct run *run) {
-    const struct idem_policy *named = idem_settings_find(run->settings, run->values->policy);
-    const struct idem_policy *defaults = idem_settings_defaults(run->settings);
-    bool by_name = named != NULL && named->key_kind != 0;
-    int kind = by_name ? (int)named->key_kind : defaults == NULL ? 0 : (int)defaults->key_kind;
+/* The kind of key that the settings want, and which section says so; 0: none. */
+static enum idem_key_kind kind_said(const struct run *run, const char **ret_name) {
+    const struct idem_policy *layers[] = {
+        idem_settings_find(run->settings, run->values->policy),
+        idem_settings_defaults(run->settings),
+    };
 
-    if (kind == 0 || kind == IDEM_KEY_LITERAL)
-        return CLI_OK;
-    cli_say("run: %s: %s%s] says key = %s, and a command has a literal key only (--key); name "
-            "another policy with --policy, or say key = literal",
-            run->values->config, by_name ? "[policy " : "[defaults", by_name ? named->name : "",
-            idem_word_name(idem_words_key, kind));
-    return CLI_CONFIG;
+    for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) {
+        if (layers[i] == NULL || (layers[i]->key_kind == 0 && layers[i]->key_expr == NULL))
+            continue;
+        *ret_name = layers[i]->name;
+        return layers[i]->key_kind != 0 ? layers[i]->key_kind : IDEM_KEY_EXPRESSION;
+    }
+    return 0;
+}
+
+/* A command brings its key itself, or an expression makes it. Settings that want another kind are
+   meant for another front door, where it would guard something else: they are refused, not bent. */
+static int key_check(const struct run *run) {
+    bool literal = run->values->key != NULL, own = run->values->layer.said.key_expr != NULL;
+    const char *name = NULL;
+    enum idem_key_kind kind = kind_said(run, &name);
+
+    if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal)) {
+        cli_say("run: %s: %s%s] says key = %s, and a command has a literal key (--key) or one that "
+                "an expression makes (--key-expr); name another policy with --policy, or say key = "
+                "literal",
+                run->values->config, name != NULL ? "[policy " : "[defaults",
+                name != NULL ? name : "", idem_word_name(idem_words_key, (int)kind));
+        return CLI_CONFIG;
+    }
+    if (!literal && !own && kind != IDEM_KEY_EXPRESSION) {
+        cli_say("run: --key KEY is missing: what must happen once; or --key-expr EXPR, which makes "
+                "it of --vars (see: idem help run)");
+        return CLI_USAGE;
+    }
+    return CLI_OK;
+}
+
+/* Variables that nothing reads would be a mistake that nobody sees. */
+static int vars_take(struct run *run) {
+    const struct idem_policy *policy = idem_guard_policy(run->guard);
+    int status = cli_vars(run->values, "run", &run->vars, &run->vars_len);
+
+    if (status != CLI_OK || run->vars == NULL || policy->key_expr != NULL ||
+        policy->fingerprint_expr != NULL)
+        return status;
+    cli_say("run: the variables are read by nothing: say --key-expr or --fingerprint-expr (see: "
+            "idem help run)");
+    return CLI_USAGE;
 }
 
 /* What flags and settings say themselves, 0 where they do not: what a preset says, or nobody, may
@@ -215,17 +286,21 @@ static int schedule_check(struct run *run) {
 static int guard_make(struct run *run) {
     struct idem_policy policy = run->values->layer.said;
     struct idem_error err;
+    int status;
 
     policy.name = run->values->policy;
-    policy.key_kind = IDEM_KEY_LITERAL;
+    if (run->values->key != NULL)
+        policy.key_kind = IDEM_KEY_LITERAL;
     if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL) {
         cli_say("run: %s has no section [policy %s]", run->values->config, policy.name);
         return CLI_CONFIG;
     }
-    if (key_check(run) != CLI_OK)
-        return CLI_CONFIG;
+    status = key_check(run);
+    if (status != CLI_OK)
+        return status;
     if (idem_guard_make(run->settings, &policy, &run_door, &run->guard, &err) < 0)
         return cli_say_error("run", &err);
+    run->with.key_kind = IDEM_KEY_LITERAL; /* to the claim: the expression's work is done by then */
     /* result_max counts output; what is stored also says where each piece of it went. */
     if (idem_guard_policy(run->guard)->mode == IDEM_MODE_REPLAY)
         run->with.result_max = IDEM_RESULT_MAX;
@@ -262,6 +337,8 @@ static int prepare(struct run *run) {
     if (status == CLI_OK)
         status = guard_make(run);
     if (status == CLI_OK)
+        status = vars_take(run);
+    if (status == CLI_OK)
         status = schedule_check(run);
     if (status == CLI_OK)
         status = run_open(run);
@@ -297,6 +374,8 @@ static struct work work_of(struct run *run) {
                  .key_len = strlen(run->key),
                  .fingerprint = run->fingerprint,
                  .fingerprint_len = run->fingerprint_len,
+                 .json = policy->fingerprint_expr == NULL ? NULL : run->vars,
+                 .json_len = policy->fingerprint_expr == NULL ? 0 : run->vars_len,
                  .label = values->label,
                  .with = &run->with},
         .voice = {.fd = (int)values->verdict_fd,
@@ -340,6 +419,7 @@ static void run_release(struct run *run) {
     idem_guard_free(run->guard);
     idem_settings_free(run->settings);
     free(run->key);
+    free(run->vars);
     free(run->fingerprint);
     free(run->url);
 }
@@ -372,14 +452,14 @@ static int run_run(const struct cli_values *values) {
 }
 
 static const char *const run_options[] = {
-    "key",        "at",     "label",  "quiet", "verdict-fd", "duplicate-exit",
-    "kill-after", "config", "policy", "store", "help",       NULL,
+    "key",        "vars",   "vars-file", "at",    "label", "quiet", "verdict-fd", "duplicate-exit",
+    "kill-after", "config", "policy",    "store", "help",  NULL,
 };
 
 const struct cli_command cli_run = {
     .name = "run",
     .summary = "run a command once; give its output again after that",
-    .synopsis = "--key KEY [OPTIONS] [--] COMMAND ARGS...",
+    .synopsis = "--key KEY | --key-expr EXPR [OPTIONS] [--] COMMAND ARGS...",
     .text = "Runs COMMAND if nobody has run it under KEY before. A duplicate gets the first run's\n"
             "stdout, stderr and exit status (--mode replay), or is told so (--mode reject). The\n"
             "command sees IDEM_KEY, IDEM_ATTEMPT and, under --at, IDEM_AT.\n",
@@ -395,6 +475,7 @@ const struct cli_command cli_run = {
              "  77  dead: it has failed for good\n"
              "  78  settings are wrong\n\n"
              "  idem run --key order-4711 -- ./charge-card 4711\n"
+             "  idem run --key-expr \"'order-' + #order.id\" --vars \"$JSON\" -- ./charge-card\n"
              "  idem run --key nightly --at 24h+2h30m --mode reject -- ./report\n"
              "  idem run --key import --mode lock --wait 5m -- ./import\n",
     .options = run_options,

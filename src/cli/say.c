@@ -30,9 +30,21 @@ const char *cli_printable(const char *text, char *buf, size_t size) {
     return buf;
 }
 
+static void write_all(const char *text, size_t len) {
+    ssize_t done;
+
+    fflush(stdout);
+    for (size_t at = 0; at < len; at += (size_t)done) {
+        done = write(STDERR_FILENO, text + at, len - at);
+        if (done < 0 && errno == EINTR)
+            done = 0;
+        else if (done <= 0)
+            return;
+    }
+}
+
 void cli_say(const char *fmt, ...) {
     char text[1536], line[1600] = "idem: ";
-    ssize_t done;
     va_list args;
     size_t len;
 
@@ -42,18 +54,30 @@ void cli_say(const char *fmt, ...) {
     cli_printable(text, line + strlen(line), sizeof(line) - strlen(line) - 1);
     len = strlen(line);
     line[len++] = '\n';
-    fflush(stdout);
-    for (size_t at = 0; at < len; at += (size_t)done) {
-        done = write(STDERR_FILENO, line + at, len - at);
-        if (done < 0 && errno == EINTR)
-            done = 0;
-        else if (done <= 0)
-            return;
+    write_all(line, len);
+}
+
+/* Errors of expressions are three lines: what, the expression, and a caret under the place. */
+static void error_lines_say(const char *doing, const char *text) {
+    char lines[1600], part[sizeof(((struct idem_error *)0)->text)];
+    size_t len = (size_t)snprintf(lines, sizeof(lines), "idem: %s: ", doing), n;
+
+    for (const char *at = text; *at != '\0'; at += n + (at[n] == '\n')) {
+        n = strcspn(at, "\n");
+        snprintf(part, sizeof(part), "%.*s", (int)n, at);
+        cli_printable(part, lines + len, sizeof(lines) - len - 1);
+        len += strlen(lines + len);
+        lines[len++] = '\n';
     }
+    write_all(lines, len);
 }
 
 int cli_say_error(const char *doing, const struct idem_error *err) {
-    cli_say("%s: %s", doing, err->text);
+    /* The library's own words for it speak of its caller's arguments. */
+    error_lines_say(doing, err->code == IDEM_E_LIVE
+                               ? "its lease is not over: somebody is running it, or it waits to be "
+                                 "run again; wait, or use --force"
+                               : err->text);
     switch (err->code) {
     case IDEM_E_INVALID:
         return CLI_USAGE;

@@ -272,6 +272,7 @@ const struct cli_command cli_settle = {
             "duplicates are told that it happened; --failed, and it may run again while its\n"
             "policy has attempts left. --state with --prefix and --since names many at once.\n",
     .after = "  idem settle --done --reason 'seen on the bank statement' order-4711\n"
+             "  idem settle --failed report@2026-11-15T20:00:00Z    (run with --at)\n"
              "  idem settle --state uncertain --since 2h --failed --dry-run\n",
     .options = settle_options,
     .run = settle_run,

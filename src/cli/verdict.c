@@ -108,6 +108,17 @@ const char *cli_voice_name(const struct cli_voice *voice, char *buf, size_t size
     return buf;
 }
 
+/* What is running and has a reason may have ended instead: entry.c says why. */
+static const char *busy_text(const struct idem_answer *answer) {
+    if (answer->state == IDEM_FAILED)
+        return "has failed, and its retry is not due yet";
+    if (answer->reason_len == 0)
+        return "is being run by somebody else";
+    return answer->attempt == 1 ? "has ended, what came of it is not known, and its rerun is not "
+                                  "due yet"
+                                : "is being run by somebody else, or its rerun is not due yet";
+}
+
 /* The rest of the sentence whose subject is the record. */
 static void refusal_text(const struct idem_answer *answer, const char *hash, char *buf,
                          size_t size) {
@@ -118,9 +129,7 @@ static void refusal_text(const struct idem_answer *answer, const char *hash, cha
     switch (answer->verdict) {
     case IDEM_BUSY:
         snprintf(buf, size, "%s (attempt %" PRIu32 "); try again in %s, or wait for it with --wait",
-                 answer->state == IDEM_FAILED ? "has failed, and its retry is not due yet"
-                                              : "is being run by somebody else",
-                 answer->attempt, left);
+                 busy_text(answer), answer->attempt, left);
         return;
     case IDEM_DUPLICATE:
         snprintf(buf, size, "has run already (attempt %" PRIu32 ") and ended with status %" PRId32,

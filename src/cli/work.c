@@ -320,7 +320,7 @@ static void renew(struct work *work) {
 static bool lease_is_short(const struct work *work) {
     int64_t least = work->renewals == 0 ? work->policy->lease_ms / 2 : 0;
 
-    return !work->unguarded && work->claim->lease_until - idem_loop_now() <= least;
+    return !work->unguarded && idem_claim_lease_until(work->claim) - idem_loop_now() <= least;
 }
 
 static void start_failed(struct work *work, int why) {
@@ -342,7 +342,7 @@ static void start_command(struct work *work) {
            outlive its guard. Under hold nobody does, and work that comes to its end is better
            than work cut in half. */
         .die_with = work->policy->recover == IDEM_RECOVER_RERUN ? SIGTERM : 0,
-        .not_after = work->unguarded ? NEVER : work->claim->lease_until,
+        .not_after = work->unguarded ? NEVER : idem_claim_lease_until(work->claim),
     };
     int why;
 

@@ -21,6 +21,7 @@
 #include "core/claim.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/key.h"
 
 /* The safety net behind wake-ups: how often a parked claim asks by itself. */
 #define POLL_FIRST_MS 250
@@ -345,66 +346,54 @@ static void timer_fire(struct idem_timer *timer) {
 
 /* Beginning and end. */
 
-/* A length without bytes: who meant to say something must not be taken to have said nothing,
-   least of all of whose key it is. */
-static int args_check(const struct idem_args *args, struct idem_error *err) {
-    const char *empty = NULL;
+static int identity_take(struct idem_claim *c, const struct idem_guard *guard,
+                         const struct idem_args *args, struct idem_error *err) {
+    struct idem_identity identity;
+    int rc = idem_identity_make(guard, &c->policy, args, &identity, err);
 
-    if (args->key == NULL && args->key_len != 0)
-        empty = "key";
-    else if (args->scope == NULL && args->scope_len != 0)
-        empty = "scope";
-    else if (args->fingerprint == NULL && args->fingerprint_len != 0)
-        empty = "fingerprint";
-    else if (args->bind == NULL && args->bind_len != 0)
-        empty = "bind";
-    if (empty == NULL)
-        return 0;
-    return idem_error_set(err, IDEM_E_INVALID, "idem_args.%s is NULL, and its length is not 0",
-                          empty);
+    if (rc == 0) {
+        c->in.fingerprint = identity.fingerprint;
+        c->key_bytes = malloc(identity.key_len);
+        if (c->key_bytes == NULL)
+            rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
+    }
+    if (rc == 0) {
+        memcpy(c->key_bytes, identity.key, identity.key_len);
+        c->key_len = identity.key_len;
+    }
+    OPENSSL_cleanse(identity.key, sizeof(identity.key));
+    return rc;
 }
 
-static int key_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
-    char buf[IDEM_KEY_MAX];
-    const void *key = args->key;
-    size_t len = args->key_len;
+/* Who is asking: the call's own scope, or the policy's. */
+static int scope_take(const struct idem_policy *policy, const struct idem_args *args,
+                      struct idem_bytes *ret, struct idem_error *err) {
+    bool caller = strcmp(policy->scope, IDEM_SCOPE_CALLER) == 0;
 
-    if (key == NULL && c->policy.key_fn != NULL) {
-        long n = c->policy.key_fn(args->data, buf, sizeof(buf));
-
-        if (n < 0 || (size_t)n > sizeof(buf))
-            return idem_error_set(err, IDEM_E_INVALID, "the policy's key_fn refused the call");
-        key = buf;
-        len = (size_t)n;
-    }
-    if (key == NULL || len == 0)
+    if (args->scope_len > IDEM_SCOPE_MAX)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "a key is needed: set idem_args.key, or a "
-                              "key_fn in the policy that returns one");
-    if (len > IDEM_KEY_MAX)
-        return idem_error_set(err, IDEM_E_INVALID, "the key has %zu bytes; at most %d are allowed",
-                              len, IDEM_KEY_MAX);
-    c->key_bytes = malloc(len);
-    if (c->key_bytes == NULL)
-        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
-    memcpy(c->key_bytes, key, len);
-    c->key_len = len;
+                              "the scope has %zu bytes; at most %d are allowed", args->scope_len,
+                              IDEM_SCOPE_MAX);
+    if ((args->scope == NULL && caller) || (args->scope != NULL && args->scope_len == 0))
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "it is not said who is asking: the call's scope is %s%s; set "
+                              "idem_args.scope to a stable identity (user id, API key)",
+                              args->scope == NULL ? "missing" : "empty",
+                              caller ? ", and the policy says scope = caller" : "");
+    if (args->scope != NULL)
+        *ret = (struct idem_bytes){args->scope, args->scope_len};
+    else if (strcmp(policy->scope, IDEM_SCOPE_NONE) != 0)
+        *ret = (struct idem_bytes){(const unsigned char *)policy->scope, strlen(policy->scope)};
     return 0;
 }
 
 static int name_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
     struct idem_bytes prefix = {(const unsigned char *)c->policy.prefix, strlen(c->policy.prefix)};
-    struct idem_bytes scope = {args->scope, args->scope_len};
-    int rc;
+    struct idem_bytes scope = {0};
+    int rc = scope_take(&c->policy, args, &scope, err);
 
-    if (args->scope == NULL && strcmp(c->policy.scope, IDEM_SCOPE_NONE) != 0)
-        scope =
-            (struct idem_bytes){(const unsigned char *)c->policy.scope, strlen(c->policy.scope)};
-    if (scope.len > IDEM_SCOPE_MAX)
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "the scope has %zu bytes; at most %d are "
-                              "allowed",
-                              scope.len, IDEM_SCOPE_MAX);
+    if (rc != 0)
+        return rc;
     rc = idem_record_key_make(&c->key, IDEM_NAME_RECORD, prefix, scope,
                               (struct idem_bytes){c->key_bytes, c->key_len});
     if (rc != 0)
@@ -427,19 +416,13 @@ static int label_take(struct idem_claim *c, const char *label, struct idem_error
     return 0;
 }
 
-static int digests_take(struct idem_claim *c, const struct idem_args *args,
-                        struct idem_error *err) {
-    int rc = 0;
+static int bind_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
+    int rc;
 
-    if (args->fingerprint != NULL && c->policy.fingerprint > 0) {
-        c->in.fingerprint.definition = (uint32_t)c->policy.fingerprint;
-        rc = idem_sha256((struct idem_bytes){args->fingerprint, args->fingerprint_len},
-                         c->in.fingerprint.hash);
-    }
-    if (rc == 0 && args->bind != NULL && c->policy.key_kind == IDEM_KEY_TOKEN) {
-        c->in.has_bind = true;
-        rc = idem_sha256((struct idem_bytes){args->bind, args->bind_len}, c->in.bind);
-    }
+    if (args->bind == NULL || c->policy.key_kind != IDEM_KEY_TOKEN)
+        return 0;
+    c->in.has_bind = true;
+    rc = idem_sha256((struct idem_bytes){args->bind, args->bind_len}, c->in.bind);
     return rc == 0 ? 0 : idem_error_set(err, rc, "no memory for a hash");
 }
 
@@ -448,10 +431,9 @@ static int claim_fill(struct idem_claim *c, const struct idem_guard *guard,
     const struct idem_policy *p = &c->policy;
     int rc;
 
-    if ((rc = args_check(args, err)) != 0 ||
-        (rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
-        (rc = key_take(c, args, err)) != 0 || (rc = name_take(c, args, err)) != 0 ||
-        (rc = label_take(c, args->label, err)) != 0 || (rc = digests_take(c, args, err)) != 0)
+    if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
+        (rc = identity_take(c, guard, args, err)) != 0 || (rc = name_take(c, args, err)) != 0 ||
+        (rc = label_take(c, args->label, err)) != 0 || (rc = bind_take(c, args, err)) != 0)
         return rc;
     if (idem_random(c->in.owner, IDEM_OWNER_LEN) != 0)
         return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");

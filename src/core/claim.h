@@ -86,6 +86,9 @@ void idem_lease_begin(struct idem_claim *c);
 /* run_max alone, for an unguarded run, which has no lease; idem_claim_free() ends it. */
 void idem_lease_bound(struct idem_claim *c);
 void idem_lease_stop(struct idem_claim *c);
+/* When the lease of a claim that runs is over by idem_loop_now(), which idem.h does not tell: for
+   who starts something that must not begin after it. */
+int64_t idem_claim_lease_until(const struct idem_claim *c);
 
 /* finish.c: sends what is to be said, for the first time or again. */
 void idem_finish_send(struct idem_claim *c);

@@ -1,12 +1,15 @@
 /*
- * Guards: a policy merged with the settings and checked once, so that a call has little to do.
- * Fails on what idem_policy_resolve() refuses, and when there is no memory.
+ * Guards: a policy merged with the settings and checked once, and its expressions compiled, so
+ * that a call has little to do. Fails on what idem_policy_resolve() refuses, on expressions that
+ * do not compile, and when there is no memory.
  */
 #include "core/error.h"
 #include "core/policy.h"
 #include "core/settings.h"
+#include "expr/expr.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define LAYERS_MAX (IDEM_GUARD__LAYERS + 1)
 
@@ -18,9 +21,34 @@ int idem_guard_with(const struct idem_guard *guard, const struct idem_policy *wi
         *ret_resolved = guard->resolved;
         return 0;
     }
+    if (with->key_expr != NULL || with->fingerprint_expr != NULL)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "an expression is compiled once, with its guard: say key_expr and "
+                              "fingerprint_expr in the policy, not in a call's own values");
     for (size_t i = 0; i < IDEM_GUARD__LAYERS; i++)
         layers[i + 1] = &guard->layers[i].said;
     return idem_policy_resolve(layers, LAYERS_MAX, ret_resolved, err);
+}
+
+static int guard_compile(struct idem_guard *guard, struct idem_error *err) {
+    const struct {
+        const char *word, *text;
+        struct idem_expr **expr;
+    } all[] = {
+        {"key_expr", guard->resolved.key_expr, &guard->key_expr},
+        {"fingerprint_expr", guard->resolved.fingerprint_expr, &guard->fingerprint_expr},
+    };
+    struct idem_error why;
+    int rc;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (all[i].text == NULL)
+            continue;
+        rc = idem_expr_compile_key(all[i].text, strlen(all[i].text), all[i].expr, &why);
+        if (rc != 0)
+            return idem_error_set(err, rc, "%s: %s", all[i].word, why.text);
+    }
+    return 0;
 }
 
 int idem_guard_make(const struct idem_settings *settings, const struct idem_policy *policy,
@@ -45,6 +73,8 @@ int idem_guard_make(const struct idem_settings *settings, const struct idem_poli
     /* Through the copies: what is resolved must not borrow from the caller. */
     if (rc == 0)
         rc = idem_guard_with(guard, &none, &guard->resolved, err);
+    if (rc == 0)
+        rc = guard_compile(guard, err);
     if (rc < 0) {
         idem_guard_free(guard);
         return rc;
@@ -65,6 +95,8 @@ void idem_guard_free(struct idem_guard *guard) {
         return;
     for (size_t i = 0; i < IDEM_GUARD__LAYERS; i++)
         idem_policy_release(&guard->layers[i]);
+    idem_expr_free(guard->key_expr);
+    idem_expr_free(guard->fingerprint_expr);
     free(guard);
 }
 

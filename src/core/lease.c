@@ -164,6 +164,10 @@ void idem_lease_bound(struct idem_claim *c) {
         idem_timer_set(&c->h->loop, &c->max_timer, c->policy.run_max_ms);
 }
 
+int64_t idem_claim_lease_until(const struct idem_claim *c) {
+    return c->lease_until;
+}
+
 void idem_lease_begin(struct idem_claim *c) {
     c->lease_until = c->sent + c->policy.lease_ms;
     lease_arm(c, c->sent);

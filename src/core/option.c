@@ -20,6 +20,7 @@
 #define DAY (24 * (int64_t)HOUR)
 
 #define MESSAGE_MAX 1024
+#define EXPRESSION_MAX 4096
 
 _Static_assert(sizeof(enum idem_mode) == sizeof(int), "words are stored as int");
 
@@ -35,12 +36,18 @@ const struct idem_option idem_option_table[] = {
     WORDS(preset, preset, 0),
     WORDS(mode, mode, 1),
     WORDS(key, key_kind, 1),
+    {.word = "key_expr", .type = IDEM_OPTION_TEXT, FIELD(key_expr),
+     .min = 1, .max = EXPRESSION_MAX, .optional = true},
     {.word = "prefix", .type = IDEM_OPTION_TEXT, FIELD(prefix),
      .min = 1, .max = IDEM_PREFIX_MAX, .plain = true},
     {.word = "scope", .type = IDEM_OPTION_TEXT, FIELD(scope),
      .min = 1, .max = IDEM_SCOPE_MAX},
     {.word = "fingerprint", .type = IDEM_OPTION_COUNT, FIELD(fingerprint),
      .min = 1, .max = INT_MAX, .none = true},
+    {.word = "fingerprint_expr", .type = IDEM_OPTION_TEXT, FIELD(fingerprint_expr),
+     .min = 1, .max = EXPRESSION_MAX, .optional = true},
+    {.word = "json_max", .type = IDEM_OPTION_SIZE, FIELD(json_max),
+     .min = 1, .max = IDEM_JSON_MAX},
     {.word = "ttl", .type = IDEM_OPTION_DURATION, FIELD(ttl_s),
      .min = 1, .max = 3650 * DAY / SECOND, .unit = SECOND},
     {.word = "hold_ttl", .type = IDEM_OPTION_DURATION, FIELD(hold_ttl_s),
@@ -422,8 +429,9 @@ const char *idem_option_fault(const struct idem_option *option, const struct ide
 
     if (option->type == IDEM_OPTION_TEXT) {
         text = text_get(policy, option->offset);
-        return text == NULL ? "is missing"
-                            : text_fault(option, text, strnlen(text, (size_t)option->max + 1));
+        if (text == NULL)
+            return option->optional ? NULL : "is missing";
+        return text_fault(option, text, strnlen(text, (size_t)option->max + 1));
     }
     if (option_fits(policy, option))
         return NULL;

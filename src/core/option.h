@@ -28,6 +28,7 @@ struct idem_option {
     int64_t unit;                   /* DURATION and RANGE: ms */
     bool none;                      /* "none" is allowed and becomes IDEM_NONE */
     bool plain;                     /* TEXT: no control characters */
+    bool optional;                  /* TEXT: may stay unsaid */
     const struct idem_word *values; /* WORD */
 };
 
@@ -40,7 +41,7 @@ const struct idem_option *idem_option_find_flag(const char *flag, size_t len);
 
 /* Write what an option takes, all words, and what a policy says of it ("-": nothing). Return
    buf, which is big enough with IDEM_OPTION_TEXT_MAX except for long texts, which are cut. */
-#define IDEM_OPTION_TEXT_MAX 256
+#define IDEM_OPTION_TEXT_MAX 400
 const char *idem_option_allowed(const struct idem_option *option, char *buf, size_t size);
 const char *idem_option_words(char *buf, size_t size);
 const char *idem_option_print(const struct idem_option *option, const struct idem_policy *policy,

@@ -40,6 +40,7 @@ static const struct idem_policy policy_default = {
     .mode = IDEM_MODE_REPLAY,
     .key_kind = IDEM_KEY_LITERAL,
     .fingerprint = 1,
+    .json_max = 1 << 20,
     .ttl_s = DAY_S,
     .hold_ttl_s = 30 * DAY_S,
     .lease_ms = 30 * SECOND,
@@ -62,12 +63,14 @@ static const struct idem_policy policy_default = {
 /* Layers. */
 
 /* Every string that a layer owns. */
-#define TEXTS 4
+#define TEXTS 6
 static void layer_texts(struct idem_layer *layer, const char **texts[TEXTS]) {
     texts[0] = &layer->said.name;
     texts[1] = &layer->said.prefix;
     texts[2] = &layer->said.scope;
     texts[3] = &layer->said.message;
+    texts[4] = &layer->said.key_expr;
+    texts[5] = &layer->said.fingerprint_expr;
 }
 
 int idem_policy_set(struct idem_layer *layer, const char *word, size_t word_len, const char *value,
@@ -125,10 +128,20 @@ static void policy_fill(struct idem_policy *into, const struct idem_policy *laye
         into->key_fn = layer->key_fn;
 }
 
+/* Who says an expression says what it is for. */
+static void expressions_imply(struct idem_policy *said) {
+    if (said->key_expr != NULL && said->key_kind == 0)
+        said->key_kind = IDEM_KEY_EXPRESSION;
+    if (said->fingerprint_expr != NULL && said->fingerprint == 0)
+        said->fingerprint = 1;
+}
+
 void idem_policy_merge(struct idem_policy *into, const struct idem_policy *layer) {
+    struct idem_policy said = *layer;
     bool first = into->preset == 0;
 
-    policy_fill(into, layer);
+    expressions_imply(&said);
+    policy_fill(into, &said);
     if (first && layer->preset != 0 && (size_t)layer->preset < COUNT_OF(policy_presets))
         policy_fill(into, &policy_presets[layer->preset]);
 }
@@ -196,7 +209,7 @@ static int policy_lock(const struct idem_policy *const *layers, size_t n,
             continue;
         if (layers[i]->recover == IDEM_RECOVER_HOLD)
             against = "recover=hold";
-        else if (layers[i]->fingerprint > 0)
+        else if (layers[i]->fingerprint > 0 || layers[i]->fingerprint_expr != NULL)
             against = "a fingerprint";
         else if (layers[i]->result_max > 0)
             against = "result_max";
@@ -211,23 +224,74 @@ static int policy_lock(const struct idem_policy *const *layers, size_t n,
             policy_who(policy, who, sizeof(who)), against);
     policy->recover = IDEM_RECOVER_RERUN;
     policy->fingerprint = IDEM_NONE;
+    policy->fingerprint_expr = NULL;
     policy->result_max = IDEM_NONE;
     return 0;
+}
+
+/* One place that says two things. */
+static const char *layer_contradiction(const struct idem_policy *layer) {
+    if (layer->key_expr != NULL && layer->key_kind != 0 && layer->key_kind != IDEM_KEY_EXPRESSION)
+        return "key_expr is said where key is not expression; leave one of them out";
+    if (layer->fingerprint_expr != NULL && layer->fingerprint == IDEM_NONE)
+        return "fingerprint_expr is said beside fingerprint = none; leave one of them out";
+    return NULL;
+}
+
+static const char *key_contradiction(const struct idem_policy *policy) {
+    if (policy->key_kind == IDEM_KEY_EXPRESSION && policy->key_expr == NULL)
+        return "key = expression needs the expression; say it, as in key_expr = \"#order.id\"";
+    if (policy->key_kind == IDEM_KEY_PARAMETERS && strcmp(policy->scope, IDEM_SCOPE_NONE) != 0 &&
+        strcmp(policy->scope, IDEM_SCOPE_CALLER) != 0)
+        return "key = parameters is path, user and arguments, and a fixed scope names no user; say "
+               "scope = caller, so that each call must bring one, or scope = none";
+    return NULL;
+}
+
+/* What is said of keys and fingerprints, and what follows from it. */
+static int policy_keys(const struct idem_policy *const *layers, size_t n,
+                       struct idem_policy *policy, struct idem_error *err) {
+    const char *against = NULL;
+    char who[WHO_TEXT];
+
+    for (size_t i = 0; i < n && against == NULL; i++)
+        against = layers[i] == NULL ? NULL : layer_contradiction(layers[i]);
+    if (against == NULL)
+        against = key_contradiction(policy);
+    if (against != NULL)
+        return idem_error_set(err, IDEM_E_INVALID, "%s: %s", policy_who(policy, who, sizeof(who)),
+                              against);
+    if (policy->key_kind != IDEM_KEY_EXPRESSION)
+        policy->key_expr = NULL;
+    if (policy->fingerprint == IDEM_NONE)
+        policy->fingerprint_expr = NULL;
+    return 0;
+}
+
+/* Keys that are computed of the arguments are compared with nothing else, unless it is said. */
+static bool key_is_computed(const struct idem_policy *policy) {
+    return policy->key_kind == IDEM_KEY_EXPRESSION || policy->key_kind == IDEM_KEY_PARAMETERS;
 }
 
 int idem_policy_resolve(const struct idem_policy *const *layers, size_t n, struct idem_policy *ret,
                         struct idem_error *err) {
     struct idem_policy policy = {0};
+    bool compared;
     int rc;
 
     for (size_t i = 0; i < n; i++) {
         if (layers[i] != NULL)
             idem_policy_merge(&policy, layers[i]);
     }
+    compared = policy.fingerprint != 0 || !key_is_computed(&policy);
     idem_policy_merge(&policy, &policy_default);
     if (policy.attempts == 0)
         policy.attempts = policy.on_failure == IDEM_ON_FAILURE_RETRY ? ATTEMPTS_RETRY : IDEM_NONE;
     rc = policy_check(&policy, err);
+    if (rc == 0)
+        rc = policy_keys(layers, n, &policy, err);
+    if (rc == 0 && !compared)
+        policy.fingerprint = 0;
     if (rc == 0 && policy.mode == IDEM_MODE_LOCK)
         rc = policy_lock(layers, n, &policy, err);
     if (rc == 0)

@@ -47,8 +47,9 @@ void idem_policy_merge(struct idem_policy *into, const struct idem_policy *layer
 
 /*
  * Merges the layers, strongest first (NULLs are skipped), fills in the defaults and checks the
- * whole. In *ret every field is said except `preset`, `name` and `key_fn`; under mode=lock
- * result_max is IDEM_NONE: no result is kept. Strings are borrowed from the layers. No allocation.
+ * whole. In *ret every field is said except `preset`, `name`, `key_fn` and the expressions;
+ * `fingerprint` stays 0 where keys are computed and nobody says it; under mode=lock result_max is
+ * IDEM_NONE: no result is kept. Strings are borrowed from the layers. No allocation.
  */
 int idem_policy_resolve(const struct idem_policy *const *layers, size_t n, struct idem_policy *ret,
                         struct idem_error *err);
@@ -68,6 +69,7 @@ enum idem_guard_layer {
 struct idem_guard {
     struct idem_layer layers[IDEM_GUARD__LAYERS];
     struct idem_policy resolved;
+    struct idem_expr *key_expr, *fingerprint_expr; /* compiled; NULL where none is said */
 };
 
 /* idem_guard_new() for a front door: `settings` and `door`, the front door's own layer, may be
@@ -77,7 +79,8 @@ int idem_guard_make(const struct idem_settings *settings, const struct idem_poli
                     struct idem_error *err);
 
 /* The policy of one call: `with` (may be NULL) before the guard's. Its strings are borrowed from
-   both. No allocation; fails only on what `with` says. */
+   both. No allocation; fails only on what `with` says, which must not be an expression: those
+   are compiled once. */
 int idem_guard_with(const struct idem_guard *guard, const struct idem_policy *with,
                     struct idem_policy *ret_resolved, struct idem_error *err);
 

@@ -36,6 +36,13 @@ int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret) {
     return rc != 0 ? rc : rc2;
 }
 
+void idem_print_number(struct idem_print *print, uint32_t number) {
+    unsigned char bytes[4] = {(unsigned char)(number >> 24), (unsigned char)(number >> 16),
+                              (unsigned char)(number >> 8), (unsigned char)number};
+
+    idem_sha_add(&print->definition, bytes, sizeof(bytes));
+}
+
 static void name_add(struct idem_sha *sha, const char *name, enum idem_print_kind kind) {
     size_t len = strlen(name);
     unsigned char head[4] = {(unsigned char)(len >> 24), (unsigned char)(len >> 16),
@@ -76,14 +83,18 @@ static int canon_add(void *data, const char *bytes, size_t len) {
     return 0;
 }
 
-int idem_print_json(struct idem_print *print, const char *name, const struct idem_json *value,
-                    struct idem_error *err) {
+int idem_print_json(struct idem_print *print, const char *name, enum idem_print_kind kind,
+                    const struct idem_json *value, struct idem_error *err) {
     int rc;
 
-    idem_print_open(print, name, IDEM_PRINT_JSON);
+    idem_print_open(print, name, kind);
     rc = idem_json_canon(value, canon_add, print, err);
     idem_print_close(print);
     return rc;
+}
+
+void idem_print_arena(struct idem_arena *arena, size_t len) {
+    idem_arena_init(arena, JSON_ROOM_MIN + JSON_ROOM * len);
 }
 
 int idem_print_body(struct idem_print *print, const char *name, bool json, size_t json_max,
@@ -96,10 +107,10 @@ int idem_print_body(struct idem_print *print, const char *name, bool json, size_
         idem_print_bytes(print, name, bytes, len);
         return 0;
     }
-    idem_arena_init(&arena, JSON_ROOM_MIN + JSON_ROOM * len);
+    idem_print_arena(&arena, len);
     rc = idem_json_parse(bytes, len, &arena, &value, err);
     if (rc == 0)
-        rc = idem_print_json(print, name, &value, err);
+        rc = idem_print_json(print, name, IDEM_PRINT_JSON, &value, err);
     idem_arena_free(&arena);
     return rc;
 }

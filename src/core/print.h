@@ -15,7 +15,7 @@
 enum idem_print_kind {
     IDEM_PRINT_BYTES = 1, /* byte for byte */
     IDEM_PRINT_JSON,      /* canonical: RFC 8785 */
-    IDEM_PRINT_VALUE,     /* of an expression, which is the part's name */
+    IDEM_PRINT_VALUE,     /* canonical, of an expression, which is the part's name */
 };
 
 struct idem_print {
@@ -27,6 +27,9 @@ struct idem_print {
 void idem_print_begin(struct idem_print *print);
 int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret);
 
+/* The definition's own number, where its user counts changes of it. */
+void idem_print_number(struct idem_print *print, uint32_t number);
+
 /* A part in as many pieces as it comes in: nothing of it is kept. */
 void idem_print_open(struct idem_print *print, const char *name, enum idem_print_kind kind);
 void idem_print_add(struct idem_print *print, const void *bytes, size_t len);
@@ -35,8 +38,11 @@ void idem_print_close(struct idem_print *print);
 /* A whole part. */
 void idem_print_bytes(struct idem_print *print, const char *name, const void *bytes, size_t len);
 /* 0, or what the canonical form refuses. */
-int idem_print_json(struct idem_print *print, const char *name, const struct idem_json *value,
-                    struct idem_error *err);
+int idem_print_json(struct idem_print *print, const char *name, enum idem_print_kind kind,
+                    const struct idem_json *value, struct idem_error *err);
+
+/* Where memory for the tree of a document comes from: some times its size. */
+void idem_print_arena(struct idem_arena *arena, size_t len);
 
 /*
  * A body: canonical if it says that it is JSON and has at most `json_max` bytes,

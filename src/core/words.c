@@ -26,6 +26,9 @@ const struct idem_word idem_words_mode[] = {
 const struct idem_word idem_words_key[] = {
     {"literal", IDEM_KEY_LITERAL},
     {"token", IDEM_KEY_TOKEN},
+    {"expression", IDEM_KEY_EXPRESSION},
+    {"parameters", IDEM_KEY_PARAMETERS},
+    {"serial", IDEM_KEY_SERIAL},
     {NULL, 0},
 };
 

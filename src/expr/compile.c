@@ -86,6 +86,10 @@ void idem_expr_free(struct idem_expr *expr) {
     free(expr);
 }
 
+const char *idem_expr_text(const struct idem_expr *expr) {
+    return expr->text;
+}
+
 int idem_eval_report(const struct idem_expr *expr, const struct idem_node *node, int trouble,
                      struct idem_error *err) {
     return idem_expr_report(err, idem_trouble_code(trouble), expr->text, expr->len, node->pos,

@@ -35,6 +35,17 @@ int idem_expr_compile(const char *text, size_t len, unsigned flags, struct idem_
 void idem_expr_free(struct idem_expr *expr);
 
 /*
+ * The same for a key option, which does not say what it holds: text with #{ in
+ * it is a template, all other text an expression. Text that could be both is
+ * refused, because each would give another key.
+ */
+int idem_expr_compile_key(const char *text, size_t len, struct idem_expr **ret,
+                          struct idem_error *err);
+
+/* As it was given; borrowed. */
+const char *idem_expr_text(const struct idem_expr *expr);
+
+/*
  * Java's value. `vars` is an object, whose members are the variables. The result
  * may point into the expression, the document and the arena.
  */
@@ -48,6 +59,14 @@ int idem_expr_eval(const struct idem_expr *expr, const struct idem_json *vars,
 int idem_expr_key(const struct idem_expr *expr, const struct idem_json *vars,
                   struct idem_arena *arena, const char **ret, size_t *ret_len,
                   struct idem_error *err);
+
+/*
+ * What is to be compared, of an expression that was compiled for keys: as a
+ * key's, but an object is allowed, and numbers are compared by value. Borrowed
+ * like a value.
+ */
+int idem_expr_select(const struct idem_expr *expr, const struct idem_json *vars,
+                     struct idem_arena *arena, struct idem_json *ret, struct idem_error *err);
 
 /* String.valueOf(value), borrowed from value or arena; not NUL-terminated. */
 int idem_value_print(const struct idem_value *value, struct idem_arena *arena, const char **ret,

@@ -15,6 +15,8 @@
  */
 #include "expr/key.h"
 
+#include <string.h>
+
 #include "core/error.h"
 #include "expr/eval.h"
 
@@ -27,6 +29,25 @@ void idem_key_check(struct idem_parser *p, const struct idem_node *root) {
         idem_parse_fault(p, root->pos,
                          "no variable is read, so all operations would have this key; write "
                          "#name, or a quoted literal");
+}
+
+int idem_expr_compile_key(const char *text, size_t len, struct idem_expr **ret,
+                          struct idem_error *err) {
+    struct idem_expr *expr = NULL;
+    int rc;
+
+    if (memmem(text, len, "#{", 2) == NULL)
+        return idem_expr_compile(text, len, IDEM_EXPR_KEY, ret, err);
+    rc = idem_expr_compile(text, len, IDEM_EXPR_KEY, &expr, NULL);
+    idem_expr_free(expr);
+    if (rc == IDEM_E_NOMEM)
+        return idem_error_set(err, rc, "no memory for an expression");
+    if (rc == 0)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "it can be read as an expression with #{ in a string, and as a "
+                              "template: write '#' + '{' for the former, and no quotes around "
+                              "#{...} for the latter");
+    return idem_expr_compile(text, len, IDEM_EXPR_KEY | IDEM_EXPR_TEMPLATE, ret, err);
 }
 
 static bool is_plain_text(const struct idem_value *v) {

@@ -66,6 +66,8 @@ static const char *const texts[IDEM_TROUBLE_COUNT] = {
         "an integer that a double does not keep: in a key it would be taken for another",
     [IDEM_TROUBLE_KEY_PRINTED] =
         "the text of a list or object may be another's too; in a key, use the list itself",
+    [IDEM_TROUBLE_SELECT_MAP] =
+        "an object that the expression makes cannot be compared; name its parts in a list, {a, b}",
 };
 
 const char *idem_trouble_text(int trouble) {

@@ -42,19 +42,129 @@ TEST(eval_with_key_follows_the_rules_of_keys) {
     CHECK_INT(RUN("eval", "--key", "'a' + #x", "--vars", "{\"x\":null}").status, 65);
     CHECK_INT(RUN("eval", "--key", "order").status, 65);
     CHECK_STR(RUN("eval", "--key", "'a' + #x", "--vars", "{\"x\":7}").out, "a7\n");
+    CHECK_STR(RUN("eval", "--key", "a#{#x}", "--vars", "{\"x\":7}").out, "a7\n");
+    CHECK_INT(RUN("eval", "--key", "'a#{#x}'", "--vars", "{\"x\":7}").status, 65);
 }
 
 TEST(eval_refuses_variables_that_are_no_object) {
     struct ran ran = RUN("eval", "1", "--vars", "[1]");
 
     CHECK_INT(ran.status, 65);
-    CHECK_HAS(ran.err, "--vars");
+    CHECK_HAS(ran.err, "the variables are no JSON object");
     ran = RUN("eval", "1", "--vars", "{");
     CHECK_INT(ran.status, 65);
     CHECK_HAS(ran.err, "column 2");
     CHECK_INT(RUN("eval").status, 64);
     CHECK_INT(RUN("eval", "1", "2").status, 64);
     CHECK_INT(RUN("eval", "1", "--jsonl").status, 64);
+}
+
+TEST(variables_come_from_a_file_too) {
+    const char *path = in_folder("vars.json");
+    FILE *file = fopen(path, "w");
+    struct ran ran;
+
+    CHECK(file != NULL && fputs("{\"a\": 5}", file) >= 0 && fclose(file) == 0);
+    CHECK_STR(RUN("eval", "#a + 1", "--vars-file", path).out, "6\n");
+    ran = RUN("eval", "#a + 1", "--vars-file", path, "--vars", "{}");
+    CHECK_INT(ran.status, 64);
+    ran = RUN("eval", "#a + 1", "--vars-file", in_folder("nowhere"));
+    CHECK_INT(ran.status, 66);
+    CHECK_HAS(ran.err, "--vars-file: cannot open it");
+    ran = RUN("run", "--key-expr", "'f' + #a", "--vars-file", path, "--", "sh", "-c",
+              "echo $IDEM_KEY");
+    CHECK_STR(ran.out, "f5\n");
+}
+
+/* idem run --key-expr. */
+
+TEST(run_makes_the_key_of_the_variables) {
+    static const char vars[] = "{\"o\":{\"id\":1810966706881941507},\"u\":\"x\"}";
+    struct ran ran;
+
+    ran = RUN("run", "--key-expr", "'u' + #u + #o.id", "--vars", vars, "--", "sh", "-c",
+              "echo $IDEM_KEY");
+    CHECK_INT(ran.status, 0);
+    CHECK_STR(ran.out, "ux1810966706881941507\n");
+    ran = RUN("run", "--key-expr", "u#{#u}#{#o.id}", "--vars", vars, "--", "sh", "-c",
+              "echo $IDEM_KEY");
+    CHECK_STR(ran.out, "ux1810966706881941507\n");
+    ran = RUN("run", "--key", "ux1810966706881941507", "--mode", "reject", "--fingerprint", "none",
+              "-q", "--duplicate-exit", "3", "--", "true");
+    CHECK_INT(ran.status, 3);
+}
+
+TEST(run_compares_the_command_line_or_what_an_expression_selects) {
+    struct ran ran = RUN("run", "--key-expr", "#a", "--vars", "{\"a\":1}", "--", "echo", "1");
+
+    CHECK_INT(ran.status, 0);
+    CHECK_INT(RUN("run", "--key-expr", "#a", "--vars", "{\"a\":1}", "--", "echo", "2").status, 65);
+    ran = RUN("run", "--key-expr", "#b", "--fingerprint-expr", "#c", "--vars",
+              "{\"b\":2,\"c\":[1,{\"x\":1,\"y\":2}]}", "--", "echo", "1");
+    CHECK_STR(ran.out, "1\n");
+    ran = RUN("run", "--key-expr", "#b", "--fingerprint-expr", "#c", "--vars",
+              "{\"b\":2,\"c\":[1.0,{\"y\":2,\"x\":1}],\"d\":1}", "--", "echo", "2");
+    CHECK_STR(ran.out, "1\n");
+    CHECK_INT(RUN("run", "--key-expr", "#b", "--fingerprint-expr", "#c", "--vars",
+                  "{\"b\":2,\"c\":[2]}", "--", "echo", "2")
+                  .status,
+              65);
+}
+
+TEST(run_refuses_keys_that_are_none_and_starts_nothing) {
+    static const struct {
+        const char *expr, *vars, *text;
+        int status;
+    } wrong[] = {
+        {"'k' + #a", "{\"a\":null}", "key_expr: column 7: null", 65},
+        {"#a", "{\"a\":\"\"}", "key_expr: column 1: the key is empty", 65},
+        {"#a", "{\"a\":{}}", "an object", 65},
+        {"#a", "{\"a\":\"x\\u0000\"}", "NUL", 65},
+        {"#a", "{\"a\":1", "the arguments", 65},
+        {"a", "{\"a\":1}", "key_expr: column 1: a name without #", 64},
+        {"'#{#a}' + #b", "{}", "template", 64},
+    };
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct ran ran = RUN("run", "--key-expr", wrong[i].expr, "--vars", wrong[i].vars, "--",
+                             "touch", in_folder("touched"));
+
+        CHECK_INT(ran.status, wrong[i].status);
+        CHECK_HAS(ran.err, wrong[i].text);
+        CHECK(access(in_folder("touched"), F_OK) != 0);
+    }
+}
+
+TEST(run_wants_one_key_and_reads_all_it_is_given) {
+    CHECK_INT(RUN("run", "--", "true").status, 64);
+    CHECK_INT(RUN("run", "--key", "a", "--key-expr", "#a", "--", "true").status, 64);
+    CHECK_INT(RUN("run", "--key", "a", "--vars", "{}", "--", "true").status, 64);
+    CHECK_HAS(RUN("run", "--key", "a", "--vars", "{}", "--", "true").err, "read by nothing");
+}
+
+TEST(an_expression_in_the_settings_makes_the_key) {
+    const char *path = in_folder("expr.conf");
+    FILE *file = fopen(path, "w");
+    struct ran ran;
+
+    CHECK(file != NULL &&
+          fputs("[policy o]\nkey_expr = \"'o' + #id\"\n[policy t]\nkey = serial\n", file) >= 0 &&
+          fclose(file) == 0);
+    ran = RUN("run", "--config", path, "--policy", "o", "--vars", "{\"id\":9}", "--", "sh", "-c",
+              "echo $IDEM_KEY");
+    CHECK_STR(ran.out, "o9\n");
+    CHECK_INT(RUN("run", "--config", path, "--policy", "o", "--key", "x", "--", "true").status, 78);
+    ran = RUN("run", "--config", path, "--policy", "t", "--key-expr", "#a", "--vars", "{\"a\":1}",
+              "--", "true");
+    CHECK_INT(ran.status, 78);
+    CHECK_HAS(ran.err, "key = serial");
+}
+
+TEST(a_schedule_goes_behind_a_key_that_was_made) {
+    struct ran ran = RUN("run", "--key-expr", "'s' + #a", "--vars", "{\"a\":1}", "--at", "1h", "--",
+                         "sh", "-c", "test \"$IDEM_KEY\" = \"s1@$IDEM_AT\" && echo yes");
+
+    CHECK_STR(ran.out, "yes\n");
 }
 
 TEST(eval_answers_lines_with_lines) {

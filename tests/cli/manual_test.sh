@@ -90,6 +90,14 @@ for status in 64 65 69 70 71 74 75 76 77 78; do
 done
 is "every_exit_status_is_in_help_and_manual" "$missing"
 
+missing=
+example=report@2026-11-15T20:00:00Z
+for c in show settle forget; do
+    "$IDEM_EXE" help "$c" | grep -q "idem $c .*$example" || missing="$missing help:$c"
+done
+grep -q "^\.Dl \$ idem show $example\$" "$manual" || missing="$missing manual"
+is "help_and_manual_say_how_a_scheduled_run_is_named" "$missing"
+
 is "help_is_at_most_90_columns_wide" \
     "$(for c in $commands; do "$IDEM_EXE" help "$c"; done | awk 'length > 90')"
 

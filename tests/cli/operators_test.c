@@ -115,6 +115,38 @@ TEST(a_result_is_shown_only_when_asked_for) {
     CHECK_INT(RUN("show", "--result", "k2").status, 66);
 }
 
+TEST(a_run_that_waits_to_be_run_again_is_not_shown_as_running) {
+    char *sh = until_go();
+    struct ran ran;
+
+    CHECK_INT(RUN_SH("k", sh, "--recover", "rerun", "--run-max", "200ms", "--backoff", "5m").status,
+              70);
+    ran = RUN("show", "k");
+    CHECK_HAS(ran.out, "state    running: what came of it is not known; it may run again in 4m");
+    CHECK_HAS(ran.out, "reason   ended after run_max\n");
+    ran = RUN_SH("k", sh, "--recover", "rerun");
+    CHECK_INT(ran.status, 75);
+    CHECK_HAS(ran.err, " has ended, what came of it is not known, and its rerun is not due yet "
+                       "(attempt 1); try again in ");
+}
+
+/* The reason that a later attempt has may be an earlier one's. */
+TEST(a_second_attempt_is_shown_as_what_it_may_be) {
+    char *sh = script("[ $IDEM_ATTEMPT = 2 ] || exit 3; %s", until_go());
+    struct proc proc;
+    struct ran ran;
+
+    RUN_SH("k", sh, "--on-failure", "retry", "--backoff", "1ms");
+    proc = START_SH("k", sh, "--wait", "10s");
+    WAIT_FOR(wrote(proc.verdict, "run attempt=2 "));
+    CHECK_HAS(RUN("show", "k").out,
+              "state    running, or waiting to run again; lease or pause left: ");
+    ran = RUN_SH("k", sh);
+    CHECK_HAS(ran.err, " is being run by somebody else, or its rerun is not due yet (attempt 2)");
+    go();
+    CHECK_INT(proc_wait(&proc).status, 0);
+}
+
 /* List. */
 
 TEST(a_list_shows_states_and_labels) {
@@ -334,14 +366,21 @@ TEST(a_key_that_is_forgotten_runs_anew) {
     CHECK_INT(lines_of("runs"), 2);
 }
 
-TEST(a_live_lease_is_forgotten_by_force_only) {
+TEST(a_live_lease_is_settled_and_forgotten_by_force_only) {
     struct proc proc = START_SH("k", until_go());
     struct ran ran;
 
     WAIT_FOR(wrote(proc.verdict, "run "));
+    CHECK_HAS(RUN("show", "k").out, "state    running, lease left: ");
+    CHECK_HAS(RUN_SH("k", until_go()).err, " is being run by somebody else (attempt 1); ");
+    ran = RUN("settle", "--done", "k");
+    CHECK_INT(ran.status, 75);
+    CHECK(starts_with(ran.err, "idem: settle: its lease is not over: "));
+    CHECK_HAS(ran.err, " --force\n");
     ran = RUN("forget", "k");
     CHECK_INT(ran.status, 75);
-    CHECK(starts_with(ran.err, "idem: forget: "));
+    CHECK(starts_with(ran.err, "idem: forget: its lease is not over: "));
+    CHECK_HAS(ran.err, " --force\n");
     CHECK_INT(RUN("forget", "--force", "k").status, 0);
     go();
     CHECK_INT(proc_wait(&proc).status, 76);

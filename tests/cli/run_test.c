@@ -444,7 +444,7 @@ TEST(a_script_without_a_first_line_is_run_by_the_shell) {
 /* Schedules. */
 
 TEST(a_planned_time_is_part_of_the_key_and_told_to_the_command) {
-    struct ran ran = RUN_SH("nightly", "echo $IDEM_KEY; echo $IDEM_AT", "--at", "24h+2h30m"), show;
+    struct ran ran = RUN_SH("nightly", "echo $IDEM_KEY; echo $IDEM_AT", "--at", "24h+2h30m");
     char key[64];
 
     CHECK_INT(ran.status, 0);
@@ -454,9 +454,10 @@ TEST(a_planned_time_is_part_of_the_key_and_told_to_the_command) {
         starts_with(RUN_SH("nightly", "echo $IDEM_KEY; echo $IDEM_AT", "--at", "24h+2h30m").verdict,
                     "replay "));
     snprintf(key, sizeof(key), "%.*s", (int)strcspn(ran.out, "\n"), ran.out);
-    show = RUN("show", key);
-    CHECK_INT(show.status, 0);
+    CHECK_INT(RUN("show", key).status, 0);
     CHECK_INT(RUN("show", "nightly").status, 66);
+    CHECK_INT(RUN("settle", "--done", "--dry-run", key).status, 0);
+    CHECK_INT(RUN("forget", key).status, 0);
 }
 
 /* How long the record of the key is remembered, in whole hours. */

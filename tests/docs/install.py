@@ -2,6 +2,7 @@
 would do it: PREFIX is where it will live, DESTDIR where it is put meanwhile.
 """
 import os
+import re
 import shutil
 import subprocess
 
@@ -55,7 +56,7 @@ class Installed:
         wanted += [PREFIX[1:] + name for name in (
             "/include/idem.h", "/bin/idem", "/share/man/man1/idem.1", "/share/man/man3/libidem.3",
             "/share/man/man5/idem.conf.5", "/share/bash-completion/completions/idem",
-            "/share/doc/idem/options.md", "/share/doc/idem/stores.md",
+            "/share/doc/idem/options.md", "/share/doc/idem/keys.md", "/share/doc/idem/stores.md",
             "/share/doc/idem/protocol.md")]
         return [name for name in wanted if name not in self.files]
 
@@ -76,6 +77,15 @@ int main(void) {
 """
 
 
+def readme_libraries(installed):
+    """What README.md wants in LD_LIBRARY_PATH where ldconfig does not look; nothing if it does not
+    say."""
+    with open(installed.copy + "/README.md", encoding="utf-8") as file:
+        said = re.search(r"`(pkg-config [^`]+)`[^.]*`ldconfig`[^.]*`LD_LIBRARY_PATH`",
+                         file.read().replace("/etc/ld.so.conf.d", ""))
+    return said.group(1) if said else "echo"
+
+
 def check(installed, folder, report):
     report(installed.made.returncode == 0, "make install succeeds", installed.made.stdout)
     if installed.made.returncode != 0:
@@ -93,6 +103,11 @@ def check(installed, folder, report):
                           "readelf -d small | grep -F libidem.so.0.1", folder)
     report(shared.returncode == 0, "make install: a program links with what pkg-config says",
            shared.stdout)
+    found = installed.sh(
+        "env -u LD_LIBRARY_PATH idem --version && ! env -u LD_LIBRARY_PATH ./small && "
+        f"LD_LIBRARY_PATH=$({readme_libraries(installed)}) ./small", folder)
+    report(found.returncode == 0, "make install: a program finds the library as README.md says",
+           found.stdout)
     static = installed.sh(
         "cc -o small small.c $(pkg-config --cflags idem) "
         "$(pkg-config --static --libs idem | sed 's/-lidem/-l:libidem.a/') && "

@@ -52,6 +52,13 @@ def steps(session):
     return pairs
 
 
+def key_of(section):
+    """How `idem run` gets its key under a policy: a comment `; --vars ...` gives what its
+    expressions need."""
+    flags = re.search(r"^; (--.*)$", section, re.M)
+    return flags.group(1) if flags else "--key ini"
+
+
 def matches(want, got):
     pattern = "".join(".*" if part == "..." else re.escape(part)
                       for part in re.split(r"(\.\.\.)", "\n".join(want)))
@@ -92,9 +99,10 @@ class Page:
     def run_ini(self, text):
         number = self.number("ini")
         file_write(f"{self.folder}/settings{number}", text)
-        named = [f"--policy '{name}'" for name in re.findall(r"^\[policy (.+)\]$", text, re.M)]
-        for policy in [""] + named:
-            done = self.installed.sh(f"idem run --config settings{number} {policy} --key ini -- true",
+        named = [f"--policy '{name}' {key_of(section)}" for name, section in
+                 re.findall(r"^\[policy (.+)\]$((?:\n[^\[].*)*)", text, re.M)]
+        for policy in ["--key ini"] + named:
+            done = self.installed.sh(f"idem run --config settings{number} {policy} -- true",
                                      self.folder)
             report(done.returncode == 0,
                    f"{self.name}: settings {number} are read {name_of(policy)}".strip(), done.stdout)

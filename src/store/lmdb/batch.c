@@ -24,7 +24,6 @@
 #define READERS_CHECK_MS 60000
 #define READERS_CHECK_PAGES 32
 #define GATHER_MAX_US 500
-#define STOP_WAIT_S 10
 #define ROOM_BUDGET 64
 #define ROOM_STEPS 8
 
@@ -346,7 +345,7 @@ bool lmdb_writer_stop(struct lmdb_env *env, void (*orphaned)(struct lmdb_env *en
         return true;
     }
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += STOP_WAIT_S;
+    until.tv_sec += lmdb_patience.stop;
     pthread_mutex_lock(&env->lock);
     env->stop = true;
     pthread_cond_signal(&env->wake);

@@ -157,6 +157,15 @@ struct lmdb_store {
 };
 
 /* registry.c */
+
+/* How long others are waited for, in seconds. Variable only so that tests need not last as long. */
+struct lmdb_patience {
+    int door; /* by who opens or closes, for another process that does */
+    int stop; /* by a closing, for what is still being written */
+    int busy; /* by who opens, for another thread that opens or closes the same store */
+};
+extern struct lmdb_patience lmdb_patience;
+
 int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
                   struct lmdb_env **ret, struct idem_error *err);
 void lmdb_env_close(struct lmdb_env *env);

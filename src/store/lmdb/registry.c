@@ -16,7 +16,7 @@
 #include "core/fork.h"
 #include "store/lmdb/lmdb.h"
 
-#define BUSY_WAIT_S 20
+struct lmdb_patience lmdb_patience = {.door = 10, .stop = 10, .busy = 20};
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t registry_change;
@@ -113,7 +113,7 @@ static bool registry_settled(const struct stat *st, struct lmdb_env **ret) {
     struct timespec until;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += BUSY_WAIT_S;
+    until.tv_sec += lmdb_patience.busy;
     while ((*ret = registry_find(st)) != NULL && !(*ret)->usable)
         if (pthread_cond_timedwait(&registry_change, &registry_lock, &until) != 0)
             return false;

@@ -23,7 +23,6 @@
 #define STATE_TEMP "idem.state.new"
 #define STATE_FORMAT "1"
 
-#define WAIT_MS 10000
 #define TIME_NS_FIRST 0xeffffffau /* the machine's own time namespace */
 #define WAIT_STEP_MS 10
 
@@ -45,7 +44,8 @@ static int lock_door(int fd) {
     static const struct timespec step = {.tv_nsec = WAIT_STEP_MS * 1000000L};
     int rc = lock_byte(fd, F_WRLCK, LOCK_DOOR);
 
-    for (int ms = 0; rc < 0 && (errno == EAGAIN || errno == EACCES) && ms < WAIT_MS;
+    for (int ms = 0;
+         rc < 0 && (errno == EAGAIN || errno == EACCES) && ms < lmdb_patience.door * 1000;
          ms += WAIT_STEP_MS) {
         (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &step, NULL);
         rc = lock_byte(fd, F_WRLCK, LOCK_DOOR);
@@ -79,7 +79,8 @@ failed:
         return idem_error_set(err, IDEM_E_REFUSED,
                               "%s: another process has been opening or closing the store for more "
                               "than %d s; it may be stopped (`lsof %s/%s` names it)",
-                              env->config.path, WAIT_MS / 1000, env->config.path, LMDB_LOCK_FILE);
+                              env->config.path, lmdb_patience.door, env->config.path,
+                              LMDB_LOCK_FILE);
     return idem_error_set(err, IDEM_E_REFUSED,
                           "cannot lock %s/%s: %s; the store needs a local "
                           "file system with locks",

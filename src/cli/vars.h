@@ -1,0 +1,13 @@
+/*
+ * The variables of expressions: --vars JSON, or --vars-file FILE.
+ */
+#ifndef IDEM_CLI_VARS_H
+#define IDEM_CLI_VARS_H
+
+#include "cli/options.h"
+
+/* The text of the object; owned by the caller. NULL where neither is said. CLI_OK, or a status
+   after saying why. */
+int cli_vars(const struct cli_values *values, const char *command, char **ret, size_t *ret_len);
+
+#endif
