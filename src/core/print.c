@@ -20,6 +20,7 @@ void idem_print_begin(struct idem_print *print) {
     static const char parts[] = "idem fingerprint 1", definition[] = "idem definition 1";
 
     print->part.ctx = NULL;
+    print->failed = 0;
     idem_sha_begin(&print->parts);
     idem_sha_add(&print->parts, parts, sizeof(parts));
     idem_sha_begin(&print->definition);
@@ -27,13 +28,24 @@ void idem_print_begin(struct idem_print *print) {
 }
 
 int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret) {
-    unsigned char definition[IDEM_HASH_LEN];
-    int rc = idem_sha_end(&print->parts, ret->hash);
+    unsigned char parts[IDEM_HASH_LEN], definition[IDEM_HASH_LEN];
+    int rc = idem_sha_end(&print->parts, parts);
     int rc2 = idem_sha_end(&print->definition, definition);
 
+    rc = print->failed != 0 ? print->failed : rc != 0 ? rc : rc2;
+    if (rc != 0)
+        return rc;
+    memcpy(ret->hash, parts, IDEM_HASH_LEN);
     ret->definition = COMPUTED | (uint32_t)definition[0] << 24 | (uint32_t)definition[1] << 16 |
                       (uint32_t)definition[2] << 8 | definition[3];
-    return rc != 0 ? rc : rc2;
+    return 0;
+}
+
+/* A part that was refused spoils the whole. */
+static int refused(struct idem_print *print, int rc) {
+    if (print->failed == 0)
+        print->failed = rc;
+    return rc;
 }
 
 void idem_print_number(struct idem_print *print, uint32_t number) {
@@ -90,7 +102,7 @@ int idem_print_json(struct idem_print *print, const char *name, enum idem_print_
     idem_print_open(print, name, kind);
     rc = idem_json_canon(value, canon_add, print, err);
     idem_print_close(print);
-    return rc;
+    return refused(print, rc);
 }
 
 void idem_print_arena(struct idem_arena *arena, size_t len) {
@@ -112,5 +124,5 @@ int idem_print_body(struct idem_print *print, const char *name, bool json, size_
     if (rc == 0)
         rc = idem_print_json(print, name, IDEM_PRINT_JSON, &value, err);
     idem_arena_free(&arena);
-    return rc;
+    return refused(print, rc);
 }

@@ -21,9 +21,11 @@ enum idem_print_kind {
 struct idem_print {
     struct idem_sha parts, definition;
     struct idem_sha part; /* the one being added */
+    int failed;           /* the code of the first part that was refused */
 };
 
-/* Every begin needs its end, which says IDEM_E_NOMEM if anything failed for want of memory. */
+/* Every begin needs its end, which repeats the code of a part that was refused, or says
+   IDEM_E_NOMEM if anything failed for want of memory. *ret is then untouched. */
 void idem_print_begin(struct idem_print *print);
 int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret);
 

@@ -8,19 +8,24 @@
  * expression makes has no order of its own, and is refused.
  */
 #include <math.h>
+#include <string.h>
 
 #include "expr/eval.h"
 #include "json/number.h"
 
 static int json_of(struct idem_work *work, const struct idem_value *v, struct idem_json *ret);
 
-static int text_json(struct idem_work *work, const char *text, size_t len, struct idem_json *ret) {
-    struct idem_text copy;
+static int number_put(struct idem_work *work, const char *digits, size_t len,
+                      struct idem_json *ret) {
+    struct idem_text text;
 
-    idem_text_init(&copy, work);
-    IDEM_TRY(idem_text_put(&copy, text, len, true));
-    *ret =
-        (struct idem_json){.type = IDEM_JSON_NUMBER, .n = (uint32_t)copy.len, .at.text = copy.at};
+    idem_text_init(&text, work);
+    IDEM_TRY(idem_text_put(&text, digits, len, true));
+    *ret = (struct idem_json){.type = IDEM_JSON_NUMBER,
+                              .flag = memchr(digits, '.', len) == NULL &&
+                                      memchr(digits, 'e', len) == NULL,
+                              .n = (uint32_t)text.len,
+                              .at.text = text.at};
     return 0;
 }
 
@@ -30,7 +35,7 @@ static int number_json(struct idem_work *work, const struct idem_value *v, struc
 
     if (!isfinite(d))
         return IDEM_TROUBLE_KEY_FINITE;
-    return text_json(work, digits, idem_number_es(d, digits), ret);
+    return number_put(work, digits, idem_number_es(d, digits), ret);
 }
 
 static int integer_json(struct idem_work *work, const struct idem_value *v, struct idem_json *ret) {

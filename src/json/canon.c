@@ -12,6 +12,8 @@
 #include "json/json.h"
 #include "json/number.h"
 
+#define DIGITS_MAX 17 /* that a double is known by */
+
 struct writer {
     idem_json_put *put;
     void *data;
@@ -61,20 +63,37 @@ static bool escaped(char c) {
     return (unsigned char)c < 0x20 || c == '"' || c == '\\';
 }
 
+/* Sixteen bytes none of which is. */
+static bool unescaped16(const char *at) {
+    typedef unsigned char vector __attribute__((vector_size(16)));
+    typedef uint64_t halves __attribute__((vector_size(16)));
+    vector v;
+    halves found;
+
+    memcpy(&v, at, sizeof(v));
+    found = (halves)((v < 0x20) | (v == '"') | (v == '\\'));
+    return (found[0] | found[1]) == 0;
+}
+
 static int write_string(struct writer *w, const char *text, size_t len) {
-    size_t from = 0;
+    size_t from = 0, i = 0;
     int rc = write_char(w, '"');
 
-    for (size_t i = 0; i < len && rc == 0; i++) {
-        if (!escaped(text[i]))
-            continue;
+    while (rc == 0) {
+        while (len - i >= 16 && unescaped16(text + i))
+            i += 16;
+        /* The last of them once more, with what is left. */
+        if (len >= 16 && len - i < 16 && unescaped16(text + len - 16))
+            i = len;
+        while (i < len && !escaped(text[i]))
+            i++;
         rc = write_bytes(w, text + from, i - from);
+        if (i == len)
+            break;
         if (rc == 0)
             rc = write_escape(w, text[i]);
-        from = i + 1;
+        from = ++i;
     }
-    if (rc == 0)
-        rc = write_bytes(w, text + from, len - from);
     return rc == 0 ? write_char(w, '"') : rc;
 }
 
@@ -84,6 +103,7 @@ static int write_string(struct writer *w, const char *text, size_t len) {
    end. The digits lie in `text`, and a point may stand between them. */
 struct decimal {
     const char *digits, *end;
+    const char *dot; /* NULL: there is none between them */
     long long point;
 };
 
@@ -97,31 +117,50 @@ static long long exponent_read(const char *at, const char *end) {
     return negative ? -exponent : exponent;
 }
 
+/* Where the exponent begins, or the end: no other character of a number has this bit. */
+static const char *exponent_find(const char *at, const char *end) {
+    char seen = 0;
+
+    for (const char *p = at; p < end; p++)
+        seen |= *p;
+    if ((seen & 0x40) == 0)
+        return end;
+    while ((*at & 0x40) == 0)
+        at++;
+    return at;
+}
+
 static struct decimal decimal_read(const struct idem_json *number) {
     const char *at = number->at.text + (number->at.text[0] == '-'),
                *end = number->at.text + number->n;
-    const char *dot = NULL, *e = end;
-    struct decimal decimal;
+    const char *e = number->flag ? end : exponent_find(at, end);
+    const char *dot = number->flag || e <= at ? NULL : memchr(at, '.', (size_t)(e - at));
+    struct decimal decimal = {.digits = at, .end = e};
 
-    for (const char *p = at; p < end; p++) {
-        if (*p == '.')
-            dot = p;
-        else if ((*p | 0x20) == 'e')
-            e = p;
-    }
-    decimal.digits = at;
-    decimal.end = e;
     decimal.point = (dot != NULL ? dot : e) - at + (e == end ? 0 : exponent_read(e + 1, end));
     while (decimal.digits < decimal.end && (*decimal.digits == '0' || *decimal.digits == '.'))
         decimal.point -= *decimal.digits++ == '0';
     while (decimal.end > decimal.digits && (decimal.end[-1] == '0' || decimal.end[-1] == '.'))
         decimal.end--;
+    if (dot != NULL && dot > decimal.digits && dot < decimal.end)
+        decimal.dot = dot;
     return decimal;
 }
 
 static long long decimal_count(const struct decimal *decimal) {
-    return decimal->end - decimal->digits -
-           (memchr(decimal->digits, '.', (size_t)(decimal->end - decimal->digits)) != NULL);
+    return decimal->end - decimal->digits - (decimal->dot != NULL);
+}
+
+/* Without the point; returns how many. */
+static size_t decimal_digits(const struct decimal *decimal, char *out) {
+    const char *end = decimal->dot != NULL ? decimal->dot : decimal->end;
+    size_t n = (size_t)(end - decimal->digits);
+
+    memcpy(out, decimal->digits, n);
+    if (decimal->dot == NULL)
+        return n;
+    memcpy(out + n, end + 1, (size_t)(decimal->end - end - 1));
+    return n + (size_t)(decimal->end - end - 1);
 }
 
 /* Compares with digits that have no point; both without zeros at their ends. */
@@ -147,50 +186,84 @@ static bool same_value(const struct decimal *decimal, const char *printed, size_
     struct idem_json number = {.type = IDEM_JSON_NUMBER, .n = (uint32_t)len, .at.text = printed};
     struct decimal other = decimal_read(&number);
     char digits[IDEM_NUMBER_MAX];
-    size_t n = 0;
 
-    for (const char *at = other.digits; at < other.end; at++)
-        if (*at != '.')
-            digits[n++] = *at;
-    digits[n] = '\0';
+    digits[decimal_digits(&other, digits)] = '\0';
     return other.point == decimal->point && decimal_cmp(decimal, digits) == 0;
 }
 
 static int write_exact(struct writer *w, const struct decimal *decimal, bool negative) {
+    const char *end = decimal->dot != NULL ? decimal->dot : decimal->end;
     int rc = negative ? write_char(w, '-') : 0;
 
-    for (const char *at = decimal->digits; at < decimal->end && rc == 0; at++)
-        if (*at != '.')
-            rc = write_char(w, *at);
+    if (rc == 0)
+        rc = write_bytes(w, decimal->digits, (size_t)(end - decimal->digits));
+    if (rc == 0 && decimal->dot != NULL)
+        rc = write_bytes(w, end + 1, (size_t)(decimal->end - end - 1));
     for (long long i = decimal_count(decimal); i < decimal->point && rc == 0; i++)
         rc = write_char(w, '0');
     return rc;
 }
 
-static int write_number(struct writer *w, const struct idem_json *number) {
-    bool negative = number->at.text[0] == '-';
+/* As ECMAScript prints the double, or exactly. */
+static int write_decimal(struct writer *w, const struct idem_json *number,
+                         const struct decimal *decimal, bool negative) {
+    double d = idem_number_read(number->at.text, number->n);
     char text[IDEM_NUMBER_MAX];
-    struct decimal decimal;
     size_t len;
-    double d;
 
-    if (number->flag && number->n <= 15 && number->at.text[negative] != '0')
-        return write_bytes(w, number->at.text, number->n);
-    decimal = decimal_read(number);
-    if (decimal.digits == decimal.end)
-        return write_char(w, '0');
-    d = idem_number_read(number->at.text, number->n);
     if (isnan(d))
         return idem_error_set(w->err, IDEM_E_NOMEM, "no memory to read a number");
     if (isinf(d) && number->flag)
-        return write_exact(w, &decimal, negative);
+        return write_exact(w, decimal, negative);
     if (isinf(d))
         return idem_error_set(w->err, IDEM_E_INVALID,
                               "JSON: a number is beyond the range of a double (1.8e308)");
     len = idem_number_es(d, text);
-    if (decimal_beyond_exact(&decimal) && !same_value(&decimal, text, len))
-        return write_exact(w, &decimal, negative);
+    if (decimal_beyond_exact(decimal) && !same_value(decimal, text, len))
+        return write_exact(w, decimal, negative);
     return write_bytes(w, text, len);
+}
+
+/* A fraction of up to 15 digits without an exponent, and not so small that it would get one: it
+   prints as it is written, but for zeros at its end. */
+static size_t fraction_len(const struct idem_json *number, bool negative) {
+    const char *text = number->at.text;
+    size_t len = number->n;
+
+    if (number->flag || len > 16u + negative || exponent_find(text, text + len) < text + len)
+        return 0;
+    while (text[len - 1] == '0')
+        len--;
+    len -= text[len - 1] == '.';
+    if (text[negative] != '0')
+        return len;
+    if (len == 1u + negative || (len > 8 && memcmp(text + negative, "0.000000", 8) == 0))
+        return 0;
+    return len;
+}
+
+/* Without making a double of it, where its digits tell what it would print as. */
+static int write_number(struct writer *w, const struct idem_json *number) {
+    bool negative = number->at.text[0] == '-';
+    char digits[DIGITS_MAX], text[IDEM_NUMBER_MAX];
+    struct decimal decimal;
+    size_t len = 0;
+
+    if (number->flag && number->n <= 15 && number->at.text[negative] != '0')
+        return write_bytes(w, number->at.text, number->n);
+    len = fraction_len(number, negative);
+    if (len > 0)
+        return write_bytes(w, number->at.text, len);
+    decimal = decimal_read(number);
+    if (decimal.digits == decimal.end)
+        return write_char(w, '0');
+    /* Up to 10^21 all digits are printed: if they are not these, these are kept. */
+    if (decimal_beyond_exact(&decimal) && decimal.point <= 21)
+        return write_exact(w, &decimal, negative);
+    if (decimal_count(&decimal) <= DIGITS_MAX)
+        len = idem_number_es_decimal(digits, decimal_digits(&decimal, digits), decimal.point,
+                                     negative, text);
+    return len > 0 ? write_bytes(w, text, len) : write_decimal(w, number, &decimal, negative);
 }
 
 /* Values. */

@@ -120,40 +120,206 @@ static char *bytes_put(char *out, const char *bytes, int n) {
     return out + n;
 }
 
+static int uint_print(uint64_t value, char *out) {
+    char digits[20], *at = digits + sizeof(digits);
+    int n;
+
+    while (value >= 10) {
+        unsigned two = (unsigned)(value % 100);
+
+        value /= 100;
+        *--at = (char)('0' + two % 10);
+        *--at = (char)('0' + two / 10);
+    }
+    if (value > 0 || at == digits + sizeof(digits))
+        *--at = (char)('0' + value);
+    n = (int)(digits + sizeof(digits) - at);
+    memcpy(out, at, (size_t)n);
+    return n;
+}
+
 static char *es_exponent(char *out, const struct digits *digits) {
     *out++ = digits->at[0];
     if (digits->n > 1) {
         *out++ = '.';
         out = bytes_put(out, digits->at + 1, digits->n - 1);
     }
-    return out + snprintf(out, 8, "e%+d", digits->point - 1);
+    *out++ = 'e';
+    *out++ = digits->point > 0 ? '+' : '-';
+    return out + uint_print((uint64_t)abs(digits->point - 1), out);
+}
+
+static size_t es_print(const struct digits *digits, bool negative, char out[IDEM_NUMBER_MAX]) {
+    char *to = out;
+
+    if (negative)
+        *to++ = '-';
+    if (digits->point > 21 || digits->point < -5) {
+        to = es_exponent(to, digits);
+    } else if (digits->point <= 0) {
+        to = zeros_put(bytes_put(to, "0.", 2), -digits->point);
+        to = bytes_put(to, digits->at, digits->n);
+    } else if (digits->n <= digits->point) {
+        to = zeros_put(bytes_put(to, digits->at, digits->n), digits->point - digits->n);
+    } else {
+        to = bytes_put(to, digits->at, digits->point);
+        *to++ = '.';
+        to = bytes_put(to, digits->at + digits->point, digits->n - digits->point);
+    }
+    *to = '\0';
+    return (size_t)(to - out);
 }
 
 size_t idem_number_es(double d, char out[IDEM_NUMBER_MAX]) {
     struct digits digits;
-    char *to = out;
 
     if (d == 0) {
         memcpy(out, "0", 2);
         return 1;
     }
-    if (d < 0)
-        *to++ = '-';
     shortest(fabs(d), &digits);
-    if (digits.point > 21 || digits.point < -5) {
-        to = es_exponent(to, &digits);
-    } else if (digits.point <= 0) {
-        to = zeros_put(bytes_put(to, "0.", 2), -digits.point);
-        to = bytes_put(to, digits.at, digits.n);
-    } else if (digits.n <= digits.point) {
-        to = zeros_put(bytes_put(to, digits.at, digits.n), digits.point - digits.n);
-    } else {
-        to = bytes_put(to, digits.at, digits.point);
-        *to++ = '.';
-        to = bytes_put(to, digits.at + digits.point, digits.n - digits.point);
+    return es_print(&digits, d < 0, out);
+}
+
+/* Shortest, from decimal digits and in whole numbers alone. */
+
+#ifdef __SIZEOF_INT128__
+__extension__ typedef unsigned __int128 wide;
+
+/* A double between 2^52 and 2^53 units of 2^-shift, and what reads back as it: everything in units
+   of 10^-scale * 2^-(shift + 1), in which all of it is whole. */
+struct near {
+    uint64_t fraction;
+    int shift;
+    wide low, middle, high;
+};
+
+/* 10^0 to 10^22: the powers that a double holds exactly. */
+static const double tens_real[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                   1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                   1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+#define TEN19 10000000000000000000u
+
+static wide power_of_ten(int n) {
+    return n < 20 ? (wide)(uint64_t)tens_real[n] : TEN19 * (wide)(uint64_t)tens_real[n - 19];
+}
+
+/* False at the ends of the range, and next to a power of two, where the margins differ. */
+static bool near_make(uint64_t bits, wide scale, struct near *ret) {
+    uint64_t one = (uint64_t)1 << 52;
+
+    ret->fraction = (bits & (one - 1)) | one;
+    ret->shift = 1075 - (int)(bits >> 52);
+    if (ret->fraction == one || ret->shift < 0 || ret->shift > 72)
+        return false;
+    ret->middle = 2 * ret->fraction * scale;
+    ret->low = ret->middle - scale;
+    ret->high = ret->middle + scale;
+    return true;
+}
+
+/* The double that is nearest to whole / 10^n. The quotient may miss it by one. */
+static bool near_find(uint64_t whole, int n, struct near *ret) {
+    double quotient = (double)(int64_t)whole / tens_real[n];
+    wide scale = power_of_ten(n);
+    uint64_t bits;
+
+    memcpy(&bits, &quotient, sizeof(bits));
+    for (int i = 0; i < 3 && near_make(bits, scale, ret); i++) {
+        wide want = (wide)whole << (ret->shift + 1);
+
+        if (want > ret->low && want < ret->high)
+            return true;
+        bits += want >= ret->high ? 1 : -1;
     }
-    *to = '\0';
-    return (size_t)(to - out);
+    return false;
+}
+
+/* The multiple of the largest power of ten that reads back; of two, the nearer. 0 if unsure. */
+static uint64_t near_shortest(const struct near *near) {
+    int shift = near->shift + 1;
+    bool odd = (near->fraction & 1) != 0;
+    uint64_t last = (uint64_t)(near->high >> shift), first = (uint64_t)(near->low >> shift);
+    uint64_t unit = 1, tenth, value;
+    wide rest, half;
+
+    /* An end of the interval reads back as the even one of two. */
+    if (odd || (wide)first << shift != near->low)
+        first++;
+    if (odd && (wide)last << shift == near->high)
+        last--;
+    for (tenth = last / 10; tenth > 0 && tenth * unit * 10 >= first; tenth /= 10)
+        unit *= 10;
+    value = (uint64_t)(near->middle >> shift) / unit * unit;
+    rest = near->middle - ((wide)value << shift);
+    half = (wide)unit << near->shift;
+    if (rest > half || (rest == half && (value / unit & 1) != 0))
+        value += unit;
+    return value >= first && value <= last ? value : 0;
+}
+
+/* Pairs of digits, then of pairs, then of those, side by side. */
+static uint64_t eight_digits(const char *digits) {
+    uint64_t w;
+
+    memcpy(&w, digits, sizeof(w));
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    w = __builtin_bswap64(w);
+#endif
+    w -= 0x3030303030303030u;
+    w = (w * 10 + (w >> 8)) & 0x00ff00ff00ff00ffu;
+    w = (w * 100 + (w >> 16)) & 0x0000ffff0000ffffu;
+    return (w * 10000 + (w >> 32)) & 0xffffffffu;
+}
+
+/* 16 or 17 digits of a number between 10^-6 and 2^53: all that follows fits 128 bits. */
+static bool shortest_decimal(const char *digits, size_t n, int point, struct digits *ret) {
+    uint64_t whole, value;
+    struct near near;
+
+    whole = eight_digits(digits) * 100000000 + eight_digits(digits + 8);
+    whole = 10 * whole + (n == 17 ? (uint64_t)(digits[16] - '0') : 0);
+    if (!near_find(whole, 17 - point, &near))
+        return false;
+    value = near_shortest(&near);
+    if (value == 0)
+        return false;
+    if (value == whole) {
+        memcpy(ret->at, digits, n);
+        ret->n = (int)n;
+        ret->point = point;
+        return true;
+    }
+    ret->n = uint_print(value, ret->at);
+    ret->point = point + ret->n - 17;
+    digits_trim(ret);
+    return true;
+}
+#else
+static bool shortest_decimal(const char *digits, size_t n, int point, struct digits *ret) {
+    (void)digits;
+    (void)n;
+    (void)point;
+    (void)ret;
+    return false;
+}
+#endif
+
+size_t idem_number_es_decimal(const char *digits, size_t n, long long point, bool negative,
+                              char out[IDEM_NUMBER_MAX]) {
+    struct digits ret;
+
+    /* Any two texts of DBL_DIG digits are two doubles, and so no shorter one is the same. Not
+       near zero, where doubles have fewer bits. */
+    if (n <= DBL_DIG && point > DBL_MIN_10_EXP + 1 && point < DBL_MAX_10_EXP) {
+        memcpy(ret.at, digits, n);
+        ret.n = (int)n;
+        ret.point = (int)point;
+    } else if (n > 17 || point < -5 || point > 16 ||
+               !shortest_decimal(digits, n, (int)point, &ret)) {
+        return 0;
+    }
+    return es_print(&ret, negative, out);
 }
 
 /* Java. */

@@ -15,6 +15,10 @@ double idem_number_read(const char *text, size_t len);
 
 /* As ECMAScript prints it (RFC 8785); finite numbers only. Returns the length. */
 size_t idem_number_es(double d, char out[IDEM_NUMBER_MAX]);
+/* The same of the double that is nearest to 0.DIGITS * 10^point, without making it: n digits with
+   no zero at either end. 0 when that is not certain, as with more than 17 digits. */
+size_t idem_number_es_decimal(const char *digits, size_t n, long long point, bool negative,
+                              char out[IDEM_NUMBER_MAX]);
 
 /* As Java's Double.toString() and Float.toString() print it, up to JDK 18, which is not always
    the shortest form. */

@@ -1,0 +1,443 @@
+/*
+ * Fingerprints: what is the same gives the same, what differs differs, wherever
+ * the difference is; and no body is too large. The linker puts the functions
+ * below before malloc and its kin.
+ */
+#include "core/print.h"
+
+#include <sys/resource.h>
+
+#include "test.h"
+
+void *__real_malloc(size_t size);
+void *__real_realloc(void *old, size_t size);
+void __real_free(void *old);
+void *__wrap_malloc(size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void __wrap_free(void *old);
+
+static long live, until_failure = -1;
+
+/* False when it is this allocation's turn to fail. */
+static bool allowed(void) {
+    return until_failure < 0 || until_failure-- > 0;
+}
+
+void *__wrap_malloc(size_t size) {
+    void *fresh = allowed() ? __real_malloc(size) : NULL;
+
+    live += fresh != NULL;
+    return fresh;
+}
+
+void *__wrap_realloc(void *old, size_t size) {
+    void *fresh = allowed() ? __real_realloc(old, size) : NULL;
+
+    live += old == NULL && fresh != NULL;
+    return fresh;
+}
+
+void __wrap_free(void *old) {
+    live -= old != NULL;
+    __real_free(old);
+}
+
+#define ANY SIZE_MAX /* no limit of a JSON body */
+
+static struct idem_fingerprint end(struct idem_print *print) {
+    struct idem_fingerprint ret;
+
+    CHECK_INT(idem_print_end(print, &ret), 0);
+    return ret;
+}
+
+/* The one part of these is called body. Nothing lies behind it: a sanitizer would see it read. */
+static struct idem_fingerprint body(bool json, size_t json_max, const char *text) {
+    size_t len = strlen(text);
+    char *copy = malloc(len);
+    struct idem_print print;
+    struct idem_error err;
+
+    memcpy(copy, text, len);
+    idem_print_begin(&print);
+    if (idem_print_body(&print, "body", json, json_max, copy, len, &err) != 0) {
+        fprintf(stderr, "# %s: %s\n", text, err.text);
+        exit(1);
+    }
+    free(copy);
+    return end(&print);
+}
+
+static struct idem_fingerprint one(const char *name, const void *content, size_t len) {
+    struct idem_print print;
+
+    idem_print_begin(&print);
+    idem_print_bytes(&print, name, content, len);
+    return end(&print);
+}
+
+static struct idem_fingerprint bytes(const char *text) {
+    return one("body", text, strlen(text));
+}
+
+static struct idem_fingerprint two(const char *name, const char *content, const char *name2,
+                                   const char *content2) {
+    struct idem_print print;
+
+    idem_print_begin(&print);
+    idem_print_bytes(&print, name, content, strlen(content));
+    idem_print_bytes(&print, name2, content2, strlen(content2));
+    return end(&print);
+}
+
+static bool same_hash(struct idem_fingerprint a, struct idem_fingerprint b) {
+    return memcmp(a.hash, b.hash, sizeof(a.hash)) == 0;
+}
+
+static bool same(struct idem_fingerprint a, struct idem_fingerprint b) {
+    return same_hash(a, b) && a.definition == b.definition;
+}
+
+static void check_error(const char *text, const char *what) {
+    struct idem_fingerprint ignored;
+    struct idem_print print;
+    struct idem_error err = {0};
+
+    idem_print_begin(&print);
+    CHECK_INT(idem_print_body(&print, "body", true, ANY, text, strlen(text), &err), IDEM_E_INVALID);
+    CHECK_INT(err.code, IDEM_E_INVALID);
+    CHECK_HAS(err.text, what);
+    CHECK(strstr(err.text, "secret") == NULL);
+    (void)idem_print_end(&print, &ignored);
+    CHECK_INT(live, 0);
+}
+
+/* What is the same. */
+
+TEST(the_order_of_members_does_not_matter) {
+    CHECK(same(body(true, ANY, "{\"a\":1,\"b\":{\"c\":[1,2],\"d\":null}}"),
+               body(true, ANY, "{\"b\":{\"d\":null,\"c\":[1,2]},\"a\":1}")));
+    CHECK(!same_hash(body(true, ANY, "[1,2]"), body(true, ANY, "[2,1]")));
+}
+
+TEST(white_space_does_not_matter) {
+    CHECK(same(body(true, ANY, "{\"a\":[1,\"x y\"]}"),
+               body(true, ANY, "\r\n\t {  \"a\" :\n[ 1 , \"x y\"\t] } ")));
+    CHECK(!same_hash(body(true, ANY, "\"x y\""), body(true, ANY, "\"x  y\"")));
+}
+
+TEST(how_a_character_is_escaped_does_not_matter) {
+    CHECK(same(body(true, ANY, "\"a/\\u0062\\n\\u00e9\\ud83d\\ude00\""),
+               body(true, ANY, "\"\\u0061\\/b\\u000A\xc3\xa9\xf0\x9f\x98\x80\"")));
+    CHECK(same(body(true, ANY, "{\"\\u0061\":1}"), body(true, ANY, "{\"a\":1}")));
+    CHECK(!same_hash(body(true, ANY, "\"\\n\""), body(true, ANY, "\"\\\\n\"")));
+}
+
+TEST(how_a_number_is_written_does_not_matter) {
+    static const char *const ones[] = {"1.0", "1e0", "10E-1", "0.1e+1", "1.000"};
+
+    for (size_t i = 0; i < sizeof(ones) / sizeof(ones[0]); i++)
+        CHECK(same(body(true, ANY, "1"), body(true, ANY, ones[i])));
+    CHECK(same(body(true, ANY, "0.5"), body(true, ANY, "5e-1")));
+    CHECK(same(body(true, ANY, "-0.0"), body(true, ANY, "0")));
+    CHECK(!same_hash(body(true, ANY, "1"), body(true, ANY, "-1")));
+    CHECK(!same_hash(body(true, ANY, "1"), body(true, ANY, "\"1\"")));
+}
+
+/* What differs. */
+
+TEST(order_numbers_beyond_2_53_that_differ_differ) {
+    CHECK(!same_hash(body(true, ANY, "{\"order\":1810966706881941507}"),
+                     body(true, ANY, "{\"order\":1810966706881941508}")));
+    CHECK(same(body(true, ANY, "1810966706881941507"), body(true, ANY, "1810966706881941507.0")));
+}
+
+TEST(null_nothing_and_empty_differ) {
+    static const char *const texts[] = {
+        "null", "{}", "[]", "\"\"", "0", "false", "{\"a\":null}", "{\"\":null}", "[null]",
+    };
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        for (size_t k = 0; k < i; k++)
+            CHECK(!same_hash(body(true, ANY, texts[i]), body(true, ANY, texts[k])));
+}
+
+TEST(parts_cannot_run_into_each_other) {
+    const struct idem_fingerprint of[] = {
+        two("a", "xy", "b", "z"), two("a", "x", "b", "yz"), two("a", "", "b", "xyz"),
+        two("a", "xyz", "b", ""), two("ab", "xy", "", "z"), two("", "xy", "ab", "z"),
+        two("ax", "y", "b", "z"), two("b", "z", "a", "xy"), two("a", "xyb", "", "z"),
+    };
+
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+        for (size_t k = 0; k < i; k++)
+            CHECK(!same_hash(of[i], of[k]));
+}
+
+/* Whoever chooses a name or a content may put into it what lies between parts. */
+TEST(a_name_or_content_that_holds_a_part_is_not_that_part) {
+    static const char head[] = {0, 0, 0, 1, 'b', IDEM_PRINT_BYTES};
+    struct idem_fingerprint parts = two("a", "x", "b", "y");
+    unsigned char hash[IDEM_HASH_LEN], empty[IDEM_HASH_LEN], content[64];
+    char name[64];
+
+    CHECK_INT(idem_sha256((struct idem_bytes){(const unsigned char *)"x", 1}, hash), 0);
+    CHECK(memchr(hash, 0, sizeof(hash)) == NULL); /* a name has no NUL */
+    snprintf(name, sizeof(name), "a%c%.32sb", IDEM_PRINT_BYTES, (const char *)hash);
+    CHECK(!same_hash(one(name, "y", 1), parts));
+
+    CHECK_INT(idem_sha256((struct idem_bytes){hash, 0}, empty), 0);
+    memcpy(content, "x", 1);
+    memcpy(content + 1, head, 6);
+    memcpy(content + 7, "y", 1);
+    CHECK(!same_hash(one("a", content, 8), parts));
+    memcpy(content + 1, empty, 32);
+    memcpy(content + 33, head, 6);
+    memcpy(content + 39, "y", 1);
+    CHECK(!same_hash(one("a", content, 40), parts));
+}
+
+TEST(a_part_that_is_empty_is_not_one_that_is_missing) {
+    struct idem_print none;
+    struct idem_fingerprint a, b = one("query", NULL, 0);
+
+    idem_print_begin(&none);
+    a = end(&none);
+    CHECK(!same_hash(a, b));
+    CHECK(a.definition != b.definition);
+    CHECK(!same_hash(b, two("query", "", "query", "")));
+}
+
+TEST(what_holds_a_nul_is_read_to_its_end) {
+    CHECK(!same_hash(one("body", "x\0y", 3), one("body", "x\0z", 3)));
+}
+
+/* What is refused. */
+
+TEST(a_name_twice_is_an_error) {
+    check_error("{\"secret\":1,\"secret\":1}", "a name twice");
+    check_error("[{\"a\":{\"secret\":1,\"b\":2,\"\\u0073ecret\":3}}]", "a name twice");
+}
+
+TEST(half_a_surrogate_pair_is_an_error) {
+    check_error("\"secret \\ud83d\"", "half a surrogate pair");
+    check_error("{\"secret \\ude00\":1}", "half a surrogate pair");
+    check_error("\"secret \xed\xa0\xbd\"", "not UTF-8");
+}
+
+TEST(what_cannot_be_read_as_json_is_an_error) {
+    check_error("", "ends too early");
+    check_error("{\"secret\":", "ends too early");
+    check_error("{\"secret\":1} x", "has ended before this");
+    check_error("[1e999,\"secret\"]", "beyond the range of a double");
+}
+
+TEST(a_part_that_was_refused_spoils_the_whole) {
+    struct idem_fingerprint ret = {.definition = 42};
+    struct idem_print print;
+
+    idem_print_begin(&print);
+    CHECK_INT(idem_print_body(&print, "body", true, ANY, "{", 1, NULL), IDEM_E_INVALID);
+    idem_print_bytes(&print, "path", "/", 1);
+    CHECK_INT(idem_print_end(&print, &ret), IDEM_E_INVALID);
+    CHECK_INT(ret.definition, 42);
+}
+
+/* Pieces. */
+
+TEST(pieces_give_the_same_as_the_whole) {
+    const char *text = "amount=1&order=4711&note=a+longer+text+than+a+block+of+the+hash+has+bytes";
+    size_t len = strlen(text);
+
+    for (size_t first = 0; first <= len; first++) {
+        struct idem_print print;
+
+        idem_print_begin(&print);
+        idem_print_open(&print, "body", IDEM_PRINT_BYTES);
+        idem_print_add(&print, text, first);
+        for (size_t at = first; at < len; at += 5)
+            idem_print_add(&print, text + at, len - at < 5 ? len - at : 5);
+        idem_print_close(&print);
+        CHECK(same(end(&print), bytes(text)));
+    }
+}
+
+static struct idem_fingerprint large(size_t left, size_t step) {
+    static unsigned char piece[64 << 10];
+    struct idem_print print;
+
+    memset(piece, 'x', sizeof(piece));
+    idem_print_begin(&print);
+    idem_print_open(&print, "body", IDEM_PRINT_BYTES);
+    while (left > 0) {
+        size_t n = left < step ? left : step;
+
+        idem_print_add(&print, piece, n);
+        left -= n;
+    }
+    idem_print_close(&print);
+    return end(&print);
+}
+
+static long peak_kib(void) {
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+}
+
+TEST(a_body_of_100_mib_takes_constant_memory) {
+    size_t all = (size_t)100 << 20;
+    struct idem_fingerprint of;
+    long before;
+
+    (void)large(sizeof(before), 1); /* what is loaded once, is loaded */
+    before = peak_kib();
+    of = large(all, 64 << 10);
+    CHECK(peak_kib() - before < 1024);
+    CHECK(same(large(all, 60001), of));
+    CHECK_INT(live, 0);
+}
+
+/* Definitions. */
+
+TEST(names_and_kinds_are_the_definition_and_contents_are_not) {
+    struct idem_print json, value;
+    struct idem_error err;
+    struct idem_json null = {.type = IDEM_JSON_NULL};
+    struct idem_fingerprint a, b;
+
+    CHECK(two("a", "1", "b", "2").definition == two("a", "3", "b", "").definition);
+    CHECK(two("a", "", "b", "").definition != two("b", "", "a", "").definition);
+    CHECK(two("a", "", "b", "").definition != two("ab", "", "", "").definition);
+    CHECK(two("a", "", "b", "").definition != two("a", "", "c", "").definition);
+    idem_print_begin(&json);
+    CHECK_INT(idem_print_json(&json, "body", IDEM_PRINT_JSON, &null, &err), 0);
+    idem_print_begin(&value);
+    CHECK_INT(idem_print_json(&value, "body", IDEM_PRINT_VALUE, &null, &err), 0);
+    a = end(&json);
+    b = end(&value);
+    CHECK(a.definition != b.definition && !same_hash(a, b));
+    CHECK(a.definition != bytes("null").definition && !same_hash(a, bytes("null")));
+}
+
+TEST(a_number_of_its_own_changes_the_definition_and_not_the_hash) {
+    struct idem_fingerprint of[3];
+
+    for (uint32_t i = 0; i < 3; i++) {
+        struct idem_print print;
+
+        idem_print_begin(&print);
+        if (i > 0)
+            idem_print_number(&print, i);
+        idem_print_bytes(&print, "body", "x", 1);
+        of[i] = end(&print);
+    }
+    CHECK(of[0].definition != of[1].definition && of[1].definition != of[2].definition &&
+          of[0].definition != of[2].definition);
+    CHECK(same_hash(of[0], of[1]) && same_hash(of[1], of[2]));
+}
+
+TEST(a_definition_is_none_that_callers_number_themselves) {
+    for (unsigned i = 0; i < 1000; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "%u", i);
+        CHECK(one(name, "", 0).definition >= (uint32_t)1 << 31);
+    }
+}
+
+/* Stored fingerprints are compared with those that are made later: this may never change. Made by
+   hashlib: sha256("idem fingerprint 1\0" + len + name + kind + sha256(content) + ...). */
+TEST(fingerprints_are_what_they_always_were) {
+    static const unsigned char want[IDEM_HASH_LEN] = {
+        0x7b, 0x92, 0x34, 0xaa, 0x41, 0x21, 0xf6, 0xf7, 0x82, 0x7f, 0xfe,
+        0xe5, 0x9c, 0x88, 0x10, 0x59, 0x7f, 0x56, 0x6e, 0x40, 0x12, 0xa6,
+        0xfb, 0x1b, 0x5d, 0x4c, 0x91, 0x22, 0x54, 0xb2, 0xb2, 0xfa};
+    struct idem_fingerprint got;
+    struct idem_print print;
+    struct idem_error err;
+
+    idem_print_begin(&print);
+    idem_print_bytes(&print, "query", "a=1", 3);
+    CHECK_INT(idem_print_body(&print, "body", true, ANY, "{\"b\":1.0,\"a\":2}", 15, &err), 0);
+    got = end(&print);
+    CHECK(memcmp(got.hash, want, sizeof(want)) == 0);
+    CHECK_INT(got.definition, 0xc6e4a088);
+}
+
+/* Bodies. */
+
+TEST(a_json_body_over_the_limit_is_hashed_as_bytes_and_its_definition_says_so) {
+    const char *text = "{ \"id\": 7 }";
+
+    CHECK(same(body(true, strlen(text), text), body(true, ANY, "{\"id\":7}")));
+    CHECK(same(body(true, strlen(text) - 1, text), bytes(text)));
+    CHECK(body(true, strlen(text), text).definition !=
+          body(true, strlen(text) - 1, text).definition);
+    CHECK(!same_hash(body(true, 0, "{\"id\":7}"), body(true, 0, "{\"id\": 7}")));
+    CHECK(same(body(true, 2, "{\"a"), bytes("{\"a"))); /* nobody read it */
+}
+
+TEST(a_form_is_taken_byte_for_byte_in_its_order) {
+    CHECK(same(body(false, ANY, "a=1&b=2"), bytes("a=1&b=2")));
+    CHECK(!same_hash(body(false, ANY, "a=1&b=2"), body(false, ANY, "b=2&a=1")));
+    CHECK(!same_hash(body(false, ANY, "a=%31"), body(false, ANY, "a=1")));
+    CHECK(!same_hash(body(false, ANY, "a=x+y"), body(false, ANY, "a=x%20y")));
+    CHECK(!same_hash(body(false, ANY, "a=1&a=2"), body(false, ANY, "a=2&a=1")));
+    CHECK(!same_hash(body(false, ANY, "{\"a\":1}"), body(false, ANY, "{\"a\": 1}")));
+    CHECK(same(body(false, ANY, ""), bytes("")));
+}
+
+TEST(documents_of_every_shape_find_room) {
+    static const char *const items[] = {"0,", "[],", "[0],", "{\"\":0},", "\"\\n\",", "{},"};
+
+    for (size_t i = 0; i < sizeof(items) / sizeof(items[0]); i++) {
+        size_t n = strlen(items[i]), at = 1;
+        char *text = malloc(((size_t)1 << 20) + 8);
+
+        text[0] = '[';
+        for (; at + n <= (size_t)1 << 20; at += n)
+            memcpy(text + at, items[i], n);
+        memcpy(text + at - 1, "]", 2);
+        (void)body(true, ANY, text);
+        free(text);
+    }
+}
+
+/* Memory. */
+
+static int once(struct idem_error *err) {
+    static const char text[] =
+        "[{\"b\":\"\\u00e9\",\"a\":1.0000000000000000000000000000000000000000"
+        "0000000000000000000000001}]";
+    struct idem_fingerprint ignored;
+    struct idem_print print;
+    int rc, rc2;
+
+    idem_print_begin(&print);
+    idem_print_bytes(&print, "query", "a=1", 3);
+    rc = idem_print_body(&print, "body", true, ANY, text, sizeof(text) - 1, err);
+    rc2 = idem_print_end(&print, &ignored);
+    return rc != 0 ? rc : rc2;
+}
+
+TEST(every_allocation_that_fails_is_reported_and_nothing_leaks) {
+    struct idem_error err;
+    long turn = 0;
+    int rc;
+
+    for (;; turn++) {
+        until_failure = turn;
+        rc = once(turn % 2 == 0 ? &err : NULL);
+        if (until_failure >= 0) /* not reached any more */
+            break;
+        CHECK_INT(rc, IDEM_E_NOMEM);
+        CHECK_INT(live, 0);
+    }
+    CHECK_INT(rc, 0);
+    CHECK_INT(live, 0);
+    CHECK(turn >= 7); /* two hashes of the whole, two of parts, the tree, the stack, a number */
+}
+
+TEST_MAIN
