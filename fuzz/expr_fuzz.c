@@ -1,9 +1,11 @@
 /*
  * Expressions against any bytes: the first says how to compile, the rest is the
- * text. What compiles is evaluated over one document, as a value and as a key.
- * Nothing may crash or go on for ever; a value that is made can be printed or
- * is refused for a reason; a key has a length that a key may have; evaluating
- * twice gives the same twice; and an error has its column.
+ * text. What compiles is evaluated over one document, as a value and as a key,
+ * and as what a fingerprint compares. Nothing may crash or go on for ever; a
+ * value that is made can be printed or is refused for a reason; a key has a
+ * length that a key may have; what is selected has an exact form; evaluating
+ * twice gives the same twice; and an error has its column. Text that compiles
+ * as a key option does so as an expression or as a template, but not as both.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -81,6 +83,56 @@ static void key_check(const struct idem_expr *expr) {
     idem_arena_free(&arena);
 }
 
+static int count(void *data, const char *bytes, size_t len) {
+    (void)bytes;
+    *(size_t *)data += len;
+    return 0;
+}
+
+static void select_check(const struct idem_expr *expr) {
+    struct idem_json selected;
+    struct idem_arena arena;
+    struct idem_error err;
+    size_t len = 0;
+    int rc;
+
+    idem_arena_init(&arena, LIMIT);
+    rc = idem_expr_select(expr, &vars, &arena, &selected, &err);
+    if (rc < 0) {
+        error_check(rc, &err);
+    } else {
+        assert(selected.type != IDEM_JSON_NULL);
+        assert(idem_json_canon_exact(&selected, count, &len, &err) == 0 && len > 0);
+    }
+    idem_arena_free(&arena);
+}
+
+static bool compiles(const char *text, size_t len, unsigned flags) {
+    struct idem_expr *expr = NULL;
+    bool fine = idem_expr_compile(text, len, flags, &expr, NULL) == 0;
+
+    idem_expr_free(expr);
+    return fine;
+}
+
+/* The text as a key option. */
+static void option_check(const char *text, size_t len) {
+    bool marked = memmem(text, len, "#{", 2) != NULL, plain = compiles(text, len, IDEM_EXPR_KEY);
+    struct idem_expr *expr = NULL;
+    struct idem_error err;
+    int rc = idem_expr_compile_key(text, len, &expr, &err);
+
+    if (rc < 0) {
+        assert(expr == NULL && err.code == rc && err.text[0] != '\0');
+        assert(marked || !plain);
+        return;
+    }
+    assert(marked ? !plain && compiles(text, len, IDEM_EXPR_KEY | IDEM_EXPR_TEMPLATE) : plain);
+    key_check(expr);
+    select_check(expr);
+    idem_expr_free(expr);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct idem_expr *expr = NULL;
     struct idem_error err;
@@ -92,6 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
     vars_make();
+    option_check((const char *)data + 1, size - 1);
     flags = data[0] & (IDEM_EXPR_TEMPLATE | IDEM_EXPR_KEY);
     rc = idem_expr_compile((const char *)data + 1, size - 1, flags, &expr, &err);
     if (rc < 0) {
@@ -103,8 +156,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     again = value_text(expr, &again_len);
     assert((text == NULL) == (again == NULL));
     assert(text == NULL || (len == again_len && memcmp(text, again, len) == 0));
-    if ((flags & IDEM_EXPR_KEY) != 0)
+    if ((flags & IDEM_EXPR_KEY) != 0) {
         key_check(expr);
+        select_check(expr);
+    }
     free(text);
     free(again);
     idem_expr_free(expr);

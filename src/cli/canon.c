@@ -1,5 +1,5 @@
 /*
- * `idem canon`: a JSON document in its canonical form, as fingerprints see it.
+ * `idem canon`: a JSON document in its canonical form.
  */
 #include <stdlib.h>
 

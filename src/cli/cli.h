@@ -34,9 +34,10 @@ struct cli_command {
     const char *synopsis; /* what follows `idem NAME` */
     const char *text;     /* the rest of its help, before and after the options */
     const char *after;
-    const char *const *options;                  /* names in cli_option_table; NULL-terminated */
-    bool policy;                                 /* takes the flags of the policy table as well */
-    bool stops;                                  /* options end at the first operand */
+    const char *operand;        /* "a key": what could begin with a dash; or NULL */
+    const char *const *options; /* names in cli_option_table; NULL-terminated */
+    bool policy;                /* takes the flags of the policy table as well */
+    bool stops;                 /* options end at the first operand */
     int (*run)(const struct cli_values *values); /* returns the exit status */
 };
 

@@ -117,30 +117,60 @@ static const struct idem_json *text_of(const struct idem_json *object, const cha
     return value != NULL && value->type == IDEM_JSON_STRING ? value : NULL;
 }
 
+/* A mode that is not known must not be taken for another: its answer would be another's. */
+static int line_mode(const struct idem_json *line, unsigned *flags, struct idem_error *err) {
+    const struct idem_json *mode = idem_json_get(line, "mode", 4), *text = text_of(line, "mode");
+
+    if (mode == NULL)
+        return 0;
+    if (text != NULL && text->n == 4 && memcmp(text->at.text, "expr", 4) == 0)
+        return 0;
+    if (text != NULL && text->n == 8 && memcmp(text->at.text, "template", 8) == 0) {
+        *flags |= IDEM_EXPR_TEMPLATE;
+        return 0;
+    }
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "\"mode\" is \"expr\", which is the default, or \"template\"");
+}
+
 /* {"id","mode","expr","vars"} */
 static int line_answer(const struct idem_json *line, unsigned flags, struct idem_expr **expr,
                        struct idem_arena *arena, struct answer *ret, struct idem_error *err) {
     static const struct idem_json none = {.type = IDEM_JSON_OBJECT};
-    const struct idem_json *text = text_of(line, "expr"), *mode = text_of(line, "mode");
-    const struct idem_json *vars = idem_json_get(line, "vars", 4);
+    const struct idem_json *text = text_of(line, "expr"), *vars = idem_json_get(line, "vars", 4);
+    int rc;
 
     if (text == NULL || (vars != NULL && vars->type != IDEM_JSON_OBJECT)) {
         return idem_error_set(err, IDEM_E_INVALID,
                               "a line needs \"expr\", a string, and \"vars\", an object");
     }
-    if (mode != NULL && mode->n == 8 && memcmp(mode->at.text, "template", 8) == 0)
-        flags |= IDEM_EXPR_TEMPLATE;
+    rc = line_mode(line, &flags, err);
+    if (rc != 0)
+        return rc;
     return answer_make(expr, text->at.text, text->n, flags, vars == NULL ? &none : vars, arena, ret,
                        err);
+}
+
+static int put_nothing(void *out, const char *bytes, size_t len) {
+    (void)out;
+    (void)bytes;
+    (void)len;
+    return 0;
+}
+
+/* An id that has no canonical form, such as 1e400, is null: found out before any of it is
+   written. */
+static void id_print(const struct idem_json *id) {
+    if (id == NULL || idem_json_canon(id, put_nothing, NULL, NULL) != 0)
+        fputs("null", stdout);
+    else
+        (void)idem_json_canon(id, put, stdout, NULL);
 }
 
 static void line_print(const struct idem_json *id, int rc, const struct answer *answer,
                        const struct idem_error *err) {
     fputs("{\"id\":", stdout);
-    if (id == NULL)
-        fputs("null", stdout);
-    else
-        (void)idem_json_canon(id, put, stdout, NULL);
+    id_print(id);
     if (rc == 0) {
         fputs(",\"ok\":true,\"value\":", stdout);
         cli_json_string(stdout, answer->text, answer->len);
@@ -198,7 +228,31 @@ static int eval_lines(unsigned flags) {
     return cli_flush();
 }
 
+/* Says which operand is one too many. One that looks like a flag stands behind `--`. */
+static void operands_say(const struct cli_values *values) {
+    char quoted[IDEM_QUOTE_TEXT];
+    const char *word;
+
+    for (int i = 1; i < values->operands_n; i++) {
+        word = values->operands[i];
+        if (word[0] != '-' || word[1] == '\0')
+            continue;
+        cli_say("eval: %s stands behind --, where everything is an expression; flags go before it: "
+                "idem eval --vars JSON -- EXPR (see: idem help eval)",
+                idem_error_quote(word, strcspn(word, "="), quoted, sizeof(quoted)));
+        return;
+    }
+    word = values->operands[1];
+    cli_say("eval: one expression, and %s is one more: an expression with spaces stands between "
+            "quotes (see: idem help eval)",
+            idem_error_quote(word, strlen(word), quoted, sizeof(quoted)));
+}
+
 static int eval_run(const struct cli_values *values) {
+    if (values->operands_n > 1 && !values->jsonl) {
+        operands_say(values);
+        return CLI_USAGE;
+    }
     if (values->operands_n != !values->jsonl ||
         (values->jsonl && (values->vars != NULL || values->vars_file != NULL))) {
         cli_say(
@@ -215,14 +269,17 @@ static const char *const eval_options[] = {"vars",  "vars-file", "key-rules", "t
 const struct cli_command cli_eval = {
     .name = "eval",
     .summary = "what an expression makes of variables",
-    .synopsis = "EXPR [--vars JSON | --vars-file FILE] | --jsonl",
+    .synopsis = "[--vars JSON | --vars-file FILE] [--] EXPR | --jsonl",
     .text =
         "Evaluates a key expression (a safe part of the Spring Expression Language) and prints\n"
         "its value as Java would. --key applies the stricter rules of keys, and takes text with\n"
         "#{...} in it for a template, as key options do. An expression that is refused is exit\n"
-        "status 65, with its column.\n",
+        "status 65, with its column. Write -- before one that begins with a dash, and all\n"
+        "options before that.\n",
     .after = "  idem eval \"'order:' + #order.id\" --vars '{\"order\":{\"id\":4711}}'\n"
-             "  idem eval --template 'order:#{#id}' --vars '{\"id\":4711}'\n",
+             "  idem eval --template 'order:#{#id}' --vars '{\"id\":4711}'\n"
+             "  idem eval --vars '{\"a\":1}' -- '-#a'\n",
+    .operand = "an expression",
     .options = eval_options,
     .run = eval_run,
 };

@@ -39,6 +39,7 @@ const struct cli_command cli_forget = {
     .text = "Removes the record of a key. Whoever is still running it is refused when it ends.\n",
     .after = "  idem forget order-4711\n"
              "  idem forget report@2026-11-15T20:00:00Z    (run with --at)\n",
+    .operand = "a key",
     .options = forget_options,
     .run = forget_run,
 };

@@ -284,27 +284,55 @@ static int usage(const struct cli_command *command, const char *name, const char
     return CLI_USAGE;
 }
 
+/* The word with a letter that is no flag: getopt_long() has left it behind with its last letter,
+   and stands on it before. */
+static const char *letter_word(int argc, char **argv, int letter) {
+    const char *left = argv[optind - 1];
+    size_t len = strlen(left);
+
+    if (optind >= argc || (left[0] == '-' && left[1] != '-' && len > 1 && left[len - 1] == letter))
+        return left;
+    return argv[optind];
+}
+
+/* A word that is near to no flag may be meant as an operand. */
+static int unknown_say(const struct cli_command *command, const char *quoted, const char *nearest) {
+    if (nearest != NULL)
+        cli_say("%s: unknown flag %s; did you mean --%s? (see: idem help %s)", command->name,
+                quoted, nearest, command->name);
+    else if (command->operand != NULL)
+        cli_say("%s: unknown flag %s; write -- before %s that begins with a dash, and all flags "
+                "before that (see: idem help %s)",
+                command->name, quoted, command->operand, command->name);
+    else
+        cli_say("%s: unknown flag %s (see: idem help %s)", command->name, quoted, command->name);
+    return CLI_USAGE;
+}
+
+/* No value is repeated, and what follows a letter may be one. An expression is none. */
+static int letter_unknown(const struct cli_command *command, const char *word, int letter) {
+    const char flag[] = {'-', (char)letter};
+    char quoted[IDEM_QUOTE_TEXT];
+
+    if (command == &cli_eval)
+        idem_error_quote(word, strlen(word), quoted, sizeof(quoted));
+    else
+        idem_error_quote(flag, sizeof(flag), quoted, sizeof(quoted));
+    return unknown_say(command, quoted, NULL);
+}
+
 /* argv's word is unknown or ambiguous: its value, behind '=', is not repeated. */
 static int flag_unknown(const struct cli_command *command, const struct flags *flags,
                         const char *word) {
-    const char *names[FLAGS_MAX + 1], *nearest;
+    size_t len = strcspn(word + 2, "=");
+    const char *names[FLAGS_MAX + 1];
     char quoted[IDEM_QUOTE_TEXT];
-    size_t len;
 
-    if (word[0] != '-' || word[1] != '-') {
-        cli_say("%s: unknown flag (see: idem help %s)", command->name, command->name);
-        return CLI_USAGE;
-    }
-    len = strcspn(word + 2, "=");
     for (size_t i = 0; i < flags->n; i++)
         names[i] = flags->at[i].name;
     names[flags->n] = NULL;
-    nearest = cli_nearest(word + 2, len, names);
-    cli_say("%s: unknown flag %s%s%s%s (see: idem help %s)", command->name,
-            idem_error_quote(word, len + 2, quoted, sizeof(quoted)),
-            nearest == NULL ? "" : "; did you mean --", nearest == NULL ? "" : nearest,
-            nearest == NULL ? "" : "?", command->name);
-    return CLI_USAGE;
+    return unknown_say(command, idem_error_quote(word, len + 2, quoted, sizeof(quoted)),
+                       cli_nearest(word + 2, len, names));
 }
 
 static int number_set(const struct cli_option *option, const char *text, int64_t *ret,
@@ -380,12 +408,14 @@ static const struct flag *flag_of(const struct flags *flags, int got) {
 
 /* One answer of getopt_long(). */
 static int flag_take(const struct cli_command *command, const struct flags *flags, int got,
-                     char **argv, struct cli_values *values) {
+                     int argc, char **argv, struct cli_values *values) {
     const struct flag *flag = flag_of(flags, got == ':' || got == '?' ? optopt : got);
     struct idem_error err;
 
+    if (flag == NULL && optopt != 0)
+        return letter_unknown(command, letter_word(argc, argv, optopt), optopt);
     if (flag == NULL)
-        return flag_unknown(command, flags, optind > 0 ? argv[optind - 1] : "");
+        return flag_unknown(command, flags, argv[optind - 1]);
     if (got == ':')
         return usage(command, flag->name, "its value is missing");
     if (got == '?')
@@ -408,7 +438,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, struct c
     opterr = 0;
     optind = 0; /* glibc: begin anew, whatever was parsed before */
     while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
-        status = flag_take(command, &flags, got, argv, ret);
+        status = flag_take(command, &flags, got, argc, argv, ret);
         if (status != CLI_OK)
             return status;
     }

@@ -104,19 +104,33 @@ static int time_ask(struct run *run, int64_t *ret_ms) {
     return CLI_OK;
 }
 
-/* What the expression makes of the variables. The command gets it in its environment. */
-static int key_evaluate(struct run *run) {
-    struct idem_args args = {.json = run->vars == NULL ? "{}" : run->vars,
-                             .json_len = run->vars == NULL ? 2 : run->vars_len};
-    struct idem_policy policy = *idem_guard_policy(run->guard);
-    struct idem_identity identity;
+/* What the policy makes of the variables; what it refuses is no mistake of the command line. */
+static int identity_make(const struct run *run, const struct idem_policy *policy, const char *key,
+                         struct idem_identity *ret) {
+    struct idem_args args = {.key = key,
+                             .key_len = key == NULL ? 0 : strlen(key),
+                             .json = run->vars,
+                             .json_len = run->vars_len};
     struct idem_error err;
 
+    if (idem_identity_make(run->guard, policy, &args, ret, &err) == 0)
+        return CLI_OK;
+    if (err.code == IDEM_E_NOMEM)
+        return CLI_SYSTEM;
+    (void)cli_say_error("run", &err);
+    return CLI_MISMATCH;
+}
+
+/* What the expression makes of the variables. The command gets it in its environment. */
+static int key_evaluate(struct run *run) {
+    struct idem_policy policy = *idem_guard_policy(run->guard);
+    struct idem_identity identity;
+    int status;
+
     policy.fingerprint = IDEM_NONE; /* only the key, here */
-    if (idem_identity_make(run->guard, &policy, &args, &identity, &err) < 0) {
-        (void)cli_say_error("run", &err);
-        return err.code == IDEM_E_NOMEM ? CLI_SYSTEM : CLI_MISMATCH;
-    }
+    status = identity_make(run, &policy, NULL, &identity);
+    if (status != CLI_OK)
+        return status;
     if (memchr(identity.key, '\0', identity.key_len) != NULL) {
         cli_say("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
                 "IDEM_KEY");
@@ -155,13 +169,23 @@ static int key_make(struct run *run) {
     return status;
 }
 
+/* The claim selects it for itself, and would call what is refused a mistake of its caller. The key
+   is left to it. */
+static int fingerprint_try(const struct run *run) {
+    struct idem_policy policy = *idem_guard_policy(run->guard);
+    struct idem_identity identity;
+
+    policy.key_kind = IDEM_KEY_LITERAL;
+    return identity_make(run, &policy, "any", &identity);
+}
+
 /* The whole command line: another one under the same key is another operation. Unless an
    expression says what is to be compared. */
 static int fingerprint_make(struct run *run) {
     size_t len = 0, at = 0, n;
 
     if (idem_guard_policy(run->guard)->fingerprint_expr != NULL)
-        return CLI_OK;
+        return fingerprint_try(run);
     for (int i = 0; i < run->values->operands_n; i++)
         len += strlen(run->values->operands[i]) + 1;
     run->fingerprint = malloc(len);
@@ -219,12 +243,18 @@ static int vars_take(struct run *run) {
     const struct idem_policy *policy = idem_guard_policy(run->guard);
     int status = cli_vars(run->values, "run", &run->vars, &run->vars_len);
 
-    if (status != CLI_OK || run->vars == NULL || policy->key_expr != NULL ||
-        policy->fingerprint_expr != NULL)
+    if (status != CLI_OK)
         return status;
-    cli_say("run: the variables are read by nothing: say --key-expr or --fingerprint-expr (see: "
-            "idem help run)");
-    return CLI_USAGE;
+    if (run->vars != NULL && policy->key_expr == NULL && policy->fingerprint_expr == NULL) {
+        cli_say("run: the variables are read by nothing: say --key-expr or --fingerprint-expr "
+                "(see: idem help run)");
+        return CLI_USAGE;
+    }
+    if (run->vars != NULL)
+        return cli_vars_check(run->values, run->vars, run->vars_len, policy->json_max);
+    run->vars = strdup("{}"); /* an expression that wants more says which */
+    run->vars_len = 2;
+    return run->vars != NULL ? CLI_OK : CLI_SYSTEM;
 }
 
 /* What flags and settings say themselves, 0 where they do not: what a preset says, or nobody, may
@@ -283,6 +313,19 @@ static int schedule_check(struct run *run) {
     return status;
 }
 
+/* Who is asking is said on the command line: a policy that leaves it to each caller needs that. */
+static int scope_check(const struct run *run) {
+    if (strcmp(idem_guard_policy(run->guard)->scope, IDEM_SCOPE_CALLER) != 0)
+        return CLI_OK;
+    if (run->values->layer.said.scope != NULL)
+        cli_say("run: --scope caller says that somebody is asking, and not who: say --scope WHO, "
+                "such as a user's id, or --scope none (see: idem help run)");
+    else
+        cli_say("run: the settings say scope = caller, and the command line does not say who is "
+                "asking: say --scope WHO, such as a user's id (see: idem help run)");
+    return CLI_USAGE;
+}
+
 static int guard_make(struct run *run) {
     struct idem_policy policy = run->values->layer.said;
     struct idem_error err;
@@ -304,7 +347,7 @@ static int guard_make(struct run *run) {
     /* result_max counts output; what is stored also says where each piece of it went. */
     if (idem_guard_policy(run->guard)->mode == IDEM_MODE_REPLAY)
         run->with.result_max = IDEM_RESULT_MAX;
-    return CLI_OK;
+    return scope_check(run);
 }
 
 /* Leaves run->h NULL where the store is not there and the policy runs it anyway. */
@@ -382,7 +425,8 @@ static struct work work_of(struct run *run) {
                   .quiet = values->quiet,
                   .prefix = policy->prefix,
                   .label = values->label,
-                  .message = message_said(policy)},
+                  .message = message_said(policy),
+                  .selected = policy->fingerprint_expr != NULL},
         .argv = values->operands,
         .planned = values->at == NULL ? NULL : run->planned,
         .tty = cli_has_tty(),
@@ -466,7 +510,10 @@ const struct cli_command cli_run = {
     .after = "Exit status: the command's own, 128+N where signal N ended it; 126 or 127 where it\n"
              "could not be started. Idem's own (--verdict-fd tells them apart):\n"
              "   0  duplicate under reject, or what --duplicate-exit says\n"
-             "  64  usage          65  mismatch: the key came with another command line\n"
+             "  64  usage\n"
+             "  65  mismatch: the key came with another command line, or with other variables;\n"
+             "      or --vars, of which no key or no fingerprint can be made\n"
+             "  66  there is no such --vars-file\n"
              "  69  store error    70  uncertain: a run vanished, or was ended by run_max\n"
              "  71  system error   74  a replay could not be written\n"
              "  75  busy: somebody runs it, or a retry is not due yet\n"

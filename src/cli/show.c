@@ -85,6 +85,7 @@ const struct cli_command cli_show = {
     .after = "  idem show order-4711\n"
              "  idem show report@2026-11-15T20:00:00Z\n"
              "  idem show --hash 3f2a91c0d4e5 --result\n",
+    .operand = "a key",
     .options = show_options,
     .run = show_run,
 };

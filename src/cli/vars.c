@@ -1,6 +1,7 @@
 /*
- * Variables from the command line or from a file. Fails on both at once, and on
- * a file that cannot be read or has more than CLI_INPUT_MAX bytes.
+ * Variables from the command line or from a file. Fails on both at once, on a
+ * file that cannot be read or has more than CLI_INPUT_MAX bytes, and on what is
+ * no JSON object.
  */
 #include "cli/vars.h"
 
@@ -9,6 +10,8 @@
 
 #include "cli/cli.h"
 #include "cli/input.h"
+#include "core/print.h"
+#include "json/json.h"
 
 static int vars_file(const char *path, char **ret, size_t *ret_len) {
     FILE *file = fopen(path, "re");
@@ -39,4 +42,28 @@ int cli_vars(const struct cli_values *values, const char *command, char **ret, s
     *ret = strdup(values->vars);
     *ret_len = strlen(values->vars);
     return *ret != NULL ? CLI_OK : CLI_SYSTEM;
+}
+
+int cli_vars_check(const struct cli_values *values, const char *text, size_t len, int64_t max) {
+    const char *flag = values->vars_file != NULL ? "--vars-file" : "--vars";
+    struct idem_arena arena;
+    struct idem_json vars;
+    struct idem_error err;
+    int rc;
+
+    if (len > (size_t)max) {
+        cli_say("run: %s: the variables have %zu bytes; json_max allows %lld", flag, len,
+                (long long)max);
+        return CLI_MISMATCH;
+    }
+    idem_print_arena(&arena, len);
+    rc = idem_json_parse(text, len, &arena, &vars, &err);
+    idem_arena_free(&arena);
+    if (rc == 0 && vars.type == IDEM_JSON_OBJECT)
+        return CLI_OK;
+    if (rc == IDEM_E_NOMEM)
+        return CLI_SYSTEM;
+    cli_say("run: %s: %s", flag,
+            rc != 0 ? err.text : "the variables are no JSON object: its members are the variables");
+    return CLI_MISMATCH;
 }

@@ -10,4 +10,8 @@
    after saying why. */
 int cli_vars(const struct cli_values *values, const char *command, char **ret, size_t *ret_len);
 
+/* Whether expressions can read it: an object of at most `max` bytes. CLI_OK, or a status after
+   saying why, with the flag it came by. */
+int cli_vars_check(const struct cli_values *values, const char *text, size_t len, int64_t max);
+
 #endif

@@ -120,7 +120,7 @@ static const char *busy_text(const struct idem_answer *answer) {
 }
 
 /* The rest of the sentence whose subject is the record. */
-static void refusal_text(const struct idem_answer *answer, const char *hash, char *buf,
+static void refusal_text(const struct cli_voice *voice, const struct idem_answer *answer, char *buf,
                          size_t size) {
     int64_t left_s = (answer->retry_after_ms + 999) / 1000;
     char left[IDEM_UNITS_TEXT];
@@ -136,9 +136,14 @@ static void refusal_text(const struct idem_answer *answer, const char *hash, cha
                  answer->attempt, answer->status);
         return;
     case IDEM_MISMATCH:
-        snprintf(buf, size,
-                 "was asked for with another command line before; use another key for another "
-                 "command, or allow it with --fingerprint none");
+        snprintf(
+            buf, size, "%s",
+            voice->selected
+                ? "was asked for with other variables before: what fingerprint_expr selects "
+                  "of them differs; use another key for another operation, or compare nothing, "
+                  "with --fingerprint none instead of the expression"
+                : "was asked for with another command line before; use another key for "
+                  "another command, or allow it with --fingerprint none");
         return;
     case IDEM_UNCERTAIN:
         snprintf(buf, size,
@@ -147,7 +152,7 @@ static void refusal_text(const struct idem_answer *answer, const char *hash, cha
                  "have happened, and is not run again; find out, then idem settle --done or "
                  "--failed --hash %.*s",
                  answer->attempt, answer->reason_len == 0 ? "" : ", ", (int)answer->reason_len,
-                 answer->reason_len == 0 ? "" : answer->reason, CLI_HASH_SHORT, hash);
+                 answer->reason_len == 0 ? "" : answer->reason, CLI_HASH_SHORT, voice->hash);
         return;
     case IDEM_DEAD:
         snprintf(buf, size,
@@ -155,7 +160,7 @@ static void refusal_text(const struct idem_answer *answer, const char *hash, cha
                  "run again; to run it anew: idem forget --hash %.*s",
                  answer->attempt, answer->status, answer->reason_len == 0 ? "" : ": ",
                  (int)answer->reason_len, answer->reason_len == 0 ? "" : answer->reason,
-                 CLI_HASH_SHORT, hash);
+                 CLI_HASH_SHORT, voice->hash);
         return;
     default:
         snprintf(buf, size, "is refused");
@@ -167,7 +172,7 @@ void cli_voice_refusal(const struct cli_voice *voice, const struct idem_answer *
 
     if (voice->quiet)
         return;
-    refusal_text(answer, voice->hash, text, sizeof(text));
+    refusal_text(voice, answer, text, sizeof(text));
     cli_say("%s: %s %s%s%s", idem_verdict_name(answer->verdict),
             cli_voice_name(voice, name, sizeof(name)), text, voice->message == NULL ? "" : ". ",
             voice->message == NULL ? "" : voice->message);

@@ -7,7 +7,8 @@
  *     FINISH said=WORD attempt=N status=N hash=HEX
  *     error code=WORD [hash=HEX]
  *
- * VERDICT is one of idem_verdict_name(), FINISH is stored, lost or unknown.
+ * VERDICT is one of idem_verdict_name(), FINISH is stored, lost or unknown, the
+ * error's WORD is of idem_code_name().
  */
 #ifndef IDEM_CLI_VERDICT_H
 #define IDEM_CLI_VERDICT_H
@@ -25,6 +26,7 @@ struct cli_voice {
     char waiting[CLI_VOICE_LINES]; /* said, and not written yet: waiting[at..len) */
     size_t at, len;
     bool quiet;                           /* no lines about verdicts */
+    bool selected;                        /* fingerprint_expr says what is compared */
     const char *prefix, *label, *message; /* label and message may be NULL */
     char hash[65];
 };

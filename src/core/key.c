@@ -161,8 +161,10 @@ int idem_key_serial(struct idem_bytes serial, struct idem_bytes credential,
                               "the %s is missing (idem_args.%s)",
                               missing, missing);
     n = snprintf((char *)ret->key, sizeof(ret->key), "%zu:", credential.len);
+    if (credential.len > IDEM_KEY_MAX || serial.len > IDEM_KEY_MAX)
+        return too_long(err, credential.len > IDEM_KEY_MAX ? credential.len : serial.len);
     ret->key_len = (size_t)n + credential.len + 1 + serial.len;
-    if (credential.len > IDEM_KEY_MAX || serial.len > IDEM_KEY_MAX || ret->key_len > IDEM_KEY_MAX)
+    if (ret->key_len > IDEM_KEY_MAX)
         return too_long(err, ret->key_len);
     memcpy(ret->key + n, credential.at, credential.len);
     ret->key[(size_t)n + credential.len] = ':';

@@ -9,9 +9,6 @@
 
 #include "core/error.h"
 
-/* Definitions that callers number themselves stay below this. */
-#define COMPUTED ((uint32_t)1 << 31)
-
 /* A document needs some times its size in memory: [0,0,...] the most. */
 #define JSON_ROOM 24
 #define JSON_ROOM_MIN ((size_t)64 << 10)
@@ -21,6 +18,7 @@ void idem_print_begin(struct idem_print *print) {
 
     print->part.ctx = NULL;
     print->failed = 0;
+    print->raw = false;
     idem_sha_begin(&print->parts);
     idem_sha_add(&print->parts, parts, sizeof(parts));
     idem_sha_begin(&print->definition);
@@ -36,8 +34,11 @@ int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret) {
     if (rc != 0)
         return rc;
     memcpy(ret->hash, parts, IDEM_HASH_LEN);
-    ret->definition = COMPUTED | (uint32_t)definition[0] << 24 | (uint32_t)definition[1] << 16 |
+    ret->definition = (uint32_t)definition[0] << 24 | (uint32_t)definition[1] << 16 |
                       (uint32_t)definition[2] << 8 | definition[3];
+    ret->definition = (ret->definition | IDEM_DEFINITION_COMPUTED) & ~IDEM_DEFINITION_RAW;
+    if (print->raw)
+        ret->definition |= IDEM_DEFINITION_RAW;
     return 0;
 }
 
@@ -66,10 +67,16 @@ static void name_add(struct idem_sha *sha, const char *name, enum idem_print_kin
     idem_sha_add(sha, &tail, 1);
 }
 
-void idem_print_open(struct idem_print *print, const char *name, enum idem_print_kind kind) {
+/* `wanted` is what the definition has it as. */
+static void part_open(struct idem_print *print, const char *name, enum idem_print_kind kind,
+                      enum idem_print_kind wanted) {
     name_add(&print->parts, name, kind);
-    name_add(&print->definition, name, kind);
+    name_add(&print->definition, name, wanted);
     idem_sha_begin(&print->part);
+}
+
+void idem_print_open(struct idem_print *print, const char *name, enum idem_print_kind kind) {
+    part_open(print, name, kind, kind);
 }
 
 void idem_print_add(struct idem_print *print, const void *bytes, size_t len) {
@@ -100,7 +107,7 @@ int idem_print_json(struct idem_print *print, const char *name, enum idem_print_
     int rc;
 
     idem_print_open(print, name, kind);
-    rc = idem_json_canon(value, canon_add, print, err);
+    rc = idem_json_canon_exact(value, canon_add, print, err);
     idem_print_close(print);
     return refused(print, rc);
 }
@@ -115,8 +122,15 @@ int idem_print_body(struct idem_print *print, const char *name, bool json, size_
     struct idem_json value;
     int rc;
 
-    if (!json || len > json_max) {
+    if (!json) {
         idem_print_bytes(print, name, bytes, len);
+        return 0;
+    }
+    if (len > json_max) {
+        print->raw = true;
+        part_open(print, name, IDEM_PRINT_BYTES, IDEM_PRINT_JSON);
+        idem_print_add(print, bytes, len);
+        idem_print_close(print);
         return 0;
     }
     idem_print_arena(&arena, len);

@@ -4,7 +4,10 @@
  * requests that differ can give the same bytes.
  *
  * Names and kinds of all parts are the definition; its id stands beside the
- * hash, and fingerprints of two definitions are never compared.
+ * hash, and fingerprints of two definitions are never compared. Its lowest bit
+ * says that JSON was too long to be read. Such a one is compared with those of
+ * the same definition that were read, and always differs: who sends the request
+ * chooses its length, and must not choose with it whether it is compared.
  */
 #ifndef IDEM_CORE_PRINT_H
 #define IDEM_CORE_PRINT_H
@@ -22,6 +25,7 @@ struct idem_print {
     struct idem_sha parts, definition;
     struct idem_sha part; /* the one being added */
     int failed;           /* the code of the first part that was refused */
+    bool raw;             /* JSON was too long, and taken byte for byte */
 };
 
 /* Every begin needs its end, which repeats the code of a part that was refused, or says
@@ -48,7 +52,7 @@ void idem_print_arena(struct idem_arena *arena, size_t len);
 
 /*
  * A body: canonical if it says that it is JSON and has at most `json_max` bytes,
- * byte for byte otherwise; the definition's id says which. JSON that cannot be
+ * byte for byte otherwise; the definition's id says which of the two. JSON that cannot be
  * read is IDEM_E_INVALID: what nobody can read as the same, nobody may call so.
  */
 int idem_print_body(struct idem_print *print, const char *name, bool json, size_t json_max,

@@ -15,9 +15,14 @@ static bool bytes_equal(struct idem_bytes a, struct idem_bytes b) {
     return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);
 }
 
+static uint32_t definition_compared(uint32_t definition) {
+    return definition >= IDEM_DEFINITION_COMPUTED ? definition & ~IDEM_DEFINITION_RAW : definition;
+}
+
 static bool fingerprint_differs(const struct idem_fingerprint *a,
                                 const struct idem_fingerprint *b) {
-    return a->definition != 0 && a->definition == b->definition &&
+    return a->definition != 0 &&
+           definition_compared(a->definition) == definition_compared(b->definition) &&
            CRYPTO_memcmp(a->hash, b->hash, IDEM_HASH_LEN) != 0;
 }
 

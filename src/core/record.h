@@ -26,6 +26,11 @@ static inline size_t idem_record_key_len(const struct idem_record_key *key) {
     return key->prefix_len + IDEM_HASH_LEN;
 }
 
+/* Definitions that callers number themselves stay below COMPUTED. In one that is computed, RAW says
+   that JSON was too long to be read, and is not part of what must be equal. */
+#define IDEM_DEFINITION_COMPUTED ((uint32_t)1 << 31)
+#define IDEM_DEFINITION_RAW ((uint32_t)1)
+
 struct idem_fingerprint {
     uint32_t definition; /* 0: there is none */
     unsigned char hash[IDEM_HASH_LEN];

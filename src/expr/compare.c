@@ -1,6 +1,8 @@
 /*
  * Equality and order. == takes numbers to the larger type first, so 1 is 1.0;
  * everything else is compared by Java's equals(). null comes before everything.
+ * In a key an integer that a double or a float does not keep is not compared
+ * with one: two integers would both be equal to it.
  */
 #include <math.h>
 #include <string.h>
@@ -52,15 +54,17 @@ static int doubles_order(double a, double b, bool total) {
     return sign_of(signbit(b) != 0, signbit(a) != 0);
 }
 
-static int numbers_order(const struct idem_value *a, const struct idem_value *b, bool total,
-                         int *ret) {
+static int numbers_order(const struct idem_work *work, const struct idem_value *a,
+                         const struct idem_value *b, bool total, int *ret) {
     if (is_type(a, b, IDEM_VALUE_DOUBLE)) {
+        IDEM_TRY(idem_op_reals(work, a, b));
         *ret = doubles_order(idem_value_double(a), idem_value_double(b), total);
         return 0;
     }
     if (is_type(a, b, IDEM_VALUE_FLOAT)) {
         if (is_type(a, b, IDEM_VALUE_BIG))
             return IDEM_TROUBLE_BIG;
+        IDEM_TRY(idem_op_reals(work, a, b));
         *ret = doubles_order((double)idem_value_float(a), (double)idem_value_float(b), total);
         return 0;
     }
@@ -94,7 +98,7 @@ static int order(struct idem_work *work, const struct idem_value *a, const struc
         return 0;
     }
     if (idem_value_is_number(a) && idem_value_is_number(b))
-        return numbers_order(a, b, total, ret);
+        return numbers_order(work, a, b, total, ret);
     return others_order(a, b, ret);
 }
 

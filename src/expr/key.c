@@ -7,11 +7,13 @@
  *   # and, in a template, #name outside of #{...} are refused when compiled;
  * - null is no part of it, nor is an object, an empty list, NaN or an infinity;
  *   null stands before ?: and beside a null in == and != only;
+ * - the members of an object have no order, and none can be made of them;
  * - the whole is 1 to IDEM_KEY_MAX bytes;
  * - a list is [a,b,[c]] and like no other list and no text: print.c;
- * - what Java would calculate with a loss is refused: integers that wrap or do
- *   not fit a double, numbers of more digits than a double keeps, hashCode(),
- *   and the text of lists that are alike when printed.
+ * - what Java would calculate or compare with a loss is refused: integers that
+ *   wrap or do not fit a double, numbers, of the document or written here, that
+ *   a double does not keep digit for digit, hashCode(), and the text of lists
+ *   that are alike when printed.
  */
 #include "expr/key.h"
 

@@ -1,7 +1,8 @@
 /*
  * Numbers and strings as they are written. An int or long that does not fit is
  * a fault, as in Spring; a float that lies between two is one here, because
- * reading it by way of a double would not be exact.
+ * reading it by way of a double would not be exact. For keys so is a number that
+ * would be another: with more digits than its type keeps, or too large for it.
  */
 #include <math.h>
 #include <string.h>
@@ -50,8 +51,8 @@ static struct idem_node *integer(struct idem_parser *p, int base, bool is_long) 
                                               .at.integer = n});
 }
 
-/* Without the suffix, and without zeros in front, which JSON does not have. */
-static double real_read(const struct idem_parser *p) {
+/* As JSON: without the suffix, and without zeros in front. */
+static struct idem_json real_json(const struct idem_parser *p) {
     const char *text = p->text + p->token.pos;
     size_t len = p->token.len;
 
@@ -61,13 +62,38 @@ static double real_read(const struct idem_parser *p) {
         text++;
         len--;
     }
-    return idem_number_read(text, len);
+    return (struct idem_json){.type = IDEM_JSON_NUMBER,
+                              .flag = memchr(text, '.', len) == NULL &&
+                                      memchr(text, 'e', len) == NULL &&
+                                      memchr(text, 'E', len) == NULL,
+                              .n = (uint32_t)len,
+                              .at.text = text};
+}
+
+/* Whether it is the value that is written: for keys no other will do. */
+static bool real_fits(struct idem_parser *p, bool finite, bool kept) {
+    if ((p->flags & IDEM_EXPR_KEY) == 0 || kept)
+        return true;
+    idem_parse_fault(p, p->token.pos,
+                     idem_trouble_text(finite ? IDEM_TROUBLE_KEY_DIGITS : IDEM_TROUBLE_KEY_FINITE));
+    return false;
+}
+
+static struct idem_node *real(struct idem_parser *p) {
+    struct idem_json json = real_json(p);
+    double d = idem_number_read(json.at.text, json.n);
+
+    if (!real_fits(p, isfinite(d), isfinite(d) && idem_number_kept(&json)))
+        return NULL;
+    return literal_new(p, (struct idem_value){.type = IDEM_VALUE_DOUBLE, .at.real = d});
 }
 
 /* A double in the middle of two floats was rounded to be there, or is there: who knows. */
 static struct idem_node *single(struct idem_parser *p) {
-    double d = real_read(p);
+    struct idem_json json = real_json(p);
+    double d = idem_number_read(json.at.text, json.n);
     float f = (float)d;
+    char text[IDEM_NUMBER_MAX];
 
     if (isfinite(d) && (double)f != d) {
         double other = (double)nextafterf(f, d > (double)f ? INFINITY : -INFINITY);
@@ -75,6 +101,9 @@ static struct idem_node *single(struct idem_parser *p) {
         if (fabs(d - (double)f) == fabs(other - d))
             return idem_parse_fault(p, p->token.pos, "the number lies between two floats");
     }
+    if (!real_fits(p, isfinite(f),
+                   isfinite(f) && idem_number_is(&json, text, idem_number_java_float(f, text))))
+        return NULL;
     return literal_new(p, (struct idem_value){.type = IDEM_VALUE_FLOAT, .at.single = f});
 }
 
@@ -110,8 +139,7 @@ struct idem_node *idem_parse_literal(struct idem_parser *p) {
     case IDEM_TOKEN_HEX_LONG:
         return integer(p, 16, true);
     case IDEM_TOKEN_DOUBLE:
-        return literal_new(p,
-                           (struct idem_value){.type = IDEM_VALUE_DOUBLE, .at.real = real_read(p)});
+        return real(p);
     case IDEM_TOKEN_FLOAT:
         return single(p);
     default:

@@ -166,10 +166,11 @@ static bool is_real(const struct idem_value *v) {
 
 static int number_long(struct idem_work *work, const struct idem_value *self,
                        const struct idem_value *args, struct idem_value *ret) {
-    int64_t n = is_real(self) ? idem_double_long(idem_value_double(self)) : self->at.integer;
+    double d = is_real(self) ? idem_value_double(self) : 0;
+    int64_t n = is_real(self) ? idem_double_long(d) : self->at.integer;
 
     (void)args;
-    if (work->strict && is_real(self) && (double)n != trunc(idem_value_double(self)))
+    if (work->strict && !(d >= -0x1p63 && d < 0x1p63))
         return IDEM_TROUBLE_KEY_OVERFLOW;
     *ret = (struct idem_value){.type = IDEM_VALUE_LONG, .at.integer = n};
     return 0;

@@ -29,6 +29,15 @@ static bool integer_kept(const struct idem_value *v, int64_t most) {
            (v->at.integer >= -most && v->at.integer <= most);
 }
 
+int idem_op_reals(const struct idem_work *work, const struct idem_value *a,
+                  const struct idem_value *b) {
+    int64_t most = either_is(a, b, IDEM_VALUE_FLOAT) ? FLOAT_EXACT : DOUBLE_EXACT;
+
+    if (work->strict && !(integer_kept(a, most) && integer_kept(b, most)))
+        return IDEM_TROUBLE_KEY_EXACT;
+    return 0;
+}
+
 static double double_calculate(enum idem_expr_op op, double a, double b) {
     switch (op) {
     case IDEM_EXPR_OP_ADD:
@@ -148,6 +157,7 @@ static int power(struct idem_work *work, const struct idem_value *a, const struc
 
     if (either_is(a, b, IDEM_VALUE_BIG))
         return IDEM_TROUBLE_BIG;
+    IDEM_TRY(idem_op_reals(work, a, b));
     if (!either_is(a, b, IDEM_VALUE_DOUBLE) && !either_is(a, b, IDEM_VALUE_FLOAT))
         return integer_power(work, a, b, ret);
     if (either_is(a, b, IDEM_VALUE_DOUBLE)) {
@@ -172,8 +182,7 @@ static int numbers_calculate(struct idem_work *work, enum idem_expr_op op,
     if (op == IDEM_EXPR_OP_POWER)
         return power(work, a, b, ret);
     if (either_is(a, b, IDEM_VALUE_DOUBLE)) {
-        if (work->strict && !(integer_kept(a, DOUBLE_EXACT) && integer_kept(b, DOUBLE_EXACT)))
-            return IDEM_TROUBLE_KEY_EXACT;
+        IDEM_TRY(idem_op_reals(work, a, b));
         *ret = (struct idem_value){
             .type = IDEM_VALUE_DOUBLE,
             .at.real = double_calculate(op, idem_value_double(a), idem_value_double(b))};
@@ -182,8 +191,7 @@ static int numbers_calculate(struct idem_work *work, enum idem_expr_op op,
     if (either_is(a, b, IDEM_VALUE_BIG))
         return IDEM_TROUBLE_BIG;
     if (either_is(a, b, IDEM_VALUE_FLOAT)) {
-        if (work->strict && !(integer_kept(a, FLOAT_EXACT) && integer_kept(b, FLOAT_EXACT)))
-            return IDEM_TROUBLE_KEY_EXACT;
+        IDEM_TRY(idem_op_reals(work, a, b));
         *ret = (struct idem_value){
             .type = IDEM_VALUE_FLOAT,
             .at.single = float_calculate(op, idem_value_float(a), idem_value_float(b))};

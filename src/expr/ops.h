@@ -28,6 +28,11 @@ int idem_op_calculate(struct idem_work *work, enum idem_expr_op op, const struct
                       const struct idem_value *b, struct idem_value *ret);
 int idem_op_negate(struct idem_work *work, const struct idem_value *v, struct idem_value *ret);
 
+/* Whether two numbers may be taken to a double or a float, as one of them is or as a power does: in
+   a key not an integer that would not keep its digits. */
+int idem_op_reals(const struct idem_work *work, const struct idem_value *a,
+                  const struct idem_value *b);
+
 /* EQ to GE. */
 int idem_op_compare(struct idem_work *work, enum idem_expr_op op, const struct idem_value *a,
                     const struct idem_value *b, bool *ret);

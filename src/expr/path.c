@@ -4,7 +4,8 @@
  * What #this is, follows Spring: an index sees no object at all, arguments see
  * the item of the innermost projection or selection, and their bodies see the
  * item. A selection from an object is a HashMap in Java, whose order is not
- * known here: it may be looked into, but not printed or gone through.
+ * known here: it may be looked into, but not printed or gone through. In keys
+ * that goes for every object, because the order of its members says nothing.
  */
 #include "expr/eval.h"
 #include "expr/utf16.h"
@@ -148,12 +149,20 @@ static int many_item(struct idem_eval *e, const struct idem_value *many, uint32_
     return 0;
 }
 
-/* Whether *value can be gone through; *none says that it is null and may be. */
-static int many_check(const struct idem_node *step, const struct idem_value *value, bool *none) {
+/* Whether *value can be gone through, in its order if that shows in the result; *none says that
+   it is null and may be. */
+static int many_check(const struct idem_eval *e, const struct idem_node *step,
+                      const struct idem_value *value, bool *none) {
+    bool ordered = step->kind == IDEM_NODE_PROJECT || step->op != IDEM_SELECT_ALL;
+
     *none = value->type == IDEM_VALUE_NULL && step->safe;
-    if (*none || value->type == IDEM_VALUE_LIST || value->type == IDEM_VALUE_MAP)
+    if (*none || value->type == IDEM_VALUE_LIST)
         return 0;
-    return value->type == IDEM_VALUE_NULL ? IDEM_TROUBLE_OF_NULL : IDEM_TROUBLE_NOT_LIST;
+    if (value->type != IDEM_VALUE_MAP)
+        return value->type == IDEM_VALUE_NULL ? IDEM_TROUBLE_OF_NULL : IDEM_TROUBLE_NOT_LIST;
+    if (ordered && e->work.strict)
+        return IDEM_TROUBLE_KEY_ORDER;
+    return ordered && (value->flags & IDEM_VALUE_LOOSE) != 0 ? IDEM_TROUBLE_LOOSE : 0;
 }
 
 static int step_project(struct idem_eval *e, const struct idem_node *step,
@@ -161,11 +170,9 @@ static int step_project(struct idem_eval *e, const struct idem_node *step,
     struct idem_value many = *value, *items, item;
     bool none;
 
-    IDEM_TRY(many_check(step, &many, &none));
+    IDEM_TRY(many_check(e, step, &many, &none));
     if (none)
         return 0;
-    if ((many.flags & IDEM_VALUE_LOOSE) != 0)
-        return IDEM_TROUBLE_LOOSE;
     items = idem_work_alloc(&e->work, many.n * sizeof(*items));
     if (items == NULL)
         return idem_work_trouble(&e->work, many.n * sizeof(*items));
@@ -223,11 +230,9 @@ static int step_select(struct idem_eval *e, const struct idem_node *step,
     uint32_t n = 0;
     bool none;
 
-    IDEM_TRY(many_check(step, &many, &none));
+    IDEM_TRY(many_check(e, step, &many, &none));
     if (none)
         return 0;
-    if ((many.flags & IDEM_VALUE_LOOSE) != 0 && step->op != IDEM_SELECT_ALL)
-        return IDEM_TROUBLE_LOOSE;
     IDEM_TRY(selected(e, step, &many, &items, &n));
     if (step->op != IDEM_SELECT_ALL) {
         if (n == 0) {

@@ -2,10 +2,13 @@
  * Text that grows, and values printed into it: as Java does, as Spring's
  * conversion does, and as keys need it.
  *
- * A list in a key is [a,b,[c]]: each item as Java prints it, and in quotes,
- * with quotes inside doubled, if its text is empty or has one of , [ ] " in it.
- * That can be read back, so no two lists are alike. Text from the document that
- * begins with [ or " is put in quotes too, so that no text is like a list.
+ * A list in a key is [a,b,[c]]: each item as Java prints it. A text is put in
+ * quotes, with quotes inside doubled, if it is empty, has one of , [ ] " in it,
+ * or could be what else is printed without quotes: a number, which begins with a
+ * digit or -, or true or false. So a list can be read back, with the types of
+ * its items, and no two are alike; numbers that print alike are one. Text from
+ * the document that begins with [ or " is put in quotes too, so that no text is
+ * like a list.
  */
 #include "expr/print.h"
 
@@ -202,14 +205,21 @@ static int quoted_put(struct idem_text *text, const struct idem_value *v) {
     return ascii_put(text, "\"", 1);
 }
 
+static bool text_is(const struct idem_value *v, const char *word, size_t len) {
+    return v->n == len && memcmp(v->at.text, word, len) == 0;
+}
+
 static bool item_needs_quotes(const struct idem_value *v) {
+    if (v->n == 0 || v->at.text[0] == '-' || (v->at.text[0] >= '0' && v->at.text[0] <= '9') ||
+        text_is(v, "true", 4) || text_is(v, "false", 5))
+        return true;
     for (uint32_t i = 0; i < v->n; i++) {
         char c = v->at.text[i];
 
         if (c == ',' || c == '[' || c == ']' || c == '"')
             return true;
     }
-    return v->n == 0;
+    return false;
 }
 
 static int list_key(struct idem_text *text, const struct idem_value *list);

@@ -8,6 +8,8 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "expr/expr.h"
+#include "expr/print.h"
 #include "expr/trouble.h"
 
 #define BEFORE 32 /* characters shown before the place, and after it */
@@ -18,8 +20,8 @@ static const char *const texts[IDEM_TROUBLE_COUNT] = {
     [IDEM_FINE] = "nothing is wrong",
     [IDEM_TROUBLE_MEMORY] = "no memory",
     [IDEM_TROUBLE_SPACE] = "this needs more memory than an evaluation may use",
-    [IDEM_TROUBLE_STEPS] = "this takes more steps than an evaluation may use",
-    [IDEM_TROUBLE_SIZE] = "the text gets longer than an evaluation may make it",
+    [IDEM_TROUBLE_STEPS] = "this takes more steps than the million that an evaluation has",
+    [IDEM_TROUBLE_SIZE] = "the text gets longer than 1 MiB, the most that an evaluation makes",
     [IDEM_TROUBLE_DEPTH] = "the lists are nested deeper than 512 levels",
     [IDEM_TROUBLE_OF_NULL] = "a member of null; ?. instead of . gives null then",
     [IDEM_TROUBLE_BARE] = "a name without # is no variable: there is nothing here to read it of",
@@ -66,9 +68,14 @@ static const char *const texts[IDEM_TROUBLE_COUNT] = {
         "an integer that a double does not keep: in a key it would be taken for another",
     [IDEM_TROUBLE_KEY_PRINTED] =
         "the text of a list or object may be another's too; in a key, use the list itself",
+    [IDEM_TROUBLE_KEY_ORDER] =
+        "the members of an object have no order, so a key cannot go by it; name those that count",
     [IDEM_TROUBLE_SELECT_MAP] =
         "an object that the expression makes cannot be compared; name its parts in a list, {a, b}",
 };
+
+_Static_assert(IDEM_EXPR_STEPS_MAX == 1000000, "the limit is said in a text");
+_Static_assert(IDEM_EXPR_TEXT_MAX == 1048576, "the limit is said in a text");
 
 const char *idem_trouble_text(int trouble) {
     return texts[trouble];

@@ -10,9 +10,6 @@
 #include "core/units.h"
 #include "json/number.h"
 
-/* Digits that say which double it is; beyond them two numbers become one. */
-#define DOUBLE_DIGITS 17
-
 void *idem_work_alloc(struct idem_work *work, size_t size) {
     return idem_arena_alloc(work->arena, size == 0 ? 1 : size);
 }
@@ -49,37 +46,18 @@ static bool integer_read(const char *text, size_t len, int64_t *ret) {
     return true;
 }
 
-/* Digits between the first and the last that are not zero. */
-static unsigned digits_count(const char *text, size_t len) {
-    unsigned n = 0, zeros = 0;
-
-    for (size_t i = 0; i < len && text[i] != 'e' && text[i] != 'E'; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            continue;
-        if (text[i] == '0') {
-            zeros += n > 0;
-        } else {
-            n += zeros + 1;
-            zeros = 0;
-        }
-    }
-    return n;
-}
-
 static int real_of(struct idem_work *work, const struct idem_json *json, struct idem_value *ret) {
-    unsigned digits;
     double d;
 
     if (!idem_work_spend(work, json->n / 16))
         return IDEM_TROUBLE_STEPS;
     d = idem_number_read(json->at.text, json->n);
-    if (work->strict) {
-        digits = digits_count(json->at.text, json->n);
-        if (isinf(d))
-            return IDEM_TROUBLE_KEY_FINITE;
-        if (digits > DOUBLE_DIGITS || (d == 0 && digits > 0))
-            return IDEM_TROUBLE_KEY_DIGITS;
-    }
+    if (isnan(d))
+        return IDEM_TROUBLE_MEMORY;
+    if (work->strict && isinf(d))
+        return IDEM_TROUBLE_KEY_FINITE;
+    if (work->strict && !idem_number_kept(json))
+        return IDEM_TROUBLE_KEY_DIGITS;
     *ret = (struct idem_value){.type = IDEM_VALUE_DOUBLE, .at.real = d};
     return 0;
 }

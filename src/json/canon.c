@@ -3,9 +3,13 @@
  * escapes, numbers as ECMAScript prints them. It departs from that in one case:
  * an integer beyond 2^53 that the printed double would not be equal to keeps
  * its digits, because two order numbers must not become one.
+ *
+ * The exact form does so with every number: what no double keeps is written as
+ * DIGITSeEXPONENT, without zeros at either end of the digits. So whatever is
+ * written has the very value of what was read, and one value one text.
  */
+#include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -18,6 +22,7 @@ struct writer {
     idem_json_put *put;
     void *data;
     struct idem_error *err;
+    bool exact;
     size_t n;
     char buf[4096];
 };
@@ -107,12 +112,14 @@ struct decimal {
     long long point;
 };
 
-/* Of an exponent; one that no document can balance with digits is as good as any larger. */
+/* No document can balance such an exponent with digits: it is as good as any larger. */
+#define EXPONENT_MOST ((long long)1 << 40)
+
 static long long exponent_read(const char *at, const char *end) {
     bool negative = *at == '-';
     long long exponent = 0;
 
-    for (at += *at == '-' || *at == '+'; at < end && exponent < ((long long)1 << 40); at++)
+    for (at += *at == '-' || *at == '+'; at < end && exponent < EXPONENT_MOST; at++)
         exponent = 10 * exponent + (*at - '0');
     return negative ? -exponent : exponent;
 }
@@ -181,17 +188,23 @@ static bool decimal_beyond_exact(const struct decimal *decimal) {
     return decimal->point > 16 || decimal_cmp(decimal, "9007199254740992") > 0;
 }
 
-/* Whether a printed double has the very value of the decimal. */
+static bool decimal_is_zero(const struct decimal *decimal) {
+    return decimal->digits == decimal->end;
+}
+
+/* Whether a printed number has the very value of the decimal. */
 static bool same_value(const struct decimal *decimal, const char *printed, size_t len) {
     struct idem_json number = {.type = IDEM_JSON_NUMBER, .n = (uint32_t)len, .at.text = printed};
     struct decimal other = decimal_read(&number);
     char digits[IDEM_NUMBER_MAX];
 
+    if (decimal_is_zero(decimal) || decimal_is_zero(&other))
+        return decimal_is_zero(decimal) && decimal_is_zero(&other);
     digits[decimal_digits(&other, digits)] = '\0';
     return other.point == decimal->point && decimal_cmp(decimal, digits) == 0;
 }
 
-static int write_exact(struct writer *w, const struct decimal *decimal, bool negative) {
+static int write_digits(struct writer *w, const struct decimal *decimal, bool negative) {
     const char *end = decimal->dot != NULL ? decimal->dot : decimal->end;
     int rc = negative ? write_char(w, '-') : 0;
 
@@ -199,29 +212,82 @@ static int write_exact(struct writer *w, const struct decimal *decimal, bool neg
         rc = write_bytes(w, decimal->digits, (size_t)(end - decimal->digits));
     if (rc == 0 && decimal->dot != NULL)
         rc = write_bytes(w, end + 1, (size_t)(decimal->end - end - 1));
+    return rc;
+}
+
+static int write_integer(struct writer *w, const struct decimal *decimal, bool negative) {
+    int rc = write_digits(w, decimal, negative);
+
     for (long long i = decimal_count(decimal); i < decimal->point && rc == 0; i++)
         rc = write_char(w, '0');
     return rc;
 }
 
-/* As ECMAScript prints the double, or exactly. */
+/* What is no integer beyond 2^53, and no double either: its exponent is below zero. */
+static int write_exact(struct writer *w, const struct decimal *decimal, bool negative) {
+    long long exponent = decimal_count(decimal) - decimal->point;
+    char text[24], *at = text + sizeof(text);
+    int rc;
+
+    if (decimal->point < -EXPONENT_MOST / 2)
+        return idem_error_set(w->err, IDEM_E_INVALID,
+                              "JSON: a number is nearer to zero than can be told from others");
+    for (; exponent > 0; exponent /= 10)
+        *--at = (char)('0' + exponent % 10);
+    *--at = '-';
+    *--at = 'e';
+    rc = write_digits(w, decimal, negative);
+    return rc == 0 ? write_bytes(w, at, (size_t)(text + sizeof(text) - at)) : rc;
+}
+
+/* How ECMAScript prints the nearest double: of the digits, where they tell, or of the double.
+   IDEM_E_INVALID if that is infinite. */
+static int nearest_print(const struct idem_json *number, const struct decimal *decimal,
+                         char text[IDEM_NUMBER_MAX], size_t *ret_len) {
+    char digits[DIGITS_MAX];
+    size_t len = 0;
+    double d;
+
+    if (decimal_count(decimal) <= DIGITS_MAX)
+        len = idem_number_es_decimal(digits, decimal_digits(decimal, digits), decimal->point,
+                                     number->at.text[0] == '-', text);
+    if (len == 0) {
+        d = idem_number_read(number->at.text, number->n);
+        if (!isfinite(d))
+            return isnan(d) ? IDEM_E_NOMEM : IDEM_E_INVALID;
+        len = idem_number_es(d, text);
+    }
+    *ret_len = len;
+    return 0;
+}
+
+/* The same, of a number and how its double prints. A double keeps all numbers of DBL_DIG digits,
+   but for those near zero. */
+static bool same_number(const struct idem_json *number, const struct decimal *decimal,
+                        const char *printed, size_t len) {
+    if (decimal_count(decimal) <= DBL_DIG && decimal->point > DBL_MIN_10_EXP + 1)
+        return true;
+    return (len == number->n && memcmp(printed, number->at.text, len) == 0) ||
+           same_value(decimal, printed, len);
+}
+
 static int write_decimal(struct writer *w, const struct idem_json *number,
                          const struct decimal *decimal, bool negative) {
-    double d = idem_number_read(number->at.text, number->n);
+    bool integer = decimal_beyond_exact(decimal);
     char text[IDEM_NUMBER_MAX];
     size_t len;
+    int rc = nearest_print(number, decimal, text, &len);
 
-    if (isnan(d))
-        return idem_error_set(w->err, IDEM_E_NOMEM, "no memory to read a number");
-    if (isinf(d) && number->flag)
-        return write_exact(w, decimal, negative);
-    if (isinf(d))
-        return idem_error_set(w->err, IDEM_E_INVALID,
+    if (rc == IDEM_E_NOMEM)
+        return idem_error_set(w->err, rc, "no memory to read a number");
+    if (rc < 0 && number->flag)
+        return write_integer(w, decimal, negative);
+    if (rc < 0)
+        return idem_error_set(w->err, rc,
                               "JSON: a number is beyond the range of a double (1.8e308)");
-    len = idem_number_es(d, text);
-    if (decimal_beyond_exact(decimal) && !same_value(decimal, text, len))
-        return write_exact(w, decimal, negative);
-    return write_bytes(w, text, len);
+    if ((!integer && !w->exact) || same_number(number, decimal, text, len))
+        return write_bytes(w, text, len);
+    return integer ? write_integer(w, decimal, negative) : write_exact(w, decimal, negative);
 }
 
 /* A fraction of up to 15 digits without an exponent, and not so small that it would get one: it
@@ -245,9 +311,8 @@ static size_t fraction_len(const struct idem_json *number, bool negative) {
 /* Without making a double of it, where its digits tell what it would print as. */
 static int write_number(struct writer *w, const struct idem_json *number) {
     bool negative = number->at.text[0] == '-';
-    char digits[DIGITS_MAX], text[IDEM_NUMBER_MAX];
     struct decimal decimal;
-    size_t len = 0;
+    size_t len;
 
     if (number->flag && number->n <= 15 && number->at.text[negative] != '0')
         return write_bytes(w, number->at.text, number->n);
@@ -255,15 +320,31 @@ static int write_number(struct writer *w, const struct idem_json *number) {
     if (len > 0)
         return write_bytes(w, number->at.text, len);
     decimal = decimal_read(number);
-    if (decimal.digits == decimal.end)
+    if (decimal_is_zero(&decimal))
         return write_char(w, '0');
     /* Up to 10^21 all digits are printed: if they are not these, these are kept. */
     if (decimal_beyond_exact(&decimal) && decimal.point <= 21)
-        return write_exact(w, &decimal, negative);
-    if (decimal_count(&decimal) <= DIGITS_MAX)
-        len = idem_number_es_decimal(digits, decimal_digits(&decimal, digits), decimal.point,
-                                     negative, text);
-    return len > 0 ? write_bytes(w, text, len) : write_decimal(w, number, &decimal, negative);
+        return write_integer(w, &decimal, negative);
+    return write_decimal(w, number, &decimal, negative);
+}
+
+bool idem_number_kept(const struct idem_json *number) {
+    char text[IDEM_NUMBER_MAX];
+    struct decimal decimal;
+    size_t len;
+
+    if (fraction_len(number, number->at.text[0] == '-') > 0)
+        return true;
+    decimal = decimal_read(number);
+    return decimal_is_zero(&decimal) || (decimal_count(&decimal) <= DIGITS_MAX &&
+                                         nearest_print(number, &decimal, text, &len) == 0 &&
+                                         same_number(number, &decimal, text, len));
+}
+
+bool idem_number_is(const struct idem_json *number, const char *printed, size_t len) {
+    struct decimal decimal = decimal_read(number);
+
+    return same_value(&decimal, printed, len);
 }
 
 /* Values. */
@@ -319,10 +400,20 @@ static int write_value(struct writer *w, const struct idem_json *value) {
     return 0;
 }
 
-int idem_json_canon(const struct idem_json *value, idem_json_put *put, void *data,
-                    struct idem_error *err) {
-    struct writer w = {.put = put, .data = data, .err = err};
+static int canon(const struct idem_json *value, bool exact, idem_json_put *put, void *data,
+                 struct idem_error *err) {
+    struct writer w = {.put = put, .data = data, .err = err, .exact = exact};
     int rc = write_value(&w, value);
 
     return rc == 0 ? flush(&w) : rc;
+}
+
+int idem_json_canon(const struct idem_json *value, idem_json_put *put, void *data,
+                    struct idem_error *err) {
+    return canon(value, false, put, data, err);
+}
+
+int idem_json_canon_exact(const struct idem_json *value, idem_json_put *put, void *data,
+                          struct idem_error *err) {
+    return canon(value, true, put, data, err);
 }

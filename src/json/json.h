@@ -73,5 +73,19 @@ size_t idem_utf16_len(const char *s, size_t len);
 typedef int idem_json_put(void *data, const char *bytes, size_t len);
 int idem_json_canon(const struct idem_json *value, idem_json_put *put, void *data,
                     struct idem_error *err);
+/*
+ * The same for digests, in which no two numbers may become one: one that no
+ * double keeps (idem_number_kept) has its exact value, as DIGITSeEXPONENT, and
+ * one text in whatever form it was written. What is beyond the range of a
+ * double and no integer is refused in both.
+ */
+int idem_json_canon_exact(const struct idem_json *value, idem_json_put *put, void *data,
+                          struct idem_error *err);
+
+/* Whether the shortest digits of the nearest double are the very value of the number, as those of
+   up to 15 digits are: of all that read as one double, one alone. */
+bool idem_number_kept(const struct idem_json *number);
+/* Whether the number and a printed one, of less than IDEM_NUMBER_MAX bytes, have one value. */
+bool idem_number_is(const struct idem_json *number, const char *printed, size_t len);
 
 #endif

@@ -120,7 +120,8 @@ TEST(run_refuses_keys_that_are_none_and_starts_nothing) {
         {"#a", "{\"a\":\"\"}", "key_expr: column 1: the key is empty", 65},
         {"#a", "{\"a\":{}}", "an object", 65},
         {"#a", "{\"a\":\"x\\u0000\"}", "NUL", 65},
-        {"#a", "{\"a\":1", "the arguments", 65},
+        {"#a", "{\"a\":1", "run: --vars: JSON, line 1, column 7", 65},
+        {"#a", "[1]", "run: --vars: the variables are no JSON object", 65},
         {"a", "{\"a\":1}", "key_expr: column 1: a name without #", 64},
         {"'#{#a}' + #b", "{}", "template", 64},
     };
@@ -133,6 +134,87 @@ TEST(run_refuses_keys_that_are_none_and_starts_nothing) {
         CHECK_HAS(ran.err, wrong[i].text);
         CHECK(access(in_folder("touched"), F_OK) != 0);
     }
+}
+
+/* 65 means two things, which the verdict tells apart. */
+TEST(run_refuses_fingerprints_that_cannot_be_made_as_it_does_keys) {
+    static const char *const vars[] = {"{\"a\":null}", "{}", NULL};
+    struct ran ran;
+
+    for (size_t i = 0; vars[i] != NULL; i++) {
+        ran = RUN("run", "--verdict-fd", VERDICT_FD, "--key", "k", "--fingerprint-expr", "#a",
+                  "--vars", vars[i], "--", "touch", in_folder("touched"));
+        CHECK_INT(ran.status, 65);
+        CHECK_HAS(ran.err, "fingerprint_expr: column 1");
+        CHECK_STR(ran.verdict, "error code=invalid\n");
+        CHECK(!exists("touched"));
+        ran = RUN("run", "--verdict-fd", VERDICT_FD, "--key-expr", "#a", "--vars", vars[i], "--",
+                  "touch", in_folder("touched"));
+        CHECK_INT(ran.status, 65);
+        CHECK_STR(ran.verdict, "error code=invalid\n");
+        CHECK(!exists("touched"));
+    }
+    ran = RUN("run", "--key", "k", "--fingerprint-expr", "#a", "--", "touch", in_folder("touched"));
+    CHECK_INT(ran.status, 65);
+    CHECK_HAS(ran.err, "fingerprint_expr: column 1");
+    CHECK(!exists("touched"));
+    CHECK_INT(RUN("run", "--key", "k", "--", "true").status, 0);
+    ran = RUN("run", "--verdict-fd", VERDICT_FD, "--key", "k", "--", "false");
+    CHECK_INT(ran.status, 65);
+    CHECK(starts_with(ran.verdict, "mismatch "));
+}
+
+TEST(a_literal_key_that_is_too_long_is_a_usage_error_with_or_without_a_fingerprint) {
+    char *key = script("%05000d", 0);
+
+    CHECK_INT(RUN("run", "--key", key, "--", "true").status, 64);
+    CHECK_INT(
+        RUN("run", "--key", key, "--fingerprint-expr", "#a", "--vars", "{\"a\":1}", "--", "true")
+            .status,
+        64);
+}
+
+TEST(a_mismatch_says_what_was_compared) {
+    struct ran ran;
+
+    CHECK_INT(RUN("run", "--key", "k", "--fingerprint-expr", "#a", "--vars", "{\"a\":1}", "--",
+                  "echo", "1")
+                  .status,
+              0);
+    ran = RUN("run", "--key", "k", "--fingerprint-expr", "#a", "--vars", "{\"a\":2}", "--", "echo",
+              "1");
+    CHECK_INT(ran.status, 65);
+    CHECK_HAS(ran.err, "what fingerprint_expr selects of them differs");
+    CHECK(strstr(ran.err, "command line") == NULL);
+    CHECK_INT(RUN("run", "--key", "l", "--", "echo", "1").status, 0);
+    CHECK_HAS(RUN("run", "--key", "l", "--", "echo", "2").err, "another command line");
+}
+
+TEST(what_is_wrong_with_variables_and_scope_is_said_in_words_of_the_command_line) {
+    const char *conf = in_folder("words.conf"), *vars = in_folder("vars.json");
+    FILE *file = fopen(conf, "w");
+    struct ran ran;
+
+    CHECK(file != NULL && fputs("[policy p]\nscope = caller\n", file) >= 0 && fclose(file) == 0);
+    ran = RUN("run", "--config", conf, "--policy", "p", "--key", "k", "--", "true");
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "say --scope WHO");
+    CHECK(strstr(ran.err, "idem_args") == NULL);
+    CHECK_INT(
+        RUN("run", "--config", conf, "--policy", "p", "--scope", "u", "--key", "k", "--", "true")
+            .status,
+        0);
+    ran = RUN("run", "--scope", "caller", "--key", "k", "--", "true");
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "--scope caller");
+    file = fopen(vars, "w");
+    CHECK(file != NULL && fputs("{", file) >= 0 && fclose(file) == 0);
+    ran = RUN("run", "--key-expr", "#a", "--vars-file", vars, "--", "true");
+    CHECK_INT(ran.status, 65);
+    CHECK_HAS(ran.err, "run: --vars-file: JSON, line 1, column 2");
+    ran = RUN("run", "--key-expr", "#a", "--json-max", "5", "--vars", "{\"a\":1}", "--", "true");
+    CHECK_INT(ran.status, 65);
+    CHECK_HAS(ran.err, "--vars: the variables have 7 bytes; json_max allows 5");
 }
 
 TEST(run_wants_one_key_and_reads_all_it_is_given) {
@@ -185,6 +267,72 @@ TEST(eval_answers_lines_with_lines) {
     CHECK_HAS(ran.out, "{\"id\":\"d\",\"ok\":false,\"error\":");
     CHECK_HAS(ran.out, "{\"id\":\"e\",\"ok\":false,\"error\":");
     CHECK_HAS(ran.out, "{\"id\":null,\"ok\":false,\"error\":");
+}
+
+/* Part of it must not be written either. */
+TEST(an_id_that_has_no_canonical_form_is_answered_as_null) {
+    struct ran ran = RUN_WITH("{\"id\":1e400,\"expr\":\"1\"}\n"
+                              "{\"id\":[\"a\",1e400],\"expr\":\"2\"}\n"
+                              "{\"id\":1e400,\"expr\":\"\"}\n",
+                              "eval", "--jsonl");
+
+    CHECK_INT(ran.status, 0);
+    CHECK(starts_with(ran.out, "{\"id\":null,\"ok\":true,\"value\":\"1\",\"type\":\"Integer\"}\n"
+                               "{\"id\":null,\"ok\":true,\"value\":\"2\",\"type\":\"Integer\"}\n"
+                               "{\"id\":null,\"ok\":false,"));
+}
+
+TEST(a_mode_that_is_not_known_is_refused) {
+    static const char *const modes[] = {"\"foo\"", "5", "null", "\"\"", "\"Expr\"", NULL};
+
+    for (size_t i = 0; modes[i] != NULL; i++) {
+        struct ran ran = RUN_WITH(script("{\"id\":1,\"mode\":%s,\"expr\":\"1\"}\n", modes[i]),
+                                  "eval", "--jsonl");
+
+        CHECK_INT(ran.status, 0);
+        CHECK_HAS(ran.out, "{\"id\":1,\"ok\":false,\"error\":\"\\\"mode\\\" is \\\"expr\\\"");
+    }
+}
+
+/* Expressions that begin with a dash. */
+
+TEST(an_expression_that_begins_with_a_dash_stands_behind_two) {
+    CHECK_STR(RUN("eval", "--vars", "{\"a\":1}", "--", "-#a").out, "-1\n");
+    CHECK_STR(RUN("eval", "--", "-1").out, "-1\n");
+}
+
+TEST(eval_names_the_word_that_is_no_flag_and_says_what_to_write) {
+    struct ran ran = RUN("eval", "--key", "-#a", "--vars", "{\"a\":1}");
+
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "unknown flag \"-#a\"; write -- before an expression");
+    CHECK_HAS(RUN("eval", "-1").err, "unknown flag \"-1\"; write -- before an expression");
+    CHECK_HAS(RUN("eval", "-12").err, "unknown flag \"-12\";");
+    CHECK_HAS(RUN("eval", "--vars", "{}", "-1").err, "unknown flag \"-1\";");
+    CHECK_HAS(RUN("eval", "-1", "-12").err, "unknown flag \"-1\";");
+    CHECK_HAS(RUN("eval", "x", "-12", "--key").err, "unknown flag \"-12\";");
+    CHECK_HAS(RUN("eval", "--#a").err, "unknown flag \"--#a\"; write -- before an expression");
+    CHECK_HAS(RUN("eval", "--vrs", "{}").err, "unknown flag \"--vrs\"; did you mean --vars?");
+}
+
+TEST(eval_names_the_operand_that_is_one_too_many) {
+    struct ran ran = RUN("eval", "--", "-#a", "--vars", "{\"a\":1}");
+
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "\"--vars\" stands behind --");
+    CHECK_HAS(RUN("eval", "1", "+", "1").err, "\"+\" is one more");
+}
+
+/* What follows a letter may be a key. */
+TEST(other_commands_name_only_the_letter) {
+    struct ran ran = RUN("run", "-Ksecret", "--", "true");
+
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "run: unknown flag \"-K\" (see");
+    CHECK(strstr(ran.err, "secret") == NULL);
+    ran = RUN("show", "-order");
+    CHECK_HAS(ran.err, "write -- before a key");
+    CHECK(strstr(ran.err, "order") == NULL);
 }
 
 TEST(canon_prints_the_canonical_form_and_nothing_else) {

@@ -84,7 +84,7 @@ done
 is "the_completion_knows_the_words_of_a_flag" "$missing"
 
 missing=
-for status in 64 65 69 70 71 74 75 76 77 78; do
+for status in 64 65 66 69 70 71 74 75 76 77 78; do
     "$IDEM_EXE" help run | grep -q "  $status  " || missing="$missing help:$status"
     grep -q "^\.It $status\$" "$manual" || missing="$missing manual:$status"
 done
@@ -97,6 +97,11 @@ for c in show settle forget; do
 done
 grep -q "^\.Dl \$ idem show $example\$" "$manual" || missing="$missing manual"
 is "help_and_manual_say_how_a_scheduled_run_is_named" "$missing"
+
+missing=
+"$IDEM_EXE" help eval | grep -q -e "-- '-#a'" || missing="$missing help"
+grep -q "^\.Dl \$ idem eval .*-\\\\- '-#a'\$" "$manual" || missing="$missing manual"
+is "help_and_manual_say_how_an_expression_that_begins_with_a_dash_is_written" "$missing"
 
 is "help_is_at_most_90_columns_wide" \
     "$(for c in $commands; do "$IDEM_EXE" help "$c"; done | awk 'length > 90')"

@@ -88,6 +88,86 @@ TEST(uuids_of_version_4_are_random) {
     free(texts);
 }
 
+/* The 128 bits of a UUID. */
+struct bits {
+    uint64_t high, low;
+};
+
+static struct bits bits_of(const char *text) {
+    char hex[33];
+    struct bits bits;
+    size_t n = 0;
+
+    for (const char *c = text; *c != '\0'; c++)
+        if (*c != '-')
+            hex[n++] = *c;
+    CHECK_INT(n, 32);
+    hex[n] = '\0';
+    bits.low = strtoull(hex + 16, NULL, 16);
+    hex[16] = '\0';
+    bits.high = strtoull(hex, NULL, 16);
+    return bits;
+}
+
+/* Of many: which bits were 1 in some and 0 in others. That one which is random stays the same in
+   all 256 happens once in 2^255. */
+#define MANY 256
+static struct bits bits_that_vary(const struct bits *many) {
+    struct bits ones = many[0], all = many[0];
+
+    for (size_t i = 1; i < MANY; i++) {
+        ones.high |= many[i].high;
+        ones.low |= many[i].low;
+        all.high &= many[i].high;
+        all.low &= many[i].low;
+    }
+    return (struct bits){ones.high & ~all.high, ones.low & ~all.low};
+}
+
+TEST(a_uuid_of_version_4_has_122_random_bits) {
+    struct bits many[MANY], vary;
+    char text[IDEM_UUID_LEN + 1];
+
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_INT(idem_uuid4(text, NULL), 0);
+        many[i] = bits_of(text);
+    }
+    vary = bits_that_vary(many);
+    CHECK(vary.high == 0xffffffffffff0fff);
+    CHECK(vary.low == 0x3fffffffffffffff);
+}
+
+/* 42 bits of counter lie around the variant's two, before 32 random ones. */
+static uint64_t counter_of(struct bits bits) {
+    return (bits.high & 0xfff) << 30 | (bits.low >> 32 & 0x3fffffff);
+}
+
+TEST(a_uuid_of_version_7_ends_in_32_random_bits) {
+    struct bits many[MANY];
+    char text[IDEM_UUID_LEN + 1];
+
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_INT(idem_uuid7_at(2000000000000, text, NULL), 0);
+        many[i] = bits_of(text);
+        CHECK_INT(uuid_ms(text), 2000000000000);
+        CHECK_INT(counter_of(many[i]), counter_of(many[0]) + i);
+    }
+    CHECK((bits_that_vary(many).low & 0xffffffff) == 0xffffffff);
+}
+
+TEST(the_counter_of_version_7_begins_anywhere_in_its_lower_half_each_ms) {
+    struct bits many[MANY], vary;
+    char text[IDEM_UUID_LEN + 1];
+
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_INT(idem_uuid7_at(2000000000000 + (int64_t)i, text, NULL), 0);
+        many[i] = bits_of(text);
+    }
+    vary = bits_that_vary(many);
+    CHECK(counter_of(vary) == ((uint64_t)1 << 41) - 1);
+    CHECK(counter_of(many[0]) < (uint64_t)1 << 41);
+}
+
 static char (*shared_texts(size_t n))[IDEM_UUID_LEN + 1] {
     void *at = mmap(NULL, n * (IDEM_UUID_LEN + 1), PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -134,6 +214,7 @@ TEST(forked_children_never_get_the_same_uuid_and_stay_in_order) {
         pids[i - 1] = fork();
         CHECK(pids[i - 1] >= 0);
         if (pids[i - 1] == 0) {
+            alarm(30); /* an orphan that waits for ever would keep the output open */
             make_uuids(texts + i * EACH);
             _exit(strcmp(before, texts[i * EACH]) < 0 ? 0 : 1);
         }
@@ -148,7 +229,84 @@ TEST(forked_children_never_get_the_same_uuid_and_stay_in_order) {
     check_distinct(texts, (size_t)THREADS * EACH);
 }
 
-/* Snowflakes. */
+/* All of it but the random end. */
+#define PLACE_LEN (IDEM_UUID_LEN - 8)
+
+static void uuid_at_fork(char (*texts)[IDEM_UUID_LEN + 1], unsigned depth) {
+    pid_t pid = fork();
+    int status;
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(30);
+        CHECK_INT(idem_uuid7_at(2000000000000, texts[0], NULL), 0);
+        CHECK_INT(idem_uuid7_at(2000000000000, texts[1], NULL), 0);
+        if (depth > 0)
+            uuid_at_fork(texts + 2, depth - 1);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
+}
+
+/* While the clock stands: two children and a grandchild of each begin where their parent was. No
+   two may have the same time and counter, however they end. */
+TEST(forked_children_go_on_after_their_parent_and_never_at_its_place) {
+    char(*texts)[IDEM_UUID_LEN + 1] = shared_texts(10), before[IDEM_UUID_LEN + 1];
+
+    for (unsigned i = 0; i < 3; i++)
+        CHECK_INT(idem_uuid7_at(2000000000000, before, NULL), 0);
+    uuid_at_fork(texts, 1);
+    uuid_at_fork(texts + 4, 1);
+    CHECK_INT(idem_uuid7_at(2000000000000, texts[8], NULL), 0);
+    CHECK_INT(idem_uuid7_at(2000000000000, texts[9], NULL), 0);
+    for (size_t i = 0; i < 10; i++)
+        CHECK(strncmp(before, texts[i], PLACE_LEN) < 0);
+    for (size_t i = 0; i < 8; i += 4)
+        for (size_t k = 1; k < 4; k++)
+            CHECK(strncmp(texts[i + k - 1], texts[i + k], PLACE_LEN) < 0);
+    CHECK(strncmp(texts[8], texts[9], PLACE_LEN) < 0);
+    for (size_t i = 0; i < 10; i++)
+        for (size_t k = 0; k < i; k++)
+            CHECK(strncmp(texts[k], texts[i], PLACE_LEN) != 0);
+}
+
+static atomic_bool enough;
+
+static void *ask_on(void *data) {
+    char text[IDEM_UUID_LEN + 1];
+
+    (void)data;
+    while (!enough)
+        CHECK_INT(idem_uuid7_at(2000000000000, text, NULL), 0);
+    return NULL;
+}
+
+/* So often that some of the forks come while another thread has the lock. */
+TEST(a_child_that_is_forked_while_others_ask_can_ask_as_well) {
+    char text[IDEM_UUID_LEN + 1];
+    pthread_t busy[THREADS];
+    int status;
+
+    for (size_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&busy[i], NULL, ask_on, NULL) == 0);
+    for (unsigned i = 0; i < 400; i++) {
+        pid_t pid = fork();
+
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            alarm(20);
+            _exit(idem_uuid7_at(2000000000000, text, NULL) == 0 ? 0 : 1);
+        }
+        CHECK(waitpid(pid, &status, 0) == pid);
+        CHECK_INT(status, 0);
+    }
+    enough = true;
+    for (size_t i = 0; i < THREADS; i++)
+        CHECK(pthread_join(busy[i], NULL) == 0);
+}
+
+/* Snowflakes. Those over time are in snowflake_test.c. */
 
 #define WORKER(id) ((int)((id) >> 12 & 1023))
 #define MS(id) ((id) >> 22)

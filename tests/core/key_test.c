@@ -162,6 +162,9 @@ TEST(a_call_cannot_bring_an_expression) {
     args.with = &with;
     CHECK_INT(ask(h, guard, args), IDEM_E_INVALID);
     CHECK_HAS(err.text, "compiled once");
+    with = (struct idem_policy){.fingerprint_expr = "#a"};
+    CHECK_INT(ask(h, guard, args), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "compiled once");
     with = (struct idem_policy){.key_kind = IDEM_KEY_EXPRESSION};
     CHECK_INT(ask(h, guard, args), IDEM_E_INVALID);
     CHECK_HAS(err.text, "key_expr");
@@ -319,6 +322,11 @@ TEST(a_serial_key_has_at_most_4096_bytes) {
     text[IDEM_KEY_MAX - 4] = '\0';
     CHECK(key_of(guard, serial(text, "a")) != NULL);
     CHECK(key_of(guard, serial(text, "ab")) == NULL);
+    CHECK(key_of(guard, (struct idem_args){.serial = "s",
+                                           .serial_len = SIZE_MAX,
+                                           .credential = "c",
+                                           .credential_len = 1}) == NULL);
+    CHECK_HAS(err.text, "18446744073709551615 bytes");
     idem_guard_free(guard);
 }
 
@@ -394,6 +402,21 @@ TEST(only_selected_members_must_be_the_same) {
     idem_close(h);
 }
 
+/* The part is named by its expression, but its kind keeps it apart from whatever has that name. */
+TEST(a_selected_value_is_no_document) {
+    struct idem_guard *guard = guard_of(NULL, (struct idem_policy){.fingerprint_expr = "#json"});
+    struct idem_guard *whole = guard_of(NULL, (struct idem_policy){0});
+    struct idem_args one = keyed("k", "{\"json\":1}"), all = keyed("k", "1");
+    struct idem_identity a, b;
+
+    CHECK_INT(idem_identity_make(guard, idem_guard_policy(guard), &one, &a, &err), 0);
+    CHECK_INT(idem_identity_make(whole, idem_guard_policy(whole), &all, &b, &err), 0);
+    CHECK(a.fingerprint.definition != b.fingerprint.definition);
+    CHECK(memcmp(a.fingerprint.hash, b.fingerprint.hash, IDEM_HASH_LEN) != 0);
+    idem_guard_free(guard);
+    idem_guard_free(whole);
+}
+
 TEST(another_selection_is_not_comparable) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *one = guard_of(h, (struct idem_policy){.fingerprint_expr = "#a"});
@@ -463,13 +486,56 @@ TEST(a_stronger_place_overrules_an_expression) {
 }
 
 TEST(a_length_without_bytes_is_an_error) {
-    struct idem_guard *guard = guard_of(NULL, (struct idem_policy){.key_kind = IDEM_KEY_SERIAL});
+    struct idem_guard *guard = guard_of(NULL, (struct idem_policy){0});
+    const struct {
+        struct idem_args args;
+        const char *text;
+    } wrong[] = {
+        {{.key_len = 1}, "idem_args.key is NULL"},
+        {{.key = "k", .key_len = 1, .scope_len = 1}, "idem_args.scope is NULL"},
+        {{.key = "k", .key_len = 1, .fingerprint_len = 1}, "idem_args.fingerprint is NULL"},
+        {{.key = "k", .key_len = 1, .bind_len = 1}, "idem_args.bind is NULL"},
+        {{.key = "k", .key_len = 1, .json_len = 1}, "idem_args.json is NULL"},
+        {{.key = "k", .key_len = 1, .path_len = 1}, "idem_args.path is NULL"},
+        {{.key = "k", .key_len = 1, .serial_len = 1}, "idem_args.serial is NULL"},
+        {{.key = "k", .key_len = 1, .credential_len = 1}, "idem_args.credential is NULL"},
+    };
 
-    CHECK(key_of(guard, (struct idem_args){.json_len = 1}) == NULL);
-    CHECK_HAS(err.text, "idem_args.json is NULL");
-    CHECK(key_of(guard, (struct idem_args){.path_len = 1}) == NULL);
-    CHECK(key_of(guard, (struct idem_args){.serial_len = 1}) == NULL);
-    CHECK(key_of(guard, (struct idem_args){.credential_len = 1}) == NULL);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        CHECK(key_of(guard, wrong[i].args) == NULL);
+        CHECK_HAS(err.text, wrong[i].text);
+    }
+    idem_guard_free(guard);
+}
+
+/* Who sends the body chooses its length: that must not switch the comparison off. */
+TEST(a_body_that_is_too_long_to_be_read_is_another_one) {
+    struct idem *h = open_store("sync=off");
+    struct idem_guard *guard = guard_of(h, (struct idem_policy){.json_max = 16});
+    struct idem_guard *raised = guard_of(h, (struct idem_policy){.json_max = 16, .fingerprint = 2});
+
+    CHECK_INT(ask(h, guard, keyed("k", "{\"a\":1}")), IDEM_RUN);
+    CHECK_INT(ask(h, guard, keyed("k", "{\"a\":2,     \"b\":2}")), IDEM_MISMATCH);
+    CHECK_INT(ask(h, guard, keyed("k", "{\"a\":1               }")), IDEM_MISMATCH);
+    CHECK_INT(ask(h, guard, keyed("long", "{\"a\":2,     \"b\":2}")), IDEM_RUN);
+    CHECK_INT(ask(h, guard, keyed("long", "{\"a\":2,     \"b\":2}")), IDEM_REPLAY);
+    CHECK_INT(ask(h, guard, keyed("long", "{\"a\":2,\"b\":2}")), IDEM_MISMATCH);
+    CHECK_INT(ask(h, raised, keyed("long", "{\"a\":2}")), IDEM_REPLAY);
+    idem_guard_free(guard);
+    idem_guard_free(raised);
+    idem_close(h);
+}
+
+TEST(json_up_to_its_limit_is_read_and_beyond_it_is_not) {
+    struct idem_guard *guard =
+        guard_of(NULL, (struct idem_policy){.key_kind = IDEM_KEY_PARAMETERS, .json_max = 8});
+    char first[IDEM_KEY_MAX];
+
+    snprintf(first, sizeof(first), "%s", key_of(guard, parameters("/", NULL, "{\"a\":1}")));
+    CHECK(strcmp(first, key_of(guard, parameters("/", NULL, "{\"a\": 1}"))) == 0);
+    CHECK(strcmp(first, key_of(guard, parameters("/", NULL, "{\"a\":  1}"))) != 0);
+    CHECK(key_of(guard, parameters("/", NULL, "{\"a\":1 ")) == NULL);   /* 8 bytes, and read */
+    CHECK(key_of(guard, parameters("/", NULL, "{\"a\":111 ")) != NULL); /* 9, and not */
     idem_guard_free(guard);
 }
 

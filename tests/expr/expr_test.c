@@ -179,12 +179,58 @@ TEST(an_evaluation_may_take_a_million_steps_and_no_more) {
         snprintf(doc + strlen(doc), sizeof(doc) - strlen(doc), ",%d", i);
     strncat(doc, "]}", 3);
     CHECK_VALUE("#l.![#l.![#this]].size()", doc, "120");
-    CHECK_REFUSED("#l.![#l.![#l.?[true].size()]].size()", 0, doc, "steps");
+    CHECK_REFUSED("#l.![#l.![#l.?[true].size()]].size()", 0, doc, "more steps than the million");
+}
+
+/* A list of so many ones, a text of so many letters. */
+static const char *doc_of(int items, int letters) {
+    static char doc[1 << 17];
+    size_t n = (size_t)snprintf(doc, sizeof(doc), "{\"s\":\"%0*d\",\"l\":[1", letters, 0);
+
+    for (int i = 1; i < items; i++)
+        n += (size_t)snprintf(doc + n, sizeof(doc) - n, ",1");
+    snprintf(doc + n, sizeof(doc) - n, "]}");
+    return doc;
+}
+
+/* The body a thousand times, with a thousand steps for each. */
+static void thousand_check(const char *body) {
+    char expr[16000];
+
+    snprintf(expr, sizeof(expr), "#l.![%s].size()", body);
+    CHECK_VALUE(expr, doc_of(500, 64000), "500");
+    CHECK_REFUSED(expr, 0, doc_of(1000, 64000), "steps");
+}
+
+static void chain_check(const char *link, const char *end) {
+    char body[15000] = "";
+
+    for (int i = 0; i < 1000; i++)
+        strncat(body, link, 16);
+    strncat(body, end, 16);
+    thousand_check(body);
+}
+
+TEST(every_node_costs_a_step) {
+    chain_check("1==1 and ", "true");
+    chain_check("false?1:", "1");
+    chain_check("null?:", "1");
+}
+
+TEST(every_comparison_costs_a_step_and_one_for_64_bytes) {
+    char body[1000] = "{";
+
+    thousand_check("#s == #s");
+    /* Each key of a map is compared with those before it. */
+    for (int i = 0; i < 46; i++)
+        snprintf(body + strlen(body), sizeof(body) - strlen(body), "%sk%d:1", i == 0 ? "" : ",", i);
+    strncat(body, "}", 2);
+    thousand_check(body);
 }
 
 TEST(a_text_may_have_a_million_bytes_and_no_more) {
     CHECK_VALUE("('x' * 1048576).length()", DOC, "1048576");
-    CHECK_REFUSED("'x' * 1048577", 0, DOC, "longer");
+    CHECK_REFUSED("'x' * 1048577", 0, DOC, "longer than 1 MiB");
     CHECK_REFUSED("('x' * 1048576) + 'y'", 0, DOC, "longer");
     CHECK_REFUSED("'x'.repeat(2147483647)", 0, DOC, "longer");
     CHECK_VALUE("'' * 2147483647", DOC, "");
@@ -382,6 +428,24 @@ TEST(the_order_of_selected_members_is_not_guessed) {
     CHECK_REFUSED("#m.?[true]", 0, DOC, "no order");
     CHECK_REFUSED("#m.?[true].![key]", 0, DOC, "no order");
     CHECK_REFUSED("#m.?[true].^[true]", 0, DOC, "no order");
+}
+
+TEST(a_power_that_libraries_do_not_agree_on_is_refused) {
+    CHECK_REFUSED("0.2 ^ 1.5", 0, DOC, "the last digit of this power");
+    CHECK_REFUSED("0.5 ^ 0.3", 0, DOC, "the last digit of this power");
+    CHECK_REFUSED("5L ^ 23", 0, DOC, "the last digit of this power");
+    CHECK_REFUSED("10 ^ 23", 0, DOC, "the last digit of this power");
+    CHECK_VALUE("0.2 ^ 2.0", DOC, "0.04000000000000001");
+    CHECK_VALUE("5L ^ 22", DOC, "2384185791015625");
+}
+
+TEST(one_to_an_infinite_power_is_no_number) {
+    CHECK_VALUE("1.0 ^ (1.0 / 0)", DOC, "NaN");
+    CHECK_VALUE("1.0 ^ (-1.0 / 0)", DOC, "NaN");
+    CHECK_VALUE("(-1.0) ^ (1.0 / 0)", DOC, "NaN");
+    CHECK_VALUE("1.0 ^ (0.0 / 0)", DOC, "NaN");
+    CHECK_VALUE("2.0 ^ (1.0 / 0)", DOC, "Infinity");
+    CHECK_VALUE("(0.0 / 0) ^ 0", DOC, "1.0");
 }
 
 /* Threads. */

@@ -37,9 +37,14 @@ TEST(a_null_operand_is_an_error_that_shows_the_expression) {
     CHECK_REFUSED("#n == 'x' ? #s : 'y'", KEY, DOC, "null");
     CHECK_REFUSED("#s == #n ? #s : 'y'", KEY, DOC, "null");
     CHECK_REFUSED("#n between {1,2} ? #s : 'y'", KEY, DOC, "null");
+    CHECK_REFUSED("#max between {#n, 9} ? #s : 'y'", KEY, DOC, "null");
+    CHECK_REFUSED("#user.id between {1, #n} ? #s : 'y'", KEY, DOC, "null");
+    CHECK_REFUSED("#n matches 'x' ? #s : 'y'", KEY, DOC, "null, which must not be");
+    CHECK_REFUSED("#s matches #n ? #s : 'y'", KEY, DOC, "null, which must not be");
     CHECK_REFUSED("#n ? #s : 'y'", KEY, DOC, "null");
     CHECK_REFUSED("#s.equals(#n) ? #s : 'y'", KEY, DOC, "null");
     CHECK_REFUSED("#user[#n]", KEY, DOC, "null");
+    CHECK_REFUSED("#user[#n] ?: 'none'", KEY, DOC, "column 7: null");
     CHECK_REFUSED("a#{#n}b", KEY_TEMPLATE, DOC, "null");
     CHECK_REFUSED("{#s, #n}", KEY, DOC, "null");
     CHECK_REFUSED("#l", KEY, "{\"l\":[1,null]}", "null");
@@ -96,8 +101,31 @@ TEST(a_list_is_told_from_every_other_list) {
     CHECK_KEY("#l", "{\"l\":[[1],[2,3]]}", "[[1],[2,3]]");
     CHECK_KEY("#l", "{\"l\":[\"[1]\",[]]}", "[\"[1]\",[]]");
     CHECK_KEY("{#user.id, #order.id}", DOC, "[7,A-1]");
+    CHECK_KEY("#l", "{\"l\":[1,\"1\",true,\"true\",\"false\"]}",
+              "[1,\"1\",true,\"true\",\"false\"]");
+    CHECK_KEY("#l", "{\"l\":[\"-\",\"1a\",\"a1\",\"True\",\"null\",\"NaN\",\".5\"]}",
+              "[\"-\",\"1a\",a1,True,null,NaN,.5]");
+    CHECK_KEY("{#s.charAt(0), '1'.charAt(0)}", DOC, "[a,\"1\"]");
     CHECK_REFUSED("#order.lines.toString()", KEY, DOC, "the text of a list");
     CHECK_REFUSED("'x'.concat(#order.lines)", KEY, DOC, "the text of a list");
+}
+
+TEST(the_order_of_members_is_no_part_of_a_key) {
+    static const char *const exprs[] = {
+        "#user.![key]",           "#user.![value]",
+        "#user.^[true]",          "#user.$[true].id",
+        "{a:#s}.![value]",        "{a:#s,b:1}.^[true].a",
+        "#user.?[true].![value]", "#user.?[true].$[true].id",
+        "#user.![value][0]",      "#l0.![#user.![key]] + #user.^[true]",
+    };
+
+    for (size_t i = 0; i < sizeof(exprs) / sizeof(exprs[0]); i++)
+        CHECK_REFUSED(exprs[i], KEY, DOC, "the members of an object have no order");
+    CHECK_REFUSED("#user.?[true]", KEY, DOC, "an object cannot be part");
+    CHECK_KEY("#user.?[key == 'id'].size()", DOC, "1");
+    CHECK_KEY("#user.?[key == 'id'].id", DOC, "7");
+    CHECK_VALUE("#user.![key]", DOC, "[id, name]");
+    CHECK_VALUE("#user.^[true]", DOC, "{id=7}");
 }
 
 TEST(an_empty_list_is_an_error) {
@@ -155,6 +183,15 @@ TEST(an_integer_that_would_wrap_is_an_error) {
     CHECK_REFUSED("'x' + (#lmax + 1)", KEY, DOC, "overflows");
     CHECK_REFUSED("#max ^ 3", KEY, DOC, "overflows");
     CHECK_REFUSED("#lmax.intValue()", KEY, DOC, "overflows");
+    CHECK_REFUSED("(#s.length() - 5) ^ 33", KEY, DOC, "overflows");
+    CHECK_REFUSED("#x.longValue()", KEY, "{\"x\":1e19}", "overflows");
+    CHECK_REFUSED("#x.longValue()", KEY, "{\"x\":-1e19}", "overflows");
+    CHECK_REFUSED("(#x * 9223372036854775808d).longValue()", KEY, "{\"x\":1.0}", "more digits");
+    CHECK_REFUSED("(2.0 ^ #x).longValue()", KEY, "{\"x\":63}", "overflows");
+    CHECK_KEY("(0 - 2.0 ^ #x).longValue()", "{\"x\":63}", "-9223372036854775808");
+    CHECK_KEY("#x.longValue()", "{\"x\":1e18}", "1000000000000000000");
+    CHECK_KEY("#lmax.longValue()", DOC, "9223372036854775807");
+    CHECK_KEY("(#s.length() - 5) ^ 31", DOC, "-2147483648");
     CHECK_KEY("#max + 1L", DOC, "2147483648");
 }
 
@@ -164,16 +201,87 @@ TEST(an_integer_keeps_its_digits_or_is_an_error) {
     CHECK_REFUSED("#big * 1.0", KEY, DOC, "a double does not keep");
     CHECK_REFUSED("#max * 1f", KEY, DOC, "a double does not keep");
     CHECK_KEY("#max * 1.0", DOC, "2.147483647E9");
+    CHECK_REFUSED("#odd ^ 1", KEY, DOC, "a double does not keep");
+    CHECK_REFUSED("#odd ^ 1.0", KEY, DOC, "a double does not keep");
+    CHECK_REFUSED("#max ^ 1f", KEY, DOC, "a double does not keep");
+}
+
+TEST(an_integer_is_not_compared_with_a_double_that_two_are_equal_to) {
+    static const char *const exprs[] = {
+        "#odd == 9007199254740992.0",
+        "9007199254740992.0 != #odd",
+        "#odd < 9007199254740992.0",
+        "#odd <= 1.0",
+        "#odd > 1.0",
+        "1.0 >= #odd",
+        "#odd between {1.0, 2}",
+        "#d between {1, #odd}",
+        "#d between {#odd, 1}",
+        "#big > 1.0",
+        "#odd == 1f",
+        "#max == 1f",
+        "#x == 16777216f",
+    };
+    char expr[80];
+
+    for (size_t i = 0; i < sizeof(exprs) / sizeof(exprs[0]); i++) {
+        snprintf(expr, sizeof(expr), "%s ? #s : 'y'", exprs[i]);
+        CHECK_REFUSED(expr, KEY,
+                      "{\"odd\":9007199254740993,\"d\":1.5,\"s\":\"abc\",\"max\":2147483647,"
+                      "\"big\":12345678901234567890,\"x\":16777217}",
+                      "a double does not keep");
+    }
+    CHECK_VALUE("#odd == 9007199254740992.0", DOC, "true");
+    CHECK_KEY("#odd == 9007199254740993L", DOC, "true");
+    CHECK_KEY("#odd > #max", DOC, "true");
+    CHECK_KEY("#big > #odd", DOC, "true");
+    CHECK_KEY("#max == 2147483647.0", DOC, "true");
+    CHECK_KEY("#max == 2147483647.0 + 0f", DOC, "true");
+    CHECK_KEY("#odd.equals(9007199254740992.0)", DOC, "false");
 }
 
 TEST(a_number_of_more_digits_than_a_double_is_an_error) {
     CHECK_KEY("#x", "{\"x\":0.30000000000000004}", "0.30000000000000004");
     CHECK_KEY("#x", "{\"x\":1.00000000000000000000}", "1.0");
     CHECK_REFUSED("#x", KEY, "{\"x\":1.00000000000000000001}", "more digits");
+    /* Of all that read as one double, the shortest alone is a key. */
+    CHECK_KEY("#x", "{\"x\":98765432109876.55}", "9.876543210987655E13");
+    CHECK_REFUSED("#x", KEY, "{\"x\":98765432109876.541}", "more digits");
+    CHECK_REFUSED("#x", KEY, "{\"x\":98765432109876.542}", "more digits");
+    CHECK_REFUSED("'a' + #x", KEY, "{\"x\":[98765432109876.542]}", "more digits");
+    CHECK_KEY("#x", "{\"x\":9007199254740992.0}", "9.007199254740992E15");
+    CHECK_REFUSED("#x", KEY, "{\"x\":9007199254740993.0}", "more digits");
+    CHECK_REFUSED("#x", KEY, "{\"x\":9007199254740993e0}", "more digits");
+    CHECK_REFUSED("#x", KEY, "{\"x\":-0.30000000000000001}", "more digits");
+    CHECK_KEY("#x", "{\"x\":-0.3000000000000000000}", "-0.3");
+    CHECK_KEY("#x", "{\"x\":5e-324}", "4.9E-324");
+    CHECK_REFUSED("#x", KEY, "{\"x\":4.9e-324}", "more digits");
+    CHECK_KEY("#x", "{\"x\":0e-400}", "0.0");
     CHECK_REFUSED("#x", KEY, "{\"x\":1e-400}", "more digits");
     CHECK_REFUSED("#x", KEY, "{\"x\":1e400}", "beyond all bounds");
     CHECK_REFUSED("#d / 0", KEY, DOC, "beyond all bounds");
     CHECK_REFUSED("'x' + 0.0 / 0 + #s", KEY, DOC, "beyond all bounds");
+}
+
+TEST(a_number_in_the_expression_is_the_one_that_is_written) {
+    CHECK_REFUSED("#d == 98765432109876.541", KEY, DOC, "column 7: a number with more digits");
+    CHECK_REFUSED("#d + 9007199254740993.0", KEY, DOC, "more digits");
+    CHECK_REFUSED("#d + 9007199254740993d", KEY, DOC, "more digits");
+    CHECK_REFUSED("#d + 009007199254740993e0", KEY, DOC, "more digits");
+    CHECK_REFUSED("#d + 1e-400", KEY, DOC, "more digits");
+    CHECK_REFUSED("#d < 1e400", KEY, DOC, "beyond all bounds");
+    CHECK_REFUSED("#d + 33554433f", KEY, DOC, "more digits");
+    CHECK_REFUSED("#d + 0.123456789f", KEY, DOC, "more digits");
+    CHECK_REFUSED("#d + 1e-50f", KEY, DOC, "more digits");
+    CHECK_REFUSED("#d < 1e39f", KEY, DOC, "beyond all bounds");
+    CHECK_KEY("#d + 9007199254740892d", DOC, "9.007199254740992E15");
+    CHECK_KEY("#d + 0.5f", DOC, "100.5");
+    CHECK_KEY("#d + 00.0f", DOC, "100.0");
+    CHECK_KEY("#d < 16777216f", DOC, "true");
+    CHECK_KEY("#d < 3.4028235E38f", DOC, "true");
+    CHECK_KEY("#d + 0.30000000000000004", DOC, "100.3");
+    CHECK_VALUE("9007199254740993.0", DOC, "9.007199254740992E15");
+    CHECK_VALUE("33554433f", DOC, "3.3554432E7");
 }
 
 TEST(a_hash_is_no_key) {
@@ -205,10 +313,13 @@ TEST(an_expression_must_have_been_compiled_for_keys) {
 
 /* Every list of up to two short items, and every short text: no two have one key. */
 
-#define LETTERS "a,[]\""
-#define TEXTS (1 + 5 + 25) /* of up to two letters */
-#define ITEMS (2 * TEXTS)  /* a text, or a list of one */
+#define LETTERS "a,[]\"1-"
+#define TEXTS (1 + 7 + 49)          /* of up to two letters */
+#define ITEMS (2 * TEXTS + SCALARS) /* a text, or a list of one, or something else */
 #define LISTS (ITEMS + ITEMS * ITEMS)
+#define SCALARS 6
+
+static const char *const scalars[SCALARS] = {"1", "-1", "11", "1.0", "true", "false"};
 
 static void put(char *to, size_t size, const char *text) {
     size_t len = strlen(to);
@@ -219,11 +330,11 @@ static void put(char *to, size_t size, const char *text) {
 static void text_put(char *json, size_t size, int number) {
     char letters[3] = "", escaped[8] = "";
 
-    if (number > 0 && number <= 5) {
+    if (number > 0 && number <= 7) {
         letters[0] = LETTERS[number - 1];
-    } else if (number > 5) {
-        letters[0] = LETTERS[(number - 6) / 5];
-        letters[1] = LETTERS[(number - 6) % 5];
+    } else if (number > 7) {
+        letters[0] = LETTERS[(number - 8) / 7];
+        letters[1] = LETTERS[(number - 8) % 7];
     }
     for (int i = 0; letters[i] != '\0'; i++)
         put(escaped, sizeof(escaped), letters[i] == '"' ? "\\\"" : (char[2]){letters[i], '\0'});
@@ -233,6 +344,10 @@ static void text_put(char *json, size_t size, int number) {
 }
 
 static void item_put(char *json, size_t size, int number) {
+    if (number >= 2 * TEXTS) {
+        put(json, size, scalars[number - 2 * TEXTS]);
+        return;
+    }
     put(json, size, number < TEXTS ? "" : "[");
     text_put(json, size, number % TEXTS);
     put(json, size, number < TEXTS ? "" : "]");
@@ -295,19 +410,24 @@ static uint32_t random_below(uint32_t n) {
     return (uint32_t)(random_state >> 33) % n;
 }
 
-/* Appends a list, and what must tell it from others: its items by length. */
+/* Appends a list, and what must tell it from others: its items with their types, texts by length,
+   numbers as Java prints them. */
 struct made {
     char json[600], form[900];
 };
 
 static void text_make(struct made *made) {
-    static const char *const pieces[] = {"a", ",", "[", "]", "\\\"", "1", " ", "\\u0000", "b"};
-    static const char *const plain[] = {"a", ",", "[", "]", "\"", "1", " ", "\\u0000", "b"};
+    static const char *const pieces[] = {"a",     ",",       "[",        "]",  "\\\"", "1",
+                                         " ",     "\\u0000", "-",        ".",  "E",    "true",
+                                         "false", "1.0",     "Infinity", "NaN"};
+    static const char *const plain[] = {"a",     ",",       "[",        "]",  "\"", "1",
+                                        " ",     "\\u0000", "-",        ".",  "E",  "true",
+                                        "false", "1.0",     "Infinity", "NaN"};
     char json[64] = "", form[64] = "", sized[80];
     uint32_t n = random_below(4), piece;
 
     for (uint32_t i = 0; i < n; i++) {
-        piece = random_below(9);
+        piece = random_below(sizeof(pieces) / sizeof(pieces[0]));
         put(json, sizeof(json), pieces[piece]);
         put(form, sizeof(form), plain[piece]);
     }
@@ -316,6 +436,37 @@ static void text_make(struct made *made) {
     put(made->json, sizeof(made->json), "\"");
     snprintf(sized, sizeof(sized), "%zu:%s", strlen(form), form);
     put(made->form, sizeof(made->form), sized);
+}
+
+static void scalar_make(struct made *made) {
+    static const char *const each[][2] = {
+        {"1", "1"},
+        {"1.0", "1.0"},
+        {"1e0", "1.0"},
+        {"1.00", "1.0"},
+        {"-1", "-1"},
+        {"-1.0", "-1.0"},
+        {"11", "11"},
+        {"-0", "0"},
+        {"-0.0", "-0.0"},
+        {"0", "0"},
+        {"1e7", "1.0E7"},
+        {"10000000", "10000000"},
+        {"1e-7", "1.0E-7"},
+        {"1.11", "1.11"},
+        {"true", "true"},
+        {"false", "false"},
+        {"11e0", "11.0"},
+        {"0.1e1", "1.0"},
+        {"5000000000", "5000000000"},
+        {"12345678901234567890", "12345678901234567890"},
+    };
+    uint32_t one = random_below(sizeof(each) / sizeof(each[0]));
+
+    put(made->json, sizeof(made->json), each[one][0]);
+    put(made->form, sizeof(made->form), "=");
+    put(made->form, sizeof(made->form), each[one][1]);
+    put(made->form, sizeof(made->form), ";");
 }
 
 static void list_make(struct made *made, int depth) {
@@ -328,6 +479,8 @@ static void list_make(struct made *made, int depth) {
             put(made->json, sizeof(made->json), ",");
         if (depth > 0 && random_below(3) == 0)
             list_make(made, depth - 1);
+        else if (random_below(2) == 0)
+            scalar_make(made);
         else
             text_make(made);
     }
@@ -356,7 +509,7 @@ TEST_IN(random_lists_that_differ_have_keys_that_differ, 120) {
         struct made made;
         char key[1200];
         size_t len;
-    } seen[600];
+    } seen[1500];
     const char *seed = getenv("IDEM_SEED");
     size_t n = 0;
 

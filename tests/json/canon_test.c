@@ -1,5 +1,6 @@
 /*
- * The canonical form: RFC 8785, and integers that keep their digits.
+ * The canonical form: RFC 8785, and integers that keep their digits; and the
+ * exact form, in which all numbers do.
  */
 #include "json/json.h"
 
@@ -23,7 +24,9 @@ static int put(void *data, const char *bytes, size_t len) {
     return 0;
 }
 
-static const char *canon(const char *text) {
+static const char *canon_by(int (*by)(const struct idem_json *value, idem_json_put *put, void *data,
+                                      struct idem_error *err),
+                            const char *text) {
     static struct out out;
     struct idem_arena arena;
     struct idem_json value;
@@ -34,11 +37,19 @@ static const char *canon(const char *text) {
     idem_arena_init(&arena, (size_t)1 << 20);
     rc = idem_json_parse(text, strlen(text), &arena, &value, &err);
     if (rc == 0)
-        rc = idem_json_canon(&value, put, &out, &err);
+        rc = by(&value, put, &out, &err);
     if (rc != 0)
         snprintf(out.text, sizeof(out.text), "%s", err.text);
     idem_arena_free(&arena);
     return out.text;
+}
+
+static const char *canon(const char *text) {
+    return canon_by(idem_json_canon, text);
+}
+
+static const char *exact(const char *text) {
+    return canon_by(idem_json_canon_exact, text);
 }
 
 TEST(the_examples_of_the_rfc_come_out_as_it_says) {
@@ -121,6 +132,126 @@ TEST(a_number_that_no_double_can_hold_is_refused) {
     CHECK_HAS(canon("-1.5e999999999999999999999"), "beyond the range");
 }
 
+TEST(the_exact_form_keeps_what_a_double_does_not) {
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
+        {"100000000000.12345678", "10000000000012345678e-8"},
+        {"100000000000.12345679", "10000000000012345679e-8"},
+        {"1.000000000000000001", "1000000000000000001e-18"},
+        {"1.000000000000000002", "1000000000000000002e-18"},
+        {"-1.000000000000000002", "-1000000000000000002e-18"},
+        {"10000000000000000020.0e-19", "1000000000000000002e-18"},
+        {"0.001000000000000000002000E3", "1000000000000000002e-18"},
+        {"1000000000000000002e-18", "1000000000000000002e-18"},
+        {"333333333.33333329", "33333333333333329e-8"},
+        {"333333333.3333333", "333333333.3333333"},
+        {"1e-400", "1e-400"},
+        {"-2.50e-400", "-25e-401"},
+        {"4.9e-324", "49e-325"},
+        {"5e-324", "5e-324"},
+        {"1e-1000000000", "1e-1000000000"},
+        /* As before. */
+        {"0e-400", "0"},
+        {"-0.0", "0"},
+        {"0.10", "0.1"},
+        {"0.30000000000000004", "0.30000000000000004"},
+        {"1e21", "1e+21"},
+        {"1.5e300", "1.5e+300"},
+        {"9007199254740993.0", "9007199254740993"},
+        {"9007199254740992.0", "9007199254740992"},
+        {"1810966706881941507", "1810966706881941507"},
+        {"123456789012345678901234567890", "123456789012345678901234567890"},
+        {"1.2345678901234567890123456789e29", "123456789012345678901234567890"},
+        {"{\"b\":1.50,\"a\":[1e3,true,null,\"x\"]}", "{\"a\":[1000,true,null,\"x\"],\"b\":1.5}"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CHECK_STR(exact(cases[i].in), cases[i].out);
+        CHECK_STR(exact(cases[i].out), cases[i].out);
+    }
+    CHECK_STR(canon("[100000000000.12345678,1.000000000000000001,1e-400]"),
+              "[100000000000.12346,1,0]");
+}
+
+TEST(the_exact_form_refuses_what_it_cannot_tell_from_others) {
+    CHECK_HAS(exact("[1e400]"), "beyond the range");
+    CHECK_HAS(exact("1e-99999999999999"), "nearer to zero");
+    CHECK_HAS(exact("1e-99999999999998"), "nearer to zero");
+    CHECK_STR(canon("1e-99999999999998"), "0");
+    CHECK_STR(exact("0e-99999999999998"), "0");
+}
+
+static bool kept(const char *text) {
+    struct idem_arena arena;
+    struct idem_json value;
+    bool flag;
+
+    idem_arena_init(&arena, (size_t)1 << 20);
+    CHECK_INT(idem_json_parse(text, strlen(text), &arena, &value, NULL), 0);
+    flag = idem_number_kept(&value);
+    idem_arena_free(&arena);
+    return flag;
+}
+
+TEST(a_double_keeps_a_number_if_its_shortest_digits_are_those) {
+    static const char *const yes[] = {"0",
+                                      "-0.0",
+                                      "1",
+                                      "1.5",
+                                      "-1.5e300",
+                                      "123456789012345",
+                                      "0.30000000000000004",
+                                      "9007199254740992",
+                                      "9007199254740992.0",
+                                      "98765432109876.55",
+                                      "1e22",
+                                      "1.7976931348623157e308",
+                                      "5e-324",
+                                      "1.000000000000000000000000",
+                                      "2.2250738585072014e-308",
+                                      "100000000000000000000e-20",
+                                      "0.000123456789012345"};
+    static const char *const no[] = {"98765432109876.541",
+                                     "98765432109876.542",
+                                     "9007199254740993",
+                                     "9007199254740993.0",
+                                     "1152921504606846976",
+                                     "1.000000000000000001",
+                                     "333333333.33333329",
+                                     "1e400",
+                                     "-1e400",
+                                     "1e-400",
+                                     "4.9e-324",
+                                     "0.1000000000000000055511151231257827"};
+
+    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++)
+        CHECK(kept(yes[i]));
+    for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++)
+        CHECK(!kept(no[i]));
+}
+
+/* One of two neighbours at most is kept, of any number of 16 to 19 digits. */
+TEST(of_two_numbers_that_are_one_double_one_at_most_is_kept) {
+    uint64_t state = 20240229;
+    char text[2][48];
+
+    for (int i = 0; i < 20000; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        for (int j = 0; j < 2; j++)
+            snprintf(text[j], sizeof(text[j]), "%llue%d",
+                     (unsigned long long)(state >> (i % 8)) + (unsigned)j, (int)(state % 40) - 30);
+        CHECK(strtod(text[0], NULL) != strtod(text[1], NULL) || !kept(text[0]) || !kept(text[1]));
+        CHECK(strcmp(text[0], text[1]) != 0);
+        if (strtod(text[0], NULL) == strtod(text[1], NULL)) {
+            char first[64];
+
+            snprintf(first, sizeof(first), "%s", exact(text[0]));
+            CHECK(strcmp(first, exact(text[1])) != 0);
+        }
+    }
+}
+
 /* What is written out is the same document. */
 TEST(the_canonical_form_is_its_own_canonical_form) {
     static const char *const texts[] = {
@@ -132,6 +263,7 @@ TEST(the_canonical_form_is_its_own_canonical_form) {
 
         snprintf(once, sizeof(once), "%s", canon(texts[i]));
         CHECK_STR(canon(once), once);
+        CHECK_STR(exact(texts[i]), once);
     }
 }
 
