@@ -250,6 +250,12 @@ struct idem;
 struct idem_options {
     const struct idem_settings *settings; /* copied */
     int64_t op_timeout_ms;                /* one operation of the store; default 10 s */
+
+    /* Told once each, as a line of text: what an operator should know of the store and is no error
+       (stores.md). It runs on the handle's loop or in its thread, and may call nothing of this
+       library. May be NULL. */
+    void (*notice)(void *data, const char *text);
+    void *notice_data;
 };
 
 /*

@@ -54,10 +54,9 @@ const struct cli_command cli_canon = {
     .name = "canon",
     .summary = "the canonical form of a JSON document",
     .synopsis = "< FILE",
-    .text =
-        "Reads a JSON document and writes its canonical form (RFC 8785), of which fingerprints\n"
-        "are made. Integers beyond 2^53 keep their digits. A name that stands twice in an\n"
-        "object, or half a surrogate pair, is an error (65).\n",
+    .text = "Reads a JSON document and writes its canonical form (RFC 8785). Integers beyond 2^53\n"
+            "keep their digits; fingerprints keep those of all other numbers as well. A name that\n"
+            "stands twice in an object, or half a surrogate pair, is an error (65).\n",
     .after = "  echo '{\"b\":1.50,\"a\":1810966706881941507}' | idem canon\n",
     .options = canon_options,
     .run = canon_run,

@@ -101,6 +101,15 @@ static char *default_url(bool make, int *ret_status) {
     return url;
 }
 
+/* Who lists processes sees their arguments: a user and a password are made unreadable there, once
+   they are copied. */
+static void argument_hide(const char *url) {
+    char *from = strstr((char *)url, "//"), *to = from == NULL ? NULL : strrchr(from, '@');
+
+    if (to != NULL)
+        memset(from + 2, 'x', (size_t)(to - from - 2));
+}
+
 static char *store_url(const struct cli_values *values, bool make, int *ret_status) {
     const char *said = values->store != NULL ? values->store : getenv("IDEM_STORE");
     char *url;
@@ -111,8 +120,18 @@ static char *store_url(const struct cli_values *values, bool make, int *ret_stat
     if (url == NULL) {
         cli_say("no memory");
         *ret_status = CLI_SYSTEM;
+    } else if (said == values->store) {
+        argument_hide(said);
     }
     return url;
+}
+
+/* What the store wants people to know. */
+void cli_notice(void *data, const char *text) {
+    const struct cli_values *values = data;
+
+    if (!values->quiet)
+        cli_say("store: %s", text);
 }
 
 char *cli_store_url(const struct cli_values *values, int *ret_status) {
@@ -163,11 +182,12 @@ static int open_failed(const char *url, const struct idem_error *err) {
 }
 
 struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status) {
+    struct idem_options options = {.notice = cli_notice, .notice_data = (void *)values};
     char *url = cli_store_url(values, ret_status);
     struct idem_error err;
     struct idem *h = NULL;
 
-    if (url != NULL && idem_open(url, NULL, &h, &err) < 0) {
+    if (url != NULL && idem_open(url, &options, &h, &err) < 0) {
         *ret_status = cli_say_error("store", &err);
         h = NULL;
     }
@@ -176,6 +196,7 @@ struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status) 
 }
 
 struct idem *cli_open(const struct cli_values *values, int *ret_status) {
+    struct idem_options options = {.notice = cli_notice, .notice_data = (void *)values};
     char *url = store_url(values, false, ret_status), *existing;
     struct idem_error err;
     struct idem *h = NULL;
@@ -186,7 +207,7 @@ struct idem *cli_open(const struct cli_values *values, int *ret_status) {
     if (existing == NULL) {
         cli_say("no memory");
         *ret_status = CLI_SYSTEM;
-    } else if (idem_open(existing, NULL, &h, &err) < 0) {
+    } else if (idem_open(existing, &options, &h, &err) < 0) {
         *ret_status = open_failed(url, &err);
         h = NULL;
     }

@@ -352,7 +352,8 @@ static int guard_make(struct run *run) {
 
 /* Leaves run->h NULL where the store is not there and the policy runs it anyway. */
 static int run_open(struct run *run) {
-    struct idem_options options = {.settings = run->settings};
+    struct idem_options options = {
+        .settings = run->settings, .notice = cli_notice, .notice_data = (void *)run->values};
     struct idem_host host = idem_poll_host(&run->poll);
     struct idem_error err;
     int status = CLI_OK;

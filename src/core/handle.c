@@ -337,6 +337,18 @@ static int handle_new(const struct idem_options *options, struct idem **ret,
     return 0;
 }
 
+/* Nothing of it has run yet when the notice is set: it runs from the loop. */
+static int store_open(struct idem *h, const char *url, const struct idem_options *options,
+                      struct idem_error *err) {
+    int rc = idem_store_open(url, &h->loop, NULL, &h->store, err);
+
+    if (rc == 0 && options != NULL) {
+        h->store->notice = options->notice;
+        h->store->notice_data = options->notice_data;
+    }
+    return rc;
+}
+
 int idem_open(const char *url, const struct idem_options *options, struct idem **ret,
               struct idem_error *err) {
     struct idem_host host = {.watch = service_watch, .timer = service_timer};
@@ -352,7 +364,7 @@ int idem_open(const char *url, const struct idem_options *options, struct idem *
     }
     host.data = h->service;
     idem_loop_init(&h->loop, &host);
-    rc = idem_store_open(url, &h->loop, NULL, &h->store, err);
+    rc = store_open(h, url, options, err);
     if (rc != 0) {
         handle_free(h);
         return rc;
@@ -379,7 +391,7 @@ int idem_open_on(const char *url, const struct idem_options *options, const stru
     if (rc != 0)
         return rc;
     idem_loop_init(&h->loop, host);
-    rc = idem_store_open(url, &h->loop, NULL, &h->store, err);
+    rc = store_open(h, url, options, err);
     if (rc != 0) {
         idem_loop_stop(&h->loop);
         handle_free(h);

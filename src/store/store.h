@@ -79,8 +79,8 @@ struct idem_op {
         struct {
             enum idem_verdict verdict;
             int64_t left_ms;
-            struct idem_record record; /* as it is now, its result with REPLAY and DEAD only;
-                                          .state ABSENT: none */
+            struct idem_record record; /* as it is now, but for its times, and its result with
+                                          REPLAY and DEAD only; .state ABSENT: none */
         } claim;
         struct {
             enum idem_ack ack;
@@ -135,6 +135,9 @@ struct idem_watch {
 struct idem_store {
     const struct idem_driver *driver;
     struct idem_loop *loop;
+    /* What operators should know and is no error, in one line; from the loop. May be NULL. */
+    void (*notice)(void *data, const char *text);
+    void *notice_data;
 };
 
 struct idem_url {

@@ -19,14 +19,24 @@ static int64_t clock_wall(void *data) {
     return ((struct shared_clock *)data)->wall;
 }
 
-struct shared_clock *clock_share(void) {
-    struct shared_clock *clock =
-        mmap(NULL, sizeof(*clock), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+struct shared_clock *clock_share(int *ret_fd) {
+    struct shared_clock *clock;
+    int fd = memfd_create("idem-clock", MFD_CLOEXEC);
 
+    CHECK(fd >= 0 && ftruncate(fd, sizeof(*clock)) == 0);
+    clock = mmap(NULL, sizeof(*clock), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(clock != MAP_FAILED);
+    if (ret_fd != NULL)
+        *ret_fd = fd;
+    else
+        close(fd);
+    clock_reset(clock);
+    return clock;
+}
+
+void clock_reset(struct shared_clock *clock) {
     clock->lease = 5000000;
     clock->wall = 1700000000000;
-    return clock;
 }
 
 struct idem_clock clock_calls(struct shared_clock *clock) {

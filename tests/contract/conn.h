@@ -21,7 +21,9 @@ struct shared_clock {
     _Atomic int64_t lease, wall;
 };
 
-struct shared_clock *clock_share(void);
+/* ret_fd, which may be NULL, gets the descriptor behind it, for a server: the caller's to close. */
+struct shared_clock *clock_share(int *ret_fd);
+void clock_reset(struct shared_clock *clock);
 struct idem_clock clock_calls(struct shared_clock *clock);
 
 /* Memory for what a call-back only lends; one list per thread, freed all at once. */

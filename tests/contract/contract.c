@@ -49,7 +49,11 @@ void contract_begin(void) {
     snprintf(contract.folder, sizeof(contract.folder), "%s/%d", contract.base, (int)getpid());
     CHECK(mkdir(contract.folder, 0700) == 0);
     contract.driver->url(contract.folder, contract.url, sizeof(contract.url));
-    contract.clock = clock_share();
+    clock_reset(contract.clock);
+    if (contract.driver->begin != NULL) {
+        contract.clock->lease = contract.clock->wall; /* a server has one clock for both */
+        contract.driver->begin();
+    }
     contract.calls = clock_calls(contract.clock);
     contract.conns_n = 0;
 }
@@ -58,7 +62,6 @@ void contract_end(void) {
     for (unsigned i = 0; i < contract.conns_n; i++)
         conn_close(&contract.conns[i]);
     keep_reset();
-    munmap(contract.clock, sizeof(*contract.clock));
     folder_remove(contract.folder);
 }
 
@@ -174,11 +177,15 @@ static void test_add(struct test *t, const char *name, void (*run)(void)) {
 int contract_main(int argc, char **argv, const struct contract_driver *drivers, size_t n) {
     static struct test tests[CASES_MAX + 1];
     size_t tests_n = 0;
-    int failed;
+    int failed, clock_fd;
 
     argc = take_driver(argc, argv, drivers, n);
     coverage_share();
     folder_make(contract.base, sizeof(contract.base));
+    contract.clock = clock_share(&clock_fd);
+    if (contract.driver->start != NULL)
+        contract.driver->start(contract.base, clock_fd);
+    close(clock_fd);
     for (struct contract_case *it = cases; it != NULL; it = it->next) {
         CHECK(tests_n < CASES_MAX);
         test_add(&tests[tests_n++], it->name, it->run);
@@ -187,6 +194,9 @@ int contract_main(int argc, char **argv, const struct contract_driver *drivers, 
         test_add(&tests[tests_n++], "every_row_of_both_tables_was_met",
                  every_row_of_both_tables_was_met);
     failed = test_main(argc, argv);
+    if (contract.driver->stop != NULL)
+        contract.driver->stop();
+    munmap(contract.clock, sizeof(*contract.clock));
     folder_remove(contract.base);
     return failed;
 }

@@ -31,6 +31,21 @@ struct contract_driver {
 
     /* Wake-ups must come well before this, which is the safety net. */
     int64_t slow_poll_ms;
+
+    /* Servers for the whole program, whose time is the shared clock's, and the emptying of them
+       before each test; NULL: there are none. */
+    void (*start)(const char *folder, int clock_fd);
+    void (*begin)(void);
+    void (*stop)(void);
+
+    /* Lists are in no order, and may tell twice what moves meanwhile. */
+    bool unordered;
+
+    /* It removes what has expired by itself, whenever it likes. */
+    bool sweeps_itself;
+
+    /* Counts of other connections are known this much later. */
+    int64_t tally_ms;
 };
 
 int contract_main(int argc, char **argv, const struct contract_driver *drivers, size_t n);

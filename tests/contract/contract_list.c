@@ -173,7 +173,8 @@ CONTRACT(a_thousand_records_are_listed_page_by_page_each_once) {
 
         CHECK_INT(all.n, 1000);
         for (size_t k = 1; k < all.n; k++)
-            CHECK(order_of(&all.entries[k - 1], &all.entries[k]) < 0);
+            CHECK(contract_driver()->unordered ||
+                  order_of(&all.entries[k - 1], &all.entries[k]) < 0);
     }
     CHECK_INT(list_all(c, "", any, 64).n, 1000);
     CHECK_INT(list_all(c, "", (struct idem_list_in){.state = IDEM_DONE}, 64).n, 0);
@@ -231,7 +232,19 @@ CONTRACT(what_stays_is_listed_once_while_others_come_and_go) {
         CHECK(++page < 100);
     }
     for (unsigned i = 0; i < 200; i++)
-        CHECK_INT(seen[i], 1);
+        CHECK(seen[i] == 1 || (contract_driver()->unordered && seen[i] > 0));
+}
+
+/* What the closed store holds; one that sweeps by itself is given 20 s. */
+static bool stored_is(size_t want) {
+    const struct contract_driver *driver = contract_driver();
+
+    for (int i = 0; driver->sweeps_itself && i < 200; i++) {
+        if (driver->stored(contract_folder()) == want)
+            return true;
+        usleep(100000);
+    }
+    return driver->stored == NULL || driver->stored(contract_folder()) == want;
 }
 
 CONTRACT(a_sweep_removes_in_bounded_steps_all_that_has_expired_and_nothing_else) {
@@ -252,13 +265,13 @@ CONTRACT(a_sweep_removes_in_bounded_steps_all_that_has_expired_and_nothing_else)
     /* An index may be as coarse as seconds. */
     advance(TTL_MS / 2 + 120000);
     removed = sweep_all(c, 50);
-    CHECK(removed > 0 && removed <= 302);
+    CHECK(contract_driver()->sweeps_itself || (removed > 0 && removed <= 302));
     CHECK_INT(list_all(c, "", any, 1000).n, 101);
     CHECK_INT(peek(c, "held").state, IDEM_RUNNING);
     CHECK_INT(claim(c, "new7", claim_by(2)).verdict, IDEM_REPLAY);
     CHECK_INT(sweep_all(c, 50), 0);
     conn_close(c);
-    CHECK(contract_driver()->stored == NULL || contract_driver()->stored(contract_folder()) == 101);
+    CHECK(stored_is(101));
 }
 
 /* A finish moves the expiry; whatever found the record by the old one must not remove it. */
@@ -323,7 +336,7 @@ CONTRACT_BARE(what_a_killed_process_made_is_swept_in_the_end) {
         advance(1000);
     }
     conn_close(c);
-    CHECK(contract_driver()->stored == NULL || contract_driver()->stored(contract_folder()) == 0);
+    CHECK(stored_is(0));
 }
 
 CONTRACT(what_was_released_or_forgotten_leaves_nothing_behind) {
@@ -335,7 +348,7 @@ CONTRACT(what_was_released_or_forgotten_leaves_nothing_behind) {
         advance(1000);
     }
     conn_close(c);
-    CHECK(contract_driver()->stored == NULL || contract_driver()->stored(contract_folder()) == 0);
+    CHECK(stored_is(0));
 }
 
 CONTRACT(an_uncertain_record_is_swept_after_hold_ttl_only) {
@@ -348,5 +361,5 @@ CONTRACT(an_uncertain_record_is_swept_after_hold_ttl_only) {
     (void)sweep_all(c, 10);
     CHECK_INT(list_all(c, "", any, 10).n, 0);
     conn_close(c);
-    CHECK(contract_driver()->stored == NULL || contract_driver()->stored(contract_folder()) == 0);
+    CHECK(stored_is(0));
 }

@@ -232,7 +232,7 @@ static void crowd_run(const char *options, uint64_t seed, unsigned rounds) {
     model_pool_init();
     folder_make(folder, sizeof(folder));
     snprintf(crowd->url, sizeof(crowd->url), "lmdb:%s/store?%s", folder, options);
-    crowd->clock = clock_share();
+    crowd->clock = clock_share(NULL);
     crowd->seed = seed;
     crowd->rounds = rounds;
     pthread_barrierattr_init(&attr);

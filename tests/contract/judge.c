@@ -99,24 +99,32 @@ static bool held(const char *name, bool same) {
     (number(#field ".len", (int64_t)got->field.len, (int64_t)want->field.len) &&                   \
      held(#field, same_bytes(got->field, want->field)))
 
-static bool equal_prior(const struct idem_record *got, const struct idem_record *want) {
+/* Whatever a lease that is over, or a retry that is due, has ended at. */
+static bool ends(const char *name, int64_t got, int64_t want, struct idem_time now) {
+    return (got <= now.lease && want <= now.lease) || number(name, got, want);
+}
+
+static bool equal_prior(const struct idem_record *got, const struct idem_record *want,
+                        struct idem_time now) {
     if (want->state != IDEM_RUNNING)
         return true;
     if (!NUMBER(prior.state) || want->prior.state == IDEM_ABSENT)
         return got->prior.state == want->prior.state;
-    return NUMBER(prior.tries) && NUMBER(prior.due) && NUMBER(prior.expires) &&
+    return NUMBER(prior.tries) && ends("prior.due", got->prior.due, want->prior.due, now) &&
+           NUMBER(prior.expires) &&
            held("prior.fingerprint",
                 same_fingerprint(&got->prior.fingerprint, &want->prior.fingerprint));
 }
 
-bool judge_equal(const struct idem_record *got, const struct idem_record *want) {
+bool judge_equal(const struct idem_record *got, const struct idem_record *want,
+                 struct idem_time now) {
     if (!NUMBER(state) || want->state == IDEM_ABSENT)
         return got->state == want->state;
     return NUMBER(lock) && NUMBER(kept) && NUMBER(final) && NUMBER(released) && NUMBER(bound) &&
            NUMBER(attempt) && NUMBER(tries) && held("owner", same_owner(got, want->owner)) &&
            held("fingerprint", same_fingerprint(&got->fingerprint, &want->fingerprint)) &&
            (!want->bound || held("bind", memcmp(got->bind, want->bind, IDEM_HASH_LEN) == 0)) &&
-           NUMBER(lease_end) && NUMBER(expires) && NUMBER(created) && NUMBER(changed) &&
-           NUMBER(status) && BYTES(result) && BYTES(reason) && BYTES(label) &&
-           equal_prior(got, want);
+           ends("lease_end", got->lease_end, want->lease_end, now) && NUMBER(expires) &&
+           NUMBER(created) && NUMBER(changed) && NUMBER(status) && BYTES(result) && BYTES(reason) &&
+           BYTES(label) && equal_prior(got, want, now);
 }

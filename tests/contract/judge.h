@@ -16,8 +16,10 @@ const struct idem_claim_row *judge_claim(const struct idem_record *record,
 const struct idem_finish_row *judge_finish(const struct idem_record *record,
                                            const struct idem_finish_in *in, struct idem_time now);
 
-/* Says on stderr what the first difference is. Fields that do not apply are not compared. */
-bool judge_equal(const struct idem_record *got, const struct idem_record *want);
+/* Says on stderr what the first difference is. Fields that do not apply are not compared,
+   nor when a lease or a back-off that is over has ended. */
+bool judge_equal(const struct idem_record *got, const struct idem_record *want,
+                 struct idem_time now);
 
 bool judge_present(const struct idem_record *record, struct idem_time now);
 

@@ -1,0 +1,281 @@
+/*
+ * A cluster: which server has which slot, and redirections.
+ *
+ * The map comes from CLUSTER SLOTS of any server that answers, and is asked for
+ * again when a redirection or a lost connection shows that it is old. Meanwhile
+ * redirections are followed one by one. A server that the newest map does not
+ * name goes once nothing waits for it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "store/redis/store.h"
+
+#define REFRESH_PAUSE_MS 100 /* between two maps */
+#define REDIRECTS_MAX 16
+
+struct redis_cluster {
+    struct redis_store *store;
+    struct idem_timer timer;
+    bool wanted;   /* a map, as soon as the pause is over */
+    bool mapped;   /* there was one */
+    unsigned at;   /* which server is asked next */
+    int64_t asked; /* when */
+    bool under_way;
+};
+
+/* Slots. */
+
+static uint16_t crc16(const char *bytes, size_t len) {
+    uint16_t crc = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        crc = (uint16_t)(crc ^ (uint16_t)((unsigned char)bytes[i] << 8));
+        for (int bit = 0; bit < 8; bit++)
+            crc = (uint16_t)((crc & 0x8000) != 0 ? crc << 1 ^ 0x1021 : crc << 1);
+    }
+    return crc;
+}
+
+/* The part in braces counts alone, if there is one and it is not empty. */
+uint16_t redis_slot(const char *name, size_t len) {
+    const char *open = memchr(name, '{', len), *close;
+
+    if (open != NULL) {
+        close = memchr(open + 1, '}', len - (size_t)(open + 1 - name));
+        if (close != NULL && close > open + 1)
+            return crc16(open + 1, (size_t)(close - open - 1)) % REDIS_SLOTS;
+    }
+    return crc16(name, len) % REDIS_SLOTS;
+}
+
+/* Nodes. */
+
+static struct redis_node *node_get(struct redis_store *store, const struct redis_host *host) {
+    struct redis_node *node = redis_node_find(store, host);
+
+    if (node == NULL)
+        node = redis_node_new(store, host);
+    if (node != NULL)
+        redis_conn_open(&node->conn);
+    return node;
+}
+
+static bool node_idle(const struct redis_store *store, const struct redis_node *node) {
+    const struct redis_job *job;
+
+    if (node->conn.wants_n > 0 || node->conn.gone != NULL || node->wake.gone != NULL)
+        return false;
+    for (job = store->jobs; job != NULL; job = job->next)
+        if (job->at == node)
+            return false;
+    return true;
+}
+
+static void nodes_drop(struct redis_store *store) {
+    struct redis_node **at = &store->nodes, *node;
+
+    while ((node = *at) != NULL) {
+        if (node->known || !node_idle(store, node)) {
+            at = &node->next;
+            continue;
+        }
+        *at = node->next;
+        redis_node_free(node);
+    }
+}
+
+/* The map. */
+
+/* [first, last, [host, port, id...], replicas...] */
+static bool range_take(struct redis_store *store, const struct redis_reply *range,
+                       const struct redis_conn *from) {
+    const struct redis_reply *master;
+    struct redis_host host = {0};
+    struct redis_node *node;
+    long long first, last;
+
+    if (range->type != REDIS_REPLY_ARRAY || range->items_n < 3 ||
+        range->items[2]->type != REDIS_REPLY_ARRAY || range->items[2]->items_n < 2)
+        return false;
+    first = range->items[0]->integer;
+    last = range->items[1]->integer;
+    master = range->items[2];
+    if (first < 0 || last >= REDIS_SLOTS || first > last ||
+        master->items[0]->len >= sizeof(host.name))
+        return false;
+    /* A server that does not know its own name is the one that was asked. */
+    snprintf(host.name, sizeof(host.name), "%s",
+             master->items[0]->len == 0 ? from->host.name : master->items[0]->text);
+    host.port = (uint16_t)master->items[1]->integer;
+    node = node_get(store, &host);
+    if (node == NULL)
+        return false;
+    node->known = true;
+    for (long long slot = first; slot <= last; slot++)
+        store->slots[slot] = node;
+    return true;
+}
+
+static void map_take(struct redis_store *store, const struct redis_reply *reply,
+                     const struct redis_conn *from) {
+    for (size_t i = 0; i < REDIS_SLOTS; i++)
+        store->slots[i] = NULL;
+    for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        node->known = false;
+    for (size_t i = 0; i < reply->items_n; i++)
+        (void)range_take(store, reply->items[i], from);
+    store->cluster->mapped = true;
+}
+
+static void take_slots(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_store *store = data;
+
+    store->cluster->under_way = false;
+    if (reply == NULL || reply->type != REDIS_REPLY_ARRAY || reply->items_n == 0) {
+        if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
+            redis_store_trouble(store, IDEM_E_REFUSED, !store->cluster->mapped, "%s: %.150s",
+                                conn->place, reply->text);
+        redis_cluster_refresh(store);
+        return;
+    }
+    map_take(store, reply, conn);
+    nodes_drop(store);
+    redis_wake_renew(store);
+    redis_store_ready(store);
+}
+
+/* The next server that is ready, if any. */
+static struct redis_node *asked_next(struct redis_store *store) {
+    struct redis_node *node, *found = NULL;
+    unsigned n = 0, skip = store->cluster->at++;
+
+    for (node = store->nodes; node != NULL; node = node->next)
+        n += node->conn.state == REDIS_CONN_READY;
+    if (n == 0)
+        return NULL;
+    skip %= n;
+    for (node = store->nodes; node != NULL && found == NULL; node = node->next)
+        if (node->conn.state == REDIS_CONN_READY && skip-- == 0)
+            found = node;
+    return found;
+}
+
+static void refresh_fire(struct idem_timer *timer) {
+    struct redis_cluster *cluster = idem_container_of(timer, struct redis_cluster, timer);
+    struct redis_store *store = cluster->store;
+    struct redis_node *node = asked_next(store);
+    struct redis_buffer out = {0};
+
+    if (cluster->under_way)
+        return;
+    if (node == NULL) { /* one of the URL's may know; they try by themselves */
+        for (size_t i = 0; i < store->config.hosts_n; i++)
+            (void)node_get(store, &store->config.hosts[i]);
+        idem_timer_set(store->base.loop, timer, REFRESH_PAUSE_MS);
+        return;
+    }
+    redis_put_command(&out, "CLUSTER", "SLOTS", NULL);
+    cluster->under_way = redis_conn_send(&node->conn, out.at, out.len, take_slots, store);
+    redis_buffer_release(&out);
+    if (cluster->under_way)
+        redis_conn_flush(&node->conn);
+    else
+        idem_timer_set(store->base.loop, timer, REFRESH_PAUSE_MS);
+}
+
+void redis_cluster_refresh(struct redis_store *store) {
+    struct redis_cluster *cluster = store->cluster;
+
+    if (cluster->under_way || cluster->timer.link != NULL)
+        return;
+    idem_timer_set(store->base.loop, &cluster->timer, cluster->mapped ? REFRESH_PAUSE_MS : 0);
+}
+
+int redis_cluster_new(struct redis_store *store, struct idem_error *err) {
+    struct redis_cluster *cluster = calloc(1, sizeof(*cluster));
+
+    store->slots = calloc(REDIS_SLOTS, sizeof(struct redis_node *));
+    store->cluster = cluster;
+    if (cluster == NULL || store->slots == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a store");
+    cluster->store = store;
+    cluster->timer.fire = refresh_fire;
+    redis_cluster_refresh(store);
+    return 0;
+}
+
+void redis_cluster_free(struct redis_cluster *cluster) {
+    if (cluster == NULL)
+        return;
+    if (cluster->store != NULL)
+        idem_timer_clear(cluster->store->base.loop, &cluster->timer);
+    free(cluster);
+}
+
+/* Routes. */
+
+bool redis_is_mapped(const struct redis_store *store) {
+    return store->cluster == NULL || store->cluster->mapped;
+}
+
+struct redis_node *redis_route(struct redis_store *store, struct redis_job *job) {
+    if (job->at != NULL)
+        return job->at;
+    if (store->config.kind != REDIS_CLUSTER)
+        return store->nodes;
+    if (store->slots[job->slot] == NULL)
+        redis_cluster_refresh(store);
+    return store->slots[job->slot];
+}
+
+/* "MOVED 3999 127.0.0.1:6381", "ASK ...". A host that is not said is the one that answered. */
+static bool target_read(const struct redis_reply *reply, const char *asked, struct redis_host *ret,
+                        unsigned *ret_slot) {
+    const char *slot = strchr(reply->text, ' '), *place, *colon;
+    unsigned long number;
+    char *end;
+
+    if (slot == NULL)
+        return false;
+    number = strtoul(slot + 1, &end, 10);
+    if (*end != ' ' || number >= REDIS_SLOTS)
+        return false;
+    *ret_slot = (unsigned)number;
+    place = end + 1;
+    colon = strrchr(place, ':');
+    if (colon == NULL || (size_t)(colon - place) >= sizeof(ret->name))
+        return false;
+    snprintf(ret->name, sizeof(ret->name), "%.*s", (int)(colon - place), place);
+    if (colon == place)
+        snprintf(ret->name, sizeof(ret->name), "%s", asked);
+    number = strtoul(colon + 1, &end, 10);
+    ret->port = (uint16_t)number;
+    return end > colon + 1 && number > 0 && number < 65536;
+}
+
+bool redis_redirect(struct redis_job *job, const struct redis_reply *reply) {
+    struct redis_store *store = job->store;
+    bool moved = redis_reply_is(reply, "MOVED");
+    struct redis_node *node, *from = redis_route(store, job);
+    struct redis_host host = {0};
+    unsigned slot;
+
+    if (store->cluster == NULL || job->redirects++ >= REDIRECTS_MAX ||
+        !target_read(reply, from == NULL ? "" : from->conn.host.name, &host, &slot))
+        return false;
+    node = node_get(store, &host);
+    if (node == NULL)
+        return false;
+    job->asking = !moved;
+    job->at = node;
+    if (moved) {
+        node->known = true;
+        store->slots[slot] = node;
+        job->at = NULL;
+        redis_cluster_refresh(store);
+    }
+    return true;
+}

@@ -1,0 +1,345 @@
+/*
+ * The URL of a Redis store, and what follows from it:
+ *
+ *     redis://[USER:PASSWORD@]HOST[:PORT][/DB][?OPTIONS]      rediss:// with TLS
+ *     redis:/PATH/TO/SOCKET[?OPTIONS]
+ *     redis+sentinel://[...@]HOST[:PORT],HOST[:PORT]/MASTER[/DB]    rediss+sentinel://
+ *     redis+cluster://[...@]HOST[:PORT],HOST[:PORT]                rediss+cluster://
+ *
+ * Fails on what it does not know, and on files that cannot be read. No error
+ * holds a password.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "store/redis/redis.h"
+
+#define SECRET_MAX 4096
+
+struct reading {
+    const struct idem_url *url;
+    struct redis_config *config;
+    struct idem_error *err;
+};
+
+static int refuse(struct reading *r, const char *what) {
+    return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s", r->url->scheme, what);
+}
+
+static int text_set(struct reading *r, char **slot, const char *text) {
+    char *copy = strdup(text);
+
+    if (copy == NULL)
+        return idem_error_set(r->err, IDEM_E_NOMEM, "no memory for a store's URL");
+    free(*slot);
+    *slot = copy;
+    return 0;
+}
+
+/* Options. */
+
+static int secret_read(struct reading *r, char **slot, const char *path) {
+    char buf[SECRET_MAX + 1];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, buf, sizeof(buf));
+    int why = errno, rc;
+
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return idem_error_set(r->err, IDEM_E_INVALID, "%s: the file with the password: %s",
+                              r->url->scheme, strerror(why));
+    while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\r'))
+        n--;
+    if (n == 0 || n > SECRET_MAX || memchr(buf, '\0', (size_t)n) != NULL)
+        return refuse(r, "the file with the password must hold it on one line");
+    buf[n] = '\0';
+    rc = text_set(r, slot, buf);
+    explicit_bzero(buf, sizeof(buf));
+    return rc;
+}
+
+static int yes_no(struct reading *r, const char *name, const char *value, bool *ret) {
+    if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
+        return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s=%s; allowed: yes, no", r->url->scheme,
+                              name, value);
+    *ret = value[0] == 'y';
+    return 0;
+}
+
+static int duration(struct reading *r, const char *name, const char *value, int64_t *ret) {
+    struct idem_error why;
+    int64_t ms;
+
+    if (idem_duration_parse(value, strlen(value), &ms, &why) < 0 || ms < 1 || ms > 3600000)
+        return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s=%s; allowed: 1ms to 1h",
+                              r->url->scheme, name, value);
+    *ret = ms;
+    return 0;
+}
+
+enum option_type { TEXT, FLAG, DURATION, SECRET };
+
+static const struct option {
+    const char *name;
+    size_t offset;
+    enum option_type type;
+    bool tls;      /* only with TLS */
+    bool sentinel; /* only with sentinels */
+} options[] = {
+#define AT(field) offsetof(struct redis_config, field)
+    {"password_file", AT(password), SECRET, false, false},
+    {"sentinel_user", AT(sentinel_user), TEXT, false, true},
+    {"sentinel_password_file", AT(sentinel_password), SECRET, false, true},
+    {"name", AT(client_name), TEXT, false, false},
+    {"connect_timeout", AT(connect_timeout_ms), DURATION, false, false},
+    {"timeout", AT(timeout_ms), DURATION, false, false},
+    {"unsafe", AT(unsafe), FLAG, false, false},
+    {"tls_verify", AT(tls_verify), FLAG, true, false},
+    {"tls_ca", AT(tls_ca), TEXT, true, false},
+    {"tls_cert", AT(tls_cert), TEXT, true, false},
+    {"tls_key", AT(tls_key), TEXT, true, false},
+    {"tls_name", AT(tls_name), TEXT, true, false},
+#undef AT
+};
+#define OPTIONS_N (sizeof(options) / sizeof(options[0]))
+
+static const struct option *option_find(const char *name) {
+    for (size_t i = 0; i < OPTIONS_N; i++)
+        if (strcmp(options[i].name, name) == 0)
+            return &options[i];
+    return NULL;
+}
+
+static int option_unknown(struct reading *r, const char *name) {
+    char known[512] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < OPTIONS_N; i++)
+        len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", i == 0 ? "" : ", ",
+                                options[i].name);
+    return idem_error_set(r->err, IDEM_E_INVALID, "%s: unknown option %.40s; allowed: %s",
+                          r->url->scheme, name, known);
+}
+
+static int option_set(struct reading *r, const char *name, const char *value) {
+    const struct option *option = option_find(name);
+    void *field;
+
+    if (option == NULL)
+        return option_unknown(r, name);
+    if (option->tls && !r->config->tls)
+        return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s is of use with TLS only: %s",
+                              r->url->scheme, name, "say rediss:");
+    if (option->sentinel && r->config->kind != REDIS_SENTINEL)
+        return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s is of use with sentinels only",
+                              r->url->scheme, name);
+    field = (char *)r->config + option->offset;
+    switch (option->type) {
+    case TEXT:
+        return text_set(r, field, value);
+    case SECRET:
+        return secret_read(r, field, value);
+    case FLAG:
+        return yes_no(r, name, value, field);
+    default:
+        return duration(r, name, value, field);
+    }
+}
+
+static int options_read(struct reading *r) {
+    const char *password = getenv("IDEM_REDIS_PASSWORD");
+    int rc = 0;
+
+    for (size_t i = 0; i < r->url->query_n && rc == 0; i++)
+        rc = option_set(r, r->url->query[i].name, r->url->query[i].value);
+    if (rc == 0 && (r->config->tls_cert == NULL) != (r->config->tls_key == NULL))
+        rc = refuse(r, "tls_cert and tls_key go together");
+    if (rc == 0 && r->config->password == NULL && password != NULL)
+        rc = text_set(r, &r->config->password, password);
+    return rc;
+}
+
+/* Where. */
+
+static int number_read(const char *text, long max, long *ret) {
+    char *end;
+
+    if (text[0] < '0' || text[0] > '9')
+        return -1;
+    errno = 0;
+    *ret = strtol(text, &end, 10);
+    return errno != 0 || *end != '\0' || *ret > max ? -1 : 0;
+}
+
+/* HOST, HOST:PORT, [IPV6] or [IPV6]:PORT. */
+static int host_read(struct reading *r, const char *text) {
+    struct redis_host *host = &r->config->hosts[r->config->hosts_n];
+    const char *from = text, *end, *port;
+    long number = r->config->kind == REDIS_SENTINEL ? REDIS_SENTINEL_PORT : REDIS_PORT;
+
+    if (r->config->hosts_n == REDIS_HOSTS_MAX)
+        return refuse(r, "more than 16 hosts");
+    if (text[0] == '[') {
+        from = text + 1;
+        end = strchr(from, ']');
+        if (end == NULL || (end[1] != '\0' && end[1] != ':'))
+            return refuse(r, "an IPv6 address is written [ADDRESS]:PORT");
+        port = end[1] == ':' ? end + 2 : NULL;
+    } else {
+        end = from + strcspn(from, ":");
+        port = *end == ':' ? end + 1 : NULL;
+    }
+    if (end == from || (size_t)(end - from) >= sizeof(host->name))
+        return refuse(r, "the host is missing, or longer than 255 bytes: redis://HOST:PORT/DB");
+    if (port != NULL && (number_read(port, 65535, &number) < 0 || number == 0))
+        return refuse(r, "the port must be a number from 1 to 65535");
+    memcpy(host->name, from, (size_t)(end - from));
+    host->name[end - from] = '\0';
+    host->port = (uint16_t)number;
+    r->config->hosts_n++;
+    return 0;
+}
+
+static int hosts_read(struct reading *r, char *list) {
+    char *host;
+    int rc = 0;
+
+    while (rc == 0 && (host = strsep(&list, ",")) != NULL)
+        rc = host_read(r, host);
+    if (rc == 0 && r->config->kind == REDIS_STANDALONE && r->config->hosts_n > 1)
+        rc = refuse(r, "several hosts are for redis+sentinel: and redis+cluster:");
+    return rc;
+}
+
+static int db_read(struct reading *r, const char *text) {
+    long db;
+
+    if (text == NULL || *text == '\0')
+        return 0;
+    if (r->config->kind == REDIS_CLUSTER)
+        return refuse(r, "a cluster has one database only");
+    if (number_read(text, 1 << 20, &db) < 0)
+        return refuse(r, "the database is a number: redis://HOST/0");
+    r->config->db = (int)db;
+    return 0;
+}
+
+/* MASTER or MASTER/DB. */
+static int master_read(struct reading *r, char *text) {
+    char *name = text == NULL ? NULL : strsep(&text, "/");
+    int rc;
+
+    if (name == NULL || *name == '\0')
+        return refuse(r, "the master's name is missing: redis+sentinel://HOST,HOST/NAME");
+    rc = text_set(r, &r->config->master, name);
+    return rc != 0 ? rc : db_read(r, text);
+}
+
+static int user_read(struct reading *r, char *text) {
+    char *password = strchr(text, ':');
+    int rc = 0;
+
+    if (password != NULL) {
+        *password++ = '\0';
+        rc = text_set(r, &r->config->password, password);
+    }
+    if (rc == 0 && *text != '\0')
+        rc = text_set(r, &r->config->user, text);
+    return rc;
+}
+
+static int socket_read(struct reading *r, const char *path) {
+    struct redis_host *host = &r->config->hosts[0];
+
+    if (r->config->kind != REDIS_STANDALONE)
+        return refuse(r, "a socket is for one server only");
+    if (strlen(path) >= 108)
+        return refuse(r, "the path of a socket has at most 107 bytes");
+    snprintf(host->name, sizeof(host->name), "%s", path);
+    host->port = 0;
+    r->config->hosts_n = 1;
+    return 0;
+}
+
+static int where_read(struct reading *r, char *rest) {
+    char *at, *path;
+    int rc = 0;
+
+    if (rest[0] == '/' && rest[1] != '/')
+        return socket_read(r, rest);
+    if (strncmp(rest, "//", 2) != 0)
+        return refuse(r, "written redis://HOST:PORT/DB, or redis:/PATH of a socket");
+    rest += 2;
+    at = strrchr(rest, '@'); /* before the path: a password may hold a slash */
+    if (at != NULL) {
+        *at = '\0';
+        rc = user_read(r, rest);
+        rest = at + 1;
+    }
+    path = strchr(rest, '/');
+    if (path != NULL)
+        *path++ = '\0';
+    if (rc == 0)
+        rc = hosts_read(r, rest);
+    if (rc == 0)
+        rc = r->config->kind == REDIS_SENTINEL ? master_read(r, path) : db_read(r, path);
+    return rc;
+}
+
+int redis_config_read(const struct idem_url *url, struct redis_config *ret,
+                      struct idem_error *err) {
+    struct redis_config config = {
+        .kind = strstr(url->scheme, "+sentinel") != NULL  ? REDIS_SENTINEL
+                : strstr(url->scheme, "+cluster") != NULL ? REDIS_CLUSTER
+                                                          : REDIS_STANDALONE,
+        .tls = strncmp(url->scheme, "rediss", 6) == 0,
+        .tls_verify = true,
+        .connect_timeout_ms = 5000,
+        .timeout_ms = 5000,
+    };
+    struct reading r = {.url = url, .config = &config, .err = err};
+    char *rest = strdup(url->rest);
+    int rc = rest == NULL ? idem_error_set(err, IDEM_E_NOMEM, "no memory for a store's URL")
+                          : where_read(&r, rest);
+
+    if (rc == 0)
+        rc = options_read(&r);
+    if (rc == 0 && config.client_name == NULL)
+        rc = text_set(&r, &config.client_name, "idem");
+    if (rest != NULL)
+        explicit_bzero(rest, strlen(rest));
+    free(rest);
+    if (rc != 0) {
+        redis_config_release(&config);
+        return rc;
+    }
+    *ret = config;
+    return 0;
+}
+
+static void secret_free(char *secret) {
+    if (secret != NULL)
+        explicit_bzero(secret, strlen(secret));
+    free(secret);
+}
+
+void redis_config_release(struct redis_config *config) {
+    secret_free(config->password);
+    secret_free(config->sentinel_password);
+    free(config->user);
+    free(config->sentinel_user);
+    free(config->master);
+    free(config->tls_ca);
+    free(config->tls_cert);
+    free(config->tls_key);
+    free(config->tls_name);
+    free(config->client_name);
+    *config = (struct redis_config){0};
+}

@@ -1,0 +1,627 @@
+/*
+ * One connection, through all that may happen to it:
+ *
+ *     OFF ──open──> RESOLVING ──> CONNECTING ──> SHAKING ──> GREETING ──> READY
+ *                    ^    │           │ (TLS)       │            │          │
+ *                    │    └───────────┴───── lost ──┴────────────┴──────────┤
+ *                    └──────────────── PAUSING <────────────────────────────┘
+ *
+ * Every address of the name is tried before it counts as lost; the name is
+ * looked up anew at each try. The pause grows from 50 ms to 5 s, and half of it
+ * is random, so that all clients of a server that comes back do not come at
+ * once. Silence for longer than the config allows, while an answer is wanted,
+ * counts as lost.
+ *
+ * Reading and writing go on until the kernel has no more, so that level- and
+ * edge-triggered loops are served alike.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "store/redis/redis.h"
+
+#define PAUSE_MIN_MS 50
+#define PAUSE_MAX_MS 5000
+#define READ_SIZE 65536
+#define GRACE_MS 200 /* more, for a connection that is being made while the host was away */
+#define REPLY_BYTES_MAX ((size_t)160 << 20) /* the longest result, and what is around it */
+
+static void conn_resolve(struct redis_conn *conn);
+static void connect_next(struct redis_conn *conn);
+
+static void state_set(struct redis_conn *conn, enum redis_conn_state state) {
+    static const unsigned from[] = {
+#define IN(state) 1u << REDIS_CONN_##state
+        [REDIS_CONN_OFF] = ~0u,
+        [REDIS_CONN_RESOLVING] = IN(OFF) | IN(PAUSING),
+        [REDIS_CONN_CONNECTING] = IN(RESOLVING) | IN(CONNECTING) | IN(OFF) | IN(PAUSING),
+        [REDIS_CONN_SHAKING] = IN(CONNECTING),
+        [REDIS_CONN_GREETING] = IN(CONNECTING) | IN(SHAKING),
+        [REDIS_CONN_READY] = IN(GREETING),
+        [REDIS_CONN_PAUSING] =
+            IN(RESOLVING) | IN(CONNECTING) | IN(SHAKING) | IN(GREETING) | IN(READY) | IN(OFF),
+#undef IN
+    };
+
+    if ((from[state] & 1u << conn->state) == 0)
+        abort();
+    conn->state = state;
+}
+
+/* Wants. */
+
+static bool wants_grow(struct redis_conn *conn) {
+    size_t size = conn->wants_size == 0 ? 64 : 2 * conn->wants_size;
+    struct redis_want *wants = malloc(size * sizeof(*wants));
+
+    if (wants == NULL)
+        return false;
+    for (size_t i = 0; i < conn->wants_n; i++)
+        wants[i] = conn->wants[(conn->wants_first + i) & (conn->wants_size - 1)];
+    free(conn->wants);
+    conn->wants = wants;
+    conn->wants_size = size;
+    conn->wants_first = 0;
+    return true;
+}
+
+static bool want_push(struct redis_conn *conn, struct redis_want want) {
+    if (conn->wants_n == conn->wants_size && !wants_grow(conn))
+        return false;
+    conn->wants[(conn->wants_first + conn->wants_n++) & (conn->wants_size - 1)] = want;
+    return true;
+}
+
+static struct redis_want want_pop(struct redis_conn *conn) {
+    struct redis_want want = conn->wants[conn->wants_first];
+
+    conn->wants_first = (conn->wants_first + 1) & (conn->wants_size - 1);
+    conn->wants_n--;
+    return want;
+}
+
+/* Call-backs may close the connection, or free it: *gone says so afterwards. */
+
+struct watcher {
+    bool gone, *outer;
+};
+
+static void gone_watch(struct redis_conn *conn, struct watcher *watcher) {
+    watcher->gone = false;
+    watcher->outer = conn->gone;
+    conn->gone = &watcher->gone;
+}
+
+/* True if it is gone, and must not be looked at any more. */
+static bool gone_end(struct redis_conn *conn, const struct watcher *watcher) {
+    if (!watcher->gone) {
+        conn->gone = watcher->outer;
+        return false;
+    }
+    if (watcher->outer != NULL)
+        *watcher->outer = true;
+    return true;
+}
+
+/* Ends. */
+
+static void socket_drop(struct redis_conn *conn) {
+    if (conn->fd.fd >= 0) {
+        idem_loop_unwatch(conn->loop, &conn->fd);
+        close(conn->fd.fd);
+        conn->fd.fd = -1;
+    }
+    redis_resolve_free(conn->resolve);
+    conn->resolve = NULL;
+    redis_tls_free(conn->tls);
+    conn->tls = NULL;
+    if (conn->reader != NULL)
+        redisReaderFree(conn->reader);
+    conn->reader = NULL;
+    redis_buffer_release(&conn->out);
+    redis_buffer_release(&conn->cipher);
+    conn->out_at = conn->cipher_at = 0;
+    conn->watching_write = false;
+}
+
+void redis_conn_close(struct redis_conn *conn) {
+    if (conn->gone != NULL)
+        *conn->gone = true;
+    conn->gone = NULL;
+    idem_timer_clear(conn->loop, &conn->timer);
+    socket_drop(conn);
+    free(conn->wants);
+    conn->wants = NULL;
+    conn->wants_size = conn->wants_first = conn->wants_n = 0;
+    state_set(conn, REDIS_CONN_OFF);
+}
+
+static int64_t pause_ms(unsigned tries) {
+    int64_t pause = PAUSE_MIN_MS;
+    uint32_t random = 0;
+
+    while (tries-- > 0 && pause < PAUSE_MAX_MS)
+        pause *= 2;
+    if (pause > PAUSE_MAX_MS)
+        pause = PAUSE_MAX_MS;
+    (void)idem_random(&random, sizeof(random));
+    return pause / 2 + (int64_t)(random % (uint32_t)(pause / 2 + 1));
+}
+
+/* Tells who waits, then the role; the conn may be closed by either. */
+static void conn_lose(struct redis_conn *conn) {
+    struct watcher watcher;
+    struct redis_want want;
+
+    socket_drop(conn);
+    state_set(conn, REDIS_CONN_PAUSING);
+    idem_timer_set(conn->loop, &conn->timer, pause_ms(conn->tries));
+    if (conn->tries < 16)
+        conn->tries++;
+    gone_watch(conn, &watcher);
+    while (!watcher.gone && conn->wants_n > 0) {
+        want = want_pop(conn);
+        want.take(conn, want.data, NULL);
+    }
+    if (!watcher.gone)
+        conn->role->lost(conn);
+    (void)gone_end(conn, &watcher);
+}
+
+void redis_conn_fail(struct redis_conn *conn, int code, const char *why, ...) {
+    va_list args;
+
+    va_start(args, why);
+    vsnprintf(conn->why, sizeof(conn->why), why, args);
+    va_end(args);
+    conn->code = code;
+    conn_lose(conn);
+}
+
+/* Another address of the same name may do; if there is none, it is lost. */
+static void connect_failed(struct redis_conn *conn, int why) {
+    socket_drop(conn);
+    conn->address_at++;
+    if (conn->address_at < conn->addresses_n) {
+        connect_next(conn);
+        return;
+    }
+    redis_conn_fail(conn, IDEM_E_REFUSED, "cannot be reached: %s", strerror(why));
+}
+
+/* Writing. */
+
+static bool cipher_fill(struct redis_conn *conn) {
+    const char *why = NULL;
+
+    if (conn->out_at == conn->out.len)
+        return true;
+    if (!redis_tls_send(conn->tls, conn->out.at + conn->out_at, conn->out.len - conn->out_at,
+                        &conn->cipher, &why)) {
+        redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why == NULL ? "TLS" : why);
+        return false;
+    }
+    conn->out_at = conn->out.len = 0;
+    return true;
+}
+
+static int watch_set(struct redis_conn *conn, bool write) {
+    if (conn->watching_write == write)
+        return 0;
+    conn->watching_write = write;
+    return idem_loop_watch(conn->loop, &conn->fd, IDEM_READ | (write ? IDEM_WRITE : 0));
+}
+
+/* Writes what the kernel takes; false if the connection was lost by it. */
+static bool bytes_write(struct redis_conn *conn, struct redis_buffer *buffer, size_t *at) {
+    ssize_t n;
+
+    while (*at < buffer->len) {
+        n = send(conn->fd.fd, buffer->at + *at, buffer->len - *at, MSG_NOSIGNAL);
+        if (n > 0) {
+            *at += (size_t)n;
+        } else if (n < 0 && errno == EINTR) {
+            continue;
+        } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            (void)watch_set(conn, true);
+            return true;
+        } else {
+            redis_conn_fail(conn, IDEM_E_REFUSED, "the connection was lost: %s", strerror(errno));
+            return false;
+        }
+    }
+    *at = buffer->len = 0;
+    if (buffer->size > 1 << 20)
+        redis_buffer_release(buffer);
+    (void)watch_set(conn, false);
+    return true;
+}
+
+void redis_conn_flush(struct redis_conn *conn) {
+    if (conn->fd.fd < 0 || conn->state < REDIS_CONN_SHAKING || conn->state > REDIS_CONN_READY)
+        return;
+    if (conn->out.failed || conn->cipher.failed) {
+        redis_conn_fail(conn, IDEM_E_NOMEM, "no memory for what is to be sent");
+        return;
+    }
+    if (conn->tls == NULL)
+        (void)bytes_write(conn, &conn->out, &conn->out_at);
+    else if (!redis_tls_ready(conn->tls) || cipher_fill(conn))
+        (void)bytes_write(conn, &conn->cipher, &conn->cipher_at);
+}
+
+bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, redis_reply_fn *take,
+                     void *data) {
+    if (conn->state != REDIS_CONN_GREETING && conn->state != REDIS_CONN_READY)
+        return false;
+    if (take != NULL && !want_push(conn, (struct redis_want){take, data}))
+        return false;
+    redis_buffer_put(&conn->out, bytes, len);
+    if (conn->state == REDIS_CONN_READY && conn->wants_n == 1) {
+        conn->heard = idem_loop_now();
+        if (conn->timer.link == NULL) /* else it will see that this is younger */
+            idem_timer_set(conn->loop, &conn->timer, conn->config->timeout_ms);
+    }
+    return true;
+}
+
+/* Reading. */
+
+/* One reply to who wants it; false if the connection is gone or was lost meanwhile. */
+static bool reply_take(struct redis_conn *conn, struct redis_reply *reply) {
+    redisReader *reader = conn->reader;
+    struct watcher watcher;
+    struct redis_want want;
+
+    gone_watch(conn, &watcher);
+    conn->taken = reply;
+    if (conn->role->push != NULL && conn->wants_n == 0) {
+        conn->role->push(conn, reply);
+    } else if (conn->wants_n == 0) {
+        redis_conn_fail(conn, IDEM_E_REFUSED, "the server answered what was not asked");
+    } else {
+        want = want_pop(conn);
+        want.take(conn, want.data, reply);
+    }
+    if (gone_end(conn, &watcher)) {
+        redis_reply_free(reply); /* whoever keeps one does not close */
+        return false;
+    }
+    redis_reply_free(conn->taken);
+    conn->taken = NULL;
+    return conn->reader == reader;
+}
+
+struct redis_reply *redis_conn_keep(struct redis_conn *conn) {
+    struct redis_reply *reply = conn->taken;
+
+    conn->taken = NULL;
+    return reply;
+}
+
+static bool replies_read(struct redis_conn *conn) {
+    void *reply = NULL;
+
+    while (redisReaderGetReply(conn->reader, &reply) == REDIS_OK) {
+        if (reply == NULL) {
+            if (conn->reader->len <= REPLY_BYTES_MAX)
+                return true;
+            redis_conn_fail(conn, IDEM_E_REFUSED, "the server's answer is too long");
+            return false;
+        }
+        if (!reply_take(conn, reply))
+            return false;
+    }
+    redis_conn_fail(conn, IDEM_E_REFUSED, "the server's answer is not in its protocol: %.100s",
+                    conn->reader->errstr);
+    return false;
+}
+
+static void greet(struct redis_conn *conn) {
+    state_set(conn, REDIS_CONN_GREETING);
+    conn->role->greet(conn);
+}
+
+/* Feeds what came; false if the connection was lost by it. */
+static bool plain_take(struct redis_conn *conn, const char *bytes, size_t len) {
+    if (redisReaderFeed(conn->reader, bytes, len) != REDIS_OK) {
+        redis_conn_fail(conn, IDEM_E_NOMEM, "no memory for an answer");
+        return false;
+    }
+    return replies_read(conn);
+}
+
+static bool cipher_take(struct redis_conn *conn, const char *bytes, size_t len) {
+    struct redis_buffer plain = {0};
+    const char *why = NULL;
+    bool ready = redis_tls_ready(conn->tls), alive;
+
+    if (!redis_tls_receive(conn->tls, bytes, len, &plain, &conn->cipher, &why) || plain.failed) {
+        redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why == NULL ? "TLS: no memory" : why);
+        redis_buffer_release(&plain);
+        return false;
+    }
+    if (!ready && redis_tls_ready(conn->tls))
+        greet(conn);
+    if (conn->tls == NULL) { /* the greeting found something that ends it */
+        redis_buffer_release(&plain);
+        return false;
+    }
+    alive = plain.len == 0 || plain_take(conn, plain.at, plain.len);
+    redis_buffer_release(&plain);
+    return alive;
+}
+
+static void bytes_read(struct redis_conn *conn) {
+    char buf[READ_SIZE];
+    ssize_t n;
+
+    for (;;) {
+        n = recv(conn->fd.fd, buf, sizeof(buf), 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        if (n <= 0) {
+            redis_conn_fail(conn, IDEM_E_REFUSED, "the connection was lost: %s",
+                            n == 0 ? "the server closed it" : strerror(errno));
+            return;
+        }
+        conn->heard = idem_loop_now();
+        if (conn->tls != NULL ? !cipher_take(conn, buf, (size_t)n)
+                              : !plain_take(conn, buf, (size_t)n))
+            return;
+    }
+    redis_conn_flush(conn);
+}
+
+/* Connecting. */
+
+static void connected(struct redis_conn *conn) {
+    const char *why = NULL;
+
+    conn->reader = redis_reader_new();
+    if (conn->reader == NULL) {
+        redis_conn_fail(conn, IDEM_E_NOMEM, "no memory for a connection");
+        return;
+    }
+    (void)watch_set(conn, false);
+    if (conn->tls_config == NULL) {
+        greet(conn);
+        redis_conn_flush(conn);
+        return;
+    }
+    state_set(conn, REDIS_CONN_SHAKING);
+    conn->tls = redis_tls_new(conn->tls_config, conn->host.name);
+    if (conn->tls == NULL)
+        redis_conn_fail(conn, IDEM_E_NOMEM, "no memory for TLS");
+    else if (!redis_tls_begin(conn->tls, &conn->cipher, &why))
+        redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
+    else
+        redis_conn_flush(conn);
+}
+
+static void socket_ready(struct idem_fd *fd, int events) {
+    struct redis_conn *conn = idem_container_of(fd, struct redis_conn, fd);
+    int why = 0;
+    socklen_t len = sizeof(why);
+
+    if (conn->state == REDIS_CONN_CONNECTING) {
+        if ((events & IDEM_WRITE) == 0)
+            return;
+        if (getsockopt(fd->fd, SOL_SOCKET, SO_ERROR, &why, &len) < 0)
+            why = errno;
+        if (why != 0)
+            connect_failed(conn, why);
+        else
+            connected(conn);
+        return;
+    }
+    if ((events & IDEM_WRITE) != 0) {
+        redis_conn_flush(conn);
+        if (conn->fd.fd < 0)
+            return;
+    }
+    if ((events & IDEM_READ) != 0)
+        bytes_read(conn);
+}
+
+static socklen_t address_len(const struct sockaddr_storage *address) {
+    switch (address->ss_family) {
+    case AF_INET:
+        return sizeof(struct sockaddr_in);
+    case AF_INET6:
+        return sizeof(struct sockaddr_in6);
+    default:
+        return sizeof(struct sockaddr_un);
+    }
+}
+
+static void connect_next(struct redis_conn *conn) {
+    const struct sockaddr_storage *address = &conn->addresses[conn->address_at];
+    int one = 1, fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (conn->state != REDIS_CONN_CONNECTING)
+        state_set(conn, REDIS_CONN_CONNECTING);
+    if (fd < 0) {
+        connect_failed(conn, errno);
+        return;
+    }
+    if (address->ss_family != AF_UNIX) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    }
+    conn->fd.fd = fd;
+    conn->fd.ready = socket_ready;
+    conn->watching_write = true;
+    if (idem_loop_watch(conn->loop, &conn->fd, IDEM_READ | IDEM_WRITE) != 0) {
+        connect_failed(conn, EMFILE);
+        return;
+    }
+    /* One that is connected at once is told by the loop all the same. */
+    if (connect(fd, (const struct sockaddr *)address, address_len(address)) < 0 &&
+        errno != EINPROGRESS)
+        connect_failed(conn, errno);
+}
+
+static void on_resolved(void *data, const struct sockaddr_storage *addresses, size_t n,
+                        const char *why) {
+    struct redis_conn *conn = data;
+
+    redis_resolve_free(conn->resolve);
+    conn->resolve = NULL;
+    if (n == 0) {
+        redis_conn_fail(conn, IDEM_E_REFUSED, "its name cannot be looked up: %s", why);
+        return;
+    }
+    if (n > sizeof(conn->addresses) / sizeof(conn->addresses[0]))
+        n = sizeof(conn->addresses) / sizeof(conn->addresses[0]);
+    memcpy(conn->addresses, addresses, n * sizeof(*addresses));
+    conn->addresses_n = n;
+    conn->address_at = 0;
+    connect_next(conn);
+}
+
+/* An address or a socket's path needs no thread. */
+static bool address_literal(const struct redis_host *host, struct sockaddr_storage *ret) {
+    struct sockaddr_un *path = (struct sockaddr_un *)ret;
+    struct sockaddr_in *four = (struct sockaddr_in *)ret;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)ret;
+
+    memset(ret, 0, sizeof(*ret));
+    if (host->port == 0) {
+        path->sun_family = AF_UNIX;
+        memcpy(path->sun_path, host->name,
+               sizeof(path->sun_path) - 1); /* config.c has measured it */
+        return true;
+    }
+    if (inet_pton(AF_INET, host->name, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons(host->port);
+        return true;
+    }
+    if (inet_pton(AF_INET6, host->name, &six->sin6_addr) == 1) {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons(host->port);
+        return true;
+    }
+    return false;
+}
+
+static void conn_resolve(struct redis_conn *conn) {
+    struct idem_error err = {0};
+
+    idem_timer_set(conn->loop, &conn->timer, conn->config->connect_timeout_ms);
+    if (address_literal(&conn->host, &conn->addresses[0])) {
+        conn->addresses_n = 1;
+        conn->address_at = 0;
+        connect_next(conn);
+        return;
+    }
+    state_set(conn, REDIS_CONN_RESOLVING);
+    conn->resolve = redis_resolve_new(conn->loop, &conn->host, on_resolved, conn, &err);
+    if (conn->resolve == NULL)
+        redis_conn_fail(conn, err.code, "%s", err.text);
+}
+
+void redis_conn_pump(struct redis_conn *conn) {
+    struct pollfd fd = {.fd = conn->fd.fd, .events = POLLIN};
+
+    if (conn->fd.fd < 0)
+        return;
+    if (conn->state == REDIS_CONN_CONNECTING)
+        fd.events = POLLOUT;
+    /* In the middle of a call-back of its own there may be answers that were read already. */
+    else if (conn->reader != NULL && !replies_read(conn))
+        return;
+    if (poll(&fd, 1, 0) == 1)
+        socket_ready(&conn->fd, fd.events == POLLOUT ? IDEM_WRITE : IDEM_READ);
+}
+
+/* Time is up; but if something has come that was not looked at yet, the server is not to blame. */
+static bool is_heard(struct redis_conn *conn) {
+    enum redis_conn_state state = conn->state;
+    int64_t heard = conn->heard;
+    struct watcher watcher;
+
+    gone_watch(conn, &watcher);
+    redis_conn_pump(conn);
+    if (gone_end(conn, &watcher))
+        return true;
+    if (conn->state == state && conn->heard == heard)
+        return false;
+    if (conn->state > REDIS_CONN_RESOLVING && conn->state < REDIS_CONN_READY)
+        idem_timer_set(conn->loop, &conn->timer, GRACE_MS);
+    return conn->state != REDIS_CONN_READY || conn->wants_n == 0;
+}
+
+static void timer_fire(struct idem_timer *timer) {
+    struct redis_conn *conn = idem_container_of(timer, struct redis_conn, timer);
+    int64_t silent;
+
+    if (conn->state == REDIS_CONN_PAUSING) {
+        conn_resolve(conn);
+        return;
+    }
+    if (is_heard(conn))
+        return;
+    silent = idem_loop_now() - conn->heard;
+    if (conn->state != REDIS_CONN_READY) {
+        redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms",
+                        (long long)conn->config->connect_timeout_ms);
+    } else if (conn->wants_n > 0) {
+        if (silent >= conn->config->timeout_ms)
+            redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms",
+                            (long long)conn->config->timeout_ms);
+        else
+            idem_timer_set(conn->loop, timer, conn->config->timeout_ms - silent);
+    }
+}
+
+void redis_conn_init(struct redis_conn *conn, struct idem_loop *loop,
+                     const struct redis_config *config, struct redis_tls_config *tls,
+                     const struct redis_host *host, const struct redis_role *role, void *data) {
+    *conn = (struct redis_conn){
+        .role = role,
+        .data = data,
+        .loop = loop,
+        .config = config,
+        .tls_config = tls,
+        .fd.fd = -1,
+        .timer.fire = timer_fire,
+    };
+    redis_conn_move(conn, host);
+}
+
+void redis_conn_move(struct redis_conn *conn, const struct redis_host *host) {
+    bool six = strchr(host->name, ':') != NULL;
+
+    conn->host = *host;
+    if (host->port == 0)
+        snprintf(conn->place, sizeof(conn->place), "%s", host->name);
+    else
+        snprintf(conn->place, sizeof(conn->place), "%s%s%s:%u", six ? "[" : "", host->name,
+                 six ? "]" : "", host->port);
+}
+
+void redis_conn_open(struct redis_conn *conn) {
+    if (conn->state == REDIS_CONN_OFF)
+        conn_resolve(conn);
+}
+
+void redis_conn_ready(struct redis_conn *conn) {
+    state_set(conn, REDIS_CONN_READY);
+    conn->tries = 0;
+    conn->why[0] = '\0';
+    idem_timer_clear(conn->loop, &conn->timer);
+}

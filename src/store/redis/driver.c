@@ -1,0 +1,363 @@
+/*
+ * The Redis driver: operations in, call-backs out, on a loop.
+ *
+ * What is submitted in one turn of the loop goes out in one write per server. An
+ * operation whose connection was lost may have happened: if asking again under
+ * the same owner id settles that, it is sent again; if not, it is UNKNOWN. All of
+ * it is bounded by the operation's deadline.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/fork.h"
+#include "store/redis/store.h"
+
+#define LIST_MAX 1000
+#define QUEUE_MAX 32768
+#define QUEUE_BYTES_MAX ((size_t)256 << 20)
+#define TALLY_MS 1000     /* counts are sent this often */
+#define CLOSE_WAIT_MS 500 /* for what was submitted, when the store is closed */
+
+static struct redis_store *store_of(struct idem_store *base) {
+    return idem_container_of(base, struct redis_store, base);
+}
+
+static bool is_inherited(const struct redis_store *store) {
+    return store->forks != idem_fork_count();
+}
+
+/* Lives. */
+
+static void store_free(struct redis_store *store) {
+    redis_pages_free(store);
+    redis_scripts_release(&store->scripts);
+    redis_tls_config_free(store->tls);
+    redis_config_release(&store->config);
+    free(store->slots);
+    free(store);
+}
+
+void redis_store_enter(struct redis_store *store) {
+    store->depth++;
+}
+
+bool redis_store_leave(struct redis_store *store) {
+    if (--store->depth > 0 || !store->closing)
+        return store->closing;
+    store_free(store);
+    return true;
+}
+
+/* Trouble, and time. */
+
+static struct redis_job *unsent_first(const struct redis_store *store) {
+    struct redis_job *job = store->jobs;
+
+    while (job != NULL && (job->sent || job->wanted > 0))
+        job = job->next;
+    return job;
+}
+
+/* Those that were never sent, where waiting does not help; not those that their call-backs ask for
+   anew. */
+static void jobs_refuse(struct redis_store *store) {
+    struct redis_job *job;
+
+    redis_store_enter(store);
+    for (size_t n = store->jobs_n; n > 0 && !store->closing; n--) {
+        job = unsent_first(store);
+        if (job == NULL)
+            break;
+        redis_job_complete(job, redis_job_fail(job, "the server cannot be reached"));
+    }
+    (void)redis_store_leave(store);
+}
+
+static void refuse_run(struct idem_task *task) {
+    jobs_refuse(idem_container_of(task, struct redis_store, refuse));
+}
+
+void redis_store_trouble(struct redis_store *store, int code, bool for_good, const char *fmt, ...) {
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(store->trouble, sizeof(store->trouble), fmt, args);
+    va_end(args);
+    store->trouble_code = code;
+    if (for_good || !store->was_ready)
+        idem_task_post(store->base.loop, &store->refuse);
+}
+
+void redis_store_notice(struct redis_store *store, unsigned bit, const char *fmt, ...) {
+    char text[400];
+    va_list args;
+
+    if ((store->noticed & bit) != 0)
+        return;
+    store->noticed |= bit;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (store->base.notice != NULL)
+        store->base.notice(store->base.notice_data, text);
+}
+
+static void deadline_arm(struct redis_store *store) {
+    int64_t left;
+
+    if (store->jobs == NULL || store->deadline.link != NULL)
+        return;
+    left = store->jobs->deadline - idem_loop_now();
+    idem_timer_set(store->base.loop, &store->deadline, left > 0 ? left : 0);
+}
+
+static void deadline_fire(struct idem_timer *timer) {
+    struct redis_store *store = idem_container_of(timer, struct redis_store, deadline);
+    int64_t now = idem_loop_now();
+
+    redis_store_enter(store);
+    for (struct redis_node *node = store->nodes; node != NULL;
+         node = store->closing ? NULL : node->next)
+        redis_conn_pump(&node->conn);
+    while (!store->closing && store->jobs != NULL && store->jobs->deadline <= now) {
+        struct redis_job *job = store->jobs;
+
+        redis_job_complete(job, redis_job_fail(job, "the server did not answer in time"));
+    }
+    if (!redis_store_leave(store))
+        deadline_arm(store);
+}
+
+/* The driver's slots. */
+
+static int redis_submit(struct idem_store *base, struct idem_op *op) {
+    struct redis_store *store = store_of(base);
+    struct redis_job *job;
+
+    if (is_inherited(store))
+        return idem_error_set(&op->error, IDEM_E_FORK,
+                              "the store was opened before a fork; open it in the process that "
+                              "uses it");
+    if (op->kind == IDEM_OP_LIST && op->in.list.max == 0)
+        return idem_error_set(&op->error, IDEM_E_INVALID, "a list of at most 0 entries");
+    if (op->kind == IDEM_OP_LIST && op->in.list.max > LIST_MAX)
+        op->in.list.max = LIST_MAX;
+    if (store->jobs_n >= QUEUE_MAX || store->jobs_bytes > QUEUE_BYTES_MAX)
+        return idem_error_set(&op->error, IDEM_E_REFUSED,
+                              "%d operations or %zu MiB wait for the server", QUEUE_MAX,
+                              QUEUE_BYTES_MAX >> 20);
+    job = redis_job_new(store, op);
+    if (job == NULL)
+        return idem_error_set(&op->error, IDEM_E_NOMEM, "no memory for an operation");
+    op->driver = job;
+    job->deadline = idem_loop_now() + store->config.timeout_ms;
+    job->link = store->jobs_end;
+    *store->jobs_end = job;
+    store->jobs_end = &job->next;
+    store->jobs_n++;
+    store->jobs_bytes += job->size;
+    deadline_arm(store);
+    redis_jobs_turn(store, job);
+    return 0;
+}
+
+static void redis_cancel(struct idem_store *base, struct idem_op *op) {
+    struct redis_job *job = op->driver;
+
+    (void)base;
+    op->driver = NULL;
+    redis_job_drop(job);
+}
+
+/* Counts go out with a timer: they are many, and none of them is in a hurry. */
+static void tally_send(struct redis_store *store) {
+    struct redis_node *node = store->nodes;
+    struct redis_buffer out = {0};
+    unsigned n = 0;
+
+    if (store->config.kind == REDIS_CLUSTER)
+        node = store->slots[redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))];
+    if (node == NULL || node->conn.state != REDIS_CONN_READY)
+        return;
+    n = redis_tally_write(store, &out);
+    for (unsigned i = 0; i < n && !out.failed; i++)
+        (void)redis_conn_send(&node->conn, i == 0 ? out.at : "", i == 0 ? out.len : 0,
+                              redis_take_nothing, NULL);
+    if (n > 0 && !out.failed) {
+        memset(store->tally, 0, sizeof(store->tally));
+        redis_conn_flush(&node->conn);
+    }
+    redis_buffer_release(&out);
+}
+
+static void tally_fire(struct idem_timer *timer) {
+    struct redis_store *store = idem_container_of(timer, struct redis_store, tally_timer);
+
+    tally_send(store);
+    for (int i = 0; i < IDEM_EVENT__COUNT; i++)
+        if (store->tally[i] != 0 && timer->link == NULL)
+            idem_timer_set(store->base.loop, timer, TALLY_MS);
+}
+
+static void redis_tally(struct idem_store *base, enum idem_event event, uint64_t n) {
+    struct redis_store *store = store_of(base);
+
+    store->tally[event] += n;
+    if (store->tally_timer.link == NULL && !is_inherited(store))
+        idem_timer_set(base->loop, &store->tally_timer, TALLY_MS);
+}
+
+/* Closing. */
+
+static bool is_waiting(const struct redis_store *store) {
+    for (const struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        if (node->conn.state == REDIS_CONN_READY &&
+            (node->conn.wants_n > 0 || node->conn.out.len > 0 || node->conn.cipher.len > 0))
+            return true;
+    return false;
+}
+
+/* What was submitted is still done; nobody is told any more. A socket that is closed with answers
+   unread takes what it has sent with it: so they are read, for a while. */
+static void store_drain(struct redis_store *store) {
+    int64_t until = idem_loop_now() + CLOSE_WAIT_MS, left;
+    struct pollfd fds[64];
+    struct redis_job *job;
+    nfds_t n;
+
+    for (job = store->jobs; job != NULL; job = job->next) {
+        if (job->op != NULL)
+            job->op->driver = NULL;
+        job->op = &store->nobody;
+    }
+    redis_flush_run(&store->flush);
+    tally_send(store);
+    while (is_waiting(store) && (left = until - idem_loop_now()) > 0) {
+        for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
+            redis_conn_pump(&node->conn);
+        if (!is_waiting(store))
+            break;
+        n = 0;
+        for (struct redis_node *node = store->nodes; node != NULL && n < 64; node = node->next)
+            if (node->conn.state == REDIS_CONN_READY)
+                fds[n++] = (struct pollfd){
+                    .fd = node->conn.fd.fd,
+                    .events = (short)(POLLIN | (node->conn.watching_write ? POLLOUT : 0))};
+        if (poll(fds, n, (int)left) <= 0 && errno != EINTR)
+            break;
+        for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
+            redis_conn_flush(&node->conn);
+    }
+}
+
+static void nobody_complete(struct idem_op *op, int rc) {
+    (void)op;
+    (void)rc;
+}
+
+static void redis_close(struct idem_store *base) {
+    struct redis_store *store = store_of(base);
+    struct redis_node *node;
+
+    store->closing = true;
+    if (!is_inherited(store)) {
+        store->closing = false;
+        redis_store_enter(store);
+        store_drain(store);
+        store->depth--;
+        store->closing = true;
+    }
+    idem_task_drop(base->loop, &store->flush);
+    idem_task_drop(base->loop, &store->refuse);
+    idem_task_drop(base->loop, &store->wake_first);
+    idem_timer_clear(base->loop, &store->deadline);
+    idem_timer_clear(base->loop, &store->again);
+    idem_timer_clear(base->loop, &store->tally_timer);
+    redis_sentinel_free(store->sentinel);
+    redis_cluster_free(store->cluster);
+    while ((node = store->nodes) != NULL) {
+        store->nodes = node->next;
+        redis_node_free(node);
+    }
+    redis_jobs_free(store);
+    if (store->depth == 0)
+        store_free(store);
+}
+
+/* Opening. */
+
+static int store_start(struct redis_store *store, struct idem_error *err) {
+    struct redis_node *node;
+
+    switch (store->config.kind) {
+    case REDIS_SENTINEL:
+        return redis_sentinel_new(store, err);
+    case REDIS_CLUSTER:
+        return redis_cluster_new(store, err);
+    default:
+        node = redis_node_new(store, &store->config.hosts[0]);
+        if (node == NULL)
+            return idem_error_set(err, IDEM_E_NOMEM, "no memory for a store");
+        redis_conn_open(&node->conn);
+        return 0;
+    }
+}
+
+static int redis_open(const struct idem_url *url, struct idem_loop *loop,
+                      const struct idem_clock *clock, struct idem_store **ret,
+                      struct idem_error *err) {
+    struct redis_store *store = calloc(1, sizeof(*store));
+    int rc;
+
+    (void)clock; /* the server's own */
+    if (store == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a store");
+    store->base.loop = loop;
+    idem_fork_watch();
+    store->forks = idem_fork_count();
+    store->jobs_end = &store->jobs;
+    store->turn_end = &store->turn;
+    store->paused_end = &store->paused;
+    store->flush.run = redis_flush_run;
+    store->refuse.run = refuse_run;
+    store->wake_first.run = redis_wake_first_run;
+    store->deadline.fire = deadline_fire;
+    store->again.fire = redis_again_fire;
+    store->tally_timer.fire = tally_fire;
+    store->nobody.complete = nobody_complete;
+    rc = redis_config_read(url, &store->config, err);
+    if (rc == 0)
+        rc = redis_tls_config_new(&store->config, &store->tls, err);
+    if (rc == 0)
+        rc = redis_scripts_make(store->config.kind == REDIS_CLUSTER ? "SPUBLISH" : "PUBLISH",
+                                &store->scripts, err);
+    if (rc == 0)
+        rc = store_start(store, err);
+    if (rc != 0) {
+        redis_close(&store->base);
+        return rc;
+    }
+    *ret = &store->base;
+    return 0;
+}
+
+static const char *const schemes[] = {
+    "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", NULL,
+};
+
+const struct idem_driver idem_driver_redis = {
+    .name = "redis",
+    .schemes = schemes,
+    .open = redis_open,
+    .close = redis_close,
+    .submit = redis_submit,
+    .cancel = redis_cancel,
+    .watch = redis_watch,
+    .unwatch = redis_unwatch,
+    .tally = redis_tally,
+};

@@ -1,0 +1,422 @@
+/*
+ * Operations under way: written, sent, answered, sent again, or given up.
+ *
+ *     submitted ──> turn ──> sent ──answer──> complete
+ *                   ^  │      │ NOSCRIPT, MOVED, ASK: once more at once
+ *                   │  v      v
+ *                  paused <── lost, the server is busy or not there
+ *
+ * Whatever pauses is sent again when a server is ready, or after a moment. The
+ * operation's deadline, which driver.c watches, ends it from anywhere.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "store/redis/store.h"
+
+#define AGAIN_MS 50 /* before a server that is busy is asked again */
+
+static void job_free(struct redis_job *job) {
+    redis_buffer_release(&job->command);
+    redis_reply_free(job->first);
+    redis_scan_free(job->scan);
+    free(job);
+}
+
+static void job_unlink(struct redis_job *job) {
+    struct redis_store *store = job->store;
+
+    *job->link = job->next;
+    if (job->next != NULL)
+        job->next->link = job->link;
+    else
+        store->jobs_end = job->link;
+    job->link = NULL;
+    store->jobs_n--;
+    store->jobs_bytes -= job->size;
+}
+
+/* It may still be wanted by a connection, or stand in a turn: then it goes later. */
+void redis_job_drop(struct redis_job *job) {
+    job_unlink(job);
+    job->op = NULL;
+    if (job->wanted == 0 && !job->queued)
+        job_free(job);
+}
+
+void redis_job_complete(struct redis_job *job, int rc) {
+    struct redis_store *store = job->store;
+    struct idem_op *op = job->op;
+
+    job->op = NULL;
+    redis_store_enter(store);
+    if (op != NULL) {
+        op->driver = NULL;
+        op->out = job->copy.out;
+        op->error = job->copy.error;
+        op->complete(op, rc);
+    }
+    if (!redis_store_leave(store))
+        redis_job_drop(job);
+}
+
+static bool job_is_slotted(const struct redis_job *job) {
+    return job->copy.kind != IDEM_OP_LIST && job->copy.kind != IDEM_OP_STATS &&
+           job->copy.kind != IDEM_OP_TIME && job->copy.kind != IDEM_OP_SWEEP;
+}
+
+struct redis_job *redis_job_new(struct redis_store *store, struct idem_op *op) {
+    struct idem_bytes *strings[IDEM_OP_STRINGS];
+    size_t n = idem_op_strings(op, strings), len = 0;
+    char name[REDIS_NAME_MAX];
+    struct redis_job *job;
+    unsigned char *at;
+
+    for (size_t i = 0; i < n; i++)
+        len += strings[i]->len;
+    job = malloc(sizeof(*job) + len);
+    if (job == NULL)
+        return NULL;
+    *job = (struct redis_job){.store = store, .op = op, .size = sizeof(*job) + len, .copy = *op};
+    memset(&job->copy.out, 0, sizeof(job->copy.out));
+    at = (unsigned char *)(job + 1);
+    n = idem_op_strings(&job->copy, strings);
+    for (size_t i = 0; i < n; i++) {
+        if (strings[i]->len != 0)
+            memcpy(at, strings[i]->at, strings[i]->len);
+        strings[i]->at = at;
+        at += strings[i]->len;
+    }
+    if (job_is_slotted(job) && store->config.kind == REDIS_CLUSTER)
+        job->slot = redis_slot(name, redis_name(&job->copy.key, name));
+    return job;
+}
+
+/* What may be said twice: the answer to the second is the answer to the first. */
+static bool is_repeatable(const struct redis_job *job) {
+    switch (job->copy.kind) {
+    case IDEM_OP_CLAIM:
+    case IDEM_OP_FINISH:
+    case IDEM_OP_ISSUE:
+    case IDEM_OP_LOOKUP:
+    case IDEM_OP_LIST:
+    case IDEM_OP_STATS:
+    case IDEM_OP_SWEEP:
+    case IDEM_OP_TIME:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool changes_nothing(const struct redis_job *job) {
+    return job->copy.kind >= IDEM_OP_LOOKUP && job->copy.kind <= IDEM_OP_TIME &&
+           job->copy.kind != IDEM_OP_SETTLE && job->copy.kind != IDEM_OP_FORGET;
+}
+
+/* Why it could not be done: by what is known of the servers. */
+int redis_job_fail(struct redis_job *job, const char *otherwise) {
+    struct redis_store *store = job->store;
+    bool unknown = job->sent && !changes_nothing(job);
+    int code = unknown                               ? IDEM_E_UNKNOWN
+               : store->trouble_code == IDEM_E_NOMEM ? IDEM_E_NOMEM
+                                                     : IDEM_E_REFUSED;
+
+    return idem_error_set(&job->copy.error, code, "%s%s",
+                          store->trouble[0] != '\0' ? store->trouble : otherwise,
+                          unknown ? "; it may have happened" : "");
+}
+
+/* Turns. */
+
+void redis_jobs_turn(struct redis_store *store, struct redis_job *job) {
+    if (job->queued)
+        return;
+    job->queued = true;
+    job->turn_next = NULL;
+    *store->turn_end = job;
+    store->turn_end = &job->turn_next;
+    idem_task_post(store->base.loop, &store->flush);
+}
+
+static void job_pause(struct redis_store *store, struct redis_job *job) {
+    if (job->queued)
+        return;
+    job->queued = true;
+    job->turn_next = NULL;
+    *store->paused_end = job;
+    store->paused_end = &job->turn_next;
+    if (store->again.link == NULL)
+        idem_timer_set(store->base.loop, &store->again, AGAIN_MS);
+}
+
+/* Takes the whole list; who is put in meanwhile waits for the next. */
+static struct redis_job *turn_take(struct redis_job **list, struct redis_job ***end) {
+    struct redis_job *jobs = *list;
+
+    *list = NULL;
+    *end = list;
+    return jobs;
+}
+
+static void paused_turn(struct redis_store *store) {
+    struct redis_job *job = turn_take(&store->paused, &store->paused_end), *next;
+
+    for (; job != NULL; job = next) {
+        next = job->turn_next;
+        job->queued = false;
+        if (job->op == NULL && job->wanted == 0)
+            job_free(job);
+        else if (job->op != NULL)
+            redis_jobs_turn(store, job);
+    }
+}
+
+void redis_again_fire(struct idem_timer *timer) {
+    paused_turn(idem_container_of(timer, struct redis_store, again));
+}
+
+void redis_take_nothing(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    (void)conn;
+    (void)data;
+    (void)reply;
+}
+
+static void take_reply(struct redis_conn *conn, void *data, const struct redis_reply *reply);
+
+/* Hands the commands over; false: not now. */
+static bool job_send(struct redis_job *job, struct redis_node *node) {
+    static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
+
+    if (job->asking &&
+        !redis_conn_send(&node->conn, asking, sizeof(asking) - 1, redis_take_nothing, NULL))
+        return false;
+    if (!redis_conn_send(&node->conn, job->command.at, job->command.len, take_reply, job))
+        return false;
+    job->wanted++;
+    for (unsigned i = 1; i < job->replies; i++, job->wanted++)
+        if (!redis_conn_send(&node->conn, "", 0, take_reply, job)) {
+            redis_conn_fail(&node->conn, IDEM_E_NOMEM, "no memory for an answer");
+            break;
+        }
+    job->sent = true;
+    return true;
+}
+
+/* A claim is written when it is sent: until then the server's version may not be known. */
+static bool job_ready(struct redis_job *job) {
+    redis_reply_free(job->first);
+    job->first = NULL;
+    if (job->asking && !job->scripted) { /* two commands would want ASKING twice */
+        job->scripted = true;
+        job->command.len = 0;
+    }
+    if (job->command.len > 0 && !job->command.failed)
+        return true;
+    job->command.failed = false;
+    if (redis_job_write(job))
+        return true;
+    idem_error_set(&job->copy.error, IDEM_E_NOMEM,
+                   "no memory for an operation, or its cursor is of "
+                   "another store");
+    return false;
+}
+
+void redis_flush_run(struct idem_task *task) {
+    struct redis_store *store = idem_container_of(task, struct redis_store, flush);
+    struct redis_job *job = turn_take(&store->turn, &store->turn_end), *next;
+    struct redis_node *node;
+
+    redis_store_enter(store);
+    for (; job != NULL && !store->closing; job = next) {
+        next = job->turn_next;
+        job->queued = false;
+        if (job->op == NULL) {
+            if (job->wanted == 0)
+                job_free(job);
+            continue;
+        }
+        if (!redis_is_mapped(store)) {
+            job_pause(store, job);
+            continue;
+        }
+        /* Which server a scan is at, it says itself. */
+        if (!job_is_slotted(job) && !job_ready(job)) {
+            redis_job_complete(job, job->copy.error.code);
+            continue;
+        }
+        node = redis_route(store, job);
+        if (node == NULL || node->conn.state != REDIS_CONN_READY) {
+            job_pause(store, job); /* redis_store_ready() ends the pause */
+            continue;
+        }
+        if (!job_ready(job)) {
+            redis_job_complete(job, job->copy.error.code);
+            continue;
+        }
+        if (!job_send(job, node))
+            job_pause(store, job);
+    }
+    /* A write may find the connection lost, and who is told of that may close the store. */
+    for (node = store->closing ? NULL : store->nodes; node != NULL;
+         node = store->closing ? NULL : node->next)
+        redis_conn_flush(&node->conn);
+    (void)redis_store_leave(store);
+}
+
+void redis_store_ready(struct redis_store *store) {
+    store->was_ready = true;
+    store->trouble[0] = '\0';
+    paused_turn(store);
+    redis_wake_renew(store);
+}
+
+/* Replies. */
+
+/* What says that nothing was done, and that it may be soon. */
+static bool is_passing(const struct redis_reply *reply) {
+    static const char *const words[] = {"TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "BUSY"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (redis_reply_is(reply, words[i]))
+            return true;
+    return false;
+}
+
+static void scripts_load(struct redis_store *store, struct redis_conn *conn) {
+    struct redis_buffer out = {0};
+
+    for (int i = 0; i < REDIS_SCRIPT__COUNT; i++) {
+        out.len = 0;
+        redis_put_command(&out, "SCRIPT", "LOAD", store->scripts.text[i], NULL);
+        (void)redis_conn_send(conn, out.at, out.len, redis_take_nothing, NULL);
+    }
+    redis_buffer_release(&out);
+}
+
+/* True if it is to be sent again, after this reply that is none. */
+static bool job_again(struct redis_job *job, struct redis_conn *conn,
+                      const struct redis_reply *reply) {
+    struct redis_store *store = job->store;
+
+    if (reply->type != REDIS_REPLY_ERROR)
+        return false;
+    job->asking = false;
+    /* The server says that it has not begun; what came before a lost connection is still unknown.
+     */
+    if (job->first == NULL || reply == job->first)
+        job->sent = job->lost;
+    if (redis_reply_is(reply, "NOSCRIPT")) {
+        if (job->reloads++ > 2)
+            return false;
+        scripts_load(store, conn);
+        redis_jobs_turn(store, job);
+        return true;
+    }
+    if (redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK")) {
+        job->at = job->scan != NULL ? job->at : NULL;
+        if (!redis_redirect(job, reply))
+            return false;
+        redis_jobs_turn(store, job);
+        return true;
+    }
+    if (redis_reply_is(reply, "READONLY") && store->config.kind == REDIS_SENTINEL) {
+        job_pause(store, job);
+        redis_conn_fail(conn, IDEM_E_REFUSED, "it is not the master any more");
+        return true;
+    }
+    if (!is_passing(reply))
+        return false;
+    if (redis_reply_is(reply, "CLUSTERDOWN"))
+        redis_cluster_refresh(store);
+    snprintf(store->trouble, sizeof(store->trouble), "the server says: %.150s", reply->text);
+    job_pause(store, job);
+    return true;
+}
+
+/* The connection was lost before the answer came. */
+static void job_lost(struct redis_job *job) {
+    if (job->wanted > 0) /* its other wants are told as well */
+        return;
+    job->asking = false;
+    job->lost = true;
+    if (job->scan != NULL) /* what is answered already is not asked again */
+        job->command.len = 0;
+    else
+        job->at = NULL;
+    if (is_repeatable(job)) {
+        job_pause(job->store, job);
+        return;
+    }
+    snprintf(job->store->trouble, sizeof(job->store->trouble), "the connection was lost");
+    redis_job_complete(job, redis_job_fail(job, "the connection was lost"));
+}
+
+static void take_reply(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_job *job = data;
+    const struct redis_reply *told = reply;
+    int rc = 0;
+
+    job->wanted--;
+    if (job->op == NULL) {
+        if (job->wanted == 0 && !job->queued)
+            job_free(job);
+        return;
+    }
+    if (reply == NULL) {
+        job_lost(job);
+        return;
+    }
+    if (job->scan == NULL && job->replies == 2 && job->first == NULL) {
+        job->first = redis_conn_keep(conn);
+        return;
+    }
+    /* An error in the first of two is the one that counts. */
+    if (job->first != NULL && job->first->type == REDIS_REPLY_ERROR)
+        told = job->first;
+    if (job->scan == NULL && job_again(job, conn, told))
+        return;
+    if (job->scan != NULL && job->wanted == 0 && redis_reply_is(told, "NOSCRIPT"))
+        scripts_load(job->store, conn);
+    switch (redis_job_take(job, told, &rc)) {
+    case REDIS_MORE:
+        return;
+    case REDIS_AGAIN:
+        if (job->wanted == 0)
+            redis_jobs_turn(job->store, job);
+        return;
+    case REDIS_DONE:
+        redis_job_complete(job, rc);
+        return;
+    }
+}
+
+/* The end. */
+
+void redis_jobs_free(struct redis_store *store) {
+    struct redis_job *job, *next;
+
+    /* Dropped ones that a connection or a turn still knew are not in the list of all: the
+       connections are gone by now, and the turns are gone through here. */
+    for (job = turn_take(&store->turn, &store->turn_end); job != NULL; job = next) {
+        next = job->turn_next;
+        job->queued = false;
+        if (job->link == NULL)
+            job_free(job);
+    }
+    for (job = turn_take(&store->paused, &store->paused_end); job != NULL; job = next) {
+        next = job->turn_next;
+        job->queued = false;
+        if (job->link == NULL)
+            job_free(job);
+    }
+    for (job = store->jobs; job != NULL; job = next) {
+        next = job->next;
+        if (job->op != NULL)
+            job->op->driver = NULL;
+        job_free(job);
+    }
+    store->jobs = NULL;
+}

@@ -1,0 +1,276 @@
+/*
+ * One server: what is said to it when it is reached, and what it must be.
+ *
+ * AUTH, SELECT, a name, INFO, CONFIG GET and the scripts go out in one write.
+ * A password that is wrong, an evicting policy and a server that is too old are
+ * for good until somebody mends them; a replica and a server that is loading may
+ * be something else in a moment.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "store/redis/store.h"
+
+#define VERSION_MIN 60200
+
+/* What is told once. */
+enum {
+    NOTICE_CONFIG = 1u << 0,
+    NOTICE_PERSISTENCE = 1u << 1,
+    NOTICE_EVICTION = 1u << 2,
+    NOTICE_INFO = 1u << 3,
+    NOTICE_EVERYSEC = 1u << 4,
+};
+
+/* What went out, in order; each has its answer. */
+enum greeting { GREET_INFO, GREET_CONFIG_SAVE, GREET_CONFIG_AOF, GREET_SCRIPTS };
+
+/* Ends the greeting, and tells everybody why. */
+static void refuse(struct redis_conn *conn, bool for_good, const char *why) {
+    struct redis_node *node = conn->data;
+
+    redis_store_trouble(node->store, IDEM_E_REFUSED, for_good, "%s: %s", conn->place, why);
+    redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
+}
+
+/* AUTH, SELECT and the name. */
+
+int redis_greet(struct redis_conn *conn, redis_reply_fn *take, void *data) {
+    const struct redis_config *config = conn->config;
+    bool sentinel = conn->sentinel;
+    const char *user = sentinel ? config->sentinel_user : config->user;
+    const char *password = sentinel ? config->sentinel_password : config->password;
+    struct redis_buffer out = {0};
+    int n = 0;
+
+    if (password != NULL) {
+        if (user != NULL)
+            redis_put_command(&out, "AUTH", user, password, NULL);
+        else
+            redis_put_command(&out, "AUTH", password, NULL);
+        n += redis_conn_send(conn, out.at, out.len, take, data);
+        explicit_bzero(out.at, out.len);
+        out.len = 0;
+    }
+    if (config->db != 0 && !sentinel) {
+        redis_put_head(&out, 2);
+        redis_put_text(&out, "SELECT");
+        redis_put_number(&out, config->db);
+        n += redis_conn_send(conn, out.at, out.len, take, data);
+        out.len = 0;
+    }
+    redis_put_command(&out, "CLIENT", "SETNAME", config->client_name, NULL);
+    n += redis_conn_send(conn, out.at, out.len, take, data);
+    redis_buffer_release(&out);
+    return n;
+}
+
+/* Whether it may be overlooked: a name is only for people. */
+static void take_first(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    (void)data;
+    if (reply == NULL || reply->type != REDIS_REPLY_ERROR || redis_reply_is(reply, "NOPERM"))
+        return;
+    if (redis_reply_is(reply, "WRONGPASS"))
+        refuse(conn, true, "the server refuses the user or the password");
+    else if (redis_reply_is(reply, "NOAUTH"))
+        refuse(conn, true, "the server wants a password (password_file=, or USER:PASSWORD@)");
+    else if (strstr(reply->text, "without any password") != NULL)
+        refuse(conn, true, "a password is given, and the server has none");
+    else if (!redis_reply_is(reply, "LOADING"))
+        refuse(conn, true, reply->text);
+}
+
+/* INFO. */
+
+/* The value of a line NAME:VALUE, in buf; false if there is none. */
+static bool info_get(const char *info, const char *name, char *buf, size_t size) {
+    size_t len = strlen(name), n;
+    const char *at = info;
+
+    while (at != NULL && *at != '\0') {
+        if (strncmp(at, name, len) == 0 && at[len] == ':') {
+            at += len + 1;
+            n = strcspn(at, "\r\n");
+            snprintf(buf, size, "%.*s", (int)n, at);
+            return true;
+        }
+        at = strchr(at, '\n');
+        at = at == NULL ? NULL : at + 1;
+    }
+    return false;
+}
+
+/* 70015 for 7.0.15; 0 for what is no version. */
+static unsigned version_of(const char *text) {
+    unsigned long version = 0, part;
+    char *end = (char *)text;
+
+    for (int i = 0; i < 3; i++) {
+        part = strtoul(text, &end, 10);
+        if (end == text && i < 2)
+            return 0;
+        version = version * 100 + (part < 100 ? part : 99);
+        text = *end == '.' ? end + 1 : end;
+    }
+    return (unsigned)version;
+}
+
+static bool evicts(const char *policy) {
+    return strcmp(policy, "noeviction") != 0;
+}
+
+static void take_info(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_node *node = data;
+    struct redis_store *store = node->store;
+    char value[64];
+
+    if (reply == NULL)
+        return;
+    if (reply->type != REDIS_REPLY_STRING) {
+        redis_store_notice(store, NOTICE_INFO,
+                           "%s: INFO is not allowed here, so that version, role, persistence and "
+                           "maxmemory-policy could not be looked at",
+                           conn->place);
+        return;
+    }
+    node->version =
+        info_get(reply->text, "redis_version", value, sizeof(value)) ? version_of(value) : 0;
+    if (node->version != 0 && node->version < VERSION_MIN) {
+        refuse(conn, true, "the server is older than Redis 6.2");
+    } else if (info_get(reply->text, "loading", value, sizeof(value)) && value[0] == '1') {
+        refuse(conn, false, "the server is loading its data");
+    } else if (info_get(reply->text, "role", value, sizeof(value)) &&
+               strcmp(value, "master") != 0 && store->config.kind != REDIS_CLUSTER) {
+        refuse(conn, false,
+               "the server is a replica, which takes no writes; name its master, or use "
+               "redis+sentinel:");
+    } else if (info_get(reply->text, "maxmemory_policy", value, sizeof(value)) && evicts(value)) {
+        if (!store->config.unsafe)
+            refuse(conn, true,
+                   "maxmemory-policy evicts, so that what was done may be forgotten and run "
+                   "again; set it to noeviction, or say unsafe=yes");
+        else
+            redis_store_notice(store, NOTICE_EVICTION,
+                               "%s: unsafe=yes, and maxmemory-policy is %s: what was done may be "
+                               "forgotten and run again",
+                               conn->place, value);
+    }
+}
+
+/* CONFIG GET NAME gives NAME, VALUE. */
+static void take_config(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_node *node = data;
+
+    if (reply == NULL)
+        return;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->items_n < 2) {
+        redis_store_notice(node->store, NOTICE_CONFIG,
+                           "%s: CONFIG is not allowed here, so that its persistence could not be "
+                           "looked at",
+                           conn->place);
+        return;
+    }
+    if (strcmp(reply->items[0]->text, "save") == 0)
+        node->greeted |= reply->items[1]->len != 0 ? 1 : 0;
+    else if (strcmp(reply->items[0]->text, "appendonly") == 0 &&
+             strcmp(reply->items[1]->text, "no") == 0 && (node->greeted & 1) == 0)
+        redis_store_notice(node->store, NOTICE_PERSISTENCE,
+                           "%s: neither appendonly nor save is set: a restart forgets what was "
+                           "done, and it may run again",
+                           conn->place);
+}
+
+/* The scripts. */
+
+static void take_script(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    (void)data;
+    if (reply == NULL || reply->type == REDIS_REPLY_STRING)
+        return;
+    if (redis_reply_is(reply, "NOPERM"))
+        refuse(conn, true, "the user may not load scripts: give it SCRIPT LOAD and EVALSHA");
+    else
+        refuse(conn, false,
+               reply->type == REDIS_REPLY_ERROR ? reply->text : "no script was loaded");
+}
+
+static void take_last(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_node *node = data;
+
+    take_script(conn, data, reply);
+    if (reply == NULL || reply->type != REDIS_REPLY_STRING)
+        return;
+    redis_conn_ready(conn);
+    redis_store_ready(node->store);
+}
+
+static void node_greet(struct redis_conn *conn) {
+    struct redis_node *node = conn->data;
+    const struct redis_scripts *scripts = &node->store->scripts;
+    struct redis_buffer out = {0};
+
+    node->greeted = 0;
+    redis_greet(conn, take_first, node);
+    redis_put_command(&out, "INFO", NULL);
+    (void)redis_conn_send(conn, out.at, out.len, take_info, node);
+    out.len = 0;
+    redis_put_command(&out, "CONFIG", "GET", "save", NULL);
+    (void)redis_conn_send(conn, out.at, out.len, take_config, node);
+    out.len = 0;
+    redis_put_command(&out, "CONFIG", "GET", "appendonly", NULL);
+    (void)redis_conn_send(conn, out.at, out.len, take_config, node);
+    for (int i = 0; i < REDIS_SCRIPT__COUNT; i++) {
+        out.len = 0;
+        redis_put_command(&out, "SCRIPT", "LOAD", scripts->text[i], NULL);
+        (void)redis_conn_send(conn, out.at, out.len,
+                              i + 1 < REDIS_SCRIPT__COUNT ? take_script : take_last, node);
+    }
+    redis_buffer_release(&out);
+    redis_conn_flush(conn);
+}
+
+static void node_lost(struct redis_conn *conn) {
+    struct redis_node *node = conn->data;
+    struct redis_store *store = node->store;
+
+    redis_store_trouble(store, conn->code, false, "%s: %s", conn->place, conn->why);
+    if (store->config.kind == REDIS_SENTINEL) {
+        redis_conn_close(conn);
+        redis_sentinel_ask(store);
+    } else if (store->config.kind == REDIS_CLUSTER) {
+        redis_cluster_refresh(store);
+    }
+}
+
+static const struct redis_role node_role = {.greet = node_greet, .lost = node_lost};
+
+struct redis_node *redis_node_new(struct redis_store *store, const struct redis_host *host) {
+    struct redis_node *node = calloc(1, sizeof(*node)), **last = &store->nodes;
+
+    if (node == NULL)
+        return NULL;
+    node->store = store;
+    redis_conn_init(&node->conn, store->base.loop, &store->config, store->tls, host, &node_role,
+                    node);
+    redis_wake_conn_init(node, host);
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = node;
+    return node;
+}
+
+struct redis_node *redis_node_find(struct redis_store *store, const struct redis_host *host) {
+    struct redis_node *node = store->nodes;
+
+    while (node != NULL &&
+           (node->conn.host.port != host->port || strcmp(node->conn.host.name, host->name) != 0))
+        node = node->next;
+    return node;
+}
+
+void redis_node_free(struct redis_node *node) {
+    redis_conn_close(&node->conn);
+    redis_conn_close(&node->wake);
+    free(node);
+}

@@ -1,0 +1,161 @@
+/*
+ * Which server is the master: asked of the sentinels in turn, each time a
+ * connection to it is made. One that knows it is asked first the next time.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "store/redis/store.h"
+
+#define ROUND_PAUSE_MS 200 /* after all of them were asked in vain */
+
+struct redis_sentinel {
+    struct redis_store *store;
+    struct redis_conn conn;
+    struct idem_timer timer;
+    size_t at; /* which of the config's hosts */
+    size_t asked;
+    bool asking;
+};
+
+static void ask_this(struct redis_sentinel *sentinel);
+
+static void ask_next(struct redis_sentinel *sentinel) {
+    const struct redis_config *config = &sentinel->store->config;
+
+    redis_conn_close(&sentinel->conn);
+    sentinel->at = (sentinel->at + 1) % config->hosts_n;
+    if (++sentinel->asked < config->hosts_n) {
+        ask_this(sentinel);
+        return;
+    }
+    sentinel->asked = 0;
+    idem_timer_set(sentinel->store->base.loop, &sentinel->timer, ROUND_PAUSE_MS);
+}
+
+/* The master's node is made anew where it has moved. */
+static void master_set(struct redis_store *store, const struct redis_host *host) {
+    struct redis_node *node = store->nodes;
+
+    if (node == NULL)
+        node = redis_node_new(store, host);
+    if (node == NULL) {
+        redis_store_trouble(store, IDEM_E_NOMEM, false, "no memory for a connection");
+        return;
+    }
+    if (node->conn.host.port != host->port || strcmp(node->conn.host.name, host->name) != 0) {
+        redis_conn_close(&node->conn);
+        redis_conn_close(&node->wake);
+        redis_conn_move(&node->conn, host);
+        redis_conn_move(&node->wake, host);
+    }
+    redis_conn_open(&node->conn);
+}
+
+/* [host, port], or nil where the name is not known. */
+static void take_address(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_sentinel *sentinel = data;
+    struct redis_store *store = sentinel->store;
+    struct redis_host host = {0};
+
+    if (reply == NULL)
+        return;
+    if (reply->type == REDIS_REPLY_NIL) {
+        redis_store_trouble(store, IDEM_E_REFUSED, false, "%s: no master is called \"%.64s\"",
+                            conn->place, store->config.master);
+        ask_next(sentinel);
+        return;
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->items_n != 2 ||
+        reply->items[0]->len >= sizeof(host.name)) {
+        redis_store_trouble(store, IDEM_E_REFUSED, false, "%s: %.100s", conn->place,
+                            reply->type == REDIS_REPLY_ERROR ? reply->text : "is no sentinel");
+        ask_next(sentinel);
+        return;
+    }
+    snprintf(host.name, sizeof(host.name), "%s", reply->items[0]->text);
+    host.port = (uint16_t)strtoul(reply->items[1]->text, NULL, 10);
+    sentinel->asking = false;
+    sentinel->asked = 0;
+    redis_conn_close(conn);
+    master_set(store, &host);
+}
+
+static void take_greeting(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_sentinel *sentinel = data;
+
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR &&
+        (redis_reply_is(reply, "WRONGPASS") || redis_reply_is(reply, "NOAUTH")))
+        redis_store_trouble(sentinel->store, IDEM_E_REFUSED, false,
+                            "%s: the sentinel refuses the user or the password", conn->place);
+}
+
+static void sentinel_greet(struct redis_conn *conn) {
+    struct redis_sentinel *sentinel = conn->data;
+    struct redis_buffer out = {0};
+
+    (void)redis_greet(conn, take_greeting, sentinel);
+    redis_put_command(&out, "SENTINEL", "get-master-addr-by-name", sentinel->store->config.master,
+                      NULL);
+    (void)redis_conn_send(conn, out.at, out.len, take_address, sentinel);
+    redis_buffer_release(&out);
+    redis_conn_flush(conn);
+}
+
+static void sentinel_lost(struct redis_conn *conn) {
+    struct redis_sentinel *sentinel = conn->data;
+
+    redis_store_trouble(sentinel->store, conn->code, false, "the sentinel %s: %s", conn->place,
+                        conn->why);
+    ask_next(sentinel);
+}
+
+static const struct redis_role sentinel_role = {.greet = sentinel_greet, .lost = sentinel_lost};
+
+static void ask_this(struct redis_sentinel *sentinel) {
+    struct redis_store *store = sentinel->store;
+
+    redis_conn_init(&sentinel->conn, store->base.loop, &store->config, store->tls,
+                    &store->config.hosts[sentinel->at], &sentinel_role, sentinel);
+    sentinel->conn.sentinel = true;
+    redis_conn_open(&sentinel->conn);
+}
+
+static void round_fire(struct idem_timer *timer) {
+    ask_this(idem_container_of(timer, struct redis_sentinel, timer));
+}
+
+void redis_sentinel_ask(struct redis_store *store) {
+    struct redis_sentinel *sentinel = store->sentinel;
+
+    if (sentinel->asking)
+        return;
+    sentinel->asking = true;
+    sentinel->asked = 0;
+    /* From the loop: the one who asks may be in the middle of losing a connection. */
+    idem_timer_set(store->base.loop, &sentinel->timer, store->was_ready ? ROUND_PAUSE_MS : 0);
+}
+
+int redis_sentinel_new(struct redis_store *store, struct idem_error *err) {
+    struct redis_sentinel *sentinel = calloc(1, sizeof(*sentinel));
+
+    if (sentinel == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a store");
+    sentinel->store = store;
+    sentinel->timer.fire = round_fire;
+    sentinel->conn.fd.fd = -1;
+    sentinel->conn.loop = store->base.loop;
+    store->sentinel = sentinel;
+    redis_sentinel_ask(store);
+    return 0;
+}
+
+void redis_sentinel_free(struct redis_sentinel *sentinel) {
+    if (sentinel == NULL)
+        return;
+    idem_timer_clear(sentinel->store->base.loop, &sentinel->timer);
+    redis_conn_close(&sentinel->conn);
+    free(sentinel);
+}

@@ -1,0 +1,39 @@
+/*
+ * Servers for tests in every arrangement that a URL can name. Started once, in a
+ * folder; `farm.servers` can be killed, paused and started again one by one.
+ */
+#ifndef IDEM_TEST_REDIS_FARM_H
+#define IDEM_TEST_REDIS_FARM_H
+
+#include "server.h"
+
+#define FARM_MAX 8
+
+enum farm_kind {
+    FARM_SOCKET,   /* one server on a socket */
+    FARM_TCP,      /* one on a port, with a user and a password */
+    FARM_LIMITED,  /* one whose user may neither INFO nor CONFIG */
+    FARM_TLS,      /* one with certificates of an authority of our own */
+    FARM_SENTINEL, /* a master, a replica, three sentinels */
+    FARM_CLUSTER,  /* three masters */
+};
+
+struct farm {
+    enum farm_kind kind;
+    char folder[256];
+    int clock_fd;
+    struct server servers[FARM_MAX];
+    size_t servers_n; /* those with data; sentinels are behind them */
+    size_t all_n;
+};
+
+void farm_start(struct farm *farm, enum farm_kind kind, const char *folder, int clock_fd);
+void farm_stop(struct farm *farm);
+void farm_flush(struct farm *farm);
+size_t farm_keys(struct farm *farm); /* of all masters */
+/* Its URL, with further options ("&a=b") or "". */
+void farm_url(const struct farm *farm, const char *options, char *url, size_t size);
+/* Starts a server that was stopped again, as it was. */
+void farm_restart(struct farm *farm, size_t i);
+
+#endif

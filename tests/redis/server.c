@@ -1,0 +1,182 @@
+/*
+ * Starting and ending servers, for tests.
+ */
+#include "server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ARGS_MAX 96
+#define START_TRIES 1000 /* of 10 ms */
+
+static void fail(const char *what) {
+    fprintf(stderr, "# %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static bool port_is_free(int port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool bound;
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+    if (fd >= 0)
+        close(fd);
+    return bound;
+}
+
+/* Below those that the kernel gives to connections, so that none of them takes it meanwhile. */
+int port_free(void) {
+    static unsigned seed;
+    int port;
+
+    if (seed == 0)
+        seed = (unsigned)getpid() * 2654435761u ^ (unsigned)time(NULL);
+    for (int i = 0; i < 1000; i++) {
+        port = 10000 + rand_r(&seed) % 12000;
+        if (port_is_free(port) && port_is_free(port + 10000))
+            return port;
+    }
+    fail("no port is free");
+    return 0;
+}
+
+static int server_connect(const struct server *server) {
+    struct sockaddr_un path = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct timeval limit = {.tv_sec = 10};
+
+    if (fd < 0)
+        fail("socket");
+    snprintf(path.sun_path, sizeof(path.sun_path), "%.107s", server->socket);
+    if (connect(fd, (struct sockaddr *)&path, sizeof(path)) < 0) {
+        close(fd);
+        return -1;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    return fd;
+}
+
+static void server_exec(const struct server *server, const char *program, const char *const *args,
+                        int clock_fd) {
+    const char *argv[ARGS_MAX] = {program};
+    const char *const common[] = {"--unixsocket", server->socket, "--dir",     server->folder,
+                                  "--daemonize",  "no",           "--logfile", "log",
+                                  "--bind",       "127.0.0.1",    "--port"};
+    char port[16], fd[16], conf[300];
+    int n = 1, log;
+
+    snprintf(conf, sizeof(conf), "%s/sentinel.conf", server->folder);
+    if (server->sentinel)
+        argv[n++] = conf;
+    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+        argv[n++] = common[i];
+    snprintf(port, sizeof(port), "%d", server->port);
+    argv[n++] = port;
+    for (; *args != NULL; args++)
+        argv[n++] = *args;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (clock_fd >= 0) {
+        snprintf(fd, sizeof(fd), "%d", clock_fd);
+        setenv("IDEM_CLOCK_FD", fd, 1);
+        setenv("LD_PRELOAD", CLOCK_PRELOAD, 1);
+        fcntl(clock_fd, F_SETFD, 0);
+    }
+    log = open("/dev/null", O_RDWR);
+    dup2(log, 0);
+    dup2(log, 1);
+    dup2(log, 2);
+    execvp(program, (char **)argv);
+    _exit(127);
+}
+
+void server_start(struct server *server, const char *folder, const char *program, bool port,
+                  const char *const *args, int clock_fd) {
+    static const char *const none[] = {NULL};
+    char answer[64];
+
+    snprintf(server->folder, sizeof(server->folder), "%.255s", folder);
+    snprintf(server->socket, sizeof(server->socket), "%s/s", server->folder);
+    (void)mkdir(server->folder, 0700);
+    if (port && server->port == 0)
+        server->port = port_free();
+    fflush(NULL);
+    server->pid = fork();
+    if (server->pid < 0)
+        fail("fork");
+    if (server->pid == 0)
+        server_exec(server, program, args == NULL ? none : args, clock_fd);
+    for (int i = 0; i < START_TRIES; i++) {
+        int fd = server_connect(server), status;
+
+        if (fd >= 0) {
+            close(fd);
+            server_ask(server, answer, sizeof(answer), "PING", NULL);
+            if (strncmp(answer, "-LOADING", 8) != 0)
+                return;
+        }
+        if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
+            fprintf(stderr, "# %s did not start: see %s/log\n", program, server->folder);
+            exit(1);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    fail("the server does not answer");
+}
+
+void server_stop(struct server *server) {
+    if (server->pid <= 0)
+        return;
+    kill(server->pid, SIGKILL);
+    waitpid(server->pid, NULL, 0);
+    server->pid = 0;
+}
+
+void server_pause(const struct server *server) {
+    kill(server->pid, SIGSTOP);
+}
+
+void server_go_on(const struct server *server) {
+    kill(server->pid, SIGCONT);
+}
+
+void server_ask(const struct server *server, char *out, size_t size, const char *first, ...) {
+    char command[4096];
+    size_t len = 0, n = 0;
+    const char *word;
+    va_list args;
+    int fd = server_connect(server);
+    ssize_t got;
+
+    if (fd < 0)
+        fail("connect");
+    va_start(args, first);
+    for (word = first; word != NULL; word = va_arg(args, const char *))
+        n++;
+    va_end(args);
+    len = (size_t)snprintf(command, sizeof(command), "*%zu\r\n", n);
+    va_start(args, first);
+    for (word = first; word != NULL; word = va_arg(args, const char *))
+        len += (size_t)snprintf(command + len, sizeof(command) - len, "$%zu\r\n%s\r\n",
+                                strlen(word), word);
+    va_end(args);
+    if (write(fd, command, len) != (ssize_t)len)
+        fail("write");
+    got = read(fd, out, size - 1);
+    out[got < 0 ? 0 : got] = '\0';
+    close(fd);
+}
