@@ -223,6 +223,19 @@ static uint64_t mix_fingerprint(uint64_t hash, const struct idem_fingerprint *fp
     return fp->definition == 0 ? hash : mix(hash, fp->hash, IDEM_HASH_LEN);
 }
 
+bool model_relative;
+
+/* What such a store cannot tell is left out. */
+static void times_clear(struct idem_record *r, bool all, bool live) {
+    if (!model_relative)
+        return;
+    r->prior.due = 0;
+    if (all || !live)
+        r->lease_end = 0;
+    if (all)
+        r->expires = r->created = r->changed = r->prior.expires = 0;
+}
+
 /* Of what judge_equal() compares. */
 static uint64_t record_digest(const struct idem_record *r) {
     const int64_t numbers[] = {
@@ -253,6 +266,14 @@ static uint64_t claim_digest(enum idem_verdict verdict, const struct idem_record
         return 0;
     if (verdict != IDEM_REPLAY && verdict != IDEM_DEAD)
         copy.result = (struct idem_bytes){0};
+    times_clear(&copy, true, false);
+    return record_digest(&copy);
+}
+
+static uint64_t lookup_digest(const struct idem_record *record, bool live) {
+    struct idem_record copy = *record;
+
+    times_clear(&copy, false, live);
     return record_digest(&copy);
 }
 
@@ -319,7 +340,7 @@ struct brief slot_brief(const struct slot *slot, struct idem_time now_) {
     return (struct brief){
         .what = live,
         .number = live ? r->lease_end - now_.lease : 0,
-        .digest = record_digest(r),
+        .digest = lookup_digest(r, live),
     };
 }
 
@@ -395,7 +416,7 @@ struct brief call_brief(const struct call *call) {
     case IDEM_OP_LOOKUP:
         brief.what = op->out.lookup.live;
         brief.number = op->out.lookup.left_ms;
-        brief.digest = record_digest(&call->record);
+        brief.digest = lookup_digest(&call->record, op->out.lookup.live);
         break;
     default:
         break;

@@ -35,6 +35,10 @@ struct brief {
     uint64_t digest; /* of the record */
 };
 
+/* The store keeps no times of day: a claim's answer has none, and when a lease that is over has
+   ended is not known. */
+extern bool model_relative;
+
 void model_pool_init(void);
 
 /* A question about one key. `owner` is used for most of what needs one; 0: any. */

@@ -5,6 +5,7 @@
  */
 #include "contract.h"
 #include "coverage.h"
+#include "engine.h"
 #include "model.h"
 
 struct world {
@@ -32,11 +33,14 @@ static void world_close(struct world *w) {
 }
 
 static void world_begin(struct world *w, const char *options, uint64_t seed) {
+    int clock_fd;
+
     *w = (struct world){.rng = {seed}};
     model_pool_init();
     folder_make(w->folder, sizeof(w->folder));
-    snprintf(w->url, sizeof(w->url), "lmdb:%s/store?%s", w->folder, options);
-    w->clock = clock_share(NULL);
+    w->clock = clock_share(&clock_fd);
+    engine_start(w->folder, options, w->clock, clock_fd, w->url, sizeof(w->url));
+    close(clock_fd);
     w->calls = clock_calls(w->clock);
     world_open(w);
 }
@@ -44,6 +48,7 @@ static void world_begin(struct world *w, const char *options, uint64_t seed) {
 static void world_end(struct world *w) {
     world_close(w);
     keep_reset();
+    engine_stop();
     folder_remove(w->folder);
 }
 
@@ -192,6 +197,13 @@ static void agree_over_seeds(const char *options, unsigned n, unsigned steps) {
         agree(options, seed_from(seed), steps);
 }
 
+#ifdef ENGINE_REDIS
+TEST_IN(random_operations_agree_with_the_pure_core_on_redis, 1200) {
+    coverage_share();
+    agree_over_seeds("", long_form() ? 100 : 12, 1500);
+    CHECK(getenv("IDEM_SEED") != NULL || coverage_missing() == 0);
+}
+#else
 TEST_IN(random_operations_agree_with_the_pure_core_under_sync_off, 1200) {
     coverage_share();
     agree_over_seeds("sync=off", long_form() ? 500 : 16, 4000);
@@ -202,5 +214,6 @@ TEST_IN(random_operations_agree_with_the_pure_core_under_sync_off, 1200) {
 TEST_IN(random_operations_agree_with_the_pure_core_under_sync_always, 1200) {
     agree_over_seeds("sync=always", long_form() ? 40 : 3, 1000);
 }
+#endif
 
 TEST_MAIN

@@ -62,7 +62,8 @@ static const char *const needed[] = {
     "+set",         "+get",       "+getrange",   "+strlen",         "+pttl",
     "+del",         "+incrby",    "+pexpire",    "+publish",        "+spublish",
     "+time",        "+scan",      "+hincrby",    "+hgetall",        "+evalsha",
-    "+script|load", "+subscribe", "+ssubscribe", "+client|setname",
+    "+script|load", "+subscribe", "+ssubscribe", "+client|setname", "+client|id",
+    "+client|kill",
 };
 
 static void args_of(const struct farm *farm, size_t i, const char **args, char texts[8][400]) {

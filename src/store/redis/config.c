@@ -124,6 +124,8 @@ static int option_unknown(struct reading *r, const char *name) {
     for (size_t i = 0; i < OPTIONS_N; i++)
         len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", i == 0 ? "" : ", ",
                                 options[i].name);
+    if (strchr(name, '@') != NULL) /* it may be half a password */
+        return refuse(r, "a ? in a user's name or password is written %3F");
     return idem_error_set(r->err, IDEM_E_INVALID, "%s: unknown option %.40s; allowed: %s",
                           r->url->scheme, name, known);
 }

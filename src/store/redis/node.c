@@ -121,6 +121,25 @@ static bool evicts(const char *policy) {
     return strcmp(policy, "noeviction") != 0;
 }
 
+/* A server that was stopped may still have commands of the connection before this one to read. They
+   must not be done after what is said from now on: a claim that was given up and released would
+   come to life again. So that connection is ended first; if it is the same server, whose numbers go
+   on. */
+static void fence(struct redis_conn *conn, struct redis_node *node, const char *info) {
+    char run[sizeof(node->run_id)], id[24];
+    struct redis_buffer out = {0};
+
+    if (!info_get(info, "run_id", run, sizeof(run)))
+        run[0] = '\0';
+    if (node->client_id != 0 && run[0] != '\0' && strcmp(run, node->run_id) == 0) {
+        snprintf(id, sizeof(id), "%lld", node->client_id);
+        redis_put_command(&out, "CLIENT", "KILL", "ID", id, NULL);
+        (void)redis_conn_send(conn, out.at, out.len, redis_take_nothing, NULL);
+        redis_buffer_release(&out);
+    }
+    memcpy(node->run_id, run, sizeof(run));
+}
+
 static void take_info(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct redis_node *node = data;
     struct redis_store *store = node->store;
@@ -135,6 +154,7 @@ static void take_info(struct redis_conn *conn, void *data, const struct redis_re
                            conn->place);
         return;
     }
+    fence(conn, node, reply->text);
     node->version =
         info_get(reply->text, "redis_version", value, sizeof(value)) ? version_of(value) : 0;
     if (node->version != 0 && node->version < VERSION_MIN) {
@@ -205,6 +225,14 @@ static void take_last(struct redis_conn *conn, void *data, const struct redis_re
     redis_store_ready(node->store);
 }
 
+static void take_id(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_node *node = data;
+
+    (void)conn;
+    if (reply != NULL)
+        node->client_id = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+}
+
 static void node_greet(struct redis_conn *conn) {
     struct redis_node *node = conn->data;
     const struct redis_scripts *scripts = &node->store->scripts;
@@ -214,6 +242,9 @@ static void node_greet(struct redis_conn *conn) {
     redis_greet(conn, take_first, node);
     redis_put_command(&out, "INFO", NULL);
     (void)redis_conn_send(conn, out.at, out.len, take_info, node);
+    out.len = 0;
+    redis_put_command(&out, "CLIENT", "ID", NULL);
+    (void)redis_conn_send(conn, out.at, out.len, take_id, node);
     out.len = 0;
     redis_put_command(&out, "CONFIG", "GET", "save", NULL);
     (void)redis_conn_send(conn, out.at, out.len, take_config, node);

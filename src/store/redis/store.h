@@ -19,6 +19,8 @@ struct redis_node {
     struct redis_conn wake; /* wake-ups; off until somebody waits */
     bool known;             /* CLUSTER: named by the last map; others go when they are idle */
     unsigned version;       /* 70015 for 7.0.15; 0: not known */
+    long long client_id;    /* the server's number of this connection, or of the last; 0: none */
+    char run_id[64];        /* of the server that gave it */
     int greeted;            /* CONFIG: bit 0, save is set */
     int wake_greeting;      /* answers that the wake-up connection waits for */
 };
@@ -81,7 +83,7 @@ struct redis_store {
 
     struct idem_watch *watches[REDIS_WATCH_BUCKETS];
     size_t watches_n;
-    struct idem_watch *woken;
+    struct idem_watch *woken, *waking; /* waking: those whose call-backs are being run */
     struct idem_task wake_first;
 
     struct redis_page pages[REDIS_PAGES_KEPT];

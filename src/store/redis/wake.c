@@ -3,9 +3,9 @@
  * it. A record's channel has its name, so that in a cluster it is where the
  * record is.
  *
- * A wish is in force when the server has confirmed it. When such a connection is
- * lost, all its wishes are made anew, and everybody is woken once: something may
- * have been missed. Without it, waiters go by their own slow poll.
+ * A wish is in force when the server has confirmed it, which wakes: something may
+ * have been missed before. When such a connection is lost, all its wishes are made
+ * anew. Without it, waiters go by their own slow poll.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +38,9 @@ static bool is_watched(const struct redis_store *store, const struct idem_record
     for (watch = store->woken; watch != NULL; watch = watch->next)
         if (same_key(&watch->key, key))
             return true;
+    for (watch = store->waking; watch != NULL; watch = watch->next)
+        if (same_key(&watch->key, key))
+            return true;
     return false;
 }
 
@@ -61,36 +64,33 @@ static void watch_take(struct idem_watch *watch) {
 /* Each goes back to its place before it is called, because it may be taken out then. */
 void redis_wake_first_run(struct idem_task *task) {
     struct redis_store *store = idem_container_of(task, struct redis_store, wake_first);
-    struct idem_watch *watch, *woken = store->woken;
+    struct idem_watch *watch;
 
+    store->waking = store->woken;
     store->woken = NULL;
-    if (woken != NULL)
-        woken->link = &woken;
+    if (store->waking != NULL)
+        store->waking->link = &store->waking;
     redis_store_enter(store);
-    while ((watch = woken) != NULL && !store->closing) {
+    while (!store->closing && (watch = store->waking) != NULL) {
         watch_take(watch);
         watch_put(&store->watches[bucket_of(&watch->key)], watch);
         watch->wake(watch);
     }
-    while (woken != NULL) /* closed meanwhile */
-        watch_take(woken);
+    while (store->waking != NULL) /* closed meanwhile */
+        watch_take(store->waking);
     (void)redis_store_leave(store);
 }
 
-/* Those of one key, or all. */
+/* Those of one key. */
 static void wake(struct redis_store *store, const struct idem_record_key *key) {
-    unsigned first = key == NULL ? 0 : bucket_of(key);
-    unsigned last = key == NULL ? REDIS_WATCH_BUCKETS - 1 : first;
     struct idem_watch *watch, *next;
 
-    for (unsigned i = first; i <= last; i++) {
-        for (watch = store->watches[i]; watch != NULL; watch = next) {
-            next = watch->next;
-            if (key != NULL && !same_key(&watch->key, key))
-                continue;
-            watch_take(watch);
-            watch_put(&store->woken, watch);
-        }
+    for (watch = store->watches[bucket_of(key)]; watch != NULL; watch = next) {
+        next = watch->next;
+        if (!same_key(&watch->key, key))
+            continue;
+        watch_take(watch);
+        watch_put(&store->woken, watch);
     }
     if (store->woken != NULL)
         idem_task_post(store->base.loop, &store->wake_first);
@@ -136,6 +136,9 @@ static void wishes_send(struct redis_node *node) {
             if (node_of(store, &watch->key) == node)
                 wish_send(node, &watch->key, true);
     for (watch = store->woken; watch != NULL; watch = watch->next)
+        if (node_of(store, &watch->key) == node)
+            wish_send(node, &watch->key, true);
+    for (watch = store->waking; watch != NULL; watch = watch->next)
         if (node_of(store, &watch->key) == node)
             wish_send(node, &watch->key, true);
     redis_conn_flush(&node->wake);
@@ -198,25 +201,19 @@ void redis_wake_renew(struct redis_store *store) {
         if (node->wake.state == REDIS_CONN_READY)
             wishes_send(node);
     }
-    wake(store, NULL);
 }
 
 /* The driver's slots. */
 
+/* Each is wished for, also if others wait for the same: that it is in force is told by the server.
+ */
 int redis_watch(struct idem_store *base, struct idem_watch *watch) {
     struct redis_store *store = store_of(base);
-    bool first = !is_watched(store, &watch->key);
     struct redis_node *node = node_of(store, &watch->key);
 
     watch_put(&store->watches[bucket_of(&watch->key)], watch);
     store->watches_n++;
-    if (!first) { /* it is in force already, or will wake all when it is */
-        watch_take(watch);
-        watch_put(&store->woken, watch);
-        idem_task_post(base->loop, &store->wake_first);
-        return 0;
-    }
-    if (node == NULL)
+    if (node == NULL) /* redis_wake_renew() comes back to it */
         return 0;
     redis_conn_open(&node->wake);
     wish_send(node, &watch->key, true);
