@@ -3,6 +3,8 @@
  */
 #include "harness.h"
 
+#include <arpa/inet.h>
+
 /* Settings. */
 
 TEST(settings_give_policies_and_flags_overrule_them) {
@@ -270,6 +272,43 @@ TEST(what_fails_before_there_is_a_claim_is_told_to_scripts_as_well) {
     ran = RUN_SH("k", ":", "--at", "7d", "--ttl", "1h");
     CHECK_INT(ran.status, 64);
     CHECK_STR(ran.verdict, "error code=invalid\n");
+}
+
+/* A listener that never answers: what is in the arguments can be looked at meanwhile. */
+TEST(a_password_in_the_stores_url_is_hidden_from_lists_of_processes) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, conn;
+    char url[128], path[64], line[4096];
+    struct proc proc;
+    struct ran ran;
+    ssize_t n;
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(listener >= 0 && bind(listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+          listen(listener, 5) == 0 &&
+          getsockname(listener, (struct sockaddr *)&address, &size) == 0);
+    snprintf(url, sizeof(url), "redis://joe:secret@127.0.0.1:%d?timeout=2s&connect_timeout=2s",
+             ntohs(address.sin_port));
+    proc = START("show", "k", "--store", url);
+    conn = accept(listener, NULL, NULL);
+    CHECK(conn >= 0);
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)proc.pid);
+    fd = open(path, O_RDONLY);
+    n = read(fd, line, sizeof(line) - 1);
+    CHECK(n > 0);
+    for (ssize_t i = 0; i < n; i++)
+        line[i] = line[i] == '\0' ? ' ' : line[i];
+    line[n] = '\0';
+    close(fd);
+    CHECK(strstr(line, "secret") == NULL && strstr(line, "joe") == NULL);
+    CHECK_HAS(line, "redis://xxxxxxxxxx@127.0.0.1:");
+    ran = proc_wait(&proc);
+    CHECK_INT(ran.status, 69);
+    CHECK_HAS(ran.err, "no answer within 2000 ms");
+    CHECK(strstr(ran.err, "secret") == NULL);
+    close(conn);
+    close(listener);
 }
 
 TEST(idem_without_arguments_shows_an_example) {

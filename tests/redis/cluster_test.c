@@ -252,8 +252,8 @@ TEST_IN(slots_that_move_under_load_are_followed_and_nobody_sees_it, 120) {
         CHECK(waitpid(pids[i], &status, 0) == pids[i]);
         CHECK_INT(status, 0);
     }
-    fprintf(stderr, "# %lu pairs, %lu replays, %u records moved, %lu MOVED, %lu ASK\n",
-            load->pairs, load->replays, moved, errors_of("MOVED"), errors_of("ASK"));
+    fprintf(stderr, "# %lu pairs, %lu replays, %u records moved, %lu MOVED, %lu ASK\n", load->pairs,
+            load->replays, moved, errors_of("MOVED"), errors_of("ASK"));
     CHECK(moved > MOVES);
     CHECK(errors_of("MOVED") > 0);
     CHECK(errors_of("ASK") > 0);

@@ -171,18 +171,32 @@ static void runner(int in, int out) {
     idem_close(h);
 }
 
+struct paused {
+    pid_t pid;
+    int to;
+    uint32_t attempt; /* of who took over */
+};
+
+/* The one that was paused says that it is done while this is running. */
 static enum idem_result take_over(struct idem_run *run, void *data) {
-    *(uint32_t *)data = idem_run_attempt(run);
+    struct paused *paused = data;
+    int status;
+
+    paused->attempt = idem_run_attempt(run);
+    CHECK(kill(paused->pid, SIGCONT) == 0);
+    CHECK(write(paused->to, "g", 1) == 1);
+    CHECK(waitpid(paused->pid, &status, 0) == paused->pid);
+    CHECK_INT(status, 0);
     CHECK_INT(idem_run_set_result(run, "new", 3), 0);
     return IDEM_RESULT_DONE;
 }
 
 TEST(a_process_that_was_paused_beyond_its_lease_changes_nothing_and_is_counted) {
-    int to[2], from[2], status;
-    struct idem_guard *guard;
+    struct paused paused = {0};
     struct idem_stats stats = {0};
+    struct idem_guard *guard;
     struct idem_outcome out;
-    uint32_t attempt = 0;
+    int to[2], from[2];
     struct idem *h;
     char word;
     pid_t pid;
@@ -201,18 +215,17 @@ TEST(a_process_that_was_paused_beyond_its_lease_changes_nothing_and_is_counted) 
     CHECK(kill(pid, SIGSTOP) == 0);
     h = opened();
     guard = guarded(h, &rerun);
-    for (int i = 0; i < 400 && attempt == 0; i++) {
-        out = call(h, guard, "k", take_over, &attempt);
-        CHECK(out.verdict == (attempt == 0 ? IDEM_BUSY : IDEM_RUN));
+    paused.pid = pid;
+    paused.to = to[1];
+    for (int i = 0; i < 400 && paused.attempt == 0; i++) {
+        out = call(h, guard, "k", take_over, &paused);
+        CHECK(out.verdict == (paused.attempt == 0 ? IDEM_BUSY : IDEM_RUN));
+        CHECK(out.verdict != IDEM_RUN || out.finish == IDEM_FINISH_STORED);
         idem_outcome_release(&out);
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }
-    CHECK_INT(attempt, 2);
-    CHECK(kill(pid, SIGCONT) == 0);
-    CHECK(write(to[1], "g", 1) == 1);
-    CHECK(waitpid(pid, &status, 0) == pid);
-    CHECK_INT(status, 0);
-    out = call(h, guard, "k", take_over, &attempt);
+    CHECK_INT(paused.attempt, 2);
+    out = call(h, guard, "k", take_over, &paused);
     CHECK_INT(out.verdict, IDEM_REPLAY);
     CHECK(out.result_len == 3 && memcmp(out.result, "new", 3) == 0);
     idem_outcome_release(&out);

@@ -103,8 +103,10 @@ static bool range_take(struct redis_store *store, const struct redis_reply *rang
     first = range->items[0]->integer;
     last = range->items[1]->integer;
     master = range->items[2];
+    /* Port 0 would be the path of a socket. */
     if (first < 0 || last >= REDIS_SLOTS || first > last ||
-        master->items[0]->len >= sizeof(host.name))
+        master->items[0]->len >= sizeof(host.name) || master->items[1]->integer < 1 ||
+        master->items[1]->integer > UINT16_MAX)
         return false;
     /* A server that does not know its own name is the one that was asked. */
     snprintf(host.name, sizeof(host.name), "%s",

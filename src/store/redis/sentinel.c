@@ -69,7 +69,8 @@ static void take_address(struct redis_conn *conn, void *data, const struct redis
         return;
     }
     if (reply->type != REDIS_REPLY_ARRAY || reply->items_n != 2 ||
-        reply->items[0]->len >= sizeof(host.name)) {
+        reply->items[0]->len >= sizeof(host.name) ||
+        (uint16_t)strtoul(reply->items[1]->text, NULL, 10) == 0) {
         redis_store_trouble(store, IDEM_E_REFUSED, false, "%s: %.100s", conn->place,
                             reply->type == REDIS_REPLY_ERROR ? reply->text : "is no sentinel");
         ask_next(sentinel);

@@ -69,7 +69,7 @@ struct redis_store {
     struct redis_sentinel *sentinel; /* SENTINEL */
     struct redis_cluster *cluster;   /* CLUSTER */
     bool was_ready;                  /* once: since then a server that is away is waited for */
-    int64_t contended_until; /* claims ask for the time that is left, too */
+    int64_t contended_until;         /* claims ask for the time that is left, too */
     char trouble[300];               /* why nothing can be done now */
     int trouble_code;
     unsigned noticed; /* what was told already, a bit each */

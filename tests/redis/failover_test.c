@@ -1,0 +1,385 @@
+/*
+ * The master is killed under load, and Sentinel promotes its replica.
+ *
+ * Replication is asynchronous: what was acknowledged in the last moments may not
+ * have reached the replica, and then it runs again. Here the replica is held back
+ * for a while before the kill, so that it does happen, and the test counts it. It
+ * must be within what the documentation admits: only keys that were asked for
+ * while the replica was behind. All others make a history that the design allows,
+ * and every process goes on without opening its store again.
+ */
+#include <inttypes.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "farm.h"
+#include "history.h"
+#include "idem.h"
+#include "temp.h"
+#include "test.h"
+
+#define WORKERS 4
+#define BEHIND_MS 300 /* less than what Sentinel takes for the end of a server */
+#define SLACK_NS 200000000
+#define KEYS_MAX 200000
+
+static struct farm farm;
+static char url[600], log_path[300];
+static int log_fd;
+
+struct stage {
+    _Atomic int64_t again; /* when everything is asked for a second time; 0: not yet */
+    _Atomic bool stop;
+    _Atomic unsigned long calls, keys[WORKERS], since; /* since the kill */
+};
+static struct stage *stage;
+
+static void pause_ms(long ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* Workers. */
+
+struct job {
+    char key[48], owner[64];
+    bool ran;
+};
+
+static void note(const struct job *job, const char *event, const char *names) {
+    CHECK(history_write(log_fd, job->key, event, "owner=%s%s%s", job->owner,
+                        names[0] == '\0' ? "" : " ", names) == 0);
+}
+
+static enum idem_result effect(struct idem_run *run, void *data) {
+    struct job *job = data;
+    char names[64];
+
+    job->ran = true;
+    snprintf(names, sizeof(names), "attempt=%u", idem_run_attempt(run));
+    CHECK(history_write(log_fd, job->key, "claimed", "owner=%s verdict=run %s", job->owner,
+                        names) == 0);
+    note(job, "effect", names);
+    CHECK_INT(idem_run_set_result(run, job->owner, strlen(job->owner)), 0);
+    CHECK(history_write(log_fd, job->key, "finish", "owner=%s said=done digest=%s", job->owner,
+                        job->owner) == 0);
+    return IDEM_RESULT_DONE;
+}
+
+static void job_run(struct idem *h, struct idem_guard *guard, struct job *job) {
+    struct idem_args args = {.key = job->key, .key_len = strlen(job->key)};
+    struct idem_outcome out = {0};
+    struct idem_error err = {0};
+    int rc;
+
+    note(job, "claim", "");
+    rc = idem_call(h, guard, &args, effect, job, &out, &err);
+    if (rc != 0) {
+        if (!job->ran)
+            note(job, "claimed", "verdict=error");
+    } else if (out.verdict == IDEM_RUN) {
+        note(job, "finished",
+             out.finish == IDEM_FINISH_STORED ? "said=done ack=ack"
+             : out.finish == IDEM_FINISH_LOST ? "said=done ack=lost"
+                                              : "said=done ack=error");
+    } else if (out.verdict == IDEM_REPLAY) {
+        CHECK(history_write(log_fd, job->key, "claimed", "owner=%s verdict=replay digest=%.*s",
+                            job->owner, (int)out.result_len, (const char *)out.result) == 0);
+    } else {
+        CHECK(history_write(log_fd, job->key, "claimed", "owner=%s verdict=%s", job->owner,
+                            idem_verdict_name(out.verdict)) == 0);
+    }
+    idem_outcome_release(&out);
+    stage->calls++;
+    stage->since++;
+}
+
+static void worker(unsigned who) {
+    static const struct idem_policy policy = {.prefix = "f:",
+                                              .scope = IDEM_SCOPE_NONE,
+                                              .mode = IDEM_MODE_REPLAY,
+                                              .recover = IDEM_RECOVER_HOLD,
+                                              .lease_ms = 60000,
+                                              .ttl_s = 3600,
+                                              .wait_ms = IDEM_NONE};
+    struct idem_options options = {.op_timeout_ms = 60000};
+    struct idem_guard *guard;
+    struct idem_error err = {0};
+    struct idem *h;
+    unsigned long n = 0;
+
+    if (idem_open(url, &options, &h, &err) != 0 || idem_guard_new(h, &policy, &guard, &err) != 0) {
+        fprintf(stderr, "# %s\n", err.text);
+        exit(1);
+    }
+    for (; stage->again == 0 && n < KEYS_MAX; n++) {
+        struct job job = {.ran = false};
+
+        snprintf(job.key, sizeof(job.key), "k%u-%lu", who, n);
+        snprintf(job.owner, sizeof(job.owner), "w%u-%lu", who, n);
+        job_run(h, guard, &job);
+        stage->keys[who] = n + 1;
+        /* One that is done already, of somebody's. */
+        if (n % 8 == 7 && stage->keys[(who + 1) % WORKERS] > 0) {
+            unsigned other = (who + 1) % WORKERS;
+
+            snprintf(job.key, sizeof(job.key), "k%u-%lu", other, stage->keys[other] / 2);
+            snprintf(job.owner, sizeof(job.owner), "x%u-%lu", who, n);
+            job.ran = false;
+            job_run(h, guard, &job);
+        }
+        pause_ms(1);
+    }
+    for (unsigned long i = 0; i < n; i++) {
+        struct job job = {.ran = false};
+
+        snprintf(job.key, sizeof(job.key), "k%u-%lu", who, i);
+        snprintf(job.owner, sizeof(job.owner), "y%u-%lu", who, i);
+        job_run(h, guard, &job);
+    }
+    idem_guard_free(guard);
+    idem_close(h);
+}
+
+/* Afterwards: what is known of a key, by the log. */
+
+struct fate {
+    char key[48];
+    int64_t first, last; /* of what was asked for it before everything was asked again */
+    unsigned effects;
+    bool broken; /* something failed */
+};
+
+static int fate_order(const void *a, const void *b) {
+    return strcmp(((const struct fate *)a)->key, ((const struct fate *)b)->key);
+}
+
+static struct fate *fate_of(struct fate *fates, size_t n, const char *key) {
+    struct fate wanted;
+
+    snprintf(wanted.key, sizeof(wanted.key), "%s", key);
+    return bsearch(&wanted, fates, n, sizeof(*fates), fate_order);
+}
+
+static struct fate *fates_make(size_t *ret_n) {
+    size_t n = 0, all = 0;
+    struct fate *fates;
+
+    for (unsigned who = 0; who < WORKERS; who++)
+        all += stage->keys[who];
+    fates = calloc(all + 1, sizeof(*fates));
+    CHECK(fates != NULL);
+    for (unsigned who = 0; who < WORKERS; who++)
+        for (unsigned long i = 0; i < stage->keys[who]; i++)
+            snprintf(fates[n++].key, sizeof(fates[0].key), "k%u-%lu", who, i);
+    qsort(fates, n, sizeof(*fates), fate_order);
+    *ret_n = n;
+    return fates;
+}
+
+static void fates_read(struct fate *fates, size_t n) {
+    char line[512], key[64], event[32];
+    FILE *log = fopen(log_path, "re");
+    int64_t at;
+
+    CHECK(log != NULL);
+    while (fgets(line, sizeof(line), log) != NULL) {
+        struct fate *fate;
+
+        if (sscanf(line, "%" SCNd64 " %*s %63s %31s", &at, key, event) != 3 ||
+            (fate = fate_of(fates, n, key)) == NULL)
+            continue;
+        if (strcmp(event, "effect") == 0)
+            fate->effects++;
+        if (strstr(line, "error") != NULL)
+            fate->broken = true;
+        if (at > stage->again)
+            continue;
+        if (fate->first == 0)
+            fate->first = at;
+        fate->last = at;
+    }
+    fclose(log);
+}
+
+static bool was_at_risk(const struct fate *fate, int64_t behind, int64_t killed) {
+    return fate->first <= killed + SLACK_NS && fate->last >= behind - SLACK_NS;
+}
+
+/* The history of all keys that the documentation promises something of. */
+static void check_others(struct fate *fates, size_t n, int64_t behind, int64_t killed) {
+    char path[320], line[512], key[64];
+    FILE *log = fopen(log_path, "re"), *rest;
+    struct history_sum sum;
+
+    snprintf(path, sizeof(path), "%s.rest", log_path);
+    rest = fopen(path, "we");
+    CHECK(log != NULL && rest != NULL);
+    while (fgets(line, sizeof(line), log) != NULL) {
+        const struct fate *fate;
+
+        if (sscanf(line, "%*s %*s %63s", key) == 1 && (fate = fate_of(fates, n, key)) != NULL &&
+            was_at_risk(fate, behind, killed))
+            continue;
+        fputs(line, rest);
+    }
+    fclose(log);
+    CHECK(fclose(rest) == 0);
+    CHECK_INT(history_check_file(path, stderr, &sum), 0);
+    CHECK(sum.keys > 500);
+    CHECK(sum.replays > 500);
+}
+
+static size_t check_all(int64_t behind, int64_t killed) {
+    size_t n, twice = 0, lost = 0, risk = 0, broken = 0;
+    struct fate *fates = fates_make(&n);
+
+    fates_read(fates, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct fate *fate = &fates[i];
+        bool at_risk = was_at_risk(fate, behind, killed);
+
+        risk += at_risk;
+        broken += fate->broken;
+        lost += fate->effects == 0;
+        if (fate->effects > 1) {
+            twice++;
+            if (!at_risk)
+                fprintf(stderr, "# %s ran twice, and was asked for from %lld to %lld ms of it\n",
+                        fate->key, (long long)(fate->first - behind) / 1000000,
+                        (long long)(fate->last - behind) / 1000000);
+            CHECK(at_risk);
+            CHECK_INT(fate->effects, 2);
+        }
+    }
+    fprintf(stderr, "# %zu keys, %zu at risk, %zu ran twice, %zu never, %zu with an error\n", n,
+            risk, twice, lost, broken);
+    CHECK_INT(lost, 0);
+    CHECK_INT(broken, 0); /* all were waited for */
+    check_others(fates, n, behind, killed);
+    free(fates);
+    return twice;
+}
+
+static void master_wait(void) {
+    char reply[4096];
+
+    for (int i = 0; i < 1500; i++) {
+        server_ask(&farm.servers[1], reply, sizeof(reply), "INFO", "replication", NULL);
+        if (strstr(reply, "role:master") != NULL)
+            return;
+        pause_ms(20);
+    }
+    CHECK(!"the replica was not promoted");
+}
+
+static void alive(void) {
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), 0); /* no worker has found anything */
+}
+
+static void calls_wait(unsigned long n) {
+    for (int i = 0; i < 3000 && stage->since < n; i++) {
+        alive();
+        pause_ms(20);
+    }
+    CHECK(stage->since >= n);
+}
+
+static long long offset_of(const char *info, const char *name) {
+    const char *at = strstr(info, name);
+
+    return at == NULL ? -1 : strtoll(at + strlen(name), NULL, 10);
+}
+
+/* Until the replica has got what there is now: a new one gets nothing for its first second. */
+static void replica_catch_up(void) {
+    long long wanted = -1;
+    char reply[4096];
+
+    for (int i = 0; i < 1500; i++) {
+        server_ask(&farm.servers[0], reply, sizeof(reply), "INFO", "replication", NULL);
+        if (wanted < 0)
+            wanted = offset_of(reply, "master_repl_offset:");
+        if (offset_of(reply, ",offset=") >= wanted)
+            return;
+        alive();
+        pause_ms(20);
+    }
+    CHECK(!"the replica does not catch up");
+}
+
+static void workers_start(pid_t pids[WORKERS]) {
+    stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(stage != MAP_FAILED);
+    farm_url(&farm, "&timeout=60s", url, sizeof(url));
+    snprintf(log_path, sizeof(log_path), "%s/log", temp_folder());
+    log_fd = history_open(log_path);
+    CHECK(log_fd >= 0);
+    CHECK(history_write_as(log_fd, "test", "*", "policy",
+                           "mode=replay recover=hold lease_ms=60000") == 0);
+    fflush(NULL);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        pids[i] = fork();
+        CHECK(pids[i] >= 0);
+        if (pids[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            worker(i);
+            exit(0);
+        }
+    }
+    calls_wait(100);
+    replica_catch_up();
+    stage->since = 0;
+    calls_wait(1500);
+    pause_ms(1000); /* there is a time before the last second */
+}
+
+/* After the kill: all goes on, and then everything is asked for once more. */
+static void workers_end(const pid_t pids[WORKERS]) {
+    stage->since = 0;
+    master_wait();
+    calls_wait(1500);
+    stage->again = history_now();
+    for (unsigned i = 0; i < WORKERS; i++) {
+        int status;
+
+        CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+        CHECK_INT(status, 0);
+    }
+}
+
+TEST_IN(what_runs_twice_after_a_failover_is_what_the_replica_had_not_seen, 180) {
+    int64_t behind, killed;
+    pid_t pids[WORKERS];
+    char reply[64];
+
+    farm_start(&farm, FARM_SENTINEL, temp_folder(), -1);
+    workers_start(pids);
+    behind = history_now();
+    server_pause(&farm.servers[1]);
+    /* What is in its socket already it will still read. */
+    server_ask(&farm.servers[0], reply, sizeof(reply), "CLIENT", "KILL", "TYPE", "replica", NULL);
+    CHECK_STR(reply, ":1\r\n");
+    pause_ms(BEHIND_MS);
+    server_stop(&farm.servers[0]);
+    killed = history_now();
+    server_go_on(&farm.servers[1]);
+    workers_end(pids);
+    CHECK(check_all(behind, killed) > 0); /* the test has seen what it is about */
+    farm_stop(&farm);
+}
+
+TEST_IN(a_master_that_is_killed_takes_at_most_its_last_second_with_it, 180) {
+    pid_t pids[WORKERS];
+    int64_t killed;
+
+    farm_start(&farm, FARM_SENTINEL, temp_folder(), -1);
+    workers_start(pids);
+    server_stop(&farm.servers[0]);
+    killed = history_now();
+    workers_end(pids);
+    (void)check_all(killed - 1000000000, killed);
+    farm_stop(&farm);
+}
+
+TEST_MAIN

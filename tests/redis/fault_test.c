@@ -1,0 +1,361 @@
+/*
+ * What may happen to a connection and its server while operations are under way:
+ * pauses, deaths, cuts at every byte, answers that are none or never come.
+ */
+#include "ask.h"
+#include "behind.h"
+
+TEST(an_operation_waits_for_a_server_that_is_paused) {
+    struct conn c;
+    struct call call;
+    struct answer a;
+
+    server_begin();
+    open_plain(&c, "timeout=15s");
+    run_done(&c, "a", 1, "before");
+    server_pause(&server);
+    claim_fill(&call, &c, "k", 1);
+    CHECK_INT(call_submit(&call), 0);
+    conn_idle(&c, 400);
+    CHECK_INT(call.completed, 0);
+    server_go_on(&server);
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, 0);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(done(&c, "k", 1, "after").ack, IDEM_ACK);
+    conn_close(&c);
+}
+
+TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_again_later) {
+    struct conn c;
+    struct call call;
+    struct answer a;
+
+    server_begin();
+    open_plain(&c, "timeout=400ms");
+    run_done(&c, "a", 1, "before");
+    server_pause(&server);
+    claim_fill(&call, &c, "k", 1);
+    CHECK_INT(call_submit(&call), 0);
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, IDEM_E_UNKNOWN);
+    CHECK_HAS(a.text, "it may have happened");
+    server_go_on(&server);
+    for (int i = 0; i < 20 && (a = claim(&c, "k", 1)).rc != 0; i++)
+        CHECK(a.rc == IDEM_E_REFUSED || a.rc == IDEM_E_UNKNOWN);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(a.attempt, 1);
+    conn_close(&c);
+}
+
+static bool has_claims(void) {
+    char name[100], answer[64];
+
+    name_of("k", name, sizeof(name));
+    server_ask(&server, answer, sizeof(answer), "EXISTS", name, NULL);
+    return strncmp(answer, ":1", 2) == 0;
+}
+
+TEST(a_claim_whose_server_died_gets_its_first_answer_from_the_next) {
+    struct conn c, other;
+    struct call call;
+    struct answer a;
+
+    proxied(&c, HOST_EDGE, "timeout=20s");
+    proxy.swallow = true;
+    claim_fill(&call, &c, "k", 7);
+    submit_asked(&c, &call);
+    turn_until(&c, has_claims);
+    server_stop(&server);
+    conn_idle(&c, 100);
+    CHECK_INT(call.completed, 0);
+    proxy.swallow = false;
+    server_begin();
+    open_plain(&other, "");
+    CHECK_INT(claim(&other, "k", 8).verdict, IDEM_BUSY);
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, 0);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(a.attempt, 1);
+    CHECK_INT(done(&c, "k", 7, "r").ack, IDEM_ACK);
+    CHECK_STR(claim(&other, "k", 9).result, "r");
+    conn_close(&other);
+    conn_close(&c);
+}
+
+TEST(what_may_have_happened_and_cannot_be_asked_again_is_unknown) {
+    struct conn c;
+    struct call calls[4];
+
+    proxied(&c, HOST_POLL, "timeout=20s");
+    run_done(&c, "settle", 1, "r");
+    proxy.swallow = true;
+    settle_fill(&calls[0], &c, "settle");
+    forget_fill(&calls[1], &c, "settle", true);
+    once_fill(&calls[2], &c, "once");
+    count_fill(&calls[3], &c, "count", 1);
+    for (int i = 0; i < 4; i++)
+        submit_asked(&c, &calls[i]);
+    server_stop(&server);
+    for (int i = 0; i < 4; i++) {
+        struct answer a = answer_wait(&calls[i]);
+
+        CHECK_INT(a.rc, IDEM_E_UNKNOWN);
+        CHECK_HAS(a.text, "it may have happened");
+    }
+    conn_close(&c);
+}
+
+TEST(what_was_never_sent_is_refused_at_its_deadline) {
+    struct conn c;
+    struct call calls[5];
+
+    server_begin();
+    open_plain(&c, "timeout=600ms");
+    run_done(&c, "a", 1, "r");
+    server_stop(&server);
+    conn_idle(&c, 50);
+    settle_fill(&calls[0], &c, "a");
+    once_fill(&calls[1], &c, "once");
+    count_fill(&calls[2], &c, "count", 1);
+    claim_fill(&calls[3], &c, "k", 1);
+    done_fill(&calls[4], &c, "k", 1, "r");
+    for (int i = 0; i < 5; i++)
+        CHECK_INT(call_submit(&calls[i]), 0);
+    for (int i = 0; i < 5; i++)
+        CHECK_INT(answer_wait(&calls[i]).rc, IDEM_E_REFUSED);
+    /* It was there once: so it is waited for, and found. */
+    claim_fill(&calls[0], &c, "k", 1);
+    CHECK_INT(call_submit(&calls[0]), 0);
+    server_begin();
+    for (int i = 0; i < 20 && answer_wait(&calls[0]).rc != 0; i++) {
+        claim_fill(&calls[0], &c, "k", 1);
+        CHECK_INT(call_submit(&calls[0]), 0);
+    }
+    CHECK_INT(answer_of(&calls[0]).verdict, IDEM_RUN);
+    conn_close(&c);
+}
+
+TEST(a_server_that_is_restarted_is_found_again_while_an_operation_waits) {
+    struct conn c;
+    struct call call;
+    struct answer a;
+
+    server_begin();
+    open_plain(&c, "timeout=20s");
+    run_done(&c, "a", 1, "r");
+    server_stop(&server);
+    claim_fill(&call, &c, "a", 2);
+    CHECK_INT(call_submit(&call), 0);
+    conn_idle(&c, 300);
+    CHECK_INT(call.completed, 0);
+    server_begin();
+    a = answer_wait(&call);
+    CHECK_INT(a.verdict, IDEM_REPLAY);
+    CHECK_STR(a.result, "r");
+    conn_close(&c);
+}
+
+/* One operation after the other, each with its answer cut one byte later, until none is cut. */
+static unsigned cuts_at_every_byte(struct conn *c, struct answer (*ask)(struct conn *c, unsigned n),
+                                   void (*judge)(const struct answer *a), unsigned step) {
+    unsigned n = 0;
+
+    for (unsigned at = 0; at < 600; at += step) {
+        struct answer a;
+        unsigned before = proxy.cuts;
+
+        proxy.cut_after = at;
+        a = ask(c, n++);
+        if (a.rc != 0)
+            fprintf(stderr, "# cut after %u bytes: %s\n", at, a.text);
+        CHECK_INT(a.rc, 0);
+        judge(&a);
+        if (proxy.cuts == before) {
+            proxy.cut_after = -1;
+            return n;
+        }
+    }
+    CHECK(!"an answer of that many bytes");
+    return 0;
+}
+
+static struct answer claim_fresh(struct conn *c, unsigned n) {
+    return claim(c, numbered("cut", n), n + 1);
+}
+
+static struct answer done_it(struct conn *c, unsigned n) {
+    return done(c, numbered("cut", n), n + 1, "result");
+}
+
+static struct answer claim_done(struct conn *c, unsigned n) {
+    (void)n;
+    return claim(c, "cut0", 500);
+}
+
+static struct answer claim_lock(struct conn *c, unsigned n) {
+    struct call call;
+
+    claim_fill(&call, c, numbered("lock", n), n + 1);
+    call.op.in.claim.mode = IDEM_MODE_LOCK;
+    call.op.in.claim.recover = IDEM_RECOVER_RERUN;
+    (void)call_run(&call);
+    return answer_of(&call);
+}
+
+static void is_first_run(const struct answer *a) {
+    CHECK_INT(a->verdict, IDEM_RUN);
+    CHECK_INT(a->attempt, 1);
+}
+
+static void is_acknowledged(const struct answer *a) {
+    CHECK_INT(a->ack, IDEM_ACK);
+}
+
+static void is_replay(const struct answer *a) {
+    CHECK_INT(a->verdict, IDEM_REPLAY);
+    CHECK_STR(a->result, "result");
+}
+
+TEST(a_connection_cut_at_any_byte_of_an_answer_costs_nobody_anything) {
+    struct conn c;
+    unsigned n;
+
+    proxied(&c, HOST_EDGE, "timeout=20s");
+    n = cuts_at_every_byte(&c, claim_fresh, is_first_run, 1);
+    CHECK(n > 5);
+    for (unsigned i = n; i < 20; i++)
+        CHECK_INT(claim_fresh(&c, i).verdict, IDEM_RUN);
+    CHECK(cuts_at_every_byte(&c, done_it, is_acknowledged, 1) >= 4);
+    CHECK(cuts_at_every_byte(&c, claim_done, is_replay, 9) > 10);
+    CHECK(cuts_at_every_byte(&c, claim_lock, is_first_run, 7) > 10);
+    conn_close(&c);
+}
+
+/* Each has its number as its status. */
+static void numbers_make(struct conn *c, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        struct call call;
+
+        CHECK_INT(claim(c, numbered("n", i), 1).verdict, IDEM_RUN);
+        done_fill(&call, c, numbered("n", i), 1, "some result");
+        call.op.in.finish.status = (int32_t)i;
+        CHECK_INT(call_run(&call), 0);
+    }
+}
+
+static void numbers_check(const struct idem_entry *entries, size_t n) {
+    char name[100];
+
+    for (size_t i = 0; i < n; i++) {
+        name_of(numbered("n", (unsigned)entries[i].status), name, sizeof(name));
+        CHECK_STR(entries[i].hash, strchr(name, ':') + 1);
+    }
+}
+
+TEST(a_list_whose_connection_is_cut_is_whole) {
+    struct conn c;
+
+    proxied(&c, HOST_POLL, "timeout=20s");
+    numbers_make(&c, 150);
+    for (long at = 0; at < 40000; at += 1777) {
+        struct call call;
+
+        proxy.cut_after = at;
+        CHECK_INT(list_each(&c, numbers_check), 150);
+        proxy.cut_after = at / 2;
+        kind_fill(&call, &c, IDEM_OP_STATS, "");
+        CHECK_INT(call_run(&call), 0);
+        CHECK_INT(call.op.out.stats.done, 150);
+        proxy.cut_after = -1;
+    }
+    CHECK(proxy.cuts > 20);
+    conn_close(&c);
+}
+
+TEST(a_reply_that_never_comes_is_unknown_at_the_deadline) {
+    struct conn c;
+    struct call calls[3];
+    struct answer a;
+
+    proxied(&c, HOST_POLL, "timeout=500ms");
+    proxy.swallow = true;
+    claim_fill(&calls[0], &c, "k", 1);
+    once_fill(&calls[1], &c, "once");
+    kind_fill(&calls[2], &c, IDEM_OP_LOOKUP, "k");
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(call_submit(&calls[i]), 0);
+    CHECK_INT(answer_wait(&calls[0]).rc, IDEM_E_UNKNOWN);
+    CHECK_INT(answer_wait(&calls[1]).rc, IDEM_E_UNKNOWN);
+    CHECK_INT(answer_wait(&calls[2]).rc, IDEM_E_REFUSED); /* it changes nothing */
+    proxy.swallow = false;
+    for (int i = 0; i < 50 && (a = claim(&c, "k", 1)).rc != 0; i++)
+        ;
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(a.attempt, 1);
+    conn_close(&c);
+}
+
+static struct answer release(struct conn *c, const char *key, unsigned owner) {
+    struct call call;
+
+    done_fill(&call, c, key, owner, "");
+    call.op.in.finish.said = IDEM_SAID_RELEASE;
+    call.op.in.finish.attempt = 0;
+    (void)call_run(&call);
+    return answer_of(&call);
+}
+
+static bool was_met_again(void) {
+    return proxy.met > 1;
+}
+
+/* It lay on the way, or in the server's socket, while its connection was given up. */
+TEST(a_claim_that_was_given_up_and_released_does_not_come_late) {
+    struct conn c;
+    struct answer a;
+
+    proxied(&c, HOST_POLL, "timeout=500ms");
+    proxy.hold = true;
+    CHECK_INT(claim(&c, "k", 1).rc, IDEM_E_UNKNOWN);
+    proxy.hold = false;
+    turn_until(&c, was_met_again);
+    for (int i = 0; i < 50 && (a = release(&c, "k", 1)).rc != 0; i++)
+        ;
+    CHECK_INT(a.rc, 0);
+    CHECK(!proxy_let_go(&proxy));
+    a = claim(&c, "k", 2);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(a.attempt, 1);
+    conn_close(&c);
+}
+
+TEST(scripts_that_were_flushed_are_loaded_again_and_nobody_sees_it) {
+    char reply[64];
+    struct conn c;
+    struct call call;
+
+    server_begin();
+    open_plain(&c, "timeout=20s");
+    run_done(&c, "a", 1, "r");
+    for (int i = 0; i < 5; i++) {
+        server_ask(&server, reply, sizeof(reply), "SCRIPT", "FLUSH", NULL);
+        CHECK_INT(claim(&c, numbered("k", (unsigned)i), 1).verdict, IDEM_RUN);
+        CHECK_INT(done(&c, numbered("k", (unsigned)i), 1, "r").ack, IDEM_ACK);
+        server_ask(&server, reply, sizeof(reply), "SCRIPT", "FLUSH", NULL);
+        CHECK_STR(lookup(&c, "a").result, "r");
+    }
+    server_ask(&server, reply, sizeof(reply), "SCRIPT", "FLUSH", NULL);
+    CHECK_INT(list_count(&c), 6);
+    server_ask(&server, reply, sizeof(reply), "SCRIPT", "FLUSH", NULL);
+    kind_fill(&call, &c, IDEM_OP_STATS, "");
+    CHECK_INT(call_run(&call), 0);
+    CHECK_INT(call.op.out.stats.done, 6);
+    server_ask(&server, reply, sizeof(reply), "SCRIPT", "FLUSH", NULL);
+    count_fill(&call, &c, "n", 5);
+    CHECK_INT(call_run(&call), 0);
+    CHECK_INT(call.op.out.count.value, 5);
+    conn_close(&c);
+}
+
+TEST_MAIN

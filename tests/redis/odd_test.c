@@ -1,0 +1,232 @@
+/*
+ * Answers that are none, servers that are none, and who closes a store in the
+ * middle of it.
+ */
+#include <time.h>
+
+#include "ask.h"
+#include "behind.h"
+#include "temp.h"
+
+/* Answers that are none, or not to what was asked; each twice, because a claim wants two. */
+static const char *const garbage[] = {
+    "garbage\r\ngarbage\r\n",
+    "$-7\r\n$-7\r\n",
+    "$99999999999999999999\r\n",
+    "*-3\r\n",
+    "*2000000\r\n:1\r\n:1\r\n",
+    "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
+    ":99999999999999999999999\r\n",
+    "\r\n",
+    ":77\r\n:77\r\n",
+    ":-77\r\n:-77\r\n",
+    "+FINE\r\n+FINE\r\n",
+    "$3\r\nabc\r\n$3\r\nabc\r\n",
+    "$-1\r\n:-5\r\n",
+    "*0\r\n*0\r\n",
+    "*-1\r\n*-1\r\n",
+    "*4\r\n:99\r\n:0\r\n$0\r\n\r\n:0\r\n*4\r\n:99\r\n:0\r\n$0\r\n\r\n:0\r\n",
+    "*4\r\n$1\r\nx\r\n$1\r\nx\r\n:3\r\n*0\r\n*4\r\n$1\r\nx\r\n$1\r\nx\r\n:3\r\n*0\r\n",
+    "*4\r\n:1\r\n:-9223372036854775808\r\n$3\r\nabc\r\n:9223372036854775807\r\n:3\r\n",
+    "*2\r\n$20\r\n99999999999999999999\r\n$3\r\nabc\r\n:1\r\n",
+    "*2\r\n$1\r\n0\r\n*1\r\n:5\r\n*2\r\n$1\r\n0\r\n*1\r\n:5\r\n",
+    "-\r\n-\r\n",
+    "-ERR what\r\n-ERR what\r\n",
+    "-MOVED 1 127.0.0.1:1\r\n-MOVED 1 127.0.0.1:1\r\n",
+    "-ASK\r\n-ASK\r\n",
+    "-IDEM\r\n-IDEM\r\n",
+};
+
+static void is_sane(const struct call *call) {
+    const struct idem_op *op = &call->op;
+
+    CHECK(call->rc <= 0 && call->rc >= IDEM_E_SETTLED);
+    if (call->rc != 0)
+        return;
+    if (op->kind == IDEM_OP_CLAIM)
+        CHECK(op->out.claim.verdict >= IDEM_RUN && op->out.claim.verdict <= IDEM_PROBE &&
+              op->out.claim.left_ms >= 0);
+    if (op->kind == IDEM_OP_FINISH)
+        CHECK(op->out.finish.ack == IDEM_ACK || op->out.finish.ack == IDEM_LOST);
+    if (op->kind == IDEM_OP_TIME)
+        CHECK(op->out.time.ms > 1600000000000);
+}
+
+static void any_fill(struct call *call, struct conn *c, enum idem_op_kind kind, unsigned n) {
+    const char *key = numbered("g", n);
+
+    kind_fill(call, c, kind, key);
+    if (kind == IDEM_OP_CLAIM)
+        claim_fill(call, c, key, n + 1);
+    if (kind == IDEM_OP_FINISH)
+        done_fill(call, c, key, n + 1, "r");
+    if (kind == IDEM_OP_ONCE)
+        once_fill(call, c, key);
+    if (kind == IDEM_OP_COUNT)
+        count_fill(call, c, key, 1);
+    if (kind == IDEM_OP_SETTLE)
+        settle_fill(call, c, key);
+}
+
+TEST_IN(an_answer_that_is_garbage_is_never_taken_for_one, 120) {
+    struct conn c;
+    struct call call;
+
+    proxied(&c, HOST_POLL, "timeout=10s&connect_timeout=300ms");
+    for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++)
+        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++) {
+            CHECK_INT(lookup(&c, "nothing").rc, IDEM_E_ABSENT); /* it is connected */
+            any_fill(&call, &c, (enum idem_op_kind)kind, (unsigned)i);
+            proxy.say = garbage[i];
+            (void)call_run(&call);
+            is_sane(&call);
+            proxy.say = NULL;
+            keep_reset();
+        }
+    run_done(&c, "it still works", 1, "r");
+    conn_close(&c);
+}
+
+TEST(what_is_no_redis_at_all_is_told) {
+    struct answer a;
+    struct conn c;
+    char url[512];
+
+    proxy_start(&proxy, temp_folder(), NULL);
+    proxy.say = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    snprintf(url, sizeof(url), "redis:%s", proxy.path);
+    conn_open(&c, url, HOST_POLL, NULL);
+    a = claim(&c, "k", 1);
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    CHECK_HAS(a.text, "not in its protocol");
+    conn_close(&c);
+}
+
+TEST(a_server_that_takes_connections_and_says_nothing_is_given_up) {
+    struct answer a;
+    struct conn c;
+    char url[512];
+
+    proxy_start(&proxy, temp_folder(), NULL);
+    snprintf(url, sizeof(url), "redis:%s?connect_timeout=300ms&timeout=10s", proxy.path);
+    conn_open(&c, url, HOST_POLL, NULL);
+    a = claim(&c, "k", 1);
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    CHECK_HAS(a.text, "no answer within 300 ms");
+    conn_close(&c);
+}
+
+/* Who gives up a store at the worst moment. */
+
+static void close_it(struct call *call) {
+    conn_close_store(call->conn);
+}
+
+static void closed_inside(enum host_kind kind, bool away) {
+    struct conn c;
+    struct call settled, waiting;
+
+    proxied(&c, kind, "timeout=1s");
+    (void)claim(&c, "k", 1);
+    proxy.swallow = true;
+    settle_fill(&settled, &c, "k");
+    settled.then = close_it;
+    submit_asked(&c, &settled);
+    claim_fill(&waiting, &c, "k", 2);
+    CHECK_INT(call_submit(&waiting), 0);
+    server_stop(&server);
+    if (away) /* the host does not turn until all deadlines are over */
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL);
+    while (settled.completed == 0)
+        conn_turn(&c, 100);
+    CHECK_INT(settled.rc, IDEM_E_UNKNOWN);
+    CHECK_INT(waiting.completed, 0);
+    c.open = false;
+    idem_loop_stop(&c.loop);
+    host_release(&c.host);
+    proxy_stop(&proxy);
+}
+
+TEST(a_store_may_be_closed_from_inside_the_call_back_that_tells_of_a_lost_connection) {
+    closed_inside(HOST_POLL, false);
+    closed_inside(HOST_EDGE, false);
+}
+
+TEST(a_store_may_be_closed_from_inside_a_call_back_whose_deadline_went_by_unseen) {
+    closed_inside(HOST_POLL, true);
+    closed_inside(HOST_EDGE, true);
+}
+
+/* The timer alone, without a word about the descriptor. */
+TEST(a_store_may_be_closed_while_a_deadline_looks_at_its_connections) {
+    struct conn c;
+    struct call settled;
+
+    proxied(&c, HOST_POLL, "timeout=300ms");
+    run_done(&c, "k", 1, "r");
+    proxy.swallow = true;
+    settle_fill(&settled, &c, "k");
+    settled.then = close_it;
+    submit_asked(&c, &settled);
+    server_stop(&server);
+    nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+    while (settled.completed == 0)
+        idem_loop_timeout(&c.loop);
+    CHECK_INT(settled.rc, IDEM_E_UNKNOWN);
+    c.open = false;
+    idem_loop_stop(&c.loop);
+    host_release(&c.host);
+}
+
+/* The same, where it is a write that finds out. */
+TEST(a_store_may_be_closed_while_its_operations_are_written) {
+    struct conn c;
+    struct call settled, more;
+
+    proxied(&c, HOST_POLL, "timeout=10s");
+    run_done(&c, "k", 1, "r");
+    proxy.swallow = true;
+    settle_fill(&settled, &c, "k");
+    settled.then = close_it;
+    submit_asked(&c, &settled);
+    proxy_stop(&proxy);
+    claim_fill(&more, &c, "other", 1);
+    CHECK_INT(call_submit(&more), 0);
+    while (settled.completed == 0)
+        idem_loop_timeout(&c.loop);
+    CHECK_INT(settled.rc, IDEM_E_UNKNOWN);
+    c.open = false;
+    idem_loop_stop(&c.loop);
+    host_release(&c.host);
+}
+
+static unsigned tried;
+
+static void try_again(struct call *call) {
+    CHECK_INT(call->rc, IDEM_E_REFUSED);
+    if (++tried > 100000)
+        return; /* so that the test ends */
+    once_fill(call, call->conn, "k");
+    call->then = try_again;
+    CHECK_INT(call_submit(call), 0);
+}
+
+TEST(one_who_tries_again_from_inside_a_refusal_does_not_keep_the_loop) {
+    struct conn c;
+    struct call calls[2];
+    char url[512];
+
+    snprintf(url, sizeof(url), "redis:%s/nobody", temp_folder());
+    conn_open(&c, url, HOST_POLL, NULL);
+    for (int i = 0; i < 2; i++) {
+        once_fill(&calls[i], &c, "k");
+        calls[i].then = try_again;
+        CHECK_INT(call_submit(&calls[i]), 0);
+    }
+    while (tried == 0)
+        conn_turn(&c, 100);
+    CHECK(tried < 10);
+    conn_close(&c);
+}
+
+TEST_MAIN
