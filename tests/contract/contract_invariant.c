@@ -245,13 +245,14 @@ static unsigned fill_up(struct conn *c, const unsigned char *block) {
 
 CONTRACT_BARE(a_full_store_says_so_and_loses_nothing) {
     const struct contract_driver *driver = contract_driver();
-    unsigned char *block = calloc(1, BLOCK);
+    unsigned char *block;
     struct conn conn;
     char url[512];
     unsigned n;
 
     if (driver->small == NULL)
         return;
+    block = calloc(1, BLOCK);
     CHECK(block != NULL);
     driver->small(contract_folder(), url, sizeof(url));
     conn_open(&conn, url, HOST_POLL, contract_clock());
