@@ -240,6 +240,7 @@ static void finish_result(struct work *work) {
 
 static void finish(struct work *work) {
     work->finish.status = cli_end_status(&work->child.end);
+    work->drain_by = work->end_by = NEVER; /* what is over must not keep the loop awake */
     if (work->unguarded)
         finish_nothing(work);
     else if (work->cancelled)

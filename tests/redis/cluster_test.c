@@ -282,7 +282,8 @@ static void state_wait(size_t i, const char *state) {
             return;
         pause_ms(20);
     }
-    CHECK(!"the cluster's state");
+    fprintf(stderr, "# %s\n", "the cluster's state");
+    CHECK(false);
 }
 
 TEST_IN(a_cluster_that_is_down_is_waited_for, 120) {

@@ -270,7 +270,8 @@ static void master_wait(void) {
             return;
         pause_ms(20);
     }
-    CHECK(!"the replica was not promoted");
+    fprintf(stderr, "# %s\n", "the replica was not promoted");
+    CHECK(false);
 }
 
 static void alive(void) {
@@ -305,7 +306,8 @@ static void replica_catch_up(void) {
         alive();
         pause_ms(20);
     }
-    CHECK(!"the replica does not catch up");
+    fprintf(stderr, "# %s\n", "the replica does not catch up");
+    CHECK(false);
 }
 
 static void workers_start(pid_t pids[WORKERS]) {

@@ -14,15 +14,14 @@
 #include "store/redis/store.h"
 
 #define REFRESH_PAUSE_MS 100 /* between two maps */
-#define REDIRECTS_MAX 16
 
 struct redis_cluster {
     struct redis_store *store;
     struct idem_timer timer;
-    bool wanted;   /* a map, as soon as the pause is over */
-    bool mapped;   /* there was one */
-    unsigned at;   /* which server is asked next */
-    int64_t asked; /* when */
+    bool wanted;    /* a map, as soon as the pause is over */
+    bool mapped;    /* there was one */
+    unsigned at;    /* which server is asked next */
+    unsigned fails; /* maps that could not be had, one after the other */
     bool under_way;
 };
 
@@ -140,9 +139,12 @@ static void take_slots(struct redis_conn *conn, void *data, const struct redis_r
         if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
             redis_store_trouble(store, IDEM_E_REFUSED, !store->cluster->mapped, "%s: %.150s",
                                 conn->place, reply->text);
+        if (store->cluster->fails < 16)
+            store->cluster->fails++;
         redis_cluster_refresh(store);
         return;
     }
+    store->cluster->fails = 0;
     map_take(store, reply, conn);
     nodes_drop(store);
     redis_wake_renew(store);
@@ -193,7 +195,10 @@ void redis_cluster_refresh(struct redis_store *store) {
 
     if (cluster->under_way || cluster->timer.link != NULL)
         return;
-    idem_timer_set(store->base.loop, &cluster->timer, cluster->mapped ? REFRESH_PAUSE_MS : 0);
+    idem_timer_set(store->base.loop, &cluster->timer,
+                   cluster->fails > 0 ? redis_pause_ms(cluster->fails)
+                   : cluster->mapped  ? REFRESH_PAUSE_MS
+                                      : 0);
 }
 
 int redis_cluster_new(struct redis_store *store, struct idem_error *err) {
@@ -265,12 +270,13 @@ bool redis_redirect(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_host host = {0};
     unsigned slot;
 
-    if (store->cluster == NULL || job->redirects++ >= REDIRECTS_MAX ||
+    if (store->cluster == NULL ||
         !target_read(reply, from == NULL ? "" : from->conn.host.name, &host, &slot))
         return false;
     node = node_get(store, &host);
     if (node == NULL)
         return false;
+    job->redirects++;
     job->asking = !moved;
     job->at = node;
     if (moved) {

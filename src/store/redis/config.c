@@ -163,8 +163,11 @@ static int options_read(struct reading *r) {
         rc = option_set(r, r->url->query[i].name, r->url->query[i].value);
     if (rc == 0 && (r->config->tls_cert == NULL) != (r->config->tls_key == NULL))
         rc = refuse(r, "tls_cert and tls_key go together");
-    if (rc == 0 && r->config->password == NULL && password != NULL)
+    if (rc == 0 && r->config->password == NULL && password != NULL && password[0] != '\0')
         rc = text_set(r, &r->config->password, password);
+    if (rc == 0 && r->config->user != NULL && r->config->password == NULL)
+        rc = refuse(r, "a user needs a password: USER:PASSWORD@, password_file= or "
+                       "IDEM_REDIS_PASSWORD");
     return rc;
 }
 

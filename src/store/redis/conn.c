@@ -146,7 +146,7 @@ void redis_conn_close(struct redis_conn *conn) {
     state_set(conn, REDIS_CONN_OFF);
 }
 
-static int64_t pause_ms(unsigned tries) {
+int64_t redis_pause_ms(unsigned tries) {
     int64_t pause = PAUSE_MIN_MS;
     uint32_t random = 0;
 
@@ -165,7 +165,7 @@ static void conn_lose(struct redis_conn *conn) {
 
     socket_drop(conn);
     state_set(conn, REDIS_CONN_PAUSING);
-    idem_timer_set(conn->loop, &conn->timer, pause_ms(conn->tries));
+    idem_timer_set(conn->loop, &conn->timer, redis_pause_ms(conn->tries));
     if (conn->tries < 16)
         conn->tries++;
     gone_watch(conn, &watcher);
@@ -413,6 +413,7 @@ static void connected(struct redis_conn *conn) {
 
 static void socket_ready(struct idem_fd *fd, int events) {
     struct redis_conn *conn = idem_container_of(fd, struct redis_conn, fd);
+    struct watcher watcher;
     int why = 0;
     socklen_t len = sizeof(why);
 
@@ -428,8 +429,9 @@ static void socket_ready(struct idem_fd *fd, int events) {
         return;
     }
     if ((events & IDEM_WRITE) != 0) {
+        gone_watch(conn, &watcher);
         redis_conn_flush(conn);
-        if (conn->fd.fd < 0)
+        if (gone_end(conn, &watcher) || conn->fd.fd < 0)
             return;
     }
     if ((events & IDEM_READ) != 0)
@@ -623,5 +625,9 @@ void redis_conn_ready(struct redis_conn *conn) {
     state_set(conn, REDIS_CONN_READY);
     conn->tries = 0;
     conn->why[0] = '\0';
-    idem_timer_clear(conn->loop, &conn->timer);
+    conn->heard = idem_loop_now();
+    if (conn->wants_n > 0)
+        idem_timer_set(conn->loop, &conn->timer, conn->config->timeout_ms);
+    else
+        idem_timer_clear(conn->loop, &conn->timer);
 }

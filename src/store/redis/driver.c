@@ -198,10 +198,12 @@ static void tally_send(struct redis_store *store) {
 static void tally_fire(struct idem_timer *timer) {
     struct redis_store *store = idem_container_of(timer, struct redis_store, tally_timer);
 
+    redis_store_enter(store); /* a write may find the connection lost, and who is told, close */
     tally_send(store);
-    for (int i = 0; i < IDEM_EVENT__COUNT; i++)
+    for (int i = 0; i < IDEM_EVENT__COUNT && !store->closing; i++)
         if (store->tally[i] != 0 && timer->link == NULL)
             idem_timer_set(store->base.loop, timer, TALLY_MS);
+    (void)redis_store_leave(store);
 }
 
 static void redis_tally(struct idem_store *base, enum idem_event event, uint64_t n) {

@@ -17,6 +17,7 @@
 #include "store/redis/store.h"
 
 #define AGAIN_MS 50 /* before a server that is busy is asked again */
+#define REDIRECTS_AT_ONCE 3
 
 static void job_free(struct redis_job *job) {
     redis_buffer_release(&job->command);
@@ -209,7 +210,8 @@ static bool job_send(struct redis_job *job, struct redis_node *node) {
 static bool job_ready(struct redis_job *job) {
     redis_reply_free(job->first);
     job->first = NULL;
-    if (job->asking && !job->scripted) { /* two commands would want ASKING twice */
+    /* Two commands would want ASKING twice. */
+    if (job->asking && job->copy.kind == IDEM_OP_CLAIM && !job->scripted) {
         job->scripted = true;
         job->command.len = 0;
     }
@@ -252,6 +254,7 @@ void redis_flush_run(struct idem_task *task) {
             job_pause(store, job); /* redis_store_ready() ends the pause */
             continue;
         }
+        job->version = node->version;
         if (!job_ready(job)) {
             redis_job_complete(job, job->copy.error.code);
             continue;
@@ -269,6 +272,8 @@ void redis_flush_run(struct idem_task *task) {
 void redis_store_ready(struct redis_store *store) {
     store->was_ready = true;
     store->trouble[0] = '\0';
+    store->trouble_code = 0;
+    redis_sentinel_settled(store);
     paused_turn(store);
     redis_wake_renew(store);
 }
@@ -319,12 +324,20 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
         job->at = job->scan != NULL ? job->at : NULL;
         if (!redis_redirect(job, reply))
             return false;
-        redis_jobs_turn(store, job);
+        /* Two servers that send it to each other do not agree yet: they are given time. */
+        if (job->redirects > REDIRECTS_AT_ONCE)
+            job_pause(store, job);
+        else
+            redis_jobs_turn(store, job);
         return true;
     }
-    if (redis_reply_is(reply, "READONLY") && store->config.kind == REDIS_SENTINEL) {
+    /* Behind the same name, or by the sentinels' word, there may be another master now. */
+    if (redis_reply_is(reply, "READONLY")) {
         job_pause(store, job);
-        redis_conn_fail(conn, IDEM_E_REFUSED, "it is not the master any more");
+        if (store->config.kind == REDIS_CLUSTER)
+            redis_cluster_refresh(store);
+        else
+            redis_conn_fail(conn, IDEM_E_REFUSED, "it is not the master any more");
         return true;
     }
     if (!is_passing(reply))
@@ -352,6 +365,18 @@ static void job_lost(struct redis_job *job) {
     }
     snprintf(job->store->trouble, sizeof(job->store->trouble), "the connection was lost");
     redis_job_complete(job, redis_job_fail(job, "the connection was lost"));
+}
+
+/* A refusal is of this time; what was sent before a connection was lost may have happened. */
+static int job_judge(struct redis_job *job, int rc) {
+    char why[400];
+
+    if (!job->lost || changes_nothing(job) || (rc != IDEM_E_REFUSED && rc != IDEM_E_FULL))
+        return rc;
+    snprintf(why, sizeof(why), "%.399s", job->copy.error.text);
+    return idem_error_set(
+        &job->copy.error, IDEM_E_UNKNOWN,
+        "%s; but it was sent before the connection was lost, and may have happened", why);
 }
 
 static void take_reply(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
@@ -388,7 +413,7 @@ static void take_reply(struct redis_conn *conn, void *data, const struct redis_r
             redis_jobs_turn(job->store, job);
         return;
     case REDIS_DONE:
-        redis_job_complete(job, rc);
+        redis_job_complete(job, job_judge(job, rc));
         return;
     }
 }

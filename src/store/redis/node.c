@@ -21,11 +21,7 @@ enum {
     NOTICE_PERSISTENCE = 1u << 1,
     NOTICE_EVICTION = 1u << 2,
     NOTICE_INFO = 1u << 3,
-    NOTICE_EVERYSEC = 1u << 4,
 };
-
-/* What went out, in order; each has its answer. */
-enum greeting { GREET_INFO, GREET_CONFIG_SAVE, GREET_CONFIG_AOF, GREET_SCRIPTS };
 
 /* Ends the greeting, and tells everybody why. */
 static void refuse(struct redis_conn *conn, bool for_good, const char *why) {
@@ -37,20 +33,42 @@ static void refuse(struct redis_conn *conn, bool for_good, const char *why) {
 
 /* AUTH, SELECT and the name. */
 
-int redis_greet(struct redis_conn *conn, redis_reply_fn *take, void *data) {
+/* The server's own words are not passed on: some repeat what they were given. */
+static void take_auth(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    (void)data;
+    if (reply == NULL || reply->type != REDIS_REPLY_ERROR)
+        return;
+    if (redis_reply_is(reply, "WRONGPASS"))
+        conn->role->refused(conn, "the server refuses the user or the password");
+    else if (strstr(reply->text, "without any password") != NULL)
+        conn->role->refused(conn, "a password is given, and the server has none");
+    else
+        conn->role->refused(conn, "the server does not take AUTH");
+}
+
+/* Without it everything would go to another database. */
+static void take_select(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    (void)data;
+    if (reply == NULL || reply->type != REDIS_REPLY_ERROR || redis_reply_is(reply, "NOAUTH"))
+        return; /* what follows says that a password is wanted */
+    conn->role->refused(conn, redis_reply_is(reply, "NOPERM")
+                                  ? "the user may not SELECT the database: give it +select"
+                                  : "the server has no such database");
+}
+
+void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data) {
     const struct redis_config *config = conn->config;
     bool sentinel = conn->sentinel;
     const char *user = sentinel ? config->sentinel_user : config->user;
     const char *password = sentinel ? config->sentinel_password : config->password;
     struct redis_buffer out = {0};
-    int n = 0;
 
     if (password != NULL) {
         if (user != NULL)
             redis_put_command(&out, "AUTH", user, password, NULL);
         else
             redis_put_command(&out, "AUTH", password, NULL);
-        n += redis_conn_send(conn, out.at, out.len, take, data);
+        (void)redis_conn_send(conn, out.at, out.len, take_auth, NULL);
         explicit_bzero(out.at, out.len);
         out.len = 0;
     }
@@ -58,28 +76,12 @@ int redis_greet(struct redis_conn *conn, redis_reply_fn *take, void *data) {
         redis_put_head(&out, 2);
         redis_put_text(&out, "SELECT");
         redis_put_number(&out, config->db);
-        n += redis_conn_send(conn, out.at, out.len, take, data);
+        (void)redis_conn_send(conn, out.at, out.len, take_select, NULL);
         out.len = 0;
     }
     redis_put_command(&out, "CLIENT", "SETNAME", config->client_name, NULL);
-    n += redis_conn_send(conn, out.at, out.len, take, data);
+    (void)redis_conn_send(conn, out.at, out.len, last, data);
     redis_buffer_release(&out);
-    return n;
-}
-
-/* Whether it may be overlooked: a name is only for people. */
-static void take_first(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    (void)data;
-    if (reply == NULL || reply->type != REDIS_REPLY_ERROR || redis_reply_is(reply, "NOPERM"))
-        return;
-    if (redis_reply_is(reply, "WRONGPASS"))
-        refuse(conn, true, "the server refuses the user or the password");
-    else if (redis_reply_is(reply, "NOAUTH"))
-        refuse(conn, true, "the server wants a password (password_file=, or USER:PASSWORD@)");
-    else if (strstr(reply->text, "without any password") != NULL)
-        refuse(conn, true, "a password is given, and the server has none");
-    else if (!redis_reply_is(reply, "LOADING"))
-        refuse(conn, true, reply->text);
 }
 
 /* INFO. */
@@ -147,6 +149,10 @@ static void take_info(struct redis_conn *conn, void *data, const struct redis_re
 
     if (reply == NULL)
         return;
+    if (redis_reply_is(reply, "NOAUTH")) {
+        refuse(conn, true, "the server wants a password (password_file=, or USER:PASSWORD@)");
+        return;
+    }
     if (reply->type != REDIS_REPLY_STRING) {
         redis_store_notice(store, NOTICE_INFO,
                            "%s: INFO is not allowed here, so that version, role, persistence and "
@@ -239,7 +245,7 @@ static void node_greet(struct redis_conn *conn) {
     struct redis_buffer out = {0};
 
     node->greeted = 0;
-    redis_greet(conn, take_first, node);
+    redis_greet(conn, redis_take_nothing, NULL); /* a name is only for people */
     redis_put_command(&out, "INFO", NULL);
     (void)redis_conn_send(conn, out.at, out.len, take_info, node);
     out.len = 0;
@@ -274,7 +280,12 @@ static void node_lost(struct redis_conn *conn) {
     }
 }
 
-static const struct redis_role node_role = {.greet = node_greet, .lost = node_lost};
+static void node_refused(struct redis_conn *conn, const char *why) {
+    refuse(conn, true, why);
+}
+
+static const struct redis_role node_role = {
+    .greet = node_greet, .refused = node_refused, .lost = node_lost};
 
 struct redis_node *redis_node_new(struct redis_store *store, const struct redis_host *host) {
     struct redis_node *node = calloc(1, sizeof(*node)), **last = &store->nodes;

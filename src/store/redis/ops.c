@@ -125,10 +125,9 @@ static void claim_plain(struct redis_job *job) {
 /* A token is never absent, and a lock that was used before is there: both are the script's. */
 static bool claim_is_plain(const struct redis_job *job) {
     const struct idem_claim_in *in = &job->copy.in.claim;
-    const struct redis_node *node = job->store->nodes;
 
-    return !job->scripted && !in->token && in->mode != IDEM_MODE_LOCK && node != NULL &&
-           node->version >= VERSION_SET_NX_GET;
+    return !job->scripted && !in->token && in->mode != IDEM_MODE_LOCK &&
+           job->version >= VERSION_SET_NX_GET;
 }
 
 static void write_claim(struct redis_job *job) {
@@ -506,7 +505,7 @@ static bool forget_damaged(struct redis_job *job, int rc) {
     redis_put_text(&job->command, "DEL");
     redis_put_part(&job->command, name, len);
     job->copy.in.forget.force = false; /* once */
-    job->scripted = true;
+    job->deleting = true;
     job->replies = 1;
     return !job->command.failed;
 }
@@ -526,7 +525,7 @@ enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply 
     if (job->copy.kind == IDEM_OP_CLAIM && !job->scripted)
         return claim_look(job, job->first != NULL ? job->first : reply,
                           job->first != NULL ? reply : NULL, ret_rc);
-    if (job->copy.kind == IDEM_OP_FORGET && job->scripted) { /* DEL */
+    if (job->deleting) { /* DEL */
         *ret_rc = 0;
         return REDIS_DONE;
     }

@@ -82,7 +82,7 @@ struct ages {
 
 static void times_fill(struct idem_record *record, const struct ages *ages, int64_t now,
                        int64_t left) {
-    int64_t written = now + left - (int64_t)ages->life;
+    int64_t since = (int64_t)ages->life - left, written = now - (since > 0 ? since : 0);
 
     record->expires = now + left;
     record->changed = written - (int64_t)ages->lag;

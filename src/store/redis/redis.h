@@ -146,8 +146,9 @@ enum redis_conn_state {
 /* What a connection is for. */
 struct redis_role {
     void (*greet)(struct redis_conn *conn); /* asks; then redis_conn_ready() or _fail() */
-    void (*lost)(struct redis_conn *conn);  /* after every want was told; it will try again, unless
-                                               closed here. Why is in conn->why */
+    void (*refused)(struct redis_conn *conn, const char *why); /* by the server: fails it */
+    void (*lost)(struct redis_conn *conn); /* after every want was told; it will try again, unless
+                                              closed here. Why is in conn->why */
     void (*push)(struct redis_conn *conn, const struct redis_reply *reply); /* unasked; or NULL */
 };
 
@@ -195,6 +196,8 @@ void redis_conn_close(struct redis_conn *conn);
 void redis_conn_fail(struct redis_conn *conn, int code, const char *why, ...)
     __attribute__((format(printf, 3, 4)));
 void redis_conn_ready(struct redis_conn *conn);
+/* A pause before the next try, after so many: it grows, and half of it is random. */
+int64_t redis_pause_ms(unsigned tries);
 /* Queues bytes of one command, and the wish for its reply; they go out with redis_conn_flush().
    False without memory, or while the connection is neither greeting nor ready. */
 bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, redis_reply_fn *take,

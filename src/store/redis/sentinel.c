@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "store/redis/store.h"
 
-#define ROUND_PAUSE_MS 200 /* after all of them were asked in vain */
+#define ROUND_PAUSE_MAX_MS 1000
 
 struct redis_sentinel {
     struct redis_store *store;
@@ -17,10 +17,25 @@ struct redis_sentinel {
     struct idem_timer timer;
     size_t at; /* which of the config's hosts */
     size_t asked;
+    unsigned rounds; /* since the master was ready */
     bool asking;
 };
 
 static void ask_this(struct redis_sentinel *sentinel);
+
+/* Before the next round; none before the first one. A failover is not to be slept through. */
+static int64_t round_pause(struct redis_sentinel *sentinel) {
+    int64_t pause = sentinel->rounds == 0 ? 0 : redis_pause_ms(sentinel->rounds);
+
+    if (sentinel->rounds < 16)
+        sentinel->rounds++;
+    return pause < ROUND_PAUSE_MAX_MS ? pause : ROUND_PAUSE_MAX_MS;
+}
+
+void redis_sentinel_settled(struct redis_store *store) {
+    if (store->sentinel != NULL)
+        store->sentinel->rounds = 0;
+}
 
 static void ask_next(struct redis_sentinel *sentinel) {
     const struct redis_config *config = &sentinel->store->config;
@@ -32,7 +47,7 @@ static void ask_next(struct redis_sentinel *sentinel) {
         return;
     }
     sentinel->asked = 0;
-    idem_timer_set(sentinel->store->base.loop, &sentinel->timer, ROUND_PAUSE_MS);
+    idem_timer_set(sentinel->store->base.loop, &sentinel->timer, round_pause(sentinel));
 }
 
 /* The master's node is made anew where it has moved. */
@@ -84,20 +99,11 @@ static void take_address(struct redis_conn *conn, void *data, const struct redis
     master_set(store, &host);
 }
 
-static void take_greeting(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    struct redis_sentinel *sentinel = data;
-
-    if (reply != NULL && reply->type == REDIS_REPLY_ERROR &&
-        (redis_reply_is(reply, "WRONGPASS") || redis_reply_is(reply, "NOAUTH")))
-        redis_store_trouble(sentinel->store, IDEM_E_REFUSED, false,
-                            "%s: the sentinel refuses the user or the password", conn->place);
-}
-
 static void sentinel_greet(struct redis_conn *conn) {
     struct redis_sentinel *sentinel = conn->data;
     struct redis_buffer out = {0};
 
-    (void)redis_greet(conn, take_greeting, sentinel);
+    redis_greet(conn, redis_take_nothing, NULL);
     redis_put_command(&out, "SENTINEL", "get-master-addr-by-name", sentinel->store->config.master,
                       NULL);
     (void)redis_conn_send(conn, out.at, out.len, take_address, sentinel);
@@ -113,7 +119,12 @@ static void sentinel_lost(struct redis_conn *conn) {
     ask_next(sentinel);
 }
 
-static const struct redis_role sentinel_role = {.greet = sentinel_greet, .lost = sentinel_lost};
+static void sentinel_refused(struct redis_conn *conn, const char *why) {
+    redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
+}
+
+static const struct redis_role sentinel_role = {
+    .greet = sentinel_greet, .refused = sentinel_refused, .lost = sentinel_lost};
 
 static void ask_this(struct redis_sentinel *sentinel) {
     struct redis_store *store = sentinel->store;
@@ -136,7 +147,7 @@ void redis_sentinel_ask(struct redis_store *store) {
     sentinel->asking = true;
     sentinel->asked = 0;
     /* From the loop: the one who asks may be in the middle of losing a connection. */
-    idem_timer_set(store->base.loop, &sentinel->timer, store->was_ready ? ROUND_PAUSE_MS : 0);
+    idem_timer_set(store->base.loop, &sentinel->timer, round_pause(sentinel));
 }
 
 int redis_sentinel_new(struct redis_store *store, struct idem_error *err) {

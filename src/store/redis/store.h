@@ -22,7 +22,6 @@ struct redis_node {
     long long client_id;    /* the server's number of this connection, or of the last; 0: none */
     char run_id[64];        /* of the server that gave it */
     int greeted;            /* CONFIG: bit 0, save is set */
-    int wake_greeting;      /* answers that the wake-up connection waits for */
 };
 
 /* One operation under way. */
@@ -40,6 +39,8 @@ struct redis_job {
     bool sent;                   /* it may have happened */
     bool lost;                   /* at least once, with its connection */
     bool scripted;               /* a claim that goes by the script */
+    bool deleting;               /* a forget that goes by DEL */
+    unsigned version;            /* of the server it goes to */
     bool asking;                 /* CLUSTER: with ASKING before it */
     unsigned redirects, reloads;
     uint16_t slot;
@@ -122,9 +123,9 @@ void redis_pages_free(struct redis_store *store);
 struct redis_node *redis_node_new(struct redis_store *store, const struct redis_host *host);
 struct redis_node *redis_node_find(struct redis_store *store, const struct redis_host *host);
 void redis_node_free(struct redis_node *node);
-/* AUTH, SELECT and the name, which every connection begins with; the replies are `take`n, and
-   their number is returned. */
-int redis_greet(struct redis_conn *conn, redis_reply_fn *take, void *data);
+/* AUTH, SELECT and the name, which every connection begins with. What is refused goes to the role;
+   `last` takes the last reply, whatever it is. */
+void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data);
 
 /* job.c */
 struct redis_job *redis_job_new(struct redis_store *store, struct idem_op *op);
@@ -163,6 +164,7 @@ void redis_wake_renew(struct redis_store *store);
 int redis_sentinel_new(struct redis_store *store, struct idem_error *err);
 void redis_sentinel_free(struct redis_sentinel *sentinel);
 void redis_sentinel_ask(struct redis_store *store); /* who is the master? */
+void redis_sentinel_settled(struct redis_store *store);
 
 /* cluster.c */
 int redis_cluster_new(struct redis_store *store, struct idem_error *err);

@@ -76,8 +76,8 @@ void redis_wake_first_run(struct idem_task *task) {
         watch_put(&store->watches[bucket_of(&watch->key)], watch);
         watch->wake(watch);
     }
-    while (store->waking != NULL) /* closed meanwhile */
-        watch_take(store->waking);
+    while ((watch = store->waking) != NULL && watch->link != NULL) /* closed meanwhile */
+        watch_take(watch);
     (void)redis_store_leave(store);
 }
 
@@ -99,8 +99,10 @@ static void wake(struct redis_store *store, const struct idem_record_key *key) {
 /* Wishes, to the server. */
 
 static bool is_sharded(const struct redis_store *store) {
-    return store->config.kind == REDIS_CLUSTER && store->nodes != NULL &&
-           store->nodes->version >= VERSION_SHARDED;
+    /* Where the version is not told, it is a newer one more likely than an old one. */
+    return store->config.kind == REDIS_CLUSTER &&
+           (store->nodes == NULL || store->nodes->version == 0 ||
+            store->nodes->version >= VERSION_SHARDED);
 }
 
 static struct redis_node *node_of(struct redis_store *store, const struct idem_record_key *key) {
@@ -149,17 +151,19 @@ static void wishes_send(struct redis_node *node) {
 static void take_greeting(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct redis_node *node = data;
 
-    if (reply == NULL || --node->wake_greeting > 0)
+    if (reply == NULL)
         return;
     redis_conn_ready(conn);
     wishes_send(node);
 }
 
 static void wake_greet(struct redis_conn *conn) {
-    struct redis_node *node = conn->data;
-
-    node->wake_greeting = redis_greet(conn, take_greeting, node);
+    redis_greet(conn, take_greeting, conn->data);
     redis_conn_flush(conn);
+}
+
+static void wake_refused(struct redis_conn *conn, const char *why) {
+    redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
 }
 
 static void wake_lost(struct redis_conn *conn) {
@@ -186,7 +190,7 @@ static void wake_push(struct redis_conn *conn, const struct redis_reply *reply) 
 }
 
 static const struct redis_role wake_role = {
-    .greet = wake_greet, .lost = wake_lost, .push = wake_push};
+    .greet = wake_greet, .refused = wake_refused, .lost = wake_lost, .push = wake_push};
 
 void redis_wake_conn_init(struct redis_node *node, const struct redis_host *host) {
     redis_conn_init(&node->wake, node->store->base.loop, &node->store->config, node->store->tls,
