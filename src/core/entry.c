@@ -51,3 +51,25 @@ void idem_entry_fill_bad(struct idem_entry *entry, const struct idem_record_key 
     snprintf(entry->reason, sizeof(entry->reason), "%s",
              newer ? "written by a newer version" : "damaged record");
 }
+
+void idem_stats_add(struct idem_stats *stats, const struct idem_record *record, bool live) {
+    switch (record->state) {
+    case IDEM_ISSUED:
+        stats->issued++;
+        break;
+    case IDEM_RUNNING:
+        if (live)
+            stats->running++;
+        else
+            stats->uncertain++;
+        break;
+    case IDEM_DONE:
+        stats->done++;
+        break;
+    case IDEM_FAILED:
+        stats->failed++;
+        break;
+    default: /* not a state of a record */
+        break;
+    }
+}

@@ -13,4 +13,7 @@ void idem_entry_fill(struct idem_entry *entry, const struct idem_record_key *key
 /* A record that cannot be read: damaged, or with IDEM_E_VERSION newer, and the reason. */
 void idem_entry_fill_bad(struct idem_entry *entry, const struct idem_record_key *key, int code);
 
+/* Counts it by its state. */
+void idem_stats_add(struct idem_stats *stats, const struct idem_record *record, bool live);
+
 #endif

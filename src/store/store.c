@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/fork.h"
+#include "core/hash.h"
 #include "drivers.h"
 
 /* drivers.h, written by the build, names what was chosen: IDEM_DRIVERS(X). */
@@ -84,4 +86,66 @@ size_t idem_op_strings(struct idem_op *op, struct idem_bytes *ret[IDEM_OP_STRING
     default:
         return 0;
     }
+}
+
+size_t idem_op_strings_len(struct idem_op *op) {
+    struct idem_bytes *strings[IDEM_OP_STRINGS];
+    size_t n = idem_op_strings(op, strings), len = 0;
+
+    for (size_t i = 0; i < n; i++)
+        len += strings[i]->len;
+    return len;
+}
+
+void idem_op_copy(const struct idem_op *op, struct idem_op *ret, unsigned char *at) {
+    struct idem_bytes *strings[IDEM_OP_STRINGS];
+    size_t n;
+
+    *ret = *op;
+    memset(&ret->out, 0, sizeof(ret->out));
+    n = idem_op_strings(ret, strings);
+    for (size_t i = 0; i < n; i++) {
+        if (strings[i]->len != 0)
+            memcpy(at, strings[i]->at, strings[i]->len);
+        strings[i]->at = at;
+        at += strings[i]->len;
+    }
+}
+
+int idem_op_admit(struct idem_op *op, unsigned forks) {
+    if (forks != idem_fork_count())
+        return idem_error_set(&op->error, IDEM_E_FORK,
+                              "the store was opened before a fork; open it in the process that "
+                              "uses it");
+    if (op->kind != IDEM_OP_LIST)
+        return 0;
+    if (op->in.list.max == 0)
+        return idem_error_set(&op->error, IDEM_E_INVALID, "a list of at most 0 entries");
+    if (op->in.list.max > IDEM_LIST_MAX)
+        op->in.list.max = IDEM_LIST_MAX;
+    return 0;
+}
+
+int idem_op_refuse(struct idem_op *op, int code) {
+    char hex[IDEM_HEX_LEN + 1];
+    const char *text = code == IDEM_E_ABSENT ? "there is no such record"
+                       : code == IDEM_E_LIVE
+                           ? "somebody holds it with a live lease (wait, or use force), or it is "
+                             "not at that attempt any more"
+                           : "it is done already; forget it if it must run again";
+
+    idem_record_key_hex(&op->key, hex);
+    return idem_error_set(&op->error, code, "record %.12s: %s", hex, text);
+}
+
+bool idem_list_wants(const struct idem_list_in *in, const struct idem_record *record, bool live) {
+    if (record->changed < in->since_ms)
+        return false;
+    if (in->uncertain)
+        return record->state == IDEM_RUNNING && !live;
+    return in->state == IDEM_ABSENT || in->state == record->state;
+}
+
+bool idem_list_wants_bad(const struct idem_list_in *in, enum idem_state state) {
+    return !in->uncertain && (in->state == IDEM_ABSENT || in->state == state);
 }

@@ -176,9 +176,44 @@ struct idem_driver {
     void (*tally)(struct idem_store *store, enum idem_event event, uint64_t n);
 };
 
+/* What all drivers do alike. */
+
 /* The byte strings that an operation brings, whatever its kind; how many. */
 #define IDEM_OP_STRINGS 2
 size_t idem_op_strings(struct idem_op *op, struct idem_bytes *ret[IDEM_OP_STRINGS]);
+
+/* How many bytes the strings have; and a copy without an answer, whose strings are put at `at`. */
+size_t idem_op_strings_len(struct idem_op *op);
+void idem_op_copy(const struct idem_op *op, struct idem_op *ret, unsigned char *at);
+
+/* Whether a store that was opened at this count of forks may take it: 0, or a code with op->error.
+   A list is cut to IDEM_LIST_MAX. */
+#define IDEM_LIST_MAX 1000
+int idem_op_admit(struct idem_op *op, unsigned forks);
+
+/* Fills op->error for a record that is not there, held or settled: IDEM_E_ABSENT, IDEM_E_LIVE,
+   IDEM_E_SETTLED. Returns code. */
+int idem_op_refuse(struct idem_op *op, int code);
+
+/* Whether a list wants this record; or one that cannot be read, whose state is DAMAGED or NEWER. */
+bool idem_list_wants(const struct idem_list_in *in, const struct idem_record *record, bool live);
+bool idem_list_wants_bad(const struct idem_list_in *in, enum idem_state state);
+
+/* A list of watches, linked both ways. */
+static inline void idem_watch_put(struct idem_watch **list, struct idem_watch *watch) {
+    watch->next = *list;
+    watch->link = list;
+    if (watch->next != NULL)
+        watch->next->link = &watch->next;
+    *list = watch;
+}
+
+static inline void idem_watch_take(struct idem_watch *watch) {
+    *watch->link = watch->next;
+    if (watch->next != NULL)
+        watch->next->link = watch->link;
+    watch->link = NULL;
+}
 
 /* Opens by URL; the error names the schemes that this build has. */
 int idem_store_open(const char *url, struct idem_loop *loop, const struct idem_clock *clock,

@@ -20,7 +20,6 @@
 #define SIZE_DEFAULT ((size_t)16 << 30)
 #define SIZE_MIN ((size_t)1 << 20)
 #define SIZE_MAX_TB ((size_t)16 << 40)
-#define LIST_MAX 1000
 #define QUEUE_MAX 32768
 #define QUEUE_BYTES_MAX (256 << 20)
 
@@ -31,28 +30,15 @@ static struct lmdb_store *store_of(struct idem_store *base) {
 /* Copies of what was asked. */
 
 static struct lmdb_job *job_new(struct lmdb_store *store, struct idem_op *op) {
-    struct idem_bytes *strings[IDEM_OP_STRINGS];
-    size_t n = idem_op_strings(op, strings), len = 0;
-    struct lmdb_job *job;
-    unsigned char *at;
+    size_t size = sizeof(struct lmdb_job) + idem_op_strings_len(op);
+    struct lmdb_job *job = malloc(size);
 
-    for (size_t i = 0; i < n; i++)
-        len += strings[i]->len;
-    job = malloc(sizeof(*job) + len);
     if (job == NULL)
         return NULL;
-    *job = (struct lmdb_job){.store = store, .op = op, .size = sizeof(*job) + len, .copy = *op};
-    memset(&job->copy.out, 0, sizeof(job->copy.out));
+    *job = (struct lmdb_job){.store = store, .op = op, .size = size};
+    idem_op_copy(op, &job->copy, (unsigned char *)(job + 1));
     if (op->kind == IDEM_OP_STATS)
         memset(&job->copy.in, 0, sizeof(job->copy.in));
-    at = (unsigned char *)(job + 1);
-    n = idem_op_strings(&job->copy, strings);
-    for (size_t i = 0; i < n; i++) {
-        if (strings[i]->len != 0)
-            memcpy(at, strings[i]->at, strings[i]->len);
-        strings[i]->at = at;
-        at += strings[i]->len;
-    }
     return job;
 }
 
@@ -192,15 +178,10 @@ static void flush_run(struct idem_task *task) {
 static int lmdb_submit(struct idem_store *base, struct idem_op *op) {
     struct lmdb_store *store = store_of(base);
     struct lmdb_job *job;
+    int rc = idem_op_admit(op, store->env->forks);
 
-    if (store->env->forks != idem_fork_count())
-        return idem_error_set(&op->error, IDEM_E_FORK,
-                              "the store was opened before a fork; open "
-                              "it in the process that uses it");
-    if (op->kind == IDEM_OP_LIST && op->in.list.max == 0)
-        return idem_error_set(&op->error, IDEM_E_INVALID, "a list of at most 0 entries");
-    if (op->kind == IDEM_OP_LIST && op->in.list.max > LIST_MAX)
-        op->in.list.max = LIST_MAX;
+    if (rc != 0)
+        return rc;
     if (__atomic_load_n(&store->env->queued, __ATOMIC_RELAXED) > QUEUE_MAX ||
         __atomic_load_n(&store->env->queued_bytes, __ATOMIC_RELAXED) > QUEUE_BYTES_MAX)
         return idem_error_set(&op->error, IDEM_E_REFUSED,
@@ -230,21 +211,6 @@ static void lmdb_cancel(struct idem_store *base, struct idem_op *op) {
 
 /* Waiting. */
 
-static void watch_put(struct idem_watch **list, struct idem_watch *watch) {
-    watch->next = *list;
-    watch->link = list;
-    if (watch->next != NULL)
-        watch->next->link = &watch->next;
-    *list = watch;
-}
-
-static void watch_take(struct idem_watch *watch) {
-    *watch->link = watch->next;
-    if (watch->next != NULL)
-        watch->next->link = watch->link;
-    watch->link = NULL;
-}
-
 /* Each goes back to its place before it is called, because it may be taken out then. Who is
    woken again meanwhile is called again in a later turn. */
 static void watches_wake(struct lmdb_store *store) {
@@ -255,12 +221,12 @@ static void watches_wake(struct lmdb_store *store) {
         woken->link = &woken;
     store_enter(store);
     while ((watch = woken) != NULL && !store->closing) {
-        watch_take(watch);
-        watch_put(&store->watches[lmdb_bucket(&watch->key)], watch);
+        idem_watch_take(watch);
+        idem_watch_put(&store->watches[lmdb_bucket(&watch->key)], watch);
         watch->wake(watch);
     }
     while (woken != NULL) /* closed meanwhile */
-        watch_take(woken);
+        idem_watch_take(woken);
     (void)store_leave(store);
 }
 
@@ -272,8 +238,8 @@ static void watches_mark(struct lmdb_store *store, unsigned bucket, const unsign
         next = watch->next;
         if (hash != NULL && memcmp(watch->key.at + watch->key.prefix_len, hash, IDEM_HASH_LEN) != 0)
             continue;
-        watch_take(watch);
-        watch_put(&store->woken, watch);
+        idem_watch_take(watch);
+        idem_watch_put(&store->woken, watch);
     }
 }
 
@@ -321,7 +287,7 @@ static int lmdb_watch(struct idem_store *base, struct idem_watch *watch) {
     if (store->slot >= 0)
         lmdb_slot_want(store->env, store->slot, &watch->key);
     store->wishes[lmdb_bucket(&watch->key)]++;
-    watch_put(&store->woken, watch); /* the wish is in force */
+    idem_watch_put(&store->woken, watch); /* the wish is in force */
     idem_task_post(base->loop, &store->wake_first);
     return 0;
 }
@@ -332,7 +298,7 @@ static void lmdb_unwatch(struct idem_store *base, struct idem_watch *watch) {
 
     if (watch->link == NULL)
         return;
-    watch_take(watch);
+    idem_watch_take(watch);
     if (--store->wishes[bucket] > 0 || store->slot < 0 || store->env->forks != idem_fork_count())
         return;
     lmdb_slot_unwant(store->env, store->slot, &watch->key);

@@ -217,18 +217,6 @@ static int op_issue(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
     return record_add(env, txn, &job->copy.key, &fresh, fresh.expires);
 }
 
-static int settle_error(struct lmdb_job *job, int code) {
-    char hex[IDEM_HEX_LEN + 1];
-    const char *text = code == IDEM_E_ABSENT ? "there is no such record"
-                       : code == IDEM_E_LIVE
-                           ? "somebody holds it with a live lease (wait, or use force), or it is "
-                             "not at that attempt any more"
-                           : "it is done already; forget it if it must run again";
-
-    idem_record_key_hex(&job->copy.key, hex);
-    return idem_error_set(&job->copy.error, code, "record %.12s: %s", hex, text);
-}
-
 static int op_settle(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                      struct idem_time now) {
     struct lmdb_found found;
@@ -238,7 +226,7 @@ static int op_settle(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
         return rc;
     code = idem_protocol_settle(found.there ? &found.record : NULL, &job->copy.in.settle, now);
     if (code != 0) {
-        job->rc = settle_error(job, code);
+        job->rc = idem_op_refuse(&job->copy, code);
         return 0;
     }
     job->wakes = true;
@@ -261,7 +249,7 @@ static int op_forget(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
     }
     code = idem_protocol_forget(found.there ? &found.record : NULL, job->copy.in.forget.force, now);
     if (code != 0) {
-        job->rc = settle_error(job, code);
+        job->rc = idem_op_refuse(&job->copy, code);
         return 0;
     }
     job->wakes = true;
@@ -328,7 +316,7 @@ static bool read_lookup(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job
         return true;
     }
     if (!found.there || idem_record_expired(&found.record, now)) {
-        job->rc = settle_error(job, IDEM_E_ABSENT);
+        job->rc = idem_op_refuse(&job->copy, IDEM_E_ABSENT);
         return true;
     }
     job->copy.out.lookup.record = found.record;

@@ -13,15 +13,6 @@
 
 #define SCAN_STEP 1000
 
-static bool list_wants(const struct idem_list_in *in, const struct idem_record *r,
-                       struct idem_time now) {
-    if (idem_record_expired(r, now) || r->changed < in->since_ms)
-        return false;
-    if (in->uncertain)
-        return r->state == IDEM_RUNNING && !idem_record_live(r, now);
-    return in->state == IDEM_ABSENT || in->state == r->state;
-}
-
 static void list_see(struct lmdb_env *env, struct lmdb_job *job, const struct idem_record_key *key,
                      MDB_val value, struct idem_time now) {
     const struct idem_list_in *in = &job->copy.in.list;
@@ -33,12 +24,12 @@ static void list_see(struct lmdb_env *env, struct lmdb_job *job, const struct id
     /* A record that cannot be read is shown, as what it is. */
     if (code != 0) {
         idem_entry_fill_bad(entry, key, code);
-        if (in->uncertain || (in->state != IDEM_ABSENT && in->state != entry->state))
+        if (!idem_list_wants_bad(in, entry->state))
             return;
     } else {
-        if (!list_wants(in, &found.record, now))
-            return;
         live = idem_record_live(&found.record, now);
+        if (idem_record_expired(&found.record, now) || !idem_list_wants(in, &found.record, live))
+            return;
         idem_entry_fill(entry, key, &found.record, live,
                         live ? found.record.lease_end - now.lease : 0);
     }
@@ -53,25 +44,7 @@ static void stats_see(struct lmdb_env *env, struct lmdb_job *job, const struct i
 
     if (lmdb_record_read(env, value, key, &found) != 0 || idem_record_expired(&found.record, now))
         return;
-    switch (found.record.state) {
-    case IDEM_ISSUED:
-        stats->issued++;
-        break;
-    case IDEM_RUNNING:
-        if (idem_record_live(&found.record, now))
-            stats->running++;
-        else
-            stats->uncertain++;
-        break;
-    case IDEM_DONE:
-        stats->done++;
-        break;
-    case IDEM_FAILED:
-        stats->failed++;
-        break;
-    default: /* not a state of a record */
-        break;
-    }
+    idem_stats_add(stats, &found.record, idem_record_live(&found.record, now));
 }
 
 static bool key_read(MDB_val name, struct idem_record_key *key) {

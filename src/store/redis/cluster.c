@@ -18,7 +18,6 @@
 struct redis_cluster {
     struct redis_store *store;
     struct idem_timer timer;
-    bool wanted;    /* a map, as soon as the pause is over */
     bool mapped;    /* there was one */
     unsigned at;    /* which server is asked next */
     unsigned fails; /* maps that could not be had, one after the other */

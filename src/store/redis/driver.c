@@ -17,7 +17,6 @@
 #include "core/fork.h"
 #include "store/redis/store.h"
 
-#define LIST_MAX 1000
 #define QUEUE_MAX 32768
 #define QUEUE_BYTES_MAX ((size_t)256 << 20)
 #define TALLY_MS 1000     /* counts are sent this often */
@@ -138,15 +137,10 @@ static void deadline_fire(struct idem_timer *timer) {
 static int redis_submit(struct idem_store *base, struct idem_op *op) {
     struct redis_store *store = store_of(base);
     struct redis_job *job;
+    int rc = idem_op_admit(op, store->forks);
 
-    if (is_inherited(store))
-        return idem_error_set(&op->error, IDEM_E_FORK,
-                              "the store was opened before a fork; open it in the process that "
-                              "uses it");
-    if (op->kind == IDEM_OP_LIST && op->in.list.max == 0)
-        return idem_error_set(&op->error, IDEM_E_INVALID, "a list of at most 0 entries");
-    if (op->kind == IDEM_OP_LIST && op->in.list.max > LIST_MAX)
-        op->in.list.max = LIST_MAX;
+    if (rc != 0)
+        return rc;
     if (store->jobs_n >= QUEUE_MAX || store->jobs_bytes > QUEUE_BYTES_MAX)
         return idem_error_set(&op->error, IDEM_E_REFUSED,
                               "%d operations or %zu MiB wait for the server", QUEUE_MAX,

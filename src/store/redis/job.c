@@ -69,27 +69,14 @@ static bool job_is_slotted(const struct redis_job *job) {
 }
 
 struct redis_job *redis_job_new(struct redis_store *store, struct idem_op *op) {
-    struct idem_bytes *strings[IDEM_OP_STRINGS];
-    size_t n = idem_op_strings(op, strings), len = 0;
+    size_t size = sizeof(struct redis_job) + idem_op_strings_len(op);
+    struct redis_job *job = malloc(size);
     char name[REDIS_NAME_MAX];
-    struct redis_job *job;
-    unsigned char *at;
 
-    for (size_t i = 0; i < n; i++)
-        len += strings[i]->len;
-    job = malloc(sizeof(*job) + len);
     if (job == NULL)
         return NULL;
-    *job = (struct redis_job){.store = store, .op = op, .size = sizeof(*job) + len, .copy = *op};
-    memset(&job->copy.out, 0, sizeof(job->copy.out));
-    at = (unsigned char *)(job + 1);
-    n = idem_op_strings(&job->copy, strings);
-    for (size_t i = 0; i < n; i++) {
-        if (strings[i]->len != 0)
-            memcpy(at, strings[i]->at, strings[i]->len);
-        strings[i]->at = at;
-        at += strings[i]->len;
-    }
+    *job = (struct redis_job){.store = store, .op = op, .size = size};
+    idem_op_copy(op, &job->copy, (unsigned char *)(job + 1));
     if (job_is_slotted(job) && store->config.kind == REDIS_CLUSTER)
         job->slot = redis_slot(name, redis_name(&job->copy.key, name));
     return job;

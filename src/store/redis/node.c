@@ -199,9 +199,9 @@ static void take_config(struct redis_conn *conn, void *data, const struct redis_
         return;
     }
     if (strcmp(reply->items[0]->text, "save") == 0)
-        node->greeted |= reply->items[1]->len != 0 ? 1 : 0;
+        node->saves = reply->items[1]->len != 0;
     else if (strcmp(reply->items[0]->text, "appendonly") == 0 &&
-             strcmp(reply->items[1]->text, "no") == 0 && (node->greeted & 1) == 0)
+             strcmp(reply->items[1]->text, "no") == 0 && !node->saves)
         redis_store_notice(node->store, NOTICE_PERSISTENCE,
                            "%s: neither appendonly nor save is set: a restart forgets what was "
                            "done, and it may run again",
@@ -244,7 +244,7 @@ static void node_greet(struct redis_conn *conn) {
     const struct redis_scripts *scripts = &node->store->scripts;
     struct redis_buffer out = {0};
 
-    node->greeted = 0;
+    node->saves = false;
     redis_greet(conn, redis_take_nothing, NULL); /* a name is only for people */
     redis_put_command(&out, "INFO", NULL);
     (void)redis_conn_send(conn, out.at, out.len, take_info, node);

@@ -292,16 +292,6 @@ static int fail_protocol(struct redis_job *job) {
                           "later?");
 }
 
-static int fail_settle(struct redis_job *job, int code) {
-    const char *text = code == IDEM_E_ABSENT ? "there is no such record"
-                       : code == IDEM_E_LIVE
-                           ? "somebody holds it with a live lease (wait, or use force), or it is "
-                             "not at that attempt any more"
-                           : "it is done already; forget it if it must run again";
-
-    return fail(job, code, text);
-}
-
 static int fail_record(struct redis_job *job, int code) {
     return fail(job, code,
                 code == IDEM_E_VERSION
@@ -418,7 +408,7 @@ static int take_lookup(struct redis_job *job, const struct redis_reply *reply) {
     left = reply->items[1]->integer;
     now = reply->items[2]->integer;
     if (left < 0) /* PTTL is -2 */
-        return fail_settle(job, IDEM_E_ABSENT);
+        return idem_op_refuse(&job->copy, IDEM_E_ABSENT);
     rc = redis_record_decode(bytes_of(reply->items[0]), now, left, record);
     if (rc != 0)
         return fail_record(job, rc);
@@ -468,7 +458,7 @@ static int take_number(struct redis_job *job, const struct redis_reply *reply) {
         job->copy.out.issue.issued = reply->integer == 1;
         return 0;
     default: /* settle and forget */
-        return reply->integer == 0 ? 0 : fail_settle(job, (int)reply->integer);
+        return reply->integer == 0 ? 0 : idem_op_refuse(&job->copy, (int)reply->integer);
     }
 }
 

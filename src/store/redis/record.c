@@ -109,6 +109,10 @@ static struct idem_bytes tail_get(struct reader *r, size_t len) {
     return bytes;
 }
 
+bool redis_record_is(const unsigned char *bytes, size_t len) {
+    return len > 0 && bytes[0] >= FORM && bytes[0] <= FORM_LAST;
+}
+
 static int form_check(struct idem_bytes bytes) {
     if (bytes.len > 0 && bytes.at[0] > FORM && bytes.at[0] <= FORM_LAST)
         return IDEM_E_VERSION;

@@ -28,9 +28,6 @@
 #include "core/hash.h"
 #include "store/store.h"
 
-/* hiredis/hiredis.h, which also has this, has much else. */
-struct redisReply;
-
 /* Config. */
 
 #define REDIS_HOSTS_MAX 16
@@ -220,6 +217,8 @@ size_t redis_name(const struct idem_record_key *key, char out[REDIS_NAME_MAX]);
 /* The other way round; false: it is none of ours. */
 bool redis_name_parse(const char *name, size_t len, struct idem_record_key *ret);
 
+/* Whether it looks like a record, of this version or a later one. */
+bool redis_record_is(const unsigned char *bytes, size_t len);
 /* `now` and what is left of its life, in the server's ms. 0, IDEM_E_CORRUPT or IDEM_E_VERSION. */
 int redis_record_decode(struct idem_bytes bytes, int64_t now, int64_t left,
                         struct idem_record *ret);

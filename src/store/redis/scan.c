@@ -29,7 +29,6 @@ struct redis_scan {
     enum step step;
     unsigned node; /* which server, counted from the first */
     uint64_t page; /* SCAN's cursor: of the page that comes next */
-    bool begun;    /* page 0 is the first, and not the end */
     struct idem_record_key *names;
     size_t names_n, looked;
     bool stuck; /* the scripts were gone in the middle of a page */
@@ -86,9 +85,9 @@ static bool page_find(struct redis_store *store, uint64_t id, struct redis_scan 
     return false;
 }
 
-/* The cursor: server, SCAN's cursor, whether that has begun, and the number of a page. */
+/* The cursor: server, SCAN's cursor, and the number of a page. */
 
-#define CURSOR_LEN (2 + 8 + 1 + 8)
+#define CURSOR_LEN (2 + 8 + 8)
 
 static uint64_t number_get(const unsigned char *at, int bytes) {
     uint64_t n = 0;
@@ -114,8 +113,7 @@ static bool cursor_read(struct redis_job *job) {
         return false;
     scan->node = (unsigned)number_get(cursor->at, 2);
     scan->page = number_get(cursor->at + 2, 8);
-    scan->begun = cursor->at[10] != 0;
-    id = number_get(cursor->at + 11, 8);
+    id = number_get(cursor->at + 10, 8);
     if (id == 0)
         return true;
     scan->step = STEP_LOOK;
@@ -126,8 +124,7 @@ static void cursor_write(const struct redis_scan *scan, uint64_t id, struct idem
     cursor->len = CURSOR_LEN;
     number_put(cursor->at, scan->node, 2);
     number_put(cursor->at + 2, scan->page, 8);
-    cursor->at[10] = scan->begun;
-    number_put(cursor->at + 11, id, 8);
+    number_put(cursor->at + 10, id, 8);
 }
 
 /* Which server comes next; NULL: all were gone through. */
@@ -267,7 +264,6 @@ static bool page_next(struct redis_job *job) {
     scan->step = STEP_SCAN;
     if (scan->page != 0)
         return true;
-    scan->begun = false;
     scan->node++;
     if (node_at(job->store, scan->node) != NULL)
         return true;
@@ -324,7 +320,6 @@ static enum redis_taken scan_take(struct redis_job *job, const struct redis_repl
         return REDIS_DONE;
     }
     scan->page = strtoull(reply->items[0]->text, NULL, 10);
-    scan->begun = true;
     if (!names_take(job, reply->items[1])) {
         *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a list");
         return REDIS_DONE;
@@ -335,63 +330,38 @@ static enum redis_taken scan_take(struct redis_job *job, const struct redis_repl
     return again(job, ret_rc);
 }
 
-static void stats_count(struct idem_stats *stats, const struct idem_record *record, int64_t now) {
-    switch (record->state) {
-    case IDEM_ISSUED:
-        stats->issued++;
-        break;
-    case IDEM_RUNNING:
-        if (record->lease_end > now)
-            stats->running++;
-        else
-            stats->uncertain++;
-        break;
-    case IDEM_DONE:
-        stats->done++;
-        break;
-    default:
-        stats->failed++;
-        break;
-    }
-}
-
-static bool is_wanted(const struct idem_list_in *in, const struct idem_entry *entry) {
-    if (entry->state == IDEM_DAMAGED || entry->state == IDEM_NEWER)
-        return (in->state == IDEM_ABSENT || in->state == entry->state) && !in->uncertain;
-    return (in->state == IDEM_ABSENT || entry->state == in->state) &&
-           (!in->uncertain || entry->uncertain) && entry->changed_ms >= in->since_ms;
-}
-
 /* One record of the page. What is no record, a nonce or somebody's own key, is passed over. */
 static void look_one(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
+    const struct idem_list_in *in = &job->copy.in.list;
     const struct idem_record_key *key = &scan->names[scan->looked];
     const struct redis_reply *bytes = reply->items[0];
     int64_t left = reply->items[1]->integer, now = reply->items[2]->integer;
     int64_t cut = reply->items[3]->integer - (int64_t)bytes->len;
+    struct idem_entry *entry;
     struct idem_record record;
-    struct idem_entry entry = {0};
+    bool live;
     int rc;
 
-    if (bytes->len == 0 || left <= 0 || (unsigned char)bytes->text[0] < 225 ||
-        (unsigned char)bytes->text[0] > 239)
+    if (left <= 0 || !redis_record_is((const unsigned char *)bytes->text, bytes->len))
         return;
     rc = redis_record_decode((struct idem_bytes){(const unsigned char *)bytes->text, bytes->len},
                              now, left, &record);
+    live = rc == 0 && record.lease_end > now;
     if (!is_list(job)) {
         if (rc == 0)
-            stats_count(&scan->stats, &record, now);
+            idem_stats_add(&scan->stats, &record, live);
         return;
     }
+    entry = &scan->entries[scan->entries_n];
     if (rc == 0) {
         record.result.len += (size_t)(cut > 0 ? cut : 0);
-        idem_entry_fill(&entry, key, &record, record.lease_end > now,
-                        record.lease_end > now ? record.lease_end - now : 0);
+        idem_entry_fill(entry, key, &record, live, live ? record.lease_end - now : 0);
+        scan->entries_n += idem_list_wants(in, &record, live);
     } else {
-        idem_entry_fill_bad(&entry, key, rc);
+        idem_entry_fill_bad(entry, key, rc);
+        scan->entries_n += idem_list_wants_bad(in, entry->state);
     }
-    if (is_wanted(&job->copy.in.list, &entry))
-        scan->entries[scan->entries_n++] = entry;
 }
 
 static bool is_full(const struct redis_job *job) {

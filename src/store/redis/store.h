@@ -21,7 +21,7 @@ struct redis_node {
     unsigned version;       /* 70015 for 7.0.15; 0: not known */
     long long client_id;    /* the server's number of this connection, or of the last; 0: none */
     char run_id[64];        /* of the server that gave it */
-    int greeted;            /* CONFIG: bit 0, save is set */
+    bool saves;             /* CONFIG: save is set */
 };
 
 /* One operation under way. */

@@ -44,21 +44,6 @@ static bool is_watched(const struct redis_store *store, const struct idem_record
     return false;
 }
 
-static void watch_put(struct idem_watch **list, struct idem_watch *watch) {
-    watch->next = *list;
-    watch->link = list;
-    if (watch->next != NULL)
-        watch->next->link = &watch->next;
-    *list = watch;
-}
-
-static void watch_take(struct idem_watch *watch) {
-    *watch->link = watch->next;
-    if (watch->next != NULL)
-        watch->next->link = watch->link;
-    watch->link = NULL;
-}
-
 /* Waking. */
 
 /* Each goes back to its place before it is called, because it may be taken out then. */
@@ -72,12 +57,12 @@ void redis_wake_first_run(struct idem_task *task) {
         store->waking->link = &store->waking;
     redis_store_enter(store);
     while (!store->closing && (watch = store->waking) != NULL) {
-        watch_take(watch);
-        watch_put(&store->watches[bucket_of(&watch->key)], watch);
+        idem_watch_take(watch);
+        idem_watch_put(&store->watches[bucket_of(&watch->key)], watch);
         watch->wake(watch);
     }
     while ((watch = store->waking) != NULL && watch->link != NULL) /* closed meanwhile */
-        watch_take(watch);
+        idem_watch_take(watch);
     (void)redis_store_leave(store);
 }
 
@@ -89,8 +74,8 @@ static void wake(struct redis_store *store, const struct idem_record_key *key) {
         next = watch->next;
         if (!same_key(&watch->key, key))
             continue;
-        watch_take(watch);
-        watch_put(&store->woken, watch);
+        idem_watch_take(watch);
+        idem_watch_put(&store->woken, watch);
     }
     if (store->woken != NULL)
         idem_task_post(store->base.loop, &store->wake_first);
@@ -215,7 +200,7 @@ int redis_watch(struct idem_store *base, struct idem_watch *watch) {
     struct redis_store *store = store_of(base);
     struct redis_node *node = node_of(store, &watch->key);
 
-    watch_put(&store->watches[bucket_of(&watch->key)], watch);
+    idem_watch_put(&store->watches[bucket_of(&watch->key)], watch);
     store->watches_n++;
     if (node == NULL) /* redis_wake_renew() comes back to it */
         return 0;
@@ -231,7 +216,7 @@ void redis_unwatch(struct idem_store *base, struct idem_watch *watch) {
 
     if (watch->link == NULL)
         return;
-    watch_take(watch);
+    idem_watch_take(watch);
     store->watches_n--;
     if (store->forks != idem_fork_count() || is_watched(store, &watch->key))
         return;
