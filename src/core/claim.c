@@ -336,6 +336,7 @@ static void timer_fire(struct idem_timer *timer) {
         claim_error(c, IDEM_E_UNKNOWN, &err);
         break;
     case IDEM_CLAIM_FINISHING:
+        c->finish_doubted |= c->op.driver != NULL;
         idem_store_cancel(c->h->store, &c->op);
         idem_finish_send(c);
         break;

@@ -60,6 +60,7 @@ struct idem_claim {
     unsigned char *kept; /* result and reason, until it is acknowledged */
     int64_t finish_until, retry_ms;
     bool finish_sent;
+    bool finish_doubted;            /* one that was sent may have been stored */
     struct idem_error finish_error; /* the last one, while it is tried again */
 };
 

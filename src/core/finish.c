@@ -43,6 +43,7 @@ static void finish_again(struct idem_claim *c, int rc, const struct idem_error *
     struct idem_error err = *cause; /* not in the claim: the call-back may free it */
 
     idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
+    c->finish_doubted |= rc == IDEM_E_UNKNOWN;
     if (finish_hopeless(rc)) {
         finish_over(c, rc, false, &err);
         return;
@@ -59,11 +60,23 @@ static void finish_again(struct idem_claim *c, int rc, const struct idem_error *
     c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
 }
 
+/* It was stored at first, perhaps, and then came another owner; or there was another before. */
+static void finish_unclear(struct idem_claim *c) {
+    struct idem_error err;
+
+    idem_error_set(&err, IDEM_E_UNKNOWN,
+                   "the store did not answer the first time, and then somebody else had the key: "
+                   "the finish may have been stored before");
+    finish_over(c, IDEM_E_UNKNOWN, false, &err);
+}
+
 static void finish_complete(struct idem_op *op, int rc) {
     struct idem_claim *c = op->data;
 
     if (rc != 0)
         finish_again(c, rc, &op->error);
+    else if (op->out.finish.ack == IDEM_LOST && c->finish_doubted)
+        finish_unclear(c);
     else
         finish_over(c, 0, op->out.finish.ack == IDEM_LOST, NULL);
 }

@@ -262,6 +262,33 @@ TEST(a_finish_whose_answer_is_lost_is_said_again_and_acknowledged) {
     rig_close(&rig);
 }
 
+/* A lock that was given back, the answer to which was lost, and that somebody took before it was
+   asked again. */
+TEST(a_finish_is_not_called_superseded_where_it_may_have_been_stored) {
+    struct idem_policy lock = {.mode = IDEM_MODE_LOCK};
+    struct seen seen = {0}, other = {0};
+    struct rig rig;
+    struct idem_claim *claim, *next;
+
+    rig_open(&rig);
+    claim = ask(&rig, lock, &seen);
+    CHECK_INT(seen.verdict, IDEM_RUN);
+    break_it(FAULT_DEAF, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish, &seen), 0);
+    rig_turn(&rig, 20);
+    CHECK_INT(seen.finishes, 0);
+    next = ask(&rig, lock, &other);
+    CHECK_INT(other.verdict, IDEM_RUN);
+    break_it(FAULT_NONE, IDEM_OP_FINISH);
+    rig_turn(&rig, 300);
+    CHECK_INT(seen.finishes, 1);
+    CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
+    CHECK(!seen.late);
+    idem_claim_free(claim);
+    idem_claim_free(next);
+    rig_close(&rig);
+}
+
 TEST(a_finish_waits_for_a_store_that_comes_back) {
     struct seen seen = {0};
     struct rig rig;

@@ -59,10 +59,10 @@ static void certificates_make(const struct farm *farm) {
 }
 
 static const char *const needed[] = {
-    "+set",     "+get",        "+getrange",       "+strlen",      "+pttl",        "+del",
-    "+incrby",  "+pexpire",    "+publish",        "+spublish",    "+time",        "+scan",
-    "+hincrby", "+hgetall",    "+evalsha",        "+script|load", "+subscribe",   "+unsubscribe",
-    "+select",  "+ssubscribe", "+client|setname", "+client|id",   "+client|kill",
+    "+set",         "+get",     "+getrange",   "+strlen",         "+pttl",        "+del",
+    "+incrby",      "+pexpire", "+publish",    "+spublish",       "+time",        "+scan",
+    "+hincrby",     "+hgetall", "+eval",       "+evalsha",        "+script|load", "+subscribe",
+    "+unsubscribe", "+select",  "+ssubscribe", "+client|setname", "+client|id",   "+client|kill",
 };
 
 static void args_of(const struct farm *farm, size_t i, const char **args, char texts[8][400]) {

@@ -356,7 +356,17 @@ TEST(a_name_that_cannot_be_looked_up_is_told) {
 
 /* Memory. */
 
-TEST(a_server_without_memory_is_full_and_still_replays) {
+static struct answer renew(struct conn *c, const char *key, unsigned owner) {
+    struct call call;
+
+    done_fill(&call, c, key, owner, "");
+    call.op.in.finish.said = IDEM_SAID_RENEW;
+    call.op.in.finish.lease_ms = 60 * 1000;
+    (void)call_run(&call);
+    return answer_of(&call);
+}
+
+TEST(a_server_without_memory_takes_nothing_new_and_lets_what_runs_finish) {
     static const char *const args[] = {"--save", "", NULL};
     struct conn c;
     struct call call;
@@ -366,24 +376,26 @@ TEST(a_server_without_memory_is_full_and_still_replays) {
     run_done(&c, "done", 1, "r");
     CHECK_INT(claim(&c, "running", 1).verdict, IDEM_RUN);
     CHECK_INT(claim(&c, "other", 1).verdict, IDEM_RUN);
+    CHECK_INT(claim(&c, "settled", 1).verdict, IDEM_RUN);
     say("CONFIG", "SET", "maxmemory", "1");
     CHECK_INT(claim(&c, "new", 1).rc, IDEM_E_FULL);
-    CHECK_INT(done(&c, "running", 1, "r").rc, IDEM_E_FULL);
+    CHECK_INT(renew(&c, "running", 1).ack, IDEM_ACK);
     once_fill(&call, &c, "nonce");
     CHECK_INT(call_run(&call), IDEM_E_FULL);
     count_fill(&call, &c, "counter", 1);
     CHECK_INT(call_run(&call), IDEM_E_FULL);
     kind_fill(&call, &c, IDEM_OP_ISSUE, "token");
     CHECK_INT(call_run(&call), IDEM_E_FULL);
-    CHECK_INT(settle(&c, "running").rc, IDEM_E_FULL);
+    CHECK_INT(settle(&c, "settled").rc, 0);
     CHECK_STR(claim(&c, "done", 2).result, "r");
     CHECK_INT(claim(&c, "running", 2).verdict, IDEM_BUSY);
     CHECK_INT(claim(&c, "running", 1).verdict, IDEM_RUN); /* its own */
     CHECK_STR(lookup(&c, "done").result, "r");
-    CHECK_INT(list_count(&c), 3);
+    CHECK_INT(list_count(&c), 4);
     CHECK_INT(forget(&c, "other", true).rc, 0); /* the way out */
-    say("CONFIG", "SET", "maxmemory", "0");
     CHECK_INT(done(&c, "running", 1, "r").ack, IDEM_ACK);
+    CHECK_STR(claim(&c, "running", 2).result, "r");
+    say("CONFIG", "SET", "maxmemory", "0");
     CHECK_INT(claim(&c, "new", 1).verdict, IDEM_RUN);
     conn_close(&c);
 }

@@ -39,14 +39,32 @@ static void pack_bytes(struct packer *p, const void *bytes, size_t len) {
 
 /* Writing. */
 
+/* The script itself, with leave to go beyond the server's maxmemory. */
+static void put_urgent(struct redis_job *job, enum redis_script script) {
+    static const char leave[] = "#!lua flags=allow-oom\n";
+    const char *text = job->store->scripts.text[script];
+    struct redis_buffer whole = {0};
+
+    redis_buffer_put(&whole, leave, sizeof(leave) - 1);
+    redis_buffer_put(&whole, text, strlen(text));
+    redis_put_text(&job->command, "EVAL");
+    redis_put_part(&job->command, whole.at, whole.len);
+    job->command.failed |= whole.failed;
+    redis_buffer_release(&whole);
+}
+
 static void put_eval(struct redis_job *job, enum redis_script script, size_t arguments) {
     struct redis_buffer *out = &job->command;
     char name[REDIS_NAME_MAX];
     size_t len = redis_name(&job->copy.key, name);
 
     redis_put_head(out, 4 + arguments);
-    redis_put_text(out, "EVALSHA");
-    redis_put_part(out, job->store->scripts.sha[script], 40);
+    if (job->urgent) {
+        put_urgent(job, script);
+    } else {
+        redis_put_text(out, "EVALSHA");
+        redis_put_part(out, job->store->scripts.sha[script], 40);
+    }
     redis_put_part(out, "1", 1);
     redis_put_part(out, name, len);
     job->replies = 1;
@@ -311,7 +329,8 @@ static int fail_error(struct redis_job *job, const struct redis_reply *reply) {
                                                                        : IDEM_E_CORRUPT);
     if (redis_reply_is(reply, "WRONGTYPE") || strstr(reply->text, "WRONGTYPE") != NULL)
         return fail_record(job, IDEM_E_CORRUPT);
-    if (is_oom(reply))
+    /* Before 7.0 no script has such leave, and the user may not be allowed EVAL. */
+    if (is_oom(reply) || job->urgent)
         return idem_error_set(&job->copy.error, IDEM_E_FULL,
                               "the server is at its maxmemory, and takes nothing new");
     return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server refuses: %.200s",
@@ -444,6 +463,16 @@ static int take_time(struct redis_job *job, const struct redis_reply *reply) {
     return 0;
 }
 
+/* A repeat that finds another owner does not tell what became of the first. */
+static int finish_doubt(struct redis_job *job) {
+    if (!job->lost || job->copy.out.finish.ack != IDEM_LOST ||
+        job->copy.in.finish.said == IDEM_SAID_RENEW)
+        return 0;
+    return idem_error_set(&job->copy.error, IDEM_E_UNKNOWN,
+                          "the connection was lost before the answer came, and the record is not "
+                          "this owner's any more: it may have been stored before");
+}
+
 static int take_number(struct redis_job *job, const struct redis_reply *reply) {
     bool said = job->copy.kind == IDEM_OP_FINISH || job->copy.kind == IDEM_OP_ISSUE;
 
@@ -453,7 +482,7 @@ static int take_number(struct redis_job *job, const struct redis_reply *reply) {
     switch (job->copy.kind) {
     case IDEM_OP_FINISH:
         job->copy.out.finish.ack = (enum idem_ack)reply->integer;
-        return 0;
+        return finish_doubt(job);
     case IDEM_OP_ISSUE:
         job->copy.out.issue.issued = reply->integer == 1;
         return 0;
@@ -500,6 +529,15 @@ static bool forget_damaged(struct redis_job *job, int rc) {
     return !job->command.failed;
 }
 
+/* What was begun is brought to its end where nothing new is taken. */
+static bool finish_urgent(struct redis_job *job, const struct redis_reply *reply) {
+    if ((job->copy.kind != IDEM_OP_FINISH && job->copy.kind != IDEM_OP_SETTLE) || job->urgent ||
+        !is_oom(reply))
+        return false;
+    job->urgent = true;
+    return redis_job_write(job);
+}
+
 enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply *reply,
                                 int *ret_rc) {
     if (job->scan != NULL)
@@ -509,6 +547,8 @@ enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply 
          */
         if (job->copy.kind == IDEM_OP_CLAIM && !job->scripted && is_oom(reply))
             return claim_by_script(job, ret_rc);
+        if (finish_urgent(job, reply))
+            return REDIS_AGAIN;
         *ret_rc = fail_error(job, reply);
         return forget_damaged(job, *ret_rc) ? REDIS_AGAIN : REDIS_DONE;
     }

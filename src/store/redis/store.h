@@ -40,6 +40,7 @@ struct redis_job {
     bool lost;                   /* at least once, with its connection */
     bool scripted;               /* a claim that goes by the script */
     bool deleting;               /* a forget that goes by DEL */
+    bool urgent;                 /* it may go beyond the server's maxmemory */
     unsigned version;            /* of the server it goes to */
     bool asking;                 /* CLUSTER: with ASKING before it */
     unsigned redirects, reloads;
