@@ -194,14 +194,18 @@ static struct answer claim_done(struct conn *c, unsigned n) {
     return claim(c, "cut0", 500);
 }
 
-static struct answer claim_lock(struct conn *c, unsigned n) {
+static struct answer claim_lock_as(struct conn *c, unsigned n, unsigned owner) {
     struct call call;
 
-    claim_fill(&call, c, numbered("lock", n), n + 1);
+    claim_fill(&call, c, numbered("lock", n), owner);
     call.op.in.claim.mode = IDEM_MODE_LOCK;
     call.op.in.claim.recover = IDEM_RECOVER_RERUN;
     (void)call_run(&call);
     return answer_of(&call);
+}
+
+static struct answer claim_lock(struct conn *c, unsigned n) {
+    return claim_lock_as(c, n, n + 1);
 }
 
 static void is_first_run(const struct answer *a) {
@@ -230,6 +234,31 @@ TEST(a_connection_cut_at_any_byte_of_an_answer_costs_nobody_anything) {
     CHECK(cuts_at_every_byte(&c, done_it, is_acknowledged, 1) >= 4);
     CHECK(cuts_at_every_byte(&c, claim_done, is_replay, 9) > 10);
     CHECK(cuts_at_every_byte(&c, claim_lock, is_first_run, 7) > 10);
+    conn_close(&c);
+}
+
+static bool was_cut(void) {
+    return proxy.cuts > 0;
+}
+
+/* A lock is given back, the answer is lost, and somebody takes it before it is asked again. */
+TEST(a_finish_that_was_perhaps_stored_is_unknown_when_another_owner_has_come) {
+    struct conn c, other;
+    struct call call;
+
+    proxied(&c, HOST_POLL, "timeout=20s");
+    open_plain(&other, "timeout=20s");
+    CHECK_INT(claim_lock_as(&c, 0, 1).verdict, IDEM_RUN);
+    done_fill(&call, &c, numbered("lock", 0), 1, "");
+    call.op.in.finish.keep_result = false;
+    proxy.cut_after = 0;
+    CHECK_INT(call_submit(&call), 0);
+    turn_until(&c, was_cut);
+    proxy.cut_after = -1;
+    CHECK_INT(claim_lock_as(&other, 0, 2).verdict, IDEM_RUN);
+    CHECK_INT(answer_wait(&call).rc, IDEM_E_UNKNOWN);
+    CHECK_INT(claim_lock_as(&other, 0, 3).verdict, IDEM_BUSY);
+    conn_close(&other);
     conn_close(&c);
 }
 
