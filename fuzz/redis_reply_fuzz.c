@@ -189,20 +189,19 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
 }
 
 static void job_run(struct redis_job *job, const struct redis_buffer *bytes) {
-    redisReader *reader = redis_reader_new();
-    void *reply = NULL;
+    struct redis_reader *reader = redis_reader_new();
+    struct redis_reply *reply = NULL;
 
     assert(reader != NULL);
     if (!redis_job_write(job))
         abort();
     job->wanted = job->replies;
     if (bytes->len > 0)
-        redisReaderFeed(reader, bytes->at, bytes->len);
+        (void)redis_reader_feed(reader, bytes->at, bytes->len);
     for (int i = 0; i < TURNS_MAX; i++)
-        if (redisReaderGetReply(reader, &reply) != REDIS_OK || reply == NULL ||
-            job_feed(job, reply))
+        if (!redis_reader_next(reader, &reply) || reply == NULL || job_feed(job, reply))
             break;
-    redisReaderFree(reader);
+    redis_reader_free(reader);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

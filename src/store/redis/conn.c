@@ -34,7 +34,6 @@
 #define PAUSE_MAX_MS 5000
 #define READ_SIZE 65536
 #define GRACE_MS 200 /* more, for a connection that is being made while the host was away */
-#define REPLY_BYTES_MAX ((size_t)160 << 20) /* the longest result, and what is around it */
 
 static void conn_resolve(struct redis_conn *conn);
 static void connect_next(struct redis_conn *conn);
@@ -125,8 +124,7 @@ static void socket_drop(struct redis_conn *conn) {
     conn->resolve = NULL;
     redis_tls_free(conn->tls);
     conn->tls = NULL;
-    if (conn->reader != NULL)
-        redisReaderFree(conn->reader);
+    redis_reader_free(conn->reader);
     conn->reader = NULL;
     redis_buffer_release(&conn->out);
     redis_buffer_release(&conn->cipher);
@@ -279,7 +277,8 @@ bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, red
 
 /* One reply to who wants it; false if the connection is gone or was lost meanwhile. */
 static bool reply_take(struct redis_conn *conn, struct redis_reply *reply) {
-    redisReader *reader = conn->reader;
+    struct redis_reader *reader = conn->reader;
+    struct redis_reply *outer = conn->taken; /* whose call-back turns the loop, if there is one */
     struct watcher watcher;
     struct redis_want want;
 
@@ -298,7 +297,7 @@ static bool reply_take(struct redis_conn *conn, struct redis_reply *reply) {
         return false;
     }
     redis_reply_free(conn->taken);
-    conn->taken = NULL;
+    conn->taken = outer;
     return conn->reader == reader;
 }
 
@@ -310,20 +309,16 @@ struct redis_reply *redis_conn_keep(struct redis_conn *conn) {
 }
 
 static bool replies_read(struct redis_conn *conn) {
-    void *reply = NULL;
+    struct redis_reply *reply = NULL;
 
-    while (redisReaderGetReply(conn->reader, &reply) == REDIS_OK) {
-        if (reply == NULL) {
-            if (conn->reader->len <= REPLY_BYTES_MAX)
-                return true;
-            redis_conn_fail(conn, IDEM_E_REFUSED, "the server's answer is too long");
-            return false;
-        }
+    while (redis_reader_next(conn->reader, &reply)) {
+        if (reply == NULL)
+            return true;
         if (!reply_take(conn, reply))
             return false;
     }
     redis_conn_fail(conn, IDEM_E_REFUSED, "the server's answer is not in its protocol: %.100s",
-                    conn->reader->errstr);
+                    conn->reader->why);
     return false;
 }
 
@@ -334,7 +329,7 @@ static void greet(struct redis_conn *conn) {
 
 /* Feeds what came; false if the connection was lost by it. */
 static bool plain_take(struct redis_conn *conn, const char *bytes, size_t len) {
-    if (redisReaderFeed(conn->reader, bytes, len) != REDIS_OK) {
+    if (!redis_reader_feed(conn->reader, bytes, len)) {
         redis_conn_fail(conn, IDEM_E_NOMEM, "no memory for an answer");
         return false;
     }

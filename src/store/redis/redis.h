@@ -87,9 +87,27 @@ struct redis_reply {
     struct redis_reply **items;
     size_t items_n;
 };
-redisReader *redis_reader_new(void);
 void redis_reply_free(struct redis_reply *reply);
 bool redis_reply_is(const struct redis_reply *reply, const char *error_word);
+
+/* What a server may make us keep for one reply, whatever it says: so many bytes, and so many parts,
+   which take memory when they come and not when they are announced. */
+#define REDIS_REPLY_BYTES_MAX ((size_t)160 << 20) /* the longest result, and what is around it */
+#define REDIS_REPLY_PARTS_MAX ((size_t)1 << 20)   /* many times a list's page, or a map of slots */
+#define REDIS_REPLY_LINE_MAX ((size_t)1 << 16)    /* it is looked through anew as bytes come */
+
+struct redis_reader {
+    redisReader *hiredis;
+    size_t bytes, parts; /* of the reply that is not whole yet */
+    const char *why;     /* it is broken */
+};
+struct redis_reader *redis_reader_new(void); /* NULL: no memory */
+void redis_reader_free(struct redis_reader *reader);
+/* Takes bytes; false without memory. */
+bool redis_reader_feed(struct redis_reader *reader, const char *bytes, size_t len);
+/* The next reply, the caller's, or NULL: none is whole yet. False: what came is no reply, or is too
+   much, as reader->why says. */
+bool redis_reader_next(struct redis_reader *reader, struct redis_reply **ret);
 
 /* Connections. */
 
@@ -166,7 +184,7 @@ struct redis_conn {
     struct sockaddr_storage addresses[8];
     size_t addresses_n, address_at;
     struct redis_tls *tls;
-    redisReader *reader;
+    struct redis_reader *reader;
     struct redis_buffer out, cipher; /* cipher: with TLS, what the socket gets */
     size_t out_at, cipher_at;
     struct redis_want *wants; /* a ring of `wants_size`, a power of two */

@@ -1,7 +1,9 @@
 /*
  * The server's protocol (RESP 2): commands as bytes, and replies as the trees
- * that hiredis's reader makes through the functions below. A reply of more than
- * hiredis allows, or one that is no reply, breaks its connection.
+ * that hiredis's reader makes through the functions below. What is no reply, is
+ * nested deeper than hiredis allows (7), or is more than redis.h allows, breaks
+ * its connection; until then it takes memory by what has come of it, at most some
+ * thirty times as much, and never by what it announces.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,8 +11,6 @@
 #include <string.h>
 
 #include "store/redis/redis.h"
-
-#define ITEMS_MAX (1 << 20) /* many times the longest page of a list, or map of slots */
 
 /* Buffers. */
 
@@ -106,10 +106,32 @@ static void reply_free(void *reply) {
     redis_reply_free(reply);
 }
 
+/* The items grow as they come: there is room for four, then for a power of two. */
+static bool item_put(struct redis_reply *parent, struct redis_reply *item) {
+    size_t n = parent->items_n;
+    struct redis_reply **items;
+
+    if (n == 0 || (n >= 4 && (n & (n - 1)) == 0)) {
+        items = realloc(parent->items, (n == 0 ? 4 : 2 * n) * sizeof(struct redis_reply *));
+        if (items == NULL)
+            return false;
+        parent->items = items;
+    }
+    parent->items[parent->items_n++] = item;
+    return true;
+}
+
 /* The text lies behind the reply itself, and has a NUL besides. */
 static struct redis_reply *reply_new(const redisReadTask *task, const char *text, size_t len) {
-    struct redis_reply *reply = calloc(1, sizeof(*reply) + len + 1);
+    struct redis_reader *reader = task->privdata;
+    struct redis_reply *reply;
 
+    reader->bytes += len;
+    if (++reader->parts > REDIS_REPLY_PARTS_MAX) {
+        reader->why = "it has too many parts";
+        return NULL;
+    }
+    reply = calloc(1, sizeof(*reply) + len + 1);
     if (reply == NULL)
         return NULL;
     reply->type = task->type;
@@ -117,9 +139,10 @@ static struct redis_reply *reply_new(const redisReadTask *task, const char *text
     reply->len = len;
     if (len != 0)
         memcpy(reply->text, text, len);
-    if (task->parent != NULL)
-        ((struct redis_reply *)task->parent->obj)->items[task->idx] = reply;
-    return reply;
+    if (task->parent == NULL || item_put(task->parent->obj, reply))
+        return reply;
+    free(reply);
+    return NULL;
 }
 
 static void *string_new(const redisReadTask *task, char *text, size_t len) {
@@ -127,20 +150,8 @@ static void *string_new(const redisReadTask *task, char *text, size_t len) {
 }
 
 static void *array_new(const redisReadTask *task, int n) {
-    struct redis_reply *reply = n > ITEMS_MAX ? NULL : reply_new(task, NULL, 0);
-
-    if (reply == NULL || n <= 0)
-        return reply;
-    reply->items = calloc((size_t)n, sizeof(struct redis_reply *));
-    if (reply->items != NULL) {
-        reply->items_n = (size_t)n;
-        return reply;
-    }
-    /* The reader frees the root; what is in it must not be freed twice. */
-    if (task->parent != NULL)
-        ((struct redis_reply *)task->parent->obj)->items[task->idx] = NULL;
-    free(reply);
-    return NULL;
+    (void)n;
+    return reply_new(task, NULL, 0);
 }
 
 static void *integer_new(const redisReadTask *task, long long value) {
@@ -160,7 +171,7 @@ static void *nil_new(const redisReadTask *task) {
     return reply;
 }
 
-redisReader *redis_reader_new(void) {
+struct redis_reader *redis_reader_new(void) {
     static redisReplyObjectFunctions functions = {
         .createString = string_new,
         .createArray = array_new,
@@ -168,8 +179,57 @@ redisReader *redis_reader_new(void) {
         .createNil = nil_new,
         .freeObject = reply_free,
     };
+    struct redis_reader *reader = calloc(1, sizeof(*reader));
 
-    return redisReaderCreateWithFunctions(&functions);
+    if (reader == NULL)
+        return NULL;
+    reader->hiredis = redisReaderCreateWithFunctions(&functions);
+    if (reader->hiredis == NULL) {
+        free(reader);
+        return NULL;
+    }
+    reader->hiredis->privdata = reader;
+    return reader;
+}
+
+void redis_reader_free(struct redis_reader *reader) {
+    if (reader == NULL)
+        return;
+    redisReaderFree(reader->hiredis);
+    free(reader);
+}
+
+bool redis_reader_feed(struct redis_reader *reader, const char *bytes, size_t len) {
+    return redisReaderFeed(reader->hiredis, bytes, len) == REDIS_OK;
+}
+
+/* Of what is not whole yet. The head of a text is found at once, whatever follows it. */
+static bool is_too_much(struct redis_reader *reader) {
+    const redisReader *hiredis = reader->hiredis;
+    const char *at = hiredis->buf + hiredis->pos;
+    size_t waits = hiredis->len - hiredis->pos;
+
+    if (reader->bytes + waits > REDIS_REPLY_BYTES_MAX)
+        reader->why = "it is too long";
+    else if (waits > REDIS_REPLY_LINE_MAX && memmem(at, REDIS_REPLY_LINE_MAX, "\r\n", 2) == NULL)
+        reader->why = "it has too long a line";
+    return reader->why != NULL;
+}
+
+bool redis_reader_next(struct redis_reader *reader, struct redis_reply **ret) {
+    void *reply = NULL;
+
+    if (redisReaderGetReply(reader->hiredis, &reply) != REDIS_OK) {
+        if (reader->why == NULL)
+            reader->why = reader->hiredis->errstr;
+        return false;
+    }
+    if (reply == NULL && is_too_much(reader))
+        return false;
+    if (reply != NULL)
+        reader->bytes = reader->parts = 0;
+    *ret = reply;
+    return true;
 }
 
 bool redis_reply_is(const struct redis_reply *reply, const char *error_word) {
