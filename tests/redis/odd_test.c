@@ -2,6 +2,7 @@
  * Answers that are none, servers that are none, and who closes a store in the
  * middle of it.
  */
+#include <malloc.h>
 #include <time.h>
 
 #include "ask.h"
@@ -116,6 +117,122 @@ TEST(a_server_that_takes_connections_and_says_nothing_is_given_up) {
     conn_close(&c);
 }
 
+/* Each part is nothing, and there is no end of them. */
+TEST(a_server_that_answers_without_an_end_is_given_up) {
+    static const char head[] = "*1000000\r\n", part[] = "*2\r\n*0\r\n$-1\r\n";
+    size_t n = 500000, len = sizeof(part) - 1;
+    char *answer = malloc(sizeof(head) + n * len), *at = answer, url[512];
+    struct answer a;
+    struct conn c;
+
+    at = stpcpy(at, head);
+    for (size_t i = 0; i < n; i++)
+        at = stpcpy(at, part);
+    proxy_start(&proxy, temp_folder(), NULL);
+    proxy.say = answer;
+    snprintf(url, sizeof(url), "redis:%s?connect_timeout=20s&timeout=20s", proxy.path);
+    conn_open(&c, url, HOST_POLL, NULL);
+    a = claim(&c, "k", 1);
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    CHECK_HAS(a.text, "it has too many parts");
+    conn_close(&c);
+    proxy_stop(&proxy);
+    free(answer);
+}
+
+/* Memory. */
+
+static size_t memory_used(void) {
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+}
+
+#define BIG ((size_t)4 << 20)
+
+static char *big_text(void) {
+    char *big = malloc(BIG + 1);
+
+    memset(big, 'b', BIG);
+    big[BIG] = '\0';
+    return big;
+}
+
+/* Both the cancelled one and the one whose time is over are still wanted by the connection. */
+TEST(what_was_given_up_while_its_answer_is_due_goes_with_the_store) {
+    char *big = big_text();
+    struct conn c;
+    struct call given_up, late;
+    size_t before;
+
+    proxied(&c, HOST_POLL, "timeout=20s");
+    conn_close(&c);
+    before = memory_used();
+    for (int i = 0; i < 3; i++) {
+        char url[512];
+
+        proxy.swallow = false;
+        snprintf(url, sizeof(url), "redis:%s?timeout=%s", proxy.path, i == 0 ? "20s" : "200ms");
+        conn_open(&c, url, HOST_POLL, NULL);
+        CHECK_INT(lookup(&c, "nothing").rc, IDEM_E_ABSENT);
+        proxy.swallow = true;
+        done_fill(&given_up, &c, "k", 1, big);
+        submit_asked(&c, &given_up);
+        idem_store_cancel(c.store, &given_up.op);
+        if (i > 0) {
+            done_fill(&late, &c, "k", 1, big);
+            CHECK_INT(call_submit(&late), 0);
+            /* The deadline, and not a word about the descriptor. */
+            nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+            while (late.completed == 0)
+                idem_loop_timeout(&c.loop);
+        }
+        conn_close(&c);
+        keep_reset();
+    }
+    CHECK(memory_used() < before + BIG);
+    proxy_stop(&proxy);
+    free(big);
+}
+
+/* Answers that come while another one is being told. */
+
+static struct call inner;
+
+static void claim_within(struct call *call) {
+    claim_fill(&inner, call->conn, "new", 7);
+    CHECK_INT(call_submit(&inner), 0);
+    while (inner.completed == 0) {
+        idem_loop_timeout(&call->conn->loop);
+        conn_turn(call->conn, 10);
+    }
+    CHECK_INT(answer_of(&inner).verdict, IDEM_RUN);
+}
+
+TEST(a_loop_that_is_turned_inside_a_call_back_costs_no_reply) {
+    char *big = big_text();
+    struct conn c;
+    struct call outer;
+    size_t before;
+
+    proxied(&c, HOST_POLL, "timeout=20s");
+    run_done(&c, "k", 1, big);
+    CHECK_INT(claim(&c, "k", 2).verdict, IDEM_REPLAY);
+    keep_reset();
+    before = memory_used();
+    for (int i = 0; i < 4; i++) {
+        claim_fill(&outer, &c, "k", 3);
+        outer.then = claim_within;
+        CHECK_INT(call_run(&outer), 0);
+        CHECK_INT(outer.op.out.claim.verdict, IDEM_REPLAY);
+        keep_reset();
+        CHECK_INT(forget(&c, "new", true).rc, 0);
+    }
+    CHECK(memory_used() < before + BIG);
+    conn_close(&c);
+    free(big);
+}
+
 /* Who gives up a store at the worst moment. */
 
 static void close_it(struct call *call) {
@@ -198,6 +315,34 @@ TEST(a_store_may_be_closed_while_its_operations_are_written) {
     c.open = false;
     idem_loop_stop(&c.loop);
     host_release(&c.host);
+}
+
+/* Both at once are told by the kernel: there is room to write, and something to read. What is freed
+   is filled, so that one who looks at it is seen without a sanitizer, too. */
+TEST(a_store_may_be_closed_by_a_write_while_there_is_something_to_read) {
+    char *big = big_text();
+    struct conn c;
+    struct call settled, more;
+
+    CHECK(mallopt(M_PERTURB, 0x5a) == 1);
+    server_begin();
+    open_plain(&c, "timeout=10s");
+    run_done(&c, "k", 1, "r");
+    server_pause(&server);
+    settle_fill(&settled, &c, "k");
+    settled.then = close_it;
+    CHECK_INT(call_submit(&settled), 0);
+    done_fill(&more, &c, "k", 1, big);
+    CHECK_INT(call_submit(&more), 0);
+    conn_idle(&c, 100); /* as much as the kernel takes */
+    server_stop(&server);
+    while (settled.completed == 0)
+        conn_turn(&c, 100);
+    CHECK_INT(settled.rc, IDEM_E_UNKNOWN);
+    c.open = false;
+    idem_loop_stop(&c.loop);
+    host_release(&c.host);
+    free(big);
 }
 
 static unsigned tried;

@@ -63,6 +63,7 @@ static void pair_begin(struct proxy *proxy) {
     }
     proxy->pairs[i].client = client;
     proxy->pairs[i].server = server;
+    proxy->pairs[i].deaf = false;
 }
 
 static bool send_all(int fd, const char *bytes, size_t len) {
@@ -88,6 +89,16 @@ static void replace(const struct proxy *proxy, char *bytes, size_t len) {
         memcpy(at, to, n);
 }
 
+static bool is_deaf(struct proxy *proxy, int i, const char *bytes, size_t len) {
+    const char *at = proxy->deaf_at;
+
+    if (at != NULL && memmem(bytes, len, at, strlen(at)) != NULL) {
+        proxy->deaf_at = NULL;
+        proxy->pairs[i].deaf = true;
+    }
+    return proxy->pairs[i].deaf;
+}
+
 /* From a client; false: the pair is over. */
 static bool ask_pass(struct proxy *proxy, int i) {
     static char bytes[1 << 16];
@@ -97,6 +108,8 @@ static bool ask_pass(struct proxy *proxy, int i) {
     if (n <= 0)
         return false;
     proxy->asked++;
+    if (is_deaf(proxy, i, bytes, (size_t)n))
+        return true;
     if (proxy->hold) {
         if (proxy->held_len + (size_t)n > sizeof(proxy->held))
             fail("too much to hold");
@@ -118,8 +131,10 @@ static bool answer_pass(struct proxy *proxy, int i) {
 
     if (n <= 0)
         return false;
-    if (proxy->swallow)
+    if (proxy->swallow) {
+        proxy->swallowed++;
         return true;
+    }
     say = atomic_exchange(&proxy->say, NULL);
     if (say != NULL)
         return send_all(proxy->pairs[i].client, say, strlen(say));

@@ -19,6 +19,8 @@ struct proxy {
 
     _Atomic long cut_after;            /* so many bytes of answers, then the end: once. -1: never */
     _Atomic bool swallow;              /* answers never come */
+    _Atomic unsigned swallowed;        /* reads of them */
+    _Atomic(const char *) deaf_at;     /* who asks this is not heard any more: once */
     _Atomic(const char *) say;         /* this instead of the next answer: once */
     const char *from, *_Atomic to;     /* in answers, words of the same length */
     _Atomic unsigned met, cuts, asked; /* connections made, cut, and reads from clients */
@@ -32,6 +34,7 @@ struct proxy {
     int listener, wake[2];
     struct {
         int client, server; /* -1: none */
+        bool deaf;
     } pairs[PROXY_PAIRS];
     pthread_t thread;
 };

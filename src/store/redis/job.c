@@ -19,32 +19,43 @@
 #define AGAIN_MS 50 /* before a server that is busy is asked again */
 #define REDIRECTS_AT_ONCE 3
 
+/* Out of the list of all, or of those that were dropped. */
+static void job_unlink(struct redis_job *job) {
+    *job->link = job->next;
+    if (job->next != NULL)
+        job->next->link = job->link;
+    job->link = NULL;
+}
+
 static void job_free(struct redis_job *job) {
+    if (job->link != NULL)
+        job_unlink(job);
     redis_buffer_release(&job->command);
     redis_reply_free(job->first);
     redis_scan_free(job->scan);
     free(job);
 }
 
-static void job_unlink(struct redis_job *job) {
+/* It may still be wanted by a connection, or stand in a turn: then it goes later, or with the
+   store. */
+void redis_job_drop(struct redis_job *job) {
     struct redis_store *store = job->store;
 
-    *job->link = job->next;
-    if (job->next != NULL)
-        job->next->link = job->link;
-    else
+    if (job->next == NULL)
         store->jobs_end = job->link;
-    job->link = NULL;
+    job_unlink(job);
     store->jobs_n--;
     store->jobs_bytes -= job->size;
-}
-
-/* It may still be wanted by a connection, or stand in a turn: then it goes later. */
-void redis_job_drop(struct redis_job *job) {
-    job_unlink(job);
     job->op = NULL;
-    if (job->wanted == 0 && !job->queued)
+    if (job->wanted == 0 && !job->queued) {
         job_free(job);
+        return;
+    }
+    job->next = store->dropped;
+    job->link = &store->dropped;
+    if (job->next != NULL)
+        job->next->link = &job->next;
+    store->dropped = job;
 }
 
 void redis_job_complete(struct redis_job *job, int rc) {
@@ -52,6 +63,7 @@ void redis_job_complete(struct redis_job *job, int rc) {
     struct idem_op *op = job->op;
 
     job->op = NULL;
+    job->wanted++; /* by us: inside the call-back an answer to it may come */
     redis_store_enter(store);
     if (op != NULL) {
         op->driver = NULL;
@@ -59,8 +71,10 @@ void redis_job_complete(struct redis_job *job, int rc) {
         op->error = job->copy.error;
         op->complete(op, rc);
     }
-    if (!redis_store_leave(store))
-        redis_job_drop(job);
+    if (redis_store_leave(store))
+        return;
+    job->wanted--;
+    redis_job_drop(job);
 }
 
 static bool job_is_slotted(const struct redis_job *job) {
@@ -410,19 +424,11 @@ static void take_reply(struct redis_conn *conn, void *data, const struct redis_r
 void redis_jobs_free(struct redis_store *store) {
     struct redis_job *job, *next;
 
-    /* Dropped ones that a connection or a turn still knew are not in the list of all: the
-       connections are gone by now, and the turns are gone through here. */
-    for (job = turn_take(&store->turn, &store->turn_end); job != NULL; job = next) {
-        next = job->turn_next;
-        job->queued = false;
-        if (job->link == NULL)
-            job_free(job);
-    }
-    for (job = turn_take(&store->paused, &store->paused_end); job != NULL; job = next) {
-        next = job->turn_next;
-        job->queued = false;
-        if (job->link == NULL)
-            job_free(job);
+    (void)turn_take(&store->turn, &store->turn_end);
+    (void)turn_take(&store->paused, &store->paused_end);
+    for (job = store->dropped; job != NULL; job = next) {
+        next = job->next;
+        job_free(job);
     }
     for (job = store->jobs; job != NULL; job = next) {
         next = job->next;
@@ -430,5 +436,5 @@ void redis_jobs_free(struct redis_store *store) {
             job->op->driver = NULL;
         job_free(job);
     }
-    store->jobs = NULL;
+    store->jobs_end = &store->jobs;
 }

@@ -121,16 +121,22 @@ static bool item_put(struct redis_reply *parent, struct redis_reply *item) {
     return true;
 }
 
+static bool is_few(struct redis_reader *reader, size_t more) {
+    if (more <= REDIS_REPLY_PARTS_MAX - reader->parts)
+        return true;
+    reader->why = "it has too many parts";
+    return false;
+}
+
 /* The text lies behind the reply itself, and has a NUL besides. */
 static struct redis_reply *reply_new(const redisReadTask *task, const char *text, size_t len) {
     struct redis_reader *reader = task->privdata;
     struct redis_reply *reply;
 
-    reader->bytes += len;
-    if (++reader->parts > REDIS_REPLY_PARTS_MAX) {
-        reader->why = "it has too many parts";
+    if (!is_few(reader, 1))
         return NULL;
-    }
+    reader->parts++;
+    reader->bytes += len;
     reply = calloc(1, sizeof(*reply) + len + 1);
     if (reply == NULL)
         return NULL;
@@ -150,8 +156,8 @@ static void *string_new(const redisReadTask *task, char *text, size_t len) {
 }
 
 static void *array_new(const redisReadTask *task, int n) {
-    (void)n;
-    return reply_new(task, NULL, 0);
+    /* It is not waited for what will be refused. */
+    return is_few(task->privdata, (size_t)n) ? reply_new(task, NULL, 0) : NULL;
 }
 
 static void *integer_new(const redisReadTask *task, long long value) {

@@ -29,7 +29,7 @@ struct redis_job {
     struct redis_store *store;
     struct idem_op *op;             /* NULL: nobody wants to know any more */
     struct idem_op copy;            /* its strings lie behind the job */
-    struct redis_job *next, **link; /* all of them, by their deadline */
+    struct redis_job *next, **link; /* all of them, by their deadline; or those that were dropped */
     struct redis_job *turn_next;    /* those that are to be sent, or pause */
     int64_t deadline;
     size_t size;
@@ -78,6 +78,7 @@ struct redis_store {
 
     struct redis_job *jobs, **jobs_end;
     size_t jobs_n, jobs_bytes;
+    struct redis_job *dropped; /* nobody asks for them, but a connection or a turn knows them */
     struct redis_job *turn, **turn_end;     /* to be sent */
     struct redis_job *paused, **paused_end; /* to be sent after a pause */
     struct idem_task flush, refuse;
