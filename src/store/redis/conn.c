@@ -201,15 +201,18 @@ static void connect_failed(struct redis_conn *conn, int why) {
 
 static bool cipher_fill(struct redis_conn *conn) {
     const char *why = NULL;
+    size_t taken;
 
     if (conn->out_at == conn->out.len)
         return true;
     if (!redis_tls_send(conn->tls, conn->out.at + conn->out_at, conn->out.len - conn->out_at,
-                        &conn->cipher, &why)) {
+                        &conn->cipher, &taken, &why)) {
         redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why == NULL ? "TLS" : why);
         return false;
     }
-    conn->out_at = conn->out.len = 0;
+    conn->out_at += taken;
+    if (conn->out_at == conn->out.len) /* else it goes on when the server was heard */
+        conn->out_at = conn->out.len = 0;
     return true;
 }
 

@@ -124,8 +124,9 @@ void redis_tls_free(struct redis_tls *tls);
    for the reader. */
 bool redis_tls_receive(struct redis_tls *tls, const char *bytes, size_t len,
                        struct redis_buffer *plain, struct redis_buffer *out, const char **ret_why);
+/* *ret_taken: how much of it; the rest is for after the next redis_tls_receive(). */
 bool redis_tls_send(struct redis_tls *tls, const char *bytes, size_t len, struct redis_buffer *out,
-                    const char **ret_why);
+                    size_t *ret_taken, const char **ret_why);
 bool redis_tls_begin(struct redis_tls *tls, struct redis_buffer *out, const char **ret_why);
 bool redis_tls_ready(const struct redis_tls *tls);
 

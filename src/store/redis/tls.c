@@ -65,6 +65,9 @@ int redis_tls_config_new(const struct redis_config *config, struct redis_tls_con
     made->verify = config->tls_verify;
     made->name = config->tls_name;
     SSL_CTX_set_min_proto_version(made->ctx, TLS1_2_VERSION);
+    /* What could not be written is tried again from a buffer that has grown meanwhile. */
+    SSL_CTX_set_mode(made->ctx,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_verify(made->ctx, made->verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     ERR_clear_error();
     rc = files_load(made->ctx, config, err);
@@ -190,18 +193,20 @@ bool redis_tls_receive(struct redis_tls *tls, const char *bytes, size_t len,
     return result_check(tls, rc, ret_why);
 }
 
+/* While the server has the handshake done anew, it wants to be read first. */
 bool redis_tls_send(struct redis_tls *tls, const char *bytes, size_t len, struct redis_buffer *out,
-                    const char **ret_why) {
+                    size_t *ret_taken, const char **ret_why) {
+    size_t taken = 0, n;
     int rc = 1;
 
     ERR_clear_error();
-    while (len > 0 && rc > 0) {
-        rc = SSL_write(tls->ssl, bytes, len > 65536 ? 65536 : (int)len);
-        if (rc > 0) {
-            bytes += rc;
-            len -= (size_t)rc;
-        }
+    while (taken < len && rc > 0) {
+        n = len - taken > 65536 ? 65536 : len - taken;
+        rc = SSL_write(tls->ssl, bytes + taken, (int)n);
+        if (rc > 0)
+            taken += (size_t)rc;
         out_move(tls, out);
     }
+    *ret_taken = taken;
     return result_check(tls, rc, ret_why);
 }
