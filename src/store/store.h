@@ -142,6 +142,7 @@ struct idem_store {
 
 struct idem_url {
     char *scheme, *rest; /* rest: what follows the colon, without the query */
+    char *raw;           /* the same before %XX was decoded: its parts may hold what parts them */
     struct {
         char *name, *value;
     } * query;
@@ -236,6 +237,8 @@ static inline void idem_store_cancel(struct idem_store *store, struct idem_op *o
 
 int idem_url_parse(const char *text, struct idem_url *ret, struct idem_error *err);
 void idem_url_release(struct idem_url *url);
+/* %XX, in place; false on a bad escape or an escaped NUL. */
+bool idem_url_decode(char *text);
 const char *idem_url_get(const struct idem_url *url, const char *name); /* NULL: not said */
 
 #endif

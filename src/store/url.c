@@ -15,8 +15,7 @@ static int hex(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* In place; false on a bad escape or an escaped NUL. */
-static bool percent_decode(char *text) {
+bool idem_url_decode(char *text) {
     char *out = text;
 
     for (; *text != '\0'; text++) {
@@ -56,7 +55,7 @@ static int query_parse(struct idem_url *url, char *query, struct idem_error *err
                                   "parted by &",
                                   url->scheme);
         *value++ = '\0';
-        if (!percent_decode(name) || !percent_decode(value))
+        if (!idem_url_decode(name) || !idem_url_decode(value))
             return idem_error_set(err, IDEM_E_INVALID,
                                   "%s: a %% in an option must be followed by "
                                   "two hex digits",
@@ -84,7 +83,10 @@ static int url_split(struct idem_url *url, struct idem_error *err) {
     query = strchr(url->rest, '?');
     if (query != NULL)
         *query++ = '\0';
-    if (!percent_decode(url->rest))
+    url->raw = strdup(url->rest);
+    if (url->raw == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a store's URL");
+    if (!idem_url_decode(url->rest))
         return idem_error_set(err, IDEM_E_INVALID,
                               "%s: a %% in the path must be followed by two "
                               "hex digits",
@@ -108,7 +110,10 @@ int idem_url_parse(const char *text, struct idem_url *ret, struct idem_error *er
 }
 
 void idem_url_release(struct idem_url *url) {
+    if (url->raw != NULL)
+        explicit_bzero(url->raw, strlen(url->raw));
     free(url->query);
+    free(url->raw);
     free(url->text);
     *url = (struct idem_url){0};
 }

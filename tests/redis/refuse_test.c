@@ -103,6 +103,63 @@ TEST(a_password_may_be_in_a_file_or_in_the_environment) {
     CHECK_INT(claim_at(text("redis://127.0.0.1:%d", server.port)).rc, 0);
 }
 
+TEST(a_user_and_a_password_of_any_bytes_are_taken_from_a_url) {
+    static const char *const args[] = {"--user", "a:b@c", "on",    ">p?@/%:&#",
+                                       "~*",     "&*",    "+@all", NULL};
+    const char *file = text("%s/password", temp_folder());
+
+    server_begin(args, true);
+    runs(text("redis://a%%3Ab%%40c:p%%3F%%40%%2F%%25%%3A%%26%%23@127.0.0.1:%d", server.port));
+    runs(text("redis://a%%3Ab%%40c:p%%3F@/%%25:&#@127.0.0.1:%d/1", server.port));
+    file_write(file, "p?@/%:&#\n");
+    runs(text("redis:%s?user=a%%3Ab%%40c&password_file=%s&db=2", server.socket, file));
+    setenv("IDEM_REDIS_PASSWORD", "p?@/%:&#", 1);
+    runs(text("redis://a%%3Ab%%40c@127.0.0.1:%d/3", server.port));
+}
+
+static int open_at(const char *url, char *why, size_t size) {
+    struct idem_error err = {0};
+    struct conn c;
+    int rc = conn_try(&c, url, HOST_POLL, NULL, &err);
+
+    snprintf(why, size, "%s", err.text);
+    if (rc == 0)
+        conn_close(&c);
+    return rc;
+}
+
+/* Such a one would be used as the default user, who may be allowed everything. */
+TEST(a_user_without_a_password_is_refused_when_it_is_opened) {
+    static const char *const args[] = {NULL};
+    char why[512];
+
+    unsetenv("IDEM_REDIS_PASSWORD");
+    server_begin(args, true);
+    CHECK_INT(open_at(text("redis://clerk@127.0.0.1:%d", server.port), why, sizeof(why)),
+              IDEM_E_INVALID);
+    CHECK_HAS(why, "a user needs a password");
+    CHECK_INT(open_at(text("redis:%s?user=clerk", server.socket), why, sizeof(why)),
+              IDEM_E_INVALID);
+    CHECK_HAS(why, "a user needs a password");
+}
+
+TEST(a_user_who_has_no_password_says_an_empty_one) {
+    static const char *const args[] = {"--user", "free", "on", "nopass", "~*", "&*", "+@all", NULL};
+
+    server_begin(args, true);
+    runs(text("redis://free:@127.0.0.1:%d", server.port));
+}
+
+TEST(tls_on_a_socket_is_refused_when_it_is_opened) {
+    static const char *const args[] = {NULL};
+    char why[512];
+
+    server_begin(args, false);
+    CHECK_INT(open_at(text("rediss:%s?tls_verify=no", server.socket), why, sizeof(why)),
+              IDEM_E_INVALID);
+    CHECK_HAS(why, "a socket is without TLS");
+}
+
 TEST(a_password_for_a_server_that_has_none_is_told) {
     static const char *const args[] = {NULL};
 

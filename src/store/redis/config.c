@@ -2,12 +2,13 @@
  * The URL of a Redis store, and what follows from it:
  *
  *     redis://[USER:PASSWORD@]HOST[:PORT][/DB][?OPTIONS]      rediss:// with TLS
- *     redis:/PATH/TO/SOCKET[?OPTIONS]
+ *     redis:/PATH/TO/SOCKET[?OPTIONS]      user= and db= among them
  *     redis+sentinel://[...@]HOST[:PORT],HOST[:PORT]/MASTER[/DB]    rediss+sentinel://
  *     redis+cluster://[...@]HOST[:PORT],HOST[:PORT]                rediss+cluster://
  *
- * Fails on what it does not know, and on files that cannot be read. No error
- * holds a password.
+ * It is parted before %XX is decoded, so that a user's name or a password may
+ * hold whatever parts it. Fails on what it does not know, and on files that
+ * cannot be read. No error holds a password.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,7 @@ struct reading {
     const struct idem_url *url;
     struct redis_config *config;
     struct idem_error *err;
+    bool db_said;
 };
 
 static int refuse(struct reading *r, const char *what) {
@@ -65,10 +67,15 @@ static int secret_read(struct reading *r, char **slot, const char *path) {
     return rc;
 }
 
+static int value_refuse(struct reading *r, const char *name, const char *value,
+                        const char *allowed) {
+    return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s=%.40s; allowed: %s", r->url->scheme, name,
+                          strchr(value, '@') != NULL ? "?" : value, allowed);
+}
+
 static int yes_no(struct reading *r, const char *name, const char *value, bool *ret) {
     if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
-        return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s=%s; allowed: yes, no", r->url->scheme,
-                              name, value);
+        return value_refuse(r, name, value, "yes, no");
     *ret = value[0] == 'y';
     return 0;
 }
@@ -78,13 +85,44 @@ static int duration(struct reading *r, const char *name, const char *value, int6
     int64_t ms;
 
     if (idem_duration_parse(value, strlen(value), &ms, &why) < 0 || ms < 1 || ms > 3600000)
-        return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s=%s; allowed: 1ms to 1h",
-                              r->url->scheme, name, value);
+        return value_refuse(r, name, value, "1ms to 1h");
     *ret = ms;
     return 0;
 }
 
-enum option_type { TEXT, FLAG, DURATION, SECRET };
+static int number_read(const char *text, long max, long *ret) {
+    char *end;
+
+    if (text[0] < '0' || text[0] > '9')
+        return -1;
+    errno = 0;
+    *ret = strtol(text, &end, 10);
+    return errno != 0 || *end != '\0' || *ret > max ? -1 : 0;
+}
+
+static int db_read(struct reading *r, const char *text) {
+    long db;
+
+    if (r->config->kind == REDIS_CLUSTER)
+        return refuse(r, "a cluster has one database only");
+    if (r->db_said)
+        return refuse(r, "the database is given twice, by the path and by db=");
+    if (number_read(text, 1 << 20, &db) < 0)
+        return refuse(r, "the database is a number: redis://HOST/0");
+    r->config->db = (int)db;
+    r->db_said = true;
+    return 0;
+}
+
+static int user_set(struct reading *r, const char *name) {
+    if (r->config->user != NULL)
+        return refuse(r, "the user is given twice, before the @ and by user=");
+    if (*name == '\0')
+        return refuse(r, "user= is empty");
+    return text_set(r, &r->config->user, name);
+}
+
+enum option_type { TEXT, FLAG, DURATION, SECRET, USER, DB };
 
 static const struct option {
     const char *name;
@@ -94,6 +132,8 @@ static const struct option {
     bool sentinel; /* only with sentinels */
 } options[] = {
 #define AT(field) offsetof(struct redis_config, field)
+    {"user", 0, USER, false, false},
+    {"db", 0, DB, false, false},
     {"password_file", AT(password), SECRET, false, false},
     {"sentinel_user", AT(sentinel_user), TEXT, false, true},
     {"sentinel_password_file", AT(sentinel_password), SECRET, false, true},
@@ -117,6 +157,17 @@ static const struct option *option_find(const char *name) {
     return NULL;
 }
 
+static const char is_cut[] = "a ? in a user's name or password is written %3F";
+
+/* Whether the options may be half a password, which no error may hold. */
+static bool is_secret(const struct reading *r) {
+    for (size_t i = 0; i < r->url->query_n; i++)
+        if (strchr(r->url->query[i].name, '@') != NULL ||
+            strchr(r->url->query[i].value, '@') != NULL)
+            return true;
+    return false;
+}
+
 static int option_unknown(struct reading *r, const char *name) {
     char known[512] = "";
     size_t len = 0;
@@ -124,8 +175,8 @@ static int option_unknown(struct reading *r, const char *name) {
     for (size_t i = 0; i < OPTIONS_N; i++)
         len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", i == 0 ? "" : ", ",
                                 options[i].name);
-    if (strchr(name, '@') != NULL) /* it may be half a password */
-        return refuse(r, "a ? in a user's name or password is written %3F");
+    if (is_secret(r))
+        return refuse(r, is_cut);
     return idem_error_set(r->err, IDEM_E_INVALID, "%s: unknown option %.40s; allowed: %s",
                           r->url->scheme, name, known);
 }
@@ -150,6 +201,10 @@ static int option_set(struct reading *r, const char *name, const char *value) {
         return secret_read(r, field, value);
     case FLAG:
         return yes_no(r, name, value, field);
+    case USER:
+        return user_set(r, value);
+    case DB:
+        return db_read(r, value);
     default:
         return duration(r, name, value, field);
     }
@@ -173,24 +228,15 @@ static int options_read(struct reading *r) {
 
 /* Where. */
 
-static int number_read(const char *text, long max, long *ret) {
-    char *end;
-
-    if (text[0] < '0' || text[0] > '9')
-        return -1;
-    errno = 0;
-    *ret = strtol(text, &end, 10);
-    return errno != 0 || *end != '\0' || *ret > max ? -1 : 0;
-}
-
 /* HOST, HOST:PORT, [IPV6] or [IPV6]:PORT. */
-static int host_read(struct reading *r, const char *text) {
+static int host_read(struct reading *r, char *text) {
     struct redis_host *host = &r->config->hosts[r->config->hosts_n];
     const char *from = text, *end, *port;
     long number = r->config->kind == REDIS_SENTINEL ? REDIS_SENTINEL_PORT : REDIS_PORT;
 
     if (r->config->hosts_n == REDIS_HOSTS_MAX)
         return refuse(r, "more than 16 hosts");
+    (void)idem_url_decode(text); /* what is no escape was refused with the URL */
     if (text[0] == '[') {
         from = text + 1;
         end = strchr(from, ']');
@@ -223,19 +269,6 @@ static int hosts_read(struct reading *r, char *list) {
     return rc;
 }
 
-static int db_read(struct reading *r, const char *text) {
-    long db;
-
-    if (text == NULL || *text == '\0')
-        return 0;
-    if (r->config->kind == REDIS_CLUSTER)
-        return refuse(r, "a cluster has one database only");
-    if (number_read(text, 1 << 20, &db) < 0)
-        return refuse(r, "the database is a number: redis://HOST/0");
-    r->config->db = (int)db;
-    return 0;
-}
-
 /* MASTER or MASTER/DB. */
 static int master_read(struct reading *r, char *text) {
     char *name = text == NULL ? NULL : strsep(&text, "/");
@@ -243,8 +276,9 @@ static int master_read(struct reading *r, char *text) {
 
     if (name == NULL || *name == '\0')
         return refuse(r, "the master's name is missing: redis+sentinel://HOST,HOST/NAME");
+    (void)idem_url_decode(name);
     rc = text_set(r, &r->config->master, name);
-    return rc != 0 ? rc : db_read(r, text);
+    return rc != 0 || text == NULL || *text == '\0' ? rc : db_read(r, text);
 }
 
 static int user_read(struct reading *r, char *text) {
@@ -253,18 +287,24 @@ static int user_read(struct reading *r, char *text) {
 
     if (password != NULL) {
         *password++ = '\0';
+        (void)idem_url_decode(password);
         rc = text_set(r, &r->config->password, password);
     }
+    (void)idem_url_decode(text);
     if (rc == 0 && *text != '\0')
-        rc = text_set(r, &r->config->user, text);
+        rc = user_set(r, text);
     return rc;
 }
 
-static int socket_read(struct reading *r, const char *path) {
+static int socket_read(struct reading *r, char *path) {
     struct redis_host *host = &r->config->hosts[0];
 
     if (r->config->kind != REDIS_STANDALONE)
         return refuse(r, "a socket is for one server only");
+    /* No server speaks TLS there: it would be waited for. */
+    if (r->config->tls)
+        return refuse(r, "a socket is without TLS: say redis:/PATH");
+    (void)idem_url_decode(path);
     if (strlen(path) >= 108)
         return refuse(r, "the path of a socket has at most 107 bytes");
     snprintf(host->name, sizeof(host->name), "%s", path);
@@ -293,8 +333,10 @@ static int where_read(struct reading *r, char *rest) {
         *path++ = '\0';
     if (rc == 0)
         rc = hosts_read(r, rest);
-    if (rc == 0)
-        rc = r->config->kind == REDIS_SENTINEL ? master_read(r, path) : db_read(r, path);
+    if (rc == 0 && r->config->kind == REDIS_SENTINEL)
+        rc = master_read(r, path);
+    else if (rc == 0 && path != NULL && *path != '\0')
+        rc = db_read(r, path);
     return rc;
 }
 
@@ -310,16 +352,19 @@ int redis_config_read(const struct idem_url *url, struct redis_config *ret,
         .timeout_ms = 5000,
     };
     struct reading r = {.url = url, .config = &config, .err = err};
-    char *rest = strdup(url->rest);
+    char *rest = strdup(url->raw);
+    size_t rest_len = strlen(url->raw);
     int rc = rest == NULL ? idem_error_set(err, IDEM_E_NOMEM, "no memory for a store's URL")
                           : where_read(&r, rest);
 
+    if (rc == IDEM_E_INVALID && strchr(url->raw, '@') == NULL && is_secret(&r))
+        rc = refuse(&r, is_cut);
     if (rc == 0)
         rc = options_read(&r);
     if (rc == 0 && config.client_name == NULL)
         rc = text_set(&r, &config.client_name, "idem");
     if (rest != NULL)
-        explicit_bzero(rest, strlen(rest));
+        explicit_bzero(rest, rest_len); /* it is in parts now */
     free(rest);
     if (rc != 0) {
         redis_config_release(&config);
