@@ -388,4 +388,145 @@ TEST(scripts_that_were_flushed_are_loaded_again_and_nobody_sees_it) {
     conn_close(&c);
 }
 
+/* Counts. */
+
+static long long counted(enum idem_event event) {
+    char reply[64];
+    long long n = 0;
+
+    server_ask(&server, reply, sizeof(reply), "HGET", "idem:events", idem_event_name(event), NULL);
+    (void)sscanf(reply, "$%*d\r\n%lld", &n);
+    return n;
+}
+
+static void count(struct conn *c, enum idem_event event, uint64_t n) {
+    c->store->driver->tally(c->store, event, n);
+}
+
+static bool is_counted(void) {
+    return counted(IDEM_EVENT_SUPERSEDED) == 3;
+}
+
+TEST(counts_that_a_server_refuses_are_told_again) {
+    char reply[64];
+    struct conn c;
+
+    server_begin();
+    open_plain(&c, "timeout=20s");
+    run_done(&c, "a", 1, "r");
+    server_ask(&server, reply, sizeof(reply), "ACL", "SETUSER", "default", "-hincrby", NULL);
+    count(&c, IDEM_EVENT_SUPERSEDED, 2);
+    conn_idle(&c, 1500);
+    count(&c, IDEM_EVENT_SUPERSEDED, 1);
+    count(&c, IDEM_EVENT_REPLAY, 5);
+    CHECK_INT(counted(IDEM_EVENT_SUPERSEDED), 0);
+    server_ask(&server, reply, sizeof(reply), "ACL", "SETUSER", "default", "+hincrby", NULL);
+    turn_until(&c, is_counted);
+    CHECK_INT(counted(IDEM_EVENT_REPLAY), 5);
+    conn_close(&c);
+    CHECK_INT(counted(IDEM_EVENT_SUPERSEDED), 3);
+}
+
+TEST(counts_whose_connection_is_lost_are_told_again) {
+    struct conn c;
+
+    proxied(&c, HOST_EDGE, "timeout=400ms");
+    proxy.deaf_at = "HINCRBY";
+    count(&c, IDEM_EVENT_SUPERSEDED, 3);
+    turn_until(&c, is_counted);
+    CHECK(proxy.deaf_at == NULL);
+    conn_close(&c);
+    CHECK_INT(counted(IDEM_EVENT_SUPERSEDED), 3);
+}
+
+TEST(counts_of_before_and_after_the_last_that_were_sent_go_out_when_it_is_closed) {
+    struct conn c;
+
+    server_begin();
+    open_plain(&c, "timeout=20s");
+    run_done(&c, "a", 1, "r");
+    server_pause(&server);
+    count(&c, IDEM_EVENT_SUPERSEDED, 2);
+    conn_idle(&c, 1200);
+    count(&c, IDEM_EVENT_SUPERSEDED, 1);
+    server_go_on(&server);
+    conn_close(&c);
+    CHECK_INT(counted(IDEM_EVENT_SUPERSEDED), 3);
+}
+
+/* Refusals of what may have happened. */
+
+static unsigned swallowed_before;
+
+static bool was_swallowed(void) {
+    return proxy.swallowed > swallowed_before;
+}
+
+/* The first answer is lost with its connection; what comes after it the server does not allow. */
+static struct answer refused_again(struct conn *c, struct call *call) {
+    char reply[64];
+
+    server_ask(&server, reply, sizeof(reply), "ACL", "SETUSER", "default", "+set", "+evalsha",
+               NULL);
+    swallowed_before = proxy.swallowed;
+    proxy.swallow = true;
+    CHECK_INT(call_submit(call), 0);
+    turn_until(c, was_swallowed);
+    server_ask(&server, reply, sizeof(reply), "ACL", "SETUSER", "default", "-set", "-evalsha",
+               NULL);
+    proxy.swallow = false;
+    server_ask(&server, reply, sizeof(reply), "CLIENT", "KILL", "TYPE", "normal", NULL);
+    CHECK(reply[0] == ':' && reply[1] != '0');
+    return answer_wait(call);
+}
+
+TEST(what_may_have_happened_and_is_refused_when_it_is_said_again_is_unknown) {
+    struct call call;
+    struct answer a;
+    struct conn c;
+
+    proxied(&c, HOST_POLL, "timeout=20s");
+    claim_fill(&call, &c, "k", 1);
+    a = refused_again(&c, &call);
+    CHECK_INT(a.rc, IDEM_E_UNKNOWN);
+    CHECK_HAS(a.text, "may have happened");
+    CHECK(has_claims());
+    done_fill(&call, &c, "k", 1, "r");
+    a = refused_again(&c, &call);
+    CHECK_INT(a.rc, IDEM_E_UNKNOWN);
+    CHECK_HAS(a.text, "may have happened");
+    /* What is refused and was not sent before is refused. */
+    a = claim(&c, "other", 1);
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    conn_close(&c);
+}
+
+/* Silence. */
+
+static unsigned met_before;
+
+static bool was_met(void) {
+    return proxy.met > met_before;
+}
+
+/* When it is ready, the end of the connection before it is still asked for: the time for that
+   answer runs already. */
+TEST(a_server_that_falls_silent_while_it_is_greeted_again_is_given_up) {
+    char reply[64];
+    struct conn c;
+    struct answer a;
+
+    proxied(&c, HOST_POLL, "timeout=400ms");
+    proxy.deaf_at = "KILL";
+    met_before = proxy.met;
+    server_ask(&server, reply, sizeof(reply), "CLIENT", "KILL", "TYPE", "normal", NULL);
+    turn_until(&c, was_met);
+    for (int i = 0; i < 20 && (a = claim(&c, "k", 1)).rc != 0; i++)
+        CHECK(a.rc == IDEM_E_UNKNOWN || a.rc == IDEM_E_REFUSED);
+    CHECK(proxy.deaf_at == NULL);
+    CHECK_INT(a.rc, 0);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    conn_close(&c);
+}
+
 TEST_MAIN

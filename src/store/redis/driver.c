@@ -168,35 +168,73 @@ static void redis_cancel(struct idem_store *base, struct idem_op *op) {
     redis_job_drop(job);
 }
 
-/* Counts go out with a timer: they are many, and none of them is in a hurry. */
-static void tally_send(struct redis_store *store) {
+/* Counts go out with a timer: they are many, and none of them is in a hurry. One batch at a time:
+   what becomes of it is in tally_sent until its answers have come. */
+
+static void tally_arm(struct redis_store *store) {
+    if (store->tally_timer.link == NULL)
+        idem_timer_set(store->base.loop, &store->tally_timer, TALLY_MS);
+}
+
+/* What was refused was not counted, and is said again. What was lost with its connection may have
+   been counted: it is said again as well, because an event that is counted twice can be looked
+   into, and one that is not counted cannot. */
+static void take_tally(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    struct redis_store *store = ((struct redis_node *)conn->data)->store;
+    uint64_t *sent = data;
+
+    store->tally_flying--;
+    if (reply == NULL || reply->type == REDIS_REPLY_ERROR) {
+        store->tally[sent - store->tally_sent] += *sent;
+        tally_arm(store);
+    }
+    if (reply != NULL && store->cluster != NULL && redis_reply_is(reply, "MOVED"))
+        redis_cluster_refresh(store);
+}
+
+/* False: the batch before it is not answered yet. */
+static bool tally_send(struct redis_store *store) {
     struct redis_node *node = store->nodes;
     struct redis_buffer out = {0};
-    unsigned n = 0;
+    bool first = true;
 
+    if (store->tally_flying > 0)
+        return false;
     if (store->config.kind == REDIS_CLUSTER)
         node = store->slots[redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))];
-    if (node == NULL || node->conn.state != REDIS_CONN_READY)
-        return;
-    n = redis_tally_write(store, &out);
-    for (unsigned i = 0; i < n && !out.failed; i++)
-        (void)redis_conn_send(&node->conn, i == 0 ? out.at : "", i == 0 ? out.len : 0,
-                              redis_take_nothing, NULL);
-    if (n > 0 && !out.failed) {
-        memset(store->tally, 0, sizeof(store->tally));
-        redis_conn_flush(&node->conn);
+    if (node == NULL || node->conn.state != REDIS_CONN_READY ||
+        redis_tally_write(store, &out) == 0 || out.failed) {
+        redis_buffer_release(&out);
+        return true;
     }
+    for (int i = 0; i < IDEM_EVENT__COUNT; i++) {
+        if (store->tally[i] == 0)
+            continue;
+        if (!redis_conn_send(&node->conn, out.at, first ? out.len : 0, take_tally,
+                             &store->tally_sent[i])) {
+            if (!first) /* the commands are gone, and an answer would be nobody's */
+                redis_conn_fail(&node->conn, IDEM_E_NOMEM, "no memory for an answer");
+            redis_buffer_release(&out);
+            return true;
+        }
+        first = false;
+        store->tally_flying++;
+        store->tally_sent[i] = store->tally[i];
+        store->tally[i] = 0;
+    }
+    redis_conn_flush(&node->conn);
     redis_buffer_release(&out);
+    return true;
 }
 
 static void tally_fire(struct idem_timer *timer) {
     struct redis_store *store = idem_container_of(timer, struct redis_store, tally_timer);
 
     redis_store_enter(store); /* a write may find the connection lost, and who is told, close */
-    tally_send(store);
+    (void)tally_send(store);
     for (int i = 0; i < IDEM_EVENT__COUNT && !store->closing; i++)
-        if (store->tally[i] != 0 && timer->link == NULL)
-            idem_timer_set(store->base.loop, timer, TALLY_MS);
+        if (store->tally[i] != 0)
+            tally_arm(store);
     (void)redis_store_leave(store);
 }
 
@@ -204,8 +242,8 @@ static void redis_tally(struct idem_store *base, enum idem_event event, uint64_t
     struct redis_store *store = store_of(base);
 
     store->tally[event] += n;
-    if (store->tally_timer.link == NULL && !is_inherited(store))
-        idem_timer_set(base->loop, &store->tally_timer, TALLY_MS);
+    if (!is_inherited(store))
+        tally_arm(store);
 }
 
 /* Closing. */
@@ -224,6 +262,7 @@ static void store_drain(struct redis_store *store) {
     int64_t until = idem_loop_now() + CLOSE_WAIT_MS, left;
     struct pollfd fds[64];
     struct redis_job *job;
+    bool tallied;
     nfds_t n;
 
     for (job = store->jobs; job != NULL; job = job->next) {
@@ -232,10 +271,12 @@ static void store_drain(struct redis_store *store) {
         job->op = &store->nobody;
     }
     redis_flush_run(&store->flush);
-    tally_send(store);
+    tallied = tally_send(store);
     while (is_waiting(store) && (left = until - idem_loop_now()) > 0) {
         for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
             redis_conn_pump(&node->conn);
+        if (!tallied)
+            tallied = tally_send(store);
         if (!is_waiting(store))
             break;
         n = 0;

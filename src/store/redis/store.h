@@ -94,7 +94,8 @@ struct redis_store {
 
     struct idem_op nobody; /* whose call-back does nothing: for what goes on while it is closed */
 
-    uint64_t tally[IDEM_EVENT__COUNT];
+    uint64_t tally[IDEM_EVENT__COUNT], tally_sent[IDEM_EVENT__COUNT];
+    unsigned tally_flying; /* answers that are due to what was sent */
     struct idem_timer tally_timer;
 };
 
