@@ -4,6 +4,7 @@
  */
 #include "ask.h"
 #include "behind.h"
+#include "temp.h"
 
 TEST(an_operation_waits_for_a_server_that_is_paused) {
     struct conn c;
@@ -526,6 +527,59 @@ TEST(a_server_that_falls_silent_while_it_is_greeted_again_is_given_up) {
     CHECK(proxy.deaf_at == NULL);
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_RUN);
+    conn_close(&c);
+}
+
+/* The server's clock. */
+
+static void left_is_within(struct conn *c, int64_t most) {
+    struct call call;
+
+    /* Twice: the second one in a second asks for what is left at once. */
+    for (int i = 0; i < 2; i++) {
+        claim_fill(&call, c, "k", 2);
+        CHECK_INT(call_run(&call), 0);
+        CHECK_INT(call.op.out.claim.verdict, IDEM_BUSY);
+        CHECK(call.op.out.claim.left_ms > 0 && call.op.out.claim.left_ms <= most);
+    }
+    /* By the script, too. */
+    claim_fill(&call, c, "k", 2);
+    call.op.in.claim.mode = IDEM_MODE_LOCK;
+    call.op.in.claim.recover = IDEM_RECOVER_RERUN;
+    CHECK_INT(call_run(&call), 0);
+    CHECK_INT(call.op.out.claim.verdict, IDEM_BUSY);
+    CHECK(call.op.out.claim.left_ms > 0 && call.op.out.claim.left_ms <= most);
+}
+
+static int64_t lease_left(struct conn *c, const struct shared_clock *clock) {
+    struct call call;
+
+    kind_fill(&call, c, IDEM_OP_LOOKUP, "k");
+    CHECK_INT(call_run(&call), 0);
+    return call.record.lease_end - clock->wall;
+}
+
+TEST(a_lease_is_never_said_to_be_longer_than_it_was_though_the_clock_was_set_back) {
+    static const char *const args[] = {"--save", "", NULL};
+    struct shared_clock *clock;
+    char folder[300];
+    struct conn c;
+    int fd;
+
+    clock = clock_share(&fd);
+    snprintf(folder, sizeof(folder), "%s/clocked", temp_folder());
+    server_start(&server, folder, "redis-server", false, args, fd);
+    close(fd);
+    open_plain(&c, "timeout=20s");
+    CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
+    left_is_within(&c, LEASE_MS);
+    CHECK(lease_left(&c, clock) == LEASE_MS); /* it is this clock */
+    clock->wall -= 3600000;
+    left_is_within(&c, LEASE_MS);
+    CHECK(lease_left(&c, clock) > 0 && lease_left(&c, clock) <= LEASE_MS);
+    /* Its own owner is not hindered. */
+    CHECK_INT(done(&c, "k", 1, "r").ack, IDEM_ACK);
+    CHECK_STR(claim(&c, "k", 2).result, "r");
     conn_close(&c);
 }
 
