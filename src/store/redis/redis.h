@@ -12,6 +12,7 @@
  *     sentinel.c  which server is the master
  *     cluster.c   which server has a slot, and redirections
  *     conn.c      a connection: resolve, connect, TLS, write, read, reconnect
+ *     resp.c      commands as bytes, replies as trees, and what they may cost
  *     resolve.c   names, off the loop
  *     tls.c       TLS over bytes in memory
  *     config.c    the URL
