@@ -77,6 +77,23 @@ void redis_job_complete(struct redis_job *job, int rc) {
     redis_job_drop(job);
 }
 
+/* All have as much time as each other, so that the last to be renewed is the last of them. */
+void redis_job_renew(struct redis_job *job) {
+    struct redis_store *store = job->store;
+
+    if (job->link == NULL)
+        return;
+    job->deadline = idem_loop_now() + store->config.timeout_ms;
+    if (job->next == NULL)
+        return;
+    *job->link = job->next;
+    job->next->link = job->link;
+    job->next = NULL;
+    job->link = store->jobs_end;
+    *store->jobs_end = job;
+    store->jobs_end = &job->next;
+}
+
 static bool job_is_slotted(const struct redis_job *job) {
     return job->copy.kind != IDEM_OP_LIST && job->copy.kind != IDEM_OP_STATS &&
            job->copy.kind != IDEM_OP_TIME && job->copy.kind != IDEM_OP_SWEEP;
@@ -281,8 +298,7 @@ void redis_store_ready(struct redis_store *store) {
 
 /* Replies. */
 
-/* What says that nothing was done, and that it may be soon. */
-static bool is_passing(const struct redis_reply *reply) {
+bool redis_is_passing(const struct redis_reply *reply) {
     static const char *const words[] = {"TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "BUSY"};
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
@@ -341,7 +357,7 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
             redis_conn_fail(conn, IDEM_E_REFUSED, "it is not the master any more");
         return true;
     }
-    if (!is_passing(reply))
+    if (!redis_is_passing(reply))
         return false;
     if (redis_reply_is(reply, "CLUSTERDOWN"))
         redis_cluster_refresh(store);
@@ -404,14 +420,20 @@ static void take_reply(struct redis_conn *conn, void *data, const struct redis_r
         told = job->first;
     if (job->scan == NULL && job_again(job, conn, told))
         return;
-    if (job->scan != NULL && job->wanted == 0 && redis_reply_is(told, "NOSCRIPT"))
-        scripts_load(job->store, conn);
     switch (redis_job_take(job, told, &rc)) {
     case REDIS_MORE:
         return;
     case REDIS_AGAIN:
         if (job->wanted == 0)
             redis_jobs_turn(job->store, job);
+        return;
+    case REDIS_STUCK:
+        told = redis_scan_obstacle(job);
+        if (!job_again(job, conn, told)) {
+            rc = idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server says: %.150s",
+                                told->text);
+            redis_job_complete(job, rc);
+        }
         return;
     case REDIS_DONE:
         redis_job_complete(job, job_judge(job, rc));

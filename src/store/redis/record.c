@@ -8,6 +8,7 @@
 
 #define FORM 225 /* the first byte: format 1. 226 to 239 are later ones */
 #define FORM_LAST 239
+#define LIFE_AT 64 /* then `due` */
 
 enum {
     FLAG_LOCK = 1,
@@ -165,6 +166,23 @@ int redis_record_decode(struct idem_bytes bytes, int64_t now, int64_t left,
     times_fill(&record, &ages, now, left);
     *ret = record;
     return 0;
+}
+
+bool redis_record_glance(const unsigned char *bytes, size_t len, int64_t left,
+                         enum idem_state *ret_state, bool *ret_live) {
+    struct reader r = {bytes + LIFE_AT};
+    enum idem_state state;
+    int64_t since;
+
+    if (form_check((struct idem_bytes){bytes, len}) != 0 || left <= 0 || left > REDIS_MS_MAX)
+        return false;
+    state = (enum idem_state)bytes[2];
+    if (state < IDEM_ISSUED || state > IDEM_FAILED)
+        return false;
+    since = (int64_t)get(&r, 6) - left;
+    *ret_state = state;
+    *ret_live = (int64_t)get(&r, 6) > (since > 0 ? since : 0);
+    return true;
 }
 
 static unsigned flag(bool set, unsigned bit) {

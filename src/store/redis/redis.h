@@ -242,6 +242,9 @@ bool redis_record_is(const unsigned char *bytes, size_t len);
 /* `now` and what is left of its life, in the server's ms. 0, IDEM_E_CORRUPT or IDEM_E_VERSION. */
 int redis_record_decode(struct idem_bytes bytes, int64_t now, int64_t left,
                         struct idem_record *ret);
+/* By its head alone: the state, and whether a lease is live. False: none that could be read. */
+bool redis_record_glance(const unsigned char *bytes, size_t len, int64_t left,
+                         enum idem_state *ret_state, bool *ret_live);
 /* The first 28 bytes, up to the owner; the prior state is absent. */
 void redis_record_begin(const struct idem_record *record, struct redis_buffer *out);
 /* A first run, as bytes; for a claim of a key that is not there. */

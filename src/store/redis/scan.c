@@ -1,11 +1,22 @@
 /*
  * List and stats: SCAN, which never holds the server up, and a look at each name
- * that it gives. A cluster's servers are gone through one after the other.
+ * that it gives. A cluster's servers are gone through one after the other, in the
+ * order of the lowest slot that each has: another server that takes over all the
+ * slots of one has its place. SCAN's cursors are of one process of one server;
+ * where that has changed, it is gone through from its beginning.
+ *
+ * A name whose slot has moved, or moves, is asked for where the server says, slot
+ * by slot; what a server cannot answer now is asked for again after a pause. No
+ * record is left out because its answer was an error, unless it is about that key
+ * alone: it is none of ours then.
  *
  * A page of SCAN may have more names than fit into an answer. The rest is kept
  * here, under a number that the cursor has, for the next call; of the latest few
- * lists only. SCAN promises that what is there all the time is told; while the
- * server makes its table larger or smaller, it may be told twice.
+ * lists only, and where it is gone the page is read once more. SCAN promises that
+ * what is there all the time is told; while the server makes its table larger or
+ * smaller, it may be told twice.
+ *
+ * Each page that was gone through renews the operation's deadline.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +27,11 @@
 #include "core/error.h"
 #include "store/redis/store.h"
 
-#define PAGE 200     /* names per SCAN, more or less */
+/* Names per SCAN, more or less: a list has room for so many, and stats takes what does not keep
+   the server from others for longer than some hundred microseconds. */
+#define PAGE_MIN 10
+#define PAGE_MAX 200
+#define PAGE_STATS 400
 #define PAGES_MAX 50 /* per call: a list that finds nothing must come to an answer too */
 
 /* Enough for all but the result. */
@@ -24,30 +39,55 @@
     (REDIS_HEAD_LEN + IDEM_HASH_LEN + REDIS_PRIOR_LEN + IDEM_LABEL_MAX + IDEM_REASON_MAX)
 
 enum step { STEP_SCAN, STEP_LOOK, STEP_EVENTS, STEP_MEMORY };
+enum look { LOOK_WANTED, LOOK_SENT, LOOK_DONE };
+#define LOOK_LEASE 4 /* besides, in stats: it runs, and whether its lease is over is asked for */
 
 struct redis_scan {
     enum step step;
-    unsigned node; /* which server, counted from the first */
-    uint64_t page; /* SCAN's cursor: of the page that comes next */
+    bool begun;
+    uint16_t slot;       /* CLUSTER: the lowest of the server that is gone through */
+    uint64_t server;     /* which process that is; 0: not known yet */
+    uint64_t page, next; /* SCAN's cursors: of this page, and of the one behind it */
     struct idem_record_key *names;
-    size_t names_n, looked;
-    bool stuck; /* the scripts were gone in the middle of a page */
+    unsigned char *looks; /* enum look, of each name */
+    size_t names_n, at;   /* at: whose answer comes next, or a later one's */
+    bool aside;           /* only the names of a slot that is elsewhere are asked for */
+    uint16_t aside_slot;
+    bool asking;        /* there is an ASKING between any two commands */
+    unsigned taken;     /* replies to what was sent last */
+    bool half, blocked; /* of the name whose answer is coming: its life is known; it is stuck */
+    int64_t left;       /* what is left of its life */
+    char why[300];      /* the first error that stands in the way; "": none */
+    struct redis_reply obstacle;
     unsigned pages;
     struct idem_entry *entries; /* LIST */
     size_t entries_n;
-    struct idem_stats stats;
+    struct idem_stats stats, before; /* before: without the server that is gone through */
 };
 
 void redis_scan_free(struct redis_scan *scan) {
     if (scan == NULL)
         return;
     free(scan->names);
+    free(scan->looks);
     free(scan->entries);
     free(scan);
 }
 
 static bool is_list(const struct redis_job *job) {
     return job->copy.kind == IDEM_OP_LIST;
+}
+
+static enum look look_of(const struct redis_scan *scan, size_t i) {
+    return (enum look)(scan->looks[i] & (LOOK_LEASE - 1));
+}
+
+static bool is_leased(const struct redis_scan *scan, size_t i) {
+    return (scan->looks[i] & LOOK_LEASE) != 0;
+}
+
+static void look_set(struct redis_scan *scan, size_t i, enum look look) {
+    scan->looks[i] = (unsigned char)((scan->looks[i] & LOOK_LEASE) | look);
 }
 
 /* Pages that are kept. */
@@ -57,37 +97,46 @@ void redis_pages_free(struct redis_store *store) {
         free(store->pages[i].names);
 }
 
-/* Keeps what is behind the name that was looked at last; its number, 0 without memory. */
+static bool names_alloc(struct redis_scan *scan, size_t n) {
+    free(scan->names);
+    free(scan->looks);
+    scan->names_n = 0;
+    scan->names = calloc(n + 1, sizeof(*scan->names));
+    scan->looks = calloc(n + 1, sizeof(*scan->looks));
+    return scan->names != NULL && scan->looks != NULL;
+}
+
+/* Keeps the names that were not looked at; the page's number, 0 without memory. */
 static uint64_t page_keep(struct redis_store *store, const struct redis_scan *scan) {
     struct redis_page *page = &store->pages[store->pages_made % REDIS_PAGES_KEPT];
-    size_t n = scan->names_n - scan->looked;
-    struct idem_record_key *names = malloc(n * sizeof(*names));
+    struct idem_record_key *names = malloc(scan->names_n * sizeof(*names));
+    uint64_t id = 0;
+    size_t n = 0;
 
-    if (names == NULL)
+    /* Random, so that it is not taken for one of another process. */
+    if (names == NULL || idem_random(&id, sizeof(id)) != 0 || id == 0) {
+        free(names);
         return 0;
-    memcpy(names, scan->names + scan->looked, n * sizeof(*names));
-    free(page->names);
-    *page = (struct redis_page){.id = ++store->pages_made, .names = names, .names_n = n};
-    return page->id;
-}
-
-static bool page_find(struct redis_store *store, uint64_t id, struct redis_scan *scan) {
-    for (size_t i = 0; i < REDIS_PAGES_KEPT; i++) {
-        struct redis_page *page = &store->pages[i];
-
-        if (page->id != id)
-            continue;
-        scan->names = page->names;
-        scan->names_n = page->names_n;
-        *page = (struct redis_page){0};
-        return true;
     }
-    return false;
+    for (size_t i = 0; i < scan->names_n; i++)
+        if (look_of(scan, i) != LOOK_DONE)
+            names[n++] = scan->names[i];
+    free(page->names);
+    *page = (struct redis_page){.id = id, .names = names, .names_n = n};
+    store->pages_made++;
+    return id;
 }
 
-/* The cursor: server, SCAN's cursor, and the number of a page. */
+static const struct redis_page *page_find(const struct redis_store *store, uint64_t id) {
+    for (size_t i = 0; id != 0 && i < REDIS_PAGES_KEPT; i++)
+        if (store->pages[i].id == id)
+            return &store->pages[i];
+    return NULL;
+}
 
-#define CURSOR_LEN (2 + 8 + 8)
+/* The cursor: slot, server, SCAN's two cursors, and the number of a page. */
+
+#define CURSOR_LEN (2 + 4 * 8)
 
 static uint64_t number_get(const unsigned char *at, int bytes) {
     uint64_t n = 0;
@@ -105,36 +154,81 @@ static void number_put(unsigned char *at, uint64_t n, int bytes) {
 static bool cursor_read(struct redis_job *job) {
     const struct idem_cursor *cursor = &job->copy.in.list.cursor;
     struct redis_scan *scan = job->scan;
-    uint64_t id;
+    const struct redis_page *kept;
 
     if (cursor->len == 0)
         return true;
-    if (cursor->len != CURSOR_LEN)
+    if (cursor->len != CURSOR_LEN || number_get(cursor->at, 2) >= REDIS_SLOTS)
         return false;
-    scan->node = (unsigned)number_get(cursor->at, 2);
-    scan->page = number_get(cursor->at + 2, 8);
-    id = number_get(cursor->at + 10, 8);
-    if (id == 0)
+    scan->begun = true;
+    scan->slot = (uint16_t)number_get(cursor->at, 2);
+    scan->server = number_get(cursor->at + 2, 8);
+    scan->page = number_get(cursor->at + 10, 8);
+    kept = page_find(job->store, number_get(cursor->at + 26, 8));
+    if (kept == NULL)
         return true;
+    if (!names_alloc(scan, kept->names_n))
+        return false;
+    memcpy(scan->names, kept->names, kept->names_n * sizeof(*kept->names));
+    scan->names_n = kept->names_n;
+    scan->next = number_get(cursor->at + 18, 8);
     scan->step = STEP_LOOK;
-    return page_find(job->store, id, scan);
+    return true;
 }
 
 static void cursor_write(const struct redis_scan *scan, uint64_t id, struct idem_cursor *cursor) {
     cursor->len = CURSOR_LEN;
-    number_put(cursor->at, scan->node, 2);
-    number_put(cursor->at + 2, scan->page, 8);
-    number_put(cursor->at + 10, id, 8);
+    number_put(cursor->at, scan->slot, 2);
+    number_put(cursor->at + 2, scan->server, 8);
+    number_put(cursor->at + 10, scan->page, 8);
+    number_put(cursor->at + 18, scan->next, 8);
+    number_put(cursor->at + 26, id, 8);
 }
 
-/* Which server comes next; NULL: all were gone through. */
-static struct redis_node *node_at(struct redis_store *store, unsigned n) {
-    struct redis_node *node = store->nodes;
+/* Servers. */
 
-    for (; node != NULL; node = node->next)
-        if ((store->config.kind != REDIS_CLUSTER || node->known) && n-- == 0)
-            return node;
-    return NULL;
+/* The next server has a slot from `from` on, and none before it; false: all were gone through. */
+static bool server_next(struct redis_store *store, unsigned from, uint16_t *ret_slot) {
+    if (store->config.kind != REDIS_CLUSTER) {
+        *ret_slot = 0;
+        return from == 0;
+    }
+    for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        node->seen = false;
+    for (unsigned slot = 0; slot < REDIS_SLOTS; slot++) {
+        struct redis_node *node = store->slots[slot];
+
+        if (node == NULL || node->seen)
+            continue;
+        node->seen = true;
+        if (slot >= from) {
+            *ret_slot = (uint16_t)slot;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Which process a server is: a number made of its place and what it calls itself. */
+static uint64_t server_id(const struct redis_node *node) {
+    uint64_t id = 14695981039346656037u;
+
+    for (const char *at = node->conn.place; *at != '\0'; at++)
+        id = (id ^ (unsigned char)*at) * 1099511628211u;
+    for (const char *at = node->run_id; *at != '\0'; at++)
+        id = (id ^ (unsigned char)*at) * 1099511628211u;
+    return id == 0 ? 1 : id;
+}
+
+/* SCAN's cursor is worth nothing to another server: then it is begun anew. */
+static void server_check(struct redis_scan *scan, const struct redis_node *node) {
+    uint64_t id = server_id(node);
+
+    if (scan->server != 0 && scan->server != id) {
+        scan->page = 0;
+        scan->stats = scan->before;
+    }
+    scan->server = id;
 }
 
 /* Commands. */
@@ -153,6 +247,15 @@ static void put_pattern(struct redis_buffer *out, struct idem_bytes prefix) {
     redis_put_part(out, pattern, len);
 }
 
+static int64_t page_size(const struct redis_job *job) {
+    size_t room;
+
+    if (!is_list(job))
+        return PAGE_STATS;
+    room = job->copy.in.list.max - job->scan->entries_n;
+    return room < PAGE_MIN ? PAGE_MIN : room > PAGE_MAX ? PAGE_MAX : (int64_t)room;
+}
+
 static void scan_write(struct redis_job *job) {
     struct redis_scan *scan = job->scan;
     struct redis_buffer *out = &job->command;
@@ -165,50 +268,120 @@ static void scan_write(struct redis_job *job) {
     redis_put_text(out, "MATCH");
     put_pattern(out, is_list(job) ? job->copy.in.list.prefix : (struct idem_bytes){0});
     redis_put_text(out, "COUNT");
-    redis_put_number(out, PAGE);
+    redis_put_number(out, page_size(job));
     job->replies = 1;
 }
 
-static void look_write(struct redis_job *job) {
-    struct redis_buffer *out = &job->command;
-    char name[REDIS_NAME_MAX];
+/* job.c says ASKING before the first command, here it is said before each other one. */
+static void put_asking(struct redis_job *job) {
+    if (job->replies > 0 && job->asking) {
+        redis_put_command(&job->command, "ASKING", NULL);
+        job->replies++;
+    }
+    job->replies++;
+}
 
-    for (size_t i = job->scan->looked; i < job->scan->names_n; i++) {
+/* Stats wants the state alone, and of what runs whether its lease is over: a script for each record
+   would cost the server several times as much. That life and head are not of one moment does not
+   matter to a figure that changes all the time. */
+static void put_look(struct redis_job *job, const char *name, size_t len, bool lease) {
+    struct redis_buffer *out = &job->command;
+
+    put_asking(job);
+    if (is_list(job)) {
         redis_put_head(out, 5);
         redis_put_text(out, "EVALSHA");
         redis_put_part(out, job->store->scripts.sha[REDIS_SCRIPT_LOOK], 40);
         redis_put_part(out, "1", 1);
-        redis_put_part(out, name, redis_name(&job->scan->names[i], name));
+        redis_put_part(out, name, len);
         redis_put_number(out, LOOK_LEN - 1);
+        return;
     }
-    job->replies = (unsigned)(job->scan->names_n - job->scan->looked);
+    if (lease) {
+        redis_put_head(out, 2);
+        redis_put_text(out, "PTTL");
+        redis_put_part(out, name, len);
+        put_asking(job);
+    }
+    redis_put_head(out, 4);
+    redis_put_text(out, "GETRANGE");
+    redis_put_part(out, name, len);
+    redis_put_part(out, "0", 1);
+    redis_put_number(out, REDIS_HEAD_LEN - 1);
+}
+
+static void look_write(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+    char name[REDIS_NAME_MAX];
+    size_t len;
+
+    scan->at = 0;
+    for (size_t i = 0; i < scan->names_n; i++) {
+        if (look_of(scan, i) == LOOK_DONE)
+            continue;
+        len = redis_name(&scan->names[i], name);
+        look_set(scan, i, LOOK_WANTED);
+        if (scan->aside && redis_slot(name, len) != scan->aside_slot)
+            continue;
+        look_set(scan, i, LOOK_SENT);
+        put_look(job, name, len, is_leased(scan, i));
+    }
+}
+
+static bool scan_begin(struct redis_job *job) {
+    struct redis_scan *scan = job->scan = calloc(1, sizeof(*scan));
+
+    if (scan == NULL)
+        return false;
+    if (!is_list(job))
+        return true;
+    scan->entries = calloc(job->copy.in.list.max, sizeof(*scan->entries));
+    return scan->entries != NULL && cursor_read(job);
+}
+
+/* Where this step goes to, now; NULL: nowhere. */
+static const struct redis_node *server_now(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+    struct redis_node *node;
+
+    if (!scan->begun)
+        scan->begun = server_next(job->store, 0, &scan->slot);
+    job->slot = scan->step == STEP_EVENTS ? redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))
+                : scan->aside             ? scan->aside_slot
+                                          : scan->slot;
+    if (!scan->aside) {
+        job->at = NULL;
+        job->asking = false;
+    }
+    node = redis_route(job->store, job);
+    return node == NULL || node->conn.state != REDIS_CONN_READY ? NULL : node;
 }
 
 bool redis_scan_write(struct redis_job *job) {
-    struct redis_scan *scan = job->scan;
+    const struct redis_node *node;
+    struct redis_scan *scan;
 
-    if (scan == NULL) {
-        job->scan = scan = calloc(1, sizeof(*scan));
-        if (scan == NULL)
-            return false;
-        if (is_list(job)) {
-            scan->entries = calloc(job->copy.in.list.max, sizeof(*scan->entries));
-            if (scan->entries == NULL || !cursor_read(job))
-                return false;
-        }
-    }
+    if (job->scan == NULL && !scan_begin(job))
+        return false;
+    scan = job->scan;
+    node = server_now(job);
     job->command.len = 0;
-    job->at = node_at(job->store, scan->node);
+    job->replies = 0;
+    if (node == NULL) /* what it is, is known only once it is there: it is written then */
+        return true;
+    scan->asking = job->asking;
+    scan->taken = 0;
+    scan->half = scan->blocked = false;
+    scan->why[0] = '\0';
     switch (scan->step) {
     case STEP_SCAN:
+        server_check(scan, node);
         scan_write(job);
         break;
     case STEP_LOOK:
         look_write(job);
         break;
     case STEP_EVENTS:
-        job->at = NULL;
-        job->slot = redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
         redis_put_command(&job->command, "HGETALL", REDIS_EVENTS_NAME, NULL);
         job->replies = 1;
         break;
@@ -222,9 +395,43 @@ bool redis_scan_write(struct redis_job *job) {
 
 /* Replies. */
 
-static int fail(struct redis_job *job) {
+static int fail(struct redis_job *job, const struct redis_reply *reply) {
+    if (reply->type == REDIS_REPLY_ERROR)
+        return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server says: %.150s",
+                              reply->text);
     return idem_error_set(&job->copy.error, IDEM_E_REFUSED,
                           "the server's answer is not what was asked for");
+}
+
+/* Errors that say: elsewhere, or again. */
+static bool is_obstacle(const struct redis_reply *reply) {
+    return redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK") ||
+           redis_reply_is(reply, "NOSCRIPT") || redis_is_passing(reply);
+}
+
+/* The first counts; `slot` is of the name that it is about. */
+static void obstacle_keep(struct redis_scan *scan, const struct redis_reply *reply, uint16_t slot) {
+    if (scan->why[0] != '\0')
+        return;
+    snprintf(scan->why, sizeof(scan->why), "%s", reply->text);
+    scan->aside = redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK");
+    scan->aside_slot = slot;
+}
+
+const struct redis_reply *redis_scan_obstacle(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+
+    job->command.len = 0; /* to be written anew */
+    scan->obstacle = (struct redis_reply){
+        .type = REDIS_REPLY_ERROR, .text = scan->why, .len = strlen(scan->why)};
+    return &scan->obstacle;
+}
+
+/* What is about one key and says that it is none of ours: of another type, or not allowed. In
+   older servers such words stand somewhere in what a script says. */
+static bool is_foreign(const struct redis_reply *reply) {
+    return strstr(reply->text, "WRONGTYPE") != NULL ||
+           (strstr(reply->text, "NOPERM") != NULL && strstr(reply->text, "key") != NULL);
 }
 
 static int name_order(const void *a, const void *b) {
@@ -241,10 +448,7 @@ static bool names_take(struct redis_job *job, const struct redis_reply *list) {
     size_t least = is_list(job) ? job->copy.in.list.prefix.len : 0, n = 0;
     struct idem_record_key key;
 
-    free(scan->names);
-    scan->names_n = scan->looked = 0;
-    scan->names = calloc(list->items_n + 1, sizeof(*scan->names));
-    if (scan->names == NULL)
+    if (!names_alloc(scan, list->items_n))
         return false;
     for (size_t i = 0; i < list->items_n; i++)
         if (redis_name_parse(list->items[i]->text, list->items[i]->len, &key) &&
@@ -262,10 +466,13 @@ static bool page_next(struct redis_job *job) {
     struct redis_scan *scan = job->scan;
 
     scan->step = STEP_SCAN;
+    scan->aside = false;
+    scan->page = scan->next;
     if (scan->page != 0)
         return true;
-    scan->node++;
-    if (node_at(job->store, scan->node) != NULL)
+    scan->server = 0;
+    scan->before = scan->stats;
+    if (server_next(job->store, scan->slot + 1u, &scan->slot))
         return true;
     if (is_list(job))
         return false;
@@ -292,22 +499,21 @@ static enum redis_taken list_end(struct redis_job *job, bool all, bool left, int
     return REDIS_DONE;
 }
 
-static enum redis_taken again(struct redis_job *job, int *ret_rc) {
-    if (redis_scan_write(job))
-        return REDIS_AGAIN;
-    *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a list");
-    return REDIS_DONE;
+static enum redis_taken again(struct redis_job *job) {
+    job->command.len = 0; /* it is written where it is sent */
+    return REDIS_AGAIN;
 }
 
 static enum redis_taken page_end(struct redis_job *job, int *ret_rc) {
     struct redis_scan *scan = job->scan;
     bool more = page_next(job);
 
+    redis_job_renew(job);
     scan->pages++;
     if (is_list(job) &&
         (!more || scan->entries_n == job->copy.in.list.max || scan->pages >= PAGES_MAX))
         return list_end(job, !more, false, ret_rc);
-    return again(job, ret_rc);
+    return again(job);
 }
 
 static enum redis_taken scan_take(struct redis_job *job, const struct redis_reply *reply,
@@ -316,10 +522,10 @@ static enum redis_taken scan_take(struct redis_job *job, const struct redis_repl
 
     if (reply->type != REDIS_REPLY_ARRAY || reply->items_n != 2 ||
         reply->items[0]->type != REDIS_REPLY_STRING || reply->items[1]->type != REDIS_REPLY_ARRAY) {
-        *ret_rc = fail(job);
+        *ret_rc = fail(job, reply);
         return REDIS_DONE;
     }
-    scan->page = strtoull(reply->items[0]->text, NULL, 10);
+    scan->next = strtoull(reply->items[0]->text, NULL, 10);
     if (!names_take(job, reply->items[1])) {
         *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a list");
         return REDIS_DONE;
@@ -327,18 +533,18 @@ static enum redis_taken scan_take(struct redis_job *job, const struct redis_repl
     if (scan->names_n == 0)
         return page_end(job, ret_rc);
     scan->step = STEP_LOOK;
-    return again(job, ret_rc);
+    return again(job);
 }
 
 /* One record of the page. What is no record, a nonce or somebody's own key, is passed over. */
-static void look_one(struct redis_job *job, const struct redis_reply *reply) {
+static void list_one(struct redis_job *job, const struct idem_record_key *key,
+                     const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
     const struct idem_list_in *in = &job->copy.in.list;
-    const struct idem_record_key *key = &scan->names[scan->looked];
     const struct redis_reply *bytes = reply->items[0];
     int64_t left = reply->items[1]->integer, now = reply->items[2]->integer;
     int64_t cut = reply->items[3]->integer - (int64_t)bytes->len;
-    struct idem_entry *entry;
+    struct idem_entry *entry = &scan->entries[scan->entries_n];
     struct idem_record record;
     bool live;
     int rc;
@@ -347,47 +553,97 @@ static void look_one(struct redis_job *job, const struct redis_reply *reply) {
         return;
     rc = redis_record_decode((struct idem_bytes){(const unsigned char *)bytes->text, bytes->len},
                              now, left, &record);
-    live = rc == 0 && record.lease_end > now;
-    if (!is_list(job)) {
-        if (rc == 0)
-            idem_stats_add(&scan->stats, &record, live);
-        return;
-    }
-    entry = &scan->entries[scan->entries_n];
-    if (rc == 0) {
-        record.result.len += (size_t)(cut > 0 ? cut : 0);
-        idem_entry_fill(entry, key, &record, live, live ? record.lease_end - now : 0);
-        scan->entries_n += idem_list_wants(in, &record, live);
-    } else {
+    if (rc != 0) {
         idem_entry_fill_bad(entry, key, rc);
         scan->entries_n += idem_list_wants_bad(in, entry->state);
+        return;
     }
+    live = record.lease_end > now;
+    record.result.len += (size_t)(cut > 0 ? cut : 0);
+    idem_entry_fill(entry, key, &record, live, live ? record.lease_end - now : 0);
+    scan->entries_n += idem_list_wants(in, &record, live);
+}
+
+/* False: it runs, and what is left of its life is not known. */
+static bool stats_one(struct redis_scan *scan, size_t i, const struct redis_reply *reply) {
+    struct idem_record record = {0};
+    bool leased = is_leased(scan, i), live;
+
+    if (reply->type != REDIS_REPLY_STRING ||
+        !redis_record_glance((const unsigned char *)reply->text, reply->len,
+                             leased ? scan->left : 1, &record.state, &live))
+        return true;
+    if (!leased && record.state == IDEM_RUNNING)
+        return false;
+    idem_stats_add(&scan->stats, &record, live);
+    return true;
 }
 
 static bool is_full(const struct redis_job *job) {
     return is_list(job) && job->scan->entries_n == job->copy.in.list.max;
 }
 
+/* All answers to what was sent have come. */
+static enum redis_taken look_end(struct redis_job *job, int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+    bool left = false;
+
+    for (size_t i = 0; i < scan->names_n; i++)
+        left |= look_of(scan, i) != LOOK_DONE;
+    if (left && is_full(job))
+        return list_end(job, false, true, ret_rc);
+    if (scan->why[0] != '\0')
+        return REDIS_STUCK;
+    scan->aside = false;
+    return left ? again(job) : page_end(job, ret_rc);
+}
+
+static void look_one(struct redis_job *job, const struct redis_reply *reply) {
+    struct redis_scan *scan = job->scan;
+    size_t i = scan->at++;
+
+    if (scan->blocked || is_full(job)) {
+        look_set(scan, i, LOOK_WANTED);
+        return;
+    }
+    look_set(scan, i, LOOK_DONE);
+    job->redirects = job->reloads = 0; /* it goes on */
+    if (!is_list(job)) {
+        if (!stats_one(scan, i, reply))
+            scan->looks[i] = LOOK_WANTED | LOOK_LEASE;
+    } else if (reply->type == REDIS_REPLY_ARRAY && reply->items_n == 4) {
+        list_one(job, &scan->names[i], reply);
+    }
+}
+
 static enum redis_taken look_take(struct redis_job *job, const struct redis_reply *reply,
                                   int *ret_rc) {
     struct redis_scan *scan = job->scan;
+    char name[REDIS_NAME_MAX];
 
-    if (redis_reply_is(reply, "NOSCRIPT"))
-        scan->stuck = true;
-    if (!is_full(job) && !scan->stuck) {
-        if (reply->type == REDIS_REPLY_ARRAY && reply->items_n == 4)
-            look_one(job, reply);
-        scan->looked++;
-    }
-    if (job->wanted > 0)
+    if (scan->asking && scan->taken++ % 2 == 1) /* to ASKING */
         return REDIS_MORE;
-    if (scan->stuck) { /* from where it was on; the caller has loaded the scripts */
-        scan->stuck = false;
-        return again(job, ret_rc);
+    while (scan->at < scan->names_n && look_of(scan, scan->at) != LOOK_SENT)
+        scan->at++;
+    if (scan->at == scan->names_n) {
+        *ret_rc = fail(job, reply);
+        return REDIS_DONE;
     }
-    if (scan->looked < scan->names_n)
-        return list_end(job, false, true, ret_rc);
-    return page_end(job, ret_rc);
+    if (is_obstacle(reply)) {
+        scan->blocked = true;
+        obstacle_keep(scan, reply, redis_slot(name, redis_name(&scan->names[scan->at], name)));
+    } else if (reply->type == REDIS_REPLY_ERROR && !is_foreign(reply)) {
+        *ret_rc = fail(job, reply);
+        return REDIS_DONE;
+    }
+    if (is_leased(scan, scan->at) && !scan->half) {
+        scan->half = true;
+        scan->left = reply->type == REDIS_REPLY_INTEGER ? reply->integer + 1 : 0;
+        return REDIS_MORE;
+    }
+    look_one(job, reply);
+    scan->half = scan->blocked = false;
+    return job->wanted > 0 ? REDIS_MORE : look_end(job, ret_rc);
 }
 
 static uint64_t info_number(const char *text, const char *name) {
@@ -400,13 +656,18 @@ static enum redis_taken events_take(struct redis_job *job, const struct redis_re
                                     int *ret_rc) {
     struct redis_scan *scan = job->scan;
 
-    for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->items_n; i += 2)
+    if (reply->type != REDIS_REPLY_ARRAY) {
+        *ret_rc = fail(job, reply);
+        return REDIS_DONE;
+    }
+    for (size_t i = 0; i + 1 < reply->items_n; i += 2)
         for (int k = 0; k < IDEM_EVENT__COUNT; k++)
             if (strcmp(reply->items[i]->text, idem_event_name((enum idem_event)k)) == 0)
                 scan->stats.events[k] = strtoull(reply->items[i + 1]->text, NULL, 10);
     scan->step = STEP_MEMORY;
-    scan->node = 0;
-    return again(job, ret_rc);
+    scan->aside = false;
+    (void)server_next(job->store, 0, &scan->slot);
+    return again(job);
 }
 
 static enum redis_taken memory_take(struct redis_job *job, const struct redis_reply *reply,
@@ -417,9 +678,8 @@ static enum redis_taken memory_take(struct redis_job *job, const struct redis_re
         scan->stats.bytes_used += info_number(reply->text, "\nused_memory:");
         scan->stats.bytes_max += info_number(reply->text, "\nmaxmemory:");
     }
-    scan->node++;
-    if (node_at(job->store, scan->node) != NULL)
-        return again(job, ret_rc);
+    if (server_next(job->store, scan->slot + 1u, &scan->slot))
+        return again(job);
     for (int k = 0; k < IDEM_EVENT__COUNT; k++)
         scan->stats.events[k] += job->store->tally[k]; /* not sent yet */
     job->copy.out.stats = scan->stats;
@@ -429,11 +689,18 @@ static enum redis_taken memory_take(struct redis_job *job, const struct redis_re
 
 enum redis_taken redis_scan_take(struct redis_job *job, const struct redis_reply *reply,
                                  int *ret_rc) {
-    switch (job->scan->step) {
+    struct redis_scan *scan = job->scan;
+
+    if (scan->step == STEP_LOOK)
+        return look_take(job, reply, ret_rc);
+    if (is_obstacle(reply)) {
+        obstacle_keep(scan, reply, job->slot);
+        return REDIS_STUCK;
+    }
+    job->redirects = job->reloads = 0;
+    switch (scan->step) {
     case STEP_SCAN:
         return scan_take(job, reply, ret_rc);
-    case STEP_LOOK:
-        return look_take(job, reply, ret_rc);
     case STEP_EVENTS:
         return events_take(job, reply, ret_rc);
     default:

@@ -18,6 +18,7 @@ struct redis_node {
     struct redis_conn conn; /* commands */
     struct redis_conn wake; /* wake-ups; off until somebody waits */
     bool known;             /* CLUSTER: named by the last map; others go when they are idle */
+    bool seen;              /* scan.c's: while the servers are counted */
     unsigned version;       /* 70015 for 7.0.15; 0: not known */
     long long client_id;    /* the server's number of this connection, or of the last; 0: none */
     char run_id[64];        /* of the server that gave it */
@@ -51,7 +52,7 @@ struct redis_job {
 };
 
 /* The names of a page of a list that did not fit into the answer. */
-#define REDIS_PAGES_KEPT 8
+#define REDIS_PAGES_KEPT 32
 struct redis_page {
     uint64_t id; /* 0: none */
     struct idem_record_key *names;
@@ -108,6 +109,7 @@ enum redis_taken {
     REDIS_MORE,  /* another reply is to come */
     REDIS_DONE,  /* answered */
     REDIS_AGAIN, /* its commands were written anew: send them */
+    REDIS_STUCK, /* a scan: redis_scan_obstacle() stands in the way; send again as that says */
 };
 enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply *reply,
                                 int *ret_rc);
@@ -119,6 +121,8 @@ unsigned redis_tally_write(struct redis_store *store, struct redis_buffer *out);
 bool redis_scan_write(struct redis_job *job);
 enum redis_taken redis_scan_take(struct redis_job *job, const struct redis_reply *reply,
                                  int *ret_rc);
+/* The error that a scan met; borrowed until it is written again. */
+const struct redis_reply *redis_scan_obstacle(struct redis_job *job);
 void redis_scan_free(struct redis_scan *scan);
 void redis_pages_free(struct redis_store *store);
 
@@ -135,6 +139,10 @@ struct redis_job *redis_job_new(struct redis_store *store, struct idem_op *op);
 /* Nobody wants to know any more; it goes as soon as nothing points to it. */
 void redis_job_drop(struct redis_job *job);
 void redis_job_complete(struct redis_job *job, int rc);
+/* It gets on: its time begins anew. */
+void redis_job_renew(struct redis_job *job);
+/* What says that nothing was done, and that it may be soon. */
+bool redis_is_passing(const struct redis_reply *reply);
 /* Fills in why it could not be done, by what is known of the servers; the code. */
 int redis_job_fail(struct redis_job *job, const char *otherwise);
 void redis_jobs_turn(struct redis_store *store, struct redis_job *job);
