@@ -146,8 +146,7 @@ static void take_slots(struct redis_conn *conn, void *data, const struct redis_r
     store->cluster->fails = 0;
     map_take(store, reply, conn);
     nodes_drop(store);
-    redis_wake_renew(store);
-    redis_store_ready(store);
+    redis_store_ready(store); /* which renews the wishes, too */
 }
 
 /* The next server that is ready, if any. */
@@ -262,27 +261,41 @@ static bool target_read(const struct redis_reply *reply, const char *asked, stru
     return end > colon + 1 && number > 0 && number < 65536;
 }
 
-bool redis_redirect(struct redis_job *job, const struct redis_reply *reply) {
-    struct redis_store *store = job->store;
-    bool moved = redis_reply_is(reply, "MOVED");
-    struct redis_node *node, *from = redis_route(store, job);
+bool redis_moved(struct redis_store *store, const struct redis_reply *reply, const char *asked,
+                 unsigned *ret_slot) {
     struct redis_host host = {0};
-    unsigned slot;
+    struct redis_node *node;
 
-    if (store->cluster == NULL ||
-        !target_read(reply, from == NULL ? "" : from->conn.host.name, &host, &slot))
+    if (store->cluster == NULL || !target_read(reply, asked, &host, ret_slot))
         return false;
     node = node_get(store, &host);
     if (node == NULL)
         return false;
-    job->redirects++;
-    job->asking = !moved;
-    job->at = node;
-    if (moved) {
-        node->known = true;
-        store->slots[slot] = node;
-        job->at = NULL;
-        redis_cluster_refresh(store);
+    node->known = true;
+    store->slots[*ret_slot] = node;
+    redis_cluster_refresh(store);
+    return true;
+}
+
+bool redis_redirect(struct redis_job *job, const struct redis_reply *reply) {
+    struct redis_store *store = job->store;
+    struct redis_node *from = redis_route(store, job);
+    const char *asked = from == NULL ? "" : from->conn.host.name;
+    struct redis_host host = {0};
+    unsigned slot;
+
+    job->at = NULL;
+    if (redis_reply_is(reply, "MOVED")) {
+        if (!redis_moved(store, reply, asked, &slot))
+            return false;
+    } else {
+        if (store->cluster == NULL || !target_read(reply, asked, &host, &slot))
+            return false;
+        job->at = node_get(store, &host);
+        if (job->at == NULL)
+            return false;
+        job->asking = true;
     }
+    job->redirects++;
     return true;
 }

@@ -34,6 +34,7 @@ static bool is_inherited(const struct redis_store *store) {
 
 static void store_free(struct redis_store *store) {
     redis_pages_free(store);
+    redis_channels_free(store);
     redis_scripts_release(&store->scripts);
     redis_tls_config_free(store->tls);
     redis_config_release(&store->config);

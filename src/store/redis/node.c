@@ -33,10 +33,18 @@ static void refuse(struct redis_conn *conn, bool for_good, const char *why) {
 
 /* AUTH, SELECT and the name. */
 
+bool redis_greet_full(struct redis_conn *conn, const struct redis_reply *reply) {
+    if (reply->type != REDIS_REPLY_ERROR || strstr(reply->text, "max number of clients") == NULL)
+        return false;
+    redis_conn_fail(conn, IDEM_E_REFUSED,
+                    "the server has as many clients as it takes (maxclients); it is tried again");
+    return true;
+}
+
 /* The server's own words are not passed on: some repeat what they were given. */
 static void take_auth(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     (void)data;
-    if (reply == NULL || reply->type != REDIS_REPLY_ERROR)
+    if (reply == NULL || reply->type != REDIS_REPLY_ERROR || redis_greet_full(conn, reply))
         return;
     if (redis_reply_is(reply, "WRONGPASS"))
         conn->role->refused(conn, "the server refuses the user or the password");
@@ -49,11 +57,19 @@ static void take_auth(struct redis_conn *conn, void *data, const struct redis_re
 /* Without it everything would go to another database. */
 static void take_select(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     (void)data;
-    if (reply == NULL || reply->type != REDIS_REPLY_ERROR || redis_reply_is(reply, "NOAUTH"))
+    if (reply == NULL || reply->type != REDIS_REPLY_ERROR || redis_reply_is(reply, "NOAUTH") ||
+        redis_greet_full(conn, reply))
         return; /* what follows says that a password is wanted */
     conn->role->refused(conn, redis_reply_is(reply, "NOPERM")
                                   ? "the user may not SELECT the database: give it +select"
                                   : "the server has no such database");
+}
+
+/* A name is only for people. */
+static void take_name(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    (void)data;
+    if (reply != NULL)
+        (void)redis_greet_full(conn, reply);
 }
 
 void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data) {
@@ -80,7 +96,7 @@ void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data) {
         out.len = 0;
     }
     redis_put_command(&out, "CLIENT", "SETNAME", config->client_name, NULL);
-    (void)redis_conn_send(conn, out.at, out.len, last, data);
+    (void)redis_conn_send(conn, out.at, out.len, last == NULL ? take_name : last, data);
     redis_buffer_release(&out);
 }
 
@@ -245,7 +261,7 @@ static void node_greet(struct redis_conn *conn) {
     struct redis_buffer out = {0};
 
     node->saves = false;
-    redis_greet(conn, redis_take_nothing, NULL); /* a name is only for people */
+    redis_greet(conn, NULL, NULL);
     redis_put_command(&out, "INFO", NULL);
     (void)redis_conn_send(conn, out.at, out.len, take_info, node);
     out.len = 0;
@@ -312,6 +328,7 @@ struct redis_node *redis_node_find(struct redis_store *store, const struct redis
 }
 
 void redis_node_free(struct redis_node *node) {
+    redis_wake_forget(node);
     redis_conn_close(&node->conn);
     redis_conn_close(&node->wake);
     free(node);

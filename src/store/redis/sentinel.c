@@ -63,6 +63,7 @@ static void master_set(struct redis_store *store, const struct redis_host *host)
     if (node->conn.host.port != host->port || strcmp(node->conn.host.name, host->name) != 0) {
         redis_conn_close(&node->conn);
         redis_conn_close(&node->wake);
+        redis_wake_forget(node);
         redis_conn_move(&node->conn, host);
         redis_conn_move(&node->wake, host);
     }
@@ -103,7 +104,7 @@ static void sentinel_greet(struct redis_conn *conn) {
     struct redis_sentinel *sentinel = conn->data;
     struct redis_buffer out = {0};
 
-    redis_greet(conn, redis_take_nothing, NULL);
+    redis_greet(conn, NULL, NULL);
     redis_put_command(&out, "SENTINEL", "get-master-addr-by-name", sentinel->store->config.master,
                       NULL);
     (void)redis_conn_send(conn, out.at, out.len, take_address, sentinel);

@@ -7,7 +7,7 @@
 #include "store/redis/redis.h"
 
 #define REDIS_SLOTS 16384
-#define REDIS_WATCH_BUCKETS 256
+#define REDIS_CHANNEL_BUCKETS 256 /* by the first byte of the hash */
 
 struct redis_store;
 
@@ -85,7 +85,7 @@ struct redis_store {
     struct idem_task flush, refuse;
     struct idem_timer deadline, again;
 
-    struct idem_watch *watches[REDIS_WATCH_BUCKETS];
+    struct redis_channel *channels[REDIS_CHANNEL_BUCKETS]; /* that somebody waits at */
     size_t watches_n;
     struct idem_watch *woken, *waking; /* waking: those whose call-backs are being run */
     struct idem_task wake_first;
@@ -131,8 +131,10 @@ struct redis_node *redis_node_new(struct redis_store *store, const struct redis_
 struct redis_node *redis_node_find(struct redis_store *store, const struct redis_host *host);
 void redis_node_free(struct redis_node *node);
 /* AUTH, SELECT and the name, which every connection begins with. What is refused goes to the role;
-   `last` takes the last reply, whatever it is. */
+   `last` takes the last reply, whatever it is; NULL: nothing comes of it. */
 void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data);
+/* The first reply may be that there is no room for us: then the connection is lost, and true. */
+bool redis_greet_full(struct redis_conn *conn, const struct redis_reply *reply);
 
 /* job.c */
 struct redis_job *redis_job_new(struct redis_store *store, struct idem_op *op);
@@ -170,6 +172,9 @@ void redis_wake_first_run(struct idem_task *task);
 void redis_wake_conn_init(struct redis_node *node, const struct redis_host *host);
 /* The servers have changed: wishes go to where their keys are now. */
 void redis_wake_renew(struct redis_store *store);
+/* This one has forgotten all that was wished from it. */
+void redis_wake_forget(struct redis_node *node);
+void redis_channels_free(struct redis_store *store);
 
 /* sentinel.c */
 int redis_sentinel_new(struct redis_store *store, struct idem_error *err);
@@ -186,6 +191,9 @@ uint16_t redis_slot(const char *name, size_t len);
 bool redis_is_mapped(const struct redis_store *store);
 /* Where a job goes; NULL: not known now. */
 struct redis_node *redis_route(struct redis_store *store, struct redis_job *job);
+/* What MOVED says, answered by the server called `asked`: the map is mended, and asked for anew. */
+bool redis_moved(struct redis_store *store, const struct redis_reply *reply, const char *asked,
+                 unsigned *ret_slot);
 /* A redirection: true if the job is to be sent again (job->at, job->asking say where). */
 bool redis_redirect(struct redis_job *job, const struct redis_reply *reply);
 

@@ -3,9 +3,15 @@
  * it. A record's channel has its name, so that in a cluster it is where the
  * record is.
  *
- * A wish is in force when the server has confirmed it, which wakes: something may
- * have been missed before. When such a connection is lost, all its wishes are made
- * anew. Without it, waiters go by their own slow poll.
+ *     OFF ──wish sent──> WISHED ──confirmed──> IN FORCE
+ *      ^                   │                      │
+ *      └── lost, MOVED, the slot has gone away <──┘
+ *
+ * That a wish is in force wakes all of its channel: something may have been missed
+ * before. Who comes to a channel that is in force is woken alone. When such a
+ * connection is lost, all its wishes are made anew; when a slot moves, those of
+ * its channels, where the next map says. Without all that, waiters go by their own
+ * slow poll.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,33 +21,65 @@
 
 #define VERSION_SHARDED 70000
 
+enum channel_state { CHANNEL_OFF, CHANNEL_WISHED, CHANNEL_IN_FORCE };
+
+struct redis_channel {
+    struct redis_channel *next;
+    struct idem_record_key key;
+    enum channel_state state;
+    struct redis_node *node; /* to whom it was said; NULL while it is off */
+    bool sharded;            /* and how */
+    size_t n;                /* who waits: those below, and those that are being woken */
+    struct idem_watch *watches;
+};
+
 static struct redis_store *store_of(struct idem_store *base) {
     return idem_container_of(base, struct redis_store, base);
-}
-
-static unsigned bucket_of(const struct idem_record_key *key) {
-    return key->at[key->prefix_len];
 }
 
 static bool same_key(const struct idem_record_key *a, const struct idem_record_key *b) {
     return a->prefix_len == b->prefix_len && memcmp(a->at, b->at, idem_record_key_len(a)) == 0;
 }
 
-static bool is_watched(const struct redis_store *store, const struct idem_record_key *key) {
-    const struct idem_watch *watch;
+/* Channels. */
 
-    if (store->watches_n == 0)
-        return false;
-    for (watch = store->watches[bucket_of(key)]; watch != NULL; watch = watch->next)
-        if (same_key(&watch->key, key))
-            return true;
-    for (watch = store->woken; watch != NULL; watch = watch->next)
-        if (same_key(&watch->key, key))
-            return true;
-    for (watch = store->waking; watch != NULL; watch = watch->next)
-        if (same_key(&watch->key, key))
-            return true;
-    return false;
+/* Where it is linked, or would be. */
+static struct redis_channel **channel_at(struct redis_store *store,
+                                         const struct idem_record_key *key) {
+    struct redis_channel **at = &store->channels[key->at[key->prefix_len]];
+
+    while (*at != NULL && !same_key(&(*at)->key, key))
+        at = &(*at)->next;
+    return at;
+}
+
+static struct redis_channel *channel_get(struct redis_store *store,
+                                         const struct idem_record_key *key) {
+    struct redis_channel **at = channel_at(store, key), *channel = *at;
+
+    if (channel == NULL && (channel = calloc(1, sizeof(*channel))) != NULL) {
+        channel->key = *key;
+        *at = channel;
+    }
+    return channel;
+}
+
+static void channels_each(struct redis_store *store,
+                          void (*call)(struct redis_channel *channel, void *data), void *data) {
+    for (unsigned i = 0; i < REDIS_CHANNEL_BUCKETS; i++)
+        for (struct redis_channel *at = store->channels[i], *next; at != NULL; at = next) {
+            next = at->next;
+            call(at, data);
+        }
+}
+
+static void channel_free(struct redis_channel *channel, void *data) {
+    (void)data;
+    free(channel);
+}
+
+void redis_channels_free(struct redis_store *store) {
+    channels_each(store, channel_free, NULL);
 }
 
 /* Waking. */
@@ -58,7 +96,7 @@ void redis_wake_first_run(struct idem_task *task) {
     redis_store_enter(store);
     while (!store->closing && (watch = store->waking) != NULL) {
         idem_watch_take(watch);
-        idem_watch_put(&store->watches[bucket_of(&watch->key)], watch);
+        idem_watch_put(&(*channel_at(store, &watch->key))->watches, watch);
         watch->wake(watch);
     }
     while ((watch = store->waking) != NULL && watch->link != NULL) /* closed meanwhile */
@@ -66,29 +104,18 @@ void redis_wake_first_run(struct idem_task *task) {
     (void)redis_store_leave(store);
 }
 
-/* Those of one key. */
-static void wake(struct redis_store *store, const struct idem_record_key *key) {
-    struct idem_watch *watch, *next;
+static void wake_one(struct redis_store *store, struct idem_watch *watch) {
+    idem_watch_take(watch);
+    idem_watch_put(&store->woken, watch);
+    idem_task_post(store->base.loop, &store->wake_first);
+}
 
-    for (watch = store->watches[bucket_of(key)]; watch != NULL; watch = next) {
-        next = watch->next;
-        if (!same_key(&watch->key, key))
-            continue;
-        idem_watch_take(watch);
-        idem_watch_put(&store->woken, watch);
-    }
-    if (store->woken != NULL)
-        idem_task_post(store->base.loop, &store->wake_first);
+static void wake(struct redis_store *store, struct redis_channel *channel) {
+    while (channel->watches != NULL)
+        wake_one(store, channel->watches);
 }
 
 /* Wishes, to the server. */
-
-static bool is_sharded(const struct redis_store *store) {
-    /* Where the version is not told, it is a newer one more likely than an old one. */
-    return store->config.kind == REDIS_CLUSTER &&
-           (store->nodes == NULL || store->nodes->version == 0 ||
-            store->nodes->version >= VERSION_SHARDED);
-}
 
 static struct redis_node *node_of(struct redis_store *store, const struct idem_record_key *key) {
     char name[REDIS_NAME_MAX];
@@ -98,37 +125,72 @@ static struct redis_node *node_of(struct redis_store *store, const struct idem_r
     return store->slots[redis_slot(name, redis_name(key, name))];
 }
 
-static void wish_send(struct redis_node *node, const struct idem_record_key *key, bool wanted) {
-    struct redis_store *store = node->store;
+/* Where the version is not told, it is a newer one more likely than an old one. */
+static bool is_sharded(const struct redis_node *node) {
+    return node->store->config.kind == REDIS_CLUSTER &&
+           (node->version == 0 || node->version >= VERSION_SHARDED);
+}
+
+static bool wish_send(struct redis_node *node, const struct redis_channel *channel, bool wanted) {
     struct redis_buffer out = {0};
     char name[REDIS_NAME_MAX];
-    const char *command = is_sharded(store) ? (wanted ? "SSUBSCRIBE" : "SUNSUBSCRIBE")
-                                            : (wanted ? "SUBSCRIBE" : "UNSUBSCRIBE");
+    const char *command = channel->sharded ? (wanted ? "SSUBSCRIBE" : "SUNSUBSCRIBE")
+                                           : (wanted ? "SUBSCRIBE" : "UNSUBSCRIBE");
+    bool sent;
 
     redis_put_head(&out, 2);
     redis_put_text(&out, command);
-    redis_put_part(&out, name, redis_name(key, name));
-    if (node->wake.state == REDIS_CONN_READY && !out.failed)
-        (void)redis_conn_send(&node->wake, out.at, out.len, NULL, NULL);
+    redis_put_part(&out, name, redis_name(&channel->key, name));
+    sent = node->wake.state == REDIS_CONN_READY && !out.failed &&
+           redis_conn_send(&node->wake, out.at, out.len, NULL, NULL);
     redis_buffer_release(&out);
+    return sent;
 }
 
-/* All wishes that this server has to know of. */
-static void wishes_send(struct redis_node *node) {
-    struct redis_store *store = node->store;
-    struct idem_watch *watch;
+static void channel_off(struct redis_channel *channel) {
+    channel->state = CHANNEL_OFF;
+    channel->node = NULL;
+}
 
-    for (unsigned i = 0; i < REDIS_WATCH_BUCKETS; i++)
-        for (watch = store->watches[i]; watch != NULL; watch = watch->next)
-            if (node_of(store, &watch->key) == node)
-                wish_send(node, &watch->key, true);
-    for (watch = store->woken; watch != NULL; watch = watch->next)
-        if (node_of(store, &watch->key) == node)
-            wish_send(node, &watch->key, true);
-    for (watch = store->waking; watch != NULL; watch = watch->next)
-        if (node_of(store, &watch->key) == node)
-            wish_send(node, &watch->key, true);
-    redis_conn_flush(&node->wake);
+/* Says it to who has its slot now, unless that is done; what was said to another does not count. */
+static void channel_wish(struct redis_channel *channel, void *data) {
+    struct redis_store *store = data;
+    struct redis_node *node = node_of(store, &channel->key);
+
+    if (channel->node != NULL && channel->node != node) {
+        (void)wish_send(channel->node, channel, false);
+        channel_off(channel);
+    }
+    if (node == NULL || channel->state != CHANNEL_OFF) /* redis_wake_renew() comes back to it */
+        return;
+    redis_conn_open(&node->wake);
+    channel->sharded = is_sharded(node);
+    if (wish_send(node, channel, true)) {
+        channel->state = CHANNEL_WISHED;
+        channel->node = node;
+    }
+}
+
+/* A write may find the connection lost. */
+static void wishes_flush(struct redis_store *store) {
+    for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        redis_conn_flush(&node->wake);
+}
+
+void redis_wake_renew(struct redis_store *store) {
+    if (store->watches_n == 0)
+        return;
+    channels_each(store, channel_wish, store);
+    wishes_flush(store);
+}
+
+static void channel_leave(struct redis_channel *channel, void *data) {
+    if (channel->node == data)
+        channel_off(channel);
+}
+
+void redis_wake_forget(struct redis_node *node) {
+    channels_each(node->store, channel_leave, node);
 }
 
 /* The connection. */
@@ -136,10 +198,10 @@ static void wishes_send(struct redis_node *node) {
 static void take_greeting(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct redis_node *node = data;
 
-    if (reply == NULL)
+    if (reply == NULL || redis_greet_full(conn, reply))
         return;
     redis_conn_ready(conn);
-    wishes_send(node);
+    redis_wake_renew(node->store);
 }
 
 static void wake_greet(struct redis_conn *conn) {
@@ -154,24 +216,98 @@ static void wake_refused(struct redis_conn *conn, const char *why) {
 static void wake_lost(struct redis_conn *conn) {
     struct redis_node *node = conn->data;
 
+    redis_wake_forget(node);
     if (node->store->config.kind == REDIS_SENTINEL && node->conn.state != REDIS_CONN_READY)
         redis_conn_close(conn); /* it comes back with the master */
 }
 
-/* [message, channel, ""] wakes; [subscribe, channel, n] says that a wish is in force: something may
-   have been missed before, so that wakes, too. */
-static void wake_push(struct redis_conn *conn, const struct redis_reply *reply) {
-    static const char *const wakes[] = {"message", "smessage", "subscribe", "ssubscribe"};
-    struct redis_node *node = conn->data;
-    struct idem_record_key key;
+/* What a push may say of a channel. */
+enum said { SAID_NOTHING, SAID_MESSAGE, SAID_IN_FORCE, SAID_OVER };
 
-    if (reply->type != REDIS_REPLY_ARRAY || reply->items_n != 3 ||
-        reply->items[0]->type != REDIS_REPLY_STRING || reply->items[1]->type != REDIS_REPLY_STRING)
+static enum said said_of(const char *word) {
+    static const struct {
+        const char *word;
+        enum said said;
+    } words[] = {
+        {"message", SAID_MESSAGE},     {"smessage", SAID_MESSAGE}, {"subscribe", SAID_IN_FORCE},
+        {"ssubscribe", SAID_IN_FORCE}, {"unsubscribe", SAID_OVER}, {"sunsubscribe", SAID_OVER},
+    };
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(word, words[i].word) == 0)
+            return words[i].said;
+    return SAID_NOTHING;
+}
+
+struct refused {
+    const struct redis_node *node;
+    unsigned slot; /* REDIS_SLOTS: any */
+};
+
+static void channel_refuse(struct redis_channel *channel, void *data) {
+    const struct refused *refused = data;
+    char name[REDIS_NAME_MAX];
+
+    if (channel->node == refused->node && channel->state == CHANNEL_WISHED &&
+        (refused->slot == REDIS_SLOTS ||
+         redis_slot(name, redis_name(&channel->key, name)) == refused->slot))
+        channel_off(channel);
+}
+
+/* An error has no channel's name; but MOVED has a slot, and what passes is for all. The rest (no
+   permission, no such command) will be the same the next time, and is left to the slow poll. */
+static void take_error(struct redis_conn *conn, const struct redis_reply *reply) {
+    struct redis_node *node = conn->data;
+    struct refused refused = {.node = node, .slot = REDIS_SLOTS};
+
+    if (redis_reply_is(reply, "MOVED")) {
+        if (!redis_moved(node->store, reply, conn->host.name, &refused.slot))
+            return;
+    } else if (!redis_is_passing(reply)) {
         return;
-    for (size_t i = 0; i < sizeof(wakes) / sizeof(wakes[0]); i++)
-        if (strcmp(reply->items[0]->text, wakes[i]) == 0 &&
-            redis_name_parse(reply->items[1]->text, reply->items[1]->len, &key))
-            wake(node->store, &key);
+    } else if (node->store->config.kind == REDIS_CLUSTER) {
+        redis_cluster_refresh(node->store);
+    } else {
+        redis_conn_fail(conn, IDEM_E_REFUSED, "the server says: %.100s", reply->text);
+        return;
+    }
+    channels_each(node->store, channel_refuse, &refused);
+}
+
+/* [message, channel, ""] wakes; [subscribe, channel, n] says that a wish is in force: something may
+   have been missed before, so that wakes, too. [sunsubscribe, channel, n] that nobody asked for
+   says that its slot has gone; or it is the answer to who went before others came, and costs a wish
+   too many. */
+static void wake_push(struct redis_conn *conn, const struct redis_reply *reply) {
+    struct redis_node *node = conn->data;
+    struct redis_channel *channel;
+    struct idem_record_key key;
+    enum said said;
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        take_error(conn, reply);
+        return;
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->items_n != 3 ||
+        reply->items[0]->type != REDIS_REPLY_STRING ||
+        reply->items[1]->type != REDIS_REPLY_STRING ||
+        !redis_name_parse(reply->items[1]->text, reply->items[1]->len, &key))
+        return;
+    channel = *channel_at(node->store, &key);
+    said = said_of(reply->items[0]->text);
+    if (channel == NULL || said == SAID_NOTHING)
+        return;
+    if (said == SAID_IN_FORCE && channel->node == node)
+        channel->state = CHANNEL_IN_FORCE;
+    if (said != SAID_OVER) {
+        wake(node->store, channel);
+    } else if (channel->node == node && channel->state == CHANNEL_IN_FORCE) {
+        channel_off(channel);
+        if (node->store->config.kind == REDIS_CLUSTER)
+            redis_cluster_refresh(node->store);
+        else
+            redis_wake_renew(node->store);
+    }
 }
 
 static const struct redis_role wake_role = {
@@ -182,47 +318,39 @@ void redis_wake_conn_init(struct redis_node *node, const struct redis_host *host
                     host, &wake_role, node);
 }
 
-void redis_wake_renew(struct redis_store *store) {
-    if (store->watches_n == 0)
-        return;
-    for (struct redis_node *node = store->nodes; node != NULL; node = node->next) {
-        redis_conn_open(&node->wake);
-        if (node->wake.state == REDIS_CONN_READY)
-            wishes_send(node);
-    }
-}
-
 /* The driver's slots. */
 
-/* Each is wished for, also if others wait for the same: that it is in force is told by the server.
- */
 int redis_watch(struct idem_store *base, struct idem_watch *watch) {
     struct redis_store *store = store_of(base);
-    struct redis_node *node = node_of(store, &watch->key);
+    struct redis_channel *channel = channel_get(store, &watch->key);
 
-    idem_watch_put(&store->watches[bucket_of(&watch->key)], watch);
+    if (channel == NULL)
+        return IDEM_E_NOMEM;
+    idem_watch_put(&channel->watches, watch);
+    channel->n++;
     store->watches_n++;
-    if (node == NULL) /* redis_wake_renew() comes back to it */
-        return 0;
-    redis_conn_open(&node->wake);
-    wish_send(node, &watch->key, true);
-    redis_conn_flush(&node->wake);
+    if (channel->state == CHANNEL_IN_FORCE)
+        wake_one(store, watch);
+    channel_wish(channel, store);
+    wishes_flush(store);
     return 0;
 }
 
 void redis_unwatch(struct idem_store *base, struct idem_watch *watch) {
     struct redis_store *store = store_of(base);
-    struct redis_node *node;
+    struct redis_channel **at, *channel;
 
     if (watch->link == NULL)
         return;
     idem_watch_take(watch);
     store->watches_n--;
-    if (store->forks != idem_fork_count() || is_watched(store, &watch->key))
+    at = channel_at(store, &watch->key);
+    channel = *at;
+    if (--channel->n > 0)
         return;
-    node = node_of(store, &watch->key);
-    if (node == NULL)
-        return;
-    wish_send(node, &watch->key, false);
-    redis_conn_flush(&node->wake);
+    *at = channel->next;
+    if (channel->node != NULL && store->forks == idem_fork_count() &&
+        wish_send(channel->node, channel, false))
+        redis_conn_flush(&channel->node->wake);
+    free(channel);
 }
