@@ -17,7 +17,8 @@ struct redis_sentinel {
     struct idem_timer timer;
     size_t at; /* which of the config's hosts */
     size_t asked;
-    unsigned rounds; /* since the master was ready */
+    unsigned rounds; /* since the master was there for a while */
+    int64_t settled; /* when it was ready; 0: it is not */
     bool asking;
 };
 
@@ -34,7 +35,7 @@ static int64_t round_pause(struct redis_sentinel *sentinel) {
 
 void redis_sentinel_settled(struct redis_store *store) {
     if (store->sentinel != NULL)
-        store->sentinel->rounds = 0;
+        store->sentinel->settled = idem_loop_now();
 }
 
 static void ask_next(struct redis_sentinel *sentinel) {
@@ -147,6 +148,10 @@ void redis_sentinel_ask(struct redis_store *store) {
         return;
     sentinel->asking = true;
     sentinel->asked = 0;
+    /* One that is ready and hangs up, again and again, is no reason to hurry. */
+    if (sentinel->settled != 0 && idem_loop_now() - sentinel->settled >= ROUND_PAUSE_MAX_MS)
+        sentinel->rounds = 0;
+    sentinel->settled = 0;
     /* From the loop: the one who asks may be in the middle of losing a connection. */
     idem_timer_set(store->base.loop, &sentinel->timer, round_pause(sentinel));
 }

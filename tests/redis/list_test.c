@@ -1,0 +1,2 @@
+#include "ask.h"
+TEST_MAIN

@@ -1,0 +1,261 @@
+/*
+ * Where to: servers that disagree, that answer errors only, or that have no room.
+ * They are asked again, but not without a pause; and a map is not trusted blindly.
+ */
+#include <time.h>
+
+#include "ask.h"
+#include "fake.h"
+#include "proxy.h"
+#include "store/redis/store.h"
+#include "temp.h"
+
+static char url[600];
+
+static void cluster_url(const char *options) {
+    snprintf(url, sizeof(url), "redis+cluster://127.0.0.1:%d,127.0.0.1:%d?%s", fakes.port[0],
+             fakes.port[1], options);
+}
+
+static void sentinel_url(const char *options) {
+    snprintf(url, sizeof(url), "redis+sentinel://127.0.0.1:%d,127.0.0.1:%d/shop?%s", fakes.port[0],
+             fakes.port[1], options);
+}
+
+static unsigned met_all(void) {
+    return fakes.met[0] + fakes.met[1] + fakes.met[2];
+}
+
+static unsigned asked_all(void) {
+    return fakes.asked[0] + fakes.asked[1] + fakes.asked[2];
+}
+
+/* A second of it, with somebody who asks all the time. */
+static void second_of(struct conn *c) {
+    int64_t end = idem_loop_now() + 1000;
+    struct call call;
+
+    conn_open(c, url, HOST_POLL, NULL);
+    while (idem_loop_now() < end) {
+        claim_fill(&call, c, "k", 1);
+        (void)call_run(&call);
+        CHECK(call.rc != 0);
+        conn_idle(c, 5);
+    }
+    fprintf(stderr, "# %u connections, %u commands\n", met_all(), asked_all());
+}
+
+/* Without pauses it is thousands. With them, from 50 ms on and growing, about five for each. */
+#define FEW 60
+
+static bool say_error(const struct fake_command *command, char *out, size_t size) {
+    (void)command;
+    snprintf(out, size, "-ERR not today\r\n");
+    return true;
+}
+
+TEST(servers_of_a_cluster_that_answer_errors_at_once_are_asked_with_pauses) {
+    struct conn c;
+
+    fakes_start(2, say_error);
+    cluster_url("timeout=200ms");
+    second_of(&c);
+    CHECK(asked_all() > 1 && asked_all() < FEW);
+    CHECK(met_all() < FEW);
+    conn_close(&c);
+    fakes_stop();
+}
+
+static bool say_end(const struct fake_command *command, char *out, size_t size) {
+    (void)command;
+    (void)out;
+    (void)size;
+    return false;
+}
+
+TEST(servers_of_a_cluster_that_hang_up_are_asked_with_pauses) {
+    struct conn c;
+
+    fakes_start(2, say_end);
+    cluster_url("timeout=200ms");
+    second_of(&c);
+    CHECK(met_all() > 1 && met_all() < FEW);
+    conn_close(&c);
+    fakes_stop();
+}
+
+TEST(sentinels_that_answer_errors_at_once_are_asked_with_pauses) {
+    struct conn c;
+
+    fakes_start(2, say_error);
+    sentinel_url("timeout=200ms");
+    second_of(&c);
+    CHECK(asked_all() > 1 && asked_all() < FEW);
+    CHECK(met_all() < FEW);
+    conn_close(&c);
+    fakes_stop();
+}
+
+static bool say_nil(const struct fake_command *command, char *out, size_t size) {
+    (void)command;
+    snprintf(out, size, "*-1\r\n");
+    return true;
+}
+
+TEST(sentinels_that_know_no_master_are_asked_with_pauses) {
+    struct conn c;
+
+    fakes_start(2, say_nil);
+    sentinel_url("timeout=200ms");
+    second_of(&c);
+    CHECK(met_all() > 1 && met_all() < FEW);
+    conn_close(&c);
+    fakes_stop();
+}
+
+/* 0 and 1 are sentinels, 2 is the master; it goes as soon as it is asked for anything. */
+static bool say_master(const struct fake_command *command, char *out, size_t size) {
+    char port[16];
+
+    if (command->fake == 2)
+        return false;
+    snprintf(port, sizeof(port), "%d", fakes.port[2]);
+    snprintf(out, size, "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n", strlen(port), port);
+    return true;
+}
+
+TEST(a_master_that_the_sentinels_name_and_that_hangs_up_is_asked_for_with_pauses) {
+    struct conn c;
+
+    fakes_start(3, say_master);
+    sentinel_url("timeout=200ms");
+    second_of(&c);
+    CHECK(met_all() > 3 && met_all() < FEW);
+    conn_close(&c);
+    fakes_stop();
+}
+
+/* [first, last, [host, port]] */
+static size_t range_say(char *out, size_t size, unsigned first, unsigned last, const char *host,
+                        int port) {
+    return (size_t)snprintf(out, size, "*3\r\n:%u\r\n:%u\r\n*2\r\n$%zu\r\n%s\r\n:%d\r\n", first,
+                            last, strlen(host), host, port);
+}
+
+static void map_one(char *out, size_t size, size_t fake) {
+    size_t n = (size_t)snprintf(out, size, "*1\r\n");
+
+    (void)range_say(out + n, size - n, 0, REDIS_SLOTS - 1, "127.0.0.1", fakes.port[fake]);
+}
+
+/* Each says that the other has it. */
+static bool say_other(const struct fake_command *command, char *out, size_t size) {
+    if (fake_is(command, "CLUSTER", "SLOTS"))
+        map_one(out, size, 0);
+    else
+        snprintf(out, size, "-MOVED 7 127.0.0.1:%d\r\n", fakes.port[1 - command->fake]);
+    return true;
+}
+
+TEST(servers_that_send_each_other_an_operation_are_given_time) {
+    struct answer a;
+    struct conn c;
+
+    fakes_start(2, say_other);
+    cluster_url("timeout=1s");
+    conn_open(&c, url, HOST_POLL, NULL);
+    a = claim(&c, "k", 1);
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    fprintf(stderr, "# %u commands\n", asked_all());
+    CHECK(asked_all() > 3 && asked_all() < 100);
+    conn_close(&c);
+    fakes_stop();
+}
+
+static char path[108];
+
+/* The lower half is at "port 0", the upper half here. */
+static bool say_socket(const struct fake_command *command, char *out, size_t size) {
+    size_t n;
+
+    if (fake_is(command, "CLUSTER", "SLOTS")) {
+        n = (size_t)snprintf(out, size, "*2\r\n");
+        n += range_say(out + n, size - n, 0, REDIS_SLOTS / 2 - 1, path, 0);
+        (void)range_say(out + n, size - n, REDIS_SLOTS / 2, REDIS_SLOTS - 1, "127.0.0.1",
+                        fakes.port[0]);
+    } else {
+        snprintf(out, size, "*4\r\n$0\r\n\r\n:-1\r\n:1700000000000\r\n:0\r\n");
+    }
+    return true;
+}
+
+/* A key of the half. */
+static const char *key_in_half(unsigned half) {
+    static char key[32];
+    char name[100];
+
+    for (unsigned i = 0;; i++) {
+        snprintf(key, sizeof(key), "k%u", i);
+        name_of(key, name, sizeof(name));
+        if (redis_slot(name, strlen(name)) * 2u / REDIS_SLOTS == half)
+            return key;
+    }
+}
+
+TEST(a_map_with_port_0_does_not_lead_to_a_socket_of_this_machine) {
+    static struct proxy proxy;
+    struct conn c;
+
+    proxy_start(&proxy, temp_folder(), NULL);
+    snprintf(path, sizeof(path), "%s", proxy.path);
+    fakes_start(2, say_socket);
+    cluster_url("timeout=300ms");
+    conn_open(&c, url, HOST_POLL, NULL);
+    CHECK_INT(lookup(&c, key_in_half(1)).rc, IDEM_E_ABSENT);
+    CHECK_INT(lookup(&c, key_in_half(0)).rc, IDEM_E_REFUSED); /* nobody has it */
+    CHECK_INT(lookup(&c, key_in_half(1)).rc, IDEM_E_ABSENT);
+    CHECK_INT(proxy.met, 0);
+    conn_close(&c);
+    fakes_stop();
+    proxy_stop(&proxy);
+}
+
+static bool say_absent(const struct fake_command *command, char *out, size_t size) {
+    if (fake_is(command, "AUTH", NULL))
+        snprintf(out, size, "+OK\r\n");
+    else
+        snprintf(out, size, "*4\r\n$0\r\n\r\n:-1\r\n:1700000000000\r\n:0\r\n");
+    return true;
+}
+
+static void no_room(const char *user) {
+    struct answer a;
+    struct conn c;
+    int64_t end;
+
+    fakes_start(1, say_absent);
+    fakes.at_once = "-ERR max number of clients reached\r\n";
+    snprintf(url, sizeof(url), "redis://%s127.0.0.1:%d?timeout=10s", user, fakes.port[0]);
+    conn_open(&c, url, HOST_POLL, NULL);
+    a = lookup(&c, "k");
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    CHECK_HAS(a.text, "maxclients");
+    conn_idle(&c, 500);
+    CHECK(fakes.met[0] > 1 && fakes.met[0] < FEW);
+    fakes.at_once = NULL;
+    end = idem_loop_now() + 10000;
+    do {
+        conn_idle(&c, 20);
+        a = lookup(&c, "k");
+    } while (a.rc == IDEM_E_REFUSED && idem_loop_now() < end);
+    CHECK_INT(a.rc, IDEM_E_ABSENT);
+    conn_close(&c);
+    fakes_stop();
+}
+
+TEST(a_server_that_has_no_room_for_another_client_says_so_and_is_tried_again) {
+    no_room("");
+    no_room("user:secret@");
+}
+
+TEST_MAIN
