@@ -164,6 +164,8 @@ static void channel_wish(struct redis_channel *channel, void *data) {
     if (node == NULL || channel->state != CHANNEL_OFF) /* redis_wake_renew() comes back to it */
         return;
     redis_conn_open(&node->wake);
+    if (store->config.kind == REDIS_CLUSTER && node->conn.state != REDIS_CONN_READY)
+        return; /* how it is said depends on its version */
     channel->sharded = is_sharded(node);
     if (wish_send(node, channel, true)) {
         channel->state = CHANNEL_WISHED;
