@@ -135,6 +135,8 @@ static bool client_read(size_t i) {
     fakes.clients[i].len += (size_t)n;
     while (goes_on && (used = command_take(bytes, fakes.clients[i].len, &command)) > 0) {
         out[0] = '\0';
+        command.asking = fakes.clients[i].asking;
+        fakes.clients[i].asking = fake_is(&command, "ASKING", NULL);
         if (!fake_greets(&command, out, sizeof(out))) {
             fakes.asked[command.fake]++;
             goes_on = fakes.say(&command, out, sizeof(out));
@@ -170,6 +172,7 @@ static void client_begin(size_t fake) {
     fakes.clients[i].fd = fd;
     fakes.clients[i].fake = fake;
     fakes.clients[i].len = 0;
+    fakes.clients[i].asking = false;
 }
 
 static void *fakes_main(void *data) {

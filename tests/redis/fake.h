@@ -18,6 +18,7 @@
 struct fake_command {
     size_t fake; /* whose */
     int client;  /* the descriptor it came by */
+    bool asking; /* behind ASKING */
     size_t n;
     const char *word[FAKE_WORDS]; /* "" beyond n */
 };
@@ -37,6 +38,7 @@ struct fakes {
     struct {
         int fd; /* 0: none */
         size_t fake, len;
+        bool asking;
         char bytes[1 << 15];
     } clients[FAKE_CLIENTS];
     pthread_t thread;

@@ -1,9 +1,11 @@
 /*
  * List and stats: SCAN, which never holds the server up, and a look at each name
  * that it gives. A cluster's servers are gone through one after the other, in the
- * order of the lowest slot that each has: another server that takes over all the
- * slots of one has its place. SCAN's cursors are of one process of one server;
- * where that has changed, it is gone through from its beginning.
+ * order of numbers made of their names. If those that are behind are not those
+ * that were gone through (one has come, or has taken another's place), it begins
+ * anew; if that happens too often, it goes on with what there is. SCAN's cursors
+ * are of one process of one server: where that has changed, that server is gone
+ * through from its beginning.
  *
  * A name whose slot has moved, or moves, is asked for where the server says, slot
  * by slot; what a server cannot answer now is asked for again after a pause. No
@@ -32,6 +34,7 @@
 #define PAGE_MIN 10
 #define PAGE_MAX 200
 #define PAGE_STATS 400
+#define RESTARTS_MAX 3
 #define PAGES_MAX 50 /* per call: a list that finds nothing must come to an answer too */
 
 /* Enough for all but the result. */
@@ -44,9 +47,10 @@ enum look { LOOK_WANTED, LOOK_SENT, LOOK_DONE };
 
 struct redis_scan {
     enum step step;
-    bool begun;
-    uint16_t slot;       /* CLUSTER: the lowest of the server that is gone through */
-    uint64_t server;     /* which process that is; 0: not known yet */
+    uint64_t passed;     /* the number of the server that was gone through last; 0: none was */
+    uint64_t digest;     /* of all that were */
+    unsigned restarts;   /* because that was not so */
+    uint64_t server;     /* the process whose cursors these are; 0: not begun */
     uint64_t page, next; /* SCAN's cursors: of this page, and of the one behind it */
     struct idem_record_key *names;
     unsigned char *looks; /* enum look, of each name */
@@ -134,9 +138,10 @@ static const struct redis_page *page_find(const struct redis_store *store, uint6
     return NULL;
 }
 
-/* The cursor: slot, server, SCAN's two cursors, and the number of a page. */
+/* The cursor: those that were gone through, the server, SCAN's two cursors, the number of a page.
+ */
 
-#define CURSOR_LEN (2 + 4 * 8)
+#define CURSOR_LEN (1 + 6 * 8)
 
 static uint64_t number_get(const unsigned char *at, int bytes) {
     uint64_t n = 0;
@@ -158,66 +163,111 @@ static bool cursor_read(struct redis_job *job) {
 
     if (cursor->len == 0)
         return true;
-    if (cursor->len != CURSOR_LEN || number_get(cursor->at, 2) >= REDIS_SLOTS)
+    if (cursor->len != CURSOR_LEN)
         return false;
-    scan->begun = true;
-    scan->slot = (uint16_t)number_get(cursor->at, 2);
-    scan->server = number_get(cursor->at + 2, 8);
-    scan->page = number_get(cursor->at + 10, 8);
-    kept = page_find(job->store, number_get(cursor->at + 26, 8));
+    scan->restarts = cursor->at[0];
+    scan->passed = number_get(cursor->at + 1, 8);
+    scan->digest = number_get(cursor->at + 9, 8);
+    scan->server = number_get(cursor->at + 17, 8);
+    scan->page = number_get(cursor->at + 25, 8);
+    kept = page_find(job->store, number_get(cursor->at + 41, 8));
     if (kept == NULL)
         return true;
     if (!names_alloc(scan, kept->names_n))
         return false;
     memcpy(scan->names, kept->names, kept->names_n * sizeof(*kept->names));
     scan->names_n = kept->names_n;
-    scan->next = number_get(cursor->at + 18, 8);
+    scan->next = number_get(cursor->at + 33, 8);
     scan->step = STEP_LOOK;
     return true;
 }
 
 static void cursor_write(const struct redis_scan *scan, uint64_t id, struct idem_cursor *cursor) {
     cursor->len = CURSOR_LEN;
-    number_put(cursor->at, scan->slot, 2);
-    number_put(cursor->at + 2, scan->server, 8);
-    number_put(cursor->at + 10, scan->page, 8);
-    number_put(cursor->at + 18, scan->next, 8);
-    number_put(cursor->at + 26, id, 8);
+    cursor->at[0] = (unsigned char)scan->restarts;
+    number_put(cursor->at + 1, scan->passed, 8);
+    number_put(cursor->at + 9, scan->digest, 8);
+    number_put(cursor->at + 17, scan->server, 8);
+    number_put(cursor->at + 25, scan->page, 8);
+    number_put(cursor->at + 33, scan->next, 8);
+    number_put(cursor->at + 41, id, 8);
 }
 
 /* Servers. */
 
-/* The next server has a slot from `from` on, and none before it; false: all were gone through. */
-static bool server_next(struct redis_store *store, unsigned from, uint16_t *ret_slot) {
-    if (store->config.kind != REDIS_CLUSTER) {
-        *ret_slot = 0;
-        return from == 0;
-    }
-    for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
-        node->seen = false;
-    for (unsigned slot = 0; slot < REDIS_SLOTS; slot++) {
-        struct redis_node *node = store->slots[slot];
-
-        if (node == NULL || node->seen)
-            continue;
-        node->seen = true;
-        if (slot >= from) {
-            *ret_slot = (uint16_t)slot;
-            return true;
-        }
-    }
-    return false;
+static uint64_t mix(uint64_t hash, const char *text) {
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return hash == 0 ? 1 : hash;
 }
 
-/* Which process a server is: a number made of its place and what it calls itself. */
-static uint64_t server_id(const struct redis_node *node) {
-    uint64_t id = 14695981039346656037u;
+/* Its number, by its place; and which process it is there, by what that calls itself. */
+static uint64_t server_number(const struct redis_node *node) {
+    return mix(14695981039346656037u, node->conn.place);
+}
 
-    for (const char *at = node->conn.place; *at != '\0'; at++)
-        id = (id ^ (unsigned char)*at) * 1099511628211u;
-    for (const char *at = node->run_id; *at != '\0'; at++)
-        id = (id ^ (unsigned char)*at) * 1099511628211u;
-    return id == 0 ? 1 : id;
+static uint64_t server_id(const struct redis_node *node) {
+    return mix(server_number(node), node->run_id);
+}
+
+static bool is_member(const struct redis_node *node) {
+    return node->store->config.kind != REDIS_CLUSTER || node->known;
+}
+
+/* The one that comes next; NULL: all were gone through. */
+static struct redis_node *server_next(const struct redis_store *store, uint64_t passed) {
+    struct redis_node *next = NULL;
+
+    for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        if (is_member(node) && server_number(node) > passed &&
+            (next == NULL || server_number(node) < server_number(next)))
+            next = node;
+    return next;
+}
+
+static uint64_t servers_digest(const struct redis_store *store, uint64_t passed) {
+    uint64_t digest = 0;
+
+    for (const struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        if (is_member(node) && server_number(node) <= passed)
+            digest += server_number(node);
+    return digest;
+}
+
+static void servers_restart(struct redis_scan *scan) {
+    scan->restarts++;
+    scan->passed = scan->digest = 0;
+    scan->stats = scan->before = (struct idem_stats){0};
+}
+
+static const struct redis_node *server_find(const struct redis_store *store, uint64_t id) {
+    const struct redis_node *node = store->nodes;
+
+    while (node != NULL && (!is_member(node) || server_id(node) != id))
+        node = node->next;
+    return node;
+}
+
+/* This one was gone through. True if there is another. */
+static bool server_pass(const struct redis_store *store, struct redis_scan *scan) {
+    const struct redis_node *node = server_find(store, scan->server);
+    bool gone = node == NULL;
+
+    if (gone)
+        node = server_next(store, scan->passed);
+    if (node != NULL) {
+        scan->passed = server_number(node);
+        scan->digest += scan->passed;
+    }
+    scan->page = scan->server = 0;
+    scan->before = scan->stats;
+    if (gone || servers_digest(store, scan->passed) != scan->digest) {
+        if (scan->restarts < RESTARTS_MAX)
+            servers_restart(scan);
+        else
+            scan->digest = servers_digest(store, scan->passed);
+    }
+    return server_next(store, scan->passed) != NULL;
 }
 
 /* SCAN's cursor is worth nothing to another server: then it is begun anew. */
@@ -339,20 +389,31 @@ static bool scan_begin(struct redis_job *job) {
     return scan->entries != NULL && cursor_read(job);
 }
 
+/* The server of a step that is not of a slot. There was one when it was gone on to. */
+static struct redis_node *server_of(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+    struct redis_node *node = server_next(job->store, scan->passed);
+
+    if (node != NULL)
+        return node;
+    if (scan->step == STEP_SCAN)
+        servers_restart(scan);
+    if (scan->step == STEP_MEMORY)
+        scan->passed = scan->stats.bytes_used = scan->stats.bytes_max = 0;
+    return server_next(job->store, 0); /* a look is sent on by any of them */
+}
+
 /* Where this step goes to, now; NULL: nowhere. */
 static const struct redis_node *server_now(struct redis_job *job) {
     struct redis_scan *scan = job->scan;
     struct redis_node *node;
 
-    if (!scan->begun)
-        scan->begun = server_next(job->store, 0, &scan->slot);
-    job->slot = scan->step == STEP_EVENTS ? redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))
-                : scan->aside             ? scan->aside_slot
-                                          : scan->slot;
     if (!scan->aside) {
-        job->at = NULL;
         job->asking = false;
+        job->at = scan->step == STEP_EVENTS ? NULL : server_of(job);
     }
+    job->slot =
+        scan->aside ? scan->aside_slot : redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
     node = redis_route(job->store, job);
     return node == NULL || node->conn.state != REDIS_CONN_READY ? NULL : node;
 }
@@ -470,9 +531,7 @@ static bool page_next(struct redis_job *job) {
     scan->page = scan->next;
     if (scan->page != 0)
         return true;
-    scan->server = 0;
-    scan->before = scan->stats;
-    if (server_next(job->store, scan->slot + 1u, &scan->slot))
+    if (server_pass(job->store, scan))
         return true;
     if (is_list(job))
         return false;
@@ -666,19 +725,23 @@ static enum redis_taken events_take(struct redis_job *job, const struct redis_re
                 scan->stats.events[k] = strtoull(reply->items[i + 1]->text, NULL, 10);
     scan->step = STEP_MEMORY;
     scan->aside = false;
-    (void)server_next(job->store, 0, &scan->slot);
+    scan->passed = scan->digest = 0;
     return again(job);
 }
 
 static enum redis_taken memory_take(struct redis_job *job, const struct redis_reply *reply,
                                     int *ret_rc) {
     struct redis_scan *scan = job->scan;
+    const struct redis_node *node;
 
     if (reply->type == REDIS_REPLY_STRING) {
         scan->stats.bytes_used += info_number(reply->text, "\nused_memory:");
         scan->stats.bytes_max += info_number(reply->text, "\nmaxmemory:");
     }
-    if (server_next(job->store, scan->slot + 1u, &scan->slot))
+    node = server_next(job->store, scan->passed);
+    if (node != NULL)
+        scan->passed = server_number(node);
+    if (server_next(job->store, scan->passed) != NULL)
         return again(job);
     for (int k = 0; k < IDEM_EVENT__COUNT; k++)
         scan->stats.events[k] += job->store->tally[k]; /* not sent yet */

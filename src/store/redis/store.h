@@ -18,7 +18,6 @@ struct redis_node {
     struct redis_conn conn; /* commands */
     struct redis_conn wake; /* wake-ups; off until somebody waits */
     bool known;             /* CLUSTER: named by the last map; others go when they are idle */
-    bool seen;              /* scan.c's: while the servers are counted */
     unsigned version;       /* 70015 for 7.0.15; 0: not known */
     long long client_id;    /* the server's number of this connection, or of the last; 0: none */
     char run_id[64];        /* of the server that gave it */
