@@ -2,6 +2,7 @@
  * A cluster that changes under load: slots that move while they are in use, a
  * server that dies and comes back. No error reaches who asks.
  */
+#include <limits.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -77,8 +78,8 @@ static const char *id_of(size_t i) {
 
 #define BATCH 16
 
-/* Moves what keys of the slot there are, a few at a time; how many. */
-static unsigned keys_move(unsigned slot, size_t from, size_t to) {
+/* Moves what keys of the slot there are, a few at a time, up to so many or a few more; how many. */
+static unsigned keys_move(unsigned slot, size_t from, size_t to, unsigned most) {
     char reply[4096], names[BATCH][100], port[16];
     unsigned all = 0;
 
@@ -95,7 +96,7 @@ static unsigned keys_move(unsigned slot, size_t from, size_t to) {
             k[n] = names[n];
             n++;
         }
-        if (n == 0)
+        if (n == 0 || all >= most)
             return all;
         server_ask(&farm.servers[from], reply, sizeof(reply), "MIGRATE", "127.0.0.1", port, "", "0",
                    "5000", "KEYS", k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8], k[9],
@@ -105,21 +106,33 @@ static unsigned keys_move(unsigned slot, size_t from, size_t to) {
     }
 }
 
-static unsigned slot_move(unsigned slot, size_t from, size_t to, size_t third) {
+static void move_begin(unsigned slot, size_t from, size_t to) {
+    char number[16];
+
+    snprintf(number, sizeof(number), "%u", slot);
+    tell(to, "CLUSTER", "SETSLOT", number, "IMPORTING", id_of(from), NULL);
+    tell(from, "CLUSTER", "SETSLOT", number, "MIGRATING", id_of(to), NULL);
+}
+
+static void move_end(unsigned slot, size_t from, size_t to, size_t third) {
     char number[16], id[48];
-    unsigned n;
 
     snprintf(number, sizeof(number), "%u", slot);
     snprintf(id, sizeof(id), "%s", id_of(to));
-    tell(to, "CLUSTER", "SETSLOT", number, "IMPORTING", id_of(from), NULL);
-    tell(from, "CLUSTER", "SETSLOT", number, "MIGRATING", id, NULL);
-    pause_ms(30); /* here every new key is asked for on the other side */
-    n = keys_move(slot, from, to);
-    pause_ms(30);
-    n += keys_move(slot, from, to);
     tell(to, "CLUSTER", "SETSLOT", number, "NODE", id, NULL);
     tell(from, "CLUSTER", "SETSLOT", number, "NODE", id, NULL);
     tell(third, "CLUSTER", "SETSLOT", number, "NODE", id, NULL);
+}
+
+static unsigned slot_move(unsigned slot, size_t from, size_t to, size_t third) {
+    unsigned n;
+
+    move_begin(slot, from, to);
+    pause_ms(30); /* here every new key is asked for on the other side */
+    n = keys_move(slot, from, to, UINT_MAX);
+    pause_ms(30);
+    n += keys_move(slot, from, to, UINT_MAX);
+    move_end(slot, from, to, third);
     return n;
 }
 
@@ -257,6 +270,115 @@ TEST_IN(slots_that_move_under_load_are_followed_and_nobody_sees_it, 120) {
     CHECK(moved > MOVES);
     CHECK(errors_of("MOVED") > 0);
     CHECK(errors_of("ASK") > 0);
+    farm_stop(&farm);
+}
+
+#define RECORDS 60
+
+static void busy_done(struct conn *c, const char *key) {
+    struct call call;
+
+    claim_fill(&call, c, "", 1);
+    prefix_set(&call, key);
+    CHECK_INT(asked(&call).verdict, IDEM_RUN);
+    done_fill(&call, c, "", 1, "result");
+    prefix_set(&call, key);
+    CHECK_INT(asked(&call).ack, IDEM_ACK);
+}
+
+/* Every record is told, and once: nothing moves meanwhile. */
+static void busy_listed(struct conn *c) {
+    static char hashes[2 * RECORDS][IDEM_HEX_LEN + 1];
+    struct idem_cursor cursor = {0};
+    struct call call;
+    size_t n = 0;
+
+    while (!cursor.end) {
+        kind_fill(&call, c, IDEM_OP_LIST, "");
+        call.op.in.list.prefix = bytes_of(BUSY_PREFIX);
+        call.op.in.list.cursor = cursor;
+        call.op.in.list.max = 7;
+        CHECK_INT(asked(&call).rc, 0);
+        for (size_t i = 0; i < call.op.out.list.n; i++, n++) {
+            CHECK(n < RECORDS);
+            for (size_t k = 0; k < n; k++)
+                CHECK(strcmp(hashes[k], call.entries[i].hash) != 0);
+            memcpy(hashes[n], call.entries[i].hash, sizeof(hashes[n]));
+        }
+        cursor = call.op.out.list.cursor;
+    }
+    CHECK_INT(n, RECORDS);
+    kind_fill(&call, c, IDEM_OP_STATS, "");
+    CHECK_INT(asked(&call).rc, 0);
+    CHECK_INT(call.op.out.stats.done, RECORDS);
+}
+
+TEST_IN(a_list_and_stats_leave_nothing_out_while_a_slot_is_on_two_servers, 120) {
+    unsigned slot = busy_slot(), moved;
+    size_t at = slot * 3 / REDIS_SLOTS, to = (at + 1) % 3, third = (at + 2) % 3;
+    struct conn c;
+
+    farm_begin("&timeout=20s");
+    conn_open(&c, url, HOST_POLL, NULL);
+    for (unsigned i = 0; i < RECORDS; i++)
+        busy_done(&c, text("k%u", i));
+    busy_listed(&c);
+    for (int turn = 0; turn < 2; turn++) { /* there, and back: whichever is gone through first */
+        move_begin(slot, at, to);
+        busy_listed(&c);
+        moved = keys_move(slot, at, to, RECORDS / 2);
+        CHECK(moved >= RECORDS / 2 && moved < RECORDS);
+        busy_listed(&c);
+        (void)keys_move(slot, at, to, UINT_MAX);
+        busy_listed(&c);
+        move_end(slot, at, to, third);
+        busy_listed(&c);
+        at = to;
+        to = (at + 2) % 3;
+        third = (at + 1) % 3;
+    }
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+struct waiter {
+    struct idem_watch watch;
+    unsigned wakes;
+};
+
+static void on_wake(struct idem_watch *watch) {
+    ((struct waiter *)watch)->wakes++;
+}
+
+static void woken_wait(struct waiter *waiter, struct conn *c) {
+    int64_t end = idem_loop_now() + 10000;
+
+    while (waiter->wakes == 0 && idem_loop_now() < end)
+        conn_turn(c, 50);
+    CHECK(waiter->wakes > 0);
+}
+
+TEST_IN(a_waiter_is_woken_after_its_slot_has_moved, 120) {
+    struct waiter waiter = {.watch = {.key = key_in(BUSY_PREFIX, "k"), .wake = on_wake}};
+    unsigned slot = busy_slot();
+    size_t at = slot * 3 / REDIS_SLOTS;
+    struct conn waits, works;
+
+    farm_begin("&timeout=20s");
+    conn_open(&waits, url, HOST_POLL, NULL);
+    conn_open(&works, url, HOST_POLL, NULL);
+    CHECK_INT(waits.store->driver->watch(waits.store, &waiter.watch), 0);
+    woken_wait(&waiter, &waits);
+    waiter.wakes = 0;
+    (void)slot_move(slot, at, (at + 1) % 3, (at + 2) % 3);
+    woken_wait(&waiter, &waits); /* the wish is in force there */
+    conn_idle(&waits, 100);
+    waiter.wakes = 0;
+    busy_done(&works, "k");
+    woken_wait(&waiter, &waits);
+    waits.store->driver->unwatch(waits.store, &waiter.watch);
+    conn_close(&waits);
+    conn_close(&works);
     farm_stop(&farm);
 }
 
