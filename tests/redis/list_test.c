@@ -29,9 +29,13 @@ static void names_make(void) {
         at = key_in("t:", key);
         idem_record_key_hex(&at, hashes[i]);
         name_of(key, names[i], sizeof(names[i]));
-        told[i] = seen[i] = 0;
+        told[i] = 0;
+        seen[i] = 0;
     }
-    scripts = scans = events_asked = map_kind = 0;
+    scripts = 0;
+    scans = 0;
+    events_asked = 0;
+    map_kind = 0;
 }
 
 static size_t number_of(const char *name) {

@@ -92,7 +92,8 @@ static void open_alone(struct conn *c) {
 
     fakes_start(1, say_alone);
     memset((void *)plain, 0, sizeof(plain));
-    ended = late = 0;
+    ended = 0;
+    late = 0;
     snprintf(url, sizeof(url), "redis://127.0.0.1:%d", fakes.port[0]);
     conn_open(c, url, HOST_POLL, NULL);
 }

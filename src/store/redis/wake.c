@@ -348,7 +348,7 @@ void redis_unwatch(struct idem_store *base, struct idem_watch *watch) {
     store->watches_n--;
     at = channel_at(store, &watch->key);
     channel = *at;
-    if (--channel->n > 0)
+    if (channel == NULL || --channel->n > 0)
         return;
     *at = channel->next;
     if (channel->node != NULL && store->forks == idem_fork_count() &&
