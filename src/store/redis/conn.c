@@ -619,6 +619,10 @@ void redis_conn_open(struct redis_conn *conn) {
         conn_resolve(conn);
 }
 
+bool redis_conn_is_made(const struct redis_conn *conn) {
+    return conn->state >= REDIS_CONN_RESOLVING && conn->state < REDIS_CONN_READY;
+}
+
 void redis_conn_ready(struct redis_conn *conn) {
     state_set(conn, REDIS_CONN_READY);
     conn->tries = 0;

@@ -78,8 +78,22 @@ static void jobs_refuse(struct redis_store *store) {
     (void)redis_store_leave(store);
 }
 
+/* Whether somebody is being asked of whom nothing is known yet: another of the URL's hosts. */
+static bool is_hopeful(const struct redis_store *store) {
+    for (const struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        if (redis_conn_is_made(&node->conn))
+            return true;
+    return store->was_ready || redis_sentinel_is_asked(store);
+}
+
+/* From the loop, when all that can be asked at once is being asked. */
 static void refuse_run(struct idem_task *task) {
-    jobs_refuse(idem_container_of(task, struct redis_store, refuse));
+    struct redis_store *store = idem_container_of(task, struct redis_store, refuse);
+
+    if (store->for_good || !is_hopeful(store)) {
+        store->for_good = false;
+        jobs_refuse(store);
+    }
 }
 
 void redis_store_trouble(struct redis_store *store, int code, bool for_good, const char *fmt, ...) {
@@ -89,6 +103,7 @@ void redis_store_trouble(struct redis_store *store, int code, bool for_good, con
     vsnprintf(store->trouble, sizeof(store->trouble), fmt, args);
     va_end(args);
     store->trouble_code = code;
+    store->for_good |= for_good;
     if (for_good || !store->was_ready)
         idem_task_post(store->base.loop, &store->refuse);
 }

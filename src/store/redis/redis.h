@@ -213,6 +213,8 @@ void redis_conn_close(struct redis_conn *conn);
 void redis_conn_fail(struct redis_conn *conn, int code, const char *why, ...)
     __attribute__((format(printf, 3, 4)));
 void redis_conn_ready(struct redis_conn *conn);
+/* Whether it is neither ready nor lost yet. */
+bool redis_conn_is_made(const struct redis_conn *conn);
 /* A pause before the next try, after so many: it grows, and half of it is random. */
 int64_t redis_pause_ms(unsigned tries);
 /* Queues bytes of one command, and the wish for its reply; they go out with redis_conn_flush().

@@ -38,6 +38,10 @@ void redis_sentinel_settled(struct redis_store *store) {
         store->sentinel->settled = idem_loop_now();
 }
 
+bool redis_sentinel_is_asked(const struct redis_store *store) {
+    return store->sentinel != NULL && redis_conn_is_made(&store->sentinel->conn);
+}
+
 static void ask_next(struct redis_sentinel *sentinel) {
     const struct redis_config *config = &sentinel->store->config;
 

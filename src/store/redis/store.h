@@ -74,6 +74,7 @@ struct redis_store {
     int64_t contended_until;         /* claims ask for the time that is left, too */
     char trouble[300];               /* why nothing can be done now */
     int trouble_code;
+    bool for_good;    /* it is, for those that were never sent */
     unsigned noticed; /* what was told already, a bit each */
 
     struct redis_job *jobs, **jobs_end;
@@ -156,7 +157,7 @@ void redis_take_nothing(struct redis_conn *conn, void *data, const struct redis_
 /* driver.c */
 void redis_store_ready(struct redis_store *store); /* a server is ready: send what waits */
 /* Nothing can be done now: what was never sent fails at once if it is for good, or if no server
-   was ever there. */
+   was ever there and none is left to be asked. */
 void redis_store_trouble(struct redis_store *store, int code, bool for_good, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void redis_store_notice(struct redis_store *store, unsigned bit, const char *fmt, ...)
@@ -180,6 +181,7 @@ int redis_sentinel_new(struct redis_store *store, struct idem_error *err);
 void redis_sentinel_free(struct redis_sentinel *sentinel);
 void redis_sentinel_ask(struct redis_store *store); /* who is the master? */
 void redis_sentinel_settled(struct redis_store *store);
+bool redis_sentinel_is_asked(const struct redis_store *store); /* one of them, just now */
 
 /* cluster.c */
 int redis_cluster_new(struct redis_store *store, struct idem_error *err);
