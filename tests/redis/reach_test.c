@@ -1,7 +1,14 @@
 /*
- * Several hosts in a URL: one of them that is not there does not keep a process that has just
- * started from the others.
+ * Several hosts in a URL, several addresses of a name: one of them that is not there, or from
+ * which nothing comes back at all, does not keep a process that has just started from the others.
  */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "ask.h"
 #include "fake.h"
 #include "server.h"
@@ -23,6 +30,30 @@ static bool say_all(const struct fake_command *command, char *out, size_t size) 
     else
         snprintf(out, size, "*4\r\n$0\r\n\r\n:-1\r\n:1700000000000\r\n:0\r\n");
     return true;
+}
+
+/* Whoever connects to it hears nothing, as if the machine were off: its queue is full. */
+struct hole {
+    int listener, first;
+    struct sockaddr_in address;
+};
+
+static void hole_open(struct hole *hole) {
+    socklen_t len = sizeof(hole->address);
+
+    hole->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    hole->first = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    hole->address = (struct sockaddr_in){.sin_family = AF_INET};
+    hole->address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK_INT(bind(hole->listener, (struct sockaddr *)&hole->address, len), 0);
+    CHECK_INT(listen(hole->listener, 0), 0);
+    CHECK_INT(getsockname(hole->listener, (struct sockaddr *)&hole->address, &len), 0);
+    CHECK_INT(connect(hole->first, (struct sockaddr *)&hole->address, len), 0);
+}
+
+static void hole_close(struct hole *hole) {
+    close(hole->first);
+    close(hole->listener);
 }
 
 /* The first operation of a store that was just opened. */
@@ -51,6 +82,63 @@ static void among(int port) {
 TEST(a_sentinel_or_a_server_of_a_cluster_that_is_not_there_does_not_keep_from_the_next) {
     fakes_start(1, say_all);
     among(port_free());
+    fakes_stop();
+}
+
+TEST(a_sentinel_or_a_server_of_a_cluster_that_is_silent_does_not_keep_from_the_next) {
+    struct hole hole;
+
+    fakes_start(1, say_all);
+    hole_open(&hole);
+    among(ntohs(hole.address.sin_port));
+    hole_close(&hole);
+    fakes_stop();
+}
+
+/* Names. The library asks this instead of the system's. */
+
+static struct sockaddr_in told[2];
+static struct addrinfo infos[2];
+
+int getaddrinfo(const char *restrict name, const char *restrict service,
+                const struct addrinfo *restrict hints, struct addrinfo **restrict ret) {
+    (void)service;
+    (void)hints;
+    if (strcmp(name, "two.test") != 0)
+        return EAI_NONAME;
+    for (size_t i = 0; i < 2; i++)
+        infos[i] = (struct addrinfo){.ai_family = AF_INET,
+                                     .ai_socktype = SOCK_STREAM,
+                                     .ai_addrlen = sizeof(told[i]),
+                                     .ai_addr = (struct sockaddr *)&told[i],
+                                     .ai_next = i == 0 ? &infos[1] : NULL};
+    *ret = infos;
+    return 0;
+}
+
+void freeaddrinfo(struct addrinfo *list) {
+    (void)list;
+}
+
+static struct sockaddr_in address_of(int port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+TEST(the_second_address_of_a_name_is_tried_where_the_first_refuses_or_is_silent) {
+    struct hole hole;
+
+    fakes_start(1, say_all);
+    snprintf(url, sizeof(url), "redis://two.test:6379");
+    told[0] = address_of(port_free());
+    told[1] = address_of(fakes.port[0]);
+    answers();
+    hole_open(&hole);
+    told[0] = hole.address;
+    answers();
+    hole_close(&hole);
     fakes_stop();
 }
 

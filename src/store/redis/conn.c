@@ -6,11 +6,10 @@
  *                    │    └───────────┴───── lost ──┴────────────┴──────────┤
  *                    └──────────────── PAUSING <────────────────────────────┘
  *
- * Every address of the name is tried before it counts as lost; the name is
- * looked up anew at each try. The pause grows from 50 ms to 5 s, and half of it
- * is random, so that all clients of a server that comes back do not come at
- * once. Silence for longer than the config allows, while an answer is wanted,
- * counts as lost.
+ * Every address of the name is tried before it counts as lost, each for its
+ * share of the time that is left; the name is looked up anew at each try. The pause grows from 50
+ * ms to 5 s, and half of it is random, so that all clients of a server that comes back do not come
+ * at once. Silence for longer than the config allows, while an answer is wanted, counts as lost.
  *
  * Reading and writing go on until the kernel has no more, so that level- and
  * edge-triggered loops are served alike.
@@ -36,6 +35,7 @@
 #define GRACE_MS 200 /* more, for a connection that is being made while the host was away */
 
 static void conn_resolve(struct redis_conn *conn);
+static void time_set(struct redis_conn *conn, size_t shares);
 static void connect_next(struct redis_conn *conn);
 
 static void state_set(struct redis_conn *conn, enum redis_conn_state state) {
@@ -394,6 +394,7 @@ static void connected(struct redis_conn *conn) {
         return;
     }
     (void)watch_set(conn, false);
+    time_set(conn, 1);
     if (conn->tls_config == NULL) {
         greet(conn);
         redis_conn_flush(conn);
@@ -447,12 +448,20 @@ static socklen_t address_len(const struct sockaddr_storage *address) {
     }
 }
 
+/* What is left of the time to make it, shared by so many. */
+static void time_set(struct redis_conn *conn, size_t shares) {
+    int64_t left = (conn->connect_until - idem_loop_now()) / (int64_t)shares;
+
+    idem_timer_set(conn->loop, &conn->timer, left > 1 ? left : 1);
+}
+
 static void connect_next(struct redis_conn *conn) {
     const struct sockaddr_storage *address = &conn->addresses[conn->address_at];
     int one = 1, fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (conn->state != REDIS_CONN_CONNECTING)
         state_set(conn, REDIS_CONN_CONNECTING);
+    time_set(conn, conn->addresses_n - conn->address_at);
     if (fd < 0) {
         connect_failed(conn, errno);
         return;
@@ -521,7 +530,8 @@ static bool address_literal(const struct redis_host *host, struct sockaddr_stora
 static void conn_resolve(struct redis_conn *conn) {
     struct idem_error err = {0};
 
-    idem_timer_set(conn->loop, &conn->timer, conn->config->connect_timeout_ms);
+    conn->connect_until = idem_loop_now() + conn->connect_ms;
+    time_set(conn, 1);
     if (address_literal(&conn->host, &conn->addresses[0])) {
         conn->addresses_n = 1;
         conn->address_at = 0;
@@ -576,9 +586,11 @@ static void timer_fire(struct idem_timer *timer) {
     if (is_heard(conn))
         return;
     silent = idem_loop_now() - conn->heard;
-    if (conn->state != REDIS_CONN_READY) {
+    if (conn->state == REDIS_CONN_CONNECTING && conn->address_at + 1 < conn->addresses_n) {
+        connect_failed(conn, ETIMEDOUT);
+    } else if (conn->state != REDIS_CONN_READY) {
         redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms",
-                        (long long)conn->config->connect_timeout_ms);
+                        (long long)conn->connect_ms);
     } else if (conn->wants_n > 0) {
         if (silent >= conn->config->timeout_ms)
             redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms",
@@ -597,6 +609,7 @@ void redis_conn_init(struct redis_conn *conn, struct idem_loop *loop,
         .loop = loop,
         .config = config,
         .tls_config = tls,
+        .connect_ms = config->connect_timeout_ms,
         .fd.fd = -1,
         .timer.fire = timer_fire,
     };

@@ -185,6 +185,8 @@ struct redis_conn {
     struct redis_resolve *resolve;
     struct sockaddr_storage addresses[8];
     size_t addresses_n, address_at;
+    int64_t connect_ms;    /* how long it may take to make it: the config's, or less */
+    int64_t connect_until; /* while it is made */
     struct redis_tls *tls;
     struct redis_reader *reader;
     struct redis_buffer out, cipher; /* cipher: with TLS, what the socket gets */

@@ -138,6 +138,9 @@ static void ask_this(struct redis_sentinel *sentinel) {
     redis_conn_init(&sentinel->conn, store->base.loop, &store->config, store->tls,
                     &store->config.hosts[sentinel->at], &sentinel_role, sentinel);
     sentinel->conn.sentinel = true;
+    /* All of them are to be asked in the time of one: the operation that waits has no more. */
+    sentinel->conn.connect_ms =
+        (store->config.connect_timeout_ms - 1) / (int64_t)store->config.hosts_n + 1;
     redis_conn_open(&sentinel->conn);
 }
 
