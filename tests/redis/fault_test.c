@@ -4,6 +4,7 @@
  */
 #include "ask.h"
 #include "behind.h"
+#include "store/redis/redis.h"
 #include "temp.h"
 
 TEST(an_operation_waits_for_a_server_that_is_paused) {
@@ -386,6 +387,56 @@ TEST(scripts_that_were_flushed_are_loaded_again_and_nobody_sees_it) {
     count_fill(&call, &c, "n", 5);
     CHECK_INT(call_run(&call), 0);
     CHECK_INT(call.op.out.count.value, 5);
+    conn_close(&c);
+}
+
+/* Were each of them to load all scripts, it would be megabytes for some hundred operations. */
+TEST(scripts_that_were_flushed_are_loaded_once_for_all_that_miss_them) {
+    static struct call calls[500];
+    char reply[8000], *loads;
+    struct conn c;
+
+    server_begin();
+    open_plain(&c, "timeout=20s");
+    run_done(&c, "a", 1, "r");
+    server_ask(&server, reply, sizeof(reply), "CONFIG", "RESETSTAT", NULL);
+    server_ask(&server, reply, sizeof(reply), "SCRIPT", "FLUSH", NULL);
+    for (size_t i = 0; i < 500; i++) {
+        kind_fill(&calls[i], &c, IDEM_OP_LOOKUP, "a");
+        CHECK_INT(call_submit(&calls[i]), 0);
+    }
+    for (size_t i = 0; i < 500; i++)
+        CHECK_INT(call_wait(&calls[i]), 0);
+    server_ask(&server, reply, sizeof(reply), "INFO", "commandstats", NULL);
+    loads = strstr(reply, "script|load:calls=");
+    CHECK(loads != NULL);
+    fprintf(stderr, "# %.30s\n", loads);
+    CHECK(strtoul(loads + strlen("script|load:calls="), NULL, 10) <= 2 * REDIS_SCRIPT__COUNT);
+    conn_close(&c);
+}
+
+TEST(scripts_that_are_flushed_again_and_again_under_load_cost_nobody_anything) {
+    static struct call calls[2000];
+    char reply[64];
+    struct conn c;
+
+    server_begin();
+    open_plain(&c, "timeout=20s");
+    for (unsigned round = 0; round < 5; round++) {
+        for (unsigned i = 0; i < 2000; i++) {
+            count_fill(&calls[i], &c, "n", 1);
+            CHECK_INT(call_submit(&calls[i]), 0);
+            if (i % 200 != 0)
+                continue;
+            conn_turn(&c, 0);
+            server_ask(&server, reply, sizeof(reply), "SCRIPT", "FLUSH", NULL);
+        }
+        for (unsigned i = 0; i < 2000; i++)
+            CHECK_INT(call_wait(&calls[i]), 0);
+    }
+    count_fill(&calls[0], &c, "n", 0);
+    CHECK_INT(call_run(&calls[0]), 0);
+    CHECK_INT(calls[0].op.out.count.value, 10000);
     conn_close(&c);
 }
 

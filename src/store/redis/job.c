@@ -18,6 +18,7 @@
 
 #define AGAIN_MS 50 /* before a server that is busy is asked again */
 #define REDIRECTS_AT_ONCE 3
+#define RELOADS_MAX 16 /* somebody who flushes all the time; or a server that keeps no script */
 
 /* Out of the list of all, or of those that were dropped. */
 static void job_unlink(struct redis_job *job) {
@@ -282,8 +283,10 @@ void redis_flush_run(struct idem_task *task) {
     }
     /* A write may find the connection lost, and who is told of that may close the store. */
     for (node = store->closing ? NULL : store->nodes; node != NULL;
-         node = store->closing ? NULL : node->next)
+         node = store->closing ? NULL : node->next) {
+        node->loaded = false;
         redis_conn_flush(&node->conn);
+    }
     (void)redis_store_leave(store);
 }
 
@@ -307,9 +310,14 @@ bool redis_is_passing(const struct redis_reply *reply) {
     return false;
 }
 
+/* Once in a turn, for all that miss them: those are sent behind them when it ends. */
 static void scripts_load(struct redis_store *store, struct redis_conn *conn) {
+    struct redis_node *node = conn->data;
     struct redis_buffer out = {0};
 
+    if (node->loaded)
+        return;
+    node->loaded = true;
     for (int i = 0; i < REDIS_SCRIPT__COUNT; i++) {
         out.len = 0;
         redis_put_command(&out, "SCRIPT", "LOAD", store->scripts.text[i], NULL);
@@ -331,7 +339,7 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
     if (job->first == NULL || reply == job->first)
         job->sent = job->lost;
     if (redis_reply_is(reply, "NOSCRIPT")) {
-        if (job->reloads++ > 2)
+        if (job->reloads++ >= RELOADS_MAX)
             return false;
         scripts_load(store, conn);
         redis_jobs_turn(store, job);

@@ -22,6 +22,7 @@ struct redis_node {
     long long client_id;    /* the server's number of this connection, or of the last; 0: none */
     char run_id[64];        /* of the server that gave it */
     bool saves;             /* CONFIG: save is set */
+    bool loaded;            /* the scripts, anew, in this turn */
 };
 
 /* One operation under way. */
