@@ -258,4 +258,29 @@ TEST(a_server_that_has_no_room_for_another_client_says_so_and_is_tried_again) {
     no_room("user:secret@");
 }
 
+/* What 6.2 makes of it, where the connection is the first; then it is the master again. */
+static bool say_demoted(const struct fake_command *command, char *out, size_t size) {
+    (void)command;
+    if (fakes.met[0] == 1)
+        snprintf(out, size,
+                 "-ERR Error running script (call to f_0123): @user_script:4: @user_script: 4: "
+                 "-READONLY You can't write against a read only replica.  \r\n");
+    else
+        snprintf(out, size, ":0\r\n");
+    return true;
+}
+
+TEST(a_master_that_is_none_any_more_is_left_though_only_a_script_tells_so) {
+    struct conn c;
+
+    fakes_start(1, say_demoted);
+    fakes.versions[0] = "6.2.14";
+    snprintf(url, sizeof(url), "redis://127.0.0.1:%d", fakes.port[0]);
+    conn_open(&c, url, HOST_POLL, NULL);
+    CHECK_INT(forget(&c, "k", false).rc, 0);
+    CHECK_INT(fakes.met[0], 2);
+    conn_close(&c);
+    fakes_stop();
+}
+
 TEST_MAIN

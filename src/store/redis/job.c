@@ -326,6 +326,11 @@ static void scripts_load(struct redis_store *store, struct redis_conn *conn) {
     redis_buffer_release(&out);
 }
 
+/* Before 7.0 a script tells of it somewhere in its own words. */
+static bool is_readonly(const struct redis_reply *reply) {
+    return redis_reply_is(reply, "READONLY") || strstr(reply->text, " -READONLY ") != NULL;
+}
+
 /* True if it is to be sent again, after this reply that is none. */
 static bool job_again(struct redis_job *job, struct redis_conn *conn,
                       const struct redis_reply *reply) {
@@ -357,7 +362,7 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
         return true;
     }
     /* Behind the same name, or by the sentinels' word, there may be another master now. */
-    if (redis_reply_is(reply, "READONLY")) {
+    if (is_readonly(reply)) {
         job_pause(store, job);
         if (store->config.kind == REDIS_CLUSTER)
             redis_cluster_refresh(store);
