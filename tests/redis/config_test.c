@@ -3,6 +3,7 @@
  * refusal tells a password.
  */
 #include "store/redis/redis.h"
+#include "temp.h"
 #include "test.h"
 
 static int read_url(const char *text, struct redis_config *config, struct idem_error *err) {
@@ -118,6 +119,30 @@ TEST(a_master_may_be_called_anything) {
     CHECK_INT(config.hosts_n, 2);
     CHECK_STR(config.hosts[1].name, "::1");
     redis_config_release(&config);
+}
+
+TEST(a_name_that_no_server_takes_is_refused) {
+    struct redis_config config = good("redis://h?name=shop-7");
+
+    CHECK_STR(config.client_name, "shop-7");
+    redis_config_release(&config);
+    bad("redis://h?name=a%20b", "no space");
+    bad("redis://h?name=a%0Ab", "no space");
+}
+
+TEST(a_file_with_a_password_has_one_line_and_is_named_when_it_is_not_there) {
+    char file[400], url[500];
+    FILE *out;
+
+    snprintf(file, sizeof(file), "%s/password", temp_folder());
+    snprintf(url, sizeof(url), "redis://h?password_file=%s", file);
+    bad(url, file);
+    out = fopen(file, "w");
+    CHECK(out != NULL && fputs("secret\nsecret\n", out) >= 0 && fclose(out) == 0);
+    bad(url, "on one line");
+    out = fopen(file, "w");
+    CHECK(out != NULL && fputs("right\r\n", out) >= 0 && fclose(out) == 0);
+    is_user(url, NULL, "right");
 }
 
 TEST_MAIN

@@ -255,7 +255,8 @@ TEST(tls_where_there_is_none_and_none_where_there_is_are_told) {
     static struct farm farm;
 
     server_begin(args, true);
-    refused(text("rediss://127.0.0.1:%d?tls_verify=no&connect_timeout=2s", server.port), "");
+    refused(text("rediss://127.0.0.1:%d?tls_verify=no&connect_timeout=2s", server.port),
+            "does the server speak TLS?");
     farm_start(&farm, FARM_TLS, temp_folder(), -1);
     refused(text("redis://127.0.0.1:%d?connect_timeout=2s", farm.servers[0].port), "");
     farm_stop(&farm);

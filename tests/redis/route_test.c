@@ -283,4 +283,21 @@ TEST(a_master_that_is_none_any_more_is_left_though_only_a_script_tells_so) {
     fakes_stop();
 }
 
+static bool say_moved(const struct fake_command *command, char *out, size_t size) {
+    (void)command;
+    snprintf(out, size, "-MOVED 7 127.0.0.1:6379\r\n");
+    return true;
+}
+
+TEST(a_url_of_one_server_that_is_of_a_cluster_is_told_what_to_say) {
+    struct conn c;
+
+    fakes_start(1, say_moved);
+    snprintf(url, sizeof(url), "redis://127.0.0.1:%d", fakes.port[0]);
+    conn_open(&c, url, HOST_POLL, NULL);
+    CHECK_HAS(claim(&c, "k", 1).text, "say redis+cluster:");
+    conn_close(&c);
+    fakes_stop();
+}
+
 TEST_MAIN

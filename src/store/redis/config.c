@@ -55,14 +55,18 @@ static int secret_read(struct reading *r, char **slot, const char *path) {
     if (fd >= 0)
         close(fd);
     if (n < 0)
-        return idem_error_set(r->err, IDEM_E_INVALID, "%s: the file with the password: %s",
-                              r->url->scheme, strerror(why));
+        return idem_error_set(r->err, IDEM_E_INVALID, "%s: the file with the password, %.200s: %s",
+                              r->url->scheme, strchr(path, '@') != NULL ? "?" : path,
+                              strerror(why));
     while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\r'))
         n--;
-    if (n == 0 || n > SECRET_MAX || memchr(buf, '\0', (size_t)n) != NULL)
-        return refuse(r, "the file with the password must hold it on one line");
-    buf[n] = '\0';
-    rc = text_set(r, slot, buf);
+    if (n == 0 || n > SECRET_MAX || memchr(buf, '\0', (size_t)n) != NULL ||
+        memchr(buf, '\n', (size_t)n) != NULL) {
+        rc = refuse(r, "the file with the password must hold it on one line");
+    } else {
+        buf[n] = '\0';
+        rc = text_set(r, slot, buf);
+    }
     explicit_bzero(buf, sizeof(buf));
     return rc;
 }
@@ -122,7 +126,15 @@ static int user_set(struct reading *r, const char *name) {
     return text_set(r, &r->config->user, name);
 }
 
-enum option_type { TEXT, FLAG, DURATION, SECRET, USER, DB };
+/* The server would refuse it, and the connection have none. */
+static int name_set(struct reading *r, char **slot, const char *name) {
+    for (const char *at = name; *at != '\0'; at++)
+        if (*at < '!' || *at > '~')
+            return refuse(r, "name= may hold visible ASCII only, and no space");
+    return text_set(r, slot, name);
+}
+
+enum option_type { TEXT, NAME, FLAG, DURATION, SECRET, USER, DB };
 
 static const struct option {
     const char *name;
@@ -137,7 +149,7 @@ static const struct option {
     {"password_file", AT(password), SECRET, false, false},
     {"sentinel_user", AT(sentinel_user), TEXT, false, true},
     {"sentinel_password_file", AT(sentinel_password), SECRET, false, true},
-    {"name", AT(client_name), TEXT, false, false},
+    {"name", AT(client_name), NAME, false, false},
     {"connect_timeout", AT(connect_timeout_ms), DURATION, false, false},
     {"timeout", AT(timeout_ms), DURATION, false, false},
     {"unsafe", AT(unsafe), FLAG, false, false},
@@ -197,6 +209,8 @@ static int option_set(struct reading *r, const char *name, const char *value) {
     switch (option->type) {
     case TEXT:
         return text_set(r, field, value);
+    case NAME:
+        return name_set(r, field, value);
     case SECRET:
         return secret_read(r, field, value);
     case FLAG:

@@ -589,8 +589,9 @@ static void timer_fire(struct idem_timer *timer) {
     if (conn->state == REDIS_CONN_CONNECTING && conn->address_at + 1 < conn->addresses_n) {
         connect_failed(conn, ETIMEDOUT);
     } else if (conn->state != REDIS_CONN_READY) {
-        redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms",
-                        (long long)conn->connect_ms);
+        redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms%s",
+                        (long long)conn->connect_ms,
+                        conn->state == REDIS_CONN_SHAKING ? "; does the server speak TLS?" : "");
     } else if (conn->wants_n > 0) {
         if (silent >= conn->config->timeout_ms)
             redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms",

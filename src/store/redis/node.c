@@ -179,7 +179,10 @@ static void take_info(struct redis_conn *conn, void *data, const struct redis_re
     fence(conn, node, reply->text);
     node->version =
         info_get(reply->text, "redis_version", value, sizeof(value)) ? version_of(value) : 0;
-    if (node->version != 0 && node->version < VERSION_MIN) {
+    if (info_get(reply->text, "redis_mode", value, sizeof(value)) &&
+        strcmp(value, "sentinel") == 0) {
+        refuse(conn, true, "it is a sentinel: say redis+sentinel://HOST,HOST/MASTER");
+    } else if (node->version != 0 && node->version < VERSION_MIN) {
         refuse(conn, true, "the server is older than Redis 6.2");
     } else if (info_get(reply->text, "loading", value, sizeof(value)) && value[0] == '1') {
         refuse(conn, false, "the server is loading its data");

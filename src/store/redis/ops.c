@@ -333,6 +333,10 @@ static int fail_error(struct redis_job *job, const struct redis_reply *reply) {
     if (is_oom(reply) || job->urgent)
         return idem_error_set(&job->copy.error, IDEM_E_FULL,
                               "the server is at its maxmemory, and takes nothing new");
+    if (redis_reply_is(reply, "MOVED") && job->store->cluster == NULL)
+        return idem_error_set(&job->copy.error, IDEM_E_REFUSED,
+                              "the server is one of a cluster, and has not this key: say "
+                              "redis+cluster://HOST,HOST");
     return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server refuses: %.200s",
                           reply->text);
 }

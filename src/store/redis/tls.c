@@ -29,6 +29,15 @@ struct redis_tls {
     char why[160];
 };
 
+/* Nobody is there to be asked: OpenSSL would stop the loop at the terminal. */
+static int phrase_none(char *buf, int size, int writing, void *data) {
+    (void)buf;
+    (void)size;
+    (void)writing;
+    (void)data;
+    return -1;
+}
+
 static int files_load(SSL_CTX *ctx, const struct redis_config *config, struct idem_error *err) {
     const char *what = NULL;
 
@@ -40,7 +49,8 @@ static int files_load(SSL_CTX *ctx, const struct redis_config *config, struct id
         what = "tls_cert: the certificate cannot be read";
     else if (config->tls_key != NULL &&
              SSL_CTX_use_PrivateKey_file(ctx, config->tls_key, SSL_FILETYPE_PEM) != 1)
-        what = "tls_key: the key cannot be read, or is not the certificate's";
+        what = "tls_key: the key cannot be read (it must have no pass phrase), or is not the "
+               "certificate's";
     if (what == NULL)
         return 0;
     return idem_error_set(err, IDEM_E_INVALID, "rediss: %s: %s", what,
@@ -69,6 +79,7 @@ int redis_tls_config_new(const struct redis_config *config, struct redis_tls_con
     SSL_CTX_set_mode(made->ctx,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_verify(made->ctx, made->verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
+    SSL_CTX_set_default_passwd_cb(made->ctx, phrase_none);
     ERR_clear_error();
     rc = files_load(made->ctx, config, err);
     ERR_clear_error();
