@@ -145,4 +145,12 @@ TEST(a_file_with_a_password_has_one_line_and_is_named_when_it_is_not_there) {
     is_user(url, NULL, "right");
 }
 
+TEST(times_and_ports_that_are_none_are_refused) {
+    bad("redis://h?timeout=0", "1ms to 1h");
+    bad("redis://h?connect_timeout=2h", "1ms to 1h");
+    bad("redis://h:0", "1 to 65535");
+    bad("redis://h:65536", "1 to 65535");
+    bad("rediss://h?tls_cert=/c", "go together");
+}
+
 TEST_MAIN

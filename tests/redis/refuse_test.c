@@ -234,6 +234,7 @@ TEST(a_certificate_must_be_by_a_known_authority_and_for_the_host) {
     ca = text("%s&tls_ca=%s/ca.crt", mine, farm.folder);
     runs(tls_url(&farm, ca));
     refused(tls_url(&farm, text("%s&tls_name=elsewhere.example", ca)), "hostname mismatch");
+    refused(tls_url(&farm, text("%s&tls_name=192.0.2.1", ca)), "IP address mismatch");
     refused(tls_url(&farm, mine), "certificate"); /* the system's authorities */
     CHECK_INT(claim_at(tls_url(&farm, text("%s&tls_verify=no", mine))).rc, 0);
     CHECK_INT(

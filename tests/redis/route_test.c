@@ -300,4 +300,32 @@ TEST(a_url_of_one_server_that_is_of_a_cluster_is_told_what_to_say) {
     fakes_stop();
 }
 
+/* Servers that do not know by which name they are reached: 0 has all by the map, 1 in fact. */
+static bool say_unnamed(const struct fake_command *command, char *out, size_t size) {
+    char name[100];
+    size_t n;
+
+    if (fake_is(command, "CLUSTER", "SLOTS")) {
+        n = (size_t)snprintf(out, size, "*1\r\n");
+        (void)range_say(out + n, size - n, 0, REDIS_SLOTS - 1, "", fakes.port[0]);
+        return true;
+    }
+    if (command->fake == 1)
+        return say_absent(command, out, size);
+    name_of("k", name, sizeof(name));
+    snprintf(out, size, "-MOVED %u :%d\r\n", redis_slot(name, strlen(name)), fakes.port[1]);
+    return true;
+}
+
+TEST(a_server_of_a_cluster_that_is_not_named_is_at_the_host_that_was_asked) {
+    struct conn c;
+
+    fakes_start(2, say_unnamed);
+    snprintf(url, sizeof(url), "redis+cluster://127.0.0.1:%d?timeout=3s", fakes.port[0]);
+    conn_open(&c, url, HOST_POLL, NULL);
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
+    conn_close(&c);
+    fakes_stop();
+}
+
 TEST_MAIN
