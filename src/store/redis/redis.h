@@ -4,7 +4,8 @@
  *     driver.c    the driver's table: open, close, submit, deadlines, counts
  *     job.c       operations under way: sent, answered, sent again
  *     ops.c       an operation as commands, and its replies as an answer
- *     scan.c      list and stats: SCAN, page by page
+ *     scan.c      list and stats: SCAN, page by page (scan.h)
+ *     page.c      where a list stands between two calls
  *     record.c    the record in bytes
  *     script.c    the protocol as scripts that run inside the server
  *     node.c      one server: its command connection, its greeting, its checks

@@ -12,11 +12,9 @@
  * record is left out because its answer was an error, unless it is about that key
  * alone: it is none of ours then.
  *
- * A page of SCAN may have more names than fit into an answer. The rest is kept
- * here, under a number that the cursor has, for the next call; of the latest few
- * lists only, and where it is gone the page is read once more. SCAN promises that
- * what is there all the time is told; while the server makes its table larger or
- * smaller, it may be told twice.
+ * A page of SCAN may have more names than fit into an answer: page.c keeps the rest. SCAN promises
+ * that what is there all the time is told; while the server makes its table larger or smaller, it
+ * may be told twice.
  *
  * Each page that was gone through renews the operation's deadline.
  */
@@ -27,7 +25,7 @@
 
 #include "core/entry.h"
 #include "core/error.h"
-#include "store/redis/store.h"
+#include "store/redis/scan.h"
 
 /* Names per SCAN, more or less: a list has room for so many, and stats takes what does not keep
    the server from others for longer than some hundred microseconds. */
@@ -40,34 +38,6 @@
 /* Enough for all but the result. */
 #define LOOK_LEN                                                                                   \
     (REDIS_HEAD_LEN + IDEM_HASH_LEN + REDIS_PRIOR_LEN + IDEM_LABEL_MAX + IDEM_REASON_MAX)
-
-enum step { STEP_SCAN, STEP_LOOK, STEP_EVENTS, STEP_MEMORY };
-enum look { LOOK_WANTED, LOOK_SENT, LOOK_DONE };
-#define LOOK_LEASE 4 /* besides, in stats: it runs, and whether its lease is over is asked for */
-
-struct redis_scan {
-    enum step step;
-    uint64_t passed;     /* the number of the server that was gone through last; 0: none was */
-    uint64_t digest;     /* of all that were */
-    unsigned restarts;   /* because that was not so */
-    uint64_t server;     /* the process whose cursors these are; 0: not begun */
-    uint64_t page, next; /* SCAN's cursors: of this page, and of the one behind it */
-    struct idem_record_key *names;
-    unsigned char *looks; /* enum look, of each name */
-    size_t names_n, at;   /* at: whose answer comes next, or a later one's */
-    bool aside;           /* only the names of a slot that is elsewhere are asked for */
-    uint16_t aside_slot;
-    bool asking;        /* there is an ASKING between any two commands */
-    unsigned taken;     /* replies to what was sent last */
-    bool half, blocked; /* of the name whose answer is coming: its life is known; it is stuck */
-    int64_t left;       /* what is left of its life */
-    char why[300];      /* the first error that stands in the way; "": none */
-    struct redis_reply obstacle;
-    unsigned pages;
-    struct idem_entry *entries; /* LIST */
-    size_t entries_n;
-    struct idem_stats stats, before; /* before: without the server that is gone through */
-};
 
 void redis_scan_free(struct redis_scan *scan) {
     if (scan == NULL)
@@ -82,115 +52,12 @@ static bool is_list(const struct redis_job *job) {
     return job->copy.kind == IDEM_OP_LIST;
 }
 
-static enum look look_of(const struct redis_scan *scan, size_t i) {
-    return (enum look)(scan->looks[i] & (LOOK_LEASE - 1));
-}
-
 static bool is_leased(const struct redis_scan *scan, size_t i) {
     return (scan->looks[i] & LOOK_LEASE) != 0;
 }
 
 static void look_set(struct redis_scan *scan, size_t i, enum look look) {
     scan->looks[i] = (unsigned char)((scan->looks[i] & LOOK_LEASE) | look);
-}
-
-/* Pages that are kept. */
-
-void redis_pages_free(struct redis_store *store) {
-    for (size_t i = 0; i < REDIS_PAGES_KEPT; i++)
-        free(store->pages[i].names);
-}
-
-static bool names_alloc(struct redis_scan *scan, size_t n) {
-    free(scan->names);
-    free(scan->looks);
-    scan->names_n = 0;
-    scan->names = calloc(n + 1, sizeof(*scan->names));
-    scan->looks = calloc(n + 1, sizeof(*scan->looks));
-    return scan->names != NULL && scan->looks != NULL;
-}
-
-/* Keeps the names that were not looked at; the page's number, 0 without memory. */
-static uint64_t page_keep(struct redis_store *store, const struct redis_scan *scan) {
-    struct redis_page *page = &store->pages[store->pages_made % REDIS_PAGES_KEPT];
-    struct idem_record_key *names = malloc(scan->names_n * sizeof(*names));
-    uint64_t id = 0;
-    size_t n = 0;
-
-    /* Random, so that it is not taken for one of another process. */
-    if (names == NULL || idem_random(&id, sizeof(id)) != 0 || id == 0) {
-        free(names);
-        return 0;
-    }
-    for (size_t i = 0; i < scan->names_n; i++)
-        if (look_of(scan, i) != LOOK_DONE)
-            names[n++] = scan->names[i];
-    free(page->names);
-    *page = (struct redis_page){.id = id, .names = names, .names_n = n};
-    store->pages_made++;
-    return id;
-}
-
-static const struct redis_page *page_find(const struct redis_store *store, uint64_t id) {
-    for (size_t i = 0; id != 0 && i < REDIS_PAGES_KEPT; i++)
-        if (store->pages[i].id == id)
-            return &store->pages[i];
-    return NULL;
-}
-
-/* The cursor: those that were gone through, the server, SCAN's two cursors, the number of a page.
- */
-
-#define CURSOR_LEN (1 + 6 * 8)
-
-static uint64_t number_get(const unsigned char *at, int bytes) {
-    uint64_t n = 0;
-
-    while (bytes-- > 0)
-        n = n << 8 | *at++;
-    return n;
-}
-
-static void number_put(unsigned char *at, uint64_t n, int bytes) {
-    for (int i = bytes - 1; i >= 0; i--, n >>= 8)
-        at[i] = (unsigned char)n;
-}
-
-static bool cursor_read(struct redis_job *job) {
-    const struct idem_cursor *cursor = &job->copy.in.list.cursor;
-    struct redis_scan *scan = job->scan;
-    const struct redis_page *kept;
-
-    if (cursor->len == 0)
-        return true;
-    if (cursor->len != CURSOR_LEN)
-        return false;
-    scan->restarts = cursor->at[0];
-    scan->passed = number_get(cursor->at + 1, 8);
-    scan->digest = number_get(cursor->at + 9, 8);
-    scan->server = number_get(cursor->at + 17, 8);
-    scan->page = number_get(cursor->at + 25, 8);
-    kept = page_find(job->store, number_get(cursor->at + 41, 8));
-    if (kept == NULL)
-        return true;
-    if (!names_alloc(scan, kept->names_n))
-        return false;
-    memcpy(scan->names, kept->names, kept->names_n * sizeof(*kept->names));
-    scan->names_n = kept->names_n;
-    scan->next = number_get(cursor->at + 33, 8);
-    scan->step = STEP_LOOK;
-    return true;
-}
-
-static void cursor_write(const struct redis_scan *scan, uint64_t id, struct idem_cursor *cursor) {
-    cursor->len = CURSOR_LEN;
-    cursor->at[0] = (unsigned char)scan->restarts;
-    number_put(cursor->at + 1, scan->passed, 8);
-    number_put(cursor->at + 9, scan->digest, 8);
-    number_put(cursor->at + 17, scan->server, 8);
-    number_put(cursor->at + 25, scan->page, 8);
-    number_put(cursor->at + 33, scan->next, 8);
-    number_put(cursor->at + 41, id, 8);
 }
 
 /* Servers. */
@@ -367,7 +234,7 @@ static void look_write(struct redis_job *job) {
 
     scan->at = 0;
     for (size_t i = 0; i < scan->names_n; i++) {
-        if (look_of(scan, i) == LOOK_DONE)
+        if (redis_look_of(scan, i) == LOOK_DONE)
             continue;
         len = redis_name(&scan->names[i], name);
         look_set(scan, i, LOOK_WANTED);
@@ -386,7 +253,7 @@ static bool scan_begin(struct redis_job *job) {
     if (!is_list(job))
         return true;
     scan->entries = calloc(job->copy.in.list.max, sizeof(*scan->entries));
-    return scan->entries != NULL && cursor_read(job);
+    return scan->entries != NULL && redis_cursor_read(job);
 }
 
 /* The server of a step that is not of a slot. There was one when it was gone on to. */
@@ -509,7 +376,7 @@ static bool names_take(struct redis_job *job, const struct redis_reply *list) {
     size_t least = is_list(job) ? job->copy.in.list.prefix.len : 0, n = 0;
     struct idem_record_key key;
 
-    if (!names_alloc(scan, list->items_n))
+    if (!redis_names_alloc(scan, list->items_n))
         return false;
     for (size_t i = 0; i < list->items_n; i++)
         if (redis_name_parse(list->items[i]->text, list->items[i]->len, &key) &&
@@ -542,7 +409,7 @@ static bool page_next(struct redis_job *job) {
 /* `left`: names of this page were not told yet. */
 static enum redis_taken list_end(struct redis_job *job, bool all, bool left, int *ret_rc) {
     struct redis_scan *scan = job->scan;
-    uint64_t id = left ? page_keep(job->store, scan) : 0;
+    uint64_t id = left ? redis_page_keep(job->store, scan) : 0;
 
     *ret_rc = 0;
     if (left && id == 0) {
@@ -554,7 +421,7 @@ static enum redis_taken list_end(struct redis_job *job, bool all, bool left, int
     job->copy.out.list.cursor = job->copy.in.list.cursor;
     job->copy.out.list.cursor.end = all;
     if (!all)
-        cursor_write(scan, id, &job->copy.out.list.cursor);
+        redis_cursor_write(scan, id, &job->copy.out.list.cursor);
     return REDIS_DONE;
 }
 
@@ -648,7 +515,7 @@ static enum redis_taken look_end(struct redis_job *job, int *ret_rc) {
     bool left = false;
 
     for (size_t i = 0; i < scan->names_n; i++)
-        left |= look_of(scan, i) != LOOK_DONE;
+        left |= redis_look_of(scan, i) != LOOK_DONE;
     if (left && is_full(job))
         return list_end(job, false, true, ret_rc);
     if (scan->why[0] != '\0')
@@ -682,7 +549,7 @@ static enum redis_taken look_take(struct redis_job *job, const struct redis_repl
 
     if (scan->asking && scan->taken++ % 2 == 1) /* to ASKING */
         return REDIS_MORE;
-    while (scan->at < scan->names_n && look_of(scan, scan->at) != LOOK_SENT)
+    while (scan->at < scan->names_n && redis_look_of(scan, scan->at) != LOOK_SENT)
         scan->at++;
     if (scan->at == scan->names_n) {
         *ret_rc = fail(job, reply);

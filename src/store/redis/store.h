@@ -118,7 +118,7 @@ enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply 
 #define REDIS_EVENTS_NAME "idem:events"
 unsigned redis_tally_write(struct redis_store *store, struct redis_buffer *out);
 
-/* scan.c */
+/* scan.c, page.c */
 bool redis_scan_write(struct redis_job *job);
 enum redis_taken redis_scan_take(struct redis_job *job, const struct redis_reply *reply,
                                  int *ret_rc);
