@@ -199,6 +199,13 @@ void redis_cluster_refresh(struct redis_store *store) {
                                       : 0);
 }
 
+void redis_cluster_begin(struct redis_store *store) {
+    struct redis_cluster *cluster = store->cluster;
+
+    if (cluster != NULL && !cluster->mapped && !cluster->under_way && cluster->fails == 0)
+        idem_timer_set(store->base.loop, &cluster->timer, 0);
+}
+
 int redis_cluster_new(struct redis_store *store, struct idem_error *err) {
     struct redis_cluster *cluster = calloc(1, sizeof(*cluster));
 

@@ -295,6 +295,7 @@ void redis_store_ready(struct redis_store *store) {
     store->trouble[0] = '\0';
     store->trouble_code = 0;
     redis_sentinel_settled(store);
+    redis_cluster_begin(store);
     paused_turn(store);
     redis_wake_renew(store);
 }

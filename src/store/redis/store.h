@@ -188,6 +188,8 @@ bool redis_sentinel_is_asked(const struct redis_store *store); /* one of them, j
 int redis_cluster_new(struct redis_store *store, struct idem_error *err);
 void redis_cluster_free(struct redis_cluster *cluster);
 void redis_cluster_refresh(struct redis_store *store);
+void redis_cluster_begin(
+    struct redis_store *store); /* a server is ready that the first map may be of */
 uint16_t redis_slot(const char *name, size_t len);
 /* Whether it is known where anything is. */
 bool redis_is_mapped(const struct redis_store *store);
