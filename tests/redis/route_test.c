@@ -328,4 +328,46 @@ TEST(a_server_of_a_cluster_that_is_not_named_is_at_the_host_that_was_asked) {
     fakes_stop();
 }
 
+/* 0 and 1 are sentinels, 2 is the master: who was told which password, and to select. */
+static _Atomic bool told_master[2], told_sentinel[2], selected[2];
+
+static bool say_secrets(const struct fake_command *command, char *out, size_t size) {
+    bool master = command->fake == 2;
+
+    if (fake_is(command, "AUTH", NULL)) {
+        told_master[master] |= strcmp(command->word[1], "for-the-master") == 0;
+        told_sentinel[master] |= strcmp(command->word[1], "for-the-sentinel") == 0;
+    } else if (fake_is(command, "SELECT", NULL)) {
+        selected[master] = true;
+    } else {
+        return master ? say_absent(command, out, size) : say_master(command, out, size);
+    }
+    snprintf(out, size, "+OK\r\n");
+    return true;
+}
+
+TEST(sentinels_are_told_their_own_password_and_never_the_masters) {
+    char file[300];
+    struct conn c;
+    FILE *out;
+
+    fakes_start(3, say_secrets);
+    snprintf(url, sizeof(url), "redis+sentinel://:for-the-master@127.0.0.1:%d,127.0.0.1:%d/shop/3",
+             fakes.port[0], fakes.port[1]);
+    conn_open(&c, url, HOST_POLL, NULL);
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
+    conn_close(&c);
+    CHECK(told_master[1] && !told_master[0] && !told_sentinel[0]);
+    CHECK(selected[1] && !selected[0]);
+    snprintf(file, sizeof(file), "%s/password", temp_folder());
+    out = fopen(file, "w");
+    CHECK(out != NULL && fputs("for-the-sentinel\n", out) >= 0 && fclose(out) == 0);
+    snprintf(url + strlen(url), sizeof(url) - strlen(url), "?sentinel_password_file=%s", file);
+    conn_open(&c, url, HOST_POLL, NULL);
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
+    conn_close(&c);
+    CHECK(told_sentinel[0] && !told_master[0] && !told_sentinel[1]);
+    fakes_stop();
+}
+
 TEST_MAIN
