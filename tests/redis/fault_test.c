@@ -440,6 +440,39 @@ TEST(scripts_that_are_flushed_again_and_again_under_load_cost_nobody_anything) {
     conn_close(&c);
 }
 
+/* Wakes. */
+
+static unsigned wakes;
+
+static void on_wake(struct idem_watch *watch) {
+    (void)watch;
+    wakes++;
+}
+
+static bool is_woken(void) {
+    return wakes > 0;
+}
+
+TEST(a_waiter_is_woken_though_the_connection_for_it_was_lost_before) {
+    struct idem_watch watch = {.key = key_in("t:", "k"), .wake = on_wake};
+    char reply[64];
+    struct conn c;
+
+    server_begin();
+    open_plain(&c, "timeout=20s");
+    CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
+    CHECK_INT(c.store->driver->watch(c.store, &watch), 0);
+    turn_until(&c, is_woken); /* its wish is in force */
+    wakes = 0;
+    server_ask(&server, reply, sizeof(reply), "CLIENT", "KILL", "TYPE", "pubsub", NULL);
+    turn_until(&c, is_woken); /* and again */
+    wakes = 0;
+    CHECK_INT(done(&c, "k", 1, "r").ack, IDEM_ACK);
+    turn_until(&c, is_woken);
+    c.store->driver->unwatch(c.store, &watch);
+    conn_close(&c);
+}
+
 /* Counts. */
 
 static long long counted(enum idem_event event) {
