@@ -1,0 +1,258 @@
+/*
+ * Stored answers: which headers belong to one, and its form in bytes. Reading
+ * walks the whole before it gives out any of it, and refuses what writing would
+ * not have written (fuzz/http_answer_fuzz.c): a header whose value holds a line
+ * break would write headers of its own into a replay.
+ */
+#include "http/answer.h"
+
+#include <string.h>
+
+#define MAGIC 'A'
+#define VERSION 1
+#define FIXED_LEN 10 /* magic, version, status, headers, body's length */
+#define BODY_AT 6    /* where the body's length stands */
+#define HEADER_LEN 5
+#define NAME_MAX_LEN 255
+
+/* What the answer says about itself, and what a client needs to go on from it. */
+static const char *const kept[] = {
+    /* The representation, and what it is about. */
+    "Content-Type",
+    "Content-Language",
+    "Content-Encoding",
+    "Content-Disposition",
+    "Content-Location",
+    "ETag",
+    "Last-Modified",
+    "Link",
+    /* Where to go on. Retry-After belongs to a 202 or 503 as Location does: without it a client
+       polls at its own pace. 405 must have Allow, and 415 may have the other two. */
+    "Location",
+    "Retry-After",
+    "Allow",
+    "Accept-Patch",
+    "Accept-Post",
+    "Preference-Applied",
+    /* Who may keep it. A date in Expires that is over by now is still right. */
+    "Cache-Control",
+    "Expires",
+    "Vary",
+    /* What a browser may do with it. A page without its policy is a page without protection, and
+       an answer without these is no answer for a script of another origin. */
+    "Content-Security-Policy",
+    "Content-Security-Policy-Report-Only",
+    "Referrer-Policy",
+    "X-Content-Type-Options",
+    "X-Frame-Options",
+    "Access-Control-Allow-Credentials",
+    "Access-Control-Allow-Origin",
+    "Access-Control-Expose-Headers",
+};
+/* WWW-Authenticate is not among them: its challenges (nonces, Negotiate) are good for one exchange,
+   and a 401 is released, not stored. Who stores them may name it. */
+
+#define COOKIE                                                                                     \
+    "belongs to the one who asked first, and would hand that session to whoever repeats the key"
+#define HOP "belongs to one connection (RFC 9110, 7.6.1)"
+#define FRESH "is made anew for every answer"
+#define SERVER "is an order to the server, and no part of the answer"
+
+static const struct never {
+    const char *name, *why;
+} never[] = {
+    {"Set-Cookie", COOKIE},
+    {"Set-Cookie2", COOKIE},
+    {"Connection", HOP},
+    {"Keep-Alive", HOP},
+    {"Proxy-Connection", HOP},
+    {"Proxy-Authenticate", HOP},
+    {"Proxy-Authentication-Info", HOP},
+    {"Proxy-Authorization", HOP},
+    {"TE", HOP},
+    {"Trailer", HOP},
+    {"Transfer-Encoding", HOP},
+    {"Upgrade", HOP},
+    {"Date", FRESH},
+    {"Server", FRESH},
+    {"Age", FRESH},
+    {"Content-Length", FRESH},
+    {"Content-Range", "belongs to a part of an answer, and a replay is always whole"},
+    {"Accept-Ranges", "promises parts, and a replay is always whole"},
+    {"Idempotency-Key", FRESH},
+    {"Idempotent-Replayed", FRESH},
+};
+
+static struct idem_http_text text_of(const char *text) {
+    return (struct idem_http_text){text, strlen(text)};
+}
+
+static bool begins(struct idem_http_text text, struct idem_http_text with) {
+    return text.len >= with.len && idem_http_same((struct idem_http_text){text.at, with.len}, with);
+}
+
+const char *idem_http_header_refused(struct idem_http_text name) {
+    if (!idem_http_is_token(name) || name.len > NAME_MAX_LEN)
+        return "is no name of a header";
+    for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++)
+        if (idem_http_same(name, text_of(never[i].name)))
+            return never[i].why;
+    if (begins(name, IDEM_HTTP_TEXT("Idem-")))
+        return FRESH;
+    if (begins(name, IDEM_HTTP_TEXT("X-Accel-")))
+        return SERVER;
+    return NULL;
+}
+
+bool idem_http_header_kept(struct idem_http_text name, struct idem_http_text connection,
+                           const struct idem_http_text *further, size_t further_n) {
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]) && !found; i++)
+        found = idem_http_same(name, text_of(kept[i]));
+    for (size_t i = 0; i < further_n && !found; i++)
+        found = idem_http_same(name, further[i]);
+    return found && idem_http_header_refused(name) == NULL && !idem_http_list_has(connection, name);
+}
+
+static void number_put(unsigned char *at, size_t value, int bytes) {
+    for (int i = 0; i < bytes; i++)
+        at[i] = (unsigned char)(value >> (8 * i));
+}
+
+static size_t number_get(const unsigned char *at, int bytes) {
+    size_t value = 0;
+
+    for (int i = 0; i < bytes; i++)
+        value |= (size_t)at[i] << (8 * i);
+    return value;
+}
+
+static bool status_good(size_t status) {
+    return status >= 200 && status <= 999;
+}
+
+/* A value could hold the end of its line, and then more headers or a body. */
+static bool header_good(const struct idem_http_header *header) {
+    for (size_t i = 0; i < header->value.len; i++)
+        if (header->value.at[i] == '\0' || header->value.at[i] == '\r' ||
+            header->value.at[i] == '\n')
+            return false;
+    return idem_http_header_refused(header->name) == NULL;
+}
+
+/* Bytes before the body; 0 if they are too many. */
+static size_t head_size(const struct idem_http_header *headers, size_t n) {
+    size_t size = FIXED_LEN;
+
+    if (n > IDEM_HTTP_HEADERS_MAX)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        if (headers[i].name.len > NAME_MAX_LEN || headers[i].value.len > IDEM_HTTP_HEAD_MAX)
+            return 0;
+        size += HEADER_LEN + headers[i].name.len + headers[i].value.len;
+    }
+    return size <= IDEM_HTTP_HEAD_MAX ? size : 0;
+}
+
+size_t idem_http_answer_size(const struct idem_http_header *headers, size_t n, size_t body_len) {
+    size_t head = head_size(headers, n);
+
+    return head == 0 || body_len > UINT32_MAX - IDEM_HTTP_HEAD_MAX ? 0 : head + body_len;
+}
+
+static unsigned char *text_put(unsigned char *at, struct idem_http_text text) {
+    if (text.len > 0)
+        memcpy(at, text.at, text.len);
+    return at + text.len;
+}
+
+int idem_http_answer_begin(struct idem_http_answer_out *out, void *room, size_t size, int status,
+                           const struct idem_http_header *headers, size_t n) {
+    size_t head = head_size(headers, n);
+    unsigned char *at = room;
+
+    if (head == 0 || head > size || status < 0 || !status_good((size_t)status))
+        return IDEM_E_INVALID;
+    for (size_t i = 0; i < n; i++)
+        if (!header_good(&headers[i]))
+            return IDEM_E_INVALID;
+    at[0] = MAGIC;
+    at[1] = VERSION;
+    number_put(at + 2, (size_t)status, 2);
+    number_put(at + 4, n, 2);
+    number_put(at + BODY_AT, 0, 4);
+    at += FIXED_LEN;
+    for (size_t i = 0; i < n; i++) {
+        at[0] = (unsigned char)headers[i].name.len;
+        number_put(at + 1, headers[i].value.len, 4);
+        at = text_put(text_put(at + HEADER_LEN, headers[i].name), headers[i].value);
+    }
+    *out = (struct idem_http_answer_out){.at = room, .size = size, .head = head, .len = head};
+    return 0;
+}
+
+int idem_http_answer_append(struct idem_http_answer_out *out, const void *bytes, size_t len) {
+    if (len > out->size - out->len || len > UINT32_MAX - (out->len - out->head))
+        return IDEM_E_INVALID;
+    if (len > 0)
+        memcpy(out->at + out->len, bytes, len);
+    out->len += len;
+    return 0;
+}
+
+size_t idem_http_answer_end(struct idem_http_answer_out *out) {
+    number_put(out->at + BODY_AT, out->len - out->head, 4);
+    return out->len;
+}
+
+bool idem_http_answer_next(struct idem_http_text *headers, struct idem_http_header *ret) {
+    const unsigned char *at = (const unsigned char *)headers->at;
+    size_t name_len, value_len;
+
+    if (headers->len < HEADER_LEN)
+        return false;
+    name_len = at[0];
+    value_len = number_get(at + 1, 4);
+    if (name_len > headers->len - HEADER_LEN || value_len > headers->len - HEADER_LEN - name_len)
+        return false;
+    ret->name = (struct idem_http_text){headers->at + HEADER_LEN, name_len};
+    ret->value = (struct idem_http_text){ret->name.at + name_len, value_len};
+    headers->at += HEADER_LEN + name_len + value_len;
+    headers->len -= HEADER_LEN + name_len + value_len;
+    return true;
+}
+
+int idem_http_answer_read(const void *bytes, size_t len, struct idem_http_answer *ret) {
+    const unsigned char *at = bytes;
+    struct idem_http_text rest;
+    struct idem_http_header header;
+    size_t status, n, body_len, headers_len;
+
+    if (len < 2 || at[0] != MAGIC || at[1] == 0)
+        return IDEM_E_CORRUPT;
+    if (at[1] > VERSION)
+        return IDEM_E_VERSION;
+    if (len < FIXED_LEN)
+        return IDEM_E_CORRUPT;
+    status = number_get(at + 2, 2);
+    n = number_get(at + 4, 2);
+    body_len = number_get(at + BODY_AT, 4);
+    if (!status_good(status) || n > IDEM_HTTP_HEADERS_MAX || body_len > len - FIXED_LEN ||
+        len - body_len > IDEM_HTTP_HEAD_MAX)
+        return IDEM_E_CORRUPT;
+    headers_len = len - FIXED_LEN - body_len;
+    rest = (struct idem_http_text){(const char *)at + FIXED_LEN, headers_len};
+    for (size_t i = 0; i < n; i++)
+        if (!idem_http_answer_next(&rest, &header) || !header_good(&header))
+            return IDEM_E_CORRUPT;
+    if (rest.len != 0)
+        return IDEM_E_CORRUPT;
+    *ret = (struct idem_http_answer){
+        .status = (int)status,
+        .headers_n = n,
+        .headers = {(const char *)at + FIXED_LEN, headers_len},
+        .body = {(const char *)at + FIXED_LEN + headers_len, body_len},
+    };
+    return 0;
+}
