@@ -9,33 +9,35 @@ typedef size_t form(const struct idem_http_problem *, char *, size_t);
 /* The text, of which every shorter piece was written within its room. */
 static char *whole(form *write, const struct idem_http_problem *problem) {
     size_t len = write(problem, NULL, 0);
-    char *text = malloc(len + 1);
+    char *all = malloc(len + 1);
 
-    CHECK(text != NULL);
-    CHECK_INT(write(problem, text, len + 1), len);
-    CHECK_INT(strlen(text), len);
+    CHECK(all != NULL);
+    CHECK_INT(write(problem, all, len + 1), len);
+    CHECK_INT(strlen(all), len);
     for (size_t size = 0; size <= len; size++) {
         char *piece = malloc(size + (size == 0));
 
         CHECK(piece != NULL);
         CHECK_INT(write(problem, piece, size), len);
-        CHECK(memcmp(piece, text, size) == 0);
+        CHECK(memcmp(piece, all, size) == 0);
         free(piece);
     }
-    return text;
+    return all;
 }
 
 static struct idem_arena arena;
 static struct idem_json json;
+static char *text; /* which the tree points into */
 
 static void parse(const struct idem_http_problem *problem) {
-    char *text = whole(idem_http_problem_json, problem);
     struct idem_error err;
     int rc;
 
+    free(text);
+    text = whole(idem_http_problem_json, problem);
     idem_arena_free(&arena);
     idem_arena_init(&arena, 1 << 20);
-    rc = idem_json_parse(text, strlen(text), &arena, &json, &err); /* the text stays */
+    rc = idem_json_parse(text, strlen(text), &arena, &json, &err);
     if (rc != 0)
         fprintf(stderr, "# %s\n# %s\n", err.text, text);
     CHECK_INT(rc, 0);
@@ -47,7 +49,7 @@ static const struct idem_json *member(const char *name) {
 
 /* A member as text; "" if it is not there. */
 static const char *get(const char *name) {
-    static char text[1024];
+    static char value_text[1024];
     const struct idem_json *value = member(name);
 
     if (value == NULL)
@@ -55,10 +57,10 @@ static const char *get(const char *name) {
     if (value->type == IDEM_JSON_BOOL)
         return value->flag ? "true" : "false";
     CHECK(value->type == IDEM_JSON_STRING || value->type == IDEM_JSON_NUMBER);
-    CHECK(value->n < sizeof(text));
-    memcpy(text, value->at.text, value->n);
-    text[value->n] = '\0';
-    return text;
+    CHECK(value->n < sizeof(value_text));
+    memcpy(value_text, value->at.text, value->n);
+    value_text[value->n] = '\0';
+    return value_text;
 }
 
 TEST(every_kind_has_its_word_and_status) {
@@ -150,6 +152,7 @@ TEST(any_text_is_harmless_in_a_page) {
                     "\xef\xbf\xbd\xef\xbf\xbd\n\xe8\xaf\xb7</p>");
     CHECK_HAS(page, "&lt;/p&gt;&lt;img src=x onerror=y&gt;");
     CHECK_HAS(page, "&lt;b&gt;");
+    free(page);
 }
 
 TEST(a_page_needs_nothing_else) {
@@ -171,16 +174,23 @@ TEST(a_page_needs_nothing_else) {
     }
 }
 
+static void page_says(const struct idem_http_problem *problem, const char *what) {
+    char *page = whole(idem_http_problem_html, problem);
+
+    CHECK_HAS(page, what);
+    free(page);
+}
+
 TEST(a_page_says_whether_to_try_again) {
     struct idem_http_problem problem = {.kind = IDEM_HTTP_IN_PROGRESS};
 
-    CHECK_HAS(whole(idem_http_problem_html, &problem), "in a moment");
+    page_says(&problem, "in a moment");
     problem.retry_after = 1;
-    CHECK_HAS(whole(idem_http_problem_html, &problem), "in 1 second.");
+    page_says(&problem, "in 1 second.");
     problem.retry_after = 30;
-    CHECK_HAS(whole(idem_http_problem_html, &problem), "in 30 seconds.");
+    page_says(&problem, "in 30 seconds.");
     problem.kind = IDEM_HTTP_UNCERTAIN;
-    CHECK_HAS(whole(idem_http_problem_html, &problem), "will not change this");
+    page_says(&problem, "will not change this");
 }
 
 TEST_MAIN
