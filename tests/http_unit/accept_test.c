@@ -143,6 +143,7 @@ TEST(gzip_is_not_sent_to_the_others) {
     CHECK_INT(codings("gzip;q=0, identity;q=0"), 0);
     CHECK_INT(codings("gzip;q=2"), 2);
     CHECK_INT(codings("gzip identity"), 2);
+    CHECK_INT(codings("gzip, \""), 2);
     CHECK_INT(codings("*;q=0, \""), 2);
 }
 
