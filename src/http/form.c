@@ -52,7 +52,7 @@ static char char_next(struct idem_http_text text, size_t *i) {
     high = hex(text.at[*i]);
     low = hex(text.at[*i + 1]);
     *i += 2;
-    return high < 0 || low < 0 ? '\0' : (char)(high << 4 | low);
+    return high < 0 || low < 0 ? '\0' : (char)(unsigned char)((unsigned)high << 4 | (unsigned)low);
 }
 
 bool idem_http_unescape(struct idem_http_text text, char *out, size_t size, size_t *ret_len) {
