@@ -1,11 +1,15 @@
 /*
- * Fingerprints. A part goes into the whole as the length of its name, its name,
- * its kind and the SHA-256 of its content: whatever the content is, it cannot
- * run into its neighbours, and it need not be in memory.
+ * Fingerprints: one SHA-256. Behind the content of each part stand its length, its
+ * kind, its name and the length of that: whoever reads it from its end knows where
+ * each part begins, so that no content can run into its neighbours, and none needs to
+ * be in memory.
+ *
+ * Names and kinds are the user's own configuration: a checksum tells them apart.
  */
 #include "core/print.h"
 
 #include <string.h>
+#include <zlib.h>
 
 #include "core/error.h"
 
@@ -14,29 +18,23 @@
 #define JSON_ROOM_MIN ((size_t)64 << 10)
 
 void idem_print_begin(struct idem_print *print) {
-    static const char parts[] = "idem fingerprint 1", definition[] = "idem definition 1";
+    static const char tag[] = "idem fingerprint 2";
 
-    print->part.ctx = NULL;
-    print->failed = 0;
-    print->raw = false;
+    *print = (struct idem_print){.definition = (uint32_t)crc32(0, NULL, 0)};
     idem_sha_begin(&print->parts);
-    idem_sha_add(&print->parts, parts, sizeof(parts));
-    idem_sha_begin(&print->definition);
-    idem_sha_add(&print->definition, definition, sizeof(definition));
+    idem_sha_add(&print->parts, tag, sizeof(tag));
 }
 
 int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret) {
-    unsigned char parts[IDEM_HASH_LEN], definition[IDEM_HASH_LEN];
+    unsigned char parts[IDEM_HASH_LEN];
     int rc = idem_sha_end(&print->parts, parts);
-    int rc2 = idem_sha_end(&print->definition, definition);
 
-    rc = print->failed != 0 ? print->failed : rc != 0 ? rc : rc2;
+    if (print->failed != 0)
+        rc = print->failed;
     if (rc != 0)
         return rc;
     memcpy(ret->hash, parts, IDEM_HASH_LEN);
-    ret->definition = (uint32_t)definition[0] << 24 | (uint32_t)definition[1] << 16 |
-                      (uint32_t)definition[2] << 8 | definition[3];
-    ret->definition = (ret->definition | IDEM_DEFINITION_COMPUTED) & ~IDEM_DEFINITION_RAW;
+    ret->definition = (print->definition | IDEM_DEFINITION_COMPUTED) & ~IDEM_DEFINITION_RAW;
     if (print->raw)
         ret->definition |= IDEM_DEFINITION_RAW;
     return 0;
@@ -49,46 +47,67 @@ static int refused(struct idem_print *print, int rc) {
     return rc;
 }
 
-void idem_print_number(struct idem_print *print, uint32_t number) {
-    unsigned char bytes[4] = {(unsigned char)(number >> 24), (unsigned char)(number >> 16),
-                              (unsigned char)(number >> 8), (unsigned char)number};
-
-    idem_sha_add(&print->definition, bytes, sizeof(bytes));
+static void define(struct idem_print *print, const void *bytes, size_t len) {
+    print->definition = (uint32_t)crc32(print->definition, bytes, (uInt)len);
 }
 
-static void name_add(struct idem_sha *sha, const char *name, enum idem_print_kind kind) {
-    size_t len = strlen(name);
-    unsigned char head[4] = {(unsigned char)(len >> 24), (unsigned char)(len >> 16),
-                             (unsigned char)(len >> 8), (unsigned char)len};
-    unsigned char tail = (unsigned char)kind;
+static void put(unsigned char *out, uint64_t number, int bytes) {
+    for (int i = bytes - 1; i >= 0; i--, number >>= 8)
+        out[i] = (unsigned char)number;
+}
 
-    idem_sha_add(sha, head, sizeof(head));
-    idem_sha_add(sha, name, len);
-    idem_sha_add(sha, &tail, 1);
+void idem_print_number(struct idem_print *print, uint32_t number) {
+    unsigned char bytes[4];
+
+    put(bytes, number, 4);
+    define(print, bytes, sizeof(bytes));
 }
 
 /* `wanted` is what the definition has it as. */
 static void part_open(struct idem_print *print, const char *name, enum idem_print_kind kind,
                       enum idem_print_kind wanted) {
-    name_add(&print->parts, name, kind);
-    name_add(&print->definition, name, wanted);
-    idem_sha_begin(&print->part);
+    unsigned char tail[5] = {(unsigned char)wanted};
+    size_t len = strlen(name);
+
+    put(tail + 1, len, 4);
+    define(print, name, len);
+    define(print, tail, sizeof(tail));
+    print->name = name;
+    print->kind = kind;
+    print->len = 0;
 }
 
 void idem_print_open(struct idem_print *print, const char *name, enum idem_print_kind kind) {
     part_open(print, name, kind, kind);
 }
 
+void idem_print_open_plain(struct idem_print *print, const char *name) {
+    part_open(print, name, IDEM_PRINT_BYTES, IDEM_PRINT_JSON);
+}
+
 void idem_print_add(struct idem_print *print, const void *bytes, size_t len) {
-    idem_sha_add(&print->part, bytes, len);
+    idem_sha_add(&print->parts, bytes, len);
+    print->len += len;
 }
 
 void idem_print_close(struct idem_print *print) {
-    unsigned char hash[IDEM_HASH_LEN] = {0};
+    unsigned char head[9] = {0}, tail[4];
+    size_t len = strlen(print->name);
 
-    if (idem_sha_end(&print->part, hash) != 0)
-        idem_sha_fail(&print->parts);
-    idem_sha_add(&print->parts, hash, sizeof(hash));
+    put(head, print->len, 8);
+    head[8] = (unsigned char)print->kind;
+    put(tail, len, 4);
+    idem_sha_add(&print->parts, head, sizeof(head));
+    idem_sha_add(&print->parts, print->name, len);
+    idem_sha_add(&print->parts, tail, sizeof(tail));
+}
+
+void idem_print_unread(struct idem_print *print, const char *name,
+                       const unsigned char hash[IDEM_HASH_LEN]) {
+    print->raw = true;
+    part_open(print, name, IDEM_PRINT_HASH, IDEM_PRINT_JSON);
+    idem_print_add(print, hash, IDEM_HASH_LEN);
+    idem_print_close(print);
 }
 
 void idem_print_bytes(struct idem_print *print, const char *name, const void *bytes, size_t len) {

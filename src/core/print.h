@@ -19,13 +19,17 @@ enum idem_print_kind {
     IDEM_PRINT_BYTES = 1, /* byte for byte */
     IDEM_PRINT_JSON,      /* canonical: RFC 8785 */
     IDEM_PRINT_VALUE,     /* canonical, of an expression, which is the part's name */
+    IDEM_PRINT_HASH,      /* the SHA-256 of its bytes */
 };
 
 struct idem_print {
-    struct idem_sha parts, definition;
-    struct idem_sha part; /* the one being added */
-    int failed;           /* the code of the first part that was refused */
-    bool raw;             /* JSON was too long, and taken byte for byte */
+    struct idem_sha parts;
+    uint32_t definition; /* so far */
+    const char *name;    /* of the part being added; its kind, and its length so far */
+    enum idem_print_kind kind;
+    uint64_t len;
+    int failed; /* the code of the first part that was refused */
+    bool raw;   /* JSON was too long, and taken byte for byte */
 };
 
 /* Every begin needs its end, which repeats the code of a part that was refused, or says
@@ -36,7 +40,8 @@ int idem_print_end(struct idem_print *print, struct idem_fingerprint *ret);
 /* The definition's own number, where its user counts changes of it. */
 void idem_print_number(struct idem_print *print, uint32_t number);
 
-/* A part in as many pieces as it comes in: nothing of it is kept. */
+/* A part in as many pieces as it comes in: nothing of it is kept, but the name is borrowed until it
+   is closed. */
 void idem_print_open(struct idem_print *print, const char *name, enum idem_print_kind kind);
 void idem_print_add(struct idem_print *print, const void *bytes, size_t len);
 void idem_print_close(struct idem_print *print);
@@ -46,6 +51,16 @@ void idem_print_bytes(struct idem_print *print, const char *name, const void *by
 /* 0, or what the canonical form refuses. */
 int idem_print_json(struct idem_print *print, const char *name, enum idem_print_kind kind,
                     const struct idem_json *value, struct idem_error *err);
+
+/*
+ * Bodies of which the sender says whether they are JSON: that is part of what is
+ * compared, not of the definition, or he could choose whether it is. A body that
+ * is none, opened like a part; and one that says it is, cannot be read and was
+ * hashed by its bytes.
+ */
+void idem_print_open_plain(struct idem_print *print, const char *name);
+void idem_print_unread(struct idem_print *print, const char *name,
+                       const unsigned char hash[IDEM_HASH_LEN]);
 
 /* Where memory for the tree of a document comes from: some times its size. */
 void idem_print_arena(struct idem_arena *arena, size_t len);
