@@ -348,12 +348,13 @@ static void timer_fire(struct idem_timer *timer) {
 /* Beginning and end. */
 
 static int identity_take(struct idem_claim *c, const struct idem_guard *guard,
-                         const struct idem_args *args, struct idem_error *err) {
+                         const struct idem_args *args, const struct idem_fingerprint *print,
+                         struct idem_error *err) {
     struct idem_identity identity;
     int rc = idem_identity_make(guard, &c->policy, args, &identity, err);
 
     if (rc == 0) {
-        c->in.fingerprint = identity.fingerprint;
+        c->in.fingerprint = print == NULL ? identity.fingerprint : *print;
         c->key_bytes = malloc(identity.key_len);
         if (c->key_bytes == NULL)
             rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
@@ -362,7 +363,10 @@ static int identity_take(struct idem_claim *c, const struct idem_guard *guard,
         memcpy(c->key_bytes, identity.key, identity.key_len);
         c->key_len = identity.key_len;
     }
-    OPENSSL_cleanse(identity.key, sizeof(identity.key));
+    if (rc == 0) /* else it is not to be used, and may be anywhere in it */
+        OPENSSL_cleanse(identity.key, identity.key_len);
+    else
+        OPENSSL_cleanse(identity.key, sizeof(identity.key));
     return rc;
 }
 
@@ -427,19 +431,14 @@ static int bind_take(struct idem_claim *c, const struct idem_args *args, struct 
     return rc == 0 ? 0 : idem_error_set(err, rc, "no memory for a hash");
 }
 
-static int claim_fill(struct idem_claim *c, const struct idem_guard *guard,
-                      const struct idem_args *args, struct idem_error *err) {
+/* What every claim says, of its policy. */
+static int claim_words(struct idem_claim *c, bool probe, struct idem_error *err) {
     const struct idem_policy *p = &c->policy;
-    int rc;
 
-    if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
-        (rc = identity_take(c, guard, args, err)) != 0 || (rc = name_take(c, args, err)) != 0 ||
-        (rc = label_take(c, args->label, err)) != 0 || (rc = bind_take(c, args, err)) != 0)
-        return rc;
     if (idem_random(c->in.owner, IDEM_OWNER_LEN) != 0)
         return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
     c->in.token = p->key_kind == IDEM_KEY_TOKEN;
-    c->in.probe = args->probe;
+    c->in.probe = probe;
     c->in.mode = p->mode;
     c->in.recover = p->recover;
     c->in.on_failure = p->on_failure;
@@ -450,6 +449,19 @@ static int claim_fill(struct idem_claim *c, const struct idem_guard *guard,
     c->wait_until = idem_loop_now() + (p->wait_ms > 0 ? p->wait_ms : 0);
     c->poll_ms = POLL_FIRST_MS;
     return 0;
+}
+
+static int claim_fill(struct idem_claim *c, const struct idem_guard *guard,
+                      const struct idem_args *args, const struct idem_fingerprint *print,
+                      struct idem_error *err) {
+    int rc;
+
+    if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
+        (rc = identity_take(c, guard, args, print, err)) != 0 ||
+        (rc = name_take(c, args, err)) != 0 || (rc = label_take(c, args->label, err)) != 0 ||
+        (rc = bind_take(c, args, err)) != 0)
+        return rc;
+    return claim_words(c, args->probe, err);
 }
 
 static void claim_release(struct idem_claim *c) {
@@ -464,24 +476,68 @@ static void ask_first(struct idem_task *task) {
     claim_ask(idem_container_of(task, struct idem_claim, task));
 }
 
-int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args, idem_claim_cb *cb,
-                    void *data, struct idem_claim **ret, struct idem_error *err) {
+static void claim_ready(struct idem_claim *c, idem_claim_cb *cb, void *data) {
+    c->cb = cb;
+    c->data = data;
+    c->timer.fire = timer_fire;
+    idem_lease_init(c);
+}
+
+int idem_claim_make_printed(const struct idem_guard *guard, const struct idem_args *args,
+                            const struct idem_fingerprint *print, idem_claim_cb *cb, void *data,
+                            struct idem_claim **ret, struct idem_error *err) {
     struct idem_claim *c = calloc(1, sizeof(*c));
     int rc;
 
     if (c == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
-    rc = claim_fill(c, guard, args, err);
+    rc = claim_fill(c, guard, args, print, err);
     if (rc != 0) {
         claim_release(c);
         return rc;
     }
-    c->cb = cb;
-    c->data = data;
-    c->timer.fire = timer_fire;
-    idem_lease_init(c);
+    claim_ready(c, cb, data);
     *ret = c;
     return 0;
+}
+
+int idem_claim_make_named(const struct idem_guard *guard, const struct idem_record_key *key,
+                          idem_claim_cb *cb, void *data, struct idem_claim **ret,
+                          struct idem_error *err) {
+    struct idem_claim *c = calloc(1, sizeof(*c));
+    int rc;
+
+    if (c == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
+    c->policy = guard->resolved;
+    c->key = *key;
+    idem_record_key_hex(&c->key, c->hash);
+    rc = claim_words(c, true, err);
+    if (rc != 0) {
+        claim_release(c);
+        return rc;
+    }
+    c->wait_until = 0; /* nobody waits for it */
+    claim_ready(c, cb, data);
+    *ret = c;
+    return 0;
+}
+
+int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args, idem_claim_cb *cb,
+                    void *data, struct idem_claim **ret, struct idem_error *err) {
+    return idem_claim_make_printed(guard, args, NULL, cb, data, ret, err);
+}
+
+void idem_claim_set_ttl(struct idem_claim *c, int64_t ttl_s) {
+    c->policy.ttl_s = ttl_s;
+}
+
+void idem_claim_set_finish_timeout(struct idem_claim *c, int64_t ms) {
+    c->policy.finish_timeout_ms = ms;
+}
+
+void idem_claim_set_result_max(struct idem_claim *c, int64_t bytes) {
+    c->policy.result_max = bytes;
 }
 
 void idem_claim_start(struct idem *h, struct idem_claim *c) {

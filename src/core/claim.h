@@ -72,11 +72,25 @@ static inline bool idem_claim_reruns(const struct idem_claim *c) {
    no handle, and is undone by idem_claim_free(); the second asks. */
 int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args, idem_claim_cb *cb,
                     void *data, struct idem_claim **ret, struct idem_error *err);
+/* The same with a literal key whose fingerprint is computed already; its definition 0: none. */
+int idem_claim_make_printed(const struct idem_guard *guard, const struct idem_args *args,
+                            const struct idem_fingerprint *print, idem_claim_cb *cb, void *data,
+                            struct idem_claim **ret, struct idem_error *err);
+/* A prober's claim of a record whose name alone is known. */
+int idem_claim_make_named(const struct idem_guard *guard, const struct idem_record_key *key,
+                          idem_claim_cb *cb, void *data, struct idem_claim **ret,
+                          struct idem_error *err);
 void idem_claim_start(struct idem *h, struct idem_claim *c);
 
 /* For who was answered RUN or PROBE, has run nothing yet, and is late: gives it back and asks anew.
    The answer comes by the claim's call-back, which may be called at once. */
 void idem_claim_again(struct idem_claim *c);
+
+/* Before its finish, where they are not the policy's: how long the end is remembered, how long it
+   is tried to store it, and how long its result may be. */
+void idem_claim_set_ttl(struct idem_claim *c, int64_t ttl_s);
+void idem_claim_set_finish_timeout(struct idem_claim *c, int64_t ms);
+void idem_claim_set_result_max(struct idem_claim *c, int64_t bytes);
 
 /* The one place where a claim changes its state. */
 void idem_claim_set(struct idem_claim *c, enum idem_claim_state state);
