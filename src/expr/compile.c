@@ -86,6 +86,36 @@ void idem_expr_free(struct idem_expr *expr) {
     free(expr);
 }
 
+static bool is_named(const struct idem_value *name, const char *const *names) {
+    for (; *names != NULL; names++)
+        if (strlen(*names) == name->n && memcmp(*names, name->at.text, name->n) == 0)
+            return true;
+    return false;
+}
+
+/* As deep as the parser let it be. */
+static const struct idem_node *stranger_find(const struct idem_node *node,
+                                             const char *const *names) {
+    const struct idem_node *found;
+
+    if (node->kind == IDEM_NODE_VARIABLE && !is_named(&node->at.value, names))
+        return node;
+    for (const struct idem_node *child = node->first; child != NULL; child = child->next)
+        if ((found = stranger_find(child, names)) != NULL)
+            return found;
+    return NULL;
+}
+
+const char *idem_expr_stranger(const struct idem_expr *expr, const char *const *names,
+                               size_t *ret) {
+    const struct idem_node *node = stranger_find(expr->root, names);
+
+    if (node == NULL)
+        return NULL;
+    *ret = node->at.value.n;
+    return node->at.value.at.text;
+}
+
 const char *idem_expr_text(const struct idem_expr *expr) {
     return expr->text;
 }

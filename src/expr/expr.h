@@ -42,6 +42,10 @@ void idem_expr_free(struct idem_expr *expr);
 int idem_expr_compile_key(const char *text, size_t len, struct idem_expr **ret,
                           struct idem_error *err);
 
+/* The first variable that is none of `names` (which end with NULL), and its length; NULL if it
+   reads only those. Borrowed. */
+const char *idem_expr_stranger(const struct idem_expr *expr, const char *const *names, size_t *ret);
+
 /* As it was given; borrowed. */
 const char *idem_expr_text(const struct idem_expr *expr);
 

@@ -42,6 +42,19 @@ static int unknown_scheme(const char *scheme, struct idem_error *err) {
                           scheme, known);
 }
 
+int idem_store_check(const char *text, struct idem_error *err) {
+    const struct idem_driver *driver;
+    struct idem_url url;
+    int rc = idem_url_parse(text, &url, err);
+
+    if (rc != 0)
+        return rc;
+    driver = driver_find(url.scheme);
+    rc = driver == NULL ? unknown_scheme(url.scheme, err) : driver->check(&url, err);
+    idem_url_release(&url);
+    return rc;
+}
+
 int idem_store_open(const char *text, struct idem_loop *loop, const struct idem_clock *clock,
                     struct idem_store **ret, struct idem_error *err) {
     const struct idem_driver *driver;
@@ -55,8 +68,8 @@ int idem_store_open(const char *text, struct idem_loop *loop, const struct idem_
         rc = unknown_scheme(url.scheme, err);
     } else {
         /* Every slot is required. */
-        assert(driver->open && driver->close && driver->submit && driver->cancel && driver->watch &&
-               driver->unwatch && driver->tally);
+        assert(driver->check && driver->open && driver->close && driver->submit && driver->cancel &&
+               driver->watch && driver->unwatch && driver->tally);
         rc = driver->open(&url, loop, clock, ret, err);
         if (rc == 0)
             (*ret)->driver = driver;

@@ -161,6 +161,8 @@ struct idem_driver {
     const char *name;
     const char *const *schemes; /* NULL-terminated */
 
+    /* Whether it is a URL of this store, without touching anything. */
+    int (*check)(const struct idem_url *url, struct idem_error *err);
     /* clock may be NULL. The store is the caller's, until close. */
     int (*open)(const struct idem_url *url, struct idem_loop *loop, const struct idem_clock *clock,
                 struct idem_store **ret, struct idem_error *err);
@@ -215,6 +217,9 @@ static inline void idem_watch_take(struct idem_watch *watch) {
         watch->next->link = watch->link;
     watch->link = NULL;
 }
+
+/* Whether a URL can be opened, as far as its text tells. */
+int idem_store_check(const char *url, struct idem_error *err);
 
 /* Opens by URL; the error names the schemes that this build has. */
 int idem_store_open(const char *url, struct idem_loop *loop, const struct idem_clock *clock,

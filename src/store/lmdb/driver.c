@@ -439,6 +439,12 @@ static int config_read(const struct idem_url *url, struct lmdb_config *config,
     return 0;
 }
 
+static int lmdb_check(const struct idem_url *url, struct idem_error *err) {
+    struct lmdb_config config;
+
+    return config_read(url, &config, err);
+}
+
 static int lmdb_open(const struct idem_url *url, struct idem_loop *loop,
                      const struct idem_clock *clock, struct idem_store **ret,
                      struct idem_error *err) {
@@ -481,6 +487,7 @@ static const char *const lmdb_schemes[] = {"lmdb", NULL};
 const struct idem_driver idem_driver_lmdb = {
     .name = "lmdb",
     .schemes = lmdb_schemes,
+    .check = lmdb_check,
     .open = lmdb_open,
     .close = lmdb_close,
     .submit = lmdb_submit,

@@ -361,6 +361,15 @@ static int store_start(struct redis_store *store, struct idem_error *err) {
     }
 }
 
+static int redis_check(const struct idem_url *url, struct idem_error *err) {
+    struct redis_config config;
+    int rc = redis_config_read(url, &config, err);
+
+    if (rc == 0)
+        redis_config_release(&config);
+    return rc;
+}
+
 static int redis_open(const struct idem_url *url, struct idem_loop *loop,
                       const struct idem_clock *clock, struct idem_store **ret,
                       struct idem_error *err) {
@@ -406,6 +415,7 @@ static const char *const schemes[] = {
 const struct idem_driver idem_driver_redis = {
     .name = "redis",
     .schemes = schemes,
+    .check = redis_check,
     .open = redis_open,
     .close = redis_close,
     .submit = redis_submit,
