@@ -1,0 +1,325 @@
+
+/*
+ * The HTTP front door, as an nginx module.
+ *
+ *     module.c    the directives, and how levels of the configuration merge
+ *     check.c     what is wrong with a configuration, told by nginx -t
+ *     store.c     stores on nginx's loop, one handle per worker
+ *     handler.c   a request's way: body, key, claim, verdict
+ *     key.c       who asks for what: scope, key, fingerprint, expressions
+ *     run.c       claims, which may outlive their requests
+ *     upstream.c  what the backend gets, and what came of it
+ *     capture.c   holds the answer until its end is stored
+ *     reply.c     replays and refusals
+ *     probe.c     asks the backend what came of an uncertain run
+ *     round.c     the same in the background, for runs that nobody asks for again
+ *     variable.c  $idem_*, and idem_set
+ *
+ * One request, from the left to the right:
+ *
+ *     START ──> READING ──> CLAIMING ──> ANSWERED ──> RUNNING ──> STORING ──> SENT
+ *                              │             │ ^
+ *                              │             v │ 2xx, 404, ...
+ *                              │          PROBING
+ *                              └──> PASSED (not ours), or an answer of our own
+ */
+
+#ifndef _NGX_HTTP_IDEM_H_INCLUDED_
+#define _NGX_HTTP_IDEM_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "core/claim.h"
+#include "core/print.h"
+#include "expr/expr.h"
+#include "http/answer.h"
+#include "http/field.h"
+#include "http/form.h"
+#include "http/problem.h"
+
+
+/* of the four bits of r->buffered, image_filter shares this one */
+#define NGX_HTTP_IDEM_BUFFERED     0x08
+
+#define NGX_HTTP_IDEM_NEVER        "the backend says that it never happened"
+
+/* what came of a run: the words of Idem-Outcome, and one that only on_failure says */
+#define NGX_HTTP_IDEM_DONE         IDEM_HTTP_DONE
+#define NGX_HTTP_IDEM_RELEASE      IDEM_HTTP_RELEASE
+#define NGX_HTTP_IDEM_KEEP         IDEM_HTTP_KEEP
+#define NGX_HTTP_IDEM_UNKNOWN      IDEM_HTTP_UNKNOWN
+#define NGX_HTTP_IDEM_RETRY        100
+
+#define NGX_HTTP_IDEM_KEY_HEADER   1
+#define NGX_HTTP_IDEM_KEY_PARAM    2
+#define NGX_HTTP_IDEM_KEY_PARAMS   3
+#define NGX_HTTP_IDEM_KEY_SERIAL   4
+#define NGX_HTTP_IDEM_KEY_VALUE    5
+
+#define NGX_HTTP_IDEM_PRINT_METHOD 0x01
+#define NGX_HTTP_IDEM_PRINT_PATH   0x02
+#define NGX_HTTP_IDEM_PRINT_QUERY  0x04
+#define NGX_HTTP_IDEM_PRINT_BODY   0x08
+#define NGX_HTTP_IDEM_PRINT_ALL    0x0f
+#define NGX_HTTP_IDEM_PRINT_NONE   0x10
+#define NGX_HTTP_IDEM_PRINT_EXPR   0x20
+
+
+/* one per URL in the configuration, with a handle in every worker */
+
+typedef struct {
+    ngx_str_t                  url;         /* NUL-terminated */
+    ngx_log_t                 *log;
+    struct idem               *h;           /* NULL: could not be opened */
+    ngx_queue_t                fds;         /* watched for it */
+    ngx_event_t                timer;       /* the one that the library sets */
+    ngx_event_t                again;       /* until it can be opened */
+    struct idem_error          error;
+} ngx_http_idem_store_t;
+
+
+typedef struct {
+    ngx_array_t                stores;      /* ngx_http_idem_store_t * */
+    ngx_array_t                guarded;     /* ngx_http_idem_guarded_t */
+} ngx_http_idem_main_conf_t;
+
+
+typedef struct {
+    ngx_uint_t                 kind;
+    unsigned                   optional:1;
+    ngx_str_t                  name;        /* HEADER, PARAM, SERIAL */
+    ngx_str_t                  credential;  /* SERIAL */
+    ngx_http_complex_value_t   value;       /* VALUE */
+    unsigned                   computed:1;  /* VALUE: of what idem_set reads */
+} ngx_http_idem_key_t;
+
+
+typedef struct ngx_http_idem_loc_conf_s  ngx_http_idem_loc_conf_t;
+
+struct ngx_http_idem_loc_conf_s {
+    ngx_http_idem_loc_conf_t  *parent;
+    struct idem_layer          said;        /* the words of this level */
+    struct idem_guard         *guard;       /* of this level and those above; NULL: off */
+    const struct idem_policy  *policy;      /* the guard's */
+
+    ngx_flag_t                 on;
+    ngx_http_idem_store_t     *store;
+    ngx_http_complex_value_t  *scope;       /* an empty value: none */
+    ngx_http_idem_key_t       *key;
+    ngx_uint_t                 print;
+    struct idem_expr          *print_expr;
+    ngx_uint_t                 methods;
+    ngx_http_complex_value_t  *probe;
+    ngx_http_complex_value_t  *label;
+    ngx_http_complex_value_t  *enforce;     /* NULL: on */
+    ngx_array_t               *release;     /* of ngx_uint_t: statuses */
+    ngx_array_t               *headers;     /* of ngx_str_t: replayed besides */
+
+    u_char                    *file;        /* where it was switched on, for messages */
+    ngx_uint_t                 line;
+};
+
+
+/* what is checked once the whole configuration was read */
+
+typedef struct {
+    ngx_http_idem_loc_conf_t  *conf;
+    ngx_http_core_srv_conf_t  *server;
+    ngx_http_core_loc_conf_t  *clcf;
+    void                     **loc_conf;
+} ngx_http_idem_guarded_t;
+
+
+typedef enum {
+    NGX_HTTP_IDEM_START = 0,
+    NGX_HTTP_IDEM_READING,
+    NGX_HTTP_IDEM_CLAIMING,
+    NGX_HTTP_IDEM_ANSWERED,
+    NGX_HTTP_IDEM_PROBING,
+    NGX_HTTP_IDEM_SETTLING,
+    NGX_HTTP_IDEM_RUNNING,
+    NGX_HTTP_IDEM_STORING,
+    NGX_HTTP_IDEM_SENT,
+    NGX_HTTP_IDEM_PASSED
+} ngx_http_idem_state_e;
+
+
+typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
+
+
+/* A claim. Its request may end before what came of it is stored. */
+
+typedef struct {
+    struct idem_claim         *claim;
+    ngx_http_idem_ctx_t       *ctx;         /* NULL: the request is gone */
+    ngx_event_t                hold;        /* how long an answer is held for the store */
+    unsigned                   finished:1;  /* its end was said */
+} ngx_http_idem_run_t;
+
+
+struct ngx_http_idem_ctx_s {
+    ngx_http_request_t        *request;
+    ngx_http_idem_loc_conf_t  *conf;
+    ngx_http_idem_state_e      state;
+    ngx_http_idem_run_t       *run;
+
+    /* what was asked */
+
+    struct idem_print          stream;      /* of a body that is no JSON */
+    unsigned                   streaming:1;
+    struct idem_sha            body_sha;    /* of JSON that may be too long */
+    u_char                     body_hash[IDEM_HASH_LEN];
+    unsigned                   hashing:1;
+    unsigned                   hashed:1;
+    unsigned                   json:1;      /* the request says that it is JSON */
+    unsigned                   form:1;
+    unsigned                   unreadable:1;  /* JSON that has no canonical form */
+    ngx_str_t                  body;        /* whole, once somebody has asked for it */
+    unsigned                   body_read:1;
+    ngx_str_t                  scope;
+    ngx_str_t                  key;
+    struct idem_fingerprint    print;
+    struct idem_arena          arena;
+    struct idem_json          *vars;        /* for expressions */
+    unsigned                   arena_used:1;
+
+    /* what was answered */
+
+    const char                *verdict;     /* for logs; NULL: none */
+    enum idem_verdict          answer;
+    int                        code;        /* of an error, instead of an answer */
+    u_char                     hash[IDEM_HEX_LEN + 1];
+    uint32_t                   attempt;
+    int32_t                    status;
+    int64_t                    retry_ms;
+    ngx_str_t                  result;
+    ngx_str_t                  reason;
+    ngx_msec_t                 asked;       /* when the store was asked last */
+    ngx_msec_t                 waited;      /* for it, together */
+    unsigned                   has_result:1;
+    unsigned                   unguarded:1;
+    unsigned                   probed:1;    /* it was asked what came of it */
+    unsigned                   enforced:1;
+    unsigned                   refused:1;
+    enum idem_http_problem_kind  problem;
+    const char                *detail;      /* of a refusal, beside the policy's message */
+
+    /* what came of it */
+
+    ngx_http_handler_pt        content;     /* the location's own */
+    ngx_uint_t                 outcome;
+    int64_t                    ttl;         /* the backend's own; 0: none */
+    ngx_str_t                  kept;        /* the answer's body, so far */
+    size_t                     kept_size;
+    ngx_chain_t               *pending;     /* of what does not fit */
+    ngx_chain_t              **pending_last;
+    unsigned                   live:1;      /* it comes from an upstream */
+    unsigned                   readied:1;   /* the request has its headers for the backend */
+    unsigned                   judged:1;    /* the answer's head has come */
+    unsigned                   sent:1;      /* bytes went to the backend, by an earlier try too */
+    unsigned                   complete:1;  /* its end has come */
+    unsigned                   discard:1;   /* its body is not to be kept */
+    unsigned                   truncated:1;
+    unsigned                   expired:1;   /* it took longer than run_max */
+    unsigned                   lost:1;
+    unsigned                   header_sent:1;
+
+    /* a probe's answer */
+
+    ngx_http_request_t        *probe;
+    ngx_uint_t                 probe_status;
+    unsigned                   probe_over:1;
+    void                      *round;       /* of which it is a part; NULL: a client asks */
+    ngx_socket_t               peer;        /* the other end of its connection */
+};
+
+
+extern ngx_module_t  ngx_http_idem_module;
+
+extern ngx_http_output_header_filter_pt  ngx_http_idem_next_header_filter;
+extern ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
+
+
+/* store.c */
+ngx_http_idem_store_t *ngx_http_idem_store_add(ngx_conf_t *cf, ngx_str_t *url);
+ngx_int_t ngx_http_idem_store_open(ngx_http_idem_store_t *store, ngx_cycle_t *cycle);
+void ngx_http_idem_store_close(ngx_http_idem_store_t *store);
+
+/* check.c */
+ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded);
+
+/* handler.c */
+ngx_int_t ngx_http_idem_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+ngx_http_idem_ctx_t *ngx_http_idem_ctx(ngx_http_request_t *r);
+void ngx_http_idem_resume(ngx_http_request_t *r);
+void ngx_http_idem_cleanup(void *data);
+extern ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
+
+/* key.c */
+void ngx_http_idem_print_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *print);
+ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+struct idem_json *ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_error *err);
+
+/* run.c */
+ngx_int_t ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key);
+ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
+    struct idem_fingerprint *print);
+void ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
+    ngx_uint_t status, u_char *result, size_t len);
+const char *ngx_http_idem_probe_reason(ngx_uint_t status);
+void ngx_http_idem_run_detach(ngx_http_idem_ctx_t *ctx);
+
+/* upstream.c */
+ngx_int_t ngx_http_idem_content_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_is_cut(ngx_http_upstream_t *u);
+void ngx_http_idem_unsay(ngx_http_request_t *r);
+void ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_abandon(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r);
+
+/* capture.c */
+ngx_int_t ngx_http_idem_header_filter(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+void ngx_http_idem_send(ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
+    size_t size);
+ngx_int_t ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret);
+
+/* reply.c */
+ngx_int_t ngx_http_idem_replay_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_refuse_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value);
+ngx_int_t ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_uint_t status, ngx_chain_t **out);
+
+/* probe.c */
+ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_chain_t *in);
+
+/* round.c */
+ngx_int_t ngx_http_idem_rounds_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
+void ngx_http_idem_rounds_stop(void);
+void ngx_http_idem_round_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_round_over(ngx_http_idem_ctx_t *ctx);
+
+/* variable.c */
+ngx_int_t ngx_http_idem_add_variables(ngx_conf_t *cf);
+struct idem_expr *ngx_http_idem_compile(ngx_conf_t *cf, ngx_str_t *text);
+char *ngx_http_idem_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_uint_t ngx_http_idem_is_set(ngx_http_variable_t *v);
+ngx_uint_t ngx_http_idem_is_computed(ngx_conf_t *cf, ngx_str_t *value);
+
+
+#endif /* _NGX_HTTP_IDEM_H_INCLUDED_ */

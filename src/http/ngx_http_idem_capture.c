@@ -1,0 +1,675 @@
+
+/*
+ * Holds the backend's answer until what came of the run is stored, and keeps it
+ * for replays.
+ *
+ * The filter stands between copy and headers: what is kept is neither encoded
+ * for this client nor has it add_header's fields, both of which a replay gets
+ * anew. An answer that is too long to be kept is done without a result as soon
+ * as that is known, and then flows as it comes.
+ *
+ *     RUNNING    the head has come, the body is being gathered
+ *     STORING    what came of it was said; nothing goes out before the store has
+ *                heard (or idem_finish_timeout is over)
+ *     SENT       head and body go out, and whatever still comes passes
+ */
+
+#include "ngx_http_idem.h"
+
+
+#define NGX_HTTP_IDEM_KEPT_MIN  1024
+#define NGX_HTTP_IDEM_HELD      (1 << 20)      /* where no result is kept */
+
+
+ngx_http_output_header_filter_pt  ngx_http_idem_next_header_filter;
+ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
+
+
+static ngx_int_t ngx_http_idem_hold(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_chain_t *in);
+static ngx_int_t ngx_http_idem_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_chain_t *in);
+static ngx_int_t ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_chain_t *in);
+
+
+/* How much of a body is held; whatever the mode, its end is waited for up to this. */
+
+static off_t
+ngx_http_idem_limit(ngx_http_idem_ctx_t *ctx)
+{
+    int64_t  max = ctx->conf->policy->result_max;
+
+    return max > 0 ? (off_t) max : NGX_HTTP_IDEM_HELD;
+}
+
+
+/* What the client is to see of the guard. */
+
+static ngx_int_t
+ngx_http_idem_mark(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_str_t  yes = ngx_string("true");
+    ngx_str_t  open = ngx_string("open");
+
+    if (ctx->lost && ngx_http_idem_add_header(r, "Idem-Lost", &yes) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->unguarded && ngx_http_idem_add_header(r, "Idem-Guard", &open) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* An answer that its sender calls a stream cannot be waited for. */
+
+static ngx_uint_t
+ngx_http_idem_is_stream(ngx_http_request_t *r)
+{
+    ngx_uint_t             i;
+    ngx_list_part_t       *part;
+    ngx_table_elt_t       *header;
+    struct idem_http_text  name, value;
+
+    value.at = (char *) r->headers_out.content_type.data;
+    value.len = r->headers_out.content_type.len;
+
+    if (idem_http_type_read(value) == IDEM_HTTP_EVENTS) {
+        return 1;
+    }
+
+    if (r->upstream == NULL || r->upstream->cleanup == NULL) {
+        return 0;
+    }
+
+    part = &r->upstream->headers_in.headers.part;
+    header = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                return 0;
+            }
+
+            part = part->next;
+            header = part->elts;
+            i = 0;
+        }
+
+        name.at = (char *) header[i].key.data;
+        name.len = header[i].key.len;
+        value.at = (char *) header[i].value.data;
+        value.len = header[i].value.len;
+
+        if (idem_http_same(name, IDEM_HTTP_TEXT("X-Accel-Buffering"))
+            && idem_http_same(value, IDEM_HTTP_TEXT("no")))
+        {
+            return 1;
+        }
+    }
+}
+
+
+ngx_int_t
+ngx_http_idem_header_filter(ngx_http_request_t *r)
+{
+    ngx_http_idem_ctx_t       *ctx;
+    ngx_http_idem_loc_conf_t  *conf;
+
+    ctx = ngx_http_idem_ctx(r);
+
+    if (ctx && ctx->probe == r) {
+        return ngx_http_idem_probe_header(r, ctx);
+    }
+
+    if (r != r->main) {
+        return ngx_http_idem_next_header_filter(r);
+    }
+
+    if (ctx == NULL || ctx->state != NGX_HTTP_IDEM_RUNNING) {
+        conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
+
+        if (conf->guard) {
+            ngx_http_idem_unsay(r);
+        }
+
+        return ngx_http_idem_next_header_filter(r);
+    }
+
+    ngx_http_idem_judge(r, ctx);
+
+    if (ctx->unguarded) {
+        ctx->state = NGX_HTTP_IDEM_SENT;
+
+        if (ngx_http_idem_mark(r, ctx) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        return ngx_http_idem_next_header_filter(r);
+    }
+
+    r->filter_need_in_memory = 1;
+
+    ctx->live = (r->upstream && r->upstream->cleanup);
+
+    if (ctx->conf->policy->mode != IDEM_MODE_REPLAY) {
+        ctx->discard = 1;
+    }
+
+    if (!ctx->enforced) {
+
+        /* shadow mode: the answer is kept, and not held */
+
+        ctx->header_sent = 1;
+        return ngx_http_idem_next_header_filter(r);
+    }
+
+    if (r->header_only) {                       /* its handler says that there is no body */
+        ctx->complete = 1;
+        return ngx_http_idem_store(r, ctx);
+    }
+
+    if (r->headers_out.content_length_n > ngx_http_idem_limit(ctx)
+        || ngx_http_idem_is_stream(r))
+    {
+        ctx->discard = 1;
+        return ngx_http_idem_store(r, ctx);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_int_t             rc;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = ngx_http_idem_ctx(r);
+
+    if (ctx == NULL) {
+        return ngx_http_idem_next_body_filter(r, in);
+    }
+
+    if (ctx->probe == r) {
+        return ngx_http_idem_probe_body(r, ctx, in);
+    }
+
+    if (r != r->main || !ctx->judged) {
+        return ngx_http_idem_next_body_filter(r, in);
+    }
+
+    switch (ctx->state) {
+
+    case NGX_HTTP_IDEM_RUNNING:
+        rc = ngx_http_idem_gather(r, ctx, in);
+
+        if (!ctx->enforced) {
+            ctx->discard |= (rc != NGX_OK);
+
+            if (ctx->complete || ctx->truncated) {
+                (void) ngx_http_idem_store(r, ctx);
+            }
+
+            return ngx_http_idem_next_body_filter(r, in);
+        }
+
+        if (rc == NGX_DECLINED) {
+
+            /* too long to be kept: it is done, and what it answers can flow */
+
+            ctx->discard = 1;
+
+            if (ngx_http_idem_store(r, ctx) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            return ngx_http_idem_hold(r, ctx, in);
+        }
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        if (ctx->complete || ctx->truncated) {
+
+            if (ngx_http_idem_store(r, ctx) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            return NGX_AGAIN;
+        }
+
+        return NGX_OK;
+
+    case NGX_HTTP_IDEM_STORING:
+        return ngx_http_idem_hold(r, ctx, in);
+
+    case NGX_HTTP_IDEM_SENT:
+
+        if (ctx->unguarded || !ctx->enforced || ctx->header_sent) {
+            return ngx_http_idem_next_body_filter(r, in);
+        }
+
+        return ngx_http_idem_send_kept(r, ctx, in);
+
+    default:
+        return ngx_http_idem_next_body_filter(r, in);
+    }
+}
+
+
+/* Copies what has come. NGX_DECLINED: no room for what is left of `in`. */
+
+static ngx_int_t
+ngx_http_idem_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_t *in)
+{
+    size_t        size;
+    ngx_buf_t    *b;
+    ngx_int_t     rc;
+    ngx_uint_t    flush;
+    ngx_chain_t  *cl;
+
+    flush = 0;
+    rc = NGX_OK;
+
+    for (cl = in; cl; cl = cl->next) {
+        b = cl->buf;
+        size = ngx_buf_in_memory(b) ? (size_t) (b->last - b->pos) : 0;
+
+        if (size && rc == NGX_OK && (ctx->enforced || !ctx->discard)) {
+            rc = ngx_http_idem_keep(r, ctx, b->pos, size);
+
+            if (rc == NGX_OK && ctx->enforced) {
+                b->pos = b->last;
+                b->file_pos = b->file_last;
+            }
+        }
+
+        flush |= b->flush;
+        ctx->complete |= b->last_buf;
+
+        if (rc != NGX_OK && ctx->enforced) {
+            return rc;
+        }
+    }
+
+    /* A live upstream that was ended by nginx, and not by its own last byte. */
+
+    if (ctx->live && r->upstream->cleanup == NULL
+        && (ctx->complete ? ngx_http_idem_is_cut(r->upstream) : flush))
+    {
+        ctx->complete = 0;
+        ctx->truncated = 1;
+        ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+    }
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes, size_t size)
+{
+    off_t    length;
+    size_t   room;
+    u_char  *p;
+
+    if ((off_t) (ctx->kept.len + size) > ngx_http_idem_limit(ctx)) {
+        return NGX_DECLINED;
+    }
+
+    if (ctx->kept.len + size > ctx->kept_size) {
+        length = r->headers_out.content_length_n;
+        room = ngx_max(2 * ctx->kept_size, NGX_HTTP_IDEM_KEPT_MIN);
+
+        if (ctx->kept_size == 0 && length > 0) {
+            room = (size_t) length;            /* is within the limit */
+        }
+
+        room = ngx_max(room, ctx->kept.len + size);
+
+        p = ngx_palloc(r->pool, room);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (ctx->kept.data) {
+            ngx_memcpy(p, ctx->kept.data, ctx->kept.len);
+            (void) ngx_pfree(r->pool, ctx->kept.data);
+        }
+
+        ctx->kept.data = p;
+        ctx->kept_size = room;
+    }
+
+    ngx_memcpy(ctx->kept.data + ctx->kept.len, bytes, size);
+    ctx->kept.len += size;
+
+    return NGX_OK;
+}
+
+
+/* What has to wait for the store. */
+
+static ngx_int_t
+ngx_http_idem_hold(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_t *in)
+{
+    ngx_chain_t  *cl;
+
+    if (ctx->pending_last == NULL) {
+        ctx->pending_last = &ctx->pending;
+    }
+
+    for ( /* void */ ; in; in = in->next) {
+
+        if (ngx_buf_size(in->buf) == 0 && !ngx_buf_special(in->buf)) {
+            continue;
+        }
+
+        cl = ngx_alloc_chain_link(r->pool);
+        if (cl == NULL) {
+            return NGX_ERROR;
+        }
+
+        cl->buf = in->buf;
+        cl->next = NULL;
+        *ctx->pending_last = cl;
+        ctx->pending_last = &cl->next;
+    }
+
+    return NGX_AGAIN;
+}
+
+
+/* The answer as it is kept: what a replay repeats of its head, and its body. */
+
+ngx_int_t
+ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
+{
+    u_char                       *room, *type;
+    size_t                        size;
+    ngx_uint_t                    i, n;
+    ngx_list_part_t              *part;
+    ngx_table_elt_t              *header;
+    struct idem_http_header      *kept;
+    struct idem_http_text         none = { "", 0 };
+    struct idem_http_answer_out   out;
+
+    kept = ngx_palloc(r->pool, IDEM_HTTP_HEADERS_MAX * sizeof(struct idem_http_header));
+    if (kept == NULL) {
+        return NGX_ERROR;
+    }
+
+    n = 0;
+
+    if (r->headers_out.content_type.len) {
+        kept[n].name = IDEM_HTTP_TEXT("Content-Type");
+        kept[n].value.at = (char *) r->headers_out.content_type.data;
+        kept[n].value.len = r->headers_out.content_type.len;
+
+        if (r->headers_out.charset.len
+            && r->headers_out.content_type_len == r->headers_out.content_type.len)
+        {
+            size = r->headers_out.content_type.len + sizeof("; charset=") - 1
+                   + r->headers_out.charset.len;
+
+            type = ngx_pnalloc(r->pool, size);
+            if (type == NULL) {
+                return NGX_ERROR;
+            }
+
+            ngx_sprintf(type, "%V; charset=%V", &r->headers_out.content_type,
+                        &r->headers_out.charset);
+
+            kept[n].value.at = (char *) type;
+            kept[n].value.len = size;
+        }
+
+        n++;
+    }
+
+    if (r->headers_out.last_modified == NULL && r->headers_out.last_modified_time != -1) {
+        type = ngx_pnalloc(r->pool, sizeof("Mon, 28 Sep 1970 06:00:00 GMT") - 1);
+        if (type == NULL) {
+            return NGX_ERROR;
+        }
+
+        kept[n].name = IDEM_HTTP_TEXT("Last-Modified");
+        kept[n].value.at = (char *) type;
+        kept[n].value.len = (size_t) (ngx_http_time(type, r->headers_out.last_modified_time)
+                                      - type);
+        n++;
+    }
+
+    part = &r->headers_out.headers.part;
+    header = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            header = part->elts;
+            i = 0;
+        }
+
+        if (header[i].hash == 0) {
+            continue;
+        }
+
+        if (n == IDEM_HTTP_HEADERS_MAX) {
+            return NGX_DECLINED;
+        }
+
+        kept[n].name.at = (char *) header[i].key.data;
+        kept[n].name.len = header[i].key.len;
+        kept[n].value.at = (char *) header[i].value.data;
+        kept[n].value.len = header[i].value.len;
+
+        if (idem_http_header_kept(kept[n].name, none, ctx->conf->headers->elts,
+                                  ctx->conf->headers->nelts))
+        {
+            n++;
+        }
+    }
+
+    size = idem_http_answer_size(kept, n, ctx->kept.len);
+    if (size == 0) {
+        return NGX_DECLINED;
+    }
+
+    room = ngx_palloc(r->pool, size);
+    if (room == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (idem_http_answer_begin(&out, room, size, (int) r->headers_out.status, kept, n) != 0
+        || idem_http_answer_append(&out, ctx->kept.data, ctx->kept.len) != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    ret->data = room;
+    ret->len = idem_http_answer_end(&out);
+
+    return NGX_OK;
+}
+
+
+/* Says what came of it. From here on nothing goes out until the store has heard. */
+
+static ngx_int_t
+ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_str_t   result;
+    ngx_uint_t  keeps;
+
+    ngx_str_null(&result);
+
+    keeps = (ctx->outcome == NGX_HTTP_IDEM_DONE || ctx->outcome == NGX_HTTP_IDEM_KEEP
+             || ctx->outcome == NGX_HTTP_IDEM_RETRY);
+
+    if (keeps && ctx->complete && !ctx->discard
+        && ngx_http_idem_encode(r, ctx, &result) != NGX_OK)
+    {
+        ngx_str_null(&result);
+    }
+
+    if (ctx->run) {
+        ngx_http_idem_finish(ctx, ctx->outcome, r->headers_out.status, result.data,
+                             result.len);
+    }
+
+    if (!ctx->enforced || ctx->run == NULL) {
+        ctx->state = NGX_HTTP_IDEM_SENT;
+
+        if (ctx->run) {
+            ctx->run->ctx = NULL;
+            ctx->run = NULL;
+        }
+
+        return NGX_OK;
+    }
+
+    ctx->state = NGX_HTTP_IDEM_STORING;
+
+    /* delayed: neither does send_timeout run, nor does a pipe try to write meanwhile */
+
+    r->buffered |= NGX_HTTP_IDEM_BUFFERED;
+    r->connection->write->delayed = 1;
+
+    return NGX_OK;
+}
+
+
+/* The store has heard, or was waited for long enough. Called from the store's own events. */
+
+void
+ngx_http_idem_send(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_connection_t    *c;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    if (ctx->state == NGX_HTTP_IDEM_SETTLING) {       /* after a probe */
+        ctx->state = NGX_HTTP_IDEM_ANSWERED;
+        ngx_http_idem_resume(r);
+        return;
+    }
+
+    if (ctx->state != NGX_HTTP_IDEM_STORING) {
+        return;
+    }
+
+    c = r->connection;
+
+    ctx->state = NGX_HTTP_IDEM_SENT;
+
+    r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
+    c->write->delayed = 0;
+
+    ngx_http_set_log_request(c->log, r);
+
+    if (r->upstream && r->upstream->cleanup) {
+
+        /* a stream may have said nothing yet but its head */
+
+        (void) ngx_http_output_filter(r, NULL);
+    }
+
+    r->write_event_handler(r);
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+static ngx_int_t
+ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_t *in)
+{
+    ngx_buf_t    *b;
+    ngx_int_t     rc;
+    ngx_chain_t  *out, **last;
+
+    ctx->header_sent = 1;
+    out = NULL;
+    last = &out;
+
+    if (ctx->truncated) {
+
+        /* nothing of it has gone out: the client is told, and not cut off */
+
+        if (ngx_http_idem_refusal(r, ctx, NGX_HTTP_BAD_GATEWAY, &out) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+    } else {
+
+        if (ctx->complete && r->headers_out.content_length_n == -1 && !r->expect_trailers
+            && r->headers_out.status != NGX_HTTP_NO_CONTENT
+            && r->headers_out.status != NGX_HTTP_NOT_MODIFIED)
+        {
+            ngx_http_clear_content_length(r);
+            r->headers_out.content_length_n = (off_t) ctx->kept.len;
+        }
+
+        if (ctx->kept.len || ctx->complete) {
+            b = ngx_calloc_buf(r->pool);
+            *last = ngx_alloc_chain_link(r->pool);
+
+            if (b == NULL || *last == NULL) {
+                return NGX_ERROR;
+            }
+
+            b->pos = ctx->kept.data;
+            b->last = ctx->kept.data + ctx->kept.len;
+            b->memory = (ctx->kept.len != 0);
+            b->last_buf = ctx->complete;
+
+            (*last)->buf = b;
+            (*last)->next = NULL;
+            last = &(*last)->next;
+        }
+    }
+
+    if (ngx_http_idem_mark(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    rc = ngx_http_idem_next_header_filter(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_idem_hold(r, ctx, in) == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (!ctx->truncated) {
+        *last = ctx->pending;
+    }
+
+    ctx->pending = NULL;
+    ctx->pending_last = NULL;
+
+    if (r->header_only) {
+        for (in = out; in; in = in->next) {
+            in->buf->pos = in->buf->last;
+        }
+
+        return rc;
+    }
+
+    return ngx_http_idem_next_body_filter(r, out);
+}

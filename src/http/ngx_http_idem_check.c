@@ -1,0 +1,195 @@
+
+/*
+ * What a whole configuration says that a single directive does not show: told by
+ * nginx -t, with the place of the guard.
+ */
+
+#include "ngx_http_idem.h"
+
+
+static ngx_str_t  ngx_http_idem_upstreams[] = {
+    ngx_string("ngx_http_proxy_module"),
+    ngx_string("ngx_http_fastcgi_module"),
+    ngx_string("ngx_http_uwsgi_module"),
+    ngx_string("ngx_http_scgi_module"),
+    ngx_null_string
+};
+
+
+static ngx_str_t  ngx_http_idem_rewrite = ngx_string("ngx_http_rewrite_module");
+
+
+/* What another module keeps for a location; that of an upstream begins with its
+   ngx_http_upstream_conf_t. */
+
+static void *
+ngx_http_idem_module_conf(ngx_conf_t *cf, void **loc_conf, ngx_str_t *name)
+{
+    ngx_uint_t     i;
+    ngx_module_t  *module;
+
+    for (i = 0; cf->cycle->modules[i]; i++) {
+        module = cf->cycle->modules[i];
+
+        if (ngx_strlen(module->name) == name->len
+            && ngx_strncmp(module->name, name->data, name->len) == 0)
+        {
+            return loc_conf[module->ctx_index];
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_idem_check_upstream(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
+    ngx_http_upstream_conf_t *ucf)
+{
+    ngx_http_idem_loc_conf_t  *conf = guarded->conf;
+
+    if (!ucf->request_buffering) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "idem: a guard and proxy_request_buffering off (fastcgi_, uwsgi_, scgi_) "
+                      "exclude each other: the key is claimed before the backend is asked; "
+                      "in location \"%V\", for the guard in %s:%ui",
+                      &guarded->clcf->name, conf->file, conf->line);
+        return NGX_ERROR;
+    }
+
+    if (ucf->next_upstream & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "idem: a guard and proxy_next_upstream non_idempotent exclude each other: "
+                      "a request that was sent is never sent to a second server; "
+                      "in location \"%V\", for the guard in %s:%ui",
+                      &guarded->clcf->name, conf->file, conf->line);
+        return NGX_ERROR;
+    }
+
+    /* Duplicates are refused while ttl lasts: a client that is still waiting when it ends comes
+       back to a key that nobody remembers. */
+
+    if (conf->policy->mode == IDEM_MODE_REJECT
+        && (int64_t) ucf->read_timeout > conf->policy->ttl_s * 1000)
+    {
+        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                      "idem: idem_ttl of %L s is shorter than the %M ms that the backend may "
+                      "take: a client's retry after a time-out would run again; "
+                      "in location \"%V\", for the guard in %s:%ui",
+                      conf->policy->ttl_s, ucf->read_timeout, &guarded->clcf->name, conf->file,
+                      conf->line);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * What `set`, `if` and `rewrite` read: their program is a run of codes, of which
+ * those that read a variable are a function and the variable's index.
+ */
+
+static ngx_int_t
+ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded, void **loc_conf)
+{
+    size_t                      i, n;
+    ngx_array_t               **codes;
+    uintptr_t                  *words;
+    ngx_hash_key_t             *keys;
+    ngx_uint_t                  k;
+    ngx_http_variable_t        *indexed;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    /* its first member is ngx_array_t *codes */
+
+    codes = ngx_http_idem_module_conf(cf, loc_conf, &ngx_http_idem_rewrite);
+
+    if (codes == NULL || *codes == NULL) {
+        return NGX_OK;
+    }
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    indexed = cmcf->variables.elts;
+    keys = cmcf->variables_keys->keys.elts;
+    words = (*codes)->elts;
+    n = (*codes)->nelts * (*codes)->size / sizeof(uintptr_t);
+
+    for (i = 0; i + 1 < n; i++) {
+
+        if ((words[i] != (uintptr_t) ngx_http_script_var_code
+             && words[i] != (uintptr_t) ngx_http_script_copy_var_code)
+            || words[i + 1] >= cmcf->variables.nelts)
+        {
+            continue;
+        }
+
+        for (k = 0; k < cmcf->variables_keys->keys.nelts; k++) {
+
+            if (keys[k].key.len == indexed[words[i + 1]].name.len
+                && ngx_strncmp(keys[k].key.data, indexed[words[i + 1]].name.data,
+                               keys[k].key.len)
+                   == 0
+                && ngx_http_idem_is_set(keys[k].value))
+            {
+                ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                              "idem: \"$%V\", which idem_set makes of the request, is read by "
+                              "\"set\", \"if\" or \"rewrite\": those run before the body is "
+                              "there; use it in idem_ directives, headers and logs; for the "
+                              "guard in %s:%ui", &keys[k].key, guarded->conf->file,
+                              guarded->conf->line);
+                return NGX_ERROR;
+            }
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
+{
+    ngx_str_t                 *name;
+    ngx_http_upstream_conf_t  *ucf;
+    ngx_http_core_loc_conf_t  *clcf = guarded->clcf;
+    ngx_http_idem_loc_conf_t  *conf = guarded->conf;
+
+    if (conf->key->kind == NGX_HTTP_IDEM_KEY_PARAMS && conf->scope == NULL) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "idem: idem_key params and idem_scope none exclude each other: two users "
+                      "who send the same would be one; for the guard in %s:%ui",
+                      conf->file, conf->line);
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_idem_check_rewrite(cf, guarded, guarded->loc_conf) != NGX_OK
+        || ngx_http_idem_check_rewrite(cf, guarded, guarded->server->ctx->loc_conf) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (clcf->handler == NULL) {
+
+        if (clcf->name.len && conf->parent && conf->file != conf->parent->file) {
+            ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                          "idem: location \"%V\" has a guard and no backend (proxy_pass, "
+                          "fastcgi_pass, uwsgi_pass); note that \"return\" and \"rewrite\" "
+                          "answer before the guard; for the guard in %s:%ui",
+                          &clcf->name, conf->file, conf->line);
+        }
+
+        return NGX_OK;
+    }
+
+    for (name = ngx_http_idem_upstreams; name->len; name++) {
+        ucf = ngx_http_idem_module_conf(cf, guarded->loc_conf, name);
+
+        if (ucf && (ucf->upstream || name == ngx_http_idem_upstreams)
+            && ngx_http_idem_check_upstream(cf, guarded, ucf) != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}

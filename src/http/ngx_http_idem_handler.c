@@ -1,0 +1,426 @@
+
+/*
+ * A request's way: its body is read (and hashed as it comes), its key is
+ * claimed, and the verdict says who answers it.
+ *
+ * The handler stands in the precontent phase, behind authentication, and is
+ * entered again each time the request goes on. Requests that are parked hold
+ * nothing but their connection.
+ */
+
+#include "ngx_http_idem.h"
+
+
+ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
+
+
+static ngx_int_t ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
+static void ngx_http_idem_body_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_idem_act(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+
+
+/* An internal redirect forgets the contexts of all modules: ours is found by its cleanup. */
+
+ngx_http_idem_ctx_t *
+ngx_http_idem_ctx(ngx_http_request_t *r)
+{
+    ngx_http_cleanup_t   *cln;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
+
+    if (ctx || !r->internal || r != r->main) {
+        return ctx;
+    }
+
+    for (cln = r->cleanup; cln; cln = cln->next) {
+        if (cln->handler == ngx_http_idem_cleanup) {
+            ctx = cln->data;
+            ngx_http_set_ctx(r, ctx, ngx_http_idem_module);
+            return ctx;
+        }
+    }
+
+    return NULL;
+}
+
+
+void
+ngx_http_idem_cleanup(void *data)
+{
+    ngx_http_idem_ctx_t  *ctx = data;
+
+    ngx_http_idem_run_detach(ctx);
+
+    if (ctx->hashing) {
+        idem_sha_fail(&ctx->body_sha);
+    }
+
+    if (ctx->streaming) {
+        idem_sha_fail(&ctx->stream.parts);
+    }
+
+    if (ctx->arena_used) {
+        idem_arena_free(&ctx->arena);
+    }
+
+    if (ctx->round) {
+        ngx_http_idem_round_over(ctx);
+    }
+}
+
+
+ngx_int_t
+ngx_http_idem_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                  rc;
+    ngx_http_idem_ctx_t       *ctx;
+    ngx_http_idem_loc_conf_t  *conf;
+
+    if (r != r->main) {
+        return NGX_DECLINED;
+    }
+
+    ctx = ngx_http_idem_ctx(r);
+
+    if (ctx == NULL) {
+        conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
+
+        if (conf->guard == NULL) {
+            return NGX_DECLINED;
+        }
+
+        if (ngx_http_idem_strip(r) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        if (!(r->method & conf->methods)) {
+            return NGX_DECLINED;
+        }
+
+        return ngx_http_idem_begin(r, conf);
+    }
+
+    switch (ctx->state) {
+
+    case NGX_HTTP_IDEM_READING:
+    case NGX_HTTP_IDEM_CLAIMING:
+    case NGX_HTTP_IDEM_SETTLING:
+        return NGX_DONE;
+
+    case NGX_HTTP_IDEM_PROBING:
+        rc = ngx_http_idem_probe(r, ctx);
+        return rc == NGX_OK ? ngx_http_idem_act(r, ctx) : rc;
+
+    case NGX_HTTP_IDEM_ANSWERED:
+        return ngx_http_idem_act(r, ctx);
+
+    case NGX_HTTP_IDEM_RUNNING:
+
+        /*
+         * Redirected while it ran. Where the backend itself sent it is part of
+         * its answer, and so is an error page that is a file; a second backend,
+         * after the first one was asked, is not.
+         */
+
+        if (r->content_handler == NULL || !ngx_http_idem_was_sent(r, ctx)
+            || (r->upstream && r->upstream->headers_in.x_accel_redirect))
+        {
+            return NGX_DECLINED;
+        }
+
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "idem: record %s: not sent to a second backend, \"%V\", after the "
+                      "first one was asked", ctx->hash, &r->uri);
+
+        return r->err_status >= NGX_HTTP_SPECIAL_RESPONSE ? (ngx_int_t) r->err_status
+                                                          : NGX_HTTP_BAD_GATEWAY;
+
+    default:
+        return NGX_DECLINED;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
+{
+    ngx_int_t              rc;
+    ngx_str_t              enforce;
+    ngx_http_cleanup_t    *cln;
+    ngx_http_idem_ctx_t   *ctx;
+    enum idem_http_type    type;
+    struct idem_http_text  text;
+
+    ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_idem_ctx_t));
+    if (ctx == NULL) {
+        return NGX_ERROR;
+    }
+
+    cln = ngx_http_cleanup_add(r, 0);
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    cln->handler = ngx_http_idem_cleanup;
+    cln->data = ctx;
+
+    ngx_http_set_ctx(r, ctx, ngx_http_idem_module);
+
+    ctx->request = r;
+    ctx->conf = conf;
+    ctx->state = NGX_HTTP_IDEM_READING;
+    ctx->enforced = 1;
+
+    if (conf->enforce) {
+        if (ngx_http_complex_value(r, conf->enforce, &enforce) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        ctx->enforced = !(enforce.len == 0 || (enforce.len == 1 && enforce.data[0] == '0')
+                          || (enforce.len == 3 && ngx_strncmp(enforce.data, "off", 3) == 0));
+    }
+
+    if (r->headers_in.content_type) {
+        text.at = (char *) r->headers_in.content_type->value.data;
+        text.len = r->headers_in.content_type->value.len;
+        type = idem_http_type_read(text);
+        ctx->json = (type == IDEM_HTTP_JSON);
+        ctx->form = (type == IDEM_HTTP_FORM);
+    }
+
+    ngx_http_idem_print_start(r, ctx);
+
+    rc = ngx_http_read_client_request_body(r, ngx_http_idem_body_handler);
+
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        return rc;
+    }
+
+    ngx_http_finalize_request(r, NGX_DONE);
+
+    return NGX_DONE;
+}
+
+
+ngx_int_t
+ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    size_t                len;
+    ngx_chain_t          *cl;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
+
+    if (ctx && r == r->main && ctx->state == NGX_HTTP_IDEM_READING) {
+        for (cl = in; cl; cl = cl->next) {
+            len = ngx_buf_in_memory(cl->buf) ? (size_t) (cl->buf->last - cl->buf->pos) : 0;
+
+            if (len && ctx->streaming) {
+                idem_print_add(&ctx->stream, cl->buf->pos, len);
+            }
+
+            if (len && ctx->hashing) {
+                idem_sha_add(&ctx->body_sha, cl->buf->pos, len);
+            }
+        }
+    }
+
+    return ngx_http_idem_next_request_body_filter(r, in);
+}
+
+
+static void
+ngx_http_idem_body_handler(ngx_http_request_t *r)
+{
+    ngx_int_t             rc;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
+
+    if (ctx->hashing) {
+        ctx->hashing = 0;
+        ctx->hashed = (idem_sha_end(&ctx->body_sha, ctx->body_hash) == 0);
+    }
+
+    r->preserve_body = 1;
+
+    rc = ngx_http_idem_identify(r, ctx, &ctx->print);
+
+    if (rc == NGX_OK) {
+
+        if (ctx->conf->store->h == NULL) {
+            ctx->code = IDEM_E_REFUSED;
+
+        } else {
+            rc = ngx_http_idem_claim(r, ctx, 0, &ctx->print);
+
+            if (rc == NGX_OK) {
+                ctx->state = NGX_HTTP_IDEM_CLAIMING;
+
+                /* who leaves while he waits is let go */
+
+                r->read_event_handler = ngx_http_test_reading;
+                r->write_event_handler = ngx_http_request_empty_handler;
+
+                if (r->connection->read->ready) {
+                    ngx_post_event(r->connection->read, &ngx_posted_events);
+                }
+
+                return;
+            }
+        }
+    }
+
+    if (rc == NGX_ERROR) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    /* answered without the store, or not to be guarded */
+
+    ctx->state = (rc == NGX_DECLINED) ? NGX_HTTP_IDEM_PASSED : NGX_HTTP_IDEM_ANSWERED;
+
+    r->write_event_handler = ngx_http_core_run_phases;
+    ngx_http_core_run_phases(r);
+}
+
+
+/* The request goes on, from outside its own events. */
+
+void
+ngx_http_idem_resume(ngx_http_request_t *r)
+{
+    ngx_connection_t     *c = r->connection;
+    ngx_http_idem_ctx_t  *ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
+
+    ngx_http_set_log_request(c->log, r);
+
+    if (ctx->round) {
+        ngx_http_idem_round_resume(r, ctx);
+        return;
+    }
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_core_run_phases;
+
+    ngx_http_core_run_phases(r);
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+/* The answer comes from us, and not from the location: neither mirrors nor try_files see it. */
+
+static ngx_int_t
+ngx_http_idem_answer_by(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_http_handler_pt handler)
+{
+    ctx->state = NGX_HTTP_IDEM_PASSED;
+
+    if (!ctx->enforced) {
+        return NGX_DECLINED;
+    }
+
+    r->content_handler = handler;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    enum idem_http_problem_kind problem, const char *verdict)
+{
+    ctx->refused = 1;
+    ctx->problem = problem;
+    ctx->verdict = verdict;
+
+    return ngx_http_idem_answer_by(r, ctx, ngx_http_idem_refuse_handler);
+}
+
+
+static ngx_int_t
+ngx_http_idem_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ctx->state = NGX_HTTP_IDEM_RUNNING;
+    ctx->verdict = ctx->unguarded ? "open" : "run";
+
+    if (ctx->run == NULL && !ctx->unguarded) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_idem_request_headers(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (r->content_handler) {
+        ctx->content = r->content_handler;
+        r->content_handler = ngx_http_idem_content_handler;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* What the verdict means. */
+
+static ngx_int_t
+ngx_http_idem_act(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->refused) {        /* refused before the store was asked */
+        return ngx_http_idem_refuse(r, ctx, ctx->problem, ctx->verdict);
+    }
+
+    if (ctx->code != 0) {
+
+        if (ctx->conf->store->h == NULL
+            && ctx->conf->policy->on_store_error == IDEM_ON_STORE_ERROR_OPEN)
+        {
+            ctx->unguarded = 1;
+            return ngx_http_idem_run(r, ctx);
+        }
+
+        return ngx_http_idem_refuse(r, ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
+    }
+
+    switch (ctx->answer) {
+
+    case IDEM_RUN:
+        return ngx_http_idem_run(r, ctx);
+
+    case IDEM_REPLAY:
+        ctx->verdict = "replay";
+        return ngx_http_idem_answer_by(r, ctx, ngx_http_idem_replay_handler);
+
+    case IDEM_DEAD:
+
+        if (ctx->has_result && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
+            ctx->verdict = "dead";
+            return ngx_http_idem_answer_by(r, ctx, ngx_http_idem_replay_handler);
+        }
+
+        return ngx_http_idem_refuse(r, ctx, IDEM_HTTP_FAILED, "dead");
+
+    case IDEM_DUPLICATE:
+        return ngx_http_idem_refuse(r, ctx, IDEM_HTTP_DUPLICATE, "duplicate");
+
+    case IDEM_BUSY:
+        return ngx_http_idem_refuse(r, ctx, IDEM_HTTP_IN_PROGRESS, "busy");
+
+    case IDEM_MISMATCH:
+        return ngx_http_idem_refuse(r, ctx, IDEM_HTTP_MISMATCH, "mismatch");
+
+    case IDEM_UNCERTAIN:
+    case IDEM_PROBE:
+
+        if (ctx->conf->probe && ctx->enforced && !ctx->probed) {
+            return ngx_http_idem_probe(r, ctx);
+        }
+
+        return ngx_http_idem_refuse(r, ctx, IDEM_HTTP_UNCERTAIN, "uncertain");
+
+    default:
+        return ngx_http_idem_refuse(r, ctx, IDEM_HTTP_TOKEN_REFUSED, "no_token");
+    }
+}

@@ -1,0 +1,738 @@
+
+/*
+ * Who asks for what: the scope, the key and the fingerprint of a request.
+ *
+ * What cannot be made of a request is the client's mistake, and is refused with
+ * a problem of its own before the store is asked. No text here holds a key, a
+ * scope or a byte of a body.
+ */
+
+#include "ngx_http_idem.h"
+#include "core/key.h"
+
+
+#define NGX_HTTP_IDEM_PIECE  65536
+
+
+static ngx_int_t ngx_http_idem_key_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+
+
+static ngx_int_t
+ngx_http_idem_missing(ngx_http_idem_ctx_t *ctx, const char *detail)
+{
+    ctx->refused = 1;
+    ctx->problem = IDEM_HTTP_KEY_MISSING;
+    ctx->verdict = "missing";
+    ctx->detail = detail;
+
+    return NGX_ABORT;
+}
+
+
+static ngx_int_t
+ngx_http_idem_malformed(ngx_http_idem_ctx_t *ctx, const char *detail)
+{
+    ctx->refused = 1;
+    ctx->problem = IDEM_HTTP_KEY_MALFORMED;
+    ctx->verdict = "malformed";
+    ctx->detail = detail;
+
+    return NGX_ABORT;
+}
+
+
+/* The request as it was sent, whatever was rewritten since. */
+
+static void
+ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query)
+{
+    u_char  *mark;
+
+    *path = r->unparsed_uri;
+    ngx_str_null(query);
+
+    mark = ngx_strlchr(path->data, path->data + path->len, '?');
+
+    if (mark) {
+        query->data = mark + 1;
+        query->len = (size_t) (path->data + path->len - query->data);
+        path->len = (size_t) (mark - path->data);
+    }
+}
+
+
+/* The only field of that name; *ret_n says how many there are. */
+
+static ngx_table_elt_t *
+ngx_http_idem_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *ret_n)
+{
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *header, *found;
+
+    *ret_n = 0;
+    found = NULL;
+    part = &r->headers_in.headers.part;
+    header = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            header = part->elts;
+            i = 0;
+        }
+
+        if (header[i].key.len == name->len
+            && ngx_strncasecmp(header[i].key.data, name->data, name->len) == 0)
+        {
+            found = &header[i];
+            (*ret_n)++;
+        }
+    }
+
+    return found;
+}
+
+
+static ngx_int_t
+ngx_http_idem_set_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const void *key,
+    size_t len)
+{
+    ctx->key.data = ngx_pnalloc(r->pool, len);
+    if (ctx->key.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(ctx->key.data, key, len);
+    ctx->key.len = len;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    char                   key[IDEM_HTTP_KEY_MAX];
+    size_t                 len;
+    ngx_uint_t             n;
+    const char            *wrong;
+    ngx_table_elt_t       *header;
+    struct idem_http_text  text;
+
+    header = ngx_http_idem_header(r, &ctx->conf->key->name, &n);
+
+    if (n == 0) {
+        return ctx->conf->key->optional
+               ? NGX_DECLINED
+               : ngx_http_idem_missing(ctx, "The header that carries the key is missing.");
+    }
+
+    if (n > 1) {
+        return ngx_http_idem_malformed(ctx, "The header that carries the key is repeated.");
+    }
+
+    text.at = (char *) header->value.data;
+    text.len = header->value.len;
+
+    wrong = idem_http_key_read(text, key, &len);
+
+    return wrong ? ngx_http_idem_malformed(ctx, wrong)
+                 : ngx_http_idem_set_key(r, ctx, key, len);
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    char                   key[IDEM_HTTP_KEY_MAX];
+    size_t                 len;
+    ngx_int_t              rc;
+    ngx_str_t              path, query;
+    ngx_uint_t             i, n;
+    struct idem_http_text  name, places[2];
+
+    ngx_http_idem_target(r, &path, &query);
+
+    name.at = (char *) ctx->conf->key->name.data;
+    name.len = ctx->conf->key->name.len;
+    places[0].at = (char *) query.data;
+    places[0].len = query.len;
+    n = 1;
+
+    if (ctx->form) {
+        rc = ngx_http_idem_body(r, ctx);
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_DECLINED) {
+            return ngx_http_idem_malformed(ctx, "The form is too long for a key in it.");
+        }
+
+        places[1].at = (char *) ctx->body.data;
+        places[1].len = ctx->body.len;
+        n = 2;
+    }
+
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        size_t  found = 0;
+
+        switch (idem_http_form_find(places[i], name, key, sizeof(key), &found)) {
+
+        case IDEM_HTTP_NONE:
+            continue;
+
+        case IDEM_HTTP_ONCE:
+
+            if (len) {
+                return ngx_http_idem_malformed(ctx, "The parameter that carries the key is "
+                                                    "repeated.");
+            }
+
+            if (found == 0) {
+                return ngx_http_idem_missing(ctx, "The parameter that carries the key is "
+                                                  "empty.");
+            }
+
+            len = found;
+
+            if (ngx_http_idem_set_key(r, ctx, key, len) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            continue;
+
+        case IDEM_HTTP_REPEATED:
+            return ngx_http_idem_malformed(ctx, "The parameter that carries the key is "
+                                                "repeated.");
+
+        case IDEM_HTTP_TOO_LONG:
+            return ngx_http_idem_malformed(ctx, "The key is longer than 255 bytes.");
+
+        default:
+            return ngx_http_idem_malformed(ctx, "The parameters cannot be decoded.");
+        }
+    }
+
+    if (len) {
+        return NGX_OK;
+    }
+
+    return ctx->conf->key->optional
+           ? NGX_DECLINED
+           : ngx_http_idem_missing(ctx, "The parameter that carries the key is missing.");
+}
+
+
+/* A body that was read before we came, or is wanted once more, in pieces. */
+
+typedef void (*ngx_http_idem_piece_pt)(void *data, const void *bytes, size_t len);
+
+
+static ngx_int_t
+ngx_http_idem_pieces(ngx_http_request_t *r, ngx_http_idem_piece_pt piece, void *data)
+{
+    off_t         at;
+    size_t        size;
+    u_char       *room;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    room = NULL;
+
+    for (cl = r->request_body ? r->request_body->bufs : NULL; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            piece(data, b->pos, (size_t) (b->last - b->pos));
+            continue;
+        }
+
+        for (at = b->file_pos; b->in_file && at < b->file_last; at += n) {
+
+            if (room == NULL) {
+                room = ngx_pnalloc(r->pool, NGX_HTTP_IDEM_PIECE);
+                if (room == NULL) {
+                    return NGX_ERROR;
+                }
+            }
+
+            size = (size_t) ngx_min(b->file_last - at, NGX_HTTP_IDEM_PIECE);
+            n = ngx_read_file(b->file, room, size, at);
+
+            if (n <= 0) {
+                return NGX_ERROR;
+            }
+
+            piece(data, room, (size_t) n);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idem_piece_hash(void *data, const void *bytes, size_t len)
+{
+    idem_sha_add(data, bytes, len);
+}
+
+
+static void
+ngx_http_idem_piece_print(void *data, const void *bytes, size_t len)
+{
+    idem_print_add(data, bytes, len);
+}
+
+
+/*
+ * A body that says it is JSON and can be read is compared in its canonical form;
+ * one that says so and cannot, or is too long, by its hash; any other byte for
+ * byte.
+ */
+
+static ngx_int_t
+ngx_http_idem_print_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_print *print)
+{
+    ngx_int_t           rc;
+    struct idem_sha     sha;
+    struct idem_json    value;
+    struct idem_error   err;
+    struct idem_arena   arena;
+
+    rc = ctx->unreadable ? NGX_DECLINED : ngx_http_idem_body(r, ctx);
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (rc == NGX_OK) {
+        idem_print_arena(&arena, ctx->body.len);
+
+        if (idem_json_parse((char *) ctx->body.data, ctx->body.len, &arena, &value, &err) == 0) {
+            (void) idem_print_json(print, "body", IDEM_PRINT_JSON, &value, &err);
+            idem_arena_free(&arena);
+            return NGX_OK;
+        }
+
+        idem_arena_free(&arena);
+    }
+
+    if (!ctx->hashed) {
+        idem_sha_begin(&sha);
+        rc = ngx_http_idem_pieces(r, ngx_http_idem_piece_hash, &sha);
+
+        if (idem_sha_end(&sha, ctx->body_hash) != 0 || rc != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        ctx->hashed = 1;
+    }
+
+    idem_print_unread(print, "body", ctx->body_hash);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idem_print_head(ngx_http_request_t *r, ngx_uint_t parts, struct idem_print *print)
+{
+    ngx_str_t  path, query;
+
+    ngx_http_idem_target(r, &path, &query);
+
+    idem_print_begin(print);
+
+    if (parts & NGX_HTTP_IDEM_PRINT_METHOD) {
+        idem_print_bytes(print, "method", r->method_name.data, r->method_name.len);
+    }
+
+    if (parts & NGX_HTTP_IDEM_PRINT_PATH) {
+        idem_print_bytes(print, "path", path.data, path.len);
+    }
+
+    if (parts & NGX_HTTP_IDEM_PRINT_QUERY) {
+        idem_print_bytes(print, "query", query.data, query.len);
+    }
+}
+
+
+/* Which parts of a request are to be hashed: for its key, or for its fingerprint. */
+
+static ngx_uint_t
+ngx_http_idem_parts(ngx_http_idem_loc_conf_t *conf)
+{
+    return conf->key->kind == NGX_HTTP_IDEM_KEY_PARAMS
+           ? NGX_HTTP_IDEM_PRINT_QUERY|NGX_HTTP_IDEM_PRINT_BODY
+           : conf->print & NGX_HTTP_IDEM_PRINT_ALL;
+}
+
+
+/* Before the body is read: what can be hashed as it comes, is. */
+
+void
+ngx_http_idem_print_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    off_t       length;
+    ngx_uint_t  parts;
+
+    parts = ngx_http_idem_parts(ctx->conf);
+
+    if (r->request_body || !(parts & NGX_HTTP_IDEM_PRINT_BODY)) {
+        return;
+    }
+
+    if (!ctx->json) {
+        ngx_http_idem_print_head(r, parts, &ctx->stream);
+        idem_print_open_plain(&ctx->stream, "body");
+        ctx->streaming = 1;
+        return;
+    }
+
+    length = r->headers_in.content_length_n;
+
+    if (length < 0 || length > ctx->conf->policy->json_max) {
+        idem_sha_begin(&ctx->body_sha);
+        ctx->hashing = 1;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_idem_print_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t parts,
+    struct idem_fingerprint *ret)
+{
+    ngx_int_t          rc;
+    struct idem_print  print;
+
+    if (ctx->streaming && parts == ngx_http_idem_parts(ctx->conf)) {
+        ctx->streaming = 0;
+        idem_print_close(&ctx->stream);
+        return idem_print_end(&ctx->stream, ret) == 0 ? NGX_OK : NGX_ERROR;
+    }
+
+    ngx_http_idem_print_head(r, parts, &print);
+    rc = NGX_OK;
+
+    if (parts & NGX_HTTP_IDEM_PRINT_BODY) {
+
+        if (ctx->json) {
+            rc = ngx_http_idem_print_json(r, ctx, &print);
+
+        } else {
+            idem_print_open_plain(&print, "body");
+            rc = ngx_http_idem_pieces(r, ngx_http_idem_piece_print, &print);
+            idem_print_close(&print);
+        }
+    }
+
+    switch (idem_print_end(&print, ret)) {
+
+    case 0:
+        return rc;
+
+    case IDEM_E_INVALID:
+
+        /* numbers that no canonical form can hold */
+
+        if (!ctx->unreadable) {
+            ctx->unreadable = 1;
+            return ngx_http_idem_print_parts(r, ctx, parts, ret);
+        }
+
+        /* fall through */
+
+    default:
+        return NGX_ERROR;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *ret)
+{
+    int                 rc;
+    struct idem_json   *vars, value;
+    struct idem_error   err;
+    struct idem_print   print;
+
+    vars = ngx_http_idem_vars(r, ctx, &err);
+    rc = vars ? 0 : err.code;
+
+    if (rc == 0) {
+        rc = idem_expr_select(ctx->conf->print_expr, vars, &ctx->arena, &value, &err);
+    }
+
+    if (rc == 0) {
+        idem_print_begin(&print);
+        rc = idem_print_json(&print, idem_expr_text(ctx->conf->print_expr), IDEM_PRINT_VALUE,
+                             &value, &err);
+
+        if (idem_print_end(&print, ret) != 0 && rc == 0) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (rc == IDEM_E_NOMEM) {
+        return NGX_ERROR;
+    }
+
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_fingerprint: %s",
+                      err.text);
+        return ngx_http_idem_malformed(ctx, "What is to be compared is not in the request.");
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    int                      rc;
+    ngx_int_t                made;
+    ngx_str_t                path, query;
+    struct idem_bytes        bytes;
+    struct idem_error        err;
+    struct idem_identity     identity;
+    struct idem_fingerprint  arguments;
+
+    made = ngx_http_idem_print_parts(r, ctx, NGX_HTTP_IDEM_PRINT_QUERY|NGX_HTTP_IDEM_PRINT_BODY,
+                                     &arguments);
+    if (made != NGX_OK) {
+        return made;
+    }
+
+    ngx_http_idem_target(r, &path, &query);
+    bytes.at = path.data;
+    bytes.len = path.len;
+
+    rc = idem_key_parameters(bytes, &arguments, &identity, &err);
+
+    return rc ? ngx_http_idem_malformed(ctx, "The path is too long for a key.")
+              : ngx_http_idem_set_key(r, ctx, identity.key, identity.key_len);
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    int                   rc;
+    ngx_uint_t            n, m;
+    ngx_table_elt_t      *serial, *credential;
+    struct idem_bytes     a, b;
+    struct idem_error     err;
+    struct idem_identity  identity;
+
+    serial = ngx_http_idem_header(r, &ctx->conf->key->name, &n);
+    credential = ngx_http_idem_header(r, &ctx->conf->key->credential, &m);
+
+    if (n == 0 || serial->value.len == 0) {
+        return ngx_http_idem_missing(ctx, "The serial number is missing.");
+    }
+
+    if (m == 0 || credential->value.len == 0) {
+        return ngx_http_idem_missing(ctx, "The credential's id is missing.");
+    }
+
+    if (n > 1 || m > 1) {
+        return ngx_http_idem_malformed(ctx, "The serial number or the credential's id is "
+                                            "repeated.");
+    }
+
+    a.at = serial->value.data;
+    a.len = serial->value.len;
+    b.at = credential->value.data;
+    b.len = credential->value.len;
+
+    rc = idem_key_serial(a, b, &identity, &err);
+
+    return rc ? ngx_http_idem_malformed(ctx, "The serial number is too long.")
+              : ngx_http_idem_set_key(r, ctx, identity.key, identity.key_len);
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ngx_http_complex_value(r, &ctx->conf->key->value, &ctx->key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->refused) {         /* an expression in it was refused */
+        return NGX_ABORT;
+    }
+
+    if (ctx->key.len == 0) {
+        return ctx->conf->key->optional
+               ? NGX_DECLINED
+               : ngx_http_idem_missing(ctx, "What the key is made of is missing.");
+    }
+
+    if (ctx->key.len > IDEM_KEY_MAX) {
+        return ngx_http_idem_malformed(ctx, "The key is longer than 4096 bytes.");
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->conf->scope == NULL) {     /* none */
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, ctx->conf->scope, &ctx->scope) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->refused) {
+        return NGX_ABORT;
+    }
+
+    if (ctx->scope.len == 0) {
+        return ngx_http_idem_missing(ctx, "It is not said who is asking.");
+    }
+
+    if (ctx->scope.len > IDEM_SCOPE_MAX) {
+        return ngx_http_idem_malformed(ctx, "Who is asking has too long a name.");
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * NGX_OK: *print is its fingerprint. NGX_DECLINED: there is no key, and none is
+ * needed. NGX_ABORT: ctx->problem says what is wrong.
+ */
+
+ngx_int_t
+ngx_http_idem_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *print)
+{
+    ngx_int_t  rc;
+
+    static ngx_int_t  (*const keys[])(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx) = {
+        [NGX_HTTP_IDEM_KEY_HEADER] = ngx_http_idem_key_header,
+        [NGX_HTTP_IDEM_KEY_PARAM] = ngx_http_idem_key_param,
+        [NGX_HTTP_IDEM_KEY_PARAMS] = ngx_http_idem_key_params,
+        [NGX_HTTP_IDEM_KEY_SERIAL] = ngx_http_idem_key_serial,
+        [NGX_HTTP_IDEM_KEY_VALUE] = ngx_http_idem_key_value,
+    };
+
+    ngx_memzero(print, sizeof(struct idem_fingerprint));
+
+    rc = ngx_http_idem_scope(r, ctx);
+
+    if (rc == NGX_OK) {
+        rc = keys[ctx->conf->key->kind](r, ctx);
+    }
+
+    if (rc != NGX_OK || (ctx->conf->print & NGX_HTTP_IDEM_PRINT_NONE)) {
+        return rc;
+    }
+
+    if (ctx->conf->print & NGX_HTTP_IDEM_PRINT_EXPR) {
+        return ngx_http_idem_print_expr(r, ctx, print);
+    }
+
+    return ngx_http_idem_print_parts(r, ctx, ctx->conf->print & NGX_HTTP_IDEM_PRINT_ALL, print);
+}
+
+
+/* The body as one piece of memory. NGX_DECLINED: it is longer than idem_json_max. */
+
+ngx_int_t
+ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    off_t         size;
+    u_char       *p;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    if (ctx->body_read) {
+        return NGX_OK;
+    }
+
+    if (r->request_body == NULL) {
+        ctx->body_read = 1;
+        return NGX_OK;
+    }
+
+    size = 0;
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        size += ngx_buf_size(cl->buf);
+    }
+
+    if (size > ctx->conf->policy->json_max) {
+        return NGX_DECLINED;
+    }
+
+    cl = r->request_body->bufs;
+
+    if (cl && cl->next == NULL && ngx_buf_in_memory(cl->buf)) {
+        ctx->body.data = cl->buf->pos;
+        ctx->body.len = (size_t) size;
+        ctx->body_read = 1;
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, (size_t) size + 1);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx->body.data = p;
+
+    for ( /* void */ ; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            p = ngx_cpymem(p, b->pos, b->last - b->pos);
+            continue;
+        }
+
+        if (!b->in_file) {
+            continue;
+        }
+
+        n = ngx_read_file(b->file, p, (size_t) (b->file_last - b->file_pos), b->file_pos);
+
+        if (n != (ssize_t) (b->file_last - b->file_pos)) {
+            ngx_log_error(NGX_LOG_CRIT, r->connection->log, 0,
+                          "idem: a request's body could not be read back");
+            return NGX_ERROR;
+        }
+
+        p += n;
+    }
+
+    ctx->body.len = (size_t) (p - ctx->body.data);
+    ctx->body_read = 1;
+
+    return NGX_OK;
+}

@@ -1,0 +1,195 @@
+
+/*
+ * An uncertain run: the backend is asked what came of it, by one prober at a
+ * time. 2xx settles it as done, with that answer; 404 says that it never
+ * happened, and it runs; anything else leaves it as it was.
+ */
+
+#include "ngx_http_idem.h"
+
+
+static ngx_int_t ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc);
+static ngx_int_t ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+
+
+ngx_int_t
+ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_str_t                    uri, args;
+    ngx_uint_t                   flags;
+    ngx_http_request_t          *sr;
+    ngx_http_post_subrequest_t  *ps;
+
+    if (ngx_http_complex_value(r, ctx->conf->probe, &uri) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_str_null(&args);
+    flags = 0;
+
+    if (ngx_http_parse_unsafe_uri(r, &uri, &args, &flags) != NGX_OK) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "idem: record %s: idem_probe gives no URI", ctx->hash);
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_idem_request_headers(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ps = ngx_palloc(r->pool, sizeof(ngx_http_post_subrequest_t));
+    if (ps == NULL) {
+        return NGX_ERROR;
+    }
+
+    ps->handler = ngx_http_idem_probe_done;
+    ps->data = ctx;
+
+    if (ngx_http_subrequest(r, &uri, &args, &sr, ps, NGX_HTTP_SUBREQUEST_WAITED) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* it asks, and sends nothing */
+
+    sr->request_body = ngx_pcalloc(r->pool, sizeof(ngx_http_request_body_t));
+    if (sr->request_body == NULL) {
+        return NGX_ERROR;
+    }
+
+    sr->headers_in.content_length = NULL;
+    sr->headers_in.content_length_n = -1;
+    sr->headers_in.chunked = 0;
+    sr->filter_need_in_memory = 1;
+
+    ngx_http_set_ctx(sr, ctx, ngx_http_idem_module);
+
+    ctx->probe = sr;
+    ctx->state = NGX_HTTP_IDEM_PROBING;
+    r->write_event_handler = ngx_http_core_run_phases;
+
+    return NGX_AGAIN;
+}
+
+
+ngx_int_t
+ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->state == NGX_HTTP_IDEM_PROBING) {
+        return ctx->probe_over ? ngx_http_idem_probed(r, ctx) : NGX_AGAIN;
+    }
+
+    if (ctx->answer == IDEM_PROBE) {
+        return ngx_http_idem_probe_start(r, ctx);
+    }
+
+    /* takes it over, so that nobody else asks meanwhile */
+
+    if (ngx_http_idem_claim(r, ctx, 1, &ctx->print) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->state = NGX_HTTP_IDEM_CLAIMING;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    return NGX_AGAIN;
+}
+
+
+ngx_int_t
+ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ctx->probe_status = r->headers_out.status;
+    r->filter_need_in_memory = 1;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_t *in)
+{
+    ngx_buf_t  *b;
+
+    for ( /* void */ ; in; in = in->next) {
+        b = in->buf;
+
+        if (ngx_buf_in_memory(b) && b->last != b->pos && !ctx->discard) {
+            ctx->discard = (ngx_http_idem_keep(r, ctx, b->pos, (size_t) (b->last - b->pos))
+                            != NGX_OK);
+        }
+
+        ctx->complete |= (b->last_buf || b->last_in_chain);
+
+        b->pos = b->last;
+        b->file_pos = b->file_last;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc)
+{
+    ngx_http_idem_ctx_t  *ctx = data;
+
+    if (rc == NGX_ERROR || rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        ctx->probe_status = (rc == NGX_ERROR) ? 0 : (ngx_uint_t) rc;
+    }
+
+    ctx->probe_over = 1;
+
+    return rc;
+}
+
+
+static ngx_int_t
+ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_str_t            result;
+    ngx_uint_t           status, outcome;
+    ngx_http_request_t  *sr;
+
+    sr = ctx->probe;
+    status = ctx->probe_status;
+    ctx->probe = NULL;
+
+    ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
+                  "idem: record %s: the backend was asked what came of it, and answered %ui",
+                  ctx->hash, status);
+
+    if (status == NGX_HTTP_NOT_FOUND) {
+        ctx->answer = IDEM_RUN;
+        ctx->state = NGX_HTTP_IDEM_ANSWERED;
+        ctx->kept.len = 0;
+        ctx->complete = 0;
+        ctx->discard = 0;
+
+        return NGX_OK;
+    }
+
+    ngx_str_null(&result);
+    outcome = NGX_HTTP_IDEM_UNKNOWN;
+    ctx->answer = IDEM_UNCERTAIN;
+    ctx->probed = 1;
+
+    if (status >= 200 && status < 300) {
+        outcome = NGX_HTTP_IDEM_DONE;
+        ctx->answer = IDEM_DUPLICATE;
+        ctx->status = (int32_t) status;
+
+        if (!ctx->discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY
+            && ngx_http_idem_encode(sr, ctx, &result) == NGX_OK)
+        {
+            ctx->answer = IDEM_REPLAY;
+            ctx->result = result;
+        }
+    }
+
+    ctx->state = NGX_HTTP_IDEM_SETTLING;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    ngx_http_idem_finish(ctx, outcome, status, result.data, result.len);
+
+    return NGX_AGAIN;
+}

@@ -1,0 +1,572 @@
+
+/*
+ * Answers of our own: replays of what was kept, and refusals.
+ */
+
+#include "ngx_http_idem.h"
+#include "http/inflate.h"
+
+
+#define NGX_HTTP_IDEM_INFLATED  65536
+
+
+ngx_int_t
+ngx_http_idem_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+    h->hash = 1;
+    h->key.data = (u_char *) name;
+    h->key.len = ngx_strlen(name);
+    h->value = *value;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_add_seconds(ngx_http_request_t *r, const char *name, int64_t seconds)
+{
+    ngx_str_t  value;
+
+    value.data = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+    if (value.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    value.len = (size_t) (ngx_sprintf(value.data, "%L", seconds) - value.data);
+
+    return ngx_http_idem_add_header(r, name, &value);
+}
+
+
+/* Refusals. */
+
+static ngx_uint_t
+ngx_http_idem_wants_html(ngx_http_request_t *r)
+{
+    ngx_uint_t               i;
+    ngx_list_part_t         *part;
+    ngx_table_elt_t         *header;
+    struct idem_http_text    value;
+    struct idem_http_accept  accept;
+
+    idem_http_accept_init(&accept);
+
+    part = &r->headers_in.headers.part;
+    header = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            header = part->elts;
+            i = 0;
+        }
+
+        if (header[i].key.len == sizeof("Accept") - 1
+            && ngx_strncasecmp(header[i].key.data, (u_char *) "Accept", sizeof("Accept") - 1)
+               == 0)
+        {
+            value.at = (char *) header[i].value.data;
+            value.len = header[i].value.len;
+            idem_http_accept_add(&accept, value);
+        }
+    }
+
+    return idem_http_accept_html(&accept);
+}
+
+
+static int64_t
+ngx_http_idem_retry_after(ngx_http_idem_ctx_t *ctx)
+{
+    switch (ctx->problem) {
+
+    case IDEM_HTTP_IN_PROGRESS:
+        return ctx->retry_ms <= 1000 ? 1 : (ctx->retry_ms + 999) / 1000;
+
+    case IDEM_HTTP_STORE_UNAVAILABLE:
+        return 1;
+
+    default:
+        return 0;
+    }
+}
+
+
+/* The head of the answer, and its body as *out. */
+
+ngx_int_t
+ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    ngx_chain_t **out)
+{
+    char                      *text;
+    size_t                     len;
+    ngx_buf_t                 *b;
+    ngx_str_t                  store = ngx_string("no-store");
+    ngx_uint_t                 html;
+    ngx_chain_t               *cl;
+    struct idem_http_problem   problem;
+
+    ngx_memzero(&problem, sizeof(struct idem_http_problem));
+
+    problem.kind = ctx->problem;
+    problem.status = (int) status;
+    problem.detail.at = ctx->conf->policy->message;
+    problem.detail.len = ngx_strlen(problem.detail.at);
+
+    if (ctx->detail) {
+        problem.reason.at = ctx->detail;
+        problem.reason.len = ngx_strlen(ctx->detail);
+    }
+
+    problem.key_hash.at = (char *) ctx->hash;
+    problem.key_hash.len = ngx_strlen(ctx->hash);
+
+    if (ctx->problem == IDEM_HTTP_DUPLICATE) {
+        problem.first_status = ctx->status;
+    }
+
+    if (ctx->problem == IDEM_HTTP_FAILED) {
+        problem.last_status = ctx->status;
+        problem.reason.at = (char *) ctx->reason.data;
+        problem.reason.len = ctx->reason.len;
+    }
+
+    problem.retry_after = ngx_http_idem_retry_after(ctx);
+
+    html = ngx_http_idem_wants_html(r);
+    len = html ? idem_http_problem_html(&problem, NULL, 0)
+               : idem_http_problem_json(&problem, NULL, 0);
+
+    text = ngx_pnalloc(r->pool, len + 1);
+    b = ngx_calloc_buf(r->pool);
+    cl = ngx_alloc_chain_link(r->pool);
+
+    if (text == NULL || b == NULL || cl == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (html) {
+        (void) idem_http_problem_html(&problem, text, len + 1);
+    } else {
+        (void) idem_http_problem_json(&problem, text, len + 1);
+    }
+
+    ngx_http_clean_header(r);
+
+    r->headers_out.status = (ngx_uint_t) idem_http_problem_status(&problem);
+    r->headers_out.content_length_n = (off_t) len;
+    r->headers_out.last_modified_time = -1;
+    ngx_str_null(&r->headers_out.charset);
+
+    if (html) {
+        ngx_str_set(&r->headers_out.content_type, IDEM_HTTP_PROBLEM_HTML);
+    } else {
+        ngx_str_set(&r->headers_out.content_type, IDEM_HTTP_PROBLEM_JSON);
+    }
+
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.content_type_lowcase = NULL;
+
+    if (r->headers_out.status == 422) {
+        ngx_str_set(&r->headers_out.status_line, "422 Unprocessable Content");
+    }
+
+    if (ngx_http_idem_add_header(r, "Cache-Control", &store) != NGX_OK
+        || (problem.retry_after
+            && ngx_http_idem_add_seconds(r, "Retry-After", problem.retry_after) != NGX_OK))
+    {
+        return NGX_ERROR;
+    }
+
+    b->pos = (u_char *) text;
+    b->last = b->pos + len;
+    b->memory = 1;
+    b->last_buf = 1;
+    b->last_in_chain = 1;
+
+    cl->buf = b;
+    cl->next = NULL;
+    *out = cl;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_reply(ngx_http_request_t *r, ngx_chain_t *out)
+{
+    ngx_int_t  rc;
+
+    r->allow_ranges = 0;
+    r->disable_not_modified = 1;
+    r->err_status = 0;
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    return ngx_http_output_filter(r, out);
+}
+
+
+/* One line for the operator: by its hash, and what to do about it. */
+
+static void
+ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    static const struct {
+        const char  *what;
+        ngx_uint_t   level;
+    } words[IDEM_HTTP_PROBLEMS] = {
+        [IDEM_HTTP_KEY_MISSING] = { "refused: no key", NGX_LOG_INFO },
+        [IDEM_HTTP_KEY_MALFORMED] = { "refused: malformed key", NGX_LOG_INFO },
+        [IDEM_HTTP_MISMATCH] = { "refused: the key came back with another request; the client "
+                                 "must choose a new one", NGX_LOG_WARN },
+        [IDEM_HTTP_IN_PROGRESS] = { "refused: the first request is still running", NGX_LOG_INFO },
+        [IDEM_HTTP_DUPLICATE] = { "refused: it was done before", NGX_LOG_INFO },
+        [IDEM_HTTP_UNCERTAIN] = { "refused: a run vanished, and nobody knows what came of it; "
+                                  "find out, and use `idem settle`", NGX_LOG_WARN },
+        [IDEM_HTTP_FAILED] = { "refused: it failed for good", NGX_LOG_INFO },
+        [IDEM_HTTP_TOKEN_REFUSED] = { "refused: no such token", NGX_LOG_INFO },
+        [IDEM_HTTP_STORE_UNAVAILABLE] = { "refused: the store cannot be asked", NGX_LOG_ERR },
+    };
+
+    ngx_log_error(words[ctx->problem].level, r->connection->log, 0, "idem: record %s: %s",
+                  ctx->hash[0] ? ctx->hash : (u_char *) "-", words[ctx->problem].what);
+}
+
+
+ngx_int_t
+ngx_http_idem_refuse_handler(ngx_http_request_t *r)
+{
+    ngx_int_t             rc;
+    ngx_chain_t          *out;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = ngx_http_idem_ctx(r);
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (ctx->problem == IDEM_HTTP_DUPLICATE
+        && ctx->conf->policy->on_duplicate == IDEM_ON_DUPLICATE_SUCCESS)
+    {
+        r->headers_out.status = NGX_HTTP_NO_CONTENT;
+        r->headers_out.content_length_n = -1;
+        r->header_only = 1;
+
+        return ngx_http_idem_reply(r, NULL);
+    }
+
+    ngx_http_idem_log_refusal(r, ctx);
+
+    if (ngx_http_idem_refusal(r, ctx, 0, &out) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_idem_reply(r, out);
+}
+
+
+/* Replays. */
+
+/* The parts of a Content-Type that nginx keeps apart. */
+
+static void
+ngx_http_idem_content_type(ngx_http_request_t *r, ngx_str_t *type)
+{
+    u_char  *p, *last, *end;
+
+    r->headers_out.content_type = *type;
+    r->headers_out.content_type_len = type->len;
+    r->headers_out.content_type_lowcase = NULL;
+
+    end = type->data + type->len;
+
+    for (p = type->data; p < end; p++) {
+
+        if (*p != ';') {
+            continue;
+        }
+
+        last = p;
+
+        do {
+            p++;
+        } while (p < end && *p == ' ');
+
+        if ((size_t) (end - p) < sizeof("charset=") - 1
+            || ngx_strncasecmp(p, (u_char *) "charset=", sizeof("charset=") - 1) != 0)
+        {
+            continue;
+        }
+
+        p += sizeof("charset=") - 1;
+        r->headers_out.content_type_len = (size_t) (last - type->data);
+
+        if (p < end && *p == '"') {
+            p++;
+        }
+
+        if (end > p && *(end - 1) == '"') {
+            end--;
+        }
+
+        r->headers_out.charset.data = p;
+        r->headers_out.charset.len = (size_t) (end - p);
+
+        return;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_idem_replay_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
+{
+    ngx_table_elt_t       *h;
+    struct idem_http_text  text;
+
+    text.at = (char *) name->data;
+    text.len = name->len;
+
+    if (idem_http_same(text, IDEM_HTTP_TEXT("Content-Type"))) {
+        ngx_http_idem_content_type(r, value);
+        return NGX_OK;
+    }
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+    h->hash = 1;
+    h->key = *name;
+    h->value = *value;
+
+    /* those that other filters look for; not Location, which would be made absolute */
+
+    if (idem_http_same(text, IDEM_HTTP_TEXT("Content-Encoding"))) {
+        r->headers_out.content_encoding = h;
+
+    } else if (idem_http_same(text, IDEM_HTTP_TEXT("ETag"))) {
+        r->headers_out.etag = h;
+
+    } else if (idem_http_same(text, IDEM_HTTP_TEXT("Last-Modified"))) {
+        r->headers_out.last_modified = h;
+        r->headers_out.last_modified_time = ngx_parse_http_time(value->data, value->len);
+
+    } else if (idem_http_same(text, IDEM_HTTP_TEXT("Expires"))) {
+        r->headers_out.expires = h;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_idem_takes_gzip(ngx_http_request_t *r)
+{
+    struct idem_http_text     value;
+    struct idem_http_codings  codings;
+
+    idem_http_codings_init(&codings);
+
+#if (NGX_HTTP_GZIP)
+
+    if (r->headers_in.accept_encoding) {
+        value.at = (char *) r->headers_in.accept_encoding->value.data;
+        value.len = r->headers_in.accept_encoding->value.len;
+        idem_http_codings_add(&codings, value);
+    }
+
+#endif
+
+    return idem_http_codings_gzip(&codings);
+}
+
+
+/* For a client that does not take what the backend encoded unasked. */
+
+static ngx_int_t
+ngx_http_idem_inflate(ngx_http_request_t *r, struct idem_http_text *body)
+{
+    int                       rc;
+    u_char                   *piece, *whole;
+    size_t                    len, size, room;
+    struct idem_http_inflate  inflate;
+
+    if (idem_http_inflate_init(&inflate, body->at, body->len, IDEM_RESULT_MAX) != 0) {
+        return NGX_ERROR;
+    }
+
+    size = 0;
+    room = NGX_HTTP_IDEM_INFLATED;
+    whole = ngx_palloc(r->pool, room);
+
+    for (rc = 0; whole; size += len) {
+
+        if (size == room) {
+            piece = ngx_palloc(r->pool, 2 * room);
+
+            if (piece) {
+                ngx_memcpy(piece, whole, size);
+            }
+
+            (void) ngx_pfree(r->pool, whole);
+            whole = piece;
+            room *= 2;
+            len = 0;
+            continue;
+        }
+
+        rc = idem_http_inflate_next(&inflate, whole + size, room - size, &len);
+
+        if (rc != 0 || len == 0) {
+            break;
+        }
+    }
+
+    idem_http_inflate_release(&inflate);
+
+    if (whole == NULL || rc == IDEM_E_NOMEM) {
+        return NGX_ERROR;
+    }
+
+    if (rc != 0) {
+        return NGX_DECLINED;                /* as it is, then */
+    }
+
+    body->at = (char *) whole;
+    body->len = size;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_replay_body(ngx_http_request_t *r, struct idem_http_text *body)
+{
+    ngx_int_t              rc;
+    ngx_table_elt_t       *encoding;
+    struct idem_http_text  value;
+
+    encoding = r->headers_out.content_encoding;
+
+    if (encoding == NULL || ngx_http_idem_takes_gzip(r)) {
+        return NGX_OK;
+    }
+
+    value.at = (char *) encoding->value.data;
+    value.len = encoding->value.len;
+
+    if (!idem_http_same(value, IDEM_HTTP_TEXT("gzip"))
+        && !idem_http_same(value, IDEM_HTTP_TEXT("x-gzip")))
+    {
+        return NGX_OK;
+    }
+
+    rc = ngx_http_idem_inflate(r, body);
+
+    if (rc == NGX_OK) {
+        encoding->hash = 0;
+        r->headers_out.content_encoding = NULL;
+        ngx_http_weak_etag(r);
+    }
+
+    return rc == NGX_ERROR ? NGX_ERROR : NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_replay_handler(ngx_http_request_t *r)
+{
+    ngx_buf_t                *b;
+    ngx_int_t                 rc;
+    ngx_str_t                 yes = ngx_string("true"), name, value;
+    ngx_chain_t               out;
+    ngx_http_idem_ctx_t      *ctx;
+    struct idem_http_answer   answer;
+    struct idem_http_header   header;
+
+    ctx = ngx_http_idem_ctx(r);
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (idem_http_answer_read(ctx->result.data, ctx->result.len, &answer) != 0) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "idem: record %s: its result is no answer that this version can read",
+                      ctx->hash);
+
+        ctx->problem = ctx->answer == IDEM_DEAD ? IDEM_HTTP_FAILED : IDEM_HTTP_DUPLICATE;
+
+        return ngx_http_idem_refuse_handler(r);
+    }
+
+    while (idem_http_answer_next(&answer.headers, &header)) {
+        name.data = (u_char *) header.name.at;
+        name.len = header.name.len;
+        value.data = (u_char *) header.value.at;
+        value.len = header.value.len;
+
+        if (ngx_http_idem_replay_header(r, &name, &value) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+    }
+
+    if (ngx_http_idem_replay_body(r, &answer.body) != NGX_OK
+        || ngx_http_idem_add_header(r, "Idempotent-Replayed", &yes) != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    r->headers_out.status = (ngx_uint_t) answer.status;
+
+    if (answer.status == NGX_HTTP_NO_CONTENT) {
+
+        /* with a line of its own, as from a backend, nginx leaves its fields alone */
+
+        ngx_str_set(&r->headers_out.status_line, "204 No Content");
+
+    } else if (answer.status != NGX_HTTP_NOT_MODIFIED) {
+        r->headers_out.content_length_n = (off_t) answer.body.len;
+    }
+
+    b = ngx_calloc_buf(r->pool);
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    b->pos = (u_char *) answer.body.at;
+    b->last = b->pos + answer.body.len;
+    b->memory = (answer.body.len != 0);
+    b->last_buf = 1;
+    b->last_in_chain = 1;
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_idem_reply(r, &out);
+}

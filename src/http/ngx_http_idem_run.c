@@ -1,0 +1,500 @@
+
+/*
+ * Claims. One belongs to its request until its end is said; from then on it is
+ * on its own, because the client may leave before the store has answered.
+ */
+
+#include "ngx_http_idem.h"
+
+
+/* after an answer was held for finish_timeout, its end is tried to be stored for this much more */
+#define NGX_HTTP_IDEM_FINISH_MORE  60000
+
+/* while there are claims, a worker that exits looks this often whether they are over */
+#define NGX_HTTP_IDEM_LINGER       1000
+
+
+static void ngx_http_idem_answer(struct idem_claim *claim, int rc,
+    const struct idem_answer *answer, const struct idem_error *err, void *data);
+static void ngx_http_idem_finished(struct idem_claim *claim, int rc, bool lost,
+    const struct idem_error *err, void *data);
+static void ngx_http_idem_lost(struct idem_claim *claim, enum idem_end why, void *data);
+
+
+static ngx_uint_t   ngx_http_idem_runs;
+static ngx_event_t  ngx_http_idem_linger;
+
+
+/* nginx exits gracefully once no timer is left that may not be cancelled: this is one. */
+
+static void
+ngx_http_idem_linger_handler(ngx_event_t *ev)
+{
+    if (ngx_http_idem_runs > 0) {
+        ngx_add_timer(ev, NGX_HTTP_IDEM_LINGER);
+    }
+}
+
+
+static ngx_http_idem_run_t *
+ngx_http_idem_run_new(void)
+{
+    ngx_event_t          *ev;
+    ngx_http_idem_run_t  *run;
+
+    run = ngx_calloc(sizeof(ngx_http_idem_run_t), ngx_cycle->log);
+    if (run == NULL) {
+        return NULL;
+    }
+
+    ev = &ngx_http_idem_linger;
+    ngx_http_idem_runs++;
+
+    if (!ev->timer_set) {
+        ev->handler = ngx_http_idem_linger_handler;
+        ev->log = ngx_cycle->log;
+        ngx_add_timer(ev, NGX_HTTP_IDEM_LINGER);
+    }
+
+    return run;
+}
+
+
+static void
+ngx_http_idem_run_free(ngx_http_idem_run_t *run)
+{
+    ngx_event_t  *ev;
+
+    if (run->hold.timer_set) {
+        ngx_del_timer(&run->hold);
+    }
+
+    if (run->ctx) {
+        run->ctx->run = NULL;
+    }
+
+    idem_claim_free(run->claim);
+    ngx_free(run);
+
+    ev = &ngx_http_idem_linger;
+    ngx_http_idem_runs--;
+
+    if (ngx_http_idem_runs == 0 && ngx_exiting && ev->timer_set) {
+        ngx_del_timer(ev);
+    }
+}
+
+
+static void
+ngx_http_idem_claim_start(ngx_http_idem_ctx_t *ctx, ngx_http_idem_run_t *run)
+{
+    ngx_memcpy(ctx->hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
+
+    run->ctx = ctx;
+    ctx->run = run;
+    ctx->asked = ngx_current_msec;
+
+    idem_claim_on_lost(run->claim, ngx_http_idem_lost, run);
+    idem_claim_start(ctx->conf->store->h, run->claim);
+}
+
+
+/* What fits, up to a byte that no terminal should see. */
+
+static char *
+ngx_http_idem_label(ngx_http_request_t *r, ngx_str_t *value)
+{
+    size_t   len;
+    u_char  *label;
+
+    for (len = 0; len < ngx_min(value->len, IDEM_LABEL_MAX); len++) {
+        if (value->data[len] < 0x20 || value->data[len] == 0x7f) {
+            break;
+        }
+    }
+
+    label = ngx_pnalloc(r->pool, len + 1);
+    if (label == NULL) {
+        return NULL;
+    }
+
+    *ngx_cpymem(label, value->data, len) = '\0';
+
+    return (char *) label;
+}
+
+
+ngx_int_t
+ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
+    struct idem_fingerprint *print)
+{
+    int                   rc;
+    ngx_str_t             label;
+    struct idem_args      args;
+    struct idem_error     err;
+    struct idem_policy    with;
+    ngx_http_idem_run_t  *run;
+
+    ngx_memzero(&args, sizeof(struct idem_args));
+
+    if (!ctx->enforced) {                      /* nobody is kept waiting */
+        ngx_memzero(&with, sizeof(struct idem_policy));
+        with.wait_ms = IDEM_NONE;
+        args.with = &with;
+    }
+
+    args.key = ctx->key.data;
+    args.key_len = ctx->key.len;
+    args.probe = probe;
+
+    if (ctx->scope.len) {
+        args.scope = ctx->scope.data;
+        args.scope_len = ctx->scope.len;
+    }
+
+    if (ctx->conf->label) {
+        if (ngx_http_complex_value(r, ctx->conf->label, &label) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        args.label = ngx_http_idem_label(r, &label);
+        if (args.label == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    run = ngx_http_idem_run_new();
+    if (run == NULL) {
+        return NGX_ERROR;
+    }
+
+    rc = idem_claim_make_printed(ctx->conf->guard, &args, print, ngx_http_idem_answer, run,
+                                 &run->claim, &err);
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: %s", err.text);
+        ngx_http_idem_run_free(run);
+        return NGX_ERROR;
+    }
+
+    ngx_http_idem_claim_start(ctx, run);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key)
+{
+    struct idem_error     err;
+    ngx_http_idem_run_t  *run;
+
+    run = ngx_http_idem_run_new();
+    if (run == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (idem_claim_make_named(ctx->conf->guard, key, ngx_http_idem_answer, run, &run->claim,
+                              &err)
+        != 0)
+    {
+        ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "idem: %s", err.text);
+        ngx_http_idem_run_free(run);
+        return NGX_ERROR;
+    }
+
+    ngx_http_idem_claim_start(ctx, run);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_copy(ngx_pool_t *pool, ngx_str_t *to, const void *from, size_t len)
+{
+    to->len = len;
+    to->data = ngx_pnalloc(pool, len + 1);
+
+    if (to->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (len) {
+        ngx_memcpy(to->data, from, len);
+    }
+
+    to->data[len] = '\0';
+
+    return NGX_OK;
+}
+
+
+/* The store has answered: what is needed of it is copied, and the request goes on. */
+
+static void
+ngx_http_idem_answer(struct idem_claim *claim, int rc, const struct idem_answer *answer,
+    const struct idem_error *err, void *data)
+{
+    ngx_http_request_t   *r;
+    ngx_http_idem_run_t  *run = data;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = run->ctx;
+    r = ctx->request;
+
+    ctx->state = NGX_HTTP_IDEM_ANSWERED;
+    ctx->waited += ngx_current_msec - ctx->asked;
+    ctx->code = rc;
+
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s", ctx->hash,
+                      err->text);
+
+    } else {
+        ctx->answer = answer->verdict;
+        ctx->attempt = answer->attempt;
+        ctx->status = answer->status;
+        ctx->retry_ms = answer->retry_after_ms;
+        ctx->unguarded = answer->unguarded;
+        ctx->has_result = answer->has_result;
+
+        if (ngx_http_idem_copy(r->pool, &ctx->reason, answer->reason, answer->reason_len)
+            != NGX_OK
+            || (answer->has_result
+                && ngx_http_idem_copy(r->pool, &ctx->result, answer->result,
+                                      answer->result_len)
+                   != NGX_OK))
+        {
+            ctx->code = IDEM_E_NOMEM;
+        }
+    }
+
+    /* only a run has a claim that goes on */
+
+    if (ctx->code != 0 || ctx->unguarded
+        || (ctx->answer != IDEM_RUN && ctx->answer != IDEM_PROBE))
+    {
+        ngx_http_idem_run_free(run);
+    }
+
+    ngx_http_idem_resume(r);
+}
+
+
+/* Somebody took over, or it takes too long. The backend goes on in any case. */
+
+static void
+ngx_http_idem_lost(struct idem_claim *claim, enum idem_end why, void *data)
+{
+    ngx_http_idem_run_t  *run = data;
+
+    if (run->ctx == NULL) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, run->ctx->request->connection->log, 0,
+                  "idem: record %s: %s", run->ctx->hash,
+                  why == IDEM_END_RUN_MAX ? "it takes longer than idem_run_max"
+                  : why == IDEM_END_LEASE ? "its lease could not be renewed in time"
+                                          : "somebody has taken over");
+
+    if (why == IDEM_END_RUN_MAX) {
+        ngx_http_idem_abandon(run->ctx->request, run->ctx);
+    }
+}
+
+
+/* Why a probe left it uncertain. Whoever probes in the background passes by what never happened. */
+
+const char *
+ngx_http_idem_probe_reason(ngx_uint_t status)
+{
+    return status == NGX_HTTP_NOT_FOUND ? NGX_HTTP_IDEM_NEVER
+                                        : "the backend was asked, and does not know";
+}
+
+
+/* The answer was held long enough: the client gets it, and the end is still being stored. */
+
+static void
+ngx_http_idem_hold_handler(ngx_event_t *ev)
+{
+    ngx_http_idem_run_t  *run = ev->data;
+    ngx_http_idem_ctx_t  *ctx = run->ctx;
+
+    if (ctx == NULL) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
+                  "idem: record %s: the store did not acknowledge the end within "
+                  "idem_finish_timeout; the client is answered, and it is tried for another "
+                  "minute", ctx->hash);
+
+    ctx->waited += ngx_current_msec - ctx->asked;
+    run->ctx = NULL;
+    ctx->run = NULL;
+
+    ngx_http_idem_send(ctx);
+}
+
+
+/*
+ * Says what came of it, once. The answer is held until the store has heard, if
+ * there is a request to answer.
+ */
+
+void
+ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
+    ngx_uint_t status, u_char *result, size_t len)
+{
+    int                        rc;
+    const char                *reason;
+    struct idem_claim         *claim;
+    ngx_http_idem_run_t       *run;
+    const struct idem_policy  *policy;
+
+    run = ctx->run;
+    claim = run->claim;
+    policy = ctx->conf->policy;
+    run->finished = 1;
+
+    ctx->asked = ngx_current_msec;
+
+    if (ctx->ttl) {
+        idem_claim_set_ttl(claim, ctx->ttl);
+    }
+
+    idem_claim_set_finish_timeout(claim, policy->finish_timeout_ms + NGX_HTTP_IDEM_FINISH_MORE);
+
+    idem_claim_set_result_max(claim, IDEM_RESULT_MAX + IDEM_HTTP_HEAD_MAX);   /* see capture.c */
+
+    switch (outcome) {
+
+    case NGX_HTTP_IDEM_DONE:
+        rc = idem_claim_done(claim, (int32_t) status, result, len, ngx_http_idem_finished, run);
+        break;
+
+    case NGX_HTTP_IDEM_RELEASE:
+        rc = idem_claim_release(claim, ngx_http_idem_finished, run);
+        break;
+
+    case NGX_HTTP_IDEM_KEEP:
+    case NGX_HTTP_IDEM_RETRY:
+        rc = idem_claim_fail(claim, (int32_t) status, "the backend failed", result, len,
+                             outcome == NGX_HTTP_IDEM_KEEP, ngx_http_idem_finished, run);
+        break;
+
+    default:
+        reason = ctx->probe_status ? ngx_http_idem_probe_reason(ctx->probe_status)
+                 : ctx->truncated ? "the backend's answer was cut off"
+                 : ctx->expired ? "it took longer than idem_run_max"
+                                : "the backend was asked, and gave no answer of its own";
+
+        rc = idem_claim_unknown(claim, reason, ngx_http_idem_finished, run);
+    }
+
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
+                      "idem: record %s: its end could not be said: %s", ctx->hash,
+                      idem_code_name(rc));
+        ngx_http_idem_run_free(run);
+        return;
+    }
+
+    run->hold.handler = ngx_http_idem_hold_handler;
+    run->hold.data = run;
+    run->hold.log = ngx_cycle->log;
+    ngx_add_timer(&run->hold, (ngx_msec_t) policy->finish_timeout_ms);
+}
+
+
+static void
+ngx_http_idem_finished(struct idem_claim *claim, int rc, bool lost,
+    const struct idem_error *err, void *data)
+{
+    ngx_log_t            *log;
+    ngx_http_idem_run_t  *run = data;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = run->ctx;
+    log = ctx ? ctx->request->connection->log : ngx_cycle->log;
+
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_ERR, log, 0, "idem: record %s: %s", idem_claim_hash(claim),
+                      err->text);
+
+    } else if (lost) {
+        ngx_log_error(NGX_LOG_WARN, log, 0,
+                      "idem: record %s: superseded while the backend worked: nothing was "
+                      "stored", idem_claim_hash(claim));
+    }
+
+    ngx_http_idem_run_free(run);
+
+    if (ctx == NULL) {
+        return;
+    }
+
+    ctx->waited += ngx_current_msec - ctx->asked;
+
+    if (lost) {
+        ctx->lost = 1;
+        ctx->verdict = "lost";
+    }
+
+    ngx_http_idem_send(ctx);
+}
+
+
+/* The request is over. */
+
+void
+ngx_http_idem_run_detach(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_run_t  *run = ctx->run;
+
+    if (run == NULL) {
+        return;
+    }
+
+    switch (ctx->state) {
+
+    case NGX_HTTP_IDEM_RUNNING:
+
+        /* cut off before an answer was complete */
+
+        ngx_http_idem_finish(ctx,
+                             ngx_http_idem_was_sent(ctx->request, ctx) ? NGX_HTTP_IDEM_UNKNOWN
+                                                                       : NGX_HTTP_IDEM_RELEASE,
+                             0, NULL, 0);
+        break;
+
+    case NGX_HTTP_IDEM_ANSWERED:
+
+        /* granted, and nothing has begun */
+
+        ngx_http_idem_finish(ctx, ctx->answer == IDEM_PROBE ? NGX_HTTP_IDEM_UNKNOWN
+                                                            : NGX_HTTP_IDEM_RELEASE,
+                             0, NULL, 0);
+        break;
+
+    case NGX_HTTP_IDEM_PROBING:
+
+        ngx_http_idem_finish(ctx, NGX_HTTP_IDEM_UNKNOWN, 0, NULL, 0);
+        break;
+
+    default:
+
+        /* asked and not answered: given back in the background */
+
+        if (!run->finished) {
+            ngx_http_idem_run_free(run);
+            return;
+        }
+    }
+
+    if (ctx->run) {
+        run->ctx = NULL;
+        ctx->run = NULL;
+    }
+}

@@ -1,0 +1,504 @@
+
+/*
+ * The backend: what it gets of a request that runs, and what came of it.
+ *
+ * Whether anything was sent decides whether a run can be given back. nginx knows
+ * it (u->request_sent), for the server that was tried last; a claimed request is
+ * never sent to another one after that.
+ */
+
+#include "ngx_http_idem.h"
+
+
+static ngx_str_t  ngx_http_idem_key_name = ngx_string("Idempotency-Key");
+static ngx_str_t  ngx_http_idem_attempt_name = ngx_string("Idem-Attempt");
+static ngx_str_t  ngx_http_idem_downstream_name = ngx_string("Idem-Downstream-Key");
+static ngx_str_t  ngx_http_idem_encoding_name = ngx_string("Accept-Encoding");
+
+
+static ngx_uint_t
+ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name)
+{
+    return header->key.len == name->len
+           && ngx_strncasecmp(header->key.data, name->data, name->len) == 0;
+}
+
+
+static ngx_uint_t
+ngx_http_idem_is_ours(ngx_table_elt_t *header)
+{
+    return header->key.len > 5 && ngx_strncasecmp(header->key.data, (u_char *) "Idem-", 5) == 0;
+}
+
+
+/* Takes fields out of the request: those of that name, or ours. Who holds a pointer to one that is
+   dropped (r->headers_in.accept_encoding) still sees it. */
+
+static ngx_int_t
+ngx_http_idem_drop(ngx_http_request_t *r, ngx_str_t *name)
+{
+    ngx_uint_t        i;
+    ngx_list_t        kept;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *header, *h;
+
+    part = &r->headers_in.headers.part;
+    header = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                return NGX_OK;             /* it is not there: nothing to do */
+            }
+
+            part = part->next;
+            header = part->elts;
+            i = 0;
+        }
+
+        if (name ? ngx_http_idem_is(&header[i], name) : ngx_http_idem_is_ours(&header[i])) {
+            break;
+        }
+    }
+
+    if (ngx_list_init(&kept, r->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    part = &r->headers_in.headers.part;
+    header = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            header = part->elts;
+            i = 0;
+        }
+
+        if (name ? ngx_http_idem_is(&header[i], name) : ngx_http_idem_is_ours(&header[i])) {
+            continue;
+        }
+
+        h = ngx_list_push(&kept);
+        if (h == NULL) {
+            return NGX_ERROR;
+        }
+
+        *h = header[i];
+    }
+
+    r->headers_in.headers = kept;
+
+    if (kept.last == &kept.part) {
+        r->headers_in.headers.last = &r->headers_in.headers.part;
+    }
+
+    return NGX_OK;
+}
+
+
+/* What begins with Idem- is ours to say. */
+
+ngx_int_t
+ngx_http_idem_strip(ngx_http_request_t *r)
+{
+    return ngx_http_idem_drop(r, NULL);
+}
+
+
+static ngx_int_t
+ngx_http_idem_put(ngx_http_request_t *r, ngx_str_t *name, u_char *value, size_t len)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_in.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+    h->key = *name;
+    h->value.data = value;
+    h->value.len = len;
+
+    h->lowcase_key = ngx_pnalloc(r->pool, name->len);
+    if (h->lowcase_key == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = ngx_hash_strlow(h->lowcase_key, name->data, name->len);
+
+    return NGX_OK;
+}
+
+
+/* A key that a client did not send: as it is, where a header can hold it; or by its hash. */
+
+static ngx_int_t
+ngx_http_idem_put_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    size_t  i;
+
+    if (ngx_http_idem_drop(r, &ngx_http_idem_key_name) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < ctx->key.len; i++) {
+        if (ctx->key.data[i] <= 0x20 || ctx->key.data[i] >= 0x7f) {
+            return ngx_http_idem_put(r, &ngx_http_idem_key_name, ctx->hash, IDEM_HEX_LEN);
+        }
+    }
+
+    return ngx_http_idem_put(r, &ngx_http_idem_key_name, ctx->key.data, ctx->key.len);
+}
+
+
+/* The same for every attempt, and for every caller of the same operation: the backend may give it
+   to those that it calls. */
+
+static u_char *
+ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    u_char           *hex, hash[IDEM_HASH_LEN];
+    struct idem_sha   sha;
+
+    static const char  about[] = "idem downstream key";
+
+    hex = ngx_pnalloc(r->pool, IDEM_HEX_LEN);
+    if (hex == NULL) {
+        return NULL;
+    }
+
+    idem_sha_begin(&sha);
+    idem_sha_add(&sha, about, sizeof(about));
+    idem_sha_add(&sha, ctx->conf->policy->prefix, ngx_strlen(ctx->conf->policy->prefix) + 1);
+    idem_sha_add(&sha, ctx->hash, IDEM_HEX_LEN);
+
+    if (idem_sha_end(&sha, hash) != 0) {
+        return NULL;
+    }
+
+    ngx_hex_dump(hex, hash, IDEM_HASH_LEN);
+
+    return hex;
+}
+
+
+ngx_int_t
+ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    u_char  *p, *attempt;
+
+    if (ctx->readied) {
+        return NGX_OK;
+    }
+
+    ctx->readied = 1;
+
+    if (ctx->conf->key->kind != NGX_HTTP_IDEM_KEY_HEADER
+        && ngx_http_idem_put_key(r, ctx) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    p = ngx_http_idem_downstream(r, ctx);
+    attempt = ngx_pnalloc(r->pool, NGX_INT32_LEN);
+
+    if (p == NULL || attempt == NULL
+        || ngx_http_idem_put(r, &ngx_http_idem_downstream_name, p, IDEM_HEX_LEN) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (!ctx->unguarded
+        && ngx_http_idem_put(r, &ngx_http_idem_attempt_name, attempt,
+                             (size_t) (ngx_sprintf(attempt, "%uD", ctx->attempt) - attempt))
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    /* An answer is stored as it would be for anybody; gzip for the client comes behind. */
+
+    return ngx_http_idem_drop(r, &ngx_http_idem_encoding_name);
+}
+
+
+/* The location's own handler, with what a claimed request needs besides. */
+
+ngx_int_t
+ngx_http_idem_content_handler(ngx_http_request_t *r)
+{
+    ngx_int_t             rc;
+    ngx_http_upstream_t  *u;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = ngx_http_idem_ctx(r);
+
+    /*
+     * nginx sends what it calls idempotent (PUT, DELETE) to the next server when
+     * the first one fails in the middle. Nothing else behind this phase asks for
+     * the number of the method, and its name stays.
+     */
+
+    if (!(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH|NGX_HTTP_LOCK))) {
+        r->method = NGX_HTTP_POST;
+    }
+
+    rc = ctx->content(r);
+
+    /*
+     * A client that hangs up is the one that will retry: the backend is heard to
+     * the end. The body is read already, so that the upstream has begun.
+     */
+
+    u = r->upstream;
+
+    if (rc == NGX_DONE && u && u->cleanup
+        && r->read_event_handler != ngx_http_block_reading
+        && !ctx->judged && ctx->state == NGX_HTTP_IDEM_RUNNING)
+    {
+        r->read_event_handler = ngx_http_block_reading;
+        r->write_event_handler = ngx_http_request_empty_handler;
+    }
+
+    return rc;
+}
+
+
+ngx_uint_t
+ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (r->upstream) {
+        return ctx->sent || r->upstream->request_sent;
+    }
+
+    /* a handler in nginx itself has begun as soon as it was called */
+
+    return ctx->sent || ctx->judged;
+}
+
+
+/* Whether an answer's head came from the backend; its status, if so. */
+
+static ngx_uint_t
+ngx_http_idem_upstream_status(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u = r->upstream;
+
+    if (u == NULL) {
+        return r->headers_out.status;               /* nginx itself is the backend */
+    }
+
+    if (u->cleanup) {
+        return u->headers_in.status_n ? u->headers_in.status_n : r->headers_out.status;
+    }
+
+    /*
+     * It was finalized before: what we see is an error page, or what the backend
+     * has named instead of an answer.
+     */
+
+    if (u->headers_in.x_accel_redirect) {
+        return r->headers_out.status;
+    }
+
+    if (u->headers_in.status_n && u->state && u->state->status == u->headers_in.status_n) {
+        return u->headers_in.status_n;              /* proxy_intercept_errors */
+    }
+
+    return 0;
+}
+
+
+static ngx_uint_t
+ngx_http_idem_in(ngx_array_t *list, ngx_uint_t status)
+{
+    ngx_uint_t  i, *elts;
+
+    elts = list->elts;
+
+    for (i = 0; i < list->nelts; i++) {
+        if (elts[i] == status) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_uint_t
+ngx_http_idem_by_status(ngx_http_idem_ctx_t *ctx, ngx_uint_t status)
+{
+    if (ngx_http_idem_in(ctx->conf->release, status)) {
+        return NGX_HTTP_IDEM_RELEASE;
+    }
+
+    if (status == NGX_HTTP_BAD_GATEWAY || status == NGX_HTTP_GATEWAY_TIME_OUT) {
+        return NGX_HTTP_IDEM_UNKNOWN;
+    }
+
+    if (status < NGX_HTTP_INTERNAL_SERVER_ERROR) {
+        return NGX_HTTP_IDEM_DONE;
+    }
+
+    switch (ctx->conf->policy->on_failure) {
+    case IDEM_ON_FAILURE_KEEP:
+        return NGX_HTTP_IDEM_KEEP;
+    case IDEM_ON_FAILURE_RETRY:
+        return NGX_HTTP_IDEM_RETRY;
+    default:
+        return NGX_HTTP_IDEM_RELEASE;
+    }
+}
+
+
+/* What the backend says to us, and to nobody else: read, and taken out of the answer. */
+
+static void
+ngx_http_idem_said(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t heard,
+    ngx_int_t *outcome)
+{
+    ngx_uint_t              i;
+    ngx_list_part_t        *part;
+    ngx_table_elt_t        *header;
+    struct idem_http_text   name, value;
+    enum idem_http_outcome  said;
+
+    part = &r->headers_out.headers.part;
+    header = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            header = part->elts;
+            i = 0;
+        }
+
+        if (header[i].hash == 0 || !ngx_http_idem_is_ours(&header[i])) {
+            continue;
+        }
+
+        header[i].hash = 0;
+
+        if (!heard) {
+            continue;
+        }
+
+        name.at = (char *) header[i].key.data;
+        name.len = header[i].key.len;
+        value.at = (char *) header[i].value.data;
+        value.len = header[i].value.len;
+
+        if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Outcome"))) {
+            if (idem_http_outcome_read(value, &said)) {
+                *outcome = (ngx_int_t) said;
+                continue;
+            }
+
+        } else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Ttl"))) {
+            if (idem_http_number(value, 1, 3650 * 86400, &ctx->ttl)) {
+                continue;
+            }
+
+        } else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Store"))) {
+            if (idem_http_same(idem_http_trim(value), IDEM_HTTP_TEXT("no"))) {
+                ctx->discard = 1;
+                continue;
+            }
+        }
+
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "idem: the backend's \"%V: %V\" is not understood", &header[i].key,
+                      &header[i].value);
+    }
+}
+
+
+void
+ngx_http_idem_unsay(ngx_http_request_t *r)
+{
+    ngx_http_idem_said(r, NULL, 0, NULL);
+}
+
+
+/* FastCGI says where an answer ends; nginx takes a connection that is closed before for the end. */
+
+ngx_uint_t
+ngx_http_idem_is_cut(ngx_http_upstream_t *u)
+{
+    if (u->conf->module.len != sizeof("fastcgi") - 1
+        || ngx_strncmp(u->conf->module.data, "fastcgi", sizeof("fastcgi") - 1) != 0)
+    {
+        return 0;
+    }
+
+    return u->buffering ? !u->pipe->upstream_done : u->length != 0;
+}
+
+
+/* Decides what came of the run, from the head of an answer. */
+
+void
+ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t   said;
+    ngx_uint_t  status;
+
+    ctx->judged = 1;
+    status = ctx->expired ? 0 : ngx_http_idem_upstream_status(r);
+
+    said = -1;
+    ngx_http_idem_said(r, ctx, status != 0, &said);
+
+    if (said != -1) {
+        ctx->outcome = (ngx_uint_t) said;
+
+    } else if (status) {
+        ctx->outcome = ngx_http_idem_by_status(ctx, status);
+
+    } else {
+        ctx->outcome = ngx_http_idem_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
+                                                      : NGX_HTTP_IDEM_RELEASE;
+    }
+}
+
+
+/* It takes too long: the backend is not waited for any more. */
+
+void
+ngx_http_idem_abandon(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_connection_t     *c = r->connection;
+    ngx_http_upstream_t  *u = r->upstream;
+
+    if (ctx->judged || u == NULL || u->cleanup == NULL) {
+        return;
+    }
+
+    ctx->expired = 1;
+    ctx->sent = ngx_http_idem_was_sent(r, ctx);
+
+    ngx_http_set_log_request(c->log, r);
+
+    /* ends the upstream, and gives back its hold on the request */
+
+    r->main->count++;
+    (*u->cleanup)(r);
+
+    ngx_http_finalize_request(r, NGX_HTTP_GATEWAY_TIME_OUT);
+    ngx_http_run_posted_requests(c);
+}

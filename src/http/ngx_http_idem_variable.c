@@ -1,0 +1,460 @@
+
+/*
+ * Variables: $idem_verdict and its like for logs, and those that idem_set makes
+ * of a request by an expression.
+ */
+
+#include "ngx_http_idem.h"
+#include "http/request.h"
+
+
+/* what an evaluation may take beside the request itself */
+#define NGX_HTTP_IDEM_ROOM  (4 << 20)
+
+
+static ngx_int_t ngx_http_idem_verdict_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_idem_hash_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_idem_attempt_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_idem_time_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+
+
+static ngx_http_variable_t  ngx_http_idem_variables[] = {
+
+    { ngx_string("idem_verdict"), NULL, ngx_http_idem_verdict_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("idem_key_hash"), NULL, ngx_http_idem_hash_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("idem_attempt"), NULL, ngx_http_idem_attempt_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("idem_time"), NULL, ngx_http_idem_time_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+      ngx_http_null_variable
+};
+
+
+ngx_int_t
+ngx_http_idem_add_variables(ngx_conf_t *cf)
+{
+    ngx_http_variable_t  *var, *v;
+
+    for (v = ngx_http_idem_variables; v->name.len; v++) {
+        var = ngx_http_add_variable(cf, &v->name, v->flags);
+        if (var == NULL) {
+            return NGX_ERROR;
+        }
+
+        var->get_handler = v->get_handler;
+        var->data = v->data;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_variable(ngx_http_variable_value_t *v, u_char *data, size_t len)
+{
+    v->data = data;
+    v->len = (unsigned) len;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_verdict_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx(r->main);
+
+    if (ctx == NULL || ctx->verdict == NULL) {
+        return ngx_http_idem_variable(v, (u_char *) "", 0);
+    }
+
+    return ngx_http_idem_variable(v, (u_char *) ctx->verdict, ngx_strlen(ctx->verdict));
+}
+
+
+static ngx_int_t
+ngx_http_idem_hash_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx(r->main);
+
+    if (ctx == NULL) {
+        return ngx_http_idem_variable(v, (u_char *) "", 0);
+    }
+
+    return ngx_http_idem_variable(v, ctx->hash, ngx_strlen(ctx->hash));
+}
+
+
+static ngx_int_t
+ngx_http_idem_attempt_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    u_char               *p;
+    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx(r->main);
+
+    if (ctx == NULL || ctx->attempt == 0) {
+        return ngx_http_idem_variable(v, (u_char *) "", 0);
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_INT32_LEN);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_idem_variable(v, p, (size_t) (ngx_sprintf(p, "%uD", ctx->attempt) - p));
+}
+
+
+static ngx_int_t
+ngx_http_idem_time_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    u_char               *p;
+    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx(r->main);
+
+    if (ctx == NULL || ctx->hash[0] == '\0') {
+        return ngx_http_idem_variable(v, (u_char *) "", 0);
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_TIME_T_LEN + 4);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_idem_variable(v, p,
+                                  (size_t) (ngx_sprintf(p, "%T.%03M",
+                                                        (time_t) ctx->waited / 1000,
+                                                        ctx->waited % 1000)
+                                            - p));
+}
+
+
+/* The request as expressions read it. */
+
+struct idem_json *
+ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, struct idem_error *err)
+{
+    int                        rc;
+    ngx_int_t                  read;
+    ngx_uint_t                 i, n;
+    ngx_list_part_t           *part;
+    ngx_table_elt_t           *header;
+    struct idem_json          *vars;
+    struct idem_http_header   *headers;
+    struct idem_http_request   request;
+
+    if (ctx->vars) {
+        return ctx->vars;
+    }
+
+    err->code = IDEM_E_NOMEM;
+    ngx_cpystrn((u_char *) err->text, (u_char *) "no memory for a request", sizeof(err->text));
+
+    read = ngx_http_idem_body(r, ctx);
+
+    if (read == NGX_ERROR) {
+        return NULL;
+    }
+
+    if (read == NGX_DECLINED) {
+        err->code = IDEM_E_INVALID;
+        ngx_cpystrn((u_char *) err->text, (u_char *) "the body is longer than idem_json_max",
+                    sizeof(err->text));
+        return NULL;
+    }
+
+    n = 0;
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        n += part->nelts;
+    }
+
+    headers = ngx_palloc(r->pool, (n + 1) * sizeof(struct idem_http_header));
+    vars = ngx_palloc(r->pool, sizeof(struct idem_json));
+
+    if (headers == NULL || vars == NULL) {
+        return NULL;
+    }
+
+    n = 0;
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        header = part->elts;
+
+        for (i = 0; i < part->nelts; i++, n++) {
+            headers[n].name.at = (char *) header[i].key.data;
+            headers[n].name.len = header[i].key.len;
+            headers[n].value.at = (char *) header[i].value.data;
+            headers[n].value.len = header[i].value.len;
+        }
+    }
+
+    ngx_memzero(&request, sizeof(struct idem_http_request));
+
+    request.method.at = (char *) r->method_name.data;
+    request.method.len = r->method_name.len;
+    request.path.at = (char *) r->uri.data;
+    request.path.len = r->uri.len;
+    request.query.at = (char *) r->args.data;
+    request.query.len = r->args.len;
+    request.headers = headers;
+    request.headers_n = n;
+    request.body.at = (char *) ctx->body.data;
+    request.body.len = ctx->body.len;
+
+    if (ctx->scope.len) {
+        request.user.at = (char *) ctx->scope.data;
+        request.user.len = ctx->scope.len;
+    }
+
+    if (!ctx->arena_used) {
+        idem_print_arena(&ctx->arena, ctx->body.len);
+        ctx->arena.left += NGX_HTTP_IDEM_ROOM;
+        ctx->arena_used = 1;
+    }
+
+    rc = idem_http_request_json(&request, &ctx->arena, vars, err);
+
+    if (rc != 0) {
+        err->code = rc;
+        return NULL;
+    }
+
+    ctx->vars = vars;
+
+    return vars;
+}
+
+
+static ngx_int_t
+ngx_http_idem_set_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    int                   rc;
+    size_t                len;
+    u_char               *copy;
+    const char           *text;
+    struct idem_expr     *expr = (struct idem_expr *) data;
+    struct idem_json     *vars;
+    struct idem_error     err;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = ngx_http_idem_ctx(r->main);
+
+    if (ctx == NULL || ctx->state == NGX_HTTP_IDEM_START
+        || (ctx->state == NGX_HTTP_IDEM_READING && r->main->request_body == NULL))
+    {
+        if (ctx == NULL) {
+            ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                          "idem: a variable of idem_set has no value outside guarded requests, "
+                          "nor before their body was read (rewrite, access)");
+        }
+
+        *v = ngx_http_variable_null_value;
+        return NGX_OK;
+    }
+
+    vars = ngx_http_idem_vars(r->main, ctx, &err);
+    rc = vars ? idem_expr_key(expr, vars, &ctx->arena, &text, &len, &err) : err.code;
+
+    if (rc == IDEM_E_NOMEM) {
+        return NGX_ERROR;
+    }
+
+    if (rc != 0) {
+
+        /* A key or a scope of it is refused; for a log it is just empty. */
+
+        if (ctx->state == NGX_HTTP_IDEM_READING) {
+            ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_set: %s", err.text);
+
+            ctx->refused = 1;
+            ctx->problem = IDEM_HTTP_KEY_MALFORMED;
+            ctx->verdict = "malformed";
+            ctx->detail = "What the key is made of is not in the request, or is of another kind.";
+        }
+
+        *v = ngx_http_variable_null_value;
+        return NGX_OK;
+    }
+
+    copy = ngx_pnalloc(r->pool, len);
+    if (copy == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(copy, text, len);
+
+    return ngx_http_idem_variable(v, copy, len);
+}
+
+
+static void
+ngx_http_idem_expr_cleanup(void *data)
+{
+    idem_expr_free(data);
+}
+
+
+struct idem_expr *
+ngx_http_idem_compile(ngx_conf_t *cf, ngx_str_t *text)
+{
+    ngx_str_t            name;
+    struct idem_expr    *expr;
+    struct idem_error    err;
+    ngx_pool_cleanup_t  *cln;
+
+    static const char *const  known[] = {
+        "method", "path", "query", "headers", "cookies", "body", "user", NULL
+    };
+
+    cln = ngx_pool_cleanup_add(cf->pool, 0);
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    if (idem_expr_compile_key((char *) text->data, text->len, &expr, &err) != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s", err.text);
+        return NULL;
+    }
+
+    cln->handler = ngx_http_idem_expr_cleanup;
+    cln->data = expr;
+
+    name.data = (u_char *) idem_expr_stranger(expr, known, &name.len);
+
+    if (name.data) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"#%V\" is nothing of a request; allowed: #method, #path, #query, "
+                           "#headers, #cookies, #body, #user", &name);
+        return NULL;
+    }
+
+    return expr;
+}
+
+
+char *
+ngx_http_idem_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t            *value, name;
+    struct idem_expr     *expr;
+    ngx_http_variable_t  *var;
+
+    value = cf->args->elts;
+
+    if (value[1].len < 2 || value[1].data[0] != '$') {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" is no variable: it begins with $, as in idem_set $order_id "
+                           "'#body.orderId'", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    name.data = value[1].data + 1;
+    name.len = value[1].len - 1;
+
+    expr = ngx_http_idem_compile(cf, &value[2]);
+    if (expr == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    var = ngx_http_add_variable(cf, &name, 0);
+    if (var == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (var->get_handler) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "variable \"$%V\" is defined already", &name);
+        return NGX_CONF_ERROR;
+    }
+
+    var->get_handler = ngx_http_idem_set_variable;
+    var->data = (uintptr_t) expr;
+
+    return NGX_CONF_OK;
+}
+
+
+ngx_uint_t
+ngx_http_idem_is_set(ngx_http_variable_t *v)
+{
+    return v->get_handler == ngx_http_idem_set_variable;
+}
+
+
+/* Whether a value is made of what idem_set reads. Both may stand in any order. */
+
+ngx_uint_t
+ngx_http_idem_is_computed(ngx_conf_t *cf, ngx_str_t *value)
+{
+    size_t                      i, start, end;
+    u_char                     *low;
+    ngx_str_t                   name;
+    ngx_uint_t                  k;
+    ngx_hash_key_t             *keys;
+    ngx_http_variable_t        *v;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    low = ngx_pnalloc(cf->temp_pool, value->len + 1);
+
+    if (low == NULL) {
+        return 0;
+    }
+
+    for (i = 0; i < value->len; i++) {
+
+        if (value->data[i] != '$') {
+            continue;
+        }
+
+        start = i + 1;
+
+        if (start < value->len && value->data[start] == '{') {
+            start++;
+        }
+
+        for (end = start; end < value->len; end++) {
+            if (!((value->data[end] >= 'A' && value->data[end] <= 'Z')
+                  || (value->data[end] >= 'a' && value->data[end] <= 'z')
+                  || (value->data[end] >= '0' && value->data[end] <= '9')
+                  || value->data[end] == '_'))
+            {
+                break;
+            }
+        }
+
+        name.data = low;
+        name.len = end - start;
+        ngx_strlow(low, value->data + start, name.len);
+
+        keys = cmcf->variables_keys->keys.elts;
+
+        for (k = 0; k < cmcf->variables_keys->keys.nelts; k++) {
+            v = keys[k].value;
+
+            if (keys[k].key.len == name.len
+                && ngx_strncmp(keys[k].key.data, name.data, name.len) == 0
+                && ngx_http_idem_is_set(v))
+            {
+                return 1;
+            }
+        }
+    }
+
+    return 0;
+}
