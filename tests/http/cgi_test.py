@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""fastcgi_pass and uwsgi_pass are guarded like proxy_pass."""
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+FASTCGI, UWSGI = "fastcgi_pass @FASTCGI@; @CGI_FASTCGI@", "uwsgi_pass @UWSGI@; @CGI_UWSGI@"
+CONF = "".join(
+    guard(f"/{kind}", "idem replay; idem_result_max 512k;", to=to)
+    + guard(f"/{kind}-payment", "idem_preset payment;", to=to)
+    + guard(f"/{kind}-wait", f"idem replay; idem_wait 10s; {kind}_read_timeout 30s;", to=to)
+    + guard(f"/{kind}-slow", f"idem replay; {kind}_read_timeout 500ms;", to=to)
+    + guard(f"/{kind}-abort", f"idem replay; {kind}_ignore_client_abort off;", to=to)
+    + guard(f"/{kind}-unbuffered", f"idem replay; {kind}_buffering off;", to=to)
+    + guard(f"/{kind}-refused", "idem replay;", to=f"{kind}_pass @REFUSED@;")
+    for kind, to in (("fastcgi", FASTCGI), ("uwsgi", UWSGI)))
+
+
+def each(work):
+    """The test, for both protocols."""
+    def run(rig):
+        for kind, backend in (("fastcgi", rig.fastcgi), ("uwsgi", rig.uwsgi)):
+            work(rig, "/" + kind, backend)
+            for name in list(backend.events):
+                backend.go(name)
+    run.__name__ = work.__name__
+    return run
+
+
+@test
+@each
+def a_request_runs_once_and_is_replayed(rig, path, backend):
+    for do in ({"status": 201}, {"size": 100000}, {"status": 404}, {"status": 204}, {"body": ""}):
+        for variant in (path, path + "-unbuffered"):
+            key = fresh()
+            first = rig.post(variant, key, body=pattern(50000), type="text/plain", do=do)
+            check(first.status == do.get("status", 200) and not first.replayed, repr(first))
+            replay_of(first, rig.post(variant, f'"{key}"', body=pattern(50000), type="text/plain"))
+            seen, = backend.requests(key=key)
+            eq(seen.body, pattern(50000))
+
+
+@test
+@each
+def the_backend_gets_our_headers_and_nobody_elses(rig, path, backend):
+    key = fresh()
+    status(rig.post(path, key, headers=[("Idem-Attempt", "9"), ("Idem-Foo", "x"), ("Accept-Encoding", "gzip")]), 200)
+    seen, = backend.requests(key=key)
+    eq(seen.all("Idem-Attempt"), ["1"])
+    eq(len(seen.all("Idem-Downstream-Key")), 1)
+    eq((seen.all("Idem-Foo"), seen.all("Accept-Encoding")), ([], []))
+
+
+@test
+@each
+def a_refusal_does_not_reach_the_backend(rig, path, backend):
+    before = len(backend.requests())
+    status(rig.post(path), 400, "key-missing")
+    status(rig.post(path, "a b"), 400, "key-malformed")
+    eq(len(backend.requests()), before)
+
+
+@test
+@each
+def failures_follow_the_policy(rig, path, backend):
+    key = fresh()
+    status(rig.post(path, key, do={"status": 500}), 500)
+    status(rig.post(path, key), 200)
+    eq(backend.effects(key=key), 2)
+    key = fresh()
+    first = status(rig.post(path + "-payment", key, do={"status": 500}), 500)
+    replay_of(first, rig.post(path + "-payment", key))
+    eq(backend.effects(key=key), 1)
+
+
+@test
+@each
+def a_broken_answer_is_unknown(rig, path, backend):
+    for do in ({"fault": "close"}, {"fault": "rst"}, {"read": 1}):
+        key = fresh()
+        status(rig.post(path, key, do=do), 502)
+        status(rig.post(path, key), 409, "uncertain")
+        eq(len(backend.requests(key=key)), 1)
+    key = fresh()
+    status(rig.post(path + "-slow", key, do={"late": 1}), 504)
+    status(rig.post(path + "-slow", key), 409, "uncertain")
+
+
+@test
+def a_truncated_answer_is_unknown(rig):
+    for path, backend in (("/fastcgi", rig.fastcgi), ("/uwsgi", rig.uwsgi)):
+        for size, cut in ((1000, 500), (200000, 100000)):
+            key = fresh()
+            status(rig.post(path, key, do={"size": size, "truncate": cut}), 502)
+            status(rig.post(path, key), 409, "uncertain")
+            eq(backend.effects(key=key), 1)
+
+
+@test
+@each
+def a_refused_connection_releases(rig, path, backend):
+    key = fresh()
+    for _ in range(2):
+        answer, line = rig.logged(path + "-refused", key)
+        status(answer, 502)
+        eq((line["idem_verdict"], line["idem_attempt"]), ("run", "1"))
+
+
+@test
+@each
+def the_backend_can_say_what_becomes_of_it(rig, path, backend):
+    key = fresh()
+    answer = status(rig.post(path, key, do={"headers": [["Idem-Outcome", "release"], ["Idem-Ttl", "5"]]}), 200)
+    eq([n for n, _ in answer.headers if n.lower().startswith("idem-")], [])
+    check(not status(rig.post(path, key), 200).replayed, "released")
+    key = fresh()
+    status(rig.post(path, key, do={"headers": [["Idem-Store", "no"]]}), 200)
+    status(rig.post(path, key), 409, "duplicate")
+
+
+@test
+@each
+def a_client_that_leaves_finds_its_answer(rig, path, backend):
+    key, name = fresh(), fresh("hang")
+    conn = Conn(rig.port).send(rig.bytes(path + "-abort", key, do={"hang": name}))
+    backend.reached(name)
+    conn.reset()
+    time.sleep(0.1)
+    backend.go(name)
+    answer = until("an answer", lambda: (lambda a: a if a.status == 200 else None)(rig.post(path + "-abort", key)))
+    check(answer.replayed, repr(answer))
+    eq(backend.effects(key=key), 1)
+
+
+@test
+@each
+def duplicates_wait(rig, path, backend):
+    key, name = fresh(), fresh("hang")
+    under_way = [rig.later(path + "-wait", key, do={"hang": name}) for _ in range(6)]
+    backend.reached(name)
+    time.sleep(0.3)
+    backend.go(name)
+    eq(len({u.get().body for u in under_way}), 1)
+    eq(backend.effects(key=key), 1)
+
+
+@test
+@each
+def an_answer_over_the_limit_flows_whole(rig, path, backend):
+    key = fresh()
+    first = status(rig.post(path, key, do={"size": 800000}), 200)
+    eq(first.body, backend.requests(key=key)[0].answer)
+    status(rig.post(path, key), 409, "duplicate")
+    eq(backend.effects(key=key), 1)
+
+
+if __name__ == "__main__":
+    main(CONF)

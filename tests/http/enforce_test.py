@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""The shadow mode and kill switch: verdicts are made and logged, and every request passes."""
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+CONF = "".join((
+    guard("/shadow", "idem replay; idem_enforce off;", prefix="s:"),
+    guard("/on", "idem replay; idem_enforce on; idem_fingerprint method body;", prefix="o:"),
+    guard("/switch", "idem replay; idem_enforce $http_x_enforce;"),
+    guard("/reject", "idem reject; idem_enforce off;"),
+    guard("/waiting", "idem replay; idem_wait 10s; idem_enforce off;"),
+    guard("/hold", "idem replay; idem_enforce off; idem_on_failure keep;"),
+    guard("/part", "idem replay; idem_enforce $part;"),
+))
+HTTP = "map $http_x_tenant $part { default off; acme on; }"
+
+
+def passes(rig, path, key, verdict, code=200, **options):
+    answer, line = rig.logged(path, key, **options)
+    status(answer, code)
+    check(not answer.replayed, "nothing is replayed")
+    eq(line["idem_verdict"], verdict, "the verdict that would have been acted on")
+    return answer
+
+
+@test
+def in_shadow_mode_every_request_passes_and_is_judged(rig):
+    key, ref = fresh(), fresh("ref")
+    for i, verdict in enumerate(("run", "replay", "replay")):
+        passes(rig, "/shadow", key, verdict, ref=ref)
+        eq(rig.backend.effects(ref=ref), i + 1)
+    passes(rig, "/shadow", key, "mismatch", body=b"other", ref=ref)
+    passes(rig, "/shadow", None, "missing", ref=ref)
+    passes(rig, "/shadow", "a b", "malformed", ref=ref)
+    eq(rig.backend.effects(ref=ref), 6)
+    passes(rig, "/reject", key, "run")
+    passes(rig, "/reject", key, "duplicate")
+
+
+@test
+def in_shadow_mode_a_busy_key_passes_at_once(rig):
+    for path in ("/shadow", "/waiting"):
+        key, name = fresh(), fresh("hang")
+        under_way = rig.later(path, key, do={"hang": name})
+        rig.backend.reached(name)
+        answer = passes(rig, path, key, "busy")
+        check(answer.seconds < 1, "it does not wait")
+        rig.backend.go(name)
+        status(under_way.get(), 200)
+        eq(rig.backend.effects(key=key), 2)
+        passes(rig, path, key, "replay")
+
+
+@test
+def in_shadow_mode_failures_are_recorded(rig):
+    key = fresh()
+    passes(rig, "/shadow", key, "run", 502, do={"fault": "close"})
+    passes(rig, "/shadow", key, "uncertain")
+    key = fresh()
+    passes(rig, "/hold", key, "run", 500, do={"status": 500})
+    passes(rig, "/hold", key, "dead")
+
+
+@test
+def in_shadow_mode_answers_are_whole(rig):
+    for do in ({"size": 0}, {"size": 500000}, {"status": 204}, {"size": 2 << 20},
+               {"headers": [["Set-Cookie", "a=b"], ["Idem-Outcome", "done"]]}):
+        key = fresh()
+        for verdict in ("run", None):
+            answer, line = rig.logged("/shadow", key, do=do)
+            check(answer.complete and answer.status == do.get("status", 200), repr(answer))
+            eq(answer.body, rig.backend.requests(key=key)[-1].answer)
+            eq(answer.all("Idem-Outcome"), [])
+            if verdict:
+                eq(line["idem_verdict"], verdict)
+        eq(rig.backend.effects(key=key), 2)
+
+
+@test
+def the_switch_may_be_a_variable(rig):
+    key = fresh()
+    first = status(rig.post("/switch", key, headers=[("X-Enforce", "on")]), 200)
+    for value in ("on", "1", "yes", "acme"):
+        replay_of(first, rig.post("/switch", key, headers=[("X-Enforce", value)]))
+    eq(rig.backend.effects(key=key), 1)
+    for i, headers in enumerate(([], [("X-Enforce", "0")], [("X-Enforce", "off")])):
+        passes(rig, "/switch", key, "replay", headers=headers)
+        eq(rig.backend.effects(key=key), i + 2)
+    replay_of(first, rig.post("/switch", key, headers=[("X-Enforce", "on")]))
+    status(rig.post("/switch", None, headers=[("X-Enforce", "on")]), 400, "key-missing")
+    status(rig.post("/switch", None), 200)
+
+
+@test
+def one_tenant_may_be_enforced(rig):
+    key = fresh()
+    status(rig.post("/part", key), 200)
+    check(not rig.post("/part", key).replayed, "others pass")
+    check(rig.post("/part", key, headers=[("X-Tenant", "acme")]).replayed, "this one is guarded")
+
+
+@test
+def what_ran_in_the_shadow_is_replayed_when_it_is_enforced(rig):
+    key = fresh()
+    first = passes(rig, "/switch", key, "run")
+    replay_of(first, rig.post("/switch", key, headers=[("X-Enforce", "on")]))
+
+
+@test(seconds=40)
+def a_store_that_is_down_does_not_matter_in_the_shadow(rig):
+    if STORE != "redis":
+        return
+    with Rig(guard("/shadow", "idem replay; idem_enforce off;"), options="timeout=500ms") as other:
+        status(other.post("/shadow", fresh()), 200)
+        other.redis.kill()
+        key = fresh()
+        rid = fresh("rid")
+        status(other.post("/shadow", key, rid=rid), 200)
+        check(other.log(rid)["idem_verdict"] in ("store_error", "open"), str(other.log(rid)))
+        eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=40)
+def two_hundred_in_the_shadow_all_pass(rig):
+    key = fresh()
+    answers = burst(rig.port, [rig.bytes("/shadow", key) for _ in range(200)])
+    eq({a.status for a in answers}, {200})
+    eq(rig.backend.effects(key=key), 200)
+
+
+if __name__ == "__main__":
+    main(CONF, http=HTTP)

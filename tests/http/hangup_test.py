@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Clients that hang up: they are the ones that will retry, so the capture finishes."""
+import random
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+CONF = "".join((
+    guard("/replay", "idem replay;"),
+    guard("/wait", "idem replay; idem_wait 20s;"),
+    guard("/small", "idem replay; idem_result_max 1k; proxy_http_version 1.1;"),
+    guard("/unbuffered", "idem replay; proxy_buffering off; proxy_http_version 1.1;"),
+    guard("/abort-on", "idem replay; proxy_ignore_client_abort off;"),
+))
+
+
+def settles(rig, path, key, seconds=10, **options):
+    """Ask until the key is no longer busy."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = rig.post(path, key, **options)
+        if answer.type != "in-progress" or time.monotonic() > end:
+            return answer
+        time.sleep(0.02)
+
+
+def captured(rig, path, key, **options):
+    answer = status(settles(rig, path, key, **options), 200)
+    check(answer.replayed, f"captured: {answer!r}")
+    eq(rig.backend.effects(key=key), 1, "effects")
+    eq(answer.body, rig.backend.requests(key=key)[0].answer)
+    return answer
+
+
+@test
+def a_client_that_leaves_while_the_upstream_works_finds_its_answer(rig):
+    for path in ("/replay", "/abort-on", "/unbuffered"):
+        for end in ("close", "reset"):
+            key, name = fresh(), fresh("hang")
+            conn = Conn(rig.port).send(rig.bytes(path, key, do={"hang": name, "size": 10000}))
+            rig.backend.reached(name)
+            getattr(conn, end)()
+            time.sleep(0.1)
+            status(rig.post(path, key), 409, "in-progress")
+            rig.backend.go(name)
+            captured(rig, path, key)
+
+
+@test
+def a_client_of_tls_that_leaves_finds_its_answer(rig):
+    key, name = fresh(), fresh("hang")
+    conn = Conn(rig.tlsport, tls=True).send(rig.bytes("/replay", key, do={"hang": name}))
+    rig.backend.reached(name)
+    conn.close()
+    time.sleep(0.1)
+    rig.backend.go(name)
+    captured(rig, "/replay", key)
+
+
+@test
+def a_stream_that_is_reset_finds_its_answer(rig):
+    for whole in (False, True):
+        key, name = fresh(), fresh("hang")
+        headers = [("idempotency-key", key), ("x-do", json.dumps({"hang": name})),
+                   ("content-type", "application/json")]
+        with H2(rig.h2port) as h2:
+            stream = h2.post("/replay", headers, b'{"a":1}')
+            rig.backend.reached(name)
+            if whole:
+                h2.sock.close()
+            else:
+                h2.reset(stream)
+                time.sleep(0.1)
+                other = h2.post("/replay", [("idempotency-key", fresh())], b"x")
+                check(b"serial" in h2.until_end(other), "the connection lives on")
+            time.sleep(0.1)
+            rig.backend.go(name)
+            captured(rig, "/replay", key)
+
+
+@test
+def an_answer_that_was_not_read_is_captured_whole(rig):
+    for size in (200000, 900000):
+        key = fresh()
+        conn = Conn(rig.port).send(rig.bytes("/replay", key, do={"size": size}))
+        while len(conn.buffer) < 1000 and conn.more():
+            pass
+        conn.reset()
+        eq(len(captured(rig, "/replay", key).body), size)
+
+
+@test
+def who_leaves_in_mid_body_of_the_upstream_finds_all_of_it(rig):
+    key, name = fresh(), fresh("hang")
+    conn = Conn(rig.port).send(rig.bytes("/replay", key, do={"size": 100000, "pause": [50000, name]}))
+    rig.backend.reached(name)
+    conn.reset()
+    time.sleep(0.1)
+    rig.backend.go(name)
+    eq(len(captured(rig, "/replay", key).body), 100000)
+
+
+@test
+def who_leaves_a_stream_leaves_it_done(rig):
+    key, name = fresh(), fresh("hang")
+    conn = Conn(rig.port).send(rig.bytes("/small", key, do={"size": 100000, "pause": [50000, name]}))
+    rig.backend.reached(name)
+    conn.reset()
+    rig.backend.go(name)
+    status(settles(rig, "/small", key), 409, "duplicate")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def who_leaves_a_failing_run_leaves_it_released(rig):
+    key, name = fresh(), fresh("hang")
+    conn = Conn(rig.port).send(rig.bytes("/replay", key, do={"hang": name, "status": 500}))
+    rig.backend.reached(name)
+    conn.close()
+    rig.backend.go(name)
+    answer = status(settles(rig, "/replay", key), 200)
+    check(not answer.replayed, "it runs again")
+    eq(rig.backend.effects(key=key), 2)
+
+
+@test
+def who_leaves_a_broken_run_leaves_it_uncertain(rig):
+    key, name = fresh(), fresh("hang")
+    conn = Conn(rig.port).send(rig.bytes("/replay", key, do={"hang": name, "fault": "close"}))
+    rig.backend.reached(name)
+    conn.close()
+    rig.backend.go(name)
+    status(settles(rig, "/replay", key), 409, "uncertain")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def a_parked_duplicate_may_leave(rig):
+    key, name = fresh(), fresh("hang")
+    under_way = rig.later("/wait", key, do={"hang": name})
+    rig.backend.reached(name)
+    parked = [Conn(rig.port).send(rig.bytes("/wait", key)) for _ in range(20)]
+    time.sleep(0.3)
+    for i, conn in enumerate(parked):
+        if i % 4 == 0:
+            conn.close()
+        elif i % 4 == 1:
+            conn.reset()
+    time.sleep(0.2)
+    rig.backend.go(name)
+    first = status(under_way.get(), 200)
+    for i, conn in enumerate(parked):
+        if i % 4 > 1:
+            replay_of(first, conn.answer())
+            conn.close()
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def a_parked_stream_may_be_reset(rig):
+    key, name = fresh(), fresh("hang")
+    under_way = rig.later("/wait", key, do={"hang": name}, body=b"x", type="text/plain")
+    rig.backend.reached(name)
+    with H2(rig.h2port) as h2:
+        headers = [("idempotency-key", key), ("content-type", "text/plain")]
+        streams = [h2.post("/wait", headers, b"x") for _ in range(6)]
+        time.sleep(0.3)
+        for stream in streams[:5]:
+            h2.reset(stream)
+        time.sleep(0.2)
+        rig.backend.go(name)
+        first = status(under_way.get(), 200)
+        eq(h2.until_end(streams[5]), first.body)
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def when_all_leave_the_last_parked_one_does_not_run(rig):
+    """The first one fails while the parked ones have gone: nobody is there to run it again."""
+    key, name = fresh(), fresh("hang")
+    first = Conn(rig.port).send(rig.bytes("/wait", key, do={"hang": name, "status": 500}))
+    rig.backend.reached(name)
+    parked = [Conn(rig.port).send(rig.bytes("/wait", key)) for _ in range(5)]
+    time.sleep(0.3)
+    for conn in [first, *parked]:
+        conn.close()
+    time.sleep(0.3)
+    rig.backend.go(name)
+    time.sleep(0.5)
+    answer = status(settles(rig, "/wait", key), 200)
+    effects = rig.backend.effects(key=key)
+    check(effects == (1 if answer.replayed else 2) or effects == 2, f"{effects} effects, {answer!r}")
+
+
+@test
+def half_a_close_is_no_hang_up(rig):
+    key = fresh()
+    with Conn(rig.port) as conn:
+        conn.send(rig.bytes("/replay", key, do={"late": 0.2}))
+        conn.sock.shutdown(1)
+        answer = conn.answer()
+    check(answer.status in (200, None), repr(answer))
+    captured(rig, "/replay", key)
+
+
+@test(seconds=40)
+def whenever_a_client_leaves_there_is_one_effect_at_most(rig):
+    chance = random.Random(5)
+    keys = [fresh() for _ in range(120)]
+    for key in keys:
+        conn = Conn(rig.port).send(rig.bytes("/replay", key, do={"size": 3000}))
+        time.sleep(chance.choice((0, 0, 0.0005, 0.001, 0.002, 0.005)))
+        chance.choice((conn.close, conn.reset))()
+    for key in keys:
+        answer = status(settles(rig, "/replay", key, do={"size": 3000}), 200)
+        eq(rig.backend.effects(key=key), 1, "effects")
+        eq(answer.body, rig.backend.requests(key=key)[0].answer)
+
+
+@test(seconds=40)
+def whenever_a_stream_is_reset_there_is_one_effect_at_most(rig):
+    chance = random.Random(6)
+    keys = [fresh() for _ in range(100)]
+    with H2(rig.h2port) as h2:
+        for key in keys:
+            stream = h2.post("/replay", [("idempotency-key", key), ("content-type", "application/json")], b'{"a":1}')
+            time.sleep(chance.choice((0, 0, 0.0005, 0.001, 0.003)))
+            h2.reset(stream)
+    for key in keys:
+        status(settles(rig, "/replay", key), 200)
+        eq(rig.backend.effects(key=key), 1, "effects")
+
+
+if __name__ == "__main__":
+    main(CONF)

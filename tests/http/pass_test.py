@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""The gateway among the rest of nginx: what passes untouched, redirects, groups, filters."""
+import gzip
+import os
+import socket
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+OTHER, THIRD = Backend(), Backend()
+NEXT = "proxy_next_upstream error timeout invalid_header http_500 http_503 http_429 non_idempotent;"
+HTTP = f"""
+upstream two {{ server 127.0.0.1:{OTHER.port} max_fails=0; server 127.0.0.1:{THIRD.port} max_fails=0; }}
+upstream half {{ server @REFUSED@ max_fails=0; server @BACKEND@ max_fails=0; }}
+upstream kept {{ server @BACKEND@; keepalive 4; }}
+upstream down {{ server @REFUSED@ down; }}
+"""
+CONF = "".join((
+    "location /plain { proxy_pass http://@BACKEND@; }\n",
+    guard("/replay", "idem replay;"),
+    guard("/gzip", "idem replay; gzip on; gzip_types *; gzip_min_length 1; gzip_proxied any; gzip_http_version 1.0;"),
+    guard("/headers", "idem replay; add_header X-Added $request_method always; add_header X-Two b; expires 60s;"),
+    guard("/next", "idem replay; idem_fingerprint none; " + NEXT, to="proxy_pass http://two;"),
+    guard("/half", "idem replay; " + NEXT, to="proxy_pass http://half;"),
+    guard("/kept", "idem replay; proxy_http_version 1.1; proxy_set_header Connection '';",
+          to="proxy_pass http://kept;"),
+    guard("/down", "idem replay;", to="proxy_pass http://down;"),
+    guard("/authorized", "idem replay; auth_request /auth;"),
+    "location = /auth { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
+    " proxy_set_header Content-Length ''; }\n",
+    guard("/mirrored", "idem replay; mirror /mirror;"),
+    guard("= /mirror", "internal; idem replay;", prefix="mirrored:"),
+    guard("/intercepted", "idem replay; proxy_intercept_errors on; error_page 500 503 404 = @again;"),
+    guard("@again", "idem replay;", prefix="intercepted:"),
+    guard("/unintercepted", "idem replay; error_page 502 504 = @unguarded;",
+          to="proxy_pass http://@BACKEND@;"),
+    "location @unguarded { proxy_pass http://@BACKEND@; }\n",
+    guard("/page", "idem_preset payment; proxy_intercept_errors on; error_page 500 /static/sorry.html;"),
+    "location /static/ { root @TEMP@; }\n",
+    guard("/accel", "idem replay;"),
+    "location /files/ { internal; alias @TEMP@/static/; }\n",
+    "location /moved { rewrite ^/moved(.*)$ /replay$1 last; }\n",
+    "location /tried { try_files /no-such-file @app; }\n",
+    guard("@app", "idem replay;"),
+    guard("/limited", "idem replay; limit_except POST { deny all; }"),
+    guard("/forbidden", "idem replay; deny all;"),
+    guard("/sub", "idem replay; sub_filter_types *; sub_filter serial SERIAL; sub_filter_once off;"),
+    guard("/wrapped", "idem replay; addition_types *; add_before_body /before; add_after_body /after;"),
+    "location = /before { internal; proxy_pass http://@BACKEND@/before; }\n",
+    guard("= /after", "internal; idem replay; idem_methods POST PUT PATCH DELETE;", to="proxy_pass http://@BACKEND@/after;"),
+))
+
+
+def once(rig, path, key, **options):
+    first = status(rig.post(path, key, **options), 200)
+    check(not first.replayed, f"the first runs: {first!r}")
+    replay_of(first, rig.post(path, key, **options))
+    eq(rig.backend.effects(key=key), 1, "effects")
+    return first
+
+
+@test
+def get_head_and_options_pass_untouched(rig):
+    for method in ("GET", "HEAD", "OPTIONS"):
+        key = fresh()
+        for form in (key, key):
+            rid = fresh("rid")
+            answer = rig.post("/replay", form, method=method, body=b"", rid=rid,
+                              headers=[("Accept-Encoding", "gzip")])
+            status(answer, 200)
+            check(not answer.replayed, "no replay")
+            eq((rig.log(rid)["idem_verdict"], rig.log(rid)["idem_key_hash"]), ("", ""))
+        seen = rig.backend.requests(key=key)
+        eq(len(seen), 2, "both reach the backend")
+        eq(seen[0].all("Accept-Encoding"), ["gzip"])
+        eq([n for n, _ in seen[0].headers if n.lower().startswith("idem-")], [])
+        # No key, no scope and no form of a key matters to them.
+        for form in (None, '"broken', "a b"):
+            status(rig.post("/replay", form, method=method, body=b""), 200)
+
+
+@test
+def other_methods_pass_too(rig):
+    key = fresh()
+    for _ in range(2):
+        status(rig.post("/replay", key, method="PROPFIND", body=b""), 200)
+    eq(len(rig.backend.requests(key=key)), 2)
+
+
+@test
+def an_unguarded_location_is_nginx_as_ever(rig):
+    key = fresh()
+    for _ in range(2):
+        answer = status(rig.post("/plain", key, headers=[("Idem-Attempt", "7"), ("Accept-Encoding", "gzip")]), 200)
+        check(not answer.replayed, "no replay")
+    seen = rig.backend.requests(key=key)
+    eq(len(seen), 2)
+    eq((seen[0].h("Idem-Attempt"), seen[0].h("Accept-Encoding")), ("7", "gzip"))
+    status(rig.post("/plain", "a b"), 200)
+
+
+@test
+def gzip_towards_the_client_applies_anew(rig):
+    key, takes = fresh(), [("Accept-Encoding", "gzip")]
+    first = status(rig.post("/gzip", key, do={"size": 20000}, headers=takes), 200)
+    eq(first.h("Content-Encoding"), "gzip")
+    want = rig.backend.requests(key=key)[0].answer
+    eq(gzip.decompress(first.body), want)
+    again = status(rig.post("/gzip", key, headers=takes), 200)
+    check(again.replayed and again.h("Content-Encoding") == "gzip", repr(again))
+    eq(gzip.decompress(again.body), want)
+    plain = status(rig.post("/gzip", key), 200)
+    check(plain.replayed and not plain.all("Content-Encoding"), repr(plain))
+    eq(plain.body, want)
+    # The other way round: what was stored for who takes none is encoded for who does.
+    key = fresh()
+    rig.post("/gzip", key, do={"size": 20000})
+    again = status(rig.post("/gzip", key, headers=takes), 200)
+    eq(gzip.decompress(again.body), rig.backend.requests(key=key)[0].answer)
+
+
+@test
+def headers_that_nginx_adds_are_there_once(rig):
+    key = fresh()
+    for answer in (rig.post("/headers", key), rig.post("/headers", key)):
+        status(answer, 200)
+        eq((answer.all("X-Added"), answer.all("X-Two"), answer.all("Cache-Control")), (["POST"], ["b"], ["max-age=60"]))
+        eq(len(answer.all("Expires")), 1)
+
+
+@test
+def filters_of_the_body_apply_once(rig):
+    key = fresh()
+    first, again = rig.post("/sub", key), rig.post("/sub", key)
+    check(b"SERIAL" in first.body, "the filter works")
+    replay_of(first, again)
+
+
+@test
+def parts_that_subrequests_add_are_no_part_of_the_guard(rig):
+    rig.backend.script("/before", {"body": "[", "effect": False})
+    rig.backend.script("/after", {"body": "]", "effect": False})
+    key = fresh()
+    first = status(rig.post("/wrapped", key), 200)
+    again = status(rig.post("/wrapped", key), 200)
+    check(first.complete and again.complete and again.replayed, f"{first!r} {again!r}")
+    eq(first.body[:1] + first.body[-1:], b"[]")
+    eq(again.body, first.body)
+    eq(len(rig.backend.requests(key=key, path="/wrapped")), 1)
+
+
+@test
+def a_claimed_request_never_goes_to_a_second_upstream(rig):
+    for do in ({"fault": "close"}, {"fault": "rst"}, {"status": 500}, {"status": 503}, {"status": 429},
+               {"fault": "bighead"}, {"read": 1}):
+        for _ in range(2):  # both of them are asked first in turn
+            key = fresh()
+            answer = rig.post("/next", key, do=do)
+            check(answer.status in (500, 502, 503, 429), repr(answer))
+            seen = OTHER.requests(key=key) + THIRD.requests(key=key)
+            eq(len(seen), 1, f"upstreams that saw {do}")
+
+
+@test
+def a_refused_connection_lets_the_next_upstream_do_it(rig):
+    for _ in range(4):
+        key = fresh()
+        first = once(rig, "/half", key)
+        check(first.complete, "whole")
+    eq(rig.backend.requests(key=key)[0].h("Idem-Attempt"), "1")
+
+
+@test
+def no_upstream_at_all_releases(rig):
+    key = fresh()
+    for _ in range(2):
+        answer, line = rig.logged("/down", key)
+        check(answer.status in (502, 503), repr(answer))
+        eq((line["idem_verdict"], line["idem_attempt"]), ("run", "1"))
+
+
+@test
+def connections_to_the_upstream_are_kept(rig):
+    before = rig.backend.accepted
+    for _ in range(20):
+        once(rig, "/kept", fresh(), do={"size": 2000})
+    check(rig.backend.accepted - before < 10, f"{rig.backend.accepted - before} connections")
+
+
+@test
+def a_kept_connection_that_dies_runs_nothing_twice(rig):
+    for _ in range(10):
+        once(rig, "/kept", fresh())
+        with rig.backend.lock:
+            idle = list(rig.backend.connections)
+        for sock in idle:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        key = fresh()
+        answer = rig.post("/kept", key)
+        check(answer.status in (200, 502), repr(answer))
+        again = rig.post("/kept", key)
+        check(again.status in (200, 409), repr(again))
+        check(rig.backend.effects(key=key) <= 1, "effects")
+
+
+@test
+def who_is_not_authorized_leaves_no_record(rig):
+    key = fresh()
+    rig.backend.script("/auth", {"status": 403})
+    status(rig.post("/authorized", key), 403)
+    rig.backend.script("/auth", {"status": 200})
+    asked = len(rig.backend.requests(path="/auth"))
+    first = status(rig.post("/authorized", key, body=b"another"), 200)
+    check(not first.replayed, "no record was left")
+    replay_of(first, rig.post("/authorized", key, body=b"another"))
+    eq(len(rig.backend.requests(path="/auth")) - asked, 2, "each request is authorized")
+    rig.backend.script("/auth", {"status": 401})
+    answer = status(rig.post("/authorized", key, body=b"another"), 401)
+    check(b"serial" not in answer.body, "a replay needs leave too")
+    eq(rig.backend.effects(key=key, path="/authorized"), 1)
+    status(rig.post("/forbidden", key), 403)
+
+
+@test
+def a_mirror_is_left_alone(rig):
+    for size in (10, 100000):
+        key, body = fresh(), pattern(size)
+        first = status(rig.post("/mirrored", key, body=body, type="text/plain"), 200)
+        rig.backend.wait_effects(2, key=key)
+        eq(sorted(s.path for s in rig.backend.requests(key=key)), ["/mirror", "/mirrored"])
+        eq({s.body for s in rig.backend.requests(key=key)}, {body})
+        replay_of(first, rig.post("/mirrored", key, body=body, type="text/plain"))
+        eq(rig.backend.effects(key=key, path="/mirrored"), 1)
+
+
+@test
+def error_page_does_not_send_it_again(rig):
+    for code in (500, 503, 404):
+        key = fresh()
+        answer = rig.post("/intercepted", key, do={"status": code})
+        check(answer.status is not None and answer.complete, repr(answer))
+        eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+
+
+@test
+def error_page_does_not_send_it_again_after_a_broken_answer(rig):
+    for do in ({"fault": "close"}, {"fault": "rst"}):
+        key = fresh()
+        answer = rig.post("/unintercepted", key, do=do)
+        check(answer.status in (502, 504), repr(answer))
+        eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+        status(rig.post("/unintercepted", key), 409, "uncertain")
+
+
+@test
+def error_page_may_be_a_page(rig):
+    os.makedirs(rig.folder + "/static", exist_ok=True)
+    with open(rig.folder + "/static/sorry.html", "w", encoding="utf-8") as file:
+        file.write("we are sorry")
+    key = fresh()
+    first = rig.post("/page", key, do={"status": 500})
+    check(first.status in (405, 500) and first.complete, repr(first))
+    again = rig.post("/page", key)
+    check(again.status in (405, 409, 500), repr(again))
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def an_accel_redirect_to_a_file_is_captured(rig):
+    os.makedirs(rig.folder + "/static", exist_ok=True)
+    content = pattern(50000)
+    with open(rig.folder + "/static/report.bin", "wb") as file:
+        file.write(content)
+    key = fresh()
+    first = status(rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", "/files/report.bin"]]}), 200)
+    eq(first.body, content)
+    eq(first.all("X-Accel-Redirect"), [])
+    with open(rig.folder + "/static/report.bin", "wb") as file:
+        file.write(b"another one")
+    again = rig.post("/accel", key)
+    if again.status == 200:
+        replay_of(first, again)
+    else:
+        status(again, 409, "duplicate")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def a_rewritten_request_is_guarded_where_it_arrives(rig):
+    key = fresh()
+    once(rig, "/moved/x", key)
+    replay_of(rig.post("/moved/x", key), rig.post("/moved/x", key))
+    key = fresh()
+    once(rig, "/tried", key)
+
+
+@test
+def a_stored_answer_does_not_depend_on_the_backend(rig):
+    key = fresh()
+    with Rig(guard("/a", "idem replay;")) as other:
+        first = status(other.post("/a", key), 200)
+        other.backend.close()
+        replay_of(first, other.post("/a", key))
+        status(other.post("/a", fresh()), 502)
+
+
+if __name__ == "__main__":
+    main(CONF, http=HTTP)
