@@ -209,6 +209,8 @@ class Rig:
 
     def certificate(self):
         pem = os.path.join(self.folder, "cert.pem")
+        if os.path.exists(pem):
+            return pem
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
                         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", pem + ".key",
                         "-out", pem], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
@@ -259,7 +261,7 @@ http {{
         ssl_certificate_key {pem}.key;
         server_name localhost;
         {server}
-        location = /rig-is-up {{ access_log off; return 204; }}
+        location = /rig-is-up {{ {'idem off;' if MODULE else ''} access_log off; return 204; }}
         {locations}
     }}
 }}

@@ -1,0 +1,323 @@
+#!/usr/bin/env python3
+"""nginx -t: what is wrong is refused, with the line and what is allowed; what is right is not."""
+import re
+import sys
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+TO = "proxy_pass http://@BACKEND@;"
+GOOD = "idem replay; idem_prefix p:; "
+
+
+def try_conf(rig, locations, http="", server="", defaults="idem_store @STORE@; idem_scope none;"):
+    """What nginx -t says of it."""
+    keep = rig.conf
+    try:
+        rig.conf = rig.write(locations, http, server, "", defaults)
+        return rig.check()
+    finally:
+        rig.conf = keep
+
+
+def refused(rig, rules, *words, whole=False, to=TO, **options):
+    """It is refused, with file and line; and each of the words is said."""
+    code, said = try_conf(rig, rules if whole else f"location /x {{ {rules} {to} }}", **options)
+    check(code != 0, f"nginx -t accepts: {rules}\n{said}")
+    emerg = [line for line in said.splitlines() if "[emerg]" in line]
+    check(emerg, f"no [emerg] line for {rules}:\n{said}")
+    check(re.search(r"in \S+nginx\.conf:\d+", said), f"no file and line for {rules}:\n{said}")
+    for word in words:
+        check(word in said, f"{word!r} is not said of {rules}:\n{said}")
+    check("is not expected" not in said, f"a mistake of the test: {said}")
+    return said
+
+
+def accepted(rig, rules, to=TO, warns=None, **options):
+    code, said = try_conf(rig, f"location /x {{ {rules} {to} }}", **options)
+    check(code == 0, f"nginx -t refuses: {rules}\n{said}")
+    warnings = [line for line in said.splitlines() if "[warn]" in line]
+    if warns is None:
+        eq(warnings, [], f"warnings of {rules}")
+    else:
+        check(any(warns in line for line in warnings), f"no warning with {warns!r} of {rules}:\n{said}")
+    return said
+
+
+
+
+@test
+def the_guard_is_off_or_a_mode(rig):
+    for value in ("maybe", "on", "Replay", ""):
+        refused(rig, f'idem_prefix p:; idem "{value}";', "off", "lock", "reject", "replay")
+    refused(rig, "idem_prefix p:; idem;")
+    refused(rig, "idem_prefix p:; idem replay lock;")
+    refused(rig, "idem_prefix p:; idem replay; idem lock;", "duplicate")
+
+
+@test
+def a_preset_is_one_of_three(rig):
+    for value in ("queue", "job", "x"):
+        refused(rig, f"idem_prefix p:; idem_preset {value};", "submit", "api", "payment")
+    for value in ("submit", "api", "payment"):
+        accepted(rig, f"idem_prefix p:; idem_preset {value};")
+
+
+@test
+def a_guard_needs_a_store_a_prefix_and_a_scope(rig):
+    refused(rig, "idem replay; idem_prefix p:;", "idem_store", defaults="idem_scope none;")
+    refused(rig, "idem replay; idem_prefix p:;", "idem_scope", "none", defaults="idem_store @STORE@;")
+    refused(rig, "idem replay;", "idem_prefix")
+    refused(rig, "idem_preset api;", "idem_prefix")
+    accepted(rig, "idem_prefix p:;", defaults="")  # no guard, nothing needed
+    accepted(rig, "idem off;", defaults="")
+
+
+@test
+def a_store_is_a_url_of_an_engine(rig):
+    for url in ("bogus:x", "lmdb", "''", "lmdb:", "lmdb:@TEMP@/s?sync=maybe", "lmdb:@TEMP@/s?nonsense=1",
+                "redis://127.0.0.1:notaport/"):
+        refused(rig, GOOD + f"idem_store {url};", "idem_store")
+
+
+@test
+def a_password_never_shows(rig):
+    said = refused(rig, GOOD + "idem_store redis://user:sekrit@127.0.0.1:99999/;")
+    check("sekrit" not in said, said)
+    said = refused(rig, GOOD + "idem_store bogus://user:sekrit@127.0.0.1/;")
+    check("sekrit" not in said, said)
+
+
+@test
+def a_prefix_is_text(rig):
+    for value in ("''", "x" * 129, '"a\tb"'):
+        refused(rig, f"idem replay; idem_prefix {value};", "idem_prefix")
+    accepted(rig, f"idem replay; idem_prefix {'x' * 128};")
+    accepted(rig, 'idem replay; idem_prefix "caf\u00e9:";')
+
+
+@test
+def a_scope_is_a_value_or_none(rig):
+    refused(rig, GOOD + "idem_scope;")
+    refused(rig, GOOD + "idem_scope '';", "idem_scope")
+    refused(rig, GOOD + "idem_scope $no_such_variable;", "no_such_variable")
+    for value in ("none", "$remote_user", '"$http_x_tenant/$remote_user"'):
+        accepted(rig, GOOD + f"idem_scope {value};")
+
+
+@test
+def a_key_is_one_of_its_forms(rig):
+    for value in ("header=", "header=X-A sometimes", "param=", "param=a b", "plain", "serial",
+                  "serial header=X-A", "serial credential=X-B", "serial header= credential=X", "'header=a b'",
+                  "params extra", "header=X-A required optional", "$no_such_variable", "''"):
+        refused(rig, GOOD + f"idem_key {value};")
+    said = refused(rig, GOOD + "idem_key plain;", "header", "param", "params", "serial", "$")
+    check("idem_key" in said, said)
+    refused(rig, GOOD + "idem_key params;", "scope")  # everybody would be one user
+    for value in ("header=X-A", "header=X-A required", "header=X-A optional", "param=a", "param=a optional",
+                  "serial header=X-A credential=X-B", "$http_x_a", '"$http_x_a:$http_x_b"'):
+        accepted(rig, GOOD + f"idem_key {value};")
+    accepted(rig, GOOD + "idem_scope $remote_user; idem_key params;")
+
+
+@test
+def an_expression_is_compiled(rig):
+    for rules, word in (("idem_set order '#body.id';", "$"), ("idem_set $x 'body.id';", "#"),
+                        ("idem_set $x '#body.';", "column"), ("idem_set $x '#body.id +';", "column"),
+                        ("idem_set $x '';", ""), ("idem_set $x \"T(java.lang.Runtime)\";", "column"),
+                        ("idem_set $x '#nobody.id';", "nobody"), ("idem_set $x;", "idem_set")):
+        refused(rig, GOOD + rules + ' idem_key "$http_a";', word)
+    accepted(rig, GOOD + "idem_set $x '#body.id'; idem_key $x;")
+    accepted(rig, GOOD + "idem_set $x '#{#body.id}-#{#user}'; idem_key $x;")
+
+
+@test
+def a_fingerprint_is_of_parts_or_an_expression(rig):
+    refused(rig, GOOD + "idem_fingerprint method bogus;", "method", "path", "query", "body")
+    refused(rig, GOOD + "idem_fingerprint;")
+    refused(rig, GOOD + "idem_fingerprint none body;")
+    refused(rig, GOOD + "idem_fingerprint '#body.';", "column")
+    refused(rig, GOOD + "idem_fingerprint method method;")
+    for value in ("none", "method", "method path query body", "body", "'#body.amount'", "'{#body.a, #body.b}'"):
+        accepted(rig, GOOD + f"idem_fingerprint {value};")
+
+
+@test
+def guarded_methods_change_something(rig):
+    for value in ("GET", "HEAD", "OPTIONS", "POST GET", "post", "FOO", ""):
+        refused(rig, GOOD + f"idem_methods {value};" if value else GOOD + "idem_methods;",
+                *(("POST", "PUT", "PATCH", "DELETE") if value else ()))
+    for value in ("POST", "POST PUT PATCH DELETE", "DELETE"):
+        accepted(rig, GOOD + f"idem_methods {value};")
+
+
+@test
+def times_have_a_unit_and_a_range(rig):
+    for name, bad, good in (
+            ("ttl", ("0", "10", "0s", "3651d", "1x", "-1s", "500ms", "''", "99999999999999999999d"), ("1s", "24h", "3650d", "2h30m")),
+            ("hold_ttl", ("10", "0s", "3651d", "none"), ("1s", "30d")),
+            ("lease", ("99ms", "25h", "30", "none"), ("100ms", "30s", "24h")),
+            ("run_max", ("0s", "3651d", "5"), ("1ms", "10m", "none")),
+            ("wait", ("2h", "61m", "5", "0s"), ("1ms", "1h", "none")),
+            ("finish_timeout", ("0s", "2h", "10"), ("1ms", "1h")),
+            ("backoff", ("5m..1s", "8d", "1s..8d", "1s..", "..1s", "1", "x"), ("1s", "1s..5m", "1ms..7d"))):
+        for value in bad:
+            refused(rig, GOOD + f"idem_{name} {value};", f"idem_{name}")
+        for value in good:
+            accepted(rig, GOOD + f"idem_{name} {value};")
+
+
+@test
+def what_is_allowed_is_said(rig):
+    for name, value, words in (
+            ("recover", "maybe", ("hold", "rerun")), ("on_failure", "x", ("release", "retry", "keep")),
+            ("on_duplicate", "x", ("error", "success")), ("on_store_error", "x", ("closed", "open")),
+            ("ttl", "0s", ("1s", "3650d")), ("lease", "1ms", ("100ms", "24h")),
+            ("wait", "2h", ("1ms", "1h")), ("attempts", "0", ("1", "1000000")),
+            ("result_max", "65M", ("64MiB",)), ("json_max", "0", ("64MiB",)),
+            ("finish_timeout", "2h", ("1ms", "1h"))):
+        refused(rig, GOOD + f"idem_{name} {value};", f"idem_{name}", *words)
+
+
+@test
+def numbers_and_sizes_have_a_range(rig):
+    for name, bad, good in (
+            ("attempts", ("0", "1000001", "x", "-1", "1.5"), ("1", "5", "1000000", "none")),
+            ("result_max", ("0", "65M", "1x", "-1", "x"), ("1", "64k", "1M", "64MiB")),
+            ("json_max", ("0", "65M", "x"), ("1", "1MiB", "64M"))):
+        for value in bad:
+            refused(rig, GOOD + f"idem_{name} {value};", f"idem_{name}")
+        for value in good:
+            accepted(rig, GOOD + f"idem_{name} {value};")
+
+
+@test
+def words_are_those_of_the_table(rig):
+    for name, good in (("recover", ("hold", "rerun")), ("on_failure", ("release", "retry", "keep")),
+                       ("on_duplicate", ("error", "success")), ("on_store_error", ("closed", "open"))):
+        for value in ("", "X", good[0].upper(), good[0] + "x"):
+            refused(rig, GOOD + f"idem_{name} '{value}';", f"idem_{name}", *good)
+        refused(rig, GOOD + f"idem_{name};")
+        refused(rig, GOOD + f"idem_{name} {good[0]}; idem_{name} {good[0]};", "duplicate")
+        for value in good:
+            accepted(rig, GOOD + f"idem_{name} {value};")
+
+
+@test
+def a_message_is_short_text(rig):
+    refused(rig, GOOD + "idem_message '';", "idem_message")
+    refused(rig, GOOD + f"idem_message {'x' * 1025};", "idem_message")
+    accepted(rig, GOOD + f"idem_message {'x' * 1024};")
+    accepted(rig, GOOD + 'idem_message "Noch einmal? \u2603";')
+
+
+@test
+def releasing_statuses_are_statuses(rig):
+    for value in ("99", "600", "abc", "200x", "", "401 x"):
+        refused(rig, GOOD + f"idem_release_status {value};")
+    accepted(rig, GOOD + "idem_release_status 401 429 503;")
+
+
+@test
+def headers_that_must_not_be_replayed_are_refused(rig):
+    for name in ("Set-Cookie", "set-cookie", "Connection", "Transfer-Encoding", "Keep-Alive", "Upgrade", "TE",
+                 "Trailer", "Proxy-Authenticate", "Proxy-Authorization"):
+        refused(rig, GOOD + f"idem_replay_headers {name};", name)
+    refused(rig, GOOD + "idem_replay_headers X-A Set-Cookie;", "Set-Cookie")
+    refused(rig, GOOD + "idem_replay_headers 'X A';")
+    refused(rig, GOOD + "idem_replay_headers;")
+    accepted(rig, GOOD + "idem_replay_headers X-Request-Id X-RateLimit-Limit;")
+
+
+@test
+def enforcement_is_a_switch_or_a_value(rig):
+    refused(rig, GOOD + "idem_enforce;")
+    refused(rig, GOOD + "idem_enforce $no_such_variable;", "no_such_variable")
+    refused(rig, GOOD + "idem_enforce maybe;", "on", "off")
+    for value in ("on", "off", "$http_x_enforce"):
+        accepted(rig, GOOD + f"idem_enforce {value};")
+
+
+@test
+def a_lock_has_no_result_and_no_hold(rig):
+    for rules in ("idem_recover hold;", "idem_fingerprint method;", "idem_result_max 1k;"):
+        refused(rig, "idem lock; idem_prefix p:; " + rules, "lock")
+    accepted(rig, "idem lock; idem_prefix p:;")
+    accepted(rig, "idem lock; idem_prefix p:; idem_recover rerun; idem_fingerprint none;")
+    # What a weaker place says is not the lock's.
+    accepted(rig, "idem lock; idem_prefix p:;", server="idem_recover hold; idem_result_max 1k;")
+
+
+@test
+def a_guarded_location_needs_a_content_handler(rig):
+    said = refused(rig, GOOD, to="return 200;")
+    check("return" in said, said)
+    code, said = try_conf(rig, f"location /x {{ {GOOD} }}")
+    check(code != 0 or "[warn]" in said, f"no content handler: {said}")
+    accepted(rig, "idem off; return 204;", to="", server="idem replay; idem_prefix p:;")
+
+
+@test
+def a_guard_and_unbuffered_requests_exclude_each_other(rig):
+    refused(rig, GOOD + "proxy_request_buffering off;", "proxy_request_buffering")
+    refused(rig, GOOD + "fastcgi_request_buffering off;", "request_buffering", to="fastcgi_pass @FASTCGI@;")
+    refused(rig, GOOD + "uwsgi_request_buffering off;", "request_buffering", to="uwsgi_pass @UWSGI@;")
+    accepted(rig, "idem off; proxy_request_buffering off;")
+    accepted(rig, GOOD, server="")
+
+
+@test
+def body_expressions_are_not_known_in_the_rewrite_phase(rig):
+    for rules in ("if ($o) { set $a 1; }", "set $a $o;", "rewrite ^ /y?$o last;"):
+        code, said = try_conf(rig, f"location /x {{ {GOOD} idem_set $o '#body.id'; idem_key $o; {rules} {TO} }}")
+        check(code != 0 or "[warn]" in said, f"neither refused nor explained: {rules}\n{said}")
+        check("$o" in said or "idem_set" in said or "body" in said, said)
+
+
+@test
+def a_doubtful_life_time_is_warned_of(rig):
+    accepted(rig, "idem reject; idem_prefix p:; idem_ttl 5s;", warns="idem_ttl")
+    accepted(rig, "idem reject; idem_prefix p:; idem_ttl 10m;")
+
+
+@test
+def a_probe_is_a_uri(rig):
+    refused(rig, GOOD + "idem_probe;")
+    refused(rig, GOOD + "idem_probe 'no-slash';", "idem_probe")
+    refused(rig, GOOD + "idem_probe /p/$no_such_variable;", "no_such_variable")
+    accepted(rig, GOOD + 'idem_probe "/probe/$idem_key_hash";')
+
+
+@test
+def values_are_inherited_and_overridden(rig):
+    accepted(rig, "idem_ttl 1h;", server="idem replay; idem_prefix p:; idem_ttl 2h; idem_wait 3s;",
+             http="idem_recover hold; idem_message hello; idem_methods POST; idem_release_status 429;"
+                  " idem_replay_headers X-A; idem_fingerprint body; idem_key header=X-K; idem_label $uri;"
+                  " idem_enforce on; idem_json_max 1k;")
+    accepted(rig, "idem_wait none;", server="idem_preset submit; idem_prefix p:;")
+
+
+@test
+def every_directive_may_stand_in_every_place(rig):
+    every = ("idem replay; idem_prefix p:; idem_preset api; idem_key header=X; idem_fingerprint body; idem_methods POST;"
+             " idem_ttl 1h; idem_hold_ttl 1d; idem_lease 5s; idem_run_max 1m; idem_wait 1s; idem_recover hold;"
+             " idem_on_failure retry; idem_attempts 3; idem_backoff 1s..2s; idem_on_duplicate success;"
+             " idem_message m; idem_on_store_error open; idem_result_max 1k; idem_finish_timeout 1s;"
+             " idem_json_max 1k; idem_probe /p; idem_release_status 429; idem_replay_headers X-A;"
+             " idem_label $uri; idem_enforce off;")
+    accepted(rig, every)
+    code, said = try_conf(rig, f"location /x {{ {TO} }}", server=every.replace("idem replay;", "idem reject;"))
+    check(code == 0, said)
+    code, said = try_conf(rig, f"location /x {{ {TO} }}", http=every)
+    check(code == 0 or "rig-is-up" in said or "return" in said, said)
+
+
+@test
+def a_variable_is_unknown_no_longer(rig):
+    accepted(rig, GOOD + "add_header X-V $idem_verdict-$idem_key_hash-$idem_attempt-$idem_time;")
+
+
+if __name__ == "__main__":
+    main(guard("/replay", "idem replay;"))

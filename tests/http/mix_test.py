@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""A random mix of requests, hang-ups, failing backends and killed workers, judged by the ledger.
+
+What the policies promise, from what the backend saw and what the clients were told:
+  hold     one run, and another one only after an answer that failed or released
+  keep     one run, and another one only after an answer that released
+  rerun    never two runs at once; none after somebody was told that it is done
+  lock     never two runs at once
+and for all of them: one done answer per key, byte for byte; none of it to who sent another body.
+
+IDEM_MIX is the number of requests (3000; IDEM_LONG: 50000), IDEM_SEED the seed.
+"""
+import collections
+import os
+import random
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+COUNT = int(os.environ.get("IDEM_MIX") or (50000 if LONG else 3000))
+KEYS = 500 if COUNT >= 20000 else max(40, COUNT // 10)
+SEED = int(os.environ.get("IDEM_SEED") or time.time_ns() % 1000000)
+THREADS, KILLS = 12, 4 + COUNT // 5000
+RELEASED, FAILED = {429}, {500}
+COMMON = "idem replay; idem_lease 1s; idem_backoff 100ms; proxy_read_timeout 10s; "
+CONF = "".join((
+    guard("/hold", COMMON + "idem_wait 100ms;"),
+    guard("/keep", COMMON + "idem_on_failure keep;"),
+    guard("/rerun", COMMON + "idem_recover rerun;"),
+    guard("/lock", "idem lock; idem_lease 1s; idem_backoff 100ms;"),
+))
+ENDS = (({}, 50), ({"status": 500}, 9), ({"status": 429}, 6), ({"fault": "close"}, 4), ({"fault": "rst"}, 3),
+        ({"size": 9000, "truncate": 4000}, 3), ({"status": 502}, 2), ({"late": 0.05}, 12), ({"delay": 0.05}, 5),
+        ({"size": 60000}, 6))
+
+
+class Ask:
+    """One request of the mix, and what became of it."""
+
+    def __init__(self, path, key, body):
+        self.path, self.key, self.body = path, key, body
+        self.left = False
+        self.answer = self.error = None
+        self.end = None
+
+
+def one(rig, chance, keys):
+    path, key = chance.choice(keys)
+    ask = Ask(path, key, b'{"b":2}' if chance.random() < 0.03 else b'{"a":1}')
+    do = chance.choices([d for d, _ in ENDS], [w for _, w in ENDS])[0]
+    data = rig.bytes(path, key, body=ask.body, do=do)
+    try:
+        with Conn(rig.port, timeout=30) as conn:
+            conn.send(data)
+            if chance.random() < 0.08:
+                ask.left = True
+                time.sleep(chance.choice((0, 0.001, 0.01, 0.03)))
+                conn.reset()
+            else:
+                ask.answer = conn.answer()
+    except OSError as error:
+        ask.error = error
+    ask.end = time.monotonic()
+    return ask
+
+
+def runs_of(rig):
+    runs = collections.defaultdict(list)
+    for seen in rig.backend.requests():
+        if seen.effect:
+            runs[seen.path, seen.key].append(seen)
+    return runs
+
+
+def may_follow(path, before):
+    """Whether a run may come after this one, by what the backend answered."""
+    if before.outcome != "answered":
+        return False
+    return before.status in RELEASED or (path == "/hold" and before.status in FAILED)
+
+
+def judge_runs(runs):
+    for (path, key), seen in runs.items():
+        seen.sort(key=lambda s: s.start)
+        for before, after in zip(seen, seen[1:]):
+            if path in ("/hold", "/keep"):
+                check(may_follow(path, before), f"{path} {key}: {after} came after {before}")
+            else:
+                check(after.start >= before.end, f"{path} {key}: two at once: {before} and {after}")
+        eq(len({s.h("Idem-Downstream-Key") for s in seen}), 1, f"derived keys of {key}")
+        attempts = [int(s.h("Idem-Attempt")) for s in seen]
+        if path == "/lock":
+            eq(attempts, sorted(set(attempts)), f"the fencing numbers of {key}")
+
+
+def judge_answers(asks, runs):
+    done = collections.defaultdict(dict)  # of a key: each done answer, and when it was first told
+    for ask in asks:
+        answer = ask.answer
+        if answer is None or answer.status is None:
+            continue
+        allowed = {200, 409, 422, 429, 500, 502} - ({422} if ask.path == "/lock" else set())
+        check(answer.status in allowed and answer.complete, f"{ask.path} {ask.key}: {answer!r}")
+        if answer.status != 200:
+            continue
+        source = [s for s in runs[ask.path, ask.key] if s.answer == answer.body]
+        check(source, f"{ask.path} {ask.key}: nobody gave this answer: {answer!r}")
+        check(ask.path == "/lock" or source[0].body == ask.body,
+              f"{ask.key}: an answer to somebody who sent something else")
+        check(ask.path != "/lock" or not answer.replayed, "a lock replays nothing")
+        if not answer.all("Idem-Lost"):
+            when = done[ask.path, ask.key]
+            when[answer.body] = min(ask.end, when.get(answer.body, ask.end))
+    for (path, key), told in done.items():
+        if path == "/lock":
+            continue
+        eq(len(told), 1, f"different done answers of {path} {key}")
+        when = next(iter(told.values()))
+        late = [s for s in runs[path, key] if s.start > when]
+        check(not late, f"{path} {key}: {late} after it was told done")
+
+
+@test(seconds=1800 if LONG else 150, expects=["exited on signal 9"])
+def the_backends_ledger_agrees_with_the_policy(rig):
+    print(f"# seed {SEED}, {COUNT} requests, {KEYS} keys")
+    chance = random.Random(SEED)
+    paths = ["/hold", "/hold", "/keep", "/rerun", "/lock"]
+    keys = [(paths[i % len(paths)], f"mix-{SEED}-{i}") for i in range(KEYS)]
+    asks, lock = [], threading.Lock()
+
+    def client(seed):
+        mine = random.Random(seed)
+        while True:
+            with lock:
+                if len(asks) >= COUNT:
+                    return
+            ask = one(rig, mine, keys)
+            with lock:
+                asks.append(ask)
+    threads = [threading.Thread(target=client, args=(chance.random(),), daemon=True) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for i in range(KILLS):
+        until("progress", lambda i=i: len(asks) > COUNT * (i + 1) // (KILLS + 1), 1500 if LONG else 140, 0.01)
+        rig.kill_worker(chance.choice(rig.worker_pids()))
+    for thread in threads:
+        thread.join()
+    time.sleep(1.5)
+    for path, key in keys:  # what is left is told to who asks now
+        ask = Ask(path, key, b'{"a":1}')
+        ask.answer, ask.end = rig.post(path, key, do={}), time.monotonic()
+        asks.append(ask)
+    until("the backend is idle", lambda: all(s.end for s in rig.backend.requests()))
+    runs = runs_of(rig)
+    judge_runs(runs)
+    judge_answers(asks, runs)
+    silent = [a for a in asks if not a.left and (a.answer is None or a.answer.status is None)]
+    check(len(silent) <= KILLS * THREADS, f"{len(silent)} requests had no answer: {silent[:3]}")
+    told = collections.Counter(a.answer.status for a in asks if a.answer is not None)
+    replays = sum(a.answer.replayed for a in asks if a.answer is not None)
+    print(f"# {sum(map(len, runs.values()))} runs, {replays} replays, {sum(a.left for a in asks)} left, "
+          f"{len(silent)} without an answer, {dict(told)}")
+    check(replays > COUNT // 20 and told[409] and told[422], "the mix was one")
+
+
+if __name__ == "__main__":
+    main(CONF)

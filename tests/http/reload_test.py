@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""Workers that come and go: reload, upgrade, kill -9; leases, and the probe of what was left."""
+import os
+import signal
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+KILLED = ["exited on signal 9"]
+PROBED = "idem replay; idem_lease 400ms; idem_probe /_status/{0};"
+CONF = "".join((
+    guard("/replay", "idem replay;"),
+    guard("/wait", "idem replay; idem_wait 20s; idem_lease 600ms;"),
+    guard("/hold", "idem replay; idem_lease 500ms;"),
+    guard("/rerun", "idem replay; idem_recover rerun; idem_lease 500ms; idem_attempts 2;"),
+    guard("/lock", "idem lock; idem_lease 500ms;"),
+    guard("/brief", "idem replay; idem_lease 300ms; proxy_read_timeout 30s;"),
+    guard("/yes", PROBED.format("yes")),
+    guard("/no", PROBED.format("no")),
+    guard("/dunno", PROBED.format("dunno")),
+    guard("/hidden", PROBED.format("hidden")),
+    guard("/one", PROBED.format("one") + " idem_fingerprint none;"),
+    guard("/quiet", PROBED.format("quiet")),
+    guard("/named", 'idem replay; idem_probe "/_status/named?hash=$idem_key_hash&ref=$http_x_ref";'),
+    "location /_status/ { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
+    " proxy_set_header Content-Length ''; proxy_read_timeout 5s; }\n",
+))
+
+
+class Load(threading.Thread):
+    """Requests with new keys, one after the other, each asked twice, until it is stopped."""
+
+    def __init__(self, rig, path="/replay"):
+        super().__init__(daemon=True)
+        self.rig, self.path = rig, path
+        self.keys, self.bad, self.on = [], [], True
+
+    def run(self):
+        while self.on:
+            key = fresh()
+            try:
+                first, again = self.rig.post(self.path, key, do={"late": 0.01}), self.rig.post(self.path, key)
+                if first.status != 200 or again.status != 200 or first.body != again.body:
+                    self.bad.append((key, first, again))
+            except OSError as error:
+                self.bad.append((key, error))
+            self.keys.append(key)
+
+    def stop(self):
+        self.on = False
+        self.join()
+        eq(self.bad[:3], [], f"what went wrong of {len(self.keys)}")
+        for key in self.keys:
+            eq(self.rig.backend.effects(key=key), 1, "effects")
+
+
+def vanish(rig, path, key, **options):
+    """A run whose worker is killed; its client sees the connection end."""
+    name = fresh("hang")
+    under_way = rig.later(path, key, do={"hang": name}, **options)
+    rig.backend.reached(name)
+    rig.kill_worker(int(rig.backend.requests(key=key)[-1].h("X-Worker")))
+    eq(under_way.get().status, None, "the client's answer")
+    rig.backend.go(name)
+
+
+@test(seconds=60)
+def a_reload_under_load_loses_nothing(rig):
+    loads = [Load(rig) for _ in range(4)]
+    for load in loads:
+        load.start()
+    for _ in range(4):
+        time.sleep(0.4)
+        rig.reload()
+    time.sleep(0.4)
+    for load in loads:
+        load.stop()
+    check(sum(len(load.keys) for load in loads) > 40, "there was load")
+
+
+@test(seconds=60)
+def a_run_in_an_old_worker_is_renewed_and_finished(rig):
+    key, name = fresh(), fresh("hang")
+    under_way = rig.later("/hold", key, do={"hang": name})
+    rig.backend.reached(name)
+    old = rig.reload()
+    for _ in range(4):
+        time.sleep(0.4)
+        status(rig.post("/hold", key), 409, "in-progress")
+    rig.backend.go(name)
+    first = status(under_way.get(), 200)
+    replay_of(first, rig.post("/hold", key))
+    eq(rig.backend.effects(key=key), 1)
+    until("the old workers go", lambda: not any(alive(pid) for pid in old), 15)
+
+
+@test(seconds=60)
+def duplicates_parked_in_an_old_worker_get_the_answer(rig):
+    key, name = fresh(), fresh("hang")
+    under_way = [rig.later("/wait", key, do={"hang": name}) for _ in range(8)]
+    rig.backend.reached(name)
+    time.sleep(0.3)
+    old = rig.reload()
+    under_way += [rig.later("/wait", key) for _ in range(4)]
+    time.sleep(0.3)
+    rig.backend.go(name)
+    eq({u.get().status for u in under_way}, {200})
+    eq(len({u.get().body for u in under_way}), 1, "different answers")
+    eq(rig.backend.effects(key=key), 1)
+    until("the old workers go", lambda: not any(alive(pid) for pid in old), 15)
+
+
+@test(seconds=60)
+def a_reload_keeps_what_was_stored(rig):
+    key = fresh()
+    first = status(rig.post("/replay", key), 200)
+    rig.reload()
+    replay_of(first, rig.post("/replay", key))
+
+
+@test(seconds=60)
+def an_upgrade_of_the_binary_under_load_loses_nothing(rig):
+    with Rig(guard("/replay", "idem replay;")) as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/replay", key, do={"hang": name})
+        other.backend.reached(name)
+        loads = [Load(other) for _ in range(3)]
+        for load in loads:
+            load.start()
+        old = other.process
+        old.send_signal(signal.SIGUSR2)
+
+        def new_master():
+            try:
+                with open(other.folder + "/nginx.pid", encoding="ascii") as file:
+                    pid = int(file.read())
+            except (OSError, ValueError):
+                return None
+            ready = [p for p in children(pid) if "worker process" in title(p)]
+            return pid if pid != old.pid and len(ready) >= 2 else None
+        new = until("a new master", new_master, 20)
+        try:
+            time.sleep(0.5)
+            old.send_signal(signal.SIGQUIT)
+            time.sleep(0.5)
+            other.backend.go(name)
+            first = status(under_way.get(), 200)
+            old.wait(20)
+            time.sleep(0.3)
+            for load in loads:
+                load.stop()
+            replay_of(first, other.post("/replay", key))
+            eq(other.backend.effects(key=key), 1)
+        finally:
+            workers = children(new)
+            os.kill(new, signal.SIGTERM)
+            until("the new nginx ends", lambda: not alive(new) and not any(alive(p) for p in workers), 10)
+
+
+@test(seconds=30)
+def a_backend_of_ten_leases_is_waited_for(rig):
+    key = fresh()
+    under_way = rig.later("/brief", key, do={"late": 3.2})
+    for _ in range(5):
+        time.sleep(0.5)
+        status(rig.post("/brief", key), 409, "in-progress")
+    first = status(under_way.get(), 200)
+    eq(first.all("Idem-Lost"), [])
+    replay_of(first, rig.post("/brief", key))
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30, expects=KILLED)
+def what_a_killed_worker_ran_is_held(rig):
+    key = fresh()
+    vanish(rig, "/hold", key)
+    answer = rig.post("/hold", key)
+    check(answer.type in ("in-progress", "uncertain"), repr(answer))
+    time.sleep(0.8)
+    for _ in range(2):
+        status(rig.post("/hold", key), 409, "uncertain")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30, expects=KILLED)
+def what_a_killed_worker_ran_is_run_again_where_the_policy_says_so(rig):
+    key = fresh()
+    vanish(rig, "/rerun", key)
+    time.sleep(0.8)
+    first, line = rig.logged("/rerun", key)
+    eq((status(first, 200).replayed, line["idem_attempt"]), (False, "2"))
+    replay_of(first, rig.post("/rerun", key))
+    eq([s.h("Idem-Attempt") for s in rig.backend.requests(key=key)], ["1", "2"])
+    # A crash counts as an attempt: two, and it is dead.
+    key = fresh()
+    for _ in range(2):
+        vanish(rig, "/rerun", key)
+        time.sleep(0.8)
+    answer, line = rig.logged("/rerun", key)
+    eq(line["idem_verdict"], "dead")
+    check(answer.status >= 400, repr(answer))
+    eq(rig.backend.effects(key=key), 2)
+
+
+@test(seconds=30, expects=KILLED)
+def a_lock_of_a_killed_worker_is_freed_by_its_lease(rig):
+    key = fresh()
+    vanish(rig, "/lock", key)
+    status(until("the lease ends", lambda: (lambda a: a if a.status == 200 else None)(rig.post("/lock", key)), 5,
+                 0.1), 200)
+
+
+@test(seconds=30, expects=KILLED)
+def parked_duplicates_of_a_killed_run_do_not_hang(rig):
+    key, name = fresh(), fresh("hang")
+    first = rig.later("/wait", key, do={"hang": name})
+    rig.backend.reached(name)
+    killed = int(rig.backend.requests(key=key)[0].h("X-Worker"))
+    parked = [rig.later("/wait", key) for _ in range(8)]
+    time.sleep(0.4)
+    rig.kill_worker(killed)
+    eq(first.get().status, None)
+    for later in parked:
+        answer = later.get(10)
+        check(answer.status is None or answer.type == "uncertain", repr(answer))
+    rig.backend.go(name)
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30)
+def a_probe_that_finds_it_settles_it_with_that_answer(rig):
+    rig.backend.script("/_status/yes", {"status": 201, "body": "found it", "headers": [["Location", "http://o/1"]]})
+    key = fresh()
+    status(rig.post("/yes", key, do={"fault": "close"}), 502)
+    first = status(rig.post("/yes", key), 201)
+    eq((first.body, first.h("Location")), (b"found it", "http://o/1"))
+    again = status(rig.post("/yes", key), 201)
+    check(again.replayed and again.body == b"found it", repr(again))
+    probes = rig.backend.requests(path="/_status/yes")
+    eq([(p.method, p.body) for p in probes], [("GET", b"")], "probes")
+    eq(probes[0].key, key, "the key that the probe asks about")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30)
+def a_probe_that_finds_nothing_lets_it_run(rig):
+    rig.backend.script("/_status/no", {"status": 404})
+    key = fresh()
+    status(rig.post("/no", key, do={"fault": "close"}), 502)
+    first, line = rig.logged("/no", key)
+    eq((status(first, 200).replayed, line["idem_verdict"]), (False, "run"))
+    replay_of(first, rig.post("/no", key))
+    eq([s.path for s in rig.backend.requests(key=key)], ["/no", "/_status/no", "/no"])
+
+
+@test(seconds=30)
+def a_probe_that_does_not_know_leaves_it_uncertain(rig):
+    for path, name, do in (("/dunno", "dunno", {"status": 500}), ("/dunno", "dunno", {"fault": "close"}),
+                           ("/dunno", "dunno", {"status": 302}), ("/dunno", "dunno", {"status": 403})):
+        rig.backend.script("/_status/" + name, do)
+        key = fresh()
+        status(rig.post(path, key, do={"fault": "close"}), 502)
+        for _ in range(2):
+            answer = status(until("the prober has ended", lambda: (
+                lambda a: a if a.type != "in-progress" else None)(rig.post(path, key))), 409, "uncertain")
+            check(b"403" not in answer.body and answer.h("Location") is None, repr(answer))
+        eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30)
+def there_is_one_prober_at_a_time(rig):
+    name = fresh("hang")
+    rig.backend.script("/_status/one", {"body": "found", "hang": name})
+    key = fresh()
+    status(rig.post("/one", key, do={"fault": "close"}), 502)
+    under_way = [rig.later("/one", key) for _ in range(12)]
+    rig.backend.reached(name)
+    time.sleep(0.6)  # longer than the lease: the prober renews it
+    eq(len(rig.backend.requests(path="/_status/one")), 1, "probes")
+    status(rig.post("/one", key), 409, "in-progress")
+    rig.backend.go(name)
+    answers = [u.get() for u in under_way]
+    eq(sorted({a.status for a in answers}), [200, 409])
+    eq({a.body for a in answers if a.status == 200}, {b"found"})
+    check(rig.post("/one", key).body == b"found", "settled")
+    eq(len(rig.backend.requests(path="/_status/one")), 1, "probes")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30)
+def a_probe_knows_the_hash_and_the_request(rig):
+    rig.backend.script("/_status/named", {"status": 200, "body": "ok"})
+    key, ref = fresh(), fresh("ref")
+    _, line = rig.logged("/named", key, ref=ref, do={"fault": "close"})
+    status(rig.post("/named", key, ref=ref), 200)
+    probe, = rig.backend.requests(path="/_status/named")
+    eq(probe.target, f"/_status/named?hash={line['idem_key_hash']}&ref={ref}")
+
+
+@test(seconds=30)
+def a_client_that_leaves_the_prober_leaves_it_settled(rig):
+    name = fresh("hang")
+    rig.backend.script("/_status/hidden", {"body": "found", "hang": name})
+    key = fresh()
+    status(rig.post("/hidden", key, do={"fault": "close"}), 502)
+    conn = Conn(rig.port).send(rig.bytes("/hidden", key))
+    rig.backend.reached(name)
+    conn.reset()
+    time.sleep(0.2)
+    rig.backend.go(name)
+    answer = until("settled", lambda: (lambda a: a if a.status == 200 else None)(rig.post("/hidden", key)), 10)
+    eq(answer.body, b"found")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=60, expects=KILLED)
+def what_a_killed_worker_left_is_probed_in_the_background(rig):
+    rig.backend.script("/_status/quiet", {"body": "found"})
+    key = fresh()
+    vanish(rig, "/quiet", key)
+    until("a probe that no client asked for", lambda: rig.backend.requests(path="/_status/quiet"), 30, 0.2)
+    time.sleep(0.5)
+    answer = status(rig.post("/quiet", key), 200)
+    check(answer.replayed and answer.body == b"found", repr(answer))
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=60, expects=KILLED)
+def workers_killed_under_load_lose_only_their_own(rig):
+    loads = [Load(rig, "/hold") for _ in range(4)]
+    for load in loads:
+        load.start()
+    for _ in range(4):
+        time.sleep(0.5)
+        rig.kill_worker(rig.worker_pids()[0])
+    for load in loads:
+        load.on = False
+        load.join()
+        check(len(load.bad) <= 4, f"{len(load.bad)} of {len(load.keys)} went wrong: {load.bad[:3]}")
+        for key in load.keys:
+            check(rig.backend.effects(key=key) <= 1, f"effects of {key}")
+
+
+if __name__ == "__main__":
+    main(CONF)

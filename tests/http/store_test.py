@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""A store that fails: before the claim, after the answer, and when it comes back."""
+import os
+import shutil
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+PLAIN = "location /plain { proxy_pass http://@BACKEND@; }\n"
+CONF = PLAIN + "".join((
+    guard("/closed", "idem replay; idem_finish_timeout 1s;"),
+    guard("/open", "idem replay; idem_on_store_error open; idem_finish_timeout 1s;"),
+    guard("/wait", "idem replay; idem_wait 20s; idem_finish_timeout 1s;"),
+    guard("/patient", "idem replay; idem_finish_timeout 20s;"),
+))
+FAST = "timeout=700ms&connect_timeout=700ms"
+
+
+def is_down(rig, seconds=4):
+    """Requests are refused, or let through where the policy says so; the rest of nginx is as ever."""
+    key = fresh()
+    answer, line = rig.logged("/closed", key)
+    status(answer, 503, "store-unavailable")
+    check(answer.seconds < seconds, f"after {answer.seconds:.1f} s")
+    check(int(answer.h("Retry-After")) >= 1 and answer.problem["retryable"] is True, repr(answer))
+    eq((line["idem_verdict"], rig.backend.requests(key=key)), ("store_error", []))
+    key = fresh()
+    for i in range(2):
+        answer, line = rig.logged("/open", key)
+        status(answer, 200)
+        eq((answer.all("Idem-Guard"), line["idem_verdict"]), (["open"], "open"))
+        eq(rig.backend.effects(key=key), i + 1)
+    status(rig.post("/open"), 400, "key-missing")
+    status(rig.post("/plain"), 200)
+    status(rig.post("/closed", method="GET", body=b""), 200)
+
+
+def is_up(rig):
+    for path in ("/closed", "/open"):
+        key = fresh()
+        first = status(rig.post(path, key), 200)
+        eq(first.all("Idem-Guard"), [])
+        replay_of(first, rig.post(path, key))
+        eq(rig.backend.effects(key=key), 1)
+
+
+def comes_up(rig, seconds=15):
+    until("the store is used again", lambda: rig.post("/closed", fresh()).status == 200, seconds, 0.1)
+    is_up(rig)
+
+
+@test
+def a_store_that_works_is_told_of_nowhere(rig):
+    is_up(rig)
+
+
+@test(seconds=60, stores="redis")
+def redis_is_killed_and_comes_back(rig):
+    with Rig(CONF, options=FAST, persist=True) as other:
+        key = fresh()
+        first = status(other.post("/closed", key), 200)
+        other.redis.kill()
+        is_down(other)
+        status(other.post("/closed", key), 503, "store-unavailable")
+        other.redis.start()
+        comes_up(other)
+        replay_of(first, other.post("/closed", key))
+        check(other.quit(), "it goes")
+
+
+@test(seconds=60, stores="redis")
+def redis_is_not_there_when_nginx_starts(rig):
+    with Rig(CONF, options=FAST, start=False) as other:
+        other.redis.kill()
+        other.start()
+        is_down(other)
+        other.redis.start()
+        comes_up(other)
+
+
+@test(seconds=60, stores="redis")
+def redis_that_says_nothing_is_given_up_in_time(rig):
+    with Rig(CONF, options=FAST) as other:
+        is_up(other)
+        other.redis.pause()
+        try:
+            is_down(other)
+        finally:
+            other.redis.go_on()
+        comes_up(other)
+
+
+@test(seconds=60, stores="redis")
+def a_claim_that_was_given_up_does_not_block_the_key(rig):
+    with Rig(CONF, options=FAST) as other:
+        is_up(other)
+        key = fresh()
+        other.redis.pause()
+        status(other.post("/closed", key), 503, "store-unavailable")
+        other.redis.go_on()
+        answer = until("the key is free", lambda: (lambda a: a if a.status == 200 else None)(
+            other.post("/closed", key)), 10, 0.1)
+        check(not answer.replayed, "it had not run")
+        eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60, stores="redis")
+def an_answer_is_held_at_most_finish_timeout(rig):
+    with Rig(CONF, options=FAST, persist=True) as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/closed", key, do={"hang": name})
+        other.backend.reached(name)
+        other.redis.kill()
+        began = time.monotonic()
+        other.backend.go(name)
+        answer = status(under_way.get(), 200)
+        took = time.monotonic() - began
+        check(took < 3, f"held for {took:.1f} s")
+        eq(answer.body, other.backend.requests(key=key)[0].answer)
+        other.redis.start()
+        end = time.monotonic() + 15
+        while time.monotonic() < end:
+            again = other.post("/closed", key)
+            if again.replayed:
+                break
+            check(again.status in (409, 503), f"the claim is not released: {again!r}")
+            time.sleep(0.2)
+        replay_of(answer, again)
+        eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60, stores="redis")
+def a_store_that_comes_back_in_time_is_waited_for(rig):
+    with Rig(CONF, options=FAST, persist=True) as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/patient", key, do={"hang": name})
+        other.backend.reached(name)
+        other.redis.kill()
+        other.backend.go(name)
+        time.sleep(1.5)
+        check(not under_way.done(), "the answer is held")
+        other.redis.start()
+        first = status(under_way.get(), 200)
+        until("stored", lambda: other.post("/patient", key).status != 503, 10, 0.1)
+        replay_of(first, other.post("/patient", key))
+        eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60, stores="redis")
+def a_graceful_exit_waits_for_what_is_not_stored_yet(rig):
+    with Rig(CONF, options=FAST, persist=True) as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/closed", key, do={"hang": name})
+        other.backend.reached(name)
+        other.redis.kill()
+        other.backend.go(name)
+        first = status(under_way.get(), 200)
+        other.process.send_signal(signal.SIGQUIT)
+        time.sleep(0.7)
+        other.redis.start()
+        other.process.wait(20)
+        with Rig(CONF, store=other.url, backend=other.backend) as third:
+            replay_of(first, third.post("/closed", key))
+            eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60, stores="redis")
+def parked_duplicates_survive_a_store_that_goes_and_comes(rig):
+    with Rig(CONF, options=FAST, persist=True) as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/wait", key, do={"hang": name})
+        other.backend.reached(name)
+        parked = [other.later("/wait", key) for _ in range(5)]
+        time.sleep(0.4)
+        other.redis.kill()
+        time.sleep(0.3)
+        other.redis.start()
+        time.sleep(0.3)
+        other.backend.go(name)
+        first = status(under_way.get(), 200)
+        for later in parked:
+            answer = later.get()
+            if answer.status == 503:
+                eq(answer.type, "store-unavailable")
+            else:
+                replay_of(first, answer)
+        eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60, stores="redis")
+def a_run_outlives_a_store_that_is_away_while_it_is_renewed(rig):
+    with Rig(guard("/hold", "idem replay; idem_lease 600ms; idem_finish_timeout 5s;"), options=FAST,
+             persist=True) as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/hold", key, do={"hang": name})
+        other.backend.reached(name)
+        other.redis.kill()
+        time.sleep(1.5)
+        other.redis.start()
+        time.sleep(0.5)
+        other.backend.go(name)
+        first = status(under_way.get(), 200)
+        answer = other.post("/hold", key)
+        replay_of(first, answer)
+        eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60, stores="redis")
+def redis_that_loses_its_scripts_is_given_them_again(rig):
+    is_up(rig)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(rig.redis.socket)
+        sock.sendall(b"SCRIPT FLUSH\r\n")
+        sock.recv(100)
+    is_up(rig)
+
+
+@test(seconds=60, stores="redis")
+def redis_that_cuts_all_connections_is_met_again(rig):
+    for _ in range(5):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(rig.redis.socket)
+            sock.sendall(b"CLIENT KILL TYPE normal SKIPME yes\r\nCLIENT KILL TYPE pubsub\r\n")
+            sock.recv(100)
+        key = fresh()
+        first = status(rig.post("/closed", key), 200)
+        replay_of(first, rig.post("/closed", key))
+        eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=40, stores="lmdb", expects=[r"\[emerg\]", r"\[crit\]", r"\[alert\].*exited with"])
+def a_folder_that_cannot_be_made_is_refused_or_503(rig):
+    try:
+        other = Rig(CONF, store="lmdb:/proc/no/such/folder?sync=off")
+    except AssertionError as error:
+        check("/proc/no/such/folder" in str(error), f"the reason is told: {error}")
+        return
+    with other:
+        is_down(other)
+
+
+@test(seconds=40, stores="lmdb")
+def a_folder_that_is_deleted_while_it_is_used_never_runs(rig):
+    with Rig(CONF) as other:
+        is_up(other)
+        shutil.rmtree(other.folder + "/store")
+        time.sleep(0.2)
+        is_down(other)
+
+
+@test(seconds=40, stores="lmdb")
+def an_answer_whose_store_has_gone_is_held_at_most_finish_timeout(rig):
+    with Rig(CONF) as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/closed", key, do={"hang": name})
+        other.backend.reached(name)
+        os.rename(other.folder + "/store", other.folder + "/moved")
+        time.sleep(0.2)
+        began = time.monotonic()
+        other.backend.go(name)
+        status(under_way.get(), 200)
+        took = time.monotonic() - began
+        check(took < 3, f"held for {took:.1f} s")
+        answer = other.post("/closed", key)
+        check(answer.status in (409, 503), repr(answer))
+        eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60, stores="lmdb")
+def a_store_that_is_full_refuses_new_keys_and_replays_old_ones(rig):
+    with Rig(CONF, options="size=2M") as other:
+        first_key = fresh()
+        first = status(other.post("/closed", first_key, do={"size": 1000}), 200)
+        for _ in range(200):
+            key = fresh()
+            answer = other.post("/closed", key, do={"size": 100000})
+            if answer.status == 503:
+                eq(answer.type, "store-unavailable")
+                eq(other.backend.requests(key=key), [])
+                break
+            status(answer, 200)
+            eq(len(answer.body), 100000)
+        else:
+            raise AssertionError("it never was full")
+        replay_of(first, other.post("/closed", first_key))
+
+
+@test(seconds=60, stores="lmdb")
+def what_was_stored_survives_a_restart(rig):
+    with Rig(CONF) as other:
+        key, gone = fresh(), fresh()
+        first = status(other.post("/closed", key), 200)
+        status(other.post("/closed", gone, do={"fault": "close"}), 502)
+        check(other.quit(), "it goes")
+        other.start()
+        replay_of(first, other.post("/closed", key))
+        status(other.post("/closed", gone), 409, "uncertain")
+        eq(other.backend.effects(), 2)
+
+
+@test(seconds=60)
+def two_stores_in_one_nginx_do_not_meet(rig):
+    with Rig(guard("/a", "idem replay; idem_fingerprint none;", prefix="p:")
+             + guard("/b", "idem replay; idem_fingerprint none; idem_store lmdb:@TEMP@/second?sync=off;",
+                     prefix="p:")) as other:
+        key = fresh()
+        one, two = status(other.post("/a", key), 200), status(other.post("/b", key), 200)
+        check(not two.replayed, "another store")
+        replay_of(one, other.post("/a", key))
+        replay_of(two, other.post("/b", key))
+        check(other.quit(), "it goes")
+
+
+if __name__ == "__main__":
+    main(CONF)
