@@ -437,7 +437,7 @@ class Backend:
             raise Cut(fault)
         if fault == "garbage":
             seen.outcome = fault
-            wire.raw(b"\x00\x01this is no answer\r\n\r\n")
+            wire.raw(b"HTTP/1.1 200 OK\r\nbad\x00header: x\r\n\r\n")
             raise Cut(fault)
         seen.status = do.get("status", 200)
         body = self.body_of(seen, do)

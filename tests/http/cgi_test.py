@@ -93,11 +93,24 @@ def a_broken_answer_is_unknown(rig, path, backend):
 @test
 def a_truncated_answer_is_unknown(rig):
     for path, backend in (("/fastcgi", rig.fastcgi), ("/uwsgi", rig.uwsgi)):
-        for size, cut in ((1000, 500), (200000, 100000)):
+        for variant in (path, path + "-unbuffered"):
+            for size, cut in ((1000, 500), (200000, 100000)):
+                key = fresh()
+                length = [["Content-Length", str(size)]] if path == "/fastcgi" else []
+                status(rig.post(variant, key, do={"size": size, "truncate": cut, "headers": length}), 502)
+                status(rig.post(variant, key), 409, "uncertain")
+                eq(backend.effects(key=key), 1)
+
+
+@test
+def an_answer_of_fastcgi_without_its_end_is_unknown(rig):
+    """PHP says no length; that its process died is known by the record that is missing."""
+    for path in ("/fastcgi", "/fastcgi-unbuffered"):
+        for size, cut in ((1000, 500), (200000, 100000), (1000, 0)):
             key = fresh()
             status(rig.post(path, key, do={"size": size, "truncate": cut}), 502)
             status(rig.post(path, key), 409, "uncertain")
-            eq(backend.effects(key=key), 1)
+            eq(rig.fastcgi.effects(key=key), 1)
 
 
 @test

@@ -28,7 +28,7 @@ MODULE = os.environ.get("IDEM_HTTP_MODULE", "")
 STORE = os.environ.get("IDEM_HTTP_STORE") or "lmdb"
 NGINX = os.environ.get("IDEM_HTTP_NGINX") or "/usr/sbin/nginx"
 LONG = bool(os.environ.get("IDEM_LONG"))
-DEATHSIG = 1  # PR_SET_PDEATHSIG
+DEATHSIG, SUBREAPER = 1, 36  # of prctl
 
 serials = itertools.count(1)
 started = []
@@ -111,6 +111,40 @@ def sanitizers():
             "ASAN_OPTIONS": ":".join(filter(None, (options, "detect_leaks=0:detect_odr_violation=0"
                                                    ":handle_segv=1"))),
             "UBSAN_OPTIONS": os.environ.get("UBSAN_OPTIONS", "print_stacktrace=1")}
+
+
+class Adopted:
+    """A process whose parent has gone: nginx takes SIGUSR2 only then. Enough of a Popen."""
+
+    def __init__(self, command, **options):
+        ctypes.CDLL(None).prctl(SUBREAPER, 1)
+        run = subprocess.run(["sh", "-c", '"$@" >/dev/null & echo $!', "sh", *command], check=True,
+                             stdout=subprocess.PIPE, **options)
+        self.pid, self.returncode = int(run.stdout), None
+
+    def poll(self):
+        if self.returncode is None:
+            try:
+                pid, code = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self.returncode = code
+            except ChildProcessError:
+                self.returncode = None if alive(self.pid) else -1
+        return self.returncode
+
+    def wait(self, timeout=20):
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("nginx", timeout)
+            time.sleep(0.02)
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
 
 
 class Redis:
@@ -285,10 +319,13 @@ http {{
                              env=self.environment(), timeout=60, check=False)
         return run.returncode, run.stdout.decode("utf-8", "replace")
 
-    def start(self):
+    def start(self, adopted=False):
         with open(os.path.join(self.folder, "stderr"), "ab") as log:
-            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log,
-                                            env=self.environment(), preexec_fn=follow_parent)
+            if adopted:
+                self.process = Adopted(self.command(), stderr=log, env=self.environment())
+            else:
+                self.process = subprocess.Popen(self.command(), stdout=log, stderr=log,
+                                                env=self.environment(), preexec_fn=follow_parent)
         until("nginx answers", self.up, 20)
 
     def up(self):
