@@ -30,6 +30,7 @@ NGINX = os.environ.get("IDEM_HTTP_NGINX") or "/usr/sbin/nginx"
 LONG = bool(os.environ.get("IDEM_LONG"))
 DEATHSIG, SUBREAPER = 1, 36  # of prctl
 
+BAD = re.compile(r"\[alert\]|\[emerg\]|\[crit\]|AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error")
 serials = itertools.count(1)
 started = []
 
@@ -94,6 +95,12 @@ def until(what, condition, seconds=10, step=0.02):
         time.sleep(step)
 
 
+def bad_lines(text, expects=()):
+    """What nginx must not log, and what a sanitizer says."""
+    return [line for line in text.splitlines()
+            if BAD.search(line) and not any(re.search(e, line) for e in expects)]
+
+
 def sanitizers():
     """Debian's nginx has none; a module that needs them brings them by LD_PRELOAD."""
     if not MODULE:
@@ -116,9 +123,11 @@ def sanitizers():
 class Adopted:
     """A process whose parent has gone: nginx takes SIGUSR2 only then. Enough of a Popen."""
 
-    def __init__(self, command, **options):
+    def __init__(self, command, pidfile, **options):
         ctypes.CDLL(None).prctl(SUBREAPER, 1)
-        run = subprocess.run(["sh", "-c", '"$@" >/dev/null & echo $!', "sh", *command], check=True,
+        # The shell stays until nginx knows it as its parent.
+        script = 'pid=$1; shift; "$@" >/dev/null & echo $!; while [ ! -s "$pid" ]; do sleep 0.02; done'
+        run = subprocess.run(["sh", "-c", script, "sh", pidfile, *command], check=True, timeout=20,
                              stdout=subprocess.PIPE, **options)
         self.pid, self.returncode = int(run.stdout), None
 
@@ -231,8 +240,13 @@ class Rig:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, _):
+        said = self.said()
         self.stop()
+        if error is not None:
+            error.add_note("the end of its own nginx's log:\n" + "\n".join(said.splitlines()[-12:]))
+        elif bad_lines(said):
+            raise AssertionError("its own nginx logged:\n" + "\n".join(bad_lines(said)[:20]))
 
     def make_store(self, persist, options):
         if STORE == "redis":
@@ -322,7 +336,7 @@ http {{
     def start(self, adopted=False):
         with open(os.path.join(self.folder, "stderr"), "ab") as log:
             if adopted:
-                self.process = Adopted(self.command(), stderr=log, env=self.environment())
+                self.process = Adopted(self.command(), self.folder + "/nginx.pid", stderr=log, env=self.environment())
             else:
                 self.process = subprocess.Popen(self.command(), stdout=log, stderr=log,
                                                 env=self.environment(), preexec_fn=follow_parent)

@@ -49,7 +49,9 @@ def is_up(rig):
 
 
 def comes_up(rig, seconds=15):
-    until("the store is used again", lambda: rig.post("/closed", fresh()).status == 200, seconds, 0.1)
+    # Each worker has a connection of its own.
+    until("the store is used again", lambda: all(rig.post("/closed", fresh()).status == 200 for _ in range(20)),
+          seconds, 0.1)
     is_up(rig)
 
 

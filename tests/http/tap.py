@@ -9,7 +9,6 @@ unless the test expects it. At the end nginx must go gracefully, as quietly.
 
     NAME_test.py [TEST...]
 """
-import re
 import signal
 import sys
 import time
@@ -17,7 +16,6 @@ import traceback
 
 import rig as rigs
 
-BAD = re.compile(r"\[alert\]|\[emerg\]|\[crit\]|AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error")
 tests = []
 
 
@@ -61,11 +59,6 @@ def replay_of(first, again):
     return again
 
 
-def bad_lines(text, expects):
-    return [line for line in text.splitlines()
-            if BAD.search(line) and not any(re.search(e, line) for e in expects)]
-
-
 def time_limit(*_):
     raise Slow("the time limit")
 
@@ -82,13 +75,14 @@ def run_one(body, rig, seconds, expects):
     except (Exception, Slow) as error:  # pylint: disable=broad-except
         last = [f for f in traceback.extract_tb(error.__traceback__)]
         place = "\n".join(f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno}: {f.line}" for f in last[1:])
-        failure = f"{type(error).__name__}: {error}\n{place}"
+        notes = "\n".join(getattr(error, "__notes__", []))
+        failure = f"{type(error).__name__}: {error}\n{place}\n{notes}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     for name in list(rig.backend.events):
         rig.backend.go(name)
     said = rig.said()[before:]
-    bad = bad_lines(said, expects)
+    bad = rigs.bad_lines(said, expects)
     if bad:
         failure = (failure + "\n" if failure else "") + "nginx logged:\n" + "\n".join(bad[:20])
     if failure:
@@ -118,7 +112,7 @@ def ending(rig):
     if not rig.quit():
         return "nginx did not go within 20 s of SIGQUIT; the end of its log:\n" + \
             "\n".join(rig.said().splitlines()[-12:])
-    bad = bad_lines(rig.said()[before:], [])
+    bad = rigs.bad_lines(rig.said()[before:], [])
     return "nginx logged while it went:\n" + "\n".join(bad[:20]) if bad else None
 
 
