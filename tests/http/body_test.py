@@ -120,6 +120,17 @@ def a_body_that_does_not_come_is_408_and_leaves_no_record(rig):
 
 
 @test
+def a_body_that_is_none_leaves_no_record(rig):
+    key = fresh()
+    data = (f"POST /replay HTTP/1.1\r\nHost: a\r\nIdempotency-Key: {key}\r\nTransfer-Encoding: chunked\r\n"
+            "Connection: close\r\n\r\n5\r\nhello\r\nzz\r\n").encode()
+    answer = send(rig.port, data)
+    status(answer, 400)
+    eq(rig.backend.requests(key=key), [])
+    check(not status(rig.post("/replay", key), 200).replayed, "no record was left")
+
+
+@test
 def expect_100_continue_is_answered(rig):
     key = fresh()
     data = rig.bytes("/replay", key, body=b"hello", headers=[("Expect", "100-continue")], type="text/plain")

@@ -24,6 +24,10 @@ CONF = "".join((
     guard("/unbuffered", "idem replay; proxy_buffering off; proxy_http_version 1.1;"),
     guard("/tiny", "idem replay; proxy_buffer_size 4k; proxy_buffers 2 4k; proxy_busy_buffers_size 4k;"
           " proxy_http_version 1.1;"),
+    guard("/tls", "idem replay;", to="proxy_pass https://@TLS@/plain;"),
+    guard("/no-tls", "idem replay; idem_fingerprint none;", to="proxy_pass https://@SELF@;", prefix="no-tls:"),
+    guard("/chain", "idem replay;", to="proxy_pass http://@SELF@/replay;"),
+    "location /plain { proxy_pass http://@BACKEND@; }\n",
     guard("/named", "idem replay;", to="set $where nowhere.invalid; proxy_pass http://$where;"),
 ))
 
@@ -130,6 +134,42 @@ def a_name_that_is_not_found_releases(rig):
     for _ in range(2):
         answer = rig.post("/named", key)
         check(answer.status in (502, 503), repr(answer))
+
+
+@test
+def an_upstream_with_tls_is_guarded_alike(rig):
+    key = fresh()
+    first = status(rig.post("/tls", key, do={"size": 100000}), 200)
+    stays(rig, "/tls", key, first)
+    key = fresh()
+    status(rig.post("/tls", key, do={"size": 1000, "truncate": 500}), 502)
+    is_uncertain(rig, "/tls", key)
+
+
+@test
+def a_handshake_that_fails_has_sent_nothing(rig):
+    key = fresh()
+    for _ in range(2):
+        answer, line = rig.logged("/no-tls", key)
+        status(answer, 502)
+        eq((line["idem_verdict"], line["idem_attempt"]), ("run", "1"))
+
+
+@test
+def gateways_may_stand_in_a_row(rig):
+    key = fresh()
+    first = status(rig.post("/chain", key, headers=[("Idem-Attempt", "5")]), 200)
+    again = replay_of(first, rig.post("/chain", key))
+    eq(rig.backend.effects(key=key), 1, "effects")
+    seen, = rig.backend.requests(key=key)
+    eq((seen.all("Idem-Attempt"), len(seen.all("Idem-Downstream-Key")), len(seen.all("Idempotency-Key"))), (["1"], 1, 1))
+    # What the inner one replays is the outer one's first answer.
+    inner = fresh()
+    status(rig.post("/replay", inner), 200)
+    outer = rig.post("/chain", inner)
+    eq(len(outer.all("Idempotent-Replayed")), 1)
+    eq(len(rig.post("/chain", inner).all("Idempotent-Replayed")), 1)
+    eq(rig.backend.effects(key=inner), 1, "effects")
 
 
 @test
@@ -261,6 +301,15 @@ def the_backend_can_say_how_long_it_is_remembered(rig):
 
 
 @test
+def an_odd_life_time_breaks_nothing(rig):
+    for value in ("0", "-1", "1.5", "99999999999999999999", "", "1s", "315360000"):
+        key = fresh()
+        status(rig.post("/replay", key, do={"headers": [["Idem-Ttl", value]]}), 200)
+        status(rig.post("/replay", key), 200)
+        check(rig.backend.effects(key=key) == 1 or value == "0", f"remembered: {value!r}")
+
+
+@test
 def the_backend_can_ask_that_its_answer_is_not_stored(rig):
     key = fresh()
     first = status(rig.post("/replay", key, do={"status": 201, "headers": [["Idem-Store", "no"]]}), 201)
@@ -289,6 +338,23 @@ def an_answer_over_the_default_limit_flows_whole(rig):
     first = status(rig.post("/replay", key, do={"size": 3 << 20}), 200)
     eq(first.body, rig.backend.requests(key=key)[0].answer)
     status(rig.post("/replay", key), 409, "duplicate")
+
+
+@test
+def a_slow_reader_gets_all_of_it(rig):
+    for path, size in (("/small", 3 << 20), ("/replay", 900000)):
+        key = fresh()
+        for _ in range(2):
+            with Conn(rig.port) as conn:
+                conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+                conn.send(rig.bytes(path, key, do={"size": size}))
+                time.sleep(0.3)
+                answer = conn.answer()
+                if path == "/small" and answer.status == 409:
+                    continue
+                check(answer.complete, f"whole: {answer!r:.300}")
+                eq(answer.body, rig.backend.requests(key=key)[0].answer)
+        eq(rig.backend.effects(key=key), 1)
 
 
 @test

@@ -116,7 +116,7 @@ def sanitizers():
     # nginx keeps its configuration until it exits; what leaks per request is told by leak_test.
     return {"LD_PRELOAD": ":".join(paths),
             "ASAN_OPTIONS": ":".join(filter(None, (options, "detect_leaks=0:detect_odr_violation=0"
-                                                   ":handle_segv=1"))),
+                                                   ":quarantine_size_mb=8"))),
             "UBSAN_OPTIONS": os.environ.get("UBSAN_OPTIONS", "print_stacktrace=1")}
 
 
@@ -213,7 +213,7 @@ def guard(path, rules, to=None, prefix=None):
 
 class Rig:
     """nginx in front of a backend. In its configuration @BACKEND@, @FASTCGI@ and @UWSGI@ stand for
-    addresses, @REFUSED@ for one that nobody listens on, @STORE@ for the store's URL, @TEMP@ for the
+    addresses, @SELF@ and @TLS@ for nginx's own, @REFUSED@ for one that nobody listens on, @STORE@ for the store's URL, @TEMP@ for the
     folder."""
 
     def __init__(self, locations, http="", server="", main="", workers=2, store=None, persist=False,
@@ -228,8 +228,8 @@ class Rig:
         self.refused = free_port()
         started.append(self)
         try:
-            self.url = store or self.make_store(persist, options)
             self.port, self.h2port, self.tlsport = free_port(), free_port(), free_port()
+            self.url = store or self.make_store(persist, options)
             self.conf = self.write(locations, http, server, main, defaults if MODULE else "")
             if start:
                 self.start()
@@ -268,7 +268,8 @@ class Rig:
         for name, value in (("BACKEND", f"127.0.0.1:{self.backend.port}"),
                             ("FASTCGI", f"127.0.0.1:{self.fastcgi.port}"),
                             ("UWSGI", f"127.0.0.1:{self.uwsgi.port}"),
-                            ("REFUSED", f"127.0.0.1:{self.refused}"), ("STORE", self.url),
+                            ("REFUSED", f"127.0.0.1:{self.refused}"),
+                            ("SELF", f"127.0.0.1:{self.port}"), ("TLS", f"127.0.0.1:{self.tlsport}"), ("STORE", self.url),
                             ("TEMP", self.folder), ("CGI_FASTCGI", CGI.format("fastcgi")),
                             ("CGI_UWSGI", CGI.format("uwsgi"))):
             text = text.replace(f"@{name}@", value)
@@ -281,6 +282,7 @@ class Rig:
         text = f"""
 {f'load_module {os.path.abspath(MODULE)};' if MODULE else ''}
 {'user root;' if os.geteuid() == 0 else ''}
+{''.join(f'env {name};' for name in sanitizers())}
 daemon off;
 master_process on;
 worker_processes {self.workers};

@@ -21,6 +21,7 @@ CONF = "".join((
     guard("/lock", "idem lock;"),
     guard("/lost", "idem replay; idem_recover rerun; idem_lease 500ms; idem_backoff 100ms;"),
     guard("/short", "idem replay; idem_ttl 1s;"),
+    guard("/held", "idem replay; idem_hold_ttl 1s;"),
     guard("/worded", f'idem replay; idem_message "{MESSAGE}";'),
     guard("/change-a", "idem replay; idem_fingerprint none;", prefix="change:"),
     guard("/change-b", "idem reject; idem_fingerprint none;", prefix="change:"),
@@ -312,6 +313,24 @@ def a_key_expires(rig):
     time.sleep(2.2)
     check(not status(rig.post("/short", key, body=b"other"), 200).replayed, "forgotten")
     eq(rig.backend.effects(key=key), 2)
+
+
+@test
+def an_uncertain_key_is_held_as_long_as_the_policy_says(rig):
+    key = fresh()
+    status(rig.post("/held", key, do={"fault": "close"}), 502)
+    status(rig.post("/held", key), 409, "uncertain")
+    time.sleep(2.2)
+    check(not status(rig.post("/held", key, body=b"other"), 200).replayed, "forgotten")
+
+
+@test
+def long_headers_are_replayed_whole(rig):
+    key = fresh()
+    link = "<http://a/" + "x" * 3000 + ">; rel=next"
+    first = rig.post("/replay", key, do={"headers": [["Link", link], ["X-Kept", ""]]})
+    again = replay_of(status(first, 200), rig.post("/replay", key))
+    eq(again.all("Link"), [link])
 
 
 @test
