@@ -387,7 +387,8 @@ class Backend:
             limit = chosen[0].get("read")
             if limit is not None:
                 self.enter(request)
-                request.outcome, request.end = "cut", time.monotonic()
+                request.outcome = "cut"
+                self.leave(request)
             return limit
         if not wire.read(seen, limit_of):
             return False
@@ -401,9 +402,7 @@ class Backend:
             seen.outcome = seen.outcome or "gone"
             raise
         finally:
-            seen.end = time.monotonic()
-            with self.lock:
-                self.active[seen.key] -= 1
+            self.leave(seen)
         return True
 
     def enter(self, seen):
@@ -412,6 +411,13 @@ class Backend:
             self.seen.append(seen)
             self.active[seen.key] += 1
             self.most[seen.key] = max(self.most[seen.key], self.active[seen.key])
+
+    def leave(self, seen):
+        """The run is over. That is before its answer's last byte: who has read that may start another."""
+        with self.lock:
+            if seen.end is None:
+                seen.end = time.monotonic()
+                self.active[seen.key] -= 1
 
     def work(self, seen, do):
         if do.get("delay"):
@@ -430,6 +436,8 @@ class Backend:
 
     def reply(self, wire, seen, do):
         fault = do.get("fault")
+        if fault or "truncate" in do:
+            self.leave(seen)
         if fault in ("close", "rst"):
             seen.outcome = fault
             if fault == "rst":
@@ -456,13 +464,18 @@ class Backend:
             body = b""
         at = min(len(body), *[n for n in (do.get("truncate"), (do.get("pause") or [None])[0])
                               if n is not None], len(body))
-        wire.raw(head + wire.part(body[:at]))
         if "truncate" in do:
             seen.outcome = "truncated"
+            wire.raw(head + wire.part(body[:at]))
             raise Cut("truncated")
         if "pause" in do:
+            wire.raw(head + wire.part(body[:at]))
             self.hang(do["pause"][1])
-        wire.raw(wire.part(body[at:]) + wire.tail())
+            head = b""
+        else:
+            at = 0
+        self.leave(seen)
+        wire.raw(head + wire.part(body[at:]) + wire.tail())
 
     @staticmethod
     def body_of(seen, do):

@@ -155,7 +155,7 @@ def the_backends_ledger_agrees_with_the_policy(rig):
         ask = Ask(path, key, b'{"a":1}')
         ask.answer, ask.end = rig.post(path, key, do={}), time.monotonic()
         asks.append(ask)
-    until("the backend is idle", lambda: all(s.end for s in rig.backend.requests()))
+    until("the backend is idle", lambda: all(s.outcome for s in rig.backend.requests()))
     runs = runs_of(rig)
     judge_runs(runs)
     judge_answers(asks, runs)
