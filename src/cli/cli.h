@@ -34,15 +34,17 @@ struct cli_command {
     const char *synopsis; /* what follows `idem NAME` */
     const char *text;     /* the rest of its help, before and after the options */
     const char *after;
-    const char *operand;        /* "a key": what could begin with a dash; or NULL */
-    const char *const *options; /* names in cli_option_table; NULL-terminated */
-    bool policy;                /* takes the flags of the policy table as well */
-    bool stops;                 /* options end at the first operand */
+    const char *operand;                       /* "a key": what could begin with a dash; or NULL */
+    const char *const *options;                /* names in cli_option_table; NULL-terminated */
+    bool policy;                               /* takes the flags of the policy table as well */
+    const char *const *policy_without;         /* those that it does not take; NULL: takes all */
+    const struct cli_policy_help *policy_help; /* what it says differently of them, or NULL */
+    bool stops;                                /* options end at the first operand */
     int (*run)(const struct cli_values *values); /* returns the exit status */
 };
 
 extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_forget, cli_stats,
-    cli_eval, cli_canon, cli_id;
+    cli_eval, cli_canon, cli_id, cli_gateway;
 
 /* All of them, NULL at the end. */
 extern const struct cli_command *const cli_commands[];

@@ -13,8 +13,8 @@
 #include "core/error.h"
 
 const struct cli_command *const cli_commands[] = {
-    &cli_run,   &cli_show, &cli_list,  &cli_settle, &cli_forget,
-    &cli_stats, &cli_eval, &cli_canon, &cli_id,     NULL,
+    &cli_run,   &cli_gateway, &cli_show,  &cli_list, &cli_settle, &cli_forget,
+    &cli_stats, &cli_eval,    &cli_canon, &cli_id,   NULL,
 };
 
 static const struct cli_command *command_find(const char *name) {

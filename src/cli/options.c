@@ -81,6 +81,46 @@ const struct cli_option cli_option_table[] = {
      CLI_NUMBER, AT(number), 1, 100000000},
     {"name", 0, "NAME", "snowflakes of another name have workers of their own",
      CLI_TEXT, AT(name), 0, 0},
+    {"listen", 0, "ADDRESS", "PORT, HOST:PORT, [V6]:PORT or unix:PATH; a PORT alone is\n"
+                             "this machine's only, *:PORT is for all (127.0.0.1:8080)",
+     CLI_TEXT, AT(listen), 0, 0},
+    {"upstream", 0, "URL", "the backend, http[s]://HOST[:PORT][/PATH]; several times:\n"
+                           "they take turns",
+     CLI_LIST, AT(upstreams), 0, 0},
+    {"scope", 0, "VALUE", "who is asking, with nginx's variables: '$http_x_user';\n"
+                          "none: nobody is told apart",
+     CLI_TEXT, AT(scope), 0, 0, .id = "gateway-scope"},
+    {"key", 'k', "KEY", "header=NAME [optional], param=NAME [optional], params,\n"
+                        "'serial header=NAME credential=NAME', or text with nginx's\n"
+                        "variables (header=Idempotency-Key)",
+     CLI_TEXT, AT(key), 0, 0, .id = "gateway-key"},
+    {"methods", 0, "LIST", "what is guarded, of POST PUT PATCH DELETE ('POST PATCH')",
+     CLI_TEXT, AT(methods), 0, 0},
+    {"fingerprint", 0, "PARTS", "what must be equal when a key comes back: of method path\n"
+                                "query body; none; or an expression over the request",
+     CLI_TEXT, AT(fingerprint), 0, 0, .id = "gateway-fingerprint"},
+    {"probe", 0, "URI", "ask the backend there what came of a run that vanished",
+     CLI_TEXT, AT(probe), 0, 0},
+    {"label", 0, "VALUE", "what idem list shows of it, with nginx's variables",
+     CLI_TEXT, AT(label), 0, 0, .id = "gateway-label"},
+    {"enforce", 0, "VALUE", "on; off: only log what would have been done; or text with\n"
+                            "nginx's variables (on)",
+     CLI_TEXT, AT(enforce), 0, 0},
+    {"release-status", 0, "LIST", "statuses that give the key back, or none\n"
+                                  "('401 407 408 421 423 425 429')",
+     CLI_TEXT, AT(release_status), 0, 0},
+    {"replay-headers", 0, "LIST", "further headers that a replay repeats",
+     CLI_TEXT, AT(replay_headers), 0, 0},
+    {"workers", 0, "N", "processes of nginx (one for each processor)",
+     CLI_NUMBER, AT(workers), 1, 512},
+    {"config", 'c', "FILE", "further nginx directives for the server { } block",
+     CLI_TEXT, AT(config), 0, 0, .id = "gateway-config"},
+    {"print-config", 0, NULL, "print what to copy into an nginx.conf, and end",
+     CLI_FLAG, AT(print_config), 0, 0},
+    {"module", 0, "FILE", "ngx_http_idem_module.so ($IDEM_NGINX_MODULE)",
+     CLI_TEXT, AT(module), 0, 0},
+    {"nginx", 0, "FILE", "the nginx to run (nginx)",
+     CLI_TEXT, AT(nginx), 0, 0},
     {"yes", 'y', NULL, "do not ask",
      CLI_FLAG, AT(yes), 0, 0},
     {"help", 'h', NULL, "show this",
@@ -89,9 +129,7 @@ const struct cli_option cli_option_table[] = {
 };
 
 /* What the help says of the policy's words; the words themselves are the policy's. */
-static const struct {
-    const char *word, *arg, *help;
-} policy_help[] = {
+static const struct cli_policy_help policy_help[] = {
     {"preset", "NAME", "a customary set: submit, api, payment, queue, job"},
     {"mode", "MODE", "lock, reject or replay (replay)"},
     {"key_expr", "EXPR", "the key as an expression over --vars:\n"
@@ -115,14 +153,10 @@ static const struct {
     {"on_store_error", "HOW", "closed: do not run; open: run anyway (closed)"},
     {"result_max", "SIZE", "how much output is kept (1MiB)"},
     {"finish_timeout", "TIME", "how long storing the end is tried (10s)"},
+    {NULL, NULL, NULL},
 };
-
-/* Words of the policy that mean nothing to a command line: the key's kind follows from --key or
-   --key-expr, and what a duplicate gets is its exit status. */
-static const char *const policy_not_here[] = {"key", "on_duplicate"};
 /* clang-format on */
 
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define FLAGS_MAX 64
 
 /* A flag of one command, from either table. */
@@ -139,19 +173,35 @@ struct flags {
     size_t n;
 };
 
-static void flag_add_policy(struct flags *flags, const struct idem_option *option) {
-    struct flag *flag = &flags->at[flags->n];
+static bool policy_takes(const struct cli_command *command, const char *word) {
+    const char *const *without = command->policy_without;
 
-    for (size_t i = 0; i < COUNT_OF(policy_not_here); i++)
-        if (strcmp(option->word, policy_not_here[i]) == 0)
-            return;
-    *flag = (struct flag){.arg = "VALUE", .help = "", .policy = option};
-    for (size_t i = 0; i < COUNT_OF(policy_help); i++) {
-        if (strcmp(option->word, policy_help[i].word) == 0) {
-            flag->arg = policy_help[i].arg;
-            flag->help = policy_help[i].help;
+    for (; without != NULL && *without != NULL; without++)
+        if (strcmp(word, *without) == 0)
+            return false;
+    return true;
+}
+
+static bool flag_help(const struct cli_policy_help *help, struct flag *flag) {
+    for (; help != NULL && help->word != NULL; help++) {
+        if (strcmp(flag->policy->word, help->word) == 0) {
+            flag->arg = help->arg;
+            flag->help = help->help;
+            return true;
         }
     }
+    return false;
+}
+
+static void flag_add_policy(const struct cli_command *command, struct flags *flags,
+                            const struct idem_option *option) {
+    struct flag *flag = &flags->at[flags->n];
+
+    if (!policy_takes(command, option->word))
+        return;
+    *flag = (struct flag){.arg = "VALUE", .help = "", .policy = option};
+    if (!flag_help(command->policy_help, flag))
+        (void)flag_help(policy_help, flag);
     snprintf(flag->name, sizeof(flag->name), "%s", option->word);
     for (char *c = flag->name; *c != '\0'; c++)
         if (*c == '_')
@@ -159,7 +209,7 @@ static void flag_add_policy(struct flags *flags, const struct idem_option *optio
     flags->n++;
 }
 
-static void flag_add(struct flags *flags, const char *name) {
+static void flag_add(const struct cli_command *command, struct flags *flags, const char *name) {
     const struct idem_option *policy;
 
     for (const struct cli_option *own = cli_option_table; own->name != NULL; own++) {
@@ -174,19 +224,19 @@ static void flag_add(struct flags *flags, const char *name) {
     }
     policy = idem_option_find_flag(name, strlen(name));
     if (policy != NULL)
-        flag_add_policy(flags, policy);
+        flag_add_policy(command, flags, policy);
 }
 
 /* In the order of the help: what the command names, then the policy's. */
 static void flags_gather(const struct cli_command *command, struct flags *flags) {
     flags->n = 0;
     for (const char *const *name = command->options; *name != NULL; name++)
-        flag_add(flags, *name);
+        flag_add(command, flags, *name);
     if (!command->policy)
         return;
     for (const struct idem_option *o = idem_option_table; o->word != NULL; o++)
         if (flags->n < FLAGS_MAX)
-            flag_add_policy(flags, o);
+            flag_add_policy(command, flags, o);
 }
 
 /* Help. */
@@ -224,7 +274,9 @@ void cli_options_print(const struct cli_command *command, FILE *out) {
     fputs("\nOptions:\n", out);
     for (size_t i = 0; i < flags.n; i++) {
         if (command->policy && flags.at[i].policy != NULL && !told) {
-            fputs("\nThe policy, each also a word of the settings (defaults in brackets):\n", out);
+            fprintf(out, "\nThe policy, each also a %s (defaults in brackets):\n",
+                    command->policy_help == NULL ? "word of the settings"
+                                                 : "directive of nginx's, idem_ttl");
             told = true;
         }
         flag_print(&flags.at[i], out);
@@ -354,6 +406,13 @@ static int number_set(const struct cli_option *option, const char *text, int64_t
     return 0;
 }
 
+static int list_add(struct cli_list *list, const char *text, struct idem_error *err) {
+    if (list->n == CLI_LIST_MAX)
+        return idem_error_set(err, IDEM_E_INVALID, "at most %d of them", CLI_LIST_MAX);
+    list->at[list->n++] = text;
+    return 0;
+}
+
 static int flag_set(const struct flag *flag, const char *text, struct cli_values *values,
                     struct idem_error *err) {
     void *field;
@@ -369,6 +428,8 @@ static int flag_set(const struct flag *flag, const char *text, struct cli_values
     case CLI_TEXT:
         *(const char **)field = text;
         return 0;
+    case CLI_LIST:
+        return list_add(field, text, err);
     case CLI_SCHEDULE:
         *(const char **)field = text;
         return cli_schedule_parse(text, &values->schedule, err);

@@ -11,6 +11,13 @@
 #include "cli/schedule.h"
 #include "core/policy.h"
 
+/* A flag that may be said several times. */
+#define CLI_LIST_MAX 32
+struct cli_list {
+    const char *at[CLI_LIST_MAX];
+    size_t n;
+};
+
 /* What a command line said. Strings are borrowed from argv. */
 struct cli_values {
     const char *store;
@@ -26,6 +33,18 @@ struct cli_values {
     const char *name;
     const char *vars;
     const char *vars_file;
+    const char *listen;
+    const char *scope; /* of the gateway: text with nginx's variables */
+    const char *methods;
+    const char *fingerprint; /* of the gateway: parts of the request */
+    const char *probe;
+    const char *enforce;
+    const char *release_status;
+    const char *replay_headers;
+    const char *module;
+    const char *nginx;
+    struct cli_list upstreams;
+    int64_t workers;
     struct cli_schedule schedule; /* of `at` */
     int64_t kill_after_ms;
     int64_t verdict_fd;
@@ -33,7 +52,7 @@ struct cli_values {
     int64_t status;
     int64_t number;
     bool quiet, json, done, failed, force, dry_run, yes, result, help;
-    bool v4, v7, snowflake, jsonl, key_rules, template;
+    bool v4, v7, snowflake, jsonl, key_rules, template, print_config;
     struct idem_layer layer; /* the policy's flags */
     char **operands;
     int operands_n;
@@ -42,6 +61,7 @@ struct cli_values {
 enum cli_type {
     CLI_FLAG,     /* bool */
     CLI_TEXT,     /* const char * */
+    CLI_LIST,     /* struct cli_list; each time one more */
     CLI_NUMBER,   /* int64_t, min..max */
     CLI_DURATION, /* int64_t, ms */
     CLI_SCHEDULE, /* STEP[+OFFSET], as text and parsed */
@@ -56,6 +76,11 @@ struct cli_option {
     size_t offset; /* in struct cli_values */
     int64_t min, max;
     const char *id; /* what commands list it by, where another has its name */
+};
+
+/* What the help says of a word of the policy; a command may have words of its own for it. */
+struct cli_policy_help {
+    const char *word, *arg, *help;
 };
 
 /* Ends with a name that is NULL. */

@@ -501,6 +501,9 @@ static const char *const run_options[] = {
     "kill-after", "config", "policy",    "store", "help",  NULL,
 };
 
+/* The key's kind follows from --key or --key-expr, and what a duplicate gets is its exit status. */
+static const char *const run_policy_without[] = {"key", "on_duplicate", NULL};
+
 const struct cli_command cli_run = {
     .name = "run",
     .summary = "run a command once; give its output again after that",
@@ -528,6 +531,7 @@ const struct cli_command cli_run = {
              "  idem run --key import --mode lock --wait 5m -- ./import\n",
     .options = run_options,
     .policy = true,
+    .policy_without = run_policy_without,
     .stops = true,
     .run = run_run,
 };

@@ -1,0 +1,298 @@
+/*
+ * What `idem gateway` finds and makes before nginx starts: nginx itself, its
+ * module, the folder that nginx works in, the user of its workers, and the
+ * store. Fails where one of them is not there or may not be used, and says what
+ * to install or to give.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/gateway.h"
+#include "store/store.h"
+
+#define MODULE "ngx_http_idem_module.so"
+
+#ifndef IDEM_NGINX_MODULES
+#define IDEM_NGINX_MODULES "/usr/local/lib/nginx/modules"
+#endif
+
+/* Finding. */
+
+static bool absolute(const char *path, char ret[PATH_MAX]) {
+    char found[PATH_MAX];
+
+    if (realpath(path, found) == NULL)
+        return false;
+    memcpy(ret, found, strlen(found) + 1);
+    return true;
+}
+
+/* Beside this program in the folder that it was built in. */
+static void module_of_build(char ret[PATH_MAX]) {
+    ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 1);
+    const char tail[] = "/../http/" MODULE;
+    char *slash;
+
+    ret[n < 0 ? 0 : n] = '\0';
+    slash = strrchr(ret, '/');
+    if (slash == NULL || (size_t)(slash - ret) + sizeof(tail) > PATH_MAX)
+        ret[0] = '\0';
+    else
+        memcpy(slash, tail, sizeof(tail));
+}
+
+static int module_find(struct gateway *g) {
+    const char *said = g->values->module != NULL ? g->values->module : getenv("IDEM_NGINX_MODULE");
+    char built[PATH_MAX];
+    const char *const places[] = {built, IDEM_NGINX_MODULES "/" MODULE,
+                                  "/usr/lib/nginx/modules/" MODULE,
+                                  "/usr/share/nginx/modules/" MODULE};
+
+    g->module_found = true;
+    if (said != NULL && said[0] != '\0') {
+        if (absolute(said, g->module))
+            return CLI_OK;
+        cli_say("gateway: %s %s: %s", g->values->module != NULL ? "--module" : "IDEM_NGINX_MODULE",
+                said, strerror(errno));
+        return CLI_USAGE;
+    }
+    module_of_build(built);
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+        if (access(places[i], R_OK) == 0 && absolute(places[i], g->module))
+            return CLI_OK;
+    g->module_found = false;
+    snprintf(g->module, sizeof(g->module), "%s", places[1]);
+    if (g->values->print_config)
+        return CLI_OK;
+    cli_say("gateway: nginx's module " MODULE " is neither in %s nor in /usr/lib/nginx/modules; it "
+            "is built with idem where nginx's headers are (Debian: apt-get install nginx-dev), or "
+            "say where it is with --module FILE",
+            IDEM_NGINX_MODULES);
+    return CLI_NOT_FOUND;
+}
+
+static bool program_in(const char *folder, size_t len, const char *name, char ret[PATH_MAX]) {
+    int n = snprintf(ret, PATH_MAX, "%.*s/%s", (int)len, folder, name);
+
+    return len != 0 && n > 0 && n < PATH_MAX && access(ret, X_OK) == 0;
+}
+
+/* Users other than root often have no sbin in their PATH, and nginx lives there. */
+static bool program_find(const char *name, char ret[PATH_MAX]) {
+    static const char further[] = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin:/sbin";
+    const char *lists[] = {getenv("PATH"), further};
+    size_t len;
+
+    if (strchr(name, '/') != NULL)
+        return access(name, X_OK) == 0 && absolute(name, ret);
+    for (size_t i = 0; i < 2; i++) {
+        for (const char *at = lists[i]; at != NULL && *at != '\0'; at += len + (at[len] == ':')) {
+            len = strcspn(at, ":");
+            if (program_in(at, len, name, ret))
+                return true;
+        }
+    }
+    return false;
+}
+
+static int nginx_find(struct gateway *g) {
+    const char *name = g->values->nginx != NULL ? g->values->nginx : "nginx";
+
+    if (program_find(name, g->nginx))
+        return CLI_OK;
+    if (g->values->nginx != NULL)
+        cli_say("gateway: --nginx %s: there is no such program", name);
+    else
+        cli_say("gateway: nginx is not installed (Debian: apt-get install nginx), or say where it "
+                "is with --nginx FILE");
+    return CLI_NOT_FOUND;
+}
+
+int gateway_find(struct gateway *g) {
+    int status = module_find(g);
+
+    if (status != CLI_OK)
+        return status;
+    if (g->values->config != NULL) {
+        if (access(g->values->config, R_OK) < 0 || !absolute(g->values->config, g->include)) {
+            cli_say("gateway: --config %s: %s", g->values->config, strerror(errno));
+            return CLI_CONFIG;
+        }
+    }
+    return g->values->print_config ? CLI_OK : nginx_find(g);
+}
+
+/* The workers' user. */
+
+int gateway_user(struct gateway *g) {
+    struct passwd *user;
+    struct group *group;
+
+    if (geteuid() != 0)
+        return CLI_OK;
+    user = getpwnam("www-data");
+    if (user == NULL)
+        user = getpwnam("nobody");
+    group = user == NULL ? NULL : getgrgid(user->pw_gid);
+    if (group == NULL) {
+        cli_say("gateway: there is neither a user www-data nor a user nobody for nginx's workers; "
+                "start this as somebody else than root");
+        return CLI_SYSTEM;
+    }
+    snprintf(g->user, sizeof(g->user), "%s", user->pw_name);
+    snprintf(g->group, sizeof(g->group), "%s", group->gr_name);
+    g->uid = user->pw_uid;
+    g->gid = user->pw_gid;
+    return CLI_OK;
+}
+
+/* The store. */
+
+static bool is_empty(int folder) {
+    int fd = dup(folder);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+    bool empty = dir != NULL;
+
+    while (empty && (entry = readdir(dir)) != NULL)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    if (dir != NULL)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+    return empty;
+}
+
+/* Root's part in it: the workers could not make the folder where only root may, and not use one
+   that root has made. What is in use already is not given away. */
+static void folder_give(const struct gateway *g, const char *path, bool make) {
+    struct stat folder;
+    int fd;
+
+    if (make)
+        (void)mkdir(path, 0700);
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &folder) == 0 && folder.st_uid == 0 && is_empty(fd))
+        (void)!fchown(fd, g->uid, g->gid);
+    close(fd);
+}
+
+/* In a process of its own, as the user that the workers become. */
+_Noreturn static void store_try(const struct gateway *g) {
+    struct idem_options options = {.notice = cli_notice, .notice_data = (void *)g->values};
+    struct idem_error err;
+    struct idem *h = NULL;
+    int status = CLI_OK;
+
+    if (g->user[0] != '\0' &&
+        (initgroups(g->user, g->gid) < 0 || setgid(g->gid) < 0 || setuid(g->uid) < 0)) {
+        cli_say("gateway: cannot become %s: %s", g->user, strerror(errno));
+        _exit(CLI_SYSTEM);
+    }
+    if (idem_open(g->store, &options, &h, &err) < 0) {
+        status = cli_say_error("gateway: store", &err);
+        if (g->user[0] != '\0')
+            cli_say("gateway: nginx's workers run as %s, and the store must be theirs: give the "
+                    "folder to that user, or start this as somebody else than root",
+                    g->user);
+    } else {
+        idem_close(h);
+    }
+    _exit(status);
+}
+
+static int store_try_apart(const struct gateway *g) {
+    int status = 0;
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid < 0) {
+        cli_say("gateway: %s", strerror(errno));
+        return CLI_SYSTEM;
+    }
+    if (pid == 0)
+        store_try(g);
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return CLI_SYSTEM;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_STORE;
+}
+
+int gateway_store_check(struct gateway *g) {
+    const char *create;
+    struct idem_error err;
+    struct idem_url url;
+    bool embedded;
+
+    if (idem_url_parse(g->store, &url, &err) < 0)
+        return cli_say_error("gateway: --store", &err);
+    create = idem_url_get(&url, "create");
+    embedded = strcmp(url.scheme, "lmdb") == 0;
+    if (embedded && g->user[0] != '\0')
+        folder_give(g, url.rest, create == NULL || strcmp(create, "no") != 0);
+    idem_url_release(&url);
+    return embedded ? store_try_apart(g) : CLI_OK;
+}
+
+/* The folder that nginx works in. */
+
+static bool folder_make_in(struct gateway *g, const char *base) {
+    int n = snprintf(g->folder, sizeof(g->folder), "%s/idem-gateway.XXXXXX", base);
+
+    if (base[0] == '/' && n < (int)sizeof(g->folder) && mkdtemp(g->folder) != NULL)
+        return true;
+    g->folder[0] = '\0';
+    return false;
+}
+
+int gateway_folder_make(struct gateway *g) {
+    const char *runtime = getenv("XDG_RUNTIME_DIR"), *temp = getenv("TMPDIR");
+
+    /* Root's workers are somebody else, and need a way to their temporary files: not to anything
+       that root writes there, which is for root's eyes only. A user's runtime folder under root
+       (sudo) is none that they may pass. */
+    if ((g->user[0] == '\0' && runtime != NULL && folder_make_in(g, runtime)) ||
+        (g->user[0] == '\0' && temp != NULL && folder_make_in(g, temp)) ||
+        folder_make_in(g, "/tmp")) {
+        if (g->user[0] == '\0' || chmod(g->folder, 0711) == 0)
+            return CLI_OK;
+    }
+    cli_say("gateway: cannot make a folder for nginx to work in: %s", strerror(errno));
+    return CLI_SYSTEM;
+}
+
+/* By descriptors, and never through a link: parts of it belong to the workers' user. */
+static void remove_in(int at, const char *name) {
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    if (dir == NULL) {
+        if (fd >= 0)
+            close(fd);
+        (void)unlinkat(at, name, 0);
+        return;
+    }
+    while ((entry = readdir(dir)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove_in(fd, entry->d_name);
+    closedir(dir);
+    (void)unlinkat(at, name, AT_REMOVEDIR);
+}
+
+void gateway_folder_remove(struct gateway *g) {
+    if (g->folder[0] != '\0')
+        remove_in(AT_FDCWD, g->folder);
+    g->folder[0] = '\0';
+}
