@@ -5,14 +5,15 @@ MESON_TEST = meson test --no-rebuild --print-errorlogs
 
 # Which packages each target needs stands in tools/packages; they are installed
 # by name, quietly, and only if missing.
-.PHONY: all run check test test-all bench fuzz install clean help
+.PHONY: all run run-command check test test-all bench fuzz install clean help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
 help:
 	@echo 'make          build into $(BUILD)/'
-	@echo 'make run      see it work: a command done once, then replayed'
+	@echo 'make run      see it work: a shop, a gateway before it, a retry (RUN_ONCE=1: and end)'
+	@echo 'make run-command  the same with a command: done once, then replayed'
 	@echo 'make check    the tests that take less than a minute'
 	@echo 'make test     all tests: with gcc, with the sanitizers, fuzzed with clang'
 	@echo 'make test-all the same with the long forms (half an hour)'
@@ -24,8 +25,17 @@ $(BUILD)/build.ninja:
 	@tools/packages build
 	@meson setup $(BUILD) --prefix=$(PREFIX) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
 
-run: $(BUILD)/build.ninja
-	@ninja -C $(BUILD) installed >$(BUILD).log || { cat $(BUILD).log; exit 1; }
+# A build that was set up before these packages were there has no such target.
+run:
+	@tools/packages build run
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	@ninja -C $(BUILD) -t targets all | grep -q '^demo:' || \
+		meson setup --reconfigure $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
+	@ninja -C $(BUILD) demo >$(BUILD).log || { cat $(BUILD).log; exit 1; }
+	@examples/shop/run.sh $(BUILD)/src/cli/idem $(BUILD)/examples/shop/shop
+
+run-command: $(BUILD)/build.ninja
+	@ninja -C $(BUILD) src/cli/idem >$(BUILD).log || { cat $(BUILD).log; exit 1; }
 	@examples/once.sh $(BUILD)/src/cli/idem
 
 check: all

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make run` shows: a command that is done once, however often it is asked
+# What `make run-command` shows: a command that is done once, however often it is asked
 # for. The store is a folder that is removed again.
 set -eu
 idem=$1

@@ -1,0 +1,105 @@
+#!/bin/sh
+# What `make run` shows: a shop, a gateway before it, and three requests to try.
+# On a terminal it runs until Ctrl-C; otherwise, or with RUN_ONCE=1, it makes the
+# three requests itself, fails unless there is exactly one order then, and ends.
+# Everything is in a temporary folder, which is removed again.
+#
+# usage: run.sh IDEM SHOP
+set -eu
+idem=$1
+shop=$2
+folder=$(mktemp -d)
+chmod 755 "$folder" # root's nginx works as somebody else
+shop_pid=
+gateway_pid=
+finish() {
+    trap '' INT TERM HUP
+    [ -z "$gateway_pid" ] || { kill "$gateway_pid" 2>/dev/null && wait "$gateway_pid" || :; }
+    [ -z "$shop_pid" ] || kill "$shop_pid" 2>/dev/null || :
+    rm -rf "$folder"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# curl's status 7 is: nobody listens there.
+is_free() {
+    rc=0
+    curl -s -o "$folder/answer" --max-time 2 "http://127.0.0.1:$1/" || rc=$?
+    [ "$rc" = 7 ]
+}
+
+wait_for() { # a URL, the process that will answer there, its name
+    for _ in $(seq 100); do
+        ! curl -s -o "$folder/answer" --max-time 2 "$1" || return 0
+        kill -0 "$2" 2>/dev/null || break
+        sleep .1
+    done
+    echo "make run: the $3 did not start" >&2
+    exit 1
+}
+
+shop_port=9000
+is_free $shop_port || { echo "Port $shop_port is taken: the shop gets another."; shop_port=0; }
+"$shop" $shop_port "$folder/orders.db" >"$folder/shop" &
+shop_pid=$!
+for _ in $(seq 100); do
+    shop_port=$(sed -n 's/^shop: .*:\([0-9]*\), .*/\1/p' "$folder/shop")
+    [ -z "$shop_port" ] || break
+    sleep .1
+done
+shop_url=http://127.0.0.1:$shop_port
+wait_for "$shop_url/orders" "$shop_pid" shop
+
+port=8080
+while ! is_free $port; do
+    echo "Port $port is taken: the gateway tries the next."
+    port=$((port + 1))
+done
+"$idem" gateway --listen 127.0.0.1:$port --upstream "$shop_url" --scope "\$http_x_user" \
+    --prefix order: --store "lmdb:$folder/idem" --workers 2 &
+gateway_pid=$!
+url=http://127.0.0.1:$port/orders
+wait_for "$url" "$gateway_pid" gateway
+
+one="curl -i $url -H 'X-User: ann' -H 'Idempotency-Key: order-4711' --json '{\"item\": \"book\", \"amount\": 42}'"
+other="curl -i $url -H 'X-User: ann' -H 'Idempotency-Key: order-4711' --json '{\"item\": \"book\", \"amount\": 43}'"
+cat <<END
+
+The shop is on $shop_url, the gateway before it on http://127.0.0.1:$port.
+
+Order a book:
+  $one
+Do it again, as a client does that got no answer: the same order, and no second one:
+  $one
+The same key for something else is refused (422):
+  $other
+
+What the shop has then: curl $url
+END
+
+if [ -t 0 ] && [ -z "${RUN_ONCE:-}" ]; then
+    echo "Ctrl-C ends both."
+    wait "$gateway_pid"
+    exit
+fi
+
+ask() { # a line of the above, the status it must have
+    echo
+    echo "\$ $1"
+    eval "$1 -s" >"$folder/answer"
+    cat "$folder/answer"
+    read -r _ status _ <"$folder/answer"
+    [ "$status" = "$2" ] || { echo "make run: that is $status, and should be $2" >&2; exit 1; }
+}
+ask "$one" 201
+cp "$folder/answer" "$folder/first"
+ask "$one" 201
+[ "$(tail -n 1 "$folder/answer")" = "$(tail -n 1 "$folder/first")" ] &&
+    grep -qi '^Idempotent-Replayed: true' "$folder/answer" ||
+    { echo 'make run: the retry did not get the first answer' >&2; exit 1; }
+ask "$other" 422
+orders=$(curl -s "$shop_url/orders" | grep -o '"id"' | wc -l)
+echo
+echo "The shop has $orders order."
+[ "$orders" = 1 ]

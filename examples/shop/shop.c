@@ -1,0 +1,380 @@
+/*
+ * A small shop, to stand behind a gateway: an HTTP/1.1 server with a real SQLite
+ * file of orders. It knows nothing of retries: each POST that reaches it is one
+ * more order.
+ *
+ *     POST /orders {"item": "book", "amount": 42}   201, Location, the order
+ *     GET /orders                                   all of them
+ *     GET /orders/N                                 one of them
+ *     GET /orders/by-key/KEY                        the one that was made under this
+ *                                                   Idem-Downstream-Key, or 404: for
+ *                                                   idem_probe; without KEY, that of
+ *                                                   the header
+ *
+ *     ?sleep=2      it takes that many seconds, before the order is made
+ *     ?fail=after   it makes the order, and then answers 500
+ *     ?fail=before  it answers 500, and makes none
+ *
+ * A thread for each connection, one request for each thread. What is malformed is
+ * 400, too long 413 or 431, and without a Content-Length 411.
+ *
+ *     shop [PORT [FILE]]      port 9000 (0: any that is free), file shop.db
+ */
+#include <arpa/inet.h>
+#include <err.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define HEAD_MAX 16384
+#define BODY_MAX 65536
+#define KEY_MAX 128
+#define SLEEP_MAX 60
+
+struct request {
+    char bytes[HEAD_MAX + BODY_MAX + 1];
+    size_t len;
+    char *path, *query, *body;
+    bool post;
+    long body_len; /* -1: not said */
+    char key[KEY_MAX];
+};
+
+static sqlite3 *db;
+static pthread_mutex_t db_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Orders. */
+
+#define ORDER "json_object('id', id, 'item', item, 'amount', amount)"
+
+/* Runs a statement that gives one text; a copy, or NULL where it gives none. */
+static char *ask(const char *sql, const char *first, const char *second, bool *ret_failed) {
+    sqlite3_stmt *statement = NULL;
+    char *text = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+
+    if (rc == SQLITE_OK && first != NULL)
+        rc = sqlite3_bind_text(statement, 1, first, -1, SQLITE_TRANSIENT);
+    if (rc == SQLITE_OK && second != NULL)
+        rc = sqlite3_bind_text(statement, 2, second, -1, SQLITE_TRANSIENT);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW && sqlite3_column_text(statement, 0) != NULL)
+        text = strdup((const char *)sqlite3_column_text(statement, 0));
+    if (rc == SQLITE_ROW) /* an INSERT is not done before its last step */
+        rc = sqlite3_step(statement);
+    *ret_failed = rc != SQLITE_DONE;
+    if (*ret_failed)
+        warnx("sqlite: %s", sqlite3_errmsg(db));
+    sqlite3_finalize(statement);
+    return text;
+}
+
+static char *db_ask(const char *sql, const char *first, const char *second, bool *ret_failed) {
+    char *text;
+
+    pthread_mutex_lock(&db_lock);
+    text = ask(sql, first, second, ret_failed);
+    pthread_mutex_unlock(&db_lock);
+    return text;
+}
+
+static void db_open(const char *file) {
+    static const char table[] =
+        "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, item TEXT NOT NULL, amount "
+        "NUMERIC NOT NULL, downstream_key TEXT, made TEXT DEFAULT CURRENT_TIMESTAMP)";
+
+    if (sqlite3_open(file, &db) != SQLITE_OK ||
+        sqlite3_exec(db, table, NULL, NULL, NULL) != SQLITE_OK)
+        errx(1, "%s: %s", file, sqlite3_errmsg(db));
+    sqlite3_busy_timeout(db, 5000);
+}
+
+/* Answers. */
+
+static void send_all(int fd, const char *bytes, size_t len) {
+    ssize_t n;
+
+    for (; len > 0; bytes += n, len -= (size_t)n) {
+        n = send(fd, bytes, len, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            n = 0;
+        else if (n < 0)
+            return; /* it has left */
+    }
+}
+
+static void answer(int fd, const char *status, const char *location, const char *json) {
+    char head[512];
+    int n = snprintf(head, sizeof(head),
+                     "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+                     "%s%s%sConnection: close\r\n\r\n",
+                     status, strlen(json) + 1,
+                     location == NULL ? "" : "Location: ", location == NULL ? "" : location,
+                     location == NULL ? "" : "\r\n");
+
+    send_all(fd, head, (size_t)n);
+    send_all(fd, json, strlen(json));
+    send_all(fd, "\n", 1);
+}
+
+static void refuse(int fd, const char *status) {
+    char json[128];
+
+    snprintf(json, sizeof(json), "{\"error\":\"%s\"}", status);
+    answer(fd, status, NULL, json);
+}
+
+/* What it can be asked. */
+
+static const char *parameter(const struct request *r, const char *name) {
+    size_t len = strlen(name);
+
+    for (const char *at = r->query; at != NULL; at = strchr(at, '&')) {
+        at += *at == '&';
+        if (strncmp(at, name, len) == 0 && at[len] == '=')
+            return at + len + 1;
+    }
+    return NULL;
+}
+
+static bool parameter_is(const struct request *r, const char *name, const char *value) {
+    const char *said = parameter(r, name);
+
+    return said != NULL && strcspn(said, "&") == strlen(value) &&
+           strncmp(said, value, strlen(value)) == 0;
+}
+
+static void dawdle(const struct request *r) {
+    const char *said = parameter(r, "sleep");
+    unsigned long seconds = said == NULL ? 0 : strtoul(said, NULL, 10);
+
+    sleep(seconds > SLEEP_MAX ? SLEEP_MAX : (unsigned)seconds);
+}
+
+static void order_make(int fd, const struct request *r) {
+    static const char insert[] =
+        "INSERT INTO orders (item, amount, downstream_key) "
+        "SELECT json_extract(?1, '$.item'), json_extract(?1, '$.amount'), nullif(?2, '') "
+        "WHERE json_valid(?1) AND json_type(?1, '$.item') = 'text' "
+        "AND json_type(?1, '$.amount') IN ('integer', 'real') RETURNING " ORDER;
+    char location[64];
+    const char *id;
+    bool failed;
+    char *order;
+
+    dawdle(r);
+    if (parameter_is(r, "fail", "before")) {
+        refuse(fd, "500 Internal Server Error");
+        return;
+    }
+    order = db_ask(insert, r->body, r->key, &failed);
+    id = order == NULL ? NULL : strchr(order, ':');
+    if (failed || parameter_is(r, "fail", "after")) {
+        refuse(fd, "500 Internal Server Error");
+    } else if (id == NULL) {
+        refuse(fd, "400 Bad Request");
+    } else {
+        snprintf(location, sizeof(location), "/orders/%lu", strtoul(id + 1, NULL, 10));
+        answer(fd, "201 Created", location, order);
+    }
+    free(order);
+}
+
+static void order_show(int fd, const char *sql, const char *name) {
+    bool failed;
+    char *order = db_ask(sql, name, NULL, &failed);
+
+    if (failed)
+        refuse(fd, "500 Internal Server Error");
+    else if (order == NULL)
+        refuse(fd, "404 Not Found");
+    else
+        answer(fd, "200 OK", NULL, order);
+    free(order);
+}
+
+static void serve(int fd, const struct request *r) {
+    static const char by_key[] = "/orders/by-key";
+    size_t len = strlen(by_key);
+    const char *key;
+
+    if (strcmp(r->path, "/orders") == 0 && r->post) {
+        order_make(fd, r);
+    } else if (r->post) {
+        refuse(fd, "404 Not Found");
+    } else if (strcmp(r->path, "/orders") == 0) {
+        dawdle(r);
+        order_show(fd, "SELECT json_group_array(json(" ORDER ")) FROM orders", NULL);
+    } else if (strncmp(r->path, by_key, len) == 0 && (r->path[len] == '/' || !r->path[len])) {
+        key = r->path[len] == '/' && r->path[len + 1] != '\0' ? r->path + len + 1 : r->key;
+        order_show(fd, "SELECT " ORDER " FROM orders WHERE downstream_key = ?1", key);
+    } else if (strncmp(r->path, "/orders/", 8) == 0) {
+        order_show(fd, "SELECT " ORDER " FROM orders WHERE id = ?1", r->path + 8);
+    } else {
+        refuse(fd, "404 Not Found");
+    }
+}
+
+/* Reading a request. Each part answers what to refuse it with, NULL if nothing is wrong. */
+
+static const char *field_read(struct request *r, char *line) {
+    char *value = strchr(line, ':'), *end;
+
+    if (value == NULL || value == line)
+        return "400 Bad Request";
+    *value++ = '\0';
+    value += strspn(value, " \t");
+    if (strcasecmp(line, "Transfer-Encoding") == 0)
+        return "411 Length Required";
+    if (strcasecmp(line, "Idem-Downstream-Key") == 0) {
+        if (strlen(value) >= sizeof(r->key))
+            return "400 Bad Request";
+        snprintf(r->key, sizeof(r->key), "%s", value);
+    }
+    if (strcasecmp(line, "Content-Length") != 0)
+        return NULL;
+    if (r->body_len >= 0 || *value < '0' || *value > '9')
+        return "400 Bad Request";
+    errno = 0;
+    r->body_len = strtol(value, &end, 10);
+    if (errno != 0 || r->body_len > BODY_MAX)
+        return "413 Content Too Large";
+    return end[strspn(end, " \t")] == '\0' ? NULL : "400 Bad Request";
+}
+
+/* The next line of the head, which ends with an empty one; it is cut off. */
+static char *line_cut(char **at) {
+    char *line = *at, *end = strstr(line, "\r\n");
+
+    *end = '\0';
+    *at = end + 2;
+    return line;
+}
+
+static const char *head_read(struct request *r, char *head) {
+    char *line = line_cut(&head), *target = strchr(line, ' ');
+    char *version = target == NULL ? NULL : strchr(target + 1, ' ');
+    const char *wrong;
+
+    if (version == NULL || strncmp(version, " HTTP/1.", 8) != 0)
+        return "400 Bad Request";
+    *target++ = *version = '\0';
+    r->post = strcmp(line, "POST") == 0;
+    if (!r->post && strcmp(line, "GET") != 0)
+        return "405 Method Not Allowed";
+    r->path = target;
+    r->query = strchr(target, '?');
+    if (r->query != NULL)
+        *r->query++ = '\0';
+    for (line = line_cut(&head); line[0] != '\0'; line = line_cut(&head)) {
+        wrong = field_read(r, line);
+        if (wrong != NULL)
+            return wrong;
+    }
+    return r->post && r->body_len < 0 ? "411 Length Required" : NULL;
+}
+
+/* More bytes, up to `max` in all; false where none come any more. */
+static bool more(int fd, struct request *r, size_t max) {
+    ssize_t n;
+
+    do
+        n = r->len < max ? recv(fd, r->bytes + r->len, max - r->len, 0) : 0;
+    while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return false;
+    r->len += (size_t)n;
+    r->bytes[r->len] = '\0';
+    return true;
+}
+
+static const char *request_read(int fd, struct request *r) {
+    const char *wrong;
+    char *end;
+
+    /* The texts end at the first NUL: a head that has one never ends. */
+    while ((end = strstr(r->bytes, "\r\n\r\n")) == NULL)
+        if (!more(fd, r, HEAD_MAX))
+            return r->len < HEAD_MAX ? "400 Bad Request" : "431 Request Header Fields Too Large";
+    r->body = end + 4;
+    wrong = head_read(r, r->bytes);
+    if (wrong != NULL)
+        return wrong;
+    while (r->body_len > r->bytes + r->len - r->body)
+        if (!more(fd, r, sizeof(r->bytes) - 1))
+            return "400 Bad Request";
+    if (r->body_len >= 0)
+        r->body[r->body_len] = '\0';
+    return NULL;
+}
+
+static void *connection(void *data) {
+    struct timeval patience = {.tv_sec = 30};
+    int fd = (int)(long)data;
+    struct request *r = calloc(1, sizeof(*r));
+    const char *wrong;
+
+    if (r != NULL) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+        r->body_len = -1;
+        wrong = request_read(fd, r);
+        if (wrong != NULL)
+            refuse(fd, wrong);
+        else
+            serve(fd, r);
+    }
+    free(r);
+    shutdown(fd, SHUT_WR);
+    close(fd);
+    return NULL;
+}
+
+static int port_open(unsigned port, unsigned *ret_port) {
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((unsigned short)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 128) < 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &len) < 0)
+        err(1, "port %u", port);
+    *ret_port = ntohs(at.sin_port);
+    return fd;
+}
+
+int main(int argc, char **argv) {
+    unsigned long port = argc > 1 ? strtoul(argv[1], NULL, 10) : 9000;
+    const char *file = argc > 2 ? argv[2] : "shop.db";
+    pthread_attr_t detached;
+    pthread_t thread;
+    unsigned got = 0;
+    int door, fd;
+
+    if (port > 65535)
+        errx(64, "usage: shop [PORT [FILE]]");
+    db_open(file);
+    door = port_open((unsigned)port, &got);
+    printf("shop: http://127.0.0.1:%u, orders in %s\n", got, file);
+    fflush(stdout);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    for (;;) {
+        fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0)
+            usleep(1000); /* aborted, or no descriptor left for the moment */
+        else if (pthread_create(&thread, &detached, connection, (void *)(long)fd) != 0)
+            close(fd);
+    }
+}
