@@ -13,6 +13,13 @@ _idem_flags() {
             "--hold-ttl --lease --run-max --wait --recover --on-failure --attempts --backoff" \
             "--message --on-store-error --result-max --finish-timeout"
         ;;
+    gateway)
+        echo "--listen --upstream --scope --key --methods --fingerprint --probe --label --enforce" \
+            "--release-status --replay-headers --store --workers --config --print-config --module" \
+            "--nginx --help --preset --mode --key-expr --prefix --fingerprint-expr --json-max --ttl" \
+            "--hold-ttl --lease --run-max --wait --recover --on-failure --attempts --backoff" \
+            "--on-duplicate --message --on-store-error --result-max --finish-timeout"
+        ;;
     show) echo "--prefix --scope --hash --json --result --store --help" ;;
     list) echo "--prefix --state --since --json --store --help" ;;
     settle)
@@ -36,11 +43,14 @@ _idem_value() {
     --on-store-error) _idem_words "closed open" ;;
     --preset) _idem_words "submit api payment queue job" ;;
     --state) _idem_words "issued running uncertain done failed damaged newer" ;;
+    --on-duplicate) _idem_words "error success" ;;
+    --enforce) _idem_words "on off" ;;
+    --methods) _idem_words "POST PUT PATCH DELETE" ;;
     --scope | --fingerprint) _idem_words "none" ;;
     --lease | --ttl | --hold-ttl | --wait | --run-max | --since | --at | --kill-after)
         _idem_words "30s 1m 10m 1h 24h 7d"
         ;;
-    --config | -c) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    --config | -c | --module | --nginx) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     --store | -s)
         # Bash splits at colons: only what follows the scheme is replaced.
         if [[ $cur == lmdb:* || $cur == : ]]; then
@@ -50,7 +60,8 @@ _idem_value() {
         fi
         ;;
     --key | -k | --label | --verdict-fd | --duplicate-exit | --policy | --prefix | --attempts | \
-        --backoff | --message | --result-max | --finish-timeout | --hash | --status | --reason)
+        --backoff | --message | --result-max | --finish-timeout | --hash | --status | --reason | \
+        --listen | --upstream | --probe | --release-status | --replay-headers | --workers)
         COMPREPLY=()
         ;;
     *) return 1 ;;
@@ -63,7 +74,7 @@ _idem() {
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || { [[ $command == help ]] && ((COMP_CWORD == 2)); }; then
-        _idem_words "run show list settle forget stats eval canon id help --version --help"
+        _idem_words "run gateway show list settle forget stats eval canon id help --version --help"
         return
     fi
     if [[ $command == run ]]; then

@@ -61,7 +61,7 @@ int gateway_find(struct gateway *g);
 int gateway_user(struct gateway *g);
 
 /* Makes the store as the workers will open it, so that what is wrong with it is told at once. One
-   on a server is left to them: they try again until it answers. */
+   on a server that does not answer is left to them: they try again until it does. */
 int gateway_store_check(struct gateway *g);
 
 int gateway_folder_make(struct gateway *g);
@@ -78,8 +78,9 @@ struct gateway_lines {
 /* Whether every text may stand in a configuration. CLI_OK, or CLI_USAGE after saying why. */
 int gateway_texts_check(const struct cli_values *values);
 
-/* The whole configuration, and the part of it that a person would copy. */
-void gateway_config_write(const struct gateway *g, FILE *out, struct gateway_lines *lines);
+/* The whole configuration, listening there, and the part of it that a person would copy. */
+void gateway_config_write(const struct gateway *g, const char *listen, FILE *out,
+                          struct gateway_lines *lines);
 void gateway_config_print(const struct gateway *g, FILE *out);
 
 /* Gateway_nginx.c: writes the configuration, has it checked, and runs nginx until it ends. Returns

@@ -22,6 +22,7 @@ struct config {
     FILE *out;
     struct gateway_lines *lines; /* or NULL */
     unsigned line, depth;
+    bool explain; /* it is for people */
 };
 
 static void line_begin(struct config *c, const char *flag) {
@@ -40,6 +41,11 @@ __attribute__((format(printf, 2, 3))) static void put(struct config *c, const ch
     vfprintf(c->out, fmt, args);
     va_end(args);
     fputc('\n', c->out);
+}
+
+static void explain(struct config *c, const char *text) {
+    if (c->explain)
+        put(c, "# %s", text);
 }
 
 static void blank(struct config *c) {
@@ -221,15 +227,23 @@ static void guard_write(struct config *c, const struct gateway *g) {
     const struct idem_option *mode = idem_option_find("mode", 4);
     char value[IDEM_OPTION_TEXT_MAX];
 
+    explain(c, "What a duplicate gets: the first answer (replay), a refusal (reject), its turn "
+               "(lock).");
     if (said->preset != 0)
         directive(c, "--preset", "idem_preset",
                   idem_option_print(preset, said, value, sizeof(value)));
     if (said->mode != 0 || said->preset == 0)
         directive(c, "--mode", "idem",
                   said->mode == 0 ? "replay" : idem_option_print(mode, said, value, sizeof(value)));
+    explain(c, "Where it is remembered. A folder (lmdb:) must belong to the user of nginx's "
+               "workers.");
     directive(c, "--store", "idem_store", g->store);
+    explain(c, "Put before every key: operations with prefixes of their own never meet.");
     directive(c, "--prefix", "idem_prefix", said->prefix == NULL ? GATEWAY_PREFIX : said->prefix);
+    explain(c, "Who is asking: nobody gets the answer to somebody else's request.");
     directive(c, "--scope", "idem_scope", values->scope);
+    if (values->key == NULL && said->key_expr == NULL)
+        explain(c, "The key is the header Idempotency-Key; `idem_key` says otherwise.");
     key_write(c, values);
     fingerprint_write(c, values);
     if (values->methods != NULL)
@@ -326,7 +340,7 @@ static void log_write(struct config *c) {
     put(c, "access_log /dev/fd/%d idem;", GATEWAY_LOG_FD);
 }
 
-static void http_write(struct config *c, const struct gateway *g) {
+static void http_write(struct config *c, const struct gateway *g, const char *listen) {
     static const char *const temps[] = {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"};
 
     for (size_t i = 0; i < sizeof(temps) / sizeof(temps[0]); i++)
@@ -336,7 +350,7 @@ static void http_write(struct config *c, const struct gateway *g) {
     proxy_write(c, g);
     upstream_group_write(c, g);
     block_open(c, "server");
-    directive(c, "--listen", "listen", g->listen.text);
+    directive(c, "--listen", "listen", listen);
     guard_write(c, g);
     if (g->include[0] != '\0')
         include_write(c, g->include);
@@ -346,7 +360,8 @@ static void http_write(struct config *c, const struct gateway *g) {
     block_close(c);
 }
 
-void gateway_config_write(const struct gateway *g, FILE *out, struct gateway_lines *lines) {
+void gateway_config_write(const struct gateway *g, const char *listen, FILE *out,
+                          struct gateway_lines *lines) {
     struct config c = {.out = out, .lines = lines};
 
     put(&c, "# Written by idem gateway, which removes it when it ends.");
@@ -367,14 +382,14 @@ void gateway_config_write(const struct gateway *g, FILE *out, struct gateway_lin
     put(&c, "worker_connections %u;", g->connections);
     block_close(&c);
     block_open(&c, "http");
-    http_write(&c, g);
+    http_write(&c, g, listen);
     block_close(&c);
 }
 
 /* For people. */
 
 void gateway_config_print(const struct gateway *g, FILE *out) {
-    struct config c = {.out = out};
+    struct config c = {.out = out, .explain = true};
 
     put(&c, "# At the top of nginx.conf, before events { }:");
     directive(&c, NULL, "load_module", g->module);
@@ -388,15 +403,15 @@ void gateway_config_print(const struct gateway *g, FILE *out) {
         upstream_group_write(&c, g);
         blank(&c);
     }
-    put(&c,
-        "# In server { }, or in one location { } of it. Any of these lines may differ from one");
-    put(&c, "# location to another; `idem off;` takes a location out.");
-    if (strncmp(g->store, "lmdb:", 5) == 0)
-        put(&c, "# The store's folder must belong to the user of nginx's workers.");
+    put(&c, "# In server { }. Each line may also stand in a location, and differ from one to "
+            "another;");
+    put(&c, "# `idem off;` takes a location out.");
     guard_write(&c, g);
     if (g->include[0] != '\0')
         include_write(&c, g->include);
     blank(&c);
+    put(&c,
+        "# Any location with a backend (proxy_pass, fastcgi_pass, uwsgi_pass) is guarded then.");
     block_open(&c, "location /");
     proxy_write(&c, g);
     pass_write(&c, g);

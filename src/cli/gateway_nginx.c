@@ -25,8 +25,10 @@
 #include "cli/gateway.h"
 
 #define CONFIG "nginx.conf"
+#define CHECK_CONFIG "check.conf"
 #define CHECK_LOG "check.log"
 #define CHECK_MAX ((size_t)64 * 1024)
+#define SOCKET_MAX 107 /* bytes that the name of a socket's file has at most */
 
 /* Writing it. */
 
@@ -37,18 +39,19 @@ static bool path_of(const struct gateway *g, const char *name, char ret[PATH_MAX
 }
 
 /* In one step: nginx may be reading the one that was. */
-static int config_write(const struct gateway *g, struct gateway_lines *lines) {
+static int config_write(const struct gateway *g, const char *name, const char *listen,
+                        struct gateway_lines *lines) {
     char path[PATH_MAX], fresh[PATH_MAX];
     FILE *file = NULL;
     int fd = -1;
     bool bad;
 
-    if (path_of(g, CONFIG, path) && path_of(g, CONFIG ".new", fresh))
+    if (path_of(g, name, path) && path_of(g, CONFIG ".new", fresh))
         fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd >= 0)
         file = fdopen(fd, "w");
     if (file != NULL) {
-        gateway_config_write(g, file, lines);
+        gateway_config_write(g, listen, file, lines);
         bad = ferror(file) != 0;
         bad |= fclose(file) != 0;
         if (!bad && rename(fresh, path) == 0)
@@ -95,7 +98,7 @@ static pid_t nginx_start(const struct gateway *g, bool check, int output) {
                     check ? "-t" : NULL, NULL};
     pid_t parent = getpid(), pid;
 
-    if (!path_of(g, CONFIG, config))
+    if (!path_of(g, check ? CHECK_CONFIG : CONFIG, config))
         return -1;
     fflush(NULL);
     pid = fork();
@@ -136,14 +139,13 @@ static void run_end(struct run *run) {
 }
 
 static void run_reload(struct run *run) {
-    struct gateway_lines lines;
-
     /* A terminal that was closed says so with the same signal. */
     if (run->g->tty && !cli_has_tty()) {
         run_end(run);
         return;
     }
-    if (run->check || run->asked > 0 || config_write(run->g, &lines) != CLI_OK)
+    if (run->check || run->asked > 0 ||
+        config_write(run->g, CONFIG, run->g->listen.text, NULL) != CLI_OK)
         return;
     if (kill(run->pid, SIGHUP) == 0)
         cli_say("gateway: reloading");
@@ -220,55 +222,106 @@ static void run_wait(struct run *run) {
 
 /* Checking. */
 
-/* "nginx: [emerg] TEXT in FOLDER/nginx.conf:LINE" as what was wrong with which flag. */
-static void line_say(const struct gateway *g, const struct gateway_lines *lines, char *text) {
-    static const char guard[] = ", for the guard";
-    const char *level = strstr(text, "] "), *flag = "";
-    char place[PATH_MAX + 16];
-    char *at;
-    unsigned long line = 0;
+/* What stands behind "nginx: [emerg] " or "DATE TIME [emerg] PID#TID: "; NULL in other lines, and
+   in warnings: nginx says those again when it starts. */
+static char *line_text(char *line) {
+    static const char *const levels[] = {"[emerg] ", "[alert] ", "[crit] ", "[error] "};
+    char *at, *text;
 
-    if (strncmp(text, "nginx: [", 8) != 0 || level == NULL ||
-        strncmp(text, "nginx: [warn", 12) == 0)
-        return;
-    text += level + 2 - text;
-    snprintf(place, sizeof(place), " in %s/" CONFIG ":", g->folder);
-    at = strstr(text, place);
-    if (at != NULL) {
-        line = strtoul(at + strlen(place), NULL, 10);
-        *at = '\0';
+    for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
+        at = strstr(line, levels[i]);
+        if (at == NULL)
+            continue;
+        text = at + strlen(levels[i]);
+        at = text + strspn(text, "0123456789#");
+        return at != text && strncmp(at, ": ", 2) == 0 ? at + 2 : text;
     }
-    at = strstr(text, guard);
-    if (at != NULL && at[sizeof(guard) - 1] == '\0')
-        *at = '\0';
-    else if (line <= GATEWAY_LINES)
-        flag = lines->flag[line];
-    if (flag[0] != '\0')
-        cli_say("gateway: %s: %s", flag, text);
-    else
-        cli_say("gateway: nginx: %s", text);
+    return NULL;
 }
 
+/* Cuts off what says where it is; the line of our configuration, 0 if it is another file's or none.
+   A guard as a whole is no flag's. */
+static unsigned long place_cut(const struct gateway *g, char *text) {
+    static const char *const guards[] = {", for the guard", "; for the guard"};
+    size_t len, guard = strlen(guards[0]);
+    char place[PATH_MAX + 16], *at;
+    unsigned long line;
+
+    snprintf(place, sizeof(place), " in %s/" CHECK_CONFIG ":", g->folder);
+    at = strstr(text, place);
+    if (at == NULL)
+        return 0;
+    line = strtoul(at + strlen(place), NULL, 10);
+    *at = '\0';
+    len = (size_t)(at - text);
+    for (size_t i = 0; i < 2 && len > guard; i++) {
+        if (strcmp(at - guard, guards[i]) != 0)
+            continue;
+        at[-(ptrdiff_t)guard] = '\0';
+        return 0;
+    }
+    return line <= GATEWAY_LINES ? line : 0;
+}
+
+/* What was wrong with which flag. */
+static void entry_say(const struct gateway *g, const struct gateway_lines *lines, char *text) {
+    const char *flag = lines->flag[place_cut(g, text)];
+    struct idem_error err = {.code = IDEM_E_INVALID};
+    char doing[64];
+    size_t name;
+
+    /* The directive's name says nothing that the flag's does not. */
+    name = strspn(text, "abcdefghijklmnopqrstuvwxyz_");
+    if (flag[0] != '\0' && strncmp(text, "idem_", 5) == 0 && strncmp(text + name, ": ", 2) == 0)
+        text += name + 2;
+    snprintf(err.text, sizeof(err.text), "%s", text);
+    snprintf(doing, sizeof(doing), "gateway: %s", flag[0] == '\0' ? "nginx" : flag);
+    (void)cli_say_error(doing, &err);
+}
+
+/* An entry of the log may have several lines: expressions are shown with what is wrong in them. */
 static void check_say(const struct gateway *g, const struct gateway_lines *lines, int fd) {
-    char *text = calloc(1, CHECK_MAX + 1), *end;
+    char *text = calloc(1, CHECK_MAX + 1), *entry = NULL, *end, *begun;
     ssize_t n = text == NULL ? -1 : pread(fd, text, CHECK_MAX, 0);
 
-    if (n > 0) {
-        for (char *at = text; *at != '\0'; at = end) {
-            end = at + strcspn(at, "\n");
-            if (*end != '\0')
-                *end++ = '\0';
-            line_say(g, lines, at);
+    for (char *at = text; n > 0 && *at != '\0'; at = end) {
+        end = at + strcspn(at, "\n");
+        if (*end != '\0')
+            *end++ = '\0';
+        begun = line_text(at);
+        if (entry != NULL && begun == NULL && strncmp(at, "nginx: ", 7) != 0 &&
+            strstr(at, " [warn] ") == NULL) {
+            at[-1] = '\n'; /* it goes on */
+            continue;
         }
+        if (entry != NULL)
+            entry_say(g, lines, entry);
+        entry = begun;
     }
+    if (entry != NULL)
+        entry_say(g, lines, entry);
     free(text);
 }
 
-static int config_check(struct gateway *g, const struct gateway_lines *lines) {
-    struct run run = {.g = g, .check = true};
-    char path[PATH_MAX];
-    int fd = -1, status = CLI_SYSTEM;
+/* nginx listens even while it only checks, and somebody might take that for the gateway: it does
+   so where nobody looks. */
+static int check_config_write(const struct gateway *g, struct gateway_lines *lines) {
+    char listen[PATH_MAX + 16];
+    int n = snprintf(listen, sizeof(listen), "unix:%s/check", g->folder);
 
+    memset(lines, 0, sizeof(*lines));
+    return config_write(g, CHECK_CONFIG, n <= SOCKET_MAX ? listen : g->listen.text, lines);
+}
+
+static int config_check(struct gateway *g) {
+    struct run run = {.g = g, .check = true};
+    struct gateway_lines lines;
+    char path[PATH_MAX];
+    int fd = -1, status = check_config_write(g, &lines);
+
+    if (status != CLI_OK)
+        return status;
+    status = CLI_SYSTEM;
     if (path_of(g, CHECK_LOG, path))
         fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) {
@@ -287,7 +340,7 @@ static int config_check(struct gateway *g, const struct gateway_lines *lines) {
             cli_say("gateway: cannot start %s", g->nginx);
             status = CLI_NOT_FOUND;
         } else {
-            check_say(g, lines, fd);
+            check_say(g, &lines, fd);
             cli_say("gateway: nginx refuses the configuration, which is kept in %s/" CONFIG,
                     g->folder);
             g->folder[0] = '\0';
@@ -324,13 +377,10 @@ static void hello_say(const struct gateway *g) {
 
 int gateway_serve(struct gateway *g) {
     struct run run = {.g = g};
-    struct gateway_lines lines;
-    int status;
+    int status = config_write(g, CONFIG, g->listen.text, NULL);
 
-    memset(&lines, 0, sizeof(lines));
-    status = config_write(g, &lines);
     if (status == CLI_OK)
-        status = config_check(g, &lines);
+        status = config_check(g);
     if (status != CLI_OK)
         return status;
     hello_say(g);

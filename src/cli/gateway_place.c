@@ -188,30 +188,33 @@ static void folder_give(const struct gateway *g, const char *path, bool make) {
 }
 
 /* In a process of its own, as the user that the workers become. */
-_Noreturn static void store_try(const struct gateway *g) {
+_Noreturn static void store_try(const struct gateway *g, bool embedded) {
     struct idem_options options = {.notice = cli_notice, .notice_data = (void *)g->values};
     struct idem_error err;
     struct idem *h = NULL;
-    int status = CLI_OK;
+    int status = CLI_OK, rc;
 
     if (g->user[0] != '\0' &&
         (initgroups(g->user, g->gid) < 0 || setgid(g->gid) < 0 || setuid(g->uid) < 0)) {
         cli_say("gateway: cannot become %s: %s", g->user, strerror(errno));
         _exit(CLI_SYSTEM);
     }
-    if (idem_open(g->store, &options, &h, &err) < 0) {
+    rc = idem_open(g->store, &options, &h, &err);
+    if (rc == 0) {
+        idem_close(h);
+    } else if (embedded || rc == IDEM_E_INVALID) {
         status = cli_say_error("gateway: store", &err);
-        if (g->user[0] != '\0')
+        if (embedded && g->user[0] != '\0')
             cli_say("gateway: nginx's workers run as %s, and the store must be theirs: give the "
                     "folder to that user, or start this as somebody else than root",
                     g->user);
     } else {
-        idem_close(h);
+        (void)cli_say_error("gateway: the store fails, and is tried again", &err);
     }
     _exit(status);
 }
 
-static int store_try_apart(const struct gateway *g) {
+static int store_try_apart(const struct gateway *g, bool embedded) {
     int status = 0;
     pid_t pid;
 
@@ -222,7 +225,7 @@ static int store_try_apart(const struct gateway *g) {
         return CLI_SYSTEM;
     }
     if (pid == 0)
-        store_try(g);
+        store_try(g, embedded);
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             return CLI_SYSTEM;
@@ -242,7 +245,7 @@ int gateway_store_check(struct gateway *g) {
     if (embedded && g->user[0] != '\0')
         folder_give(g, url.rest, create == NULL || strcmp(create, "no") != 0);
     idem_url_release(&url);
-    return embedded ? store_try_apart(g) : CLI_OK;
+    return store_try_apart(g, embedded);
 }
 
 /* The folder that nginx works in. */

@@ -22,7 +22,7 @@ skip() {
     echo "ok $n - $1 # SKIP $2"
 }
 
-commands="run show list settle forget stats eval canon id"
+commands="run gateway show list settle forget stats eval canon id"
 
 # Flags of a command, one per line, as its help has them.
 flags() {
