@@ -3,7 +3,8 @@
 installed.
 
 C is compiled; a fence ```c whose first line is /* NAME */ is a file of that name besides. Settings
-are read, and each of their policies is used. A fence ```console is a session: each line that begins
+are read, and each of their policies is used. A fence ```nginx is a whole configuration, and passes
+nginx -t with the module. A fence ```console is a session: each line that begins
 with `$ ` is run by sh, and what follows must be its output, where `...` in a line stands for
 anything; stdout and stderr are compared together. The commands of a manual have no output: each
 must succeed, in a store of its own.
@@ -107,6 +108,16 @@ class Page:
             report(done.returncode == 0,
                    f"{self.name}: settings {number} are read {name_of(policy)}".strip(), done.stdout)
 
+    def run_nginx(self, text):
+        number = self.number("nginx")
+        file_write(f"{self.folder}/nginx{number}.conf", text)
+        for name in ("logs", "modules"):
+            os.makedirs(f"{self.folder}/{name}", exist_ok=True)
+        done = self.installed.sh(
+            f"cp {self.installed.libraries}/nginx/modules/*.so modules/ && nginx -t -e stderr "
+            f"-p . -c nginx{number}.conf -g 'pid nginx.pid;'", self.folder)
+        report(done.returncode == 0, f"{self.name}: nginx takes configuration {number}", done.stdout)
+
     def stage(self, command):
         """What a manual's command takes for granted: programs, and a run that vanished."""
         self.installed.sh("rm -rf store", self.folder)
@@ -127,13 +138,13 @@ class Page:
 
     def run(self):
         run = {"c": self.run_c, "ini": self.run_ini, "console": self.run_console,
-               "man": self.run_man}
+               "man": self.run_man, "nginx": self.run_nginx}
         for kind, text in examples.of_page(self.path, self.text):
             if kind in run:
                 run[kind](text)
             elif kind not in examples.SHOWN:
                 report(False, f"{self.name}: a fence of kind {kind}",
-                       "examples are c, ini or console")
+                       "examples are c, ini, nginx or console")
 
     def check_markdown(self):
         lost = [link for link in re.findall(r"\]\(([^)#:]+)[^)]*\)", self.text)
