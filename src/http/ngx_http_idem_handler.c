@@ -70,6 +70,16 @@ ngx_http_idem_cleanup(void *data)
 }
 
 
+static void
+ngx_http_idem_wrap(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (r->content_handler) {
+        ctx->content = r->content_handler;
+        r->content_handler = ngx_http_idem_content_handler;
+    }
+}
+
+
 ngx_int_t
 ngx_http_idem_handler(ngx_http_request_t *r)
 {
@@ -123,9 +133,14 @@ ngx_http_idem_handler(ngx_http_request_t *r)
          * after the first one was asked, is not.
          */
 
-        if (r->content_handler == NULL || !ngx_http_idem_was_sent(r, ctx)
+        if (r->content_handler == NULL) {
+            return NGX_DECLINED;
+        }
+
+        if (!ngx_http_idem_was_sent(r, ctx)
             || (r->upstream && r->upstream->headers_in.x_accel_redirect))
         {
+            ngx_http_idem_wrap(r, ctx);
             return NGX_DECLINED;
         }
 
@@ -354,10 +369,7 @@ ngx_http_idem_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    if (r->content_handler) {
-        ctx->content = r->content_handler;
-        r->content_handler = ngx_http_idem_content_handler;
-    }
+    ngx_http_idem_wrap(r, ctx);
 
     return NGX_DECLINED;
 }

@@ -297,6 +297,14 @@ ngx_http_idem_upstream_status(ngx_http_request_t *r)
         return r->headers_out.status;               /* nginx itself is the backend */
     }
 
+#if (NGX_HTTP_CACHE)
+
+    if (r->cached) {
+        return r->headers_out.status;
+    }
+
+#endif
+
     if (u->cleanup) {
         return u->headers_in.status_n ? u->headers_in.status_n : r->headers_out.status;
     }

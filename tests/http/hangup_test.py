@@ -15,6 +15,8 @@ CONF = "".join((
     guard("/small", "idem replay; idem_result_max 1k; proxy_http_version 1.1;"),
     guard("/unbuffered", "idem replay; proxy_buffering off; proxy_http_version 1.1;"),
     guard("/abort-on", "idem replay; proxy_ignore_client_abort off;"),
+    guard("/unreached", "idem replay; error_page 502 = @other;", to="proxy_pass http://@REFUSED@;"),
+    "location @other { proxy_pass http://@BACKEND@; }\n",
 ))
 
 
@@ -38,7 +40,7 @@ def captured(rig, path, key, **options):
 
 @test
 def a_client_that_leaves_while_the_upstream_works_finds_its_answer(rig):
-    for path in ("/replay", "/abort-on", "/unbuffered"):
+    for path in ("/replay", "/abort-on", "/unbuffered", "/unreached"):
         for end in ("close", "reset"):
             key, name = fresh(), fresh("hang")
             conn = Conn(rig.port).send(rig.bytes(path, key, do={"hang": name, "size": 10000}))

@@ -40,6 +40,7 @@ CONF = "".join((
     guard("/unintercepted", "idem replay; error_page 502 504 = @unguarded;",
           to="proxy_pass http://@BACKEND@;"),
     "location @unguarded { proxy_pass http://@BACKEND@; }\n",
+    guard("/unreached", "idem replay; error_page 502 = @unguarded;", to="proxy_pass http://@REFUSED@;"),
     guard("/page", "idem_preset payment; proxy_intercept_errors on; error_page 500 /static/sorry.html;"),
     "location /static/ { root @TEMP@; }\n",
     guard("/accel", "idem replay;"),
@@ -259,6 +260,11 @@ def error_page_does_not_send_it_again_after_a_broken_answer(rig):
         check(answer.status in (502, 504), repr(answer))
         eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
         status(rig.post("/unintercepted", key), 409, "uncertain")
+
+
+@test
+def error_page_may_name_another_backend_for_one_that_was_not_reached(rig):
+    once(rig, "/unreached", fresh())
 
 
 @test
