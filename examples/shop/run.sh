@@ -14,7 +14,9 @@ shop_pid=
 gateway_pid=
 finish() {
     trap '' INT TERM HUP
-    [ -z "$gateway_pid" ] || { kill "$gateway_pid" 2>/dev/null && wait "$gateway_pid" || :; }
+    if [ -n "$gateway_pid" ] && kill "$gateway_pid" 2>/dev/null; then
+        wait "$gateway_pid" || :
+    fi
     [ -z "$shop_pid" ] || kill "$shop_pid" 2>/dev/null || :
     rm -rf "$folder"
 }
@@ -95,9 +97,11 @@ ask() { # a line of the above, the status it must have
 ask "$one" 201
 cp "$folder/answer" "$folder/first"
 ask "$one" 201
-[ "$(tail -n 1 "$folder/answer")" = "$(tail -n 1 "$folder/first")" ] &&
-    grep -qi '^Idempotent-Replayed: true' "$folder/answer" ||
-    { echo 'make run: the retry did not get the first answer' >&2; exit 1; }
+if [ "$(tail -n 1 "$folder/answer")" != "$(tail -n 1 "$folder/first")" ] ||
+    ! grep -qi '^Idempotent-Replayed: true' "$folder/answer"; then
+    echo 'make run: the retry did not get the first answer' >&2
+    exit 1
+fi
 ask "$other" 422
 orders=$(curl -s "$shop_url/orders" | grep -o '"id"' | wc -l)
 echo

@@ -306,7 +306,7 @@ static void pass_write(struct config *c, const struct gateway *g) {
 /* `include` takes patterns; this is the name of one file. */
 static void include_write(struct config *c, const char *path) {
     bool pattern = strpbrk(path, "*?[") != NULL;
-    char *name = malloc(2 * strlen(path) + 1), *out = name;
+    char *name = calloc(strlen(path) + 1, 2), *out = name;
 
     if (name == NULL)
         return;
@@ -315,7 +315,6 @@ static void include_write(struct config *c, const char *path) {
             *out++ = '\\';
         *out++ = *path;
     }
-    *out = '\0';
     directive(c, "--config", "include", name);
     free(name);
 }
