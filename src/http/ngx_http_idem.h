@@ -182,6 +182,7 @@ struct ngx_http_idem_ctx_s {
     ngx_str_t                  scope;
     ngx_str_t                  key;
     struct idem_fingerprint    print;
+    u_char                    *downstream;  /* IDEM_HEX_LEN digits, once somebody has asked */
     struct idem_arena          arena;
     struct idem_json          *vars;        /* for expressions */
     unsigned                   arena_used:1;
@@ -279,6 +280,7 @@ void ngx_http_idem_run_detach(ngx_http_idem_ctx_t *ctx);
 /* upstream.c */
 ngx_int_t ngx_http_idem_content_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+u_char *ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_is_cut(ngx_http_upstream_t *u);
 void ngx_http_idem_unsay(ngx_http_request_t *r);

@@ -163,13 +163,17 @@ ngx_http_idem_put_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 /* The same for every attempt, and for every caller of the same operation: the backend may give it
    to those that it calls. */
 
-static u_char *
+u_char *
 ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     u_char           *hex, hash[IDEM_HASH_LEN];
     struct idem_sha   sha;
 
     static const char  about[] = "idem downstream key";
+
+    if (ctx->downstream) {
+        return ctx->downstream;
+    }
 
     hex = ngx_pnalloc(r->pool, IDEM_HEX_LEN);
     if (hex == NULL) {
@@ -186,6 +190,7 @@ ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     }
 
     ngx_hex_dump(hex, hash, IDEM_HASH_LEN);
+    ctx->downstream = hex;
 
     return hex;
 }

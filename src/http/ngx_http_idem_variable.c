@@ -16,6 +16,8 @@ static ngx_int_t ngx_http_idem_verdict_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_idem_hash_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_idem_downstream_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_idem_attempt_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_idem_time_variable(ngx_http_request_t *r,
@@ -28,6 +30,9 @@ static ngx_http_variable_t  ngx_http_idem_variables[] = {
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("idem_key_hash"), NULL, ngx_http_idem_hash_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("idem_downstream_key"), NULL, ngx_http_idem_downstream_variable, 0,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("idem_attempt"), NULL, ngx_http_idem_attempt_variable, 0,
@@ -97,6 +102,23 @@ ngx_http_idem_hash_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     }
 
     return ngx_http_idem_variable(v, ctx->hash, ngx_strlen(ctx->hash));
+}
+
+
+static ngx_int_t
+ngx_http_idem_downstream_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    u_char               *hex;
+    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx(r->main);
+
+    if (ctx == NULL || ctx->hash[0] == '\0') {
+        return ngx_http_idem_variable(v, (u_char *) "", 0);
+    }
+
+    hex = ngx_http_idem_downstream(r->main, ctx);
+
+    return hex ? ngx_http_idem_variable(v, hex, IDEM_HEX_LEN) : NGX_ERROR;
 }
 
 

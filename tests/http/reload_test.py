@@ -27,7 +27,7 @@ CONF = "".join((
     guard("/hidden", PROBED.format("hidden")),
     guard("/one", PROBED.format("one") + " idem_fingerprint none;"),
     guard("/quiet", PROBED.format("quiet")),
-    guard("/named", 'idem replay; idem_probe "/_status/named?hash=$idem_key_hash&ref=$http_x_ref";'),
+    guard("/named", 'idem replay; idem_probe "/_status/named?hash=$idem_key_hash&down=$idem_downstream_key&ref=$http_x_ref";'),
     "location /_status/ { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
     " proxy_set_header Content-Length ''; proxy_read_timeout 5s; }\n",
 ))
@@ -304,7 +304,9 @@ def a_probe_knows_the_hash_and_the_request(rig):
     _, line = rig.logged("/named", key, ref=ref, do={"fault": "close"})
     status(rig.post("/named", key, ref=ref), 200)
     probe, = rig.backend.requests(path="/_status/named")
-    eq(probe.target, f"/_status/named?hash={line['idem_key_hash']}&ref={ref}")
+    down, = probe.all("Idem-Downstream-Key")
+    check(len(down) == 64, down)
+    eq(probe.target, f"/_status/named?hash={line['idem_key_hash']}&down={down}&ref={ref}")
 
 
 @test(seconds=30)
