@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A random mix of requests, hang-ups, failing backends and killed workers, judged by the ledger.
+"""A random mix of requests, hang-ups, failing backends, killed and reloaded workers, judged by the ledger.
 
 What the policies promise, from what the backend saw and what the clients were told:
   hold     one run, and another one only after an answer that failed or released
@@ -147,7 +147,10 @@ def the_backends_ledger_agrees_with_the_policy(rig):
         thread.start()
     for i in range(KILLS):
         until("progress", lambda i=i: len(asks) > COUNT * (i + 1) // (KILLS + 1), 1500 if LONG else 140, 0.01)
-        rig.kill_worker(chance.choice(rig.worker_pids()))
+        if i % 3 == 2:
+            rig.reload()
+        else:
+            rig.kill_worker(chance.choice(rig.worker_pids()))
     for thread in threads:
         thread.join()
     time.sleep(1.5)

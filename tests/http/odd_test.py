@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""Corners where the guard meets other directives: error pages, timeouts, shutdown, hostile answers."""
+import os
+import random
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+TIMEOUTS = ("send_timeout 400ms; client_body_timeout 400ms; lingering_timeout 400ms; reset_timedout_connection on;"
+            " keepalive_timeout 400ms;")
+CONF = "".join((
+    "location @unguarded { proxy_pass http://@BACKEND@; }\n",
+    "location /plain { proxy_pass http://@BACKEND@; }\n",
+    guard("/pages", "idem replay; error_page 400 409 422 500 502 503 504 = @unguarded;"),
+    guard("/fallback", "idem replay; error_page 502 504 = @unguarded;", to="proxy_pass http://@REFUSED@;"),
+    guard("/guarded-fallback", "idem replay; error_page 502 504 = @guarded;", to="proxy_pass http://@REFUSED@;",
+          prefix="gf:"),
+    guard("@guarded", "idem replay;", prefix="gf:"),
+    guard("/patient", "idem replay; idem_wait 10s;" + TIMEOUTS),
+    guard("/lease", "idem replay; idem_lease 200ms;" + TIMEOUTS),
+    guard("/told", "idem replay; add_header X-Verdict $idem_verdict always; add_header X-Attempt $idem_attempt always;"),
+    guard("/whoami", "auth_request /auth; auth_request_set $whom $upstream_http_x_user; idem replay; idem_scope $whom;"),
+    "location = /auth { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
+    " proxy_set_header Content-Length ''; }\n",
+    guard("/body-key", 'idem replay; idem_key "$request_body"; client_body_in_single_buffer on;'),
+    guard("/accel", "idem replay;"),
+    "location /inside/ { internal; proxy_pass http://@BACKEND@; }\n",
+    guard("/memory", "idem replay; proxy_max_temp_file_size 0; proxy_buffers 4 4k; proxy_http_version 1.1;"),
+    guard("/cached", "idem replay; proxy_cache odd; proxy_cache_methods POST; proxy_cache_valid any 1m;"
+          " proxy_cache_key $request_uri;"),
+    guard("/11", "idem replay; proxy_http_version 1.1;"),
+    guard("/wait", "idem replay; idem_wait 10s;"),
+    guard("/limited", "idem replay; limit_conn conns 1; limit_conn_status 429;"),
+    guard("/slow-in", "idem replay; limit_rate 200k;"),
+    guard("/deep", "idem replay; sub_filter_types *; sub_filter serial SERIAL; gzip on; gzip_types *; gzip_min_length 1;"
+          " gzip_proxied any; add_after_body /plain/after; addition_types *; ssi on; ssi_types *;"),
+))
+HTTP = "proxy_cache_path @TEMP@/cache keys_zone=odd:1m; limit_conn_zone $http_x_user zone=conns:1m;"
+
+
+@test
+def a_refusal_is_not_sent_to_the_backend_by_error_page(rig):
+    key, name = fresh(), fresh("hang")
+    ref = fresh("ref")
+    answer = rig.post("/pages", None, ref=ref)
+    eq(rig.backend.requests(ref=ref), [], f"no key, but the backend got it: {answer!r}")
+    under_way = rig.later("/pages", key, do={"hang": name})
+    rig.backend.reached(name)
+    for body in (b'{"a":1}', b"other"):
+        rig.post("/pages", key, body=body)
+    rig.backend.go(name)
+    under_way.get()
+    rig.post("/pages", key, body=b"other")
+    eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+    key = fresh()
+    rig.post("/pages", key, do={"fault": "close"})
+    rig.post("/pages", key)
+    eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+
+
+@test
+def what_a_fallback_did_is_not_done_again(rig):
+    """Nothing was sent to the first server, so error_page may ask another one: once."""
+    for path in ("/fallback", "/guarded-fallback"):
+        key = fresh()
+        first = rig.post(path, key)
+        again = rig.post(path, key)
+        effects = rig.backend.effects(key=key)
+        check(effects <= 1, f"{path}: {effects} effects: {first!r} {again!r}")
+        check(first.status in (200, 502), repr(first))
+        if first.status == 200:
+            replay_of(first, again)
+
+
+@test
+def waiting_is_not_sending(rig):
+    """Time-outs of the connection do not run while a request is parked, or while its upstream works."""
+    key = fresh()
+    under_way = [rig.later("/patient", key, do={"late": 1.5}) for _ in range(6)]
+    answers = [u.get() for u in under_way]
+    eq({a.status for a in answers}, {200})
+    eq(rig.backend.effects(key=key), 1)
+    key = fresh()
+    first = status(rig.post("/lease", key, do={"late": 1.5}), 200)
+    replay_of(first, rig.post("/lease", key))
+
+
+@test
+def waiting_streams_are_not_idle(rig):
+    key = fresh()
+    with H2(rig.h2port) as h2:
+        headers = [("idempotency-key", key), ("x-do", '{"late": 1.2}')]
+        streams = [h2.post("/patient", headers, b"x") for _ in range(5)]
+        h2.until_end(streams[-1])
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def variables_tell_the_verdict_in_headers(rig):
+    key = fresh()
+    seen = [(rig.post("/told", key).h("X-Verdict"), rig.post("/told", key).h("X-Verdict"),
+             rig.post("/told", key, body=b"o").h("X-Verdict"), rig.post("/told").h("X-Verdict"))]
+    eq(seen[0][:2], ("run", "replay"))
+    check(seen[0][2] in ("mismatch", None) and seen[0][3] in ("missing", None), str(seen))
+
+
+@test
+def a_scope_may_come_from_the_authorization(rig):
+    key = fresh()
+    answers = []
+    for user in ("ann", "bob", "ann"):
+        rig.backend.script("/auth", {"status": 200, "headers": [["X-User", user]]})
+        answers.append(status(rig.post("/whoami", key), 200))
+    eq([a.replayed for a in answers], [False, False, True])
+    eq(answers[0].body, answers[2].body)
+    rig.backend.script("/auth", {"status": 200})
+    status(rig.post("/whoami", key), 400, "key-missing")
+
+
+@test
+def the_body_itself_may_be_the_key(rig):
+    body = fresh().encode()
+    first = status(rig.post("/body-key", body=body, type="text/plain"), 200)
+    replay_of(first, rig.post("/body-key", body=body, type="text/plain"))
+    status(rig.post("/body-key", body=b""), 400)
+    answer = rig.post("/body-key", body=pattern(100000), type="text/plain")
+    check(answer.status in (200, 400), repr(answer))
+
+
+@test
+def an_accel_redirect_to_a_proxy_is_captured(rig):
+    rig.backend.script("/inside/doc", {"body": "the document", "headers": [["ETag", '"d"']]})
+    key = fresh()
+    first = status(rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", "/inside/doc"]]}), 200)
+    eq(first.body, b"the document")
+    again = rig.post("/accel", key)
+    if again.status == 200:
+        replay_of(first, again)
+    else:
+        status(again, 409, "duplicate")
+    eq(rig.backend.effects(key=key, path="/accel"), 1)
+    key = fresh()
+    rig.backend.script("/inside/bad", {"status": 500})
+    rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", "/inside/bad"]]})
+    rig.post("/accel", key)
+    check(rig.backend.effects(key=key, path="/accel") <= 2, "effects")
+    key = fresh()
+    answer = rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", "/no/such/place"]]})
+    check(answer.status >= 400, repr(answer))
+    key = fresh()
+    rig.backend.script("/inside/loop", {"headers": [["X-Accel-Redirect", "/inside/loop"]]})
+    answer = rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", "/inside/loop"]]})
+    eq(answer.status, 500)
+    eq(rig.backend.effects(key=key, path="/accel"), 1)
+
+
+@test
+def without_temporary_files_answers_are_whole(rig):
+    for size in (100, 100000, 900000, 3 << 20):
+        key = fresh()
+        first = status(rig.post("/memory", key, do={"size": size}), 200)
+        eq(first.body, rig.backend.requests(key=key)[0].answer)
+        again = rig.post("/memory", key)
+        check(again.replayed or again.type == "duplicate", f"{again!r:.200}")
+        eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def an_answer_from_a_cache_has_no_effect_to_remember(rig):
+    one, two = fresh(), fresh()
+    uri = "/cached?" + fresh()
+    first = status(rig.post(uri, one), 200)
+    second = status(rig.post(uri, two), 200)
+    eq(second.body, first.body, "from nginx's cache")
+    replay_of(first, rig.post(uri, one))
+    eq(status(rig.post(uri, two), 200).body, first.body)  # nothing was sent for it: it may be released
+    eq(rig.backend.effects(path="/cached"), 1)
+
+
+@test
+def hostile_answers_break_nothing(rig):
+    for do in ({"headers": [["Content-Type", "text/plain"], ["Content-Type", "text/html"]]},
+               {"headers": [["Location", ""], ["ETag", ""], ["Link", ""]]},
+               {"headers": [["Location", "http://a/\xe9\xff"]]},
+               {"headers": [["Last-Modified", "not a date"], ["ETag", "unquoted"]]},
+               {"headers": [["Content-Encoding", "gzip"]], "body": "this is not gzip"},
+               {"headers": [["Content-Encoding", "gzip, br"]], "body": "nor this"},
+               {"headers": [["Content-Encoding", "identity"]]},
+               {"headers": [["Content-Range", "bytes 0-3/10"]], "status": 206},
+               {"headers": [["Idempotent-Replayed", "true"], ["Idem-Lost", "true"], ["Idem-Guard", "open"]]},
+               {"headers": [["Idem-Outcome", "x" * 3000]]}, {"headers": [["Retry-After", "5"]] * 50},
+               {"type": "", "body": "x"}, {"type": "text/plain; charset=" + "x" * 500},
+               {"headers": [["X-Accel-Expires", "0"], ["X-Accel-Limit-Rate", "1000000"], ["X-Accel-Charset", "utf-8"]]}):
+        for accept in ([], [("Accept-Encoding", "gzip")]):
+            key = fresh()
+            first = rig.post("/11", key, do=do, headers=accept)
+            check(first.status in (200, 206), f"{do}: {first!r}")
+            eq(first.all("Idem-Outcome"), [])
+            again = rig.post("/11", key, headers=accept)
+            check(again.status in (200, 206, 409, 502), f"{do}: {again!r}")
+            check(rig.backend.effects(key=key) == 1, f"effects of {do}")
+            if not do.get("headers") or do["headers"][0][0] != "Content-Encoding":
+                replay_of(first, again)
+
+
+@test
+def more_than_was_promised_is_cut(rig):
+    key = fresh()
+    do = {"body": "0123456789", "frame": "close", "headers": [["Content-Length", "5"]]}
+    first = rig.post("/11", key, do=do)
+    eq((first.status, first.body), (200, b"01234"))
+    again = rig.post("/11", key)
+    check(again.status in (200, 409) and rig.backend.effects(key=key) == 1, repr(again))
+    if again.status == 200:
+        replay_of(first, again)
+
+
+@test
+def limits_of_connections_apply(rig):
+    key, name = fresh(), fresh("hang")
+    under_way = rig.later("/limited", key, user="u", do={"hang": name})
+    rig.backend.reached(name)
+    status(rig.post("/limited", fresh(), user="u"), 429)
+    rig.backend.go(name)
+    first = status(under_way.get(), 200)
+    replay_of(first, until("the connection is gone", lambda: (lambda a: a if a.status == 200 else None)(
+        rig.post("/limited", key, user="u"))))
+
+
+@test
+def a_limited_rate_is_kept_and_whole(rig):
+    key = fresh()
+    for _ in range(2):
+        answer = status(rig.post("/slow-in", key, do={"size": 300000}), 200)
+        check(answer.complete and len(answer.body) == 300000, "whole")
+        check(answer.seconds > 0.5, f"{answer.seconds:.2f} s")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def many_filters_at_once_are_no_trouble(rig):
+    rig.backend.script("/plain/after", {"body": "]", "effect": False})
+    for size in (100, 50000):
+        key = fresh()
+        first = status(rig.post("/deep", key, do={"size": size, "type": "text/html"}), 200)
+        again = status(rig.post("/deep", key), 200)
+        check(again.replayed and first.complete and again.complete, "both are whole")
+        eq(again.body, first.body)
+        eq(rig.backend.effects(key=key, path="/deep"), 1)
+
+
+@test(seconds=60)
+def a_worker_that_is_made_to_go_leaves_its_runs_held(rig):
+    """worker_shutdown_timeout closes what runs; that is no reason to run it again."""
+    with Rig(guard("/hold", "idem replay; idem_lease 2s;") + guard("/wait", "idem replay; idem_wait 20s; idem_lease 2s;"),
+             main="worker_shutdown_timeout 500ms;") as other:
+        keys, name = [fresh(), fresh()], fresh("hang")
+        under_way = [other.later("/hold", keys[0], do={"hang": name}), other.later("/wait", keys[1], do={"hang": name})]
+        other.backend.reached(name, 2)
+        parked = [other.later("/wait", keys[1]) for _ in range(4)]
+        time.sleep(0.3)
+        old = other.reload()
+        until("the old workers go", lambda: not any(alive(pid) for pid in old), 15)
+        for later in under_way + parked:
+            answer = later.get()
+            check(answer.status in (None, 409, 502, 504), repr(answer))
+        other.backend.go(name)
+        time.sleep(2.5)
+        for path, key in zip(("/hold", "/wait"), keys):
+            status(other.post(path, key), 409, "uncertain")
+            eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60)
+def a_quick_end_is_quick(rig):
+    """SIGTERM does not wait, and what ran is held."""
+    with Rig(guard("/hold", "idem replay; idem_lease 500ms;")) as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/hold", key, do={"hang": name})
+        other.backend.reached(name)
+        began = time.monotonic()
+        other.process.terminate()
+        other.process.wait(10)
+        check(time.monotonic() - began < 3, "at once")
+        eq(under_way.get().status, None)
+        other.backend.go(name)
+        time.sleep(0.7)
+        other.start()
+        status(other.post("/hold", key), 409, "uncertain")
+        eq(other.backend.effects(key=key), 1)
+
+
+@test(seconds=60)
+def a_changed_policy_takes_over_what_is_there(rig):
+    with Rig(guard("/a", "idem replay; idem_fingerprint none;")) as other:
+        done, lost = fresh(), fresh()
+        status(other.post("/a", done), 200)
+        status(other.post("/a", lost, do={"fault": "close"}), 502)
+        with open(other.conf, encoding="utf-8") as file:
+            text = file.read()
+        with open(other.conf, "w", encoding="utf-8") as file:
+            file.write(text.replace("idem replay; idem_fingerprint none;",
+                                    "idem reject; idem_recover rerun; idem_fingerprint body;"))
+        other.reload()
+        time.sleep(0.3)
+        status(other.post("/a", done), 409, "duplicate")
+        status(until("the back-off is over", lambda: (lambda a: a if a.status == 200 else None)(
+            other.post("/a", lost)), 10, 0.2), 200)
+
+
+@test(seconds=60)
+def odd_bytes_in_every_header_break_nothing(rig):
+    chance = random.Random(11)
+    alphabet = [chr(c) for c in range(1, 256) if c not in (10, 13)] + ['"', "\\", ";", ",", "=", '"', "\\"] * 8
+    for _ in range(400):
+        def text(most=40):
+            return "".join(chance.choice(alphabet) for _ in range(chance.randrange(most)))
+        headers = [("Accept", text()), ("Accept-Encoding", text()), ("Content-Type", text()), ("Cookie", text()),
+                   ("Idem-X", text())]
+        key = chance.choice((text(), '"' + text() + '"', '"' + text(), text(300)))
+        answer = send(rig.port, request("POST", "/11?" + "".join(chance.choice("&=%a+") for _ in range(8)),
+                                        [("Idempotency-Key", key), *headers], b"x"))
+        check(answer.status in (200, 400, 422), f"{key!r} {headers}: {answer!r}")
+        check(answer.complete, repr(answer))
+
+
+if __name__ == "__main__":
+    main(CONF, http=HTTP)
