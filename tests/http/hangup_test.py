@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Clients that hang up: they are the ones that will retry, so the capture finishes."""
+import os
 import random
 import sys
 import time
@@ -159,6 +160,25 @@ def a_parked_duplicate_may_leave(rig):
         if i % 4 > 1:
             replay_of(first, conn.answer())
             conn.close()
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def a_parked_duplicate_that_left_holds_no_connection(rig):
+    def open_files():
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in rig.worker_pids())
+    key, name = fresh(), fresh("hang")
+    under_way = rig.later("/wait", key, do={"hang": name})
+    rig.backend.reached(name)
+    before = open_files()
+    parked = [Conn(rig.port).send(rig.bytes("/wait", key)) for _ in range(50)]
+    until("they are parked", lambda: open_files() >= before + 50)
+    time.sleep(0.2)
+    for i, conn in enumerate(parked):
+        (conn.close if i % 2 else conn.reset)()
+    until("their connections are closed", lambda: open_files() <= before + 5, 3)
+    rig.backend.go(name)
+    status(under_way.get(), 200)
     eq(rig.backend.effects(key=key), 1)
 
 

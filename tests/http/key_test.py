@@ -226,6 +226,21 @@ def headers_of_ours_that_a_client_sends_are_stripped(rig):
 
 
 @test
+def many_headers_all_reach_the_backend(rig):
+    for count in (10, 19, 20, 21, 40, 90):
+        for ours in (0, 1, 25):
+            key = fresh()
+            headers = [(f"X-H{i}", str(i)) for i in range(count)]
+            for i in range(ours):
+                headers.insert(i * 3 % (count + 1), (f"Idem-Forged-{i}", "x"))
+            status(rig.post("/replay", key, headers=headers + [("Accept-Encoding", "gzip")]), 200)
+            seen, = rig.backend.requests(key=key)
+            eq([v for n, v in seen.headers if n.startswith("X-H")], [str(i) for i in range(count)])
+            eq(sorted(n for n, _ in seen.headers if n.startswith("Idem-")), ["Idem-Attempt", "Idem-Downstream-Key"])
+            eq((seen.all("Accept-Encoding"), seen.all("Idempotency-Key")), ([], [key]))
+
+
+@test
 def a_query_parameter_can_be_the_key(rig):
     key = fresh()
     first = status(rig.post(f"/param?order={key}&x=1"), 200)
