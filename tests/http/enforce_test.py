@@ -15,6 +15,9 @@ CONF = "".join((
     guard("/reject", "idem reject; idem_enforce off;"),
     guard("/waiting", "idem replay; idem_wait 10s; idem_enforce off;"),
     guard("/hold", "idem replay; idem_enforce off; idem_on_failure keep;"),
+    guard("/probed", "idem replay; idem_enforce off; idem_probe /_probe;"),
+    "location = /_probe { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
+    " proxy_set_header Content-Length ''; }\n",
     guard("/part", "idem replay; idem_enforce $part;"),
 ))
 HTTP = "map $http_x_tenant $part { default off; acme on; }"
@@ -64,6 +67,14 @@ def in_shadow_mode_failures_are_recorded(rig):
     key = fresh()
     passes(rig, "/hold", key, "run", 500, do={"status": 500})
     passes(rig, "/hold", key, "dead")
+
+
+@test
+def in_shadow_mode_nobody_is_asked(rig):
+    key = fresh()
+    passes(rig, "/probed", key, "run", 502, do={"fault": "close"})
+    passes(rig, "/probed", key, "uncertain")
+    eq([s.path for s in rig.backend.requests(key=key)], ["/probed", "/probed"])
 
 
 @test

@@ -373,6 +373,20 @@ def an_answer_over_the_limit_is_done_before_it_has_ended(rig):
 
 
 @test
+def a_length_over_the_limit_is_known_by_the_head(rig):
+    """Nothing of the body has come yet, and it is done."""
+    key, name = fresh(), fresh("hang")
+    with Conn(rig.port, timeout=5) as conn:
+        conn.send(rig.bytes("/small", key, do={"size": 100000, "pause": [0, name]}))
+        rig.backend.reached(name)
+        answer = until("it is done", lambda: (lambda a: a if a.type != "in-progress" else None)(
+            rig.post("/small", key)), 3)
+        status(answer, 409, "duplicate")
+        rig.backend.go(name)
+        eq(len(conn.answer().body), 100000)
+
+
+@test
 def a_failing_answer_over_the_limit_follows_on_failure(rig):
     key = fresh()
     first = status(rig.post("/small", key, do={"size": 50000, "status": 500}), 500)

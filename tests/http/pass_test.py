@@ -15,6 +15,8 @@ from tap import *
 OTHER, THIRD = Backend(), Backend()
 NEXT = "proxy_next_upstream error timeout invalid_header http_500 http_503 http_429;"
 HTTP = f"""
+sendfile on;
+charset_map windows-1251 utf-8 {{ C0 D090; E4 D0B4; E0 D0B0; }}
 upstream two {{ server 127.0.0.1:{OTHER.port} max_fails=0; server 127.0.0.1:{THIRD.port} max_fails=0; }}
 upstream half {{ server @REFUSED@ max_fails=0; server @BACKEND@ max_fails=0; }}
 upstream kept {{ server @BACKEND@; keepalive 4; }}
@@ -24,6 +26,10 @@ CONF = "".join((
     "location /plain { proxy_pass http://@BACKEND@; }\n",
     guard("/replay", "idem replay;"),
     guard("/gzip", "idem replay; gzip on; gzip_types *; gzip_min_length 1; gzip_proxied any; gzip_http_version 1.0;"),
+    guard("/charset", "idem replay; charset utf-8; charset_types text/plain application/json;"),
+    guard("/recoded", "idem replay; charset windows-1251; source_charset utf-8; charset_types text/plain;"),
+    guard("/spooled", "idem replay; proxy_buffers 2 4k; proxy_buffer_size 4k; proxy_busy_buffers_size 4k;"
+          " idem_result_max 2M;"),
     guard("/headers", "idem replay; add_header X-Added $request_method always; add_header X-Two b; expires 60s;"),
     guard("/next", "idem replay; idem_methods POST PUT DELETE; " + NEXT, to="proxy_pass http://two;"),
     guard("/half", "idem replay; " + NEXT, to="proxy_pass http://half;"),
@@ -132,6 +138,31 @@ def headers_that_nginx_adds_are_there_once(rig):
         status(answer, 200)
         eq((answer.all("X-Added"), answer.all("X-Two"), answer.all("Cache-Control")), (["POST"], ["b"], ["max-age=60"]))
         eq(len(answer.all("Expires")), 1)
+
+
+@test
+def a_charset_that_nginx_adds_is_there_once(rig):
+    for kind in ("text/plain", "application/json", "text/plain; charset=utf-8", "text/html"):
+        key = fresh()
+        first = status(rig.post("/charset", key, do={"type": kind, "body": "x"}), 200)
+        eq(replay_of(first, rig.post("/charset", key)).all("Content-Type"), first.all("Content-Type"))
+    key = fresh()
+    first = status(rig.post("/recoded", key, do={"type": "text/plain", "body": "\u0434\u0430"}), 200)
+    eq(first.body, b"\xe4\xe0", "the recoded body")
+    again = replay_of(first, rig.post("/recoded", key))
+    eq(again.all("Content-Type"), first.all("Content-Type"))
+
+
+@test
+def an_answer_that_was_spooled_to_a_file_is_whole(rig):
+    for size in (20000, 500000, 1500000):
+        key = fresh()
+        with Conn(rig.port) as conn:
+            conn.send(rig.bytes("/spooled", key, do={"size": size}))
+            time.sleep(0.2)
+            first = conn.answer()
+        eq(first.body, rig.backend.requests(key=key)[0].answer)
+        replay_of(first, rig.post("/spooled", key))
 
 
 @test

@@ -153,6 +153,23 @@ def a_store_that_comes_back_in_time_is_waited_for(rig):
 
 
 @test(seconds=60, stores="redis")
+def a_store_that_is_slow_is_no_client_that_is(rig):
+    """send_timeout is the client's: it does not run while the answer is held for the store."""
+    with Rig(guard("/a", "idem replay; send_timeout 300ms;"), options="timeout=10s") as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/a", key, do={"hang": name, "size": 100000})
+        other.backend.reached(name)
+        other.redis.pause()
+        other.backend.go(name)
+        time.sleep(1.2)
+        check(not under_way.done(), "the answer is held")
+        other.redis.go_on()
+        first = status(under_way.get(), 200)
+        check(first.complete, "whole")
+        replay_of(first, other.post("/a", key))
+
+
+@test(seconds=60, stores="redis")
 def a_graceful_exit_waits_for_what_is_not_stored_yet(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
         key, name = fresh(), fresh("hang")
