@@ -95,7 +95,8 @@ static void put_reply(struct recipe *r, int depth) {
 
 /* Operations. */
 
-static struct redis_node node = {.version = 70000};
+static struct redis_store store;
+static struct redis_node node = {.store = &store, .version = 70000};
 static struct redis_store store = {.nodes = &node};
 
 static void job_fill(struct redis_job *job, enum idem_op_kind kind, bool scripted) {
@@ -174,10 +175,18 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
         assert(job->wanted > 0);
         break;
     case REDIS_AGAIN:
-        assert(job->wanted == 0 && job->command.len > 0 && job->replies > 0);
+        if (job->wanted > 0) /* the others come first */
+            break;
+        if (job->command.len == 0 && !redis_job_write(job))
+            abort();
+        assert(job->command.len > 0 && job->replies > 0);
         redis_reply_free(job->first);
         job->first = NULL;
         job->wanted = job->replies;
+        break;
+    case REDIS_STUCK:
+        assert(job->scan != NULL && redis_scan_obstacle(job) != NULL);
+        done = true;
         break;
     case REDIS_DONE:
         job_check(job, rc);
