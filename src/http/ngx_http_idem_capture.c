@@ -171,14 +171,19 @@ ngx_http_idem_header_filter(ngx_http_request_t *r)
 
     if (r->header_only) {                       /* its handler says that there is no body */
         ctx->complete = 1;
-        return ngx_http_idem_store(r, ctx);
-    }
 
-    if (r->headers_out.content_length_n > ngx_http_idem_limit(ctx)
-        || ngx_http_idem_is_stream(r))
+    } else if (r->headers_out.content_length_n > ngx_http_idem_limit(ctx)
+               || ngx_http_idem_is_stream(r))
     {
         ctx->discard = 1;
-        return ngx_http_idem_store(r, ctx);
+
+    } else {
+        return NGX_OK;                          /* its body decides */
+    }
+
+    if (ngx_http_idem_store(r, ctx) == NGX_OK) {
+        ctx->header_sent = 1;
+        return ngx_http_idem_next_header_filter(r);
     }
 
     return NGX_OK;
@@ -226,27 +231,20 @@ ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
             ctx->discard = 1;
 
-            if (ngx_http_idem_store(r, ctx) != NGX_OK) {
-                return NGX_ERROR;
-            }
-
-            return ngx_http_idem_hold(r, ctx, in);
+            return ngx_http_idem_store(r, ctx) == NGX_OK ? ngx_http_idem_send_kept(r, ctx, in)
+                                                         : ngx_http_idem_hold(r, ctx, in);
         }
 
         if (rc != NGX_OK) {
             return rc;
         }
 
-        if (ctx->complete || ctx->truncated) {
-
-            if (ngx_http_idem_store(r, ctx) != NGX_OK) {
-                return NGX_ERROR;
-            }
-
-            return NGX_AGAIN;
+        if (!ctx->complete && !ctx->truncated) {
+            return NGX_OK;
         }
 
-        return NGX_OK;
+        return ngx_http_idem_store(r, ctx) == NGX_OK ? ngx_http_idem_send_kept(r, ctx, NULL)
+                                                     : NGX_AGAIN;
 
     case NGX_HTTP_IDEM_STORING:
         return ngx_http_idem_hold(r, ctx, in);
@@ -506,7 +504,10 @@ ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t 
 }
 
 
-/* Says what came of it. From here on nothing goes out until the store has heard. */
+/*
+ * Says what came of it. NGX_AGAIN: nothing goes out until the store has heard.
+ * NGX_OK: there is nothing to wait for, be it that it could not even be said.
+ */
 
 static ngx_int_t
 ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
@@ -548,7 +549,7 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     r->buffered |= NGX_HTTP_IDEM_BUFFERED;
     r->connection->write->delayed = 1;
 
-    return NGX_OK;
+    return NGX_AGAIN;
 }
 
 
@@ -608,6 +609,8 @@ ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_cha
     if (ctx->truncated) {
 
         /* nothing of it has gone out: the client is told, and not cut off */
+
+        ctx->problem = IDEM_HTTP_UNCERTAIN;
 
         if (ngx_http_idem_refusal(r, ctx, NGX_HTTP_BAD_GATEWAY, &out) != NGX_OK) {
             return NGX_ERROR;

@@ -210,7 +210,7 @@ def a_truncated_answer_is_unknown_and_not_passed_on(rig):
             if path == "/replay" and do.get("frame"):
                 continue
             key = fresh()
-            answer = status(rig.post(path, key, do=do), 502)
+            answer = status(rig.post(path, key, do=do), 502, "uncertain")
             check(answer.complete, "a whole page")
             is_uncertain(rig, path, key)
             eq(rig.backend.effects(key=key), 1)
