@@ -400,7 +400,17 @@ ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t 
     struct idem_http_text         none = { "", 0 };
     struct idem_http_answer_out   out;
 
-    kept = ngx_palloc(r->pool, IDEM_HTTP_HEADERS_MAX * sizeof(struct idem_http_header));
+    n = 2;                                      /* which nginx keeps apart */
+
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
+        n += part->nelts;
+    }
+
+    if (n > IDEM_HTTP_HEADERS_MAX) {
+        return NGX_DECLINED;
+    }
+
+    kept = ngx_palloc(r->pool, n * sizeof(struct idem_http_header));
     if (kept == NULL) {
         return NGX_ERROR;
     }
@@ -463,10 +473,6 @@ ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t 
 
         if (header[i].hash == 0) {
             continue;
-        }
-
-        if (n == IDEM_HTTP_HEADERS_MAX) {
-            return NGX_DECLINED;
         }
 
         kept[n].name.at = (char *) header[i].key.data;
