@@ -57,6 +57,27 @@ def the_backend_gets_our_headers_and_nobody_elses(rig, path, backend):
 
 @test
 @each
+def an_underscore_is_no_way_to_forge_our_headers(rig, path, backend):
+    """In CGI variables Idem_Attempt and Idem-Attempt are one."""
+    key = fresh()
+    forged = [("Idem_Attempt", "9"), ("idem_downstream_key", "f" * 64), ("Idem_Foo", "x")]
+    status(rig.post(path, key, headers=forged), 200)
+    seen, = backend.requests(key=key)
+    eq(seen.all("Idem-Attempt"), ["1"])
+    eq((len(seen.all("Idem-Downstream-Key")), seen.all("Idem-Foo")), (1, []))
+    ref = fresh("ref")
+    answer = rig.post(path, key, headers=[("Idempotency_Key", "another")], ref=ref)
+    for seen in backend.requests(ref=ref):
+        eq(seen.all("Idempotency-Key"), [key])
+    check(answer.replayed or answer.status == 400, repr(answer))
+    other = fresh()
+    answer = rig.post(path, other, headers=[("Idempotency_Key", "another")], ref=ref)
+    for seen in backend.requests(ref=ref):
+        eq(seen.all("Idempotency-Key"), [other], "the key that the backend is told")
+
+
+@test
+@each
 def a_refusal_does_not_reach_the_backend(rig, path, backend):
     before = len(backend.requests())
     status(rig.post(path), 400, "key-missing")
@@ -172,4 +193,4 @@ def an_answer_over_the_limit_flows_whole(rig, path, backend):
 
 
 if __name__ == "__main__":
-    main(CONF)
+    main(CONF, http="underscores_in_headers on;")

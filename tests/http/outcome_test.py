@@ -239,6 +239,15 @@ def a_run_has_an_end(rig):
 
 
 @test
+def a_run_has_an_end_also_in_the_middle_of_its_answer(rig):
+    key, name = fresh(), fresh("hang")
+    answer = rig.post("/bounded", key, do={"size": 1000, "pause": [500, name]}, timeout=8)
+    check(answer.status in (502, 504) and answer.seconds < 3, f"{answer.seconds} s {answer!r}")
+    is_uncertain(rig, "/bounded", key)
+    rig.backend.go(name)
+
+
+@test
 def the_backend_can_say_that_it_is_done(rig):
     for code in (500, 502, 429, 401):
         key = fresh()

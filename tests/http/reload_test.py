@@ -26,6 +26,8 @@ CONF = "".join((
     guard("/dunno", PROBED.format("dunno")),
     guard("/hidden", PROBED.format("hidden")),
     guard("/one", PROBED.format("one") + " idem_fingerprint none;"),
+    guard("/cut", PROBED.format("cut") + " idem_result_max 10k;"),
+    guard("/once", PROBED.format("once").replace("idem replay", "idem reject")),
     guard("/quiet", PROBED.format("quiet")),
     guard("/named", 'idem replay; idem_probe "/_status/named?hash=$idem_key_hash&down=$idem_downstream_key&ref=$http_x_ref";'),
     "location /_status/ { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
@@ -274,6 +276,28 @@ def a_probe_that_does_not_know_leaves_it_uncertain(rig):
             answer = status(until("the prober has ended", lambda: (
                 lambda a: a if a.type != "in-progress" else None)(rig.post(path, key))), 409, "uncertain")
             check(b"403" not in answer.body and answer.h("Location") is None, repr(answer))
+        eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30)
+def a_probe_that_breaks_off_leaves_it_uncertain(rig):
+    for do in ({"size": 1000, "truncate": 500}, {"size": 1000, "truncate": 0}, {"fault": "bighead"}):
+        rig.backend.script("/_status/cut", do)
+        key = fresh()
+        status(rig.post("/cut", key, do={"fault": "close"}), 502)
+        status(rig.post("/cut", key), 409, "uncertain")
+        eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30)
+def a_probe_whose_answer_is_not_kept_settles_it(rig):
+    rig.backend.script("/_status/cut", {"size": 50000, "status": 201})
+    rig.backend.script("/_status/once", {"status": 201})
+    for path in ("/cut", "/once"):
+        key = fresh()
+        status(rig.post(path, key, do={"fault": "close"}), 502)
+        for _ in range(2):
+            eq(status(rig.post(path, key), 409, "duplicate").problem["first_status"], 201)
         eq(rig.backend.effects(key=key), 1)
 
 
