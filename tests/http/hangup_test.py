@@ -170,10 +170,13 @@ def a_parked_duplicate_that_left_holds_no_connection(rig):
     key, name = fresh(), fresh("hang")
     under_way = rig.later("/wait", key, do={"hang": name})
     rig.backend.reached(name)
-    before = open_files()
+    def settled():
+        count = open_files()
+        time.sleep(0.3)
+        return count if open_files() == count else 0
+    before = until("earlier tests' connections are gone", settled)
     parked = [Conn(rig.port).send(rig.bytes("/wait", key)) for _ in range(50)]
     until("they are parked", lambda: open_files() >= before + 50)
-    time.sleep(0.2)
     for i, conn in enumerate(parked):
         (conn.close if i % 2 else conn.reset)()
     until("their connections are closed", lambda: open_files() <= before + 5, 3)
