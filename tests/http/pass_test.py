@@ -48,6 +48,7 @@ CONF = "".join((
     "location @unguarded { proxy_pass http://@BACKEND@; }\n",
     guard("/unreached", "idem replay; error_page 502 = @unguarded;", to="proxy_pass http://@REFUSED@;"),
     guard("/page", "idem_preset payment; proxy_intercept_errors on; error_page 500 /static/sorry.html;"),
+    guard("/page-api", "idem_preset api; proxy_intercept_errors on; error_page 404 500 /static/sorry.html;"),
     "location /static/ { root @TEMP@; }\n",
     guard("/accel", "idem replay;"),
     "location /files/ { internal; alias @TEMP@/static/; }\n",
@@ -304,10 +305,17 @@ def error_page_may_be_a_page(rig):
     with open(rig.folder + "/static/sorry.html", "w", encoding="utf-8") as file:
         file.write("we are sorry")
     key = fresh()
-    first = rig.post("/page", key, do={"status": 500})
-    check(first.status in (405, 500) and first.complete, repr(first))
-    again = rig.post("/page", key)
-    check(again.status in (405, 409, 500), repr(again))
+    first = status(rig.post("/page", key, do={"status": 500}), 500)
+    eq(first.body, b"we are sorry")
+    replay_of(first, rig.post("/page", key))  # a payment's failure is kept, as it was told
+    eq(rig.backend.effects(key=key), 1)
+    key = fresh()
+    status(rig.post("/page-api", key, do={"status": 500}), 500)
+    check(not status(rig.post("/page-api", key), 200).replayed, "released")
+    key = fresh()
+    first = status(rig.post("/page-api", key, do={"status": 404}), 404)
+    eq(first.body, b"we are sorry")
+    replay_of(first, rig.post("/page-api", key))
     eq(rig.backend.effects(key=key), 1)
 
 

@@ -28,6 +28,8 @@ CONF = "".join((
     guard("/one", PROBED.format("one") + " idem_fingerprint none;"),
     guard("/cut", PROBED.format("cut") + " idem_result_max 10k;"),
     guard("/once", PROBED.format("once").replace("idem replay", "idem reject")),
+    guard("/bare", "idem replay; idem_probe /_bare/status;"),
+    "location /_bare/ { internal; proxy_pass http://@BACKEND@; }\n",
     guard("/quiet", PROBED.format("quiet")),
     guard("/named", 'idem replay; idem_probe "/_status/named?hash=$idem_key_hash&down=$idem_downstream_key&ref=$http_x_ref";'),
     "location /_status/ { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
@@ -277,6 +279,19 @@ def a_probe_that_does_not_know_leaves_it_uncertain(rig):
                 lambda a: a if a.type != "in-progress" else None)(rig.post(path, key))), 409, "uncertain")
             check(b"403" not in answer.body and answer.h("Location") is None, repr(answer))
         eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30)
+def a_probe_has_no_body_whatever_its_location_says(rig):
+    rig.backend.script("/_bare/status", {"body": "found"})
+    for size in (10, 100000):
+        for chunked in (0, 5000):
+            key, body = fresh(), pattern(size)
+            status(rig.post("/bare", key, body=body, chunked=chunked, do={"fault": "close"}, type="text/plain"), 502)
+            eq(status(rig.post("/bare", key, body=body, chunked=chunked, type="text/plain"), 200).body, b"found")
+            probe, = rig.backend.requests(key=key, path="/_bare/status")
+            eq((probe.method, probe.body, probe.h("Content-Length") or "0", probe.h("Transfer-Encoding")),
+               ("GET", b"", "0", None))
 
 
 @test(seconds=30)
