@@ -291,6 +291,7 @@ ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r);
 /* capture.c */
 ngx_int_t ngx_http_idem_header_filter(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+void ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_send(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
     size_t size);
@@ -306,6 +307,7 @@ ngx_int_t ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 /* probe.c */
 ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_probe_found(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_chain_t *in);

@@ -559,6 +559,24 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
+/* It takes too long, and its upstream was ended in the middle of an answer of which nothing has gone
+   out. */
+
+void
+ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ctx->truncated = 1;
+    ctx->complete = 0;
+    ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+
+    if (ngx_http_idem_store(r, ctx) == NGX_OK) {
+        (void) ngx_http_output_filter(r, NULL);
+    }
+
+    ngx_http_finalize_request(r, NGX_OK);       /* which waits for what is buffered */
+}
+
+
 /* The store has heard, or was waited for long enough. Called from the store's own events. */
 
 void
@@ -618,7 +636,12 @@ ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_cha
 
         ctx->problem = IDEM_HTTP_UNCERTAIN;
 
-        if (ngx_http_idem_refusal(r, ctx, NGX_HTTP_BAD_GATEWAY, &out) != NGX_OK) {
+        if (ngx_http_idem_refusal(r, ctx,
+                                  ctx->expired ? NGX_HTTP_GATEWAY_TIME_OUT
+                                               : NGX_HTTP_BAD_GATEWAY,
+                                  &out)
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
 

@@ -143,15 +143,29 @@ ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc)
 }
 
 
+/* Whether the backend says that it happened, and was heard to the end. */
+
+ngx_uint_t
+ngx_http_idem_probe_found(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_upstream_t  *u = ctx->probe->upstream;
+
+    return ctx->probe_status >= 200 && ctx->probe_status < 300 && ctx->complete
+           && !(u && ngx_http_idem_is_cut(u));
+}
+
+
 static ngx_int_t
 ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
+    ngx_uint_t           found;
     ngx_str_t            result;
     ngx_uint_t           status, outcome;
     ngx_http_request_t  *sr;
 
     sr = ctx->probe;
     status = ctx->probe_status;
+    found = ngx_http_idem_probe_found(ctx);
     ctx->probe = NULL;
 
     ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
@@ -173,7 +187,7 @@ ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ctx->answer = IDEM_UNCERTAIN;
     ctx->probed = 1;
 
-    if (status >= 200 && status < 300) {
+    if (found) {
         outcome = NGX_HTTP_IDEM_DONE;
         ctx->answer = IDEM_DUPLICATE;
         ctx->status = (int32_t) status;

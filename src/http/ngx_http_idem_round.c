@@ -417,7 +417,7 @@ ngx_http_idem_round_probed(ngx_http_request_t *r)
     ngx_str_null(&result);
     outcome = NGX_HTTP_IDEM_UNKNOWN;
 
-    if (ctx->probe_status >= 200 && ctx->probe_status < 300) {
+    if (ngx_http_idem_probe_found(ctx)) {
         outcome = NGX_HTTP_IDEM_DONE;
 
         if (!ctx->discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {

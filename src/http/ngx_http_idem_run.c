@@ -386,9 +386,9 @@ ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
 
     default:
         reason = ctx->probe_status ? ngx_http_idem_probe_reason(ctx->probe_status)
-                 : ctx->truncated ? "the backend's answer was cut off"
                  : ctx->expired ? "it took longer than idem_run_max"
-                                : "the backend was asked, and gave no answer of its own";
+                 : ctx->truncated ? "the backend's answer was cut off"
+                                  : "the backend was asked, and gave no answer of its own";
 
         rc = idem_claim_unknown(claim, reason, ngx_http_idem_finished, run);
     }

@@ -24,10 +24,21 @@ ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name)
 }
 
 
+/* What only we may say. To CGI an underscore is as good as a hyphen, where nginx lets it pass. */
+
 static ngx_uint_t
 ngx_http_idem_is_ours(ngx_table_elt_t *header)
 {
-    return header->key.len > 5 && ngx_strncasecmp(header->key.data, (u_char *) "Idem-", 5) == 0;
+    u_char  *name = header->key.data;
+    size_t   len = header->key.len;
+
+    if (len > 5 && ngx_strncasecmp(name, (u_char *) "Idem", 4) == 0) {
+        return name[4] == '-' || name[4] == '_'
+               || (len == sizeof("Idempotency_Key") - 1
+                   && ngx_strncasecmp(name, (u_char *) "Idempotency_Key", len) == 0);
+    }
+
+    return 0;
 }
 
 
@@ -498,7 +509,9 @@ ngx_http_idem_abandon(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_connection_t     *c = r->connection;
     ngx_http_upstream_t  *u = r->upstream;
 
-    if (ctx->judged || u == NULL || u->cleanup == NULL) {
+    if (ctx->state != NGX_HTTP_IDEM_RUNNING || u == NULL || u->cleanup == NULL
+        || !ctx->enforced)
+    {
         return;
     }
 
@@ -512,6 +525,12 @@ ngx_http_idem_abandon(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     r->main->count++;
     (*u->cleanup)(r);
 
-    ngx_http_finalize_request(r, NGX_HTTP_GATEWAY_TIME_OUT);
+    if (ctx->judged) {
+        ngx_http_idem_cut(r, ctx);
+
+    } else {
+        ngx_http_finalize_request(r, NGX_HTTP_GATEWAY_TIME_OUT);
+    }
+
     ngx_http_run_posted_requests(c);
 }
