@@ -114,6 +114,18 @@ ngx_http_idem_handler(ngx_http_request_t *r)
     switch (ctx->state) {
 
     case NGX_HTTP_IDEM_READING:
+
+        /* its body could not be read, and error_page has led here: a page may say so */
+
+        ctx->state = NGX_HTTP_IDEM_PASSED;
+
+        if (r->content_handler == NULL || !(r->method & ctx->conf->methods)) {
+            return NGX_DECLINED;
+        }
+
+        return r->err_status >= NGX_HTTP_SPECIAL_RESPONSE ? (ngx_int_t) r->err_status
+                                                          : NGX_HTTP_BAD_REQUEST;
+
     case NGX_HTTP_IDEM_CLAIMING:
     case NGX_HTTP_IDEM_SETTLING:
         return NGX_DONE;

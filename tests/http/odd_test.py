@@ -16,6 +16,10 @@ CONF = "".join((
     "location @unguarded { proxy_pass http://@BACKEND@; }\n",
     "location /plain { proxy_pass http://@BACKEND@; }\n",
     guard("/pages", "idem replay; error_page 400 409 422 500 502 503 504 = @unguarded;"),
+    guard("/unread", "idem replay; client_max_body_size 10k; client_body_buffer_size 4k; error_page 400 413 /sorry.html;"),
+    guard("/unread-named", "idem replay; client_max_body_size 10k; client_body_buffer_size 4k;"
+          " error_page 400 413 = @unguarded;"),
+    "location = /sorry.html { root @TEMP@; }\n",
     guard("/fallback", "idem replay; error_page 502 504 = @unguarded;", to="proxy_pass http://@REFUSED@;"),
     guard("/guarded-fallback", "idem replay; error_page 502 504 = @guarded;", to="proxy_pass http://@REFUSED@;",
           prefix="gf:"),
@@ -60,6 +64,25 @@ def a_refusal_is_not_sent_to_the_backend_by_error_page(rig):
     rig.post("/pages", key, do={"fault": "close"})
     rig.post("/pages", key)
     eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+
+
+@test
+def a_body_that_cannot_be_read_is_told_by_error_page(rig):
+    with open(rig.folder + "/sorry.html", "w", encoding="ascii") as file:
+        file.write("sorry")
+    head = "POST {} HTTP/1.1\r\nHost: x\r\nIdempotency-Key: {}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    for path in ("/unread", "/unread-named"):
+        for body in (b"no size\r\n", chunk * 4):
+            key = fresh()
+            with Conn(rig.port, timeout=5) as conn:
+                conn.send(head.format(path, key).encode())
+                time.sleep(0.05)
+                conn.send(body)
+                answer = conn.answer()
+            check(answer.status in (400, 413), repr(answer))
+            eq(answer.body == b"sorry", path == "/unread", "a page that is a file is shown")
+            eq(rig.backend.requests(key=key), [], "what reached the backend")
 
 
 @test
