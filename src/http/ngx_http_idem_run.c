@@ -21,8 +21,9 @@ static void ngx_http_idem_finished(struct idem_claim *claim, int rc, bool lost,
 static void ngx_http_idem_lost(struct idem_claim *claim, enum idem_end why, void *data);
 
 
-static ngx_uint_t   ngx_http_idem_runs;
-static ngx_event_t  ngx_http_idem_linger;
+static ngx_uint_t        ngx_http_idem_runs;
+static ngx_event_t       ngx_http_idem_linger;
+static ngx_connection_t  ngx_http_idem_nobody;      /* a timer's, for nginx's debugging log */
 
 
 /* nginx exits gracefully once no timer is left that may not be cancelled: this is one. */
@@ -51,7 +52,9 @@ ngx_http_idem_run_new(void)
     ngx_http_idem_runs++;
 
     if (!ev->timer_set) {
+        ngx_http_idem_nobody.fd = (ngx_socket_t) -1;
         ev->handler = ngx_http_idem_linger_handler;
+        ev->data = &ngx_http_idem_nobody;
         ev->log = ngx_cycle->log;
         ngx_add_timer(ev, NGX_HTTP_IDEM_LINGER);
     }

@@ -204,6 +204,16 @@ def an_answer_from_a_cache_has_no_effect_to_remember(rig):
     eq(rig.backend.effects(path="/cached"), 1)
 
 
+@test(seconds=30)
+def a_log_for_debugging_breaks_nothing(rig):
+    with Rig(guard("/debug", "idem replay; idem_wait 1s;"), main="error_log @TEMP@/debug.log debug;") as other:
+        key = fresh()
+        first = status(other.post("/debug", key), 200)
+        replay_of(first, other.post("/debug", key))
+        check(other.reload(), "workers go")
+        status(other.post("/debug", fresh()), 200)
+
+
 @test
 def hostile_answers_break_nothing(rig):
     for do in ({"headers": [["Content-Type", "text/plain"], ["Content-Type", "text/html"]]},
