@@ -221,6 +221,8 @@ struct ngx_http_idem_ctx_s {
     unsigned                   readied:1;   /* the request has its headers for the backend */
     unsigned                   judged:1;    /* the answer's head has come */
     unsigned                   sent:1;      /* bytes went to the backend, by an earlier try too */
+    unsigned                   accel:1;     /* it has named another place instead of an answer */
+    unsigned                   told:1;      /* and said what came of it */
     unsigned                   complete:1;  /* its end has come */
     unsigned                   discard:1;   /* its body is not to be kept */
     unsigned                   truncated:1;
@@ -284,6 +286,7 @@ u_char *ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
 ngx_uint_t ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_is_cut(ngx_http_upstream_t *u);
 void ngx_http_idem_unsay(ngx_http_request_t *r);
+void ngx_http_idem_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_abandon(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r);

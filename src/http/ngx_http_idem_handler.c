@@ -84,6 +84,7 @@ ngx_int_t
 ngx_http_idem_handler(ngx_http_request_t *r)
 {
     ngx_int_t                  rc;
+    ngx_uint_t                 accel;
     ngx_http_idem_ctx_t       *ctx;
     ngx_http_idem_loc_conf_t  *conf;
 
@@ -145,13 +146,17 @@ ngx_http_idem_handler(ngx_http_request_t *r)
          * after the first one was asked, is not.
          */
 
+        accel = (r->upstream && r->upstream->headers_in.x_accel_redirect);
+
+        if (accel) {
+            ngx_http_idem_accel(r, ctx);
+        }
+
         if (r->content_handler == NULL) {
             return NGX_DECLINED;
         }
 
-        if (!ngx_http_idem_was_sent(r, ctx)
-            || (r->upstream && r->upstream->headers_in.x_accel_redirect))
-        {
+        if (accel || !ngx_http_idem_was_sent(r, ctx)) {
             ngx_http_idem_wrap(r, ctx);
             return NGX_DECLINED;
         }

@@ -388,8 +388,8 @@ ngx_http_idem_by_status(ngx_http_idem_ctx_t *ctx, ngx_uint_t status)
 /* What the backend says to us, and to nobody else: read, and taken out of the answer. */
 
 static void
-ngx_http_idem_said(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t heard,
-    ngx_int_t *outcome)
+ngx_http_idem_said(ngx_http_request_t *r, ngx_list_t *headers, ngx_http_idem_ctx_t *ctx,
+    ngx_uint_t heard, ngx_int_t *outcome)
 {
     ngx_uint_t              i;
     ngx_list_part_t        *part;
@@ -397,7 +397,7 @@ ngx_http_idem_said(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t h
     struct idem_http_text   name, value;
     enum idem_http_outcome  said;
 
-    part = &r->headers_out.headers.part;
+    part = &headers->part;
     header = part->elts;
 
     for (i = 0; /* void */ ; i++) {
@@ -416,7 +416,9 @@ ngx_http_idem_said(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t h
             continue;
         }
 
-        header[i].hash = 0;
+        if (headers == &r->headers_out.headers) {
+            header[i].hash = 0;
+        }
 
         if (!heard) {
             continue;
@@ -455,7 +457,33 @@ ngx_http_idem_said(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t h
 void
 ngx_http_idem_unsay(ngx_http_request_t *r)
 {
-    ngx_http_idem_said(r, NULL, 0, NULL);
+    ngx_http_idem_said(r, &r->headers_out.headers, NULL, 0, NULL);
+}
+
+
+/*
+ * The backend names another place instead of an answer. It was asked, whoever
+ * answers now, and what it says to us does not come with that answer.
+ */
+
+void
+ngx_http_idem_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t  said = -1;
+
+    ctx->sent = 1;
+
+    if (ctx->accel) {
+        return;
+    }
+
+    ctx->accel = 1;
+    ngx_http_idem_said(r, &r->upstream->headers_in.headers, ctx, 1, &said);
+
+    if (said != -1) {
+        ctx->outcome = (ngx_uint_t) said;
+        ctx->told = 1;
+    }
 }
 
 
@@ -486,10 +514,20 @@ ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     status = ctx->expired ? 0 : ngx_http_idem_upstream_status(r);
 
     said = -1;
-    ngx_http_idem_said(r, ctx, status != 0, &said);
+    ngx_http_idem_said(r, &r->headers_out.headers, ctx, status != 0, &said);
+
+    if (status && !ctx->accel && r->upstream && r->upstream->cleanup == NULL) {
+
+        /* its head stands behind a page of ours */
+
+        ngx_http_idem_said(r, &r->upstream->headers_in.headers, ctx, 1, &said);
+    }
 
     if (said != -1) {
         ctx->outcome = (ngx_uint_t) said;
+
+    } else if (ctx->told) {
+        return;
 
     } else if (status) {
         ctx->outcome = ngx_http_idem_by_status(ctx, status);
@@ -497,6 +535,14 @@ ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     } else {
         ctx->outcome = ngx_http_idem_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
                                                       : NGX_HTTP_IDEM_RELEASE;
+    }
+
+    /* It has done its part: that its answer cannot be had is no reason to ask it again. */
+
+    if (ctx->accel && said == -1
+        && (ctx->outcome == NGX_HTTP_IDEM_RELEASE || ctx->outcome == NGX_HTTP_IDEM_RETRY))
+    {
+        ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
     }
 }
 

@@ -33,6 +33,8 @@ CONF = "".join((
     guard("/body-key", 'idem replay; idem_key "$request_body"; client_body_in_single_buffer on;'),
     guard("/accel", "idem replay;"),
     "location /inside/ { internal; proxy_pass http://@BACKEND@; }\n",
+    "location /inside-refused/ { internal; proxy_pass http://@REFUSED@; }\n",
+    guard("/sorry", "idem replay; proxy_intercept_errors on; error_page 404 500 /sorry.html;"),
     guard("/memory", "idem replay; proxy_max_temp_file_size 0; proxy_buffers 4 4k; proxy_http_version 1.1;"),
     guard("/cached", "idem replay; proxy_cache odd; proxy_cache_methods POST; proxy_cache_valid any 1m;"
           " proxy_cache_key $request_uri;"),
@@ -179,6 +181,44 @@ def an_accel_redirect_to_a_proxy_is_captured(rig):
     answer = rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", "/inside/loop"]]})
     eq(answer.status, 500)
     eq(rig.backend.effects(key=key, path="/accel"), 1)
+
+
+@test
+def what_an_accel_redirect_cannot_get_is_not_run_again(rig):
+    rig.backend.script("/inside/broken", {"status": 500})
+    rig.backend.script("/inside/busy", {"status": 429})
+    for place, code in (("/inside-refused/", 502), ("/inside/broken", 500), ("/inside/busy", 429)):
+        key = fresh()
+        status(rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", place]]}), code)
+        status(rig.post("/accel", key), 409, "uncertain")
+        eq(rig.backend.effects(key=key, path="/accel"), 1, place)
+
+
+@test
+def the_backend_is_heard_beside_its_accel_redirect(rig):
+    rig.backend.script("/inside/fine", {"status": 200})
+    rig.backend.script("/inside/broken", {"status": 500})
+    for place, word, effects in (("fine", "release", 2), ("broken", "done", 1), ("broken", "release", 2),
+                                 ("fine", "unknown", 1)):
+        key = fresh()
+        answer = rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", "/inside/" + place],
+                                                         ["Idem-Outcome", word]]})
+        eq(answer.all("Idem-Outcome"), [])
+        rig.post("/accel", key)
+        eq(rig.backend.effects(key=key, path="/accel"), effects, f"effects of {word}")
+
+
+@test
+def the_backend_is_heard_behind_an_error_page(rig):
+    with open(rig.folder + "/sorry.html", "w", encoding="ascii") as file:
+        file.write("sorry")
+    for code, word, effects in ((500, "done", 1), (500, "keep", 1), (500, "unknown", 1), (404, "release", 2),
+                                (500, "release", 2)):
+        key = fresh()
+        answer = status(rig.post("/sorry", key, do={"status": code, "headers": [["Idem-Outcome", word]]}), code)
+        eq((answer.body, answer.all("Idem-Outcome")), (b"sorry", []))
+        rig.post("/sorry", key)
+        eq(rig.backend.effects(key=key), effects, f"effects of {code} {word}")
 
 
 @test
