@@ -310,6 +310,7 @@ ngx_int_t ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 /* probe.c */
 ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_probe_heard(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_probe_found(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,

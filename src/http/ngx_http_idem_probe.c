@@ -143,6 +143,29 @@ ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc)
 }
 
 
+/*
+ * What the backend has said, or 0. A 404 of nginx's own (there is no such
+ * location, or it is a page) must not pass for the backend's word that nothing
+ * happened, nor a page for what came of it.
+ */
+
+ngx_uint_t
+ngx_http_idem_probe_heard(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_upstream_t  *u = ctx->probe->upstream;
+
+    if (ctx->probe_status == 0 || (u && u->headers_in.status_n == ctx->probe_status)) {
+        return ctx->probe_status;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
+                  "idem: record %s: the %ui to idem_probe comes from nginx itself, and not from "
+                  "a backend: it says nothing of what happened", ctx->hash, ctx->probe_status);
+
+    return 0;
+}
+
+
 /* Whether the backend says that it happened, and was heard to the end. */
 
 ngx_uint_t
@@ -164,7 +187,7 @@ ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_http_request_t  *sr;
 
     sr = ctx->probe;
-    status = ctx->probe_status;
+    status = ctx->probe_status = ngx_http_idem_probe_heard(ctx);
     found = ngx_http_idem_probe_found(ctx);
     ctx->probe = NULL;
 
@@ -175,6 +198,7 @@ ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     if (status == NGX_HTTP_NOT_FOUND) {
         ctx->answer = IDEM_RUN;
         ctx->state = NGX_HTTP_IDEM_ANSWERED;
+        ctx->probe_status = 0;             /* what comes of it now is another matter */
         ctx->kept.len = 0;
         ctx->complete = 0;
         ctx->discard = 0;

@@ -416,6 +416,7 @@ ngx_http_idem_round_probed(ngx_http_request_t *r)
 
     ngx_str_null(&result);
     outcome = NGX_HTTP_IDEM_UNKNOWN;
+    ctx->probe_status = ngx_http_idem_probe_heard(ctx);
 
     if (ngx_http_idem_probe_found(ctx)) {
         outcome = NGX_HTTP_IDEM_DONE;

@@ -31,6 +31,10 @@ CONF = "".join((
     guard("/bare", "idem replay; idem_probe /_bare/status;"),
     "location /_bare/ { internal; proxy_pass http://@BACKEND@; }\n",
     guard("/quiet", PROBED.format("quiet")),
+    guard("/astray", "idem replay; idem_lease 400ms; idem_probe /_nowhere;"),
+    guard("/astray-page", "idem replay; idem_lease 400ms; idem_probe /_page;"),
+    "location = /_page { internal; return 200 found; }\n",
+    guard("/twice", PROBED.format("twice")),
     guard("/named", 'idem replay; idem_probe "/_status/named?hash=$idem_key_hash&down=$idem_downstream_key&ref=$http_x_ref";'),
     "location /_status/ { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
     " proxy_set_header Content-Length ''; proxy_read_timeout 5s; }\n",
@@ -314,6 +318,31 @@ def a_probe_whose_answer_is_not_kept_settles_it(rig):
         for _ in range(2):
             eq(status(rig.post(path, key), 409, "duplicate").problem["first_status"], 201)
         eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=30)
+def a_probe_that_no_backend_answers_says_nothing(rig):
+    for path in ("/astray", "/astray-page"):
+        key = fresh()
+        status(rig.post(path, key, do={"fault": "close"}), 502)
+        for _ in range(2):
+            status(until("the prober has ended", lambda: (
+                lambda a: a if a.type != "in-progress" else None)(rig.post(path, key))), 409, "uncertain")
+        eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=40)
+def what_ran_after_a_probe_is_probed_again(rig):
+    rig.backend.script("/_status/twice", {"status": 404})
+    key = fresh()
+    status(rig.post("/twice", key, do={"fault": "close"}), 502)
+    status(rig.post("/twice", key, do={"fault": "close"}), 502)
+    eq(rig.backend.effects(key=key), 2, "it never happened, and ran")
+    before = len(rig.backend.requests(path="/_status/twice"))
+    rig.backend.script("/_status/twice", {"body": "found"})
+    until("a probe in the background", lambda: len(rig.backend.requests(path="/_status/twice")) > before, 20, 0.2)
+    answer = until("settled", lambda: (lambda a: a if a.status == 200 else None)(rig.post("/twice", key)), 5, 0.2)
+    eq((answer.body, rig.backend.effects(key=key)), (b"found", 2))
 
 
 @test(seconds=30)
