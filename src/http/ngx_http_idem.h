@@ -64,6 +64,7 @@
 #define NGX_HTTP_IDEM_PRINT_QUERY  0x04
 #define NGX_HTTP_IDEM_PRINT_BODY   0x08
 #define NGX_HTTP_IDEM_PRINT_ALL    0x0f
+#define NGX_HTTP_IDEM_PRINT_ARGS   0x0d      /* for idem_key params: all but the path */
 #define NGX_HTTP_IDEM_PRINT_NONE   0x10
 #define NGX_HTTP_IDEM_PRINT_EXPR   0x20
 

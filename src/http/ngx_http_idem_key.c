@@ -380,7 +380,7 @@ static ngx_uint_t
 ngx_http_idem_parts(ngx_http_idem_loc_conf_t *conf)
 {
     return conf->key->kind == NGX_HTTP_IDEM_KEY_PARAMS
-           ? NGX_HTTP_IDEM_PRINT_QUERY|NGX_HTTP_IDEM_PRINT_BODY
+           ? NGX_HTTP_IDEM_PRINT_ARGS
            : conf->print & NGX_HTTP_IDEM_PRINT_ALL;
 }
 
@@ -516,8 +516,7 @@ ngx_http_idem_key_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     struct idem_identity     identity;
     struct idem_fingerprint  arguments;
 
-    made = ngx_http_idem_print_parts(r, ctx, NGX_HTTP_IDEM_PRINT_QUERY|NGX_HTTP_IDEM_PRINT_BODY,
-                                     &arguments);
+    made = ngx_http_idem_print_parts(r, ctx, NGX_HTTP_IDEM_PRINT_ARGS, &arguments);
     if (made != NGX_OK) {
         return made;
     }

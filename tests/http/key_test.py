@@ -16,7 +16,7 @@ CONF = "".join((
     guard("/named", "idem replay; idem_key header=X-Operation;"),
     guard("/param", "idem replay; idem_key param=order;"),
     guard("/maybe", "idem replay; idem_key param=order optional;"),
-    guard("/params", "idem replay; idem_scope $http_x_user; idem_key params;"),
+    guard("/params", "idem replay; idem_scope $http_x_user; idem_key params; idem_methods POST PATCH DELETE;"),
     guard("/serial", "idem replay; idem_key serial header=X-Serial-No credential=X-Client-Id;"),
     guard("/value", 'idem replay; idem_key "$http_x_order";'),
     guard("/joined", 'idem replay; idem_key "$http_x_a|$http_x_b";'),
@@ -329,7 +329,8 @@ def parameters_are_the_key_of_who_has_none(rig):
     replay_of(first, ask(body=b'{ "amount": 1e1, "to": "b\\u006fb" }'))
     runs = 1
     for other in (dict(user=fresh("u")), dict(path="/params/x"), dict(path="/params?x=1"),
-                  dict(body=b'{"to":"bob","amount":11}'), dict(body=b"")):
+                  dict(body=b'{"to":"bob","amount":11}'), dict(body=b""), dict(method="PATCH"),
+                  dict(method="DELETE"), dict(method="DELETE", body=b"")):
         check(not ask(**other).replayed, f"{other} is another request")
         runs += 1
         eq(rig.backend.effects(ref=ref), runs, f"effects after {other}")
