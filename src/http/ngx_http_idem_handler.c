@@ -178,7 +178,6 @@ static ngx_int_t
 ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
 {
     ngx_int_t              rc;
-    ngx_str_t              enforce;
     ngx_http_cleanup_t    *cln;
     ngx_http_idem_ctx_t   *ctx;
     enum idem_http_type    type;
@@ -203,15 +202,6 @@ ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
     ctx->conf = conf;
     ctx->state = NGX_HTTP_IDEM_READING;
     ctx->enforced = 1;
-
-    if (conf->enforce) {
-        if (ngx_http_complex_value(r, conf->enforce, &enforce) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        ctx->enforced = !(enforce.len == 0 || (enforce.len == 1 && enforce.data[0] == '0')
-                          || (enforce.len == 3 && ngx_strncmp(enforce.data, "off", 3) == 0));
-    }
 
     if (r->headers_in.content_type) {
         text.at = (char *) r->headers_in.content_type->value.data;
@@ -262,6 +252,28 @@ ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
+/* Whether it is only watched. Asked when the body is there, of which idem_set may make it. */
+
+static ngx_int_t
+ngx_http_idem_enforced(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_str_t  value;
+
+    if (ctx->conf->enforce == NULL) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, ctx->conf->enforce, &value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->enforced = !(value.len == 0 || (value.len == 1 && value.data[0] == '0')
+                      || (value.len == 3 && ngx_strncmp(value.data, "off", 3) == 0));
+
+    return NGX_OK;
+}
+
+
 static void
 ngx_http_idem_body_handler(ngx_http_request_t *r)
 {
@@ -277,30 +289,28 @@ ngx_http_idem_body_handler(ngx_http_request_t *r)
 
     r->preserve_body = 1;
 
-    rc = ngx_http_idem_identify(r, ctx, &ctx->print);
+    rc = ngx_http_idem_enforced(r, ctx);
 
     if (rc == NGX_OK) {
+        rc = ngx_http_idem_identify(r, ctx, &ctx->print);
+    }
 
-        if (ctx->conf->store->h == NULL) {
-            ctx->code = IDEM_E_REFUSED;
+    if (rc == NGX_OK) {
+        rc = ngx_http_idem_claim(r, ctx, 0, &ctx->print);
 
-        } else {
-            rc = ngx_http_idem_claim(r, ctx, 0, &ctx->print);
+        if (rc == NGX_OK) {
+            ctx->state = NGX_HTTP_IDEM_CLAIMING;
 
-            if (rc == NGX_OK) {
-                ctx->state = NGX_HTTP_IDEM_CLAIMING;
+            /* who leaves while he waits is let go */
 
-                /* who leaves while he waits is let go */
+            r->read_event_handler = ngx_http_test_reading;
+            r->write_event_handler = ngx_http_request_empty_handler;
 
-                r->read_event_handler = ngx_http_test_reading;
-                r->write_event_handler = ngx_http_request_empty_handler;
-
-                if (r->connection->read->ready) {
-                    ngx_post_event(r->connection->read, &ngx_posted_events);
-                }
-
-                return;
+            if (r->connection->read->ready) {
+                ngx_post_event(r->connection->read, &ngx_posted_events);
             }
+
+            return;
         }
     }
 

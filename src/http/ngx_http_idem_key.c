@@ -618,6 +618,12 @@ ngx_http_idem_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return ngx_http_idem_malformed(ctx, "Who is asking has too long a name.");
     }
 
+    if (ctx->arena_used) {         /* an expression has read the request, without #user */
+        idem_arena_free(&ctx->arena);
+        ctx->arena_used = 0;
+        ctx->vars = NULL;
+    }
+
     return NGX_OK;
 }
 

@@ -287,6 +287,7 @@ ngx_http_idem_set_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, 
         }
 
         *v = ngx_http_variable_null_value;
+        v->no_cacheable = 1;                /* it will have one, perhaps */
         return NGX_OK;
     }
 

@@ -19,8 +19,10 @@ CONF = "".join((
     "location = /_probe { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
     " proxy_set_header Content-Length ''; }\n",
     guard("/part", "idem replay; idem_enforce $part;"),
+    guard("/big", "idem replay; idem_enforce $big; idem_key $big optional;"),
 ))
-HTTP = "map $http_x_tenant $part { default off; acme on; }"
+HTTP = ("map $http_x_tenant $part { default off; acme on; } idem_set $big '#body.big ?: \"\"';"
+        if MODULE else "")
 
 
 def passes(rig, path, key, verdict, code=200, **options):
@@ -113,6 +115,14 @@ def one_tenant_may_be_enforced(rig):
     status(rig.post("/part", key), 200)
     check(not rig.post("/part", key).replayed, "others pass")
     check(rig.post("/part", key, headers=[("X-Tenant", "acme")]).replayed, "this one is guarded")
+
+
+@test
+def the_switch_may_be_made_of_the_body(rig):
+    ref, big = fresh("ref"), fresh()
+    first = status(rig.post("/big", ref=ref, body=json.dumps({"big": big}).encode()), 200)
+    replay_of(first, rig.post("/big", ref=ref, body=json.dumps({"big": big}).encode()))
+    eq(rig.backend.effects(ref=ref), 1)
 
 
 @test

@@ -24,6 +24,8 @@ CONF = "".join((
     guard("/setall", "idem replay; idem_scope $http_x_user; idem_set $all "
           "'{#method, #path, #query.q, #headers[\"x-tenant\"], #cookies.sid, #body.id, #user}';"
           ' idem_key "$all";'),
+    guard("/whose", "idem replay; idem_set $whose '#headers[\"x-tenant\"]'; idem_scope $whose;"
+          " idem_set $theirs '#user + \"-\" + #body.id'; idem_key $theirs;"),
     guard("/elvis", "idem replay; idem_set $e '#body.coupon ?: \"none\"'; idem_key \"$e\";"),
     guard("/fp-none", "idem replay; idem_fingerprint none;"),
     guard("/fp-path", "idem replay; idem_fingerprint method path;"),
@@ -424,6 +426,19 @@ def an_expression_sees_the_whole_request(rig):
                                dict(ident=ref + "x"), dict(user="v"), dict(method="PATCH"))):
         check(not ask(**other).replayed, f"{other} is another key")
         eq(rig.backend.effects(ref=ref), i + 2)
+
+
+@test
+def a_scope_of_an_expression_is_known_to_that_of_the_key(rig):
+    ref, number = fresh("ref"), fresh()
+
+    def ask(tenant):
+        return status(rig.post("/whose", ref=ref, headers=[("X-Tenant", tenant)],
+                               body=json.dumps({"id": number}).encode()), 200)
+    first = ask("t1")
+    replay_of(first, ask("t1"))
+    check(not ask("t2").replayed, "another tenant")
+    eq([s.key for s in rig.backend.requests(ref=ref)], [f"t1-{number}", f"t2-{number}"])
 
 
 @test
