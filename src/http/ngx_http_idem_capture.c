@@ -327,8 +327,8 @@ ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *byte
         length = r->headers_out.content_length_n;
         room = ngx_max(2 * ctx->kept_size, NGX_HTTP_IDEM_KEPT_MIN);
 
-        if (ctx->kept_size == 0 && length > 0) {
-            room = (size_t) length;            /* is within the limit */
+        if (ctx->kept_size == 0 && length > 0 && length <= ngx_http_idem_limit(ctx)) {
+            room = (size_t) length;
         }
 
         room = ngx_max(room, ctx->kept.len + size);

@@ -127,6 +127,8 @@ ngx_http_idem_label(ngx_http_request_t *r, ngx_str_t *value)
 }
 
 
+/* NGX_ABORT: there is no store to ask, and ctx->code says so. */
+
 ngx_int_t
 ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
     struct idem_fingerprint *print)
@@ -177,6 +179,18 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: %s", err.text);
         ngx_http_idem_run_free(run);
         return NGX_ERROR;
+    }
+
+    if (ctx->conf->store->h == NULL) {
+
+        /* Nobody can be asked. It has its name all the same: what runs unguarded tells it to the
+           backend. */
+
+        ngx_memcpy(ctx->hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
+        ctx->code = IDEM_E_REFUSED;
+        ngx_http_idem_run_free(run);
+
+        return NGX_ABORT;
     }
 
     ngx_http_idem_claim_start(ctx, run);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A store that fails: before the claim, after the answer, and when it comes back."""
 import os
+import re
 import shutil
 import sys
 import time
@@ -260,6 +261,20 @@ def a_folder_that_cannot_be_made_is_refused_or_503(rig):
         return
     with other:
         is_down(other)
+
+
+@test(seconds=40, stores="lmdb")
+def what_runs_unguarded_without_a_store_is_told_apart_downstream(rig):
+    rules = "idem replay; idem_on_store_error open;"
+    with Rig(guard("/open", rules) + guard("/param", rules + "idem_key param=k;"),
+             store="lmdb:/proc/no/such/folder?sync=off") as other:
+        for path, key in (("/open", "one"), ("/open", "two"), ("/open", "one"), ("/param?k=%20", None),
+                          ("/param?k=%21", None)):
+            eq(status(other.post(path, key), 200).all("Idem-Guard"), ["open"])
+        seen = other.backend.requests()
+        names = [s.h("Idem-Downstream-Key") for s in seen]
+        check(names[0] == names[2] and len(set(names)) == 4, f"one for each key: {names}")
+        check(re.fullmatch("[0-9a-f]{64}", seen[3].key) and seen[4].key == "!", repr(seen))
 
 
 @test(seconds=40, stores="lmdb")
