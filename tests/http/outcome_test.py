@@ -212,6 +212,7 @@ def a_truncated_answer_is_unknown_and_not_passed_on(rig):
             key = fresh()
             answer = status(rig.post(path, key, do=do), 502, "uncertain")
             check(answer.complete, "a whole page")
+            check(b"nothing was run" not in answer.body, repr(answer))
             is_uncertain(rig, path, key)
             eq(rig.backend.effects(key=key), 1)
 
