@@ -210,7 +210,8 @@ ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_int_t
 ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    u_char  *p, *attempt;
+    u_char               *p, *attempt;
+    ngx_http_idem_key_t  *key;
 
     if (ctx->readied) {
         return NGX_OK;
@@ -218,7 +219,11 @@ ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ctx->readied = 1;
 
-    if (ctx->conf->key->kind != NGX_HTTP_IDEM_KEY_HEADER
+    key = ctx->conf->key;
+
+    if (!(key->kind == NGX_HTTP_IDEM_KEY_HEADER
+          && key->name.len == ngx_http_idem_key_name.len
+          && ngx_strncasecmp(key->name.data, ngx_http_idem_key_name.data, key->name.len) == 0)
         && ngx_http_idem_put_key(r, ctx) != NGX_OK)
     {
         return NGX_ERROR;

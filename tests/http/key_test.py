@@ -178,6 +178,12 @@ def another_header_can_be_the_key(rig):
     first = status(rig.post("/named", ref=ref, headers=[("X-Operation", value)]), 200)
     replay_of(first, rig.post("/named", ref=ref, headers=[("x-operation", f'"{value}"')]))
     eq(rig.backend.effects(ref=ref), 1)
+    ref = fresh("ref")
+    status(rig.post("/named", "not this one", ref=ref, headers=[("X-Operation", f'"{value} 2"')]), 200)
+    status(rig.post("/named", "not this one", ref=ref, headers=[("X-Operation", value + "-3")]), 200)
+    odd, plain = rig.backend.requests(ref=ref)
+    check(re.fullmatch("[0-9a-f]{64}", odd.key), f"a key with a blank goes by its hash: {odd.key}")
+    eq(plain.all("Idempotency-Key"), [value + "-3"], "the key, and not what the client says besides")
     refused(rig, "/named", "key-missing", key="not this one")
     refused(rig, "/named", "key-malformed", headers=[("X-Operation", "a"), ("X-Operation", "a")])
 
