@@ -287,6 +287,7 @@ u_char *ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
 ngx_uint_t ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_is_cut(ngx_http_upstream_t *u);
 void ngx_http_idem_unsay(ngx_http_request_t *r);
+ngx_uint_t ngx_http_idem_is_accel(ngx_http_upstream_t *u);
 void ngx_http_idem_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_abandon(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);

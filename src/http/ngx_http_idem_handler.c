@@ -146,7 +146,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
          * after the first one was asked, is not.
          */
 
-        accel = (r->upstream && r->upstream->headers_in.x_accel_redirect);
+        accel = ngx_http_idem_is_accel(r->upstream);
 
         if (accel) {
             ngx_http_idem_accel(r, ctx);

@@ -307,6 +307,20 @@ ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
+/* Whether nginx goes where X-Accel-Redirect says. It does not where that is ignored, the head is
+   none, or an error page comes before it. */
+
+ngx_uint_t
+ngx_http_idem_is_accel(ngx_http_upstream_t *u)
+{
+    return u && u->headers_in.x_accel_redirect
+           && !(u->conf->ignore_headers & NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT)
+           && u->state && u->state->status == u->headers_in.status_n
+           && !(u->conf->intercept_errors
+                && u->headers_in.status_n >= NGX_HTTP_SPECIAL_RESPONSE);
+}
+
+
 /* Whether an answer's head came from the backend; its status, if so. */
 
 static ngx_uint_t
@@ -335,7 +349,7 @@ ngx_http_idem_upstream_status(ngx_http_request_t *r)
      * has named instead of an answer.
      */
 
-    if (u->headers_in.x_accel_redirect) {
+    if (ngx_http_idem_is_accel(u)) {
         return r->headers_out.status;
     }
 

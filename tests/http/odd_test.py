@@ -34,6 +34,9 @@ CONF = "".join((
     guard("/accel", "idem replay;"),
     "location /inside/ { internal; proxy_pass http://@BACKEND@; }\n",
     "location /inside-refused/ { internal; proxy_pass http://@REFUSED@; }\n",
+    guard("/accel-ignored", "idem replay; proxy_ignore_headers X-Accel-Redirect; error_page 502 = @unguarded;"),
+    guard("/accel-intercepted", "idem replay; proxy_intercept_errors on; recursive_error_pages on;"
+          " error_page 500 = @unguarded;"),
     guard("/sorry", "idem replay; proxy_intercept_errors on; error_page 404 500 /sorry.html;"),
     guard("/memory", "idem replay; proxy_max_temp_file_size 0; proxy_buffers 4 4k; proxy_http_version 1.1;"),
     guard("/cached", "idem replay; proxy_cache odd; proxy_cache_methods POST; proxy_cache_valid any 1m;"
@@ -206,6 +209,19 @@ def the_backend_is_heard_beside_its_accel_redirect(rig):
         eq(answer.all("Idem-Outcome"), [])
         rig.post("/accel", key)
         eq(rig.backend.effects(key=key, path="/accel"), effects, f"effects of {word}")
+
+
+@test
+def a_redirect_that_nginx_does_not_follow_opens_no_second_backend(rig):
+    place = [["X-Accel-Redirect", "/inside/fine"]]
+    for path, do in (("/accel-ignored", {"size": 10, "fault": "close"}), ("/accel-intercepted", {"status": 500})):
+        key = fresh()
+        rig.post(path, key, do=dict(do, headers=place))
+        eq(len(rig.backend.requests(key=key)), 1, f"requests at a backend of {path}")
+    key = fresh()
+    first = status(rig.post("/accel-ignored", key, do={"headers": place}), 200)
+    replay_of(first, rig.post("/accel-ignored", key))
+    eq(len(rig.backend.requests(key=key)), 1)
 
 
 @test
