@@ -351,7 +351,7 @@ static void on_wake(struct idem_watch *watch) {
 }
 
 static void woken_wait(struct waiter *waiter, struct conn *c) {
-    int64_t end = idem_loop_now() + 10000;
+    int64_t end = idem_loop_now() + 30000;
 
     while (waiter->wakes == 0 && idem_loop_now() < end)
         conn_turn(c, 50);
