@@ -321,6 +321,7 @@ ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
 /* round.c */
 ngx_int_t ngx_http_idem_rounds_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
 void ngx_http_idem_rounds_stop(void);
+ngx_uint_t ngx_http_idem_round_may_ask(ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_round_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_round_over(ngx_http_idem_ctx_t *ctx);
 

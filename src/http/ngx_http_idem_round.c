@@ -58,6 +58,58 @@ ngx_http_idem_round_is_known(ngx_http_idem_loc_conf_t *conf)
 }
 
 
+/*
+ * Whether a probe's URI is made of the record alone. A round has no client's
+ * request: what else is in it would be empty, and another place asked.
+ */
+
+ngx_uint_t
+ngx_http_idem_round_may_ask(ngx_http_idem_loc_conf_t *conf)
+{
+    size_t      i, k, len;
+    ngx_str_t  *text = &conf->probe->value;
+
+    static const char *const  known[] = {
+        "idem_key_hash", "idem_downstream_key", "idem_attempt", NULL
+    };
+
+    for (i = 0; i < text->len; i++) {
+
+        if (text->data[i] != '$') {
+            continue;
+        }
+
+        if (++i < text->len && text->data[i] == '{') {
+            i++;
+        }
+
+        for (len = 0; i + len < text->len; len++) {
+            u_char  c = text->data[i + len];
+
+            if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')
+                  || c == '_'))
+            {
+                break;
+            }
+        }
+
+        for (k = 0; known[k]; k++) {
+            if (ngx_strlen(known[k]) == len
+                && ngx_strncasecmp(text->data + i, (u_char *) known[k], len) == 0)
+            {
+                break;
+            }
+        }
+
+        if (known[k] == NULL) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
 ngx_int_t
 ngx_http_idem_rounds_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf)
 {
@@ -81,6 +133,7 @@ ngx_http_idem_rounds_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf)
 
         if (guarded[i].conf->probe == NULL
             || guarded[i].conf->policy->recover != IDEM_RECOVER_HOLD
+            || !ngx_http_idem_round_may_ask(guarded[i].conf)
             || ngx_http_idem_round_is_known(guarded[i].conf))
         {
             continue;

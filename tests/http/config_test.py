@@ -298,6 +298,14 @@ def a_probe_is_a_uri(rig):
 
 
 @test
+def a_probe_that_needs_the_request_is_warned_of(rig):
+    for uri in ("/s/$arg_id", "/s/${http_x_order}", "/s/$idem_key_hash/$request_id"):
+        accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";', warns="made of the request")
+    for uri in ("/s", "/s/$idem_downstream_key", "/s?h=${idem_key_hash}&n=$idem_attempt"):
+        accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";')
+
+
+@test
 def values_are_inherited_and_overridden(rig):
     accepted(rig, "idem_ttl 1h;", server="idem replay; idem_prefix p:; idem_ttl 2h; idem_wait 3s;",
              http="idem_recover hold; idem_message hello; idem_methods POST; idem_release_status 429;"

@@ -34,6 +34,7 @@ CONF = "".join((
     guard("/astray", "idem replay; idem_lease 400ms; idem_probe /_nowhere;"),
     guard("/astray-page", "idem replay; idem_lease 400ms; idem_probe /_page;"),
     "location = /_page { internal; return 200 found; }\n",
+    guard("/theirs", 'idem replay; idem_lease 400ms; idem_probe "/_status/$http_idempotency_key";'),
     guard("/twice", PROBED.format("twice")),
     guard("/named", 'idem replay; idem_probe "/_status/named?hash=$idem_key_hash&down=$idem_downstream_key&ref=$http_x_ref";'),
     "location /_status/ { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
@@ -329,6 +330,18 @@ def a_probe_that_no_backend_answers_says_nothing(rig):
             status(until("the prober has ended", lambda: (
                 lambda a: a if a.type != "in-progress" else None)(rig.post(path, key))), 409, "uncertain")
         eq(rig.backend.effects(key=key), 1)
+
+
+@test(seconds=40)
+def a_probe_that_needs_the_request_is_not_asked_in_the_background(rig):
+    rig.backend.script("/_status/", {"body": "all there are"})
+    key = fresh()
+    rig.backend.script("/_status/" + key, {"body": "this one"})
+    status(rig.post("/theirs", key, do={"fault": "close"}), 502)
+    time.sleep(7)  # longer than a round
+    eq(rig.backend.requests(path="/_status/"), [], "probes that ask about nothing")
+    answer = status(rig.post("/theirs", key), 200)
+    eq((answer.body, rig.backend.effects(key=key)), (b"this one", 1))
 
 
 @test(seconds=40)
