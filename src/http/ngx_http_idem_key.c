@@ -649,11 +649,14 @@ ngx_http_idem_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
     ngx_memzero(print, sizeof(struct idem_fingerprint));
 
+    ctx->naming = 1;
     rc = ngx_http_idem_scope(r, ctx);
 
     if (rc == NGX_OK) {
         rc = keys[ctx->conf->key->kind](r, ctx);
     }
+
+    ctx->naming = 0;
 
     if (rc != NGX_OK || (ctx->conf->print & NGX_HTTP_IDEM_PRINT_NONE)) {
         return rc;

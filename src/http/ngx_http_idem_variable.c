@@ -300,9 +300,9 @@ ngx_http_idem_set_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, 
 
     if (rc != 0) {
 
-        /* A key or a scope of it is refused; for a log it is just empty. */
+        /* A key or a scope of it is refused; for a label or a log it is just empty. */
 
-        if (ctx->state == NGX_HTTP_IDEM_READING) {
+        if (ctx->naming) {
             ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_set: %s", err.text);
 
             ctx->refused = 1;
@@ -312,6 +312,7 @@ ngx_http_idem_set_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, 
         }
 
         *v = ngx_http_variable_null_value;
+        v->no_cacheable = 1;
         return NGX_OK;
     }
 

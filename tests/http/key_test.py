@@ -35,6 +35,7 @@ CONF = "".join((
     guard("/one", "idem replay; idem_fingerprint none;", prefix="shared:"),
     guard("/two", "idem replay; idem_fingerprint none;", prefix="shared:"),
     guard("/three", "idem replay; idem_fingerprint none;", prefix="other:"),
+    guard("/note", "idem replay; idem_set $note '#body.note'; idem_label $note;"),
     guard("/label", "idem replay; idem_label $http_x_label;"),
 ))
 HTTP = "log_format order '$order_id';" if MODULE else ""
@@ -571,6 +572,14 @@ def a_label_is_taken_and_told_to_nobody(rig):
     replay_of(first, rig.post("/label", key))
     status(rig.post("/label", fresh()), 200)
     status(rig.post("/label", fresh(), headers=[("X-Label", "x" * 3000)]), 200)
+
+
+@test
+def a_label_that_is_not_there_refuses_nobody(rig):
+    key = fresh()
+    first = status(rig.post("/note", key), 200)
+    replay_of(first, rig.post("/note", key))
+    status(rig.post("/note", fresh(), body=b'{"note": "x"}'), 200)
 
 
 @test
