@@ -527,18 +527,24 @@ void
 ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t   said;
-    ngx_uint_t  status;
+    ngx_uint_t  status, own;
 
     ctx->judged = 1;
     status = ctx->expired ? 0 : ngx_http_idem_upstream_status(r);
 
+    /* What the backend says to us is in its own head, whatever page stands before it, and whatever
+       proxy_hide_header leaves out. */
+
+    own = (r->upstream && !ngx_http_idem_is_accel(r->upstream));
+
+#if (NGX_HTTP_CACHE)
+    own = (own && !r->cached);
+#endif
+
     said = -1;
-    ngx_http_idem_said(r, &r->headers_out.headers, ctx, status != 0, &said);
+    ngx_http_idem_said(r, &r->headers_out.headers, ctx, status && !own, &said);
 
-    if (status && !ctx->accel && r->upstream && r->upstream->cleanup == NULL) {
-
-        /* its head stands behind a page of ours */
-
+    if (status && own) {
         ngx_http_idem_said(r, &r->upstream->headers_in.headers, ctx, 1, &said);
     }
 

@@ -11,6 +11,7 @@ from tap import *
 
 CHOSEN = "proxy_pass http://127.0.0.1:$http_x_port;"
 CONF = "".join((
+    guard("/hidden", "idem replay; proxy_hide_header Idem-Outcome;"),
     guard("/replay", "idem replay;"),
     guard("/11", "idem replay; proxy_http_version 1.1;"),
     guard("/chosen", "idem replay; proxy_connect_timeout 500ms;", to=CHOSEN),
@@ -287,6 +288,15 @@ def what_the_backend_tells_the_gateway_is_stripped(rig):
     for answer in (rig.post("/replay", key, do={"headers": ours}), rig.post("/replay", key)):
         status(answer, 200)
         eq([n for n, _ in answer.headers if n.lower().startswith("idem-")], [])
+
+
+@test
+def what_the_backend_tells_may_be_hidden_besides(rig):
+    key = fresh()
+    answer = rig.post("/hidden", key, do={"status": 500, "headers": [["Idem-Outcome", "done"], ["X-A", "b"]]})
+    eq((answer.status, answer.h("X-A"), answer.h("Idem-Outcome")), (500, "b", None))
+    replay_of(answer, rig.post("/hidden", key))
+    eq(rig.backend.effects(key=key), 1)
 
 
 @test
