@@ -161,6 +161,15 @@ ngx_http_idem_header_filter(ngx_http_request_t *r)
         ctx->discard = 1;
     }
 
+    if (r->upstream && r->upstream->upgrade) {
+
+        /* a connection from now on, which does not wait for its head */
+
+        ctx->discard = 1;
+        ctx->enforced = 0;
+        (void) ngx_http_idem_store(r, ctx);
+    }
+
     if (!ctx->enforced) {
 
         /* shadow mode: the answer is kept, and not held */

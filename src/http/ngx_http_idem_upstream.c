@@ -335,7 +335,11 @@ ngx_http_idem_upstream_status(ngx_http_request_t *r)
 #if (NGX_HTTP_CACHE)
 
     if (r->cached) {
-        return r->headers_out.status;
+
+        /* what proxy_cache_use_stale shows instead of an answer that did not come is none */
+
+        return u->cache_status == NGX_HTTP_CACHE_STALE && u->request_sent
+               ? 0 : r->headers_out.status;
     }
 
 #endif

@@ -41,6 +41,10 @@ CONF = "".join((
     guard("/memory", "idem replay; proxy_max_temp_file_size 0; proxy_buffers 4 4k; proxy_http_version 1.1;"),
     guard("/cached", "idem replay; proxy_cache odd; proxy_cache_methods POST; proxy_cache_valid any 1m;"
           " proxy_cache_key $request_uri;"),
+    guard("/stale", "idem replay; proxy_cache odd; proxy_cache_methods POST; proxy_cache_valid 200 1s;"
+          " proxy_cache_key $uri; proxy_cache_use_stale error timeout;"),
+    guard("/upgraded", "idem replay; proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;"
+          " proxy_set_header Connection upgrade;"),
     guard("/11", "idem replay; proxy_http_version 1.1;"),
     guard("/wait", "idem replay; idem_wait 10s;"),
     guard("/limited", "idem replay; limit_conn conns 1; limit_conn_status 429;"),
@@ -268,6 +272,32 @@ def a_log_for_debugging_breaks_nothing(rig):
         replay_of(first, other.post("/debug", key))
         check(other.reload(), "workers go")
         status(other.post("/debug", fresh()), 200)
+
+
+@test
+def a_stale_answer_from_a_cache_is_not_what_came_of_it(rig):
+    status(rig.post("/stale", fresh()), 200)
+    time.sleep(2.1)
+    key = fresh()
+    status(rig.post("/stale", key, do={"fault": "close"}), 200)
+    status(rig.post("/stale", key), 409, "uncertain")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def a_connection_that_is_switched_begins_with_its_head(rig):
+    key = fresh()
+    with Conn(rig.port) as conn:
+        conn.send(rig.bytes("/upgraded", key, headers=[("Upgrade", "x")], close=False,
+                            do={"status": 101, "frame": "close", "body": "raw"}))
+        said = b""
+        while not said.endswith(b"raw"):
+            said += conn.sock.recv(4096) or b"END"
+            check(b"END" not in said, repr(said))
+        check(said.startswith(b"HTTP/1.1 101"), repr(said))
+    status(until("done", lambda: (lambda a: a if a.type != "in-progress" else None)(rig.post("/upgraded", key))),
+           409, "duplicate")
+    eq(rig.backend.effects(key=key), 1)
 
 
 @test
