@@ -187,7 +187,7 @@ struct ngx_http_idem_ctx_s {
     struct idem_arena          arena;
     struct idem_json          *vars;        /* for expressions */
     unsigned                   arena_used:1;
-    unsigned                   naming:1;    /* scope and key are being made: what fails is refused */
+    unsigned                   naming:1;    /* scope and key are being made */
 
     /* what was answered */
 

@@ -568,8 +568,8 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
-/* It takes too long, and its upstream was ended in the middle of an answer of which nothing has gone
-   out. */
+/* It takes too long, and its upstream was ended in the middle of an answer, of which nothing has
+   gone out. */
 
 void
 ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)

@@ -128,7 +128,8 @@ ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_
     problem.detail.len = ngx_strlen(problem.detail.at);
 
     if (ctx->truncated) {          /* it was not refused, and something has run: not that message */
-        problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its answer did not come whole.");
+        problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its answer did not come "
+                                        "whole.");
     }
 
     if (ctx->detail) {
