@@ -240,7 +240,8 @@ static size_t check_all(int64_t behind, int64_t killed) {
         bool at_risk = was_at_risk(fate, behind, killed);
 
         risk += at_risk;
-        broken += fate->broken;
+        /* Of what the replica had not seen, a finish may never learn whether it was stored. */
+        broken += fate->broken && !at_risk;
         lost += fate->effects == 0;
         if (fate->effects > 1) {
             twice++;
