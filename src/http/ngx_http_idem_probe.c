@@ -30,7 +30,7 @@ ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     if (ngx_http_parse_unsafe_uri(r, &uri, &args, &flags) != NGX_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "idem: record %s: idem_probe gives no URI", ctx->hash);
-        return NGX_ERROR;
+        return NGX_DECLINED;
     }
 
     if (ngx_http_idem_request_headers(r, ctx) != NGX_OK) {
@@ -74,12 +74,27 @@ ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_int_t
 ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
+    ngx_int_t  rc;
+
     if (ctx->state == NGX_HTTP_IDEM_PROBING) {
         return ctx->probe_over ? ngx_http_idem_probed(r, ctx) : NGX_AGAIN;
     }
 
     if (ctx->answer == IDEM_PROBE) {
-        return ngx_http_idem_probe_start(r, ctx);
+        rc = ngx_http_idem_probe_start(r, ctx);
+
+        if (rc == NGX_DECLINED) {               /* nobody can be asked: it stays as it was */
+            ctx->answer = IDEM_UNCERTAIN;
+            ctx->probed = 1;
+            ctx->state = NGX_HTTP_IDEM_SETTLING;
+            r->write_event_handler = ngx_http_request_empty_handler;
+
+            ngx_http_idem_finish(ctx, NGX_HTTP_IDEM_UNKNOWN, 0, NULL, 0);
+
+            return ctx->run ? NGX_AGAIN : NGX_ERROR;
+        }
+
+        return rc;
     }
 
     /* takes it over, so that nobody else asks meanwhile */
@@ -154,8 +169,11 @@ ngx_http_idem_probe_heard(ngx_http_idem_ctx_t *ctx)
 {
     ngx_http_upstream_t  *u = ctx->probe->upstream;
 
-    if (ctx->probe_status == 0 || (u && u->headers_in.status_n == ctx->probe_status)) {
-        return ctx->probe_status;
+    if ((u && u->headers_in.status_n == ctx->probe_status)
+        || !(ctx->probe_status == NGX_HTTP_NOT_FOUND
+             || (ctx->probe_status >= 200 && ctx->probe_status < 300)))
+    {
+        return ctx->probe_status;               /* its own word, or one that decides nothing */
     }
 
     ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
@@ -228,6 +246,11 @@ ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     r->write_event_handler = ngx_http_request_empty_handler;
 
     ngx_http_idem_finish(ctx, outcome, status, result.data, result.len);
+
+    if (ctx->run == NULL) {                     /* it could not even be said */
+        ctx->state = NGX_HTTP_IDEM_ANSWERED;
+        return NGX_OK;
+    }
 
     return NGX_AGAIN;
 }
