@@ -21,6 +21,7 @@ CONF = "".join((
     guard("/value", 'idem replay; idem_key "$http_x_order";'),
     guard("/joined", 'idem replay; idem_key "$http_x_a|$http_x_b";'),
     guard("/set", "idem replay; " + SET + " access_log @TEMP@/set.log order;"),
+    guard("/logged", "idem replay; client_body_buffer_size 1k; access_log @TEMP@/set.log order;"),
     guard("/setall", "idem replay; idem_scope $http_x_user; idem_set $all "
           "'{#method, #path, #query.q, #headers[\"x-tenant\"], #cookies.sid, #body.id, #user}';"
           ' idem_key "$all";'),
@@ -278,6 +279,12 @@ def a_form_field_can_be_the_key(rig):
 
 
 @test
+def a_key_in_the_query_and_in_the_form_is_repeated(rig):
+    for value in ("a", "b"):
+        refused(rig, "/param?order=a", "key-malformed", body=f"order={value}".encode(), type=FORM)
+
+
+@test
 def a_form_in_a_temporary_file_is_read_too(rig):
     key = fresh()
     body = b"pad=" + b"p" * 100000 + f"&order={key}".encode()
@@ -381,6 +388,12 @@ def nginx_variables_can_be_the_key(rig):
 
 
 @test
+def a_key_of_variables_has_at_most_4096_bytes(rig):
+    status(rig.post("/value", headers=[("X-Order", fresh() + "x" * 4000)]), 200)
+    refused(rig, "/value", "key-malformed", headers=[("X-Order", "x" * 4097)])
+
+
+@test
 def an_expression_over_the_body_can_be_the_key(rig):
     order = fresh()
 
@@ -416,6 +429,14 @@ def an_expression_is_usable_in_a_log(rig):
         with open(rig.folder + "/set.log", encoding="utf-8") as file:
             return order in file.read().split()
     until("the expression in the log", logged)
+
+
+@test
+def an_expression_in_a_log_reads_a_body_in_a_file(rig):
+    tag = fresh("tag")
+    body = json.dumps({"orderId": tag, "pad": "x" * 5000}).encode()
+    status(rig.post("/logged", fresh(), body=body), 200)
+    until("it is logged", lambda: tag in open(rig.folder + "/set.log", encoding="utf-8").read(), 5)
 
 
 @test

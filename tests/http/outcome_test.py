@@ -435,6 +435,17 @@ def a_declared_stream_flows_at_once_and_is_done(rig):
 
 
 @test
+def a_stream_that_says_nothing_yet_has_begun(rig):
+    key, name = fresh(), fresh("pause")
+    with Conn(rig.port, timeout=5) as conn:
+        conn.send(rig.bytes("/replay", key, do={"headers": [["X-Accel-Buffering", "no"]], "size": 100,
+                                                "pause": [0, name]}))
+        check(conn.line().startswith("HTTP/1.1 200"), "its head has come")
+        rig.backend.go(name)
+    status(rig.post("/replay", key), 409, "duplicate")
+
+
+@test
 def a_stream_that_breaks_is_not_run_again(rig):
     key = fresh()
     rig.post("/11", key, do={"size": 1000, "truncate": 100, "type": "text/event-stream"})
