@@ -187,6 +187,7 @@ struct ngx_http_idem_ctx_s {
     struct idem_arena          arena;
     struct idem_json          *vars;        /* for expressions */
     unsigned                   arena_used:1;
+    unsigned                   arena_owned:1;   /* the request's pool frees it, behind the log */
     unsigned                   naming:1;    /* scope and key are being made */
 
     /* what was answered */

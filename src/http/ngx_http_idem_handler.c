@@ -60,10 +60,6 @@ ngx_http_idem_cleanup(void *data)
         idem_sha_fail(&ctx->stream.parts);
     }
 
-    if (ctx->arena_used) {
-        idem_arena_free(&ctx->arena);
-    }
-
     if (ctx->round) {
         ngx_http_idem_round_over(ctx);
     }

@@ -166,6 +166,21 @@ ngx_http_idem_time_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
 }
 
 
+/* With the pool, and not with the request: the log, which may read variables, comes in between. */
+
+static void
+ngx_http_idem_arena_cleanup(void *data)
+{
+    ngx_http_idem_ctx_t  *ctx = data;
+
+    if (ctx->arena_used) {
+        idem_arena_free(&ctx->arena);
+        ctx->arena_used = 0;
+        ctx->vars = NULL;
+    }
+}
+
+
 /* The request as expressions read it. */
 
 struct idem_json *
@@ -176,6 +191,7 @@ ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, struct idem_
     ngx_uint_t                 i, n;
     ngx_list_part_t           *part;
     ngx_table_elt_t           *header;
+    ngx_pool_cleanup_t        *cln;
     struct idem_json          *vars;
     struct idem_http_header   *headers;
     struct idem_http_request   request;
@@ -242,6 +258,17 @@ ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, struct idem_
     if (ctx->scope.len) {
         request.user.at = (char *) ctx->scope.data;
         request.user.len = ctx->scope.len;
+    }
+
+    if (!ctx->arena_owned) {
+        cln = ngx_pool_cleanup_add(r->pool, 0);
+        if (cln == NULL) {
+            return NULL;
+        }
+
+        cln->handler = ngx_http_idem_arena_cleanup;
+        cln->data = ctx;
+        ctx->arena_owned = 1;
     }
 
     if (!ctx->arena_used) {

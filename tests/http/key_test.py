@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Which requests are the same: the key, its forms and its refusals, the scope, the fingerprint."""
+import re
 import sys
 
 sys.dont_write_bytecode = True
@@ -22,6 +23,7 @@ CONF = "".join((
     guard("/joined", 'idem replay; idem_key "$http_x_a|$http_x_b";'),
     guard("/set", "idem replay; " + SET + " access_log @TEMP@/set.log order;"),
     guard("/logged", "idem replay; client_body_buffer_size 1k; access_log @TEMP@/set.log order;"),
+    guard("/setlog", "idem replay; idem_set $its_id '#body.id'; idem_key $its_id; access_log @TEMP@/set.log order;"),
     guard("/setall", "idem replay; idem_scope $http_x_user; idem_set $all "
           "'{#method, #path, #query.q, #headers[\"x-tenant\"], #cookies.sid, #body.id, #user}';"
           ' idem_key "$all";'),
@@ -429,6 +431,24 @@ def an_expression_is_usable_in_a_log(rig):
         with open(rig.folder + "/set.log", encoding="utf-8") as file:
             return order in file.read().split()
     until("the expression in the log", logged)
+
+
+@test(seconds=40)
+def an_expression_that_only_a_log_reads_is_read_and_given_back(rig):
+    def grown():
+        return sum(int(re.search(r"^RssAnon:\s+(\d+)", open(f"/proc/{pid}/status", encoding="ascii").read(),
+                                 re.M)[1]) for pid in rig.worker_pids())
+
+    def ask(count):
+        for _ in range(count):
+            body = json.dumps({"id": fresh(), "orderId": "o", "pad": ["x"] * 400}).encode()
+            status(rig.post("/logged", fresh(), body=body), 200)
+            status(rig.post("/setlog", body=body), 200)
+    ask(300)
+    before = grown()
+    ask(600)
+    limit = 64 << 10 if sanitizers() else 4096
+    check(grown() - before < limit, f"memory grew by {grown() - before} KiB")
 
 
 @test
