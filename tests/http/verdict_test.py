@@ -416,6 +416,20 @@ def what_a_location_says_goes_before_its_preset(rig):
 
 
 @test
+def a_guard_of_the_server_holds_for_its_locations(rig):
+    with Rig("location / { proxy_pass http://@BACKEND@; }\n", workers=1,
+             server="idem replay; idem_prefix all:; idem_release_status 404; idem_methods POST DELETE;") as other:
+        key = fresh()
+        first = status(other.post("/any", key), 200)
+        replay_of(first, other.post("/any", key))
+        status(other.post("/any", None, method="DELETE", body=b""), 400, "key-missing")
+        key = fresh()
+        for _ in range(2):
+            status(other.post("/any", key, do={"status": 404}), 404)
+        eq(other.backend.effects(key=key), 2, "404 gives the key back")
+
+
+@test
 def a_nested_location_may_switch_the_guard_off(rig):
     key = fresh()
     for _ in range(2):
