@@ -19,7 +19,7 @@ help:
 	@echo 'make test-all the same with the long forms (half an hour)'
 	@echo 'make bench    measure; docs/benchmarks.md has the figures of one run'
 	@echo 'make fuzz     fuzz each target for FUZZ_SECONDS (default 60)'
-	@echo 'make install  library, header, pkg-config file, man page, idem(1); PREFIX, DESTDIR'
+	@echo 'make install  library, header, man pages, idem(1), the nginx module; PREFIX, DESTDIR'
 
 $(BUILD)/build.ninja:
 	@tools/packages build

@@ -2,7 +2,8 @@
 /*
  * The HTTP front door, as an nginx module.
  *
- *     module.c    the directives, and how levels of the configuration merge
+ *     module.c    the table of directives, how levels merge, workers
+ *     directive.c what each directive takes
  *     check.c     what is wrong with a configuration, told by nginx -t
  *     store.c     stores on nginx's loop, one handle per worker
  *     handler.c   a request's way: body, key, claim, verdict
@@ -14,6 +15,7 @@
  *     probe.c     asks the backend what came of an uncertain run
  *     round.c     the same in the background, for runs that nobody asks for again
  *     variable.c  $idem_*, and idem_set
+ *     fields.c    header fields
  *
  * One request, from the left to the right:
  *
@@ -94,7 +96,6 @@ typedef struct {
     ngx_str_t                  name;        /* HEADER, PARAM, SERIAL */
     ngx_str_t                  credential;  /* SERIAL */
     ngx_http_complex_value_t   value;       /* VALUE */
-    unsigned                   computed:1;  /* VALUE: of what idem_set reads */
 } ngx_http_idem_key_t;
 
 
@@ -248,6 +249,37 @@ extern ngx_module_t  ngx_http_idem_module;
 extern ngx_http_output_header_filter_pt  ngx_http_idem_next_header_filter;
 extern ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
 
+
+/* directive.c */
+char *ngx_http_idem_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_word(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_store_url(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_scope_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_method_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_release_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+
+/* fields.c */
+typedef struct {
+    ngx_list_part_t           *part;
+    ngx_uint_t                 i;
+} ngx_http_idem_fields_t;
+
+void ngx_http_idem_fields(ngx_http_idem_fields_t *fields, ngx_list_t *list);
+ngx_table_elt_t *ngx_http_idem_next(ngx_http_idem_fields_t *fields);      /* NULL: no more */
+ngx_uint_t ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name);
+
+static ngx_inline struct idem_http_text
+ngx_http_idem_text(ngx_str_t *s)
+{
+    struct idem_http_text  text = { (char *) s->data, s->len };
+
+    return text;
+}
 
 /* store.c */
 ngx_http_idem_store_t *ngx_http_idem_store_add(ngx_conf_t *cf, ngx_str_t *url);

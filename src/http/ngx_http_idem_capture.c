@@ -70,15 +70,13 @@ ngx_http_idem_mark(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 static ngx_uint_t
 ngx_http_idem_is_stream(ngx_http_request_t *r)
 {
-    ngx_uint_t             i;
-    ngx_list_part_t       *part;
-    ngx_table_elt_t       *header;
-    struct idem_http_text  name, value;
+    ngx_table_elt_t         *header;
+    struct idem_http_text    name, value;
+    ngx_http_idem_fields_t   fields;
 
-    value.at = (char *) r->headers_out.content_type.data;
-    value.len = r->headers_out.content_type.len;
-
-    if (idem_http_type_read(value) == IDEM_HTTP_EVENTS) {
+    if (idem_http_type_read(ngx_http_idem_text(&r->headers_out.content_type))
+        == IDEM_HTTP_EVENTS)
+    {
         return 1;
     }
 
@@ -86,25 +84,11 @@ ngx_http_idem_is_stream(ngx_http_request_t *r)
         return 0;
     }
 
-    part = &r->upstream->headers_in.headers.part;
-    header = part->elts;
+    ngx_http_idem_fields(&fields, &r->upstream->headers_in.headers);
 
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                return 0;
-            }
-
-            part = part->next;
-            header = part->elts;
-            i = 0;
-        }
-
-        name.at = (char *) header[i].key.data;
-        name.len = header[i].key.len;
-        value.at = (char *) header[i].value.data;
-        value.len = header[i].value.len;
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        name = ngx_http_idem_text(&header->key);
+        value = ngx_http_idem_text(&header->value);
 
         if (idem_http_same(name, IDEM_HTTP_TEXT("X-Accel-Buffering"))
             && idem_http_same(value, IDEM_HTTP_TEXT("no")))
@@ -112,6 +96,8 @@ ngx_http_idem_is_stream(ngx_http_request_t *r)
             return 1;
         }
     }
+
+    return 0;
 }
 
 
@@ -402,9 +388,10 @@ ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t 
 {
     u_char                       *room, *type;
     size_t                        size;
-    ngx_uint_t                    i, n;
+    ngx_uint_t                    n;
     ngx_list_part_t              *part;
     ngx_table_elt_t              *header;
+    ngx_http_idem_fields_t        fields;
     struct idem_http_header      *kept;
     struct idem_http_text         none = { "", 0 };
     struct idem_http_answer_out   out;
@@ -465,29 +452,15 @@ ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t 
         n++;
     }
 
-    part = &r->headers_out.headers.part;
-    header = part->elts;
+    ngx_http_idem_fields(&fields, &r->headers_out.headers);
 
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            header = part->elts;
-            i = 0;
-        }
-
-        if (header[i].hash == 0) {
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        if (header->hash == 0) {
             continue;
         }
 
-        kept[n].name.at = (char *) header[i].key.data;
-        kept[n].name.len = header[i].key.len;
-        kept[n].value.at = (char *) header[i].value.data;
-        kept[n].value.len = header[i].value.len;
+        kept[n].name = ngx_http_idem_text(&header->key);
+        kept[n].value = ngx_http_idem_text(&header->value);
 
         if (idem_http_header_kept(kept[n].name, none, ctx->conf->headers->elts,
                                   ctx->conf->headers->nelts))

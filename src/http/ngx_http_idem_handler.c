@@ -200,8 +200,7 @@ ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
     ctx->enforced = 1;
 
     if (r->headers_in.content_type) {
-        text.at = (char *) r->headers_in.content_type->value.data;
-        text.len = r->headers_in.content_type->value.len;
+        text = ngx_http_idem_text(&r->headers_in.content_type->value);
         type = idem_http_type_read(text);
         ctx->json = (type == IDEM_HTTP_JSON);
         ctx->form = (type == IDEM_HTTP_FORM);

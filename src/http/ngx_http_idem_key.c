@@ -70,31 +70,17 @@ ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query)
 static ngx_table_elt_t *
 ngx_http_idem_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *ret_n)
 {
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *header, *found;
+    ngx_table_elt_t         *header, *found;
+    ngx_http_idem_fields_t   fields;
 
     *ret_n = 0;
     found = NULL;
-    part = &r->headers_in.headers.part;
-    header = part->elts;
 
-    for (i = 0; /* void */ ; i++) {
+    ngx_http_idem_fields(&fields, &r->headers_in.headers);
 
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            header = part->elts;
-            i = 0;
-        }
-
-        if (header[i].key.len == name->len
-            && ngx_strncasecmp(header[i].key.data, name->data, name->len) == 0)
-        {
-            found = &header[i];
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        if (ngx_http_idem_is(header, name)) {
+            found = header;
             (*ret_n)++;
         }
     }
@@ -141,8 +127,7 @@ ngx_http_idem_key_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return ngx_http_idem_malformed(ctx, "The header that carries the key is repeated.");
     }
 
-    text.at = (char *) header->value.data;
-    text.len = header->value.len;
+    text = ngx_http_idem_text(&header->value);
 
     wrong = idem_http_key_read(text, key, &len);
 
@@ -163,10 +148,8 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ngx_http_idem_target(r, &path, &query);
 
-    name.at = (char *) ctx->conf->key->name.data;
-    name.len = ctx->conf->key->name.len;
-    places[0].at = (char *) query.data;
-    places[0].len = query.len;
+    name = ngx_http_idem_text(&ctx->conf->key->name);
+    places[0] = ngx_http_idem_text(&query);
     n = 1;
 
     if (ctx->form) {
@@ -180,8 +163,7 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
             return ngx_http_idem_malformed(ctx, "The form is too long for a key in it.");
         }
 
-        places[1].at = (char *) ctx->body.data;
-        places[1].len = ctx->body.len;
+        places[1] = ngx_http_idem_text(&ctx->body);
         n = 2;
     }
 

@@ -52,36 +52,18 @@ ngx_http_idem_add_seconds(ngx_http_request_t *r, const char *name, int64_t secon
 static ngx_uint_t
 ngx_http_idem_wants_html(ngx_http_request_t *r)
 {
-    ngx_uint_t               i;
-    ngx_list_part_t         *part;
+    ngx_str_t                name = ngx_string("Accept");
     ngx_table_elt_t         *header;
-    struct idem_http_text    value;
+    ngx_http_idem_fields_t   fields;
     struct idem_http_accept  accept;
 
     idem_http_accept_init(&accept);
 
-    part = &r->headers_in.headers.part;
-    header = part->elts;
+    ngx_http_idem_fields(&fields, &r->headers_in.headers);
 
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            header = part->elts;
-            i = 0;
-        }
-
-        if (header[i].key.len == sizeof("Accept") - 1
-            && ngx_strncasecmp(header[i].key.data, (u_char *) "Accept", sizeof("Accept") - 1)
-               == 0)
-        {
-            value.at = (char *) header[i].value.data;
-            value.len = header[i].value.len;
-            idem_http_accept_add(&accept, value);
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        if (ngx_http_idem_is(header, &name)) {
+            idem_http_accept_add(&accept, ngx_http_idem_text(&header->value));
         }
     }
 
@@ -349,8 +331,7 @@ ngx_http_idem_replay_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *v
     ngx_table_elt_t       *h;
     struct idem_http_text  text;
 
-    text.at = (char *) name->data;
-    text.len = name->len;
+    text = ngx_http_idem_text(name);
 
     if (idem_http_same(text, IDEM_HTTP_TEXT("Content-Type"))) {
         ngx_http_idem_content_type(r, value);
@@ -399,8 +380,7 @@ ngx_http_idem_takes_gzip(ngx_http_request_t *r)
 #if (NGX_HTTP_GZIP)
 
     if (r->headers_in.accept_encoding) {
-        value.at = (char *) r->headers_in.accept_encoding->value.data;
-        value.len = r->headers_in.accept_encoding->value.len;
+        value = ngx_http_idem_text(&r->headers_in.accept_encoding->value);
         idem_http_codings_add(&codings, value);
     }
 
@@ -481,8 +461,7 @@ ngx_http_idem_replay_body(ngx_http_request_t *r, struct idem_http_text *body)
         return NGX_OK;
     }
 
-    value.at = (char *) encoding->value.data;
-    value.len = encoding->value.len;
+    value = ngx_http_idem_text(&encoding->value);
 
     if (!idem_http_same(value, IDEM_HTTP_TEXT("gzip"))
         && !idem_http_same(value, IDEM_HTTP_TEXT("x-gzip")))

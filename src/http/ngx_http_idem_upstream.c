@@ -16,14 +16,6 @@ static ngx_str_t  ngx_http_idem_downstream_name = ngx_string("Idem-Downstream-Ke
 static ngx_str_t  ngx_http_idem_encoding_name = ngx_string("Accept-Encoding");
 
 
-static ngx_uint_t
-ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name)
-{
-    return header->key.len == name->len
-           && ngx_strncasecmp(header->key.data, name->data, name->len) == 0;
-}
-
-
 /* What only we may say. To CGI an underscore is as good as a hyphen, where nginx lets it pass. */
 
 static ngx_uint_t
@@ -48,51 +40,30 @@ ngx_http_idem_is_ours(ngx_table_elt_t *header)
 static ngx_int_t
 ngx_http_idem_drop(ngx_http_request_t *r, ngx_str_t *name)
 {
-    ngx_uint_t        i;
-    ngx_list_t        kept;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *header, *h;
+    ngx_list_t               kept;
+    ngx_table_elt_t         *header, *h;
+    ngx_http_idem_fields_t   fields;
 
-    part = &r->headers_in.headers.part;
-    header = part->elts;
+    ngx_http_idem_fields(&fields, &r->headers_in.headers);
 
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                return NGX_OK;             /* it is not there: nothing to do */
-            }
-
-            part = part->next;
-            header = part->elts;
-            i = 0;
-        }
-
-        if (name ? ngx_http_idem_is(&header[i], name) : ngx_http_idem_is_ours(&header[i])) {
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        if (name ? ngx_http_idem_is(header, name) : ngx_http_idem_is_ours(header)) {
             break;
         }
+    }
+
+    if (header == NULL) {
+        return NGX_OK;                         /* it is not there: nothing to do */
     }
 
     if (ngx_list_init(&kept, r->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    part = &r->headers_in.headers.part;
-    header = part->elts;
+    ngx_http_idem_fields(&fields, &r->headers_in.headers);
 
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            header = part->elts;
-            i = 0;
-        }
-
-        if (name ? ngx_http_idem_is(&header[i], name) : ngx_http_idem_is_ours(&header[i])) {
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        if (name ? ngx_http_idem_is(header, name) : ngx_http_idem_is_ours(header)) {
             continue;
         }
 
@@ -101,7 +72,7 @@ ngx_http_idem_drop(ngx_http_request_t *r, ngx_str_t *name)
             return NGX_ERROR;
         }
 
-        *h = header[i];
+        *h = *header;
     }
 
     r->headers_in.headers = kept;
@@ -414,43 +385,28 @@ static void
 ngx_http_idem_said(ngx_http_request_t *r, ngx_list_t *headers, ngx_http_idem_ctx_t *ctx,
     ngx_uint_t heard, ngx_int_t *outcome)
 {
-    ngx_uint_t              i;
-    ngx_list_part_t        *part;
-    ngx_table_elt_t        *header;
-    struct idem_http_text   name, value;
-    enum idem_http_outcome  said;
+    ngx_table_elt_t         *header;
+    struct idem_http_text    name, value;
+    ngx_http_idem_fields_t   fields;
+    enum idem_http_outcome   said;
 
-    part = &headers->part;
-    header = part->elts;
+    ngx_http_idem_fields(&fields, headers);
 
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            header = part->elts;
-            i = 0;
-        }
-
-        if (header[i].hash == 0 || !ngx_http_idem_is_ours(&header[i])) {
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        if (header->hash == 0 || !ngx_http_idem_is_ours(header)) {
             continue;
         }
 
         if (headers == &r->headers_out.headers) {
-            header[i].hash = 0;
+            header->hash = 0;
         }
 
         if (!heard) {
             continue;
         }
 
-        name.at = (char *) header[i].key.data;
-        name.len = header[i].key.len;
-        value.at = (char *) header[i].value.data;
-        value.len = header[i].value.len;
+        name = ngx_http_idem_text(&header->key);
+        value = ngx_http_idem_text(&header->value);
 
         if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Outcome"))) {
             if (idem_http_outcome_read(value, &said)) {
@@ -471,8 +427,8 @@ ngx_http_idem_said(ngx_http_request_t *r, ngx_list_t *headers, ngx_http_idem_ctx
         }
 
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "idem: the backend's \"%V: %V\" is not understood", &header[i].key,
-                      &header[i].value);
+                      "idem: the backend's \"%V: %V\" is not understood", &header->key,
+                      &header->value);
     }
 }
 

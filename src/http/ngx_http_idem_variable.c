@@ -188,10 +188,11 @@ ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, struct idem_
 {
     int                        rc;
     ngx_int_t                  read;
-    ngx_uint_t                 i, n;
+    ngx_uint_t                 n;
     ngx_list_part_t           *part;
     ngx_table_elt_t           *header;
     ngx_pool_cleanup_t        *cln;
+    ngx_http_idem_fields_t     fields;
     struct idem_json          *vars;
     struct idem_http_header   *headers;
     struct idem_http_request   request;
@@ -230,16 +231,12 @@ ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, struct idem_
     }
 
     n = 0;
+    ngx_http_idem_fields(&fields, &r->headers_in.headers);
 
-    for (part = &r->headers_in.headers.part; part; part = part->next) {
-        header = part->elts;
-
-        for (i = 0; i < part->nelts; i++, n++) {
-            headers[n].name.at = (char *) header[i].key.data;
-            headers[n].name.len = header[i].key.len;
-            headers[n].value.at = (char *) header[i].value.data;
-            headers[n].value.len = header[i].value.len;
-        }
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        headers[n].name = ngx_http_idem_text(&header->key);
+        headers[n].value = ngx_http_idem_text(&header->value);
+        n++;
     }
 
     ngx_memzero(&request, sizeof(struct idem_http_request));

@@ -1,0 +1,563 @@
+
+/*
+ * What each directive takes. The words of a policy (core/option.h) are read by
+ * the table that reads them everywhere else; the rest is of HTTP alone.
+ */
+
+#include "ngx_http_idem.h"
+
+
+static ngx_conf_bitmask_t  ngx_http_idem_methods[] = {
+    { ngx_string("POST"), NGX_HTTP_POST },
+    { ngx_string("PUT"), NGX_HTTP_PUT },
+    { ngx_string("PATCH"), NGX_HTTP_PATCH },
+    { ngx_string("DELETE"), NGX_HTTP_DELETE },
+    { ngx_null_string, 0 }
+};
+
+
+/* Words of the policy. */
+
+static char *
+ngx_http_idem_say(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf, const char *word,
+    ngx_str_t *value)
+{
+    struct idem_error  err;
+
+    if (idem_policy_set(&conf->said, word, ngx_strlen(word), (char *) value->data, value->len,
+                        &err)
+        != 0)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_%s", err.text);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static void
+ngx_http_idem_mark_place(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
+{
+    conf->file = cf->conf_file->file.name.data;
+    conf->line = cf->conf_file->line;
+}
+
+
+char *
+ngx_http_idem_word(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    const char                *word;
+    const struct idem_option  *option;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+    char                       said[IDEM_OPTION_TEXT_MAX];
+
+    value = cf->args->elts;
+    word = (char *) cmd->name.data + sizeof("idem_") - 1;
+    option = idem_option_find(word, ngx_strlen(word));
+
+    if (ngx_strcmp(idem_option_print(option, &ilcf->said.said, said, sizeof(said)), "-") != 0) {
+        return "is duplicate";
+    }
+
+    if (ngx_strcmp(word, "preset") == 0) {
+
+        if (ngx_strcmp(value[1].data, "queue") == 0 || ngx_strcmp(value[1].data, "job") == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "idem_preset: \"%V\" is not for requests; allowed: submit, api, "
+                               "payment", &value[1]);
+            return NGX_CONF_ERROR;
+        }
+
+        if (ilcf->file == NULL) {
+            ngx_http_idem_mark_place(cf, ilcf);
+        }
+    }
+
+    return ngx_http_idem_say(cf, ilcf, word, &value[1]);
+}
+
+
+char *
+ngx_http_idem_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    struct idem_error          err;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->on != NGX_CONF_UNSET) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    ilcf->on = 1;
+    ngx_http_idem_mark_place(cf, ilcf);
+
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        ilcf->on = 0;
+        return NGX_CONF_OK;
+    }
+
+    if (idem_policy_set(&ilcf->said, "mode", 4, (char *) value[1].data, value[1].len, &err)
+        != 0)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem %s, off", err.text);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idem_store_url(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    struct idem_error          err;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->store != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (idem_store_check((char *) value[1].data, &err) != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_store: %s", err.text);
+        return NGX_CONF_ERROR;
+    }
+
+    ilcf->store = ngx_http_idem_store_add(cf, &value[1]);
+
+    return ilcf->store ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static ngx_http_complex_value_t *
+ngx_http_idem_complex(ngx_conf_t *cf, ngx_str_t *value)
+{
+    ngx_http_complex_value_t          *cv;
+    ngx_http_compile_complex_value_t   ccv;
+
+    cv = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
+    if (cv == NULL) {
+        return NULL;
+    }
+
+    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+    ccv.cf = cf;
+    ccv.value = value;
+    ccv.complex_value = cv;
+
+    return ngx_http_compile_complex_value(&ccv) == NGX_OK ? cv : NULL;
+}
+
+
+char *
+ngx_http_idem_scope_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value, caller = ngx_string("caller");
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->scope != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "none") == 0) {
+        ilcf->scope = NULL;
+        return ngx_http_idem_say(cf, ilcf, "scope", &value[1]);
+    }
+
+    if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$') == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "idem_scope: \"%V\" has no variable, and would be one scope for "
+                           "everybody; say who is asking ($remote_user, $http_x_user), or "
+                           "\"none\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    ilcf->scope = ngx_http_idem_complex(cf, &value[1]);
+    if (ilcf->scope == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    return ngx_http_idem_say(cf, ilcf, "scope", &caller);
+}
+
+
+/* Keys. */
+
+static ngx_int_t
+ngx_http_idem_named(ngx_str_t *word, const char *name, ngx_str_t *ret)
+{
+    size_t  len = ngx_strlen(name);
+
+    if (word->len <= len || ngx_strncmp(word->data, name, len) != 0) {
+        return NGX_DECLINED;
+    }
+
+    ret->data = word->data + len;
+    ret->len = word->len - len;
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_idem_is_token(ngx_str_t *name)
+{
+    return idem_http_is_token(ngx_http_idem_text(name));
+}
+
+
+static char *
+ngx_http_idem_key_wrong(ngx_conf_t *cf, ngx_str_t *word)
+{
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "idem_key: \"%V\" is not understood; allowed: header=NAME "
+                       "[required|optional], param=NAME [required|optional], params, serial "
+                       "header=NAME credential=NAME, or a value with variables ($NAME)", word);
+    return NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_idem_key_serial_words(ngx_conf_t *cf, ngx_http_idem_key_t *key)
+{
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+    key->kind = NGX_HTTP_IDEM_KEY_SERIAL;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_http_idem_named(&value[i], "header=", &key->name) != NGX_OK
+            && ngx_http_idem_named(&value[i], "credential=", &key->credential) != NGX_OK)
+        {
+            return ngx_http_idem_key_wrong(cf, &value[i]);
+        }
+    }
+
+    if (!ngx_http_idem_is_token(&key->name) || !ngx_http_idem_is_token(&key->credential)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "idem_key serial needs both header=NAME and credential=NAME, the "
+                           "names of two headers");
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idem_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                         *value;
+    ngx_uint_t                         i;
+    ngx_http_idem_key_t               *key;
+    ngx_http_idem_loc_conf_t          *ilcf = conf;
+    ngx_http_compile_complex_value_t   ccv;
+
+    if (ilcf->key != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    key = ngx_pcalloc(cf->pool, sizeof(ngx_http_idem_key_t));
+    if (key == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ilcf->key = key;
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "serial") == 0) {
+        return ngx_http_idem_key_serial_words(cf, key);
+    }
+
+    if (ngx_strcmp(value[1].data, "params") == 0) {
+        key->kind = NGX_HTTP_IDEM_KEY_PARAMS;
+
+        return cf->args->nelts == 2 ? NGX_CONF_OK : ngx_http_idem_key_wrong(cf, &value[2]);
+    }
+
+    if (ngx_http_idem_named(&value[1], "header=", &key->name) == NGX_OK) {
+        key->kind = NGX_HTTP_IDEM_KEY_HEADER;
+
+    } else if (ngx_http_idem_named(&value[1], "param=", &key->name) == NGX_OK) {
+        key->kind = NGX_HTTP_IDEM_KEY_PARAM;
+
+    } else if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$')) {
+        key->kind = NGX_HTTP_IDEM_KEY_VALUE;
+
+        ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+        ccv.cf = cf;
+        ccv.value = &value[1];
+        ccv.complex_value = &key->value;
+
+        if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
+
+    } else {
+        return ngx_http_idem_key_wrong(cf, &value[1]);
+    }
+
+    if (key->kind == NGX_HTTP_IDEM_KEY_HEADER && !ngx_http_idem_is_token(&key->name)) {
+        return ngx_http_idem_key_wrong(cf, &value[1]);
+    }
+
+    for (i = 2; i < cf->args->nelts; i++) {
+
+        if (i == 2 && ngx_strcmp(value[i].data, "optional") == 0) {
+            key->optional = 1;
+
+        } else if (i > 2 || ngx_strcmp(value[i].data, "required") != 0) {
+            return ngx_http_idem_key_wrong(cf, &value[i]);
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idem_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    ngx_uint_t                 i, k;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    static const struct {
+        const char  *word;
+        ngx_uint_t   part;
+    } parts[] = {
+        { "method", NGX_HTTP_IDEM_PRINT_METHOD },
+        { "path", NGX_HTTP_IDEM_PRINT_PATH },
+        { "query", NGX_HTTP_IDEM_PRINT_QUERY },
+        { "body", NGX_HTTP_IDEM_PRINT_BODY },
+        { "none", NGX_HTTP_IDEM_PRINT_NONE },
+        { NULL, 0 }
+    };
+
+    if (ilcf->print) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '#')
+        && cf->args->nelts == 2)
+    {
+        ilcf->print = NGX_HTTP_IDEM_PRINT_EXPR;
+        ilcf->print_expr = ngx_http_idem_compile(cf, &value[1]);
+
+        return ilcf->print_expr ? NGX_CONF_OK : NGX_CONF_ERROR;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        for (k = 0; parts[k].word; k++) {
+            if (ngx_strcmp(value[i].data, parts[k].word) == 0) {
+                break;
+            }
+        }
+
+        if (parts[k].word == NULL || (ilcf->print & parts[k].part)
+            || (parts[k].part == NGX_HTTP_IDEM_PRINT_NONE && cf->args->nelts > 2))
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "idem_fingerprint: \"%V\" is not understood; allowed: none, or "
+                               "one or more of method, path, query, body, or one expression "
+                               "('#body.amount')", &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
+        ilcf->print |= parts[k].part;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idem_method_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    ngx_uint_t                 i, m;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->methods) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    ilcf->methods = NGX_CONF_BITMASK_SET;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        for (m = 0; ngx_http_idem_methods[m].name.len; m++) {
+            if (ngx_strcmp(value[i].data, ngx_http_idem_methods[m].name.data) == 0) {
+                break;
+            }
+        }
+
+        if (ngx_http_idem_methods[m].name.len == 0
+            || (ilcf->methods & ngx_http_idem_methods[m].mask))
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "idem_methods: \"%V\" is not understood, or said twice; allowed: "
+                               "POST, PUT, PATCH, DELETE", &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
+        ilcf->methods |= ngx_http_idem_methods[m].mask;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idem_release_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_int_t                  n;
+    ngx_str_t                 *value;
+    ngx_uint_t                 i, *status;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->release != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    ilcf->release = ngx_array_create(cf->pool, cf->args->nelts, sizeof(ngx_uint_t));
+
+    if (ilcf->release == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (cf->args->nelts == 2 && ngx_strcmp(value[1].data, "none") == 0) {
+        return NGX_CONF_OK;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        n = ngx_atoi(value[i].data, value[i].len);
+
+        if (n < 300 || n > 599) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "idem_release_status: \"%V\" is no status; allowed: 300 to 599, "
+                               "or none", &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
+        status = ngx_array_push(ilcf->release);
+        if (status == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        *status = (ngx_uint_t) n;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idem_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    ngx_uint_t                 i;
+    const char                *why;
+    struct idem_http_text     *name;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->headers != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    ilcf->headers = ngx_array_create(cf->pool, cf->args->nelts, sizeof(struct idem_http_text));
+
+    if (ilcf->headers == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        name = ngx_array_push(ilcf->headers);
+        if (name == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        name->at = (char *) value[i].data;
+        name->len = value[i].len;
+        why = idem_http_header_refused(*name);
+
+        if (why) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_replay_headers: %V %s", &value[i],
+                               why);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idem_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->enforce != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "on") == 0) {
+        ilcf->enforce = NULL;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_strcmp(value[1].data, "off") != 0
+        && ngx_strlchr(value[1].data, value[1].data + value[1].len, '$') == NULL)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "idem_enforce: \"%V\" is not understood; allowed: on, off, or a value "
+                           "with variables", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    ilcf->enforce = ngx_http_idem_complex(cf, &value[1]);
+
+    return ilcf->enforce ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->probe) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (value[1].data[0] != '/') {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "idem_probe: \"%V\" is no URI of this server: it begins with /, and "
+                           "names a location that asks the backend", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    ilcf->probe = ngx_http_idem_complex(cf, &value[1]);
+
+    return ilcf->probe ? NGX_CONF_OK : NGX_CONF_ERROR;
+}

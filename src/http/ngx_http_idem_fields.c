@@ -1,0 +1,43 @@
+
+/*
+ * Header fields, of requests and answers: nginx keeps them in lists of several
+ * parts.
+ */
+
+#include "ngx_http_idem.h"
+
+
+void
+ngx_http_idem_fields(ngx_http_idem_fields_t *fields, ngx_list_t *list)
+{
+    fields->part = &list->part;
+    fields->i = 0;
+}
+
+
+ngx_table_elt_t *
+ngx_http_idem_next(ngx_http_idem_fields_t *fields)
+{
+    ngx_table_elt_t  *elts;
+
+    while (fields->part && fields->i >= fields->part->nelts) {
+        fields->part = fields->part->next;
+        fields->i = 0;
+    }
+
+    if (fields->part == NULL) {
+        return NULL;
+    }
+
+    elts = fields->part->elts;
+
+    return &elts[fields->i++];
+}
+
+
+ngx_uint_t
+ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name)
+{
+    return header->key.len == name->len
+           && ngx_strncasecmp(header->key.data, name->data, name->len) == 0;
+}
