@@ -26,6 +26,7 @@
 #define GATHER_MAX_US 500
 #define ROOM_BUDGET 64
 #define ROOM_STEPS 8
+#define GROW_MAX 4 /* steps; one is more than a batch can fill */
 
 void lmdb_jobs_init(struct lmdb_jobs *jobs) {
     jobs->first = NULL;
@@ -120,8 +121,7 @@ static int batch_fill(const struct batch *batch) {
     return rc;
 }
 
-/* Runs a batch in one transaction; MDB codes. *ret_unknown: it may have been stored. */
-static int batch_try(struct batch *batch, bool *ret_unknown) {
+static int batch_once(struct batch *batch, bool *ret_unknown) {
     struct idem_time now;
     int rc = lmdb_write_begin(batch->env, &batch->txn);
 
@@ -138,6 +138,18 @@ static int batch_try(struct batch *batch, bool *ret_unknown) {
         return rc;
     }
     return lmdb_write_commit(batch->env, batch->txn, ret_unknown);
+}
+
+/* Runs a batch in one transaction; MDB codes. *ret_unknown: it may have been stored. */
+static int batch_try(struct batch *batch, bool *ret_unknown) {
+    int rc = batch_once(batch, ret_unknown);
+
+    for (int i = 0; i < GROW_MAX && rc == MDB_MAP_FULL; i++) {
+        rc = lmdb_map_grow(batch->env);
+        if (rc == 0)
+            rc = batch_once(batch, ret_unknown);
+    }
+    return rc;
 }
 
 static void job_fail(struct lmdb_env *env, struct lmdb_job *job, int rc, bool unknown) {

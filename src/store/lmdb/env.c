@@ -21,17 +21,6 @@
 #include "store/lmdb/check.h"
 #include "store/lmdb/lmdb.h"
 
-#define READERS_MAX 1024
-
-/* Room beyond the limit, for finishes and the sweep when the store is full. */
-#define RESERVE_MIN ((size_t)1 << 20)
-
-static size_t map_size(const struct lmdb_config *config) {
-    size_t reserve = config->size / 16 > RESERVE_MIN ? config->size / 16 : RESERVE_MIN;
-
-    return config->size + reserve;
-}
-
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing) {
     const char *path = env->config.path;
 
@@ -59,7 +48,7 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
             return idem_error_set(err, IDEM_E_NOMEM,
                                   "%s: cannot map %zu MiB: this process may not have so much "
                                   "address space (ulimit -v); raise that, or lower size=",
-                                  path, map_size(&env->config) >> 20);
+                                  path, lmdb_map_limit(&env->config) >> 20);
         return idem_error_set(err, IDEM_E_NOMEM, "%s: no memory to %s", path, doing);
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
@@ -78,7 +67,7 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
                               path);
     case MDB_READERS_FULL:
         return idem_error_set(err, IDEM_E_REFUSED, "%s: more than %d handles have the store open",
-                              path, READERS_MAX);
+                              path, LMDB_READERS_MAX);
     case EAGAIN:
     case EACCES:
         if (strcmp(doing, "read") == 0)
@@ -86,7 +75,12 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
                                   "%s: another process with this one's pid has the store open; "
                                   "containers that share a store must share a PID namespace",
                                   path);
-        break;
+        if (rc == EACCES)
+            break;
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "%s: another process has been changing the length of data.mdb for "
+                              "more than a second; it may be stopped (`lsof %s/data.mdb` names it)",
+                              path, path);
     case MDB_PANIC:
         return idem_error_set(err, IDEM_E_REFUSED,
                               "%s: an earlier write failed; the store must "
@@ -98,31 +92,22 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
     return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot %s: %s", path, doing, mdb_strerror(rc));
 }
 
-/* Another process has enlarged the map: take it over. No transaction of this
-   process may be open then, which the lock ensures. */
-static int map_adopt(struct lmdb_env *env) {
-    int rc;
-
-    pthread_rwlock_wrlock(&env->map_lock);
-    rc = mdb_env_set_mapsize(env->mdb, 0);
-    pthread_rwlock_unlock(&env->map_lock);
-    return rc;
-}
-
 int lmdb_read_begin(struct lmdb_store *store) {
     struct lmdb_env *env = store->env;
     int rc;
 
     for (int tries = 0; tries < 3; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
-        if (store->reader == NULL)
+        if (env->unmapped)
+            rc = MDB_PANIC;
+        else if (store->reader == NULL)
             rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &store->reader);
         else
             rc = mdb_txn_renew(store->reader);
         if (rc == 0)
             return 0;
         pthread_rwlock_unlock(&env->map_lock);
-        if (rc != MDB_MAP_RESIZED || (rc = map_adopt(env)) != 0)
+        if (rc != MDB_MAP_RESIZED || (rc = lmdb_map_adopt(env)) != 0)
             break;
         rc = MDB_MAP_RESIZED;
     }
@@ -177,7 +162,7 @@ int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
     pthread_mutex_lock(&env->write_lock);
     for (int tries = 0; tries < 3; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
-        rc = mdb_txn_begin(env->mdb, NULL, 0, ret);
+        rc = env->unmapped ? MDB_PANIC : mdb_txn_begin(env->mdb, NULL, 0, ret);
         if (rc == 0 && files_gone(env)) {
             mdb_txn_abort(*ret);
             rc = LMDB_GONE;
@@ -185,7 +170,7 @@ int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
         if (rc == 0)
             return 0;
         pthread_rwlock_unlock(&env->map_lock);
-        if (rc != MDB_MAP_RESIZED || (rc = map_adopt(env)) != 0)
+        if (rc != MDB_MAP_RESIZED || (rc = lmdb_map_adopt(env)) != 0)
             break;
         rc = MDB_MAP_RESIZED;
     }
@@ -274,27 +259,15 @@ bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn) {
 
 static int database_open(struct lmdb_env *env, bool alone, bool trusted,
                          const struct lmdb_state *state, struct idem_error *err) {
-    unsigned flags = MDB_NOTLS | (env->config.sync == LMDB_SYNC_OFF ? MDB_NOSYNC : 0);
-    mdb_filehandle_t fd;
     struct stat st;
-    int rc;
+    int rc = lmdb_map_open(env, alone, trusted, err);
 
-    if ((rc = mdb_env_create(&env->mdb)) != 0 || (rc = mdb_env_set_maxdbs(env->mdb, 8)) != 0 ||
-        (rc = mdb_env_set_maxreaders(env->mdb, READERS_MAX)) != 0 ||
-        (rc = mdb_env_set_mapsize(env->mdb, map_size(&env->config))) != 0 ||
-        (rc = mdb_env_open(env->mdb, env->config.path, flags, 0600)) != 0)
-        return lmdb_fail(env, err, rc, "open it");
-    if ((rc = mdb_env_get_fd(env->mdb, &fd)) != 0 || fstat(fd, &st) < 0)
-        return lmdb_fail(env, err, rc != 0 ? rc : errno, "look at data.mdb");
-    env->data_file = (struct lmdb_file){st.st_dev, st.st_ino};
+    if (rc != 0)
+        return rc;
     if (fstatat(env->dir_fd, "lock.mdb", &st, 0) < 0)
         return lmdb_fail(env, err, errno, "look at lock.mdb");
     env->lock_file = (struct lmdb_file){st.st_dev, st.st_ino};
-    /* LMDB forgets this for its main descriptor: a command we start must not inherit it. */
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     lmdb_readers_check(env);
-    if (alone && !trusted && (rc = lmdb_check_file(env, err)) != 0)
-        return rc;
     return lmdb_tables_open(env, alone, state, err);
 }
 

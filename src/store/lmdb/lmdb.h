@@ -4,6 +4,7 @@
  *   driver.c  the driver table: operations in and call-backs out, on a loop
  *   registry.c one environment per process and path, shared by its handles
  *   env.c     an LMDB environment: open, check, transactions
+ *   map.c     how data.mdb is mapped: for reading, or, where it may, for writing
  *   tables.c  what stands in the file: tables, format, boot
  *   state.c   the small files beside it: who has it open, how, since which boot
  *   clock.c   the two clocks, and the refusal of a jump
@@ -76,6 +77,8 @@ struct lmdb_clock {
     int64_t saved;       /* what the file has of the highest */
 };
 
+#define LMDB_READERS_MAX 1024
+
 /* shared.c: how many handles with waiters, in all processes, can be woken */
 #define LMDB_SLOTS 256
 #define LMDB_BUCKETS 1024 /* of keys */
@@ -108,6 +111,8 @@ struct lmdb_env {
 
     int dir_fd, lock_fd;
     MDB_env *mdb;
+    bool direct; /* its pages are written in the map; under `map_lock`: */
+    bool unmapped;
     MDB_dbi records, expiry, aux, meta;
     pthread_mutex_t write_lock; /* held through a write transaction */
     pthread_rwlock_t map_lock;  /* held for writing while the map is resized */
@@ -191,6 +196,16 @@ int lmdb_env_used(struct lmdb_env *env, MDB_txn *reader, size_t *ret);
    store as it was before this write transaction. */
 bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn);
 
+/* map.c. How large the file may become: its size, and room for finishes and the sweep. */
+size_t lmdb_map_limit(const struct lmdb_config *config);
+/* Opens data.mdb and checks what is not trusted. */
+int lmdb_map_open(struct lmdb_env *env, bool alone, bool trusted, struct idem_error *err);
+/* Another process has made the file larger: take that over. No transaction of this thread may
+   be open. MDB codes, as for the next. */
+int lmdb_map_adopt(struct lmdb_env *env);
+/* After MDB_MAP_FULL: makes the file larger, if it may be. */
+int lmdb_map_grow(struct lmdb_env *env);
+
 /* Begin and end: with MDB_MAP_RESIZED taken care of. MDB codes. */
 int lmdb_read_begin(struct lmdb_store *store);
 void lmdb_read_end(struct lmdb_store *store);
@@ -210,6 +225,9 @@ int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err
 bool lmdb_lock_leave(struct lmdb_env *env); /* true: nobody else has it open */
 void lmdb_lock_opened(struct lmdb_env *env);
 void lmdb_lock_close(struct lmdb_env *env);
+/* Held while the file's length is looked at, changed and mapped: LMDB cuts it to what it maps. */
+int lmdb_lock_length(struct lmdb_env *env);
+void lmdb_unlock_length(struct lmdb_env *env);
 bool lmdb_lock_slot(struct lmdb_env *env, int slot); /* for shared.c */
 void lmdb_unlock_slot(struct lmdb_env *env, int slot);
 /* The text is cut to pieces. *ret is untouched on failure. */

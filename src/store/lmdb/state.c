@@ -25,11 +25,13 @@
 
 #define TIME_NS_FIRST 0xeffffffau /* the machine's own time namespace */
 #define WAIT_STEP_MS 10
+#define LENGTH_WAIT_MS 1000 /* its holders take a few ms */
 
 /* Bytes of idem.lock. The locks belong to the descriptor, not to the process, and go with it. */
 enum {
     LOCK_DOOR, /* held while a process opens or closes */
     LOCK_USE,  /* shared by all that have the store open */
+    LOCK_LENGTH,
     LOCK_SLOT = 16
 };
 
@@ -39,18 +41,29 @@ static int lock_byte(int fd, short type, off_t byte) {
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-/* Bounded: a process may have been stopped in the door. */
-static int lock_door(int fd) {
-    static const struct timespec step = {.tv_nsec = WAIT_STEP_MS * 1000000L};
-    int rc = lock_byte(fd, F_WRLCK, LOCK_DOOR);
+/* Bounded: who holds it may have been stopped. */
+static int lock_wait(int fd, off_t byte, int wait_ms, int step_ms) {
+    struct timespec step = {.tv_nsec = step_ms * 1000000L};
+    int rc = lock_byte(fd, F_WRLCK, byte);
 
-    for (int ms = 0;
-         rc < 0 && (errno == EAGAIN || errno == EACCES) && ms < lmdb_patience.door * 1000;
-         ms += WAIT_STEP_MS) {
+    for (int ms = 0; rc < 0 && (errno == EAGAIN || errno == EACCES) && ms < wait_ms;
+         ms += step_ms) {
         (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &step, NULL);
-        rc = lock_byte(fd, F_WRLCK, LOCK_DOOR);
+        rc = lock_byte(fd, F_WRLCK, byte);
     }
     return rc;
+}
+
+static int lock_door(int fd) {
+    return lock_wait(fd, LOCK_DOOR, lmdb_patience.door * 1000, WAIT_STEP_MS);
+}
+
+int lmdb_lock_length(struct lmdb_env *env) {
+    return lock_wait(env->lock_fd, LOCK_LENGTH, LENGTH_WAIT_MS, 1);
+}
+
+void lmdb_unlock_length(struct lmdb_env *env) {
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_LENGTH);
 }
 
 int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err) {
@@ -97,6 +110,7 @@ void lmdb_lock_close(struct lmdb_env *env) {
         return;
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_DOOR);
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_USE);
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_LENGTH);
     close(env->lock_fd);
     env->lock_fd = -1;
 }

@@ -1,0 +1,246 @@
+/*
+ * How data.mdb is mapped with sync=off: for writing, with every page allocated
+ * before it is mapped, and longer step by step, by whichever process needs it
+ * first. Where allocating promises nothing it is written to as with sync=always.
+ */
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "test.h"
+
+#define BIG ((size_t)512 << 10)
+#define WRITERS 3
+#define OPENERS 2
+#define PER_WRITER 30
+#define PER_OPENER 60
+#define LOCK_LENGTH 2 /* the byte of idem.lock, as state.c has it */
+
+static const char *data_path(void) {
+    return rig_path(rig_path(rig_folder(), "store"), "data.mdb");
+}
+
+/* Of the parent's folder: a child has its own. */
+static char store_url[512];
+
+static const char *url_make(const char *name) {
+    snprintf(store_url, sizeof(store_url), "%s", rig_url(name, "sync=off"));
+    return store_url;
+}
+
+static bool is_allocated(const char *path) {
+    struct stat st;
+
+    NEED(stat(path, &st) == 0);
+    return (off_t)st.st_blocks * 512 >= st.st_size;
+}
+
+/* How this process has mapped that file: "rw-s" or "r--s". */
+static void mapped_how(const char *path, char out[5]) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[1024];
+
+    NEED(maps != NULL);
+    out[0] = '\0';
+    while (fgets(line, sizeof(line), maps) != NULL)
+        if (strstr(line, path) != NULL)
+            sscanf(line, "%*s %4s", out);
+    fclose(maps);
+}
+
+static void big_once(struct rig *rig, unsigned who, unsigned i) {
+    static unsigned char bytes[BIG];
+    char name[32];
+
+    snprintf(name, sizeof(name), "%u.%u", who, i);
+    rig_bytes(who * 1000 + i, bytes, sizeof(bytes));
+    rig_once(rig, name, bytes, sizeof(bytes));
+}
+
+static bool big_is_there(struct rig *rig, unsigned who, unsigned i) {
+    static unsigned char bytes[BIG];
+    char name[32];
+
+    snprintf(name, sizeof(name), "%u.%u", who, i);
+    rig_bytes(who * 1000 + i, bytes, sizeof(bytes));
+    return rig_holds(rig, name, bytes, sizeof(bytes));
+}
+
+TEST(every_page_that_is_mapped_was_allocated) {
+    struct rig rig;
+    char how[5];
+
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    for (unsigned i = 0; i < 20; i++) {
+        big_once(&rig, 0, i);
+        CHECK(is_allocated(data_path()));
+    }
+    mapped_how(data_path(), how);
+    CHECK_STR(how, "rw-s");
+    rig_close(&rig);
+}
+
+TEST(holes_that_were_there_before_are_filled) {
+    struct rig rig;
+
+    rig_open(&rig, rig_url("store", "sync=always"), NULL);
+    rig_once(&rig, "k", "result", 6);
+    rig_close(&rig);
+    CHECK(truncate(data_path(), 8 << 20) == 0);
+    CHECK(!is_allocated(data_path()));
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    CHECK(is_allocated(data_path()));
+    CHECK(rig_holds(&rig, "k", "result", 6));
+    rig_close(&rig);
+}
+
+static void write_twenty(void *data) {
+    struct rig rig;
+
+    (void)data;
+    rig_open(&rig, store_url, NULL);
+    for (unsigned i = 0; i < 20; i++)
+        big_once(&rig, 1, i);
+    rig_close(&rig);
+}
+
+/* LMDB would cut it to the length that this process knows. */
+TEST(a_process_that_is_behind_takes_the_length_over) {
+    struct rig rig;
+    off_t size;
+
+    rig_open(&rig, url_make("store"), NULL);
+    big_once(&rig, 0, 0);
+    rig_child_ok("growing", write_twenty, NULL);
+    size = rig_file_size(data_path());
+    CHECK(size > (off_t)(20 * BIG));
+    for (unsigned i = 0; i < 20; i++)
+        CHECK(big_is_there(&rig, 1, i));
+    CHECK_INT(rig_file_size(data_path()), size);
+    big_once(&rig, 0, 1);
+    CHECK(rig_file_size(data_path()) >= size);
+    rig_close(&rig);
+}
+
+static void writer_main(void *data) {
+    unsigned who = *(unsigned *)data;
+    struct rig rig;
+
+    rig_open(&rig, store_url, NULL);
+    for (unsigned i = 0; i < PER_WRITER; i++)
+        big_once(&rig, who, i);
+    rig_close(&rig);
+}
+
+static void opener_main(void *data) {
+    unsigned who = *(unsigned *)data;
+    struct rig rig;
+    char name[32];
+
+    for (unsigned i = 0; i < PER_OPENER; i++) {
+        snprintf(name, sizeof(name), "small %u.%u", who, i);
+        rig_open(&rig, store_url, NULL);
+        rig_once(&rig, name, "result", 6);
+        rig_close(&rig);
+    }
+}
+
+TEST(processes_that_lengthen_it_and_open_it_at_once_lose_nothing) {
+    unsigned who[WRITERS + OPENERS];
+    pid_t pids[WRITERS + OPENERS];
+    struct rig rig;
+    int status;
+
+    (void)url_make("store");
+    for (unsigned i = 0; i < WRITERS + OPENERS; i++) {
+        who[i] = i;
+        pids[i] = rig_spawn(i < WRITERS ? writer_main : opener_main, &who[i]);
+    }
+    for (unsigned i = 0; i < WRITERS + OPENERS; i++) {
+        CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+        CHECK_INT(status, 0);
+    }
+    rig_open(&rig, store_url, NULL);
+    for (unsigned i = 0; i < WRITERS; i++)
+        for (unsigned k = 0; k < PER_WRITER; k++)
+            CHECK(big_is_there(&rig, i, k));
+    CHECK_INT(rig_stats(&rig).done, WRITERS * PER_WRITER + OPENERS * PER_OPENER);
+    rig_close(&rig);
+}
+
+/* A process that was stopped while it changed the length. */
+TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
+    struct flock lock = {.l_type = F_WRLCK, .l_start = LOCK_LENGTH, .l_len = 1};
+    struct rig_claim claim;
+    enum idem_ack ack;
+    struct rig rig;
+    static const char large[BIG / 4];
+    char name[32];
+    int fd, rc = 0;
+
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    fd = open(rig_path(rig_path(rig_folder(), "store"), "idem.lock"), O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK(fcntl(fd, F_OFD_SETLK, &lock) == 0);
+    for (unsigned i = 0; rc == 0 && i < 1000; i++) {
+        snprintf(name, sizeof(name), "k%u", i);
+        CHECK_INT(rig_claim(&rig, name, &claim), 0);
+        rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack);
+    }
+    CHECK_INT(rc, IDEM_E_REFUSED);
+    CHECK_HAS(rig.error.text, "another process has been changing the length");
+    close(fd);
+    CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack), 0);
+    CHECK_INT(ack, IDEM_ACK);
+    rig_close(&rig);
+}
+
+static bool overlay_mount(const char *at) {
+    char options[1024];
+
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("tmpfs", at, "tmpfs", 0, "size=64m") < 0)
+        return false;
+    snprintf(options, sizeof(options), "lowerdir=%s/low,upperdir=%s/up,workdir=%s/work", at, at,
+             at);
+    return mkdir(rig_path(at, "low"), 0700) == 0 && mkdir(rig_path(at, "up"), 0700) == 0 &&
+           mkdir(rig_path(at, "work"), 0700) == 0 && mkdir(rig_path(at, "over"), 0700) == 0 &&
+           mount("overlay", rig_path(at, "over"), "overlay", 0, options) == 0;
+}
+
+/* Exits with 77 where such a file system cannot be had. */
+static void overlay_case(void *data) {
+    const char *at = data;
+    struct rig rig;
+    char how[5];
+
+    if (!overlay_mount(at))
+        exit(77);
+    rig_open(&rig, store_url, NULL);
+    for (unsigned i = 0; i < 20; i++)
+        big_once(&rig, 0, i);
+    mapped_how("/over/store/data.mdb", how);
+    NEED(strcmp(how, "r--s") == 0);
+    NEED(big_is_there(&rig, 0, 19));
+    rig_close(&rig);
+}
+
+TEST(where_allocating_promises_nothing_it_is_mapped_for_reading) {
+    char at[512];
+    int status;
+
+    snprintf(at, sizeof(at), "%s", rig_path(rig_folder(), "disk"));
+    CHECK(mkdir(at, 0700) == 0);
+    (void)url_make("disk/over/store");
+    status = rig_child(overlay_case, at);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        fprintf(stderr, "# no overlay can be mounted here\n");
+    else
+        CHECK_INT(status, 0);
+}
+
+TEST_MAIN
