@@ -22,6 +22,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/key.h"
+#include "core/owner.h"
 
 /* The safety net behind wake-ups: how often a parked claim asks by itself. */
 #define POLL_FIRST_MS 250
@@ -203,7 +204,7 @@ static void late_released(struct idem_op *op, int rc) {
                             "a lease of %lld ms was over before the run could begin, %d times: "
                             "store or machine are too slow for it; nothing was run",
                             (long long)c->policy.lease_ms, LATE_MAX);
-    else if (idem_random(c->in.owner, IDEM_OWNER_LEN) != 0)
+    else if (idem_owner_make(c->in.owner) != 0)
         rc = idem_error_set(&err, IDEM_E_REFUSED, "the system gives no random bits");
     if (rc != 0)
         claim_refuse(c, rc, &err);
@@ -435,7 +436,7 @@ static int bind_take(struct idem_claim *c, const struct idem_args *args, struct 
 static int claim_words(struct idem_claim *c, bool probe, struct idem_error *err) {
     const struct idem_policy *p = &c->policy;
 
-    if (idem_random(c->in.owner, IDEM_OWNER_LEN) != 0)
+    if (idem_owner_make(c->in.owner) != 0)
         return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
     c->in.token = p->key_kind == IDEM_KEY_TOKEN;
     c->in.probe = probe;
