@@ -6,9 +6,8 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
-#include "core/record.h"
+#include "core/checksum.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -40,13 +39,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct idem_record_key key = {.prefix_len = 1, .at = "p"};
     unsigned char *bytes = malloc(size + 4);
     struct idem_record record;
-    uint32_t epoch, crc;
+    uint32_t epoch;
     int rc;
 
     memcpy(bytes, data, size);
-    crc = (uint32_t)crc32(crc32(0, key.at, (uInt)idem_record_key_len(&key)), bytes, (uInt)size);
-    for (unsigned i = 0; i < 4; i++)
-        bytes[size + i] = (unsigned char)(crc >> (8 * i));
+    idem_checksum_put(idem_checksum(&key, bytes, size), bytes + size);
     rc = idem_record_decode((struct idem_bytes){bytes, size + 4}, &key, &record, &epoch);
     assert(rc == 0 || rc == IDEM_E_CORRUPT || rc == IDEM_E_VERSION);
     if (rc == 0) {

@@ -3,7 +3,7 @@
  *
  *   format, oldest format whose reader understands it, state | prior << 4,
  *   two bytes of flags, owner (16), then varints and counted strings in the
- *   order of put_body(), and a CRC-32 over the record's key and all of this.
+ *   order of put_body(), and a checksum over the record's key and all of this.
  *
  * Numbers are LEB128 varints, signed ones zig-zag; times after the first are
  * differences. A later format appends its fields, and says in the second byte
@@ -14,7 +14,8 @@
 #include "core/record.h"
 
 #include <string.h>
-#include <zlib.h>
+
+#include "core/checksum.h"
 
 enum {
     FLAG_LOCK = 1 << 0,
@@ -33,7 +34,6 @@ enum {
 };
 
 #define HEADER_LEN 5
-#define CHECKSUM_LEN 4
 
 /* Writes when `at` is set, and counts in any case. */
 struct writer {
@@ -134,28 +134,19 @@ static void put_record(struct writer *w, const struct idem_record *r, uint32_t e
     put_body(w, r, flags, epoch);
 }
 
-static uint32_t checksum(const struct idem_record_key *key, const unsigned char *at, size_t len) {
-    uLong crc = crc32(0, key->at, (uInt)idem_record_key_len(key));
-
-    return (uint32_t)crc32_z(crc, at, len);
-}
-
 size_t idem_record_size(const struct idem_record *record, uint32_t epoch) {
     struct writer w = {NULL, 0};
 
     put_record(&w, record, epoch);
-    return w.len + CHECKSUM_LEN;
+    return w.len + IDEM_CHECKSUM_LEN;
 }
 
 void idem_record_encode(const struct idem_record *record, uint32_t epoch,
                         const struct idem_record_key *key, unsigned char *out) {
     struct writer w = {out, 0};
-    uint32_t crc;
 
     put_record(&w, record, epoch);
-    crc = checksum(key, out, w.len);
-    for (unsigned i = 0; i < CHECKSUM_LEN; i++)
-        out[w.len + i] = (unsigned char)(crc >> (8 * i));
+    idem_checksum_put(idem_checksum(key, out, w.len), out + w.len);
 }
 
 /* Reads forward; `bad` sticks. */
@@ -301,15 +292,13 @@ int idem_record_decode(struct idem_bytes bytes, const struct idem_record_key *ke
     struct reader r = {bytes.at, bytes.at, false};
     struct idem_record out = {0};
     const unsigned char *header, *owner;
-    uint32_t crc = 0, epoch = 0;
+    uint32_t epoch = 0;
     unsigned flags;
 
-    if (bytes.len < HEADER_LEN + IDEM_OWNER_LEN + CHECKSUM_LEN)
+    if (bytes.len < HEADER_LEN + IDEM_OWNER_LEN + IDEM_CHECKSUM_LEN)
         return IDEM_E_CORRUPT;
-    r.end = bytes.at + bytes.len - CHECKSUM_LEN;
-    for (unsigned i = 0; i < CHECKSUM_LEN; i++)
-        crc |= (uint32_t)r.end[i] << (8 * i);
-    if (crc != checksum(key, bytes.at, bytes.len - CHECKSUM_LEN))
+    r.end = bytes.at + bytes.len - IDEM_CHECKSUM_LEN;
+    if (idem_checksum_get(r.end) != idem_checksum(key, bytes.at, bytes.len - IDEM_CHECKSUM_LEN))
         return IDEM_E_CORRUPT;
     header = get(&r, HEADER_LEN);
     if (header[1] > IDEM_RECORD_FORMAT)

@@ -3,8 +3,7 @@
  */
 #include "core/record.h"
 
-#include <zlib.h>
-
+#include "core/checksum.h"
 #include "core/hash.h"
 #include "test.h"
 
@@ -146,10 +145,24 @@ TEST(a_record_under_another_key_is_seen) {
 
 /* Puts the right checksum behind bytes that were tampered with. */
 static void mend(unsigned char *bytes, size_t len) {
-    uLong crc = crc32(crc32(0, key.at, (uInt)idem_record_key_len(&key)), bytes, (uInt)(len - 4));
+    idem_checksum_put(idem_checksum(&key, bytes, len - 4), bytes + len - 4);
+}
 
-    for (unsigned i = 0; i < 4; i++)
-        bytes[len - 4 + i] = (unsigned char)(crc >> (8 * i));
+/* What is stored by one version must be read by the next: the sum does not depend on the machine
+   or the library. */
+TEST(the_checksum_is_what_it_always_was) {
+    struct idem_record_key name = {.prefix_len = 2, .at = "p:"};
+    unsigned char bytes[300];
+
+    for (unsigned i = 0; i < IDEM_HASH_LEN; i++)
+        name.at[2 + i] = (unsigned char)i;
+    for (unsigned i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (unsigned char)(7 * i);
+    CHECK_INT(idem_checksum(&name, bytes, 0), 0x128a337a);
+    CHECK_INT(idem_checksum(&name, bytes, 21), 0x87c67925);
+    CHECK_INT(idem_checksum(&name, bytes, sizeof(bytes)), 0xb092776c);
+    name.at[2]++;
+    CHECK(idem_checksum(&name, bytes, 21) != 0x87c67925);
 }
 
 TEST(a_record_of_a_newer_format_is_told_from_a_damaged_one) {

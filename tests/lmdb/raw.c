@@ -4,12 +4,11 @@
 #include "raw.h"
 
 #include <string.h>
-#include <zlib.h>
 
+#include "core/checksum.h"
 #include "rig.h"
 
 #define INDEXED_LEN 8 /* before each record: the stamp under which the index has it */
-#define CHECKSUM_LEN 4
 
 void raw_begin(struct raw *raw, const char *folder, bool write) {
     NEED(mdb_env_create(&raw->env) == 0);
@@ -67,15 +66,14 @@ void raw_record_newer(const char *folder, const struct idem_record_key *key) {
     struct raw raw;
     size_t len = 0;
     unsigned char *value;
-    uLong crc = crc32(0, key->at, (uInt)idem_record_key_len(key));
 
     raw_begin(&raw, folder, true);
     value = raw_get(&raw, "records", key->at, idem_record_key_len(key), &len);
-    NEED(value != NULL && len > INDEXED_LEN + CHECKSUM_LEN + 2);
+    NEED(value != NULL && len > INDEXED_LEN + IDEM_CHECKSUM_LEN + 2);
     value[INDEXED_LEN] = value[INDEXED_LEN + 1] = IDEM_RECORD_FORMAT + 1;
-    crc = crc32_z(crc, value + INDEXED_LEN, len - INDEXED_LEN - CHECKSUM_LEN);
-    for (unsigned i = 0; i < CHECKSUM_LEN; i++)
-        value[len - CHECKSUM_LEN + i] = (unsigned char)(crc >> (8 * i));
+    idem_checksum_put(
+        idem_checksum(key, value + INDEXED_LEN, len - INDEXED_LEN - IDEM_CHECKSUM_LEN),
+        value + len - IDEM_CHECKSUM_LEN);
     raw_put(&raw, "records", key->at, idem_record_key_len(key), value, len);
     raw_end(&raw);
     free(value);

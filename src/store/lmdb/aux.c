@@ -1,13 +1,13 @@
 /*
  * Nonces and counters. Stored as stamp in the index, expiry, value, format and
- * a CRC-32, 32 bytes in all. A damaged one is refused, never taken for absent:
+ * a checksum, 32 bytes in all. A damaged one is refused, never taken for absent:
  * a nonce that cannot be read must not be accepted again.
  */
 #include "store/lmdb/aux.h"
 
 #include <string.h>
-#include <zlib.h>
 
+#include "core/checksum.h"
 #include "core/error.h"
 
 #define AUX_FORMAT 1
@@ -16,15 +16,13 @@
 struct aux {
     uint64_t indexed;
     int64_t expires, value;
-    uint32_t format, crc;
+    uint32_t format, sum;
 };
 
 _Static_assert(sizeof(struct aux) == 32, "the stored form has no holes");
 
-static uint32_t aux_crc(const struct aux *aux, const struct idem_record_key *key) {
-    uLong crc = crc32(0, key->at, (uInt)idem_record_key_len(key));
-
-    return (uint32_t)crc32(crc, (const unsigned char *)aux, offsetof(struct aux, crc));
+static uint32_t aux_sum(const struct aux *aux, const struct idem_record_key *key) {
+    return idem_checksum(key, aux, offsetof(struct aux, sum));
 }
 
 /* *ret_code is what is wrong with this one; the return value, with the transaction. */
@@ -43,7 +41,7 @@ static int aux_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_
         return 0;
     }
     memcpy(ret, value.mv_data, sizeof(*ret));
-    if (ret->crc != aux_crc(ret, key))
+    if (ret->sum != aux_sum(ret, key))
         *ret_code = IDEM_E_CORRUPT;
     else if (ret->format > AUX_FORMAT)
         *ret_code = IDEM_E_VERSION;
@@ -59,7 +57,7 @@ static int aux_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_
     aux->format = AUX_FORMAT;
     if (!there)
         rc = lmdb_expiry_add(env, txn, LMDB_KIND_AUX, key, aux->expires, &aux->indexed);
-    aux->crc = aux_crc(aux, key);
+    aux->sum = aux_sum(aux, key);
     return rc != 0 ? rc : mdb_put(txn, env->aux, &name, &value, 0);
 }
 
