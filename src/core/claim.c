@@ -348,6 +348,18 @@ static void timer_fire(struct idem_timer *timer) {
 
 /* Beginning and end. */
 
+static int key_take(struct idem_claim *c, const unsigned char *key, size_t len,
+                    struct idem_error *err) {
+    unsigned char *at = len <= sizeof(c->key_room) ? c->key_room : malloc(len);
+
+    if (at == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
+    memcpy(at, key, len);
+    c->key_bytes = at;
+    c->key_len = len;
+    return 0;
+}
+
 static int identity_take(struct idem_claim *c, const struct idem_guard *guard,
                          const struct idem_args *args, const struct idem_fingerprint *print,
                          struct idem_error *err) {
@@ -356,13 +368,7 @@ static int identity_take(struct idem_claim *c, const struct idem_guard *guard,
 
     if (rc == 0) {
         c->in.fingerprint = print == NULL ? identity.fingerprint : *print;
-        c->key_bytes = malloc(identity.key_len);
-        if (c->key_bytes == NULL)
-            rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
-    }
-    if (rc == 0) {
-        memcpy(c->key_bytes, identity.key, identity.key_len);
-        c->key_len = identity.key_len;
+        rc = key_take(c, identity.key, identity.key_len, err);
     }
     if (rc == 0) /* else it is not to be used, and may be anywhere in it */
         OPENSSL_cleanse(identity.key, identity.key_len);
@@ -465,12 +471,27 @@ static int claim_fill(struct idem_claim *c, const struct idem_guard *guard,
     return claim_words(c, args->probe, err);
 }
 
-static void claim_release(struct idem_claim *c) {
-    if (c->key_bytes != NULL)
-        OPENSSL_cleanse(c->key_bytes, c->key_len);
-    free(c->key_bytes);
+/* `h`: where it may be kept for the next one, or NULL. */
+static void claim_release(struct idem *h, struct idem_claim *c) {
+    OPENSSL_cleanse(c->key_bytes, c->key_len);
+    if (c->key_bytes != c->key_room)
+        free(c->key_bytes);
     free(c->kept);
-    free(c);
+    if (h != NULL && h->service == NULL)
+        idem_spare_give(&h->spare, c);
+    else
+        free(c);
+}
+
+static struct idem_claim *claim_new(struct idem *h) {
+    bool spare = h != NULL && h->service == NULL;
+    struct idem_claim *c = spare ? idem_spare_take(&h->spare, sizeof(*c)) : malloc(sizeof(*c));
+
+    if (c != NULL) {
+        memset(c, 0, sizeof(*c));
+        c->key_bytes = c->key_room;
+    }
+    return c;
 }
 
 static void ask_first(struct idem_task *task) {
@@ -484,17 +505,18 @@ static void claim_ready(struct idem_claim *c, idem_claim_cb *cb, void *data) {
     idem_lease_init(c);
 }
 
-int idem_claim_make_printed(const struct idem_guard *guard, const struct idem_args *args,
-                            const struct idem_fingerprint *print, idem_claim_cb *cb, void *data,
-                            struct idem_claim **ret, struct idem_error *err) {
-    struct idem_claim *c = calloc(1, sizeof(*c));
+int idem_claim_make_printed(struct idem *h, const struct idem_guard *guard,
+                            const struct idem_args *args, const struct idem_fingerprint *print,
+                            idem_claim_cb *cb, void *data, struct idem_claim **ret,
+                            struct idem_error *err) {
+    struct idem_claim *c = claim_new(h);
     int rc;
 
     if (c == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
     rc = claim_fill(c, guard, args, print, err);
     if (rc != 0) {
-        claim_release(c);
+        claim_release(h, c);
         return rc;
     }
     claim_ready(c, cb, data);
@@ -505,7 +527,7 @@ int idem_claim_make_printed(const struct idem_guard *guard, const struct idem_ar
 int idem_claim_make_named(const struct idem_guard *guard, const struct idem_record_key *key,
                           idem_claim_cb *cb, void *data, struct idem_claim **ret,
                           struct idem_error *err) {
-    struct idem_claim *c = calloc(1, sizeof(*c));
+    struct idem_claim *c = claim_new(NULL);
     int rc;
 
     if (c == NULL)
@@ -515,7 +537,7 @@ int idem_claim_make_named(const struct idem_guard *guard, const struct idem_reco
     idem_record_key_hex(&c->key, c->hash);
     rc = claim_words(c, true, err);
     if (rc != 0) {
-        claim_release(c);
+        claim_release(NULL, c);
         return rc;
     }
     c->wait_until = 0; /* nobody waits for it */
@@ -526,7 +548,7 @@ int idem_claim_make_named(const struct idem_guard *guard, const struct idem_reco
 
 int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args, idem_claim_cb *cb,
                     void *data, struct idem_claim **ret, struct idem_error *err) {
-    return idem_claim_make_printed(guard, args, NULL, cb, data, ret, err);
+    return idem_claim_make_printed(NULL, guard, args, NULL, cb, data, ret, err);
 }
 
 void idem_claim_set_ttl(struct idem_claim *c, int64_t ttl_s) {
@@ -607,14 +629,17 @@ void idem_claims_detach(struct idem *h) {
 }
 
 void idem_claim_free(struct idem_claim *claim) {
+    struct idem *h;
+
     if (claim == NULL)
         return;
+    h = claim->h;
     if (claim->gone != NULL)
         *claim->gone = true;
     /* In a child the host's timer is the parent's, too. */
-    if (claim->h != NULL && idem_handle_check(claim->h, NULL) != 0)
-        claim->h->loop.stopped = true;
-    if (claim->h != NULL)
+    if (h != NULL && idem_handle_check(h, NULL) != 0)
+        h->loop.stopped = true;
+    if (h != NULL)
         claim_detach(claim, false);
-    claim_release(claim);
+    claim_release(h, claim);
 }

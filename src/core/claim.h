@@ -23,8 +23,9 @@ struct idem_claim {
 
     struct idem_record_key key;
     char hash[65];
-    unsigned char *key_bytes;
+    unsigned char *key_bytes; /* in key_room, or allocated */
     size_t key_len;
+    unsigned char key_room[64];
     char label[IDEM_LABEL_MAX];
     struct idem_policy policy; /* merged; its strings are the guard's */
     struct idem_claim_in in;
@@ -72,10 +73,12 @@ static inline bool idem_claim_reruns(const struct idem_claim *c) {
    no handle, and is undone by idem_claim_free(); the second asks. */
 int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args, idem_claim_cb *cb,
                     void *data, struct idem_claim **ret, struct idem_error *err);
-/* The same with a literal key whose fingerprint is computed already; its definition 0: none. */
-int idem_claim_make_printed(const struct idem_guard *guard, const struct idem_args *args,
-                            const struct idem_fingerprint *print, idem_claim_cb *cb, void *data,
-                            struct idem_claim **ret, struct idem_error *err);
+/* The same with a literal key whose fingerprint is computed already; its definition 0: none. `h` is
+   the handle of this thread's own loop, where it will be started, or NULL. */
+int idem_claim_make_printed(struct idem *h, const struct idem_guard *guard,
+                            const struct idem_args *args, const struct idem_fingerprint *print,
+                            idem_claim_cb *cb, void *data, struct idem_claim **ret,
+                            struct idem_error *err);
 /* A prober's claim of a record whose name alone is known. */
 int idem_claim_make_named(const struct idem_guard *guard, const struct idem_record_key *key,
                           idem_claim_cb *cb, void *data, struct idem_claim **ret,

@@ -307,6 +307,7 @@ static void service_stop(struct idem_service *service) {
 static void handle_free(struct idem *h) {
     service_free(h->service);
     idem_settings_free(h->settings);
+    idem_spare_free(&h->spare);
     free(h);
 }
 

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "core/spare.h"
 #include "loop/loop.h"
 #include "loop/poll.h"
 #include "store/store.h"
@@ -35,6 +36,7 @@ struct idem {
     int64_t op_timeout_ms;
     struct idem_service *service; /* NULL: on the caller's own loop */
     struct idem_claim *claims;
+    struct idem_spare spare;     /* claims that are over; on the caller's own loop only */
     struct idem_errand *errands; /* releases in the background */
     unsigned depth;              /* of calls from the host */
     bool closed;

@@ -9,7 +9,6 @@
 #include "core/print.h"
 
 #include <string.h>
-#include <zlib.h>
 
 #include "core/error.h"
 
@@ -17,10 +16,16 @@
 #define JSON_ROOM 24
 #define JSON_ROOM_MIN ((size_t)64 << 10)
 
+/* FNV-1a */
+#define FNV_BASIS 0x811c9dc5u
+#define FNV_PRIME 0x01000193u
+
+#define WHOLE_MAX 512
+
 void idem_print_begin(struct idem_print *print) {
     static const char tag[] = "idem fingerprint 2";
 
-    *print = (struct idem_print){.definition = (uint32_t)crc32(0, NULL, 0)};
+    *print = (struct idem_print){.definition = FNV_BASIS};
     idem_sha_begin(&print->parts);
     idem_sha_add(&print->parts, tag, sizeof(tag));
 }
@@ -48,7 +53,10 @@ static int refused(struct idem_print *print, int rc) {
 }
 
 static void define(struct idem_print *print, const void *bytes, size_t len) {
-    print->definition = (uint32_t)crc32(print->definition, bytes, (uInt)len);
+    const unsigned char *at = bytes;
+
+    for (size_t i = 0; i < len; i++)
+        print->definition = (print->definition ^ at[i]) * FNV_PRIME;
 }
 
 static void put(unsigned char *out, uint64_t number, int bytes) {
@@ -90,16 +98,50 @@ void idem_print_add(struct idem_print *print, const void *bytes, size_t len) {
     print->len += len;
 }
 
-void idem_print_close(struct idem_print *print) {
-    unsigned char head[9] = {0}, tail[4];
+/* Puts a part together from its content and the bytes behind it, where they are few: hashing many
+   small pieces takes longer than hashing their sum. */
+struct whole {
+    struct idem_print *print;
+    size_t len;
+    unsigned char bytes[WHOLE_MAX];
+};
+
+static void whole_flush(struct whole *whole) {
+    idem_sha_add(&whole->print->parts, whole->bytes, whole->len);
+    whole->len = 0;
+}
+
+static void whole_add(struct whole *whole, const void *bytes, size_t len) {
+    if (len > WHOLE_MAX - whole->len)
+        whole_flush(whole);
+    if (len > WHOLE_MAX) {
+        idem_sha_add(&whole->print->parts, bytes, len);
+    } else if (len > 0) {
+        memcpy(whole->bytes + whole->len, bytes, len);
+        whole->len += len;
+    }
+}
+
+static void whole_close(struct whole *whole) {
+    const struct idem_print *print = whole->print;
+    unsigned char head[9], tail[4];
     size_t len = strlen(print->name);
 
     put(head, print->len, 8);
     head[8] = (unsigned char)print->kind;
     put(tail, len, 4);
-    idem_sha_add(&print->parts, head, sizeof(head));
-    idem_sha_add(&print->parts, print->name, len);
-    idem_sha_add(&print->parts, tail, sizeof(tail));
+    whole_add(whole, head, sizeof(head));
+    whole_add(whole, print->name, len);
+    whole_add(whole, tail, sizeof(tail));
+    whole_flush(whole);
+}
+
+void idem_print_close(struct idem_print *print) {
+    struct whole whole;
+
+    whole.print = print;
+    whole.len = 0;
+    whole_close(&whole);
 }
 
 void idem_print_unread(struct idem_print *print, const char *name,
@@ -111,9 +153,14 @@ void idem_print_unread(struct idem_print *print, const char *name,
 }
 
 void idem_print_bytes(struct idem_print *print, const char *name, const void *bytes, size_t len) {
+    struct whole whole;
+
+    whole.print = print;
+    whole.len = 0;
     idem_print_open(print, name, IDEM_PRINT_BYTES);
-    idem_print_add(print, bytes, len);
-    idem_print_close(print);
+    print->len = len;
+    whole_add(&whole, bytes, len);
+    whole_close(&whole);
 }
 
 static int canon_add(void *data, const char *bytes, size_t len) {

@@ -15,39 +15,42 @@
 #define HEADER_LEN 5
 #define NAME_MAX_LEN 255
 
+#define NAME(text)                                                                                 \
+    { (text), sizeof(text) - 1 }
+
 /* What the answer says about itself, and what a client needs to go on from it. */
-static const char *const kept[] = {
+static const struct idem_http_text kept[] = {
     /* The representation, and what it is about. */
-    "Content-Type",
-    "Content-Language",
-    "Content-Encoding",
-    "Content-Disposition",
-    "Content-Location",
-    "ETag",
-    "Last-Modified",
-    "Link",
+    NAME("Content-Type"),
+    NAME("Content-Language"),
+    NAME("Content-Encoding"),
+    NAME("Content-Disposition"),
+    NAME("Content-Location"),
+    NAME("ETag"),
+    NAME("Last-Modified"),
+    NAME("Link"),
     /* Where to go on. Retry-After belongs to a 202 or 503 as Location does: without it a client
        polls at its own pace. 405 must have Allow, and 415 may have the other two. */
-    "Location",
-    "Retry-After",
-    "Allow",
-    "Accept-Patch",
-    "Accept-Post",
-    "Preference-Applied",
+    NAME("Location"),
+    NAME("Retry-After"),
+    NAME("Allow"),
+    NAME("Accept-Patch"),
+    NAME("Accept-Post"),
+    NAME("Preference-Applied"),
     /* Who may keep it. A date in Expires that is over by now is still right. */
-    "Cache-Control",
-    "Expires",
-    "Vary",
+    NAME("Cache-Control"),
+    NAME("Expires"),
+    NAME("Vary"),
     /* What a browser may do with it. A page without its policy is a page without protection, and
        an answer without these is no answer for a script of another origin. */
-    "Content-Security-Policy",
-    "Content-Security-Policy-Report-Only",
-    "Referrer-Policy",
-    "X-Content-Type-Options",
-    "X-Frame-Options",
-    "Access-Control-Allow-Credentials",
-    "Access-Control-Allow-Origin",
-    "Access-Control-Expose-Headers",
+    NAME("Content-Security-Policy"),
+    NAME("Content-Security-Policy-Report-Only"),
+    NAME("Referrer-Policy"),
+    NAME("X-Content-Type-Options"),
+    NAME("X-Frame-Options"),
+    NAME("Access-Control-Allow-Credentials"),
+    NAME("Access-Control-Allow-Origin"),
+    NAME("Access-Control-Expose-Headers"),
 };
 /* WWW-Authenticate is not among them: its challenges (nonces, Negotiate) are good for one exchange,
    and a 401 is released, not stored. Who stores them may name it. */
@@ -59,33 +62,30 @@ static const char *const kept[] = {
 #define SERVER "is an order to the server, and no part of the answer"
 
 static const struct never {
-    const char *name, *why;
+    struct idem_http_text name;
+    const char *why;
 } never[] = {
-    {"Set-Cookie", COOKIE},
-    {"Set-Cookie2", COOKIE},
-    {"Connection", HOP},
-    {"Keep-Alive", HOP},
-    {"Proxy-Connection", HOP},
-    {"Proxy-Authenticate", HOP},
-    {"Proxy-Authentication-Info", HOP},
-    {"Proxy-Authorization", HOP},
-    {"TE", HOP},
-    {"Trailer", HOP},
-    {"Transfer-Encoding", HOP},
-    {"Upgrade", HOP},
-    {"Date", FRESH},
-    {"Server", FRESH},
-    {"Age", FRESH},
-    {"Content-Length", FRESH},
-    {"Content-Range", "belongs to a part of an answer, and a replay is always whole"},
-    {"Accept-Ranges", "promises parts, and a replay is always whole"},
-    {"Idempotency-Key", FRESH},
-    {"Idempotent-Replayed", FRESH},
+    {NAME("Set-Cookie"), COOKIE},
+    {NAME("Set-Cookie2"), COOKIE},
+    {NAME("Connection"), HOP},
+    {NAME("Keep-Alive"), HOP},
+    {NAME("Proxy-Connection"), HOP},
+    {NAME("Proxy-Authenticate"), HOP},
+    {NAME("Proxy-Authentication-Info"), HOP},
+    {NAME("Proxy-Authorization"), HOP},
+    {NAME("TE"), HOP},
+    {NAME("Trailer"), HOP},
+    {NAME("Transfer-Encoding"), HOP},
+    {NAME("Upgrade"), HOP},
+    {NAME("Date"), FRESH},
+    {NAME("Server"), FRESH},
+    {NAME("Age"), FRESH},
+    {NAME("Content-Length"), FRESH},
+    {NAME("Content-Range"), "belongs to a part of an answer, and a replay is always whole"},
+    {NAME("Accept-Ranges"), "promises parts, and a replay is always whole"},
+    {NAME("Idempotency-Key"), FRESH},
+    {NAME("Idempotent-Replayed"), FRESH},
 };
-
-static struct idem_http_text text_of(const char *text) {
-    return (struct idem_http_text){text, strlen(text)};
-}
 
 static bool begins(struct idem_http_text text, struct idem_http_text with) {
     return text.len >= with.len && idem_http_same((struct idem_http_text){text.at, with.len}, with);
@@ -95,7 +95,7 @@ const char *idem_http_header_refused(struct idem_http_text name) {
     if (!idem_http_is_token(name) || name.len > NAME_MAX_LEN)
         return "is no name of a header";
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++)
-        if (idem_http_same(name, text_of(never[i].name)))
+        if (idem_http_same(name, never[i].name))
             return never[i].why;
     if (begins(name, IDEM_HTTP_TEXT("Idem-")))
         return FRESH;
@@ -109,7 +109,7 @@ bool idem_http_header_kept(struct idem_http_text name, struct idem_http_text con
     bool found = false;
 
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]) && !found; i++)
-        found = idem_http_same(name, text_of(kept[i]));
+        found = idem_http_same(name, kept[i]);
     for (size_t i = 0; i < further_n && !found; i++)
         found = idem_http_same(name, further[i]);
     return found && idem_http_header_refused(name) == NULL && !idem_http_list_has(connection, name);

@@ -39,5 +39,6 @@ ngx_uint_t
 ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name)
 {
     return header->key.len == name->len
-           && ngx_strncasecmp(header->key.data, name->data, name->len) == 0;
+           && (ngx_memcmp(header->key.data, name->data, name->len) == 0
+               || ngx_strncasecmp(header->key.data, name->data, name->len) == 0);
 }

@@ -173,8 +173,8 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
         return NGX_ERROR;
     }
 
-    rc = idem_claim_make_printed(ctx->conf->guard, &args, print, ngx_http_idem_answer, run,
-                                 &run->claim, &err);
+    rc = idem_claim_make_printed(ctx->conf->store->h, ctx->conf->guard, &args, print,
+                                 ngx_http_idem_answer, run, &run->claim, &err);
     if (rc != 0) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: %s", err.text);
         ngx_http_idem_run_free(run);

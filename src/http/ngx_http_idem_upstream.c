@@ -24,7 +24,7 @@ ngx_http_idem_is_ours(ngx_table_elt_t *header)
     u_char  *name = header->key.data;
     size_t   len = header->key.len;
 
-    if (len > 5 && ngx_strncasecmp(name, (u_char *) "Idem", 4) == 0) {
+    if (len > 5 && (name[0] | 0x20) == 'i' && ngx_strncasecmp(name, (u_char *) "Idem", 4) == 0) {
         return name[4] == '-' || name[4] == '_'
                || (len == sizeof("Idempotency_Key") - 1
                    && ngx_strncasecmp(name, (u_char *) "Idempotency_Key", len) == 0);

@@ -114,8 +114,12 @@ void idem_op_copy(const struct idem_op *op, struct idem_op *ret, unsigned char *
     struct idem_bytes *strings[IDEM_OP_STRINGS];
     size_t n;
 
-    *ret = *op;
+    ret->kind = op->kind;
+    ret->key = op->key;
+    ret->in = op->in;
     memset(&ret->out, 0, sizeof(ret->out));
+    ret->error.code = 0;
+    ret->error.text[0] = '\0';
     n = idem_op_strings(ret, strings);
     for (size_t i = 0; i < n; i++) {
         if (strings[i]->len != 0)

@@ -22,6 +22,8 @@
 #define SIZE_MAX_TB ((size_t)16 << 40)
 #define QUEUE_MAX 32768
 #define QUEUE_BYTES_MAX (256 << 20)
+/* A job with this much room, for strings that are not long, is used again. */
+#define JOB_ROOM (sizeof(struct lmdb_job) + 1024)
 
 static struct lmdb_store *store_of(struct idem_store *base) {
     return idem_container_of(base, struct lmdb_store, base);
@@ -31,11 +33,15 @@ static struct lmdb_store *store_of(struct idem_store *base) {
 
 static struct lmdb_job *job_new(struct lmdb_store *store, struct idem_op *op) {
     size_t size = sizeof(struct lmdb_job) + idem_op_strings_len(op);
-    struct lmdb_job *job = malloc(size);
+    struct lmdb_job *job =
+        size <= JOB_ROOM ? idem_spare_take(&store->spare, JOB_ROOM) : malloc(size);
 
     if (job == NULL)
         return NULL;
-    *job = (struct lmdb_job){.store = store, .op = op, .size = size};
+    memset(job, 0, offsetof(struct lmdb_job, copy));
+    job->store = store;
+    job->op = op;
+    job->size = size;
     idem_op_copy(op, &job->copy, (unsigned char *)(job + 1));
     if (op->kind == IDEM_OP_STATS)
         memset(&job->copy.in, 0, sizeof(job->copy.in));
@@ -45,6 +51,7 @@ static struct lmdb_job *job_new(struct lmdb_store *store, struct idem_op *op) {
 /* Call-backs. */
 
 static void store_free(struct lmdb_store *store) {
+    idem_spare_free(&store->spare);
     free(store);
 }
 
@@ -60,16 +67,27 @@ static bool store_leave(struct lmdb_store *store) {
     return true;
 }
 
-static void job_complete(struct lmdb_job *job) {
+/* For the next one. */
+static void job_keep(struct lmdb_store *store, struct lmdb_job *job) {
+    free(job->blob);
+    free(job->entries);
+    idem_spare_give(&store->spare, job);
+}
+
+static void job_complete(struct lmdb_store *store, struct lmdb_job *job) {
     struct idem_op *op = job->op;
 
     if (op != NULL) {
         op->driver = NULL;
         op->out = job->copy.out;
-        op->error = job->copy.error;
+        if (job->rc != 0)
+            op->error = job->copy.error;
         op->complete(op, job->rc);
     }
-    lmdb_job_free(job);
+    if (job->size <= JOB_ROOM && !store->closing)
+        job_keep(store, job);
+    else
+        lmdb_job_free(job);
 }
 
 /* Runs what is answered; operations submitted meanwhile wait for the next turn. */
@@ -78,7 +96,7 @@ static void store_complete(struct lmdb_store *store) {
 
     store_enter(store);
     while (!store->closing && (job = lmdb_jobs_pop(&store->finished)) != NULL)
-        job_complete(job);
+        job_complete(store, job);
     (void)store_leave(store);
 }
 

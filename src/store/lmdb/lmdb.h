@@ -27,6 +27,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#include "core/spare.h"
 #include "store/store.h"
 
 enum lmdb_sync { LMDB_SYNC_ALWAYS, LMDB_SYNC_OFF };
@@ -47,12 +48,12 @@ struct lmdb_job {
     size_t size;              /* of what it holds */
     struct lmdb_store *store; /* NULL: its store was closed */
     struct idem_op *op;       /* NULL: cancelled */
-    struct idem_op copy;      /* byte strings point behind this struct */
     int rc;
     bool ready; /* answered */
     bool wakes; /* waiters for its key must be told, once it is stored */
     void *blob; /* what `copy.out` points to */
     struct idem_entry *entries;
+    struct idem_op copy; /* byte strings point behind this struct */
 };
 
 struct lmdb_jobs {
@@ -149,6 +150,7 @@ struct lmdb_store {
     struct lmdb_jobs pending;  /* submitted in this turn */
     struct lmdb_jobs done;     /* answered by the writer; under env->lock */
     struct lmdb_jobs finished; /* call-backs to run */
+    struct idem_spare spare;   /* jobs that are over */
     struct idem_task flush, wake_first;
     struct idem_fd event; /* eventfd: the writer has answered */
     struct idem_fd fifo;  /* somebody finished a key we watch */

@@ -14,10 +14,14 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/spare.h"
 #include "store/redis/store.h"
 
 #define AGAIN_MS 50 /* before a server that is busy is asked again */
 #define REDIRECTS_AT_ONCE 3
+/* A job with this much room, for strings that are not long, is used again. */
+#define JOB_ROOM (sizeof(struct redis_job) + 1024)
+#define COMMAND_KEPT 4096
 #define RELOADS_MAX 16 /* somebody who flushes all the time; or a server that keeps no script */
 
 /* Out of the list of all, or of those that were dropped. */
@@ -37,6 +41,24 @@ static void job_free(struct redis_job *job) {
     free(job);
 }
 
+/* Kept for the next one, with its buffer, if neither is large. */
+static void job_end(struct redis_job *job) {
+    struct redis_store *store = job->store;
+
+    if (job->size > JOB_ROOM || job->command.size > COMMAND_KEPT || job->scan != NULL ||
+        store->spare_n >= idem_spare_max || store->closing) {
+        job_free(job);
+        return;
+    }
+    if (job->link != NULL)
+        job_unlink(job);
+    redis_reply_free(job->first);
+    job->first = NULL;
+    job->next = store->spare;
+    store->spare = job;
+    store->spare_n++;
+}
+
 /* It may still be wanted by a connection, or stand in a turn: then it goes later, or with the
    store. */
 void redis_job_drop(struct redis_job *job) {
@@ -49,7 +71,7 @@ void redis_job_drop(struct redis_job *job) {
     store->jobs_bytes -= job->size;
     job->op = NULL;
     if (job->wanted == 0 && !job->queued) {
-        job_free(job);
+        job_end(job);
         return;
     }
     job->next = store->dropped;
@@ -69,7 +91,8 @@ void redis_job_complete(struct redis_job *job, int rc) {
     if (op != NULL) {
         op->driver = NULL;
         op->out = job->copy.out;
-        op->error = job->copy.error;
+        if (rc != 0)
+            op->error = job->copy.error;
         op->complete(op, rc);
     }
     if (redis_store_leave(store))
@@ -100,14 +123,37 @@ static bool job_is_slotted(const struct redis_job *job) {
            job->copy.kind != IDEM_OP_TIME && job->copy.kind != IDEM_OP_SWEEP;
 }
 
+/* A spare one, or a new one; all but its copy is clear, and its command is empty. */
+static struct redis_job *job_take(struct redis_store *store, size_t size) {
+    struct redis_job *job = size <= JOB_ROOM ? store->spare : NULL;
+    struct redis_buffer command = {0};
+
+    if (job != NULL) {
+        store->spare = job->next;
+        store->spare_n--;
+        command = job->command;
+        command.len = 0;
+        command.failed = false;
+    } else {
+        job = malloc(size <= JOB_ROOM ? JOB_ROOM : size);
+    }
+    if (job != NULL) {
+        memset(job, 0, offsetof(struct redis_job, copy));
+        job->command = command;
+    }
+    return job;
+}
+
 struct redis_job *redis_job_new(struct redis_store *store, struct idem_op *op) {
     size_t size = sizeof(struct redis_job) + idem_op_strings_len(op);
-    struct redis_job *job = malloc(size);
+    struct redis_job *job = job_take(store, size);
     char name[REDIS_NAME_MAX];
 
     if (job == NULL)
         return NULL;
-    *job = (struct redis_job){.store = store, .op = op, .size = size};
+    job->store = store;
+    job->op = op;
+    job->size = size;
     idem_op_copy(op, &job->copy, (unsigned char *)(job + 1));
     if (job_is_slotted(job) && store->config.kind == REDIS_CLUSTER)
         job->slot = redis_slot(name, redis_name(&job->copy.key, name));
@@ -188,7 +234,7 @@ static void paused_turn(struct redis_store *store) {
         next = job->turn_next;
         job->queued = false;
         if (job->op == NULL && job->wanted == 0)
-            job_free(job);
+            job_end(job);
         else if (job->op != NULL)
             redis_jobs_turn(store, job);
     }
@@ -256,7 +302,7 @@ void redis_flush_run(struct idem_task *task) {
         job->queued = false;
         if (job->op == NULL) {
             if (job->wanted == 0)
-                job_free(job);
+                job_end(job);
             continue;
         }
         if (!redis_is_mapped(store)) {
@@ -418,7 +464,7 @@ static void take_reply(struct redis_conn *conn, void *data, const struct redis_r
     job->wanted--;
     if (job->op == NULL) {
         if (job->wanted == 0 && !job->queued)
-            job_free(job);
+            job_end(job);
         return;
     }
     if (reply == NULL) {
@@ -462,6 +508,11 @@ void redis_jobs_free(struct redis_store *store) {
 
     (void)turn_take(&store->turn, &store->turn_end);
     (void)turn_take(&store->paused, &store->paused_end);
+    for (job = store->spare; job != NULL; job = next) {
+        next = job->next;
+        job_free(job);
+    }
+    store->spare = NULL;
     for (job = store->dropped; job != NULL; job = next) {
         next = job->next;
         job_free(job);

@@ -12,26 +12,38 @@
 
 #include "store/redis/redis.h"
 
+#define BUFFER_FIRST 512 /* what most commands fit into */
+#define DIGITS_MAX 20
+
 /* Buffers. */
 
-void redis_buffer_put(struct redis_buffer *buffer, const void *bytes, size_t len) {
-    size_t size = buffer->size == 0 ? 256 : buffer->size;
+/* Room for so many bytes more, or NULL. */
+static char *buffer_room(struct redis_buffer *buffer, size_t len) {
+    size_t size = buffer->size == 0 ? BUFFER_FIRST : buffer->size;
     char *at;
 
-    if (buffer->failed || len == 0)
-        return;
+    if (buffer->failed)
+        return NULL;
     while (size - buffer->len < len)
         size *= 2;
     if (size != buffer->size) {
         at = realloc(buffer->at, size);
         if (at == NULL) {
             buffer->failed = true;
-            return;
+            return NULL;
         }
         buffer->at = at;
         buffer->size = size;
     }
-    memcpy(buffer->at + buffer->len, bytes, len);
+    return buffer->at + buffer->len;
+}
+
+void redis_buffer_put(struct redis_buffer *buffer, const void *bytes, size_t len) {
+    char *at = len == 0 ? NULL : buffer_room(buffer, len);
+
+    if (at == NULL)
+        return;
+    memcpy(at, bytes, len);
     buffer->len += len;
 }
 
@@ -42,27 +54,42 @@ void redis_buffer_release(struct redis_buffer *buffer) {
 
 /* Commands. */
 
-static void put_count(struct redis_buffer *buffer, char mark, size_t n) {
-    char text[24], *end = text + sizeof(text), *at = end;
-
-    *--at = '\n';
-    *--at = '\r';
+/* Digits, written backwards: where they begin. */
+static char *digits_put(char *end, uint64_t n) {
     do {
-        *--at = (char)('0' + n % 10);
+        *--end = (char)('0' + n % 10);
         n /= 10;
     } while (n > 0);
-    *--at = mark;
-    redis_buffer_put(buffer, at, (size_t)(end - at));
+    return end;
+}
+
+/* A mark, a number and the end of a line. */
+static char *count_put(char *end, char mark, size_t n) {
+    *--end = '\n';
+    *--end = '\r';
+    end = digits_put(end, n);
+    *--end = mark;
+    return end;
 }
 
 void redis_put_head(struct redis_buffer *buffer, size_t parts) {
-    put_count(buffer, '*', parts);
+    char text[DIGITS_MAX + 3], *end = text + sizeof(text), *at = count_put(end, '*', parts);
+
+    redis_buffer_put(buffer, at, (size_t)(end - at));
 }
 
 void redis_put_part(struct redis_buffer *buffer, const void *bytes, size_t len) {
-    put_count(buffer, '$', len);
-    redis_buffer_put(buffer, bytes, len);
-    redis_buffer_put(buffer, "\r\n", 2);
+    char text[DIGITS_MAX + 3], *end = text + sizeof(text), *count = count_put(end, '$', len);
+    size_t count_len = (size_t)(end - count);
+    char *at = buffer_room(buffer, count_len + len + 2);
+
+    if (at == NULL)
+        return;
+    memcpy(at, count, count_len);
+    if (len > 0)
+        memcpy(at + count_len, bytes, len);
+    memcpy(at + count_len + len, "\r\n", 2);
+    buffer->len += count_len + len + 2;
 }
 
 void redis_put_text(struct redis_buffer *buffer, const char *text) {
@@ -70,9 +97,12 @@ void redis_put_text(struct redis_buffer *buffer, const char *text) {
 }
 
 void redis_put_number(struct redis_buffer *buffer, int64_t number) {
-    char text[24];
+    char text[DIGITS_MAX + 1], *end = text + sizeof(text);
+    char *at = digits_put(end, number < 0 ? -(uint64_t)number : (uint64_t)number);
 
-    redis_put_part(buffer, text, (size_t)snprintf(text, sizeof(text), "%lld", (long long)number));
+    if (number < 0)
+        *--at = '-';
+    redis_put_part(buffer, at, (size_t)(end - at));
 }
 
 void redis_put_command(struct redis_buffer *buffer, ...) {

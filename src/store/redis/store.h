@@ -29,7 +29,6 @@ struct redis_node {
 struct redis_job {
     struct redis_store *store;
     struct idem_op *op;             /* NULL: nobody wants to know any more */
-    struct idem_op copy;            /* its strings lie behind the job */
     struct redis_job *next, **link; /* all of them, by their deadline; or those that were dropped */
     struct redis_job *turn_next;    /* those that are to be sent, or pause */
     int64_t deadline;
@@ -49,6 +48,7 @@ struct redis_job {
     struct redis_node *at;     /* CLUSTER: where a redirection sent it; NULL: by its slot */
     struct redis_reply *first; /* of two */
     struct redis_scan *scan;
+    struct idem_op copy; /* its strings lie behind the job */
 };
 
 /* The names of a page of a list that did not fit into the answer. */
@@ -81,6 +81,8 @@ struct redis_store {
     struct redis_job *jobs, **jobs_end;
     size_t jobs_n, jobs_bytes;
     struct redis_job *dropped; /* nobody asks for them, but a connection or a turn knows them */
+    struct redis_job *spare;   /* those that are over, to be used again */
+    unsigned spare_n;
     struct redis_job *turn, **turn_end;     /* to be sent */
     struct redis_job *paused, **paused_end; /* to be sent after a pause */
     struct idem_task flush, refuse;
