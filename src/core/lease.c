@@ -92,8 +92,17 @@ static void renew_complete(struct idem_op *op, int rc) {
         lease_lost(c, IDEM_END_TAKEN);
 }
 
+/* How long a renewal may take: under rerun not past the lease, which ends the run. */
+static int64_t renew_patience(const struct idem_claim *c) {
+    int64_t patience = c->policy.lease_ms / 3, left = c->lease_until - c->renew_sent;
+
+    if (patience > c->h->op_timeout_ms)
+        patience = c->h->op_timeout_ms;
+    patience++;
+    return idem_claim_reruns(c) && left < patience ? left : patience;
+}
+
 static void renew_send(struct idem_claim *c) {
-    int64_t patience = c->policy.lease_ms / 3;
     int rc;
 
     c->renew_op.kind = IDEM_OP_FINISH;
@@ -114,9 +123,7 @@ static void renew_send(struct idem_claim *c) {
         return;
     }
     /* The timer now bounds the answer. */
-    if (patience > c->h->op_timeout_ms)
-        patience = c->h->op_timeout_ms;
-    idem_timer_set(&c->h->loop, &c->lease_timer, patience + 1);
+    idem_timer_set(&c->h->loop, &c->lease_timer, renew_patience(c));
 }
 
 static void lease_fire(struct idem_timer *timer) {

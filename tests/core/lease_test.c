@@ -218,6 +218,30 @@ TEST(a_renewed_lease_counts_from_before_its_renewal_was_sent) {
     stop();
 }
 
+TEST(a_lease_is_over_in_time_while_the_store_says_nothing) {
+    struct idem_claim *claim;
+
+    start((struct idem_policy){.recover = IDEM_RECOVER_RERUN});
+    claim = run(0, 1);
+    pass_to(rig.claim_at + 2 * LEASE_MS); /* renewals are sent, and none is answered */
+    CHECK_INT(rig.said.said, IDEM_SAID_RENEW);
+    CHECK_INT(rig.lost_at - rig.claim_at, LEASE_MS);
+    idem_claim_free(claim);
+    stop();
+}
+
+TEST(under_hold_renewing_goes_on_after_the_lease) {
+    struct idem_claim *claim;
+
+    start((struct idem_policy){0});
+    claim = run(0, 1);
+    pass_to(rig.claim_at + 5 * LEASE_MS);
+    CHECK_INT(rig.lost_at, NEVER);
+    CHECK(rig.finish_at > rig.claim_at + 4 * LEASE_MS);
+    idem_claim_free(claim);
+    stop();
+}
+
 /* The back-off. */
 
 static int64_t delay_of(uint32_t tries, bool unknown) {
