@@ -159,6 +159,7 @@ typedef struct {
     ngx_http_idem_ctx_t       *ctx;         /* NULL: the request is gone */
     ngx_event_t                hold;        /* how long an answer is held for the store */
     unsigned                   finished:1;  /* its end was said */
+    unsigned                   lost:1;      /* its lease is gone: nothing may begin under it */
 } ngx_http_idem_run_t;
 
 
@@ -216,6 +217,7 @@ struct ngx_http_idem_ctx_s {
 
     ngx_http_handler_pt        content;     /* the location's own */
     ngx_uint_t                 outcome;
+    enum idem_end              cancelled;   /* why we have ended it; 0: we have not */
     int64_t                    ttl;         /* the backend's own; 0: none */
     ngx_str_t                  kept;        /* the answer's body, so far */
     size_t                     kept_size;
@@ -230,7 +232,6 @@ struct ngx_http_idem_ctx_s {
     unsigned                   complete:1;  /* its end has come */
     unsigned                   discard:1;   /* its body is not to be kept */
     unsigned                   truncated:1;
-    unsigned                   expired:1;   /* it took longer than run_max */
     unsigned                   lost:1;
     unsigned                   header_sent:1;
 
@@ -324,7 +325,8 @@ void ngx_http_idem_unsay(ngx_http_request_t *r);
 ngx_uint_t ngx_http_idem_is_accel(ngx_http_upstream_t *u);
 void ngx_http_idem_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_abandon(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum idem_end why);
 ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r);
 
 /* capture.c */

@@ -519,7 +519,9 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
                              result.len);
     }
 
-    if (!ctx->enforced || ctx->run == NULL) {
+    /* whose lease was over could not reach the store for all of it: it is not waited for again */
+
+    if (!ctx->enforced || ctx->run == NULL || ctx->cancelled == IDEM_END_LEASE) {
         ctx->state = NGX_HTTP_IDEM_SENT;
 
         if (ctx->run) {
@@ -541,8 +543,7 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
-/* It takes too long, and its upstream was ended in the middle of an answer, of which nothing has
-   gone out. */
+/* Its upstream was ended by us in the middle of an answer, of which nothing has gone out. */
 
 void
 ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
@@ -619,8 +620,8 @@ ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_cha
         ctx->problem = IDEM_HTTP_UNCERTAIN;
 
         if (ngx_http_idem_refusal(r, ctx,
-                                  ctx->expired ? NGX_HTTP_GATEWAY_TIME_OUT
-                                               : NGX_HTTP_BAD_GATEWAY,
+                                  ctx->cancelled ? NGX_HTTP_GATEWAY_TIME_OUT
+                                                 : NGX_HTTP_BAD_GATEWAY,
                                   &out)
             != NGX_OK)
         {

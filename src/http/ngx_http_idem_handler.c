@@ -139,7 +139,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         /*
          * Redirected while it ran. Where the backend itself sent it is part of
          * its answer, and so is an error page that is a file; a second backend,
-         * after the first one was asked, is not.
+         * after the first one was asked or the lease was lost, is not.
          */
 
         accel = ngx_http_idem_is_accel(r->upstream);
@@ -152,17 +152,21 @@ ngx_http_idem_handler(ngx_http_request_t *r)
             return NGX_DECLINED;
         }
 
-        if (accel || !ngx_http_idem_was_sent(r, ctx)) {
+        if (accel || (!ngx_http_idem_was_sent(r, ctx) && !ctx->cancelled)) {
             ngx_http_idem_wrap(r, ctx);
             return NGX_DECLINED;
         }
 
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "idem: record %s: not sent to a second backend, \"%V\", after the "
-                      "first one was asked", ctx->hash, &r->uri);
+                      "idem: record %s: not sent to a second backend, \"%V\", %s", ctx->hash,
+                      &r->uri, ctx->cancelled ? "after it was cancelled"
+                                              : "after the first one was asked");
 
-        return r->err_status >= NGX_HTTP_SPECIAL_RESPONSE ? (ngx_int_t) r->err_status
-                                                          : NGX_HTTP_BAD_GATEWAY;
+        if (r->err_status >= NGX_HTTP_SPECIAL_RESPONSE) {
+            return (ngx_int_t) r->err_status;
+        }
+
+        return ctx->cancelled ? NGX_HTTP_GATEWAY_TIME_OUT : NGX_HTTP_BAD_GATEWAY;
 
     default:
         return NGX_DECLINED;

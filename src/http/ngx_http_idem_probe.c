@@ -196,6 +196,16 @@ ngx_http_idem_probe_found(ngx_http_idem_ctx_t *ctx)
 }
 
 
+/* Whether it may still run. A probe can take longer than a lease that the store could not renew,
+   or than run_max: another prober may have been told the same by now. */
+
+static ngx_uint_t
+ngx_http_idem_probe_in_time(ngx_http_idem_ctx_t *ctx)
+{
+    return !ctx->run->lost && idem_claim_lease_until(ctx->run->claim) > idem_loop_now();
+}
+
+
 static ngx_int_t
 ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
@@ -213,7 +223,7 @@ ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
                   "idem: record %s: the backend was asked what came of it, and answered %ui",
                   ctx->hash, status);
 
-    if (status == NGX_HTTP_NOT_FOUND) {
+    if (status == NGX_HTTP_NOT_FOUND && ngx_http_idem_probe_in_time(ctx)) {
         ctx->answer = IDEM_RUN;
         ctx->state = NGX_HTTP_IDEM_ANSWERED;
         ctx->probe_status = 0;             /* what comes of it now is another matter */

@@ -112,6 +112,10 @@ ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_
     if (ctx->truncated) {          /* it was not refused, and something has run: not that message */
         problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its answer did not come "
                                         "whole.");
+
+        if (ctx->conf->policy->recover == IDEM_RECOVER_RERUN) {
+            problem.retryable = IDEM_HTTP_RETRY;          /* it will be run again */
+        }
     }
 
     if (ctx->detail) {

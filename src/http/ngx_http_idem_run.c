@@ -297,25 +297,38 @@ ngx_http_idem_answer(struct idem_claim *claim, int rc, const struct idem_answer 
 }
 
 
-/* Somebody took over, or it takes too long. The backend goes on in any case. */
+/*
+ * The lease is gone, and nobody waits for the backend any more: another one may
+ * run by now. But whom somebody has superseded while the backend worked is
+ * answered by it, since what came of it is known then, and is not stored.
+ */
 
 static void
 ngx_http_idem_lost(struct idem_claim *claim, enum idem_end why, void *data)
 {
+    ngx_uint_t            cancel;
+    ngx_http_idem_ctx_t  *ctx;
     ngx_http_idem_run_t  *run = data;
 
-    if (run->ctx == NULL) {
+    run->lost = 1;
+    ctx = run->ctx;
+
+    if (ctx == NULL) {
         return;
     }
 
-    ngx_log_error(NGX_LOG_WARN, run->ctx->request->connection->log, 0,
-                  "idem: record %s: %s", run->ctx->hash,
-                  why == IDEM_END_RUN_MAX ? "it takes longer than idem_run_max"
-                  : why == IDEM_END_LEASE ? "its lease could not be renewed in time"
-                                          : "somebody has taken over");
+    cancel = ngx_http_idem_may_cancel(ctx->request, ctx)
+             && (why != IDEM_END_TAKEN || !ngx_http_idem_was_sent(ctx->request, ctx));
 
-    if (why == IDEM_END_RUN_MAX) {
-        ngx_http_idem_abandon(run->ctx->request, run->ctx);
+    ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0, "idem: record %s: %s%s",
+                  ctx->hash,
+                  why == IDEM_END_RUN_MAX ? "it takes longer than idem_run_max"
+                  : why == IDEM_END_LEASE ? "its lease is over, and could not be renewed"
+                                          : "somebody has taken over",
+                  cancel ? ": cancelled" : "");
+
+    if (cancel) {
+        ngx_http_idem_cancel(ctx->request, ctx, why);
     }
 }
 
@@ -403,7 +416,8 @@ ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
 
     default:
         reason = ctx->probe_status ? ngx_http_idem_probe_reason(ctx->probe_status)
-                 : ctx->expired ? "it took longer than idem_run_max"
+                 : ctx->cancelled == IDEM_END_RUN_MAX ? "cancelled after idem_run_max"
+                 : ctx->cancelled ? "cancelled because its lease was lost"
                  : ctx->truncated ? "the backend's answer was cut off"
                                   : "the backend was asked, and gave no answer of its own";
 

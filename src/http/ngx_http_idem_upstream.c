@@ -490,7 +490,7 @@ ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_uint_t  status, own;
 
     ctx->judged = 1;
-    status = ctx->expired ? 0 : ngx_http_idem_upstream_status(r);
+    status = ctx->cancelled ? 0 : ngx_http_idem_upstream_status(r);
 
     /* What the backend says to us is in its own head, whatever page stands before it, and whatever
        proxy_hide_header leaves out. */
@@ -532,21 +532,28 @@ ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
-/* It takes too long: the backend is not waited for any more. */
+/* Not in shadow mode, where the answer may be flowing; and not what nginx itself does, which has
+   no connection that could be ended. */
+
+ngx_uint_t
+ngx_http_idem_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    return ctx->state == NGX_HTTP_IDEM_RUNNING && ctx->enforced && r->upstream
+           && r->upstream->cleanup;
+}
+
+
+/* The backend is not waited for any more. Nothing of an answer has gone out: what is too long to be
+   held has been said to be done before, and has no lease that could be lost. */
 
 void
-ngx_http_idem_abandon(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+ngx_http_idem_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum idem_end why)
 {
     ngx_connection_t     *c = r->connection;
     ngx_http_upstream_t  *u = r->upstream;
 
-    if (ctx->state != NGX_HTTP_IDEM_RUNNING || u == NULL || u->cleanup == NULL
-        || !ctx->enforced)
-    {
-        return;
-    }
-
-    ctx->expired = 1;
+    ctx->cancelled = why;
+    ctx->verdict = "cancelled";
     ctx->sent = ngx_http_idem_was_sent(r, ctx);
 
     ngx_http_set_log_request(c->log, r);

@@ -58,6 +58,7 @@ class Seen:
         self.answer = b""
         self.start = time.monotonic()
         self.end = None
+        self.left = None  # when the other side was found gone, while the request hung here
 
     def all(self, name):
         return [v for n, v in self.headers if n.lower() == name.lower()]
@@ -99,6 +100,15 @@ class Wire:
             self.more()
         data, self.buffer = self.buffer[:n], self.buffer[n:]
         return data
+
+    def gone(self):
+        """Whether the other side has closed; what it may have sent besides is left there."""
+        try:
+            return self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def reset(self):
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -395,7 +405,7 @@ class Backend:
         do = chosen[0]
         self.enter(seen)
         try:
-            self.work(seen, do)
+            self.work(wire, seen, do)
             self.reply(wire, seen, do)
             seen.outcome = seen.outcome or "answered"
         except OSError:
@@ -419,20 +429,24 @@ class Backend:
                 seen.end = time.monotonic()
                 self.active[seen.key] -= 1
 
-    def work(self, seen, do):
+    def work(self, wire, seen, do):
         if do.get("delay"):
             time.sleep(do["delay"])
         seen.effect = do.get("effect", True) and seen.method not in ("GET", "HEAD", "OPTIONS")
         if do.get("late"):
             time.sleep(do["late"])
         if do.get("hang"):
-            self.hang(do["hang"])
+            self.hang(wire, seen, do["hang"])
 
-    def hang(self, name):
+    def hang(self, wire, seen, name):
         with self.arrived:
             self.arrivals[name] += 1
             self.arrived.notify_all()
-        self.events[name].wait(60)
+        for _ in range(600):
+            if self.events[name].wait(0.1):
+                return
+            if seen.left is None and wire.gone():
+                seen.left = time.monotonic()
 
     def reply(self, wire, seen, do):
         fault = do.get("fault")
@@ -470,7 +484,7 @@ class Backend:
             raise Cut("truncated")
         if "pause" in do:
             wire.raw(head + wire.part(body[:at]))
-            self.hang(do["pause"][1])
+            self.hang(wire, seen, do["pause"][1])
             head = b""
         else:
             at = 0

@@ -234,8 +234,11 @@ def what_vanished_is_run_again_where_the_policy_says_so(rig):
 @test
 def a_run_has_an_end(rig):
     key, name = fresh(), fresh("hang")
-    answer = rig.post("/bounded", key, do={"hang": name})
+    answer, line = rig.logged("/bounded", key, do={"hang": name})
     check(answer.status == 504 and answer.seconds < 3, f"{answer.seconds} s {answer!r}")
+    eq(line["idem_verdict"], "cancelled")
+    seen, = rig.backend.requests(key=key)
+    until("the backend's connection is closed", lambda: seen.left is not None, 2)
     is_uncertain(rig, "/bounded", key)
     rig.backend.go(name)
 

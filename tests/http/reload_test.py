@@ -29,6 +29,7 @@ CONF = "".join((
     guard("/cut", PROBED.format("cut") + " idem_result_max 10k;"),
     guard("/once", PROBED.format("once").replace("idem replay", "idem reject")),
     guard("/bare", "idem replay; idem_probe /_bare/status;"),
+    guard("/late", "idem replay; idem_run_max 500ms; idem_probe /_status/late?$request_id;"),
     "location /_bare/ { internal; proxy_pass http://@BACKEND@; }\n",
     guard("/quiet", PROBED.format("quiet")),
     guard("/astray", "idem replay; idem_lease 400ms; idem_probe /_nowhere;"),
@@ -271,6 +272,20 @@ def a_probe_that_finds_nothing_lets_it_run(rig):
     eq((status(first, 200).replayed, line["idem_verdict"]), (False, "run"))
     replay_of(first, rig.post("/no", key))
     eq([s.path for s in rig.backend.requests(key=key)], ["/no", "/_status/no", "/no"])
+
+
+@test(seconds=30)
+def a_probe_that_took_too_long_lets_nothing_run(rig):
+    """Nobody holds the key any more: another prober may have been told the same."""
+    rig.backend.script("/_status/late", {"status": 404, "delay": 1})
+    key = fresh()
+    status(rig.post("/late", key, do={"fault": "close"}), 502)
+    status(rig.post("/late", key), 409, "uncertain")
+    eq([s.path for s in rig.backend.requests(key=key)], ["/late", "/_status/late"])
+    rig.backend.script("/_status/late", {"status": 404})
+    first = status(rig.post("/late", key), 200)
+    replay_of(first, rig.post("/late", key))
+    eq(rig.backend.effects(key=key), 2)
 
 
 @test(seconds=30)

@@ -229,6 +229,182 @@ def a_run_outlives_a_store_that_is_away_while_it_is_renewed(rig):
         eq(other.backend.effects(key=key), 1)
 
 
+# Leases that cannot be renewed.
+
+LEASE = 0.9
+RERUN = f"idem_recover rerun; idem_lease {LEASE * 1000:.0f}ms; idem_backoff 200ms; idem_finish_timeout 20s;"
+LEASED = "".join((
+    guard("/rerun", "idem replay;" + RERUN),
+    guard("/lock", f"idem lock; idem_lease {LEASE * 1000:.0f}ms; idem_finish_timeout 20s;"),
+    guard("/hold", f"idem replay; idem_lease {LEASE * 1000:.0f}ms; idem_finish_timeout 5s;"),
+    guard("/shadow", "idem replay; idem_enforce off;" + RERUN),
+    guard("/small", "idem replay; idem_result_max 1k;" + RERUN),
+    guard("/nowhere", "idem replay; error_page 504 = @second;" + RERUN, to="proxy_pass http://127.0.0.1:@HOLE@;"),
+    "location @second { proxy_pass http://@BACKEND@; }\n",
+))
+
+
+def leased(hole=None):
+    return Rig(LEASED.replace("@HOLE@", str(hole.port if hole else 1)), persist=True,
+               options=FAST if STORE == "redis" else "")
+
+
+def store_goes(rig, how):
+    """By the three ways there are; what brings it back is returned."""
+    if how == "moved":
+        os.rename(rig.folder + "/store", rig.folder + "/moved")
+        return lambda: os.rename(rig.folder + "/moved", rig.folder + "/store")
+    if how == "paused":
+        rig.redis.pause()
+        return rig.redis.go_on
+    rig.redis.kill()
+    return rig.redis.start
+
+
+def ways():
+    return ("killed", "paused") if STORE == "redis" else ("moved",)
+
+
+def redis_says(rig, command):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(rig.redis.socket)
+        sock.sendall(command.encode() + b"\r\n")
+        return sock.recv(10000).decode()
+
+
+def is_cancelled(other, path, key, under_way, rid, began):
+    answer = status(under_way.get(), 504)
+    took = time.monotonic() - began
+    check(LEASE * 0.6 < took < LEASE + 1.2, f"after {took:.1f} s")
+    check(answer.complete, repr(answer))
+    seen, = other.backend.requests(key=key)
+    until("the backend's connection is closed", lambda: seen.left is not None, 2)
+    eq((other.log(rid)["idem_verdict"], other.log(rid)["status"]), ("cancelled", "504"))
+    check(re.search(r"record [0-9a-f]{64}: its lease is over, and could not be renewed: cancelled", other.said()),
+          other.said()[-2000:])
+    return answer
+
+
+@test(seconds=60)
+def a_run_whose_lease_is_over_is_cancelled_under_rerun(rig):
+    for how in ways():
+        for path in ("/rerun", "/lock"):
+            with leased() as other:
+                key, name, rid = fresh(), fresh("hang"), fresh("rid")
+                began = time.monotonic()
+                under_way = other.later(path, key, do={"hang": name}, rid=rid)
+                other.backend.reached(name)
+                back = store_goes(other, how)
+                is_cancelled(other, path, key, under_way, rid, began)
+                back()
+                again = until("it runs again", lambda: (lambda a: a if a.status == 200 else None)(
+                    other.post(path, key)), 15, 0.2)
+                check(not again.replayed, repr(again))
+                eq([s.h("Idem-Attempt") for s in other.backend.requests(key=key)], ["1", "2"])
+                other.backend.go(name)
+
+
+@test(seconds=60)
+def a_lease_that_is_over_cancels_in_the_middle_of_an_answer(rig):
+    for how in ways():
+        with leased() as other:
+            key, name, rid = fresh(), fresh("hang"), fresh("rid")
+            began = time.monotonic()
+            under_way = other.later("/rerun", key, do={"size": 1000, "pause": [500, name]}, rid=rid)
+            other.backend.reached(name)
+            back = store_goes(other, how)
+            answer = is_cancelled(other, "/rerun", key, under_way, rid, began)
+            eq((answer.type, answer.problem["retryable"]), ("uncertain", True))
+            back()
+            other.backend.go(name)
+
+
+@test(seconds=60, stores="redis")
+def a_cancelled_run_is_counted(rig):
+    with leased() as other:
+        key, name = fresh(), fresh("hang")
+        under_way = other.later("/rerun", key, do={"hang": name})
+        other.backend.reached(name)
+        other.redis.kill()
+        status(under_way.get(), 504)
+        other.redis.start()
+        until("a lost lease among the counts", lambda: redis_says(other, "HGET idem:events lease_lost") == "$1\r\n1\r\n",
+              10, 0.1)
+        other.backend.go(name)
+
+
+@test(seconds=60)
+def what_was_never_sent_is_not_sent_after_its_lease(rig):
+    hole = Blackhole()
+    for how in ways():
+        with leased(hole) as other:
+            key, rid = fresh(), fresh("rid")
+            under_way = other.later("/nowhere", key, rid=rid)
+            time.sleep(0.3)
+            store_goes(other, how)()  # and comes back at once: the connection is still being made
+            time.sleep(2 * LEASE)
+            check(not under_way.done(), "renewed, and tried on")
+            back = store_goes(other, how)
+            status(under_way.get(), 504)
+            eq((other.log(rid)["idem_verdict"], other.backend.requests(key=key)), ("cancelled", []))
+            back()
+    hole.close()
+
+
+@test(seconds=60, stores="redis")
+def what_was_never_sent_is_not_sent_after_somebody_took_over(rig):
+    hole = Blackhole()
+    with leased(hole) as other:
+        key, rid = fresh(), fresh("rid")
+        under_way = other.later("/nowhere", key, rid=rid)
+        time.sleep(0.2)
+        redis_says(other, "FLUSHALL")
+        answer = status(under_way.get(), 504)
+        check(answer.seconds < 2 and "somebody has taken over: cancelled" in other.said(), other.said()[-2000:])
+        eq(other.backend.requests(key=key), [])
+    hole.close()
+
+
+@test(seconds=60)
+def an_answer_that_flows_is_not_cancelled(rig):
+    """Done was stored before its first byte went out: there is no lease to be over."""
+    for how in ways():
+        with leased() as other:
+            key, name, rid = fresh(), fresh("hang"), fresh("rid")
+            under_way = other.later("/small", key, do={"size": 5000, "pause": [3000, name]}, rid=rid)
+            other.backend.reached(name)
+            time.sleep(0.3)
+            back = store_goes(other, how)
+            time.sleep(2 * LEASE)
+            check(not under_way.done(), "it is still under way")
+            other.backend.go(name)
+            answer = status(under_way.get(), 200)
+            seen, = other.backend.requests(key=key)
+            check(answer.complete and answer.body == seen.answer and seen.left is None, repr(answer))
+            eq(other.log(rid)["idem_verdict"], "run")
+            back()
+
+
+@test(seconds=60)
+def in_the_shadow_and_under_hold_a_run_goes_on_without_its_lease(rig):
+    for how in ways():
+        for path in ("/shadow", "/hold"):
+            with leased() as other:
+                key, name = fresh(), fresh("hang")
+                under_way = other.later(path, key, do={"hang": name})
+                other.backend.reached(name)
+                back = store_goes(other, how)
+                time.sleep(2 * LEASE)
+                check(not under_way.done(), "it is still under way")
+                back()
+                other.backend.go(name)
+                first = status(under_way.get(), 200)
+                eq([s.left for s in other.backend.requests(key=key)], [None])
+                if path == "/hold":
+                    replay_of(first, until("the store answers", lambda: (lambda a: a if a.status == 200 else None)(
+                        other.post(path, key)), 15, 0.2))
+
+
 @test(seconds=60, stores="redis")
 def redis_that_loses_its_scripts_is_given_them_again(rig):
     is_up(rig)
