@@ -114,9 +114,9 @@ struct ngx_http_idem_loc_conf_s {
     ngx_uint_t                 print;
     struct idem_expr          *print_expr;
     ngx_uint_t                 methods;
-    ngx_http_complex_value_t  *probe;
-    ngx_http_complex_value_t  *label;
-    ngx_http_complex_value_t  *enforce;     /* NULL: on */
+    ngx_http_complex_value_t  *probe;       /* NULL: nobody is asked */
+    ngx_http_complex_value_t  *label;       /* NULL: none */
+    ngx_http_complex_value_t  *enforce;     /* NULL: on; without variables: off */
     ngx_array_t               *release;     /* of ngx_uint_t: statuses */
     ngx_array_t               *headers;     /* of ngx_str_t: replayed besides */
 
@@ -262,6 +262,7 @@ char *ngx_http_idem_method_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *ngx_http_idem_release_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_label_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* fields.c */
@@ -357,6 +358,7 @@ ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
 /* round.c */
 ngx_int_t ngx_http_idem_rounds_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
 void ngx_http_idem_rounds_stop(void);
+ngx_uint_t ngx_http_idem_round_is_wanted(ngx_http_idem_loc_conf_t *conf);
 ngx_uint_t ngx_http_idem_round_may_ask(ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_round_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_round_over(ngx_http_idem_ctx_t *ctx);

@@ -168,9 +168,7 @@ ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
         return NGX_ERROR;
     }
 
-    if (conf->probe && conf->policy->recover == IDEM_RECOVER_HOLD
-        && !ngx_http_idem_round_may_ask(conf))
-    {
+    if (ngx_http_idem_round_is_wanted(conf) && !ngx_http_idem_round_may_ask(conf)) {
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                       "idem: idem_probe \"%V\" is made of the request: nobody is asked in the "
                       "background, where there is none; $idem_downstream_key, $idem_key_hash and "

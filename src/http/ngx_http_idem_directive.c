@@ -485,6 +485,10 @@ ngx_http_idem_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    if (cf->args->nelts == 2 && ngx_strcmp(value[1].data, "none") == 0) {
+        return NGX_CONF_OK;
+    }
+
     for (i = 1; i < cf->args->nelts; i++) {
         name = ngx_array_push(ilcf->headers);
         if (name == NULL) {
@@ -493,11 +497,13 @@ ngx_http_idem_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
         name->at = (char *) value[i].data;
         name->len = value[i].len;
-        why = idem_http_header_refused(*name);
+        why = ngx_strcmp(value[i].data, "none") == 0 ? "stands alone, or not at all"
+                                                     : idem_http_header_refused(*name);
 
         if (why) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_replay_headers: %V %s", &value[i],
-                               why);
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "idem_replay_headers: \"%V\" %s; allowed: names of headers, or "
+                               "none", &value[i], why);
             return NGX_CONF_ERROR;
         }
     }
@@ -544,20 +550,49 @@ ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_str_t                 *value;
     ngx_http_idem_loc_conf_t  *ilcf = conf;
 
-    if (ilcf->probe) {
+    if (ilcf->probe != NGX_CONF_UNSET_PTR) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
 
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        ilcf->probe = NULL;
+        return NGX_CONF_OK;
+    }
+
     if (value[1].data[0] != '/') {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "idem_probe: \"%V\" is no URI of this server: it begins with /, and "
-                           "names a location that asks the backend", &value[1]);
+                           "idem_probe: \"%V\" is no URI of this server; allowed: off, or what "
+                           "begins with / and names a location that asks the backend",
+                           &value[1]);
         return NGX_CONF_ERROR;
     }
 
     ilcf->probe = ngx_http_idem_complex(cf, &value[1]);
 
     return ilcf->probe ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_idem_label_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->label != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        ilcf->label = NULL;
+        return NGX_CONF_OK;
+    }
+
+    ilcf->label = ngx_http_idem_complex(cf, &value[1]);
+
+    return ilcf->label ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

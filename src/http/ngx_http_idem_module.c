@@ -27,11 +27,6 @@ static void ngx_http_idem_exit_process(ngx_cycle_t *cycle);
     { ngx_string("idem_" word), NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,         \
       ngx_http_idem_word, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL }
 
-#define NGX_HTTP_IDEM_VALUE(word, field)                                      \
-    { ngx_string("idem_" word), NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,         \
-      ngx_http_set_complex_value_slot, NGX_HTTP_LOC_CONF_OFFSET,              \
-      offsetof(ngx_http_idem_loc_conf_t, field), NULL }
-
 
 static ngx_command_t  ngx_http_idem_commands[] = {
 
@@ -112,7 +107,12 @@ static ngx_command_t  ngx_http_idem_commands[] = {
       0,
       NULL },
 
-    NGX_HTTP_IDEM_VALUE("label", label),
+    { ngx_string("idem_label"),
+      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_idem_label_value,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
 
     NGX_HTTP_IDEM_WORD("preset"),
     NGX_HTTP_IDEM_WORD("prefix"),
@@ -225,6 +225,8 @@ ngx_http_idem_create_loc_conf(ngx_conf_t *cf)
     conf->store = NGX_CONF_UNSET_PTR;
     conf->scope = NGX_CONF_UNSET_PTR;
     conf->key = NGX_CONF_UNSET_PTR;
+    conf->probe = NGX_CONF_UNSET_PTR;
+    conf->label = NGX_CONF_UNSET_PTR;
     conf->enforce = NGX_CONF_UNSET_PTR;
     conf->release = NGX_CONF_UNSET_PTR;
     conf->headers = NGX_CONF_UNSET_PTR;
@@ -331,19 +333,13 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_ptr_value(conf->store, prev->store, NULL);
     ngx_conf_merge_ptr_value(conf->scope, prev->scope, NULL);
     ngx_conf_merge_ptr_value(conf->key, prev->key, NULL);
+    ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
+    ngx_conf_merge_ptr_value(conf->label, prev->label, NULL);
     ngx_conf_merge_ptr_value(conf->enforce, prev->enforce, NULL);
     ngx_conf_merge_ptr_value(conf->release, prev->release, NULL);
     ngx_conf_merge_ptr_value(conf->headers, prev->headers, NULL);
     ngx_conf_merge_bitmask_value(conf->methods, prev->methods,
                                  (NGX_CONF_BITMASK_SET|NGX_HTTP_POST|NGX_HTTP_PATCH));
-
-    if (conf->probe == NULL) {
-        conf->probe = prev->probe;
-    }
-
-    if (conf->label == NULL) {
-        conf->label = prev->label;
-    }
 
     if (conf->print == 0) {
         conf->print = prev->print;

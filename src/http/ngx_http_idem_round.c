@@ -58,6 +58,18 @@ ngx_http_idem_round_is_known(ngx_http_idem_loc_conf_t *conf)
 }
 
 
+/* Whether anybody is to be asked in the background. Where idem_enforce is off nginx is to do nothing
+   but what it would do without a guard; by a variable it is off for some of the requests only, and
+   a record does not tell of which it is. */
+
+ngx_uint_t
+ngx_http_idem_round_is_wanted(ngx_http_idem_loc_conf_t *conf)
+{
+    return conf->probe && conf->policy->recover == IDEM_RECOVER_HOLD
+           && !(conf->enforce && conf->enforce->lengths == NULL);
+}
+
+
 /*
  * Whether a probe's URI is made of the record alone. A round has no client's
  * request: what else is in it would be empty, and another place asked.
@@ -131,8 +143,7 @@ ngx_http_idem_rounds_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf)
 
     for (i = 0; i < imcf->guarded.nelts; i++) {
 
-        if (guarded[i].conf->probe == NULL
-            || guarded[i].conf->policy->recover != IDEM_RECOVER_HOLD
+        if (!ngx_http_idem_round_is_wanted(guarded[i].conf)
             || !ngx_http_idem_round_may_ask(guarded[i].conf)
             || ngx_http_idem_round_is_known(guarded[i].conf))
         {

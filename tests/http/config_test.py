@@ -228,7 +228,10 @@ def headers_that_must_not_be_replayed_are_refused(rig):
     refused(rig, GOOD + "idem_replay_headers X-A Set-Cookie;", "Set-Cookie")
     refused(rig, GOOD + "idem_replay_headers 'X A';")
     refused(rig, GOOD + "idem_replay_headers;")
+    refused(rig, GOOD + "idem_replay_headers X-A none;", "none", "allowed")
+    refused(rig, GOOD + "idem_replay_headers none X-A;", "none", "allowed")
     accepted(rig, GOOD + "idem_replay_headers X-Request-Id X-RateLimit-Limit;")
+    accepted(rig, GOOD + "idem_replay_headers none;")
 
 
 @test
@@ -292,7 +295,10 @@ def a_doubtful_life_time_is_warned_of(rig):
 @test
 def a_probe_is_a_uri(rig):
     refused(rig, GOOD + "idem_probe;")
-    refused(rig, GOOD + "idem_probe 'no-slash';", "idem_probe")
+    refused(rig, GOOD + "idem_probe 'no-slash';", "idem_probe", "allowed", "off")
+    refused(rig, GOOD + "idem_probe '';", "idem_probe", "allowed", "off")
+    refused(rig, GOOD + "idem_probe off; idem_probe /p;", "duplicate")
+    accepted(rig, GOOD + "idem_probe off;")
     refused(rig, GOOD + "idem_probe /p/$no_such_variable;", "no_such_variable", line=False)  # nginx's own words
     accepted(rig, GOOD + 'idem_probe "/probe/$idem_key_hash";')
 
@@ -301,6 +307,7 @@ def a_probe_is_a_uri(rig):
 def a_probe_that_needs_the_request_is_warned_of(rig):
     for uri in ("/s/$arg_id", "/s/${http_x_order}", "/s/$idem_key_hash/$request_id"):
         accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";', warns="made of the request")
+        accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}"; idem_enforce off;')  # none is asked there
     for uri in ("/s", "/s/$idem_downstream_key", "/s?h=${idem_key_hash}&n=$idem_attempt"):
         accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";')
 
@@ -312,6 +319,76 @@ def values_are_inherited_and_overridden(rig):
                   " idem_replay_headers X-A; idem_fingerprint body; idem_key header=X-K; idem_label $uri;"
                   " idem_enforce on; idem_json_max 1k;")
     accepted(rig, "idem_wait none;", server="idem_preset submit; idem_prefix p:;")
+
+
+@test
+def a_label_is_a_value_or_off(rig):
+    refused(rig, GOOD + "idem_label;")
+    refused(rig, GOOD + "idem_label off; idem_label $uri;", "duplicate")
+    refused(rig, GOOD + "idem_label $no_such_variable;", "no_such_variable", line=False)  # nginx's own words
+    for value in ("off", "$uri", "'order $arg_id'"):
+        accepted(rig, GOOD + f"idem_label {value};")
+
+
+OUTER = ("idem_preset submit; idem_prefix outer:; idem_scope $http_x_user; idem_key header=X-K optional;"
+         " idem_fingerprint method; idem_methods PUT; idem_ttl 1h; idem_hold_ttl 1d; idem_lease 5s; idem_run_max 1s;"
+         " idem_wait 1s; idem_recover rerun; idem_on_failure retry; idem_attempts 3; idem_backoff 1s..2s;"
+         " idem_on_duplicate success; idem_message outer; idem_on_store_error open; idem_result_max 1k;"
+         " idem_finish_timeout 1s; idem_json_max 1k; idem_probe /_status; idem_release_status 404;"
+         " idem_replay_headers X-Outer; idem_label $http_x_label; idem_enforce off;")
+UNDONE = ("idem replay; idem_prefix inner:; idem_scope none; idem_key header=Idempotency-Key;"
+          " idem_fingerprint method path query body; idem_methods POST PATCH; idem_ttl 24h; idem_hold_ttl 30d;"
+          " idem_lease 30s; idem_run_max none; idem_wait none; idem_recover hold; idem_on_failure release;"
+          " idem_attempts none; idem_backoff 1s..5m; idem_on_duplicate error; idem_message inner;"
+          " idem_on_store_error closed; idem_result_max 1M; idem_finish_timeout 10s; idem_json_max 1M; idem_probe off;"
+          " idem_release_status 401 429; idem_replay_headers none; idem_label off; idem_enforce on;")
+
+
+def is_stored(rig, text):
+    """Whether a record has it, as it is."""
+    if STORE != "redis":
+        with open(rig.folder + "/store/data.mdb", "rb") as file:
+            return text.encode() in file.read()
+    script = ("local n = 0 for _, k in ipairs(redis.call('KEYS', '*')) do if redis.call('TYPE', k).ok == 'string'"
+              " and string.find(redis.call('GET', k), ARGV[1], 1, true) then n = n + 1 end end return n")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(rig.redis.socket)
+        words = ["EVAL", script, "0", text]
+        sock.sendall("".join([f"*{len(words)}\r\n"] + [f"${len(w)}\r\n{w}\r\n" for w in words]).encode())
+        said = sock.recv(1000)
+        check(said.startswith(b":"), said)
+        return said != b":0\r\n"
+
+
+@test(seconds=40)
+def what_an_outer_level_says_can_be_undone_inside(rig):
+    """All of it, and seen in what the inner location does."""
+    with Rig(f"location /o {{ {OUTER} {TO} location /o/i {{ {UNDONE} {TO} }}"
+             f" location /o/on {{ idem_enforce on; idem_recover hold; idem_methods POST; {TO} }} }}"
+             "location = /_status { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
+             " proxy_set_header Content-Length ''; }") as other:
+        key, label = fresh(), fresh("label")
+        do = {"headers": [["X-Outer", "yes"]]}
+        first = status(other.post("/o/i", key, do=do, headers=[("X-Label", label)]), 200)
+        again = replay_of(first, other.post("/o/i", key, do=do))
+        eq((first.h("X-Outer"), again.h("X-Outer")), ("yes", None), "a header that is not replayed any more")
+        check(not is_stored(other, label), "no label is stored")
+        eq(status(other.post("/o/i", key, body=b"other"), 422, "mismatch").problem["detail"], "inner")
+        status(other.post("/o/i"), 400, "key-missing")
+        status(other.post("/o/i", fresh(), do={"status": 404}), 404)
+        gone = fresh()
+        status(other.post("/o/i", gone, do={"fault": "close"}), 502)
+        status(other.post("/o/i", gone), 409, "uncertain")
+        eq(other.backend.requests(path="/_status"), [], "probes")
+        # What is not undone is still there.
+        headers = [("X-K", fresh()), ("X-Label", label)]
+        first = status(other.post("/o/on", do=do, headers=headers, user="u"), 200)
+        eq(replay_of(first, other.post("/o/on", do=do, headers=headers, user="u")).h("X-Outer"), "yes")
+        check(is_stored(other, label), "the label is stored")
+        headers = [("X-K", fresh())]
+        status(other.post("/o/on", do={"fault": "close"}, headers=headers, user="u"), 502)
+        other.backend.script("/_status", {"body": "found"})
+        eq(status(other.post("/o/on", headers=headers, user="u"), 200).body, b"found")
 
 
 @test

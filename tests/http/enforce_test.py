@@ -79,6 +79,24 @@ def in_shadow_mode_nobody_is_asked(rig):
     eq([s.path for s in rig.backend.requests(key=key)], ["/probed", "/probed"])
 
 
+@test(seconds=60)
+def in_shadow_mode_nobody_is_asked_in_the_background(rig):
+    """By a variable it is not known which of the requests were enforced: there the backend is asked."""
+    rules = "idem replay; idem_probe /_status/{0}; idem_enforce {1};"
+    with Rig(guard("/off", rules.format("off", "off")) + guard("/on", rules.format("on", "on"))
+             + guard("/some", rules.format("some", "$http_x_enforce"))
+             + "location /_status/ { internal; proxy_pass http://@BACKEND@; }") as other:
+        names = ("off", "on", "some")
+        for name in names:
+            other.backend.script("/_status/" + name, {"status": 500})  # which leaves it to be asked for again
+            status(other.post("/" + name, fresh(), do={"fault": "close"}), 502)
+
+        def asked(name):
+            return len(other.backend.requests(path="/_status/" + name))
+        until("they are asked about, again and again", lambda: asked("on") >= 3 and asked("some") >= 3, 30, 0.2)
+        eq(asked("off"), 0)
+
+
 @test
 def in_shadow_mode_answers_are_whole(rig):
     for do in ({"size": 0}, {"size": 500000}, {"status": 204}, {"size": 2 << 20},
