@@ -19,11 +19,17 @@
  *
  * One request, from the left to the right:
  *
- *     START ──> READING ──> CLAIMING ──> ANSWERED ──> RUNNING ──> STORING ──> SENT
+ *     START ──> READING ──> CLAIMING ──> ANSWERED ──> RUNNING ──> STORING ──> STORED ──> SENT
  *                              │             │ ^
  *                              │             v │ 2xx, 404, ...
  *                              │          PROBING
  *                              └──> PASSED (not ours), or an answer of our own
+ *
+ * What was heard of the backend's answer, meanwhile (capture.c):
+ *
+ *     SILENT ──> HEAD ──> WHOLE
+ *       ^         │ └───> CUT      by the backend, or cancelled by us
+ *       └─────────┴── WHOLE        a probe was told 404: what runs now is heard anew
  */
 
 #ifndef _NGX_HTTP_IDEM_H_INCLUDED_
@@ -144,9 +150,18 @@ typedef enum {
     NGX_HTTP_IDEM_SETTLING,
     NGX_HTTP_IDEM_RUNNING,
     NGX_HTTP_IDEM_STORING,
-    NGX_HTTP_IDEM_SENT,
+    NGX_HTTP_IDEM_STORED,                   /* nothing has gone out yet */
+    NGX_HTTP_IDEM_SENT,                     /* the head has, and whatever comes passes */
     NGX_HTTP_IDEM_PASSED
 } ngx_http_idem_state_e;
+
+
+typedef enum {
+    NGX_HTTP_IDEM_SILENT = 0,
+    NGX_HTTP_IDEM_HEAD,
+    NGX_HTTP_IDEM_WHOLE,                    /* to its end, and no byte before that was left out */
+    NGX_HTTP_IDEM_CUT
+} ngx_http_idem_heard_e;
 
 
 typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
@@ -223,17 +238,14 @@ struct ngx_http_idem_ctx_s {
     size_t                     kept_size;
     ngx_chain_t               *pending;     /* of what does not fit */
     ngx_chain_t              **pending_last;
+    ngx_http_idem_heard_e      heard;       /* of the answer, or of a probe's */
     unsigned                   live:1;      /* it comes from an upstream */
     unsigned                   readied:1;   /* the request has its headers for the backend */
-    unsigned                   judged:1;    /* the answer's head has come */
     unsigned                   sent:1;      /* bytes went to the backend, by an earlier try too */
     unsigned                   accel:1;     /* it has named another place instead of an answer */
     unsigned                   told:1;      /* and said what came of it */
-    unsigned                   complete:1;  /* its end has come */
     unsigned                   discard:1;   /* its body is not to be kept */
-    unsigned                   truncated:1;
     unsigned                   lost:1;
-    unsigned                   header_sent:1;
 
     /* a probe's answer */
 
@@ -333,6 +345,7 @@ ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r);
 /* capture.c */
 ngx_int_t ngx_http_idem_header_filter(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+void ngx_http_idem_hear(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
 void ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_send(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,

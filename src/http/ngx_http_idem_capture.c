@@ -11,7 +11,10 @@
  *     RUNNING    the head has come, the body is being gathered
  *     STORING    what came of it was said; nothing goes out before the store has
  *                heard (or idem_finish_timeout is over)
- *     SENT       head and body go out, and whatever still comes passes
+ *     STORED     it has: head and body go out
+ *     SENT       they went, and whatever still comes passes
+ *
+ * In shadow mode the answer passes while it is gathered, and STORED is left out.
  */
 
 #include "ngx_http_idem.h"
@@ -32,6 +35,30 @@ static ngx_int_t ngx_http_idem_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t
 static ngx_int_t ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 static ngx_int_t ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_chain_t *in);
+
+
+/* The one place where it changes what was heard of an answer. */
+
+void
+ngx_http_idem_hear(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard)
+{
+    static const ngx_uint_t  allowed[] = {
+        [NGX_HTTP_IDEM_SILENT] = 1 << NGX_HTTP_IDEM_HEAD,
+        [NGX_HTTP_IDEM_HEAD] = 1 << NGX_HTTP_IDEM_WHOLE | 1 << NGX_HTTP_IDEM_CUT
+                               | 1 << NGX_HTTP_IDEM_SILENT,
+        [NGX_HTTP_IDEM_WHOLE] = 1 << NGX_HTTP_IDEM_SILENT,
+        [NGX_HTTP_IDEM_CUT] = 0,
+    };
+
+    if (heard != ctx->heard && !(allowed[ctx->heard] & (1 << heard))) {
+        ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
+                      "idem: record %s: of an answer, %d was heard after %d", ctx->hash,
+                      (int) heard, (int) ctx->heard);
+        return;
+    }
+
+    ctx->heard = heard;
+}
 
 
 /* How much of a body is held; whatever the mode, its end is waited for up to this. */
@@ -160,12 +187,11 @@ ngx_http_idem_header_filter(ngx_http_request_t *r)
 
         /* shadow mode: the answer is kept, and not held */
 
-        ctx->header_sent = 1;
         return ngx_http_idem_next_header_filter(r);
     }
 
     if (r->header_only) {                       /* its handler says that there is no body */
-        ctx->complete = 1;
+        ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_WHOLE);
 
     } else if (r->headers_out.content_length_n > ngx_http_idem_limit(ctx)
                || ngx_http_idem_is_stream(r))
@@ -177,7 +203,7 @@ ngx_http_idem_header_filter(ngx_http_request_t *r)
     }
 
     if (ngx_http_idem_store(r, ctx) == NGX_OK) {
-        ctx->header_sent = 1;
+        ctx->state = NGX_HTTP_IDEM_SENT;
         return ngx_http_idem_next_header_filter(r);
     }
 
@@ -201,7 +227,7 @@ ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         return ngx_http_idem_probe_body(r, ctx, in);
     }
 
-    if (r != r->main || !ctx->judged) {
+    if (r != r->main || ctx->heard == NGX_HTTP_IDEM_SILENT) {
         return ngx_http_idem_next_body_filter(r, in);
     }
 
@@ -213,7 +239,7 @@ ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         if (!ctx->enforced) {
             ctx->discard |= (rc != NGX_OK);
 
-            if (ctx->complete || ctx->truncated) {
+            if (ctx->heard != NGX_HTTP_IDEM_HEAD) {
                 (void) ngx_http_idem_store(r, ctx);
             }
 
@@ -234,8 +260,8 @@ ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             return rc;
         }
 
-        if (!ctx->complete && !ctx->truncated) {
-            return NGX_OK;
+        if (ctx->heard == NGX_HTTP_IDEM_HEAD) {
+            return NGX_OK;                      /* there is more to come */
         }
 
         return ngx_http_idem_store(r, ctx) == NGX_OK ? ngx_http_idem_send_kept(r, ctx, NULL)
@@ -244,12 +270,7 @@ ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     case NGX_HTTP_IDEM_STORING:
         return ngx_http_idem_hold(r, ctx, in);
 
-    case NGX_HTTP_IDEM_SENT:
-
-        if (ctx->unguarded || !ctx->enforced || ctx->header_sent) {
-            return ngx_http_idem_next_body_filter(r, in);
-        }
-
+    case NGX_HTTP_IDEM_STORED:
         return ngx_http_idem_send_kept(r, ctx, in);
 
     default:
@@ -266,10 +287,11 @@ ngx_http_idem_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_
     size_t        size;
     ngx_buf_t    *b;
     ngx_int_t     rc;
-    ngx_uint_t    flush;
+    ngx_uint_t    flush, last;
     ngx_chain_t  *cl;
 
     flush = 0;
+    last = 0;
     rc = NGX_OK;
 
     for (cl = in; cl; cl = cl->next) {
@@ -285,22 +307,24 @@ ngx_http_idem_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_
             }
         }
 
-        flush |= b->flush;
-        ctx->complete |= b->last_buf;
-
         if (rc != NGX_OK && ctx->enforced) {
             return rc;
         }
+
+        flush |= b->flush;
+        last |= b->last_buf;
     }
 
     /* A live upstream that was ended by nginx, and not by its own last byte. */
 
     if (ctx->live && r->upstream->cleanup == NULL
-        && (ctx->complete ? ngx_http_idem_is_cut(r->upstream) : flush))
+        && (last ? ngx_http_idem_is_cut(r->upstream) : flush))
     {
-        ctx->complete = 0;
-        ctx->truncated = 1;
+        ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_CUT);
         ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+
+    } else if (last) {
+        ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_WHOLE);
     }
 
     return rc;
@@ -508,7 +532,7 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     keeps = (ctx->outcome == NGX_HTTP_IDEM_DONE || ctx->outcome == NGX_HTTP_IDEM_KEEP
              || ctx->outcome == NGX_HTTP_IDEM_RETRY);
 
-    if (keeps && ctx->complete && !ctx->discard
+    if (keeps && ctx->heard == NGX_HTTP_IDEM_WHOLE && !ctx->discard
         && ngx_http_idem_encode(r, ctx, &result) != NGX_OK)
     {
         ngx_str_null(&result);
@@ -522,7 +546,7 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     /* whose lease was over could not reach the store for all of it: it is not waited for again */
 
     if (!ctx->enforced || ctx->run == NULL || ctx->cancelled == IDEM_END_LEASE) {
-        ctx->state = NGX_HTTP_IDEM_SENT;
+        ctx->state = ctx->enforced ? NGX_HTTP_IDEM_STORED : NGX_HTTP_IDEM_SENT;
 
         if (ctx->run) {
             ctx->run->ctx = NULL;
@@ -548,8 +572,7 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 void
 ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ctx->truncated = 1;
-    ctx->complete = 0;
+    ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_CUT);
     ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
 
     if (ngx_http_idem_store(r, ctx) == NGX_OK) {
@@ -582,7 +605,7 @@ ngx_http_idem_send(ngx_http_idem_ctx_t *ctx)
 
     c = r->connection;
 
-    ctx->state = NGX_HTTP_IDEM_SENT;
+    ctx->state = NGX_HTTP_IDEM_STORED;
 
     r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
     c->write->delayed = 0;
@@ -607,13 +630,15 @@ ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_cha
 {
     ngx_buf_t    *b;
     ngx_int_t     rc;
+    ngx_uint_t    whole;
     ngx_chain_t  *out, **last;
 
-    ctx->header_sent = 1;
+    ctx->state = NGX_HTTP_IDEM_SENT;
+    whole = (ctx->heard == NGX_HTTP_IDEM_WHOLE);
     out = NULL;
     last = &out;
 
-    if (ctx->truncated) {
+    if (ctx->heard == NGX_HTTP_IDEM_CUT) {
 
         /* nothing of it has gone out: the client is told, and not cut off */
 
@@ -630,7 +655,7 @@ ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_cha
 
     } else {
 
-        if (ctx->complete && r->headers_out.content_length_n == -1 && !r->expect_trailers
+        if (whole && r->headers_out.content_length_n == -1 && !r->expect_trailers
             && r->headers_out.status != NGX_HTTP_NO_CONTENT
             && r->headers_out.status != NGX_HTTP_NOT_MODIFIED)
         {
@@ -638,7 +663,7 @@ ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_cha
             r->headers_out.content_length_n = (off_t) ctx->kept.len;
         }
 
-        if (ctx->kept.len || ctx->complete) {
+        if (ctx->kept.len || whole) {
             b = ngx_calloc_buf(r->pool);
             *last = ngx_alloc_chain_link(r->pool);
 
@@ -649,7 +674,7 @@ ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_cha
             b->pos = ctx->kept.data;
             b->last = ctx->kept.data + ctx->kept.len;
             b->memory = (ctx->kept.len != 0);
-            b->last_buf = ctx->complete;
+            b->last_buf = whole;
 
             (*last)->buf = b;
             (*last)->next = NULL;
@@ -671,7 +696,7 @@ ngx_http_idem_send_kept(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_cha
         return NGX_ERROR;
     }
 
-    if (!ctx->truncated) {
+    if (ctx->heard != NGX_HTTP_IDEM_CUT) {
         *last = ctx->pending;
     }
 

@@ -113,6 +113,7 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_int_t
 ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
+    ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_HEAD);
     ctx->probe_status = r->headers_out.status;
     r->filter_need_in_memory = 1;
 
@@ -133,7 +134,9 @@ ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_ch
                             != NGX_OK);
         }
 
-        ctx->complete |= (b->last_buf || b->last_in_chain);
+        if (b->last_buf || b->last_in_chain) {
+            ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_WHOLE);
+        }
 
         b->pos = b->last;
         b->file_pos = b->file_last;
@@ -191,8 +194,8 @@ ngx_http_idem_probe_found(ngx_http_idem_ctx_t *ctx)
 {
     ngx_http_upstream_t  *u = ctx->probe->upstream;
 
-    return ctx->probe_status >= 200 && ctx->probe_status < 300 && ctx->complete
-           && !(u && ngx_http_idem_is_cut(u));
+    return ctx->probe_status >= 200 && ctx->probe_status < 300
+           && ctx->heard == NGX_HTTP_IDEM_WHOLE && !(u && ngx_http_idem_is_cut(u));
 }
 
 
@@ -228,7 +231,7 @@ ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         ctx->state = NGX_HTTP_IDEM_ANSWERED;
         ctx->probe_status = 0;             /* what comes of it now is another matter */
         ctx->kept.len = 0;
-        ctx->complete = 0;
+        ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_SILENT);
         ctx->discard = 0;
 
         return NGX_OK;

@@ -109,7 +109,7 @@ ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_
     problem.detail.at = ctx->conf->policy->message;
     problem.detail.len = ngx_strlen(problem.detail.at);
 
-    if (ctx->truncated) {          /* it was not refused, and something has run: not that message */
+    if (ctx->heard == NGX_HTTP_IDEM_CUT) {    /* not refused, and something has run */
         problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its answer did not come "
                                         "whole.");
 

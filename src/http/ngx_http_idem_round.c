@@ -58,9 +58,9 @@ ngx_http_idem_round_is_known(ngx_http_idem_loc_conf_t *conf)
 }
 
 
-/* Whether anybody is to be asked in the background. Where idem_enforce is off nginx is to do nothing
-   but what it would do without a guard; by a variable it is off for some of the requests only, and
-   a record does not tell of which it is. */
+/* Whether anybody is to be asked in the background. Where idem_enforce is off, nginx is to do
+   nothing but what it would do without a guard; by a variable it is off for some of the requests
+   only, and a record does not tell of which it is. */
 
 ngx_uint_t
 ngx_http_idem_round_is_wanted(ngx_http_idem_loc_conf_t *conf)

@@ -418,7 +418,7 @@ ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
         reason = ctx->probe_status ? ngx_http_idem_probe_reason(ctx->probe_status)
                  : ctx->cancelled == IDEM_END_RUN_MAX ? "cancelled after idem_run_max"
                  : ctx->cancelled ? "cancelled because its lease was lost"
-                 : ctx->truncated ? "the backend's answer was cut off"
+                 : ctx->heard == NGX_HTTP_IDEM_CUT ? "the backend's answer was cut off"
                                   : "the backend was asked, and gave no answer of its own";
 
         rc = idem_claim_unknown(claim, reason, ngx_http_idem_finished, run);

@@ -255,7 +255,7 @@ ngx_http_idem_content_handler(ngx_http_request_t *r)
 
     if (rc == NGX_DONE && u && u->cleanup
         && r->read_event_handler != ngx_http_block_reading
-        && !ctx->judged && ctx->state == NGX_HTTP_IDEM_RUNNING)
+        && ctx->heard == NGX_HTTP_IDEM_SILENT && ctx->state == NGX_HTTP_IDEM_RUNNING)
     {
         r->read_event_handler = ngx_http_block_reading;
         r->write_event_handler = ngx_http_request_empty_handler;
@@ -274,7 +274,7 @@ ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     /* a handler in nginx itself has begun as soon as it was called */
 
-    return ctx->sent || ctx->judged;
+    return ctx->sent || ctx->heard != NGX_HTTP_IDEM_SILENT;
 }
 
 
@@ -489,7 +489,7 @@ ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_int_t   said;
     ngx_uint_t  status, own;
 
-    ctx->judged = 1;
+    ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_HEAD);
     status = ctx->cancelled ? 0 : ngx_http_idem_upstream_status(r);
 
     /* What the backend says to us is in its own head, whatever page stands before it, and whatever
@@ -563,7 +563,7 @@ ngx_http_idem_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum idem_
     r->main->count++;
     (*u->cleanup)(r);
 
-    if (ctx->judged) {
+    if (ctx->heard != NGX_HTTP_IDEM_SILENT) {
         ngx_http_idem_cut(r, ctx);
 
     } else {
