@@ -131,6 +131,7 @@ ngx_http_idem_is_stream(ngx_http_request_t *r)
 ngx_int_t
 ngx_http_idem_header_filter(ngx_http_request_t *r)
 {
+    ngx_int_t                  rc;
     ngx_http_idem_ctx_t       *ctx;
     ngx_http_idem_loc_conf_t  *conf;
 
@@ -187,7 +188,14 @@ ngx_http_idem_header_filter(ngx_http_request_t *r)
 
         /* shadow mode: the answer is kept, and not held */
 
-        return ngx_http_idem_next_header_filter(r);
+        rc = ngx_http_idem_next_header_filter(r);
+
+        if (r->header_only && ctx->state == NGX_HTTP_IDEM_RUNNING) {
+            ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_WHOLE);      /* of a 204 no body comes here */
+            (void) ngx_http_idem_store(r, ctx);
+        }
+
+        return rc;
     }
 
     if (r->header_only) {                       /* its handler says that there is no body */

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The shadow mode and kill switch: verdicts are made and logged, and every request passes."""
+import os
 import sys
 import time
 
@@ -19,6 +20,7 @@ CONF = "".join((
     "location = /_probe { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
     " proxy_set_header Content-Length ''; }\n",
     guard("/part", "idem replay; idem_enforce $part;"),
+    guard("/dav", "idem replay; idem_methods DELETE; idem_enforce off;", to="root @TEMP@; dav_methods DELETE;"),
     guard("/big", "idem replay; idem_enforce $big; idem_key $big optional;"),
 ))
 HTTP = ("map $http_x_tenant $part { default off; acme on; } idem_set $big '#body.big ?: \"\"';"
@@ -102,14 +104,27 @@ def in_shadow_mode_answers_are_whole(rig):
     for do in ({"size": 0}, {"size": 500000}, {"status": 204}, {"size": 2 << 20},
                {"headers": [["Set-Cookie", "a=b"], ["Idem-Outcome", "done"]]}):
         key = fresh()
-        for verdict in ("run", None):
+        for verdict in ("run", "duplicate" if do.get("size") == 2 << 20 else "replay"):
             answer, line = rig.logged("/shadow", key, do=do)
             check(answer.complete and answer.status == do.get("status", 200), repr(answer))
             eq(answer.body, rig.backend.requests(key=key)[-1].answer)
             eq(answer.all("Idem-Outcome"), [])
-            if verdict:
-                eq(line["idem_verdict"], verdict)
+            eq(line["idem_verdict"], verdict, f"the verdict of {do}")
         eq(rig.backend.effects(key=key), 2)
+
+
+@test
+def in_shadow_mode_an_answer_without_a_body_is_done(rig):
+    """nginx gives no body on, not even an empty one, of its own 204, and of any over HTTP/2."""
+    key = fresh()
+    status(curl("--http2-prior-knowledge", "-X", "POST", "-H", f"Idempotency-Key: {key}", "-H",
+                'X-Do: {"status": 204}', f"http://127.0.0.1:{rig.h2port}/shadow"), 204)
+    passes(rig, "/shadow", key, "replay", 204, body=b"", do={"status": 204})
+    os.makedirs(rig.folder + "/dav", exist_ok=True)
+    with open(f"{rig.folder}/dav/{key}", "w", encoding="utf-8"):
+        pass
+    passes(rig, f"/dav/{key}", key, "run", 204, method="DELETE", body=b"")
+    passes(rig, f"/dav/{key}", key, "replay", 404, method="DELETE", body=b"")
 
 
 @test
