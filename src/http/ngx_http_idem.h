@@ -19,17 +19,17 @@
  *
  * One request, from the left to the right:
  *
- *     START ──> READING ──> CLAIMING ──> ANSWERED ──> RUNNING ──> STORING ──> STORED ──> SENT
- *                              │             │ ^
- *                              │             v │ 2xx, 404, ...
- *                              │          PROBING
- *                              └──> PASSED (not ours), or an answer of our own
+ *     START ─> READING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> STORED ─> SENT
+ *                            │           │ ^
+ *                            │           v │ 2xx, 404, ...
+ *                            │         PROBING
+ *                            └─> PASSED (not ours), or an answer of our own
  *
  * What was heard of the backend's answer, meanwhile (capture.c):
  *
- *     SILENT ──> HEAD ──> WHOLE
- *       ^         │ └───> CUT      by the backend, or cancelled by us
- *       └─────────┴── WHOLE        a probe was told 404: what runs now is heard anew
+ *     SILENT ─> HEAD ─> WHOLE
+ *       ^        │ └──> CUT         by the backend, or because we have cancelled it
+ *       └────────┴── (or WHOLE)     a probe was told 404: what runs now is heard anew
  */
 
 #ifndef _NGX_HTTP_IDEM_H_INCLUDED_
