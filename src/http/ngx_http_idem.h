@@ -173,8 +173,9 @@ typedef struct {
     struct idem_claim         *claim;
     ngx_http_idem_ctx_t       *ctx;         /* NULL: the request is gone */
     ngx_event_t                hold;        /* how long an answer is held for the store */
+    ngx_event_t                cancel;      /* what has come is looked at before */
+    enum idem_end              lost;        /* why its lease is gone: nothing may begin under it */
     unsigned                   finished:1;  /* its end was said */
-    unsigned                   lost:1;      /* its lease is gone: nothing may begin under it */
 } ngx_http_idem_run_t;
 
 

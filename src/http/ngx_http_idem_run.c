@@ -72,6 +72,10 @@ ngx_http_idem_run_free(ngx_http_idem_run_t *run)
         ngx_del_timer(&run->hold);
     }
 
+    if (run->cancel.timer_set) {
+        ngx_del_timer(&run->cancel);
+    }
+
     if (run->ctx) {
         run->ctx->run = NULL;
     }
@@ -304,14 +308,15 @@ ngx_http_idem_answer(struct idem_claim *claim, int rc, const struct idem_answer 
  */
 
 static void
-ngx_http_idem_lost(struct idem_claim *claim, enum idem_end why, void *data)
+ngx_http_idem_cancel_handler(ngx_event_t *ev)
 {
+    enum idem_end         why;
     ngx_uint_t            cancel;
     ngx_http_idem_ctx_t  *ctx;
-    ngx_http_idem_run_t  *run = data;
+    ngx_http_idem_run_t  *run = ev->data;
 
-    run->lost = 1;
     ctx = run->ctx;
+    why = run->lost;
 
     if (ctx == NULL) {
         return;
@@ -330,6 +335,22 @@ ngx_http_idem_lost(struct idem_claim *claim, enum idem_end why, void *data)
     if (cancel) {
         ngx_http_idem_cancel(ctx->request, ctx, why);
     }
+}
+
+
+/* A worker that was held up finds the lease over before it has read what the backend has answered
+   meanwhile: that first. After its end there is nothing to cancel, and the store decides. */
+
+static void
+ngx_http_idem_lost(struct idem_claim *claim, enum idem_end why, void *data)
+{
+    ngx_http_idem_run_t  *run = data;
+
+    run->lost = why;
+    run->cancel.handler = ngx_http_idem_cancel_handler;
+    run->cancel.data = run;
+    run->cancel.log = ngx_cycle->log;
+    ngx_add_timer(&run->cancel, 1);
 }
 
 

@@ -259,8 +259,9 @@ def an_uncertain_outcome_is_not_run_again(rig):
     eq(rig.backend.effects(key=key), 1)
 
 
-@test
-def a_superseded_run_is_marked_and_stores_nothing(rig):
+def superseded(rig, answered):
+    """A worker sleeps while its backend works, and another takes over; its answer, and the other's.
+    answered: the backend has answered when the worker wakes."""
     key, name = fresh(), fresh("hang")
     rid = fresh("rid")
     under_way = rig.later("/lost", key, do={"hang": name}, rid=rid)
@@ -279,17 +280,31 @@ def a_superseded_run_is_marked_and_stores_nothing(rig):
                 break
             time.sleep(0.1)
         status(second, 200)
+        if answered:
+            rig.backend.go(name)
+            until("the backend has answered", lambda: rig.backend.requests(key=key)[0].outcome, 5)
     finally:
         os.kill(worker, signal.SIGCONT)
-    rig.backend.go(name)
-    first = status(under_way.get(), 200)
-    eq(first.all("Idem-Lost"), ["true"])
-    eq(rig.log(rid)["idem_verdict"], "lost")
-    seen = rig.backend.requests(key=key)
+    first, seen = under_way.get(), rig.backend.requests(key=key)
+    if not answered:
+        until("the backend's connection is closed", lambda: seen[0].left is not None, 2)
+        rig.backend.go(name)
     eq([s.h("Idem-Attempt") for s in seen], ["1", "2"])
-    eq((first.body, second.body), (seen[0].answer, seen[1].answer))
-    eq(second.all("Idem-Lost"), [])
+    eq((second.body, second.all("Idem-Lost")), (seen[1].answer, []))
     replay_of(second, rig.post("/lost", key))
+    return first, rig.log(rid)["idem_verdict"], seen[0].answer
+
+
+@test
+def a_superseded_run_is_marked_and_stores_nothing(rig):
+    first, verdict, answer = superseded(rig, True)
+    eq((status(first, 200).all("Idem-Lost"), verdict, first.body), (["true"], "lost", answer))
+
+
+@test
+def a_superseded_run_that_is_not_answered_is_cancelled(rig):
+    first, verdict, _ = superseded(rig, False)
+    eq((status(first, 504).all("Idem-Lost"), verdict), ([], "cancelled"))
 
 
 @test
