@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Rounds: uncertain runs that are asked about in the background; and probers that have to go."""
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+CONF = guard("/p", 'idem replay; idem_lease 60s; idem_probe "/_status?$idem_downstream_key";') + \
+    "location /_status { internal; proxy_set_header X-Worker $pid; proxy_pass http://@BACKEND@; }\n"
+SHORT = "worker_shutdown_timeout 300ms;"
+
+
+def vanish(rig, count):
+    """So many uncertain runs; what the backend is asked by, per key. The first one is there at once:
+    a round that finds nothing takes its time until the next."""
+    keys = [fresh() for _ in range(count)]
+    for some in (keys[:1], keys[1:]):
+        for answer in burst(rig.port, [rig.bytes("/p", key, do={"fault": "close"}) for key in some]):
+            status(answer, 502)
+    return {key: rig.backend.requests(key=key)[0].h("Idem-Downstream-Key") for key in keys}
+
+
+def probes(rig, names=None):
+    return [s for s in rig.backend.requests(path="/_status") if names is None or s.target.split("?")[1] in names]
+
+
+def at_each(rig, answers, rest=None):
+    """What the backend answers to a probe, by whom it is about, and to all others: 500, unless said."""
+    plain = rig.backend.directive
+    rig.backend.directive = lambda seen: answers.get(seen.target.split("?")[1], rest or {"status": 500}) \
+        if seen.path == "/_status" else plain(seen)
+
+
+def is_uncertain(rig, key):
+    """At once, or as soon as a round that asks about it has ended."""
+    answer = until("nobody holds it", lambda: (lambda a: a if a.type != "in-progress" else None)(
+        rig.post("/p", key)), 3)
+    status(answer, 409, "uncertain")
+    eq(rig.backend.effects(key=key), 1)
+
+
+class Gate:
+    """A way to Redis that lets no answer to a claim through while it is shut."""
+
+    def __init__(self, redis):
+        self.redis, self.listener = redis, socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}?timeout=20s"
+        self.shut, self.came, self.open = threading.Event(), threading.Event(), threading.Event()
+        self.open.set()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self.redis)
+            for work in (self.ask, self.answer):
+                threading.Thread(target=work, args=(near, far), daemon=True).start()
+
+    def ask(self, near, far):
+        self.pump(near, far, self.watch)
+
+    def answer(self, near, far):
+        self.pump(far, near, lambda _: self.open.wait(60))
+
+    def watch(self, data):
+        if self.shut.is_set() and b"\r\nSET\r\n" in data:
+            self.shut.clear()
+            self.open.clear()
+            self.came.set()
+
+    @staticmethod
+    def pump(one, other, first):
+        try:
+            while data := one.recv(65536):
+                first(data)
+                other.sendall(data)
+        except OSError:
+            pass
+        for sock in (one, other):
+            sock.close()
+
+    def close(self):
+        self.open.set()
+        self.listener.close()
+
+
+@test(seconds=40)
+def one_worker_asks_and_what_never_happened_is_asked_about_once(rig):
+    with Rig(CONF, workers=3) as other:
+        names = vanish(other, 21)
+        never, *rest = names
+        at_each(other, {names[never]: {"status": 404}})
+        until("all are asked about, three times", lambda: len(probes(other)) >= 3 * len(rest) + 1, 15, 0.05)
+        eq(len({s.h("X-Worker") for s in probes(other)}), 1, "workers that ask")
+        eq(len(probes(other, {names[never]})), 1, "probes of what never happened")
+        first = status(other.post("/p", never), 200)
+        check(not first.replayed, "its client's retry runs it")
+        eq(other.backend.effects(key=never), 2)
+        status(other.post("/p", rest[0]), 409)
+        eq(other.backend.effects(key=rest[0]), 1)
+
+
+@test(seconds=40)
+def a_round_asks_fifty_a_second_and_leaves_nothing_open(rig):
+    def open_files():
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in other.worker_pids())
+    with Rig(CONF) as other:
+        before = open_files()
+        at_each(other, {}, {"body": "found"})
+        names = vanish(other, 70)
+        until("all are asked about", lambda: len(probes(other)) >= 70, 15, 0.05)
+        starts = sorted(s.start for s in probes(other))
+        eq(len(starts), 70, "probes")
+        least = min(after - before for before, after in zip(starts, starts[50:]))
+        check(least > 0.8, f"fifty-one within {least:.2f} s")
+        # The store's own, and a listening socket that was not looked at before: a few.
+        until("all is closed again", lambda: open_files() <= before + 8, 5)
+        for key in names:
+            answer = status(other.post("/p", key), 200)
+            check(answer.replayed and answer.body == b"found", repr(answer))
+        eq(other.backend.effects(), 70)
+
+
+@test(seconds=40)
+def a_prober_that_is_made_to_go_gives_it_back_at_once(rig):
+    """Its lease would block the key for another minute."""
+    with Rig(CONF, main=SHORT) as other:
+        (key, name), hang = vanish(other, 1).popitem(), fresh("hang")
+        at_each(other, {name: {"hang": hang, "status": 500}})
+        under_way = other.later("/p", key)
+        other.backend.reached(hang)
+        at_each(other, {})
+        old = other.reload()
+        until("the old workers are gone", lambda: not any(alive(pid) for pid in old), 10)
+        under_way.get()
+        is_uncertain(other, key)
+        other.backend.go(hang)
+
+
+@test(seconds=40, stores="redis")
+def a_probe_that_is_granted_to_a_worker_that_goes_is_given_back(rig):
+    gate = Gate(rig.redis.socket)
+    try:
+        with Rig(CONF, store=gate.url, workers=1) as other:
+            (key, _), = vanish(other, 1).items()
+            at_each(other, {})
+            gate.shut.set()
+            check(gate.came.wait(10), "a round claims it")
+            old, = other.worker_pids()
+            other.process.send_signal(signal.SIGHUP)
+            until("it is told to go", lambda: "shutting down" in title(old), 10)
+            gate.open.set()
+            until("the old worker is gone", lambda: not alive(old), 10)
+            eq([s for s in probes(other) if s.h("X-Worker") == str(old)], [], "probes by a worker that goes")
+            is_uncertain(other, key)
+    finally:
+        gate.close()
+
+
+if __name__ == "__main__":
+    main(guard("/", "idem replay;"))  # each test has an nginx of its own: none that exists asks about its runs
