@@ -23,6 +23,7 @@ CONF = "".join((
     guard("/joined", 'idem replay; idem_key "$http_x_a|$http_x_b";'),
     guard("/set", "idem replay; " + SET + " access_log @TEMP@/set.log order;"),
     guard("/logged", "idem replay; client_body_buffer_size 1k; access_log @TEMP@/set.log order;"),
+    guard("/unread", "idem replay; idem_fingerprint none; client_body_buffer_size 1k; access_log @TEMP@/set.log order;"),
     guard("/setlog", "idem replay; idem_set $its_id '#body.id'; idem_key $its_id; access_log @TEMP@/set.log order;"),
     guard("/setall", "idem replay; idem_scope $http_x_user; idem_set $all "
           "'{#method, #path, #query.q, #headers[\"x-tenant\"], #cookies.sid, #body.id, #user}';"
@@ -454,9 +455,10 @@ def an_expression_that_only_a_log_reads_is_read_and_given_back(rig):
 @test
 def an_expression_in_a_log_reads_a_body_in_a_file(rig):
     tag = fresh("tag")
-    body = json.dumps({"orderId": tag, "pad": "x" * 5000}).encode()
-    status(rig.post("/logged", fresh(), body=body), 200)
-    until("it is logged", lambda: tag in open(rig.folder + "/set.log", encoding="utf-8").read(), 5)
+    for path in ("/logged", "/unread"):  # the second one's body was read by nobody before, and its file is still there
+        body = json.dumps({"orderId": tag + path, "pad": "x" * 5000}).encode()
+        status(rig.post(path, fresh(), body=body), 200)
+        until("it is logged", lambda: tag + path in open(rig.folder + "/set.log", encoding="utf-8").read(), 5)
 
 
 @test

@@ -47,6 +47,8 @@ CONF = "".join((
           to="proxy_pass http://@BACKEND@;"),
     "location @unguarded { proxy_pass http://@BACKEND@; }\n",
     guard("/unreached", "idem replay; error_page 502 = @unguarded;", to="proxy_pass http://@REFUSED@;"),
+    "location /behind { proxy_pass http://@REFUSED@; error_page 502 @behind; }\n",
+    guard("@behind", "idem reject;"),
     guard("/page", "idem_preset payment; proxy_intercept_errors on; error_page 500 /static/sorry.html;"),
     guard("/page-api", "idem_preset api; proxy_intercept_errors on; error_page 404 500 /static/sorry.html;"),
     "location /static/ { root @TEMP@; }\n",
@@ -130,6 +132,25 @@ def gzip_towards_the_client_applies_anew(rig):
     rig.post("/gzip", key, do={"size": 20000})
     again = status(rig.post("/gzip", key, headers=takes), 200)
     eq(gzip.decompress(again.body), rig.backend.requests(key=key)[0].answer)
+
+
+@test
+def a_weak_etag_stays_as_it_is_and_a_strong_one_is_weakened_with_its_encoding(rig):
+    takes = [("Accept-Encoding", "gzip")]
+    for path, said, plain, encoded in (("/replay", 'W/"v"', 'W/"v"', 'W/"v"'), ("/replay", '"v"', '"v"', '"v"'),
+                                       ("/gzip", 'W/"v"', 'W/"v"', 'W/"v"'), ("/gzip", '"v"', '"v"', 'W/"v"')):
+        for first_takes in (False, True):
+            key = fresh()
+            first = rig.post(path, key, do={"size": 1000, "headers": [["ETag", said]]}, headers=takes * first_takes)
+            eq(status(first, 200).all("ETag"), [encoded if first_takes else plain])
+            for again, tag in ((rig.post(path, key), plain), (rig.post(path, key, headers=takes), encoded)):
+                check(again.replayed, repr(again))
+                eq(again.all("ETag"), [tag], f"{path} {said}")
+    # Encoded by the backend: decoded, it is no longer those bytes.
+    key = fresh()
+    rig.post("/replay", key, do={"size": 1000, "gzip": True, "headers": [["ETag", '"v"']]}, headers=takes)
+    eq(rig.post("/replay", key, headers=takes).all("ETag"), ['"v"'])
+    eq(rig.post("/replay", key).all("ETag"), ['W/"v"'])
 
 
 @test
@@ -300,6 +321,18 @@ def error_page_may_name_another_backend_for_one_that_was_not_reached(rig):
 
 
 @test
+def a_refusal_has_its_own_status_whatever_error_has_led_to_it(rig):
+    """Without a `=`, error_page gives its own status to whatever answers: to the backend, not to a refusal."""
+    key = fresh()
+    first = status(rig.post("/behind", key), 502)
+    eq(first.body, rig.backend.requests(key=key)[0].answer, "the backend's body")
+    eq(status(rig.post("/behind", key), 409, "duplicate").problem["status"], 409)
+    status(rig.post("/behind", key, body=b"other"), 422, "mismatch")
+    status(rig.post("/behind"), 400, "key-missing")
+    eq(rig.backend.effects(key=key), 1)
+
+
+@test
 def error_page_may_be_a_page(rig):
     os.makedirs(rig.folder + "/static", exist_ok=True)
     with open(rig.folder + "/static/sorry.html", "w", encoding="utf-8") as file:
@@ -325,17 +358,17 @@ def an_accel_redirect_to_a_file_is_captured(rig):
     content = pattern(50000)
     with open(rig.folder + "/static/report.bin", "wb") as file:
         file.write(content)
+    os.utime(rig.folder + "/static/report.bin", (1704067200, 1704067200))
     key = fresh()
     first = status(rig.post("/accel", key, do={"headers": [["X-Accel-Redirect", "/files/report.bin"]]}), 200)
     eq(first.body, content)
     eq(first.all("X-Accel-Redirect"), [])
+    eq(first.all("Last-Modified"), ["Mon, 01 Jan 2024 00:00:00 GMT"], "the file's time")
     with open(rig.folder + "/static/report.bin", "wb") as file:
         file.write(b"another one")
-    again = rig.post("/accel", key)
-    if again.status == 200:
-        replay_of(first, again)
-    else:
-        status(again, 409, "duplicate")
+    again = replay_of(first, rig.post("/accel", key))
+    for name in ("Last-Modified", "ETag", "Content-Type"):
+        eq(again.all(name), first.all(name), name)
     eq(rig.backend.effects(key=key), 1)
 
 

@@ -174,13 +174,17 @@ class Redis:
 
     def answers(self):
         try:
-            with socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(1)
-                sock.connect(self.socket)
-                sock.sendall(b"PING\r\n")
-                return sock.recv(16).startswith(b"+PONG")
+            return self.ask(b"PING\r\n").startswith(b"+PONG")
         except OSError:
             return False
+
+    def ask(self, command):
+        """A command of one line, on a connection of its own; the beginning of the answer."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(1)
+            sock.connect(self.socket)
+            sock.sendall(command)
+            return sock.recv(100)
 
     def kill(self):
         self.process.kill()

@@ -19,6 +19,9 @@ CONF = "".join((
     guard("/keep-reject", "idem reject; idem_on_failure keep;"),
     guard("/retry", "idem replay; idem_on_failure retry; idem_attempts 2; idem_backoff 300ms;"),
     guard("/lock", "idem lock;"),
+    guard("/leased", "idem replay; idem_lease 7s;"),
+    guard("/leased-briefly", "idem replay; idem_lease 300ms;"),
+    guard("/retry-later", "idem replay; idem_on_failure retry; idem_attempts 2; idem_backoff 5s;"),
     guard("/lost", "idem replay; idem_recover rerun; idem_lease 500ms; idem_backoff 100ms;"),
     guard("/short", "idem replay; idem_ttl 1s;"),
     guard("/held", "idem replay; idem_hold_ttl 1s;"),
@@ -197,6 +200,23 @@ def a_busy_key_is_refused_with_the_time_to_wait(rig):
         rig.backend.go(name)
         status(under_way.get(), 200)
         eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def the_time_to_wait_is_that_of_the_lease_or_of_the_next_try_in_whole_seconds(rig):
+    for path, seconds in (("/leased", "7"), ("/leased-briefly", "1")):
+        key, name = fresh(), fresh("hang")
+        under_way = rig.later(path, key, do={"hang": name})
+        rig.backend.reached(name)
+        eq(status(rig.post(path, key), 409, "in-progress").all("Retry-After"), [seconds])
+        page = status(rig.post(path, key, headers=[("Accept", "text/html")]), 409)
+        eq(page.all("Retry-After"), [seconds])
+        check(f"again in {seconds} second".encode() in page.body, repr(page))
+        rig.backend.go(name)
+        status(under_way.get(), 200)
+    key = fresh()
+    status(rig.post("/retry-later", key, do={"status": 500}), 500)
+    eq(status(rig.post("/retry-later", key), 409, "in-progress").all("Retry-After"), ["5"])
 
 
 @test
