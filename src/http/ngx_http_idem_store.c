@@ -212,20 +212,15 @@ ngx_http_idem_set_timer(void *data, int64_t ms)
 static void
 ngx_http_idem_fd_handler(ngx_event_t *ev)
 {
-    int                  events;
     ngx_connection_t    *c;
     ngx_http_idem_fd_t  *watched;
 
     c = ev->data;
     watched = c->data;
 
-    events = ev->write ? IDEM_WRITE : IDEM_READ;
+    /* the library reads until there is no more, as an edge-triggered loop wants it */
 
-    if (!ev->write) {
-        ev->ready = 0;     /* the library reads until there is no more */
-    }
-
-    idem_ready(watched->store->h, watched->fd, events);
+    idem_ready(watched->store->h, watched->fd, ev->write ? IDEM_WRITE : IDEM_READ);
 }
 
 
