@@ -53,6 +53,7 @@ class Seen:
         self.headers = []
         self.body = b""
         self.effect = False
+        self.effected = None  # when
         self.status = None
         self.outcome = None  # answered, truncated, close, rst, cut, gone
         self.answer = b""
@@ -433,6 +434,7 @@ class Backend:
         if do.get("delay"):
             time.sleep(do["delay"])
         seen.effect = do.get("effect", True) and seen.method not in ("GET", "HEAD", "OPTIONS")
+        seen.effected = time.monotonic()
         if do.get("late"):
             time.sleep(do["late"])
         if do.get("hang"):

@@ -8,11 +8,15 @@ What the policies promise, from what the backend saw and what the clients were t
   lock     never two runs at once
 and for all of them: one done answer per key, byte for byte; none of it to who sent another body.
 
-IDEM_MIX is the number of requests (3000; IDEM_LONG: 50000), IDEM_SEED the seed.
+Then the judge of histories (tests/history.h) is given the same events, and must find as little.
+
+IDEM_MIX is the number of requests (3000; IDEM_LONG: 50000), IDEM_SEED the seed, IDEM_HISTORY_CHECK the judge.
 """
 import collections
+import hashlib
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -44,6 +48,8 @@ class Ask:
 
     def __init__(self, path, key, body):
         self.path, self.key, self.body = path, key, body
+        self.rid = fresh("r")
+        self.start = time.monotonic()
         self.left = False
         self.answer = self.error = None
         self.end = None
@@ -53,7 +59,7 @@ def one(rig, chance, keys):
     path, key = chance.choice(keys)
     ask = Ask(path, key, b'{"b":2}' if chance.random() < 0.03 else b'{"a":1}')
     do = chance.choices([d for d, _ in ENDS], [w for _, w in ENDS])[0]
-    data = rig.bytes(path, key, body=ask.body, do=do)
+    data = rig.bytes(path, key, body=ask.body, do=do, rid=ask.rid)
     try:
         with Conn(rig.port, timeout=30) as conn:
             conn.send(data)
@@ -125,6 +131,73 @@ def judge_answers(asks, runs):
         check(not late, f"{path} {key}: {late} after it was told done")
 
 
+# The same for the judge of histories: each request is an owner.
+
+POLICIES = {"/hold": "mode=replay recover=hold", "/keep": "mode=replay recover=hold",
+            "/rerun": "mode=replay recover=rerun", "/lock": "mode=lock recover=rerun"}
+TOLD = {"in-progress": "busy", "mismatch": "mismatch", "uncertain": "uncertain", "duplicate": "duplicate", "failed": "dead"}
+mixed = []  # the requests and what the backend saw of them, once they were sent
+
+
+def digest(body):
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def said_of(path, seen):
+    """What the gateway says of a run, by what the backend did."""
+    if seen.outcome not in ("answered", "gone") or seen.status == 502:
+        return "unknown"
+    if seen.status == 500:
+        return "fail" if path == "/keep" else "release"
+    return "release" if seen.status in RELEASED else "done"
+
+
+def events_of(ask, seen):
+    """A request's lines: when, which event, its names. seen is its run, or None."""
+    done, lock = ask.answer is not None and ask.answer.status is not None, ask.path == "/lock"
+    yield ask.start, "claim", "" if lock else f"fp={digest(ask.body)}"
+    if seen is None:
+        if done and ask.answer.replayed and ask.answer.status == 200:
+            yield ask.end, "claimed", f"verdict=replay digest={digest(ask.answer.body)}"
+        elif done:
+            yield ask.end, "claimed", "verdict=" + ("dead" if ask.answer.replayed else TOLD[ask.answer.type])
+        return
+    attempt, said = seen.h("Idem-Attempt"), said_of(ask.path, seen)
+    yield seen.start, "claimed", f"verdict=run attempt={attempt}"
+    yield seen.effected, "effect", f"attempt={attempt}"
+    if lock:
+        yield seen.start, "enter", ""
+        yield seen.end, "leave", ""
+    # Before the answer's last byte, and so before the gateway says anything. Whether it did, only its client
+    # knows; one that was killed with its worker has said nothing.
+    yield seen.end, "finish", f"said={said}" + (f" digest={digest(seen.answer)}" if said == "done" else "")
+    if done:
+        yield ask.end, "finished", f"said={said} ack={'lost' if ask.answer.all('Idem-Lost') else 'ack'}"
+
+
+def line(when, key, owner, event, names=""):
+    return f"{int(when * 1e9)} mix {key} {event}{' owner=' + owner if owner else ''}{' ' + names if names else ''} .\n"
+
+
+def history(asks, requests):
+    seen = {s.h("X-Rid"): s for s in requests}
+    lines = [line(0, f"{path[1:]}:{key}", None, "policy", POLICIES[path] + " lease_ms=1000")
+             for path, key in sorted({(a.path, a.key) for a in asks})]
+    for ask in asks:
+        lines += [line(when, f"{ask.path[1:]}:{ask.key}", ask.rid, event, names)
+                  for when, event, names in events_of(ask, seen.get(ask.rid))]
+    return lines
+
+
+def judged(rig, lines):
+    """The judge's exit status, and what it said."""
+    with open(rig.folder + "/history", "w", encoding="ascii") as file:
+        file.writelines(lines)
+    run = subprocess.run([os.environ["IDEM_HISTORY_CHECK"], rig.folder + "/history"], stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    return run.returncode, run.stdout
+
+
 @test(seconds=1800 if LONG else 150, expects=["exited on signal 9"])
 def the_backends_ledger_agrees_with_the_policy(rig):
     print(f"# seed {SEED}, {COUNT} requests, {KEYS} keys")
@@ -156,9 +229,10 @@ def the_backends_ledger_agrees_with_the_policy(rig):
     time.sleep(1.5)
     for path, key in keys:  # what is left is told to who asks now
         ask = Ask(path, key, b'{"a":1}')
-        ask.answer, ask.end = rig.post(path, key, do={}), time.monotonic()
+        ask.answer, ask.end = rig.post(path, key, do={}, rid=ask.rid), time.monotonic()
         asks.append(ask)
     until("the backend is idle", lambda: all(s.outcome for s in rig.backend.requests()))
+    mixed[:] = asks, rig.backend.requests()
     runs = runs_of(rig)
     judge_runs(runs)
     judge_answers(asks, runs)
@@ -169,6 +243,47 @@ def the_backends_ledger_agrees_with_the_policy(rig):
     print(f"# {sum(map(len, runs.values()))} runs, {replays} replays, {sum(a.left for a in asks)} left, "
           f"{len(silent)} without an answer, {dict(told)}")
     check(replays > COUNT // 20 and told[409] and told[422], "the mix was one")
+
+
+def of_the_mix():
+    if "IDEM_HISTORY_CHECK" not in os.environ:
+        raise Skip("IDEM_HISTORY_CHECK does not say where history-check is")
+    check(mixed, "there was a mix")
+    return mixed
+
+
+@test(seconds=60)
+def the_judge_of_histories_agrees_with_the_policy(rig):
+    asks, requests = of_the_mix()
+    code, said = judged(rig, history(asks, requests))
+    eq(code, 0, f"{said[-3000:]}: what the judge answers")
+    keys, claims, runs, replays, _, acknowledged, _, effects, _, torn = map(int, re.findall(r"\d+", said)[:10])
+    print("# " + said.strip())
+    eq((keys, claims, effects, torn), (KEYS, len(asks), sum(s.effect for s in requests), 0), "what it has seen")
+    check(runs == effects and replays > COUNT // 20 and acknowledged > runs // 3, said)
+
+
+@test(seconds=60)
+def the_judge_of_histories_refuses_what_was_forged(rig):
+    asks, requests = of_the_mix()
+    lines, seen = history(asks, requests), {s.h("X-Rid"): s for s in requests}
+    done = next(a for a in asks if a.path == "/hold" and a.answer is not None and a.answer.status == 200
+                and not a.answer.replayed and a.rid in seen)
+    key, fp, late = f"hold:{done.key}", f"fp={digest(done.body)}", max(a.end for a in asks) + 1
+    second = [line(late, key, "forged", "claim", fp), line(late + 0.1, key, "forged", "claimed", "verdict=run attempt=2"),
+              line(late + 0.2, key, "forged", "effect", "attempt=2")]
+    for forged, broken in (
+            (second, (2, 3)),  # it is done, and happens again
+            ([line(late, key, done.rid, "effect", "attempt=1")], (7,)),
+            ([line(late, key, "forged", "claim", fp), line(late + 0.1, key, "forged", "claimed",
+                                                           "verdict=replay digest=0000")], (5,)),
+            ([line(late, key, "forged", "claim", "fp=another"), line(late + 0.1, key, "forged", "claimed",
+                                                                     "verdict=replay digest=" + digest(done.answer.body))], (6,))):
+        code, said = judged(rig, lines + forged)
+        eq((code, set(map(int, re.findall(r"invariant (\d) is broken for key " + key, said)))), (1, set(broken)),
+           f"{said[-2000:]}: what the judge says of {forged}")
+    code, said = judged(rig, lines + second[2:])
+    check(code == 1 and "without being let in" in said, f"an effect that nobody was let in for: {code} {said[-500:]}")
 
 
 if __name__ == "__main__":
