@@ -113,7 +113,8 @@ const struct cli_option cli_option_table[] = {
      CLI_TEXT, AT(replay_headers), 0, 0},
     {"workers", 0, "N", "processes of nginx (one for each processor)",
      CLI_NUMBER, AT(workers), 1, 512},
-    {"config", 'c', "FILE", "further nginx directives for the server { } block",
+    {"config", 'c', "FILE", "further nginx directives for the server { } block; limits too:\n"
+                            "client_max_body_size (1m), proxy_read_timeout (60s)",
      CLI_TEXT, AT(config), 0, 0, .id = "gateway-config"},
     {"print-config", 0, NULL, "print what to copy into an nginx.conf, and end",
      CLI_FLAG, AT(print_config), 0, 0},

@@ -582,6 +582,34 @@ def sighup_reads_the_config_file_anew_and_keeps_serving():
 
 
 @served
+def nginxs_own_limits_hold_and_the_config_file_changes_them():
+    def is_refused(g, key, size):
+        """By nginx, that is: the shop, too, has a limit, and a run of it would be in the log."""
+        status, _, body = g.order(key, {"pad": "x" * size})
+        check_is(status, 413)
+        return b"<html>" in body
+    with running() as (g, _):
+        check(is_refused(g, "large", 3 << 19), "the shop was asked")
+        check("idem=run" not in g.log(), g.log())
+    with folder() as path:
+        with open(path + "/limits.conf", "w", encoding="utf-8") as file:
+            file.write("client_max_body_size 2m;\nproxy_read_timeout 300ms;\n")
+        shop = Shop(path)
+        g = Gateway(path, shop, "--config", path + "/limits.conf")
+        try:
+            check(not is_refused(g, "large", 3 << 19), "the shop was not asked")
+            check(is_refused(g, "larger", 5 << 19), "the shop was asked")
+            check_is(g.order("slow", 42, "?sleep=1")[0], 504)
+            status, _, body = g.order("slow", 42, "?sleep=1")
+            check_is((status, json.loads(body)["type"]), (409, "urn:idem:uncertain"))
+            check_is(g.order("quick")[0], 201)
+            check_is(g.end(), 0)
+        finally:
+            g.end()
+            shop.end()
+
+
+@served
 def nginx_does_not_outlive_an_idem_that_was_killed():
     with running() as (g, _):
         made, pids = g.folder(), g.nginx()
