@@ -157,7 +157,7 @@ def who_heeds_retry_after_gets_the_first_answer(rig):
         rig.backend.go(name)
         answer = second.get()
     check(answer.status_code == 200 and is_replay(answer), f"{answer.status_code} {answer.headers}")
-    check(0.9 < time.monotonic() - began < 3, "after the second that it was told to wait")
+    check(time.monotonic() - began > 0.9, "after the second that it was told to wait")
     eq(answer.content, first.get().content)
     eq(rig.backend.effects(key=key), 1)
 
