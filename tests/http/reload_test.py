@@ -373,27 +373,6 @@ def a_probe_that_has_no_uri_leaves_it_uncertain(rig):
 
 
 @test(seconds=40)
-def a_prober_that_is_made_to_go_leaves_it_uncertain(rig):
-    with Rig(guard("/p", PROBED.format("gone")) + "location /_status/ { internal; proxy_pass http://@BACKEND@; }\n",
-             main="worker_shutdown_timeout 300ms;") as other:
-        name, key = fresh("hang"), fresh()
-        other.backend.script("/_status/gone", {"hang": name})
-        status(other.post("/p", key, do={"fault": "close"}), 502)
-        under_way = other.later("/p", key)
-        other.backend.reached(name)
-        other.backend.script("/_status/gone", {"status": 500})
-        old = other.reload()
-        until("the old workers are gone", lambda: not any(alive(pid) for pid in old), 10)
-        under_way.get()
-        other.backend.go(name)
-        for _ in range(3):
-            answer = other.post("/p", key)
-            check(answer.type in ("uncertain", "in-progress"), repr(answer))
-            time.sleep(0.3)
-        eq(other.backend.effects(key=key), 1)
-
-
-@test(seconds=40)
 def what_ran_after_a_probe_is_probed_again(rig):
     rig.backend.script("/_status/twice", {"status": 404})
     key = fresh()
