@@ -37,6 +37,7 @@
 
 #define HEAD_MAX 16384
 #define BODY_MAX 65536
+#define UNREAD_MAX (8 << 20)
 #define KEY_MAX 128
 #define SLEEP_MAX 60
 
@@ -318,11 +319,22 @@ static const char *request_read(int fd, struct request *r) {
     return NULL;
 }
 
+/* Who is refused may still be sending: closing at once would reset the connection, and the refusal
+   with it. */
+static void hear_out(int fd) {
+    struct timeval patience = {.tv_sec = 1};
+    char bytes[4096];
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    for (int i = 0; i < UNREAD_MAX / (int)sizeof(bytes) && read(fd, bytes, sizeof(bytes)) > 0; i++)
+        ;
+}
+
 static void *connection(void *data) {
     struct timeval patience = {.tv_sec = 30};
     int fd = (int)(long)data;
     struct request *r = calloc(1, sizeof(*r));
-    const char *wrong;
+    const char *wrong = NULL;
 
     if (r != NULL) {
         (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -335,6 +347,8 @@ static void *connection(void *data) {
     }
     free(r);
     shutdown(fd, SHUT_WR);
+    if (wrong != NULL)
+        hear_out(fd);
     close(fd);
     return NULL;
 }

@@ -21,11 +21,9 @@
 #include "core/claim.h"
 #include "core/error.h"
 #include "core/hash.h"
-#include "core/key.h"
 #include "core/owner.h"
 
-/* The safety net behind wake-ups: how often a parked claim asks by itself. */
-#define POLL_FIRST_MS 250
+/* The safety net behind wake-ups: how often a parked claim asks by itself, at the latest. */
 #define POLL_MAX_MS 2000
 
 /* How often a claim may be late: its lease over before the run could begin. */
@@ -348,129 +346,6 @@ static void timer_fire(struct idem_timer *timer) {
 
 /* Beginning and end. */
 
-static int key_take(struct idem_claim *c, const unsigned char *key, size_t len,
-                    struct idem_error *err) {
-    unsigned char *at = len <= sizeof(c->key_room) ? c->key_room : malloc(len);
-
-    if (at == NULL)
-        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
-    memcpy(at, key, len);
-    c->key_bytes = at;
-    c->key_len = len;
-    return 0;
-}
-
-static int identity_take(struct idem_claim *c, const struct idem_guard *guard,
-                         const struct idem_args *args, const struct idem_fingerprint *print,
-                         struct idem_error *err) {
-    struct idem_identity identity;
-    int rc = idem_identity_make(guard, &c->policy, args, &identity, err);
-
-    if (rc == 0) {
-        c->in.fingerprint = print == NULL ? identity.fingerprint : *print;
-        rc = key_take(c, identity.key, identity.key_len, err);
-    }
-    if (rc == 0) /* else it is not to be used, and may be anywhere in it */
-        OPENSSL_cleanse(identity.key, identity.key_len);
-    else
-        OPENSSL_cleanse(identity.key, sizeof(identity.key));
-    return rc;
-}
-
-/* Who is asking: the call's own scope, or the policy's. */
-static int scope_take(const struct idem_policy *policy, const struct idem_args *args,
-                      struct idem_bytes *ret, struct idem_error *err) {
-    bool caller = strcmp(policy->scope, IDEM_SCOPE_CALLER) == 0;
-
-    if (args->scope_len > IDEM_SCOPE_MAX)
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "the scope has %zu bytes; at most %d are allowed", args->scope_len,
-                              IDEM_SCOPE_MAX);
-    if ((args->scope == NULL && caller) || (args->scope != NULL && args->scope_len == 0))
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "it is not said who is asking: the call's scope is %s%s; set "
-                              "idem_args.scope to a stable identity (user id, API key)",
-                              args->scope == NULL ? "missing" : "empty",
-                              caller ? ", and the policy says scope = caller" : "");
-    if (args->scope != NULL)
-        *ret = (struct idem_bytes){args->scope, args->scope_len};
-    else if (strcmp(policy->scope, IDEM_SCOPE_NONE) != 0)
-        *ret = (struct idem_bytes){(const unsigned char *)policy->scope, strlen(policy->scope)};
-    return 0;
-}
-
-static int name_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
-    struct idem_bytes prefix = {(const unsigned char *)c->policy.prefix, strlen(c->policy.prefix)};
-    struct idem_bytes scope = {0};
-    int rc = scope_take(&c->policy, args, &scope, err);
-
-    if (rc != 0)
-        return rc;
-    rc = idem_record_key_make(&c->key, IDEM_NAME_RECORD, prefix, scope,
-                              (struct idem_bytes){c->key_bytes, c->key_len});
-    if (rc != 0)
-        return idem_error_set(err, rc, "no memory for a hash");
-    idem_record_key_hex(&c->key, c->hash);
-    return 0;
-}
-
-static int label_take(struct idem_claim *c, const char *label, struct idem_error *err) {
-    size_t len = label == NULL ? 0 : strlen(label);
-
-    if (len > IDEM_LABEL_MAX)
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "the label has %zu bytes; at most %d are "
-                              "allowed",
-                              len, IDEM_LABEL_MAX);
-    if (len != 0)
-        memcpy(c->label, label, len);
-    c->in.label = (struct idem_bytes){(const unsigned char *)c->label, len};
-    return 0;
-}
-
-static int bind_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
-    int rc;
-
-    if (args->bind == NULL || c->policy.key_kind != IDEM_KEY_TOKEN)
-        return 0;
-    c->in.has_bind = true;
-    rc = idem_sha256((struct idem_bytes){args->bind, args->bind_len}, c->in.bind);
-    return rc == 0 ? 0 : idem_error_set(err, rc, "no memory for a hash");
-}
-
-/* What every claim says, of its policy. */
-static int claim_words(struct idem_claim *c, bool probe, struct idem_error *err) {
-    const struct idem_policy *p = &c->policy;
-
-    if (idem_owner_make(c->in.owner) != 0)
-        return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
-    c->in.token = p->key_kind == IDEM_KEY_TOKEN;
-    c->in.probe = probe;
-    c->in.mode = p->mode;
-    c->in.recover = p->recover;
-    c->in.on_failure = p->on_failure;
-    c->in.attempts = p->attempts > 0 ? (uint32_t)p->attempts : 0;
-    c->in.lease_ms = p->lease_ms;
-    c->in.ttl_ms = p->ttl_s * 1000;
-    c->in.hold_ttl_ms = p->hold_ttl_s * 1000;
-    c->wait_until = idem_loop_now() + (p->wait_ms > 0 ? p->wait_ms : 0);
-    c->poll_ms = POLL_FIRST_MS;
-    return 0;
-}
-
-static int claim_fill(struct idem_claim *c, const struct idem_guard *guard,
-                      const struct idem_args *args, const struct idem_fingerprint *print,
-                      struct idem_error *err) {
-    int rc;
-
-    if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
-        (rc = identity_take(c, guard, args, print, err)) != 0 ||
-        (rc = name_take(c, args, err)) != 0 || (rc = label_take(c, args->label, err)) != 0 ||
-        (rc = bind_take(c, args, err)) != 0)
-        return rc;
-    return claim_words(c, args->probe, err);
-}
-
 /* `h`: where it may be kept for the next one, or NULL. */
 static void claim_release(struct idem *h, struct idem_claim *c) {
     OPENSSL_cleanse(c->key_bytes, c->key_len);
@@ -514,7 +389,7 @@ int idem_claim_make_printed(struct idem *h, const struct idem_guard *guard,
 
     if (c == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
-    rc = claim_fill(c, guard, args, print, err);
+    rc = idem_claim_fill(c, guard, args, print, err);
     if (rc != 0) {
         claim_release(h, c);
         return rc;
@@ -535,7 +410,7 @@ int idem_claim_make_named(const struct idem_guard *guard, const struct idem_reco
     c->policy = guard->resolved;
     c->key = *key;
     idem_record_key_hex(&c->key, c->hash);
-    rc = claim_words(c, true, err);
+    rc = idem_claim_words(c, true, err);
     if (rc != 0) {
         claim_release(NULL, c);
         return rc;

@@ -98,6 +98,12 @@ void idem_claim_set_result_max(struct idem_claim *c, int64_t bytes);
 /* The one place where a claim changes its state. */
 void idem_claim_set(struct idem_claim *c, enum idem_claim_state state);
 
+/* fill.c: all that it says; and, of a claim that has its name, what its policy has it say. */
+int idem_claim_fill(struct idem_claim *c, const struct idem_guard *guard,
+                    const struct idem_args *args, const struct idem_fingerprint *print,
+                    struct idem_error *err);
+int idem_claim_words(struct idem_claim *c, bool probe, struct idem_error *err);
+
 /* lease.c */
 void idem_lease_init(struct idem_claim *c);
 void idem_lease_begin(struct idem_claim *c);

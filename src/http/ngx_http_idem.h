@@ -7,7 +7,8 @@
  *     check.c     what is wrong with a configuration, told by nginx -t
  *     store.c     stores on nginx's loop, one handle per worker
  *     handler.c   a request's way: body, key, claim, verdict
- *     key.c       who asks for what: scope, key, fingerprint, expressions
+ *     key.c       who asks for what: scope and key
+ *     print.c     what of a request is hashed: fingerprints, and its body
  *     run.c       claims, which may outlive their requests
  *     upstream.c  what the backend gets, and what came of it
  *     capture.c   holds the answer until its end is stored
@@ -313,12 +314,18 @@ void ngx_http_idem_cleanup(void *data);
 extern ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
 
 /* key.c */
-void ngx_http_idem_print_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     struct idem_fingerprint *print);
+ngx_int_t ngx_http_idem_malformed(ngx_http_idem_ctx_t *ctx, const char *detail);
+
+/* print.c */
+void ngx_http_idem_print_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_print_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_uint_t parts, struct idem_fingerprint *ret);
+ngx_int_t ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *ret);
+void ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query);
 ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-struct idem_json *ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    struct idem_error *err);
 
 /* run.c */
 ngx_int_t ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key);
@@ -379,6 +386,8 @@ void ngx_http_idem_round_over(ngx_http_idem_ctx_t *ctx);
 
 /* variable.c */
 ngx_int_t ngx_http_idem_add_variables(ngx_conf_t *cf);
+struct idem_json *ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_error *err);
 struct idem_expr *ngx_http_idem_compile(ngx_conf_t *cf, ngx_str_t *text);
 char *ngx_http_idem_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_uint_t ngx_http_idem_is_set(ngx_http_variable_t *v);

@@ -392,7 +392,7 @@ def what_nginx_refuses_is_told_of_the_flag_and_the_configuration_is_kept():
                        (["--preset", "queue"], "--preset: \"queue\" is not for requests"),
                        (["--fingerprint", "method colour"], "--fingerprint: \"colour\""),
                        (["--methods", "GET"], "--methods: \"GET\""),
-                       (["--replay-headers", "Set-Cookie"], "--replay-headers: Set-Cookie"),
+                       (["--replay-headers", "Set-Cookie"], '--replay-headers: "Set-Cookie"'),
                        (["--release-status", "200"], "--release-status: \"200\""),
                        (["--enforce", "maybe"], "--enforce: \"maybe\""),
                        (["--label", "$no_such_variable"], "unknown \"no_such_variable\""),

@@ -1,0 +1,375 @@
+
+/*
+ * What of a request is hashed: its method, path, query and body, for its
+ * fingerprint, or for a key that is made of them. A body is hashed as it comes
+ * where it can be, and read again from its buffers or its file where it cannot.
+ */
+
+#include "ngx_http_idem.h"
+
+
+#define NGX_HTTP_IDEM_PIECE  65536
+
+
+/* The request as it was sent, whatever was rewritten since. */
+
+void
+ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query)
+{
+    u_char  *mark;
+
+    *path = r->unparsed_uri;
+    ngx_str_null(query);
+
+    mark = ngx_strlchr(path->data, path->data + path->len, '?');
+
+    if (mark) {
+        query->data = mark + 1;
+        query->len = (size_t) (path->data + path->len - query->data);
+        path->len = (size_t) (mark - path->data);
+    }
+}
+
+
+/* A body that was read before we came, or is wanted once more, in pieces. */
+
+typedef void (*ngx_http_idem_piece_pt)(void *data, const void *bytes, size_t len);
+
+
+static ngx_int_t
+ngx_http_idem_pieces(ngx_http_request_t *r, ngx_http_idem_piece_pt piece, void *data)
+{
+    off_t         at;
+    size_t        size;
+    u_char       *room;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    room = NULL;
+
+    for (cl = r->request_body ? r->request_body->bufs : NULL; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            piece(data, b->pos, (size_t) (b->last - b->pos));
+            continue;
+        }
+
+        for (at = b->file_pos; b->in_file && at < b->file_last; at += n) {
+
+            if (room == NULL) {
+                room = ngx_pnalloc(r->pool, NGX_HTTP_IDEM_PIECE);
+                if (room == NULL) {
+                    return NGX_ERROR;
+                }
+            }
+
+            size = (size_t) ngx_min(b->file_last - at, NGX_HTTP_IDEM_PIECE);
+            n = ngx_read_file(b->file, room, size, at);
+
+            if (n <= 0) {
+                return NGX_ERROR;
+            }
+
+            piece(data, room, (size_t) n);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idem_piece_hash(void *data, const void *bytes, size_t len)
+{
+    idem_sha_add(data, bytes, len);
+}
+
+
+static void
+ngx_http_idem_piece_print(void *data, const void *bytes, size_t len)
+{
+    idem_print_add(data, bytes, len);
+}
+
+
+/*
+ * A body that says it is JSON and can be read is compared in its canonical form;
+ * one that says so and cannot, or is too long, by its hash; any other byte for
+ * byte.
+ */
+
+static ngx_int_t
+ngx_http_idem_print_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_print *print)
+{
+    ngx_int_t           rc;
+    struct idem_sha     sha;
+    struct idem_json    value;
+    struct idem_error   err;
+    struct idem_arena   arena;
+
+    rc = ctx->unreadable ? NGX_DECLINED : ngx_http_idem_body(r, ctx);
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (rc == NGX_OK) {
+        idem_print_arena(&arena, ctx->body.len);
+
+        if (idem_json_parse((char *) ctx->body.data, ctx->body.len, &arena, &value, &err) == 0) {
+            (void) idem_print_json(print, "body", IDEM_PRINT_JSON, &value, &err);
+            idem_arena_free(&arena);
+            return NGX_OK;
+        }
+
+        idem_arena_free(&arena);
+    }
+
+    if (!ctx->hashed) {
+        idem_sha_begin(&sha);
+        rc = ngx_http_idem_pieces(r, ngx_http_idem_piece_hash, &sha);
+
+        if (idem_sha_end(&sha, ctx->body_hash) != 0 || rc != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        ctx->hashed = 1;
+    }
+
+    idem_print_unread(print, "body", ctx->body_hash);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idem_print_head(ngx_http_request_t *r, ngx_uint_t parts, struct idem_print *print)
+{
+    ngx_str_t  path, query;
+
+    ngx_http_idem_target(r, &path, &query);
+
+    idem_print_begin(print);
+
+    if (parts & NGX_HTTP_IDEM_PRINT_METHOD) {
+        idem_print_bytes(print, "method", r->method_name.data, r->method_name.len);
+    }
+
+    if (parts & NGX_HTTP_IDEM_PRINT_PATH) {
+        idem_print_bytes(print, "path", path.data, path.len);
+    }
+
+    if (parts & NGX_HTTP_IDEM_PRINT_QUERY) {
+        idem_print_bytes(print, "query", query.data, query.len);
+    }
+}
+
+
+/* Which parts of a request are to be hashed: for its key, or for its fingerprint. */
+
+static ngx_uint_t
+ngx_http_idem_parts(ngx_http_idem_loc_conf_t *conf)
+{
+    return conf->key->kind == NGX_HTTP_IDEM_KEY_PARAMS
+           ? NGX_HTTP_IDEM_PRINT_ARGS
+           : conf->print & NGX_HTTP_IDEM_PRINT_ALL;
+}
+
+
+/* Before the body is read: what can be hashed as it comes, is. */
+
+void
+ngx_http_idem_print_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    off_t       length;
+    ngx_uint_t  parts;
+
+    parts = ngx_http_idem_parts(ctx->conf);
+
+    if (r->request_body || !(parts & NGX_HTTP_IDEM_PRINT_BODY)) {
+        return;
+    }
+
+    if (!ctx->json) {
+        ngx_http_idem_print_head(r, parts, &ctx->stream);
+        idem_print_open_plain(&ctx->stream, "body");
+        ctx->streaming = 1;
+        return;
+    }
+
+    length = r->headers_in.content_length_n;
+
+    if (length < 0 || length > ctx->conf->policy->json_max) {
+        idem_sha_begin(&ctx->body_sha);
+        ctx->hashing = 1;
+    }
+}
+
+
+ngx_int_t
+ngx_http_idem_print_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t parts,
+    struct idem_fingerprint *ret)
+{
+    ngx_int_t          rc;
+    struct idem_print  print;
+
+    if (ctx->streaming && parts == ngx_http_idem_parts(ctx->conf)) {
+        ctx->streaming = 0;
+        idem_print_close(&ctx->stream);
+        return idem_print_end(&ctx->stream, ret) == 0 ? NGX_OK : NGX_ERROR;
+    }
+
+    ngx_http_idem_print_head(r, parts, &print);
+    rc = NGX_OK;
+
+    if (parts & NGX_HTTP_IDEM_PRINT_BODY) {
+
+        if (ctx->json) {
+            rc = ngx_http_idem_print_json(r, ctx, &print);
+
+        } else {
+            idem_print_open_plain(&print, "body");
+            rc = ngx_http_idem_pieces(r, ngx_http_idem_piece_print, &print);
+            idem_print_close(&print);
+        }
+    }
+
+    switch (idem_print_end(&print, ret)) {
+
+    case 0:
+        return rc;
+
+    case IDEM_E_INVALID:
+
+        /* numbers that no canonical form can hold */
+
+        if (!ctx->unreadable) {
+            ctx->unreadable = 1;
+            return ngx_http_idem_print_parts(r, ctx, parts, ret);
+        }
+
+        /* fall through */
+
+    default:
+        return NGX_ERROR;
+    }
+}
+
+
+ngx_int_t
+ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *ret)
+{
+    int                 rc;
+    struct idem_json   *vars, value;
+    struct idem_error   err;
+    struct idem_print   print;
+
+    vars = ngx_http_idem_vars(r, ctx, &err);
+    rc = vars ? 0 : err.code;
+
+    if (rc == 0) {
+        rc = idem_expr_select(ctx->conf->print_expr, vars, &ctx->arena, &value, &err);
+    }
+
+    if (rc == 0) {
+        idem_print_begin(&print);
+        rc = idem_print_json(&print, idem_expr_text(ctx->conf->print_expr), IDEM_PRINT_VALUE,
+                             &value, &err);
+
+        if (idem_print_end(&print, ret) != 0 && rc == 0) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (rc == IDEM_E_NOMEM) {
+        return NGX_ERROR;
+    }
+
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_fingerprint: %s",
+                      err.text);
+        return ngx_http_idem_malformed(ctx, "What is to be compared is not in the request.");
+    }
+
+    return NGX_OK;
+}
+
+
+/* The body as one piece of memory. NGX_DECLINED: it is longer than idem_json_max. */
+
+ngx_int_t
+ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    off_t         size;
+    u_char       *p;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    if (ctx->body_read) {
+        return NGX_OK;
+    }
+
+    if (r->request_body == NULL) {
+        ctx->body_read = 1;
+        return NGX_OK;
+    }
+
+    size = 0;
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        size += ngx_buf_size(cl->buf);
+    }
+
+    if (size > ctx->conf->policy->json_max) {
+        return NGX_DECLINED;
+    }
+
+    cl = r->request_body->bufs;
+
+    if (cl && cl->next == NULL && ngx_buf_in_memory(cl->buf)) {
+        ctx->body.data = cl->buf->pos;
+        ctx->body.len = (size_t) size;
+        ctx->body_read = 1;
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, (size_t) size + 1);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx->body.data = p;
+
+    for ( /* void */ ; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            p = ngx_cpymem(p, b->pos, b->last - b->pos);
+            continue;
+        }
+
+        if (!b->in_file) {
+            continue;
+        }
+
+        n = ngx_read_file(b->file, p, (size_t) (b->file_last - b->file_pos), b->file_pos);
+
+        if (n != (ssize_t) (b->file_last - b->file_pos)) {
+            ngx_log_error(NGX_LOG_CRIT, r->connection->log, 0,
+                          "idem: a request's body could not be read back");
+            return NGX_ERROR;
+        }
+
+        p += n;
+    }
+
+    ctx->body.len = (size_t) (p - ctx->body.data);
+    ctx->body_read = 1;
+
+    return NGX_OK;
+}
