@@ -169,6 +169,11 @@ ngx_http_idem_header_filter(ngx_http_request_t *r)
 
     r->filter_need_in_memory = 1;
 
+    /* A body passes the filter that cuts ranges before it comes here, and its head, which says
+       which, not before the whole is stored. What is kept is whole, too. */
+
+    r->allow_ranges = 0;
+
     ctx->live = (r->upstream && r->upstream->cleanup);
 
     if (ctx->conf->policy->mode != IDEM_MODE_REPLAY) {

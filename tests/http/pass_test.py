@@ -54,6 +54,9 @@ CONF = "".join((
     "location /static/ { root @TEMP@; }\n",
     guard("/accel", "idem replay;"),
     "location /files/ { internal; alias @TEMP@/static/; }\n",
+    guard("/ranges", "idem replay; idem_fingerprint none; proxy_force_ranges on;", prefix="ranges:"),
+    guard("/ranges-shadow", "idem replay; idem_fingerprint none; idem_enforce off; proxy_force_ranges on;",
+          prefix="ranges:"),
     "location /moved { rewrite ^/moved(.*)$ /replay$1 last; }\n",
     "location /tried { try_files /no-such-file @app; }\n",
     guard("@app", "idem replay;"),
@@ -370,6 +373,27 @@ def an_accel_redirect_to_a_file_is_captured(rig):
     for name in ("Last-Modified", "ETag", "Content-Type"):
         eq(again.all(name), first.all(name), name)
     eq(rig.backend.effects(key=key), 1)
+
+
+@test
+def a_first_answer_knows_no_ranges(rig):
+    """Neither in its head nor in its body: who takes one of both for the other takes the rest for the next answer."""
+    os.makedirs(rig.folder + "/static", exist_ok=True)
+    content = pattern(5000)
+    with open(rig.folder + "/static/part.bin", "wb") as file:
+        file.write(content)
+    for path, do in (("/ranges", {"size": 5000}), ("/ranges-shadow", {"size": 5000}), ("/ranges", {"size": 1500000}),
+                     ("/accel", {"headers": [["X-Accel-Redirect", "/files/part.bin"]]})):
+        key = fresh()
+        with Conn(rig.port) as conn:
+            first = conn.send(rig.bytes(path, key, do=do, headers=[("Range", "bytes=0-9")], close=False)).answer()
+            plain = status(conn.send(rig.bytes("/plain", do={"body": "the next"})).answer(), 200)
+        eq((status(first, 200).all("Content-Range"), plain.body), ([], b"the next"), path)
+        eq(first.body, content if path == "/accel" else rig.backend.requests(key=key)[0].answer, path)
+        if path == "/ranges-shadow":
+            path = "/ranges"
+        if do.get("size", 0) < 1000000:
+            replay_of(first, rig.post(path, key))
 
 
 @test
