@@ -251,7 +251,8 @@ ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
-/* Whether it is only watched. Asked when the body is there, of which idem_set may make it. */
+/* Whether it is only watched. Asked when the body is there, of which idem_set may make it, and it is
+   known who asks, which is #user. */
 
 static ngx_int_t
 ngx_http_idem_enforced(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
@@ -288,10 +289,10 @@ ngx_http_idem_body_handler(ngx_http_request_t *r)
 
     r->preserve_body = 1;
 
-    rc = ngx_http_idem_enforced(r, ctx);
+    rc = ngx_http_idem_identify(r, ctx, &ctx->print);
 
-    if (rc == NGX_OK) {
-        rc = ngx_http_idem_identify(r, ctx, &ctx->print);
+    if (ngx_http_idem_enforced(r, ctx) != NGX_OK) {
+        rc = NGX_ERROR;
     }
 
     if (rc == NGX_OK) {

@@ -22,8 +22,10 @@ CONF = "".join((
     guard("/part", "idem replay; idem_enforce $part;"),
     guard("/dav", "idem replay; idem_methods DELETE; idem_enforce off;", to="root @TEMP@; dav_methods DELETE;"),
     guard("/big", "idem replay; idem_enforce $big; idem_key $big optional;"),
+    guard("/whose", "idem replay; idem_scope $http_x_user; idem_enforce $acme; idem_key $whose;"),
 ))
 HTTP = ("map $http_x_tenant $part { default off; acme on; } idem_set $big '#body.big ?: \"\"';"
+        " idem_set $acme \"#user == 'acme' ? 'on' : 'off'\"; idem_set $whose \"(#user ?: 'nobody') + '-' + #body.id\";"
         if MODULE else "")
 
 
@@ -156,6 +158,19 @@ def the_switch_may_be_made_of_the_body(rig):
     first = status(rig.post("/big", ref=ref, body=json.dumps({"big": big}).encode()), 200)
     replay_of(first, rig.post("/big", ref=ref, body=json.dumps({"big": big}).encode()))
     eq(rig.backend.effects(ref=ref), 1)
+
+
+@test
+def the_switch_may_be_made_of_who_asks(rig):
+    ref, number = fresh("ref"), fresh()
+
+    def ask(user):
+        return status(rig.post("/whose", user=user, ref=ref, body=json.dumps({"id": number}).encode()), 200)
+    replay_of(ask("acme"), ask("acme"))
+    eq(rig.backend.effects(ref=ref), 1)
+    check(not ask("other").replayed and not ask("other").replayed, "others pass")
+    eq([s.key for s in rig.backend.requests(ref=ref)], [f"acme-{number}", f"other-{number}", None])
+    status(rig.post("/whose", body=b'{"id": 1}'), 200)  # nobody is not acme: it passes without a scope
 
 
 @test
