@@ -16,6 +16,7 @@ static ngx_str_t  ngx_http_idem_upstreams[] = {
 };
 
 
+static ngx_str_t  ngx_http_idem_grpc = ngx_string("ngx_http_grpc_module");
 static ngx_str_t  ngx_http_idem_rewrite = ngx_string("ngx_http_rewrite_module");
 
 
@@ -66,8 +67,18 @@ ngx_http_idem_check_upstream(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
         return NGX_ERROR;
     }
 
-    /* Duplicates are refused while ttl lasts: a client that is still waiting when it ends comes
-       back to a key that nobody remembers. */
+    return NGX_OK;
+}
+
+
+/* Duplicates are refused while ttl lasts: a client that is still waiting when it ends comes back to
+   a key that nobody remembers. */
+
+static void
+ngx_http_idem_check_ttl(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
+    ngx_http_upstream_conf_t *ucf)
+{
+    ngx_http_idem_loc_conf_t  *conf = guarded->conf;
 
     if (conf->policy->mode == IDEM_MODE_REJECT
         && (int64_t) ucf->read_timeout > conf->policy->ttl_s * 1000)
@@ -78,6 +89,55 @@ ngx_http_idem_check_upstream(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
                       "in location \"%V\", for the guard in %s:%ui",
                       conf->policy->ttl_s, ucf->read_timeout, &guarded->clcf->name, conf->file,
                       conf->line);
+    }
+}
+
+
+/*
+ * The backend of a location. Where it is named by a variable (fastcgi_pass $name), nobody tells of
+ * which kind it is, and what is said for any of them counts.
+ */
+
+static ngx_int_t
+ngx_http_idem_check_backend(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
+{
+    ngx_str_t                 *name;
+    ngx_uint_t                 known;
+    ngx_http_upstream_conf_t  *ucf;
+    ngx_http_idem_loc_conf_t  *conf = guarded->conf;
+
+    ucf = ngx_http_idem_module_conf(cf, guarded->loc_conf, &ngx_http_idem_grpc);
+
+    if (ucf && ucf->upstream) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "idem: a guard and grpc_pass exclude each other: what came of a call stands "
+                      "in its trailers, which are neither read nor kept; say \"idem off;\" in "
+                      "location \"%V\", for the guard in %s:%ui",
+                      &guarded->clcf->name, conf->file, conf->line);
+        return NGX_ERROR;
+    }
+
+    known = 0;
+
+    for (name = ngx_http_idem_upstreams; name->len; name++) {
+        ucf = ngx_http_idem_module_conf(cf, guarded->loc_conf, name);
+        known |= (ucf && ucf->upstream);
+    }
+
+    for (name = ngx_http_idem_upstreams; name->len; name++) {
+        ucf = ngx_http_idem_module_conf(cf, guarded->loc_conf, name);
+
+        if (ucf == NULL || (known && ucf->upstream == NULL)) {
+            continue;
+        }
+
+        if (ngx_http_idem_check_upstream(cf, guarded, ucf) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        if (known || name == ngx_http_idem_upstreams) {
+            ngx_http_idem_check_ttl(cf, guarded, ucf);
+        }
     }
 
     return NGX_OK;
@@ -149,8 +209,6 @@ ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded, vo
 ngx_int_t
 ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
 {
-    ngx_str_t                 *name;
-    ngx_http_upstream_conf_t  *ucf;
     ngx_http_core_loc_conf_t  *clcf = guarded->clcf;
     ngx_http_idem_loc_conf_t  *conf = guarded->conf;
 
@@ -189,15 +247,5 @@ ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
         return NGX_OK;
     }
 
-    for (name = ngx_http_idem_upstreams; name->len; name++) {
-        ucf = ngx_http_idem_module_conf(cf, guarded->loc_conf, name);
-
-        if (ucf && (ucf->upstream || name == ngx_http_idem_upstreams)
-            && ngx_http_idem_check_upstream(cf, guarded, ucf) != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
+    return ngx_http_idem_check_backend(cf, guarded);
 }

@@ -268,14 +268,25 @@ def a_guard_and_unbuffered_requests_exclude_each_other(rig):
     refused(rig, GOOD + "fastcgi_request_buffering off;", "request_buffering", to="fastcgi_pass @FASTCGI@;")
     refused(rig, GOOD + "uwsgi_request_buffering off;", "request_buffering", to="uwsgi_pass @UWSGI@;")
     accepted(rig, "idem off; proxy_request_buffering off;")
+    # Another kind's is no concern of a backend that is known.
+    accepted(rig, GOOD, to="fastcgi_pass @FASTCGI@;", http="proxy_request_buffering off;")
+    accepted(rig, GOOD, http="uwsgi_request_buffering off;")
 
 
 @test
 def a_guard_and_a_second_upstream_exclude_each_other(rig):
-    for kind, to in (("proxy", TO), ("fastcgi", "fastcgi_pass @FASTCGI@;"), ("uwsgi", "uwsgi_pass @UWSGI@;")):
-        code, said = try_conf(rig, f"location /x {{ {GOOD} {kind}_next_upstream error non_idempotent; {to} }}")
-        check(code == 0 or "non_idempotent" in said, said)  # or nothing is sent twice all the same: pass_test
-    accepted(rig, GOOD + "proxy_next_upstream error timeout http_500;")
+    for kind, to in (("proxy", TO), ("fastcgi", "fastcgi_pass @FASTCGI@;"), ("uwsgi", "uwsgi_pass @UWSGI@;"),
+                     ("scgi", "scgi_pass @UWSGI@;"), ("proxy", "proxy_pass http://$http_x;"),
+                     ("fastcgi", "fastcgi_pass $http_x;"), ("uwsgi", "uwsgi_pass $http_x;"),
+                     ("scgi", "scgi_pass $http_x;")):
+        refused(rig, GOOD + f"{kind}_next_upstream error non_idempotent;", "non_idempotent", to=to)
+        accepted(rig, GOOD + f"{kind}_next_upstream error timeout http_500;", to=to)
+
+
+@test
+def grpc_is_not_guarded(rig):
+    refused(rig, GOOD, "grpc_pass", "idem off", to="grpc_pass grpc://@BACKEND@;")
+    accepted(rig, "idem off;", to="grpc_pass grpc://@BACKEND@;", server="idem replay; idem_prefix p:;")
 
 
 @test
