@@ -304,6 +304,7 @@ void ngx_http_idem_store_close(ngx_http_idem_store_t *store);
 
 /* check.c */
 ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded);
+ngx_uint_t ngx_http_idem_sends_again(ngx_http_request_t *r);
 
 /* handler.c */
 ngx_int_t ngx_http_idem_handler(ngx_http_request_t *r);

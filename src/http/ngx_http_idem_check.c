@@ -15,6 +15,8 @@ static ngx_str_t  ngx_http_idem_upstreams[] = {
     ngx_null_string
 };
 
+#define NGX_HTTP_IDEM_KINDS  (sizeof(ngx_http_idem_upstreams) / sizeof(ngx_str_t) - 1)
+
 
 static ngx_str_t  ngx_http_idem_grpc = ngx_string("ngx_http_grpc_module");
 static ngx_str_t  ngx_http_idem_rewrite = ngx_string("ngx_http_rewrite_module");
@@ -24,13 +26,13 @@ static ngx_str_t  ngx_http_idem_rewrite = ngx_string("ngx_http_rewrite_module");
    ngx_http_upstream_conf_t. */
 
 static void *
-ngx_http_idem_module_conf(ngx_conf_t *cf, void **loc_conf, ngx_str_t *name)
+ngx_http_idem_module_conf(volatile ngx_cycle_t *cycle, void **loc_conf, ngx_str_t *name)
 {
     ngx_uint_t     i;
     ngx_module_t  *module;
 
-    for (i = 0; cf->cycle->modules[i]; i++) {
-        module = cf->cycle->modules[i];
+    for (i = 0; cycle->modules[i]; i++) {
+        module = cycle->modules[i];
 
         if (ngx_strlen(module->name) == name->len
             && ngx_strncmp(module->name, name->data, name->len) == 0)
@@ -94,19 +96,67 @@ ngx_http_idem_check_ttl(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
 
 
 /*
- * The backend of a location. Where it is named by a variable (fastcgi_pass $name), nobody tells of
- * which kind it is, and what is said for any of them counts.
+ * What is said for the backend of a location, by one kind of backend after the other. Where it is
+ * named by a variable (fastcgi_pass $name), nobody tells of which kind it is, and what is said for
+ * any of them counts.
  */
+
+static ngx_uint_t
+ngx_http_idem_backends(volatile ngx_cycle_t *cycle, void **loc_conf,
+    ngx_http_upstream_conf_t **ret)
+{
+    ngx_str_t                 *name;
+    ngx_uint_t                 n;
+    ngx_http_upstream_conf_t  *ucf;
+
+    n = 0;
+
+    for (name = ngx_http_idem_upstreams; name->len; name++) {
+        ucf = ngx_http_idem_module_conf(cycle, loc_conf, name);
+
+        if (ucf && ucf->upstream) {
+            ret[0] = ucf;
+            return 1;
+        }
+
+        if (ucf) {
+            ret[n++] = ucf;
+        }
+    }
+
+    return n;
+}
+
+
+/* Whether nginx would send a request to a second server after the first one was asked. It is
+   refused in guarded locations; a request may be redirected to others. */
+
+ngx_uint_t
+ngx_http_idem_sends_again(ngx_http_request_t *r)
+{
+    ngx_uint_t                 i, n;
+    ngx_http_upstream_conf_t  *said[NGX_HTTP_IDEM_KINDS];
+
+    n = ngx_http_idem_backends(ngx_cycle, r->loc_conf, said);
+
+    for (i = 0; i < n; i++) {
+        if (said[i]->next_upstream & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
 
 static ngx_int_t
 ngx_http_idem_check_backend(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
 {
-    ngx_str_t                 *name;
-    ngx_uint_t                 known;
-    ngx_http_upstream_conf_t  *ucf;
+    ngx_uint_t                 i, n;
+    ngx_http_upstream_conf_t  *ucf, *said[NGX_HTTP_IDEM_KINDS];
     ngx_http_idem_loc_conf_t  *conf = guarded->conf;
 
-    ucf = ngx_http_idem_module_conf(cf, guarded->loc_conf, &ngx_http_idem_grpc);
+    ucf = ngx_http_idem_module_conf(cf->cycle, guarded->loc_conf, &ngx_http_idem_grpc);
 
     if (ucf && ucf->upstream) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
@@ -117,27 +167,16 @@ ngx_http_idem_check_backend(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
         return NGX_ERROR;
     }
 
-    known = 0;
+    n = ngx_http_idem_backends(cf->cycle, guarded->loc_conf, said);
 
-    for (name = ngx_http_idem_upstreams; name->len; name++) {
-        ucf = ngx_http_idem_module_conf(cf, guarded->loc_conf, name);
-        known |= (ucf && ucf->upstream);
-    }
-
-    for (name = ngx_http_idem_upstreams; name->len; name++) {
-        ucf = ngx_http_idem_module_conf(cf, guarded->loc_conf, name);
-
-        if (ucf == NULL || (known && ucf->upstream == NULL)) {
-            continue;
-        }
-
-        if (ngx_http_idem_check_upstream(cf, guarded, ucf) != NGX_OK) {
+    for (i = 0; i < n; i++) {
+        if (ngx_http_idem_check_upstream(cf, guarded, said[i]) != NGX_OK) {
             return NGX_ERROR;
         }
+    }
 
-        if (known || name == ngx_http_idem_upstreams) {
-            ngx_http_idem_check_ttl(cf, guarded, ucf);
-        }
+    if (n) {
+        ngx_http_idem_check_ttl(cf, guarded, said[0]);
     }
 
     return NGX_OK;
@@ -162,7 +201,7 @@ ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded, vo
 
     /* its first member is ngx_array_t *codes */
 
-    codes = ngx_http_idem_module_conf(cf, loc_conf, &ngx_http_idem_rewrite);
+    codes = ngx_http_idem_module_conf(cf->cycle, loc_conf, &ngx_http_idem_rewrite);
 
     if (codes == NULL || *codes == NULL) {
         return NGX_OK;

@@ -153,6 +153,14 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         }
 
         if (accel || (!ngx_http_idem_was_sent(r, ctx) && !ctx->cancelled)) {
+
+            if (!accel && ngx_http_idem_sends_again(r)) {
+                ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                              "idem: record %s: not sent to \"%V\", where proxy_next_upstream "
+                              "non_idempotent would send it twice", ctx->hash, &r->uri);
+                return NGX_HTTP_BAD_GATEWAY;
+            }
+
             ngx_http_idem_wrap(r, ctx);
             return NGX_DECLINED;
         }

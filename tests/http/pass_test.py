@@ -47,6 +47,9 @@ CONF = "".join((
           to="proxy_pass http://@BACKEND@;"),
     "location @unguarded { proxy_pass http://@BACKEND@; }\n",
     guard("/unreached", "idem replay; error_page 502 = @unguarded;", to="proxy_pass http://@REFUSED@;"),
+    guard("/twice", "idem replay; error_page 502 = @twice;", to="proxy_pass http://@REFUSED@;"),
+    guard("/twice-tried", "idem replay;", to="try_files /no-such-file @twice;"),
+    "location @twice { proxy_pass http://two; proxy_next_upstream error non_idempotent; }\n",
     "location /behind { proxy_pass http://@REFUSED@; error_page 502 @behind; }\n",
     guard("@behind", "idem reject;"),
     guard("/page", "idem_preset payment; proxy_intercept_errors on; error_page 500 /static/sorry.html;"),
@@ -321,6 +324,16 @@ def error_page_does_not_send_it_again_after_a_broken_answer(rig):
 @test
 def error_page_may_name_another_backend_for_one_that_was_not_reached(rig):
     once(rig, "/unreached", fresh())
+
+
+@test
+def where_it_is_redirected_to_does_not_send_it_twice(rig):
+    for path in ("/twice", "/twice-tried"):
+        key = fresh()
+        status(rig.post(path, key, do={"fault": "close"}), 502)
+        seen = OTHER.requests(key=key) + THIRD.requests(key=key)
+        check(len(seen) <= 1, f"{path}: {seen}")
+        check("non_idempotent would send it twice" in rig.said(), "nobody is told why")
 
 
 @test
