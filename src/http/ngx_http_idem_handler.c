@@ -139,7 +139,8 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         /*
          * Redirected while it ran. Where the backend itself sent it is part of
          * its answer, and so is an error page that is a file; a second backend,
-         * after the first one was asked or the lease was lost, is not.
+         * after the first one was asked or the lease was lost, is not. In shadow
+         * mode it goes wherever it would go without a guard.
          */
 
         accel = ngx_http_idem_is_accel(r->upstream);
@@ -149,6 +150,12 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         }
 
         if (r->content_handler == NULL) {
+            return NGX_DECLINED;
+        }
+
+        if (!ctx->enforced) {
+            ctx->sent = ngx_http_idem_was_sent(r, ctx);
+            ngx_http_idem_wrap(r, ctx);
             return NGX_DECLINED;
         }
 

@@ -237,10 +237,10 @@ ngx_http_idem_content_handler(ngx_http_request_t *r)
     /*
      * nginx sends what it calls idempotent (PUT, DELETE) to the next server when
      * the first one fails in the middle. Nothing else behind this phase asks for
-     * the number of the method, and its name stays.
+     * the number of the method, and its name stays. In shadow mode it may.
      */
 
-    if (!(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH|NGX_HTTP_LOCK))) {
+    if (ctx->enforced && !(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH|NGX_HTTP_LOCK))) {
         r->method = NGX_HTTP_POST;
     }
 

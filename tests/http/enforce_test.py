@@ -9,6 +9,7 @@ sys.dont_write_bytecode = True
 from rig import *
 from tap import *
 
+OTHER, THIRD = Backend(), Backend()
 CONF = "".join((
     guard("/shadow", "idem replay; idem_enforce off;", prefix="s:"),
     guard("/on", "idem replay; idem_enforce on; idem_fingerprint method body;", prefix="o:"),
@@ -22,9 +23,13 @@ CONF = "".join((
     guard("/part", "idem replay; idem_enforce $part;"),
     guard("/dav", "idem replay; idem_methods DELETE; idem_enforce off;", to="root @TEMP@; dav_methods DELETE;"),
     guard("/big", "idem replay; idem_enforce $big; idem_key $big optional;"),
+    guard("/next", "idem replay; idem_methods PUT; idem_enforce off; proxy_next_upstream error;", to="proxy_pass http://two;"),
+    guard("/other", "idem replay; idem_enforce off; error_page 502 = @other;"),
+    f"location @other {{ proxy_pass http://127.0.0.1:{OTHER.port}; }}\n",
     guard("/whose", "idem replay; idem_scope $http_x_user; idem_enforce $acme; idem_key $whose;"),
 ))
 HTTP = ("map $http_x_tenant $part { default off; acme on; } idem_set $big '#body.big ?: \"\"';"
+        f" upstream two {{ server 127.0.0.1:{OTHER.port} max_fails=0; server 127.0.0.1:{THIRD.port} max_fails=0; }}"
         " idem_set $acme \"#user == 'acme' ? 'on' : 'off'\"; idem_set $whose \"(#user ?: 'nobody') + '-' + #body.id\";"
         if MODULE else "")
 
@@ -127,6 +132,20 @@ def in_shadow_mode_an_answer_without_a_body_is_done(rig):
         pass
     passes(rig, f"/dav/{key}", key, "run", 204, method="DELETE", body=b"")
     passes(rig, f"/dav/{key}", key, "replay", 404, method="DELETE", body=b"")
+
+
+@test
+def in_shadow_mode_nginx_asks_whom_it_would_ask_without_a_guard(rig):
+    key = fresh()
+    passes(rig, "/next", key, "run", 502, method="PUT", do={"fault": "close"})
+    eq([len(backend.requests(key=key)) for backend in (OTHER, THIRD)], [1, 1], "nginx sends a PUT to the next server")
+    passes(rig, "/next", key, "uncertain", method="PUT")
+    key = fresh()
+    OTHER.script("/other", {"body": "from the other"})
+    rig.backend.script("/other", {"fault": "close"})
+    eq(passes(rig, "/other", key, "run").body, b"from the other")
+    passes(rig, "/other", key, "replay")
+    eq(len(rig.backend.requests(path="/other")), 2)
 
 
 @test
