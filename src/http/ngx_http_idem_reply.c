@@ -329,6 +329,43 @@ ngx_http_idem_content_type(ngx_http_request_t *r, ngx_str_t *type)
 }
 
 
+/* `expires` puts its own into the first of these, and takes the others out. */
+
+static ngx_int_t
+ngx_http_idem_cache_control(ngx_http_request_t *r, ngx_table_elt_t *h)
+{
+#if (nginx_version >= 1023000)
+
+    ngx_table_elt_t  **last;
+
+    for (last = &r->headers_out.cache_control; *last; last = &(*last)->next) { /* void */ }
+
+    *last = h;
+
+#else
+
+    ngx_array_t       *all = &r->headers_out.cache_control;
+    ngx_table_elt_t  **place;
+
+    if (all->elts == NULL
+        && ngx_array_init(all, r->pool, 1, sizeof(ngx_table_elt_t *)) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    place = ngx_array_push(all);
+    if (place == NULL) {
+        return NGX_ERROR;
+    }
+
+    *place = h;
+
+#endif
+
+    return NGX_OK;
+}
+
+
 static ngx_int_t
 ngx_http_idem_replay_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
 {
@@ -367,6 +404,9 @@ ngx_http_idem_replay_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *v
 
     } else if (idem_http_same(text, IDEM_HTTP_TEXT("Expires"))) {
         r->headers_out.expires = h;
+
+    } else if (idem_http_same(text, IDEM_HTTP_TEXT("Cache-Control"))) {
+        return ngx_http_idem_cache_control(r, h);
     }
 
     return NGX_OK;

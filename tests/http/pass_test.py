@@ -166,6 +166,11 @@ def headers_that_nginx_adds_are_there_once(rig):
         status(answer, 200)
         eq((answer.all("X-Added"), answer.all("X-Two"), answer.all("Cache-Control")), (["POST"], ["b"], ["max-age=60"]))
         eq(len(answer.all("Expires")), 1)
+    key = fresh()  # what the backend says of the same gives way, the second time too
+    said = [["Cache-Control", "no-store"], ["Expires", "Mon, 01 Jan 2024 00:00:00 GMT"]]
+    for answer in (rig.post("/headers", key, do={"headers": said}), rig.post("/headers", key)):
+        eq((answer.all("Cache-Control"), len(answer.all("Expires"))), (["max-age=60"], 1), repr(answer))
+    eq(rig.backend.effects(key=key), 1)
 
 
 @test
