@@ -72,6 +72,7 @@ void cli_notice(void *data, const char *text);
 /* The URL of a store that is made where there is none: --store, $IDEM_STORE, or the default place,
    whose folders are made. Owned by the caller; NULL after saying why, with *ret_status set. */
 char *cli_store_url(const struct cli_values *values, int *ret_status);
+char *cli_store_url_whole(char *url);
 
 /* Opens a store that is there already, for blocking calls; NULL after saying why, with *ret_status
    set. */

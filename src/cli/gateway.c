@@ -59,10 +59,12 @@ static int config_print(struct gateway *g) {
 
     /* Whoever tries it out has a store at home, where nginx's workers cannot go. */
     g->store = strdup(said != NULL && said[0] != '\0' ? said : "lmdb:/var/lib/nginx/idem");
-    if (g->store == NULL) {
+    if (g->store == NULL)
         cli_say("no memory");
+    else
+        g->store = cli_store_url_whole(g->store);
+    if (g->store == NULL)
         return CLI_SYSTEM;
-    }
     gateway_config_print(g, stdout);
     return cli_flush();
 }
@@ -95,6 +97,9 @@ static int serve(struct gateway *g) {
     g->store = cli_store_url(g->values, &status);
     if (g->store == NULL)
         return status;
+    g->store = cli_store_url_whole(g->store);
+    if (g->store == NULL)
+        return CLI_SYSTEM;
     status = gateway_store_check(g);
     if (status != CLI_OK)
         return status;

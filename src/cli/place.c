@@ -138,6 +138,28 @@ char *cli_store_url(const struct cli_values *values, int *ret_status) {
     return store_url(values, true, ret_status);
 }
 
+/* A path from wherever this was started, as a whole one: nginx, and who copies its configuration,
+   stand elsewhere. Takes `url`, and gives one to free; NULL after saying why. */
+char *cli_store_url_whole(char *url) {
+    static const char scheme[] = "lmdb:";
+    char *cwd, *base, *whole = NULL;
+
+    if (url == NULL || strncmp(url, scheme, strlen(scheme)) != 0 || url[strlen(scheme)] == '/' ||
+        url[strlen(scheme)] == '\0')
+        return url;
+    cwd = getcwd(NULL, 0);
+    base = cwd == NULL ? NULL : url_of_path(cwd);
+    if (base == NULL || asprintf(&whole, "%s/%s", base, url + strlen(scheme)) < 0) {
+        whole = NULL;
+        cli_say("--store %s: the folder that this was started in has no name; write the whole path",
+                url);
+    }
+    free(base);
+    free(cwd);
+    free(url);
+    return whole;
+}
+
 /* The same URL, for a store that must be there already; the embedded store is the only one that a
    URL can make. What the URL says itself stays. Owned by the caller; NULL without memory. */
 static char *url_of_existing(const char *url) {

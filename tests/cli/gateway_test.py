@@ -352,6 +352,8 @@ def the_printed_configuration_is_commented_and_has_what_was_said():
         del env["IDEM_STORE"]
         check_has(gateway(path, "--print-config", *FLAGS, env=env).stdout,
                   "idem_store lmdb:/var/lib/nginx/idem;")
+        for url in ("lmdb:here", "lmdb:./here?sync=off"):  # nginx is started somewhere else
+            check_has(printed(path, *FLAGS, "--store", url), f"idem_store lmdb:{os.getcwd()}/{url[5:]};")
         text = printed(path, *FLAGS, "--upstream", "http://[::1]:8/", "--preset", "payment",
                        "--key-expr", "'a' + #body.id")
         check_has(text, "server [::1]:8;")

@@ -80,6 +80,8 @@ def a_store_is_a_url_of_an_engine(rig):
     for url in ("bogus:x", "lmdb", "''", "lmdb:", "lmdb:@TEMP@/s?sync=maybe", "lmdb:@TEMP@/s?nonsense=1",
                 "redis://127.0.0.1:notaport/"):
         refused(rig, GOOD + f"idem_store {url};", "idem_store")
+    for url in ("lmdb:store", "lmdb:./store", "'lmdb:../store?sync=off'"):  # of whom nginx is started by
+        refused(rig, GOOD + f"idem_store {url};", "idem_store", "whole path")
 
 
 @test
