@@ -63,7 +63,9 @@ ngx_http_idem_word(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (ngx_strcmp(word, "preset") == 0) {
 
-        if (ngx_strcmp(value[1].data, "queue") == 0 || ngx_strcmp(value[1].data, "job") == 0) {
+        if (ngx_strcmp(value[1].data, "submit") != 0 && ngx_strcmp(value[1].data, "api") != 0
+            && ngx_strcmp(value[1].data, "payment") != 0)
+        {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "idem_preset: \"%V\" is not for requests; allowed: submit, api, "
                                "payment", &value[1]);
@@ -234,6 +236,25 @@ ngx_http_idem_key_wrong(ngx_conf_t *cf, ngx_str_t *word)
 }
 
 
+/* Whatever begins with Idem- is taken out of a request before its key is looked for. */
+
+static char *
+ngx_http_idem_key_name(ngx_conf_t *cf, ngx_str_t *name)
+{
+    if (name->len < 5 || (ngx_strncasecmp(name->data, (u_char *) "Idem-", 5) != 0
+                          && ngx_strncasecmp(name->data, (u_char *) "Idem_", 5) != 0))
+    {
+        return NGX_CONF_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "idem_key: no client can send \"%V\": what begins with Idem- is taken out "
+                       "of its requests; choose another name", name);
+
+    return NGX_CONF_ERROR;
+}
+
+
 static char *
 ngx_http_idem_key_serial_words(ngx_conf_t *cf, ngx_http_idem_key_t *key)
 {
@@ -258,7 +279,11 @@ ngx_http_idem_key_serial_words(ngx_conf_t *cf, ngx_http_idem_key_t *key)
         return NGX_CONF_ERROR;
     }
 
-    return NGX_CONF_OK;
+    if (ngx_http_idem_key_name(cf, &key->name) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    return ngx_http_idem_key_name(cf, &key->credential);
 }
 
 
@@ -329,7 +354,8 @@ ngx_http_idem_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
     }
 
-    return NGX_CONF_OK;
+    return key->kind == NGX_HTTP_IDEM_KEY_HEADER ? ngx_http_idem_key_name(cf, &key->name)
+                                                 : NGX_CONF_OK;
 }
 
 

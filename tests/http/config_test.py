@@ -60,7 +60,8 @@ def the_guard_is_off_or_a_mode(rig):
 @test
 def a_preset_is_one_of_three(rig):
     for value in ("queue", "job", "x"):
-        refused(rig, f"idem_prefix p:; idem_preset {value};", "submit", "api", "payment")
+        said = refused(rig, f"idem_prefix p:; idem_preset {value};", "submit", "api", "payment")
+        check("queue" not in said.split("allowed")[1], f"what is not for requests is not offered: {said}")
     for value in ("submit", "api", "payment"):
         accepted(rig, f"idem_prefix p:; idem_preset {value};")
 
@@ -117,6 +118,9 @@ def a_key_is_one_of_its_forms(rig):
         refused(rig, GOOD + f"idem_key {value};")
     said = refused(rig, GOOD + "idem_key plain;", "header", "param", "params", "serial", "$")
     check("idem_key" in said, said)
+    for value in ("header=Idem-Key", "header=idem-key optional", "serial header=Idem-No credential=X-B",
+                  "serial header=X-A credential=Idem_Id"):  # which are stripped before
+        refused(rig, GOOD + f"idem_key {value};", "idem_key", "another name")
     refused(rig, GOOD + "idem_key params;", "scope")  # everybody would be one user
     for value in ("header=X-A", "header=X-A required", "header=X-A optional", "param=a", "param=a optional",
                   "serial header=X-A credential=X-B", "$http_x_a", '"$http_x_a:$http_x_b"'):
