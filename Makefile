@@ -28,7 +28,7 @@ $(BUILD)/build.ninja:
 # A build that was set up before these packages were there has no such target.
 run:
 	@tools/packages build run
-	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	@$(MAKE) -s $(BUILD)/build.ninja
 	@ninja -C $(BUILD) -t targets all | grep -q '^demo:' || \
 		meson setup --reconfigure $(BUILD) >$(BUILD).log || { cat $(BUILD).log; exit 1; }
 	@ninja -C $(BUILD) demo >$(BUILD).log || { cat $(BUILD).log; exit 1; }

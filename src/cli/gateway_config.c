@@ -329,10 +329,14 @@ static void log_write(struct config *c) {
     put(c, "\"\" -;");
     put(c, "default $idem_attempt;");
     block_close(c);
+    block_open(c, "map $idem_time $idem_log_time");
+    put(c, "\"\" -;");
+    put(c, "default ${idem_time}s;");
+    block_close(c);
     block_open(c, "map $idem_verdict $idem_log");
     put(c, "\"\" \"\";");
     put(c, "default \" idem=$idem_verdict hash=$idem_log_hash attempt=$idem_log_attempt "
-           "store=${idem_time}s\";");
+           "store=$idem_log_time\";");
     block_close(c);
     put(c, "log_format idem '$time_iso8601 $remote_addr $request_method \"$uri\" $status '");
     put(c, "                '${request_time}s$idem_log';");

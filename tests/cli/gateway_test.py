@@ -482,6 +482,9 @@ def the_log_has_the_verdict_and_neither_key_nor_query():
                            r"hash=[0-9a-f]{12} attempt=1 store=[\d.]+s", lines[0]), lines[0])
         check_has(lines[1], "idem=replay")
         check(re.fullmatch(r"\S+ 127\.0\.0\.1 GET \"/orders\" 200 [\d.]+s", lines[2]), lines[2])
+        g.ask("POST", "/orders", "{}", {"X-User": "ann"})  # refused before the store was asked
+        wait_for(lambda: g.log().count("\n") == 4)
+        check_has(g.log().splitlines()[3], "idem=missing hash=- attempt=- store=-")
         check("secret" not in g.log() and "the-key" not in g.log() + g.said(), g.log(), g.said())
         digits = re.search(r"hash=(\w+)", lines[0]).group(1)
         listed = idem(g.path, "show", "--hash", digits, "--json")
