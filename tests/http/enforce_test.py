@@ -56,6 +56,19 @@ def in_shadow_mode_every_request_passes_and_is_judged(rig):
     passes(rig, "/reject", key, "duplicate")
 
 
+@test(stores="redis")
+def in_shadow_mode_verdicts_are_counted(rig):
+    with Rig(guard("/shadow", "idem replay; idem_enforce off;")) as other:
+        key = fresh()
+        for body in (b"one", b"one", b"one", b"two"):
+            status(other.post("/shadow", key, body=body), 200)
+
+        def counted(name):
+            return other.redis.ask(f"HGET idem:events {name}\r\n".encode())
+        until("what would have been done is counted",
+              lambda: [counted(n) for n in ("run", "replay", "mismatch")] == [b"$1\r\n%d\r\n" % n for n in (1, 2, 1)])
+
+
 @test
 def in_shadow_mode_a_busy_key_passes_at_once(rig):
     for path in ("/shadow", "/waiting"):

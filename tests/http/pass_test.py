@@ -87,7 +87,7 @@ def get_head_and_options_pass_untouched(rig):
         for form in (key, key):
             rid = fresh("rid")
             answer = rig.post("/replay", form, method=method, body=b"", rid=rid,
-                              headers=[("Accept-Encoding", "gzip")])
+                              headers=[("Accept-Encoding", "gzip"), ("Idem-Attempt", "9"), ("Idem_Other", "x")])
             status(answer, 200)
             check(not answer.replayed, "no replay")
             eq((rig.log(rid)["idem_verdict"], rig.log(rid)["idem_key_hash"]), ("", ""))

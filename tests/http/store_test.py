@@ -139,8 +139,8 @@ def an_answer_is_held_at_most_finish_timeout(rig):
 @test(seconds=60, stores="redis")
 def a_store_that_comes_back_in_time_is_waited_for(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
-        key, name = fresh(), fresh("hang")
-        under_way = other.later("/patient", key, do={"hang": name})
+        key, name, rid = fresh(), fresh("hang"), fresh("rid")
+        under_way = other.later("/patient", key, do={"hang": name}, rid=rid)
         other.backend.reached(name)
         other.redis.kill()
         other.backend.go(name)
@@ -148,6 +148,7 @@ def a_store_that_comes_back_in_time_is_waited_for(rig):
         check(not under_way.done(), "the answer is held")
         other.redis.start()
         first = status(under_way.get(), 200)
+        check(float(other.log(rid)["idem_time"]) > 1, "the time is the store's")
         until("stored", lambda: other.post("/patient", key).status != 503, 10, 0.1)
         replay_of(first, other.post("/patient", key))
         eq(other.backend.effects(key=key), 1)

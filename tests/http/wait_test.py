@@ -61,6 +61,19 @@ def parked_duplicates_are_woken_soon_by_any_worker(rig):
 
 
 @test
+def the_time_of_waiting_is_logged_and_that_of_the_backend_is_not(rig):
+    key, name, rids = fresh(), fresh("hang"), [fresh("rid"), fresh("rid")]
+    first = rig.later("/wait", key, do={"hang": name}, rid=rids[0])
+    rig.backend.reached(name)
+    again = rig.later("/wait", key, rid=rids[1])
+    time.sleep(1.2)
+    rig.backend.go(name)
+    replay_of(first.get(), again.get())
+    ran, waited = (float(rig.log(rid)["idem_time"]) for rid in rids)
+    check(ran < 0.6 and 0.8 < waited < 5, f"{ran} and {waited} s")
+
+
+@test
 def a_wait_has_an_end(rig):
     key = fresh()
     name, first, rest = parked(rig, "/brief", key, 3)
