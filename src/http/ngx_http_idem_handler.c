@@ -108,6 +108,18 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         return ngx_http_idem_begin(r, conf);
     }
 
+    if (r->post_action) {
+
+        /* The client has its answer, or has gone: what nginx does behind a request is no part of
+           it. */
+
+        ngx_http_idem_run_detach(ctx);
+        ctx->state = NGX_HTTP_IDEM_PASSED;
+        r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
+
+        return NGX_DECLINED;
+    }
+
     switch (ctx->state) {
 
     case NGX_HTTP_IDEM_READING:

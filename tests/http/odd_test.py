@@ -26,6 +26,8 @@ CONF = "".join((
     guard("@guarded", "idem replay;", prefix="gf:"),
     guard("/patient", "idem replay; idem_wait 10s;" + TIMEOUTS),
     guard("/lease", "idem replay; idem_lease 200ms;" + TIMEOUTS),
+    guard("/after", "idem replay; idem_wait 10s; post_action /behind;"),
+    "location /behind { internal; proxy_pass http://@BACKEND@; }\n",
     guard("/told", "idem replay; add_header X-Verdict $idem_verdict always; add_header X-Attempt $idem_attempt always;"),
     guard("/whoami", "auth_request /auth; auth_request_set $whom $upstream_http_x_user; idem replay; idem_scope $whom;"),
     "location = /auth { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
@@ -119,6 +121,23 @@ def waiting_is_not_sending(rig):
     key = fresh()
     first = status(rig.post("/lease", key, do={"late": 1.5}), 200)
     replay_of(first, rig.post("/lease", key))
+
+
+@test
+def what_nginx_does_behind_a_request_is_no_part_of_it(rig):
+    key, name = fresh(), fresh("hang")
+    under_way = rig.later("/after", key, do={"hang": name, "status": 500})
+    rig.backend.reached(name)
+    with Conn(rig.port) as conn:  # it waits for the first, and leaves
+        conn.send(rig.bytes("/after", key))
+        time.sleep(0.3)
+    until("what is behind it was asked", lambda: rig.backend.requests(key=key, path="/behind"))
+    rig.backend.go(name)
+    status(under_way.get(), 500)
+    first = status(rig.post("/after", key), 200)
+    eq((first.replayed, first.body), (False, rig.backend.requests(key=key, path="/after")[1].answer))
+    replay_of(first, rig.post("/after", key))
+    eq(rig.backend.effects(key=key, path="/after"), 2)
 
 
 @test
