@@ -16,6 +16,7 @@ CONF = "".join((
     guard("/optional", "idem replay; idem_key header=Idempotency-Key optional;"),
     guard("/named", "idem replay; idem_key header=X-Operation;"),
     guard("/param", "idem replay; idem_key param=order;"),
+    guard("/param-small", "idem replay; idem_key param=order; idem_json_max 64;"),
     guard("/maybe", "idem replay; idem_key param=order optional;"),
     guard("/params", "idem replay; idem_scope $http_x_user; idem_key params; idem_methods POST PATCH DELETE;"),
     guard("/serial", "idem replay; idem_key serial header=X-Serial-No credential=X-Client-Id;"),
@@ -294,6 +295,14 @@ def a_form_in_a_temporary_file_is_read_too(rig):
     first = status(rig.post("/param", body=body, type=FORM), 200)
     replay_of(first, rig.post("/param", body=body, type=FORM))
     eq(rig.backend.effects(path="/param", key=key), 1)
+
+
+@test
+def a_form_that_is_too_long_is_no_way_around_its_key(rig):
+    ref = fresh("ref")
+    for body in (f"order={ref}&pad=" + "p" * 100, "pad=" + "p" * 100):
+        refused(rig, "/param-small", "key-malformed", ref=ref, body=body.encode(), type=FORM)
+    status(rig.post("/param-small", ref=ref, body=f"order={ref}".encode(), type=FORM), 200)
 
 
 @test
@@ -589,6 +598,7 @@ def scopes_never_meet(rig):
     eq(rig.backend.effects(key=key), 3)
     refused(rig, "/scoped", "key-missing", key=key)
     refused(rig, "/scoped", "key-missing", key=key, user="")
+    refused(rig, "/scoped", "key-malformed", key=key, user="u" * 4097)
 
 
 @test
