@@ -130,7 +130,7 @@ ngx_http_idem_store_url(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    /* nginx does not change to its prefix: started from another folder, it would remember nothing */
+    /* nginx does not change to its prefix: started from elsewhere, it would remember nothing */
 
     if (ngx_strncasecmp(value[1].data, (u_char *) "lmdb:", 5) == 0 && value[1].data[5] != '/') {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,

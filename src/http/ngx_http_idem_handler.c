@@ -278,8 +278,8 @@ ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
-/* Whether it is only watched. Asked when the body is there, of which idem_set may make it, and it is
-   known who asks, which is #user. */
+/* Whether it is only watched. Asked when the body is there, of which idem_set may make it, and when
+   it is known who asks, which is #user. */
 
 static ngx_int_t
 ngx_http_idem_enforced(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
