@@ -80,7 +80,7 @@ static int file_lengthen(int fd, size_t from, size_t *to) {
 
 /* LMDB's environment, open. */
 static int mdb_start(struct lmdb_env *env, unsigned flags, size_t map) {
-    mdb_filehandle_t fd;
+    mdb_filehandle_t fd = -1;
     struct stat st;
     int rc;
 
@@ -115,7 +115,7 @@ static int plain_open(struct lmdb_env *env, struct idem_error *err) {
 static int length_make(const struct lmdb_env *env, size_t used, size_t *ret_length) {
     int fd = openat(env->dir_fd, "data.mdb", O_RDWR | O_CLOEXEC), rc;
     size_t length = length_next(env, used);
-    struct stat st;
+    struct stat st = {0};
 
     rc = fd < 0 || fstat(fd, &st) < 0 ? errno : 0;
     if (rc == 0 && allocation_holds(fd)) {
@@ -201,7 +201,7 @@ static int map_set(struct lmdb_env *env, size_t length) {
 }
 
 static int length_change(struct lmdb_env *env, bool grow) {
-    mdb_filehandle_t fd;
+    mdb_filehandle_t fd = -1;
     size_t length = 0;
     int rc = lmdb_lock_length(env) < 0 ? errno : mdb_env_get_fd(env->mdb, &fd);
 

@@ -88,7 +88,8 @@ void redis_put_part(struct redis_buffer *buffer, const void *bytes, size_t len) 
     memcpy(at, count, count_len);
     if (len > 0)
         memcpy(at + count_len, bytes, len);
-    memcpy(at + count_len + len, "\r\n", 2);
+    at[count_len + len] = '\r';
+    at[count_len + len + 1] = '\n';
     buffer->len += count_len + len + 2;
 }
 
