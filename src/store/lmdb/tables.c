@@ -89,13 +89,28 @@ static int tables_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const cha
     return rc == 0 ? lmdb_clock_load(env, txn, same_boot, err) : rc;
 }
 
+/* Another process may lengthen the file between our mapping it and our looking into it. */
+static int first_begin(struct lmdb_env *env, bool alone, MDB_txn **ret) {
+    int rc = MDB_MAP_RESIZED;
+
+    for (int tries = 0; rc == MDB_MAP_RESIZED && tries < 3; tries++) {
+        rc = mdb_txn_begin(env->mdb, NULL, alone ? 0 : MDB_RDONLY, ret);
+        if (rc == MDB_MAP_RESIZED) {
+            int adopted = lmdb_map_adopt(env);
+
+            rc = adopted == 0 ? rc : adopted;
+        }
+    }
+    return rc;
+}
+
 /* With sync=off the state says that the store is open before anything is written to it, and
    not before everything about it was found right. */
 int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
                      struct idem_error *err) {
     char clock_id[LMDB_BOOT_LEN + 1];
     MDB_txn *txn;
-    int rc = mdb_txn_begin(env->mdb, NULL, alone ? 0 : MDB_RDONLY, &txn);
+    int rc = first_begin(env, alone, &txn);
 
     if (rc != 0)
         return lmdb_fail(env, err, rc, alone ? "begin" : "read");
