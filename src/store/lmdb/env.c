@@ -356,12 +356,19 @@ void lmdb_env_flush(struct lmdb_env *env) {
         lmdb_write_abort(env, txn);
 }
 
+/* The whole file. LMDB itself syncs what this process has mapped of it, which may be less than
+   what others have written. */
+static bool env_synced(struct lmdb_env *env) {
+    mdb_filehandle_t fd;
+
+    return mdb_env_get_fd(env->mdb, &fd) == 0 && fdatasync(fd) == 0;
+}
+
 /* The last to leave makes everything durable and says so. */
 void lmdb_env_seal(struct lmdb_env *env) {
     struct lmdb_state state = {.sync = env->config.sync, .clean = true};
 
-    if (lmdb_lock_leave(env) && mdb_env_sync(env->mdb, 1) == 0 &&
-        lmdb_boot_id(state.boot, NULL) == 0) {
+    if (lmdb_lock_leave(env) && env_synced(env) && lmdb_boot_id(state.boot, NULL) == 0) {
         lmdb_state_note(env, &state);
         (void)lmdb_state_write(env, &state, NULL);
     }
