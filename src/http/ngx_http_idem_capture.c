@@ -292,6 +292,20 @@ ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
+/* Nobody knows what came of it; but what was said beside X-Accel-Redirect holds, whatever becomes
+   of the other place's answer. */
+
+static void
+ngx_http_idem_cut_off(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_CUT);
+
+    if (!ctx->told) {
+        ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+    }
+}
+
+
 /* Copies what has come. NGX_DECLINED: no room for what is left of `in`. */
 
 static ngx_int_t
@@ -333,8 +347,7 @@ ngx_http_idem_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_
     if (ctx->live && r->upstream->cleanup == NULL
         && (last ? ngx_http_idem_is_cut(r->upstream) : flush))
     {
-        ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_CUT);
-        ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+        ngx_http_idem_cut_off(ctx);
 
     } else if (last) {
         ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_WHOLE);
@@ -585,8 +598,7 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 void
 ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_CUT);
-    ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+    ngx_http_idem_cut_off(ctx);
 
     if (ngx_http_idem_store(r, ctx) == NGX_OK) {
         (void) ngx_http_output_filter(r, NULL);

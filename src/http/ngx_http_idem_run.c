@@ -516,8 +516,9 @@ ngx_http_idem_run_detach(ngx_http_idem_ctx_t *ctx)
         /* cut off before an answer was complete */
 
         ngx_http_idem_finish(ctx,
-                             ngx_http_idem_was_sent(ctx->request, ctx) ? NGX_HTTP_IDEM_UNKNOWN
-                                                                       : NGX_HTTP_IDEM_RELEASE,
+                             ctx->told ? ctx->outcome
+                             : ngx_http_idem_was_sent(ctx->request, ctx) ? NGX_HTTP_IDEM_UNKNOWN
+                                                                         : NGX_HTTP_IDEM_RELEASE,
                              0, NULL, 0);
         break;
 

@@ -510,8 +510,10 @@ ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     if (said != -1) {
         ctx->outcome = (ngx_uint_t) said;
+        ctx->told = 0;
 
     } else if (ctx->told) {
+        ctx->discard |= (status == 0);          /* a page of nginx's is not what came of it */
         return;
 
     } else if (status) {

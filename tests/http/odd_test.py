@@ -34,6 +34,8 @@ CONF = "".join((
     " proxy_set_header Content-Length ''; }\n",
     guard("/body-key", 'idem replay; idem_key "$request_body"; client_body_in_single_buffer on;'),
     guard("/accel", "idem replay;"),
+    guard("/accel-max", "idem replay; idem_run_max 500ms;"),
+    guard("/accel-rerun", "idem replay; idem_recover rerun; idem_backoff 50ms;"),
     "location /inside/ { internal; proxy_pass http://@BACKEND@; }\n",
     "location /inside-refused/ { internal; proxy_pass http://@REFUSED@; }\n",
     guard("/accel-ignored", "idem replay; proxy_ignore_headers X-Accel-Redirect; error_page 502 = @unguarded;"),
@@ -232,6 +234,39 @@ def the_backend_is_heard_beside_its_accel_redirect(rig):
         eq(answer.all("Idem-Outcome"), [])
         rig.post("/accel", key)
         eq(rig.backend.effects(key=key, path="/accel"), effects, f"effects of {word}")
+
+
+@test
+def what_is_said_beside_an_accel_redirect_holds_without_the_answer(rig):
+    """Nginx's own page is no result; and what is done is not run again."""
+    hang, pause = fresh("hang"), fresh("hang")
+    rig.backend.script("/inside/hang", {"hang": hang})
+    rig.backend.script("/inside/pause", {"size": 1000, "pause": [500, pause]})
+    rig.backend.script("/inside/cut", {"size": 1000, "truncate": 500})
+    for path, place, code in (("/accel-max", "/inside/hang", 504), ("/accel-max", "/inside/pause", 504),
+                              ("/accel-rerun", "/inside/cut", 502), ("/accel-rerun", "/inside-refused/", 502)):
+        for word, effects in (("done", 1), ("release", 2)):
+            key = fresh()
+            answer = rig.post(path, key, do={"headers": [["X-Accel-Redirect", place], ["Idem-Outcome", word]]})
+            check(status(answer, code).complete, repr(answer))
+            again = rig.post(path, key)
+            if word == "done":
+                status(again, 409, "duplicate")
+            else:
+                check(again.status == 200 and not again.replayed, repr(again))
+            eq(rig.backend.effects(key=key, path=path), effects, f"effects of {word}, {place}")
+    rig.backend.go(hang)
+    rig.backend.go(pause)
+
+
+@test
+def a_second_backends_own_word_is_not_held_against_its_cut(rig):
+    rig.backend.script("/inside/said", {"size": 1000, "truncate": 500, "headers": [["Idem-Outcome", "release"]]})
+    key = fresh()
+    do = {"headers": [["X-Accel-Redirect", "/inside/said"], ["Idem-Outcome", "done"]]}
+    status(rig.post("/accel", key, do=do), 502, "uncertain")
+    status(rig.post("/accel", key), 409, "uncertain")
+    eq(rig.backend.effects(key=key, path="/accel"), 1)
 
 
 @test
