@@ -354,13 +354,18 @@ ngx_http_idem_in(ngx_array_t *list, ngx_uint_t status)
 
 
 static ngx_uint_t
-ngx_http_idem_by_status(ngx_http_idem_ctx_t *ctx, ngx_uint_t status)
+ngx_http_idem_by_status(ngx_http_idem_ctx_t *ctx, ngx_uint_t status, ngx_uint_t upgraded)
 {
     if (ngx_http_idem_in(ctx->conf->release, status)) {
         return NGX_HTTP_IDEM_RELEASE;
     }
 
-    if (status == NGX_HTTP_BAD_GATEWAY || status == NGX_HTTP_GATEWAY_TIME_OUT) {
+    /* nginx takes the first head that comes for the answer: of what comes behind a 1xx nothing is
+       known */
+
+    if (status == NGX_HTTP_BAD_GATEWAY || status == NGX_HTTP_GATEWAY_TIME_OUT
+        || (status < NGX_HTTP_OK && !upgraded))
+    {
         return NGX_HTTP_IDEM_UNKNOWN;
     }
 
@@ -517,7 +522,8 @@ ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return;
 
     } else if (status) {
-        ctx->outcome = ngx_http_idem_by_status(ctx, status);
+        ctx->outcome = ngx_http_idem_by_status(ctx, status,
+                                               r->upstream && r->upstream->upgrade);
 
     } else {
         ctx->outcome = ngx_http_idem_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN

@@ -270,6 +270,17 @@ def a_second_backends_own_word_is_not_held_against_its_cut(rig):
 
 
 @test
+def what_comes_behind_an_interim_head_is_not_known(rig):
+    """nginx takes the interim head for the answer."""
+    for do in ({"interim": True}, {"interim": True, "status": 500}, {"status": 103}, {"status": 101}):
+        for path in ("/accel", "/11"):
+            key = fresh()
+            rig.post(path, key, do=do)
+            status(rig.post(path, key), 409, "uncertain")
+            eq(rig.backend.effects(key=key), 1)
+
+
+@test
 def a_redirect_that_nginx_does_not_follow_opens_no_second_backend(rig):
     place = [["X-Accel-Redirect", "/inside/fine"]]
     for path, do in (("/accel-ignored", {"size": 10, "fault": "close"}), ("/accel-intercepted", {"status": 500})):
