@@ -336,6 +336,7 @@ void ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     ngx_uint_t status, u_char *result, size_t len);
 const char *ngx_http_idem_probe_reason(ngx_uint_t status);
 void ngx_http_idem_run_detach(ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 /* upstream.c */
 ngx_int_t ngx_http_idem_content_handler(ngx_http_request_t *r);
@@ -348,6 +349,7 @@ ngx_uint_t ngx_http_idem_is_accel(ngx_http_upstream_t *u);
 void ngx_http_idem_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_give_up(ngx_http_idem_ctx_t *ctx, enum idem_end why);
 void ngx_http_idem_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum idem_end why);
 ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r);
 

@@ -171,7 +171,13 @@ ngx_http_idem_handler(ngx_http_request_t *r)
             return NGX_DECLINED;
         }
 
-        if (accel || (!ngx_http_idem_was_sent(r, ctx) && !ctx->cancelled)) {
+        /* lost on the way here (limit_req): there was nothing that could be cancelled */
+
+        if (ngx_http_idem_is_lost(r, ctx)) {
+            ngx_http_idem_give_up(ctx, ctx->run->lost);
+        }
+
+        if (!ctx->cancelled && (accel || !ngx_http_idem_was_sent(r, ctx))) {
 
             if (!accel && ngx_http_idem_sends_again(r)) {
                 ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,

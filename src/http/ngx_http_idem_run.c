@@ -307,6 +307,16 @@ ngx_http_idem_answer(struct idem_claim *claim, int rc, const struct idem_answer 
  * answered by it, since what came of it is known then, and is not stored.
  */
 
+ngx_uint_t
+ngx_http_idem_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_run_t  *run = ctx->run;
+
+    return run && run->lost
+           && (run->lost != IDEM_END_TAKEN || !ngx_http_idem_was_sent(r, ctx));
+}
+
+
 static void
 ngx_http_idem_cancel_handler(ngx_event_t *ev)
 {
@@ -323,7 +333,7 @@ ngx_http_idem_cancel_handler(ngx_event_t *ev)
     }
 
     cancel = ngx_http_idem_may_cancel(ctx->request, ctx)
-             && (why != IDEM_END_TAKEN || !ngx_http_idem_was_sent(ctx->request, ctx));
+             && ngx_http_idem_is_lost(ctx->request, ctx);
 
     ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0, "idem: record %s: %s%s",
                   ctx->hash,

@@ -551,6 +551,14 @@ ngx_http_idem_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
+void
+ngx_http_idem_give_up(ngx_http_idem_ctx_t *ctx, enum idem_end why)
+{
+    ctx->cancelled = why;
+    ctx->verdict = "cancelled";
+}
+
+
 /* The backend is not waited for any more. Nothing of an answer has gone out: what is too long to be
    held has been said to be done before, and has no lease that could be lost. */
 
@@ -560,8 +568,7 @@ ngx_http_idem_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum idem_
     ngx_connection_t     *c = r->connection;
     ngx_http_upstream_t  *u = r->upstream;
 
-    ctx->cancelled = why;
-    ctx->verdict = "cancelled";
+    ngx_http_idem_give_up(ctx, why);
     ctx->sent = ngx_http_idem_was_sent(r, ctx);
 
     ngx_http_set_log_request(c->log, r);

@@ -242,12 +242,14 @@ LEASED = "".join((
     guard("/small", "idem replay; idem_result_max 1k;" + RERUN),
     guard("/nowhere", "idem replay; error_page 504 = @second;" + RERUN, to="proxy_pass http://127.0.0.1:@HOLE@;"),
     "location @second { proxy_pass http://@BACKEND@; }\n",
+    guard("/slowly", "idem replay; error_page 502 = @slowly;" + RERUN, to="proxy_pass http://@REFUSED@;"),
+    "location @slowly { limit_req zone=slowly burst=5; proxy_pass http://@BACKEND@; }\n",
 ))
 
 
 def leased(hole=None):
     return Rig(LEASED.replace("@HOLE@", str(hole.port if hole else 1)), persist=True,
-               options=FAST if STORE == "redis" else "")
+               options=FAST if STORE == "redis" else "", http="limit_req_zone $server_name zone=slowly:32k rate=20r/m;")
 
 
 def store_goes(rig, how):
@@ -350,6 +352,23 @@ def what_was_never_sent_is_not_sent_after_its_lease(rig):
             eq((other.log(rid)["idem_verdict"], other.backend.requests(key=key)), ("cancelled", []))
             back()
     hole.close()
+
+
+@test(seconds=60)
+def what_is_delayed_before_a_second_backend_is_not_sent_after_its_lease(rig):
+    """Between two backends there is no connection that could be closed."""
+    for how in ways():
+        with leased() as other:
+            first, key, rid = fresh(), fresh(), fresh("rid")
+            status(other.post("/slowly", first), 200)
+            eq(len(other.backend.requests(key=first)), 1)
+            under_way = other.later("/slowly", key, rid=rid)
+            time.sleep(0.2)
+            back = store_goes(other, how)
+            answer = until("an answer", lambda: under_way.done() and under_way.get(), 10)
+            eq((answer.status >= 500, other.backend.requests(key=key)), (True, []))
+            eq(other.log(rid)["idem_verdict"], "cancelled")
+            back()
 
 
 @test(seconds=60, stores="redis")
