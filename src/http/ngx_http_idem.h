@@ -235,6 +235,7 @@ struct ngx_http_idem_ctx_s {
     ngx_http_handler_pt        content;     /* the location's own */
     ngx_uint_t                 outcome;
     enum idem_end              cancelled;   /* why we have ended it; 0: we have not */
+    ngx_event_t                max;         /* idem_run_max of what runs unguarded */
     int64_t                    ttl;         /* the backend's own; 0: none */
     ngx_str_t                  kept;        /* the answer's body, so far */
     size_t                     kept_size;
@@ -337,6 +338,7 @@ void ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
 const char *ngx_http_idem_probe_reason(ngx_uint_t status);
 void ngx_http_idem_run_detach(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_bound(ngx_http_idem_ctx_t *ctx);
 
 /* upstream.c */
 ngx_int_t ngx_http_idem_content_handler(ngx_http_request_t *r);

@@ -52,6 +52,10 @@ ngx_http_idem_cleanup(void *data)
 
     ngx_http_idem_run_detach(ctx);
 
+    if (ctx->max.timer_set) {
+        ngx_del_timer(&ctx->max);
+    }
+
     if (ctx->hashing) {
         idem_sha_fail(&ctx->body_sha);
     }
@@ -427,6 +431,10 @@ ngx_http_idem_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     if (ngx_http_idem_request_headers(r, ctx) != NGX_OK) {
         return NGX_ERROR;
+    }
+
+    if (ctx->unguarded) {
+        ngx_http_idem_bound(ctx);
     }
 
     ngx_http_idem_wrap(r, ctx);

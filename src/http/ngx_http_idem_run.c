@@ -348,6 +348,39 @@ ngx_http_idem_cancel_handler(ngx_event_t *ev)
 }
 
 
+/* What runs unguarded has no claim, and yet must not hang for ever. */
+
+static void
+ngx_http_idem_max_handler(ngx_event_t *ev)
+{
+    ngx_http_idem_ctx_t  *ctx = ev->data;
+
+    if (!ngx_http_idem_may_cancel(ctx->request, ctx)) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
+                  "idem: record %s: it takes longer than idem_run_max, unguarded: cancelled",
+                  ctx->hash);
+
+    ngx_http_idem_cancel(ctx->request, ctx, IDEM_END_RUN_MAX);
+}
+
+
+void
+ngx_http_idem_bound(ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->conf->policy->run_max_ms <= 0) {
+        return;
+    }
+
+    ctx->max.handler = ngx_http_idem_max_handler;
+    ctx->max.data = ctx;
+    ctx->max.log = ngx_cycle->log;
+    ngx_add_timer(&ctx->max, (ngx_msec_t) ctx->conf->policy->run_max_ms);
+}
+
+
 /* A worker that was held up finds the lease over before it has read what the backend has answered
    meanwhile: that first. After its end there is nothing to cancel, and the store decides. */
 

@@ -519,6 +519,30 @@ def what_runs_unguarded_without_a_store_is_told_apart_downstream(rig):
         check(re.fullmatch("[0-9a-f]{64}", seen[3].key) and seen[4].key == "!", repr(seen))
 
 
+@test(seconds=60)
+def what_runs_unguarded_is_bounded_too(rig):
+    rules = "idem replay; idem_on_store_error open; idem_run_max 500ms;"
+    with Rig(guard("/open", rules + "error_page 504 = @second;") + guard("/flows", rules)
+             + "location @second { proxy_pass http://@BACKEND@; }\n",
+             store="redis:/nowhere/redis.sock" if STORE == "redis" else "lmdb:/proc/nowhere/store") as other:
+        key, name, rid = fresh(), fresh("hang"), fresh("rid")
+        answer = status(other.post("/open", key, do={"hang": name}, rid=rid), 504)
+        eq((answer.all("Idem-Guard"), other.log(rid)["idem_verdict"]), (["open"], "cancelled"))
+        check(answer.complete and answer.seconds < 5, repr(answer))
+        seen, = other.backend.requests(key=key)
+        until("the backend's connection is closed", lambda: seen.left is not None, 2)
+        check("idem_run_max, unguarded: cancelled" in other.said(), other.said()[-2000:])
+        other.backend.go(name)
+        key, name = fresh(), fresh("hang")  # what flows is not cut off
+        under_way = other.later("/flows", key, do={"size": 5000, "pause": [3000, name]})
+        other.backend.reached(name)
+        time.sleep(1)
+        other.backend.go(name)
+        answer = status(under_way.get(), 200)
+        seen, = other.backend.requests(key=key)
+        eq((answer.complete, answer.body), (True, seen.answer))
+
+
 @test(seconds=40, stores="lmdb")
 def a_folder_that_is_deleted_while_it_is_used_never_runs(rig):
     with Rig(CONF) as other:
