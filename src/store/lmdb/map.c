@@ -25,10 +25,6 @@
 #include "store/lmdb/check.h"
 #include "store/lmdb/lmdb.h"
 
-#ifndef XFS_SUPER_MAGIC
-#define XFS_SUPER_MAGIC 0x58465342
-#endif
-
 /* Room beyond the limit, for finishes and the sweep when the store is full. */
 #define RESERVE_MIN ((size_t)1 << 20)
 
@@ -54,12 +50,12 @@ static size_t length_next(const struct lmdb_env *env, size_t length) {
     return length >= limit || step > limit - length ? limit : length + step;
 }
 
-/* Whether a page that was allocated can always be written. */
+/* Whether a page that was allocated can always be written. Not on XFS: cp lets a copy share the
+   file's blocks there (reflink), and then each page that is written needs a new one. */
 static bool allocation_holds(int fd) {
     struct statfs fs;
 
-    return fstatfs(fd, &fs) == 0 && (fs.f_type == EXT4_SUPER_MAGIC ||
-                                     fs.f_type == XFS_SUPER_MAGIC || fs.f_type == TMPFS_MAGIC);
+    return fstatfs(fd, &fs) == 0 && (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == TMPFS_MAGIC);
 }
 
 static int file_allocate(int fd, size_t from, size_t to) {
