@@ -5,7 +5,9 @@
  */
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -196,6 +198,43 @@ TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
     close(fd);
     CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack), 0);
     CHECK_INT(ack, IDEM_ACK);
+    rig_close(&rig);
+}
+
+static volatile sig_atomic_t signalled;
+
+static void signal_count(int number) {
+    (void)number;
+    signalled++;
+}
+
+/* What a step asks for beyond the need must not end a process at half of what it may write. */
+TEST(a_limit_on_the_size_of_files_is_used_up_before_there_is_a_signal) {
+    struct rlimit limit = {3 << 20, RLIM_INFINITY};
+    struct rig rig;
+    struct rig_claim claim;
+    enum idem_ack ack;
+    static const char large[64 << 10];
+    char name[32];
+    int rc = 0;
+
+    signal(SIGXFSZ, signal_count);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    for (unsigned i = 0; i < 38; i++) {
+        snprintf(name, sizeof(name), "k%u", i);
+        rig_once(&rig, name, large, sizeof(large));
+    }
+    CHECK_INT(rig_file_size(data_path()), 3 << 20);
+    CHECK_INT(signalled, 0);
+    for (unsigned i = 38; rc == 0 && i < 100; i++) {
+        snprintf(name, sizeof(name), "k%u", i);
+        rc = rig_claim(&rig, name, &claim);
+        if (rc == 0)
+            rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack);
+    }
+    CHECK_INT(rc, IDEM_E_FULL);
+    CHECK(signalled > 0);
     rig_close(&rig);
 }
 

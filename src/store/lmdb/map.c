@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -62,10 +63,21 @@ static int file_allocate(int fd, size_t from, size_t to) {
     return from < to && fallocate(fd, 0, (off_t)from, (off_t)(to - from)) < 0 ? errno : 0;
 }
 
+/* No further than this process may (ulimit -f), as long as that is some way: asking for more is a
+   SIGXFSZ, which ends who does not ignore it. */
+static size_t length_allowed(size_t from, size_t to) {
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur >= to ||
+        limit.rlim_cur < from + STEP_LEAST)
+        return to;
+    return (size_t)limit.rlim_cur & ~(STEP_LEAST - 1);
+}
+
 /* Allocates the file from its length on, up to *to, or as far as the disk has room for some of
    that; errno. */
 static int file_lengthen(int fd, size_t from, size_t *to) {
-    int rc = file_allocate(fd, from, *to);
+    int rc = file_allocate(fd, from, *to = length_allowed(from, *to));
 
     while ((rc == ENOSPC || rc == EDQUOT || rc == EFBIG) && *to - from > STEP_LEAST) {
         *to = from + (*to - from) / 2;
