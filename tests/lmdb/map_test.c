@@ -3,7 +3,9 @@
  * before it is mapped, and longer step by step, by whichever process needs it
  * first. Where allocating promises nothing it is written to as with sync=always.
  */
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <lmdb.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -171,6 +173,55 @@ TEST(processes_that_lengthen_it_and_open_it_at_once_lose_nothing) {
         for (unsigned k = 0; k < PER_WRITER; k++)
             CHECK(big_is_there(&rig, i, k));
     CHECK_INT(rig_stats(&rig).done, WRITERS * PER_WRITER + OPENERS * PER_OPENER);
+    rig_close(&rig);
+}
+
+static int other_go[2], other_done[2];
+static bool other_may; /* the next opening meets it half-way */
+
+static void grow_when_told(void *data) {
+    struct rig rig;
+    char byte;
+
+    (void)data;
+    rig_open(&rig, store_url, NULL);
+    NEED(write(other_done[1], "o", 1) == 1 && read(other_go[0], &byte, 1) == 1);
+    for (unsigned i = 0; i < 10; i++)
+        big_once(&rig, 1, i);
+    NEED(write(other_done[1], "g", 1) == 1 && read(other_go[0], &byte, 1) == 1);
+    rig_close(&rig);
+}
+
+/* Called by who opens, when it has mapped the file and not yet read it. */
+int mdb_reader_check(MDB_env *env, int *dead) {
+    int (*real)(MDB_env * env, int *dead) = dlsym(RTLD_NEXT, "mdb_reader_check");
+    char byte;
+
+    if (other_may) {
+        other_may = false;
+        NEED(write(other_go[1], "g", 1) == 1 && read(other_done[0], &byte, 1) == 1);
+    }
+    return real(env, dead);
+}
+
+TEST(who_opens_it_while_another_lengthens_it_takes_the_length_over) {
+    struct rig rig;
+    char byte;
+    pid_t pid;
+    int status;
+
+    (void)url_make("store");
+    CHECK(pipe(other_go) == 0 && pipe(other_done) == 0);
+    pid = rig_spawn(grow_when_told, NULL);
+    CHECK(read(other_done[0], &byte, 1) == 1);
+    other_may = true;
+    rig_open(&rig, store_url, NULL);
+    CHECK(!other_may);
+    for (unsigned i = 0; i < 10; i++)
+        CHECK(big_is_there(&rig, 1, i));
+    CHECK(write(other_go[1], "e", 1) == 1);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
     rig_close(&rig);
 }
 

@@ -89,17 +89,14 @@ static int tables_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const cha
     return rc == 0 ? lmdb_clock_load(env, txn, same_boot, err) : rc;
 }
 
-/* Another process may lengthen the file between our mapping it and our looking into it. */
-static int first_begin(struct lmdb_env *env, bool alone, MDB_txn **ret) {
+/* Between the opening and this, another process may have made the file longer. */
+static int tables_begin(struct lmdb_env *env, bool alone, MDB_txn **ret) {
     int rc = MDB_MAP_RESIZED;
 
-    for (int tries = 0; rc == MDB_MAP_RESIZED && tries < 3; tries++) {
+    for (int tries = 0; tries < 3 && rc == MDB_MAP_RESIZED; tries++) {
         rc = mdb_txn_begin(env->mdb, NULL, alone ? 0 : MDB_RDONLY, ret);
-        if (rc == MDB_MAP_RESIZED) {
-            int adopted = lmdb_map_adopt(env);
-
-            rc = adopted == 0 ? rc : adopted;
-        }
+        if (rc == MDB_MAP_RESIZED && (rc = lmdb_map_adopt(env)) == 0)
+            rc = MDB_MAP_RESIZED;
     }
     return rc;
 }
@@ -110,7 +107,7 @@ int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *
                      struct idem_error *err) {
     char clock_id[LMDB_BOOT_LEN + 1];
     MDB_txn *txn;
-    int rc = first_begin(env, alone, &txn);
+    int rc = tables_begin(env, alone, &txn);
 
     if (rc != 0)
         return lmdb_fail(env, err, rc, alone ? "begin" : "read");
