@@ -176,52 +176,97 @@ TEST(processes_that_lengthen_it_and_open_it_at_once_lose_nothing) {
     rig_close(&rig);
 }
 
-static int other_go[2], other_done[2];
-static bool other_may; /* the next opening meets it half-way */
+/* Another process that makes the file longer at moments that are chosen here. */
 
-static void grow_when_told(void *data) {
+static int other_go[2], other_done[2];
+static unsigned opening_meets, reading_meets; /* how often it is still to be met */
+
+static void other_main(void *data) {
     struct rig rig;
-    char byte;
+    unsigned n = 0;
+    char byte = 'o';
 
     (void)data;
     rig_open(&rig, store_url, NULL);
-    NEED(write(other_done[1], "o", 1) == 1 && read(other_go[0], &byte, 1) == 1);
-    for (unsigned i = 0; i < 10; i++)
-        big_once(&rig, 1, i);
-    NEED(write(other_done[1], "g", 1) == 1 && read(other_go[0], &byte, 1) == 1);
+    while (byte != 'e') {
+        off_t before = rig_file_size(data);
+
+        while (byte == 'g' && rig_file_size(data) == before)
+            big_once(&rig, 1, n++);
+        NEED(write(other_done[1], "d", 1) == 1 && read(other_go[0], &byte, 1) == 1);
+    }
     rig_close(&rig);
+}
+
+static pid_t other_start(void) {
+    static char path[512];
+    pid_t pid;
+    char byte;
+
+    (void)url_make("store");
+    snprintf(path, sizeof(path), "%s", data_path());
+    CHECK(pipe(other_go) == 0 && pipe(other_done) == 0);
+    pid = rig_spawn(other_main, path);
+    CHECK(read(other_done[0], &byte, 1) == 1);
+    return pid;
+}
+
+static void other_end(pid_t pid) {
+    int status;
+
+    CHECK(write(other_go[1], "e", 1) == 1);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
+}
+
+static void other_meet(unsigned *left) {
+    char byte;
+
+    if (*left == 0)
+        return;
+    --*left;
+    NEED(write(other_go[1], "g", 1) == 1 && read(other_done[0], &byte, 1) == 1);
 }
 
 /* Called by who opens, when it has mapped the file and not yet read it. */
 int mdb_reader_check(MDB_env *env, int *dead) {
     int (*real)(MDB_env * env, int *dead) = dlsym(RTLD_NEXT, "mdb_reader_check");
-    char byte;
 
-    if (other_may) {
-        other_may = false;
-        NEED(write(other_go[1], "g", 1) == 1 && read(other_done[0], &byte, 1) == 1);
-    }
+    other_meet(&opening_meets);
     return real(env, dead);
 }
 
-TEST(who_opens_it_while_another_lengthens_it_takes_the_length_over) {
-    struct rig rig;
-    char byte;
-    pid_t pid;
-    int status;
+int mdb_txn_begin(MDB_env *env, MDB_txn *parent, unsigned flags, MDB_txn **ret) {
+    int (*real)(MDB_env * env, MDB_txn * parent, unsigned flags, MDB_txn **ret) =
+        dlsym(RTLD_NEXT, "mdb_txn_begin");
 
-    (void)url_make("store");
-    CHECK(pipe(other_go) == 0 && pipe(other_done) == 0);
-    pid = rig_spawn(grow_when_told, NULL);
-    CHECK(read(other_done[0], &byte, 1) == 1);
-    other_may = true;
+    other_meet(&reading_meets);
+    return real(env, parent, flags, ret);
+}
+
+TEST(who_opens_it_while_another_lengthens_it_takes_the_length_over) {
+    pid_t pid = other_start();
+    struct rig rig;
+
+    opening_meets = 1;
     rig_open(&rig, store_url, NULL);
-    CHECK(!other_may);
-    for (unsigned i = 0; i < 10; i++)
-        CHECK(big_is_there(&rig, 1, i));
-    CHECK(write(other_go[1], "e", 1) == 1);
-    CHECK(waitpid(pid, &status, 0) == pid);
-    CHECK_INT(status, 0);
+    CHECK_INT(opening_meets, 0);
+    CHECK(big_is_there(&rig, 1, 0));
+    other_end(pid);
+    rig_close(&rig);
+}
+
+/* While it is small each result of some size lengthens it, and there may be many who write. */
+TEST(a_length_that_changes_again_and_again_is_taken_over) {
+    pid_t pid = other_start();
+    struct rig rig;
+
+    rig_open(&rig, store_url, NULL);
+    reading_meets = 5;
+    CHECK_INT(rig_ask(&rig, "k"), IDEM_RUN);
+    CHECK_INT(reading_meets, 0);
+    CHECK(big_is_there(&rig, 1, 0));
+    other_end(pid);
     rig_close(&rig);
 }
 

@@ -96,7 +96,7 @@ int lmdb_read_begin(struct lmdb_store *store) {
     struct lmdb_env *env = store->env;
     int rc;
 
-    for (int tries = 0; tries < 3; tries++) {
+    for (int tries = 0; tries < LMDB_RESIZES_MAX; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
         if (env->unmapped)
             rc = MDB_PANIC;
@@ -160,7 +160,7 @@ int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
     int rc;
 
     pthread_mutex_lock(&env->write_lock);
-    for (int tries = 0; tries < 3; tries++) {
+    for (int tries = 0; tries < LMDB_RESIZES_MAX; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
         rc = env->unmapped ? MDB_PANIC : mdb_txn_begin(env->mdb, NULL, 0, ret);
         if (rc == 0 && files_gone(env)) {

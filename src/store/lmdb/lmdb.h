@@ -202,6 +202,9 @@ bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn);
 size_t lmdb_map_limit(const struct lmdb_config *config);
 /* Opens data.mdb and checks what is not trusted. */
 int lmdb_map_open(struct lmdb_env *env, bool alone, bool trusted, struct idem_error *err);
+/* How often in a row it may be found larger than it is mapped: each time another process has used
+   up a step, and steps double. */
+#define LMDB_RESIZES_MAX 16
 /* Another process has made the file larger: take that over. No transaction of this thread may
    be open. MDB codes, as for the next. */
 int lmdb_map_adopt(struct lmdb_env *env);

@@ -93,7 +93,7 @@ static int tables_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const cha
 static int tables_begin(struct lmdb_env *env, bool alone, MDB_txn **ret) {
     int rc = MDB_MAP_RESIZED;
 
-    for (int tries = 0; tries < 3 && rc == MDB_MAP_RESIZED; tries++) {
+    for (int tries = 0; tries < LMDB_RESIZES_MAX && rc == MDB_MAP_RESIZED; tries++) {
         rc = mdb_txn_begin(env->mdb, NULL, alone ? 0 : MDB_RDONLY, ret);
         if (rc == MDB_MAP_RESIZED && (rc = lmdb_map_adopt(env)) == 0)
             rc = MDB_MAP_RESIZED;
