@@ -4,13 +4,18 @@
  * first. Where allocating promises nothing it is written to as with sync=always.
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <lmdb.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -294,6 +299,101 @@ TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
     close(fd);
     CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack), 0);
     CHECK_INT(ack, IDEM_ACK);
+    rig_close(&rig);
+}
+
+static atomic_bool map_refused, map_slow;
+
+/* Both names that a library may have been compiled for. */
+#define MMAP(function, symbol)                                                                     \
+    void *function(void *at, size_t len, int prot, int flags, int fd,                              \
+                   int64_t from) __asm__(symbol);                                                  \
+    void *function(void *at, size_t len, int prot, int flags, int fd, int64_t from) {              \
+        if (map_refused && fd >= 0) {                                                              \
+            errno = ENOMEM;                                                                        \
+            return MAP_FAILED;                                                                     \
+        }                                                                                          \
+        if (map_slow && fd >= 0)                                                                   \
+            rig_sleep(400);                                                                        \
+        return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, from);                          \
+    }
+MMAP(mmap_seen, "mmap")
+MMAP(mmap64_seen, "mmap64")
+
+/* LMDB has unmapped the old length by then. */
+TEST(a_length_that_cannot_be_mapped_is_an_error_until_it_is_opened_again) {
+    static const char large[BIG];
+    struct rig_claim claim;
+    enum idem_ack ack;
+    struct rig rig;
+    char name[32];
+    int rc = 0;
+
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    rig_once(&rig, "k", "result", 6);
+    map_refused = true;
+    for (unsigned i = 0; rc == 0 && i < 100; i++) {
+        snprintf(name, sizeof(name), "k%u", i);
+        rc = rig_claim(&rig, name, &claim);
+        if (rc == 0)
+            rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack);
+    }
+    CHECK(rc != 0);
+    CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_RELEASE, NULL, 0, &ack), IDEM_E_REFUSED);
+    CHECK_INT(rig_claim(&rig, "other", &claim), IDEM_E_REFUSED);
+    CHECK_HAS(rig.error.text, "must be opened anew");
+    map_refused = false;
+    rig_close(&rig);
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    CHECK(rig_holds(&rig, "k", "result", 6));
+    rig_close(&rig);
+}
+
+/* Threads with handles of their own share the map: one has looked at the records and is about to
+   write, when the other has unmapped the old length and not yet mapped the new one. */
+
+static _Thread_local bool looks;
+static atomic_bool looked;
+
+int mdb_env_info(MDB_env *env, MDB_envinfo *ret) {
+    int (*real)(MDB_env * env, MDB_envinfo * ret) = dlsym(RTLD_NEXT, "mdb_env_info");
+
+    if (looks) {
+        looks = false;
+        looked = true;
+        rig_sleep(200);
+    }
+    return real(env, ret);
+}
+
+static void *grow_main(void *data) {
+    struct rig rig;
+
+    (void)data;
+    rig_open(&rig, store_url, NULL);
+    while (!looked)
+        rig_sleep(1);
+    map_slow = true;
+    for (unsigned i = 0; i < 4; i++)
+        big_once(&rig, 0, i);
+    map_slow = false;
+    rig_close(&rig);
+    return NULL;
+}
+
+TEST(a_thread_that_is_about_to_write_is_waited_for_by_who_maps_anew) {
+    struct rig rig;
+    pthread_t thread;
+
+    (void)url_make("store");
+    rig_open(&rig, store_url, NULL);
+    CHECK(pthread_create(&thread, NULL, grow_main, NULL) == 0);
+    looks = true;
+    rig_once(&rig, "k", "result", 6);
+    CHECK(looked);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(rig_holds(&rig, "k", "result", 6));
+    CHECK(big_is_there(&rig, 0, 3));
     rig_close(&rig);
 }
 

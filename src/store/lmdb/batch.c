@@ -206,14 +206,25 @@ static bool make_room(struct lmdb_env *env, struct idem_time now) {
     return false;
 }
 
-/* Where the file has reached its size, what has expired makes room before anything is refused. */
-static void batch_make_room(struct lmdb_env *env, struct idem_time now) {
+/* LMDB looks into the map for this, which another thread may be about to replace. */
+static bool file_is_full(struct lmdb_env *env) {
     MDB_envinfo info;
     MDB_stat stat;
+    bool full = false;
 
-    mdb_env_info(env->mdb, &info);
-    mdb_env_stat(env->mdb, &stat);
-    if ((info.me_last_pgno + 1) * stat.ms_psize < env->config.size || now.wall < env->sweep_next)
+    pthread_rwlock_rdlock(&env->map_lock);
+    if (!env->unmapped) {
+        mdb_env_info(env->mdb, &info);
+        mdb_env_stat(env->mdb, &stat);
+        full = (info.me_last_pgno + 1) * stat.ms_psize >= env->config.size;
+    }
+    pthread_rwlock_unlock(&env->map_lock);
+    return full;
+}
+
+/* Where the file has reached its size, what has expired makes room before anything is refused. */
+static void batch_make_room(struct lmdb_env *env, struct idem_time now) {
+    if (!file_is_full(env) || now.wall < env->sweep_next)
         return;
     for (int i = 0; i < ROOM_STEPS && make_room(env, now); i++)
         ;
