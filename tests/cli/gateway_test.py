@@ -589,10 +589,11 @@ def sighup_reads_the_config_file_anew_and_keeps_serving():
 @served
 def nginxs_own_limits_hold_and_the_config_file_changes_them():
     def is_refused(g, key, size):
-        """By nginx, that is: the shop, too, has a limit, and a run of it would be in the log."""
+        """By nginx, that is: the shop, too, has a limit. It closes before it has read what is too long for it,
+        which nginx may take for a broken connection, and a run of it is in the log."""
         status, _, body = g.order(key, {"pad": "x" * size})
-        check_is(status, 413)
-        return b"<html>" in body
+        check(status in (413, 502), status)
+        return status == 413 and b"<html>" in body
     with running() as (g, _):
         check(is_refused(g, "large", 3 << 19), "the shop was asked")
         check("idem=run" not in g.log(), g.log())
@@ -603,6 +604,7 @@ def nginxs_own_limits_hold_and_the_config_file_changes_them():
         g = Gateway(path, shop, "--config", path + "/limits.conf")
         try:
             check(not is_refused(g, "large", 3 << 19), "the shop was not asked")
+            wait_for(lambda: "idem=run" in g.log())
             check(is_refused(g, "larger", 5 << 19), "the shop was asked")
             check_is(g.order("slow", 42, "?sleep=1")[0], 504)
             status, _, body = g.order("slow", 42, "?sleep=1")
