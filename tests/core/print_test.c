@@ -276,6 +276,30 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
+/* Small parts are put together before they are hashed: at every length around what fits. */
+TEST(a_part_of_any_length_gives_the_same_as_its_pieces) {
+    static const char name[] = "a name of some length";
+    unsigned char bytes[1200];
+
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (unsigned char)(i * 7);
+    for (size_t len = 0; len <= sizeof(bytes); len++) {
+        struct idem_print whole, pieces;
+        struct idem_fingerprint one, two;
+
+        idem_print_begin(&whole);
+        idem_print_bytes(&whole, name, bytes, len);
+        idem_print_begin(&pieces);
+        idem_print_open(&pieces, name, IDEM_PRINT_BYTES);
+        for (size_t at = 0; at < len; at += 100)
+            idem_print_add(&pieces, bytes + at, len - at < 100 ? len - at : 100);
+        idem_print_close(&pieces);
+        one = end(&whole);
+        two = end(&pieces);
+        CHECK(memcmp(&one, &two, sizeof(one)) == 0);
+    }
+}
+
 TEST(a_body_of_100_mib_takes_constant_memory) {
     size_t all = (size_t)100 << 20;
     struct idem_fingerprint of;

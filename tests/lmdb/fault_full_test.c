@@ -11,6 +11,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 
 #include "rig.h"
@@ -399,6 +400,13 @@ static void ballast_take(const char *disk, size_t spare) {
     close(fd);
 }
 
+static size_t disk_left(const char *disk) {
+    struct statvfs fs;
+
+    CHECK(statvfs(disk, &fs) == 0);
+    return fs.f_bfree * fs.f_bsize;
+}
+
 static void full_disk_case(const char *options) {
     struct filled *f = &filled;
     const char *disk = disk_new(4096);
@@ -420,6 +428,7 @@ static void full_disk_case(const char *options) {
     fill(f);
     CHECK_INT(f->rc, IDEM_E_FULL);
     CHECK(f->n > before + 100);
+    CHECK(disk_left(disk) < 64 << 10);
     check_all_there(f);
     rig_close(&f->rig);
     CHECK(rig_try(&f->rig, rig_url("disk/store", options), NULL) == 0 ||

@@ -275,6 +275,14 @@ TEST(a_length_that_changes_again_and_again_is_taken_over) {
     rig_close(&rig);
 }
 
+static void open_refused(void *data) {
+    struct rig rig;
+
+    (void)data;
+    NEED(rig_try(&rig, store_url, NULL) == IDEM_E_REFUSED);
+    NEED(strstr(rig.error.text, "another process has been changing the length") != NULL);
+}
+
 /* A process that was stopped while it changed the length. */
 TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
     struct flock lock = {.l_type = F_WRLCK, .l_start = LOCK_LENGTH, .l_len = 1};
@@ -296,6 +304,8 @@ TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
     }
     CHECK_INT(rc, IDEM_E_REFUSED);
     CHECK_HAS(rig.error.text, "another process has been changing the length");
+    (void)url_make("store");
+    rig_child_ok("opening", open_refused, NULL);
     close(fd);
     CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack), 0);
     CHECK_INT(ack, IDEM_ACK);
@@ -394,6 +404,115 @@ TEST(a_thread_that_is_about_to_write_is_waited_for_by_who_maps_anew) {
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(rig_holds(&rig, "k", "result", 6));
     CHECK(big_is_there(&rig, 0, 3));
+    rig_close(&rig);
+}
+
+static atomic_bool never_allocates;
+
+int fallocate_seen(int fd, int mode, int64_t from, int64_t len) __asm__("fallocate64");
+
+int fallocate_seen(int fd, int mode, int64_t from, int64_t len) {
+    if (never_allocates) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return (int)syscall(SYS_fallocate, fd, mode, from, len);
+}
+
+/* An ext4 whose files have no extents, say. */
+TEST(a_file_that_cannot_be_allocated_is_mapped_for_reading) {
+    struct rig rig;
+    char how[5];
+
+    never_allocates = true;
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    for (unsigned i = 0; i < 5; i++)
+        big_once(&rig, 0, i);
+    mapped_how(data_path(), how);
+    CHECK_STR(how, "r--s");
+    CHECK(big_is_there(&rig, 0, 4));
+    rig_close(&rig);
+}
+
+/* More than a step, and more than some. */
+TEST(the_largest_result_fits_into_a_new_store) {
+    unsigned char *bytes = malloc(IDEM_RESULT_MAX);
+    struct rig rig;
+
+    CHECK(bytes != NULL);
+    rig_bytes(1, bytes, IDEM_RESULT_MAX);
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    rig_once(&rig, "k", bytes, IDEM_RESULT_MAX);
+    CHECK(rig_holds(&rig, "k", bytes, IDEM_RESULT_MAX));
+    rig_close(&rig);
+    free(bytes);
+}
+
+#define HELD 12
+
+/* As size= says, and the room that finishes have besides; but what is longer already stays. */
+TEST(it_becomes_no_longer_than_it_may_and_never_shorter) {
+    struct rig_claim held[HELD], claim;
+    enum idem_ack ack;
+    struct rig rig;
+    off_t before;
+    char name[32];
+    int rc = 0;
+
+    rig_open(&rig, rig_url("store", "sync=off&size=5M"), NULL);
+    for (unsigned i = 0; i < HELD; i++) {
+        snprintf(name, sizeof(name), "held%u", i);
+        CHECK_INT(rig_claim(&rig, name, &held[i]), 0);
+    }
+    for (unsigned i = 0; rc == 0 && i < 20; i++) {
+        static const char large[BIG];
+
+        snprintf(name, sizeof(name), "k%u", i);
+        rc = rig_claim(&rig, name, &claim);
+        if (rc == 0)
+            rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack);
+    }
+    CHECK_INT(rc, IDEM_E_FULL);
+    before = rig_file_size(data_path());
+    CHECK_INT(before, 6 << 20);
+    rig_close(&rig);
+    rig_open(&rig, rig_url("store", "sync=off&size=1M"), NULL);
+    for (unsigned i = 0; i < HELD; i++) {
+        static const char large[BIG];
+
+        rc = rig_finish(&rig, &held[i], IDEM_SAID_DONE, large, sizeof(large), &ack);
+        CHECK(rc == 0 || rc == IDEM_E_FULL);
+        CHECK_INT(rig_file_size(data_path()), before);
+    }
+    CHECK_INT(rc, IDEM_E_FULL);
+    rig_close(&rig);
+}
+
+static bool is_inherited(const char *path) {
+    char link[64], target[512];
+    bool inherited = false;
+
+    for (int fd = 0; fd < 256; fd++) {
+        ssize_t n;
+
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        n = readlink(link, target, sizeof(target) - 1);
+        if (n < 0)
+            continue;
+        target[n] = '\0';
+        inherited |= strcmp(target, path) == 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
+    }
+    return inherited;
+}
+
+TEST(a_command_that_is_started_does_not_inherit_it) {
+    struct rig rig;
+
+    rig_open(&rig, rig_url("store", "sync=off"), NULL);
+    CHECK(!is_inherited(data_path()));
+    rig_close(&rig);
+    rig_open(&rig, rig_url("other", "sync=always"), NULL);
+    CHECK(!is_inherited(rig_path(rig_path(rig_folder(), "other"), "data.mdb")));
     rig_close(&rig);
 }
 

@@ -26,6 +26,26 @@ static bool feed(struct redis_reader *reader, const char *text, size_t times) {
     return true;
 }
 
+TEST(numbers_are_sent_as_they_are) {
+    static const struct {
+        int64_t number;
+        const char *sent;
+    } cases[] = {{0, "$1\r\n0\r\n"},
+                 {-1, "$2\r\n-1\r\n"},
+                 {1234567890, "$10\r\n1234567890\r\n"},
+                 {INT64_MAX, "$19\r\n9223372036854775807\r\n"},
+                 {INT64_MIN, "$20\r\n-9223372036854775808\r\n"}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct redis_buffer buffer = {0};
+
+        redis_put_number(&buffer, cases[i].number);
+        CHECK_INT(buffer.len, strlen(cases[i].sent));
+        CHECK(memcmp(buffer.at, cases[i].sent, buffer.len) == 0);
+        redis_buffer_release(&buffer);
+    }
+}
+
 TEST(an_array_takes_memory_when_its_parts_come_not_when_they_are_announced) {
     struct redis_reader *reader = redis_reader_new();
     size_t before = memory_used();
