@@ -55,6 +55,7 @@ static void worker_start(struct storm *storm, unsigned i) {
     CHECK(storm->pids[i] >= 0);
     if (storm->pids[i] > 0)
         return;
+    kill_worker_defer(SIG_BLOCK); /* until it can be told to stop */
     execl(program, program, "--worker", storm->url, storm->log, storm->recover, seed, storm->start,
           (char *)NULL);
     _exit(127);

@@ -242,6 +242,14 @@ static void worker_turn(struct worker *w) {
     idem_close(w->h);
 }
 
+void kill_worker_defer(int how) {
+    sigset_t stops;
+
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    NEED(sigprocmask(how, &stops, NULL) == 0);
+}
+
 int kill_worker_main(int argc, char **argv) {
     struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
     struct worker w = {0};
@@ -249,6 +257,7 @@ int kill_worker_main(int argc, char **argv) {
     NEED(argc == 7);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     NEED(sigaction(SIGTERM, &action, NULL) == 0);
+    kill_worker_defer(SIG_UNBLOCK);
     w.url = argv[2];
     w.log = history_open(argv[3]);
     NEED(w.log >= 0);

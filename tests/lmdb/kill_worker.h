@@ -20,5 +20,7 @@ uint64_t kill_digest(const void *bytes, size_t len);
 
 /* argv: program, --worker, URL, LOG, recover (hold or rerun), seed, start (history_now()). */
 int kill_worker_main(int argc, char **argv);
+/* SIG_BLOCK, before it is started: SIGTERM waits until it can be heeded. */
+void kill_worker_defer(int how);
 
 #endif
