@@ -226,6 +226,7 @@ struct idem_policy {
     const char *message;       /* what a refused caller reads */
     int64_t result_max;        /* bytes; a longer result is not kept */
     int64_t finish_timeout_ms; /* how long a finish is tried while the store is down */
+    int64_t token_ttl_s;       /* how long a token may wait for its use */
 };
 
 /* Settings. */
@@ -323,7 +324,7 @@ struct idem_args {
     size_t path_len;
     const void *serial, *credential; /* key_kind serial */
     size_t serial_len, credential_len;
-    const void *bind; /* tokens, which no call of this version issues yet: what it was bound to */
+    const void *bind; /* tokens: the value that it is issued for, and must be used with */
     size_t bind_len;
     const char *label;              /* shown to operators: an order number, a trace id */
     const struct idem_policy *with; /* this call's own values, before the policy's */
@@ -468,6 +469,7 @@ struct idem_name {
     const void *key;
     size_t key_len;
     const char *hash; /* 64 hex digits, instead of scope and key */
+    bool token;       /* the key is a token */
 };
 
 struct idem_entry {
@@ -564,6 +566,24 @@ struct idem_stats {
     uint64_t bytes_used, bytes_max;                    /* 0 where the store cannot tell */
 };
 int idem_stats(struct idem *h, struct idem_stats *ret, struct idem_error *err);
+
+/*
+ * Tokens, for policies with key = token: keys that the server issues, each for one operation. One
+ * is issued to args->scope (or the policy's), for args->bind where that is set, and can be used by
+ * who brings the same again: it is then the key of the call. It lives for the policy's token_ttl.
+ */
+#define IDEM_TOKEN_LEN 32
+int idem_token_issue(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+                     char token[IDEM_TOKEN_LEN + 1], struct idem_error *err);
+
+/* The same on the caller's loop. rc is 0 with the token, or a negative code with err. It may be
+   freed at any time, also inside its call-back; before that, nobody is told. */
+struct idem_issue;
+typedef void idem_issue_cb(struct idem_issue *issue, int rc, const char *token,
+                           const struct idem_error *err, void *data);
+int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+                   idem_issue_cb *cb, void *data, struct idem_issue **ret, struct idem_error *err);
+void idem_issue_free(struct idem_issue *issue);
 
 /*
  * Identifiers. UUIDs after RFC 9562, as text with a NUL: version 7 is in order

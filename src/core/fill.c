@@ -66,22 +66,32 @@ static int scope_take(const struct idem_policy *policy, const struct idem_args *
     return 0;
 }
 
-static int name_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
-    struct idem_bytes prefix = {(const unsigned char *)c->policy.prefix, strlen(c->policy.prefix)};
+int idem_fill_name(const struct idem_policy *policy, const struct idem_args *args,
+                   struct idem_bytes key, struct idem_record_key *ret, struct idem_error *err) {
+    struct idem_bytes prefix = {(const unsigned char *)policy->prefix, strlen(policy->prefix)};
     struct idem_bytes scope = {0};
-    int rc = scope_take(&c->policy, args, &scope, err);
+    /* A key that a caller chose is never a token, whatever its bytes. */
+    enum idem_name_kind kind =
+        policy->key_kind == IDEM_KEY_TOKEN ? IDEM_NAME_TOKEN : IDEM_NAME_RECORD;
+    int rc = scope_take(policy, args, &scope, err);
 
     if (rc != 0)
         return rc;
-    rc = idem_record_key_make(&c->key, IDEM_NAME_RECORD, prefix, scope,
-                              (struct idem_bytes){c->key_bytes, c->key_len});
-    if (rc != 0)
-        return idem_error_set(err, rc, "no memory for a hash");
-    idem_record_key_hex(&c->key, c->hash);
-    return 0;
+    rc = idem_record_key_make(ret, kind, prefix, scope, key);
+    return rc == 0 ? 0 : idem_error_set(err, rc, "no memory for a hash");
 }
 
-static int label_take(struct idem_claim *c, const char *label, struct idem_error *err) {
+static int name_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
+    int rc = idem_fill_name(&c->policy, args, (struct idem_bytes){c->key_bytes, c->key_len},
+                            &c->key, err);
+
+    if (rc == 0)
+        idem_record_key_hex(&c->key, c->hash);
+    return rc;
+}
+
+int idem_fill_label(const char *label, char room[IDEM_LABEL_MAX], struct idem_bytes *ret,
+                    struct idem_error *err) {
     size_t len = label == NULL ? 0 : strlen(label);
 
     if (len > IDEM_LABEL_MAX)
@@ -90,19 +100,26 @@ static int label_take(struct idem_claim *c, const char *label, struct idem_error
                               "allowed",
                               len, IDEM_LABEL_MAX);
     if (len != 0)
-        memcpy(c->label, label, len);
-    c->in.label = (struct idem_bytes){(const unsigned char *)c->label, len};
+        memcpy(room, label, len);
+    *ret = (struct idem_bytes){(const unsigned char *)room, len};
     return 0;
 }
 
-static int bind_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
-    int rc;
+int idem_fill_bind(const struct idem_args *args, unsigned char bind[IDEM_HASH_LEN], bool *ret_has,
+                   struct idem_error *err) {
+    int rc = 0;
 
-    if (args->bind == NULL || c->policy.key_kind != IDEM_KEY_TOKEN)
-        return 0;
-    c->in.has_bind = true;
-    rc = idem_sha256((struct idem_bytes){args->bind, args->bind_len}, c->in.bind);
+    *ret_has = args->bind != NULL;
+    if (args->bind != NULL)
+        rc = idem_sha256((struct idem_bytes){args->bind, args->bind_len}, bind);
     return rc == 0 ? 0 : idem_error_set(err, rc, "no memory for a hash");
+}
+
+/* Keys that no server issued are bound to nothing. */
+static int bind_take(struct idem_claim *c, const struct idem_args *args, struct idem_error *err) {
+    if (c->policy.key_kind != IDEM_KEY_TOKEN)
+        return 0;
+    return idem_fill_bind(args, c->in.bind, &c->in.has_bind, err);
 }
 
 /* What every claim says, of its policy. */
@@ -132,7 +149,8 @@ int idem_claim_fill(struct idem_claim *c, const struct idem_guard *guard,
 
     if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
         (rc = identity_take(c, guard, args, print, err)) != 0 ||
-        (rc = name_take(c, args, err)) != 0 || (rc = label_take(c, args->label, err)) != 0 ||
+        (rc = name_take(c, args, err)) != 0 ||
+        (rc = idem_fill_label(args->label, c->label, &c->in.label, err)) != 0 ||
         (rc = bind_take(c, args, err)) != 0)
         return rc;
     return idem_claim_words(c, args->probe, err);

@@ -7,7 +7,7 @@
 #include "core/record.h"
 
 /* What a name is for: names of two kinds never meet, whatever their bytes. */
-enum idem_name_kind { IDEM_NAME_RECORD = 1, IDEM_NAME_NONCE, IDEM_NAME_COUNTER };
+enum idem_name_kind { IDEM_NAME_RECORD = 1, IDEM_NAME_NONCE, IDEM_NAME_COUNTER, IDEM_NAME_TOKEN };
 
 #define IDEM_HEX_LEN (2 * IDEM_HASH_LEN)
 

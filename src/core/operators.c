@@ -38,7 +38,7 @@ static int name_key(const struct idem_name *name, struct idem_record_key *ret,
                               "a key of 1 to %d bytes, in a scope of at most "
                               "%d, or a hash is needed",
                               IDEM_KEY_MAX, IDEM_SCOPE_MAX);
-    if (idem_record_key_make(ret, IDEM_NAME_RECORD, prefix,
+    if (idem_record_key_make(ret, name->token ? IDEM_NAME_TOKEN : IDEM_NAME_RECORD, prefix,
                              (struct idem_bytes){name->scope, name->scope_len},
                              (struct idem_bytes){name->key, name->key_len}) != 0)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a hash");

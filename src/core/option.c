@@ -73,6 +73,8 @@ const struct idem_option idem_option_table[] = {
      .min = 1, .max = IDEM_RESULT_MAX},
     {.word = "finish_timeout", .type = IDEM_OPTION_DURATION, FIELD(finish_timeout_ms),
      .min = 1, .max = HOUR, .unit = 1},
+    {.word = "token_ttl", .type = IDEM_OPTION_DURATION, FIELD(token_ttl_s),
+     .min = 1, .max = 3650 * DAY / SECOND, .unit = SECOND},
     {.word = NULL},
 };
 /* clang-format on */

@@ -55,6 +55,7 @@ static const struct idem_policy policy_default = {
     .on_store_error = IDEM_ON_STORE_ERROR_CLOSED,
     .result_max = 1 << 20,
     .finish_timeout_ms = 10 * SECOND,
+    .token_ttl_s = 300,
 };
 /* clang-format on */
 

@@ -13,6 +13,7 @@
  *     upstream.c  what the backend gets, and what came of it
  *     capture.c   holds the answer until its end is stored
  *     reply.c     replays and refusals
+ *     token.c     the location that issues tokens
  *     probe.c     asks the backend what came of an uncertain run
  *     round.c     the same in the background, for runs that nobody asks for again
  *     variable.c  $idem_*, and idem_set
@@ -67,6 +68,7 @@
 #define NGX_HTTP_IDEM_KEY_PARAMS   3
 #define NGX_HTTP_IDEM_KEY_SERIAL   4
 #define NGX_HTTP_IDEM_KEY_VALUE    5
+#define NGX_HTTP_IDEM_KEY_TOKEN    6
 
 #define NGX_HTTP_IDEM_PRINT_METHOD 0x01
 #define NGX_HTTP_IDEM_PRINT_PATH   0x02
@@ -100,7 +102,8 @@ typedef struct {
 typedef struct {
     ngx_uint_t                 kind;
     unsigned                   optional:1;
-    ngx_str_t                  name;        /* HEADER, PARAM, SERIAL */
+    ngx_str_t                  name;        /* HEADER, PARAM, SERIAL, TOKEN: of the header */
+    ngx_str_t                  param;       /* PARAM; TOKEN: empty, where none may carry it */
     ngx_str_t                  credential;  /* SERIAL */
     ngx_http_complex_value_t   value;       /* VALUE */
 } ngx_http_idem_key_t;
@@ -115,6 +118,7 @@ struct ngx_http_idem_loc_conf_s {
     const struct idem_policy  *policy;      /* the guard's */
 
     ngx_flag_t                 on;
+    unsigned                   issues:1;    /* tokens; it is no guard then */
     ngx_http_idem_store_t     *store;
     ngx_http_complex_value_t  *scope;       /* an empty value: none */
     ngx_http_idem_key_t       *key;
@@ -123,6 +127,7 @@ struct ngx_http_idem_loc_conf_s {
     ngx_uint_t                 methods;
     ngx_http_complex_value_t  *probe;       /* NULL: nobody is asked */
     ngx_http_complex_value_t  *label;       /* NULL: none */
+    ngx_http_complex_value_t  *bind;        /* of tokens; NULL: none */
     ngx_http_complex_value_t  *enforce;     /* NULL: on; without variables: off */
     ngx_array_t               *release;     /* of ngx_uint_t: statuses */
     ngx_array_t               *headers;     /* of ngx_str_t: replayed besides */
@@ -279,6 +284,8 @@ char *ngx_http_idem_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *con
 char *ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_label_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* fields.c */
 typedef struct {
@@ -311,6 +318,7 @@ ngx_uint_t ngx_http_idem_sends_again(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx(ngx_http_request_t *r);
+ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_resume(ngx_http_request_t *r);
 void ngx_http_idem_cleanup(void *data);
 extern ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
@@ -318,6 +326,8 @@ extern ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
 /* key.c */
 ngx_int_t ngx_http_idem_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     struct idem_fingerprint *print);
+ngx_int_t ngx_http_idem_who(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_missing(ngx_http_idem_ctx_t *ctx, const char *detail);
 ngx_int_t ngx_http_idem_malformed(ngx_http_idem_ctx_t *ctx, const char *detail);
 
 /* print.c */
@@ -329,7 +339,12 @@ ngx_int_t ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
 void ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query);
 ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
+/* token.c */
+ngx_int_t ngx_http_idem_token_handler(ngx_http_request_t *r);
+
 /* run.c */
+void ngx_http_idem_linger_begin(void);
+void ngx_http_idem_linger_end(void);
 ngx_int_t ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key);
 ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
     struct idem_fingerprint *print);

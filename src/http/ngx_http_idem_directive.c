@@ -231,7 +231,8 @@ ngx_http_idem_key_wrong(ngx_conf_t *cf, ngx_str_t *word)
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "idem_key: \"%V\" is not understood; allowed: header=NAME "
                        "[required|optional], param=NAME [required|optional], params, serial "
-                       "header=NAME credential=NAME, or a value with variables ($NAME)", word);
+                       "header=NAME credential=NAME, token [header=NAME] [param=NAME], or a "
+                       "value with variables ($NAME)", word);
     return NGX_CONF_ERROR;
 }
 
@@ -287,6 +288,33 @@ ngx_http_idem_key_serial_words(ngx_conf_t *cf, ngx_http_idem_key_t *key)
 }
 
 
+static char *
+ngx_http_idem_key_token_words(ngx_conf_t *cf, ngx_http_idem_key_t *key)
+{
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+    key->kind = NGX_HTTP_IDEM_KEY_TOKEN;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if ((key->name.len || ngx_http_idem_named(&value[i], "header=", &key->name) != NGX_OK)
+            && (key->param.len
+                || ngx_http_idem_named(&value[i], "param=", &key->param) != NGX_OK))
+        {
+            return ngx_http_idem_key_wrong(cf, &value[i]);
+        }
+    }
+
+    if (key->name.len == 0) {
+        ngx_str_set(&key->name, "Idempotent-Token");
+    }
+
+    return ngx_http_idem_is_token(&key->name) ? NGX_CONF_OK
+                                              : ngx_http_idem_key_wrong(cf, &key->name);
+}
+
+
 char *
 ngx_http_idem_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -312,6 +340,10 @@ ngx_http_idem_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return ngx_http_idem_key_serial_words(cf, key);
     }
 
+    if (ngx_strcmp(value[1].data, "token") == 0) {
+        return ngx_http_idem_key_token_words(cf, key);
+    }
+
     if (ngx_strcmp(value[1].data, "params") == 0) {
         key->kind = NGX_HTTP_IDEM_KEY_PARAMS;
 
@@ -321,7 +353,7 @@ ngx_http_idem_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (ngx_http_idem_named(&value[1], "header=", &key->name) == NGX_OK) {
         key->kind = NGX_HTTP_IDEM_KEY_HEADER;
 
-    } else if (ngx_http_idem_named(&value[1], "param=", &key->name) == NGX_OK) {
+    } else if (ngx_http_idem_named(&value[1], "param=", &key->param) == NGX_OK) {
         key->kind = NGX_HTTP_IDEM_KEY_PARAM;
 
     } else if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$')) {
@@ -631,4 +663,57 @@ ngx_http_idem_label_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ilcf->label = ngx_http_idem_complex(cf, &value[1]);
 
     return ilcf->label ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+/* Tokens. */
+
+char *
+ngx_http_idem_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->issues) {
+        return "is duplicate";
+    }
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_idem_token_handler;
+
+    ilcf->issues = 1;
+    ngx_http_idem_mark_place(cf, ilcf);
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idem_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t                 *value;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->bind != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        ilcf->bind = NULL;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$') == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "idem_token_bind: \"%V\" has no variable, and would bind every token "
+                           "to the same; say what must be equal when it is used "
+                           "($cookie_session), or \"off\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    ilcf->bind = ngx_http_idem_complex(cf, &value[1]);
+
+    return ilcf->bind ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

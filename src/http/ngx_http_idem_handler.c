@@ -97,7 +97,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
     if (ctx == NULL) {
         conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
 
-        if (conf->guard == NULL) {
+        if (conf->guard == NULL || conf->issues) {
             return NGX_DECLINED;
         }
 
@@ -211,23 +211,17 @@ ngx_http_idem_handler(ngx_http_request_t *r)
 }
 
 
-static ngx_int_t
-ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
+ngx_http_idem_ctx_t *
+ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
 {
-    ngx_int_t              rc;
-    ngx_http_cleanup_t    *cln;
-    ngx_http_idem_ctx_t   *ctx;
-    enum idem_http_type    type;
-    struct idem_http_text  text;
+    ngx_http_cleanup_t   *cln;
+    ngx_http_idem_ctx_t  *ctx;
 
     ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_idem_ctx_t));
-    if (ctx == NULL) {
-        return NGX_ERROR;
-    }
-
     cln = ngx_http_cleanup_add(r, 0);
-    if (cln == NULL) {
-        return NGX_ERROR;
+
+    if (ctx == NULL || cln == NULL) {
+        return NULL;
     }
 
     cln->handler = ngx_http_idem_cleanup;
@@ -237,8 +231,26 @@ ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
 
     ctx->request = r;
     ctx->conf = conf;
-    ctx->state = NGX_HTTP_IDEM_READING;
     ctx->enforced = 1;
+
+    return ctx;
+}
+
+
+static ngx_int_t
+ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
+{
+    ngx_int_t              rc;
+    ngx_http_idem_ctx_t   *ctx;
+    enum idem_http_type    type;
+    struct idem_http_text  text;
+
+    ctx = ngx_http_idem_ctx_new(r, conf);
+    if (ctx == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx->state = NGX_HTTP_IDEM_READING;
 
     if (r->headers_in.content_type) {
         text = ngx_http_idem_text(&r->headers_in.content_type->value);
@@ -454,8 +466,11 @@ ngx_http_idem_act(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     if (ctx->code != 0) {
 
+        /* a token is never run on trust */
+
         if (ctx->conf->store->h == NULL
-            && ctx->conf->policy->on_store_error == IDEM_ON_STORE_ERROR_OPEN)
+            && ctx->conf->policy->on_store_error == IDEM_ON_STORE_ERROR_OPEN
+            && ctx->conf->key->kind != NGX_HTTP_IDEM_KEY_TOKEN)
         {
             ctx->unguarded = 1;
             return ngx_http_idem_run(r, ctx);

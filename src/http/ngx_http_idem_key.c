@@ -16,9 +16,10 @@ static ngx_int_t ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ct
 static ngx_int_t ngx_http_idem_key_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 static ngx_int_t ngx_http_idem_key_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 static ngx_int_t ngx_http_idem_key_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_idem_missing(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
     ctx->refused = 1;
@@ -125,7 +126,7 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ngx_http_idem_target(r, &path, &query);
 
-    name = ngx_http_idem_text(&ctx->conf->key->name);
+    name = ngx_http_idem_text(&ctx->conf->key->param);
     places[0] = ngx_http_idem_text(&query);
     n = 1;
 
@@ -190,7 +191,7 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return NGX_OK;
     }
 
-    return ctx->conf->key->optional
+    return ctx->conf->key->optional || ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN
            ? NGX_DECLINED
            : ngx_http_idem_missing(ctx, "The parameter that carries the key is missing.");
 }
@@ -286,6 +287,42 @@ ngx_http_idem_key_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
+/* In its header, or, where one is named, in a parameter. In both, it must be the same. */
+
+static ngx_int_t
+ngx_http_idem_key_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t   rc;
+    ngx_str_t   other = ngx_null_string;
+    ngx_uint_t  n;
+
+    if (ctx->conf->key->param.len) {
+        rc = ngx_http_idem_key_param(r, ctx);
+
+        if (rc != NGX_OK && rc != NGX_DECLINED) {
+            return rc;
+        }
+
+        other = ctx->key;
+        (void) ngx_http_idem_header(r, &ctx->conf->key->name, &n);
+
+        if (n == 0 && rc == NGX_OK) {
+            return NGX_OK;
+        }
+    }
+
+    rc = ngx_http_idem_key_header(r, ctx);
+
+    if (rc == NGX_OK && other.len
+        && (ctx->key.len != other.len || ngx_memcmp(ctx->key.data, other.data, other.len) != 0))
+    {
+        return ngx_http_idem_malformed(ctx, "The header and the parameter carry two tokens.");
+    }
+
+    return rc;
+}
+
+
 static ngx_int_t
 ngx_http_idem_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
@@ -319,6 +356,19 @@ ngx_http_idem_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
+ngx_int_t
+ngx_http_idem_who(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    ctx->naming = 1;
+    rc = ngx_http_idem_scope(r, ctx);
+    ctx->naming = 0;
+
+    return rc;
+}
+
+
 /*
  * NGX_OK: *print is its fingerprint. NGX_DECLINED: there is no key, and none is
  * needed. NGX_ABORT: ctx->problem says what is wrong.
@@ -336,6 +386,7 @@ ngx_http_idem_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         [NGX_HTTP_IDEM_KEY_PARAMS] = ngx_http_idem_key_params,
         [NGX_HTTP_IDEM_KEY_SERIAL] = ngx_http_idem_key_serial,
         [NGX_HTTP_IDEM_KEY_VALUE] = ngx_http_idem_key_value,
+        [NGX_HTTP_IDEM_KEY_TOKEN] = ngx_http_idem_key_token,
     };
 
     ngx_memzero(print, sizeof(struct idem_fingerprint));

@@ -114,6 +114,20 @@ static ngx_command_t  ngx_http_idem_commands[] = {
       0,
       NULL },
 
+    { ngx_string("idem_token"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_idem_token,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("idem_token_bind"),
+      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_idem_token_bind,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     NGX_HTTP_IDEM_WORD("preset"),
     NGX_HTTP_IDEM_WORD("prefix"),
     NGX_HTTP_IDEM_WORD("ttl"),
@@ -131,6 +145,7 @@ static ngx_command_t  ngx_http_idem_commands[] = {
     NGX_HTTP_IDEM_WORD("result_max"),
     NGX_HTTP_IDEM_WORD("finish_timeout"),
     NGX_HTTP_IDEM_WORD("json_max"),
+    NGX_HTTP_IDEM_WORD("token_ttl"),
 
       ngx_null_command
 };
@@ -227,6 +242,7 @@ ngx_http_idem_create_loc_conf(ngx_conf_t *cf)
     conf->key = NGX_CONF_UNSET_PTR;
     conf->probe = NGX_CONF_UNSET_PTR;
     conf->label = NGX_CONF_UNSET_PTR;
+    conf->bind = NGX_CONF_UNSET_PTR;
     conf->enforce = NGX_CONF_UNSET_PTR;
     conf->release = NGX_CONF_UNSET_PTR;
     conf->headers = NGX_CONF_UNSET_PTR;
@@ -278,7 +294,8 @@ ngx_http_idem_make_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
 
     /* how keys are made and compared is said by directives of our own */
 
-    said.key_kind = IDEM_KEY_LITERAL;
+    said.key_kind = conf->issues || conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN
+                    ? IDEM_KEY_TOKEN : IDEM_KEY_LITERAL;
     said.fingerprint = said.mode == IDEM_MODE_LOCK ? 0 : 1;
 
     if (said.prefix == NULL && above.prefix == NULL) {
@@ -335,6 +352,7 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_ptr_value(conf->key, prev->key, NULL);
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
     ngx_conf_merge_ptr_value(conf->label, prev->label, NULL);
+    ngx_conf_merge_ptr_value(conf->bind, prev->bind, NULL);
     ngx_conf_merge_ptr_value(conf->enforce, prev->enforce, NULL);
     ngx_conf_merge_ptr_value(conf->release, prev->release, NULL);
     ngx_conf_merge_ptr_value(conf->headers, prev->headers, NULL);
@@ -346,7 +364,7 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->print_expr = prev->print_expr;
     }
 
-    if (conf->on != 1) {
+    if (conf->on != 1 && !conf->issues) {
         return NGX_CONF_OK;
     }
 
@@ -393,6 +411,10 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (ngx_http_idem_make_guard(cf, conf) != NGX_OK) {
         return NGX_CONF_ERROR;
+    }
+
+    if (conf->issues) {
+        return NGX_CONF_OK;
     }
 
     if (conf->policy->mode == IDEM_MODE_LOCK) {

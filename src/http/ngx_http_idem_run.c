@@ -37,16 +37,10 @@ ngx_http_idem_linger_handler(ngx_event_t *ev)
 }
 
 
-static ngx_http_idem_run_t *
-ngx_http_idem_run_new(void)
+void
+ngx_http_idem_linger_begin(void)
 {
-    ngx_event_t          *ev;
-    ngx_http_idem_run_t  *run;
-
-    run = ngx_calloc(sizeof(ngx_http_idem_run_t), ngx_cycle->log);
-    if (run == NULL) {
-        return NULL;
-    }
+    ngx_event_t  *ev;
 
     ev = &ngx_http_idem_linger;
     ngx_http_idem_runs++;
@@ -58,6 +52,33 @@ ngx_http_idem_run_new(void)
         ev->log = ngx_cycle->log;
         ngx_add_timer(ev, NGX_HTTP_IDEM_LINGER);
     }
+}
+
+
+void
+ngx_http_idem_linger_end(void)
+{
+    ngx_event_t  *ev;
+
+    ev = &ngx_http_idem_linger;
+    ngx_http_idem_runs--;
+
+    if (ngx_http_idem_runs == 0 && ngx_exiting && ev->timer_set) {
+        ngx_del_timer(ev);
+    }
+}
+
+
+static ngx_http_idem_run_t *
+ngx_http_idem_run_new(void)
+{
+    ngx_http_idem_run_t  *run;
+
+    run = ngx_calloc(sizeof(ngx_http_idem_run_t), ngx_cycle->log);
+
+    if (run) {
+        ngx_http_idem_linger_begin();
+    }
 
     return run;
 }
@@ -66,8 +87,6 @@ ngx_http_idem_run_new(void)
 static void
 ngx_http_idem_run_free(ngx_http_idem_run_t *run)
 {
-    ngx_event_t  *ev;
-
     if (run->hold.timer_set) {
         ngx_del_timer(&run->hold);
     }
@@ -83,12 +102,7 @@ ngx_http_idem_run_free(ngx_http_idem_run_t *run)
     idem_claim_free(run->claim);
     ngx_free(run);
 
-    ev = &ngx_http_idem_linger;
-    ngx_http_idem_runs--;
-
-    if (ngx_http_idem_runs == 0 && ngx_exiting && ev->timer_set) {
-        ngx_del_timer(ev);
-    }
+    ngx_http_idem_linger_end();
 }
 
 
@@ -138,7 +152,7 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
     struct idem_fingerprint *print)
 {
     int                   rc;
-    ngx_str_t             label;
+    ngx_str_t             label, bind;
     struct idem_args      args;
     struct idem_error     err;
     struct idem_policy    with;
@@ -159,6 +173,15 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
     if (ctx->scope.len) {
         args.scope = ctx->scope.data;
         args.scope_len = ctx->scope.len;
+    }
+
+    if (ctx->conf->bind) {
+        if (ngx_http_complex_value(r, ctx->conf->bind, &bind) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        args.bind = bind.len ? bind.data : (u_char *) "";
+        args.bind_len = bind.len;
     }
 
     if (ctx->conf->label) {

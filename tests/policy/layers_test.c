@@ -23,6 +23,7 @@ TEST(the_defaults_are_those_of_the_design) {
     CHECK_INT(p.on_store_error, IDEM_ON_STORE_ERROR_CLOSED);
     CHECK_INT(p.result_max, 1 << 20);
     CHECK_INT(p.finish_timeout_ms, 10000);
+    CHECK_INT(p.token_ttl_s, 300);
     CHECK(p.message != NULL && p.message[0] != '\0');
     CHECK_INT(p.preset, 0);
 }

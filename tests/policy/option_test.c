@@ -22,6 +22,7 @@ static const struct bound {
     {"wait", "1ms", "1h", "0s", "1h1ms", 1, 3600000},
     {"backoff", "1ms", "7d", "0s", "7d1ms", 1, 604800000},
     {"finish_timeout", "1ms", "1h", "0s", "1h1ms", 1, 3600000},
+    {"token_ttl", "1s", "3650d", "0s", "3651d", 1, 315360000},
     {"attempts", "1", "1000000", "0", "1000001", 1, 1000000},
     {"fingerprint", "1", "2147483647", "0", "2147483648", 1, INT_MAX},
     {"result_max", "1", "64MiB", "0", "67108865", 1, IDEM_RESULT_MAX},
@@ -40,6 +41,7 @@ static int64_t field(const struct idem_policy *p, const char *word) {
         {"wait", p->wait_ms},
         {"backoff", p->backoff_max_ms},
         {"finish_timeout", p->finish_timeout_ms},
+        {"token_ttl", p->token_ttl_s},
         {"attempts", p->attempts},
         {"fingerprint", p->fingerprint},
         {"result_max", p->result_max},
@@ -134,7 +136,7 @@ TEST(an_unknown_word_is_told_all_words) {
 
     CHECK_INT(set(&layer, "tll", "1s"), IDEM_E_INVALID);
     CHECK_HAS(err.text, "\"tll\" is no option; allowed: preset, mode, key, key_expr, prefix");
-    CHECK_HAS(err.text, "result_max, finish_timeout");
+    CHECK_HAS(err.text, "result_max, finish_timeout, token_ttl");
     CHECK_INT(set(&layer, "hold-ttl", "1s"), IDEM_E_INVALID);
     CHECK_INT(set(&layer, "", "1s"), IDEM_E_INVALID);
 }

@@ -289,19 +289,22 @@ int lmdb_op_write(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, stru
 /* A claim that changes nothing needs no write transaction: replays are reads. */
 static bool read_claim(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                        struct idem_time now) {
+    struct idem_record fresh = {0};
     struct lmdb_found found;
     enum idem_verdict verdict;
     int64_t left;
     bool write;
     int code;
 
+    /* A token that is not there is refused, as fast as one that is another's. */
     if (lmdb_record_get(env, txn, &job->copy.key, &found, NULL, &code) != 0 || code != 0 ||
-        !found.there)
+        (!found.there && !job->copy.in.claim.token))
         return false;
-    verdict = idem_protocol_claim(&found.record, NULL, &job->copy.in.claim, now, &write, &left);
+    verdict = idem_protocol_claim(found.there ? &found.record : NULL, &fresh, &job->copy.in.claim,
+                                  now, &write, &left);
     if (write)
         return false;
-    (void)claim_answer(job, verdict, left, &found.record);
+    (void)claim_answer(job, verdict, left, found.there ? &found.record : &fresh);
     return true;
 }
 

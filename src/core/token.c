@@ -1,0 +1,208 @@
+/*
+ * Tokens: keys that are issued before they are used. One is 128 random bits, and its record,
+ * issued, waits for the claim that uses it. Fails where the store does; a token whose issue was not
+ * acknowledged is not told to anybody, and expires.
+ */
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/claim.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/owner.h"
+
+struct idem_issue {
+    struct idem *h; /* NULL: the handle was closed */
+    struct idem_issue *next, **link;
+    struct idem_op op;
+    struct idem_timer timer;
+    struct idem_task task;
+    char token[IDEM_TOKEN_LEN + 1];
+    char label[IDEM_LABEL_MAX];
+    idem_issue_cb *cb;
+    void *data;
+};
+
+static int token_make(char out[IDEM_TOKEN_LEN + 1], struct idem_error *err) {
+    static const char digits[] = "0123456789abcdef";
+    unsigned char bits[IDEM_TOKEN_LEN / 2];
+
+    if (idem_random(bits, sizeof(bits)) != 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
+    for (size_t i = 0; i < sizeof(bits); i++) {
+        out[2 * i] = digits[bits[i] >> 4];
+        out[2 * i + 1] = digits[bits[i] & 15];
+    }
+    out[IDEM_TOKEN_LEN] = '\0';
+    OPENSSL_cleanse(bits, sizeof(bits));
+    return 0;
+}
+
+/* What is asked of the store; the label is put into `room`. */
+static int op_fill(const struct idem_guard *guard, const struct idem_args *args, const char *token,
+                   char room[IDEM_LABEL_MAX], struct idem_op *op, struct idem_error *err) {
+    struct idem_issue_in *in = &op->in.issue;
+    struct idem_policy policy;
+    int rc = idem_guard_with(guard, args->with, &policy, err);
+
+    if (rc == 0 && policy.key_kind != IDEM_KEY_TOKEN)
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "no token can be issued for this policy, whose keys are none: say "
+                            "key = token");
+    if (rc == 0 && args->key != NULL)
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "idem_args.key is set, and a token that is issued is a new one");
+    if (rc != 0 ||
+        (rc = idem_fill_name(&policy, args,
+                             (struct idem_bytes){(const unsigned char *)token, IDEM_TOKEN_LEN},
+                             &op->key, err)) != 0 ||
+        (rc = idem_fill_label(args->label, room, &in->label, err)) != 0 ||
+        (rc = idem_fill_bind(args, in->bind, &in->has_bind, err)) != 0)
+        return rc;
+    if (idem_owner_make(in->owner) != 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
+    in->ttl_ms = policy.token_ttl_s * 1000;
+    op->kind = IDEM_OP_ISSUE;
+    return 0;
+}
+
+/* 128 bits that are taken already: somebody's random numbers are none. */
+static int issued_check(const struct idem_op *op, struct idem_error *err) {
+    if (op->out.issue.issued)
+        return 0;
+    return idem_error_set(err, IDEM_E_REFUSED,
+                          "a token of 128 random bits is taken already: the system's random "
+                          "numbers are not to be trusted");
+}
+
+int idem_token_issue(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+                     char token[IDEM_TOKEN_LEN + 1], struct idem_error *err) {
+    char made[IDEM_TOKEN_LEN + 1], label[IDEM_LABEL_MAX];
+    struct idem_op op = {0};
+    int rc = idem_need(h, err) ?: idem_need(guard, err) ?: idem_need(args, err);
+
+    if (rc != 0 || (rc = idem_need(token, err)) != 0 ||
+        (rc = idem_handle_check_blocking(h, err)) != 0 || (rc = token_make(made, err)) != 0 ||
+        (rc = op_fill(guard, args, made, label, &op, err)) != 0 ||
+        (rc = idem_handle_run(h, &op, NULL, err)) != 0 || (rc = issued_check(&op, err)) != 0)
+        return rc;
+    memcpy(token, made, sizeof(made));
+    return 0;
+}
+
+/* On a loop. */
+
+static void issue_quiet(struct idem_issue *issue) {
+    idem_timer_clear(&issue->h->loop, &issue->timer);
+    idem_task_drop(&issue->h->loop, &issue->task);
+    idem_store_cancel(issue->h->store, &issue->op);
+}
+
+/* The last thing: the call-back may free it. */
+static void issue_end(struct idem_issue *issue, int rc, const struct idem_error *err) {
+    if (rc != 0)
+        idem_handle_tally(issue->h, IDEM_EVENT_STORE_ERROR);
+    issue->cb(issue, rc, rc == 0 ? issue->token : NULL, err, issue->data);
+}
+
+static void issue_complete(struct idem_op *op, int rc) {
+    struct idem_issue *issue = op->data;
+    struct idem_error err = {0};
+
+    idem_timer_clear(&issue->h->loop, &issue->timer);
+    if (rc != 0)
+        err = op->error;
+    else
+        rc = issued_check(op, &err);
+    issue_end(issue, rc, rc == 0 ? NULL : &err);
+}
+
+static void issue_late(struct idem_timer *timer) {
+    struct idem_issue *issue = idem_container_of(timer, struct idem_issue, timer);
+    struct idem_error err;
+    int rc = idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer in time; no token");
+
+    idem_store_cancel(issue->h->store, &issue->op);
+    issue_end(issue, rc, &err);
+}
+
+/* From the loop, because a failed submit calls back. */
+static void issue_first(struct idem_task *task) {
+    struct idem_issue *issue = idem_container_of(task, struct idem_issue, task);
+
+    if (idem_store_submit(issue->h->store, &issue->op) != 0) {
+        struct idem_error err = issue->op.error;
+
+        issue_end(issue, err.code, &err);
+        return;
+    }
+    idem_timer_set(&issue->h->loop, &issue->timer, issue->h->op_timeout_ms);
+}
+
+static void issue_start(struct idem *h, struct idem_issue *issue) {
+    issue->h = h;
+    issue->op.complete = issue_complete;
+    issue->op.data = issue;
+    issue->timer.fire = issue_late;
+    issue->task.run = issue_first;
+    issue->next = h->issues;
+    issue->link = &h->issues;
+    if (issue->next != NULL)
+        issue->next->link = &issue->next;
+    h->issues = issue;
+    idem_task_post(&h->loop, &issue->task);
+}
+
+int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
+                   idem_issue_cb *cb, void *data, struct idem_issue **ret, struct idem_error *err) {
+    struct idem_issue *issue;
+    int rc = idem_need(h, err) ?: idem_need(guard, err) ?: idem_need(args, err);
+
+    if (rc == 0)
+        rc = idem_need(cb, err) ?: idem_need(ret, err) ?: idem_handle_check(h, err);
+    if (rc == 0 && h->service != NULL)
+        rc =
+            idem_error_set(err, IDEM_E_INVALID,
+                           "a handle from idem_open() has blocking calls only; use idem_open_on()");
+    if (rc != 0)
+        return rc;
+    issue = calloc(1, sizeof(*issue));
+    if (issue == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a token");
+    if ((rc = token_make(issue->token, err)) != 0 ||
+        (rc = op_fill(guard, args, issue->token, issue->label, &issue->op, err)) != 0) {
+        free(issue);
+        return rc;
+    }
+    issue->cb = cb;
+    issue->data = data;
+    issue_start(h, issue);
+    *ret = issue;
+    return 0;
+}
+
+static void issue_detach(struct idem_issue *issue) {
+    issue_quiet(issue);
+    *issue->link = issue->next;
+    if (issue->next != NULL)
+        issue->next->link = issue->link;
+    issue->h = NULL;
+}
+
+void idem_issues_detach(struct idem *h) {
+    while (h->issues != NULL)
+        issue_detach(h->issues);
+}
+
+void idem_issue_free(struct idem_issue *issue) {
+    if (issue == NULL)
+        return;
+    /* In a child the host's timer is the parent's, too. */
+    if (issue->h != NULL && idem_handle_check(issue->h, NULL) != 0)
+        issue->h->loop.stopped = true;
+    if (issue->h != NULL)
+        issue_detach(issue);
+    OPENSSL_cleanse(issue->token, sizeof(issue->token));
+    free(issue);
+}

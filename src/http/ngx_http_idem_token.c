@@ -1,0 +1,228 @@
+
+/*
+ * Tokens: a location that issues them (idem_token), each to who asks, and for
+ * the value of idem_token_bind. Which way one is used stands in key.c.
+ */
+
+#include "ngx_http_idem.h"
+
+
+typedef struct {
+    ngx_http_request_t        *request;
+    struct idem_issue         *issue;
+} ngx_http_idem_token_t;
+
+
+static void
+ngx_http_idem_token_cleanup(void *data)
+{
+    ngx_http_idem_token_t  *token = data;
+
+    if (token->issue) {
+        idem_issue_free(token->issue);
+        token->issue = NULL;
+        ngx_http_idem_linger_end();
+    }
+}
+
+
+static ngx_int_t
+ngx_http_idem_token_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    enum idem_http_problem_kind problem, const char *verdict)
+{
+    ctx->refused = 1;
+    ctx->problem = problem;
+    ctx->verdict = verdict;
+
+    return ngx_http_idem_refuse_handler(r);
+}
+
+
+static ngx_int_t
+ngx_http_idem_token_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const char *token)
+{
+    ngx_int_t    rc;
+    ngx_buf_t   *b;
+    ngx_str_t    store = ngx_string("no-store");
+    ngx_chain_t  out;
+
+    ctx->verdict = "issued";
+
+    b = ngx_create_temp_buf(r->pool, sizeof("{\"token\":\"\",\"expires_in\":}\n") + IDEM_TOKEN_LEN
+                                     + NGX_INT64_LEN);
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    b->last = ngx_sprintf(b->pos, "{\"token\":\"%s\",\"expires_in\":%L}\n", token,
+                          ctx->conf->policy->token_ttl_s);
+    b->last_buf = 1;
+    b->last_in_chain = 1;
+
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_length_n = b->last - b->pos;
+    ngx_str_set(&r->headers_out.content_type, "application/json");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.content_type_lowcase = NULL;
+
+    if (ngx_http_idem_add_header(r, "Cache-Control", &store) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
+}
+
+
+static void
+ngx_http_idem_token_issued(struct idem_issue *issue, int rc, const char *text,
+    const struct idem_error *err, void *data)
+{
+    ngx_int_t               sent;
+    ngx_connection_t       *c;
+    ngx_http_request_t     *r;
+    ngx_http_idem_ctx_t    *ctx;
+    ngx_http_idem_token_t  *token = data;
+
+    r = token->request;
+    c = r->connection;
+    ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
+    ctx->waited = ngx_current_msec - ctx->asked;
+
+    ngx_http_set_log_request(c->log, r);
+
+    if (rc == 0) {
+        sent = ngx_http_idem_token_send(r, ctx, text);
+
+    } else {
+        ngx_log_error(NGX_LOG_ERR, c->log, 0, "idem: no token: %s", err->text);
+        sent = ngx_http_idem_token_refuse(r, ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
+    }
+
+    ngx_http_idem_token_cleanup(token);
+    ngx_http_finalize_request(r, sent);
+    ngx_http_run_posted_requests(c);
+}
+
+
+/* NGX_ABORT: there is no store to ask. */
+
+static ngx_int_t
+ngx_http_idem_token_ask(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *bind)
+{
+    struct idem_args        args;
+    struct idem_error       err;
+    ngx_http_cleanup_t     *cln;
+    ngx_http_idem_token_t  *token;
+
+    if (ctx->conf->store->h == NULL) {
+        return NGX_ABORT;
+    }
+
+    cln = ngx_http_cleanup_add(r, sizeof(ngx_http_idem_token_t));
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    token = cln->data;
+    ngx_memzero(token, sizeof(ngx_http_idem_token_t));
+    token->request = r;
+    cln->handler = ngx_http_idem_token_cleanup;
+
+    ngx_memzero(&args, sizeof(struct idem_args));
+
+    if (ctx->scope.len) {
+        args.scope = ctx->scope.data;
+        args.scope_len = ctx->scope.len;
+    }
+
+    if (ctx->conf->bind) {
+        args.bind = bind->data;
+        args.bind_len = bind->len;
+    }
+
+    if (idem_issue_new(ctx->conf->store->h, ctx->conf->guard, &args, ngx_http_idem_token_issued,
+                       token, &token->issue, &err)
+        != 0)
+    {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: no token: %s", err.text);
+        return NGX_ERROR;
+    }
+
+    ngx_http_idem_linger_begin();
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_token_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                  rc;
+    ngx_str_t                  bind = ngx_null_string;
+    ngx_http_idem_ctx_t       *ctx;
+    ngx_http_idem_loc_conf_t  *conf;
+
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_POST))) {
+        ngx_str_t  allow = ngx_string("GET, POST");
+
+        return ngx_http_idem_add_header(r, "Allow", &allow) == NGX_OK
+               ? NGX_HTTP_NOT_ALLOWED : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
+
+    ctx = ngx_http_idem_ctx_new(r, conf);
+    if (ctx == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ctx->state = NGX_HTTP_IDEM_PASSED;
+
+    rc = ngx_http_idem_who(r, ctx);
+
+    if (rc == NGX_OK && conf->bind) {
+
+        if (ngx_http_complex_value(r, conf->bind, &bind) != NGX_OK) {
+            rc = NGX_ERROR;
+
+        } else if (bind.len == 0) {
+            rc = ngx_http_idem_missing(ctx, "What the token is to be bound to is missing.");
+        }
+    }
+
+    if (rc == NGX_ABORT) {
+        return ngx_http_idem_refuse_handler(r);
+    }
+
+    if (rc == NGX_OK) {
+        ctx->asked = ngx_current_msec;
+        rc = ngx_http_idem_token_ask(r, ctx, &bind);
+    }
+
+    if (rc == NGX_ABORT) {
+        return ngx_http_idem_token_refuse(r, ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
+    }
+
+    if (rc != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    r->main->count++;
+    r->read_event_handler = ngx_http_test_reading;
+
+    return NGX_DONE;
+}

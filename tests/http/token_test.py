@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""Tokens: issued to one who asks, used once by the same, and what the others are told."""
+import json
+import os
+import re
+import statistics
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+USER = "idem_scope $http_x_user;"
+CONF = "".join((
+    f"location = /token {{ idem_prefix token:; {USER} idem_token; }}",
+    f"location = /token/brief {{ idem_prefix token:; {USER} idem_token_ttl 1s; idem_token; }}",
+    f"location = /token/bound {{ idem_prefix token:; {USER} idem_token_bind $http_x_session; idem_token; }}",
+    "location = /token/anybody { idem_prefix token:; idem_token; }",
+    # A guard around it is none for it.
+    f"location = /token/guarded {{ idem_prefix token:; {USER} idem replay; idem_token; }}",
+    guard("/use", f"idem replay; {USER} idem_key token;", prefix="token:"),
+    guard("/wait", f"idem replay; {USER} idem_key token; idem_wait 10s;", prefix="token:"),
+    guard("/reject", f"idem reject; {USER} idem_key token;", prefix="token:"),
+    guard("/keep", f"idem replay; {USER} idem_key token; idem_on_failure keep;", prefix="token:"),
+    guard("/bound", f"idem replay; {USER} idem_key token; idem_token_bind $http_x_session;", prefix="token:"),
+    guard("/param", f"idem replay; {USER} idem_key token param=ticket;", prefix="token:"),
+    guard("/named", f"idem replay; {USER} idem_key token header=X-Ticket;", prefix="token:"),
+    guard("/open", f"idem replay; {USER} idem_key token; idem_on_store_error open;", prefix="token:"),
+    guard("/anybody", "idem replay; idem_key token;", prefix="token:"),
+    guard("/plain", f"idem replay; {USER}", prefix="token:"),
+))
+
+
+def issue(rig, path="/token", user="ann", method="GET", headers=()):
+    answer = status(rig.post(path, method=method, body=b"", user=user, headers=headers), 200)
+    said = json.loads(answer.body)
+    eq(sorted(said), ["expires_in", "token"])
+    check(re.fullmatch("[0-9a-f]{32}", said["token"]), f"128 bits: {said['token']}")
+    return said["token"]
+
+
+def use(rig, token, path="/use", user="ann", name="Idempotent-Token", headers=(), **options):
+    return rig.post(path, user=user, headers=[(name, token), *headers], **options)
+
+
+def effects(rig, token):
+    return rig.backend.effects(key=token)
+
+
+@test
+def a_token_is_issued_on_get_and_post_and_kept_by_no_cache(rig):
+    seen = set()
+    for method in ("GET", "POST"):
+        answer, line = rig.logged("/token", method=method, body=b"", user="ann")
+        status(answer, 200)
+        eq((answer.h("Cache-Control"), answer.h("Content-Type")), ("no-store", "application/json"))
+        eq(json.loads(answer.body)["expires_in"], 300)
+        eq(line["idem_verdict"], "issued")
+        seen.add(json.loads(answer.body)["token"])
+    eq(len(seen), 2)
+
+
+@test
+def other_methods_are_not_allowed(rig):
+    for method in ("HEAD", "PUT", "DELETE", "PATCH"):
+        answer = rig.post("/token", method=method, body=b"", user="ann")
+        status(answer, 405)
+        eq(answer.h("Allow"), "GET, POST")
+
+
+@test
+def tokens_are_all_different(rig):
+    tokens = [json.loads(a.body)["token"] for a in together(200, lambda _: rig.post("/token", method="GET", body=b"", user="ann"))]
+    eq(len(set(tokens)), 200)
+
+
+@test
+def a_token_runs_once_and_is_replayed_then(rig):
+    token = issue(rig)
+    first, line = rig.logged("/use", user="ann", headers=[("Idempotent-Token", token)], do={"status": 201})
+    status(first, 201)
+    eq(line["idem_verdict"], "run")
+    replay_of(first, use(rig, token, do={"status": 201}))
+    eq(effects(rig, token), 1)
+
+
+@test
+def a_token_used_twice_is_a_duplicate_under_reject(rig):
+    token = issue(rig)
+    status(use(rig, token, "/reject"), 200)
+    status(use(rig, token, "/reject"), 409, "duplicate")
+    eq(effects(rig, token), 1)
+
+
+@test
+def a_missing_token_and_a_malformed_one_are_told_apart_from_a_refused_one(rig):
+    status(rig.post("/use", user="ann"), 400, "key-missing")
+    status(rig.post("/use", user="ann", headers=[("Idempotent-Token", "a"), ("Idempotent-Token", "b")]), 400, "key-malformed")
+    status(use(rig, "x" * 256), 400, "key-malformed")
+    status(use(rig, "never-issued"), 403, "token-refused")
+
+
+@test
+def another_users_token_looks_like_one_that_never_was(rig):
+    token, unknown = issue(rig), "0" * 32
+    answers = [use(rig, token, user="bob"), use(rig, unknown, user="bob"),
+               use(rig, token, user="bob", headers=[("Accept", "text/html")]),
+               use(rig, unknown, user="bob", headers=[("Accept", "text/html")])]
+    for answer in answers:
+        status(answer, 403)
+    for theirs, nobodys in (answers[:2], answers[2:]):
+        same = [(re.sub(rb"[0-9a-f]{64}", b"H", a.body), [(n, v) for n, v in a.headers if n not in ("Date", "Content-Length")])
+                for a in (theirs, nobodys)]
+        eq(*same, "one wording")
+        eq(len(theirs.body), len(nobodys.body), "one length")
+    status(use(rig, token), 200)
+    status(use(rig, token, user="bob"), 403, "token-refused")  # now that it is done, too
+    eq(effects(rig, token), 1)
+
+
+@test
+def a_refusal_takes_as_long_for_anothers_token_as_for_none(rig):
+    """Not a limit on time: what each kind takes lies within what the other takes."""
+    tokens = [issue(rig) for _ in range(60)]
+    took = {"theirs": [], "nobodys": []}
+    for i, token in enumerate(tokens):
+        for kind, name in (("theirs", token), ("nobodys", f"{i:032x}")):
+            begin = time.perf_counter()
+            status(use(rig, name, user="bob"), 403)
+            took[kind].append(time.perf_counter() - begin)
+    low, high = (sorted(took["nobodys"])[i] for i in (2, -3))
+    check(low <= statistics.median(took["theirs"]) <= high, f"{took}")
+
+
+@test(seconds=10)
+def a_token_that_expired_is_refused_in_the_same_words(rig):
+    token = issue(rig, "/token/brief")
+    time.sleep(1.2)
+    status(use(rig, token), 403, "token-refused")
+    eq(effects(rig, token), 0)
+
+
+@test
+def a_token_is_good_for_what_it_was_bound_to_alone(rig):
+    def session(name):
+        return [("X-Session", name)]
+    token = issue(rig, "/token/bound", headers=session("s1"))
+    status(use(rig, token, "/bound", headers=session("s2")), 403, "token-refused")
+    status(use(rig, token, "/bound"), 403, "token-refused")
+    status(use(rig, token, "/use"), 403, "token-refused")
+    status(use(rig, token, "/bound", headers=session("s1"), user="bob"), 403, "token-refused")
+    status(use(rig, token, "/bound", headers=session("s1")), 200)
+    status(use(rig, token, "/bound", headers=session("s2")), 403, "token-refused")
+    eq(effects(rig, token), 1)
+    status(use(rig, issue(rig), "/bound", headers=session("s1")), 403, "token-refused")  # bound to nothing
+    status(rig.post("/token/bound", method="GET", body=b"", user="ann"), 400, "key-missing")
+
+
+@test
+def nobody_in_particular_gets_a_token_only_where_the_scope_is_none(rig):
+    status(rig.post("/token", method="GET", body=b""), 400, "key-missing")
+    token = issue(rig, "/token/anybody", user=None)
+    status(use(rig, token, "/anybody", user=None), 200)
+    status(use(rig, issue(rig, "/token/anybody", user=None)), 403, "token-refused")  # somebody's scope
+
+
+@test
+def two_hundred_at_once_with_one_token_run_once(rig):
+    token = issue(rig)
+    answers = together(200, lambda _: use(rig, token, "/wait", do={"delay": 0.2, "status": 201}, timeout=20))
+    eq({a.status for a in answers}, {201})
+    eq(sum(not a.replayed for a in answers), 1)
+    eq(effects(rig, token), 1)
+
+
+@test
+def while_it_runs_it_is_busy(rig):
+    token = issue(rig)
+    first = rig.later("/use", user="ann", headers=[("Idempotent-Token", token)], do={"late": 0.6})
+    until("it runs", lambda: rig.backend.requests(key=token))
+    status(use(rig, token), 409, "in-progress")
+    status(first.get(), 200)
+
+
+@test
+def another_request_under_a_used_token_is_a_mismatch(rig):
+    token = issue(rig)
+    status(use(rig, token), 200)
+    status(use(rig, token, body=b'{"a":2}'), 422, "mismatch")
+    eq(effects(rig, token), 1)
+
+
+@test
+def a_run_that_failed_gives_the_token_back(rig):
+    token = issue(rig)
+    status(use(rig, token, do={"status": 500}), 500)
+    status(use(rig, token, body=b'{"corrected":true}'), 200)  # the corrected form may differ
+    eq(len(rig.backend.requests(key=token)), 2)
+
+
+@test
+def a_token_that_was_given_back_is_bound_as_before(rig):
+    token = issue(rig, "/token/bound", headers=[("X-Session", "s1")])
+    status(use(rig, token, "/bound", headers=[("X-Session", "s1")], do={"status": 500}), 500)
+    status(use(rig, token, "/bound", headers=[("X-Session", "s2")]), 403, "token-refused")
+    status(use(rig, token, "/bound", headers=[("X-Session", "s1")]), 200)
+
+
+@test
+def under_keep_it_is_gone_at_its_first_use(rig):
+    token = issue(rig)
+    first = status(use(rig, token, "/keep", do={"status": 500, "body": "no"}), 500)
+    replay_of(first, use(rig, token, "/keep"))
+    eq(len(rig.backend.requests(key=token)), 1)
+
+
+@test
+def a_parameter_carries_it_where_that_is_allowed(rig):
+    form = "application/x-www-form-urlencoded"
+    token = issue(rig)
+    status(rig.post(f"/use?ticket={token}", user="ann"), 400, "key-missing")
+    first = status(rig.post(f"/param?ticket={token}", user="ann"), 200)
+    replay_of(first, rig.post(f"/param?ticket={token}", user="ann"))
+    token = issue(rig)
+    body = f"item=1&ticket={token}".encode()
+    first = status(rig.post("/param", user="ann", body=body, type=form), 200)
+    replay_of(first, rig.post("/param", user="ann", body=body, type=form))
+    token = issue(rig)
+    status(use(rig, token, "/param"), 200)  # the header still does
+    status(rig.post(f"/param?ticket={issue(rig)}", user="ann", headers=[("Idempotent-Token", issue(rig))]), 400, "key-malformed")
+    token = issue(rig)
+    status(rig.post(f"/param?ticket={token}", user="ann", headers=[("Idempotent-Token", token)]), 200)
+    status(rig.post("/param", user="ann"), 400, "key-missing")
+
+
+@test
+def the_header_may_have_another_name(rig):
+    token = issue(rig)
+    status(use(rig, token, "/named"), 400, "key-missing")
+    status(use(rig, token, "/named", name="X-Ticket"), 200)
+
+
+@test
+def a_token_and_a_key_of_the_same_bytes_never_meet(rig):
+    status(rig.post("/plain", "chosen", user="ann"), 200)
+    status(use(rig, "chosen"), 403, "token-refused")
+    token = issue(rig)
+    status(rig.post("/plain", token, user="ann"), 200)
+    answer = status(use(rig, token), 200)
+    check(not answer.replayed, "it is another's record")
+
+
+@test
+def a_guard_around_the_issue_is_none(rig):
+    first, again = issue(rig, "/token/guarded", method="POST"), issue(rig, "/token/guarded", method="POST")
+    check(first != again, "two tokens")
+
+
+@test(stores="redis", seconds=40)
+def a_store_that_is_down_issues_nothing_and_runs_nothing(rig):
+    with Rig(CONF) as own:
+        token = issue(own)
+        own.redis.kill()
+        status(own.post("/token", method="GET", body=b"", user="ann", timeout=30), 503, "store-unavailable")
+        answer = status(use(own, token, "/open", timeout=30), 503, "store-unavailable")
+        check(answer.h("Retry-After"), "when to come again")
+        eq(effects(own, token), 0)
+
+
+@test
+def a_client_that_hangs_up_before_its_token_came_harms_nobody(rig):
+    for _ in range(50):
+        with Conn(rig.port) as conn:
+            conn.send(rig.bytes("/token", method="GET", body=b"", user="ann"))
+            conn.reset()
+    issue(rig)
+
+
+@test
+def http2_gets_tokens_and_uses_them(rig):
+    url, user = f"http://127.0.0.1:{rig.h2port}", ("--http2-prior-knowledge", "-H", "X-User: ann")
+    answer = status(curl(*user, url + "/token"), 200)
+    eq(answer.version, "HTTP/2")
+    token = json.loads(answer.body)["token"]
+    status(curl(*user, "-H", f"Idempotent-Token: {token}", url + "/use", data=b"{}"), 200)
+    eq(effects(rig, token), 1)
+
+
+@test
+def the_log_holds_no_token(rig):
+    token = issue(rig)
+    use(rig, token)
+    use(rig, token, user="bob")
+    check(token not in rig.said(), "a token in the error log")
+
+
+if __name__ == "__main__":
+    main(CONF)
