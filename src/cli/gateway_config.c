@@ -243,7 +243,10 @@ static void guard_write(struct config *c, const struct gateway *g) {
     explain(c, "Who is asking: nobody gets the answer to somebody else's request.");
     directive(c, "--scope", "idem_scope", values->scope);
     if (values->key == NULL && said->key_expr == NULL)
-        explain(c, "The key is the header Idempotency-Key; `idem_key` says otherwise.");
+        explain(c, said->preset == IDEM_PRESET_SUBMIT
+                       ? "The key is what is asked for, by whom, and what is sent with it; "
+                         "`idem_key` says otherwise."
+                       : "The key is the header Idempotency-Key; `idem_key` says otherwise.");
     key_write(c, values);
     fingerprint_write(c, values);
     if (values->methods != NULL)

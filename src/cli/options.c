@@ -154,6 +154,7 @@ static const struct cli_policy_help policy_help[] = {
     {"on_store_error", "HOW", "closed: do not run; open: run anyway (closed)"},
     {"result_max", "SIZE", "how much output is kept (1MiB)"},
     {"finish_timeout", "TIME", "how long storing the end is tried (10s)"},
+    {"token_ttl", "TIME", "how long a token may wait for its use (5m)"},
     {NULL, NULL, NULL},
 };
 /* clang-format on */

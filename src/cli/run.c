@@ -502,7 +502,7 @@ static const char *const run_options[] = {
 };
 
 /* The key's kind follows from --key or --key-expr, and what a duplicate gets is its exit status. */
-static const char *const run_policy_without[] = {"key", "on_duplicate", NULL};
+static const char *const run_policy_without[] = {"key", "on_duplicate", "token_ttl", NULL};
 
 const struct cli_command cli_run = {
     .name = "run",

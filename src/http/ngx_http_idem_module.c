@@ -253,6 +253,72 @@ ngx_http_idem_create_loc_conf(ngx_conf_t *cf)
 
 /* Merging. */
 
+/* The nearest that is said. */
+
+static enum idem_preset
+ngx_http_idem_preset(ngx_http_idem_loc_conf_t *conf)
+{
+    while (conf->said.said.preset == 0 && conf->parent) {
+        conf = conf->parent;
+    }
+
+    return conf->said.said.preset;
+}
+
+
+/* A plain form brings no key: what its button sends is the key. */
+
+static ngx_http_idem_key_t *
+ngx_http_idem_default_key(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
+{
+    ngx_http_idem_key_t  *key;
+
+    key = ngx_pcalloc(cf->pool, sizeof(ngx_http_idem_key_t));
+    if (key == NULL) {
+        return NULL;
+    }
+
+    if (ngx_http_idem_preset(conf) == IDEM_PRESET_SUBMIT) {
+        key->kind = NGX_HTTP_IDEM_KEY_PARAMS;
+
+    } else {
+        key->kind = NGX_HTTP_IDEM_KEY_HEADER;
+        key->name = ngx_http_idem_default_header;
+    }
+
+    return key;
+}
+
+
+/* Who is told that his form is wrong corrects it, and sends it again, with the same token. */
+
+static ngx_array_t *
+ngx_http_idem_default_statuses(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
+{
+    ngx_uint_t    i, n, *status;
+    ngx_array_t  *statuses;
+
+    statuses = ngx_array_create(cf->pool, 8, sizeof(ngx_uint_t));
+    if (statuses == NULL) {
+        return NULL;
+    }
+
+    n = ngx_http_idem_preset(conf) == IDEM_PRESET_SUBMIT
+        ? 100 : sizeof(ngx_http_idem_default_release) / sizeof(ngx_uint_t);
+
+    for (i = 0; i < n; i++) {
+        status = ngx_array_push(statuses);
+        if (status == NULL) {
+            return NULL;
+        }
+
+        *status = (n == 100) ? 400 + i : ngx_http_idem_default_release[i];
+    }
+
+    return statuses;
+}
+
+
 static ngx_uint_t
 ngx_http_idem_default_print(ngx_conf_t *cf, ngx_http_idem_key_t *key)
 {
@@ -330,7 +396,6 @@ ngx_http_idem_make_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
 static char *
 ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
-    ngx_uint_t                  i, *status;
     ngx_http_idem_guarded_t    *guarded;
     ngx_http_idem_loc_conf_t   *prev = parent;
     ngx_http_idem_loc_conf_t   *conf = child;
@@ -377,13 +442,10 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     if (conf->key == NULL) {
-        conf->key = ngx_pcalloc(cf->pool, sizeof(ngx_http_idem_key_t));
+        conf->key = ngx_http_idem_default_key(cf, conf);
         if (conf->key == NULL) {
             return NGX_CONF_ERROR;
         }
-
-        conf->key->kind = NGX_HTTP_IDEM_KEY_HEADER;
-        conf->key->name = ngx_http_idem_default_header;
     }
 
     if (conf->headers == NULL) {
@@ -394,18 +456,9 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     if (conf->release == NULL) {
-        conf->release = ngx_array_create(cf->pool, 8, sizeof(ngx_uint_t));
+        conf->release = ngx_http_idem_default_statuses(cf, conf);
         if (conf->release == NULL) {
             return NGX_CONF_ERROR;
-        }
-
-        for (i = 0; i < sizeof(ngx_http_idem_default_release) / sizeof(ngx_uint_t); i++) {
-            status = ngx_array_push(conf->release);
-            if (status == NULL) {
-                return NGX_CONF_ERROR;
-            }
-
-            *status = ngx_http_idem_default_release[i];
         }
     }
 

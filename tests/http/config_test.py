@@ -63,7 +63,7 @@ def a_preset_is_one_of_three(rig):
         said = refused(rig, f"idem_prefix p:; idem_preset {value};", "submit", "api", "payment")
         check("queue" not in said.split("allowed")[1], f"what is not for requests is not offered: {said}")
     for value in ("submit", "api", "payment"):
-        accepted(rig, f"idem_prefix p:; idem_preset {value};")
+        accepted(rig, f"idem_prefix p:; idem_scope $http_x_user; idem_preset {value};")
 
 
 @test
@@ -335,7 +335,7 @@ def values_are_inherited_and_overridden(rig):
              http="idem_recover hold; idem_message hello; idem_methods POST; idem_release_status 429;"
                   " idem_replay_headers X-A; idem_fingerprint body; idem_key header=X-K; idem_label $uri;"
                   " idem_enforce on; idem_json_max 1k;")
-    accepted(rig, "idem_wait none;", server="idem_preset submit; idem_prefix p:;")
+    accepted(rig, "idem_wait none;", server="idem_preset submit; idem_prefix p:; idem_scope $http_x_user;")
 
 
 @test

@@ -30,7 +30,7 @@ CONF = "".join((
     guard("/change-a", "idem replay; idem_fingerprint none;", prefix="change:"),
     guard("/change-b", "idem reject; idem_fingerprint none;", prefix="change:"),
     guard("/change-c", "idem lock;", prefix="change:"),
-    guard("/submit", "idem_preset submit;"),
+    guard("/submit", "idem_preset submit; idem_key header=Idempotency-Key;"),
     guard("/api", "idem_preset api;"),
     guard("/payment", "idem_preset payment;"),
     guard("/strict", "idem_preset payment; idem reject;"),

@@ -138,7 +138,7 @@ TEST(every_option_of_a_stronger_layer_wins) {
         {"attempts", "2"},          {"backoff", "2s..3s"},
         {"message", "s"},           {"on_duplicate", "success"},
         {"on_store_error", "open"}, {"result_max", "2KiB"},
-        {"finish_timeout", "2s"},
+        {"finish_timeout", "2s"},   {"token_ttl", "2s"},
     };
     static const char *const weak[][2] = {
         {"preset", "queue"},     {"mode", "replay"},         {"key", "expression"},
@@ -148,7 +148,7 @@ TEST(every_option_of_a_stronger_layer_wins) {
         {"run_max", "none"},     {"wait", "none"},           {"recover", "hold"},
         {"on_failure", "retry"}, {"attempts", "none"},       {"backoff", "9s"},
         {"message", "w"},        {"on_duplicate", "error"},  {"on_store_error", "closed"},
-        {"result_max", "9KiB"},  {"finish_timeout", "9s"},
+        {"result_max", "9KiB"},  {"finish_timeout", "9s"},   {"token_ttl", "9s"},
     };
     char got[IDEM_OPTION_TEXT_MAX];
     size_t options = 0;

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""idem_preset submit: a plain form, whose page knows nothing of it, and a button that is clicked twice."""
+import json
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+FORM = "application/x-www-form-urlencoded"
+USER = "idem_scope $http_x_user;"
+CONF = "".join((
+    guard("/order", f"idem_preset submit; {USER}", prefix="order:"),
+    guard("/refund", f"idem_preset submit; {USER}", prefix="order:"),
+    guard("/strict", f"idem_preset submit; idem reject; idem_wait none; {USER}"),
+    guard("/once", f"idem_preset submit; idem lock; {USER}"),
+    guard("/brief", f"idem_preset submit; idem_ttl 1s; {USER}"),
+    guard("/ticket", f"idem_preset submit; idem_key token param=token; {USER}", prefix="ticket:"),
+    f"location = /token {{ idem_prefix ticket:; {USER} idem_token; }}",
+))
+PAGE = [("Accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8")]
+
+
+def click(rig, path="/order", body=b"item=7&count=1", user="ann", later=False, **options):
+    options = dict(user=user, body=body, type=FORM, headers=PAGE, ref=options.pop("ref", None), **options)
+    return rig.later(path, **options) if later else rig.post(path, **options)
+
+
+@test
+def the_second_click_is_answered_with_the_first_ones_page(rig):
+    ref, name = fresh("ref"), fresh("gate")
+    clicks = [click(rig, ref=ref, later=True, do={"hang": name, "status": 201, "body": "<h1>Order 1</h1>", "type": "text/html"})
+              for _ in range(5)]
+    until("one runs", lambda: rig.backend.requests(ref=ref))
+    time.sleep(0.3)
+    eq(len(rig.backend.requests(ref=ref)), 1)
+    rig.backend.go(name)
+    answers = [c.get() for c in clicks]
+    eq({(a.status, a.body, a.h("Content-Type")) for a in answers}, {(201, b"<h1>Order 1</h1>", "text/html")})
+    eq(rig.backend.effects(ref=ref), 1)
+
+
+@test
+def other_fields_another_user_and_another_route_are_other_orders(rig):
+    ref = fresh("ref")
+    one = {"body": b"item=80&count=1"}
+    for options in ({}, {"body": b"item=81&count=1"}, {"user": "bob"}, {"path": "/refund"}):
+        status(click(rig, ref=ref, **{**one, **options}), 200)
+    eq(rig.backend.effects(ref=ref), 4)
+    answer = click(rig, ref=ref, **one)
+    check(answer.replayed, "the first one is remembered")
+    eq(rig.backend.effects(ref=ref), 4)
+
+
+@test(seconds=10)
+def after_its_time_the_same_order_can_be_placed_again(rig):
+    ref = fresh("ref")
+    status(click(rig, "/brief", ref=ref), 200)
+    time.sleep(1.3)
+    check(not status(click(rig, "/brief", ref=ref), 200).replayed, "it is forgotten")
+    eq(rig.backend.effects(ref=ref), 2)
+
+
+@test
+def a_form_that_was_wrong_can_be_corrected_and_sent_again(rig):
+    ref, body = fresh("ref"), b"item=9&count=x"
+    for code in (400, 403, 404, 409, 413, 422, 429, 451):
+        status(click(rig, body=body, ref=ref, do={"status": code, "effect": False}), code)
+    check(not status(click(rig, body=body, ref=ref), 200).replayed, "the same, too")
+    status(click(rig, body=b"item=9&count=2", ref=ref), 200)
+
+
+@test
+def a_corrected_form_keeps_its_token(rig):
+    token = json.loads(rig.post("/token", method="GET", body=b"", user="ann").body)["token"]
+    def body(count):
+        return f"count={count}&token={token}".encode()
+    status(click(rig, "/ticket", body("x"), do={"status": 422, "effect": False}), 422)
+    first = status(click(rig, "/ticket", body("2")), 200)
+    replay_of(first, click(rig, "/ticket", body("2")))
+
+
+@test
+def a_person_who_is_refused_reads_a_page(rig):
+    ref = fresh("ref")
+    status(click(rig, "/strict", ref=ref), 200)
+    answer = click(rig, "/strict", ref=ref)
+    eq((answer.status, answer.h("Content-Type")), (409, "text/html; charset=utf-8"))
+    check(b"<title>" in answer.body and b"done already" in answer.body, f"{answer.body}")
+    eq(rig.backend.effects(ref=ref), 1)
+
+
+@test
+def a_lock_is_free_again_when_it_is_done(rig):
+    ref = fresh("ref")
+    for _ in range(3):
+        status(click(rig, "/once", ref=ref), 200)
+    eq(rig.backend.effects(ref=ref), 3)
+
+
+@test
+def who_is_not_known_is_not_served(rig):
+    status(click(rig, user=None), 400)
+
+
+@test
+def a_submit_without_a_scope_is_refused_by_the_configuration(rig):
+    with Rig(guard("/x", "idem_preset submit;"), start=False) as other:
+        code, said = other.check()
+        check(code != 0 and "idem_key params and idem_scope none exclude each other" in said, said)
+
+
+if __name__ == "__main__":
+    main(CONF)
