@@ -7,7 +7,7 @@ _idem_words() {
 _idem_flags() {
     case $1 in
     run)
-        echo "--key --vars --vars-file --at --label --quiet --verdict-fd --duplicate-exit --kill-after --config" \
+        echo "--key --token --bind --vars --vars-file --at --label --quiet --verdict-fd --duplicate-exit --kill-after --config" \
             "--policy --store --help --preset --mode --key-expr --prefix --scope --fingerprint" \
             "--fingerprint-expr --json-max --ttl" \
             "--hold-ttl --lease --run-max --wait --recover --on-failure --attempts --backoff" \
@@ -18,18 +18,19 @@ _idem_flags() {
             "--release-status --replay-headers --store --workers --config --print-config --module" \
             "--nginx --help --preset --mode --key-expr --prefix --fingerprint-expr --json-max --ttl" \
             "--hold-ttl --lease --run-max --wait --recover --on-failure --attempts --backoff" \
-            "--on-duplicate --message --on-store-error --result-max --finish-timeout"
+            "--on-duplicate --message --on-store-error --result-max --finish-timeout --token-ttl"
         ;;
-    show) echo "--prefix --scope --hash --json --result --store --help" ;;
+    show) echo "--prefix --scope --token --hash --json --result --store --help" ;;
     list) echo "--prefix --state --since --json --store --help" ;;
     settle)
-        echo "--done --failed --status --reason --ttl --force --prefix --scope --hash --state" \
+        echo "--done --failed --status --reason --ttl --force --prefix --scope --token --hash --state" \
             "--since --dry-run --yes --store --help"
         ;;
-    forget) echo "--prefix --scope --hash --force --store --help" ;;
+    forget) echo "--prefix --scope --token --hash --force --store --help" ;;
     stats) echo "--json --store --help" ;;
     eval) echo "--vars --vars-file --key --template --jsonl --help" ;;
     canon) echo "--help" ;;
+    token) echo "--prefix --scope --bind --token-ttl --label --json --store --help" ;;
     id) echo "--v7 --v4 --snowflake --number --name --store --help" ;;
     esac
 }
@@ -74,7 +75,7 @@ _idem() {
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || { [[ $command == help ]] && ((COMP_CWORD == 2)); }; then
-        _idem_words "run gateway show list settle forget stats eval canon id help --version --help"
+        _idem_words "run gateway show list settle forget stats eval canon id token help --version --help"
         return
     fi
     if [[ $command == run ]]; then

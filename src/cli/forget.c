@@ -29,8 +29,8 @@ static int forget_run(const struct cli_values *values) {
     return status;
 }
 
-static const char *const forget_options[] = {"prefix", "scope", "hash", "force",
-                                             "store",  "help",  NULL};
+static const char *const forget_options[] = {"prefix", "scope", "key-is-token", "hash",
+                                             "force",  "store", "help",         NULL};
 
 const struct cli_command cli_forget = {
     .name = "forget",

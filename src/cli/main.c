@@ -14,7 +14,7 @@
 
 const struct cli_command *const cli_commands[] = {
     &cli_run,   &cli_gateway, &cli_show,  &cli_list, &cli_settle, &cli_forget,
-    &cli_stats, &cli_eval,    &cli_canon, &cli_id,   NULL,
+    &cli_stats, &cli_eval,    &cli_canon, &cli_id,   &cli_token,  NULL,
 };
 
 static const struct cli_command *command_find(const char *name) {

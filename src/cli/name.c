@@ -28,6 +28,8 @@ static const char *name_fault(const struct cli_values *values) {
         return "name the record by KEY or by --hash, not by both";
     if (values->layer.said.scope != NULL)
         return "a hash has the scope in it: leave --scope out";
+    if (values->key_is_token)
+        return "a hash tells a token from a key: leave --token out";
     len = strlen(values->hash);
     if (len < CLI_HASH_LEAST || len > 64 || strspn(values->hash, "0123456789abcdefABCDEF") != len)
         return "--hash takes 8 to 64 hex digits, as idem list shows them";
@@ -41,6 +43,7 @@ static void name_by_key(const struct cli_values *values, struct idem_name *ret) 
         .prefix = prefix == NULL ? CLI_PREFIX : prefix,
         .key = values->operands[0],
         .key_len = strlen(values->operands[0]),
+        .token = values->key_is_token,
     };
     if (scope != NULL && strcmp(scope, IDEM_SCOPE_NONE) != 0) {
         ret->scope = scope;

@@ -31,6 +31,8 @@ struct cli_values {
     const char *reason;
     const char *at;
     const char *name;
+    const char *token;
+    const char *bind;
     const char *vars;
     const char *vars_file;
     const char *listen;
@@ -52,7 +54,7 @@ struct cli_values {
     int64_t status;
     int64_t number;
     bool quiet, json, done, failed, force, dry_run, yes, result, help;
-    bool v4, v7, snowflake, jsonl, key_rules, template, print_config;
+    bool v4, v7, snowflake, jsonl, key_rules, template, print_config, key_is_token;
     struct idem_layer layer; /* the policy's flags */
     char **operands;
     int operands_n;

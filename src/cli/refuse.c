@@ -63,6 +63,9 @@ int cli_refuse(const struct work *work, const struct idem_answer *answer) {
     case IDEM_MISMATCH:
         cli_voice_refusal(&work->voice, answer);
         return CLI_MISMATCH;
+    case IDEM_NO_TOKEN:
+        cli_voice_refusal(&work->voice, answer);
+        return CLI_ABSENT;
     default:
         cli_voice_refusal(&work->voice, answer);
         return CLI_UNCERTAIN;

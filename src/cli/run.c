@@ -64,6 +64,14 @@ static int run_usage(const struct cli_values *values) {
 
     if (values->key != NULL && values->layer.said.key_expr != NULL)
         fault = "--key and --key-expr are two keys; leave one out";
+    else if (values->token != NULL && (values->key != NULL || values->layer.said.key_expr != NULL))
+        fault = "a token is a key: leave --key and --key-expr out";
+    else if (values->token != NULL && values->at != NULL)
+        fault = "a token is good once: leave --at out";
+    else if (values->token != NULL && values->token[0] == '\0')
+        fault = "--token is empty";
+    else if (values->token == NULL && values->bind != NULL)
+        fault = "--bind is what a token was issued for, and there is no --token";
     else if (values->key != NULL && values->key[0] == '\0')
         fault = "--key is empty";
     else if (values->operands_n == 0)
@@ -160,9 +168,11 @@ static int key_schedule(struct run *run) {
 static int key_make(struct run *run) {
     int status = CLI_OK;
 
-    if (run->values->key == NULL)
+    const char *given = run->values->token != NULL ? run->values->token : run->values->key;
+
+    if (given == NULL)
         status = key_evaluate(run);
-    else if ((run->key = strdup(run->values->key)) == NULL)
+    else if ((run->key = strdup(given)) == NULL)
         status = CLI_SYSTEM;
     if (status == CLI_OK && run->values->at != NULL)
         status = key_schedule(run);
@@ -222,6 +232,8 @@ static int key_check(const struct run *run) {
     const char *name = NULL;
     enum idem_key_kind kind = kind_said(run, &name);
 
+    if (run->values->token != NULL && (kind == 0 || kind == IDEM_KEY_TOKEN))
+        return CLI_OK;
     if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal)) {
         cli_say("run: %s: %s%s] says key = %s, and a command has a literal key (--key) or one that "
                 "an expression makes (--key-expr); name another policy with --policy, or say key = "
@@ -334,6 +346,8 @@ static int guard_make(struct run *run) {
     policy.name = run->values->policy;
     if (run->values->key != NULL)
         policy.key_kind = IDEM_KEY_LITERAL;
+    if (run->values->token != NULL)
+        policy.key_kind = IDEM_KEY_TOKEN;
     if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL) {
         cli_say("run: %s has no section [policy %s]", run->values->config, policy.name);
         return CLI_CONFIG;
@@ -343,7 +357,8 @@ static int guard_make(struct run *run) {
         return status;
     if (idem_guard_make(run->settings, &policy, &run_door, &run->guard, &err) < 0)
         return cli_say_error("run", &err);
-    run->with.key_kind = IDEM_KEY_LITERAL; /* to the claim: the expression's work is done by then */
+    /* To the claim: the expression's work is done by then. */
+    run->with.key_kind = run->values->token != NULL ? IDEM_KEY_TOKEN : IDEM_KEY_LITERAL;
     /* result_max counts output; what is stored also says where each piece of it went. */
     if (idem_guard_policy(run->guard)->mode == IDEM_MODE_REPLAY)
         run->with.result_max = IDEM_RESULT_MAX;
@@ -420,6 +435,8 @@ static struct work work_of(struct run *run) {
                  .fingerprint_len = run->fingerprint_len,
                  .json = policy->fingerprint_expr == NULL ? NULL : run->vars,
                  .json_len = policy->fingerprint_expr == NULL ? 0 : run->vars_len,
+                 .bind = values->bind,
+                 .bind_len = values->bind == NULL ? 0 : strlen(values->bind),
                  .label = values->label,
                  .with = &run->with},
         .voice = {.fd = (int)values->verdict_fd,
@@ -497,8 +514,8 @@ static int run_run(const struct cli_values *values) {
 }
 
 static const char *const run_options[] = {
-    "key",        "vars",   "vars-file", "at",    "label", "quiet", "verdict-fd", "duplicate-exit",
-    "kill-after", "config", "policy",    "store", "help",  NULL,
+    "key",        "token",          "bind",       "vars",   "vars-file", "at",    "label", "quiet",
+    "verdict-fd", "duplicate-exit", "kill-after", "config", "policy",    "store", "help",  NULL,
 };
 
 /* The key's kind follows from --key or --key-expr, and what a duplicate gets is its exit status. */
@@ -507,7 +524,7 @@ static const char *const run_policy_without[] = {"key", "on_duplicate", "token_t
 const struct cli_command cli_run = {
     .name = "run",
     .summary = "run a command once; give its output again after that",
-    .synopsis = "--key KEY | --key-expr EXPR [OPTIONS] [--] COMMAND ARGS...",
+    .synopsis = "--key KEY | --key-expr EXPR | --token TOKEN [OPTIONS] [--] COMMAND ARGS...",
     .text = "Runs COMMAND if nobody has run it under KEY before. A duplicate gets the first run's\n"
             "stdout, stderr and exit status (--mode replay), or is told so (--mode reject). The\n"
             "command sees IDEM_KEY, IDEM_ATTEMPT and, under --at, IDEM_AT.\n",
@@ -517,7 +534,7 @@ const struct cli_command cli_run = {
              "  64  usage\n"
              "  65  mismatch: the key came with another command line, or with other variables;\n"
              "      or --vars, of which no key or no fingerprint can be made\n"
-             "  66  there is no such --vars-file\n"
+             "  66  there is no such --vars-file, or no such token for this caller\n"
              "  69  store error    70  uncertain: a run vanished, or was ended by run_max\n"
              "  71  system error   74  a replay could not be written\n"
              "  75  busy: somebody runs it, or a retry is not due yet\n"

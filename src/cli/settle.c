@@ -260,7 +260,7 @@ static int settle_run(const struct cli_values *values) {
 }
 
 static const char *const settle_options[] = {
-    "done", "failed", "status", "reason",  "ttl", "force", "prefix", "scope",
+    "done", "failed", "status", "reason",  "ttl", "force", "prefix", "scope", "key-is-token",
     "hash", "state",  "since",  "dry-run", "yes", "store", "help",   NULL,
 };
 

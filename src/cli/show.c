@@ -72,8 +72,8 @@ static int show_run(const struct cli_values *values) {
     return status;
 }
 
-static const char *const show_options[] = {"prefix", "scope", "hash", "json",
-                                           "result", "store", "help", NULL};
+static const char *const show_options[] = {"prefix", "scope", "key-is-token", "hash", "json",
+                                           "result", "store", "help",         NULL};
 
 const struct cli_command cli_show = {
     .name = "show",

@@ -154,6 +154,11 @@ static void refusal_text(const struct cli_voice *voice, const struct idem_answer
                  answer->attempt, answer->reason_len == 0 ? "" : ", ", (int)answer->reason_len,
                  answer->reason_len == 0 ? "" : answer->reason, CLI_HASH_SHORT, voice->hash);
         return;
+    case IDEM_NO_TOKEN:
+        snprintf(buf, size, "%s",
+                 "is no token for this caller: it was never issued, has expired, or is somebody "
+                 "else's, or another --bind's; idem token issues one");
+        return;
     case IDEM_DEAD:
         snprintf(buf, size,
                  "has failed for good (attempt %" PRIu32 ", status %" PRId32 "%s%.*s) and is not "
