@@ -14,6 +14,7 @@
  *     capture.c   holds the answer until its end is stored
  *     reply.c     replays and refusals
  *     token.c     the location that issues tokens
+ *     js.c        the location that serves the browser's half
  *     probe.c     asks the backend what came of an uncertain run
  *     round.c     the same in the background, for runs that nobody asks for again
  *     variable.c  $idem_*, and idem_set
@@ -285,6 +286,7 @@ char *ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_label_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* fields.c */
@@ -338,6 +340,9 @@ ngx_int_t ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
     struct idem_fingerprint *ret);
 void ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query);
 ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+
+/* js.c */
+ngx_int_t ngx_http_idem_js_handler(ngx_http_request_t *r);
 
 /* token.c */
 ngx_int_t ngx_http_idem_token_handler(ngx_http_request_t *r);

@@ -688,6 +688,20 @@ ngx_http_idem_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* The browser's half; a guard from above lets GET and HEAD pass. */
+
+char *
+ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_idem_js_handler;
+
+    return NGX_CONF_OK;
+}
+
+
 char *
 ngx_http_idem_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
