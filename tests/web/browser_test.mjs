@@ -1,0 +1,338 @@
+// idem.js in Chromium, against the real gateway. Every page has a Content-Security-Policy that allows
+// its own scripts only, and an insecure origin.
+import { Rig } from './rig.mjs';
+import { check, eq, pause, report, run, test, until } from './tap.mjs';
+
+const rig = new Rig();
+const BUY = '#buy', BUTTON = 'button[name=buy]';
+let items = 0;
+
+async function shopPage(options = {}, context = undefined) {
+  const item = options.item ?? 'item-' + ++items;
+  const tab = await rig.tab('/buy.html?' + new URLSearchParams({ ...options, item }), context);
+  await ready(tab);
+  return Object.assign(tab, { item });
+}
+
+const ready = (tab) => tab.waitForSelector('html[data-ready]');
+const answers = async (tab) => (await tab.locator('#answers').innerText()).split('\n')
+  .filter(Boolean).map((line) => JSON.parse(line));
+const answered = (tab, n) => until(`${n} answers`, async () => {
+  const all = await answers(tab);
+  return all.length >= n && all;
+}, 15);
+
+async function formPage(options = {}, field = 'item-' + ++items) {
+  rig.backend.orders = [];
+  const tab = await rig.tab('/form.html?' + new URLSearchParams(options));
+  await ready(tab);
+  await tab.fill('[name=item]', field);
+  return tab;
+}
+
+async function shut(...tabs) {
+  for (const tab of tabs) {
+    eq(tab.errors, [], 'errors of the page');
+    await tab.context().close();
+  }
+}
+
+// Out of the back/forward cache, where a page is not loaded again.
+async function back(tab) {
+  const from = tab.url();
+  await tab.evaluate(() => setTimeout(() => history.back()));
+  await until('it has gone back', () => tab.url() !== from);
+}
+
+// Mouse clicks of a person in a hurry: what is below the pointer gets them, enabled or not.
+async function hurry(tab, where, times) {
+  const { x, y } = await tab.locator(where).boundingBox();
+  for (let i = 0; i < times; i++) await tab.mouse.click(x + 5, y + 5);
+}
+
+test(async function thirty_fast_clicks_are_one_order() {
+  const tab = await shopPage();
+  await hurry(tab, BUY, 30);
+  const all = await answered(tab, 30);
+  eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
+  eq(new Set(all.map(({ status, id }) => `${status} ${id}`)).size, 1, 'the number of different answers');
+  eq(all.filter(({ replayed }) => !replayed).length, 1, 'answers that are no replays');
+  await shut(tab);
+});
+
+test(async function thirty_clicks_on_a_slow_shop_are_one_order() {
+  const tab = await shopPage({ path: '/orders?sleep=1' });
+  await hurry(tab, BUY, 30);
+  const all = await answered(tab, 30);
+  eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
+  eq(new Set(all.map(({ id }) => id)).size, 1, 'the number of different answers');
+  await shut(tab);
+});
+
+test(async function a_click_while_it_runs_is_told_so_and_comes_to_the_same_order() {
+  const tab = await shopPage({ path: '/busy/orders?sleep=1' });
+  await hurry(tab, BUY, 2);
+  const all = await answered(tab, 2);
+  eq(all.map(({ replayed }) => replayed).sort(), [false, true]);
+  check(all.some(({ attempts }) => attempts > 1), 'nobody was told to wait');
+  eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function a_lost_answer_is_asked_for_again() {
+  const tab = await shopPage();
+  rig.network.cuts = 2;
+  await tab.click(BUY);
+  const [{ status, replayed }] = await answered(tab, 1);
+  eq({ status, replayed }, { status: 201, replayed: true });
+  eq(rig.network.cuts, 0, 'answers to lose');
+  eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function cut_off_then_reloaded_then_clicked_is_one_order() {
+  const tab = await shopPage({ retries: 0 });
+  rig.network.cuts = 20; // Chromium itself sends again on a connection that it had kept
+  await tab.click(BUY);
+  eq(await answered(tab, 1), [{ error: 'TypeError' }]);
+  await until('the order is there', async () => (await rig.orders(tab.item)).length === 1);
+  rig.network.cuts = 0;
+  await tab.reload();
+  await ready(tab);
+  await tab.click(BUY);
+  const [{ status, replayed, final }] = await answered(tab, 1);
+  eq({ status, replayed, final }, { status: 201, replayed: true, final: true });
+  eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function a_reload_in_mid_request_is_one_order() {
+  const tab = await shopPage({ path: '/orders?sleep=1' });
+  const before = rig.network.posts;
+  await tab.click(BUY);
+  await until('it is sent', () => rig.network.posts > before);
+  await tab.reload();
+  await ready(tab);
+  await tab.click(BUY);
+  const [{ status, replayed }] = await answered(tab, 1);
+  eq({ status, replayed }, { status: 201, replayed: true });
+  eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function the_next_purchase_is_an_order_of_its_own() {
+  const tab = await shopPage();
+  await tab.click(BUY);
+  await answered(tab, 1);
+  await pause(1300);
+  await tab.click(BUY);
+  const all = await answered(tab, 2);
+  eq(all.map(({ replayed }) => replayed), [false, false]);
+  eq((await rig.orders(tab.item)).length, 2, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function two_tabs_are_two_operations() {
+  const first = await shopPage();
+  const second = await shopPage({ item: first.item }, first.context());
+  await Promise.all([first.click(BUY), second.click(BUY)]);
+  await Promise.all([answered(first, 1), answered(second, 1)]);
+  eq((await rig.orders(first.item)).length, 2, 'the number of orders');
+  await shut(first);
+});
+
+test(async function a_tab_that_is_duplicated_has_the_same_operation() {
+  const first = await shopPage({ path: '/orders?sleep=1' });
+  const before = rig.network.posts;
+  await first.click(BUY);
+  await until('it is sent', () => rig.network.posts > before);
+  // What a browser's "duplicate tab" does: the session storage is copied.
+  const [second] = await Promise.all([first.waitForEvent('popup'),
+    first.evaluate(() => void window.open(location.href))]);
+  await ready(second);
+  await second.click(BUY);
+  const [[one], [two]] = await Promise.all([answered(first, 1), answered(second, 1)]);
+  eq([one.id, two.replayed], [two.id, true]);
+  eq((await rig.orders(first.item)).length, 1, 'the number of orders');
+  await shut(first);
+});
+
+test(async function back_and_forward_keep_what_is_not_answered() {
+  const tab = await shopPage({ retries: 0 });
+  rig.network.cuts = 20;
+  await tab.click(BUY);
+  await answered(tab, 1);
+  rig.network.cuts = 0;
+  await tab.goto(rig.origin + '/form.html');
+  await back(tab);
+  await ready(tab);
+  await tab.click(BUY);
+  const last = (await until('it is answered', async () => {
+    const all = await answers(tab);
+    return all.at(-1)?.status && all;
+  })).at(-1);
+  eq([last.status, last.replayed], [201, true]);
+  eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function thirty_clicks_on_a_form_end_on_the_one_orders_page() {
+  const tab = await formPage();
+  rig.backend.delay = 300;
+  await hurry(tab, BUTTON, 30);
+  await tab.waitForSelector('h1');
+  rig.backend.delay = 0;
+  eq(await tab.title(), 'Order 1');
+  eq(rig.backend.orders.length, 1, 'the number of orders');
+  check(/^item=item-\d+&buy=now&token=token-\d+$/.test(rig.backend.orders[0]), rig.backend.orders[0]);
+  await shut(tab);
+});
+
+test(async function a_form_that_is_gone_back_to_gives_the_same_order() {
+  const tab = await formPage({}, 'pen');
+  await tab.click(BUTTON);
+  await tab.waitForSelector('h1');
+  const before = rig.backend.issued;
+  await back(tab);
+  await tab.waitForSelector('html[data-shown=again]');
+  await tab.waitForSelector(BUTTON + ':enabled');
+  eq(await tab.locator('form').getAttribute('aria-busy'), null, 'aria-busy');
+  await until('a new token', () => rig.backend.issued > before);
+  await tab.click(BUTTON);
+  await tab.waitForSelector('h1');
+  eq(await tab.title(), 'Order 1');
+  eq(rig.backend.orders.length, 1, 'the number of orders');
+  await back(tab);
+  await tab.waitForSelector('html[data-shown=again]');
+  await tab.fill('[name=item]', 'pencil');
+  await tab.click(BUTTON);
+  await tab.waitForSelector('h1');
+  eq(await tab.title(), 'Order 2', 'the page of another item');
+  await shut(tab);
+});
+
+test(async function a_form_is_locked_while_it_is_sent_and_says_so() {
+  const tab = await formPage({ fetch: 1 });
+  const busy = () => tab.evaluate(() => {
+    const form = document.querySelector('form');
+    return {
+      busy: form.getAttribute('aria-busy'), buy: form.buy.disabled,
+      other: form.querySelector('[type=button]').disabled,
+      status: form.querySelector('[role=status]').textContent,
+    };
+  });
+  rig.backend.delay = 400;
+  await tab.focus(BUTTON);
+  await tab.keyboard.press('Enter');
+  await until('it is locked', async () => (await busy()).buy);
+  eq(await busy(), { busy: 'true', buy: true, other: false, status: 'Sending…' });
+  await answered(tab, 1);
+  rig.backend.delay = 0;
+  eq(await busy(), { busy: null, buy: false, other: false, status: 'Done.' });
+  check(await tab.locator(BUTTON).evaluate((button) => button === document.activeElement),
+    'the button has lost the focus');
+  check(/^item=item-\d+&buy=now$/.test(rig.backend.orders[0]), rig.backend.orders[0]);
+  await shut(tab);
+});
+
+for (const multipart of [false, true]) {
+  const sentence = `a_${multipart ? 'multipart_' : ''}form_without_an_answer_is_sent_again_by_hand`;
+  test({ async [sentence]() {
+    const tab = await formPage({ fetch: 1, retries: 0, ...(multipart && { multipart: 1 }) }, 'ink');
+    rig.network.cuts = 20;
+    await tab.click(BUTTON);
+    eq(await answered(tab, 1), [{ error: 'TypeError' }]);
+    check(/not be done twice/.test(await tab.innerText('[role=status]')), 'the person is not told');
+    await until('the order is there', () => rig.backend.orders.length === 1);
+    rig.network.cuts = 0;
+    await tab.reload();
+    await ready(tab);
+    await tab.fill('[name=item]', 'ink');
+    await tab.click(BUTTON);
+    const [{ status, replayed }] = await answered(tab, 1);
+    eq({ status, replayed }, { status: 201, replayed: true });
+    eq(rig.backend.orders.length, 1, 'the number of orders');
+    await pause(1300);
+    await tab.click(BUTTON);
+    eq((await answered(tab, 2))[1].replayed, false, 'the next one is a replay');
+    eq(rig.backend.orders.length, 2, 'the number of orders later');
+    await shut(tab);
+  } }[sentence]);
+}
+
+test(async function a_refused_form_can_be_corrected_and_sent() {
+  const tab = await formPage({ fetch: 1 });
+  rig.backend.answer = 422;
+  await tab.click(BUTTON);
+  await answered(tab, 1);
+  eq(await tab.innerText('[role=status]'), 'Not accepted.');
+  await tab.click(BUTTON); // even uncorrected it is a new one
+  eq((await answered(tab, 2)).map(({ status, replayed }) => [status, replayed]), [[422, false], [201, false]]);
+  await shut(tab);
+});
+
+test(async function a_token_is_renewed_before_it_ends() {
+  rig.backend.expires = 1;
+  const tab = await formPage();
+  const token = () => tab.inputValue('[name=token]');
+  const first = await until('a token', token);
+  await until('another token', async () => (await token()) !== first, 3);
+  rig.backend.expires = 300;
+  await shut(tab);
+});
+
+test(async function a_form_is_sent_before_its_token_has_come() {
+  const tab = await rig.tab('/buy.html');
+  rig.backend.orders = [];
+  await tab.route('**/token', async (route) => {
+    await pause(500);
+    await route.continue();
+  });
+  await tab.goto(rig.origin + '/form.html');
+  await ready(tab);
+  await tab.click(BUTTON);
+  await tab.waitForSelector('h1');
+  eq(rig.backend.orders.length, 1, 'the number of orders');
+  check(/&buy=now&token=token-\d+$/.test(rig.backend.orders[0]), rig.backend.orders[0]);
+  await shut(tab);
+});
+
+test(async function a_form_whose_token_cannot_be_had_says_so() {
+  const tab = await rig.tab('/buy.html');
+  rig.backend.orders = [];
+  await tab.route('**/token', (route) => route.abort());
+  await tab.goto(rig.origin + '/form.html?fetch=1');
+  await ready(tab);
+  await tab.click(BUTTON);
+  eq(await answered(tab, 1), [{ error: 'TypeError' }]);
+  await tab.waitForSelector(BUTTON + ':enabled');
+  await tab.unroute('**/token');
+  await tab.click(BUTTON);
+  eq((await answered(tab, 2))[1].status, 201);
+  eq(rig.backend.orders.length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function a_released_form_is_a_plain_one() {
+  const tab = await formPage({ fetch: 1 });
+  await until('a token', () => tab.inputValue('[name=token]'));
+  await tab.evaluate(() => window.guard.release());
+  await tab.click(BUTTON);
+  await tab.waitForURL('**/fetched');
+  await tab.context().close();
+});
+
+process.on('SIGTERM', () => process.exit(1));
+try {
+  await rig.open();
+} catch (error) {
+  report(false, 'the_rig_starts', error.stack);
+  await rig.close().catch(() => {});
+  console.log('1..1');
+  process.exit(1);
+}
+await run(async () => {
+  const bad = rig.said('error.log').split('\n').filter((line) => /\[(alert|emerg|crit)\]/.test(line));
+  report(!bad.length, 'nginx_logs_nothing_bad', bad.join('\n'));
+  await rig.close();
+});

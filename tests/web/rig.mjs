@@ -1,0 +1,231 @@
+// Chromium, a network that can be cut, and behind it the real gateway before the shop and before a
+// small backend for forms; all in a temporary folder, on free ports of loopback. What was started is
+// ended by its pid. From the environment:
+//   IDEM_HTTP_MODULE, IDEM_SHOP   the module and the shop
+//   IDEM_WEB_MODULES              the folder with node_modules
+import { spawn } from 'node:child_process';
+import fs from 'node:fs';
+import http from 'node:http';
+import { createRequire } from 'node:module';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { until } from './tap.mjs';
+
+const HERE = path.dirname(new URL(import.meta.url).pathname);
+const NAME = 'shop.test'; // not loopback's own name: an insecure origin, as a page on a bare IP is
+const need = (name) => {
+  if (!process.env[name]) throw new Error(`${name} is not set`);
+  return path.resolve(process.env[name]);
+};
+
+const listening = (server) => new Promise((resolve) =>
+  server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
+
+async function freePort() {
+  const server = net.createServer();
+  const port = await listening(server);
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+// The way to the gateway. cuts: how many answers to a POST are lost yet; the request gets through.
+class Network {
+  cuts = 0;
+  posts = 0;
+  sockets = new Set();
+
+  async open(target) {
+    this.server = net.createServer((near) => this.join(near, target));
+    this.port = await listening(this.server);
+  }
+
+  join(near, target) {
+    const far = net.connect(target, '127.0.0.1');
+    let cut = false;
+    for (const socket of [near, far]) {
+      this.sockets.add(socket);
+      socket.on('error', () => {}).on('close', () => {
+        this.sockets.delete(socket);
+        near.destroy();
+        if (!cut) far.destroy();
+      });
+    }
+    near.on('data', (data) => {
+      if (data.toString('latin1').startsWith('POST ')) {
+        this.posts += 1;
+        cut = this.cuts > 0;
+        this.cuts -= cut ? 1 : 0;
+      }
+      far.write(data);
+    });
+    far.on('data', (data) => (cut ? near.resetAndDestroy() : near.write(data)));
+  }
+
+  close() {
+    this.server.close();
+    for (const socket of this.sockets) socket.destroy();
+  }
+}
+
+// Issues tokens, and takes forms: one order for each that reaches it.
+class Backend {
+  orders = [];
+  issued = 0;
+  expires = 300;
+  answer = undefined; // instead of an order, once
+  delay = 0;
+
+  async open() {
+    this.server = http.createServer((request, response) => {
+      let body = '';
+      request.on('data', (chunk) => (body += chunk));
+      request.on('end', () => setTimeout(() => this.serve(request, response, body),
+        request.method === 'POST' ? this.delay : 0));
+    });
+    this.port = await listening(this.server);
+  }
+
+  serve(request, response, body) {
+    const say = (status, type, text, headers) => {
+      response.writeHead(status, { 'Content-Type': type, ...headers });
+      response.end(text);
+    };
+    if (request.url === '/token') {
+      const token = 'token-' + ++this.issued;
+      return say(200, 'application/json', JSON.stringify({ token, expires_in: this.expires }));
+    }
+    if (this.answer) {
+      say(this.answer, 'text/html', '<h1>Refused</h1>');
+      this.answer = undefined;
+      return undefined;
+    }
+    this.orders.push(body);
+    return say(201, 'text/html', `<!doctype html><title>Order ${this.orders.length}</title>` +
+      `<h1>Order ${this.orders.length}</h1>`);
+  }
+}
+
+function nginxConf(folder, port, shop, backend) {
+  const proxied = `proxy_http_version 1.1; proxy_set_header Connection "";`;
+  return `
+load_module ${need('IDEM_HTTP_MODULE')};
+${process.getuid() === 0 ? 'user root;' : ''}
+daemon off;
+worker_processes 1;
+pid ${folder}/nginx.pid;
+error_log ${folder}/error.log info;
+events { worker_connections 512; }
+http {
+    access_log ${folder}/access.log;
+    client_body_temp_path ${folder}/body;
+    proxy_temp_path ${folder}/proxy;
+    fastcgi_temp_path ${folder}/fastcgi;
+    uwsgi_temp_path ${folder}/uwsgi;
+    scgi_temp_path ${folder}/scgi;
+    types { text/html html; text/javascript js; }
+    add_header Content-Security-Policy "default-src 'self'";
+    idem_store lmdb:${folder}/store?sync=off;
+    idem_scope none;
+    server {
+        listen 127.0.0.1:${port};
+        location / { root ${HERE}/pages; }
+        location = /idem.js { alias ${HERE}/../../web/idem.js; }
+        location /orders { proxy_pass http://127.0.0.1:${shop}; idem replay; idem_prefix o:; idem_wait 10s; }
+        location /busy/ { proxy_pass http://127.0.0.1:${shop}/; idem replay; idem_prefix b:; idem_lease 2s; }
+        location = /token { proxy_pass http://127.0.0.1:${backend}; }
+        location = /form { proxy_pass http://127.0.0.1:${backend}; ${proxied}
+            idem replay; idem_prefix f:; idem_wait 10s; idem_key param=token; }
+        location = /fetched { proxy_pass http://127.0.0.1:${backend}; ${proxied}
+            idem replay; idem_prefix g:; idem_wait 10s; idem_key header=Idempotent-Token; }
+    }
+}
+`;
+}
+
+const ended = (child) => new Promise((resolve) =>
+  child.exitCode === null && child.signalCode === null ? child.once('exit', resolve) : resolve());
+
+export class Rig {
+  network = new Network();
+  backend = new Backend();
+  children = [];
+
+  async open() {
+    this.folder = fs.mkdtempSync(path.join(os.tmpdir(), 'idem-web-'));
+    fs.chmodSync(this.folder, 0o755);
+    await this.backend.open();
+    await this.openShop();
+    await this.openGateway();
+    await this.network.open(this.port);
+    this.origin = `http://${NAME}:${this.network.port}`;
+    const { chromium } = createRequire(need('IDEM_WEB_MODULES') + '/')('playwright-core');
+    this.browser = await chromium.launch({
+      executablePath: '/usr/bin/chromium',
+      args: [...(process.getuid() === 0 ? ['--no-sandbox'] : []), '--disable-gpu', `--host-resolver-rules=MAP ${NAME} 127.0.0.1`,
+        '--disable-background-networking', '--disable-component-update'],
+      ignoreDefaultArgs: ['--disable-back-forward-cache'],
+      timeout: 30000,
+    });
+  }
+
+  start(name, command, args) {
+    const log = fs.openSync(path.join(this.folder, name + '.out'), 'a');
+    // It ends with us, however we end.
+    const child = spawn('setpriv', ['--pdeathsig', 'TERM', command, ...args], { stdio: ['ignore', log, log] });
+    fs.closeSync(log);
+    this.children.push(child);
+    return child;
+  }
+
+  said(name) {
+    return fs.readFileSync(path.join(this.folder, name), 'utf8');
+  }
+
+  async openShop() {
+    this.start('shop', need('IDEM_SHOP'), ['0', path.join(this.folder, 'orders.db')]);
+    const [, port] = await until('the shop says its port', () => /:(\d+), orders/.exec(this.said('shop.out')));
+    this.shop = Number(port);
+  }
+
+  async openGateway() {
+    this.port = await freePort();
+    const conf = path.join(this.folder, 'nginx.conf');
+    fs.writeFileSync(conf, nginxConf(this.folder, this.port, this.shop, this.backend.port));
+    const nginx = this.start('nginx', '/usr/sbin/nginx', ['-p', this.folder, '-c', conf]);
+    await until('nginx answers', () => {
+      if (nginx.exitCode !== null) throw new Error(this.said('nginx.out'));
+      return fetch(`http://127.0.0.1:${this.port}/idem.js`).then(({ ok }) => ok, () => false);
+    });
+  }
+
+  // A tab of a new person's, unless it is another one of a person who is there.
+  async tab(page, context) {
+    const tab = await (context ?? (await this.browser.newContext())).newPage();
+    tab.setDefaultTimeout(10000);
+    tab.errors = [];
+    tab.on('pageerror', (error) => tab.errors.push(String(error)));
+    await tab.goto(this.origin + page);
+    return tab;
+  }
+
+  // What the shop has of an item, asked past the gateway.
+  async orders(item) {
+    const all = await (await fetch(`http://127.0.0.1:${this.shop}/orders`)).json();
+    return all.filter((order) => order.item === item);
+  }
+
+  async close() {
+    await this.browser?.close();
+    this.network.server && this.network.close();
+    for (const child of this.children) {
+      child.kill('SIGTERM');
+      const late = setTimeout(() => child.kill('SIGKILL'), 5000);
+      await ended(child);
+      clearTimeout(late);
+    }
+    this.backend.server.closeAllConnections();
+    this.backend.server.close();
+    fs.rmSync(this.folder, { recursive: true, force: true });
+  }
+}

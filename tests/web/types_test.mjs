@@ -1,0 +1,38 @@
+// web/idem.d.ts, by TypeScript's compiler: as its users write it, and against what the module exports.
+import { spawnSync } from 'node:child_process';
+import fs from 'node:fs';
+import path from 'node:path';
+import { eq, run, test } from './tap.mjs';
+
+const HERE = path.dirname(new URL(import.meta.url).pathname);
+const WEB = path.join(HERE, '../../web');
+const TSC = path.join(process.env.IDEM_WEB_MODULES, 'node_modules/typescript/bin/tsc');
+
+function compiled(...args) {
+  const { status, stdout } = spawnSync(process.execPath, [TSC, '--noEmit', '--strict',
+    '--target', 'es2022', '--module', 'esnext', '--moduleResolution', 'bundler',
+    '--lib', 'es2022,dom,dom.iterable', ...args], { encoding: 'utf8', timeout: 60000 });
+  if (status !== 0) throw new Error(stdout || `tsc: ${status}`);
+}
+
+test(async function a_page_in_typescript_compiles() {
+  compiled(path.join(HERE, 'usage.ts'));
+}, 60);
+
+test(async function the_types_name_what_there_is() {
+  const exported = Object.keys(await import(path.join(WEB, 'idem.js'))).sort();
+  const typed = [...fs.readFileSync(path.join(WEB, 'idem.d.ts'), 'utf8')
+    .matchAll(/^export function (\w+)/gm)].map(([, name]) => name).sort();
+  eq(typed, exported, 'the names');
+});
+
+test(async function the_package_has_its_files() {
+  const { files, exports, version } = JSON.parse(fs.readFileSync(path.join(WEB, 'package.json'), 'utf8'));
+  const named = [exports['.'].types, exports['.'].default].map((name) => path.basename(name)).sort();
+  eq(named, [...files].sort(), 'what is exported');
+  files.forEach((name) => fs.accessSync(path.join(WEB, name)));
+  const project = fs.readFileSync(path.join(WEB, '../meson.build'), 'utf8');
+  eq(version, /version: '([^']+)'/.exec(project)[1], 'the version');
+});
+
+await run();
