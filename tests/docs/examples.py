@@ -1,7 +1,7 @@
 """Finds the examples of a page: fences of Markdown, EXAMPLES of a manual, the comment that opens
 the header.
 
-An example is a kind and its text. The kinds are c, ini, nginx and console, and man for commands of
+An example is a kind and its text. The kinds are c, ini, nginx, js and console, and man for commands of
 which no output is shown.
 """
 import re

@@ -4,7 +4,8 @@ installed.
 
 C is compiled; a fence ```c whose first line is /* NAME */ is a file of that name besides. Settings
 are read, and each of their policies is used. A fence ```nginx is a whole configuration, and passes
-nginx -t with the module. A fence ```console is a session: each line that begins
+nginx -t with the module. A fence ```js is a module that can be read, and what it imports is there.
+A fence ```console is a session: each line that begins
 with `$ ` is run by sh, and what follows must be its output, where `...` in a line stands for
 anything; stdout and stderr are compared together. The commands of a manual have no output: each
 must succeed, in a store of its own.
@@ -118,6 +119,18 @@ class Page:
             f"-p . -c nginx{number}.conf -g 'pid nginx.pid;'", self.folder)
         report(done.returncode == 0, f"{self.name}: nginx takes configuration {number}", done.stdout)
 
+    def run_js(self, text):
+        """A page's script is not run: it has no page here."""
+        number = self.number("js")
+        file_write(f"{self.folder}/example{number}.mjs", text)
+        imports = re.sub(r"'\.?/idem\.js'", f"'{os.path.abspath(sys.argv[1])}/web/idem.js'",
+                         "".join(re.findall(r"^import .*\n", text, re.M)))
+        file_write(f"{self.folder}/imports{number}.mjs", imports)
+        done = self.installed.sh(f"node --check example{number}.mjs && node imports{number}.mjs",
+                                 self.folder)
+        report(imports != "" and done.returncode == 0, f"{self.name}: script {number} can be read",
+               done.stdout)
+
     def stage(self, command):
         """What a manual's command takes for granted: programs, and a run that vanished."""
         self.installed.sh("rm -rf store", self.folder)
@@ -138,13 +151,13 @@ class Page:
 
     def run(self):
         run = {"c": self.run_c, "ini": self.run_ini, "console": self.run_console,
-               "man": self.run_man, "nginx": self.run_nginx}
+               "man": self.run_man, "nginx": self.run_nginx, "js": self.run_js}
         for kind, text in examples.of_page(self.path, self.text):
             if kind in run:
                 run[kind](text)
             elif kind not in examples.SHOWN:
                 report(False, f"{self.name}: a fence of kind {kind}",
-                       "examples are c, ini, nginx or console")
+                       "examples are c, ini, nginx, js or console")
 
     def check_markdown(self):
         lost = [link for link in re.findall(r"\]\(([^)#:]+)[^)]*\)", self.text)
