@@ -111,6 +111,7 @@ test(async function a_reload_in_mid_request_is_one_order() {
   const before = rig.network.posts;
   await tab.click(BUY);
   await until('it is sent', () => rig.network.posts > before);
+  await pause(200);
   await tab.reload();
   await ready(tab);
   await tab.click(BUY);
@@ -178,12 +179,14 @@ test(async function back_and_forward_keep_what_is_not_answered() {
 
 test(async function thirty_clicks_on_a_form_end_on_the_one_orders_page() {
   const tab = await formPage();
+  const before = rig.network.posts;
   rig.backend.delay = 300;
   await hurry(tab, BUTTON, 30);
   await tab.waitForSelector('h1');
   rig.backend.delay = 0;
   eq(await tab.title(), 'Order 1');
   eq(rig.backend.orders.length, 1, 'the number of orders');
+  eq(rig.network.posts - before, 1, 'the number of submissions');
   check(/^item=item-\d+&buy=now&token=token-\d+$/.test(rig.backend.orders[0]), rig.backend.orders[0]);
   await shut(tab);
 });

@@ -48,7 +48,7 @@ class Network {
       socket.on('error', () => {}).on('close', () => {
         this.sockets.delete(socket);
         near.destroy();
-        if (!cut) far.destroy();
+        far.end(); // what was sent arrives
       });
     }
     near.on('data', (data) => {
