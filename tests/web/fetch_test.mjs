@@ -391,10 +391,10 @@ test(async function without_a_tab_two_calls_are_two_operations() {
 
 test(async function nothing_of_the_request_is_kept_but_its_digest() {
   const script = scripted(cut), storage = tab();
-  script.url += '?card=4111';
-  scripts.set(new URL(script.url).pathname + '?card=4111', script);
+  script.url += '?card=visa';
+  scripts.set(new URL(script.url).pathname + '?card=visa', script);
   await fails(click(script, storage, { body: 'secret' }));
-  check(!/4111|secret/.test(JSON.stringify([...storage.map])), JSON.stringify([...storage.map]));
+  check(!/visa|secret/.test(JSON.stringify([...storage.map])), JSON.stringify([...storage.map]));
 });
 
 await run(async () => server.close());
