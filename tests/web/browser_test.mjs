@@ -191,6 +191,19 @@ test(async function thirty_clicks_on_a_form_end_on_the_one_orders_page() {
   await shut(tab);
 });
 
+test(async function submissions_in_one_breath_are_one() {
+  const tab = await formPage({ fetch: 1 });
+  await until('a token', () => tab.inputValue('[name=token]'));
+  const before = rig.network.posts;
+  await tab.evaluate(() => {
+    for (let i = 0; i < 5; i++) document.forms[0].requestSubmit();
+  });
+  await answered(tab, 1);
+  await pause(200);
+  eq(rig.network.posts - before, 1, 'the number of submissions');
+  await shut(tab);
+});
+
 test(async function a_form_that_is_gone_back_to_gives_the_same_order() {
   const tab = await formPage({}, 'pen');
   await tab.click(BUTTON);
@@ -262,6 +275,20 @@ for (const multipart of [false, true]) {
     await shut(tab);
   } }[sentence]);
 }
+
+test(async function a_form_that_is_changed_after_a_lost_answer_has_a_token_of_its_own() {
+  const tab = await formPage({ fetch: 1, retries: 0 }, 'chalk');
+  rig.network.cuts = 20;
+  await tab.click(BUTTON);
+  await answered(tab, 1);
+  await until('the order is there', () => rig.backend.orders.length === 1);
+  rig.network.cuts = 0;
+  await tab.fill('[name=item]', 'cheese');
+  await tab.click(BUTTON);
+  const { status, replayed } = (await answered(tab, 2))[1];
+  eq({ status, replayed }, { status: 201, replayed: false });
+  await shut(tab);
+});
 
 test(async function a_refused_form_can_be_corrected_and_sent() {
   const tab = await formPage({ fetch: 1 });
