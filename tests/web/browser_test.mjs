@@ -352,7 +352,7 @@ test(async function a_released_form_is_a_plain_one() {
   await tab.context().close();
 });
 
-process.on('SIGTERM', () => process.exit(1));
+process.on('SIGTERM', () => rig.close().finally(() => process.exit(1)));
 try {
   await rig.open();
 } catch (error) {

@@ -162,8 +162,8 @@ export class Rig {
     const { chromium } = createRequire(need('IDEM_WEB_MODULES') + '/')('playwright-core');
     this.browser = await chromium.launch({
       executablePath: '/usr/bin/chromium',
-      args: [...(process.getuid() === 0 ? ['--no-sandbox'] : []), '--disable-gpu', `--host-resolver-rules=MAP ${NAME} 127.0.0.1`,
-        '--disable-background-networking', '--disable-component-update'],
+      chromiumSandbox: false, // it sees no pages but ours
+      args: ['--disable-gpu', `--host-resolver-rules=MAP ${NAME} 127.0.0.1, MAP * ~NOTFOUND`],
       ignoreDefaultArgs: ['--disable-back-forward-cache'],
       timeout: 30000,
     });
