@@ -385,6 +385,24 @@ def what_was_never_sent_is_not_sent_after_somebody_took_over(rig):
     hole.close()
 
 
+@test(seconds=60, stores="redis")
+def who_was_superseded_while_the_backend_worked_gets_its_answer(rig):
+    for path in ("/rerun", "/hold"):
+        with leased() as other:
+            key, name, rid = fresh(), fresh("hang"), fresh("rid")
+            under_way = other.later(path, key, do={"hang": name}, rid=rid)
+            other.backend.reached(name)
+            redis_says(other, "FLUSHALL")
+            until("it is noticed", lambda: "somebody has taken over" in other.said(), 5)
+            time.sleep(0.2)
+            check(not under_way.done() and "cancelled" not in other.said(), other.said()[-2000:])
+            other.backend.go(name)
+            answer = status(under_way.get(), 200)
+            seen, = other.backend.requests(key=key)
+            eq((answer.all("Idem-Lost"), answer.body, seen.left), (["true"], seen.answer, None))
+            eq(other.log(rid)["idem_verdict"], "lost")
+
+
 @test(seconds=60)
 def an_answer_that_flows_is_not_cancelled(rig):
     """Done was stored before its first byte went out: there is no lease to be over."""
