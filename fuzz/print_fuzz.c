@@ -93,7 +93,7 @@ static int fingerprint(bool json, const void *bytes, size_t len, struct idem_fin
 
     idem_print_begin(&print);
     rc = idem_print_body(&print, "body", json, SIZE_MAX, bytes, len, &err);
-    if (idem_print_end(&print, ret) != 0)
+    if (idem_print_end(&print, ret) != rc) /* it repeats what was refused */
         abort();
     return rc;
 }

@@ -92,16 +92,16 @@ static int name_take(struct idem_claim *c, const struct idem_args *args, struct 
 
 int idem_fill_label(const char *label, char room[IDEM_LABEL_MAX], struct idem_bytes *ret,
                     struct idem_error *err) {
-    size_t len = label == NULL ? 0 : strlen(label);
+    struct idem_bytes text = {(const unsigned char *)label, label == NULL ? 0 : strlen(label)};
 
-    if (len > IDEM_LABEL_MAX)
+    if (text.len > IDEM_LABEL_MAX)
         return idem_error_set(err, IDEM_E_INVALID,
                               "the label has %zu bytes; at most %d are "
                               "allowed",
-                              len, IDEM_LABEL_MAX);
-    if (len != 0)
-        memcpy(room, label, len);
-    *ret = (struct idem_bytes){(const unsigned char *)room, len};
+                              text.len, IDEM_LABEL_MAX);
+    if (text.len != 0)
+        memcpy(room, text.at, text.len);
+    *ret = (struct idem_bytes){(const unsigned char *)room, text.len};
     return 0;
 }
 
