@@ -3,7 +3,7 @@
  * The HTTP front door, as an nginx module.
  *
  *     module.c    the table of directives, how levels merge, workers
- *     directive.c what each directive takes
+ *     directive.c what each directive takes; directive_key.c: idem_key
  *     check.c     what is wrong with a configuration, told by nginx -t
  *     store.c     stores on nginx's loop, one handle per worker
  *     handler.c   a request's way: body, key, claim, verdict
@@ -12,6 +12,7 @@
  *     run.c       claims, which may outlive their requests
  *     upstream.c  what the backend gets, and what came of it
  *     capture.c   holds the answer until its end is stored
+ *     keep.c      what is kept of it
  *     reply.c     replays and refusals
  *     token.c     the location that issues tokens
  *     js.c        the location that serves the browser's half
@@ -278,6 +279,7 @@ char *ngx_http_idem_word(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_store_url(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_scope_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_http_complex_value_t *ngx_http_idem_complex(ngx_conf_t *cf, ngx_str_t *value);
 char *ngx_http_idem_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_method_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_release_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -381,6 +383,9 @@ ngx_int_t ngx_http_idem_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
 void ngx_http_idem_hear(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
 void ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_send(ngx_http_idem_ctx_t *ctx);
+
+/* keep.c */
+off_t ngx_http_idem_limit(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
     size_t size);
 ngx_int_t ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret);
