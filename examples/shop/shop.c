@@ -11,6 +11,11 @@
  *                                                   idem_probe; without KEY, that of
  *                                                   the header
  *
+ *     GET /                                         a page to buy on, with page.js and
+ *                                                   page.css, and a cookie: the session
+ *     POST /form/orders item=book&amount=42         the same order by a form; the answer
+ *                                                   is a page
+ *
  *     ?sleep=2      it takes that many seconds, before the order is made
  *     ?fail=after   it makes the order, and then answers 500
  *     ?fail=before  it answers 500, and makes none
@@ -20,6 +25,8 @@
  *
  *     shop [PORT [FILE]]      port 9000 (0: any that is free), file shop.db
  */
+#include "page.h"
+
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
@@ -31,6 +38,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -46,6 +54,7 @@ struct request {
     size_t len;
     char *path, *query, *body;
     bool post;
+    bool known; /* it has a session */
     long body_len; /* -1: not said */
     char key[KEY_MAX];
 };
@@ -114,18 +123,25 @@ static void send_all(int fd, const char *bytes, size_t len) {
     }
 }
 
-static void answer(int fd, const char *status, const char *location, const char *json) {
-    char head[512];
+static void answer_as(int fd, const char *status, const char *type, const char *fields,
+                      const char *text) {
+    char head[1024];
     int n = snprintf(head, sizeof(head),
-                     "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
-                     "%s%s%sConnection: close\r\n\r\n",
-                     status, strlen(json) + 1,
-                     location == NULL ? "" : "Location: ", location == NULL ? "" : location,
-                     location == NULL ? "" : "\r\n");
+                     "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+                     "%sConnection: close\r\n\r\n",
+                     status, type, strlen(text) + 1, fields);
 
     send_all(fd, head, (size_t)n);
-    send_all(fd, json, strlen(json));
+    send_all(fd, text, strlen(text));
     send_all(fd, "\n", 1);
+}
+
+static void answer(int fd, const char *status, const char *location, const char *json) {
+    char fields[128] = "";
+
+    if (location != NULL)
+        snprintf(fields, sizeof(fields), "Location: %s\r\n", location);
+    answer_as(fd, status, "application/json", fields, json);
 }
 
 static void refuse(int fd, const char *status) {
@@ -133,6 +149,23 @@ static void refuse(int fd, const char *status) {
 
     snprintf(json, sizeof(json), "{\"error\":\"%s\"}", status);
     answer(fd, status, NULL, json);
+}
+
+/* For people: where `greet` is set, with a session, by which the gateway tells them apart. */
+static void answer_person(int fd, const char *status, const char *type, bool greet,
+                          const char *text) {
+    static const char fixed[] = "Content-Security-Policy: " PAGE_POLICY "\r\n"
+                                "X-Content-Type-Options: nosniff\r\nReferrer-Policy: same-origin\r\n"
+                                "Cache-Control: no-cache\r\n";
+    char fields[sizeof(fixed) + 128];
+    unsigned long long session[2];
+    int n = snprintf(fields, sizeof(fields), "%s", fixed);
+
+    if (greet && getrandom(session, sizeof(session), 0) == sizeof(session))
+        snprintf(fields + n, sizeof(fields) - (size_t)n,
+                 "Set-Cookie: session=%016llx%016llx; Path=/; HttpOnly; SameSite=Lax\r\n",
+                 session[0], session[1]);
+    answer_as(fd, status, type, fields, text);
 }
 
 /* What it can be asked. */
@@ -162,33 +195,74 @@ static void dawdle(const struct request *r) {
     sleep(seconds > SLEEP_MAX ? SLEEP_MAX : (unsigned)seconds);
 }
 
-static void order_make(int fd, const struct request *r) {
+/* Makes an order of what is asked for in JSON. Its own JSON, which the caller frees; or NULL, and what
+   to refuse it with. */
+static char *order_place(const struct request *r, const char *json, const char **ret_refusal) {
     static const char insert[] =
         "INSERT INTO orders (item, amount, downstream_key) "
         "SELECT json_extract(?1, '$.item'), json_extract(?1, '$.amount'), nullif(?2, '') "
         "WHERE json_valid(?1) AND json_type(?1, '$.item') = 'text' "
         "AND json_type(?1, '$.amount') IN ('integer', 'real') RETURNING " ORDER;
-    char location[64];
-    const char *id;
-    bool failed;
-    char *order;
+    bool failed = true;
+    char *order = NULL;
 
     dawdle(r);
-    if (parameter_is(r, "fail", "before")) {
-        refuse(fd, "500 Internal Server Error");
+    if (!parameter_is(r, "fail", "before"))
+        order = db_ask(insert, json, r->key, &failed);
+    if (!failed && !parameter_is(r, "fail", "after") && order != NULL)
+        return order;
+    *ret_refusal = failed || order != NULL ? "500 Internal Server Error" : "400 Bad Request";
+    free(order);
+    return NULL;
+}
+
+static unsigned long order_id(const char *order) {
+    return strtoul(strchr(order, ':') + 1, NULL, 10);
+}
+
+static void order_make(int fd, const struct request *r) {
+    const char *refusal = NULL;
+    char *order = order_place(r, r->body, &refusal);
+    char location[64];
+
+    if (order == NULL) {
+        refuse(fd, refusal);
         return;
     }
-    order = db_ask(insert, r->body, r->key, &failed);
-    id = order == NULL ? NULL : strchr(order, ':');
-    if (failed || parameter_is(r, "fail", "after")) {
-        refuse(fd, "500 Internal Server Error");
-    } else if (id == NULL) {
-        refuse(fd, "400 Bad Request");
-    } else {
-        snprintf(location, sizeof(location), "/orders/%lu", strtoul(id + 1, NULL, 10));
-        answer(fd, "201 Created", location, order);
-    }
+    snprintf(location, sizeof(location), "/orders/%lu", order_id(order));
+    answer(fd, "201 Created", location, order);
     free(order);
+}
+
+/* The same by a form. Answered with a page and no redirection: one that is loaded again sends the form
+   again, which is there to be tried. */
+static void form_take(int fd, const struct request *r) {
+    static const char as_json[] = "SELECT json_object('item', ?1, 'amount', CAST(?2 AS NUMERIC)) "
+                                  "WHERE ?1 <> '' AND ?2 GLOB '[0-9]*'";
+    char item[256], amount[32], title[64] = "Not ordered", text[512];
+    const char *status = "400 Bad Request";
+    char *json = NULL, *order = NULL, *page;
+    bool failed;
+
+    if (form_field(r->body, "item", item, sizeof(item)) &&
+        form_field(r->body, "amount", amount, sizeof(amount)))
+        json = db_ask(as_json, item, amount, &failed);
+    snprintf(text, sizeof(text), "The shop did not take this form.");
+    if (json != NULL)
+        order = order_place(r, json, &status);
+    if (order != NULL) {
+        status = "201 Created";
+        snprintf(title, sizeof(title), "Order %lu is placed", order_id(order));
+        snprintf(text, sizeof(text),
+                 "One %s for %s. Load this page again, and the form is sent again: for 45 seconds "
+                 "it stays this order.",
+                 item, amount);
+    }
+    page = page_say(title, text);
+    answer_person(fd, status, "text/html; charset=utf-8", false, page == NULL ? title : page);
+    free(page);
+    free(order);
+    free(json);
 }
 
 static void order_show(int fd, const char *sql, const char *name) {
@@ -206,10 +280,15 @@ static void order_show(int fd, const char *sql, const char *name) {
 
 static void serve(int fd, const struct request *r) {
     static const char by_key[] = "/orders/by-key";
+    const struct page *page = r->post ? NULL : page_find(r->path);
     size_t len = strlen(by_key);
     const char *key;
 
-    if (strcmp(r->path, "/orders") == 0 && r->post) {
+    if (page != NULL) {
+        answer_person(fd, "200 OK", page->type, !r->known && page->path[1] == '\0', page->text);
+    } else if (strcmp(r->path, "/form/orders") == 0 && r->post) {
+        form_take(fd, r);
+    } else if (strcmp(r->path, "/orders") == 0 && r->post) {
         order_make(fd, r);
     } else if (r->post) {
         refuse(fd, "404 Not Found");
@@ -242,6 +321,8 @@ static const char *field_read(struct request *r, char *line) {
             return "400 Bad Request";
         snprintf(r->key, sizeof(r->key), "%s", value);
     }
+    if (strcasecmp(line, "Cookie") == 0)
+        r->known = strncmp(value, "session=", 8) == 0 || strstr(value, "; session=") != NULL;
     if (strcasecmp(line, "Content-Length") != 0)
         return NULL;
     if (r->body_len >= 0 || *value < '0' || *value > '9')

@@ -1,0 +1,181 @@
+// The shop's page. Each click on Buy is one idemFetch, and nothing stops the next click: which clicks are
+// one purchase, idem.js and the gateway know. The bad network is here, between idem.js and the real one.
+
+const $ = (id) => document.getElementById(id);
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Counts: of this tab, until they are set to 0 again. `before`: the last order before the first click.
+const NONE = { clicks: 0, requests: 0, replays: 0, before: null };
+let counts = { ...NONE };
+try {
+  counts = { ...NONE, ...JSON.parse(sessionStorage.getItem('shop:counts')) };
+} catch {} // blocked, or somebody else's: counted from here on
+
+function count(name, by = 1) {
+  counts[name] += by;
+  for (const each of ['clicks', 'requests', 'replays']) $(each).textContent = counts[each];
+  try {
+    sessionStorage.setItem('shop:counts', JSON.stringify(counts));
+  } catch {}
+}
+
+// The network. A bad one gets every request through, and loses most answers; but never more than
+// three of a purchase in a row, or a person would lose patience.
+const LOST_IN_A_ROW = 3;
+const realFetch = window.fetch.bind(window);
+const losses = new Map();
+
+async function network(input, options) {
+  const request = new Request(input, options);
+  if (request.method !== 'POST') return realFetch(request);
+  count('requests');
+  const response = await realFetch(request);
+  if (!$('bad').checked) return response;
+  const key = request.headers.get('Idempotency-Key');
+  const lost = losses.get(key) ?? 0;
+  await pause(300 + Math.random() * 900);
+  if (lost < LOST_IN_A_ROW && Math.random() < 0.7) {
+    losses.set(key, lost + 1);
+    throw new TypeError('The answer was lost');
+  }
+  losses.delete(key);
+  return response;
+}
+window.fetch = network;
+
+// The ledger: read each second, while somebody looks.
+let timer, reads = 0, seen; // the numbers of the orders that are shown
+
+function ledgerRow({ id, item, amount }, isNew) {
+  const row = document.createElement('tr');
+  for (const value of [id, item, amount]) row.insertCell().textContent = value;
+  if (isNew) {
+    row.className = 'new';
+    setTimeout(() => row.classList.remove('new'), 6000);
+  }
+  return row;
+}
+
+function ledgerShow(orders) {
+  const last = orders.at(-1)?.id ?? 0;
+  if (counts.before === null || counts.before > last) counts = { ...NONE, before: last }; // another shop
+  count('clicks', 0);
+  const rows = orders.filter(({ id }) => !seen?.has(id))
+    .map((order) => ledgerRow(order, seen !== undefined)).reverse();
+  seen = new Set(orders.map(({ id }) => id));
+  if (orders.length) $('ledger').querySelector('.none')?.remove();
+  else $('ledger').querySelector('.none td').textContent = 'No order yet.';
+  $('ledger').prepend(...rows);
+  $('orders').textContent = orders.filter(({ id }) => id > counts.before).length;
+  $('ledger-note').textContent = `${orders.length} in all, the newest first. Read anew each second.`;
+}
+
+async function ledgerRead() {
+  clearTimeout(timer);
+  const turn = ++reads;
+  try {
+    const answer = await realFetch('/orders', { cache: 'no-store' });
+    if (!answer.ok) throw new Error(answer.status);
+    const orders = await answer.json();
+    if (turn === reads) ledgerShow(orders); // or a later one will
+  } catch {
+    $('ledger-note').textContent = 'The ledger cannot be read at the moment.';
+  }
+  clearTimeout(timer);
+  if (!document.hidden && turn === reads) timer = setTimeout(ledgerRead, 1000);
+}
+
+// The log: a line for each click, the newest first.
+function logLine(name) {
+  const line = document.createElement('li');
+  const chip = (text, kind = '') => {
+    line.querySelector('.wait')?.remove();
+    line.append(Object.assign(document.createElement('span'), { className: 'chip ' + kind, textContent: text }));
+  };
+  line.append(Object.assign(document.createElement('b'), { textContent: name }));
+  chip('sent', 'wait');
+  $('log').prepend(line);
+  $('log').hidden = false;
+  $('log-note').hidden = true;
+  return chip;
+}
+
+// Buying.
+const purchases = new Map(); // by key: what its clicks came to
+let pending = 0;
+const many = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
+const say = (text) => {
+  if ($('status').textContent !== text) $('status').textContent = text;
+};
+
+async function answered(response, chip) {
+  const { key, attempts, replayed, final } = response.idem;
+  if (replayed) count('replays');
+  if (!response.ok) {
+    chip(`refused: ${response.status}`, 'lost');
+    return final ? 'The shop did not take it.' : 'No answer yet. Buy again: it will not be ordered twice.';
+  }
+  const { id } = await response.json();
+  const sum = purchases.get(key) ?? { clicks: 0, requests: 0, replays: 0 };
+  purchases.set(key, sum);
+  sum.clicks += 1;
+  sum.requests += attempts;
+  sum.replays += replayed ? 1 : 0;
+  chip(replayed ? 'replay' : 'ordered', replayed ? 'again' : 'made');
+  chip(`order ${id}`);
+  return `Order ${id} is placed: ${many(sum.clicks, 'click')}, ${many(sum.requests, 'request')}, ` +
+    `${many(sum.replays, 'replay')}.`;
+}
+
+async function buy(idemFetch) {
+  count('clicks');
+  const chip = logLine(`Click ${counts.clicks}`);
+  let outcome;
+  pending += 1;
+  say('Sending…');
+  try {
+    outcome = await answered(await idemFetch('/orders', {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ item: 'book', amount: 42 }),
+      onRetry({ response, delay }) {
+        chip(response ? `told to wait: ${response.status}` : 'answer lost', 'lost');
+        chip(`again in ${(delay / 1000).toFixed(1)} s`, 'wait');
+        say('An answer was lost. Asking again, under the same key…');
+      },
+    }), chip);
+  } catch {
+    chip('no answer', 'lost');
+    outcome = 'No answer came. Buy again: it will not be ordered twice.';
+  }
+  pending -= 1;
+  if (!pending) say(outcome); // one sentence for thirty clicks: it is read out
+  ledgerRead();
+}
+
+function reset() {
+  counts = { ...NONE };
+  $('log').replaceChildren();
+  $('log').hidden = true;
+  $('log-note').hidden = false;
+  say('');
+  ledgerRead();
+}
+
+// A form that is sent leaves the page: its clicks are seen here until its answer comes.
+$('form').addEventListener('submit', () => {
+  count('clicks');
+  count('requests');
+  logLine(`Click ${counts.clicks}`)('form sent');
+});
+$('reset').addEventListener('click', reset);
+document.addEventListener('visibilitychange', () => document.hidden || ledgerRead());
+await ledgerRead();
+try {
+  const { idemFetch } = await import('/idem.js');
+  $('buy').addEventListener('click', () => buy(idemFetch));
+  for (const id of ['buy', 'bad', 'reset']) $(id).disabled = false;
+} catch {
+  say('This is the shop itself, and nothing guards it. Open this page at the gateway’s address.');
+}
+document.documentElement.dataset.ready = 'yes';
