@@ -1,5 +1,6 @@
 #!/bin/sh
-# What `make run` shows: a shop, a gateway before it, and three requests to try.
+# What `make run` shows: a shop, a gateway before it, a page to buy on, and three
+# requests to try.
 # On a terminal it runs until Ctrl-C; otherwise, or with RUN_ONCE=1, it makes the
 # three requests itself, fails unless there is exactly one order then, and ends.
 # Everything is in a temporary folder, which is removed again.
@@ -58,8 +59,11 @@ while ! is_free $port; do
     echo "Port $port is taken: the gateway tries the next."
     port=$((port + 1))
 done
-"$idem" gateway --listen 127.0.0.1:$port --upstream "$shop_url" --scope "\$http_x_user" \
-    --prefix order: --store "lmdb:$folder/idem" --workers 2 &
+# Who is asking: a browser has the shop's cookie, the lines below have a header.
+sed "s/@SHOP@/127.0.0.1:$shop_port/" "$(dirname "$0")/gateway.conf" >"$folder/gateway.conf"
+"$idem" gateway --listen 127.0.0.1:$port --upstream "$shop_url" --wait 10s \
+    --scope "\$cookie_session\$http_x_user" --prefix order: --store "lmdb:$folder/idem" --workers 2 \
+    --config "$folder/gateway.conf" &
 gateway_pid=$!
 url=http://127.0.0.1:$port/orders
 wait_for "$url" "$gateway_pid" gateway
@@ -69,6 +73,9 @@ other="curl -i $url -H 'X-User: ann' -H 'Idempotency-Key: order-4711' --json '{\
 cat <<END
 
 The shop is on $shop_url, the gateway before it on http://127.0.0.1:$port.
+
+A page with a button to click twice, and a bad network:
+  http://127.0.0.1:$port/
 
 Order a book:
   $one
