@@ -49,14 +49,16 @@ char *page_say(const char *title, const char *text) {
     fputs("<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\">\n"
-          "<link rel=\"icon\" href=\"data:,\">\n<link rel=\"stylesheet\" href=\"/page.css\">\n<title>",
+          "<link rel=\"icon\" href=\"data:,\">\n<link rel=\"stylesheet\" "
+          "href=\"/page.css\">\n<title>",
           out);
     put_escaped(out, title);
     fputs("</title>\n<main class=\"answer card\">\n<h1>", out);
     put_escaped(out, title);
     fputs("</h1>\n<p>", out);
     put_escaped(out, text);
-    fputs("</p>\n<p><a class=\"button\" href=\"/\">Back to the shop</a></p>\n</main>\n</html>", out);
+    fputs("</p>\n<p><a class=\"button\" href=\"/\">Back to the shop</a></p>\n</main>\n</html>",
+          out);
     if (fclose(out) != 0) {
         free(page);
         return NULL;

@@ -54,7 +54,7 @@ struct request {
     size_t len;
     char *path, *query, *body;
     bool post;
-    bool known; /* it has a session */
+    bool known;    /* it has a session */
     long body_len; /* -1: not said */
     char key[KEY_MAX];
 };
@@ -154,9 +154,10 @@ static void refuse(int fd, const char *status) {
 /* For people: where `greet` is set, with a session, by which the gateway tells them apart. */
 static void answer_person(int fd, const char *status, const char *type, bool greet,
                           const char *text) {
-    static const char fixed[] = "Content-Security-Policy: " PAGE_POLICY "\r\n"
-                                "X-Content-Type-Options: nosniff\r\nReferrer-Policy: same-origin\r\n"
-                                "Cache-Control: no-cache\r\n";
+    static const char fixed[] =
+        "Content-Security-Policy: " PAGE_POLICY "\r\n"
+        "X-Content-Type-Options: nosniff\r\nReferrer-Policy: same-origin\r\n"
+        "Cache-Control: no-cache\r\n";
     char fields[sizeof(fixed) + 128];
     unsigned long long session[2];
     int n = snprintf(fields, sizeof(fields), "%s", fixed);
@@ -195,8 +196,8 @@ static void dawdle(const struct request *r) {
     sleep(seconds > SLEEP_MAX ? SLEEP_MAX : (unsigned)seconds);
 }
 
-/* Makes an order of what is asked for in JSON. Its own JSON, which the caller frees; or NULL, and what
-   to refuse it with. */
+/* Makes an order of what is asked for in JSON. Its own JSON, which the caller frees; or NULL, and
+   what to refuse it with. */
 static char *order_place(const struct request *r, const char *json, const char **ret_refusal) {
     static const char insert[] =
         "INSERT INTO orders (item, amount, downstream_key) "
@@ -234,8 +235,8 @@ static void order_make(int fd, const struct request *r) {
     free(order);
 }
 
-/* The same by a form. Answered with a page and no redirection: one that is loaded again sends the form
-   again, which is there to be tried. */
+/* The same by a form. Answered with a page and no redirection: one that is loaded again sends the
+   form again, which is there to be tried. */
 static void form_take(int fd, const struct request *r) {
     static const char as_json[] = "SELECT json_object('item', ?1, 'amount', CAST(?2 AS NUMERIC)) "
                                   "WHERE ?1 <> '' AND ?2 GLOB '[0-9]*'";

@@ -1,5 +1,5 @@
-// Chromium, a network that can be cut, and behind it the real gateway before the shop and before a
-// small backend for forms; all in a temporary folder, on free ports of loopback. What was started is
+// Chromium, a network that can be cut, and behind it the real gateway, which issues the tokens, before the
+// shop (with its page, as `make run` serves it) and before a small backend for forms; all in a temporary folder, on free ports of loopback. What was started is
 // ended by its pid. From the environment:
 //   IDEM_HTTP_MODULE, IDEM_SHOP   the module and the shop
 //   IDEM_WEB_MODULES              the folder with node_modules
@@ -14,6 +14,7 @@ import { until } from './tap.mjs';
 
 const HERE = path.dirname(new URL(import.meta.url).pathname);
 const NAME = 'shop.test'; // not loopback's own name: an insecure origin, as a page on a bare IP is
+const PAGE = 'page.shop.test'; // the shop's own page
 const need = (name) => {
   if (!process.env[name]) throw new Error(`${name} is not set`);
   return path.resolve(process.env[name]);
@@ -33,6 +34,7 @@ async function freePort() {
 class Network {
   cuts = 0;
   posts = 0;
+  tokens = 0; // asked for
   sockets = new Set();
 
   async open(target) {
@@ -52,6 +54,7 @@ class Network {
       });
     }
     near.on('data', (data) => {
+      if (data.toString('latin1').startsWith('GET /token')) this.tokens += 1;
       if (data.toString('latin1').startsWith('POST ')) {
         this.posts += 1;
         cut = this.cuts > 0;
@@ -68,11 +71,9 @@ class Network {
   }
 }
 
-// Issues tokens, and takes forms: one order for each that reaches it.
+// Takes forms: one order for each that reaches it.
 class Backend {
   orders = [];
-  issued = 0;
-  expires = 300;
   answer = undefined; // instead of an order, once
   delay = 0;
 
@@ -91,10 +92,6 @@ class Backend {
       response.writeHead(status, { 'Content-Type': type, ...headers });
       response.end(text);
     };
-    if (request.url === '/token') {
-      const token = 'token-' + ++this.issued;
-      return say(200, 'application/json', JSON.stringify({ token, expires_in: this.expires }));
-    }
     if (this.answer) {
       say(this.answer, 'text/html', '<h1>Refused</h1>');
       this.answer = undefined;
@@ -133,11 +130,22 @@ http {
         location = /idem.js { alias ${HERE}/../../web/idem.js; }
         location /orders { proxy_pass http://127.0.0.1:${shop}; idem replay; idem_prefix o:; idem_wait 10s; }
         location /busy/ { proxy_pass http://127.0.0.1:${shop}/; idem replay; idem_prefix b:; idem_lease 2s; }
-        location = /token { proxy_pass http://127.0.0.1:${backend}; }
+        location /token { idem_token; idem_prefix f:; location = /token/brief { idem_token; idem_token_ttl 1s; } }
         location = /form { proxy_pass http://127.0.0.1:${backend}; ${proxied}
-            idem replay; idem_prefix f:; idem_wait 10s; idem_key param=token; }
+            idem replay; idem_prefix f:; idem_wait 10s; idem_key token param=token; }
         location = /fetched { proxy_pass http://127.0.0.1:${backend}; ${proxied}
-            idem replay; idem_prefix g:; idem_wait 10s; idem_key header=Idempotent-Token; }
+            idem replay; idem_prefix f:; idem_wait 10s; idem_key token; }
+    }
+    server {
+        listen 127.0.0.1:${port};
+        server_name ${PAGE};
+        add_header X-Page shop; # and not the policy from above: the page has its own
+        idem replay;
+        idem_prefix order:;
+        idem_scope $cookie_session$http_x_user;
+        idem_wait 10s;
+        include ${folder}/page.conf;
+        location / { proxy_pass http://127.0.0.1:${shop}; ${proxied} }
     }
 }
 `;
@@ -159,11 +167,12 @@ export class Rig {
     await this.openGateway();
     await this.network.open(this.port);
     this.origin = `http://${NAME}:${this.network.port}`;
+    this.page = `http://${PAGE}:${this.network.port}`;
     const { chromium } = createRequire(need('IDEM_WEB_MODULES') + '/')('playwright-core');
     this.browser = await chromium.launch({
       executablePath: '/usr/bin/chromium',
       chromiumSandbox: false, // it sees no pages but ours
-      args: ['--disable-gpu', `--host-resolver-rules=MAP ${NAME} 127.0.0.1, MAP * ~NOTFOUND`],
+      args: ['--disable-gpu', `--host-resolver-rules=MAP *${NAME} 127.0.0.1, MAP * ~NOTFOUND`],
       ignoreDefaultArgs: ['--disable-back-forward-cache'],
       timeout: 30000,
     });
@@ -191,6 +200,8 @@ export class Rig {
   async openGateway() {
     this.port = await freePort();
     const conf = path.join(this.folder, 'nginx.conf');
+    const page = fs.readFileSync(path.join(HERE, '../../examples/shop/gateway.conf'), 'utf8');
+    fs.writeFileSync(path.join(this.folder, 'page.conf'), page.replaceAll('@SHOP@', `127.0.0.1:${this.shop}`));
     fs.writeFileSync(conf, nginxConf(this.folder, this.port, this.shop, this.backend.port));
     const nginx = this.start('nginx', '/usr/sbin/nginx', ['-p', this.folder, '-c', conf]);
     await until('nginx answers', () => {
@@ -205,7 +216,7 @@ export class Rig {
     tab.setDefaultTimeout(10000);
     tab.errors = [];
     tab.on('pageerror', (error) => tab.errors.push(String(error)));
-    await tab.goto(this.origin + page);
+    await tab.goto(new URL(page, this.origin).href);
     return tab;
   }
 

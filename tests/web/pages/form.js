@@ -1,4 +1,4 @@
-// ?fetch=1 sends by fetch, ?multipart=1 as multipart.
+// ?fetch=1 sends by fetch, ?multipart=1 as multipart, ?token=URL has its tokens from there.
 import { guardForm } from '/idem.js';
 
 const said = new URLSearchParams(location.search);
@@ -10,7 +10,7 @@ const told = (text) => {
 if (said.has('fetch')) form.action = '/fetched';
 if (said.has('multipart')) form.enctype = 'multipart/form-data';
 window.guard = guardForm(form, {
-  tokenUrl: '/token',
+  tokenUrl: said.get('token') ?? '/token',
   fetch: said.has('fetch'),
   retries: Number(said.get('retries') ?? 2),
   onAnswer: async (response) => told(JSON.stringify({
