@@ -19,27 +19,26 @@ function count(name, by = 1) {
   } catch {}
 }
 
-// The network. A bad one gets every request through, and loses most answers; but never more than
-// three of a purchase in a row, or a person would lose patience.
-const LOST_IN_A_ROW = 3;
+// The network. A bad one gets every request through, and loses most answers; but no more than two of a
+// click, or a person would lose patience. Which click a request is of stands in a header that ends here.
+const LOST_AT_MOST = 2;
 const realFetch = window.fetch.bind(window);
 const losses = new Map();
 
 async function network(input, options) {
   const request = new Request(input, options);
+  const click = request.headers.get('X-Click');
+  request.headers.delete('X-Click');
   if (request.method !== 'POST') return realFetch(request);
   count('requests');
   const response = await realFetch(request);
   if (!$('bad').checked) return response;
-  const key = request.headers.get('Idempotency-Key');
-  const lost = losses.get(key) ?? 0;
+  ledgerRead(); // the order is there, whatever becomes of its answer
   await pause(300 + Math.random() * 900);
-  if (lost < LOST_IN_A_ROW && Math.random() < 0.7) {
-    losses.set(key, lost + 1);
-    throw new TypeError('The answer was lost');
-  }
-  losses.delete(key);
-  return response;
+  const lost = losses.get(click) ?? 0;
+  if (lost === LOST_AT_MOST || Math.random() > 0.7) return response;
+  losses.set(click, lost + 1);
+  throw new TypeError('The answer was lost');
 }
 window.fetch = network;
 
@@ -129,14 +128,14 @@ async function answered(response, chip) {
 
 async function buy(idemFetch) {
   count('clicks');
-  const chip = logLine(`Click ${counts.clicks}`);
+  const click = counts.clicks, chip = logLine(`Click ${click}`);
   let outcome;
   pending += 1;
   say('Sending…');
   try {
     outcome = await answered(await idemFetch('/orders', {
       method: 'POST',
-      headers: { 'Content-Type': 'application/json' },
+      headers: { 'Content-Type': 'application/json', 'X-Click': click },
       body: JSON.stringify({ item: 'book', amount: 42 }),
       onRetry({ response, delay }) {
         chip(response ? `told to wait: ${response.status}` : 'answer lost', 'lost');

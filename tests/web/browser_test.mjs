@@ -1,7 +1,7 @@
 // idem.js in Chromium, against the real gateway. Every page has a Content-Security-Policy that allows
 // its own scripts only, and an insecure origin.
-import { Rig } from './rig.mjs';
-import { check, eq, pause, report, run, test, until } from './tap.mjs';
+import { hurry, Rig, runOn, shut } from './rig.mjs';
+import { check, eq, pause, test, until } from './tap.mjs';
 
 const rig = new Rig();
 const BUY = '#buy', BUTTON = 'button[name=buy]';
@@ -30,24 +30,11 @@ async function formPage(options = {}, field = 'item-' + ++items) {
   return tab;
 }
 
-async function shut(...tabs) {
-  for (const tab of tabs) {
-    eq(tab.errors, [], 'errors of the page');
-    await tab.context().close();
-  }
-}
-
 // Out of the back/forward cache, where a page is not loaded again.
 async function back(tab) {
   const from = tab.url();
   await tab.evaluate(() => setTimeout(() => history.back()));
   await until('it has gone back', () => tab.url() !== from);
-}
-
-// Mouse clicks of a person in a hurry: what is below the pointer gets them, enabled or not.
-async function hurry(tab, where, times) {
-  const { x, y } = await tab.locator(where).boundingBox();
-  for (let i = 0; i < times; i++) await tab.mouse.click(x + 5, y + 5);
 }
 
 test(async function thirty_fast_clicks_are_one_order() {
@@ -350,17 +337,4 @@ test(async function a_released_form_is_a_plain_one() {
   await tab.context().close();
 });
 
-process.on('SIGTERM', () => rig.close().finally(() => process.exit(1)));
-try {
-  await rig.open();
-} catch (error) {
-  report(false, 'the_rig_starts', error.stack);
-  await rig.close().catch(() => {});
-  console.log('1..1');
-  process.exit(1);
-}
-await run(async () => {
-  const bad = rig.said('error.log').split('\n').filter((line) => /\[(alert|emerg|crit)\]/.test(line));
-  report(!bad.length, 'nginx_logs_nothing_bad', bad.join('\n'));
-  await rig.close();
-});
+await runOn(rig);

@@ -10,7 +10,7 @@ import { createRequire } from 'node:module';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
-import { until } from './tap.mjs';
+import { eq, report, run, until } from './tap.mjs';
 
 const HERE = path.dirname(new URL(import.meta.url).pathname);
 const NAME = 'shop.test'; // not loopback's own name: an insecure origin, as a page on a bare IP is
@@ -239,4 +239,36 @@ export class Rig {
     this.backend.server.close();
     fs.rmSync(this.folder, { recursive: true, force: true });
   }
+}
+
+export async function shut(...tabs) {
+  for (const tab of tabs) {
+    eq(tab.errors, [], 'errors of the page');
+    await tab.context().close();
+  }
+}
+
+// Mouse clicks of a person in a hurry: what is below the pointer gets them, enabled or not.
+export async function hurry(tab, where, times) {
+  await tab.locator(where).scrollIntoViewIfNeeded();
+  const { x, y } = await tab.locator(where).boundingBox();
+  for (let i = 0; i < times; i++) await tab.mouse.click(x + 5, y + 5);
+}
+
+// All tests of a file: each fails alone, but a rig that does not start fails them all.
+export async function runOn(rig) {
+  process.on('SIGTERM', () => rig.close().finally(() => process.exit(1)));
+  try {
+    await rig.open();
+  } catch (error) {
+    report(false, 'the_rig_starts', error.stack);
+    await rig.close().catch(() => {});
+    console.log('1..1');
+    process.exit(1);
+  }
+  await run(async () => {
+    const bad = rig.said('error.log').split('\n').filter((line) => /\[(alert|emerg|crit)\]/.test(line));
+    report(!bad.length, 'nginx_logs_nothing_bad', bad.join('\n'));
+    await rig.close();
+  });
 }
