@@ -400,6 +400,33 @@ ngx_http_idem_make_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
 }
 
 
+static void
+ngx_http_idem_inherit(ngx_http_idem_loc_conf_t *conf, ngx_http_idem_loc_conf_t *prev)
+{
+    ngx_http_idem_heritage_t  *heritage = &prev->heritage;
+
+    if (prev->parent == NULL) {                /* http{}: merged with nothing */
+        heritage->key = prev->key;
+        heritage->print = prev->print;
+        heritage->print_expr = prev->print_expr;
+        heritage->release = prev->release;
+    }
+
+    ngx_conf_merge_ptr_value(conf->key, heritage->key, NULL);
+    ngx_conf_merge_ptr_value(conf->release, heritage->release, NULL);
+
+    if (conf->print == 0) {
+        conf->print = heritage->print;
+        conf->print_expr = heritage->print_expr;
+    }
+
+    conf->heritage.key = conf->key;
+    conf->heritage.print = conf->print;
+    conf->heritage.print_expr = conf->print_expr;
+    conf->heritage.release = conf->release;
+}
+
+
 static char *
 ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
@@ -419,22 +446,17 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->line = prev->line;
     }
 
+    ngx_http_idem_inherit(conf, prev);
+
     ngx_conf_merge_ptr_value(conf->store, prev->store, NULL);
     ngx_conf_merge_ptr_value(conf->scope, prev->scope, NULL);
-    ngx_conf_merge_ptr_value(conf->key, prev->key, NULL);
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
     ngx_conf_merge_ptr_value(conf->label, prev->label, NULL);
     ngx_conf_merge_ptr_value(conf->bind, prev->bind, NULL);
     ngx_conf_merge_ptr_value(conf->enforce, prev->enforce, NULL);
-    ngx_conf_merge_ptr_value(conf->release, prev->release, NULL);
     ngx_conf_merge_ptr_value(conf->headers, prev->headers, NULL);
     ngx_conf_merge_bitmask_value(conf->methods, prev->methods,
                                  (NGX_CONF_BITMASK_SET|NGX_HTTP_POST|NGX_HTTP_PATCH));
-
-    if (conf->print == 0) {
-        conf->print = prev->print;
-        conf->print_expr = prev->print_expr;
-    }
 
     if (conf->on != 1 && !conf->issues) {
         return NGX_CONF_OK;
@@ -479,7 +501,7 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->policy->mode == IDEM_MODE_LOCK) {
 
-        if (conf->print & ~NGX_HTTP_IDEM_PRINT_NONE && conf->print != prev->print) {
+        if (conf->print & ~NGX_HTTP_IDEM_PRINT_NONE && conf->print != prev->heritage.print) {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                           "idem: idem lock and idem_fingerprint exclude each other: a lock "
                           "compares nothing; for the guard in %s:%ui", conf->file, conf->line);

@@ -18,6 +18,10 @@ CONF = "".join((
     guard("/once", f"idem_preset submit; idem lock; {USER}"),
     guard("/brief", f"idem_preset submit; idem_ttl 1s; {USER}"),
     guard("/ticket", f"idem_preset submit; idem_key token param=token; {USER}", prefix="ticket:"),
+    f"location /api {{ idem replay; idem_prefix api:; {USER} proxy_pass http://@BACKEND@;"
+    "    location = /api/form { idem_preset submit; idem_prefix form:; proxy_pass http://@BACKEND@; } }",
+    f"location /params {{ idem replay; idem_key params; idem_prefix params:; {USER} proxy_pass http://@BACKEND@;"
+    "    location = /params/keyed { idem_key header=Idempotency-Key; proxy_pass http://@BACKEND@; } }",
     f"location = /token {{ idem_prefix ticket:; {USER} idem_token; }}",
 ))
 PAGE = [("Accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8")]
@@ -40,6 +44,27 @@ def the_second_click_is_answered_with_the_first_ones_page(rig):
     answers = [c.get() for c in clicks]
     eq({(a.status, a.body, a.h("Content-Type")) for a in answers}, {(201, b"<h1>Order 1</h1>", "text/html")})
     eq(rig.backend.effects(ref=ref), 1)
+
+
+@test
+def below_a_guard_with_keys_a_form_needs_none(rig):
+    ref = fresh("ref")
+    status(click(rig, "/api", ref=ref), 400)
+    for replayed in (False, True):
+        answer = click(rig, "/api/form", ref=ref)
+        status(answer, 200)
+        eq(answer.replayed, replayed)
+    wrong = fresh("ref")
+    for _ in range(2):
+        status(click(rig, "/api/form", b"item=wrong", ref=wrong, do={"status": 422}), 422)
+    eq(len(rig.backend.requests(ref=wrong)), 2, "a 4xx gives the key back")
+
+
+@test
+def what_is_compared_goes_by_the_key_of_its_own_level(rig):
+    key = fresh("key")
+    status(click(rig, "/params/keyed", b"item=1", key=key), 200)
+    status(click(rig, "/params/keyed", b"item=2", key=key), 422)
 
 
 @test
