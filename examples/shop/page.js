@@ -86,12 +86,13 @@ async function ledgerRead() {
 
 // The log: a line for each click, the newest first.
 function logLine(name) {
-  const line = document.createElement('li');
+  const make = (tag, more) => Object.assign(document.createElement(tag), more);
+  const line = make('li'), chips = make('div');
   const chip = (text, kind = '') => {
-    line.querySelector('.wait')?.remove();
-    line.append(Object.assign(document.createElement('span'), { className: 'chip ' + kind, textContent: text }));
+    chips.querySelector('.wait')?.remove();
+    chips.append(make('span', { className: 'chip ' + kind, textContent: text }), ' ');
   };
-  line.append(Object.assign(document.createElement('b'), { textContent: name }));
+  line.append(make('b', { textContent: name }), ' ', chips);
   chip('sent', 'wait');
   $('log').prepend(line);
   $('log').hidden = false;
@@ -102,6 +103,7 @@ function logLine(name) {
 // Buying.
 const purchases = new Map(); // by key: what its clicks came to
 let pending = 0;
+const INVITATION = 'Click it twice, or thirty times, and watch the ledger.';
 const many = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
 const say = (text) => {
   if ($('status').textContent !== text) $('status').textContent = text;
@@ -157,7 +159,7 @@ function reset() {
   $('log').replaceChildren();
   $('log').hidden = true;
   $('log-note').hidden = false;
-  say('');
+  say(INVITATION);
   ledgerRead();
 }
 
@@ -174,6 +176,7 @@ try {
   const { idemFetch } = await import('/idem.js');
   $('buy').addEventListener('click', () => buy(idemFetch));
   for (const id of ['buy', 'bad', 'reset']) $(id).disabled = false;
+  say(INVITATION);
 } catch {
   say('This is the shop itself, and nothing guards it. Open this page at the gateway’s address.');
 }
