@@ -57,6 +57,7 @@ function ledgerRow({ id, item, amount }, isNew) {
 
 function ledgerShow(orders) {
   const last = orders.at(-1)?.id ?? 0;
+  if (last < Math.max(...(seen ?? [0]))) return location.reload(); // the shop was started anew
   if (counts.before === null || counts.before > last) counts = { ...NONE, before: last }; // another shop
   count('clicks', 0);
   const rows = orders.filter(({ id }) => !seen?.has(id))
