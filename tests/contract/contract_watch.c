@@ -38,7 +38,7 @@ static void waiter_stop(struct waiter *waiter) {
 
 /* Turns until it was woken `wakes` times, which must not take the safety net's time. */
 static void waiter_expect(struct waiter *waiter, unsigned wakes) {
-    int64_t end = idem_loop_now() + contract_driver()->slow_poll_ms / 2, left;
+    int64_t end = idem_loop_now() + contract_driver()->slow_poll_ms * 9 / 10, left;
 
     while (waiter->wakes < wakes && (left = end - idem_loop_now()) > 0)
         conn_turn(waiter->conn, left);
