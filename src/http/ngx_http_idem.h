@@ -111,8 +111,8 @@ typedef struct {
 } ngx_http_idem_key_t;
 
 
-/* What has a default that depends on the preset, the key or the mode: as it was said, at this level or
-   above. A nested level inherits this, and makes its own defaults. */
+/* What has a default that depends on the preset, the key or the mode: as it was said, at this
+   level or above. A nested level inherits this, and makes its own defaults. */
 
 typedef struct {
     ngx_http_idem_key_t       *key;
@@ -144,7 +144,7 @@ struct ngx_http_idem_loc_conf_s {
     ngx_http_complex_value_t  *enforce;     /* NULL: on; without variables: off */
     ngx_array_t               *release;     /* of ngx_uint_t: statuses */
     ngx_array_t               *headers;     /* of ngx_str_t: replayed besides */
-    ngx_http_idem_heritage_t     heritage;
+    ngx_http_idem_heritage_t   heritage;
 
     u_char                    *file;        /* where it was switched on, for messages */
     ngx_uint_t                 line;
