@@ -456,13 +456,9 @@ int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct 
     int rc = idem_need(h, err) ?: idem_need(guard, err) ?: idem_need(args, err);
 
     if (rc == 0)
-        rc = idem_need(cb, err) ?: idem_need(ret, err) ?: idem_handle_check(h, err);
-    if (rc == 0 && h->service != NULL)
-        rc =
-            idem_error_set(err, IDEM_E_INVALID,
-                           "a handle from idem_open() has blocking calls only; use idem_open_on()");
+        rc = idem_need(cb, err) ?: idem_need(ret, err) ?: idem_handle_check_loop(h, err);
     if (rc == 0)
-        rc = idem_claim_make(guard, args, cb, data, &c, err);
+        rc = idem_claim_make_printed(h, guard, args, NULL, cb, data, &c, err);
     if (rc != 0)
         return rc;
     idem_claim_start(h, c);

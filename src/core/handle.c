@@ -43,6 +43,14 @@ int idem_handle_check_blocking(const struct idem *h, struct idem_error *err) {
     return idem_handle_check(h, err);
 }
 
+int idem_handle_check_loop(const struct idem *h, struct idem_error *err) {
+    if (h->service != NULL)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "a handle from idem_open() has blocking calls only; use "
+                              "idem_open_on()");
+    return idem_handle_check(h, err);
+}
+
 const struct idem_settings *idem_handle_settings(const struct idem *h) {
     return h == NULL ? NULL : h->settings;
 }

@@ -48,6 +48,8 @@ int idem_handle_check(const struct idem *h, struct idem_error *err);
 
 /* IDEM_E_INVALID unless the handle is for blocking calls. */
 int idem_handle_check_blocking(const struct idem *h, struct idem_error *err);
+/* The same, unless it is on a loop of the caller's own. */
+int idem_handle_check_loop(const struct idem *h, struct idem_error *err);
 
 /* Blocking callers: between these two the handle is theirs. */
 void idem_handle_enter(struct idem *h);

@@ -16,6 +16,7 @@
  *     reply.c     replays and refusals
  *     token.c     the location that issues tokens
  *     js.c        the location that serves the browser's half
+ *     serve.c     what the two have in common
  *     probe.c     asks the backend what came of an uncertain run
  *     round.c     the same in the background, for runs that nobody asks for again
  *     variable.c  $idem_*, and idem_set
@@ -355,7 +356,13 @@ ngx_int_t ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
 void ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query);
 ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
+/* serve.c: NGX_OK, or the answer to another method; and a text, whole */
+ngx_int_t ngx_http_idem_allow(ngx_http_request_t *r, ngx_uint_t methods, ngx_str_t *names);
+ngx_int_t ngx_http_idem_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type,
+    ngx_str_t *cache);
+
 /* js.c */
+ngx_int_t ngx_http_idem_js_init(void);
 ngx_int_t ngx_http_idem_js_handler(ngx_http_request_t *r);
 
 /* token.c */
@@ -403,6 +410,8 @@ ngx_int_t ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_
 ngx_int_t ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret);
 
 /* reply.c */
+void ngx_http_idem_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
+    const char *verdict);
 ngx_int_t ngx_http_idem_replay_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_refuse_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value);

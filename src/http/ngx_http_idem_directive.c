@@ -507,7 +507,7 @@ ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->handler = ngx_http_idem_js_handler;
 
-    return NGX_CONF_OK;
+    return ngx_http_idem_js_init() == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 

@@ -114,7 +114,7 @@ ngx_http_idem_key_token_words(ngx_conf_t *cf, ngx_http_idem_key_t *key)
         ngx_str_set(&key->name, "Idempotent-Token");
     }
 
-    return ngx_http_idem_is_token(&key->name) ? NGX_CONF_OK
+    return ngx_http_idem_is_token(&key->name) ? ngx_http_idem_key_name(cf, &key->name)
                                               : ngx_http_idem_key_wrong(cf, &key->name);
 }
 

@@ -423,9 +423,7 @@ static ngx_int_t
 ngx_http_idem_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     enum idem_http_problem_kind problem, const char *verdict)
 {
-    ctx->refused = 1;
-    ctx->problem = problem;
-    ctx->verdict = verdict;
+    ngx_http_idem_set_problem(ctx, problem, verdict);
 
     return ngx_http_idem_answer_by(r, ctx, ngx_http_idem_refuse_handler);
 }

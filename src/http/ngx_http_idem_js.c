@@ -14,34 +14,22 @@ static u_char  ngx_http_idem_js_text[] =
 ;
 
 
-static ngx_int_t
-ngx_http_idem_js_etag(ngx_http_request_t *r, size_t len)
+static u_char  ngx_http_idem_js_etag[] = "\"0123456789abcdef\"";
+
+
+/* When the configuration is read: the text is always the same. */
+
+ngx_int_t
+ngx_http_idem_js_init(void)
 {
-    ngx_table_elt_t        *etag;
-    unsigned char           hash[IDEM_HASH_LEN];
-    struct idem_bytes       text = { ngx_http_idem_js_text, len };
+    unsigned char      hash[IDEM_HASH_LEN];
+    struct idem_bytes  text = { ngx_http_idem_js_text, sizeof(ngx_http_idem_js_text) - 1 };
 
-    etag = ngx_list_push(&r->headers_out.headers);
-    if (etag == NULL) {
+    if (idem_sha256(text, hash) != 0) {
         return NGX_ERROR;
     }
 
-    etag->hash = 0;                            /* until it is whole */
-    etag->value.data = ngx_pnalloc(r->pool, 2 + 16);
-
-    if (etag->value.data == NULL || idem_sha256(text, hash) != 0) {
-        return NGX_ERROR;
-    }
-
-    etag->value.data[0] = '"';
-    ngx_hex_dump(etag->value.data + 1, hash, 8);
-    etag->value.data[17] = '"';
-    etag->value.len = 18;
-
-    etag->hash = 1;
-    ngx_str_set(&etag->key, "ETag");
-
-    r->headers_out.etag = etag;
+    ngx_hex_dump(ngx_http_idem_js_etag + 1, hash, 8);
 
     return NGX_OK;
 }
@@ -53,55 +41,36 @@ ngx_http_idem_js_etag(ngx_http_request_t *r, size_t len)
 ngx_int_t
 ngx_http_idem_js_handler(ngx_http_request_t *r)
 {
-    ngx_int_t    rc;
-    ngx_buf_t   *b;
-    ngx_str_t    cache = ngx_string("no-cache");
-    ngx_chain_t  out;
+    ngx_int_t         rc;
+    ngx_buf_t        *b;
+    ngx_str_t         methods = ngx_string("GET, HEAD");
+    ngx_str_t         type = ngx_string("text/javascript");
+    ngx_str_t         cache = ngx_string("no-cache");
+    ngx_table_elt_t  *etag;
 
-    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
-        ngx_str_t  allow = ngx_string("GET, HEAD");
-
-        return ngx_http_idem_add_header(r, "Allow", &allow) == NGX_OK
-               ? NGX_HTTP_NOT_ALLOWED : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    rc = ngx_http_discard_request_body(r);
+    rc = ngx_http_idem_allow(r, NGX_HTTP_GET|NGX_HTTP_HEAD, &methods);
     if (rc != NGX_OK) {
         return rc;
     }
 
     b = ngx_calloc_buf(r->pool);
-    if (b == NULL) {
+    etag = ngx_list_push(&r->headers_out.headers);
+
+    if (b == NULL || etag == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+
+    etag->hash = 1;
+    ngx_str_set(&etag->key, "ETag");
+    etag->value.data = ngx_http_idem_js_etag;
+    etag->value.len = sizeof(ngx_http_idem_js_etag) - 1;
+    r->headers_out.etag = etag;
 
     b->pos = ngx_http_idem_js_text;
     b->last = b->pos + sizeof(ngx_http_idem_js_text) - 1;
     b->memory = 1;
-    b->last_buf = 1;
-    b->last_in_chain = 1;
 
-    r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = b->last - b->pos;
-    ngx_str_set(&r->headers_out.content_type, "text/javascript");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    r->headers_out.content_type_lowcase = NULL;
     ngx_str_set(&r->headers_out.charset, "utf-8");
 
-    if (ngx_http_idem_add_header(r, "Cache-Control", &cache) != NGX_OK
-        || ngx_http_idem_js_etag(r, (size_t) (b->last - b->pos)) != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_idem_serve(r, b, &type, &cache);
 }

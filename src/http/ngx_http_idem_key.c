@@ -22,9 +22,7 @@ static ngx_int_t ngx_http_idem_key_token(ngx_http_request_t *r, ngx_http_idem_ct
 ngx_int_t
 ngx_http_idem_missing(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
-    ctx->refused = 1;
-    ctx->problem = IDEM_HTTP_KEY_MISSING;
-    ctx->verdict = "missing";
+    ngx_http_idem_set_problem(ctx, IDEM_HTTP_KEY_MISSING, "missing");
     ctx->detail = detail;
 
     return NGX_ABORT;
@@ -34,9 +32,7 @@ ngx_http_idem_missing(ngx_http_idem_ctx_t *ctx, const char *detail)
 ngx_int_t
 ngx_http_idem_malformed(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
-    ctx->refused = 1;
-    ctx->problem = IDEM_HTTP_KEY_MALFORMED;
-    ctx->verdict = "malformed";
+    ngx_http_idem_set_problem(ctx, IDEM_HTTP_KEY_MALFORMED, "malformed");
     ctx->detail = detail;
 
     return NGX_ABORT;

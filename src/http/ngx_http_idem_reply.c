@@ -216,6 +216,16 @@ ngx_http_idem_reply(ngx_http_request_t *r, ngx_chain_t *out)
 }
 
 
+void
+ngx_http_idem_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
+    const char *verdict)
+{
+    ctx->refused = 1;
+    ctx->problem = problem;
+    ctx->verdict = verdict;
+}
+
+
 /* One line for the operator: by its hash, and what to do about it. */
 
 static void

@@ -27,12 +27,9 @@ ngx_http_idem_token_cleanup(void *data)
 
 
 static ngx_int_t
-ngx_http_idem_token_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    enum idem_http_problem_kind problem, const char *verdict)
+ngx_http_idem_token_unavailable(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ctx->refused = 1;
-    ctx->problem = problem;
-    ctx->verdict = verdict;
+    ngx_http_idem_set_problem(ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
 
     return ngx_http_idem_refuse_handler(r);
 }
@@ -41,10 +38,9 @@ ngx_http_idem_token_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 static ngx_int_t
 ngx_http_idem_token_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const char *token)
 {
-    ngx_int_t    rc;
-    ngx_buf_t   *b;
-    ngx_str_t    store = ngx_string("no-store");
-    ngx_chain_t  out;
+    ngx_buf_t  *b;
+    ngx_str_t   type = ngx_string("application/json");
+    ngx_str_t   cache = ngx_string("no-store");
 
     ctx->verdict = "issued";
 
@@ -56,29 +52,8 @@ ngx_http_idem_token_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const 
 
     b->last = ngx_sprintf(b->pos, "{\"token\":\"%s\",\"expires_in\":%L}\n", token,
                           ctx->conf->policy->token_ttl_s);
-    b->last_buf = 1;
-    b->last_in_chain = 1;
 
-    r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = b->last - b->pos;
-    ngx_str_set(&r->headers_out.content_type, "application/json");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    r->headers_out.content_type_lowcase = NULL;
-
-    if (ngx_http_idem_add_header(r, "Cache-Control", &store) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_idem_serve(r, b, &type, &cache);
 }
 
 
@@ -104,7 +79,7 @@ ngx_http_idem_token_issued(struct idem_issue *issue, int rc, const char *text,
 
     } else {
         ngx_log_error(NGX_LOG_ERR, c->log, 0, "idem: no token: %s", err->text);
-        sent = ngx_http_idem_token_refuse(r, ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
+        sent = ngx_http_idem_token_unavailable(r, ctx);
     }
 
     ngx_http_idem_token_cleanup(token);
@@ -168,17 +143,11 @@ ngx_http_idem_token_handler(ngx_http_request_t *r)
 {
     ngx_int_t                  rc;
     ngx_str_t                  bind = ngx_null_string;
+    ngx_str_t                  methods = ngx_string("GET, POST");
     ngx_http_idem_ctx_t       *ctx;
     ngx_http_idem_loc_conf_t  *conf;
 
-    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_POST))) {
-        ngx_str_t  allow = ngx_string("GET, POST");
-
-        return ngx_http_idem_add_header(r, "Allow", &allow) == NGX_OK
-               ? NGX_HTTP_NOT_ALLOWED : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    rc = ngx_http_discard_request_body(r);
+    rc = ngx_http_idem_allow(r, NGX_HTTP_GET|NGX_HTTP_POST, &methods);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -214,7 +183,7 @@ ngx_http_idem_token_handler(ngx_http_request_t *r)
     }
 
     if (rc == NGX_ABORT) {
-        return ngx_http_idem_token_refuse(r, ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
+        return ngx_http_idem_token_unavailable(r, ctx);
     }
 
     if (rc != NGX_OK) {

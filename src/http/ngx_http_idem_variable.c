@@ -329,10 +329,8 @@ ngx_http_idem_set_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, 
         if (ctx->naming) {
             ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_set: %s", err.text);
 
-            ctx->refused = 1;
-            ctx->problem = IDEM_HTTP_KEY_MALFORMED;
-            ctx->verdict = "malformed";
-            ctx->detail = "What the key is made of is not in the request, or is of another kind.";
+            (void) ngx_http_idem_malformed(ctx, "What the key is made of is not in the request, or "
+                                                "is of another kind.");
         }
 
         *v = ngx_http_variable_null_value;

@@ -119,6 +119,7 @@ def a_key_is_one_of_its_forms(rig):
     said = refused(rig, GOOD + "idem_key plain;", "header", "param", "params", "serial", "$")
     check("idem_key" in said, said)
     for value in ("header=Idem-Key", "header=idem-key optional", "serial header=Idem-No credential=X-B",
+                  "token header=Idem-Token",
                   "serial header=X-A credential=Idem_Id"):  # which are stripped before
         refused(rig, GOOD + f"idem_key {value};", "idem_key", "another name")
     refused(rig, GOOD + "idem_key params;", "scope")  # everybody would be one user
