@@ -44,11 +44,13 @@ int idem_handle_check_blocking(const struct idem *h, struct idem_error *err) {
 }
 
 int idem_handle_check_loop(const struct idem *h, struct idem_error *err) {
-    if (h->service != NULL)
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "a handle from idem_open() has blocking calls only; use "
-                              "idem_open_on()");
-    return idem_handle_check(h, err);
+    int rc = idem_handle_check(h, err);
+
+    if (rc == 0 && h->service != NULL)
+        rc =
+            idem_error_set(err, IDEM_E_INVALID,
+                           "a handle from idem_open() has blocking calls only; use idem_open_on()");
+    return rc;
 }
 
 const struct idem_settings *idem_handle_settings(const struct idem *h) {
