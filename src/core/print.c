@@ -82,7 +82,7 @@ static void part_open(struct idem_print *print, const char *name, enum idem_prin
     define(print, tail, sizeof(tail));
     print->name = name;
     print->kind = kind;
-    print->len = 0;
+    print->len = print->piece = 0;
 }
 
 void idem_print_open(struct idem_print *print, const char *name, enum idem_print_kind kind) {
@@ -93,9 +93,22 @@ void idem_print_open_plain(struct idem_print *print, const char *name) {
     part_open(print, name, IDEM_PRINT_BYTES, IDEM_PRINT_JSON);
 }
 
+void idem_print_open_pieces(struct idem_print *print, const char *name) {
+    part_open(print, name, IDEM_PRINT_PIECES, IDEM_PRINT_JSON);
+}
+
 void idem_print_add(struct idem_print *print, const void *bytes, size_t len) {
     idem_sha_add(&print->parts, bytes, len);
     print->len += len;
+}
+
+/* Its length stands behind it, as a part's does. */
+void idem_print_piece_end(struct idem_print *print) {
+    unsigned char len[8];
+
+    put(len, print->len - print->piece, 8);
+    idem_print_add(print, len, sizeof(len));
+    print->piece = print->len;
 }
 
 /* Puts a part together from its content and the bytes behind it, where they are few: hashing many

@@ -20,6 +20,7 @@ enum idem_print_kind {
     IDEM_PRINT_JSON,      /* canonical: RFC 8785 */
     IDEM_PRINT_VALUE,     /* canonical, of an expression, which is the part's name */
     IDEM_PRINT_HASH,      /* the SHA-256 of its bytes */
+    IDEM_PRINT_PIECES,    /* byte for byte, piece by piece */
 };
 
 struct idem_print {
@@ -27,9 +28,9 @@ struct idem_print {
     uint32_t definition; /* so far */
     const char *name;    /* of the part being added; its kind, and its length so far */
     enum idem_print_kind kind;
-    uint64_t len;
-    int failed; /* the code of the first part that was refused */
-    bool raw;   /* JSON was too long, and taken byte for byte */
+    uint64_t len, piece; /* where its last piece ended */
+    int failed;          /* the code of the first part that was refused */
+    bool raw;            /* JSON was too long, and taken byte for byte */
 };
 
 /* Every begin needs its end, which repeats the code of a part that was refused, or says
@@ -59,6 +60,10 @@ int idem_print_json(struct idem_print *print, const char *name, enum idem_print_
  * hashed by its bytes.
  */
 void idem_print_open_plain(struct idem_print *print, const char *name);
+/* Likewise, of a body that consists of pieces, each of which is ended: what stood between them is
+   not compared, but where one ends is. */
+void idem_print_open_pieces(struct idem_print *print, const char *name);
+void idem_print_piece_end(struct idem_print *print);
 void idem_print_unread(struct idem_print *print, const char *name,
                        const unsigned char hash[IDEM_HASH_LEN]);
 

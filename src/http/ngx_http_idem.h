@@ -51,6 +51,7 @@
 #include "http/answer.h"
 #include "http/field.h"
 #include "http/form.h"
+#include "http/multipart.h"
 #include "http/problem.h"
 
 
@@ -210,6 +211,8 @@ struct ngx_http_idem_ctx_s {
 
     struct idem_print          stream;      /* of a body that is no JSON */
     unsigned                   streaming:1;
+    struct idem_http_delimiter  delimiter;  /* of a form with files; its len is 0 of any other */
+    struct idem_http_split     split;       /* of what is streamed */
     struct idem_sha            body_sha;    /* of JSON that may be too long */
     u_char                     body_hash[IDEM_HASH_LEN];
     unsigned                   hashing:1;
@@ -349,6 +352,7 @@ ngx_int_t ngx_http_idem_malformed(ngx_http_idem_ctx_t *ctx, const char *detail);
 
 /* print.c */
 void ngx_http_idem_print_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_print_add(ngx_http_idem_ctx_t *ctx, const void *bytes, size_t len);
 ngx_int_t ngx_http_idem_print_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_uint_t parts, struct idem_fingerprint *ret);
 ngx_int_t ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,

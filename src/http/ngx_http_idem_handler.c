@@ -257,6 +257,7 @@ ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
         type = idem_http_type_read(text);
         ctx->json = (type == IDEM_HTTP_JSON);
         ctx->form = (type == IDEM_HTTP_FORM);
+        (void) idem_http_delimiter_read(text, &ctx->delimiter);
     }
 
     ngx_http_idem_print_start(r, ctx);
@@ -287,7 +288,7 @@ ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             len = ngx_buf_in_memory(cl->buf) ? (size_t) (cl->buf->last - cl->buf->pos) : 0;
 
             if (len && ctx->streaming) {
-                idem_print_add(&ctx->stream, cl->buf->pos, len);
+                ngx_http_idem_print_add(ctx, cl->buf->pos, len);
             }
 
             if (len && ctx->hashing) {

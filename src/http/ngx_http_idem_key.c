@@ -126,7 +126,7 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     places[0] = ngx_http_idem_text(&query);
     n = 1;
 
-    if (ctx->form) {
+    if (ctx->form || ctx->delimiter.len) {
         rc = ngx_http_idem_body(r, ctx);
 
         if (rc == NGX_ERROR) {
@@ -144,9 +144,14 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     len = 0;
 
     for (i = 0; i < n; i++) {
-        size_t  found = 0;
+        size_t                found = 0;
+        enum idem_http_found  is;
 
-        switch (idem_http_form_find(places[i], name, key, sizeof(key), &found)) {
+        is = i && ctx->delimiter.len
+             ? idem_http_multipart_find(places[i], &ctx->delimiter, name, key, sizeof(key), &found)
+             : idem_http_form_find(places[i], name, key, sizeof(key), &found);
+
+        switch (is) {
 
         case IDEM_HTTP_NONE:
             continue;

@@ -94,10 +94,70 @@ ngx_http_idem_piece_print(void *data, const void *bytes, size_t len)
 }
 
 
+static void
+ngx_http_idem_piece_split(void *data, const void *bytes, size_t len)
+{
+    idem_http_split_add(data, bytes, len);
+}
+
+
+/* A body that is no JSON: byte for byte, or part by part. */
+
+static void
+ngx_http_idem_part(void *data, const void *bytes, size_t len)
+{
+    if (bytes) {
+        idem_print_add(data, bytes, len);
+
+    } else {
+        idem_print_piece_end(data);
+    }
+}
+
+
+static void
+ngx_http_idem_plain_open(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
+    struct idem_http_split *split)
+{
+    if (ctx->delimiter.len == 0) {
+        idem_print_open_plain(print, "body");
+        return;
+    }
+
+    idem_print_open_pieces(print, "body");
+    idem_http_split_begin(split, &ctx->delimiter, ngx_http_idem_part, print);
+}
+
+
+static void
+ngx_http_idem_plain_close(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
+    struct idem_http_split *split)
+{
+    if (ctx->delimiter.len) {
+        idem_http_split_end(split);
+        idem_print_piece_end(print);
+    }
+
+    idem_print_close(print);
+}
+
+
+void
+ngx_http_idem_print_add(ngx_http_idem_ctx_t *ctx, const void *bytes, size_t len)
+{
+    if (ctx->delimiter.len) {
+        idem_http_split_add(&ctx->split, bytes, len);
+
+    } else {
+        idem_print_add(&ctx->stream, bytes, len);
+    }
+}
+
+
 /*
  * A body that says it is JSON and can be read is compared in its canonical form;
- * one that says so and cannot, or is too long, by its hash; any other byte for
- * byte.
+ * one that says so and cannot, or is too long, by its hash; a form with files part
+ * by part, whatever stands between them; any other byte for byte.
  */
 
 static ngx_int_t
@@ -195,7 +255,7 @@ ngx_http_idem_print_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     if (!ctx->json) {
         ngx_http_idem_print_head(r, parts, &ctx->stream);
-        idem_print_open_plain(&ctx->stream, "body");
+        ngx_http_idem_plain_open(ctx, &ctx->stream, &ctx->split);
         ctx->streaming = 1;
         return;
     }
@@ -213,12 +273,13 @@ ngx_int_t
 ngx_http_idem_print_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t parts,
     struct idem_fingerprint *ret)
 {
-    ngx_int_t          rc;
-    struct idem_print  print;
+    ngx_int_t               rc;
+    struct idem_print       print;
+    struct idem_http_split  split;
 
     if (ctx->streaming && parts == ngx_http_idem_parts(ctx->conf)) {
         ctx->streaming = 0;
-        idem_print_close(&ctx->stream);
+        ngx_http_idem_plain_close(ctx, &ctx->stream, &ctx->split);
         return idem_print_end(&ctx->stream, ret) == 0 ? NGX_OK : NGX_ERROR;
     }
 
@@ -231,9 +292,11 @@ ngx_http_idem_print_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_u
             rc = ngx_http_idem_print_json(r, ctx, &print);
 
         } else {
-            idem_print_open_plain(&print, "body");
-            rc = ngx_http_idem_pieces(r, ngx_http_idem_piece_print, &print);
-            idem_print_close(&print);
+            ngx_http_idem_plain_open(ctx, &print, &split);
+            rc = ctx->delimiter.len
+                 ? ngx_http_idem_pieces(r, ngx_http_idem_piece_split, &split)
+                 : ngx_http_idem_pieces(r, ngx_http_idem_piece_print, &print);
+            ngx_http_idem_plain_close(ctx, &print, &split);
         }
     }
 

@@ -51,6 +51,22 @@ static struct idem_fingerprint end(struct idem_print *print) {
     return ret;
 }
 
+/* A body in pieces, each of which ends at a bar. */
+static struct idem_fingerprint pieces(const char *text) {
+    struct idem_print print;
+
+    idem_print_begin(&print);
+    idem_print_open_pieces(&print, "body");
+    for (; *text != '\0'; text++)
+        if (*text == '|')
+            idem_print_piece_end(&print);
+        else
+            idem_print_add(&print, text, 1);
+    idem_print_piece_end(&print);
+    idem_print_close(&print);
+    return end(&print);
+}
+
 /* The one part of these is called body. Nothing lies behind it: a sanitizer would see it read. */
 static struct idem_fingerprint body(bool json, size_t json_max, const char *text) {
     size_t len = strlen(text);
@@ -436,6 +452,35 @@ static int once(struct idem_error *err) {
     rc = idem_print_body(&print, "body", true, ANY, text, sizeof(text) - 1, err);
     rc2 = idem_print_end(&print, &ignored);
     return rc != 0 ? rc : rc2;
+}
+
+TEST(where_a_piece_ends_is_compared) {
+    static const char *const texts[] = {"", "|", "ab", "a|b", "|ab", "ab|", "a||b"};
+    struct idem_fingerprint a, b;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++) {
+            a = pieces(texts[i]);
+            b = pieces(texts[k]);
+            CHECK_INT(a.definition, b.definition);
+            CHECK_INT(memcmp(a.hash, b.hash, IDEM_HASH_LEN) == 0, i == k);
+        }
+    }
+}
+
+/* Who sends a body says of what kind it is, and must not choose by it whether it is compared. */
+TEST(pieces_are_compared_with_what_is_none_and_differ) {
+    static const char framed[] = "a\0\0\0\0\0\0\0\1"; /* what the one piece is hashed as */
+    struct idem_fingerprint a = pieces("a"), b;
+    struct idem_print print;
+
+    idem_print_begin(&print);
+    idem_print_open_plain(&print, "body");
+    idem_print_add(&print, framed, sizeof(framed) - 1);
+    idem_print_close(&print);
+    b = end(&print);
+    CHECK_INT(a.definition, b.definition);
+    CHECK(memcmp(a.hash, b.hash, IDEM_HASH_LEN) != 0);
 }
 
 TEST(every_allocation_that_fails_is_reported_and_nothing_leaks) {

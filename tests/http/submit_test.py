@@ -46,6 +46,51 @@ def the_second_click_is_answered_with_the_first_ones_page(rig):
     eq(rig.backend.effects(ref=ref), 1)
 
 
+def multipart(boundary, *fields):
+    """As a browser sends a form with files, and the header that says so; it draws a boundary each time."""
+    body = b"".join(b"--%s\r\nContent-Disposition: form-data; name=\"%s\"%s\r\n\r\n%s\r\n" % (boundary, name, more, value)
+                    for name, more, value in fields)
+    return {"body": body + b"--%s--\r\n" % boundary, "type": f"multipart/form-data; boundary={boundary.decode()}"}
+
+
+def upload(rig, boundary, path, contents, *fields, **options):
+    picture = (b"picture", b'; filename="a.png"\r\nContent-Type: image/png', contents)
+    return rig.post(path, user="ann", headers=PAGE, **multipart(boundary, (b"item", b"", b"7"), picture, *fields), **options)
+
+
+@test
+def a_form_with_a_file_is_the_same_under_another_boundary(rig):
+    for contents in (b"", b"\r\n--no\0boundary\xff", bytes(range(256)) * 2000):
+        ref = fresh("ref")
+        first = status(upload(rig, b"----one" + ref.encode(), "/order", contents, ref=ref), 200)
+        for other in (b"x", b"----two" + ref.encode()):
+            replay_of(first, upload(rig, other, "/order", contents, ref=ref))
+        check(not status(upload(rig, b"----one" + ref.encode(), "/order", contents + b".", ref=ref), 200).replayed, "another file")
+        eq(rig.backend.effects(ref=ref), 2)
+
+
+@test
+def the_fields_of_a_form_with_a_file_are_told_apart(rig):
+    ref = fresh("ref")
+    forms = ([(b"a", b"", b"12")], [(b"a", b"", b"1"), (b"b", b"", b"2")], [(b"a", b"", b"1\r\n--X\r\n")], [])
+    for fields in forms:
+        check(not status(upload(rig, b"X" * 20, "/order", b"told apart", *fields, ref=ref), 200).replayed, f"{fields}")
+    eq(rig.backend.effects(ref=ref), len(forms))
+
+
+@test
+def a_token_may_stand_in_a_form_with_a_file(rig):
+    def send(boundary, *tokens):
+        return upload(rig, boundary, "/ticket", b"\x89PNG", *[(b"token", b"", t) for t in tokens])
+    token = json.loads(rig.post("/token", method="GET", body=b"", user="ann").body)["token"].encode()
+    first = status(send(b"one", token), 200)
+    replay_of(first, send(b"two", token))
+    eq(rig.backend.effects(key=token.decode()), 1)
+    eq(send(b"one").status, 400, "without one")
+    eq(send(b"one", token, token).status, 400, "with two")
+    eq(send(b"one", b"0" * 32).status, 403, "with one that never was")
+
+
 @test
 def below_a_guard_with_keys_a_form_needs_none(rig):
     ref = fresh("ref")

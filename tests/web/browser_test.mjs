@@ -178,6 +178,25 @@ test(async function thirty_clicks_on_a_form_end_on_the_one_orders_page() {
   await shut(tab);
 });
 
+// The browser draws another boundary for each of the clicks.
+test(async function clicks_on_a_plain_form_with_a_file_are_one_order() {
+  const tab = await rig.tab('/buy.html');
+  rig.backend.orders = [];
+  await tab.route('**/plain', (route) => route.fulfill({ contentType: 'text/html', body:
+    '<form method="post" action="/upload" enctype="multipart/form-data"><input type="file" name="picture">' +
+    '<button name="buy">Buy</button></form>' }));
+  await tab.goto(rig.origin + '/plain');
+  await tab.setInputFiles('[name=picture]', { name: 'a.png', mimeType: 'image/png', buffer: Buffer.from('\x89PNG') });
+  const before = rig.network.posts;
+  rig.backend.delay = 500;
+  await hurry(tab, BUTTON, 10);
+  await tab.waitForSelector('h1');
+  rig.backend.delay = 0;
+  check(rig.network.posts - before > 1, 'only one click was sent');
+  eq([rig.backend.orders.length, await tab.title()], [1, 'Order 1']);
+  await shut(tab);
+});
+
 test(async function submissions_in_one_breath_are_one() {
   const tab = await formPage({ fetch: 1 });
   await until('a token', () => tab.inputValue('[name=token]'));

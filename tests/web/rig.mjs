@@ -135,6 +135,8 @@ http {
             idem replay; idem_prefix f:; idem_wait 10s; idem_key token param=token; }
         location = /fetched { proxy_pass http://127.0.0.1:${backend}; ${proxied}
             idem replay; idem_prefix f:; idem_wait 10s; idem_key token; }
+        location = /upload { proxy_pass http://127.0.0.1:${backend}; ${proxied}
+            idem_preset submit; idem_prefix u:; idem_scope $remote_addr; }
     }
     server {
         listen 127.0.0.1:${port};
