@@ -38,7 +38,9 @@ run-command: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) src/cli/idem >$(BUILD).log || { cat $(BUILD).log; exit 1; }
 	@examples/once.sh $(BUILD)/src/cli/idem
 
-check: all
+check:
+	@tools/packages build check
+	@$(MAKE) -s all
 	@$(MESON_TEST) -C $(BUILD) --suite check
 
 test:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/run itself, in a folder of its own with stand-ins for what it starts: whatever becomes of a
+# tests/run itself, and make check, in a folder of its own with stand-ins for what it starts: whatever becomes of a
 # build, the last line is the sum. Prints TAP.
 #
 # usage: run_test.sh TESTS, the folder of tests/run and tests/summary
@@ -60,4 +60,37 @@ good
 # shellcheck disable=SC2016
 sed -i 's/OK/TIMEOUT/' "$folder/bin/meson"
 is "a_program_that_ran_out_of_time_has_failed" 1 "4 passed, 4 failed"
+
+# What a target needs is installed before it begins: a fresh machine has neither Node nor nginx.
+good
+cp "$tests/../Makefile" "$folder"
+# shellcheck disable=SC2016
+stand_in tools/packages 'echo "packages $*"'
+stand_in bin/ninja 'echo built'
+# shellcheck disable=SC2016
+stand_in bin/meson 'mkdir -p build; echo "meson $1"'
+n=$((n + 1))
+said=$(PATH=$folder/bin:$PATH MAKEFLAGS='' make -s -C "$folder" check 2>&1 | tr '\n' ,)
+case $said in
+'packages build check,'*'built,meson test,') echo "ok $n - make_check_installs_what_it_needs" ;;
+*) echo "not ok $n - make_check_installs_what_it_needs"; echo "# $said" ;;
+esac
+# Each target's groups are there, and the tests of make check need no more than those of make test.
+n=$((n + 1))
+lost=
+# shellcheck disable=SC2013
+for name in $(sed -n 's/.*tools\/packages //p' "$tests/../Makefile"); do
+    grep -q "^    $name) echo" "$tests/../tools/packages" || lost="$lost $name"
+done
+all=" $(sed -n '/^    test)/,/;;/p' "$tests/../tools/packages" | tr -cs 'a-z0-9-' ' ') "
+# shellcheck disable=SC2013
+for name in $(sed -n 's/^    check) echo \(.*\) ;;/\1/p' "$tests/../tools/packages"); do
+    case $all in *" $name "*) ;; *) lost="$lost $name" ;; esac
+done
+if [ -z "$lost" ]; then
+    echo "ok $n - every_group_of_packages_is_known"
+else
+    echo "not ok $n - every_group_of_packages_is_known"
+    echo "#$lost"
+fi
 echo "1..$n"
