@@ -133,7 +133,7 @@ export async function idemFetch(input, options = {}) {
       if (!response) throw error;
       if (final && operation && recall(storage, operation) === key) {
         // The second click may come behind the first one's answer.
-        if (linger && (response.status < 400 || problem.type))
+        if (linger && (response.status < 400 || /duplicate/.test(problem.type)))
           keep(storage, operation, key, Date.now() + linger);
         else forgetKey(operation, storage);
       }

@@ -347,6 +347,24 @@ test(async function a_form_whose_token_cannot_be_had_says_so() {
   await shut(tab);
 });
 
+test(async function a_form_whose_token_is_refused_is_sent_with_another() {
+  const tab = await rig.tab('/buy.html');
+  let tokens = 0;
+  rig.backend.orders = [];
+  await tab.route('**/token', (route) => (tokens++ ? route.continue()
+    : route.fulfill({ json: { token: '0'.repeat(32), expires_in: 300 } })));
+  await tab.goto(rig.origin + '/form.html?fetch=1');
+  await ready(tab);
+  await until('a token', () => tab.inputValue('[name=token]'));
+  await tab.click(BUTTON);
+  eq((await answered(tab, 1))[0].status, 403);
+  eq(await tab.innerText('[role=status]'), 'Not accepted.');
+  await tab.click(BUTTON); // at once
+  eq((await answered(tab, 2))[1].status, 201);
+  eq(rig.backend.orders.length, 1, 'the number of orders');
+  await shut(tab);
+});
+
 test(async function a_released_form_is_a_plain_one() {
   const tab = await formPage({ fetch: 1 });
   await until('a token', () => tab.inputValue('[name=token]'));

@@ -244,6 +244,17 @@ for (const [name, step] of [
   } }[sentence]);
 }
 
+// Nothing was done under it: the next click needs another one, however soon it comes.
+for (const [word, status] of [['token-refused', 403], ['key-malformed', 400], ['key-missing', 400]]) {
+  const sentence = word.replace('-', '_') + '_ends_the_operation_at_once';
+  test({ async [sentence]() {
+    const script = scripted(problem(word, status, false)), storage = tab();
+    for (let i = 0; i < 2; i++) await click(script, storage, { linger: 60000 });
+    eq(different(script.keys()), 2, 'the number of keys');
+    eq(storage.map.size, 0, 'keys kept');
+  } }[sentence]);
+}
+
 test(async function a_click_right_after_the_answer_is_the_same_one() {
   const script = scripted(done, problem('duplicate', 409, false), replay), storage = tab();
   for (let i = 0; i < 4; i++) await click(script, storage, { linger: 400 });
