@@ -1,5 +1,5 @@
 // The shop's page. Each click on Buy is one idemFetch, and nothing stops the next click: which clicks are
-// one purchase, idem.js and the gateway know. The bad network is here, between idem.js and the real one.
+// one purchase, idem.js and the gateway know. The form with a token is guardForm's. The bad network is here, between idem.js and the real one.
 
 const $ = (id) => document.getElementById(id);
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -20,14 +20,15 @@ function count(name, by = 1) {
 }
 
 // The network. A bad one gets every request through, and loses most answers; but no more than two of a
-// click, or a person would lose patience. Which click a request is of stands in a header that ends here.
+// click, or a person would lose patience. Which click a request is of stands in a header that ends here; of a
+// form, its token tells.
 const LOST_AT_MOST = 2;
 const realFetch = window.fetch.bind(window);
 const losses = new Map();
 
 async function network(input, options) {
   const request = new Request(input, options);
-  const click = request.headers.get('X-Click');
+  const click = request.headers.get('X-Click') ?? request.headers.get('Idempotent-Token');
   request.headers.delete('X-Click');
   if (request.method !== 'POST') return realFetch(request);
   count('requests');
@@ -104,6 +105,7 @@ function logLine(name) {
 // Buying.
 const purchases = new Map(); // by key: what its clicks came to
 let pending = 0;
+const UNANSWERED = 'No answer came. Try again: it will not be ordered twice.';
 const INVITATION = 'Click it twice, or thirty times, and watch the ledger.';
 const many = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
 const say = (text) => {
@@ -115,9 +117,9 @@ async function answered(response, chip) {
   if (replayed) count('replays');
   if (!response.ok) {
     chip(`refused: ${response.status}`, 'lost');
-    return final ? 'The shop did not take it.' : 'No answer yet. Buy again: it will not be ordered twice.';
+    return final ? 'The shop did not take it.' : UNANSWERED;
   }
-  const { id } = await response.json();
+  const [, id] = /(?:"id":|<title>Order )(\d+)/.exec(await response.text()); // JSON, or a form's page
   const sum = purchases.get(key) ?? { clicks: 0, requests: 0, replays: 0 };
   purchases.set(key, sum);
   sum.clicks += 1;
@@ -127,6 +129,11 @@ async function answered(response, chip) {
   chip(`order ${id}`);
   return `Order ${id} is placed: ${many(sum.clicks, 'click')}, ${many(sum.requests, 'request')}, ` +
     `${many(sum.replays, 'replay')}.`;
+}
+
+function retried({ response, delay }, chip) {
+  chip(response ? `told to wait: ${response.status}` : 'answer lost', 'lost');
+  chip(`again in ${(delay / 1000).toFixed(1)} s`, 'wait');
 }
 
 async function buy(idemFetch) {
@@ -140,19 +147,40 @@ async function buy(idemFetch) {
       method: 'POST',
       headers: { 'Content-Type': 'application/json', 'X-Click': click },
       body: JSON.stringify({ item: 'book', amount: 42 }),
-      onRetry({ response, delay }) {
-        chip(response ? `told to wait: ${response.status}` : 'answer lost', 'lost');
-        chip(`again in ${(delay / 1000).toFixed(1)} s`, 'wait');
+      onRetry(state) {
+        retried(state, chip);
         say('An answer was lost. Asking again, under the same key…');
       },
     }), chip);
   } catch {
     chip('no answer', 'lost');
-    outcome = 'No answer came. Buy again: it will not be ordered twice.';
+    outcome = UNANSWERED;
   }
   pending -= 1;
   if (!pending) say(outcome); // one sentence for thirty clicks: it is read out
   ledgerRead();
+}
+
+// The form with a token. The page stays, so that what becomes of it is seen.
+function guardTokenForm(guardForm) {
+  const form = $('token-form'), status = $('token-status');
+  let chip;
+  form.addEventListener('submit', () => {
+    if (form.hasAttribute('aria-busy')) return; // it is on its way
+    count('clicks');
+    chip = logLine(`Click ${counts.clicks}`);
+  });
+  guardForm(form, {
+    tokenUrl: '/token', fetch: true, status,
+    text: { retrying: 'An answer was lost. Asking again, with the same token…', done: '', failed: UNANSWERED },
+    onRetry: (state) => retried(state, chip),
+    async onAnswer(response) {
+      status.textContent = await answered(response, chip);
+      ledgerRead();
+    },
+    onError: () => chip('no answer', 'lost'),
+  });
+  form.querySelector('button').disabled = false;
 }
 
 function reset() {
@@ -160,6 +188,7 @@ function reset() {
   $('log').replaceChildren();
   $('log').hidden = true;
   $('log-note').hidden = false;
+  $('token-status').textContent = '';
   say(INVITATION);
   ledgerRead();
 }
@@ -174,7 +203,8 @@ $('reset').addEventListener('click', reset);
 document.addEventListener('visibilitychange', () => document.hidden || ledgerRead());
 await ledgerRead();
 try {
-  const { idemFetch } = await import('/idem.js');
+  const { idemFetch, guardForm } = await import('/idem.js');
+  guardTokenForm(guardForm);
   $('buy').addEventListener('click', () => buy(idemFetch));
   for (const id of ['buy', 'bad', 'reset']) $(id).disabled = false;
   say(INVITATION);

@@ -255,9 +255,8 @@ static void form_take(int fd, const struct request *r) {
         status = "201 Created";
         snprintf(title, sizeof(title), "Order %lu is placed", order_id(order));
         snprintf(text, sizeof(text),
-                 "Item: %s, amount: %s. Load this page again, and the form is sent again: for 45 "
-                 "seconds "
-                 "it stays this order.",
+                 "Item: %s, amount: %s. Load this page again, and the form is sent again: it stays "
+                 "this order, as long as the gateway remembers it (a plain form, 45 seconds).",
                  item, amount);
     }
     page = page_say(title, text);

@@ -102,7 +102,7 @@ for (const javaScriptEnabled of [true, false]) {
   test({ async [sentence]() {
     const tab = await open({ javaScriptEnabled });
     const item = 'pen-' + javaScriptEnabled;
-    await tab.fill('[name=item]', item);
+    await tab.fill('#form [name=item]', item);
     await hurry(tab, '#form button', 30);
     await arrived(tab, '/form/orders');
     const orders = await rig.orders(item);
@@ -118,19 +118,108 @@ for (const javaScriptEnabled of [true, false]) {
   } }[sentence], 40);
 }
 
-test(async function a_form_with_a_token_in_a_hidden_field_needs_no_javascript() {
-  const tab = await open({ javaScriptEnabled: false });
+// A page that comes with a token in a hidden field, for the person in this tab or for somebody else.
+async function openHidden(tab, item, issued = undefined) {
   const [{ name, value }] = await tab.context().cookies();
-  const issued = await token({ Cookie: `${name}=${value}` });
+  issued ??= await token({ Cookie: `${name}=${value}` });
   await tab.route('**/hidden', (route) => route.fulfill({ contentType: 'text/html', body:
-    `<form method="post" action="/token/orders?sleep=1"><input name="item" value="ink"><input name="amount" value="5">
+    `<form method="post" action="/token/orders?sleep=1"><input name="item" value="${item}"><input name="amount" value="5">
      <input type="hidden" name="token" value="${issued}"><button>Order</button></form>` }));
   await tab.goto(rig.page + '/hidden');
+  return issued;
+}
+
+test(async function a_form_with_a_token_in_a_hidden_field_needs_no_javascript() {
+  const tab = await open({ javaScriptEnabled: false });
+  await openHidden(tab, 'ink');
   await hurry(tab, 'button', 10);
   await arrived(tab, '/token/orders');
   const orders = await rig.orders('ink');
   eq(orders.length, 1, 'the number of orders');
   eq(await tab.textContent('h1'), `Order ${orders[0].id} is placed`);
+  await shut(tab);
+});
+
+test(async function a_token_that_is_used_in_two_tabs_is_one_order_and_anothers_is_refused() {
+  const first = await open({ javaScriptEnabled: false });
+  const second = await rig.tab(rig.page, first.context());
+  const thief = await open({ javaScriptEnabled: false });
+  const issued = await openHidden(first, 'stamp');
+  await openHidden(second, 'stamp', issued);
+  await openHidden(thief, 'stamp', issued);
+  await Promise.all([first.click('button'), second.click('button')]);
+  for (const tab of [first, second]) await arrived(tab, '/token/orders');
+  const orders = await rig.orders('stamp');
+  eq(orders.length, 1, 'the number of orders');
+  for (const tab of [first, second]) eq(await tab.textContent('h1'), `Order ${orders[0].id} is placed`);
+  await thief.click('button');
+  await thief.waitForSelector('h1');
+  eq([await thief.title(), (await rig.orders('stamp')).length], ['This token is not valid', 1]);
+  await shut(first, thief);
+});
+
+test(async function the_plain_form_in_two_tabs_is_one_order() {
+  const first = await open();
+  const second = await rig.tab(rig.page, first.context());
+  for (const tab of [first, second]) await tab.fill('#form [name=item]', 'tape');
+  await Promise.all([first.click('#form button'), second.click('#form button')]);
+  for (const tab of [first, second]) await arrived(tab, '/form/orders');
+  eq((await rig.orders('tape')).length, 1, 'the number of orders');
+  eq(await first.textContent('h1'), await second.textContent('h1'), 'the page of the second tab');
+  await shut(first);
+});
+
+const TOKEN_BUTTON = '#token-form button';
+const tokenStatus = (tab) => tab.textContent('#token-status');
+
+test(async function the_form_with_a_token_is_locked_while_it_is_sent_and_thirty_clicks_are_one_order() {
+  const tab = await open();
+  await until('a token', () => tab.inputValue('#token-form [name=token]'));
+  await tab.fill('#token-form [name=item]', 'wax');
+  await hurry(tab, TOKEN_BUTTON, 30);
+  eq([await tab.isDisabled(TOKEN_BUTTON), await tokenStatus(tab)], [true, 'Sending…'], 'while it is sent');
+  await tab.waitForSelector(TOKEN_BUTTON + ':enabled');
+  const [{ id }] = await rig.orders('wax');
+  await until('it is told', async () => (await tokenStatus(tab)).startsWith(`Order ${id} is placed: 1 click`));
+  await pause(1200);
+  await tab.click(TOKEN_BUTTON); // another token
+  await until('it is ordered again', async () => (await rig.orders('wax')).length === 2);
+  await until('both are told', async () => (await tokenStatus(tab)).startsWith(`Order ${id + 1} is placed`));
+  eq((await counts(tab)).slice(0, 3), [2, 2, 0], 'clicks, requests, replays');
+  eq(tab.complaints, [], 'what the browser complains of');
+  await shut(tab);
+});
+
+test(async function on_a_bad_network_the_form_with_a_token_is_one_order() {
+  const tab = await open({ random: 0 });
+  await tab.check('#bad');
+  await tab.fill('#token-form [name=item]', 'seal');
+  await tab.click(TOKEN_BUTTON);
+  await until('it is being asked for again', async () => /same token/.test(await tokenStatus(tab)));
+  await until('it is placed', async () => /^Order \d+ is placed: 1 click, 3 requests, 1 replay/.test(await tokenStatus(tab)), 15);
+  eq((await rig.orders('seal')).length, 1, 'the number of orders');
+  eq(await tab.locator('#log .lost').count(), 2, 'answers that were lost');
+  await shut(tab);
+}, 30);
+
+test(async function the_form_with_a_token_can_be_sent_again_after_an_error() {
+  const tab = await open();
+  await tab.fill('#token-form [name=item]', 'glue');
+  await tab.route('**/token/orders*', (route) => route.fulfill({ status: 500, body: 'no' }));
+  await tab.click(TOKEN_BUTTON);
+  await until('it is told', async () => /Try again/.test(await tokenStatus(tab)));
+  await tab.unroute('**/token/orders*');
+  await tab.click(TOKEN_BUTTON);
+  await until('it is placed', async () => /^Order \d+ is placed/.test(await tokenStatus(tab)));
+  eq((await rig.orders('glue')).length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function without_javascript_the_form_with_a_token_says_what_it_needs() {
+  const tab = await open({ javaScriptEnabled: false });
+  check(await tab.isDisabled(TOKEN_BUTTON), 'it can be sent');
+  // Playwright's browser does not run scripts, but does not show a noscript either.
+  check(/fetches its token by JavaScript/.test(await tab.textContent('#token-form noscript')), 'it does not say why');
   await shut(tab);
 });
 
@@ -158,7 +247,7 @@ test(async function a_visitor_gets_a_session_once_that_scripts_cannot_read() {
 
 test(async function what_a_person_wrote_is_shown_and_not_run() {
   const tab = await open();
-  await tab.fill('[name=item]', '<img src=x onerror=alert(1)>&"');
+  await tab.fill('#form [name=item]', '<img src=x onerror=alert(1)>&"');
   await tab.click('#form button');
   await arrived(tab, '/form/orders');
   check((await tab.textContent('p')).includes('<img src=x onerror=alert(1)>&"'), await tab.content());
@@ -189,10 +278,30 @@ test(async function the_keyboard_and_a_screen_reader_are_enough() {
   await tab.keyboard.press('Tab');
   await tab.keyboard.press('Space');
   check(await tab.getByRole('switch', { name: 'Bad network' }).isChecked(), 'the switch is off');
-  check(/^Order \d+ is placed/.test(await tab.getByRole('status').textContent()), 'the status says nothing');
-  for (const name of ["The shop's ledger", 'What your clicks did', 'A plain form'])
+  check(/^Order \d+ is placed/.test(await tab.getByRole('status').first().textContent()), 'the status says nothing');
+  for (const name of ["The shop's ledger", 'What your clicks did', 'A plain form', 'A form with a token'])
     eq(await tab.getByRole('heading', { name }).count(), 1, name);
-  for (const name of ['Item', 'Amount']) eq(await tab.getByLabel(name, { exact: true }).count(), 1, name);
+  for (const name of ['Item', 'Amount']) eq(await tab.getByLabel(name, { exact: true }).count(), 2, name);
+  await shut(tab);
+});
+
+test(async function the_keyboard_goes_from_one_thing_to_the_next_and_back_to_the_button_it_pressed() {
+  const tab = await open();
+  const focus = () => tab.evaluate(() => {
+    const { id, name, type, form } = document.activeElement;
+    return (form?.id ?? '') + '/' + (id || name || type || document.activeElement.className);
+  });
+  const seen = [];
+  for (let i = 0; i < 10; i++) {
+    await tab.keyboard.press('Tab');
+    seen.push(await focus());
+  }
+  eq(seen, ['/buy', '/bad', '/scroll', '/reset', 'form/item', 'form/amount', 'form/submit', 'token-form/item',
+    'token-form/amount', 'token-form/submit']);
+  check(await tab.evaluate(() => getComputedStyle(document.activeElement).outlineStyle) === 'solid', 'it is not seen where one is');
+  await tab.keyboard.press('Enter');
+  await until('it is told', async () => /^Order \d+ is placed/.test(await tokenStatus(tab)));
+  eq(await focus(), 'token-form/submit', 'where the focus is after the answer');
   await shut(tab);
 });
 
@@ -240,6 +349,10 @@ for (const [name, width, height] of [['phone', 375, 740], ['desk', 1280, 900]]) 
       await until('one is lost', () => tab.locator('#log .lost').count());
       await shot('retry');
       await until('all are answered', async () => (await tab.locator('#log .made, #log .again').count()) === 8, 20);
+      await tab.uncheck('#bad');
+      await tab.click(TOKEN_BUTTON);
+      await shot('token');
+      await until('the form is answered', async () => /^Order/.test(await tokenStatus(tab)), 20);
       await pause(300);
       await shot('after');
       eq(await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth), 0, 'what is wider than the page');
