@@ -14,7 +14,7 @@ _idem_flags() {
             "--message --on-store-error --result-max --finish-timeout"
         ;;
     gateway)
-        echo "--listen --upstream --scope --key --methods --fingerprint --probe --label --enforce" \
+        echo "--listen --upstream --scope --key --methods --fingerprint --probe --token --token-bind --js --label --enforce" \
             "--release-status --replay-headers --store --workers --config --print-config --module" \
             "--nginx --help --preset --mode --key-expr --prefix --fingerprint-expr --json-max --ttl" \
             "--hold-ttl --lease --run-max --wait --recover --on-failure --attempts --backoff" \
@@ -62,7 +62,7 @@ _idem_value() {
         ;;
     --key | -k | --label | --verdict-fd | --duplicate-exit | --policy | --prefix | --attempts | \
         --backoff | --message | --result-max | --finish-timeout | --hash | --status | --reason | \
-        --listen | --upstream | --probe | --release-status | --replay-headers | --workers)
+        --listen | --upstream | --probe | --token-bind | --js | --release-status | --replay-headers | --workers)
         COMPREPLY=()
         ;;
     *) return 1 ;;

@@ -17,6 +17,15 @@
 #define LISTEN "127.0.0.1:8080"
 #define CONNECTIONS 8192
 
+/* What stands in --config is nginx's to read. */
+static bool takes_tokens(const struct cli_values *values) {
+    return values->config != NULL || (values->key != NULL && strncmp(values->key, "token", 5) == 0);
+}
+
+static bool is_path(const char *text) {
+    return text == NULL || text[0] == '/';
+}
+
 /* What flags must say, and must not say together. */
 static int values_check(const struct cli_values *values) {
     const struct idem_policy *said = &values->layer.said;
@@ -35,6 +44,12 @@ static int values_check(const struct cli_values *values) {
         cli_say("gateway: --key and --key-expr exclude each other");
     else if (values->fingerprint != NULL && said->fingerprint_expr != NULL)
         cli_say("gateway: --fingerprint and --fingerprint-expr exclude each other");
+    else if (values->token_at != NULL && !takes_tokens(values))
+        cli_say("gateway: --token issues tokens that nothing takes: say --key token, or "
+                "--key 'token param=token' where forms have it in a field of that name, or let a "
+                "location of --config take them");
+    else if (!is_path(values->token_at) || !is_path(values->js))
+        cli_say("gateway: --%s: a path begins with a slash", is_path(values->js) ? "token" : "js");
     else
         return gateway_texts_check(values);
     return CLI_USAGE;
@@ -139,25 +154,17 @@ static int gateway_run(const struct cli_values *values) {
 }
 
 static const char *const gateway_options[] = {
-    "listen",
-    "upstream",
-    "gateway-scope",
-    "gateway-key",
-    "methods",
-    "gateway-fingerprint",
-    "probe",
-    "gateway-label",
-    "enforce",
-    "release-status",
-    "replay-headers",
-    "store",
-    "workers",
-    "gateway-config",
-    "print-config",
-    "module",
-    "nginx",
-    "help",
-    NULL,
+    "listen",         "upstream",
+    "gateway-scope",  "gateway-key",
+    "methods",        "gateway-fingerprint",
+    "probe",          "gateway-token",
+    "token-bind",     "js",
+    "gateway-label",  "enforce",
+    "release-status", "replay-headers",
+    "store",          "workers",
+    "gateway-config", "print-config",
+    "module",         "nginx",
+    "help",           NULL,
 };
 
 /* They have flags of their own here. */

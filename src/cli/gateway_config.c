@@ -103,20 +103,20 @@ static void directive_list(struct config *c, const char *flag, const char *name,
 /* What flags say. */
 
 static const char *const texts_of[] = {
-    "--scope",           "--key",    "--methods", "--fingerprint",
-    "--probe",           "--label",  "--enforce", "--release-status",
-    "--replay-headers",  "--store",  "--config",  "--module",
-    "--listen",          "--prefix", "--message", "--key-expr",
-    "--fingerprint-expr"};
+    "--scope",  "--key",     "--methods",    "--fingerprint",
+    "--probe",  "--label",   "--enforce",    "--release-status",
+    "--token",  "--js",      "--token-bind", "--replay-headers",
+    "--store",  "--config",  "--module",     "--listen",
+    "--prefix", "--message", "--key-expr",   "--fingerprint-expr"};
 
 int gateway_texts_check(const struct cli_values *values) {
     const struct idem_policy *said = &values->layer.said;
     const char *const texts[] = {
-        values->scope,          values->key,   values->methods, values->fingerprint,
-        values->probe,          values->label, values->enforce, values->release_status,
-        values->replay_headers, values->store, values->config,  values->module,
-        values->listen,         said->prefix,  said->message,   said->key_expr,
-        said->fingerprint_expr};
+        values->scope,    values->key,    values->methods,    values->fingerprint,
+        values->probe,    values->label,  values->enforce,    values->release_status,
+        values->token_at, values->js,     values->token_bind, values->replay_headers,
+        values->store,    values->config, values->module,     values->listen,
+        said->prefix,     said->message,  said->key_expr,     said->fingerprint_expr};
 
     _Static_assert(sizeof(texts) == sizeof(texts_of), "a name for each");
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -256,12 +256,34 @@ static void guard_write(struct config *c, const struct gateway *g) {
         directive(c, "--probe", "idem_probe", values->probe);
     if (values->label != NULL)
         directive(c, "--label", "idem_label", values->label);
+    if (values->token_bind != NULL)
+        directive(c, "--token-bind", "idem_token_bind", values->token_bind);
     if (values->enforce != NULL)
         directive(c, "--enforce", "idem_enforce", values->enforce);
     if (values->release_status != NULL)
         directive_list(c, "--release-status", "idem_release_status", values->release_status);
     if (values->replay_headers != NULL)
         directive_list(c, "--replay-headers", "idem_replay_headers", values->replay_headers);
+}
+
+/* A location that the module serves itself. */
+static void place_write(struct config *c, const char *flag, const char *path, const char *served) {
+    if (path == NULL)
+        return;
+    line_begin(c, flag);
+    fputs("location = ", c->out);
+    word_write(c->out, path, strlen(path));
+    fputs(" {\n", c->out);
+    c->depth++;
+    put(c, "%s;", served);
+    block_close(c);
+}
+
+static void places_write(struct config *c, const struct cli_values *values) {
+    if (values->token_at != NULL)
+        explain(c, "GET issues a token to who asks. Put limit_req before it: each is a record.");
+    place_write(c, "--token", values->token_at, "idem_token");
+    place_write(c, "--js", values->js, "idem_js");
 }
 
 /* What stands behind it. */
@@ -360,6 +382,7 @@ static void http_write(struct config *c, const struct gateway *g, const char *li
     guard_write(c, g);
     if (g->include[0] != '\0')
         include_write(c, g->include);
+    places_write(c, g->values);
     block_open(c, "location /");
     pass_write(c, g);
     block_close(c);
@@ -415,6 +438,7 @@ void gateway_config_print(const struct gateway *g, FILE *out) {
     guard_write(&c, g);
     if (g->include[0] != '\0')
         include_write(&c, g->include);
+    places_write(&c, g->values);
     blank(&c);
     put(&c,
         "# Any location with a backend (proxy_pass, fastcgi_pass, uwsgi_pass) is guarded then.");

@@ -97,8 +97,8 @@ const struct cli_option cli_option_table[] = {
                           "none: nobody is told apart",
      CLI_TEXT, AT(scope), 0, 0, .id = "gateway-scope"},
     {"key", 'k', "KEY", "header=NAME [optional], param=NAME [optional], params,\n"
-                        "'serial header=NAME credential=NAME', or text with nginx's\n"
-                        "variables (header=Idempotency-Key)",
+                        "'serial header=NAME credential=NAME', 'token [param=NAME]',\n"
+                        "or text with nginx's variables (header=Idempotency-Key)",
      CLI_TEXT, AT(key), 0, 0, .id = "gateway-key"},
     {"methods", 0, "LIST", "what is guarded, of POST PUT PATCH DELETE ('POST PATCH')",
      CLI_TEXT, AT(methods), 0, 0},
@@ -107,6 +107,13 @@ const struct cli_option cli_option_table[] = {
      CLI_TEXT, AT(fingerprint), 0, 0, .id = "gateway-fingerprint"},
     {"probe", 0, "URI", "ask the backend there what came of a run that vanished",
      CLI_TEXT, AT(probe), 0, 0},
+    {"token", 0, "PATH", "issue tokens there, on GET and POST, for --key token",
+     CLI_TEXT, AT(token_at), 0, 0, .id = "gateway-token"},
+    {"token-bind", 0, "VALUE", "what a token is issued for, and must be used with, with\n"
+                               "nginx's variables",
+     CLI_TEXT, AT(token_bind), 0, 0},
+    {"js", 0, "PATH", "serve idem.js there, for pages",
+     CLI_TEXT, AT(js), 0, 0},
     {"label", 0, "VALUE", "what idem list shows of it, with nginx's variables",
      CLI_TEXT, AT(label), 0, 0, .id = "gateway-label"},
     {"enforce", 0, "VALUE", "on; off: only log what would have been done; or text with\n"

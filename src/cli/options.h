@@ -40,6 +40,7 @@ struct cli_values {
     const char *methods;
     const char *fingerprint; /* of the gateway: parts of the request */
     const char *probe;
+    const char *token_at, *token_bind, *js; /* of a gateway */
     const char *enforce;
     const char *release_status;
     const char *replay_headers;

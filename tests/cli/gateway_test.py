@@ -284,6 +284,9 @@ def a_usage_error_exits_with_64_and_says_what_to_write():
             ([*FLAGS, "--upstream", "https://127.0.0.1"], "the same scheme"),
             ([*FLAGS, "--key", "params", "--key-expr", "#body.id"], "exclude"),
             ([*FLAGS, "--fingerprint", "body", "--fingerprint-expr", "#body.id"], "exclude"),
+            ([*FLAGS, "--token", "/token"], "--key 'token param=token'"),
+            ([*FLAGS, "--token", "token", "--key", "token"], "--token: a path begins with a slash"),
+            ([*FLAGS, "--js", "idem.js"], "--js: a path begins with a slash"),
             ([*FLAGS, "--ttl", "soon"], "--ttl"),
             ([*FLAGS, "--workers", "0"], "1 to 512"),
             ([*FLAGS, "--scoop", "x"], "did you mean --scope?"),
@@ -297,10 +300,12 @@ def a_usage_error_exits_with_64_and_says_what_to_write():
 def a_control_character_is_refused_wherever_it_stands():
     for flag in ("--scope", "--key", "--label", "--methods", "--probe", "--enforce", "--message",
                  "--prefix", "--fingerprint", "--release-status", "--replay-headers", "--store",
-                 "--key-expr", "--fingerprint-expr", "--config", "--module"):
+                 "--key-expr", "--fingerprint-expr", "--config", "--module", "--token-bind"):
         for text in ("a\nb", "\x7f"):
             done = refused([*FLAGS, flag, text], 64, flag)
             check_has(done.stderr, "control character")
+    for flag in ("--token", "--js"):
+        refused([*FLAGS, "--key", "token", flag, "/a\nb"], 64, flag, "control character")
     refused([*FLAGS, "--listen", "unix:/a\nb"], 64, "control character")
     refused([*FLAGS, "--label", ""], 64, "--label is empty")
 
@@ -369,6 +374,7 @@ def the_printed_configuration_passes_nginx():
                   "params"],
                  [*FLAGS, "--key", "serial header=X-Serial credential=X-Client"],
                  [*FLAGS, "--key", "param=orderId optional", "--fingerprint", "none"],
+                 [*FLAGS, "--key", "token param=t", "--token", "/a b;{", "--token-bind", "$cookie_c", "--js", "/$x"],
                  [*FLAGS, "--key-expr", "order:#{#body.id}", "--fingerprint-expr", "#body.a"]):
         with folder() as path:
             text = printed(path, *args)
@@ -411,6 +417,27 @@ def what_nginx_refuses_is_told_of_the_flag_and_the_configuration_is_kept():
                 check_is(stat.S_IMODE(mode), 0o600)
             finally:
                 shutil.rmtree(kept)
+
+
+@served
+def tokens_are_issued_and_idem_js_is_served_without_a_config_file():
+    with running("--key", "token param=token", "--token", "/token", "--token-ttl", "10m",
+                 "--token-bind", "$http_x_cart", "--js", "/idem.js") as (g, shop):
+        ann, bob = ({"X-User": name, "X-Cart": "17"} for name in ("ann", "bob"))
+        status, headers, body = g.ask("GET", "/token", headers=ann)
+        check_is((status, headers["Cache-Control"], json.loads(body)["expires_in"]), (200, "no-store", 600))
+        token = json.loads(body)["token"]
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+
+        def use(who, **more):
+            return g.ask("POST", "/form/orders", f"item=ink&amount=1&token={token}",
+                               {**who, **form, **more})[0]
+        check_is([use(bob), use(ann, **{"X-Cart": "18"}), use(ann), use(ann)], [403, 403, 201, 201])
+        check_is(len(shop.rows()), 1)
+        check_is(g.ask("GET", "/token", headers={"X-User": "ann"})[0], 400)
+        status, headers, body = g.ask("GET", "/idem.js")
+        check_is((status, headers["Content-Type"]), (200, "text/javascript; charset=utf-8"))
+        check_has(body.decode(), "export async function idemFetch")
 
 
 @served
