@@ -167,6 +167,34 @@ class Page:
         report(not hidden, f"{self.name}: its examples are fenced", "\n".join(hidden))
 
 
+# What who comes from an annotation looks for.
+ATTRIBUTES = """prefix key duration removeKeyWhenFinished removeKeyWhenError message type scene
+    uniqueKeyPrefix keyTimeout keyPrefix expireTime allowParam paramName tokenExpression
+    return-cached-result max-retry-count retry-interval-ms sourceType""".split()
+
+
+def check_annotations(installed, page):
+    """Each attribute has a row, and what the row names is there."""
+    rows = [line.split("|")[1:-1] for line in page.text.split("## Behaviours")[0].splitlines()
+            if line.startswith("| ") and not line.startswith("| there")]
+    named = " ".join(row[0] for row in rows)
+    lost = [name for name in ATTRIBUTES if not re.search(rf"`{name}( = [^`]*)?`", named)]
+    report(not lost, f"{page.name}: it has every attribute", " ".join(lost))
+    empty = [row[0] for row in rows if len(row) != 5 or not all(cell.strip(" –") for cell in row)]
+    report(not empty, f"{page.name}: each has a directive, a flag, a field and a difference",
+           "\n".join(empty))
+    header = open(os.path.join(sys.argv[1], "include/idem.h"), encoding="utf-8").read()
+    module = open(os.path.join(sys.argv[1], "docs/http.md"), encoding="utf-8").read()
+    flags = installed.sh("for c in run gateway token; do idem help $c; done", page.folder).stdout
+    for _, nginx, flag, c, _ in rows:
+        lost += [name for name in re.findall(r"`(idem_?\w*)", nginx) if f"`{name}" not in module]
+        lost += [name for name in re.findall(r"--[\w-]+", flag)
+                 if not re.search(rf"{name}\b(?!-)", flags)]
+        lost += [name for name in re.findall(r"IDEM_\w+|(?<=\.)[a-z]\w+|idem_\w+(?=\()", c)
+                 if not re.search(rf"\b{name}\b", header)]
+    report(not lost, f"{page.name}: what it names is there", " ".join(lost))
+
+
 def page_run(installed, path):
     with tempfile.TemporaryDirectory(prefix="idem-docs.") as folder:
         page, before = Page(installed, path, folder), count
@@ -175,6 +203,8 @@ def page_run(installed, path):
             page.check_markdown()
         else:
             report(count > before, f"{page.name}: it has examples")
+        if page.name == "annotations.md":
+            check_annotations(installed, page)
 
 
 def main():
