@@ -435,6 +435,12 @@ def tokens_are_issued_and_idem_js_is_served_without_a_config_file():
         check_is([use(bob), use(ann, **{"X-Cart": "18"}), use(ann), use(ann)], [403, 403, 201, 201])
         check_is(len(shop.rows()), 1)
         check_is(g.ask("GET", "/token", headers={"X-User": "ann"})[0], 400)
+        # One from the shell is as good.
+        made = idem(os.path.dirname(shop.file), "token", "--scope", "ann", "--bind", "17", "--prefix", "http:")
+        check_is((made.returncode, made.stderr), (0, ""))
+        token = made.stdout.strip()
+        check_is([use(bob), use(ann), use(ann)], [403, 201, 201])
+        check_is(len(shop.rows()), 2)
         status, headers, body = g.ask("GET", "/idem.js")
         check_is((status, headers["Content-Type"]), (200, "text/javascript; charset=utf-8"))
         check_has(body.decode(), "export async function idemFetch")

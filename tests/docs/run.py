@@ -185,9 +185,11 @@ def check_annotations(installed, page):
            "\n".join(empty))
     header = open(os.path.join(sys.argv[1], "include/idem.h"), encoding="utf-8").read()
     module = open(os.path.join(sys.argv[1], "docs/http.md"), encoding="utf-8").read()
+    lost = []
     flags = installed.sh("for c in run gateway token; do idem help $c; done", page.folder).stdout
     for _, nginx, flag, c, _ in rows:
-        lost += [name for name in re.findall(r"`(idem_?\w*)", nginx) if f"`{name}" not in module]
+        lost += [name for name in re.findall(r"`(idem_?\w*)", nginx)
+                 if not re.search(rf"`{name}\b", module)]
         lost += [name for name in re.findall(r"--[\w-]+", flag)
                  if not re.search(rf"{name}\b(?!-)", flags)]
         lost += [name for name in re.findall(r"IDEM_\w+|(?<=\.)[a-z]\w+|idem_\w+(?=\()", c)

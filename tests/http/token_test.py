@@ -13,17 +13,22 @@ from rig import *
 from tap import *
 
 USER = "idem_scope $http_x_user;"
+ZONE = "limit_req_zone $http_x_user zone=few:1m rate=1r/m;"
 CONF = "".join((
     f"location = /token {{ idem_prefix token:; {USER} idem_token; }}",
     f"location = /token/brief {{ idem_prefix token:; {USER} idem_token_ttl 1s; idem_token; }}",
     f"location = /token/bound {{ idem_prefix token:; {USER} idem_token_bind $http_x_session; idem_token; }}",
     "location = /token/anybody { idem_prefix token:; idem_token; }",
+    f"location = /token/few {{ limit_req zone=few; idem_prefix token:; {USER} idem_token; }}",
     # A guard around it is none for it.
     f"location = /token/guarded {{ idem_prefix token:; {USER} idem replay; idem_token; }}",
     guard("/use", f"idem replay; {USER} idem_key token;", prefix="token:"),
     guard("/wait", f"idem replay; {USER} idem_key token; idem_wait 10s;", prefix="token:"),
     guard("/reject", f"idem reject; {USER} idem_key token;", prefix="token:"),
     guard("/keep", f"idem replay; {USER} idem_key token; idem_on_failure keep;", prefix="token:"),
+    guard("/keep/reject", f"idem reject; {USER} idem_key token; idem_on_failure keep;", prefix="token:"),
+    guard("/retry", f"idem replay; {USER} idem_key token; idem_on_failure retry; idem_attempts 2; idem_backoff 1s..1s;",
+          prefix="token:"),
     guard("/bound", f"idem replay; {USER} idem_key token; idem_token_bind $http_x_session;", prefix="token:"),
     guard("/param", f"idem replay; {USER} idem_key token param=ticket;", prefix="token:"),
     guard("/named", f"idem replay; {USER} idem_key token header=X-Ticket;", prefix="token:"),
@@ -138,8 +143,32 @@ def a_refusal_takes_as_long_for_anothers_token_as_for_none(rig):
 def a_token_that_expired_is_refused_in_the_same_words(rig):
     token = issue(rig, "/token/brief")
     time.sleep(1.2)
+    for headers in ((), [("Accept", "text/html")]):
+        expired, unknown = (re.sub(rb"[0-9a-f]{64}", b"H", status(use(rig, t, headers=headers), 403).body)
+                            for t in (token, "0" * 32))
+        eq(expired, unknown)
     status(use(rig, token), 403, "token-refused")
     eq(effects(rig, token), 0)
+
+
+@test(seconds=15)
+def a_run_may_take_longer_than_its_token_lives(rig):
+    token = issue(rig, "/token/brief")
+    first = rig.later("/use", user="ann", headers=[("Idempotent-Token", token)], do={"late": 2, "status": 201})
+    until("it runs", lambda: rig.backend.requests(key=token))
+    time.sleep(1.4)
+    status(use(rig, token), 409, "in-progress")
+    first = status(first.get(), 201)
+    replay_of(first, use(rig, token, do={"status": 201}))
+    eq(effects(rig, token), 1)
+
+
+@test(seconds=10)
+def a_token_that_is_given_back_lives_no_longer_for_it(rig):
+    token = issue(rig, "/token/brief")
+    status(use(rig, token, do={"status": 500}), 500)
+    time.sleep(1.2)
+    status(use(rig, token), 403, "token-refused")
 
 
 @test
@@ -217,6 +246,43 @@ def under_keep_it_is_gone_at_its_first_use(rig):
 
 
 @test
+def under_keep_and_reject_it_has_failed_for_good(rig):
+    token = issue(rig)
+    status(use(rig, token, "/keep/reject", do={"status": 500}), 500)
+    status(use(rig, token, "/keep/reject"), 409, "failed")
+    status(use(rig, token, "/keep/reject", user="bob"), 403, "token-refused")
+    eq(len(rig.backend.requests(key=token)), 1)
+
+
+@test(seconds=15)
+def under_retry_it_runs_again_when_it_is_due_and_no_oftener_than_allowed(rig):
+    token = issue(rig)
+    status(use(rig, token, "/retry", do={"status": 500}), 500)
+    answer = status(use(rig, token, "/retry", do={"status": 500}), 409, "in-progress")
+    check(answer.h("Retry-After"), "when to come again")
+    time.sleep(1.3)
+    last = status(use(rig, token, "/retry", do={"status": 500}), 500)
+    eq(len(rig.backend.requests(key=token)), 2)
+    time.sleep(1.3)
+    replay_of(last, use(rig, token, "/retry", do={"status": 500}))
+    eq(len(rig.backend.requests(key=token)), 2)
+
+
+@test
+def a_run_that_vanished_leaves_its_token_uncertain(rig):
+    token = issue(rig)
+    status(use(rig, token, do={"fault": "rst"}), 502)
+    status(use(rig, token), 409, "uncertain")
+    eq(len(rig.backend.requests(key=token)), 1)
+
+
+@test
+def who_asks_for_too_many_is_refused_before_they_are_issued(rig):
+    answers = [rig.post("/token/few", method="GET", body=b"", user="ann").status for _ in range(5)]
+    eq((answers[0], set(answers[1:])), (200, {503}))
+
+
+@test
 def a_parameter_carries_it_where_that_is_allowed(rig):
     form = "application/x-www-form-urlencoded"
     token = issue(rig)
@@ -260,7 +326,7 @@ def a_guard_around_the_issue_is_none(rig):
 
 @test(stores="redis", seconds=40)
 def a_store_that_is_down_issues_nothing_and_runs_nothing(rig):
-    with Rig(CONF) as own:
+    with Rig(CONF, http=ZONE) as own:
         token = issue(own)
         own.redis.kill()
         status(own.post("/token", method="GET", body=b"", user="ann", timeout=30), 503, "store-unavailable")
@@ -297,4 +363,4 @@ def the_log_holds_no_token(rig):
 
 
 if __name__ == "__main__":
-    main(CONF)
+    main(CONF, http=ZONE)
