@@ -140,6 +140,21 @@ test(async function a_form_with_a_token_in_a_hidden_field_needs_no_javascript() 
   await shut(tab);
 });
 
+test(async function a_form_that_was_refused_is_corrected_and_sent_with_the_same_token() {
+  const tab = await open({ javaScriptEnabled: false });
+  await openHidden(tab, 'nib');
+  await tab.fill('[name=amount]', 'five');
+  await tab.click('button');
+  await arrived(tab, '/token/orders');
+  eq(await tab.textContent('h1'), 'Not ordered');
+  await tab.goBack({ waitUntil: 'commit' });
+  await tab.fill('[name=amount]', '5');
+  await tab.click('button');
+  await until('it is placed', async () => /^Order \d+ is placed/.test(await tab.textContent('h1').catch(() => '')));
+  eq((await rig.orders('nib')).map(({ amount }) => amount), [5]);
+  await shut(tab);
+});
+
 test(async function a_token_that_is_used_in_two_tabs_is_one_order_and_anothers_is_refused() {
   const first = await open({ javaScriptEnabled: false });
   const second = await rig.tab(rig.page, first.context());
