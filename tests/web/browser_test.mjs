@@ -233,6 +233,19 @@ test(async function a_form_that_is_gone_back_to_gives_the_same_order() {
   await shut(tab);
 });
 
+test(async function a_form_that_is_gone_back_to_later_is_an_order_of_its_own() {
+  const tab = await formPage({ hold: 300 }, 'paper');
+  await tab.click(BUTTON);
+  await tab.waitForSelector('h1');
+  await pause(400);
+  await back(tab);
+  await tab.waitForSelector('html[data-shown=again]');
+  await tab.click(BUTTON);
+  await tab.waitForSelector('h1');
+  eq([await tab.title(), rig.backend.orders.length], ['Order 2', 2]);
+  await shut(tab);
+});
+
 test(async function a_form_is_locked_while_it_is_sent_and_says_so() {
   const tab = await formPage({ fetch: 1 });
   const busy = () => tab.evaluate(() => {
@@ -248,8 +261,10 @@ test(async function a_form_is_locked_while_it_is_sent_and_says_so() {
   await tab.keyboard.press('Enter');
   await until('it is locked', async () => (await busy()).buy);
   eq(await busy(), { busy: 'true', buy: true, other: false, status: 'Sending…' });
+  const before = rig.network.tokens;
   await answered(tab, 1);
   rig.backend.delay = 0;
+  await until('the next token', () => rig.network.tokens > before);
   eq(await busy(), { busy: null, buy: false, other: false, status: 'Done.' });
   check(await tab.locator(BUTTON).evaluate((button) => button === document.activeElement),
     'the button has lost the focus');
@@ -360,6 +375,85 @@ test(async function a_form_whose_token_is_refused_is_sent_with_another() {
   eq((await answered(tab, 1))[0].status, 403);
   eq(await tab.innerText('[role=status]'), 'Not accepted.');
   await tab.click(BUTTON); // at once
+  eq((await answered(tab, 2))[1].status, 201);
+  eq(rig.backend.orders.length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+// A form of the test's own, guarded with these options; `status` is an element's id.
+async function ownPage(form, options = {}) {
+  const tab = await rig.tab('/buy.html');
+  rig.backend.orders = [];
+  await tab.evaluate(async ([html, { status, ...rest }]) => {
+    const { guardForm } = await import('/idem.js');
+    document.body.innerHTML = html;
+    guardForm(document.forms[0], { ...rest, ...(status && { status: document.getElementById(status) }) });
+  }, [form, options]);
+  return tab;
+}
+
+test(async function a_token_that_came_with_the_page_is_used() {
+  const before = rig.network.tokens;
+  for (const byFetch of [false, true]) {
+    const { token } = await (await fetch(`http://127.0.0.1:${rig.port}/token`)).json(); // past the network
+    const tab = await ownPage(`<form method="post" action="/${byFetch ? 'fetched' : 'form'}">
+      <input type="hidden" name="token" value="${token}"><button name="buy">Buy</button></form>`, { fetch: byFetch });
+    await tab.click(BUTTON);
+    if (byFetch) await until('it is done', async () => (await tab.innerText('[role=status]')) === 'Done.');
+    else await tab.waitForSelector('h1');
+    eq(rig.backend.orders, [byFetch ? 'buy=' : `token=${token}&buy=`], 'what was sent');
+    await shut(tab);
+  }
+  eq(rig.network.tokens, before, 'tokens that were asked for');
+});
+
+test(async function a_form_that_another_listener_stops_is_not_locked() {
+  const tab = await ownPage('<form method="post" action="/form"><button name="buy">Buy</button></form>', { tokenUrl: '/token' });
+  await tab.evaluate(() => document.forms[0].addEventListener('submit', (event) => event.preventDefault()));
+  await until('a token', () => tab.inputValue('[name=token]'));
+  const before = rig.network.posts;
+  for (let i = 0; i < 2; i++) {
+    await tab.click(BUTTON);
+    await pause(100);
+    eq([await tab.isEnabled(BUTTON), await tab.locator('form').getAttribute('aria-busy')], [true, null]);
+  }
+  eq(rig.network.posts, before, 'the number of submissions');
+  await shut(tab);
+});
+
+test(async function a_form_whose_answer_is_no_page_is_unlocked_in_time() {
+  const tab = await ownPage('<form method="post" action="/form"><button name="buy">Buy</button></form>',
+    { tokenUrl: '/token', timeout: 700 });
+  await tab.route('**/form', (route) => route.fulfill({ status: 204 }));
+  await until('a token', () => tab.inputValue('[name=token]'));
+  await tab.click(BUTTON);
+  await tab.waitForSelector(BUTTON + ':disabled');
+  await tab.waitForSelector(BUTTON + ':enabled', { timeout: 3000 });
+  await shut(tab);
+});
+
+test(async function a_button_says_where_to_and_is_sent_with_the_form() {
+  const tab = await ownPage(`<form method="post" action="/nowhere"><input name="item" value="book"><p id="said"></p>
+    <button name="buy" value="now" formaction="/fetched">Buy</button></form>`,
+    { tokenUrl: '/token', fetch: true, status: 'said' });
+  await tab.click(BUTTON);
+  await until('it is told, where it was asked to be', async () => (await tab.innerText('#said')) === 'Done.');
+  eq(rig.backend.orders, ['item=book&buy=now']);
+  await shut(tab);
+});
+
+test(async function an_answer_that_is_no_token_is_none() {
+  const tab = await rig.tab('/buy.html');
+  rig.backend.orders = [];
+  let tokens = 0;
+  await tab.route('**/token', (route) => (tokens++ < 2 ? route.fulfill({ status: 503, json: { token: 'no', expires_in: 300 } })
+    : route.continue()));
+  await tab.goto(rig.origin + '/form.html?fetch=1');
+  await ready(tab);
+  await tab.click(BUTTON);
+  await answered(tab, 1);
+  check(/Try again/.test(await tab.innerText('[role=status]')), 'the person is not told');
+  await tab.click(BUTTON);
   eq((await answered(tab, 2))[1].status, 201);
   eq(rig.backend.orders.length, 1, 'the number of orders');
   await shut(tab);
