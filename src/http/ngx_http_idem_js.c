@@ -60,6 +60,8 @@ ngx_http_idem_js_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    ngx_memzero(etag, sizeof(ngx_table_elt_t));
+
     etag->hash = 1;
     ngx_str_set(&etag->key, "ETag");
     etag->value.data = ngx_http_idem_js_etag;

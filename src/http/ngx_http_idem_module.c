@@ -431,6 +431,7 @@ static char *
 ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
     ngx_http_idem_guarded_t    *guarded;
+    ngx_http_core_loc_conf_t   *clcf;
     ngx_http_idem_loc_conf_t   *prev = parent;
     ngx_http_idem_loc_conf_t   *conf = child;
     ngx_http_idem_main_conf_t  *imcf;
@@ -496,6 +497,17 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     if (conf->issues) {
+        clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+        if (clcf->handler != ngx_http_idem_token_handler) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "idem: idem_token and another handler (proxy_pass, fastcgi_pass, "
+                          "idem_js) exclude each other: nothing would be guarded there; give "
+                          "each its own location, instead of \"%V\" in %s:%ui", &clcf->name,
+                          conf->file, conf->line);
+            return NGX_CONF_ERROR;
+        }
+
         return NGX_CONF_OK;
     }
 

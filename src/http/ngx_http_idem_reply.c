@@ -186,7 +186,7 @@ ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_
     b->pos = (u_char *) text;
     b->last = b->pos + len;
     b->memory = 1;
-    b->last_buf = 1;
+    b->last_buf = (r == r->main);         /* a token may be a part of a page */
     b->last_in_chain = 1;
 
     cl->buf = b;

@@ -11,7 +11,7 @@ ngx_int_t
 ngx_http_idem_allow(ngx_http_request_t *r, ngx_uint_t methods, ngx_str_t *names)
 {
     if (r->method & methods) {
-        return ngx_http_discard_request_body(r);
+        return NGX_OK;
     }
 
     return ngx_http_idem_add_header(r, "Allow", names) == NGX_OK
@@ -25,7 +25,14 @@ ngx_http_idem_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type, ngx_st
     ngx_int_t    rc;
     ngx_chain_t  out;
 
-    b->last_buf = 1;
+    /* not before: nginx times a request that is waited for like one that only lingers */
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    b->last_buf = (r == r->main);         /* more of a page may follow an include */
     b->last_in_chain = 1;
 
     r->headers_out.status = NGX_HTTP_OK;

@@ -53,6 +53,8 @@ ngx_http_idem_token_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const 
     b->last = ngx_sprintf(b->pos, "{\"token\":\"%s\",\"expires_in\":%L}\n", token,
                           ctx->conf->policy->token_ttl_s);
 
+    r->disable_not_modified = 1;           /* nobody has this one */
+
     return ngx_http_idem_serve(r, b, &type, &cache);
 }
 

@@ -429,5 +429,13 @@ def a_variable_is_unknown_no_longer(rig):
     accepted(rig, GOOD + "add_header X-V $idem_verdict-$idem_key_hash-$idem_attempt-$idem_time;")
 
 
+@test
+def a_location_that_issues_tokens_does_nothing_else(rig):
+    accepted(rig, "idem_token; idem_prefix p:;", to="")
+    accepted(rig, "idem_token; idem_prefix p:; location /x/y { proxy_pass http://@BACKEND@; }", to="")
+    refused(rig, GOOD + "idem_token;", "idem_token", "proxy_pass", '"/x"')  # nobody would guard it
+    refused(rig, "idem_js; idem_token; idem_prefix p:;", "idem_token", to="idem_js;")
+
+
 if __name__ == "__main__":
     main(guard("/replay", "idem replay;"))

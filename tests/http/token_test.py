@@ -22,6 +22,8 @@ CONF = "".join((
     f"location = /token/few {{ limit_req zone=few; idem_prefix token:; {USER} idem_token; }}",
     # A guard around it is none for it.
     f"location = /token/guarded {{ idem_prefix token:; {USER} idem replay; idem_token; }}",
+    f"location = /token/linger {{ idem_prefix token:; {USER} lingering_timeout 300ms; idem_token; }}",
+    "location = /page { ssi on; default_type text/html; alias @TEMP@/page; }",
     guard("/use", f"idem replay; {USER} idem_key token;", prefix="token:"),
     guard("/wait", f"idem replay; {USER} idem_key token; idem_wait 10s;", prefix="token:"),
     guard("/reject", f"idem reject; {USER} idem_key token;", prefix="token:"),
@@ -73,6 +75,41 @@ def other_methods_are_not_allowed(rig):
         answer = rig.post("/token", method=method, body=b"", user="ann")
         status(answer, 405)
         eq(answer.h("Allow"), "GET, POST")
+
+
+@test
+def a_token_is_never_the_one_that_somebody_has(rig):
+    for header in (("If-None-Match", "*"), ("If-Match", '"x"'),
+                   ("If-Unmodified-Since", "Mon, 01 Jan 2001 00:00:00 GMT"), ("Range", "bytes=0-3")):
+        issue(rig, headers=[header])
+
+
+@test
+def a_page_that_holds_tokens_is_whole(rig):
+    with open(rig.folder + "/page", "w", encoding="utf-8") as page:
+        page.write("one" + '<!--# include virtual="/token" -->two' * 2 + "<!--# include virtual=\"/token/bound\" -->three")
+    answer = status(rig.post("/page", method="GET", body=b"", user="ann"), 200)
+    tokens = re.findall("[0-9a-f]{32}", answer.body.decode())
+    eq(len(set(tokens)), 2)
+    check(b"urn:idem:key-missing" in answer.body and answer.body.endswith(b"three"), f"{answer.body}")
+    status(use(rig, tokens[0]), 200)
+
+
+@test(stores="redis")
+def a_body_that_comes_while_the_store_is_asked_does_not_cost_the_connection(rig):
+    with Conn(rig.port) as conn:
+        rig.redis.pause()
+        try:
+            conn.send(rig.bytes("/token/linger", body=b"x" * 9, user="ann", close=False)[:-9])
+            time.sleep(0.2)
+            conn.send(b"x" * 9)
+            time.sleep(0.2)
+        finally:
+            rig.redis.go_on()
+        status(conn.answer(), 200)
+        time.sleep(0.6)  # longer than it lingers
+        conn.send(rig.bytes("/token", body=b"", user="ann"))
+        status(conn.answer(), 200)
 
 
 @test
