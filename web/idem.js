@@ -17,7 +17,9 @@ const tabStorage = () => globalThis.document && (tried(() => sessionStorage) ?? 
 
 function keep(storage, operation, key, until = '') {
   const text = key + '\n' + until;
-  tried(() => storage.setItem('idem:' + operation, text) ?? true) || memory.set(operation, text);
+  if (tried(() => storage.setItem('idem:' + operation, text) ?? true)) return;
+  forgetKey(operation, storage); // an older one, which there was room for
+  memory.set(operation, text);
 }
 
 function recall(storage, operation) {
@@ -44,23 +46,8 @@ function digest(text) {
 const listed = (fields) => JSON.stringify(Array.from(fields, ([name, value]) =>
   value.name ? [name, value.name, value.size, value.lastModified] : [name, value]));
 
-// A browser's own boundary differs each time: other bytes, a mismatch.
-function multipart(form, key) {
-  const boundary = '--idem-' + digest(key);
-  const quoted = (text) => `"${text.replace(/[\r\n"]/g, encodeURIComponent)}"`;
-  const parts = [];
-  for (const [name, value] of form) {
-    parts.push(boundary, '\r\nContent-Disposition: form-data; name=', quoted(name));
-    if (value.name !== undefined)
-      parts.push('; filename=', quoted(value.name), '\r\nContent-Type: ',
-        value.type || 'application/octet-stream');
-    parts.push('\r\n\r\n', value, '\r\n');
-  }
-  return new Blob([...parts, boundary, '--\r\n'],
-    { type: 'multipart/form-data; boundary=' + boundary.slice(2) });
-}
-
 const sleep = (ms, signal) => new Promise((resolve, reject) => {
+  signal?.throwIfAborted();
   setTimeout(resolve, ms);
   signal?.addEventListener('abort', () => reject(signal.reason));
 });
@@ -96,22 +83,19 @@ export async function idemFetch(input, options = {}) {
     operation, key, header = 'Idempotency-Key', retries = 6, timeout = 30000, linger = 1000,
     onRetry, storage = tabStorage(), signal = input.signal, ...init
   } = options;
-  const form = init.body instanceof FormData && init.body;
-  const base = new Request(input, form ? { ...init, body: '' } : init);
+  const base = new Request(input, init);
+  if (base.mode === 'no-cors') throw new TypeError('no-cors sends no key');
   const headers = new Headers(base.headers);
-  let body = /^(GET|HEAD)$/.test(base.method) ? undefined : await base.blob();
-  if (!key && storage)
-    operation ??= digest(base.method + base.url + listed(form || []) + (await body?.text()));
+  const body = /^(GET|HEAD)$/.test(base.method) ? undefined : await base.blob();
+  if (!key && storage) // a browser draws a form's boundary anew each time
+    operation ??= digest(base.method + base.url +
+      (init.body instanceof FormData ? listed(init.body) : await body?.text()));
   key = (operation && recall(storage, operation)) || key ||
     crypto.getRandomValues(new Uint32Array(4)).join('-'); // insecure origins have no randomUUID
   if (operation) keep(storage, operation, key); // before it is sent: a reload finds it
 
   headers.set(header, key);
   if (headers.has('Accept')) headers.append('Accept', 'application/problem+json');
-  if (form) {
-    body = multipart(form, key);
-    headers.set('Content-Type', body.type);
-  }
   for (let attempts = 1; ; attempts++) {
     let response, error, problem;
     const limit = new AbortController();
@@ -169,11 +153,12 @@ export function guardForm(form, options = {}) {
   const renew = () => (renewing ??= (async () => {
     const answer = await fetch(tokenUrl, { signal });
     if (!answer.ok) throw new Error(answer.status);
-    const { token, expires_in } = await answer.json();
+    const { token, expires_in = 300 } = await answer.json();
+    const ms = Math.max(500, Math.min(expires_in * 800, 2 ** 31 - 1) || 0); // a timer's limit
     input.value = token;
-    due = Date.now() + expires_in * 800;
+    due = Date.now() + ms;
     clearTimeout(timer);
-    timer = setTimeout(ahead, expires_in * 800);
+    timer = setTimeout(ahead, ms);
   })().finally(() => (renewing = undefined)));
   const ahead = () => tokenUrl && !busy && renew().catch(() => {}); // a submission asks again
 
@@ -209,10 +194,11 @@ export function guardForm(form, options = {}) {
   }
 
   async function submit(event) {
-    if (busy) event.preventDefault();
-    if (event.defaultPrevented) return;
     const { submitter } = event;
     const how = (name) => submitter?.getAttribute('form' + name) ?? form.getAttribute(name);
+    if (/get|dialog/i.test(how('method'))) return; // nothing is ordered by it
+    if (busy) event.preventDefault();
+    if (event.defaultPrevented) return;
     const data = new FormData(form, submitter);
     const action = new URL(how('action') ?? '', document.baseURI).href;
     const operation = digest(action + listed([...data].filter(([name]) => name !== field)));

@@ -330,6 +330,44 @@ test(async function a_token_is_renewed_before_it_ends() {
   await shut(tab);
 });
 
+for (const said of ['{"token":"t","expires_in":99999999}', '{"token":"t"}', '{"token":"t","expires_in":0}',
+  '{"token":"t","expires_in":"soon"}']) {
+  const sentence = 'a_server_is_not_flooded_by_' + said.replace(/\W+/g, '_');
+  test({ async [sentence]() {
+    const tab = await rig.tab('/buy.html');
+    let asked = 0;
+    await tab.route('**/token', (route) => {
+      asked += 1;
+      return route.fulfill({ contentType: 'application/json', body: said });
+    });
+    await tab.goto(rig.origin + '/form.html');
+    await ready(tab);
+    await pause(300);
+    await tab.click(BUTTON); // refused: no token of the gateway's
+    await pause(700);
+    check(asked > 0 && asked < 6, `it was asked ${asked} times`);
+    await shut(tab);
+  } }[sentence]);
+}
+
+for (const how of ['dialog', 'get']) {
+  const sentence = `a_button_whose_method_is_${how}_places_no_order`;
+  test({ async [sentence]() {
+    const tab = await formPage({ fetch: 1 });
+    await until('a token', () => tab.inputValue('[name=token]'));
+    await tab.evaluate((method) => {
+      const button = document.querySelector('button[name=buy]');
+      Object.assign(button, { formMethod: method, formAction: '/buy.html' });
+    }, how);
+    const before = rig.network.posts;
+    await tab.click(BUTTON);
+    await pause(300);
+    eq(rig.network.posts - before, 0, 'the number of submissions');
+    eq(new URL(tab.url()).pathname, how === 'get' ? '/buy.html' : '/form.html');
+    await shut(tab);
+  } }[sentence]);
+}
+
 test(async function a_form_is_sent_before_its_token_has_come() {
   const tab = await rig.tab('/buy.html');
   rig.backend.orders = [];

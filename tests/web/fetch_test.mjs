@@ -351,6 +351,20 @@ test(async function an_abort_ends_the_wait() {
   eq(storage.map.size, 1, 'keys kept');
 });
 
+test(async function an_abort_when_it_is_told_of_the_wait_ends_it() {
+  const script = scripted(says(503, { 'Retry-After': '30' })), control = new AbortController();
+  const begin = Date.now();
+  eq((await fails(click(script, tab(), { signal: control.signal, retries: 5, onRetry: () => control.abort() }))).name,
+    'AbortError');
+  check(Date.now() - begin < 2000, 'it waited on');
+});
+
+test(async function where_no_key_could_be_sent_nothing_is() {
+  const script = scripted(done);
+  check((await fails(click(script, tab(), { mode: 'no-cors' }))) instanceof TypeError, 'the error');
+  eq(script.seen.length, 0, 'requests without a key');
+});
+
 test(async function a_form_with_a_file_is_the_same_bytes_again() {
   const script = scripted(cut, cut, replay), storage = tab();
   const form = () => {
@@ -363,8 +377,10 @@ test(async function a_form_with_a_file_is_the_same_bytes_again() {
   await reloaded();
   await click(script, storage, { body: form(), headers: {} });
   eq(different(script.keys()), 1, 'the number of keys');
-  eq(new Set(script.seen.map(({ body }) => body)).size, 1, 'the number of bodies');
-  eq(new Set(script.seen.map(({ headers }) => headers['content-type'])).size, 1);
+  eq(script.seen[0].body, script.seen[1].body);
+  // After a reload the boundary is another, which the gateway does not count.
+  const bare = ({ body, headers }) => body.replaceAll(/boundary=(.*)/.exec(headers['content-type'])[1], '');
+  eq(different(script.seen.map(bare)), 1, 'the number of bodies');
   const { body, headers } = script.seen[0];
   check(body.includes('name="na%22me"') && body.includes('filename="a %22b%22.txt"'), body);
   const [text, file] = [...(await new Response(body,
@@ -391,6 +407,20 @@ test(async function a_storage_that_is_full_is_done_without() {
   await fails(click(script, storage));
   await fails(click(script, storage));
   eq(different(script.keys()), 1, 'the number of keys');
+});
+
+test(async function a_storage_that_fills_up_is_not_believed_any_more() {
+  const script = scripted(done), storage = tab();
+  const { setItem } = storage;
+  // Room for the key, and none for how long it lingers.
+  storage.setItem = (name, value) => {
+    if (/\n./.test(value)) throw new Error('quota');
+    setItem(name, value);
+  };
+  await click(script, storage, { linger: 100 });
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  await click(script, storage, { linger: 0 });
+  eq(different(script.keys()), 2, 'the number of keys');
 });
 
 test(async function without_a_tab_two_calls_are_two_operations() {
