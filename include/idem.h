@@ -569,8 +569,9 @@ int idem_stats(struct idem *h, struct idem_stats *ret, struct idem_error *err);
 
 /*
  * Tokens, for policies with key = token: keys that the server issues, each for one operation. One
- * is issued to args->scope (or the policy's), for args->bind where that is set, and can be used by
- * who brings the same again: it is then the key of the call. It lives for the policy's token_ttl.
+ * is issued to args->scope (or the policy's), for args->bind where that is set (and then not
+ * empty), and can be used by who brings the same again: it is then the key of the call. It lives
+ * for the policy's token_ttl.
  */
 #define IDEM_TOKEN_LEN 32
 int idem_token_issue(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,

@@ -72,6 +72,8 @@ static int run_usage(const struct cli_values *values) {
         fault = "--token is empty";
     else if (values->token == NULL && values->bind != NULL)
         fault = "--bind is what a token was issued for, and there is no --token";
+    else if (values->bind != NULL && values->bind[0] == '\0')
+        fault = "--bind is empty";
     else if (values->key != NULL && values->key[0] == '\0')
         fault = "--key is empty";
     else if (values->operands_n == 0)
@@ -84,10 +86,11 @@ static int run_usage(const struct cli_values *values) {
     return CLI_USAGE;
 }
 
-/* Whether the policy wants the command run although the store failed so. */
+/* Whether the policy wants the command run although the store failed so. A token is never taken on
+   trust: nobody knows that it was issued. */
 static bool runs_open(const struct run *run, int code) {
     return idem_guard_policy(run->guard)->on_store_error == IDEM_ON_STORE_ERROR_OPEN &&
-           code != IDEM_E_INVALID && code != IDEM_E_NOMEM;
+           run->values->token == NULL && code != IDEM_E_INVALID && code != IDEM_E_NOMEM;
 }
 
 /* The store's time, so that all machines agree. A handle on a loop has no blocking calls, hence

@@ -18,6 +18,8 @@ static int token_usage(const struct cli_values *values) {
         fault = "--scope WHO is missing: whose it is, such as a user's id; none: anybody's";
     else if (strcmp(scope, IDEM_SCOPE_CALLER) == 0)
         fault = "--scope caller does not say who is asking: say --scope WHO, or --scope none";
+    else if (values->bind != NULL && values->bind[0] == '\0')
+        fault = "--bind is empty: whoever brings nothing could use it; leave it out";
     if (fault == NULL)
         return CLI_OK;
     cli_say("token: %s (see: idem help token)", fault);

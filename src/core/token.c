@@ -53,6 +53,9 @@ static int op_fill(const struct idem_guard *guard, const struct idem_args *args,
     if (rc == 0 && args->key != NULL)
         rc = idem_error_set(err, IDEM_E_INVALID,
                             "idem_args.key is set, and a token that is issued is a new one");
+    if (rc == 0 && args->bind != NULL && args->bind_len == 0)
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "idem_args.bind is empty: whoever brings nothing could use the token");
     if (rc != 0 ||
         (rc = idem_fill_name(&policy, args,
                              (struct idem_bytes){(const unsigned char *)token, IDEM_TOKEN_LEN},

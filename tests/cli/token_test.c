@@ -89,6 +89,18 @@ TEST(under_keep_it_is_gone_at_its_first_use) {
     CHECK_INT(runs(), 0);
 }
 
+TEST(without_its_store_nothing_runs_on_trust) {
+    char *store = script("lmdb:%s/no/such/folder", in_folder("runs"));
+    struct ran ran = RUN("run", "--store", store, "--scope", "ann", "--token", "made-up",
+                         "--on-store-error", "open", "--", "echo", "ran");
+
+    CHECK_STR(ran.out, "");
+    CHECK_INT(ran.status, 69);
+    ran =
+        RUN("run", "--store", store, "--key", "k", "--on-store-error", "open", "--", "echo", "ran");
+    CHECK_STR(ran.out, "ran\n");
+}
+
 TEST(it_expires) {
     struct ran ran = RUN("token", "--scope", "ann", "--token-ttl", "1s");
     char *token = token_of(&ran);
@@ -124,6 +136,8 @@ TEST(what_is_missing_or_too_much_is_said) {
         {{"token"}, "--scope WHO is missing"},
         {{"token", "--scope", "caller"}, "--scope caller does not say who"},
         {{"token", "--scope", "ann", "more"}, "takes no operand"},
+        {{"token", "--scope", "ann", "--bind", ""}, "--bind is empty"},
+        {{"run", "--token", "t", "--bind", "", "--", "true"}, "--bind is empty"},
         {{"run", "--token", "t", "--key", "k", "--", "true"}, "a token is a key"},
         {{"run", "--token", "t", "--at", "1h", "--", "true"}, "leave --at out"},
         {{"run", "--token", "", "--", "true"}, "--token is empty"},

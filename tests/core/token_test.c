@@ -129,6 +129,10 @@ TEST(what_cannot_be_issued_is_said) {
     CHECK_INT(idem_token_issue(h, guard, &keyed, token, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "idem_args.key");
     CHECK_INT(idem_token_issue(h, guard, &args, NULL, &err), IDEM_E_INVALID);
+    /* Whoever brings nothing would have what it is bound to. */
+    args = args_of("ann", "");
+    CHECK_INT(idem_token_issue(h, guard, &args, token, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "idem_args.bind");
     CHECK_STR(token, "untouched");
     idem_guard_free(plain);
     idem_guard_free(guard);
