@@ -25,8 +25,6 @@ ngx_http_idem_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type, ngx_st
     ngx_int_t    rc;
     ngx_chain_t  out;
 
-    /* not before: nginx times a request that is waited for like one that only lingers */
-
     rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
         return rc;

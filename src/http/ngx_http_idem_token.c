@@ -140,19 +140,15 @@ ngx_http_idem_token_ask(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str
 }
 
 
-ngx_int_t
-ngx_http_idem_token_handler(ngx_http_request_t *r)
+/* NGX_DONE: the store was asked. */
+
+static ngx_int_t
+ngx_http_idem_token_start(ngx_http_request_t *r)
 {
     ngx_int_t                  rc;
     ngx_str_t                  bind = ngx_null_string;
-    ngx_str_t                  methods = ngx_string("GET, POST");
     ngx_http_idem_ctx_t       *ctx;
     ngx_http_idem_loc_conf_t  *conf;
-
-    rc = ngx_http_idem_allow(r, NGX_HTTP_GET|NGX_HTTP_POST, &methods);
-    if (rc != NGX_OK) {
-        return rc;
-    }
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
 
@@ -192,8 +188,40 @@ ngx_http_idem_token_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    r->main->count++;
     r->read_event_handler = ngx_http_test_reading;
 
     return NGX_DONE;
+}
+
+
+static void
+ngx_http_idem_token_body_handler(ngx_http_request_t *r)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_idem_token_start(r);
+
+    if (rc != NGX_DONE) {
+        ngx_http_finalize_request(r, rc);
+    }
+}
+
+
+/* The body of a POST is read, though nobody wants it. Were it discarded, nginx would give the
+   request no longer than lingering_timeout, and whoever still sends would see it reset. */
+
+ngx_int_t
+ngx_http_idem_token_handler(ngx_http_request_t *r)
+{
+    ngx_int_t  rc;
+    ngx_str_t  methods = ngx_string("GET, POST");
+
+    rc = ngx_http_idem_allow(r, NGX_HTTP_GET|NGX_HTTP_POST, &methods);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    rc = ngx_http_read_client_request_body(r, ngx_http_idem_token_body_handler);
+
+    return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;
 }

@@ -95,6 +95,18 @@ def a_page_that_holds_tokens_is_whole(rig):
     status(use(rig, tokens[0]), 200)
 
 
+@test
+def a_long_body_is_read_and_forgotten(rig):
+    body, url = b"x" * 300000, f"http://127.0.0.1:{rig.h2port}/token"
+    status(curl("--http2-prior-knowledge", "-H", "X-User: ann", url, data=body, timeout=10), 200)
+    status(rig.post("/token", body=body, user="ann", chunked=4000), 200)
+    with Conn(rig.port) as conn:
+        for _ in range(3):
+            conn.send(rig.bytes("/token", body=body, user="ann", close=False))
+            status(conn.answer(), 200)
+    status(rig.post("/token", body=b"x" * (1 << 20) + b"x", user="ann"), 413)
+
+
 @test(stores="redis")
 def a_body_that_comes_while_the_store_is_asked_does_not_cost_the_connection(rig):
     with Conn(rig.port) as conn:
