@@ -33,6 +33,9 @@ CONF = "".join((
           prefix="token:"),
     guard("/bound", f"idem replay; {USER} idem_key token; idem_token_bind $http_x_session;", prefix="token:"),
     guard("/param", f"idem replay; {USER} idem_key token param=ticket;", prefix="token:"),
+    "idem_set $cart '#body.cart';",
+    f"location = /token/cart {{ idem_prefix token:; {USER} idem_token_bind $cart; idem_token; }}",
+    guard("/cart", f"idem replay; {USER} idem_key token; idem_token_bind $cart;", prefix="token:"),
     guard("/named", f"idem replay; {USER} idem_key token header=X-Ticket;", prefix="token:"),
     guard("/open", f"idem replay; {USER} idem_key token; idem_on_store_error open;", prefix="token:"),
     guard("/anybody", "idem replay; idem_key token;", prefix="token:"),
@@ -237,6 +240,16 @@ def a_token_is_good_for_what_it_was_bound_to_alone(rig):
 
 
 @test
+def what_it_is_bound_to_may_stand_in_the_body(rig):
+    token = json.loads(status(rig.post("/token/cart", user="ann", body=b'{"cart":"c1"}'), 200).body)["token"]
+    status(use(rig, token, "/cart", body=b'{"cart":"c2"}'), 403, "token-refused")
+    status(use(rig, token, "/cart", body=b"{}"), 403, "token-refused")
+    status(use(rig, token, "/cart", body=b'{"cart":"c1"}'), 200)
+    status(rig.post("/token/cart", user="ann", body=b"{}"), 400, "key-missing")
+    eq(effects(rig, token), 1)
+
+
+@test
 def nobody_in_particular_gets_a_token_only_where_the_scope_is_none(rig):
     status(rig.post("/token", method="GET", body=b""), 400, "key-missing")
     token = issue(rig, "/token/anybody", user=None)
@@ -382,6 +395,15 @@ def a_store_that_is_down_issues_nothing_and_runs_nothing(rig):
         answer = status(use(own, token, "/open", timeout=30), 503, "store-unavailable")
         check(answer.h("Retry-After"), "when to come again")
         eq(effects(own, token), 0)
+
+
+@test(stores="lmdb", seconds=30)
+def a_store_that_cannot_be_opened_issues_nothing_and_runs_nothing(rig):
+    with Rig(CONF, store="lmdb:/proc/no/such/folder?sync=off") as own:
+        answer = status(own.post("/token", method="GET", body=b"", user="ann"), 503, "store-unavailable")
+        eq(answer.h("Retry-After"), "1")
+        status(use(own, "made-up", "/open"), 503, "store-unavailable")
+        eq(effects(own, "made-up"), 0)
 
 
 @test
