@@ -265,6 +265,13 @@ ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
         return NGX_ERROR;
     }
 
+    if (conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN && conf->policy->mode == IDEM_MODE_LOCK) {
+        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                      "idem: under idem lock a token runs as often as it comes, one at a time, "
+                      "until idem_ttl after its last use; say \"idem reject;\" for once; for the "
+                      "guard in %s:%ui", conf->file, conf->line);
+    }
+
     if (ngx_http_idem_round_is_wanted(conf) && !ngx_http_idem_round_may_ask(conf)) {
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                       "idem: idem_probe \"%V\" is made of the request: nobody is asked in the "

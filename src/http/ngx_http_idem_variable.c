@@ -149,7 +149,7 @@ ngx_http_idem_time_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     u_char               *p;
     ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx(r->main);
 
-    if (ctx == NULL || ctx->hash[0] == '\0') {
+    if (ctx == NULL || (ctx->hash[0] == '\0' && ctx->asked == 0)) {     /* a token has no hash */
         return ngx_http_idem_variable(v, (u_char *) "", 0);
     }
 

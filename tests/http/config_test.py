@@ -430,6 +430,12 @@ def a_variable_is_unknown_no_longer(rig):
 
 
 @test
+def a_token_that_a_lock_gives_back_is_told_of(rig):
+    accepted(rig, "idem lock; idem_prefix p:; idem_key token;", warns="as often as it comes")
+    accepted(rig, "idem reject; idem_ttl 1h; idem_prefix p:; idem_key token;")
+
+
+@test
 def a_location_that_issues_tokens_does_nothing_else(rig):
     accepted(rig, "idem_token; idem_prefix p:;", to="")
     accepted(rig, "idem_token; idem_prefix p:; location /x/y { proxy_pass http://@BACKEND@; }", to="")

@@ -415,6 +415,32 @@ def a_client_that_hangs_up_before_its_token_came_harms_nobody(rig):
     issue(rig)
 
 
+@test(stores="redis")
+def how_long_the_store_took_is_logged(rig):
+    rid = fresh("rid")
+    rig.redis.pause()
+    asked = rig.later("/token", method="GET", body=b"", user="ann", rid=rid)
+    time.sleep(0.4)
+    rig.redis.go_on()
+    status(asked.get(), 200)
+    check(0.2 <= float(rig.log(rid)["idem_time"]) < 10, f"{rig.log(rid)}")
+
+
+@test(stores="redis")
+def a_client_that_leaves_while_the_store_is_asked_is_let_go(rig):
+    rid = fresh("rid")
+    rig.redis.pause()
+    try:
+        with Conn(rig.port) as conn:
+            conn.send(rig.bytes("/token", method="GET", body=b"", user="ann", rid=rid))
+            time.sleep(0.2)
+            conn.reset()
+        eq(rig.log(rid, 2)["status"], "499")
+    finally:
+        rig.redis.go_on()
+    issue(rig)
+
+
 @test
 def http2_gets_tokens_and_uses_them(rig):
     url, user = f"http://127.0.0.1:{rig.h2port}", ("--http2-prior-knowledge", "-H", "X-User: ann")
