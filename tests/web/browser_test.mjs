@@ -322,6 +322,53 @@ test(async function a_refused_form_can_be_corrected_and_sent() {
   await shut(tab);
 });
 
+test(async function a_form_whose_answer_is_no_page_is_not_locked_for_ever() {
+  const tab = await formPage({ timeout: 300 });
+  rig.backend.answer = 204;
+  await tab.click(BUTTON);
+  await tab.waitForSelector(BUTTON + ':disabled');
+  await tab.waitForSelector(BUTTON + ':enabled', { timeout: 5000 });
+  eq(await tab.locator('form').getAttribute('aria-busy'), null, 'aria-busy');
+  await shut(tab);
+});
+
+test(async function a_form_that_a_later_listener_stops_can_be_sent() {
+  const tab = await formPage();
+  await until('a token', () => tab.inputValue('[name=token]'));
+  await tab.evaluate(() => document.forms[0].addEventListener('submit', (event) => event.preventDefault(), { once: true }));
+  await tab.click(BUTTON);
+  await pause(100);
+  eq(await tab.locator('form').getAttribute('aria-busy'), null, 'aria-busy');
+  await tab.waitForSelector(BUTTON + ':enabled');
+  await tab.click(BUTTON);
+  await tab.waitForSelector('h1');
+  eq(rig.backend.orders.length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function a_file_is_its_name_where_a_form_is_not_multipart() {
+  const tab = await formPage({ fetch: 1 }, 'pin');
+  await tab.evaluate(() => {
+    const input = document.createElement('input');
+    document.forms[0].append(Object.assign(input, { type: 'file', name: 'file' }));
+  });
+  await tab.setInputFiles('[name=file]', { name: 'a b.txt', mimeType: 'text/plain', buffer: Buffer.from('x') });
+  await tab.click(BUTTON);
+  await answered(tab, 1);
+  eq(rig.backend.orders, ['item=pin&buy=now&file=a+b.txt']);
+  await shut(tab);
+});
+
+test(async function after_an_answer_there_is_a_new_token() {
+  const tab = await formPage({ fetch: 1 });
+  const token = () => tab.inputValue('[name=token]');
+  const first = await until('a token', token);
+  await tab.click(BUTTON);
+  await answered(tab, 1);
+  await until('another token', async () => (await token()) !== first, 2);
+  await shut(tab);
+});
+
 test(async function a_token_is_renewed_before_it_ends() {
   const tab = await formPage({ token: '/token/brief' });
   const token = () => tab.inputValue('[name=token]');

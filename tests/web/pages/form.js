@@ -1,5 +1,5 @@
-// ?fetch=1 sends by fetch, ?multipart=1 as multipart, ?token=URL has its tokens from there; ?hold= and
-// ?retries= are guardForm's.
+// ?fetch=1 sends by fetch, ?multipart=1 as multipart, ?token=URL has its tokens from there, ?timeout=MS waits
+// no longer; ?hold= and ?retries= are guardForm's.
 import { guardForm } from '/idem.js';
 
 const said = new URLSearchParams(location.search);
@@ -15,6 +15,7 @@ window.guard = guardForm(form, {
   fetch: said.has('fetch'),
   retries: Number(said.get('retries') ?? 2),
   ...(said.has('hold') && { hold: Number(said.get('hold')) }),
+  ...(said.has('timeout') && { timeout: Number(said.get('timeout')) }),
   onAnswer: async (response) => told(JSON.stringify({
     status: response.status, replayed: response.idem.replayed, text: await response.text(),
   })),
