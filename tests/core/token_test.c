@@ -53,6 +53,27 @@ TEST(a_token_runs_once) {
     idem_close(h);
 }
 
+/* 128 bits, and not the half of them twice. */
+TEST(each_digit_is_drawn) {
+    struct idem *h = open_store("sync=off");
+    struct idem_guard *guard = guard_of(h, tokens);
+    char token[IDEM_TOKEN_LEN + 1], first[IDEM_TOKEN_LEN + 1];
+    int pairs = 0, changed = 0;
+
+    issue(h, guard, "ann", NULL, first);
+    for (int n = 0; n < 20; n++) {
+        issue(h, guard, "ann", NULL, token);
+        for (int i = 0; i < IDEM_TOKEN_LEN; i++)
+            changed |= (token[i] != first[i]) << (i / 2);
+        for (int i = 0; i < IDEM_TOKEN_LEN; i += 2)
+            pairs += token[i] == token[i + 1];
+    }
+    CHECK_INT(changed, 0xffff);
+    CHECK(pairs < 160); /* of 320; a sixteenth is to be expected */
+    idem_guard_free(guard);
+    idem_close(h);
+}
+
 TEST(nobody_else_can_use_it) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *guard = guard_of(h, tokens);
@@ -105,6 +126,7 @@ TEST(a_run_that_failed_gives_it_back_with_its_binding) {
     CHECK_INT(use(h, guard, token, "ann", "cart", &fails), IDEM_RUN);
     CHECK_INT(idem_lookup(h, &name, &entry, NULL), 0);
     CHECK_INT(entry.state, IDEM_ISSUED);
+    CHECK_INT(entry.expires_ms - entry.created_ms, 300000);
     idem_entry_release(&entry);
     CHECK_INT(use(h, guard, token, "ann", NULL, &work), IDEM_NO_TOKEN);
     CHECK_INT(use(h, guard, token, "ann", "cart", &work), IDEM_RUN);
@@ -186,6 +208,27 @@ TEST(on_a_loop_it_is_told_once_and_may_be_freed_there) {
         idem_guard_free(guard);
         rig_end(&rig);
     }
+}
+
+TEST(what_was_freed_before_its_turn_has_none) {
+    struct rig rig;
+    struct idem_guard *guard;
+    struct idem_args args = args_of("ann", NULL);
+    struct told told = {0}, other = {0};
+    struct idem_issue *one, *two;
+
+    rig_begin(&rig, "sync=off", NULL);
+    CHECK_INT(idem_guard_new(rig.h, &tokens, &guard, NULL), 0);
+    CHECK_INT(idem_issue_new(rig.h, guard, &args, tell, &told, &one, NULL), 0);
+    CHECK_INT(idem_issue_new(rig.h, guard, &args, tell, &other, &two, NULL), 0);
+    idem_issue_free(one);
+    turn(&rig, &other);
+    CHECK_INT(told.n, 0);
+    CHECK_INT(other.n, 1);
+    CHECK_INT(other.rc, 0);
+    idem_issue_free(two);
+    idem_guard_free(guard);
+    rig_end(&rig);
 }
 
 TEST(who_frees_it_first_or_closes_the_handle_is_not_told) {

@@ -236,6 +236,7 @@ def a_token_is_good_for_what_it_was_bound_to_alone(rig):
     status(use(rig, token, "/bound", headers=session("s2")), 403, "token-refused")
     eq(effects(rig, token), 1)
     status(use(rig, issue(rig), "/bound", headers=session("s1")), 403, "token-refused")  # bound to nothing
+    status(use(rig, issue(rig), "/bound"), 403, "token-refused")  # which is not what who brings nothing has
     status(rig.post("/token/bound", method="GET", body=b"", user="ann"), 400, "key-missing")
 
 
@@ -361,6 +362,8 @@ def a_parameter_carries_it_where_that_is_allowed(rig):
     token = issue(rig)
     status(rig.post(f"/param?ticket={token}", user="ann", headers=[("Idempotent-Token", token)]), 200)
     status(rig.post("/param", user="ann"), 400, "key-missing")
+    body = f"ticket={issue(rig)}".encode()
+    status(rig.post(f"/param?ticket={issue(rig)}", user="ann", body=body, type=form), 400, "key-malformed")
 
 
 @test
