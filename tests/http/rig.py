@@ -8,6 +8,7 @@ environment:
   IDEM_HTTP_KEEP     leave the folder there and say where it is
 """
 import atexit
+import contextlib
 import ctypes
 import itertools
 import json
@@ -40,11 +41,13 @@ def fresh(name="k"):
     return f"{name}-{os.getpid()}-{next(serials)}"
 
 
-def free_port():
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_ports(n):
+    """Ports that were free a moment ago, no two of them the same: all are held until the last is found."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(n)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def follow_parent():
@@ -229,10 +232,9 @@ class Rig:
         self.workers, self.extra = workers, []
         self.backend, self.own_backend = backend or Backend(), backend is None
         self.fastcgi, self.uwsgi = Backend(Fastcgi), Backend(Uwsgi)
-        self.refused = free_port()
+        self.refused, self.port, self.h2port, self.tlsport = free_ports(4)
         started.append(self)
         try:
-            self.port, self.h2port, self.tlsport = free_port(), free_port(), free_port()
             self.url = store or self.make_store(persist, options)
             self.conf = self.write(locations, http, server, main, defaults if MODULE else "")
             if start:

@@ -30,6 +30,11 @@ def a_request_reaches_the_backend_and_is_counted(rig):
 
 
 @test
+def no_two_ports_are_the_same(rig):
+    eq(len(set(free_ports(500))), 500)
+
+
+@test
 def bodies_come_in_every_frame(rig):
     for path in ("/a", "/11"):
         for frame in ("length", "chunked", "close"):
