@@ -418,6 +418,22 @@ def a_client_that_hangs_up_before_its_token_came_harms_nobody(rig):
     issue(rig)
 
 
+TOKEN = f"location = /token {{ idem_prefix token:; {USER} idem_token; }}"
+
+
+@test(stores="redis", seconds=40)
+def a_store_that_does_not_answer_is_not_waited_for(rig):
+    with Rig(TOKEN, options="timeout=500ms") as own:
+        issue(own)
+        own.redis.pause()
+        begin = time.monotonic()
+        status(own.post("/token", method="GET", body=b"", user="ann"), 503, "store-unavailable")
+        check(time.monotonic() - begin < 5, "it waited on")
+        own.redis.go_on()
+        time.sleep(0.7)  # its late answer is nobody's
+        until("it issues again", lambda: own.post("/token", method="GET", body=b"", user="ann").status == 200)
+
+
 @test(stores="redis")
 def how_long_the_store_took_is_logged(rig):
     rid = fresh("rid")
