@@ -117,7 +117,7 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     size_t                 len;
     ngx_int_t              rc;
     ngx_str_t              path, query;
-    ngx_uint_t             i, n;
+    ngx_uint_t             i, n, hidden;
     struct idem_http_text  name, places[2];
 
     ngx_http_idem_target(r, &path, &query);
@@ -125,6 +125,7 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     name = ngx_http_idem_text(&ctx->conf->key->param);
     places[0] = ngx_http_idem_text(&query);
     n = 1;
+    hidden = 0;
 
     if (ctx->form || ctx->delimiter.len) {
         rc = ngx_http_idem_body(r, ctx);
@@ -133,12 +134,15 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
             return NGX_ERROR;
         }
 
-        if (rc == NGX_DECLINED) {
+        if (rc == NGX_DECLINED && ctx->form) {
             return ngx_http_idem_malformed(ctx, "The form is too long for a key in it.");
         }
 
+        /* files make a form long: its key may stand elsewhere, and counts */
+
+        hidden = (rc == NGX_DECLINED);
         places[1] = ngx_http_idem_text(&ctx->body);
-        n = 2;
+        n = hidden ? 1 : 2;
     }
 
     len = 0;
@@ -190,6 +194,15 @@ ngx_http_idem_key_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     if (len) {
         return NGX_OK;
+    }
+
+    if (hidden && ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN) {
+        (void) ngx_http_idem_header(r, &ctx->conf->key->name, &n);
+        hidden = (n == 0);
+    }
+
+    if (hidden) {
+        return ngx_http_idem_malformed(ctx, "The form is too long for a key in it.");
     }
 
     return ctx->conf->key->optional || ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN

@@ -17,6 +17,7 @@ CONF = "".join((
     guard("/strict", f"idem_preset submit; idem reject; idem_wait none; {USER}"),
     guard("/once", f"idem_preset submit; idem lock; {USER}"),
     guard("/brief", f"idem_preset submit; idem_ttl 1s; {USER}"),
+    guard("/long", f"client_max_body_size 4m; idem_preset submit; idem_key token param=token; {USER}", prefix="ticket:"),
     guard("/ticket", f"idem_preset submit; idem_key token param=token; {USER}", prefix="ticket:"),
     f"location /api {{ idem replay; idem_prefix api:; {USER} proxy_pass http://@BACKEND@;"
     "    location = /api/form { idem_preset submit; idem_prefix form:; proxy_pass http://@BACKEND@; } }",
@@ -89,6 +90,21 @@ def a_token_may_stand_in_a_form_with_a_file(rig):
     eq(send(b"one").status, 400, "without one")
     eq(send(b"one", token, token).status, 400, "with two")
     eq(send(b"one", b"0" * 32).status, 403, "with one that never was")
+
+
+@test
+def a_long_file_hides_no_token_that_stands_elsewhere(rig):
+    def token():
+        return json.loads(rig.post("/token", method="GET", body=b"", user="ann").body)["token"]
+    file = pattern(1_500_000)  # longer than idem_json_max
+    one, two = token(), token()
+    status(upload(rig, b"aa", f"/long?token={one}", file), 200)
+    replay = upload(rig, b"bb", f"/long?token={one}", file)
+    check(replay.replayed, f"{replay}")
+    form = multipart(b"aa", (b"picture", b'; filename="a.png"', file))
+    status(rig.post("/long", user="ann", headers=[("Idempotent-Token", two)], **form), 200)
+    status(rig.post("/long", user="ann", **form), 400, "key-malformed")
+    status(rig.post("/long", user="ann", **multipart(b"aa", (b"token", b"", token().encode()), (b"f", b"", file))), 400)
 
 
 @test
