@@ -402,7 +402,7 @@ def a_store_that_is_down_issues_nothing_and_runs_nothing(rig):
 
 @test(stores="lmdb", seconds=30)
 def a_store_that_cannot_be_opened_issues_nothing_and_runs_nothing(rig):
-    with Rig(CONF, store="lmdb:/proc/no/such/folder?sync=off") as own:
+    with Rig(CONF, http=ZONE, store="lmdb:/proc/no/such/folder?sync=off") as own:
         answer = status(own.post("/token", method="GET", body=b"", user="ann"), 503, "store-unavailable")
         eq(answer.h("Retry-After"), "1")
         status(use(own, "made-up", "/open"), 503, "store-unavailable")
