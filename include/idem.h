@@ -556,6 +556,10 @@ enum idem_event {
     IDEM_EVENT_UNSTORED,   /* a finish the store did not acknowledge in time */
     IDEM_EVENT_UNGUARDED,  /* run although the store was down */
     IDEM_EVENT_STORE_ERROR,
+    IDEM_EVENT_SIGNATURE_INCOMPLETE, /* requests whose signature was refused, and why */
+    IDEM_EVENT_SIGNATURE_STALE,
+    IDEM_EVENT_SIGNATURE_WRONG,
+    IDEM_EVENT_NONCE_REUSED,
     IDEM_EVENT__COUNT
 };
 const char *idem_event_name(enum idem_event event);
@@ -585,6 +589,107 @@ typedef void idem_issue_cb(struct idem_issue *issue, int rc, const char *token,
 int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
                    idem_issue_cb *cb, void *data, struct idem_issue **ret, struct idem_error *err);
 void idem_issue_free(struct idem_issue *issue);
+
+/*
+ * Signed requests: proof that who holds a secret has sent this request, now, and once. A signer has
+ * the secrets and the rules, and both ends use one: what idem_sign_request() makes,
+ * idem_verify_request() takes. sign.md has the forms, the file of secrets and test vectors.
+ *
+ * A signer is immutable and may be shared by all threads. Freeing it wipes its secrets.
+ */
+#define IDEM_KEY_ID_MAX 128
+#define IDEM_NONCE_MAX 255
+
+enum idem_sign_form {
+    IDEM_SIGN_RFC9421 = 1, /* HTTP Message Signatures, with Content-Digest (RFC 9530) */
+    IDEM_SIGN_CLASSIC,     /* X-Key-Id, X-Timestamp, X-Nonce, X-Sign */
+};
+
+enum idem_sequence {
+    IDEM_SEQUENCE_OFF = 1,     /* a nonce is never seen twice */
+    IDEM_SEQUENCE_INCREASING,  /* it is a number, higher than all before it; no timestamp needed */
+    IDEM_SEQUENCE_CONSECUTIVE, /* and higher by one */
+};
+
+struct idem_sign_rules {
+    const char *secret_file;  /* required; only its owner may read it */
+    enum idem_sign_form form; /* default: rfc9421 */
+    int64_t window_ms;        /* how far a timestamp may be from now, 1 s..1 d; default 60 s */
+    const char *headers;      /* names, parted by blanks or commas: must be signed, too; with
+                                 rfc9421 derived components as well (@authority) */
+    enum idem_sequence sequence;
+};
+
+struct idem_signer;
+int idem_signer_new(const struct idem_sign_rules *rules, struct idem_signer **ret,
+                    struct idem_error *err);
+void idem_signer_free(struct idem_signer *signer);
+
+struct idem_field {
+    const char *name, *value;
+};
+
+/* A request as it is sent. */
+struct idem_request {
+    const char *method;
+    const char *scheme;    /* "https"; for @scheme and @target-uri */
+    const char *authority; /* host[:port]; may be NULL where nobody signs it */
+    const char *target;    /* path and query: "/orders?shop=7" */
+    const struct idem_field *fields;
+    size_t fields_n;
+    const void *body;
+    size_t body_len;
+};
+
+/* Who signs, and with what. */
+struct idem_sign_with {
+    const char *key_id; /* required */
+    const char *nonce;  /* the next number, where there is a sequence; else NULL: 128 random bits */
+    int64_t time_ms;    /* since 1970; 0: now; IDEM_NONE: without, where there is a sequence */
+};
+
+/* What to send besides; idem_signature_release() frees it. */
+struct idem_signature {
+    struct idem_field fields[4];
+    size_t fields_n;
+    char *signed_text; /* what was signed */
+};
+int idem_sign_request(const struct idem_signer *signer, const struct idem_sign_with *with,
+                      const struct idem_request *request, struct idem_signature *ret,
+                      struct idem_error *err);
+void idem_signature_release(struct idem_signature *signature);
+
+enum idem_proof {
+    IDEM_PROOF_GOOD = 1,
+    IDEM_PROOF_INCOMPLETE, /* a part is missing or cannot be read */
+    IDEM_PROOF_STALE,      /* its timestamp is too far from now */
+    IDEM_PROOF_WRONG,      /* it was not made with a secret of that key id for this request */
+    IDEM_PROOF_REUSED,     /* its nonce was used before, or its number is not the next */
+};
+const char *idem_proof_name(enum idem_proof proof);
+
+struct idem_verified {
+    enum idem_proof proof;
+    char key_id[IDEM_KEY_ID_MAX + 1]; /* as the request says it; proven with IDEM_PROOF_GOOD */
+    char nonce[IDEM_NONCE_MAX + 1];
+    int64_t time_ms;   /* of the request; 0: it says none */
+    int64_t now_ms;    /* what it was compared with */
+    int64_t last;      /* with a sequence and a store: the highest number that was taken */
+    char detail[256];  /* what is wrong, fit for who sent it */
+    char *signed_text; /* what should have been signed; NULL where that is not known; owned:
+                          idem_verified_release() */
+};
+
+/*
+ * In this order: the parts are there, the timestamp is current, the signature is right; and last
+ * the store is asked, in one step, whether the nonce is new, which it then is no more. Without a
+ * store (h is NULL) it is not asked. Returns 0 with the proof, or a negative code when the store
+ * could not say: such a request is not to be taken.
+ */
+int idem_verify_request(struct idem *h, const struct idem_signer *signer,
+                        const struct idem_request *request, struct idem_verified *ret,
+                        struct idem_error *err);
+void idem_verified_release(struct idem_verified *verified);
 
 /*
  * Identifiers. UUIDs after RFC 9562, as text with a NUL: version 7 is in order

@@ -447,7 +447,7 @@ void idem_close(struct idem *h) {
         service_stop(h->service);
     }
     idem_claims_detach(h);
-    idem_issues_detach(h);
+    idem_asks_detach(h);
     idem_store_close(h->store); /* what is to be released is written here, if not before */
     idem_errands_drop(h);
     if (!h->loop.stopped)

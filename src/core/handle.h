@@ -36,7 +36,7 @@ struct idem {
     int64_t op_timeout_ms;
     struct idem_service *service; /* NULL: on the caller's own loop */
     struct idem_claim *claims;
-    struct idem_issue *issues;   /* tokens on their way */
+    struct idem_ask *asks;       /* on their way */
     struct idem_spare spare;     /* claims that are over; on the caller's own loop only */
     struct idem_errand *errands; /* releases in the background */
     unsigned depth;              /* of calls from the host */
@@ -77,7 +77,7 @@ void idem_handle_tally(struct idem *h, enum idem_event event);
 
 /* claim.c: the handle is closing. */
 void idem_claims_detach(struct idem *h);
-void idem_issues_detach(struct idem *h);
+void idem_asks_detach(struct idem *h); /* ask.c: likewise */
 
 /* errand.c: releases by owner id, in the background, tried again for a bounded time. Dropped once
    the store is closed. */

@@ -7,17 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/ask.h"
 #include "core/claim.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/owner.h"
 
 struct idem_issue {
-    struct idem *h; /* NULL: the handle was closed */
-    struct idem_issue *next, **link;
-    struct idem_op op;
-    struct idem_timer timer;
-    struct idem_task task;
+    struct idem_ask ask;
     char token[IDEM_TOKEN_LEN + 1];
     char label[IDEM_LABEL_MAX];
     idem_issue_cb *cb;
@@ -96,65 +93,13 @@ int idem_token_issue(struct idem *h, const struct idem_guard *guard, const struc
 
 /* On a loop. */
 
-static void issue_quiet(struct idem_issue *issue) {
-    idem_timer_clear(&issue->h->loop, &issue->timer);
-    idem_task_drop(&issue->h->loop, &issue->task);
-    idem_store_cancel(issue->h->store, &issue->op);
-}
+static void issue_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
+    struct idem_issue *issue = idem_container_of(ask, struct idem_issue, ask);
+    struct idem_error why;
 
-/* The last thing: the call-back may free it. */
-static void issue_end(struct idem_issue *issue, int rc, const struct idem_error *err) {
-    if (rc != 0)
-        idem_handle_tally(issue->h, IDEM_EVENT_STORE_ERROR);
+    if (rc == 0 && (rc = issued_check(&ask->op, &why)) != 0)
+        err = &why;
     issue->cb(issue, rc, rc == 0 ? issue->token : NULL, err, issue->data);
-}
-
-static void issue_complete(struct idem_op *op, int rc) {
-    struct idem_issue *issue = op->data;
-    struct idem_error err = {0};
-
-    idem_timer_clear(&issue->h->loop, &issue->timer);
-    if (rc != 0)
-        err = op->error;
-    else
-        rc = issued_check(op, &err);
-    issue_end(issue, rc, rc == 0 ? NULL : &err);
-}
-
-static void issue_late(struct idem_timer *timer) {
-    struct idem_issue *issue = idem_container_of(timer, struct idem_issue, timer);
-    struct idem_error err;
-    int rc = idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer in time; no token");
-
-    idem_store_cancel(issue->h->store, &issue->op);
-    issue_end(issue, rc, &err);
-}
-
-/* From the loop, because a failed submit calls back. */
-static void issue_first(struct idem_task *task) {
-    struct idem_issue *issue = idem_container_of(task, struct idem_issue, task);
-
-    if (idem_store_submit(issue->h->store, &issue->op) != 0) {
-        struct idem_error err = issue->op.error;
-
-        issue_end(issue, err.code, &err);
-        return;
-    }
-    idem_timer_set(&issue->h->loop, &issue->timer, issue->h->op_timeout_ms);
-}
-
-static void issue_start(struct idem *h, struct idem_issue *issue) {
-    issue->h = h;
-    issue->op.complete = issue_complete;
-    issue->op.data = issue;
-    issue->timer.fire = issue_late;
-    issue->task.run = issue_first;
-    issue->next = h->issues;
-    issue->link = &h->issues;
-    if (issue->next != NULL)
-        issue->next->link = &issue->next;
-    h->issues = issue;
-    idem_task_post(&h->loop, &issue->task);
 }
 
 int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
@@ -170,38 +115,22 @@ int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct 
     if (issue == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a token");
     if ((rc = token_make(issue->token, err)) != 0 ||
-        (rc = op_fill(guard, args, issue->token, issue->label, &issue->op, err)) != 0) {
+        (rc = op_fill(guard, args, issue->token, issue->label, &issue->ask.op, err)) != 0) {
         free(issue);
         return rc;
     }
     issue->cb = cb;
     issue->data = data;
-    issue_start(h, issue);
+    issue->ask.answered = issue_answered;
+    idem_ask_start(h, &issue->ask);
     *ret = issue;
     return 0;
-}
-
-static void issue_detach(struct idem_issue *issue) {
-    issue_quiet(issue);
-    *issue->link = issue->next;
-    if (issue->next != NULL)
-        issue->next->link = issue->link;
-    issue->h = NULL;
-}
-
-void idem_issues_detach(struct idem *h) {
-    while (h->issues != NULL)
-        issue_detach(h->issues);
 }
 
 void idem_issue_free(struct idem_issue *issue) {
     if (issue == NULL)
         return;
-    /* In a child the host's timer is the parent's, too. */
-    if (issue->h != NULL && idem_handle_check(issue->h, NULL) != 0)
-        issue->h->loop.stopped = true;
-    if (issue->h != NULL)
-        issue_detach(issue);
+    idem_ask_stop(&issue->ask);
     OPENSSL_cleanse(issue->token, sizeof(issue->token));
     free(issue);
 }

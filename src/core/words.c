@@ -96,6 +96,10 @@ const struct idem_word idem_words_event[] = {
     {"unstored", IDEM_EVENT_UNSTORED},
     {"unguarded", IDEM_EVENT_UNGUARDED},
     {"store_error", IDEM_EVENT_STORE_ERROR},
+    {"signature_incomplete", IDEM_EVENT_SIGNATURE_INCOMPLETE},
+    {"signature_stale", IDEM_EVENT_SIGNATURE_STALE},
+    {"signature_wrong", IDEM_EVENT_SIGNATURE_WRONG},
+    {"nonce_reused", IDEM_EVENT_NONCE_REUSED},
     {NULL, 0},
 };
 

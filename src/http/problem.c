@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/out.h"
 #include "core/units.h"
 
 /* clang-format off */
@@ -52,22 +53,8 @@ bool idem_http_problem_retryable(const struct idem_http_problem *problem) {
     return problem->retryable == IDEM_HTTP_RETRY;
 }
 
-struct out {
-    char *buf;
-    size_t size, len;
-};
-
-static void put(struct out *out, const char *bytes, size_t n) {
-    if (out->len < out->size)
-        memcpy(out->buf + out->len, bytes, n < out->size - out->len ? n : out->size - out->len);
-    out->len += n;
-}
-
-static void say(struct out *out, const char *text) {
-    put(out, text, strlen(text));
-}
-
-__attribute__((format(printf, 2, 3))) static void print(struct out *out, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static void print(struct idem_out *out, const char *fmt,
+                                                        ...) {
     char text[64];
     va_list args;
     int n;
@@ -76,19 +63,19 @@ __attribute__((format(printf, 2, 3))) static void print(struct out *out, const c
     n = vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     if (n > 0)
-        put(out, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
+        idem_out_put(out, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
 }
 
-static size_t out_end(struct out *out) {
+static size_t out_end(struct idem_out *out) {
     if (out->len < out->size)
         out->buf[out->len] = '\0';
     return out->len;
 }
 
 /* Each character of a text, U+FFFD for bytes that are none, through the form's own writer. */
-typedef void char_put(struct out *out, uint32_t c, const char *bytes, size_t n);
+typedef void char_put(struct idem_out *out, uint32_t c, const char *bytes, size_t n);
 
-static void text_put(struct out *out, struct idem_http_text text, char_put *char_out) {
+static void text_put(struct idem_out *out, struct idem_http_text text, char_put *char_out) {
     uint32_t c = 0;
     size_t n;
 
@@ -109,32 +96,32 @@ static struct idem_http_text text_of(const char *text) {
 
 /* JSON. */
 
-static void json_char(struct out *out, uint32_t c, const char *bytes, size_t n) {
+static void json_char(struct idem_out *out, uint32_t c, const char *bytes, size_t n) {
     if (c == '"' || c == '\\')
-        put(out, "\\", 1);
+        idem_out_put(out, "\\", 1);
     /* C1 and the two separators are legal in JSON, but not in every terminal or script. */
     if (idem_utf8_is_control(c) || c == 0x2028 || c == 0x2029)
         print(out, "\\u%04" PRIx32, c);
     else
-        put(out, bytes, n);
+        idem_out_put(out, bytes, n);
 }
 
-static void json_text(struct out *out, const char *name, struct idem_http_text text) {
+static void json_text(struct idem_out *out, const char *name, struct idem_http_text text) {
     if (text.len == 0)
         return;
     print(out, ",\"%s\":\"", name);
     text_put(out, text, json_char);
-    say(out, "\"");
+    idem_out_say(out, "\"");
 }
 
-static void json_int(struct out *out, const char *name, int value) {
+static void json_int(struct idem_out *out, const char *name, int value) {
     if (value != 0)
         print(out, ",\"%s\":%d", name, value);
 }
 
 size_t idem_http_problem_json(const struct idem_http_problem *problem, char *buf, size_t size) {
     const struct idem_http_problem_row *row = &idem_http_problem_rows[problem->kind];
-    struct out out = {buf, size, 0};
+    struct idem_out out = {buf, size, 0};
 
     print(&out, "{\"type\":\"urn:idem:%s\"", row->word);
     json_text(&out, "title", text_of(row->title));
@@ -145,35 +132,35 @@ size_t idem_http_problem_json(const struct idem_http_problem *problem, char *buf
     json_int(&out, "first_status", problem->first_status);
     json_int(&out, "last_status", problem->last_status);
     json_text(&out, "reason", problem->reason);
-    say(&out, "}\n");
+    idem_out_say(&out, "}\n");
     return out_end(&out);
 }
 
 /* HTML. */
 
-static void html_char(struct out *out, uint32_t c, const char *bytes, size_t n) {
+static void html_char(struct idem_out *out, uint32_t c, const char *bytes, size_t n) {
     switch (c) {
     case '&':
-        say(out, "&amp;");
+        idem_out_say(out, "&amp;");
         break;
     case '<':
-        say(out, "&lt;");
+        idem_out_say(out, "&lt;");
         break;
     case '>':
-        say(out, "&gt;");
+        idem_out_say(out, "&gt;");
         break;
     case '"':
-        say(out, "&quot;");
+        idem_out_say(out, "&quot;");
         break;
     case '\'':
-        say(out, "&#39;");
+        idem_out_say(out, "&#39;");
         break;
     default:
         /* Other controls are no characters of HTML, however they are written. */
         if (idem_utf8_is_control(c) && c != '\n' && c != '\t')
-            put(out, "\xef\xbf\xbd", 3);
+            idem_out_put(out, "\xef\xbf\xbd", 3);
         else
-            put(out, bytes, n);
+            idem_out_put(out, bytes, n);
     }
 }
 
@@ -197,19 +184,19 @@ static const char page_head[] =
     "</style>\n"
     "<title>";
 
-static void html_retry(struct out *out, const struct idem_http_problem *problem) {
-    say(out, "<p lang=\"en\">");
+static void html_retry(struct idem_out *out, const struct idem_http_problem *problem) {
+    idem_out_say(out, "<p lang=\"en\">");
     if (!idem_http_problem_retryable(problem))
-        say(out, "Sending it again will not change this.");
+        idem_out_say(out, "Sending it again will not change this.");
     else if (problem->retry_after > 0)
         print(out, "Please try again in %" PRId64 " second%s.", problem->retry_after,
               problem->retry_after == 1 ? "" : "s");
     else
-        say(out, "Please try again in a moment.");
-    say(out, "</p>\n");
+        idem_out_say(out, "Please try again in a moment.");
+    idem_out_say(out, "</p>\n");
 }
 
-static void html_status(struct out *out, const char *what, int status) {
+static void html_status(struct idem_out *out, const char *what, int status) {
     if (status == 0)
         return;
     print(out, "<p lang=\"en\">%s", what);
@@ -218,31 +205,31 @@ static void html_status(struct out *out, const char *what, int status) {
 
 size_t idem_http_problem_html(const struct idem_http_problem *problem, char *buf, size_t size) {
     const struct idem_http_problem_row *row = &idem_http_problem_rows[problem->kind];
-    struct out out = {buf, size, 0};
+    struct idem_out out = {buf, size, 0};
 
-    say(&out, page_head);
+    idem_out_say(&out, page_head);
     text_put(&out, text_of(row->title), html_char);
-    say(&out, "</title>\n</head>\n<body>\n<h1 lang=\"en\">");
+    idem_out_say(&out, "</title>\n</head>\n<body>\n<h1 lang=\"en\">");
     text_put(&out, text_of(row->title), html_char);
-    say(&out, "</h1>\n");
+    idem_out_say(&out, "</h1>\n");
     if (problem->detail.len != 0) {
-        say(&out, "<p class=\"message\" dir=\"auto\">");
+        idem_out_say(&out, "<p class=\"message\" dir=\"auto\">");
         text_put(&out, problem->detail, html_char);
-        say(&out, "</p>\n");
+        idem_out_say(&out, "</p>\n");
     }
     html_status(&out, "The first answer had status ", problem->first_status);
     html_status(&out, "The last answer had status ", problem->last_status);
     if (problem->reason.len != 0) {
-        say(&out, "<p class=\"message\" dir=\"auto\">");
+        idem_out_say(&out, "<p class=\"message\" dir=\"auto\">");
         text_put(&out, problem->reason, html_char);
-        say(&out, "</p>\n");
+        idem_out_say(&out, "</p>\n");
     }
     html_retry(&out, problem);
     print(&out, "<p lang=\"en\"><small>%d %s", idem_http_problem_status(problem), row->word);
     if (problem->key_hash.len != 0) {
-        say(&out, "<br>");
+        idem_out_say(&out, "<br>");
         text_put(&out, problem->key_hash, html_char);
     }
-    say(&out, "</small></p>\n</body>\n</html>\n");
+    idem_out_say(&out, "</small></p>\n</body>\n</html>\n");
     return out_end(&out);
 }

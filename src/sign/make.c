@@ -1,0 +1,322 @@
+/*
+ * Signing: the parts of a new signature, the text it is made over, and the headers to send.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "http/binary.h"
+#include "http/chars.h"
+#include "http/structured.h"
+#include "sign/request.h"
+#include "sign/sign.h"
+
+#define NONCE_BYTES 16
+
+/* Everything that is made for one signature. */
+struct made {
+    struct idem_sign_parts parts;
+    struct idem_sign_request request;
+    struct idem_http_header *headers; /* the request's own, and Content-Digest */
+    unsigned char sha256[IDEM_HASH_LEN];
+    char digest[IDEM_DIGEST_TEXT];
+    bool digested; /* Content-Digest is ours to send */
+    char timestamp[24];
+    char *components, *parameters; /* of rfc9421 */
+};
+
+static void made_release(struct made *made) {
+    free(made->headers);
+    free(made->components);
+    free(made->parameters);
+}
+
+static int nonce_make(const struct idem_signer *signer, const struct idem_sign_with *with,
+                      struct idem_sign_parts *parts, struct idem_error *err) {
+    unsigned char bits[NONCE_BYTES];
+
+    if (with->nonce == NULL && signer->sequence != IDEM_SEQUENCE_OFF)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "the nonce is missing: where there is a sequence, it is the next "
+                              "number");
+    if (with->nonce != NULL) {
+        size_t len = strlen(with->nonce);
+        bool ok = len > 0 && len <= IDEM_NONCE_MAX;
+
+        for (size_t i = 0; ok && i < len; i++)
+            ok = idem_is_visible(with->nonce[i]);
+        if (!ok)
+            return idem_error_set(err, IDEM_E_INVALID,
+                                  "the nonce must be 1 to 255 visible ASCII characters");
+        memcpy(parts->nonce, with->nonce, len + 1);
+        parts->nonce_len = len;
+        if (signer->sequence != IDEM_SEQUENCE_OFF && !idem_sign_number(parts))
+            return idem_error_set(err, IDEM_E_INVALID,
+                                  "the nonce is no number: decimal digits, from 1 on");
+        return 0;
+    }
+    if (idem_random(bits, sizeof(bits)) != 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
+    idem_hex_encode(bits, sizeof(bits), parts->nonce);
+    parts->nonce_len = strlen(parts->nonce);
+    return 0;
+}
+
+static int time_make(const struct idem_signer *signer, const struct idem_sign_with *with,
+                     struct made *made, struct idem_error *err) {
+    int64_t ms = with->time_ms;
+
+    if (ms == IDEM_NONE) {
+        if (signer->sequence == IDEM_SEQUENCE_OFF)
+            return idem_error_set(err, IDEM_E_INVALID,
+                                  "a request without a timestamp needs a sequence");
+        return 0;
+    }
+    if (ms < 0)
+        return idem_error_set(err, IDEM_E_INVALID, "the time is before 1970");
+    if (ms == 0) {
+        struct timespec now;
+
+        clock_gettime(CLOCK_REALTIME, &now);
+        ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    }
+    made->parts.timed = true;
+    made->parts.time_ms = ms;
+    snprintf(made->timestamp, sizeof(made->timestamp), "%" PRId64, ms / 1000);
+    made->parts.timestamp = (struct idem_http_text){made->timestamp, strlen(made->timestamp)};
+    return 0;
+}
+
+static int who_make(const struct idem_signer *signer, const struct idem_sign_with *with,
+                    struct idem_sign_parts *parts, struct idem_error *err) {
+    struct idem_http_text id = {with->key_id, strlen(with->key_id)};
+    char quoted[IDEM_QUOTE_TEXT];
+
+    idem_error_quote(id.at, id.len, quoted, sizeof(quoted));
+    parts->alg = idem_keyring_alg(signer->keyring, id);
+    if (parts->alg == 0)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "there is no key of id %s that signs: hmac-sha256 or ed25519-secret",
+                              quoted);
+    if (signer->form == IDEM_SIGN_CLASSIC && parts->alg != IDEM_SIGN_HMAC_SHA256)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "the classic form has hmac-sha256 only, and key %s is of another "
+                              "algorithm",
+                              quoted);
+    memcpy(parts->key_id, id.at, id.len); /* it is in the keyring, and not too long */
+    parts->key_id_len = id.len;
+    return 0;
+}
+
+/* RFC 9421: what is covered, and the parameters. */
+
+static void item_put(struct idem_out *out, struct idem_http_text name) {
+    if (out->len > 0)
+        idem_out_say(out, " ");
+    idem_out_say(out, "\"");
+    idem_out_put(out, name.at, name.len);
+    idem_out_say(out, "\"");
+}
+
+static void string_put(struct idem_out *out, const char *key, const char *value) {
+    idem_out_say(out, ";");
+    idem_out_say(out, key);
+    idem_out_say(out, "=\"");
+    for (; *value != '\0'; value++) {
+        if (idem_is_any(*value, "\"\\"))
+            idem_out_say(out, "\\");
+        idem_out_put(out, value, 1);
+    }
+    idem_out_say(out, "\"");
+}
+
+/* What is covered by itself stands in front; a name of headers= is not put twice. */
+static void components_put(const struct idem_signer *signer, const struct made *made,
+                           struct idem_out *out) {
+    const struct idem_sign_request *request = &made->request;
+    const struct {
+        struct idem_http_text name;
+        bool wanted;
+    } always[] = {
+        {IDEM_HTTP_TEXT("@method"), true},
+        {IDEM_HTTP_TEXT("@authority"), request->authority.len > 0},
+        {IDEM_HTTP_TEXT("@path"), true},
+        {IDEM_HTTP_TEXT("@query"), request->query.at != NULL},
+        {IDEM_HTTP_TEXT("content-digest"), request->has_body},
+    };
+    size_t n = sizeof(always) / sizeof(always[0]);
+
+    for (size_t i = 0; i < n; i++)
+        if (always[i].wanted)
+            item_put(out, always[i].name);
+    for (size_t i = 0; i < signer->names_n; i++) {
+        bool there = false;
+
+        for (size_t k = 0; k < n; k++)
+            there |= always[k].wanted && idem_http_same(always[k].name, signer->names[i]);
+        if (!there)
+            item_put(out, signer->names[i]);
+    }
+}
+
+static void parameters_put(const struct idem_signer *signer, const struct made *made,
+                           struct idem_out *out) {
+    (void)signer;
+    if (made->parts.timed) {
+        idem_out_say(out, ";created=");
+        idem_out_say(out, made->timestamp);
+    }
+    string_put(out, "keyid", made->parts.key_id);
+    string_put(out, "nonce", made->parts.nonce);
+    string_put(out, "alg", idem_sign_alg_name(made->parts.alg));
+}
+
+static char *written(const struct idem_signer *signer, const struct made *made,
+                     void (*put)(const struct idem_signer *signer, const struct made *made,
+                                 struct idem_out *out)) {
+    struct idem_out out = {0};
+
+    put(signer, made, &out);
+    out.size = out.len;
+    out.len = 0;
+    out.buf = malloc(out.size + 1);
+    if (out.buf == NULL)
+        return NULL;
+    put(signer, made, &out);
+    out.buf[out.len] = '\0';
+    return out.buf;
+}
+
+static int message_make(const struct idem_signer *signer, struct made *made,
+                        struct idem_error *err) {
+    struct idem_sign_parts *parts = &made->parts;
+
+    made->components = written(signer, made, components_put);
+    made->parameters = written(signer, made, parameters_put);
+    if (made->components == NULL || made->parameters == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory to sign a request");
+    parts->components = (struct idem_http_text){made->components, strlen(made->components)};
+    parts->parameters = (struct idem_http_text){made->parameters, strlen(made->parameters)};
+    return 0;
+}
+
+/* A digest that the caller has made himself is left to him. */
+static int request_make(const struct idem_signer *signer, const struct idem_request *from,
+                        struct made *made, struct idem_error *err) {
+    static const struct idem_http_text name = IDEM_HTTP_TEXT("content-digest");
+    size_t n;
+    int rc = idem_request_read(from, 1, made->sha256, &made->headers, &made->request, err);
+
+    if (rc != 0)
+        return rc;
+    (void)idem_sign_header(&made->request, name, &n);
+    made->digested = signer->form == IDEM_SIGN_RFC9421 && made->request.has_body && n == 0;
+    if (!made->digested)
+        return 0;
+    idem_digest_print(made->sha256, made->digest);
+    made->headers[made->request.headers_n++] =
+        (struct idem_http_header){name, {made->digest, strlen(made->digest)}};
+    return 0;
+}
+
+/* The headers. */
+
+static bool field_add(struct idem_signature *ret, const char *name, char *value) {
+    ret->fields[ret->fields_n++] = (struct idem_field){name, value};
+    return value != NULL;
+}
+
+__attribute__((format(printf, 1, 2))) static char *printed(const char *fmt, ...) {
+    char *text = NULL;
+    va_list args;
+
+    va_start(args, fmt);
+    if (vasprintf(&text, fmt, args) < 0)
+        text = NULL;
+    va_end(args);
+    return text;
+}
+
+static bool classic_fields(const struct made *made, struct idem_signature *ret) {
+    char hex[IDEM_HEX_TEXT(IDEM_SIGNATURE_MAX)];
+
+    idem_hex_encode(made->parts.signature, made->parts.signature_len, hex);
+    return field_add(ret, "X-Key-Id", strdup(made->parts.key_id)) &&
+           (!made->parts.timed || field_add(ret, "X-Timestamp", strdup(made->timestamp))) &&
+           field_add(ret, "X-Nonce", strdup(made->parts.nonce)) &&
+           field_add(ret, "X-Sign", strdup(hex));
+}
+
+static bool message_fields(const struct made *made, struct idem_signature *ret) {
+    char text[IDEM_BASE64_TEXT(IDEM_SIGNATURE_MAX)];
+
+    idem_base64_encode(made->parts.signature, made->parts.signature_len, text);
+    return (!made->digested || field_add(ret, "Content-Digest", strdup(made->digest))) &&
+           field_add(ret, "Signature-Input",
+                     printed("sig=(%s)%s", made->components, made->parameters)) &&
+           field_add(ret, "Signature", printed("sig=:%s:", text));
+}
+
+static int made_sign(const struct idem_signer *signer, struct made *made,
+                     struct idem_signature *ret, struct idem_error *err) {
+    struct idem_sign_parts *parts = &made->parts;
+    char room[IDEM_SIGN_DETAIL];
+    struct idem_http_text text;
+    const char *detail;
+    int rc =
+        idem_sign_text(signer, &made->request, parts, &ret->signed_text, &text.len, &detail, room);
+
+    if (rc > 0)
+        return idem_error_set(err, IDEM_E_INVALID, "it cannot be signed: %s", detail);
+    if (rc < 0)
+        return idem_error_set(err, rc, "no memory to sign a request");
+    text.at = ret->signed_text;
+    rc = idem_keyring_sign(signer->keyring,
+                           (struct idem_http_text){parts->key_id, parts->key_id_len}, text,
+                           parts->signature, &parts->signature_len, err);
+    if (rc != 0)
+        return rc;
+    if (signer->form == IDEM_SIGN_CLASSIC ? classic_fields(made, ret) : message_fields(made, ret))
+        return 0;
+    return idem_error_set(err, IDEM_E_NOMEM, "no memory to sign a request");
+}
+
+int idem_sign_request(const struct idem_signer *signer, const struct idem_sign_with *with,
+                      const struct idem_request *request, struct idem_signature *ret,
+                      struct idem_error *err) {
+    struct idem_signature signature = {0};
+    struct made made = {0};
+    int rc = idem_need(signer, err) ?: idem_need(with, err) ?: idem_need(request, err);
+
+    if (rc == 0)
+        rc = idem_need(ret, err) ?: idem_need(with->key_id, err);
+    if (rc != 0)
+        return rc;
+    if ((rc = who_make(signer, with, &made.parts, err)) == 0 &&
+        (rc = nonce_make(signer, with, &made.parts, err)) == 0 &&
+        (rc = time_make(signer, with, &made, err)) == 0 &&
+        (rc = request_make(signer, request, &made, err)) == 0 &&
+        (signer->form == IDEM_SIGN_CLASSIC || (rc = message_make(signer, &made, err)) == 0))
+        rc = made_sign(signer, &made, &signature, err);
+    made_release(&made);
+    if (rc != 0) {
+        idem_signature_release(&signature);
+        return rc;
+    }
+    *ret = signature;
+    return 0;
+}
+
+void idem_signature_release(struct idem_signature *signature) {
+    if (signature == NULL)
+        return;
+    for (size_t i = 0; i < signature->fields_n; i++)
+        free((void *)(uintptr_t)signature->fields[i].value);
+    free(signature->signed_text);
+    *signature = (struct idem_signature){0};
+}
