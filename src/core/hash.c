@@ -51,6 +51,31 @@ int idem_sha_end(struct idem_sha *sha, unsigned char out[IDEM_HASH_LEN]) {
     return ok ? 0 : IDEM_E_NOMEM;
 }
 
+void idem_sha512_fail(struct idem_sha512 *sha) {
+    if (sha->ctx != NULL)
+        OPENSSL_cleanse(sha->ctx, sizeof(SHA512_CTX));
+    free(sha->ctx);
+    sha->ctx = NULL;
+}
+
+void idem_sha512_begin(struct idem_sha512 *sha) {
+    sha->ctx = malloc(sizeof(SHA512_CTX));
+    if (sha->ctx != NULL && SHA512_Init(sha->ctx) != 1)
+        idem_sha512_fail(sha);
+}
+
+void idem_sha512_add(struct idem_sha512 *sha, const void *bytes, size_t len) {
+    if (sha->ctx != NULL && len != 0 && SHA512_Update(sha->ctx, bytes, len) != 1)
+        idem_sha512_fail(sha);
+}
+
+int idem_sha512_end(struct idem_sha512 *sha, unsigned char out[IDEM_SHA512_LEN]) {
+    bool ok = sha->ctx != NULL && SHA512_Final(out, sha->ctx) == 1;
+
+    idem_sha512_fail(sha);
+    return ok ? 0 : IDEM_E_NOMEM;
+}
+
 static size_t put_counted(unsigned char *out, struct idem_bytes bytes) {
     for (unsigned i = 0; i < 4; i++)
         out[i] = (unsigned char)(bytes.len >> (24 - 8 * i));

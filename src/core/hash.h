@@ -24,6 +24,16 @@ void idem_sha_add(struct idem_sha *sha, const void *bytes, size_t len);
 int idem_sha_end(struct idem_sha *sha, unsigned char out[IDEM_HASH_LEN]);
 void idem_sha_fail(struct idem_sha *sha); /* makes it fail */
 
+/* SHA-512, likewise. */
+#define IDEM_SHA512_LEN 64
+struct idem_sha512 {
+    void *ctx; /* NULL: it failed */
+};
+void idem_sha512_begin(struct idem_sha512 *sha);
+void idem_sha512_add(struct idem_sha512 *sha, const void *bytes, size_t len);
+int idem_sha512_end(struct idem_sha512 *sha, unsigned char out[IDEM_SHA512_LEN]);
+void idem_sha512_fail(struct idem_sha512 *sha);
+
 /*
  * The name of a record: prefix + SHA-256 of kind, scope and key, each delimited
  * by its length. scope.at NULL is scope `none`, which is not the empty scope.

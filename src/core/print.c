@@ -157,12 +157,17 @@ void idem_print_close(struct idem_print *print) {
     whole_close(&whole);
 }
 
-void idem_print_unread(struct idem_print *print, const char *name,
+void idem_print_hashed(struct idem_print *print, const char *name,
                        const unsigned char hash[IDEM_HASH_LEN]) {
-    print->raw = true;
     part_open(print, name, IDEM_PRINT_HASH, IDEM_PRINT_JSON);
     idem_print_add(print, hash, IDEM_HASH_LEN);
     idem_print_close(print);
+}
+
+void idem_print_unread(struct idem_print *print, const char *name,
+                       const unsigned char hash[IDEM_HASH_LEN]) {
+    print->raw = true;
+    idem_print_hashed(print, name, hash);
 }
 
 void idem_print_bytes(struct idem_print *print, const char *name, const void *bytes, size_t len) {

@@ -56,14 +56,17 @@ int idem_print_json(struct idem_print *print, const char *name, enum idem_print_
 /*
  * Bodies of which the sender says whether they are JSON: that is part of what is
  * compared, not of the definition, or he could choose whether it is. A body that
- * is none, opened like a part; and one that says it is, cannot be read and was
- * hashed by its bytes.
+ * is none, opened like a part, or known by its hash; and one that says it is,
+ * cannot be read and was hashed by its bytes.
  */
 void idem_print_open_plain(struct idem_print *print, const char *name);
 /* Likewise, of a body that consists of pieces, each of which is ended: what stood between them is
    not compared, but where one ends is. */
 void idem_print_open_pieces(struct idem_print *print, const char *name);
 void idem_print_piece_end(struct idem_print *print);
+/* The two that are known by their hash. */
+void idem_print_hashed(struct idem_print *print, const char *name,
+                       const unsigned char hash[IDEM_HASH_LEN]);
 void idem_print_unread(struct idem_print *print, const char *name,
                        const unsigned char hash[IDEM_HASH_LEN]);
 

@@ -3,10 +3,12 @@
  * The HTTP front door, as an nginx module.
  *
  *     module.c    the table of directives, how levels merge, workers
- *     directive.c what each directive takes; directive_key.c: idem_key
+ *     directive.c what each directive takes; directive_key.c: idem_key;
+ *                 directive_sign.c: idem_sign
  *     check.c     what is wrong with a configuration, told by nginx -t
  *     store.c     stores on nginx's loop, one handle per worker
  *     handler.c   a request's way: body, key, claim, verdict
+ *     sign.c      whether a request is signed, now and once
  *     key.c       who asks for what: scope and key
  *     print.c     what of a request is hashed: fingerprints, and its body
  *     run.c       claims, which may outlive their requests
@@ -24,11 +26,11 @@
  *
  * One request, from the left to the right:
  *
- *     START ─> READING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> STORED ─> SENT
- *                            │           │ ^
- *                            │           v │ 2xx, 404, ...
- *                            │         PROBING
- *                            └─> PASSED (not ours), or an answer of our own
+ *     START ─> READING ─> SIGNING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> STORED ─> SENT
+ *                                       │           │ ^
+ *                                       │           v │ 2xx, 404, ...
+ *                                       │         PROBING
+ *                                       └─> PASSED (not ours), or an answer of our own
  *
  * What was heard of the backend's answer, meanwhile (capture.c):
  *
@@ -53,6 +55,7 @@
 #include "http/form.h"
 #include "http/multipart.h"
 #include "http/problem.h"
+#include "sign/sign.h"
 
 
 /* of the four bits of r->buffered, image_filter shares this one */
@@ -135,6 +138,7 @@ struct ngx_http_idem_loc_conf_s {
     ngx_flag_t                 on;
     unsigned                   issues:1;    /* tokens; it is no guard then */
     ngx_http_idem_store_t     *store;
+    struct idem_signer        *sign;        /* NULL: requests need no signature */
     ngx_http_complex_value_t  *scope;       /* an empty value: none */
     ngx_http_idem_key_t       *key;
     ngx_uint_t                 print;
@@ -150,6 +154,8 @@ struct ngx_http_idem_loc_conf_s {
 
     u_char                    *file;        /* where it was switched on, for messages */
     ngx_uint_t                 line;
+    u_char                    *sign_file;
+    ngx_uint_t                 sign_line;
 };
 
 
@@ -166,6 +172,7 @@ typedef struct {
 typedef enum {
     NGX_HTTP_IDEM_START = 0,
     NGX_HTTP_IDEM_READING,
+    NGX_HTTP_IDEM_SIGNING,
     NGX_HTTP_IDEM_CLAIMING,
     NGX_HTTP_IDEM_ANSWERED,
     NGX_HTTP_IDEM_PROBING,
@@ -213,10 +220,19 @@ struct ngx_http_idem_ctx_s {
     unsigned                   streaming:1;
     struct idem_http_delimiter  delimiter;  /* of a form with files; its len is 0 of any other */
     struct idem_http_split     split;       /* of what is streamed */
-    struct idem_sha            body_sha;    /* of JSON that may be too long */
+    struct idem_sha            body_sha;    /* of JSON that may be too long; for a signature */
+    struct idem_sha512         body_sha512; /* where Content-Digest has it */
     u_char                     body_hash[IDEM_HASH_LEN];
+    u_char                     body_hash512[IDEM_SHA512_LEN];
+    off_t                      body_size;
     unsigned                   hashing:1;
     unsigned                   hashed:1;
+    unsigned                   hashing512:1;
+    unsigned                   hashed512:1;
+    struct idem_nonce         *nonce;       /* the store is asked for it */
+    ngx_str_t                  signer;      /* the id of the key */
+    unsigned                   proven:1;
+    unsigned                   unclaimed:1;  /* signed, and not to be guarded */
     unsigned                   json:1;      /* the request says that it is JSON */
     unsigned                   form:1;
     unsigned                   unreadable:1;  /* JSON that has no canonical form */
@@ -306,6 +322,10 @@ char *ngx_http_idem_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_idem_named(ngx_str_t *word, const char *name, ngx_str_t *ret);
+
+/* directive_sign.c */
+char *ngx_http_idem_sign_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* fields.c */
 typedef struct {
@@ -316,6 +336,7 @@ typedef struct {
 void ngx_http_idem_fields(ngx_http_idem_fields_t *fields, ngx_list_t *list);
 ngx_table_elt_t *ngx_http_idem_next(ngx_http_idem_fields_t *fields);      /* NULL: no more */
 ngx_uint_t ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name);
+struct idem_http_header *ngx_http_idem_headers(ngx_http_request_t *r, size_t *n);
 
 static ngx_inline struct idem_http_text
 ngx_http_idem_text(ngx_str_t *s)
@@ -340,8 +361,13 @@ ngx_int_t ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *
 ngx_http_idem_ctx_t *ngx_http_idem_ctx(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_resume(ngx_http_request_t *r);
+void ngx_http_idem_signed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_int_t rc);
 void ngx_http_idem_cleanup(void *data);
 extern ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
+
+/* sign.c */
+ngx_int_t ngx_http_idem_sign(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_sign_drop(ngx_http_idem_ctx_t *ctx);
 
 /* key.c */
 ngx_int_t ngx_http_idem_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
@@ -359,6 +385,7 @@ ngx_int_t ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
     struct idem_fingerprint *ret);
 void ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query);
 ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_body_sums(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 /* serve.c: NGX_OK, or the answer to another method; and a text, whole */
 ngx_int_t ngx_http_idem_allow(ngx_http_request_t *r, ngx_uint_t methods, ngx_str_t *names);

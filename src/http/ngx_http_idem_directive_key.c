@@ -6,7 +6,9 @@
 #include "ngx_http_idem.h"
 
 
-static ngx_int_t
+/* The value of NAME=VALUE, which is not empty. */
+
+ngx_int_t
 ngx_http_idem_named(ngx_str_t *word, const char *name, ngx_str_t *ret)
 {
     size_t  len = ngx_strlen(name);

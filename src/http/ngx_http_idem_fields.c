@@ -42,3 +42,37 @@ ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name)
            && (ngx_memcmp(header->key.data, name->data, name->len) == 0
                || ngx_strncasecmp(header->key.data, name->data, name->len) == 0);
 }
+
+
+/* All of a request's, in one array. */
+
+struct idem_http_header *
+ngx_http_idem_headers(ngx_http_request_t *r, size_t *n)
+{
+    ngx_list_part_t          *part;
+    ngx_table_elt_t          *header;
+    ngx_http_idem_fields_t    fields;
+    struct idem_http_header  *headers;
+
+    *n = 0;
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        *n += part->nelts;
+    }
+
+    headers = ngx_palloc(r->pool, (*n + 1) * sizeof(struct idem_http_header));
+    if (headers == NULL) {
+        return NULL;
+    }
+
+    *n = 0;
+    ngx_http_idem_fields(&fields, &r->headers_in.headers);
+
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        headers[*n].name = ngx_http_idem_text(&header->key);
+        headers[*n].value = ngx_http_idem_text(&header->value);
+        (*n)++;
+    }
+
+    return headers;
+}

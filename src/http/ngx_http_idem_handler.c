@@ -14,8 +14,13 @@
 ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
 
 
-static ngx_int_t ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
+static ngx_int_t ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf,
+    ngx_uint_t guarded);
 static void ngx_http_idem_body_handler(ngx_http_request_t *r);
+static void ngx_http_idem_park(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_http_idem_state_e state);
+static void ngx_http_idem_ask(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static void ngx_http_idem_go_on(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_int_t rc);
 static ngx_int_t ngx_http_idem_act(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 
@@ -51,6 +56,7 @@ ngx_http_idem_cleanup(void *data)
     ngx_http_idem_ctx_t  *ctx = data;
 
     ngx_http_idem_run_detach(ctx);
+    ngx_http_idem_sign_drop(ctx);
 
     if (ctx->max.timer_set) {
         ngx_del_timer(&ctx->max);
@@ -58,6 +64,10 @@ ngx_http_idem_cleanup(void *data)
 
     if (ctx->hashing) {
         idem_sha_fail(&ctx->body_sha);
+    }
+
+    if (ctx->hashing512) {
+        idem_sha512_fail(&ctx->body_sha512);
     }
 
     if (ctx->streaming) {
@@ -84,7 +94,7 @@ ngx_int_t
 ngx_http_idem_handler(ngx_http_request_t *r)
 {
     ngx_int_t                  rc;
-    ngx_uint_t                 accel;
+    ngx_uint_t                 accel, guarded;
     ngx_http_idem_ctx_t       *ctx;
     ngx_http_idem_loc_conf_t  *conf;
 
@@ -97,19 +107,15 @@ ngx_http_idem_handler(ngx_http_request_t *r)
     if (ctx == NULL) {
         conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
 
-        if (conf->guard == NULL || conf->issues) {
-            return NGX_DECLINED;
-        }
+        guarded = (conf->guard && !conf->issues);
 
-        if (ngx_http_idem_strip(r) != NGX_OK) {
+        if (guarded && ngx_http_idem_strip(r) != NGX_OK) {
             return NGX_ERROR;
         }
 
-        if (!(r->method & conf->methods)) {
-            return NGX_DECLINED;
-        }
+        guarded = (guarded && (r->method & conf->methods));
 
-        return ngx_http_idem_begin(r, conf);
+        return guarded || conf->sign ? ngx_http_idem_begin(r, conf, guarded) : NGX_DECLINED;
     }
 
     if (r->post_action) {
@@ -132,13 +138,16 @@ ngx_http_idem_handler(ngx_http_request_t *r)
 
         ctx->state = NGX_HTTP_IDEM_PASSED;
 
-        if (r->content_handler == NULL || !(r->method & ctx->conf->methods)) {
+        if (r->content_handler == NULL
+            || (!ctx->conf->sign && !(r->method & ctx->conf->methods)))
+        {
             return NGX_DECLINED;
         }
 
         return r->err_status >= NGX_HTTP_SPECIAL_RESPONSE ? (ngx_int_t) r->err_status
                                                           : NGX_HTTP_BAD_REQUEST;
 
+    case NGX_HTTP_IDEM_SIGNING:
     case NGX_HTTP_IDEM_CLAIMING:
     case NGX_HTTP_IDEM_SETTLING:
         return NGX_DONE;
@@ -238,7 +247,7 @@ ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
 
 
 static ngx_int_t
-ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
+ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf, ngx_uint_t guarded)
 {
     ngx_int_t              rc;
     ngx_http_idem_ctx_t   *ctx;
@@ -251,6 +260,7 @@ ngx_http_idem_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
     }
 
     ctx->state = NGX_HTTP_IDEM_READING;
+    ctx->unclaimed = !guarded;
 
     if (r->headers_in.content_type) {
         text = ngx_http_idem_text(&r->headers_in.content_type->value);
@@ -293,6 +303,10 @@ ngx_http_idem_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
             if (len && ctx->hashing) {
                 idem_sha_add(&ctx->body_sha, cl->buf->pos, len);
+            }
+
+            if (len && ctx->hashing512) {
+                idem_sha512_add(&ctx->body_sha512, cl->buf->pos, len);
             }
         }
     }
@@ -337,7 +351,71 @@ ngx_http_idem_body_handler(ngx_http_request_t *r)
         ctx->hashed = (idem_sha_end(&ctx->body_sha, ctx->body_hash) == 0);
     }
 
+    if (ctx->hashing512) {
+        ctx->hashing512 = 0;
+        ctx->hashed512 = (idem_sha512_end(&ctx->body_sha512, ctx->body_hash512) == 0);
+    }
+
     r->preserve_body = 1;
+
+    if (ctx->conf->sign == NULL) {
+        ngx_http_idem_ask(r, ctx);
+        return;
+    }
+
+    rc = ngx_http_idem_sign(r, ctx);
+
+    if (rc == NGX_AGAIN) {
+        ngx_http_idem_park(r, ctx, NGX_HTTP_IDEM_SIGNING);
+        return;
+    }
+
+    ngx_http_idem_go_on(r, ctx, rc);
+}
+
+
+/* Until the store has answered. Who leaves while he waits is let go. */
+
+static void
+ngx_http_idem_park(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state)
+{
+    ctx->state = state;
+
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    if (r->connection->read->ready) {
+        ngx_post_event(r->connection->read, &ngx_posted_events);
+    }
+}
+
+
+/* What the store has said of a nonce: the request goes on, from outside its own events. */
+
+void
+ngx_http_idem_signed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_int_t rc)
+{
+    ngx_connection_t  *c = r->connection;
+
+    if (rc != NGX_OK) {
+        ngx_http_idem_go_on(r, ctx, rc);
+
+    } else if (ctx->unclaimed) {
+        ctx->verdict = "signed";
+        ngx_http_idem_go_on(r, ctx, NGX_DECLINED);
+
+    } else {
+        ngx_http_idem_ask(r, ctx);
+    }
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+static void
+ngx_http_idem_ask(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t  rc;
 
     rc = ngx_http_idem_identify(r, ctx, &ctx->print);
 
@@ -349,30 +427,28 @@ ngx_http_idem_body_handler(ngx_http_request_t *r)
         rc = ngx_http_idem_claim(r, ctx, 0, &ctx->print);
 
         if (rc == NGX_OK) {
-            ctx->state = NGX_HTTP_IDEM_CLAIMING;
-
-            /* who leaves while he waits is let go */
-
-            r->read_event_handler = ngx_http_test_reading;
-            r->write_event_handler = ngx_http_request_empty_handler;
-
-            if (r->connection->read->ready) {
-                ngx_post_event(r->connection->read, &ngx_posted_events);
-            }
-
+            ngx_http_idem_park(r, ctx, NGX_HTTP_IDEM_CLAIMING);
             return;
         }
     }
 
+    ngx_http_idem_go_on(r, ctx, rc);
+}
+
+
+/* Answered without a claim, or not to be guarded. */
+
+static void
+ngx_http_idem_go_on(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_int_t rc)
+{
     if (rc == NGX_ERROR) {
         ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }
 
-    /* answered without the store, or not to be guarded */
-
     ctx->state = (rc == NGX_DECLINED) ? NGX_HTTP_IDEM_PASSED : NGX_HTTP_IDEM_ANSWERED;
 
+    r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_core_run_phases;
     ngx_http_core_run_phases(r);
 }

@@ -58,6 +58,13 @@ static ngx_command_t  ngx_http_idem_commands[] = {
       0,
       NULL },
 
+    { ngx_string("idem_sign"),
+      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_idem_sign_rules,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("idem_set"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE2,
       ngx_http_idem_set,
@@ -245,6 +252,7 @@ ngx_http_idem_create_loc_conf(ngx_conf_t *cf)
 
     conf->on = NGX_CONF_UNSET;
     conf->store = NGX_CONF_UNSET_PTR;
+    conf->sign = NGX_CONF_UNSET_PTR;
     conf->scope = NGX_CONF_UNSET_PTR;
     conf->key = NGX_CONF_UNSET_PTR;
     conf->probe = NGX_CONF_UNSET_PTR;
@@ -449,7 +457,13 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_http_idem_inherit(conf, prev);
 
+    if (conf->sign == NGX_CONF_UNSET_PTR) {
+        conf->sign_file = prev->sign_file;
+        conf->sign_line = prev->sign_line;
+    }
+
     ngx_conf_merge_ptr_value(conf->store, prev->store, NULL);
+    ngx_conf_merge_ptr_value(conf->sign, prev->sign, NULL);
     ngx_conf_merge_ptr_value(conf->scope, prev->scope, NULL);
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
     ngx_conf_merge_ptr_value(conf->label, prev->label, NULL);
@@ -458,6 +472,14 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_ptr_value(conf->headers, prev->headers, NULL);
     ngx_conf_merge_bitmask_value(conf->methods, prev->methods,
                                  (NGX_CONF_BITMASK_SET|NGX_HTTP_POST|NGX_HTTP_PATCH));
+
+    if (conf->sign && conf->store == NULL) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "idem: idem_store is missing: say where nonces are remembered (idem_store "
+                      "lmdb:/var/lib/nginx/idem;), for idem_sign in %s:%ui",
+                      conf->sign_file, conf->sign_line);
+        return NGX_CONF_ERROR;
+    }
 
     if (conf->on != 1 && !conf->issues) {
         return NGX_CONF_OK;

@@ -88,9 +88,53 @@ ngx_http_idem_piece_hash(void *data, const void *bytes, size_t len)
 
 
 static void
+ngx_http_idem_piece_hash512(void *data, const void *bytes, size_t len)
+{
+    idem_sha512_add(data, bytes, len);
+}
+
+
+static void
 ngx_http_idem_piece_print(void *data, const void *bytes, size_t len)
 {
     idem_print_add(data, bytes, len);
+}
+
+
+/* The hash of a body that could not be hashed as it came. */
+
+static ngx_int_t
+ngx_http_idem_hash(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t        rc;
+    struct idem_sha  sha;
+
+    if (ctx->hashed) {
+        return NGX_OK;
+    }
+
+    idem_sha_begin(&sha);
+    rc = ngx_http_idem_pieces(r, ngx_http_idem_piece_hash, &sha);
+
+    if (idem_sha_end(&sha, ctx->body_hash) != 0 || rc != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->hashed = 1;
+
+    return NGX_OK;
+}
+
+
+/*
+ * Under a signature a body is hashed for that, and its fingerprint is made of
+ * the hash: such a fingerprint has another definition.
+ */
+
+static const char *
+ngx_http_idem_body_name(ngx_http_idem_ctx_t *ctx)
+{
+    return ctx->conf->sign ? "signed body" : "body";
 }
 
 
@@ -120,11 +164,11 @@ ngx_http_idem_plain_open(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
     struct idem_http_split *split)
 {
     if (ctx->delimiter.len == 0) {
-        idem_print_open_plain(print, "body");
+        idem_print_open_plain(print, ngx_http_idem_body_name(ctx));
         return;
     }
 
-    idem_print_open_pieces(print, "body");
+    idem_print_open_pieces(print, ngx_http_idem_body_name(ctx));
     idem_http_split_begin(split, &ctx->delimiter, ngx_http_idem_part, print);
 }
 
@@ -165,7 +209,6 @@ ngx_http_idem_print_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     struct idem_print *print)
 {
     ngx_int_t           rc;
-    struct idem_sha     sha;
     struct idem_json    value;
     struct idem_error   err;
     struct idem_arena   arena;
@@ -180,7 +223,8 @@ ngx_http_idem_print_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         idem_print_arena(&arena, ctx->body.len);
 
         if (idem_json_parse((char *) ctx->body.data, ctx->body.len, &arena, &value, &err) == 0) {
-            (void) idem_print_json(print, "body", IDEM_PRINT_JSON, &value, &err);
+            (void) idem_print_json(print, ngx_http_idem_body_name(ctx), IDEM_PRINT_JSON, &value,
+                                   &err);
             idem_arena_free(&arena);
             return NGX_OK;
         }
@@ -188,18 +232,11 @@ ngx_http_idem_print_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         idem_arena_free(&arena);
     }
 
-    if (!ctx->hashed) {
-        idem_sha_begin(&sha);
-        rc = ngx_http_idem_pieces(r, ngx_http_idem_piece_hash, &sha);
-
-        if (idem_sha_end(&sha, ctx->body_hash) != 0 || rc != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        ctx->hashed = 1;
+    if (ngx_http_idem_hash(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
     }
 
-    idem_print_unread(print, "body", ctx->body_hash);
+    idem_print_unread(print, ngx_http_idem_body_name(ctx), ctx->body_hash);
 
     return NGX_OK;
 }
@@ -239,6 +276,77 @@ ngx_http_idem_parts(ngx_http_idem_loc_conf_t *conf)
 }
 
 
+/* For a signature: SHA-256 of every body, and SHA-512 where Content-Digest may have it. */
+
+static ngx_uint_t
+ngx_http_idem_wants_512(ngx_http_request_t *r)
+{
+    ngx_str_t                name = ngx_string("Content-Digest");
+    ngx_table_elt_t         *header;
+    ngx_http_idem_fields_t   fields;
+
+    ngx_http_idem_fields(&fields, &r->headers_in.headers);
+
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        if (ngx_http_idem_is(header, &name)
+            && ngx_strlcasestrn(header->value.data, header->value.data + header->value.len,
+                                (u_char *) "sha-512", 7 - 1))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+ngx_http_idem_sums_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    idem_sha_begin(&ctx->body_sha);
+    ctx->hashing = 1;
+
+    if (ngx_http_idem_wants_512(r)) {
+        idem_sha512_begin(&ctx->body_sha512);
+        ctx->hashing512 = 1;
+    }
+}
+
+
+/* What was not hashed as it came was read before. */
+
+ngx_int_t
+ngx_http_idem_body_sums(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t            rc;
+    ngx_chain_t         *cl;
+    struct idem_sha512   sha;
+
+    for (cl = r->request_body ? r->request_body->bufs : NULL; cl; cl = cl->next) {
+        ctx->body_size += ngx_buf_size(cl->buf);
+    }
+
+    if (ngx_http_idem_hash(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->hashed512 || !ngx_http_idem_wants_512(r)) {
+        return NGX_OK;
+    }
+
+    idem_sha512_begin(&sha);
+    rc = ngx_http_idem_pieces(r, ngx_http_idem_piece_hash512, &sha);
+
+    if (idem_sha512_end(&sha, ctx->body_hash512) != 0 || rc != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->hashed512 = 1;
+
+    return NGX_OK;
+}
+
+
 /* Before the body is read: what can be hashed as it comes, is. */
 
 void
@@ -247,9 +355,21 @@ ngx_http_idem_print_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     off_t       length;
     ngx_uint_t  parts;
 
+    if (r->request_body) {
+        return;
+    }
+
+    if (ctx->conf->sign) {
+        ngx_http_idem_sums_start(r, ctx);
+
+        if (ctx->unclaimed || ctx->delimiter.len == 0) {
+            return;
+        }
+    }
+
     parts = ngx_http_idem_parts(ctx->conf);
 
-    if (r->request_body || !(parts & NGX_HTTP_IDEM_PRINT_BODY)) {
+    if (!(parts & NGX_HTTP_IDEM_PRINT_BODY)) {
         return;
     }
 
@@ -290,6 +410,10 @@ ngx_http_idem_print_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_u
 
         if (ctx->json) {
             rc = ngx_http_idem_print_json(r, ctx, &print);
+
+        } else if (ctx->conf->sign && ctx->delimiter.len == 0) {
+            rc = ngx_http_idem_hash(r, ctx);
+            idem_print_hashed(&print, ngx_http_idem_body_name(ctx), ctx->body_hash);
 
         } else {
             ngx_http_idem_plain_open(ctx, &print, &split);

@@ -88,6 +88,27 @@ ngx_http_idem_retry_after(ngx_http_idem_ctx_t *ctx)
 }
 
 
+/* RFC 9110, 11.6.1: who is refused for want of proof is told which proof is wanted. */
+
+static ngx_int_t
+ngx_http_idem_challenge(ngx_http_request_t *r)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = 1;
+    ngx_str_set(&h->key, "WWW-Authenticate");
+    ngx_str_set(&h->value, "Signature");
+    r->headers_out.www_authenticate = h;
+
+    return NGX_OK;
+}
+
+
 /* The head of the answer, and its body as *out. */
 
 ngx_int_t
@@ -106,8 +127,11 @@ ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_
 
     problem.kind = ctx->problem;
     problem.status = (int) status;
-    problem.detail.at = ctx->conf->policy->message;
-    problem.detail.len = ngx_strlen(problem.detail.at);
+
+    if (ctx->conf->policy) {
+        problem.detail.at = ctx->conf->policy->message;
+        problem.detail.len = ngx_strlen(problem.detail.at);
+    }
 
     if (ctx->heard == NGX_HTTP_IDEM_CUT) {    /* not refused, and something has run */
         problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its answer did not come "
@@ -174,6 +198,12 @@ ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_
 
     if (r->headers_out.status == 422) {
         ngx_str_set(&r->headers_out.status_line, "422 Unprocessable Content");
+    }
+
+    if (r->headers_out.status == NGX_HTTP_UNAUTHORIZED
+        && ngx_http_idem_challenge(r) != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
     if (ngx_http_idem_add_header(r, "Cache-Control", &store) != NGX_OK
@@ -245,11 +275,20 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
                                   "find out, and use `idem settle`", NGX_LOG_WARN },
         [IDEM_HTTP_FAILED] = { "refused: it failed for good", NGX_LOG_INFO },
         [IDEM_HTTP_TOKEN_REFUSED] = { "refused: no such token", NGX_LOG_INFO },
+        [IDEM_HTTP_SIGNATURE_INCOMPLETE] = { "refused: its signature is incomplete",
+                                             NGX_LOG_INFO },
+        [IDEM_HTTP_SIGNATURE_STALE] = { "refused: its timestamp is not current; if that happens "
+                                        "often, compare the clocks", NGX_LOG_INFO },
+        [IDEM_HTTP_SIGNATURE_WRONG] = { "refused: its signature is wrong; `idem verify` explains "
+                                        "why", NGX_LOG_WARN },
+        [IDEM_HTTP_NONCE_REUSED] = { "refused: its nonce was used before: it was sent twice, or "
+                                     "captured and sent again", NGX_LOG_WARN },
         [IDEM_HTTP_STORE_UNAVAILABLE] = { "refused: the store cannot be asked", NGX_LOG_ERR },
     };
 
-    ngx_log_error(words[ctx->problem].level, r->connection->log, 0, "idem: record %s: %s",
-                  ctx->hash[0] ? ctx->hash : (u_char *) "-", words[ctx->problem].what);
+    ngx_log_error(words[ctx->problem].level, r->connection->log, 0, "idem: record %s: %s%s%s",
+                  ctx->hash[0] ? ctx->hash : (u_char *) "-", words[ctx->problem].what,
+                  ctx->detail ? ": " : "", ctx->detail ? ctx->detail : "");
 }
 
 

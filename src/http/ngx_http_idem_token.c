@@ -152,9 +152,13 @@ ngx_http_idem_token_start(ngx_http_request_t *r)
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
 
-    ctx = ngx_http_idem_ctx_new(r, conf);
+    ctx = ngx_http_idem_ctx(r);          /* signed */
+
     if (ctx == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        ctx = ngx_http_idem_ctx_new(r, conf);
+        if (ctx == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
     }
 
     ctx->state = NGX_HTTP_IDEM_PASSED;

@@ -22,6 +22,8 @@ static ngx_int_t ngx_http_idem_attempt_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_idem_time_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_idem_signer_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
 
 
 static ngx_http_variable_t  ngx_http_idem_variables[] = {
@@ -39,6 +41,9 @@ static ngx_http_variable_t  ngx_http_idem_variables[] = {
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("idem_time"), NULL, ngx_http_idem_time_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("idem_sign_key_id"), NULL, ngx_http_idem_signer_variable, 0,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
       ngx_http_null_variable
@@ -166,6 +171,22 @@ ngx_http_idem_time_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
 }
 
 
+/* Whose secret has signed the request: nobody's, before that is proven. */
+
+static ngx_int_t
+ngx_http_idem_signer_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx(r->main);
+
+    if (ctx == NULL || !ctx->proven) {
+        return ngx_http_idem_variable(v, (u_char *) "", 0);
+    }
+
+    return ngx_http_idem_variable(v, ctx->signer.data, ctx->signer.len);
+}
+
+
 /* With the pool, and not with the request: the log, which may read variables, comes in between. */
 
 static void
@@ -188,13 +209,8 @@ ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, struct idem_
 {
     int                        rc;
     ngx_int_t                  read;
-    ngx_uint_t                 n;
-    ngx_list_part_t           *part;
-    ngx_table_elt_t           *header;
     ngx_pool_cleanup_t        *cln;
-    ngx_http_idem_fields_t     fields;
     struct idem_json          *vars;
-    struct idem_http_header   *headers;
     struct idem_http_request   request;
 
     if (ctx->vars) {
@@ -217,29 +233,14 @@ ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, struct idem_
         return NULL;
     }
 
-    n = 0;
+    ngx_memzero(&request, sizeof(struct idem_http_request));
 
-    for (part = &r->headers_in.headers.part; part; part = part->next) {
-        n += part->nelts;
-    }
-
-    headers = ngx_palloc(r->pool, (n + 1) * sizeof(struct idem_http_header));
+    request.headers = ngx_http_idem_headers(r, &request.headers_n);
     vars = ngx_palloc(r->pool, sizeof(struct idem_json));
 
-    if (headers == NULL || vars == NULL) {
+    if (request.headers == NULL || vars == NULL) {
         return NULL;
     }
-
-    n = 0;
-    ngx_http_idem_fields(&fields, &r->headers_in.headers);
-
-    while ((header = ngx_http_idem_next(&fields)) != NULL) {
-        headers[n].name = ngx_http_idem_text(&header->key);
-        headers[n].value = ngx_http_idem_text(&header->value);
-        n++;
-    }
-
-    ngx_memzero(&request, sizeof(struct idem_http_request));
 
     request.method.at = (char *) r->method_name.data;
     request.method.len = r->method_name.len;
@@ -247,8 +248,6 @@ ngx_http_idem_vars(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, struct idem_
     request.path.len = r->uri.len;
     request.query.at = (char *) r->args.data;
     request.query.len = r->args.len;
-    request.headers = headers;
-    request.headers_n = n;
     request.body.at = (char *) ctx->body.data;
     request.body.len = ctx->body.len;
 

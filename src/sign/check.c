@@ -97,16 +97,3 @@ void idem_sign_checked_release(struct idem_sign_checked *checked) {
     checked->parts.fields = NULL;
     checked->text = NULL;
 }
-
-bool idem_sign_who(const struct idem_signer *signer, const struct idem_sign_request *request,
-                   char out[IDEM_KEY_ID_MAX + 1]) {
-    struct idem_sign_parts parts = {0};
-    char room[IDEM_SIGN_DETAIL];
-    bool nomem, said;
-
-    said = idem_sign_form(signer->form)->read(signer, request, &parts, room, &nomem) == NULL;
-    if (said)
-        memcpy(out, parts.key_id, sizeof(parts.key_id));
-    free(parts.fields);
-    return said;
-}

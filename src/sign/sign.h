@@ -17,6 +17,7 @@
 #ifndef IDEM_SIGN_SIGN_H
 #define IDEM_SIGN_SIGN_H
 
+#include "core/hash.h"
 #include "core/out.h"
 #include "core/record.h"
 #include "core/words.h"
@@ -28,7 +29,6 @@
 #define IDEM_SIGN_WINDOW_MS 60000
 /* What is signed has no more bytes than this. */
 #define IDEM_SIGN_TEXT_MAX ((size_t)256 << 10)
-#define IDEM_SHA512_LEN 64
 
 extern const struct idem_word idem_words_sign_form[];
 extern const struct idem_word idem_words_sequence[];
@@ -126,10 +126,6 @@ struct idem_sign_checked {
 int idem_sign_check(const struct idem_signer *signer, const struct idem_sign_request *request,
                     int64_t now_ms, struct idem_sign_checked *ret, struct idem_error *err);
 void idem_sign_checked_release(struct idem_sign_checked *checked);
-
-/* Who says he signed it, proven or not; false where that cannot be read. */
-bool idem_sign_who(const struct idem_signer *signer, const struct idem_sign_request *request,
-                   char out[IDEM_KEY_ID_MAX + 1]);
 
 /* The nonce: what to ask the store, and what its answer means: NULL, or the detail of a refusal. */
 int idem_nonce_op(const struct idem_signer *signer, const struct idem_sign_parts *parts,

@@ -225,9 +225,11 @@ class Rig:
 
     def __init__(self, locations, http="", server="", main="", workers=2, store=None, persist=False,
                  defaults="idem_store @STORE@; idem_scope none;", start=True, backend=None,
-                 options=""):
+                 options="", files=None):
         self.folder = tempfile.mkdtemp(prefix="idem-http-")
         os.chmod(self.folder, 0o755)
+        for name, text in (files or {}).items():
+            self.put(name, text)
         self.process = self.redis = self.fastcgi = self.uwsgi = None
         self.workers, self.extra = workers, []
         self.backend, self.own_backend = backend or Backend(), backend is None
@@ -260,6 +262,13 @@ class Rig:
             return f"redis:{self.redis.socket}" + ("?" + options if options else "")
         sync = "always" if STORE == "lmdb-always" else "off"
         return f"lmdb:{self.folder}/store?sync={sync}" + ("&" + options if options else "")
+
+    def put(self, name, text, mode=0o600):
+        """A file in the folder."""
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
 
     def certificate(self):
         pem = os.path.join(self.folder, "cert.pem")

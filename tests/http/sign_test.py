@@ -1,0 +1,452 @@
+#!/usr/bin/env python3
+"""Signed requests: what is proven passes once; what is changed, old or sent again does not."""
+import json
+import os
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+
+import signing
+from rig import *
+from signing import FORMS, classic, message, nonce
+from tap import *
+
+SECRETS = {"secrets": signing.FILE}
+SIGN = "idem_sign secret_file=@TEMP@/secrets"
+PASS = "proxy_set_header X-Signer $idem_sign_key_id; proxy_pass http://@BACKEND@;"
+CONF = "".join((
+    f"location /classic {{ {SIGN} form=classic; {PASS} }}",
+    f"location /rfc9421 {{ {SIGN}; {PASS} }}",
+    f"location /both/classic {{ {SIGN} form=classic headers=Idempotency-Key; idem_prefix both:; idem replay; idem_scope $idem_sign_key_id; {PASS} }}",
+    f"location /both/rfc9421 {{ {SIGN} form=rfc9421 headers=Idempotency-Key,@authority; idem_prefix both:; idem replay; idem_scope $idem_sign_key_id; {PASS}"
+    f" location /both/rfc9421/free {{ idem_sign off; idem off; {PASS} }} }}",
+    f"location /brief/classic {{ {SIGN} form=classic window=1s; {PASS} }}",
+    f"location /brief/rfc9421 {{ {SIGN} window=1s; {PASS} }}",
+    f"location /wide/classic {{ {SIGN} form=classic window=1d; {PASS} }}",
+    f"location /wide/rfc9421 {{ {SIGN} window=1d; {PASS} }}",
+    f"location /grows {{ {SIGN} form=classic sequence=increasing; {PASS} }}",
+    f"location /steps {{ {SIGN} form=classic sequence=consecutive; {PASS} }}",
+    f"location /shadow {{ {SIGN} form=classic; idem_prefix shadow:; idem replay; idem_enforce off; {PASS} }}",
+    f"location /open {{ {SIGN} form=classic; idem_prefix open:; idem replay; idem_on_store_error open; {PASS} }}",
+    f"location = /token {{ {SIGN} form=classic; idem_prefix token:; idem_scope $idem_sign_key_id; idem_token; }}",
+    f"location /spooled {{ {SIGN}; client_body_buffer_size 1k; {PASS} }}",
+    f"location /json {{ {SIGN} form=classic; idem_prefix json:; idem replay; {PASS} }}",
+    f"location /form {{ {SIGN} form=classic; idem_prefix form:; idem replay; {PASS} }}",
+    f"location /error {{ {SIGN} form=classic; error_page 401 = /classic/error; {PASS} }}",
+    f"location = /refused {{ {SIGN} form=classic; return 204; }}",
+))
+
+
+def signed(rig, form, path, body=b'{"a":1}', method="POST", headers=(), key=None, of=None, by="shop-1", **how):
+    """A request that is signed; `of` is what was signed, where that is something else."""
+    of = {"method": method, "target": path, "body": body, **(of or {})}
+    also = [("Idempotency-Key", key)] if path.startswith("/both") else []
+    fields = FORMS[form](of["method"], of["target"], of["body"], signed=of.get("signed", also), key=by, **how)
+    return rig.post(path, key=key, body=body, method=method, headers=[*fields, *headers])
+
+
+def runs(rig, path):
+    return len([r for r in rig.backend.requests() if r.path == path])
+
+
+def place(rig, form, under=""):
+    return f"{under}/{form}/{fresh('p')}"
+
+
+@test
+def what_is_signed_passes_and_names_its_signer(rig):
+    for form in FORMS:
+        path = place(rig, form)
+        status(signed(rig, form, path + "?b=2&a=1"), 200)
+        status(signed(rig, form, path + "?b=2&a=1"), 200)  # with a nonce of its own
+        seen = rig.backend.requests(path=path)
+        eq([r.h("X-Signer") for r in seen], ["shop-1", "shop-1"])
+        eq(seen[0].body, b'{"a":1}')
+
+
+@test
+def a_request_sent_again_is_refused_whatever_its_method(rig):
+    for form in FORMS:
+        for method, body in (("POST", b"x"), ("GET", b""), ("PUT", b"x"), ("DELETE", b""), ("HEAD", b""), ("OPTIONS", b"")):
+            path = place(rig, form)
+            fields = FORMS[form](method, path, body)
+            status(rig.post(path, body=body, method=method, headers=fields), 200)
+            again = rig.post(path, body=body, method=method, headers=fields)
+            eq(again.status, 401)
+            if method != "HEAD":
+                eq(again.type, "nonce-reused")
+            eq(runs(rig, path), 1)
+
+
+@test
+def a_request_without_a_signature_is_refused_and_told_what_is_missing(rig):
+    for form in FORMS:
+        path = place(rig, form)
+        answer = status(rig.post(path), 401, "signature-incomplete")
+        eq(answer.h("WWW-Authenticate"), "Signature")
+        eq(answer.h("Cache-Control"), "no-store")
+        check("missing" in json.dumps(answer.problem), answer.body)
+        for gone in [n for n, _ in FORMS[form]("POST", path, b'{"a":1}')]:
+            fields = FORMS[form]("POST", path, b'{"a":1}')
+            status(rig.post(path, headers=[(n, v) for n, v in fields if n != gone]), 401, "signature-incomplete")
+        page = rig.post(path, headers=[("Accept", "text/html")])
+        eq(page.status, 401)
+        check(b"<html" in page.body.lower(), page.body)
+        eq(runs(rig, path), 0)
+
+
+@test
+def each_part_that_is_changed_is_refused(rig):
+    for form in FORMS:
+        path = place(rig, form, "/both")
+        query, k = path + "?x=1&y=2", fresh()
+        right = dict(method="POST", target=query, body=b'{"a":1}', signed=[("Idempotency-Key", k)])
+        changes = ({"method": "PUT"}, {"target": path + "z?x=1&y=2"}, {"target": path + "?x=1&y=3"}, {"target": path + "?x=1"},
+                   {"target": path}, {"body": b'{"a":2}'}, {"body": b'{"a": 1}'}, {"signed": [("Idempotency-Key", "other")]})
+        for change in changes:
+            answer = signed(rig, form, query, key=k, of={**right, **change})
+            check(answer.status == 401 and answer.type in ("signature-wrong", "signature-incomplete"), (change, answer))
+        for how in ({"secret": b"a wrong secret, of some length"}, {"key": "shop-2", "secret": signing.KEYS["shop-1"]}, {"key": "nobody", "secret": b"x"}):
+            status(rig.post(query, key=k, headers=FORMS[form](**right, **how)), 401, "signature-wrong")
+        for name in ("X-Timestamp", "X-Nonce", "X-Key-Id", "X-Sign", "Signature-Input", "Signature"):
+            fields = FORMS[form](**right)
+            if name not in dict(fields):
+                continue
+            old = dict(fields)[name]
+            new = {"X-Timestamp": str(int(time.time()) - 1), "X-Key-Id": "shop-2"}.get(name) or old.replace("n-", "m-", 1)
+            if new == old:
+                new = old[:-3] + ("0" if old[-3] != "0" else "1") + old[-2:]
+            answer = rig.post(query, key=k, headers=[(n, new if n == name else v) for n, v in fields])
+            eq(answer.status, 401, f"{name}: {new}")
+        eq(runs(rig, path), 0)
+        status(rig.post(query, key=k, headers=FORMS[form](**right)), 200)
+        eq(runs(rig, path), 1)
+
+
+@test
+def the_timestamp_may_be_a_window_away_and_no_more(rig):
+    for form in FORMS:
+        now = int(time.time())
+        path = place(rig, form)
+        for off in (-50, 50):
+            status(signed(rig, form, path, at=now + off), 200)
+        for off in (-70, 70, -86400, 86400 * 365):
+            status(signed(rig, form, path, at=now + off), 401, "signature-stale")
+    status(signed(rig, "classic", place(rig, "classic"), at=int(time.time() * 1000)), 200)  # milliseconds
+    for bad in ("", "x", "-1", "1.5", "0", "0x10", "1e9"):
+        status(signed(rig, "classic", place(rig, "classic"), at=bad), 401, "signature-incomplete")
+
+
+@test
+def what_is_refused_leaves_no_nonce_behind(rig):
+    for form in FORMS:
+        path, number = place(rig, form), nonce()
+        status(signed(rig, form, path, number=number, at=int(time.time()) - 600), 401, "signature-stale")
+        status(signed(rig, form, path, number=number, secret=b"a wrong secret, of some length"), 401, "signature-wrong")
+        fields = FORMS[form]("POST", path, b'{"a":1}', number=number)
+        status(rig.post(path, headers=[f for f in fields if f[0] not in ("X-Sign", "Signature")]), 401, "signature-incomplete")
+        status(signed(rig, form, path, number=number), 200)
+        status(signed(rig, form, path, number=number), 401, "nonce-reused")
+
+
+@test
+def nonces_are_each_keys_own(rig):
+    for form in FORMS:
+        path, number = place(rig, form), nonce()
+        for name in signing.KEYS:
+            fields = FORMS[form]("POST", path, b'{"a":1}', key=name, number=number)
+            status(rig.post(path, headers=fields), 200)
+            status(rig.post(path, headers=fields), 401, "nonce-reused")
+
+
+@test
+def a_retry_is_signed_anew_and_gets_the_first_answer(rig):
+    for form in FORMS:
+        path, key = place(rig, form, "/both"), fresh()
+        fields = FORMS[form]("POST", path, b'{"a":1}', signed=[("Idempotency-Key", key)])
+        first = status(rig.post(path, key=key, headers=fields), 200)
+        replay_of(first, signed(rig, form, path, key=key))
+        status(rig.post(path, key=key, headers=fields), 401, "nonce-reused")  # captured: not even the answer
+        status(signed(rig, form, path, key=key, body=b'{"a":2}'), 422, "mismatch")
+        eq(runs(rig, path), 1)
+
+
+@test
+def the_signer_is_the_scope(rig):
+    for form in FORMS:
+        path, key = place(rig, form, "/both"), fresh()
+        for name in signing.KEYS:
+            fields = FORMS[form]("POST", path, b'{"a":1}', key=name, signed=[("Idempotency-Key", key)])
+            answer = status(rig.post(path, key=key, headers=fields), 200)
+            check(not answer.replayed, "another's answer")
+        eq([r.h("X-Signer") for r in rig.backend.requests(path=path)], ["shop-1", "shop-2"])
+
+
+@test
+def a_nonce_is_spent_although_the_key_is_refused(rig):
+    path = place(rig, "classic", "/both")
+    fields = classic("POST", path, b'{"a":1}', signed=[("Idempotency-Key", '"half')])
+    status(rig.post(path, key='"half', headers=fields), 400, "key-malformed")
+    status(rig.post(path, key='"half', headers=fields), 401, "nonce-reused")
+
+
+@test
+def other_locations_need_none(rig):
+    status(rig.post("/both/rfc9421/free"), 200)
+
+
+@test
+def an_increasing_sequence_only_grows_and_needs_no_clock(rig):
+    path, base = "/grows", int(time.time() * 1000)
+    def at(number, **how):
+        return signed(rig, "classic", path, number=str(number), **{"timed": False, **how})
+    status(at(base + 1), 200)
+    status(at(base + 1), 401, "nonce-reused")
+    status(at(base), 401, "nonce-reused")
+    status(at(base + 10), 200)
+    answer = status(at(base + 5), 401, "nonce-reused")
+    check(str(base + 10) in json.dumps(answer.problem), answer.body)
+    status(at("x"), 401, "signature-incomplete")
+    status(at("007"), 401, "signature-incomplete")
+    status(at(base + 20, timed=True, at=int(time.time()) - 3600), 401, "signature-stale")
+    status(at(base + 20, timed=True), 200)
+    status(at(base + 21, by="shop-2"), 200)  # a sequence of its own
+    status(at(base + 21), 200)
+
+
+@test
+def a_consecutive_sequence_has_no_gap(rig):
+    def at(number):
+        return signed(rig, "classic", "/steps", by="shop-2", number=str(number), timed=False)
+    last = 0
+    answer = at(1 << 40)
+    eq(answer.status, 401)
+    last = int("".join(c for c in json.dumps(answer.problem).split("taken, ")[1] if c.isdigit()) or 0)
+    for number, want in ((last + 1, 200), (last + 1, 401), (last + 3, 401), (last + 2, 200)):
+        eq(at(number).status, want, f"number {number}")
+
+
+@test
+def of_many_at_once_with_one_nonce_one_passes(rig):
+    for form in FORMS:
+        path = place(rig, form)
+        fields = FORMS[form]("POST", path, b'{"a":1}')
+        answers = together(100, lambda _: rig.post(path, headers=fields))
+        eq(sorted(a.status for a in answers), [200] + [401] * 99)
+        eq(runs(rig, path), 1)
+
+
+@test(seconds=90, expects=["exited on signal 9"])
+def ten_thousand_captured_requests_are_all_refused(rig):
+    """Eight connections send what was taken down before: within the window, over its edge, after a reload and
+    after a worker's death."""
+    captured = []
+    for i in range(50):
+        for form in FORMS:
+            path = place(rig, form, "/brief" if i % 2 else "/wide")
+            fields = FORMS[form]("POST", path, b'{"a":1}')
+            status(rig.post(path, headers=fields), 200)
+            captured.append(rig.bytes(path, headers=fields, close=False))
+    before = len(rig.backend.requests())
+    taken, count, lock = [], [0], threading.Lock()
+
+    def replay(number):
+        conn = Conn(rig.port)
+        for i in range(1250):
+            data = captured[(number * 1250 + i) % len(captured)]
+            for _ in range(20):
+                try:
+                    answer = conn.send(data).answer()
+                except OSError:
+                    answer = None
+                if answer is not None and answer.complete:
+                    break
+                conn = Conn(rig.port)      # its worker is gone
+            check(answer is not None and answer.complete, "no answer in twenty attempts")
+            with lock:
+                count[0] += 1
+                if answer.status != 401 or answer.type not in ("nonce-reused", "signature-stale"):
+                    taken.append(answer)
+            if answer.h("Connection") == "close":
+                conn = Conn(rig.port)
+
+    def trouble():
+        rig.reload()
+        rig.kill_worker(rig.worker_pids()[0])
+
+    other = Later(trouble)
+    together(8, replay)
+    other.get()
+    eq(count[0], 10000)
+    eq(taken[:3], [])
+    eq(len(rig.backend.requests()), before)
+
+
+@test
+def bodies_of_every_kind_are_signed(rig):
+    big = os.urandom(300000)
+    for body in (b"", b"x", big):
+        for path in ("/rfc9421/body", "/spooled/body"):
+            for algorithm in ("sha-256", "sha-512"):
+                fields = message("POST", path, body, algorithm=algorithm)
+                status(rig.post(path, body=body, headers=fields), 200)
+                if body:
+                    fields = message("POST", path, body, algorithm=algorithm)
+                    status(rig.post(path, body=body[:-1] + b"\0", headers=fields), 401, "signature-wrong")
+        status(rig.post("/spooled/chunks", body=body, headers=message("POST", "/spooled/chunks", body), chunked=7000), 200)
+    two = message("POST", "/rfc9421/two", b"x")
+    two[0] = ("Content-Digest", signing.digest(b"x") + ", " + signing.digest(b"y", "sha-512"))
+    status(rig.post("/rfc9421/two", body=b"x", headers=two), 401)
+
+
+@test
+def over_http_2_and_tls_the_same_is_signed(rig):
+    host = f"localhost:{rig.tlsport}"
+    for components in (["@method", "@path", "@authority", "content-digest"], ["@method", "@target-uri", "content-digest"]):
+        for version in ("--http2", "--http1.1"):
+            path = place(rig, "rfc9421")
+            fields = message("POST", path, b"x", scheme="https", host=host, components=components)
+            args = ["-k", version, *(x for n, v in fields for x in ("-H", f"{n}: {v}")), f"https://{host}{path}"]
+            status(curl(*args, data=b"x"), 200)
+            status(curl(*args, data=b"x"), 401, "nonce-reused")
+            eq(runs(rig, path), 1)
+
+
+@test
+def json_is_compared_by_its_meaning_and_a_form_by_its_bytes(rig):
+    key = fresh()
+    first = status(signed(rig, "classic", "/json", body=b'{"a":1,"b":2}', key=key), 200)
+    replay_of(first, signed(rig, "classic", "/json", body=b'{"b":2, "a":1}', key=key))
+    status(signed(rig, "classic", "/json", body=b'{"b":2, "a":2}', key=key), 422, "mismatch")
+    key = fresh()
+    def form(body):
+        return rig.post("/form", key=key, body=body, type="application/x-www-form-urlencoded", headers=classic("POST", "/form", body))
+    first = status(form(b"a=1&b=2"), 200)
+    replay_of(first, form(b"a=1&b=2"))
+    status(form(b"a=1&b=3"), 422, "mismatch")
+
+
+@test
+def neither_shadow_mode_nor_an_open_store_lets_the_unsigned_pass(rig):
+    status(rig.post("/shadow", key=fresh()), 401, "signature-incomplete")
+    status(signed(rig, "classic", "/shadow", key=fresh()), 200)
+    status(rig.post("/open", key=fresh()), 401, "signature-incomplete")
+
+
+@test
+def a_token_is_issued_to_who_signs(rig):
+    status(rig.post("/token", method="GET", body=b""), 401, "signature-incomplete")
+    answer, line = rig.logged("/token", method="GET", body=b"", headers=classic("GET", "/token"))
+    status(answer, 200)
+    eq(len(json.loads(answer.body)["token"]), 32)
+    eq(line["idem_verdict"], "issued")
+
+
+@test
+def an_error_page_leads_no_unsigned_request_to_a_backend(rig):
+    status(rig.post("/error"), 401)
+    eq([r.path for r in rig.backend.requests() if "error" in r.path], [])
+
+
+@test
+def the_log_says_why_and_shows_neither_secret_nor_signature(rig):
+    path = place(rig, "classic")
+    fields = classic("POST", path, b"{}")
+    answer, line = rig.logged(path, body=b"{}", headers=fields)
+    eq((answer.status, line["idem_verdict"]), (200, "signed"))
+    answer, line = rig.logged(path, body=b"{}", headers=fields)
+    eq(line["idem_verdict"], "nonce_reused")
+    wrong = classic("POST", path, b"{}", secret=b"a wrong secret, of some length")
+    eq(rig.logged(path, body=b"{}", headers=wrong)[1]["idem_verdict"], "signature_wrong")
+    eq(rig.logged(path)[1]["idem_verdict"], "signature_incomplete")
+    eq(rig.logged(path, body=b"{}", headers=classic("POST", path, b"{}", at=1))[1]["idem_verdict"], "signature_stale")
+    said = rig.said()
+    check("its nonce was used before" in said and "its signature is wrong" in said, "the log")
+    for secret in [s.decode() for s in signing.KEYS.values()] + [dict(fields)["X-Sign"], signing.FILE.split("base64:")[1].split()[0]]:
+        check(secret not in said, "a secret in the log")
+    titles = "".join(title(pid) for pid in [rig.process.pid, *rig.worker_pids()])
+    check("horse" not in titles, titles)
+
+
+# Configurations.
+
+def refused(conf, words, **options):
+    with Rig(conf, start=False, files=SECRETS, **options) as rig:
+        rig.put("open", signing.FILE, 0o644)
+        rig.put("broken", "shop-1 hmac-sha256 text:short\n")
+        code, said = rig.check()
+        check(code != 0, said)
+        for word in words if isinstance(words, tuple) else (words,):
+            check(word in said, f"{word!r} is not in:\n{said}")
+        check("nginx.conf:" in said, said)
+
+
+def in_location(words):
+    return f"location / {{ {words} {PASS} }}"
+
+
+@test
+def a_wrong_configuration_is_refused_with_its_place(rig):
+    for words, says in (
+            ("idem_sign on;", '"on" is not understood'),
+            ("idem_sign form=classic;", "secret_file=FILE is missing"),
+            ("idem_sign secret_file=;", "is not understood"),
+            (f"{SIGN} form=old;", ("form=old", "rfc9421, classic")),
+            (f"{SIGN} window=0;", "1s to 1d"),
+            (f"{SIGN} window=2d;", "1s to 1d"),
+            (f"{SIGN} window=60;", "1s to 1d"),
+            (f"{SIGN} sequence=up;", ("sequence=up", "off, increasing, consecutive")),
+            (f"{SIGN} headers=a:b;", '"a:b"'),
+            (f"{SIGN} form=classic headers=@authority;", '"@authority"'),
+            (f"{SIGN} {SIGN.split()[1]};", "said twice"),
+            (f"{SIGN}; {SIGN};", "duplicate"),
+            ("idem_sign secret_file=@TEMP@/none;", ("none", "No such file")),
+            ("idem_sign secret_file=@TEMP@/open;", ("open", "0644", "chmod 600")),
+            ("idem_sign secret_file=@TEMP@/broken;", ("broken:1:", "at least 16")),
+    ):
+        refused(in_location(words), says)
+    refused(in_location(f"{SIGN};"), "idem_store is missing", defaults="")
+
+
+@test
+def secrets_are_read_again_with_a_reload(rig):
+    with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", start=False) as own:
+        old, new = b"the secret of yesterday", b"the secret of tomorrow!"
+        def write(*secrets):
+            own.put("secrets", "".join(f"a hmac-sha256 text:{s.decode()}\n" for s in secrets))
+        def by(secret):
+            return own.post("/x", body=b"x", headers=classic("POST", "/x", b"x", key="a", secret=secret)).status
+        write(old)
+        own.start()
+        eq((by(old), by(new)), (200, 401))
+        write(new, old)
+        own.reload()
+        until("the new secret is taken", lambda: by(new) == 200)
+        eq(by(old), 200)
+        write(new)
+        own.reload()
+        until("the old secret is refused", lambda: by(old) == 401)
+        eq(by(new), 200)
+        captured = classic("POST", "/x", b"x", key="a", secret=new)
+        status(own.post("/x", body=b"x", headers=captured), 200)
+        own.reload()
+        status(own.post("/x", body=b"x", headers=captured), 401, "nonce-reused")
+
+
+@test
+def without_a_store_nothing_signed_passes(rig):
+    conf = "".join(f"location /{name} {{ {SIGN} form=classic; idem_prefix x:; idem replay; {rule} {PASS} }}"
+                   for name, rule in (("closed", ""), ("open", "idem_on_store_error open;"), ("shadow", "idem_enforce off;")))
+    with Rig(conf, store="redis://127.0.0.1:1", files=SECRETS) as own:
+        for path in ("/closed", "/open", "/shadow"):
+            answer = own.post(path, key=fresh(), headers=classic("POST", path, b'{"a":1}'), timeout=30)
+            status(answer, 503, "store-unavailable")
+            check(answer.h("Retry-After"), "Retry-After")
+            status(own.post(path, key=fresh()), 401, "signature-incomplete")
+        eq(own.backend.requests(), [])
+
+
+if __name__ == "__main__":
+    main(CONF, files=SECRETS)
