@@ -49,10 +49,17 @@ export interface IdemOptions extends RequestInit {
   onRetry?: (state: RetryState) => void;
   /** Where keys are kept: the tab's sessionStorage. */
   storage?: KeyStorage;
+  /** What is sent instead: called for each attempt, with a request that is whole; signRequest(). */
+  sign?: (request: Request) => Request | Promise<Request>;
 }
 
 /** Sends one operation under one key until it is answered. */
 export function idemFetch(input: RequestInfo | URL, options?: IdemOptions): Promise<IdemResponse>;
+
+export type { SignOptions } from './idem-sign.js';
+
+/** That of idem-sign.js, which is loaded when it is first called. */
+export const signRequest: typeof import('./idem-sign.js').signRequest;
 
 /** The next request of that operation is a new one: it may be done a second time. */
 export function forgetKey(operation: string, storage?: KeyStorage): void;

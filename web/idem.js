@@ -52,8 +52,7 @@ const sleep = (ms, signal) => new Promise((resolve, reject) => {
   signal?.addEventListener('abort', () => reject(signal.reason));
 });
 
-// An answer that breaks off is none. What each attempt has anew (time, nonce, signature) belongs
-// here, where the request is whole.
+// An answer that breaks off is none.
 async function attempt(request) {
   const response = await fetch(request);
   const endless = response.headers.get('Content-Type')?.startsWith('text/event-stream');
@@ -63,8 +62,9 @@ async function attempt(request) {
 }
 
 // again: may be sent again. final: nothing more will come of this key.
-function judge({ status }, { type, retryable }, replayed) {
-  if (type) return { again: retryable, final: OVER.test(type) };
+function judge({ status }, { type, retryable }, replayed, sign) {
+  // A browser sends on a connection that it finds closed by itself again, with the nonce.
+  if (type) return { again: retryable || (sign && /nonce/.test(type)), final: OVER.test(type) };
   return {
     again: !replayed && AGAIN.test(status),
     final: status < 500 && (replayed || !FREED.test(status)),
@@ -78,10 +78,13 @@ function delayOf(response, attempts) {
   return told > 0 ? told + own / 4 : own;
 }
 
+export const signRequest = async (...all) =>
+  (await import('./idem-sign.js')).signRequest(...all);
+
 export async function idemFetch(input, options = {}) {
   let {
     operation, key, header = 'Idempotency-Key', retries = 6, timeout = 30000, linger = 1000,
-    onRetry, storage = tabStorage(), signal = input.signal, ...init
+    onRetry, storage = tabStorage(), signal = input.signal, sign, ...init
   } = options;
   const base = new Request(input, init);
   if (base.mode === 'no-cors') throw new TypeError('no-cors sends no key');
@@ -99,11 +102,13 @@ export async function idemFetch(input, options = {}) {
   for (let attempts = 1; ; attempts++) {
     let response, error, problem;
     const limit = new AbortController();
+    let request = new Request(base, {
+      headers, body, signal: AbortSignal.any([limit.signal, signal ?? limit.signal]),
+    });
+    if (sign) request = await sign(request); // what fails here is no network
     const timer = setTimeout(() => limit.abort(new DOMException('', 'TimeoutError')), timeout);
     try {
-      [response, problem] = await attempt(new Request(base, {
-        headers, body, signal: AbortSignal.any([limit.signal, signal ?? limit.signal]),
-      }));
+      [response, problem] = await attempt(request);
     } catch (thrown) {
       if (signal?.aborted) throw thrown; // it may have happened: the key stays
       error = thrown;
@@ -111,7 +116,7 @@ export async function idemFetch(input, options = {}) {
       clearTimeout(timer);
     }
     const replayed = response?.headers.get('Idempotent-Replayed') === 'true';
-    const { again, final } = response ? judge(response, problem, replayed) : { again: true };
+    const { again, final } = response ? judge(response, problem, replayed, sign) : { again: true };
     const delay = delayOf(response, attempts);
     if (!again || attempts > retries || delay > 60000) {
       if (!response) throw error;

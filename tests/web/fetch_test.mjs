@@ -294,6 +294,57 @@ test(async function a_named_operation_keeps_its_key_whatever_is_sent() {
   eq([...storage.map.keys()], ['idem:checkout']);
 });
 
+// A request that is signed proves itself once: each attempt needs its own.
+const signer = (seen = []) => Object.assign(async (request) => {
+  const headers = new Headers(request.headers);
+  headers.set('X-Nonce', String(seen.push(request.headers.get('Idempotency-Key'))));
+  return new Request(request, { headers });
+}, { seen });
+
+test(async function each_attempt_is_signed_anew_under_the_same_key() {
+  const script = scripted(cut, problem('in-progress', 409, true), replay), sign = signer();
+  const { idem } = await click(script, tab(), { retries: 3, sign });
+  eq(script.seen.map(({ headers }) => headers['x-nonce']), ['1', '2', '3']);
+  eq([different(script.keys()), script.keys()[0]], [1, idem.key]);
+  eq(sign.seen, script.keys(), 'what was signed');
+  eq(script.seen.map(({ body }) => body), Array(3).fill(post.body));
+});
+
+test(async function a_nonce_that_was_sent_twice_is_drawn_anew() {
+  const script = scripted(problem('nonce-reused', 401, false), replay);
+  eq((await click(script, tab(), { retries: 1, sign: signer() })).status, 201);
+  eq(different(script.keys()), 1, 'the number of keys');
+  for (const [word, sign] of [['nonce-reused', undefined], ['signature-wrong', signer()], ['signature-stale', signer()]]) {
+    const refused = scripted(problem(word, 401, false), replay), storage = tab();
+    eq((await click(refused, storage, { retries: 1, sign })).status, 401);
+    eq([refused.seen.length, storage.map.size], [1, 1], `what was sent and kept, ${word}`);
+  }
+});
+
+test(async function what_cannot_be_signed_is_not_sent_and_not_tried_again() {
+  const script = scripted(done), storage = tab();
+  let calls = 0;
+  const sign = () => { calls += 1; throw new TypeError('no key'); };
+  eq((await fails(click(script, storage, { retries: 3, sign }))).message, 'no key');
+  eq([calls, script.seen.length, storage.map.size], [1, 0, 1]);
+});
+
+test(async function a_request_that_is_signed_has_its_time_limit() {
+  const script = scripted(never, replay);
+  eq((await click(script, tab(), { retries: 1, timeout: 300, sign: signer() })).idem.attempts, 2);
+});
+
+test(async function signRequest_is_loaded_when_it_is_called() {
+  const key = { keyId: 'shop-1', key: new Uint8Array(32), form: 'classic' };
+  const { signRequest } = await import(SOURCE);
+  const { headers } = await signRequest(scripted(done).url, key, post);
+  check(/^[0-9a-f]{64}$/.test(headers.get('X-Sign')), `X-Sign: ${headers.get('X-Sign')}`);
+  const script = scripted(cut, done);
+  await click(script, tab(), { retries: 1, sign: (request) => signRequest(request, key) });
+  for (const name of ['x-nonce', 'x-sign'])
+    eq(different(script.seen.map((one) => one.headers[name])), 2, name);
+});
+
 test(async function a_forgotten_operation_gets_a_new_key() {
   const script = scripted(problem('uncertain', 409, false)), storage = tab();
   const { idem } = await click(script, storage);

@@ -1,4 +1,4 @@
-// web/idem.d.ts, by TypeScript's compiler: as its users write it, and against what the module exports.
+// web/*.d.ts, by TypeScript's compiler: as their users write it, and against what the modules export.
 import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
@@ -20,16 +20,18 @@ test(async function a_page_in_typescript_compiles() {
 }, 60);
 
 test(async function the_types_name_what_there_is() {
-  const exported = Object.keys(await import(path.join(WEB, 'idem.js'))).sort();
-  const typed = [...fs.readFileSync(path.join(WEB, 'idem.d.ts'), 'utf8')
-    .matchAll(/^export function (\w+)/gm)].map(([, name]) => name).sort();
-  eq(typed, exported, 'the names');
+  for (const name of ['idem', 'idem-sign']) {
+    const exported = Object.keys(await import(path.join(WEB, name + '.js'))).sort();
+    const typed = [...fs.readFileSync(path.join(WEB, name + '.d.ts'), 'utf8')
+      .matchAll(/^export (?:function|const) (\w+)/gm)].map(([, word]) => word).sort();
+    eq(typed, exported, `the names of ${name}`);
+  }
 });
 
 test(async function the_package_has_its_files() {
   const { files, exports, version } = JSON.parse(fs.readFileSync(path.join(WEB, 'package.json'), 'utf8'));
-  const named = [exports['.'].types, exports['.'].default].map((name) => path.basename(name)).sort();
-  eq(named, [...files].sort(), 'what is exported');
+  const named = Object.values(exports).flatMap((one) => Object.values(one)).map((name) => path.basename(name));
+  eq(named.sort(), [...files].sort(), 'what is exported');
   files.forEach((name) => fs.accessSync(path.join(WEB, name)));
   const project = fs.readFileSync(path.join(WEB, '../meson.build'), 'utf8');
   eq(version, /version: '([^']+)'/.exec(project)[1], 'the version');

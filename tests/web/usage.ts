@@ -1,6 +1,8 @@
 // What a page in TypeScript writes; types_test.mjs compiles it, and does not run it. What is said to be
 // an error must be one.
-import { forgetKey, guardForm, idemFetch } from '../../web/idem.js';
+import { forgetKey, guardForm, idemFetch, signRequest as lazily } from '../../web/idem.js';
+import { signRequest } from '../../web/idem-sign.js';
+import type { SignOptions } from '../../web/idem-sign.js';
 import type { FormGuard, IdemOptions, IdemResponse, KeyStorage, RetryState } from '../../web/idem.js';
 
 const options: IdemOptions = {
@@ -20,6 +22,13 @@ export async function buy(): Promise<string> {
   const plain: Response = response;
   if (!response.idem.final && response.idem.operation) forgetKey(response.idem.operation);
   return response.idem.replayed ? response.idem.key : plain.text();
+}
+
+export async function signed(key: CryptoKey): Promise<Response> {
+  const how: SignOptions = { keyId: 'page-1', key, headers: ['Idempotency-Key'] };
+  await idemFetch('/orders', { ...options, sign: (request) => lazily(request, how) });
+  await signRequest('/orders', { keyId: 'a', key: new Uint8Array(32), alg: 'ed25519', sequence: 7n });
+  return fetch(await signRequest(new URL('/orders', location.href), { ...how, form: 'classic' }, { method: 'POST' }));
 }
 
 const form = document.querySelector('form') as HTMLFormElement;
@@ -47,3 +56,9 @@ guardForm(form, { key: 'k' });
 guardForm(document.body);
 // @ts-expect-error: what was never said is not known
 void buy.idem;
+// @ts-expect-error: a secret is bytes
+void signRequest('/orders', { keyId: 'a', key: 'secret' });
+// @ts-expect-error: a CryptoKey knows what it is for
+void signRequest('/orders', { keyId: 'a', key: {} as CryptoKey, alg: 'ed25519' });
+// @ts-expect-error: there is no such form
+void lazily('/orders', { keyId: 'a', key: new Uint8Array(32), form: 'md5' });
