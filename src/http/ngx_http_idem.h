@@ -395,6 +395,7 @@ ngx_int_t ngx_http_idem_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *ty
 /* js.c */
 ngx_int_t ngx_http_idem_js_init(void);
 ngx_int_t ngx_http_idem_js_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_js_sign_handler(ngx_http_request_t *r);
 
 /* token.c */
 ngx_int_t ngx_http_idem_token_handler(ngx_http_request_t *r);

@@ -497,15 +497,26 @@ ngx_http_idem_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* The browser's half; a guard from above lets GET and HEAD pass. */
+/* The browser's half, and what signs there; a guard from above lets GET and HEAD pass. */
 
 char *
 ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_str_t                 *value = cf->args->elts;
     ngx_http_core_loc_conf_t  *clcf;
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->handler = ngx_http_idem_js_handler;
+
+    if (cf->args->nelts == 2) {
+        if (ngx_strcmp(value[1].data, "sign") != 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_js: \"%V\" is not understood; it takes "
+                               "\"sign\", or nothing", &value[1]);
+            return NGX_CONF_ERROR;
+        }
+
+        clcf->handler = ngx_http_idem_js_sign_handler;
+    }
 
     return ngx_http_idem_js_init() == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

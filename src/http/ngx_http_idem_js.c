@@ -1,35 +1,57 @@
 
 /*
- * The browser's half, web/idem.js, as it was when the module was built
- * (idem_js).
+ * The browser's half, web/idem.js and web/idem-sign.js, as they were when the
+ * module was built (idem_js, idem_js sign).
  */
 
 #include "ngx_http_idem.h"
 
 
-/* a C string, made by the build */
+/* C strings, made by the build */
 
-static u_char  ngx_http_idem_js_text[] =
+static u_char  ngx_http_idem_js_main[] =
 #include "idem.js.h"
 ;
 
+static u_char  ngx_http_idem_js_sign[] =
+#include "idem-sign.js.h"
+;
 
-static u_char  ngx_http_idem_js_etag[] = "\"0123456789abcdef\"";
+
+#define NGX_HTTP_IDEM_JS(text)  { text, sizeof(text) - 1, "\"0123456789abcdef\"" }
+
+typedef struct {
+    u_char  *text;
+    size_t   len;
+    u_char   etag[sizeof("\"0123456789abcdef\"")];
+} ngx_http_idem_js_t;
+
+enum { NGX_HTTP_IDEM_JS_MAIN, NGX_HTTP_IDEM_JS_SIGN, NGX_HTTP_IDEM_JS_N };
+
+static ngx_http_idem_js_t  ngx_http_idem_js_files[NGX_HTTP_IDEM_JS_N] = {
+    NGX_HTTP_IDEM_JS(ngx_http_idem_js_main),
+    NGX_HTTP_IDEM_JS(ngx_http_idem_js_sign),
+};
 
 
-/* When the configuration is read: the text is always the same. */
+/* When the configuration is read: the texts are always the same. */
 
 ngx_int_t
 ngx_http_idem_js_init(void)
 {
-    unsigned char      hash[IDEM_HASH_LEN];
-    struct idem_bytes  text = { ngx_http_idem_js_text, sizeof(ngx_http_idem_js_text) - 1 };
+    ngx_uint_t           i;
+    unsigned char        hash[IDEM_HASH_LEN];
+    ngx_http_idem_js_t  *file;
 
-    if (idem_sha256(text, hash) != 0) {
-        return NGX_ERROR;
+    for (i = 0; i < NGX_HTTP_IDEM_JS_N; i++) {
+        file = &ngx_http_idem_js_files[i];
+
+        if (idem_sha256((struct idem_bytes) { file->text, file->len }, hash) != 0) {
+            return NGX_ERROR;
+        }
+
+        ngx_hex_dump(file->etag + 1, hash, 8);
     }
-
-    ngx_hex_dump(ngx_http_idem_js_etag + 1, hash, 8);
 
     return NGX_OK;
 }
@@ -38,8 +60,8 @@ ngx_http_idem_js_init(void)
 /* It is asked for anew with each page, and told by its ETag that nothing has changed: a page and
    the gateway that it talks to are of one version. */
 
-ngx_int_t
-ngx_http_idem_js_handler(ngx_http_request_t *r)
+static ngx_int_t
+ngx_http_idem_js_serve(ngx_http_request_t *r, ngx_http_idem_js_t *file)
 {
     ngx_int_t         rc;
     ngx_buf_t        *b;
@@ -64,15 +86,29 @@ ngx_http_idem_js_handler(ngx_http_request_t *r)
 
     etag->hash = 1;
     ngx_str_set(&etag->key, "ETag");
-    etag->value.data = ngx_http_idem_js_etag;
-    etag->value.len = sizeof(ngx_http_idem_js_etag) - 1;
+    etag->value.data = file->etag;
+    etag->value.len = sizeof(file->etag) - 1;
     r->headers_out.etag = etag;
 
-    b->pos = ngx_http_idem_js_text;
-    b->last = b->pos + sizeof(ngx_http_idem_js_text) - 1;
+    b->pos = file->text;
+    b->last = b->pos + file->len;
     b->memory = 1;
 
     ngx_str_set(&r->headers_out.charset, "utf-8");
 
     return ngx_http_idem_serve(r, b, &type, &cache);
+}
+
+
+ngx_int_t
+ngx_http_idem_js_handler(ngx_http_request_t *r)
+{
+    return ngx_http_idem_js_serve(r, &ngx_http_idem_js_files[NGX_HTTP_IDEM_JS_MAIN]);
+}
+
+
+ngx_int_t
+ngx_http_idem_js_sign_handler(ngx_http_request_t *r)
+{
+    return ngx_http_idem_js_serve(r, &ngx_http_idem_js_files[NGX_HTTP_IDEM_JS_SIGN]);
 }
