@@ -553,4 +553,116 @@ test(async function a_released_form_is_a_plain_one() {
   await tab.context().close();
 });
 
+// Signed requests, on an origin that browsers trust: others have no WebCrypto.
+
+const signers = () => [
+  { keyId: 'shop-1', bytes: [...rig.signers.secret], format: 'raw', algorithm: { name: 'HMAC', hash: 'SHA-256' } },
+  { keyId: 'page-1', format: 'pkcs8', algorithm: { name: 'Ed25519' },
+    bytes: [...rig.signers.pair.privateKey.export({ format: 'der', type: 'pkcs8' })] },
+];
+
+// A page that has the key, which cannot be read from it.
+async function signingPage({ bytes, format, algorithm, keyId }) {
+  const item = 'item-' + ++items;
+  const tab = await rig.tab(`${rig.secure}/buy.html?${new URLSearchParams({ item })}`);
+  await ready(tab);
+  await tab.evaluate(async ([raw, kind, how, id]) => {
+    const key = await crypto.subtle.importKey(kind, Uint8Array.from(raw), how, false, ['sign']);
+    window.how = { keyId: id, key };
+  }, [bytes, format, algorithm, keyId]);
+  return Object.assign(tab, { item });
+}
+
+test(async function what_a_page_signs_is_taken_once() {
+  for (const signer of signers()) {
+    const tab = await signingPage(signer);
+    const said = await tab.evaluate(async () => {
+      const { signRequest } = await import('/idem.js');
+      const form = new FormData();
+      form.append('file', new Blob(['a file']), 'ä.txt');
+      const all = [];
+      for (const [url, init] of [['/signed/x?b=2&a=1#x', { method: 'POST', body: 'ä' }], ['/signed/ä?', {}],
+        ['/signed/x?' + new URLSearchParams(), { method: 'POST', body: form }], ['/signed/x', { method: 'DELETE' }]]) {
+        const request = await signRequest(url, window.how, init), again = request.clone();
+        all.push((await fetch(request)).status, (await (await fetch(again)).json()).type);
+        // As it is, with its question mark.
+        all.push((await fetch(await signRequest(new Request(url, init), window.how))).status);
+      }
+      return all;
+    });
+    eq(said, Array(4).fill([201, 'urn:idem:nonce-reused', 201]).flat(), signer.keyId);
+    await shut(tab);
+  }
+});
+
+test(async function the_classic_form_is_signed_in_a_page() {
+  const tab = await signingPage(signers()[0]);
+  const said = await tab.evaluate(async () => {
+    const { signRequest } = await import('/idem-sign.js');
+    const how = { ...window.how, form: 'classic', headers: ['Content-Type'] };
+    const all = [];
+    for (const url of ['/signed/classic/x?b=2&a=1&b=1', '/signed/classic/x?', '/signed/classic/ö?ü'])
+      for (const input of [url, new Request(url)]) {
+        const request = await signRequest(input, how, { method: 'POST', body: 'ä' }), again = request.clone();
+        all.push((await fetch(request)).status, (await (await fetch(again)).json()).type);
+      }
+    return all;
+  });
+  eq(said, Array(6).fill([201, 'urn:idem:nonce-reused']).flat());
+  await shut(tab);
+});
+
+const bought = (tab, options = {}) => tab.evaluate(async ([item, more]) => {
+  const { idemFetch, signRequest } = await import('/idem.js');
+  const how = { ...window.how, headers: ['Idempotency-Key'] };
+  const inputs = new Set();
+  const response = await idemFetch('/signed/orders', {
+    method: 'POST', body: JSON.stringify({ item, amount: 1 }), headers: { 'Content-Type': 'application/json' },
+    sign: async (request) => {
+      const signed = await signRequest(request, how);
+      inputs.add(signed.headers.get('Signature-Input'));
+      return signed;
+    },
+    ...more,
+  });
+  const { attempts, replayed } = response.idem;
+  return { status: response.status, attempts, replayed, signed: inputs.size };
+}, [tab.item, options]);
+
+test(async function a_lost_answer_to_a_signed_request_is_asked_for_again() {
+  const tab = await signingPage(signers()[0]);
+  rig.network.cuts = 2;
+  const { status, attempts, replayed, signed } = await bought(tab);
+  eq({ status, replayed, signed }, { status: 201, replayed: true, signed: attempts });
+  check(attempts > 1, 'it was not asked for again');
+  eq(rig.network.cuts, 0, 'answers to lose');
+  eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
+  await shut(tab);
+});
+
+// Chromium sends by itself again what it had sent on a connection that was kept and is cut: the same
+// nonce. The gateway refuses that, and it is signed anew.
+test(async function what_a_browser_sends_twice_by_itself_is_signed_anew() {
+  const tab = await signingPage(signers()[1]);
+  eq((await bought(tab)).status, 201);
+  await pause(1200); // the next one is an order of its own
+  const before = rig.network.posts;
+  rig.network.cuts = 1;
+  const { status, attempts, replayed, signed } = await bought(tab);
+  eq({ status, replayed, signed }, { status: 201, replayed: true, signed: attempts });
+  check(rig.network.posts - before > attempts, `${rig.network.posts - before} were sent in ${attempts} attempts`);
+  eq((await rig.orders(tab.item)).length, 2, 'the number of orders');
+  await shut(tab);
+});
+
+test(async function an_insecure_page_is_told_that_it_cannot_sign() {
+  const tab = await shopPage();
+  const said = await tab.evaluate(async () => {
+    const { signRequest } = await import('/idem.js');
+    return signRequest('/signed/x', { keyId: 'shop-1', key: new Uint8Array(32) }).catch(String);
+  });
+  check(/TypeError.*https/.test(said), said);
+  await shut(tab);
+});
+
 await runOn(rig);

@@ -1,9 +1,11 @@
-// Chromium, a network that can be cut, and behind it the real gateway, which issues the tokens, before the
-// shop (with its page, as `make run` serves it) and before a small backend for forms; all in a temporary folder, on free ports of loopback. What was started is
-// ended by its pid. From the environment:
+// Chromium, a network that can be cut, and behind it the real gateway, which issues the tokens and asks
+// for signatures, before the shop (with its page, as `make run` serves it) and before a small backend for
+// forms; all in a temporary folder, on free ports of loopback. What was started is ended by its pid.
+// From the environment:
 //   IDEM_HTTP_MODULE, IDEM_SHOP   the module and the shop
 //   IDEM_WEB_MODULES              the folder with node_modules
 import { spawn } from 'node:child_process';
+import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import http from 'node:http';
 import { createRequire } from 'node:module';
@@ -15,7 +17,7 @@ import { eq, report, run, until } from './tap.mjs';
 const HERE = path.dirname(new URL(import.meta.url).pathname);
 const NAME = 'shop.test'; // not loopback's own name: an insecure origin, as a page on a bare IP is
 const PAGE = 'page.shop.test'; // the shop's own page
-const need = (name) => {
+export const need = (name) => {
   if (!process.env[name]) throw new Error(`${name} is not set`);
   return path.resolve(process.env[name]);
 };
@@ -105,6 +107,7 @@ class Backend {
 
 function nginxConf(folder, port, shop, backend) {
   const proxied = `proxy_http_version 1.1; proxy_set_header Connection "";`;
+  const sign = `idem_sign secret_file=${folder}/secrets`;
   return `
 load_module ${need('IDEM_HTTP_MODULE')};
 ${process.getuid() === 0 ? 'user root;' : ''}
@@ -128,6 +131,13 @@ http {
         listen 127.0.0.1:${port};
         location / { root ${HERE}/pages; }
         location = /idem.js { alias ${HERE}/../../web/idem.js; }
+        location = /idem-sign.js { alias ${HERE}/../../web/idem-sign.js; }
+        location /signed/ { ${sign}; proxy_pass http://127.0.0.1:${backend}; ${proxied}
+            location /signed/named/ { ${sign} headers=Content-Type,@scheme,@target-uri; proxy_pass http://127.0.0.1:${backend}; }
+            location /signed/numbers/ { ${sign} sequence=increasing; proxy_pass http://127.0.0.1:${backend}; }
+            location /signed/classic/ { ${sign} form=classic headers=Content-Type; proxy_pass http://127.0.0.1:${backend}; }
+            location = /signed/orders { ${sign} headers=Idempotency-Key; proxy_pass http://127.0.0.1:${shop}/orders;
+                idem replay; idem_prefix s:; idem_scope $idem_sign_key_id; idem_wait 10s; } }
         location /orders { proxy_pass http://127.0.0.1:${shop}; idem replay; idem_prefix o:; idem_wait 10s; }
         location /busy/ { proxy_pass http://127.0.0.1:${shop}/; idem replay; idem_prefix b:; idem_lease 2s; }
         location /token { idem_token; idem_prefix f:; location = /token/brief { idem_token; idem_token_ttl 1s; } }
@@ -156,10 +166,31 @@ http {
 const ended = (child) => new Promise((resolve) =>
   child.exitCode === null && child.signalCode === null ? child.once('exit', resolve) : resolve());
 
+// Who signs: a secret that both ends have, and a pair, of which the gateway has the public key only.
+class Signers {
+  secret = randomBytes(32);
+  pair = generateKeyPairSync('ed25519');
+
+  // `d` the private, `x` the public part; raw.
+  raw(part) {
+    return Buffer.from(this.pair.privateKey.export({ format: 'jwk' })[part], 'base64url');
+  }
+
+  file(alg, part) {
+    return `shop-1 hmac-sha256 base64:${this.secret.toString('base64')}\n` +
+      `page-1 ${alg} base64:${this.raw(part).toString('base64')}\n`;
+  }
+}
+
 export class Rig {
   network = new Network();
   backend = new Backend();
+  signers = new Signers();
   children = [];
+
+  constructor({ browser = true } = {}) {
+    this.wantsBrowser = browser;
+  }
 
   async open() {
     this.folder = fs.mkdtempSync(path.join(os.tmpdir(), 'idem-web-'));
@@ -170,11 +201,17 @@ export class Rig {
     await this.network.open(this.port);
     this.origin = `http://${NAME}:${this.network.port}`;
     this.page = `http://${PAGE}:${this.network.port}`;
+    this.secure = `http://localhost:${this.network.port}`; // there browsers have WebCrypto without TLS
+    if (this.wantsBrowser) await this.openBrowser();
+  }
+
+  async openBrowser() {
     const { chromium } = createRequire(need('IDEM_WEB_MODULES') + '/')('playwright-core');
     this.browser = await chromium.launch({
       executablePath: '/usr/bin/chromium',
       chromiumSandbox: false, // it sees no pages but ours
-      args: ['--disable-gpu', `--host-resolver-rules=MAP *${NAME} 127.0.0.1, MAP * ~NOTFOUND`],
+      args: ['--disable-gpu', `--host-resolver-rules=MAP *${NAME} 127.0.0.1, MAP localhost 127.0.0.1, ` +
+        'MAP * ~NOTFOUND'],
       ignoreDefaultArgs: ['--disable-back-forward-cache'],
       timeout: 30000,
     });
@@ -187,6 +224,13 @@ export class Rig {
     fs.closeSync(log);
     this.children.push(child);
     return child;
+  }
+
+  // For its owner's eyes only.
+  write(name, text) {
+    const file = path.join(this.folder, name);
+    fs.writeFileSync(file, text, { mode: 0o600 });
+    return file;
   }
 
   said(name) {
@@ -204,6 +248,7 @@ export class Rig {
     const conf = path.join(this.folder, 'nginx.conf');
     const page = fs.readFileSync(path.join(HERE, '../../examples/shop/gateway.conf'), 'utf8');
     fs.writeFileSync(path.join(this.folder, 'page.conf'), page.replaceAll('@SHOP@', `127.0.0.1:${this.shop}`));
+    this.write('secrets', this.signers.file('ed25519', 'x'));
     fs.writeFileSync(conf, nginxConf(this.folder, this.port, this.shop, this.backend.port));
     const nginx = this.start('nginx', '/usr/sbin/nginx', ['-p', this.folder, '-c', conf]);
     await until('nginx answers', () => {
