@@ -35,6 +35,7 @@ CONF = "".join((
     f"location /json {{ {SIGN} form=classic; idem_prefix json:; idem replay; {PASS} }}",
     f"location /form {{ {SIGN} form=classic; idem_prefix form:; idem replay; {PASS} }}",
     f"location /error {{ {SIGN} form=classic; error_page 401 = /classic/error; {PASS} }}",
+    f"location /cors {{ {SIGN}; if ($request_method = OPTIONS) {{ return 204; }} {PASS} }}",
     f"location = /refused {{ {SIGN} form=classic; return 204; }}",
 ))
 
@@ -348,6 +349,13 @@ def a_token_is_issued_to_who_signs(rig):
 def an_error_page_leads_no_unsigned_request_to_a_backend(rig):
     status(rig.post("/error"), 401)
     eq([r.path for r in rig.backend.requests() if "error" in r.path], [])
+
+
+@test
+def a_browsers_question_before_a_request_can_be_answered_unsigned(rig):
+    status(rig.post("/cors", method="OPTIONS", body=b""), 204)
+    status(rig.post("/cors"), 401, "signature-incomplete")
+    status(signed(rig, "rfc9421", "/cors"), 200)
 
 
 @test
