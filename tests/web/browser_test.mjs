@@ -655,6 +655,36 @@ test(async function what_a_browser_sends_twice_by_itself_is_signed_anew() {
   await shut(tab);
 });
 
+test(async function a_page_makes_a_key_of_its_own_and_finds_it_again() {
+  const tab = await rig.tab(rig.secure + '/buy.html');
+  const shown = await tab.evaluate(async () => {
+    const pair = await crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify']);
+    await new Promise((resolve) => {
+      const open = indexedDB.open('keys');
+      open.onupgradeneeded = () => open.result.createObjectStore('keys').put(pair.privateKey, 'own');
+      open.onsuccess = () => resolve(open.result.close());
+    });
+    return [...new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey))];
+  });
+  rig.write('secrets', rig.signers.file('ed25519', 'x') + `own-1 ed25519 hex:${Buffer.from(shown).toString('hex')}\n`);
+  rig.nginx.kill('SIGHUP');
+  await tab.reload();
+  await until('its key is known', () => tab.evaluate(async () => {
+    const { signRequest } = await import('/idem.js');
+    const key = await new Promise((resolve) => {
+      const open = indexedDB.open('keys');
+      open.onsuccess = () => {
+        const found = open.result.transaction('keys').objectStore('keys').get('own');
+        found.onsuccess = () => resolve(found.result);
+      };
+    });
+    const refused = await crypto.subtle.exportKey('pkcs8', key).catch(({ name }) => name);
+    const request = await signRequest('/signed/x', { keyId: 'own-1', key }, { method: 'POST', body: 'x' });
+    return refused === 'InvalidAccessError' && (await fetch(request)).status === 201;
+  }));
+  await shut(tab);
+});
+
 test(async function an_insecure_page_is_told_that_it_cannot_sign() {
   const tab = await shopPage();
   const said = await tab.evaluate(async () => {

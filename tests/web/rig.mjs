@@ -250,7 +250,7 @@ export class Rig {
     fs.writeFileSync(path.join(this.folder, 'page.conf'), page.replaceAll('@SHOP@', `127.0.0.1:${this.shop}`));
     this.write('secrets', this.signers.file('ed25519', 'x'));
     fs.writeFileSync(conf, nginxConf(this.folder, this.port, this.shop, this.backend.port));
-    const nginx = this.start('nginx', '/usr/sbin/nginx', ['-p', this.folder, '-c', conf]);
+    const nginx = this.nginx = this.start('nginx', '/usr/sbin/nginx', ['-p', this.folder, '-c', conf]);
     await until('nginx answers', () => {
       if (nginx.exitCode !== null) throw new Error(this.said('nginx.out'));
       return fetch(`http://127.0.0.1:${this.port}/idem.js`).then(({ ok }) => ok, () => false);
