@@ -368,6 +368,7 @@ extern ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
 /* sign.c */
 ngx_int_t ngx_http_idem_sign(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_sign_drop(ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_sign_follow(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 /* key.c */
 ngx_int_t ngx_http_idem_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,

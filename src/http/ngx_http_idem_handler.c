@@ -130,6 +130,14 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
+    if (ctx->state >= NGX_HTTP_IDEM_RUNNING) {
+        rc = ngx_http_idem_sign_follow(r, ctx);
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
+    }
+
     switch (ctx->state) {
 
     case NGX_HTTP_IDEM_READING:

@@ -233,3 +233,31 @@ ngx_http_idem_sign(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     return rc;
 }
+
+
+/*
+ * Led from one location to another (try_files, index, error_page,
+ * X-Accel-Redirect) a request has proven what the first one asks for. Where the
+ * second asks for a signature by rules of its own, that is not enough, and it is
+ * too late to ask for another: its nonce is spent.
+ */
+
+ngx_int_t
+ngx_http_idem_sign_follow(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
+
+    if (conf->sign == NULL || (ctx->proven && conf->sign == ctx->conf->sign)) {
+        return NGX_OK;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                  "idem: not led on to \"%V\", which asks for a signature that was not asked for "
+                  "where the request came from: say idem_sign once, around both", &r->uri);
+
+    /* not 401, by which a key is given back although a backend may have been asked */
+
+    return NGX_HTTP_FORBIDDEN;
+}

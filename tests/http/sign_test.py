@@ -36,6 +36,13 @@ CONF = "".join((
     f"location /form {{ {SIGN} form=classic; idem_prefix form:; idem replay; {PASS} }}",
     f"location /error {{ {SIGN} form=classic; error_page 401 = /classic/error; {PASS} }}",
     f"location /cors {{ {SIGN}; if ($request_method = OPTIONS) {{ return 204; }} {PASS} }}",
+    f"location = /kept.html {{ {SIGN}; alias @TEMP@/secrets; }}",
+    f"location /led/try {{ idem_prefix led:; idem replay; try_files /none /rfc9421/led; }}",
+    f"location /led/shadow {{ idem_prefix led:; idem replay; idem_enforce off; try_files /none /rfc9421/led; }}",
+    f"location /led/other {{ {SIGN} form=classic; try_files /none /rfc9421/led; }}",
+    f"location /led/accel {{ idem_prefix led:; idem replay; {PASS} }}",
+    f"location /led/page {{ idem_prefix led:; idem replay; proxy_intercept_errors on; error_page 404 = /kept.html; {PASS} }}",
+    f"location /led/one {{ {SIGN}; try_files /none /led/one/more; location /led/one/more {{ {PASS} }} }}",
     f"location = /refused {{ {SIGN} form=classic; return 204; }}",
 ))
 
@@ -349,6 +356,22 @@ def a_token_is_issued_to_who_signs(rig):
 def an_error_page_leads_no_unsigned_request_to_a_backend(rig):
     status(rig.post("/error"), 401)
     eq([r.path for r in rig.backend.requests() if "error" in r.path], [])
+
+
+@test(expects=["not led on to"])
+def no_location_leads_an_unsigned_request_to_one_that_asks_for_a_signature(rig):
+    for path, do in (("try", {}), ("shadow", {}), ("accel", {"headers": [["X-Accel-Redirect", "/rfc9421/led"]]}),
+                     ("accel", {"headers": [["X-Accel-Redirect", "/kept.html"]]}), ("page", {"status": 404})):
+        key, before = fresh(), len(rig.backend.requests(path="/led/" + path))
+        for _ in range(2):
+            answer = status(rig.post("/led/" + path, key=key, do=do), 403)
+            check(b"hmac" not in answer.body, answer.body)
+        eq(len(rig.backend.requests(path="/led/" + path)) - before, int(path in ("accel", "page")), "runs of its own")
+    status(signed(rig, "classic", "/led/other"), 403)  # by other rules
+    eq(runs(rig, "/rfc9421/led"), 0)
+    status(signed(rig, "rfc9421", "/led/one"), 200)    # by the same
+    status(rig.post("/led/one"), 401, "signature-incomplete")
+    eq(runs(rig, "/led/one/more"), 1)
 
 
 @test
