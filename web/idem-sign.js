@@ -57,10 +57,10 @@ function placeOf(request) {
   return { uri, target, path, query: mark < 0 ? undefined : target.slice(mark + 1), host, protocol };
 }
 
-function valueOf(headers, name) {
-  const value = headers.get(name);
+function valueOf(headers, { host }, name) {
+  const value = headers.get(name) ?? (name === 'host' ? host : null);
   if (value === null)
-    wrong(`${name} is to be signed, and is not set here: the browser's own headers cannot be signed`);
+    wrong(`${name} is to be signed, and is not set here: what the browser sets itself cannot be signed`);
   return value;
 }
 
@@ -84,7 +84,7 @@ async function message({ request, headers, place, names, keyId, nonce, created, 
     (created === undefined ? '' : ';created=' + created) +
     `;keyid=${quoted(keyId)};nonce=${quoted(nonce)};alg="${ALGORITHMS[key.algorithm.name]}"`;
   const lines = covered.map((name) => `${quoted(name)}: ${derived[name] ??
-    (name[0] === '@' ? wrong(name + ' is not known') : valueOf(headers, name))}`);
+    (name[0] === '@' ? wrong(name + ' is not known') : valueOf(headers, place, name))}`);
   const made = await crypto.subtle.sign(key.algorithm.name, key,
     bytesOf([...lines, '"@signature-params": ' + parameters].join('\n')));
   headers.set('Signature-Input', 'sig=' + parameters);
@@ -102,7 +102,7 @@ async function classic({ request, headers, place, names, keyId, nonce, created, 
   const { path, query } = place;
   const made = await crypto.subtle.sign('HMAC', key, bytesOf([
     'IDEM-SIGN-1', request.method, query === undefined ? path : `${path}?${sorted(query)}`,
-    created ?? '', nonce, keyId, ...names.map((name) => `${name}:${valueOf(headers, name)}`),
+    created ?? '', nonce, keyId, ...names.map((name) => `${name}:${valueOf(headers, place, name)}`),
     hexOf(hash),
   ].join('\n')));
   headers.set('X-Key-Id', keyId);

@@ -205,6 +205,16 @@ static int message_make(const struct idem_signer *signer, struct made *made,
     return 0;
 }
 
+/* Whether a Content-Digest must be there: of a body, and of nothing where the rules name it. */
+static bool digest_wanted(const struct idem_signer *signer, const struct made *made,
+                          struct idem_http_text name) {
+    bool named = made->request.has_body;
+
+    for (size_t i = 0; i < signer->names_n; i++)
+        named |= idem_http_same(signer->names[i], name);
+    return named && signer->form == IDEM_SIGN_RFC9421;
+}
+
 /* A digest that the caller has made himself is left to him. */
 static int request_make(const struct idem_signer *signer, const struct idem_request *from,
                         struct made *made, struct idem_error *err) {
@@ -215,7 +225,7 @@ static int request_make(const struct idem_signer *signer, const struct idem_requ
     if (rc != 0)
         return rc;
     (void)idem_sign_header(&made->request, name, &n);
-    made->digested = signer->form == IDEM_SIGN_RFC9421 && made->request.has_body && n == 0;
+    made->digested = n == 0 && digest_wanted(signer, made, name);
     if (!made->digested)
         return 0;
     idem_digest_print(made->sha256, made->digest);

@@ -573,6 +573,23 @@ TEST(a_signature_that_has_expired_is_stale) {
     idem_signer_free(signer);
 }
 
+TEST(where_a_digest_must_be_signed_there_is_one_of_nothing_too) {
+    static const char *const empty = "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:";
+    struct idem_request get = {.method = "GET", .authority = "shop.test", .target = "/orders"};
+    struct idem_signer *signer =
+        signer_of(KEYS, (struct idem_sign_rules){.headers = "Content-Digest"});
+    struct sent sent;
+
+    send_as(&sent, signer, "shop-1", &get);
+    CHECK_STR(field_of(&sent, "Content-Digest"), empty);
+    CHECK_INT(proof_of(NULL, signer, &sent.request), IDEM_PROOF_GOOD);
+    sent.request.body = "x";
+    sent.request.body_len = 1;
+    CHECK_INT(proof_of(NULL, signer, &sent.request), IDEM_PROOF_WRONG);
+    idem_signature_release(&sent.signature);
+    idem_signer_free(signer);
+}
+
 /* An id of hmac-sha256 is not verified as anything else, whatever the sender says. */
 TEST(the_algorithm_is_the_key_s) {
     struct idem_signer *signer = signer_for(IDEM_SIGN_RFC9421);

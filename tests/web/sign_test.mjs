@@ -92,6 +92,8 @@ test(async function headers_are_signed_where_they_must_be() {
   const latin = { ...post, headers: { ...post.headers, 'X-Name': 'J\xfcrgen' } };
   await isTaken('/signed/x', { ...SHOP, headers: ['X-Name'] }, latin, 'a byte that is not ASCII');
   await isTaken('/signed/x', { ...SHOP, headers: ['content-digest'] }, { method: 'GET' }, 'the digest of nothing');
+  await isTaken('/signed/x', { ...SHOP, headers: ['Host'] }, post, 'the host, which fetch sets itself');
+  await isTaken('/signed/classic/host/x', { ...CLASSIC, headers: ['Host'] }, post, 'the host, in the classic form');
 });
 
 test(async function a_part_that_is_changed_is_refused() {
@@ -109,6 +111,19 @@ test(async function a_part_that_is_changed_is_refused() {
   for (const how of [SHOP, CLASSIC])
     eq(await answer(await signRequest(at(how.form ? '/signed/classic/x' : '/signed/x'), { ...how, created: old }, post)),
       'signature-stale');
+});
+
+test(async function a_public_key_is_no_secret() {
+  const known = rig.signers.raw('x');
+  eq(await answer(await signRequest(at('/signed/x'), { keyId: 'page-1', key: known }, post)), 'signature-wrong');
+  const request = { ...post, url: at('/signed/x') };
+  for (const params of [['created', 'keyid', 'nonce'], ['created', 'keyid', 'nonce', 'alg']]) {
+    const forged = await signedByThem('page-1', request, { params, key: createSigner(known, 'hmac-sha256', 'page-1') });
+    eq(await fetched(forged), 'signature-wrong');
+    eq(/wrong/.test(verified(forged)), true, 'by the library');
+  }
+  eq(await answer(await signRequest(at('/signed/classic/x'), { ...CLASSIC, keyId: 'page-1', key: known }, post)),
+    'signature-wrong', 'in the classic form');
 });
 
 test(async function a_sequence_needs_no_clock() {
@@ -171,7 +186,7 @@ function peer(verb, secrets, form, names, keyId, request) {
   const { method, url, headers, body } = request;
   const { protocol, host, pathname, search } = new URL(url);
   const input = `${method} ${protocol.slice(0, -1)} ${host} ${pathname}${search}\n` +
-    Object.entries(headers).map(([name, value]) => `${name}: ${value}\n`).join('') + '\n' + body;
+    Object.entries(headers).map(([name, value]) => `${name}: ${value}\n`).join('') + '\n' + (body ?? '');
   const { status, stdout, stderr } = spawnSync(need('IDEM_SIGN_PEER'),
     [verb, rig.write(verb, secrets), form, names, ...(keyId ? [keyId] : [])], { input, encoding: 'utf8', timeout: 10000 });
   if (status !== 0) throw new Error(stderr);
@@ -201,6 +216,8 @@ test(async function what_the_page_signs_the_library_takes() {
 });
 
 test(async function what_the_library_signs_the_gateway_takes() {
+  const read = signedInC({ method: 'GET', headers: {}, url: at('/signed/digest/x') }, 'page-1', 'rfc9421', 'content-digest');
+  eq([await fetched(read), await fetched(read)], ['201', 'nonce-reused'], 'the digest of nothing');
   const request = { ...post, url: at('/signed/x?b=1&a=2') };
   for (const keyId of ['shop-1', 'page-1']) {
     const signed = signedInC(request, keyId);
