@@ -291,6 +291,7 @@ static int made_sign(const struct idem_signer *signer, struct made *made,
                            parts->signature, &parts->signature_len, err);
     if (rc != 0)
         return rc;
+    ret->fields_n = 0;
     if (signer->form == IDEM_SIGN_CLASSIC ? classic_fields(made, ret) : message_fields(made, ret))
         return 0;
     return idem_error_set(err, IDEM_E_NOMEM, "no memory to sign a request");
