@@ -685,6 +685,23 @@ test(async function a_page_makes_a_key_of_its_own_and_finds_it_again() {
   await shut(tab);
 });
 
+test(async function a_signed_form_with_a_file_is_one_order_over_a_reload() {
+  const tab = await signingPage(signers()[1]);
+  const sent = () => tab.evaluate(async () => {
+    const { idemFetch, signRequest } = await import('/idem.js');
+    const form = new FormData();
+    form.append('file', new File(['a file'], 'name.txt', { lastModified: 1 }));
+    const response = await idemFetch('/signed/forms', { method: 'POST', body: form, linger: 60000,
+      sign: (request) => signRequest(request, { ...window.how, headers: ['Idempotency-Key'] }) });
+    return [response.status, response.idem.replayed];
+  });
+  rig.backend.orders = [];
+  eq(await sent(), [201, false]);
+  eq(await sent(), [201, true], 'with another boundary');
+  eq(rig.backend.orders.length, 1, 'the number of orders');
+  await shut(tab);
+});
+
 test(async function an_insecure_page_is_told_that_it_cannot_sign() {
   const tab = await shopPage();
   const said = await tab.evaluate(async () => {

@@ -138,6 +138,7 @@ http {
             location /signed/classic/ { ${sign} form=classic headers=Content-Type; proxy_pass http://127.0.0.1:${backend}; }
             location /signed/classic/host/ { ${sign} form=classic headers=Host; proxy_pass http://127.0.0.1:${backend}; }
             location /signed/digest/ { ${sign} headers=Content-Digest; proxy_pass http://127.0.0.1:${backend}; }
+            location = /signed/forms { ${sign} headers=Idempotency-Key; proxy_pass http://127.0.0.1:${backend}; idem replay; idem_prefix m:; }
             location = /signed/orders { ${sign} headers=Idempotency-Key; proxy_pass http://127.0.0.1:${shop}/orders;
                 idem replay; idem_prefix s:; idem_scope $idem_sign_key_id; idem_wait 10s; } }
         location /orders { proxy_pass http://127.0.0.1:${shop}; idem replay; idem_prefix o:; idem_wait 10s; }
