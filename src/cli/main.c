@@ -13,8 +13,8 @@
 #include "core/error.h"
 
 const struct cli_command *const cli_commands[] = {
-    &cli_run,   &cli_gateway, &cli_show,  &cli_list, &cli_settle, &cli_forget,
-    &cli_stats, &cli_eval,    &cli_canon, &cli_id,   &cli_token,  NULL,
+    &cli_run,  &cli_gateway, &cli_show, &cli_list,  &cli_settle, &cli_forget, &cli_stats,
+    &cli_eval, &cli_canon,   &cli_id,   &cli_token, &cli_sign,   &cli_verify, NULL,
 };
 
 static const struct cli_command *command_find(const char *name) {
@@ -47,7 +47,7 @@ static void help_command(const struct cli_command *command, FILE *out) {
 }
 
 static int command_unknown(const char *name) {
-    const char *names[16], *nearest;
+    const char *names[20], *nearest;
     char quoted[IDEM_QUOTE_TEXT];
     size_t n = 0;
 

@@ -46,6 +46,18 @@ struct cli_values {
     const char *replay_headers;
     const char *module;
     const char *nginx;
+    const char *key_id; /* of signed requests, from here on */
+    const char *secret_file;
+    const char *form;
+    const char *sign_headers;
+    const char *sequence;
+    const char *nonce;
+    const char *time;
+    const char *now;
+    const char *method;
+    const char *data_file;
+    struct cli_list headers, data;
+    int64_t window_ms;
     struct cli_list upstreams;
     int64_t workers;
     struct cli_schedule schedule; /* of `at` */
@@ -55,7 +67,7 @@ struct cli_values {
     int64_t status;
     int64_t number;
     bool quiet, json, done, failed, force, dry_run, yes, result, help;
-    bool v4, v7, snowflake, jsonl, key_rules, template, print_config, key_is_token;
+    bool v4, v7, snowflake, jsonl, key_rules, template, print_config, key_is_token, show, spend;
     struct idem_layer layer; /* the policy's flags */
     char **operands;
     int operands_n;

@@ -370,10 +370,10 @@ bool idem_keyring_knows(const struct idem_keyring *keyring, struct idem_http_tex
     return false;
 }
 
-static bool hmac_make(const struct key *key, struct idem_http_text text,
+static bool hmac_make(const unsigned char *secret, size_t len, struct idem_http_text text,
                       unsigned char out[HMAC_LEN]) {
-    return HMAC(EVP_sha256(), key->secret, (int)key->secret_len, (const unsigned char *)text.at,
-                text.len, out, NULL) != NULL;
+    return HMAC(EVP_sha256(), secret, (int)len, (const unsigned char *)text.at, text.len, out,
+                NULL) != NULL;
 }
 
 static bool ed25519_verify(const struct key *key, struct idem_http_text text,
@@ -397,7 +397,7 @@ static bool key_verify(const struct key *key, struct idem_http_text text,
     if (key->alg == IDEM_SIGN_ED25519)
         ok = ed25519_verify(key, text, signature, len);
     else
-        ok = hmac_make(key, text, made) && len == HMAC_LEN &&
+        ok = hmac_make(key->secret, key->secret_len, text, made) && len == HMAC_LEN &&
              CRYPTO_memcmp(made, signature, HMAC_LEN) == 0;
     OPENSSL_cleanse(made, sizeof(made));
     ERR_pop_to_mark();
@@ -421,6 +421,61 @@ bool idem_keyring_verify(const struct idem_keyring *keyring, struct idem_http_te
     if (!tried)
         (void)key_verify(&keyring->nobody, text, signature, len);
     return good;
+}
+
+bool idem_keyring_id(const struct idem_keyring *keyring, size_t at, struct idem_http_text *ret) {
+    if (at >= keyring->n)
+        return false;
+    *ret = (struct idem_http_text){keyring->keys[at].id, keyring->keys[at].id_len};
+    return true;
+}
+
+/* The four ways to take a secret for its text, or its text for the secret. */
+#define MISREAD_MAX IDEM_HEX_TEXT(SECRET_MAX)
+static bool secret_misread(const struct key *key, int way, unsigned char out[MISREAD_MAX],
+                           size_t *ret_len) {
+    struct idem_http_text text = {(const char *)key->secret, key->secret_len};
+
+    switch (way) {
+    case 0:
+        return idem_base64_decode(text, out, MISREAD_MAX, ret_len);
+    case 1:
+        return idem_hex_decode(text, out, MISREAD_MAX, ret_len);
+    case 2:
+        idem_base64_encode(key->secret, key->secret_len, (char *)out);
+        break;
+    default:
+        idem_hex_encode(key->secret, key->secret_len, (char *)out);
+    }
+    *ret_len = strlen((char *)out);
+    return true;
+}
+
+static bool key_verify_text(const struct key *key, struct idem_http_text text,
+                            const unsigned char *signature, size_t len) {
+    unsigned char secret[MISREAD_MAX], made[HMAC_LEN] = {0};
+    size_t secret_len;
+    bool ok = false;
+
+    if (key->alg != IDEM_SIGN_HMAC_SHA256 || len != HMAC_LEN)
+        return false;
+    for (int way = 0; !ok && way < 4; way++)
+        ok = secret_misread(key, way, secret, &secret_len) && secret_len > 0 &&
+             hmac_make(secret, secret_len, text, made) &&
+             CRYPTO_memcmp(made, signature, HMAC_LEN) == 0;
+    OPENSSL_cleanse(secret, sizeof(secret));
+    OPENSSL_cleanse(made, sizeof(made));
+    return ok;
+}
+
+bool idem_keyring_verify_text(const struct idem_keyring *keyring, struct idem_http_text id,
+                              struct idem_http_text text, const unsigned char *signature,
+                              size_t len) {
+    for (size_t i = 0; i < keyring->n; i++)
+        if (key_is(&keyring->keys[i], id) &&
+            key_verify_text(&keyring->keys[i], text, signature, len))
+            return true;
+    return false;
 }
 
 static const struct key *key_that_signs(const struct idem_keyring *keyring,
@@ -462,7 +517,7 @@ int idem_keyring_sign(const struct idem_keyring *keyring, struct idem_http_text 
                               "ed25519-secret",
                               idem_error_quote(id.at, id.len, quoted, sizeof(quoted)));
     ok = key->alg == IDEM_SIGN_ED25519 ? ed25519_make_signature(key, text, out)
-                                       : hmac_make(key, text, out);
+                                       : hmac_make(key->secret, key->secret_len, text, out);
     if (!ok)
         return idem_error_set(err, IDEM_E_NOMEM, "the signature could not be made");
     *ret_len = key->alg == IDEM_SIGN_ED25519 ? IDEM_SIGNATURE_MAX : HMAC_LEN;

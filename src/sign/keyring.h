@@ -37,6 +37,15 @@ bool idem_keyring_verify(const struct idem_keyring *keyring, struct idem_http_te
                          enum idem_sign_alg alg, struct idem_http_text text,
                          const unsigned char *signature, size_t len);
 
+/* For who explains a wrong signature: the id of a key by its place, from 0 on; one that has several
+   keys comes as often. False behind the last. */
+bool idem_keyring_id(const struct idem_keyring *keyring, size_t at, struct idem_http_text *ret);
+/* Whether a secret of that id made the signature with its text where its bytes were meant (base64
+   or hex that was not decoded), or the other way round. */
+bool idem_keyring_verify_text(const struct idem_keyring *keyring, struct idem_http_text id,
+                              struct idem_http_text text, const unsigned char *signature,
+                              size_t len);
+
 /* Which algorithm idem_keyring_sign() uses for an id; 0: there is no key that signs. */
 enum idem_sign_alg idem_keyring_alg(const struct idem_keyring *keyring, struct idem_http_text id);
 int idem_keyring_sign(const struct idem_keyring *keyring, struct idem_http_text id,
