@@ -31,6 +31,14 @@ _idem_flags() {
     eval) echo "--vars --vars-file --key --template --jsonl --help" ;;
     canon) echo "--help" ;;
     token) echo "--prefix --scope --bind --token-ttl --label --json --store --help" ;;
+    sign)
+        echo "--key-id --secret-file --form --method --header --data --data-file --headers" \
+            "--sequence --nonce --time --show --help"
+        ;;
+    verify)
+        echo "--secret-file --form --method --header --data --data-file --headers --sequence" \
+            "--window --now --show --spend --store --json --help"
+        ;;
     id) echo "--v7 --v4 --snowflake --number --name --store --help" ;;
     esac
 }
@@ -46,12 +54,15 @@ _idem_value() {
     --state) _idem_words "issued running uncertain done failed damaged newer" ;;
     --on-duplicate) _idem_words "error success" ;;
     --enforce) _idem_words "on off" ;;
+    --form) _idem_words "rfc9421 classic" ;;
+    --sequence) _idem_words "off increasing consecutive" ;;
+    --method | -X) _idem_words "GET POST PUT PATCH DELETE" ;;
     --methods) _idem_words "POST PUT PATCH DELETE" ;;
     --scope | --fingerprint) _idem_words "none" ;;
-    --lease | --ttl | --hold-ttl | --wait | --run-max | --since | --at | --kill-after)
+    --lease | --ttl | --hold-ttl | --wait | --run-max | --since | --at | --kill-after | --window)
         _idem_words "30s 1m 10m 1h 24h 7d"
         ;;
-    --config | -c | --module | --nginx) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    --config | -c | --module | --nginx | --secret-file | --data-file) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     --store | -s)
         # Bash splits at colons: only what follows the scheme is replaced.
         if [[ $cur == lmdb:* || $cur == : ]]; then
@@ -62,7 +73,8 @@ _idem_value() {
         ;;
     --key | -k | --label | --verdict-fd | --duplicate-exit | --policy | --prefix | --attempts | \
         --backoff | --message | --result-max | --finish-timeout | --hash | --status | --reason | \
-        --listen | --upstream | --probe | --token-bind | --js | --release-status | --replay-headers | --workers)
+        --listen | --upstream | --probe | --token-bind | --js | --release-status | --replay-headers | \
+        --workers | --key-id | --header | -H | --data | -d | --headers | --nonce | --time | --now)
         COMPREPLY=()
         ;;
     *) return 1 ;;
@@ -75,7 +87,7 @@ _idem() {
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || { [[ $command == help ]] && ((COMP_CWORD == 2)); }; then
-        _idem_words "run gateway show list settle forget stats eval canon id token help --version --help"
+        _idem_words "run gateway show list settle forget stats eval canon id token sign verify help --version --help"
         return
     fi
     if [[ $command == run ]]; then

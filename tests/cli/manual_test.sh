@@ -22,11 +22,11 @@ skip() {
     echo "ok $n - $1 # SKIP $2"
 }
 
-commands="run gateway show list settle forget stats eval canon id"
+commands="run gateway show list settle forget stats eval canon id token sign verify"
 
 # Flags of a command, one per line, as its help has them.
 flags() {
-    "$IDEM_EXE" help "$1" | sed -n 's/^  \(-[a-z], \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p'
+    "$IDEM_EXE" help "$1" | sed -n 's/^  \(-[a-zA-Z], \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p'
 }
 
 missing=
