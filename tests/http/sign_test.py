@@ -2,6 +2,7 @@
 """Signed requests: what is proven passes once; what is changed, old or sent again does not."""
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -399,6 +400,37 @@ def the_log_says_why_and_shows_neither_secret_nor_signature(rig):
         check(secret not in said, "a secret in the log")
     titles = "".join(title(pid) for pid in [rig.process.pid, *rig.worker_pids()])
     check("horse" not in titles, titles)
+
+
+EXE = os.environ.get("IDEM_EXE", "")
+
+
+def piped(rig, form, url, words="", sent=""):
+    """What a shell does with `idem sign | curl`: the answer's status."""
+    script = (f"{EXE} sign --key-id shop-1 --secret-file {rig.folder}/secrets --form {form} {words} '{url}' |"
+              f" curl -sS --max-time 20 -o /dev/null -w '%{{http_code}}' -H @- {sent} '{url}'")
+    run = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+    return run.stdout.decode()
+
+
+@test
+def the_command_line_signs_what_curl_sends(rig):
+    if not EXE:
+        raise Skip("IDEM_EXE does not say where idem is")
+    rig.put("sent", "two\nlines\n")
+    base = f"http://127.0.0.1:{rig.port}"
+    for form in FORMS:
+        key = fresh("k")
+        for path, words, sent in (
+                (place(rig, form) + "?b=2&a=1", "-d '{\"a\":1}'", "-d '{\"a\":1}'"),
+                (place(rig, form), "", ""),
+                (place(rig, form) + "?", "-X DELETE", "-X DELETE"),
+                (place(rig, form) + "?q=%20x#part", "-d @" + rig.folder + "/sent", "--data-binary @" + rig.folder + "/sent"),
+                (place(rig, form, "/both"), f"-H 'Idempotency-Key: {key}' --headers idempotency-key -d x", "-d x")):
+            eq(piped(rig, form, base + path, words, sent), "200", f"{form} {words}")
+        eq(piped(rig, form, base + place(rig, form), "-d x", "-d y"), "401")
+    secure = f"https://localhost:{rig.tlsport}" + place(rig, "rfc9421")
+    eq(piped(rig, "rfc9421", secure, "--headers @target-uri -d x", "-k -d x"), "200")
 
 
 # Configurations.
