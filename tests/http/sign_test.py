@@ -44,7 +44,12 @@ CONF = "".join((
     f"location /led/accel {{ idem_prefix led:; idem replay; {PASS} }}",
     f"location /led/page {{ idem_prefix led:; idem replay; proxy_intercept_errors on; error_page 404 = /kept.html; {PASS} }}",
     f"location /led/one {{ {SIGN}; try_files /none /led/one/more; location /led/one/more {{ {PASS} }} }}",
-    f"location = /refused {{ {SIGN} form=classic; return 204; }}",
+    f"location /leads {{ idem_prefix led:; idem replay; error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
+    f"location /other {{ {SIGN} form=classic headers=X-Other; error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
+    f"location /bare {{ error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
+    f"location @signed {{ {SIGN} form=classic; {PASS} }}",
+    f"location /same {{ {SIGN} form=classic; {PASS} location /same/led {{ error_page 502 = @file; proxy_pass http://127.0.0.1:1; }} }}",
+    f"location @file {{ {PASS} }}",
 ))
 
 
@@ -380,6 +385,16 @@ def a_browsers_question_before_a_request_can_be_answered_unsigned(rig):
     status(rig.post("/cors", method="OPTIONS", body=b""), 204)
     status(rig.post("/cors"), 401, "signature-incomplete")
     status(signed(rig, "rfc9421", "/cors"), 200)
+@test(expects=["Connection refused", "not led on to"])
+def no_redirect_leads_past_a_signature(rig):
+    """A location that is signed is no less so for who comes by way of another, that has guarded the request."""
+    status(rig.post("/bare/1"), 401, "signature-incomplete")
+    eq(rig.post("/leads/1", key=fresh()).status, 403)
+    fields = classic("POST", "/other/1", b'{"a":1}', signed=[("X-Other", "1")])
+    eq(rig.post("/other/1", headers=[*fields, ("X-Other", "1")]).status, 403)
+    eq([r.path for r in rig.backend.requests() if r.path in ("/bare/1", "/leads/1", "/other/1")], [])
+    status(signed(rig, "classic", "/same/led/1"), 200)  # led out of it, once proven
+    eq(runs(rig, "/same/led/1"), 1)
 
 
 @test
