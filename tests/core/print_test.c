@@ -421,6 +421,51 @@ TEST(a_form_is_taken_byte_for_byte_in_its_order) {
     CHECK(same(body(false, ANY, ""), bytes("")));
 }
 
+/* A body that is known by its hash, plain or unread. */
+static struct idem_fingerprint hashed(void (*add)(struct idem_print *, const char *,
+                                                  const unsigned char[IDEM_HASH_LEN]),
+                                      const char *name, const char *text) {
+    struct idem_bytes content = {(const unsigned char *)text, strlen(text)};
+    unsigned char hash[IDEM_HASH_LEN];
+    struct idem_print print;
+
+    CHECK_INT(idem_sha256(content, hash), 0);
+    idem_print_begin(&print);
+    add(&print, name, hash);
+    return end(&print);
+}
+
+TEST(a_body_by_its_hash_is_compared_with_json_and_never_equal_to_it) {
+    struct idem_fingerprint plain = hashed(idem_print_hashed, "body", "{\"id\":7}");
+    struct idem_fingerprint unread = hashed(idem_print_unread, "body", "{\"id\":7}");
+    struct idem_fingerprint read = body(true, ANY, "{\"id\":7}");
+
+    CHECK(same(plain, hashed(idem_print_hashed, "body", "{\"id\":7}")));
+    CHECK(!same_hash(plain, hashed(idem_print_hashed, "body", "{\"id\": 7}")));
+    CHECK_INT(plain.definition,
+              read.definition); /* or its sender could choose not to be compared */
+    CHECK(!same_hash(plain, read));
+    CHECK(same_hash(plain, unread));
+    CHECK_INT(unread.definition, plain.definition | IDEM_DEFINITION_RAW);
+    CHECK(hashed(idem_print_hashed, "signed body", "{\"id\":7}").definition != plain.definition);
+}
+
+TEST(a_body_that_is_a_hash_is_not_the_body_of_that_hash) {
+    struct idem_bytes content = {(const unsigned char *)"x", 1};
+    unsigned char hash[IDEM_HASH_LEN];
+    struct idem_print print;
+    struct idem_fingerprint raw;
+
+    CHECK_INT(idem_sha256(content, hash), 0);
+    idem_print_begin(&print);
+    idem_print_open_plain(&print, "body");
+    idem_print_add(&print, hash, sizeof(hash));
+    idem_print_close(&print);
+    raw = end(&print);
+    CHECK_INT(raw.definition, hashed(idem_print_hashed, "body", "x").definition);
+    CHECK(!same_hash(raw, hashed(idem_print_hashed, "body", "x")));
+}
+
 TEST(documents_of_every_shape_find_room) {
     static const char *const items[] = {"0,", "[],", "[0],", "{\"\":0},", "\"\\n\",", "{},"};
 
