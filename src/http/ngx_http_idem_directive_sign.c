@@ -90,11 +90,15 @@ ngx_http_idem_sign_take(ngx_conf_t *cf, ngx_http_idem_sign_words_t *words, ngx_u
 }
 
 
+/* A word that is not known is shown up to its value, which may be a secret that belongs into a
+   file. */
+
 static char *
 ngx_http_idem_sign_parameter(ngx_conf_t *cf, ngx_http_idem_sign_words_t *words, ngx_str_t *word)
 {
-    ngx_uint_t  i;
-    ngx_str_t   value;
+    u_char      *end;
+    ngx_uint_t   i;
+    ngx_str_t    value;
 
     static const char *const  names[] = {
         "secret_file=", "form=", "window=", "headers=", "sequence="
@@ -116,10 +120,17 @@ ngx_http_idem_sign_parameter(ngx_conf_t *cf, ngx_http_idem_sign_words_t *words, 
         return ngx_http_idem_sign_take(cf, words, i, &value);
     }
 
+    value = *word;
+    end = ngx_strlchr(word->data, word->data + word->len, '=');
+
+    if (end) {
+        value.len = (size_t) (end - word->data) + 1;
+    }
+
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "idem_sign: \"%V\" is not understood; allowed: off, or secret_file=FILE "
                        "[form=rfc9421|classic] [window=TIME] [headers=NAME,...] "
-                       "[sequence=off|increasing|consecutive]", word);
+                       "[sequence=off|increasing|consecutive]", &value);
 
     return NGX_CONF_ERROR;
 }

@@ -138,10 +138,9 @@ static int ed25519_make(struct key *key, const struct place *place, struct idem_
                           place->line);
 }
 
+/* The word is not shown: where the algorithm was forgotten, it is a secret. */
 static int alg_read(struct idem_http_text alg, struct key *key, const struct place *place,
                     struct idem_error *err) {
-    char quoted[IDEM_QUOTE_TEXT];
-
     key->signs = true;
     if (idem_sign_alg_find(alg, &key->alg)) {
         key->signs = key->alg == IDEM_SIGN_HMAC_SHA256;
@@ -152,10 +151,9 @@ static int alg_read(struct idem_http_text alg, struct key *key, const struct pla
         return 0;
     }
     return idem_error_set(err, IDEM_E_INVALID,
-                          "%s:%zu: %s is no algorithm; allowed: hmac-sha256, ed25519 (a public "
-                          "key), ed25519-secret (a private one)",
-                          place->name, place->line,
-                          idem_error_quote(alg.at, alg.len, quoted, sizeof(quoted)));
+                          "%s:%zu: the second word is no algorithm; allowed: hmac-sha256, ed25519 "
+                          "(a public key), ed25519-secret (a private one)",
+                          place->name, place->line);
 }
 
 static int id_read(struct idem_http_text id, struct key *key, const struct place *place,

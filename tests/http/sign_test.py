@@ -459,6 +459,7 @@ def refused(conf, words, **options):
         for word in words if isinstance(words, tuple) else (words,):
             check(word in said, f"{word!r} is not in:\n{said}")
         check("nginx.conf:" in said, said)
+        check("hunter2" not in said, said)
 
 
 def in_location(words):
@@ -471,6 +472,7 @@ def a_wrong_configuration_is_refused_with_its_place(rig):
             ("idem_sign on;", '"on" is not understood'),
             ("idem_sign form=classic;", "secret_file=FILE is missing"),
             ("idem_sign secret_file=;", "is not understood"),
+            ("idem_sign secret=hunter2hunter2hunter2;", '"secret=" is not understood'),
             (f"{SIGN} form=old;", ("form=old", "rfc9421, classic")),
             (f"{SIGN} window=0;", "1s to 1d"),
             (f"{SIGN} window=2d;", "1s to 1d"),

@@ -53,7 +53,9 @@ TEST(a_line_that_is_not_understood_is_told_and_shows_no_secret) {
         {"# only\n\n", "no key"},
         {"a\n", ":1: a key is written as three words"},
         {"a hmac-sha256\n", "three words"},
-        {"\n\na sha1 text:" SECRET "\n", ":3: \"sha1\" is no algorithm"},
+        {"\n\na sha1 text:" SECRET "\n", ":3: the second word is no algorithm"},
+        {"a text:" SECRET "\n", "the second word is no algorithm"}, /* it is forgotten */
+        {"a correct hmac-sha256\n", "the second word is no algorithm"}, /* or comes last */
         {"a hmac-sha256 " SECRET "\n", "text:, base64: or hex:"},
         {"a hmac-sha256 base64:correct horse\n", "cannot be read"},
         {"a hmac-sha256 hex:0g\n", "cannot be read"},
@@ -74,6 +76,7 @@ TEST(a_line_that_is_not_understood_is_told_and_shows_no_secret) {
         CHECK_HAS(err.text, rows[i].says);
         CHECK_HAS(err.text, "/keys");
         CHECK(strstr(err.text, "horse") == NULL);
+        CHECK(strstr(err.text, "correct") == NULL);
     }
     memset(long_id, 'a', 129);
     snprintf(long_id + 129, sizeof(long_id) - 129, " hmac-sha256 text:%s", SECRET);
