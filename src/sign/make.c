@@ -275,17 +275,16 @@ static bool message_fields(const struct made *made, struct idem_signature *ret) 
 static int made_sign(const struct idem_signer *signer, struct made *made,
                      struct idem_signature *ret, struct idem_error *err) {
     struct idem_sign_parts *parts = &made->parts;
-    char room[IDEM_SIGN_DETAIL];
+    char room[IDEM_SIGN_DETAIL], *written_text;
     struct idem_http_text text;
     const char *detail;
-    int rc =
-        idem_sign_text(signer, &made->request, parts, &ret->signed_text, &text.len, &detail, room);
+    int rc = idem_sign_text(signer, &made->request, parts, &written_text, &text.len, &detail, room);
 
     if (rc > 0)
         return idem_error_set(err, IDEM_E_INVALID, "it cannot be signed: %s", detail);
     if (rc < 0)
         return idem_error_set(err, rc, "no memory to sign a request");
-    text.at = ret->signed_text;
+    text.at = ret->signed_text = written_text;
     rc = idem_keyring_sign(signer->keyring,
                            (struct idem_http_text){parts->key_id, parts->key_id_len}, text,
                            parts->signature, &parts->signature_len, err);

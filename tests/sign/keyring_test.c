@@ -54,7 +54,7 @@ TEST(a_line_that_is_not_understood_is_told_and_shows_no_secret) {
         {"a\n", ":1: a key is written as three words"},
         {"a hmac-sha256\n", "three words"},
         {"\n\na sha1 text:" SECRET "\n", ":3: the second word is no algorithm"},
-        {"a text:" SECRET "\n", "the second word is no algorithm"}, /* it is forgotten */
+        {"a text:" SECRET "\n", "the second word is no algorithm"},     /* it is forgotten */
         {"a correct hmac-sha256\n", "the second word is no algorithm"}, /* or comes last */
         {"a hmac-sha256 " SECRET "\n", "text:, base64: or hex:"},
         {"a hmac-sha256 base64:correct horse\n", "cannot be read"},
