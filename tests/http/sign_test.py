@@ -45,6 +45,7 @@ CONF = "".join((
     f"location /led/page {{ idem_prefix led:; idem replay; proxy_intercept_errors on; error_page 404 = /kept.html; {PASS} }}",
     f"location /led/one {{ {SIGN}; try_files /none /led/one/more; location /led/one/more {{ {PASS} }} }}",
     f"location /leads {{ idem_prefix led:; idem replay; error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
+    f"location /host {{ {SIGN} form=classic headers=Host; {PASS} }}",
     f"location /other {{ {SIGN} form=classic headers=X-Other; error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
     f"location /bare {{ error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
     f"location @signed {{ {SIGN} form=classic; {PASS} }}",
@@ -204,6 +205,15 @@ def a_nonce_is_spent_although_the_key_is_refused(rig):
     fields = classic("POST", path, b'{"a":1}', signed=[("Idempotency-Key", '"half')])
     status(rig.post(path, key='"half', headers=fields), 400, "key-malformed")
     status(rig.post(path, key='"half', headers=fields), 401, "nonce-reused")
+
+
+@test
+def the_classic_form_can_sign_the_host(rig):
+    for version, port in (("--http1.1", rig.port), ("--http2", rig.tlsport)):
+        url = f"{'http' if port == rig.port else 'https'}://localhost:{port}/host"
+        for host, want in ((f"localhost:{port}", 200), ("elsewhere", 401)):
+            fields = classic("POST", "/host", b"x", signed=[("Host", host)])
+            eq(curl(version, *(x for n, v in fields for x in ("-H", f"{n}: {v}")), url, data=b"x").status, want, f"{version} {host}")
 
 
 @test
@@ -385,6 +395,8 @@ def a_browsers_question_before_a_request_can_be_answered_unsigned(rig):
     status(rig.post("/cors", method="OPTIONS", body=b""), 204)
     status(rig.post("/cors"), 401, "signature-incomplete")
     status(signed(rig, "rfc9421", "/cors"), 200)
+
+
 @test(expects=["Connection refused", "not led on to"])
 def no_redirect_leads_past_a_signature(rig):
     """A location that is signed is no less so for who comes by way of another, that has guarded the request."""
