@@ -57,8 +57,8 @@
  * writes: a program with such a limit ignores that signal, and gets IDEM_E_FULL.
  *
  * PAGES. options.md (every option, its range and default), keys.md (expressions
- * and fingerprints), stores.md (URLs and what each store survives) and
- * protocol.md lie in docs/, and are installed under
+ * and fingerprints), stores.md (URLs and what each store survives), sign.md
+ * (signed requests) and protocol.md lie in docs/, and are installed under
  * share/doc/idem.
  *
  * LOGS. The library prints nothing. No error text contains a key, a scope, a

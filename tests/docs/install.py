@@ -57,7 +57,7 @@ class Installed:
             "/include/idem.h", "/bin/idem", "/share/man/man1/idem.1", "/share/man/man3/libidem.3",
             "/share/man/man5/idem.conf.5", "/share/bash-completion/completions/idem",
             "/share/doc/idem/options.md", "/share/doc/idem/keys.md", "/share/doc/idem/stores.md",
-            "/share/doc/idem/protocol.md", "/share/doc/idem/http.md",
+            "/share/doc/idem/protocol.md", "/share/doc/idem/http.md", "/share/doc/idem/sign.md",
             "/share/doc/idem/web.md", "/share/doc/idem/annotations.md")]
         return [name for name in wanted if name not in self.files]
 
