@@ -24,9 +24,13 @@ skip() {
 
 commands="run gateway show list settle forget stats eval canon id token sign verify"
 
-# Flags of a command, one per line, as its help has them.
+# Flags of a command, one per line, as its help has them, which is asked once: they are read often.
+for c in $commands; do
+    eval "flags_$c=\$(\"\$IDEM_EXE\" help $c |
+        sed -n 's/^  \(-[a-zA-Z], \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p')"
+done
 flags() {
-    "$IDEM_EXE" help "$1" | sed -n 's/^  \(-[a-zA-Z], \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p'
+    eval "printf '%s\n' \"\$flags_$1\""
 }
 
 missing=
