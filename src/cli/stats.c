@@ -48,13 +48,13 @@ static void stats_table(const struct idem_stats *stats, FILE *out) {
     records_of(stats, records);
     fputs("records now\n", out);
     for (size_t i = 0; i < 5; i++)
-        fprintf(out, "  %-12s %12" PRIu64 "\n", records[i].name, records[i].value);
+        fprintf(out, "  %-20s %12" PRIu64 "\n", records[i].name, records[i].value);
     fputs("since the store was made\n", out);
     for (int i = 0; i < IDEM_EVENT__COUNT; i++)
-        fprintf(out, "  %-12s %12" PRIu64 "\n", idem_event_name((enum idem_event)i),
+        fprintf(out, "  %-20s %12" PRIu64 "\n", idem_event_name((enum idem_event)i),
                 stats->events[i]);
     if (stats->bytes_max != 0)
-        fprintf(out, "room\n  %-12s %12" PRIu64 " KiB of %s\n", "used", stats->bytes_used / 1024,
+        fprintf(out, "room\n  %-20s %12" PRIu64 " KiB of %s\n", "used", stats->bytes_used / 1024,
                 idem_size_print((int64_t)stats->bytes_max, max, sizeof(max)));
 }
 

@@ -403,7 +403,8 @@ TEST(stats_count_records_and_events) {
                        "\"failed\":1}");
     CHECK_HAS(ran.out, "\"run\":3,\"replay\":1,\"duplicate\":1,");
     ran = RUN("stats");
-    CHECK_HAS(ran.out, "done                    2\n");
+    CHECK_HAS(ran.out, "\n  done                            2\n");
+    CHECK_HAS(ran.out, "\n  signature_incomplete            0\n"); /* the longest: one column */
 }
 
 TEST(operators_names_go_before_or_behind_their_flags) {

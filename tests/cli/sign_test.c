@@ -262,7 +262,7 @@ TEST(a_mistake_in_the_text_is_named) {
         {TEXT "\n", "a text with a newline at its end"},
         {"IDEM-SIGN-1\r\nPOST\r\n/orders?a=1&b=2\r\n" AT "\r\nn-1\r\nshop-1\r\n" BODY_HASH,
          "a text whose lines end with CR LF"},
-        {TEXT + sizeof("IDEM-SIGN-1"), "a text without its first line"},
+        {"POST\n/orders?a=1&b=2\n" AT "\nn-1\nshop-1\n" BODY_HASH, "a text without its first line"},
         {"IDEM-SIGN-1\nPOST\n/orders?b=2&a=1\n" AT "\nn-1\nshop-1\n" BODY_HASH,
          "the query in the order in which it is sent"},
         {"IDEM-SIGN-1\nPOST\n/orders?a=1&b=2\n" AT "000\nn-1\nshop-1\n" BODY_HASH,

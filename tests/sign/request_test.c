@@ -96,7 +96,7 @@ static void set_field(struct sent *sent, const char *name, const char *value) {
             sent->fields[i].value = value;
             return;
         }
-    CHECK(!"there is no such field");
+    CHECK_STR(name, "the name of a field");
 }
 
 static void drop_field(struct sent *sent, const char *name) {
