@@ -261,6 +261,8 @@ ngx_http_idem_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind 
 static void
 ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
+    ngx_str_t  detail;
+
     static const struct {
         const char  *what;
         ngx_uint_t   level;
@@ -286,9 +288,16 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         [IDEM_HTTP_STORE_UNAVAILABLE] = { "refused: the store cannot be asked", NGX_LOG_ERR },
     };
 
-    ngx_log_error(words[ctx->problem].level, r->connection->log, 0, "idem: record %s: %s%s%s",
+    detail.data = (u_char *) ctx->detail;
+    detail.len = ctx->detail ? ngx_strlen(ctx->detail) : 0;
+
+    if (detail.len && detail.data[detail.len - 1] == '.') {    /* it is a sentence */
+        detail.len--;
+    }
+
+    ngx_log_error(words[ctx->problem].level, r->connection->log, 0, "idem: record %s: %s%s%V",
                   ctx->hash[0] ? ctx->hash : (u_char *) "-", words[ctx->problem].what,
-                  ctx->detail ? ": " : "", ctx->detail ? ctx->detail : "");
+                  detail.len ? ": " : "", &detail);
 }
 
 
