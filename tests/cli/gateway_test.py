@@ -61,10 +61,10 @@ def check_has(text, part):
     check(part in text, repr(text), "does not contain", repr(part))
 
 
-def wait_for(done, seconds=20):
+def wait_for(done, seconds=20, said=lambda: ""):
     end = time.monotonic() + seconds
     while not done():
-        check(time.monotonic() < end, "waited in vain")
+        check(time.monotonic() < end, "waited in vain", said())
         time.sleep(0.02)
 
 
@@ -604,13 +604,13 @@ def sighup_reads_the_config_file_anew_and_keeps_serving():
             master = g.master()
             write("two")
             g.signal(signal.SIGHUP)
-            wait_for(lambda: g.ask("GET", "/orders")[1].get("X-Version") == "two")
+            wait_for(lambda: g.ask("GET", "/orders")[1].get("X-Version") == "two", said=g.said)
             check_is(g.order("k")[1].get("Idempotent-Replayed"), "true")
             check_is(g.master(), master)
             # What nginx refuses changes nothing.
             write("} nonsense")
             g.signal(signal.SIGHUP)
-            wait_for(lambda: "[emerg]" in g.said())
+            wait_for(lambda: "[emerg]" in g.said(), said=g.said)
             check_is(g.order("k")[1].get("X-Version"), "two")
             check_is(len(shop.rows()), 1)
             check_is(g.end(), 0)
