@@ -148,7 +148,8 @@ class Gateway:
             [*prefix, IDEM, "gateway", "--listen", self.listen, "--scope", scope, "--workers", "2",
              *[word for url in upstreams for word in ("--upstream", url)], *args],
             env=env or environment(path), stdin=subprocess.DEVNULL, stdout=self.out,
-            stderr=self.err, start_new_session=True)
+            stderr=self.err, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # tests may be started by nohup
         wait_for(self.is_up)
 
     def is_up(self):
