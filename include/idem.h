@@ -632,7 +632,7 @@ struct idem_field {
 /* A request as it is sent. */
 struct idem_request {
     const char *method;
-    const char *scheme;    /* "https"; for @scheme and @target-uri */
+    const char *scheme;    /* NULL: "https"; for @scheme and @target-uri */
     const char *authority; /* host[:port]; may be NULL where nobody signs it */
     const char *target;    /* path and query: "/orders?shop=7" */
     const struct idem_field *fields;
@@ -683,8 +683,9 @@ struct idem_verified {
 /*
  * In this order: the parts are there, the timestamp is current, the signature is right; and last
  * the store is asked, in one step, whether the nonce is new, which it then is no more. Without a
- * store (h is NULL) it is not asked. Returns 0 with the proof, or a negative code when the store
- * could not say: such a request is not to be taken.
+ * store (h is NULL) it is not asked. Returns 0 with the proof, or a negative code where there is
+ * none: the store could not say, or no request can look like this one (IDEM_E_INVALID). It is not
+ * to be taken then.
  */
 int idem_verify_request(struct idem *h, const struct idem_signer *signer,
                         const struct idem_request *request, struct idem_verified *ret,
