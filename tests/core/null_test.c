@@ -2,6 +2,8 @@
  * A NULL where a pointer is required is the caller's mistake: IDEM_E_INVALID, by its name, and
  * nothing else happens.
  */
+#include <sys/stat.h>
+
 #include "calls.h"
 
 static struct idem_error err;
@@ -182,6 +184,59 @@ TEST(an_operator_is_told_what_was_left_out) {
     idem_close(h);
 }
 
+TEST(who_signs_or_verifies_is_told_what_was_left_out) {
+    const struct idem_sign_with with = {.key_id = "a"}, nobody = {0};
+    const struct idem_request request = {.method = "GET", .target = "/"};
+    const struct idem_field nameless = {.value = "x"}, worthless = {.name = "X"};
+    struct idem_request wrong[] = {
+        {.target = "/"},
+        {.method = "GET"},
+        {.method = "GET", .target = "/", .body_len = 1},
+        {.method = "GET", .target = "/", .fields_n = 1},
+        {.method = "GET", .target = "/", .fields = &nameless, .fields_n = 1},
+        {.method = "GET", .target = "/", .fields = &worthless, .fields_n = 1},
+    };
+    struct idem_sign_rules rules = {0};
+    struct idem_verified verified = {.last = 77};
+    struct idem_signature signature = {.fields_n = 77};
+    struct idem_signer *signer = NULL;
+    char path[256];
+    FILE *file;
+
+    refused(idem_signer_new(NULL, &signer, &err), "rules");
+    refused(idem_signer_new(&rules, NULL, &err), "ret");
+    CHECK_INT(idem_signer_new(&rules, &signer, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "secret_file is missing");
+    CHECK(signer == NULL);
+
+    snprintf(path, sizeof(path), "%s/keys", temp_folder());
+    umask(077);
+    file = fopen(path, "w");
+    CHECK(file != NULL);
+    fputs("a hmac-sha256 text:a secret of some length\n", file);
+    fclose(file);
+    rules.secret_file = path;
+    CHECK_INT(idem_signer_new(&rules, &signer, &err), 0);
+
+    refused(idem_sign_request(NULL, &with, &request, &signature, &err), "signer");
+    refused(idem_sign_request(signer, NULL, &request, &signature, &err), "with");
+    refused(idem_sign_request(signer, &with, NULL, &signature, &err), "request");
+    refused(idem_sign_request(signer, &with, &request, NULL, &err), "ret");
+    CHECK_INT(idem_sign_request(signer, &nobody, &request, &signature, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "key_id");
+    refused(idem_verify_request(NULL, NULL, &request, &verified, &err), "signer");
+    refused(idem_verify_request(NULL, signer, NULL, &verified, &err), "request");
+    refused(idem_verify_request(NULL, signer, &request, NULL, &err), "ret");
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        CHECK_INT(idem_sign_request(signer, &with, &wrong[i], &signature, &err), IDEM_E_INVALID);
+        CHECK_INT(idem_verify_request(NULL, signer, &wrong[i], &verified, &err), IDEM_E_INVALID);
+        CHECK_INT(idem_verify_request(NULL, signer, &wrong[i], &verified, NULL), IDEM_E_INVALID);
+    }
+    CHECK_INT(signature.fields_n, 77);
+    CHECK_INT(verified.last, 77);
+    idem_signer_free(signer);
+}
+
 TEST(every_destructor_takes_nothing) {
     idem_settings_free(NULL);
     idem_close(NULL);
@@ -189,6 +244,9 @@ TEST(every_destructor_takes_nothing) {
     idem_outcome_release(NULL);
     idem_claim_free(NULL);
     idem_entry_release(NULL);
+    idem_signer_free(NULL);
+    idem_signature_release(NULL);
+    idem_verified_release(NULL);
 }
 
 TEST_MAIN
