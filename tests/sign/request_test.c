@@ -362,6 +362,33 @@ TEST(what_is_refused_leaves_no_nonce) {
     idem_close(h);
 }
 
+/* Seen at the earliest moment at which its timestamp is current, it is good until the last one:
+   twice the window, by clocks that may be apart. Of a sequence nothing may ever be forgotten. */
+TEST(a_nonce_is_kept_longer_than_its_signature_is_good) {
+    static const int64_t windows[] = {1000, 60000, 86400000};
+    struct idem_sign_parts parts = {
+        .key_id = "shop-1", .key_id_len = 6, .nonce = "7", .nonce_len = 1, .number = 7};
+
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+        struct idem_sign_rules rules = {.window_ms = windows[i]};
+        struct idem_signer *signer = signer_of(KEYS, rules);
+        struct idem_op op = {0};
+
+        CHECK_INT(idem_nonce_op(signer, &parts, &op, NULL), 0);
+        CHECK_INT(op.kind, IDEM_OP_ONCE);
+        CHECK_INT(op.in.once.ttl_ms, 2 * windows[i] + 60000); /* as sign.md says */
+        idem_signer_free(signer);
+
+        rules.sequence = IDEM_SEQUENCE_INCREASING;
+        signer = signer_of(KEYS, rules);
+        op = (struct idem_op){0};
+        CHECK_INT(idem_nonce_op(signer, &parts, &op, NULL), 0);
+        CHECK_INT(op.kind, IDEM_OP_COUNT);
+        CHECK(op.in.count.ttl_ms >= (int64_t)100 * 365 * 86400 * 1000);
+        idem_signer_free(signer);
+    }
+}
+
 /* A sequence. */
 
 static enum idem_proof numbered(struct idem *h, const struct idem_signer *signer,
