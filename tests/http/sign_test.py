@@ -2,6 +2,7 @@
 """Signed requests: what is proven passes once; what is changed, old or sent again does not."""
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -45,6 +46,8 @@ CONF = "".join((
     f"location /led/page {{ idem_prefix led:; idem replay; proxy_intercept_errors on; error_page 404 = /kept.html; {PASS} }}",
     f"location /led/one {{ {SIGN}; try_files /none /led/one/more; location /led/one/more {{ {PASS} }} }}",
     f"location /leads {{ idem_prefix led:; idem replay; error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
+    f"location /scoped {{ {SIGN} form=classic; idem_prefix scoped:; idem replay; idem_scope $http_x_user; {PASS} }}",
+    f"location /named {{ {SIGN} form=classic; add_header X-Who $idem_sign_key_id always; {PASS} }}",
     f"location /host {{ {SIGN} form=classic headers=Host; {PASS} }}",
     f"location /other {{ {SIGN} form=classic headers=X-Other; error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
     f"location /bare {{ error_page 502 = @signed; proxy_pass http://127.0.0.1:1; }}",
@@ -167,6 +170,14 @@ def what_is_refused_leaves_no_nonce_behind(rig):
 
 
 @test
+def nobody_is_named_before_it_is_proven(rig):
+    fields = classic("POST", "/named", b'{"a":1}')
+    eq(status(rig.post("/named", headers=fields), 200).h("X-Who"), "shop-1")
+    for headers in (fields, fields[:-1], classic("POST", "/named", b"x"), classic("POST", "/named", b'{"a":1}', at=1)):
+        eq(status(rig.post("/named", headers=headers), 401).h("X-Who"), None)
+
+
+@test
 def nonces_are_each_keys_own(rig):
     for form in FORMS:
         path, number = place(rig, form), nonce()
@@ -208,12 +219,75 @@ def a_nonce_is_spent_although_the_key_is_refused(rig):
 
 
 @test
+def the_signature_is_asked_for_before_scope_and_key(rig):
+    def order(fields, user, key):
+        return rig.post("/scoped", headers=[*fields, *([("X-User", user)] if user else [])], key=key)
+    fields = [classic("POST", "/scoped", b'{"a":1}') for _ in range(3)]
+    for user, key in ((None, fresh()), ("me", None), ("me", "")):
+        status(order([], user, key), 401, "signature-incomplete")
+        eq(order(fields[0], user, key).status // 100, 4)
+        status(order(fields.pop(0), user, key), 401, "nonce-reused")  # spent, although it was refused behind it
+    eq(runs(rig, "/scoped"), 0)
+
+
+@test
+def a_nonce_is_used_for_every_location_and_form(rig):
+    number = nonce()
+    status(signed(rig, "classic", "/classic/one", number=number), 200)
+    status(signed(rig, "classic", "/wide/classic", number=number), 401, "nonce-reused")
+    status(signed(rig, "rfc9421", "/rfc9421/one", number=number), 401, "nonce-reused")
+
+
+@test
+def a_nonce_is_remembered_until_its_timestamp_is_old(rig):
+    """Of a second to come it is good for twice the window."""
+    at = int(time.time() * 1000) + 950
+    fields = classic("POST", "/brief/classic", b"x", at=at)
+    status(rig.post("/brief/classic", body=b"x", headers=fields), 200)
+    seen = {}
+    while "signature-stale" not in seen and time.time() * 1000 < at + 4000:
+        answer = status(rig.post("/brief/classic", body=b"x", headers=fields), 401)
+        seen[answer.type] = time.time() * 1000
+        time.sleep(0.01)
+    eq(list(seen), ["nonce-reused", "signature-stale"])
+    check(seen["nonce-reused"] > at + 900, "it is refused at the far edge of the window for its nonce")
+
+
+@test
+def of_machines_that_share_a_store_one_takes_it(rig):
+    conf = "".join(f"location /{form} {{ {SIGN} form={form}; {PASS} }}" for form in FORMS)
+    conf += f"location /grows {{ {SIGN} form=classic sequence=increasing; {PASS} }}"
+    with Rig(conf, files=SECRETS, store=rig.url) as other:
+        for form in FORMS:
+            path = place(rig, form)
+            fields = FORMS[form]("POST", path, b'{"a":1}')
+            answers = together(40, lambda i: (rig, other)[i % 2].post(path, headers=fields))
+            eq(sorted(a.status for a in answers), [200] + [401] * 39)
+            for one in (rig, other):
+                status(one.post(path, headers=fields), 401, "nonce-reused")
+        number = str(int(time.time() * 1000))
+        status(signed(other, "classic", "/grows", number=number, timed=False, by="shop-2"), 200)
+        status(signed(rig, "classic", "/grows", number=number, timed=False, by="shop-2"), 401, "nonce-reused")
+
+
+@test
 def the_classic_form_can_sign_the_host(rig):
     for version, port in (("--http1.1", rig.port), ("--http2", rig.tlsport)):
         url = f"{'http' if port == rig.port else 'https'}://localhost:{port}/host"
         for host, want in ((f"localhost:{port}", 200), ("elsewhere", 401)):
             fields = classic("POST", "/host", b"x", signed=[("Host", host)])
             eq(curl(version, *(x for n, v in fields for x in ("-H", f"{n}: {v}")), url, data=b"x").status, want, f"{version} {host}")
+
+
+@test
+def a_request_that_names_two_hosts_is_refused(rig):
+    for line, host, want in (("http://localhost", "localhost", 200), ("http://LOCALHOST:1", "localhost:1", 200),
+                             ("http://elsewhere", "localhost", 401), ("http://localhost", "elsewhere", 401)):
+        fields = classic("POST", "/classic/hosts", b"x")
+        data = request("POST", line + "/classic/hosts", fields, b"x", host=host)
+        answer = status(send(rig.port, data), want, "signature-wrong" if want == 401 else None)
+        check(want == 200 or b"two servers" in answer.body, answer.body)
+    eq(runs(rig, "/classic/hosts"), 2)
 
 
 @test
@@ -429,7 +503,69 @@ def the_log_says_why_and_shows_neither_secret_nor_signature(rig):
     check("horse" not in titles, titles)
 
 
+@test
+def not_even_what_nginx_logs_for_its_developers_has_a_secret(rig):
+    log = "error_log @TEMP@/debug.log debug;"
+    conf = "".join(f"location /{form} {{ {SIGN} form={form}; {PASS} }}" for form in FORMS)
+    with Rig(conf, main=log, files=SECRETS) as own:
+        for form in FORMS:
+            path = place(own, form)
+            for how in ({}, {"secret": b"a wrong secret, of some length"}, {"at": 1}):
+                fields = FORMS[form]("POST", path, b'{"a":1}', **how)
+                for headers in (fields, fields, [*fields, ("Accept", "text/html")]):
+                    answer = own.post(path, headers=headers)
+                    check(b"horse" not in answer.body, answer.body)
+            status(own.post(path), 401, "signature-incomplete")
+        own.reload()
+        with open(own.folder + "/debug.log", encoding="utf-8", errors="replace") as file:
+            said = own.said() + file.read()
+        check("[debug]" in said and "http header: " in said, "it is no log of that level")
+        for line in signing.FILE.split("\n")[:2]:
+            check(line.split("base64:")[1] not in said, "a secret in the log")
+        for secret in signing.KEYS.values():
+            for text in (secret.decode(), secret.hex()):
+                check(text not in said, "a secret in the log")
+
+
 EXE = os.environ.get("IDEM_EXE", "")
+COUNTER = os.environ.get("IDEM_HASH_COUNTER", "")
+
+
+@test
+def refusals_are_counted(rig):
+    if not EXE:
+        raise Skip("IDEM_EXE does not say where idem is")
+    with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
+        def counts():
+            run = subprocess.run([EXE, "stats", "--store", own.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                 timeout=20, check=True)
+            words = [line.split() for line in run.stdout.decode().splitlines()]
+            return [int(w[1]) for w in words if w[0].startswith("signature_") or w[0] == "nonce_reused"]
+        fields = classic("POST", "/x", b'{"a":1}')
+        for headers, want in ((fields, 200), (fields, 401), ([], 401), (classic("POST", "/x", b'{"a":1}', at=1), 401),
+                              (classic("PUT", "/x", b'{"a":1}'), 401)):
+            status(own.post("/x", headers=headers), want)
+        until("each is counted once", lambda: counts() == [1, 1, 1, 1], step=0.2)
+
+
+@test
+def a_body_is_hashed_once(rig):
+    if not COUNTER or sanitizers():
+        raise Skip("IDEM_HASH_COUNTER does not say what counts, or that cannot be loaded beside a sanitizer")
+    conf = "".join(f"location /{form} {{ {SIGN} form={form}; idem_prefix once:; idem replay; {PASS} }}" for form in FORMS)
+    with Rig(conf, files=SECRETS, start=False, http="client_body_buffer_size 16k;") as own:
+        count = own.folder + "/count"
+        own.environment = lambda: dict(os.environ, LD_PRELOAD=COUNTER, IDEM_HASH_COUNT=count)
+        own.start()
+        body = os.urandom(500000)
+        for form in FORMS:
+            for options in ({"type": "text/plain"}, {"type": "application/octet-stream", "chunked": 9000}):
+                os.truncate(count, 0)
+                fields = FORMS[form]("POST", f"/{form}", body)
+                status(own.post(f"/{form}", key=fresh(), body=body, headers=fields, **options), 200)
+                with open(count, encoding="utf-8") as file:
+                    total = sum(int(line) for line in file)
+                check(len(body) <= total < len(body) + 20000, f"{total} bytes were hashed of {len(body)}")
 
 
 def piped(rig, form, url, words="", sent=""):
@@ -525,6 +661,42 @@ def secrets_are_read_again_with_a_reload(rig):
         status(own.post("/x", body=b"x", headers=captured), 200)
         own.reload()
         status(own.post("/x", body=b"x", headers=captured), 401, "nonce-reused")
+
+
+@test
+def secrets_that_are_refused_with_a_reload_leave_those_of_before(rig):
+    with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
+        for text, mode, says in (("shop-1 hmac-sha256 text:hunter2\n", 0o600, "at least 16"),
+                                 ("shop-1 hunter2hunter2hunter2\n", 0o600, "three words"),
+                                 (signing.FILE, 0o644, "chmod 600")):
+            before = own.worker_pids()
+            own.put("secrets", text, mode)
+            own.process.send_signal(signal.SIGHUP)
+            until("it is refused", lambda: says in own.said())
+            status(signed(own, "classic", "/x"), 200)
+            eq(own.worker_pids(), before)
+            check("hunter2" not in own.said(), "a secret in the log")
+        os.truncate(own.folder + "/error.log", 0)  # what it says of these is what was asked for
+
+
+@test
+def switching_it_on_or_off_makes_no_retry_a_mismatch(rig):
+    def conf(sign):
+        return f"location / {{ {sign} idem_prefix switch:; idem replay; {PASS} }}"
+    on, off = conf(f"{SIGN} form=classic;"), conf("")
+    with Rig(on, files=SECRETS) as own:
+        bodies = [(b'{"a":1}', "application/json"), (b"a=1", "application/x-www-form-urlencoded"), (b"text", "text/plain")]
+        keys = [fresh() for _ in bodies]
+        def order(i, signed):
+            body, kind = bodies[i]
+            return own.post("/x", key=keys[i], body=body, type=kind, headers=classic("POST", "/x", body) if signed else [])
+        firsts = [status(order(i, True), 200) for i in range(len(bodies))]
+        own.write(off, "", "", "", "idem_store @STORE@; idem_scope none;")
+        own.reload()
+        until("no signature is asked for", lambda: order(0, False).status == 200)
+        for i, first in enumerate(firsts):
+            replay_of(first, order(i, False))
+        eq(runs(own, "/x"), len(bodies))
 
 
 @test
