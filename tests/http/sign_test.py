@@ -144,6 +144,30 @@ def each_part_that_is_changed_is_refused(rig):
 
 
 @test
+def what_was_not_there_cannot_be_added(rig):
+    for form in FORMS:
+        path = place(rig, form)
+        wrong = "signature-incomplete" if form == "rfc9421" else "signature-wrong"
+        for method in ("GET", "POST"):
+            for to, options in ((path, {"body": b"x"}), (path, {"body": b"x" * 20000, "chunked": 7000}), (path + "?x=1", {"body": b""}),
+                                (path + "?", {"body": b""})):
+                status(rig.post(to, method=method, headers=FORMS[form](method, path), **options), 401, wrong)
+        fields = [*FORMS[form]("POST", path), ("Content-Digest", signing.digest(b"x"))]
+        status(rig.post(path, body=b"x", headers=fields), 401, wrong)  # a digest that is right, and not signed
+        eq(runs(rig, path), 0)
+
+
+@test
+def a_target_is_signed_as_it_is_sent(rig):
+    for form in FORMS:
+        for sent, meant in (("/a%2Fb", "/a/b"), ("/%61", "/a"), ("/a/./b", "/a/b"), ("/a/x/../b", "/a/b"), ("/a//b", "/a/b"),
+                            ("/a?q=%41", "/a?q=A"), ("/a?q=a+b", "/a?q=a%20b"), ("/a?", "/a")):
+            status(signed(rig, form, f"/{form}{sent}"), 200)
+            answer = signed(rig, form, f"/{form}{sent}", of={"target": f"/{form}{meant}"})
+            check(answer.status == 401 and answer.type in ("signature-wrong", "signature-incomplete"), (sent, answer))
+
+
+@test
 def the_timestamp_may_be_a_window_away_and_no_more(rig):
     for form in FORMS:
         now = int(time.time())
@@ -697,6 +721,27 @@ def switching_it_on_or_off_makes_no_retry_a_mismatch(rig):
         for i, first in enumerate(firsts):
             replay_of(first, order(i, False))
         eq(runs(own, "/x"), len(bodies))
+
+
+@test(stores="redis")
+def who_leaves_while_his_nonce_is_asked_for_is_let_go(rig):
+    with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
+        status(signed(own, "classic", "/x"), 200)
+        before = own.worker_pids()
+        own.redis.pause()
+        conns = [Conn(own.port) for _ in range(40)]
+        for conn in conns:
+            conn.send(own.bytes("/x", headers=classic("POST", "/x", b'{"a":1}')))
+        time.sleep(0.3)
+        for conn in conns:
+            conn.close()
+        time.sleep(0.3)
+        own.redis.go_on()
+        for _ in range(20):
+            status(signed(own, "classic", "/x"), 200)
+        eq(own.worker_pids(), before)
+        eq(runs(own, "/x"), 21)
+        check(own.quit(), "it goes, and waits for nobody who has left")
 
 
 @test
