@@ -706,7 +706,8 @@ def secrets_that_are_refused_with_a_reload_leave_those_of_before(rig):
 @test
 def switching_it_on_or_off_makes_no_retry_a_mismatch(rig):
     def conf(sign):
-        return f"location / {{ {sign} idem_prefix switch:; idem replay; {PASS} }}"
+        return (f"location / {{ {sign} idem_prefix switch:; idem replay; {PASS} }}"
+                f"location /params {{ {sign} idem_prefix switch:; idem replay; idem_key params; idem_scope $host; {PASS} }}")
     on, off = conf(f"{SIGN} form=classic;"), conf("")
     with Rig(on, files=SECRETS) as own:
         bodies = [(b'{"a":1}', "application/json"), (b"a=1", "application/x-www-form-urlencoded"), (b"text", "text/plain")]
@@ -715,12 +716,17 @@ def switching_it_on_or_off_makes_no_retry_a_mismatch(rig):
             body, kind = bodies[i]
             return own.post("/x", key=keys[i], body=body, type=kind, headers=classic("POST", "/x", body) if signed else [])
         firsts = [status(order(i, True), 200) for i in range(len(bodies))]
+        for _ in range(2):
+            status(signed(own, "classic", "/params"), 200)
         own.write(off, "", "", "", "idem_store @STORE@; idem_scope none;")
         own.reload()
         until("no signature is asked for", lambda: order(0, False).status == 200)
         for i, first in enumerate(firsts):
             replay_of(first, order(i, False))
         eq(runs(own, "/x"), len(bodies))
+        for _ in range(2):
+            status(own.post("/params"), 200)
+        eq(runs(own, "/params"), 2)  # a key that is made of the request is another one, as sign.md warns
 
 
 @test(stores="redis")
