@@ -127,7 +127,9 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         ctx->state = NGX_HTTP_IDEM_PASSED;
         r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
 
-        return NGX_DECLINED;
+        rc = ngx_http_idem_sign_follow(r, ctx);
+
+        return rc == NGX_OK ? NGX_DECLINED : rc;
     }
 
     if (ctx->state >= NGX_HTTP_IDEM_RUNNING) {

@@ -249,6 +249,15 @@ ngx_http_idem_sign_follow(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
 
+    if (conf->sign == NULL && ctx->conf->sign && !ctx->proven && !r->post_action
+        && r->content_handler)
+    {
+        /* its body could not be read, and the page that says so led on to a backend */
+
+        return r->err_status >= NGX_HTTP_SPECIAL_RESPONSE ? (ngx_int_t) r->err_status
+                                                          : NGX_HTTP_FORBIDDEN;
+    }
+
     if (conf->sign == NULL || (ctx->proven && conf->sign == ctx->conf->sign)) {
         return NGX_OK;
     }

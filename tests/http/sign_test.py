@@ -54,6 +54,9 @@ CONF = "".join((
     f"location @signed {{ {SIGN} form=classic; {PASS} }}",
     f"location /same {{ {SIGN} form=classic; {PASS} location /same/led {{ error_page 502 = @file; proxy_pass http://127.0.0.1:1; }} }}",
     f"location @file {{ {PASS} }}",
+    f"location /big {{ {SIGN} form=classic; client_max_body_size 100; error_page 413 /big/page.html; try_files $uri @file; }}",
+    f"location /acted {{ {SIGN} form=classic; post_action /classic/acted; {PASS} }}",
+    f"location /after {{ {SIGN} form=classic; post_action /after/that; {PASS} location /after/that {{ post_action off; {PASS} }} }}",
 ))
 
 
@@ -505,6 +508,27 @@ def no_redirect_leads_past_a_signature(rig):
     eq([r.path for r in rig.backend.requests() if r.path in ("/bare/1", "/leads/1", "/other/1")], [])
     status(signed(rig, "classic", "/same/led/1"), 200)  # led out of it, once proven
     eq(runs(rig, "/same/led/1"), 1)
+
+
+@test
+def a_body_that_cannot_be_read_leads_no_unsigned_request_to_a_backend(rig):
+    """Neither by the page that says so, nor by what try_files makes of it."""
+    status(rig.post("/big/1", body=b"x" * 500, chunked=50), 413)
+    eq([r.path for r in rig.backend.requests() if r.path.startswith("/big")], [])
+    status(signed(rig, "classic", "/big/1"), 200)
+    eq(runs(rig, "/big/1"), 1)
+
+
+@test(expects=["not led on to"])
+def what_is_done_behind_a_request_is_signed_where_it_has_to_be(rig):
+    """post_action follows every answer, refusals too."""
+    status(rig.post("/acted/1"), 401, "signature-incomplete")
+    status(signed(rig, "classic", "/acted/2"), 200)   # by rules of its own
+    status(rig.post("/after/1"), 401, "signature-incomplete")
+    status(signed(rig, "classic", "/after/2"), 200)
+    until("one post_action", lambda: runs(rig, "/after/that"))
+    until("the refused ones", lambda: rig.said().count("not led on to \"/classic/acted\"") == 2)
+    eq((runs(rig, "/classic/acted"), runs(rig, "/after/that")), (0, 1))
 
 
 @test
