@@ -2,8 +2,6 @@
  * Requests signed by one end and verified by the other, in both forms: what is changed on the way
  * is refused, and what is refused leaves no nonce behind.
  */
-#include <time.h>
-
 #include "rig.h"
 
 static const struct idem_field own[] = {
@@ -20,8 +18,6 @@ static const struct idem_request order = {
     .body_len = 10,
 };
 
-static const enum idem_sign_form forms[] = {IDEM_SIGN_RFC9421, IDEM_SIGN_CLASSIC};
-
 static struct idem_signer *signer_for(enum idem_sign_form form) {
     return signer_of(KEYS, (struct idem_sign_rules){.form = form, .headers = "Idempotency-Key"});
 }
@@ -35,13 +31,6 @@ static struct idem *open_store(void) {
         exit(1);
     }
     return h;
-}
-
-static int64_t now_ms(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 TEST(what_was_signed_is_good_once) {
@@ -89,15 +78,6 @@ TEST(ed25519_signs_where_it_has_its_secret) {
 }
 
 /* Each part in turn. */
-
-static void set_field(struct sent *sent, const char *name, const char *value) {
-    for (size_t i = 0; i < sent->request.fields_n; i++)
-        if (strcasecmp(sent->fields[i].name, name) == 0) {
-            sent->fields[i].value = value;
-            return;
-        }
-    CHECK_STR(name, "the name of a field");
-}
 
 static void drop_field(struct sent *sent, const char *name) {
     size_t n = 0;

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "sign/request.h"
 #include "sign/sign.h"
@@ -21,6 +22,15 @@
     "test-key-ed25519 ed25519-secret base64:n4Ni+HpISpVObnQMW0wOhCKROaIKqKtW/2ZYb2p9KcU=\n"        \
     "public-only ed25519 base64:JrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=\n"                    \
     "shop-1 hmac-sha256 text:correct horse battery staple\n"
+
+static const enum idem_sign_form forms[] = {IDEM_SIGN_RFC9421, IDEM_SIGN_CLASSIC};
+
+static inline int64_t now_ms(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 static inline const char *keys_file(const char *text) {
     static char path[512];
@@ -70,6 +80,15 @@ static inline void send_with(struct sent *sent, const struct idem_signer *signer
         sent->fields[request->fields_n + i] = sent->signature.fields[i];
     sent->request.fields = sent->fields;
     sent->request.fields_n = request->fields_n + sent->signature.fields_n;
+}
+
+static inline void set_field(struct sent *sent, const char *name, const char *value) {
+    for (size_t i = 0; i < sent->request.fields_n; i++)
+        if (strcasecmp(sent->fields[i].name, name) == 0) {
+            sent->fields[i].value = value;
+            return;
+        }
+    CHECK_STR(name, "the name of a field");
 }
 
 static inline void send_as(struct sent *sent, const struct idem_signer *signer, const char *key_id,
