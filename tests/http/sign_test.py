@@ -307,14 +307,17 @@ def the_classic_form_can_sign_the_host(rig):
 
 
 @test
-def a_request_that_names_two_hosts_is_refused(rig):
-    for line, host, want in (("http://localhost", "localhost", 200), ("http://LOCALHOST:1", "localhost:1", 200),
-                             ("http://elsewhere", "localhost", 401), ("http://localhost", "elsewhere", 401)):
-        fields = classic("POST", "/classic/hosts", b"x")
-        data = request("POST", line + "/classic/hosts", fields, b"x", host=host)
-        answer = status(send(rig.port, data), want, "signature-wrong" if want == 401 else None)
-        check(want == 200 or b"two servers" in answer.body, answer.body)
-    eq(runs(rig, "/classic/hosts"), 2)
+def the_request_line_and_host_name_one_server(rig):
+    """A server is chosen by the first, and the second is signed."""
+    for line, host, want in (("localhost", "localhost", 200), ("LOCALHOST:80", "localhost:80", 200), ("elsewhere", "localhost", 401),
+                             ("local", "localhost", 401), ("localhost", "local", 401)):
+        path = place(rig, "rfc9421")
+        fields = message("POST", path, b"x", host=host.removesuffix(":80"))
+        answer = rig.post(f"http://{line}{path}", body=b"x", host=host, headers=fields)
+        eq(answer.status, want, f"{line} and {host}")
+        if want == 401:
+            eq(answer.type, "signature-wrong")
+            status(rig.post(f"http://{host}{path}", body=b"x", host=host, headers=fields), 200)  # its nonce is unused
 
 
 @test
@@ -785,6 +788,67 @@ def without_a_store_nothing_signed_passes(rig):
             check(answer.h("Retry-After"), "Retry-After")
             status(own.post(path, key=fresh()), 401, "signature-incomplete")
         eq(own.backend.requests(), [])
+
+
+def counted(rig):
+    """What `idem stats` says of signatures and of the store."""
+    run = subprocess.run([EXE, "stats", "--json", "--store", rig.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=True)
+    found = json.loads(run.stdout)
+    return {name: found["events"][name] for name in ("signature_incomplete", "signature_stale", "signature_wrong", "nonce_reused")}
+
+
+@test
+def refusals_are_counted(rig):
+    if not EXE:
+        raise Skip("IDEM_EXE does not say where idem is")
+    with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
+        fields = classic("POST", "/x", b"x")
+        for headers in (fields, fields, fields[1:], classic("POST", "/x", b"y"), classic("POST", "/x", b"x", at=1)):
+            own.post("/x", body=b"x", headers=headers)
+        until("all are counted", lambda: set(counted(own).values()) == {1})
+
+
+@test(seconds=60, stores="redis")
+def who_leaves_while_the_nonce_is_asked_for_harms_nobody(rig):
+    with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
+        pids = sorted(own.worker_pids())
+        for end in ("close", "reset"):
+            own.redis.pause()
+            gone = [Conn(own.port).send(own.bytes("/gone", headers=classic("POST", "/gone", b'{"a":1}'))) for _ in range(20)]
+            with H2(own.h2port) as h2:
+                headers = [(n.lower(), v) for n, v in classic("POST", "/gone", b"x")]
+                h2.reset(h2.post("/gone", headers, b"x"))
+                stays = own.later("/stays", rid=end, headers=classic("POST", "/stays", b'{"a":1}'))
+                time.sleep(0.4)
+                for conn in gone:
+                    getattr(conn, end)()
+                time.sleep(0.3)
+                own.redis.go_on()
+                status(stays.get(), 200)
+                check(float(own.log(end)["idem_time"]) > 0.3, "the time that the store took")
+        status(signed(own, "classic", "/stays"), 200)
+        eq(sorted(own.worker_pids()), pids)
+        eq({r.path for r in own.backend.requests()}, {"/stays"})
+
+
+@test(seconds=60, stores="redis")
+def a_nonce_that_nobody_answers_for_is_given_up_in_time(rig):
+    """Nobody knows whether it was used: the request is refused, and passes at most once after that."""
+    with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS, options="timeout=50s", workers=1) as own:
+        pids = own.worker_pids()
+        status(signed(own, "classic", "/first"), 200)
+        fields = classic("POST", "/x", b"x")
+        own.redis.pause()
+        try:
+            status(own.post("/x", body=b"x", headers=fields), 503, "store-unavailable")
+        finally:
+            own.redis.go_on()
+        for _ in range(3):
+            answer = own.post("/x", body=b"x", headers=fields)
+            check(answer.status == 200 or answer.type == "nonce-reused", answer)
+        eq(answer.status, 401)
+        check(runs(own, "/x") <= 1, "it ran twice")
+        eq(own.worker_pids(), pids)
 
 
 if __name__ == "__main__":
