@@ -9,6 +9,9 @@
 #include "core/words.h"
 
 
+#define NGX_HTTP_IDEM_SIGN_SHOWN  16       /* bytes: a secret has no fewer */
+
+
 typedef struct {
     struct idem_sign_rules     rules;
     ngx_str_t                  file;
@@ -91,7 +94,7 @@ ngx_http_idem_sign_take(ngx_conf_t *cf, ngx_http_idem_sign_words_t *words, ngx_u
 
 
 /* A word that is not known is shown up to its value, which may be a secret that belongs into a
-   file. */
+   file; and not at all if it is as long as one. */
 
 static char *
 ngx_http_idem_sign_parameter(ngx_conf_t *cf, ngx_http_idem_sign_words_t *words, ngx_str_t *word)
@@ -125,6 +128,10 @@ ngx_http_idem_sign_parameter(ngx_conf_t *cf, ngx_http_idem_sign_words_t *words, 
 
     if (end) {
         value.len = (size_t) (end - word->data) + 1;
+    }
+
+    if (value.len >= NGX_HTTP_IDEM_SIGN_SHOWN) {
+        ngx_str_set(&value, "...");
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
