@@ -218,7 +218,16 @@ ngx_http_idem_sign(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    if (checked.proof != IDEM_PROOF_GOOD) {
+    if (checked.proof != IDEM_PROOF_GOOD && checked.parts.several) {
+
+        /* one answer: what is wrong with the one that was chosen tells whose keys are known */
+
+        rc = ngx_http_idem_sign_refuse(r, ctx, IDEM_PROOF_WRONG,
+                                       "None of the signatures is complete, current and made for "
+                                       "this request with a secret that is known here, or more "
+                                       "than one is of known keys.");
+
+    } else if (checked.proof != IDEM_PROOF_GOOD) {
         rc = ngx_http_idem_sign_refuse(r, ctx, checked.proof, checked.detail);
 
     } else if (!ngx_http_idem_sign_is_one_host(r)) {

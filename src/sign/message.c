@@ -143,7 +143,7 @@ static bool member_is_ours(const struct idem_signer *signer, const struct idem_s
 
 /* The only one, or, where others on the way have signed too, the only one whose key is known. */
 static const char *signature_choose(const struct idem_signer *signer, struct idem_http_text field,
-                                    struct idem_sf_member *ret) {
+                                    struct idem_sf_member *ret, bool *ret_several) {
     struct idem_sf_member members[SIGNATURES_MAX];
     struct idem_sf sf = idem_sf_of(field);
     enum idem_sf_next next;
@@ -162,6 +162,7 @@ static const char *signature_choose(const struct idem_signer *signer, struct ide
     if (n == 0 || next == IDEM_SF_BAD)
         return "The header Signature-Input cannot be read.";
     *ret = members[0];
+    *ret_several = n > 1;
     for (size_t i = 0; i < n; i++)
         if (member_is_ours(signer, &members[i])) {
             *ret = members[i];
@@ -328,7 +329,7 @@ static const char *fields_read(const struct idem_signer *signer,
     signature = field_join(request, "signature", out, &n);
     if (n == 0)
         return "The header Signature is missing.";
-    if ((detail = signature_choose(signer, input, &member)) != NULL ||
+    if ((detail = signature_choose(signer, input, &member, &ret->several)) != NULL ||
         (detail = signature_find(signature, member.key, ret)) != NULL ||
         (detail = parameters_read(member.parameters, ret, room)) != NULL ||
         (detail = parameters_need(signer, ret, room)) != NULL)

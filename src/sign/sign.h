@@ -68,6 +68,7 @@ struct idem_sign_parts {
     char key_id[IDEM_KEY_ID_MAX + 1], nonce[IDEM_NONCE_MAX + 1];
     size_t key_id_len, nonce_len;
     bool timed, expires;
+    bool several; /* have signed: which one is meant depends on whose keys are known */
     int64_t time_ms, expires_ms;
     int64_t number; /* where there is a sequence */
     enum idem_sign_alg alg;

@@ -215,6 +215,27 @@ def nonces_are_each_keys_own(rig):
 
 
 @test
+def no_answer_tells_which_key_ids_are_known(rig):
+    """Also of two signatures, of which the one whose key is known is looked at."""
+    path = place(rig, "rfc9421")
+    now = int(time.time())
+    whole, half = f';created={now};nonce="n"', ""
+    def ask(*members):
+        inputs = ", ".join(f'{label}=("@method" "@path");keyid="{key}"{more}' for label, key, more in members)
+        values = ", ".join(f"{label}=:AAAA:" for label, _, _ in members)
+        answer = rig.post(path, method="GET", body=b"", headers=[("Signature-Input", inputs), ("Signature", values)])
+        return answer.status, answer.type, answer.body
+    for more in (whole, half, ';created=1;nonce="n"'):
+        eq(ask(("a", "shop-1", more)), ask(("a", "nobody", more)))
+        for first in (whole, half):
+            eq(ask(("a", "who", first), ("b", "shop-1", more)), ask(("a", "who", first), ("b", "nobody", more)))
+            eq(ask(("a", "shop-1", first), ("b", "shop-2", more)), ask(("a", "shop-1", first), ("b", "nobody", more)))
+    fields = message("GET", path)
+    beside = [(n, v + (f', b=("@method");keyid="nobody"{whole}' if n == "Signature-Input" else ", b=:AAAA:")) for n, v in fields]
+    status(rig.post(path, method="GET", body=b"", headers=beside), 200)
+
+
+@test
 def a_retry_is_signed_anew_and_gets_the_first_answer(rig):
     for form in FORMS:
         path, key = place(rig, form, "/both"), fresh()
@@ -658,7 +679,7 @@ def refused(conf, words, **options):
         for word in words if isinstance(words, tuple) else (words,):
             check(word in said, f"{word!r} is not in:\n{said}")
         check("nginx.conf:" in said, said)
-        check("hunter2" not in said, said)
+        check("hunter2" not in said and "c2Vj" not in said, said)
 
 
 def in_location(words):
@@ -672,6 +693,8 @@ def a_wrong_configuration_is_refused_with_its_place(rig):
             ("idem_sign form=classic;", "secret_file=FILE is missing"),
             ("idem_sign secret_file=;", "is not understood"),
             ("idem_sign secret=hunter2hunter2hunter2;", '"secret=" is not understood'),
+            ("idem_sign c2VjcmV0IGh1bnRlcjI=;", '"..." is not understood'),
+            ("idem_sign hunter2hunter2hunter2;", '"..." is not understood'),
             (f"{SIGN} form=old;", ("form=old", "rfc9421, classic")),
             (f"{SIGN} window=0;", "1s to 1d"),
             (f"{SIGN} window=2d;", "1s to 1d"),
