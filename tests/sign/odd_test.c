@@ -2,6 +2,8 @@
  * What no sender of ours would write: messages signed by hand, headers and ids that are nearly
  * right, and the limits.
  */
+#include <openssl/err.h>
+
 #include "http/binary.h"
 #include "rig.h"
 
@@ -238,6 +240,85 @@ TEST(a_nonce_is_kept_for_twice_the_window_and_a_minute) {
     CHECK_INT(idem_nonce_op(signer, &parts, &op, NULL), 0);
     CHECK_INT(op.kind, IDEM_OP_COUNT);
     CHECK(op.in.count.ttl_ms > (int64_t)99 * 365 * 86400 * 1000);
+    idem_signer_free(signer);
+}
+
+/* What a host program makes of a request line is not ours to trust. */
+TEST(no_request_line_that_is_signed_can_hold_a_line_s_end) {
+    struct idem_request get = {.method = "GET", .target = "/a?b"};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct idem_signer *signer = signer_of(KEYS, (struct idem_sign_rules){.form = forms[i]});
+
+        for (int k = 0; k < 3; k++) {
+            unsigned char sha256[IDEM_HASH_LEN];
+            struct idem_http_header *headers;
+            struct idem_sign_request request;
+            struct idem_sign_checked checked;
+            struct sent sent;
+
+            send_as(&sent, signer, "shop-1", &get);
+            CHECK_INT(idem_request_read(&sent.request, 0, sha256, &headers, &request, NULL), 0);
+            *(k == 0   ? &request.method
+              : k == 1 ? &request.path
+                       : &request.query) = (struct idem_http_text){"a\nb", 3};
+            CHECK_INT(idem_sign_check(signer, &request, now_ms(), &checked, NULL), 0);
+            CHECK_INT(checked.proof, IDEM_PROOF_INCOMPLETE);
+            idem_sign_checked_release(&checked);
+            free(headers);
+            idem_signature_release(&sent.signature);
+        }
+        idem_signer_free(signer);
+    }
+}
+
+TEST(a_signature_covers_up_to_64_components) {
+    struct idem_request get = {.method = "GET", .authority = "shop.test", .target = "/orders"};
+    struct idem_signer *signer = signer_of(KEYS, (struct idem_sign_rules){0});
+
+    for (int n = 64; n <= 65; n++) {
+        static struct idem_field fields[65];
+        static char names[64][8];
+        char input[1024], signature[] = "sig=:AAAA:";
+        int len = snprintf(input, sizeof(input), "sig=(\"@method\" \"@path\"");
+
+        for (int i = 2; i < n; i++) {
+            snprintf(names[i - 2], sizeof(names[0]), "x%d", i);
+            fields[i] = (struct idem_field){names[i - 2], "v"};
+            len += snprintf(input + len, sizeof(input) - (size_t)len, " \"x%d\"", i);
+        }
+        snprintf(input + len, sizeof(input) - (size_t)len,
+                 ");created=1;keyid=\"shop-1\";nonce=\"n\"");
+        fields[0] = (struct idem_field){"Signature-Input", input};
+        fields[1] = (struct idem_field){"Signature", signature};
+        get.fields = fields;
+        get.fields_n = (size_t)n;
+        CHECK_INT(proof_of(NULL, signer, &get), n == 64 ? IDEM_PROOF_STALE : IDEM_PROOF_INCOMPLETE);
+    }
+    idem_signer_free(signer);
+}
+
+/* nginx would take what is left there for an error of its own connection. */
+TEST(openssl_s_queue_of_errors_is_left_as_it_was) {
+    static const char *const ids[] = {"shop-1", "test-key-ed25519", "nobody"};
+    struct idem_signer *signer = signer_of(KEYS, (struct idem_sign_rules){0});
+    unsigned char wrong[IDEM_SIGNATURE_MAX] = {0xff};
+
+    memset(wrong, 0xff, sizeof(wrong));
+    for (int full = 0; full < 2; full++)
+        for (size_t i = 0; i < 3; i++) {
+            unsigned long before;
+
+            ERR_clear_error();
+            if (full)
+                ERR_raise(ERR_LIB_USER, 7);
+            before = ERR_peek_last_error();
+            CHECK(!idem_keyring_verify(signer->keyring,
+                                       (struct idem_http_text){ids[i], strlen(ids[i])}, 0,
+                                       (struct idem_http_text){"text", 4}, wrong, sizeof(wrong)));
+            CHECK(ERR_peek_last_error() == before);
+        }
+    ERR_clear_error();
     idem_signer_free(signer);
 }
 
