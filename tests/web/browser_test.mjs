@@ -188,11 +188,14 @@ test(async function clicks_on_a_plain_form_with_a_file_are_one_order() {
   await tab.goto(rig.origin + '/plain');
   await tab.setInputFiles('[name=picture]', { name: 'a.png', mimeType: 'image/png', buffer: Buffer.from('\x89PNG') });
   const before = rig.network.posts;
-  rig.backend.delay = 2000;
-  await hurry(tab, BUTTON, 5);
+  const { x, y } = await tab.locator(BUTTON).boundingBox();
+  rig.backend.delay = 5000;
+  for (let clicks = 1; clicks <= 3; clicks++) { // a browser that is hurried sends the last one only
+    await tab.mouse.click(x + 5, y + 5);
+    await until(`click ${clicks} is sent`, () => rig.network.posts >= before + clicks);
+  }
   await tab.waitForSelector('h1');
   rig.backend.delay = 0;
-  check(rig.network.posts - before > 1, 'only one click was sent');
   eq([rig.backend.orders.length, await tab.title()], [1, 'Order 1']);
   await shut(tab);
 });
