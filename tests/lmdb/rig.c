@@ -354,11 +354,40 @@ const char *rig_url(const char *name, const char *options) {
     return temp_url(name, options);
 }
 
-/* Where other threads were at work, they may have held the leak checker's locks. */
+/* Whether all threads but this one sleep, as /proc tells. */
+static bool threads_rest(void) {
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *entry;
+    bool rest = true;
+
+    NEED(dir != NULL);
+    while ((entry = readdir(dir)) != NULL) {
+        char path[64], text[512] = "";
+        const char *state;
+        FILE *file;
+
+        if (entry->d_name[0] == '.' || strtol(entry->d_name, NULL, 10) == (long)getpid())
+            continue;
+        snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", entry->d_name);
+        file = fopen(path, "r");
+        if (file == NULL) /* it has ended */
+            continue;
+        state = fgets(text, sizeof(text), file) == NULL ? NULL : strrchr(text, ')');
+        fclose(file);
+        rest &= state == NULL || state[2] == 'S';
+    }
+    closedir(dir);
+    return rest;
+}
+
+/* Where other threads are at work, they may hold locks that nobody gives back in the child: those
+   of the sanitizers' allocator, and of the leak checker. */
 pid_t rig_spawn(void (*fn)(void *data), void *data) {
     bool threads = rig_file_count("/proc/self/task", "") > 1;
     pid_t pid;
 
+    for (int i = 0; threads && i < 200 && !threads_rest(); i++)
+        rig_sleep(10);
     fflush(NULL);
     pid = fork();
     NEED(pid >= 0);
