@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "cli/input.h"
 #include "cli/when.h"
@@ -261,20 +260,16 @@ int cli_signer(const struct cli_values *values, const char *command, struct idem
 }
 
 int cli_moment(const char *text, const char *command, const char *flag, int64_t *ret_ms) {
-    struct timespec now;
     struct idem_error err;
     int64_t count;
 
-    clock_gettime(CLOCK_REALTIME, &now);
     if (strspn(text, "0123456789") == strlen(text)) {
         if (idem_count_parse(text, strlen(text), &count, &err) == 0 && count > 0 &&
             count <= INT64_MAX / 1000) {
             *ret_ms = count * 1000;
             return CLI_OK;
         }
-    } else if (cli_when_parse(text, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, ret_ms,
-                              &err) == 0 &&
-               *ret_ms > 0) {
+    } else if (cli_when_parse(text, idem_sign_now(), ret_ms, &err) == 0 && *ret_ms > 0) {
         return CLI_OK;
     }
     cli_say("%s: --%s: allowed are seconds since 1970, 2026-11-15T20:00:00Z, and 5m, which is ago "

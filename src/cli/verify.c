@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/json.h"
 #include "cli/mistake.h"
@@ -228,12 +227,10 @@ static int request_verify(const struct cli_values *values, const struct idem_sig
     struct report report = {.values = values, .signer = signer, .sent = sent};
     struct idem_http_header *headers;
     struct idem_sha512 sha;
-    struct timespec now;
     struct idem_error err;
     int status = CLI_OK;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    report.now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    report.now_ms = idem_sign_now();
     if (values->now != NULL)
         status = cli_moment(values->now, "verify", "now", &report.now_ms);
     if (status != CLI_OK)

@@ -3,7 +3,7 @@
  * remembered of a request that fails here; its nonce is the store's to judge, and comes last.
  */
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
 #include "core/error.h"
 #include "sign/sign.h"
@@ -35,6 +35,13 @@ int idem_sign_text(const struct idem_signer *signer, const struct idem_sign_requ
     *ret = out.buf;
     *ret_len = out.len;
     return 0;
+}
+
+int64_t idem_sign_now(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static void refuse(struct idem_sign_checked *ret, enum idem_proof proof, const char *detail) {

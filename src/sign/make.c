@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/error.h"
 #include "core/hash.h"
@@ -79,12 +78,8 @@ static int time_make(const struct idem_signer *signer, const struct idem_sign_wi
     }
     if (ms < 0)
         return idem_error_set(err, IDEM_E_INVALID, "the time is before 1970");
-    if (ms == 0) {
-        struct timespec now;
-
-        clock_gettime(CLOCK_REALTIME, &now);
-        ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    }
+    if (ms == 0)
+        ms = idem_sign_now();
     made->parts.timed = true;
     made->parts.time_ms = ms;
     snprintf(made->timestamp, sizeof(made->timestamp), "%" PRId64, ms / 1000);

@@ -62,8 +62,8 @@ struct idem_http_text idem_sign_header(const struct idem_sign_request *request,
 void idem_sign_headers(const struct idem_sign_request *request, struct idem_http_text name,
                        struct idem_out *out, size_t *ret_n);
 
-/* What a request says to prove itself. Of the texts, `components` and on are classic's or the
-   message's own, and borrowed from the request or from `fields`. */
+/* What a request says to prove itself. Its texts are borrowed from the request, or from `fields`.
+ */
 struct idem_sign_parts {
     char key_id[IDEM_KEY_ID_MAX + 1], nonce[IDEM_NONCE_MAX + 1];
     size_t key_id_len, nonce_len;
@@ -115,6 +115,9 @@ void idem_digest_print(const unsigned char sha256[IDEM_HASH_LEN], char out[IDEM_
 int idem_sign_text(const struct idem_signer *signer, const struct idem_sign_request *request,
                    const struct idem_sign_parts *parts, char **ret, size_t *ret_len,
                    const char **ret_detail, char room[IDEM_SIGN_DETAIL]);
+
+/* This machine's clock, in ms since 1970. */
+int64_t idem_sign_now(void);
 
 /* All but the nonce. */
 struct idem_sign_checked {

@@ -5,18 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/error.h"
 #include "core/handle.h"
 #include "sign/request.h"
-
-static int64_t now_ms(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void verified_fill(const struct idem_sign_checked *checked, struct idem_verified *ret) {
     ret->proof = checked->proof;
@@ -70,7 +62,7 @@ int idem_verify_request(struct idem *h, const struct idem_signer *signer,
                         const struct idem_request *request, struct idem_verified *ret,
                         struct idem_error *err) {
     unsigned char sha256[IDEM_HASH_LEN], sha512[IDEM_SHA512_LEN];
-    struct idem_verified verified = {.now_ms = now_ms()};
+    struct idem_verified verified = {.now_ms = idem_sign_now()};
     struct idem_http_header *headers;
     struct idem_sign_request read;
     int rc = idem_need(signer, err) ?: idem_need(request, err) ?: idem_need(ret, err);
