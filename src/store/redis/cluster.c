@@ -51,7 +51,7 @@ uint16_t redis_slot(const char *name, size_t len) {
 
 /* Nodes. */
 
-static struct redis_node *node_get(struct redis_store *store, const struct redis_host *host) {
+static struct redis_node *node_get(struct redis_store *store, const struct idem_host_name *host) {
     struct redis_node *node = redis_node_find(store, host);
 
     if (node == NULL)
@@ -91,7 +91,7 @@ static void nodes_drop(struct redis_store *store) {
 static bool range_take(struct redis_store *store, const struct redis_reply *range,
                        const struct redis_conn *from) {
     const struct redis_reply *master;
-    struct redis_host host = {0};
+    struct idem_host_name host = {0};
     struct redis_node *node;
     long long first, last;
 
@@ -244,8 +244,8 @@ struct redis_node *redis_route(struct redis_store *store, struct redis_job *job)
 }
 
 /* "MOVED 3999 127.0.0.1:6381", "ASK ...". A host that is not said is the one that answered. */
-static bool target_read(const struct redis_reply *reply, const char *asked, struct redis_host *ret,
-                        unsigned *ret_slot) {
+static bool target_read(const struct redis_reply *reply, const char *asked,
+                        struct idem_host_name *ret, unsigned *ret_slot) {
     const char *slot = strchr(reply->text, ' '), *place, *colon;
     unsigned long number;
     char *end;
@@ -270,7 +270,7 @@ static bool target_read(const struct redis_reply *reply, const char *asked, stru
 
 bool redis_moved(struct redis_store *store, const struct redis_reply *reply, const char *asked,
                  unsigned *ret_slot) {
-    struct redis_host host = {0};
+    struct idem_host_name host = {0};
     struct redis_node *node;
 
     if (store->cluster == NULL || !target_read(reply, asked, &host, ret_slot))
@@ -288,7 +288,7 @@ bool redis_redirect(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_store *store = job->store;
     struct redis_node *from = redis_route(store, job);
     const char *asked = from == NULL ? "" : from->conn.host.name;
-    struct redis_host host = {0};
+    struct idem_host_name host = {0};
     unsigned slot;
 
     job->at = NULL;

@@ -502,7 +502,7 @@ static void on_resolved(void *data, const struct sockaddr_storage *addresses, si
 }
 
 /* An address or a socket's path needs no thread. */
-static bool address_literal(const struct redis_host *host, struct sockaddr_storage *ret) {
+static bool address_literal(const struct idem_host_name *host, struct sockaddr_storage *ret) {
     struct sockaddr_un *path = (struct sockaddr_un *)ret;
     struct sockaddr_in *four = (struct sockaddr_in *)ret;
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)ret;
@@ -603,7 +603,7 @@ static void timer_fire(struct idem_timer *timer) {
 
 void redis_conn_init(struct redis_conn *conn, struct idem_loop *loop,
                      const struct redis_config *config, struct redis_tls_config *tls,
-                     const struct redis_host *host, const struct redis_role *role, void *data) {
+                     const struct idem_host_name *host, const struct redis_role *role, void *data) {
     *conn = (struct redis_conn){
         .role = role,
         .data = data,
@@ -617,7 +617,7 @@ void redis_conn_init(struct redis_conn *conn, struct idem_loop *loop,
     redis_conn_move(conn, host);
 }
 
-void redis_conn_move(struct redis_conn *conn, const struct redis_host *host) {
+void redis_conn_move(struct redis_conn *conn, const struct idem_host_name *host) {
     bool six = strchr(host->name, ':') != NULL;
 
     conn->host = *host;

@@ -306,7 +306,7 @@ static void node_refused(struct redis_conn *conn, const char *why) {
 static const struct redis_role node_role = {
     .greet = node_greet, .refused = node_refused, .lost = node_lost};
 
-struct redis_node *redis_node_new(struct redis_store *store, const struct redis_host *host) {
+struct redis_node *redis_node_new(struct redis_store *store, const struct idem_host_name *host) {
     struct redis_node *node = calloc(1, sizeof(*node)), **last = &store->nodes;
 
     if (node == NULL)
@@ -321,7 +321,7 @@ struct redis_node *redis_node_new(struct redis_store *store, const struct redis_
     return node;
 }
 
-struct redis_node *redis_node_find(struct redis_store *store, const struct redis_host *host) {
+struct redis_node *redis_node_find(struct redis_store *store, const struct idem_host_name *host) {
     struct redis_node *node = store->nodes;
 
     while (node != NULL &&

@@ -28,7 +28,7 @@
 #include <sys/socket.h>
 
 #include "core/hash.h"
-#include "store/store.h"
+#include "store/reading.h"
 
 /* Config. */
 
@@ -38,19 +38,15 @@
 
 enum redis_kind { REDIS_STANDALONE, REDIS_SENTINEL, REDIS_CLUSTER };
 
-struct redis_host {
-    char name[256]; /* a path, if port is 0 */
-    uint16_t port;
-};
-
 struct redis_config {
     enum redis_kind kind;
-    struct redis_host hosts[REDIS_HOSTS_MAX];
+    struct idem_host_name hosts[REDIS_HOSTS_MAX];
     size_t hosts_n;
     char *user, *password;                   /* NULL: none */
     char *sentinel_user, *sentinel_password; /* NULL: none */
     char *master;                            /* SENTINEL: its name */
     int db;
+    bool db_said;
     bool tls, tls_verify;
     char *tls_ca, *tls_cert, *tls_key, *tls_name; /* NULL: the system's, none, none, the host's */
     bool unsafe;
@@ -137,7 +133,7 @@ struct redis_resolve;
    returns. Freed by its owner, in `done` or whenever: the thread goes on alone. */
 typedef void redis_resolved_fn(void *data, const struct sockaddr_storage *addresses, size_t n,
                                const char *why);
-struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct redis_host *host,
+struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct idem_host_name *host,
                                         redis_resolved_fn *done, void *data,
                                         struct idem_error *err);
 void redis_resolve_free(struct redis_resolve *resolve);
@@ -176,7 +172,7 @@ struct redis_conn {
     struct idem_loop *loop;
     const struct redis_config *config;
     struct redis_tls_config *tls_config;
-    struct redis_host host;
+    struct idem_host_name host;
     char place[280]; /* the same, for people */
     bool sentinel;   /* it is to one: another user, no database */
 
@@ -205,9 +201,9 @@ struct redis_conn {
 
 void redis_conn_init(struct redis_conn *conn, struct idem_loop *loop,
                      const struct redis_config *config, struct redis_tls_config *tls,
-                     const struct redis_host *host, const struct redis_role *role, void *data);
+                     const struct idem_host_name *host, const struct redis_role *role, void *data);
 /* Another host, for a connection that is off. */
-void redis_conn_move(struct redis_conn *conn, const struct redis_host *host);
+void redis_conn_move(struct redis_conn *conn, const struct idem_host_name *host);
 /* Starts at once, unless it is under way or in a pause. */
 void redis_conn_open(struct redis_conn *conn);
 /* Quietly: no want is told, nothing is called. */

@@ -91,7 +91,7 @@ static int thread_start(struct lookup *lookup) {
     return rc;
 }
 
-static struct lookup *lookup_new(const struct redis_host *host) {
+static struct lookup *lookup_new(const struct idem_host_name *host) {
     struct lookup *lookup = calloc(1, sizeof(*lookup));
 
     if (lookup == NULL)
@@ -106,7 +106,7 @@ static struct lookup *lookup_new(const struct redis_host *host) {
     return NULL;
 }
 
-struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct redis_host *host,
+struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct idem_host_name *host,
                                         redis_resolved_fn *done, void *data,
                                         struct idem_error *err) {
     struct redis_resolve *resolve = calloc(1, sizeof(*resolve));

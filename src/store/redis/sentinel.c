@@ -56,7 +56,7 @@ static void ask_next(struct redis_sentinel *sentinel) {
 }
 
 /* The master's node is made anew where it has moved. */
-static void master_set(struct redis_store *store, const struct redis_host *host) {
+static void master_set(struct redis_store *store, const struct idem_host_name *host) {
     struct redis_node *node = store->nodes;
 
     if (node == NULL)
@@ -79,7 +79,7 @@ static void master_set(struct redis_store *store, const struct redis_host *host)
 static void take_address(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct redis_sentinel *sentinel = data;
     struct redis_store *store = sentinel->store;
-    struct redis_host host = {0};
+    struct idem_host_name host = {0};
 
     if (reply == NULL)
         return;

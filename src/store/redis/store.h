@@ -130,8 +130,8 @@ void redis_scan_free(struct redis_scan *scan);
 void redis_pages_free(struct redis_store *store);
 
 /* node.c */
-struct redis_node *redis_node_new(struct redis_store *store, const struct redis_host *host);
-struct redis_node *redis_node_find(struct redis_store *store, const struct redis_host *host);
+struct redis_node *redis_node_new(struct redis_store *store, const struct idem_host_name *host);
+struct redis_node *redis_node_find(struct redis_store *store, const struct idem_host_name *host);
 void redis_node_free(struct redis_node *node);
 /* AUTH, SELECT and the name, which every connection begins with. What is refused goes to the role;
    `last` takes the last reply, whatever it is; NULL: nothing comes of it. */
@@ -172,7 +172,7 @@ bool redis_store_leave(struct redis_store *store); /* true: it is gone */
 int redis_watch(struct idem_store *base, struct idem_watch *watch);
 void redis_unwatch(struct idem_store *base, struct idem_watch *watch);
 void redis_wake_first_run(struct idem_task *task);
-void redis_wake_conn_init(struct redis_node *node, const struct redis_host *host);
+void redis_wake_conn_init(struct redis_node *node, const struct idem_host_name *host);
 /* The servers have changed: wishes go to where their keys are now. */
 void redis_wake_renew(struct redis_store *store);
 /* This one has forgotten all that was wished from it. */

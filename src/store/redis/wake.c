@@ -315,7 +315,7 @@ static void wake_push(struct redis_conn *conn, const struct redis_reply *reply) 
 static const struct redis_role wake_role = {
     .greet = wake_greet, .refused = wake_refused, .lost = wake_lost, .push = wake_push};
 
-void redis_wake_conn_init(struct redis_node *node, const struct redis_host *host) {
+void redis_wake_conn_init(struct redis_node *node, const struct idem_host_name *host) {
     redis_conn_init(&node->wake, node->store->base.loop, &node->store->config, node->store->tls,
                     host, &wake_role, node);
 }
