@@ -9,7 +9,8 @@ CREATE TABLE IF NOT EXISTS idem_meta (
     version      INT NOT NULL,
     sweeper      BINARY(16),
     sweep_until  DATETIME(3),
-    sweep_prefix VARBINARY(128), -- where it stands
+    sweep_table  SMALLINT, -- where it stands
+    sweep_prefix VARBINARY(128),
     sweep_hash   BINARY(32)
 ) ENGINE=InnoDB;
 

@@ -9,7 +9,8 @@ CREATE TABLE idem_meta (
     version      integer NOT NULL,
     sweeper      bytea,
     sweep_until  timestamptz,
-    sweep_prefix bytea, -- where it stands
+    sweep_table  smallint, -- where it stands
+    sweep_prefix bytea,
     sweep_hash   bytea
 );
 
