@@ -166,3 +166,20 @@ bool idem_list_wants(const struct idem_list_in *in, const struct idem_record *re
 bool idem_list_wants_bad(const struct idem_list_in *in, enum idem_state state) {
     return !in->uncertain && (in->state == IDEM_ABSENT || in->state == state);
 }
+
+bool idem_count_apply(const struct idem_count_in *in, int64_t *value) {
+    switch (in->how) {
+    case IDEM_COUNT_ADD:
+        return !__builtin_add_overflow(*value, in->value, value);
+    case IDEM_COUNT_RAISE:
+        if (in->value <= *value)
+            return false;
+        break;
+    case IDEM_COUNT_NEXT:
+        if (*value == INT64_MAX || in->value != *value + 1)
+            return false;
+        break;
+    }
+    *value = in->value;
+    return true;
+}

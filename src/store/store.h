@@ -202,6 +202,9 @@ int idem_op_refuse(struct idem_op *op, int code);
 bool idem_list_wants(const struct idem_list_in *in, const struct idem_record *record, bool live);
 bool idem_list_wants_bad(const struct idem_list_in *in, enum idem_state state);
 
+/* Changes a counter's value, 0 where there is none; false: it is not to be changed, or overflows. */
+bool idem_count_apply(const struct idem_count_in *in, int64_t *value);
+
 /* A list of watches, linked both ways. */
 static inline void idem_watch_put(struct idem_watch **list, struct idem_watch *watch) {
     watch->next = *list;

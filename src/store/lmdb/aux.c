@@ -100,23 +100,6 @@ int lmdb_aux_once(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, stru
     return aux_put(env, txn, &job->copy.key, &aux, there);
 }
 
-static bool count_apply(const struct idem_count_in *in, int64_t *value) {
-    switch (in->how) {
-    case IDEM_COUNT_ADD:
-        return !__builtin_add_overflow(*value, in->value, value);
-    case IDEM_COUNT_RAISE:
-        if (in->value <= *value)
-            return false;
-        break;
-    case IDEM_COUNT_NEXT:
-        if (*value == INT64_MAX || in->value != *value + 1)
-            return false;
-        break;
-    }
-    *value = in->value;
-    return true;
-}
-
 int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
     const struct idem_count_in *in = &job->copy.in.count;
     struct aux aux;
@@ -127,7 +110,7 @@ int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, str
         return rc;
     if (!there || aux.expires <= now.wall)
         aux.value = 0;
-    job->copy.out.count.changed = count_apply(in, &aux.value);
+    job->copy.out.count.changed = idem_count_apply(in, &aux.value);
     job->copy.out.count.value = aux.value;
     if (!job->copy.out.count.changed) {
         if (in->how == IDEM_COUNT_ADD)

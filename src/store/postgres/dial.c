@@ -1,0 +1,218 @@
+/*
+ * Connecting to PostgreSQL, in a thread that may block; and a look at whom it reached: the version,
+ * the tables, whether a proxy stands between. Fails with what an operator can do about it.
+ */
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/postgres/postgres.h"
+
+#define VERSION_MIN 120000
+#define END_MS 2000 /* for the session before this one to end */
+
+static void fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
+    size_t len;
+
+    ret->code = code;
+    ret->for_good = for_good;
+    snprintf(ret->text, sizeof(ret->text), "%s", text);
+    len = strlen(ret->text);
+    while (len > 0 && ret->text[len - 1] == '\n')
+        ret->text[--len] = '\0';
+    for (char *at = ret->text; *at != '\0'; at++)
+        if (*at == '\n' || *at == '\t')
+            *at = ' ';
+}
+
+/* Connecting. */
+
+/* libpq would look for authorities in the user's own folder only. */
+static const char *authorities(const struct sql_config *config) {
+    static const char debian[] = "/etc/ssl/certs/ca-certificates.crt";
+    const char *said = getenv(X509_get_default_cert_file_env());
+
+    if (config->tls_ca != NULL)
+        return config->tls_ca;
+    if (said != NULL)
+        return said;
+    return access(debian, R_OK) == 0 ? debian : X509_get_default_cert_file();
+}
+
+struct places {
+    char hosts[SQL_HOSTS_MAX * 257], ports[SQL_HOSTS_MAX * 7];
+};
+
+static void places_fill(const struct sql_config *config, struct places *ret) {
+    size_t hosts = 0, ports = 0;
+
+    *ret = (struct places){0};
+    for (size_t i = 0; i < config->hosts_n; i++) {
+        hosts += (size_t)snprintf(ret->hosts + hosts, sizeof(ret->hosts) - hosts, "%s%s",
+                                  i == 0 ? "" : ",", config->hosts[i].name);
+        if (config->hosts[i].port != 0)
+            ports += (size_t)snprintf(ret->ports + ports, sizeof(ret->ports) - ports, "%s%u",
+                                      i == 0 ? "" : ",", config->hosts[i].port);
+    }
+}
+
+static void notice_drop(void *data, const char *text) {
+    (void)data;
+    (void)text;
+}
+
+PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret) {
+    static const char *const modes[] = {[SQL_TLS_OFF] = "disable",
+                                        [SQL_TLS_PREFER] = "prefer",
+                                        [SQL_TLS_REQUIRE] = "require",
+                                        [SQL_TLS_VERIFY] = "verify-full"};
+    struct places places;
+    char seconds[24];
+    PGconn *conn;
+
+    places_fill(config, &places);
+    snprintf(seconds, sizeof(seconds), "%lld",
+             (long long)(config->connect_timeout_ms + 999) / 1000);
+    {
+        const char *const words[] = {"host",
+                                     "port",
+                                     "user",
+                                     "password",
+                                     "dbname",
+                                     "sslmode",
+                                     "sslrootcert",
+                                     "sslcert",
+                                     "sslkey",
+                                     "application_name",
+                                     "connect_timeout",
+                                     "target_session_attrs",
+                                     "client_encoding",
+                                     "gssencmode",
+                                     NULL};
+        const char *const values[] = {places.hosts,
+                                      places.ports,
+                                      config->user,
+                                      config->password,
+                                      config->db,
+                                      modes[config->tls],
+                                      config->tls == SQL_TLS_VERIFY ? authorities(config) : NULL,
+                                      config->tls_cert,
+                                      config->tls_key,
+                                      config->name,
+                                      seconds,
+                                      "read-write",
+                                      "UTF8",
+                                      "disable",
+                                      NULL};
+
+        conn = PQconnectdbParams(words, values, 0);
+    }
+    if (conn == NULL) {
+        fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+        return NULL;
+    }
+    PQsetNoticeProcessor(conn, notice_drop, NULL);
+    if (PQstatus(conn) == CONNECTION_OK)
+        return conn;
+    fail(ret, IDEM_E_REFUSED, false, PQerrorMessage(conn));
+    PQfinish(conn);
+    return NULL;
+}
+
+/* A look at it. */
+
+static int64_t number_of(const PGresult *res, int column) {
+    return PQgetisnull(res, 0, column) ? 0 : strtoll(PQgetvalue(res, 0, column), NULL, 10);
+}
+
+static bool tables_check(const PGresult *res, struct sql_dialled *ret) {
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    char text[200];
+    int64_t version;
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        if (state != NULL && strcmp(state, "42P01") == 0)
+            fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
+        else
+            fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
+        return false;
+    }
+    version = PQntuples(res) == 1 ? number_of(res, 0) : 0;
+    if (sql_schema_fits(version, text, sizeof(text)))
+        return true;
+    fail(ret, IDEM_E_REFUSED, true, text);
+    return false;
+}
+
+static bool look(PGconn *conn, struct sql_dialled *ret) {
+    PGresult *res;
+    bool fine;
+
+    if (PQserverVersion(conn) < VERSION_MIN) {
+        fail(ret, IDEM_E_REFUSED, true, "the server is older than PostgreSQL 12");
+        return false;
+    }
+    res = PQexec(conn, "SELECT m.version, pg_backend_pid(), "
+                       "(extract(epoch FROM a.backend_start) * 1000000)::bigint FROM idem_meta m "
+                       "LEFT JOIN pg_stat_activity a ON a.pid = pg_backend_pid()");
+    fine = tables_check(res, ret);
+    if (fine) {
+        ret->session = (struct sql_session){number_of(res, 1), number_of(res, 2)};
+        /* A proxy tells numbers of its own, and there may be another session behind it for each
+           transaction. */
+        ret->pooled = ret->session.id != PQbackendPID(conn);
+        if (ret->pooled)
+            ret->session = (struct sql_session){0};
+    }
+    PQclear(res);
+    return fine;
+}
+
+/* Whether the session is still there, after it was told to end. */
+static bool past_ends(PGconn *conn, const struct sql_session *past) {
+    char text[300];
+    PGresult *res;
+    bool there;
+
+    snprintf(text, sizeof(text),
+             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %lld "
+             "AND (extract(epoch FROM backend_start) * 1000000)::bigint = %lld",
+             (long long)past->id, (long long)past->since);
+    res = PQexec(conn, text);
+    there = PQresultStatus(res) != PGRES_TUPLES_OK || PQntuples(res) > 0;
+    PQclear(res);
+    return !there;
+}
+
+static bool past_end(PGconn *conn, const struct sql_session *past, struct sql_dialled *ret) {
+    if (past->id == 0)
+        return true;
+    for (int ms = 0; ms < END_MS; ms += 10) {
+        if (past_ends(conn, past))
+            return true;
+        usleep(10000);
+    }
+    fail(ret, IDEM_E_REFUSED, false,
+         "the session that was lost is still there at the server, and could not be ended");
+    return false;
+}
+
+void pg_dial(const struct sql_config *config, const struct sql_session *past,
+             struct sql_dialled *ret) {
+    PGconn *conn;
+
+    *ret = (struct sql_dialled){0};
+    conn = pg_connect(config, ret);
+    if (conn == NULL)
+        return;
+    if (look(conn, ret) && past_end(conn, past, ret)) {
+        ret->pooled |= config->pooled;
+        ret->link = pg_link_new(conn, ret->pooled);
+        if (ret->link != NULL)
+            return;
+        fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+    }
+    PQfinish(conn);
+}

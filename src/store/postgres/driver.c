@@ -1,0 +1,50 @@
+/*
+ * The PostgreSQL driver's table.
+ */
+#include "store/postgres/postgres.h"
+#include "store/sql/store.h"
+
+const struct sql_engine sql_engine_postgres = {
+    .name = "PostgreSQL",
+    .password = "IDEM_POSTGRES_PASSWORD",
+    .form = "written postgres://USER:PASSWORD@HOST:PORT/DATABASE, or "
+            "postgres:/FOLDER?user=USER&db=DATABASE with the folder of its socket",
+    .port = 5432,
+    .hosts_max = SQL_HOSTS_MAX,
+    .depth = 128,
+    .notifies = true,
+    .dial = pg_dial,
+    .hang_up = pg_hang_up,
+    .fd = pg_fd,
+    .send = pg_send,
+    .pump = pg_pump,
+    .next = pg_next,
+    .answer_free = pg_answer_free,
+    .notified = pg_notified,
+};
+
+static int postgres_check(const struct idem_url *url, struct idem_error *err) {
+    return sql_check(&sql_engine_postgres, url, err);
+}
+
+static int postgres_open(const struct idem_url *url, struct idem_loop *loop,
+                         const struct idem_clock *clock, struct idem_store **ret,
+                         struct idem_error *err) {
+    (void)clock; /* the server's own */
+    return sql_open(&sql_engine_postgres, url, loop, ret, err);
+}
+
+static const char *const schemes[] = {"postgres", "postgresql", NULL};
+
+const struct idem_driver idem_driver_postgres = {
+    .name = "postgres",
+    .schemes = schemes,
+    .check = postgres_check,
+    .open = postgres_open,
+    .close = sql_close,
+    .submit = sql_submit,
+    .cancel = sql_cancel,
+    .watch = sql_watch,
+    .unwatch = sql_unwatch,
+    .tally = sql_tally,
+};

@@ -1,0 +1,280 @@
+/*
+ * A connection in libpq's pipeline mode: statements go out as they come, each followed by a sync,
+ * so that each is a transaction of its own; answers come in that order. Statements are prepared on
+ * first use, except behind a proxy, where the next one may meet another session.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/postgres/postgres.h"
+
+#define EPOCH_MS INT64_C(946684800000) /* 2000-01-01, from where the server counts */
+
+#define OID_BYTEA 17
+#define OID_INT8 20
+#define OID_TIMESTAMPTZ 1184
+
+struct sql_link {
+    PGconn *conn;
+    bool pooled;
+    bool prepared[SQL_STATEMENT__COUNT];
+    enum sql_statement *asked; /* a ring of those whose answers are due */
+    size_t asked_first, asked_n, asked_size;
+    PGresult *held; /* of the answer that is not whole yet */
+    PGnotify *notify;
+    char why[200];
+};
+
+struct sql_link *pg_link_new(PGconn *conn, bool pooled) {
+    struct sql_link *link = calloc(1, sizeof(*link));
+
+    if (link == NULL)
+        return NULL;
+    link->asked_size = sql_engine_postgres.depth;
+    link->asked = calloc(link->asked_size, sizeof(*link->asked));
+    if (link->asked == NULL || PQsetnonblocking(conn, 1) != 0 || PQenterPipelineMode(conn) != 1) {
+        free(link->asked);
+        free(link);
+        return NULL;
+    }
+    link->conn = conn;
+    link->pooled = pooled;
+    return link;
+}
+
+void pg_hang_up(struct sql_link *link) {
+    PQclear(link->held);
+    PQfreemem(link->notify);
+    PQfinish(link->conn);
+    free(link->asked);
+    free(link);
+}
+
+int pg_fd(const struct sql_link *link) {
+    return PQsocket(link->conn);
+}
+
+/* Sending. */
+
+static void put_int64(unsigned char out[8], int64_t n) {
+    for (int i = 7; i >= 0; i--, n >>= 8)
+        out[i] = (unsigned char)n;
+}
+
+static Oid oid_of(char letter) {
+    return letter == 'b' ? OID_BYTEA : letter == 't' ? OID_TIMESTAMPTZ : OID_INT8;
+}
+
+static bool prepare(struct sql_link *link, enum sql_statement statement, const char *name,
+                    const Oid *oids, size_t n) {
+    if (link->prepared[statement])
+        return true;
+    link->prepared[statement] =
+        PQsendPrepare(link->conn, name, pg_texts[statement], (int)n, oids) == 1;
+    return link->prepared[statement];
+}
+
+bool pg_send(struct sql_link *link, enum sql_statement statement, const struct sql_value *values,
+             size_t n) {
+    unsigned char numbers[SQL_VALUES_MAX][8];
+    const char *at[SQL_VALUES_MAX];
+    int lengths[SQL_VALUES_MAX], formats[SQL_VALUES_MAX];
+    Oid oids[SQL_VALUES_MAX];
+    char name[16];
+    bool sent;
+
+    if (link->asked_n == link->asked_size)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const struct sql_value *value = &values[i];
+
+        oids[i] = oid_of(sql_shapes[statement].takes[i]);
+        formats[i] = 1;
+        lengths[i] = value->type == SQL_BYTES ? (int)value->bytes.len : 8;
+        at[i] = value->type == SQL_NULL ? NULL : (const char *)numbers[i];
+        if (value->type == SQL_BYTES)
+            at[i] = value->bytes.len == 0 ? "" : (const char *)value->bytes.at;
+        else
+            put_int64(numbers[i], value->type == SQL_MS ? (value->n - EPOCH_MS) * 1000 : value->n);
+    }
+    snprintf(name, sizeof(name), "idem%d", (int)statement);
+    if (link->pooled)
+        sent = PQsendQueryParams(link->conn, pg_texts[statement], (int)n, oids, at, lengths,
+                                 formats, 1) == 1;
+    else
+        sent = prepare(link, statement, name, oids, n) &&
+               PQsendQueryPrepared(link->conn, name, (int)n, at, lengths, formats, 1) == 1;
+    if (!sent || PQpipelineSync(link->conn) != 1)
+        return false;
+    link->asked[(link->asked_first + link->asked_n++) % link->asked_size] = statement;
+    return true;
+}
+
+static bool is_readable(int fd) {
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+    return poll(&poll_fd, 1, 0) > 0;
+}
+
+int pg_pump(struct sql_link *link, int events, const char **ret_why) {
+    int flushed = PQflush(link->conn);
+
+    /* All of it: a host that tells of edges will not tell again. */
+    if (flushed >= 0 && (events & IDEM_READ) != 0)
+        do {
+            if (PQconsumeInput(link->conn) != 1)
+                flushed = -1;
+        } while (flushed >= 0 && is_readable(PQsocket(link->conn)));
+    if (flushed > 0)
+        flushed = PQflush(link->conn);
+    if (flushed >= 0 && PQstatus(link->conn) == CONNECTION_OK)
+        return IDEM_READ | (flushed > 0 ? IDEM_WRITE : 0);
+    snprintf(link->why, sizeof(link->why), "%.190s", PQerrorMessage(link->conn));
+    link->why[strcspn(link->why, "\n")] = '\0';
+    *ret_why = link->why;
+    return -1;
+}
+
+/* Answers. */
+
+enum sql_trouble pg_trouble(const char *state) {
+    static const struct {
+        const char *state; /* or the beginning of it */
+        enum sql_trouble trouble;
+    } known[] = {
+        {"23505", SQL_CONFLICT}, {"40001", SQL_AGAIN},  {"40P01", SQL_AGAIN},
+        {"55P03", SQL_AGAIN},    {"57014", SQL_AGAIN},  {"53100", SQL_FULL},
+        {"53200", SQL_FULL},     {"57P", SQL_BROKEN},   {"08", SQL_BROKEN},
+        {"26000", SQL_BROKEN},   {"42P05", SQL_BROKEN}, {"25006", SQL_BROKEN},
+        {"0A000", SQL_BROKEN},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strncmp(state, known[i].state, strlen(known[i].state)) == 0)
+            return known[i].trouble;
+    return SQL_REFUSED;
+}
+
+static int64_t get_int64(const unsigned char *at) {
+    uint64_t n = 0;
+
+    for (int i = 0; i < 8; i++)
+        n = n << 8 | at[i];
+    return (int64_t)n;
+}
+
+static struct sql_value value_of(const PGresult *res, int row, int column, char letter) {
+    const unsigned char *at = (const unsigned char *)PQgetvalue(res, row, column);
+    size_t len = (size_t)PQgetlength(res, row, column);
+    int64_t us;
+
+    if (PQgetisnull(res, row, column))
+        return sql_null();
+    if (letter == 'b')
+        return sql_bytes(at, len);
+    if (len != 8)
+        return sql_null();
+    if (letter == 'i')
+        return sql_int(get_int64(at));
+    us = get_int64(at);
+    us -= us % 1000 < 0 ? us % 1000 + 1000 : us % 1000; /* down to a whole ms */
+    return (struct sql_value){.type = SQL_MS, .n = us / 1000 + EPOCH_MS};
+}
+
+static void error_fill(struct sql_answer *answer, const PGresult *res) {
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+
+    answer->trouble = state == NULL ? SQL_BROKEN : pg_trouble(state);
+    snprintf(answer->text, sizeof(answer->text), "%.250s (%s)", text == NULL ? "no answer" : text,
+             state == NULL ? "?" : state);
+}
+
+/* The result becomes the answer's; NULL without memory. */
+static struct sql_answer *answer_of(PGresult *res, enum sql_statement statement) {
+    ExecStatusType status = PQresultStatus(res);
+    size_t rows = status == PGRES_TUPLES_OK ? (size_t)PQntuples(res) : 0;
+    size_t columns = strlen(sql_shapes[statement].gives);
+    struct sql_answer *answer;
+    struct sql_value *cells;
+
+    if (columns > (size_t)PQnfields(res))
+        rows = columns = 0;
+    answer = malloc(sizeof(*answer) + rows * columns * sizeof(*cells));
+    if (answer == NULL)
+        return NULL;
+    cells = (struct sql_value *)(answer + 1);
+    *answer = (struct sql_answer){.rows = rows, .columns = columns, .cells = cells, .native = res};
+    answer->affected = strtoll(PQcmdTuples(res), NULL, 10);
+    for (size_t row = 0; row < rows; row++)
+        for (size_t column = 0; column < columns; column++)
+            *cells++ = value_of(res, (int)row, (int)column, sql_shapes[statement].gives[column]);
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
+        error_fill(answer, res);
+    return answer;
+}
+
+static bool is_error(const PGresult *res) {
+    ExecStatusType status = PQresultStatus(res);
+
+    return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
+}
+
+/* Of what comes before a sync the first error counts, or the last result. */
+static void hold(struct sql_link *link, PGresult *res) {
+    if (link->held != NULL && is_error(link->held)) {
+        PQclear(res);
+        return;
+    }
+    PQclear(link->held);
+    link->held = res;
+}
+
+static struct sql_answer *answer_next(struct sql_link *link) {
+    enum sql_statement statement = link->asked[link->asked_first];
+    struct sql_answer *answer = answer_of(link->held, statement);
+
+    if (answer == NULL)
+        return NULL; /* it is told as lost, with all behind it */
+    link->held = NULL;
+    link->asked_first = (link->asked_first + 1) % link->asked_size;
+    link->asked_n--;
+    return answer;
+}
+
+struct sql_answer *pg_next(struct sql_link *link) {
+    unsigned gaps = 0; /* each result is followed by one; two say that there is nothing */
+    PGresult *res;
+
+    while (link->asked_n > 0 && gaps < 2 && !PQisBusy(link->conn)) {
+        res = PQgetResult(link->conn);
+        if (res == NULL) {
+            gaps++;
+            continue;
+        }
+        gaps = 0;
+        if (PQresultStatus(res) != PGRES_PIPELINE_SYNC) {
+            hold(link, res);
+            continue;
+        }
+        PQclear(res);
+        if (link->held != NULL)
+            return answer_next(link);
+    }
+    return NULL;
+}
+
+void pg_answer_free(struct sql_answer *answer) {
+    if (answer == NULL)
+        return;
+    PQclear(answer->native);
+    free(answer);
+}
+
+const char *pg_notified(struct sql_link *link) {
+    PQfreemem(link->notify);
+    link->notify = PQnotifies(link->conn);
+    return link->notify == NULL ? NULL : link->notify->extra;
+}

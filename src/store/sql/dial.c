@@ -1,0 +1,83 @@
+/*
+ * Dialling beside the loop: the engine's blocking call, on a copy of the config. Fails without
+ * memory or a thread.
+ */
+#include <stdlib.h>
+
+#include "core/error.h"
+#include "loop/aside.h"
+#include "store/sql/sql.h"
+
+/* What the thread and the owner share. */
+struct call {
+    struct sql_config config;
+    struct sql_session past;
+    struct sql_dialled dialled;
+};
+
+struct sql_dial {
+    struct idem_aside *aside;
+    struct call *call;
+    sql_dialled_fn *done;
+    void *data;
+};
+
+static void call_work(void *shared) {
+    struct call *call = shared;
+
+    call->config.engine->dial(&call->config, &call->past, &call->dialled);
+}
+
+static void call_release(void *shared) {
+    struct call *call = shared;
+
+    if (call->dialled.link != NULL)
+        call->config.engine->hang_up(call->dialled.link);
+    sql_config_release(&call->config);
+    free(call);
+}
+
+static void call_done(void *data) {
+    struct sql_dial *dial = data;
+    struct sql_dialled dialled = dial->call->dialled;
+
+    dial->call->dialled.link = NULL; /* it is the caller's */
+    dial->done(dial->data, &dialled);
+}
+
+static struct call *call_new(const struct sql_config *config, const struct sql_session *past) {
+    struct call *call = calloc(1, sizeof(*call));
+
+    if (call == NULL)
+        return NULL;
+    call->past = *past;
+    if (sql_config_copy(config, &call->config))
+        return call;
+    free(call);
+    return NULL;
+}
+
+struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *config,
+                              const struct sql_session *past, sql_dialled_fn *done, void *data) {
+    static const struct idem_aside_kind kind = {call_work, call_release};
+    struct sql_dial *dial = calloc(1, sizeof(*dial));
+    struct call *call = dial == NULL ? NULL : call_new(config, past);
+
+    if (call == NULL) {
+        free(dial);
+        return NULL;
+    }
+    *dial = (struct sql_dial){.call = call, .done = done, .data = data};
+    dial->aside = idem_aside_new(loop, &kind, call, call_done, dial);
+    if (dial->aside != NULL)
+        return dial;
+    free(dial);
+    return NULL;
+}
+
+void sql_dial_free(struct sql_dial *dial) {
+    if (dial == NULL)
+        return;
+    idem_aside_free(dial->aside);
+    free(dial);
+}

@@ -1,0 +1,420 @@
+/*
+ * Operations as steps of statements. What is decided, the core's tables decide; a change names the
+ * revision that it was decided on, and is decided anew if there is another by now.
+ */
+#include <string.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/owner.h"
+#include "store/sql/store.h"
+
+static const struct sql_step step_insert, step_read, step_finish, step_write, step_write_result,
+    step_delete, step_counter_insert, step_counter_read, step_counter_write;
+
+static enum sql_next go(struct sql_job *job, const struct sql_step *step) {
+    job->step = step;
+    return SQL_NEXT_SEND;
+}
+
+static enum sql_next done(int *ret_rc, int rc) {
+    *ret_rc = rc;
+    return SQL_NEXT_DONE;
+}
+
+/* Errors. */
+
+static int fail_record(struct sql_job *job, int code) {
+    char hex[IDEM_HEX_LEN + 1];
+
+    idem_record_key_hex(&job->copy.key, hex);
+    return idem_error_set(
+        &job->copy.error, code, "record %.12s: %s", hex,
+        code == IDEM_E_VERSION
+            ? "written by a newer version of Idem; upgrade this one"
+            : "damaged; `idem forget --force --hash` removes it, and its key may then run again");
+}
+
+int sql_job_trouble(struct sql_job *job, const struct sql_answer *answer) {
+    if (answer->trouble == SQL_FULL)
+        return idem_error_set(&job->copy.error, IDEM_E_FULL, "the server has no room: %.200s",
+                              answer->text);
+    return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server refuses: %.200s",
+                          answer->text);
+}
+
+/* Each change has a revision of its own. */
+static int revision_make(struct sql_job *job) {
+    unsigned char bits[IDEM_OWNER_LEN];
+
+    if (idem_owner_make(bits) != 0)
+        return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the system gives no random bits");
+    memcpy(&job->revision, bits, sizeof(job->revision));
+    return 0;
+}
+
+/* Ends. */
+
+static enum sql_next claim_done(struct sql_job *job, int *ret_rc) {
+    enum idem_verdict verdict = job->copy.out.claim.verdict;
+
+    job->copy.out.claim.record = job->record;
+    if (verdict != IDEM_REPLAY && verdict != IDEM_DEAD)
+        job->copy.out.claim.record.result = (struct idem_bytes){0};
+    return done(ret_rc, 0);
+}
+
+/* A repeat that finds another owner does not tell what became of the first. */
+static enum sql_next finish_done(struct sql_job *job, int *ret_rc) {
+    if (!job->lost || job->copy.out.finish.ack != IDEM_LOST ||
+        job->copy.in.finish.said == IDEM_SAID_RENEW)
+        return done(ret_rc, 0);
+    return done(ret_rc, idem_error_set(&job->copy.error, IDEM_E_UNKNOWN,
+                                       "the connection was lost before the answer came, and the "
+                                       "record is not this owner's any more: it may have been "
+                                       "stored before"));
+}
+
+/* What was decided is in the store. */
+static enum sql_next written(struct sql_job *job, const struct sql_answer *answer, int *ret_rc) {
+    bool waited = answer->rows > 0 && sql_cell(answer, 0, 0)->n != 0;
+
+    switch (job->copy.kind) {
+    case IDEM_OP_CLAIM:
+        sql_wake_tell(job->lane, &job->copy.key,
+                      waited && job->copy.out.claim.verdict == IDEM_DEAD);
+        return claim_done(job, ret_rc);
+    case IDEM_OP_FINISH:
+        sql_wake_tell(job->lane, &job->copy.key,
+                      waited && job->copy.in.finish.said != IDEM_SAID_RENEW);
+        return finish_done(job, ret_rc);
+    case IDEM_OP_ISSUE:
+        job->copy.out.issue.issued = true;
+        return done(ret_rc, 0);
+    default:
+        sql_wake_tell(job->lane, &job->copy.key, waited);
+        return done(ret_rc, 0);
+    }
+}
+
+/* Deciding. */
+
+/* The record was changed in place: what of it is to be written. */
+static enum sql_next put(struct sql_job *job, struct idem_bytes before, int *ret_rc) {
+    int rc = revision_make(job);
+
+    if (rc != 0)
+        return done(ret_rc, rc);
+    if (job->record.result.at == before.at && job->record.result.len == before.len)
+        return go(job, &step_write);
+    return go(job, &step_write_result);
+}
+
+static enum sql_next decide_claim(struct sql_job *job, bool there, int *ret_rc) {
+    const struct idem_claim_in *in = &job->copy.in.claim;
+    struct idem_time now = {job->now, job->now};
+    struct idem_bytes before = job->record.result;
+    struct idem_record fresh;
+    bool write;
+
+    job->copy.out.claim.verdict = idem_protocol_claim(there ? &job->record : NULL, &fresh, in, now,
+                                                      &write, &job->copy.out.claim.left_ms);
+    if (there)
+        return write ? put(job, before, ret_rc) : claim_done(job, ret_rc);
+    job->record = fresh;
+    return write ? go(job, &step_insert) : claim_done(job, ret_rc);
+}
+
+static enum sql_next decide_finish(struct sql_job *job, bool there, int *ret_rc) {
+    struct idem_time now = {job->now, job->now};
+    struct idem_bytes before = job->record.result;
+    enum idem_store_write write;
+
+    job->copy.out.finish.ack =
+        idem_protocol_finish(there ? &job->record : NULL, &job->copy.in.finish, now, &write);
+    if (write == IDEM_WRITE_NONE)
+        return finish_done(job, ret_rc);
+    return write == IDEM_WRITE_PUT ? put(job, before, ret_rc) : go(job, &step_delete);
+}
+
+static enum sql_next decide_issue(struct sql_job *job, bool there, int *ret_rc) {
+    struct idem_time now = {job->now, job->now};
+    struct idem_record fresh;
+    bool write;
+
+    if (!there)
+        return go(job, &step_insert);
+    job->copy.out.issue.issued =
+        idem_protocol_issue(&job->record, &fresh, &job->copy.in.issue, now, &write);
+    if (!write)
+        return done(ret_rc, 0);
+    job->record = fresh;
+    return put(job, (struct idem_bytes){sql_unread, 0}, ret_rc);
+}
+
+static enum sql_next decide_lookup(struct sql_job *job, bool there, int *ret_rc) {
+    struct idem_time now = {job->now, job->now};
+
+    if (!there || idem_record_expired(&job->record, now))
+        return done(ret_rc, idem_op_refuse(&job->copy, IDEM_E_ABSENT));
+    job->copy.out.lookup.record = job->record;
+    job->copy.out.lookup.live = idem_record_live(&job->record, now);
+    job->copy.out.lookup.left_ms = job->copy.out.lookup.live ? job->record.lease_end - job->now : 0;
+    return done(ret_rc, 0);
+}
+
+static enum sql_next decide_settle(struct sql_job *job, bool there, int *ret_rc) {
+    struct idem_time now = {job->now, job->now};
+    struct idem_bytes before = job->record.result;
+    int rc = idem_protocol_settle(there ? &job->record : NULL, &job->copy.in.settle, now);
+
+    return rc == 0 ? put(job, before, ret_rc) : done(ret_rc, idem_op_refuse(&job->copy, rc));
+}
+
+static enum sql_next decide_forget(struct sql_job *job, bool there, int *ret_rc) {
+    struct idem_time now = {job->now, job->now};
+    int rc = idem_protocol_forget(there ? &job->record : NULL, job->copy.in.forget.force, now);
+
+    return rc == 0 ? go(job, &step_delete) : done(ret_rc, idem_op_refuse(&job->copy, rc));
+}
+
+typedef enum sql_next decide_fn(struct sql_job *job, bool there, int *ret_rc);
+
+static decide_fn *const deciders[IDEM_OP__COUNT] = {
+    [IDEM_OP_CLAIM] = decide_claim,   [IDEM_OP_FINISH] = decide_finish,
+    [IDEM_OP_ISSUE] = decide_issue,   [IDEM_OP_LOOKUP] = decide_lookup,
+    [IDEM_OP_SETTLE] = decide_settle, [IDEM_OP_FORGET] = decide_forget,
+};
+
+/* Steps on a record. */
+
+static size_t write_insert(struct sql_job *job, struct sql_value *values) {
+    const struct idem_claim_in *claim = &job->copy.in.claim;
+    const struct idem_issue_in *issue = &job->copy.in.issue;
+    struct idem_time zero = {0, 0};
+    int64_t left;
+    bool write;
+
+    if (job->copy.kind == IDEM_OP_ISSUE) {
+        (void)idem_protocol_issue(NULL, &job->record, issue, zero, &write);
+        return sql_row_insert(&job->copy.key, &job->record, job->revision, 0, issue->ttl_ms,
+                              values);
+    }
+    job->copy.out.claim.verdict =
+        idem_protocol_claim(NULL, &job->record, claim, zero, &write, &left);
+    return sql_row_insert(&job->copy.key, &job->record, job->revision, claim->lease_ms,
+                          claim->lease_ms + claim->hold_ttl_ms, values);
+}
+
+static enum sql_next take_insert(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+    if (answer->trouble == SQL_CONFLICT || answer->affected == 0)
+        return go(job, &step_read);
+    if (job->copy.kind == IDEM_OP_CLAIM)
+        return claim_done(job, ret_rc);
+    return written(job, answer, ret_rc);
+}
+
+/* Whoever compares or gives it needs the result; a failure's comes in any case. */
+static bool wants_result(const struct sql_job *job) {
+    return job->copy.kind == IDEM_OP_LOOKUP || job->copy.kind == IDEM_OP_FINISH ||
+           (job->copy.kind == IDEM_OP_CLAIM && job->copy.in.claim.mode == IDEM_MODE_REPLAY);
+}
+
+static size_t write_read(struct sql_job *job, struct sql_value *values) {
+    values[0] = sql_int(wants_result(job));
+    values[1] = sql_prefix(&job->copy.key);
+    values[2] = sql_hash(&job->copy.key);
+    return 3;
+}
+
+static enum sql_next take_read(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+    int rc;
+
+    if (answer->rows == 0)
+        return deciders[job->copy.kind](job, false, ret_rc);
+    if (job->read != NULL)
+        job->store->engine->answer_free(job->read);
+    job->read = sql_lane_keep(job->lane);
+    job->was = sql_cell(answer, 0, SQL_COL_REVISION)->n;
+    rc = sql_row_decode(answer->cells, &job->record, &job->now);
+    /* A damaged record can be forgotten too: that is the way to get rid of it. */
+    if (rc == IDEM_E_CORRUPT && job->copy.kind == IDEM_OP_FORGET && job->copy.in.forget.force)
+        return go(job, &step_delete);
+    if (rc != 0)
+        return done(ret_rc, fail_record(job, rc));
+    return deciders[job->copy.kind](job, true, ret_rc);
+}
+
+/* Nearly every finish: done or failed, of a run that is neither a lock nor somebody else's. The
+   table's first rows, decided by the server; whatever that does not find is read and decided here.
+ */
+static size_t write_finish(struct sql_job *job, struct sql_value *values) {
+    const struct idem_finish_in *in = &job->copy.in.finish;
+    struct idem_time zero = {0, 0};
+    enum idem_store_write write;
+    size_t n = 0;
+
+    job->record = (struct idem_record){
+        .state = IDEM_RUNNING, .attempt = in->attempt, .lease_end = 1, .expires = 1};
+    memcpy(job->record.owner, in->owner, IDEM_OWNER_LEN);
+    job->copy.out.finish.ack = idem_protocol_finish(&job->record, in, zero, &write);
+    values[n++] = sql_int(job->revision);
+    values[n++] = sql_int(job->record.state);
+    values[n++] = sql_int(sql_row_flags(&job->record));
+    values[n++] = job->record.state == IDEM_FAILED ? sql_int(in->delay_ms) : sql_null();
+    values[n++] = sql_int(in->ttl_ms);
+    values[n++] = sql_int(in->status);
+    values[n++] = in->reason.len == 0 ? sql_null() : sql_bytes(in->reason.at, in->reason.len);
+    values[n++] = job->record.result.len == 0
+                      ? sql_null()
+                      : sql_bytes(job->record.result.at, job->record.result.len);
+    values[n++] = sql_prefix(&job->copy.key);
+    values[n++] = sql_hash(&job->copy.key);
+    values[n++] = sql_bytes(in->owner, IDEM_OWNER_LEN);
+    values[n++] = sql_int(in->attempt);
+    return n;
+}
+
+static enum sql_next take_finish(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+    return answer->affected == 1 ? written(job, answer, ret_rc) : go(job, &step_read);
+}
+
+static size_t write_put(struct sql_job *job, struct sql_value *values) {
+    return sql_row_encode(&job->copy.key, &job->record, job->was, job->revision,
+                          job->step == &step_write_result, values);
+}
+
+static enum sql_next take_put(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+    return answer->affected == 1 ? written(job, answer, ret_rc) : go(job, &step_read);
+}
+
+static size_t write_delete(struct sql_job *job, struct sql_value *values) {
+    values[0] = sql_prefix(&job->copy.key);
+    values[1] = sql_hash(&job->copy.key);
+    values[2] = sql_int(job->was);
+    return 3;
+}
+
+/* Steps on a counter. */
+
+static int64_t counter_life(const struct sql_job *job) {
+    return job->copy.kind == IDEM_OP_ONCE ? job->copy.in.once.ttl_ms : job->copy.in.count.ttl_ms;
+}
+
+static enum sql_next counter_done(struct sql_job *job, bool changed, int *ret_rc) {
+    if (job->copy.kind == IDEM_OP_ONCE)
+        job->copy.out.once.first = changed;
+    else
+        job->copy.out.count.changed = changed;
+    if (changed || job->copy.kind == IDEM_OP_ONCE || job->copy.in.count.how != IDEM_COUNT_ADD)
+        return done(ret_rc, 0);
+    return done(ret_rc, idem_error_set(&job->copy.error, IDEM_E_INVALID, "the counter overflows"));
+}
+
+static size_t write_counter_insert(struct sql_job *job, struct sql_value *values) {
+    values[0] = sql_prefix(&job->copy.key);
+    values[1] = sql_hash(&job->copy.key);
+    values[2] = sql_int(job->revision);
+    values[3] = sql_int(job->copy.kind == IDEM_OP_ONCE ? 1 : job->copy.out.count.value);
+    values[4] = sql_int(counter_life(job));
+    return 5;
+}
+
+static enum sql_next take_counter_insert(struct sql_job *job, struct sql_answer *answer,
+                                         int *ret_rc) {
+    if (answer->trouble == SQL_CONFLICT || answer->affected == 0)
+        return go(job, &step_counter_read);
+    return counter_done(job, true, ret_rc);
+}
+
+static size_t write_counter_read(struct sql_job *job, struct sql_value *values) {
+    values[0] = sql_prefix(&job->copy.key);
+    values[1] = sql_hash(&job->copy.key);
+    return 2;
+}
+
+static enum sql_next take_counter_read(struct sql_job *job, struct sql_answer *answer,
+                                       int *ret_rc) {
+    bool there = answer->rows > 0, live = there && sql_cell(answer, 0, 2)->n != 0;
+    bool changes = !live;
+    int rc = revision_make(job);
+
+    if (rc != 0)
+        return done(ret_rc, rc);
+    if (there)
+        job->was = sql_cell(answer, 0, 0)->n;
+    if (job->copy.kind == IDEM_OP_COUNT) {
+        job->copy.out.count.value = live ? sql_cell(answer, 0, 1)->n : 0;
+        changes = idem_count_apply(&job->copy.in.count, &job->copy.out.count.value);
+    }
+    if (!changes)
+        return counter_done(job, false, ret_rc);
+    return go(job, there ? &step_counter_write : &step_counter_insert);
+}
+
+static size_t write_counter_write(struct sql_job *job, struct sql_value *values) {
+    values[0] = sql_int(job->revision);
+    values[1] = sql_int(job->copy.kind == IDEM_OP_ONCE ? 1 : job->copy.out.count.value);
+    values[2] = sql_int(counter_life(job));
+    values[3] = sql_prefix(&job->copy.key);
+    values[4] = sql_hash(&job->copy.key);
+    values[5] = sql_int(job->was);
+    return 6;
+}
+
+static enum sql_next take_counter_write(struct sql_job *job, struct sql_answer *answer,
+                                        int *ret_rc) {
+    if (answer->affected == 0)
+        return go(job, &step_counter_read);
+    return counter_done(job, true, ret_rc);
+}
+
+/* The table. */
+
+static const struct sql_step step_insert = {SQL_INSERT, true, write_insert, take_insert};
+static const struct sql_step step_read = {SQL_READ, false, write_read, take_read};
+static const struct sql_step step_finish = {SQL_FINISH, true, write_finish, take_finish};
+static const struct sql_step step_write = {SQL_WRITE, true, write_put, take_put};
+static const struct sql_step step_write_result = {SQL_WRITE_RESULT, true, write_put, take_put};
+static const struct sql_step step_delete = {SQL_DELETE, true, write_delete, take_put};
+static const struct sql_step step_counter_insert = {SQL_COUNTER_INSERT, true, write_counter_insert,
+                                                    take_counter_insert};
+static const struct sql_step step_counter_read = {SQL_COUNTER_READ, false, write_counter_read,
+                                                  take_counter_read};
+static const struct sql_step step_counter_write = {SQL_COUNTER_WRITE, true, write_counter_write,
+                                                   take_counter_write};
+
+static const struct sql_step *first_step(const struct sql_job *job) {
+    static const struct sql_step *const steps[IDEM_OP__COUNT] = {
+        [IDEM_OP_CLAIM] = &step_insert,       [IDEM_OP_FINISH] = &step_read,
+        [IDEM_OP_ISSUE] = &step_insert,       [IDEM_OP_ONCE] = &step_counter_insert,
+        [IDEM_OP_COUNT] = &step_counter_read, [IDEM_OP_LOOKUP] = &step_read,
+        [IDEM_OP_LIST] = &sql_step_list,      [IDEM_OP_SETTLE] = &step_read,
+        [IDEM_OP_FORGET] = &step_read,        [IDEM_OP_STATS] = &sql_step_stats,
+        [IDEM_OP_TIME] = &sql_step_time,
+    };
+    const struct idem_finish_in *finish = &job->copy.in.finish;
+
+    /* What a token's or a prober's record is, is seen first: where there is none, none is made. */
+    if (job->copy.kind == IDEM_OP_CLAIM && (job->copy.in.claim.token || job->copy.in.claim.probe))
+        return &step_read;
+    if (job->copy.kind == IDEM_OP_FINISH && finish->attempt != 0 &&
+        (finish->said == IDEM_SAID_DONE || finish->said == IDEM_SAID_FAIL))
+        return &step_finish;
+    return steps[job->copy.kind];
+}
+
+int sql_job_begin(struct sql_job *job) {
+    job->step = job->copy.kind == IDEM_OP_SWEEP ? sql_sweep_begin(job) : first_step(job);
+    return revision_make(job);
+}
+
+bool sql_job_looks(const struct sql_job *job) {
+    return job->copy.kind >= IDEM_OP_LOOKUP && job->copy.kind <= IDEM_OP_TIME &&
+           job->copy.kind != IDEM_OP_SETTLE && job->copy.kind != IDEM_OP_FORGET;
+}
+
+bool sql_job_repeats(const struct sql_job *job) {
+    return sql_job_looks(job) || job->copy.kind == IDEM_OP_CLAIM ||
+           job->copy.kind == IDEM_OP_FINISH || job->copy.kind == IDEM_OP_ISSUE;
+}

@@ -1,0 +1,49 @@
+/*
+ * What each statement takes and gives, the same for every engine. Values are in the order in which
+ * the texts with unnumbered marks have them; one that stands twice in such a text is taken twice.
+ */
+#include "store/sql/sql.h"
+
+/* revision, format, state, flags, attempt, tries, owner, definition, fingerprint, bind, lease_end,
+   expires, created, changed, status, prior: state, tries, due, expires, definition, fingerprint;
+   label, reason, result, its length, now */
+#define RECORD "iiiiiibibbttttiiittibbbbit"
+/* revision, state, flags, attempt, tries, owner, definition, fingerprint, bind, lease_end, expires,
+   created, changed, status, prior, label, reason */
+#define WRITTEN "iiiiibibbttttiiittibbb"
+
+const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
+    /* prefix, hash, revision, state, flags, attempt, tries, owner, definition, fingerprint, bind,
+       lease in ms, life in ms, label */
+    [SQL_INSERT] = {"bbiiiiibibbiib", ""},
+    [SQL_READ] = {"ibb", RECORD}, /* whether the result is wanted, prefix, hash */
+    /* revision, state, flags, due in ms, life in ms, status, reason, result; prefix, hash, owner,
+       attempt: whether somebody waits, where the engine notifies */
+    [SQL_FINISH] = {"iiiiiibbbbbi", "i"},
+    [SQL_WRITE] = {WRITTEN "bbi", "i"}, /* prefix, hash, the revision that it replaces */
+    [SQL_WRITE_RESULT] = {WRITTEN "bbbi", "i"},
+    [SQL_DELETE] = {"bbi", "i"},
+    [SQL_COUNTER_INSERT] = {"bbiii", ""}, /* prefix, hash, revision, value, life in ms */
+    [SQL_COUNTER_READ] = {"bb", "iii"},   /* revision, value, whether it has not expired */
+    [SQL_COUNTER_WRITE] = {"iiibbi", ""}, /* revision, value, life; prefix, hash, replaced */
+    /* behind this prefix, this prefix and hash; prefixes from, to; states from, to; whether only
+       those that are uncertain; changed since; at most */
+    [SQL_LIST] = {"bbbbbiiiti", "bb" RECORD},
+    [SQL_STATS] = {"", "iii"},           /* state, live, how many */
+    [SQL_EVENTS] = {"", "bi"},           /* name, how many */
+    [SQL_EVENT_ADD] = {"bi", ""},        /* name, how many */
+    [SQL_TIME] = {"", "t"},              /* now */
+    [SQL_ELECT] = {"bib", ""},           /* who, for so many ms, who */
+    [SQL_ELECTED] = {"b", "ibb"},        /* who: table, prefix, hash */
+    [SQL_SAVE] = {"ibbib", ""},          /* table, prefix, hash; for so many ms; who */
+    [SQL_BOUND_RECORD] = {"bbbi", "bb"}, /* behind this; so many: prefix, hash */
+    [SQL_BOUND_COUNTER] = {"bbbi", "bb"},
+    [SQL_BOUND_TX] = {"bbbi", "bb"},
+    [SQL_SWEEP_RECORD] = {"bbbbbbi", ""}, /* behind this; up to this; at most */
+    [SQL_SWEEP_COUNTER] = {"bbbbbbi", ""},
+    [SQL_SWEEP_TX] = {"bbbbbbi", ""},
+    [SQL_MARK] = {"bb", "i"}, /* prefix, hash: revision */
+    [SQL_LOOK] = {"bb", "i"},
+    [SQL_LISTEN] = {"", ""},
+    [SQL_NOTIFY] = {"b", ""}, /* hash */
+};
