@@ -3,7 +3,6 @@
  */
 #include "farm.h"
 
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "../certificates.h"
 
 #define SLOTS 16384
 #define WAIT_TRIES 600 /* of 50 ms */
@@ -27,35 +28,6 @@ static void fail(const char *what) {
 
 static void pause_ms(long ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
-
-static void shell(const char *command) {
-    if (system(command) != 0)
-        fail(command);
-}
-
-/* An authority, a certificate for localhost and 127.0.0.1, one for a client, one for elsewhere;
-   valid from the servers' time on. */
-static void certificates_make(const struct farm *farm) {
-    char command[4096], clock[600] = "";
-
-    if (farm->clock_fd >= 0) {
-        fcntl(farm->clock_fd, F_SETFD, 0);
-        snprintf(clock, sizeof(clock), "export LD_PRELOAD=%s IDEM_CLOCK_FD=%d && ", CLOCK_PRELOAD,
-                 farm->clock_fd);
-    }
-    snprintf(command, sizeof(command),
-             "cd '%s' && exec >openssl.log 2>&1 && %s"
-             "req() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \"$@\"; } && "
-             "req -x509 -days 4000 -subj /CN=authority -keyout ca.key -out ca.crt && "
-             "make() { req -subj /CN=$1 -keyout $1.key -out $1.csr && "
-             "printf 'subjectAltName=%%s' $2 >$1.ext && openssl x509 -req -days 4000 -in $1.csr "
-             "-CA ca.crt "
-             "-CAkey ca.key -CAcreateserial -extfile $1.ext -out $1.crt; } && "
-             "make server DNS:localhost,IP:127.0.0.1 && make client DNS:client && "
-             "make elsewhere DNS:elsewhere.example",
-             farm->folder, clock);
-    shell(command);
 }
 
 static const char *const needed[] = {
@@ -219,7 +191,7 @@ void farm_start(struct farm *farm, enum farm_kind kind, const char *folder, int 
     snprintf(farm->folder, sizeof(farm->folder), "%s/farm", folder);
     mkdir(farm->folder, 0700);
     if (kind == FARM_TLS)
-        certificates_make(farm);
+        certificates_make(farm->folder, farm->clock_fd);
     farm->servers_n = kind == FARM_SENTINEL ? 2 : kind == FARM_CLUSTER ? 3 : 1;
     for (size_t i = 0; i < farm->servers_n; i++)
         farm_restart(farm, i);

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "../port.h"
+
 struct server {
     pid_t pid;
     int port;         /* 0: only the socket */
@@ -29,8 +31,5 @@ void server_go_on(const struct server *server);
 /* One command by a connection of its own, as words; what came back, cut at size. */
 void server_ask(const struct server *server, char *out, size_t size, const char *first, ...)
     __attribute__((sentinel));
-
-/* A port of 127.0.0.1 that nobody listens on. */
-int port_free(void);
 
 #endif

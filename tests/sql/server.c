@@ -1,0 +1,106 @@
+/*
+ * The life of a server, whichever engine it is.
+ */
+#include "server.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "../port.h"
+#include "client.h"
+#include "engine.h"
+#include "process.h"
+
+#define START_TRIES 4000 /* of 5 ms */
+
+const struct engine *engine_of(enum server_engine engine) {
+    return engine == SERVER_POSTGRES ? &engine_postgres : &engine_mariadb;
+}
+
+void args_add(struct args *args, const char *format, ...) {
+    va_list list;
+
+    if (args->n + 1 >= ARGS_MAX)
+        process_fail(format, "too many arguments");
+    va_start(list, format);
+    vsnprintf(args->texts[args->n], ARG_MAX_LEN, format, list);
+    va_end(list);
+    args->argv[args->n] = args->texts[args->n];
+    args->argv[++args->n] = NULL;
+}
+
+static bool server_answers(const struct server *server) {
+    struct client client = client_root(server);
+
+    return client_try(&client, "SELECT 1", NULL, 0) == NULL;
+}
+
+void engine_launch(struct server *server) {
+    const struct engine *engine = engine_of(server->engine);
+    const struct process_how how = {.user = engine->user,
+                                    .folder = server->folder,
+                                    .death = engine->stop,
+                                    .clock_fd = server->options.clock_fd};
+    struct args args = {.n = 0};
+
+    engine->prepare(server);
+    engine->command(server, &args);
+    for (const char *const *at = server->options.settings; at != NULL && *at != NULL; at++)
+        args_add(&args, "--%s", *at);
+    server->pid = process_start(&how, args.argv);
+    for (int i = 0; i < START_TRIES; i++) {
+        if (server_answers(server))
+            return;
+        if (waitpid(server->pid, NULL, WNOHANG) == server->pid)
+            process_fail(server->folder, "the server did not start");
+        pause_ms(5);
+    }
+    process_fail(server->folder, "the server does not answer");
+}
+
+void server_start(struct server *server, enum server_engine engine, const char *folder,
+                  const struct server_options *options) {
+    *server = (struct server){.engine = engine, .options = *options};
+    snprintf(server->folder, sizeof(server->folder), "%.255s", folder);
+    if (engine == SERVER_POSTGRES)
+        snprintf(server->socket, sizeof(server->socket), "%s", server->folder);
+    else
+        snprintf(server->socket, sizeof(server->socket), "%s/s", server->folder);
+    if (options->port)
+        server->port = port_free();
+    process_folder(folder, engine_of(engine)->user);
+    template_copy(engine, folder);
+    engine_launch(server);
+}
+
+void server_restart(struct server *server) {
+    if (server->pid == 0)
+        engine_launch(server);
+}
+
+void server_stop(struct server *server) {
+    if (server->pid <= 0)
+        return;
+    process_signal_all(server->pid, SIGCONT);
+    process_end(server->pid, engine_of(server->engine)->stop);
+    server->pid = 0;
+}
+
+void server_kill(struct server *server) {
+    if (server->pid <= 0)
+        return;
+    process_signal_all(server->pid, SIGKILL);
+    server->pid = 0;
+    if (engine_of(server->engine)->forget != NULL)
+        engine_of(server->engine)->forget(server);
+}
+
+void server_pause(const struct server *server) {
+    process_signal_all(server->pid, SIGSTOP);
+}
+
+void server_go_on(const struct server *server) {
+    process_signal_all(server->pid, SIGCONT);
+}
