@@ -70,16 +70,13 @@ bool sql_lane_has_room(const struct sql_lane *lane) {
 /* Losing it. */
 
 static void link_drop(struct sql_lane *lane) {
-    if (lane->gone != NULL)
-        *lane->gone = true;
-    lane->gone = NULL;
+    for (struct sql_telling *at = lane->telling; at != NULL; at = at->outer)
+        at->gone = true;
+    lane->telling = NULL;
     if (lane->fd.fd >= 0)
         idem_loop_unwatch(loop_of(lane), &lane->fd);
     lane->fd.fd = -1;
     lane->events = 0;
-    if (lane->taken != NULL)
-        lane->store->engine->answer_free(lane->taken);
-    lane->taken = NULL;
     if (lane->link != NULL)
         lane->store->engine->hang_up(lane->link);
     lane->link = NULL;
@@ -238,37 +235,29 @@ bool sql_lane_send(struct sql_lane *lane, enum sql_statement statement,
 }
 
 struct sql_answer *sql_lane_keep(struct sql_lane *lane) {
-    struct sql_answer *answer = lane->taken;
+    struct sql_answer *answer = lane->telling->answer;
 
-    lane->taken = NULL;
+    lane->telling->answer = NULL;
     return answer;
 }
 
-/* Tells one answer; false: the link is gone, or the store. */
+/* Tells one answer; false: the link is gone, or the store. Inside, others may be told. */
 static bool answer_tell(struct sql_lane *lane, struct sql_answer *answer) {
+    const struct sql_engine *engine = lane->store->engine;
+    struct sql_telling telling = {.answer = answer, .outer = lane->telling};
     struct sql_want want = want_take(lane);
-    bool gone = false, broken = answer->trouble == SQL_BROKEN;
-    char text[300];
+    bool broken = answer->trouble == SQL_BROKEN;
 
     lane->heard = idem_loop_now();
-    if (broken) {
-        snprintf(text, sizeof(text), "%s", answer->text);
-        lane->store->engine->answer_free(answer);
-        want.take(lane, want.data, NULL);
-        if (!lane->store->closing && lane->state == SQL_LANE_READY)
-            sql_lane_fail(lane, IDEM_E_REFUSED, "%s", text);
-        return false;
-    }
-    lane->taken = answer;
-    lane->gone = &gone;
-    want.take(lane, want.data, answer);
-    if (gone)
-        return false;
-    lane->gone = NULL;
-    if (lane->taken != NULL)
-        lane->store->engine->answer_free(lane->taken);
-    lane->taken = NULL;
-    return true;
+    lane->telling = &telling;
+    want.take(lane, want.data, broken ? NULL : answer);
+    if (!telling.gone && broken)
+        sql_lane_fail(lane, IDEM_E_REFUSED, "%s", answer->text);
+    if (telling.answer != NULL)
+        engine->answer_free(telling.answer);
+    if (!telling.gone)
+        lane->telling = telling.outer;
+    return !telling.gone;
 }
 
 static bool answers_tell(struct sql_lane *lane) {

@@ -19,6 +19,13 @@ struct sql_want {
     void *data;
 };
 
+/* An answer that is being told. */
+struct sql_telling {
+    struct sql_answer *answer; /* NULL: it was kept */
+    bool gone;                 /* the link is, meanwhile */
+    struct sql_telling *outer;
+};
+
 enum sql_lane_state { SQL_LANE_OFF, SQL_LANE_DIALLING, SQL_LANE_READY, SQL_LANE_PAUSING };
 
 /* One connection. All that concerns a key goes by the same one, in order. */
@@ -35,9 +42,8 @@ struct sql_lane {
     struct sql_want *wants; /* a ring of the engine's depth */
     size_t wants_first, wants_n;
     int64_t heard; /* when an answer came last, or the oldest want was sent */
-    struct sql_answer *taken;
+    struct sql_telling *telling;
     bool listening;                   /* LISTEN was said */
-    bool *gone;                       /* set when the link goes inside its own call-back */
     struct sql_job *turn, **turn_end; /* to be sent */
     struct idem_task flush;
 };
