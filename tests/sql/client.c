@@ -16,7 +16,7 @@ struct client client_root(const struct server *server) {
                            .socket = server->socket,
                            .port = server->port,
                            .user = postgres ? CLIENT_POSTGRES_ROOT : CLIENT_MARIADB_ROOT,
-                           .db = postgres ? "postgres" : NULL};
+                           .db = SERVER_DB};
 }
 
 static void say(const char *text, char *out, size_t size) {

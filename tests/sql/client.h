@@ -26,7 +26,7 @@ struct client {
     const char *user, *password, *db;
 };
 
-/* Its superuser, by the socket, in no database of ours. */
+/* Its superuser, by the socket. */
 struct client client_root(const struct server *server);
 
 /* Runs statements, separated by semicolons. What the last one that gave rows said in its first

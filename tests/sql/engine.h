@@ -16,17 +16,18 @@ struct args {
 };
 __attribute__((format(printf, 2, 3))) void args_add(struct args *args, const char *format, ...);
 
-/* Statements that make the template's database and users; `db` NULL: none. */
+/* Statements that make the template's database and users. */
 struct engine_sql {
     const char *db, *sql;
 };
 
 struct engine {
     const char *name;
-    const char *user; /* that it runs as */
-    const char *root; /* its own superuser, who comes by the socket without a password */
-    int stop;         /* the signal that ends it at once but in order */
-    int shut;         /* and the one after which nothing has to be recovered */
+    const char *user;     /* that it runs as */
+    const char *root;     /* its own superuser, who comes by the socket without a password */
+    const char *first_db; /* that is there before SERVER_DB */
+    int stop;             /* the signal that ends it at once but in order */
+    int shut;             /* and the one after which nothing has to be recovered */
     const char *(*program)(void);
     void (*init)(const char *folder, struct args *args); /* what makes FOLDER/data */
     void (*prepare)(const struct server *server);        /* files that it needs to start */
@@ -40,8 +41,8 @@ struct engine {
 extern const struct engine engine_postgres, engine_mariadb;
 const struct engine *engine_of(enum server_engine engine);
 
-/* Starts it on its data, and waits until it answers. */
-void engine_launch(struct server *server);
+/* Starts it on its data, and waits until it answers in that database. */
+void engine_launch(struct server *server, const char *db);
 
 /* Makes FOLDER/data, of the template. */
 void template_copy(enum server_engine engine, const char *folder);

@@ -1,16 +1,18 @@
 /*
  * The servers that other tests rely on: each arrangement starts, answers, dies
- * and comes back.
+ * and comes back; their SQL has the test's time and their timers have not; the
+ * pooler pools.
  */
-#include "../temp.h"
-#include "../test.h"
 #include "farm.h"
 
-static struct farm farm;
+#include <libpq-fe.h>
+#include <sys/mman.h>
+#include <time.h>
 
-static void begin(enum farm_kind kind, int clock_fd) {
-    farm_start(&farm, kind, temp_folder(), clock_fd);
-}
+#include "../temp.h"
+#include "../test.h"
+
+static struct farm farm;
 
 static bool says(const char *error, const char *part) {
     if (error != NULL && strstr(error, part) != NULL)
@@ -21,7 +23,7 @@ static bool says(const char *error, const char *part) {
 
 /* What a server must be to stand for its kind. */
 static void lives(enum farm_kind kind) {
-    begin(kind, -1);
+    farm_start(&farm, kind, temp_folder(), -1);
     farm_sql(&farm, "CREATE TABLE t (a int)");
     CHECK(farm_try(&farm, FARM_APP, "INSERT INTO t VALUES (3)") == NULL);
     CHECK(farm_try(&farm, FARM_ODD, "UPDATE t SET a = a + 1; SELECT a FROM t") == NULL);
@@ -65,6 +67,236 @@ TEST(mariadb_on_a_port_lives) {
 
 TEST(mariadb_with_tls_lives) {
     lives(FARM_MY_TLS);
+}
+
+/* Idem's tables. */
+
+static void flushes(enum farm_kind kind) {
+    char insert[100];
+
+    farm_start(&farm, kind, temp_folder(), -1);
+    farm_flush(&farm); /* of nothing */
+    farm_sql(&farm, "CREATE TABLE idem_record (a int); CREATE TABLE idem_counter (a int);"
+                    "CREATE TABLE idem_meta (sweeper char(4), sweep_until int, sweep_table int,"
+                    " sweep_prefix int, sweep_hash int);"
+                    "INSERT INTO idem_meta VALUES ('a', 1, 2, 3, 4)");
+    for (int i = 0; i < 3; i++) {
+        farm_sql(&farm, "INSERT INTO idem_counter VALUES (7)");
+        for (int n = 0; n < i * 6; n++) { /* many at the end: another way of removing them */
+            snprintf(insert, sizeof(insert), "INSERT INTO idem_record %s",
+                     n == 0 ? "VALUES (1)" : "SELECT a FROM idem_record");
+            farm_sql(&farm, insert);
+        }
+        CHECK_INT(farm_keys(&farm), 1 + (i == 0 ? 0 : 1 << (i * 6 - 1)));
+        farm_flush(&farm);
+        CHECK_INT(farm_keys(&farm), 0);
+        CHECK_STR(farm_ask(&farm, "SELECT count(sweeper) + count(sweep_hash) FROM idem_meta"), "0");
+    }
+    farm_stop(&farm);
+}
+
+TEST(the_tables_of_postgres_are_emptied) {
+    flushes(FARM_PG_SOCKET);
+}
+
+TEST(the_tables_of_mariadb_are_emptied) {
+    flushes(FARM_MY_SOCKET);
+}
+
+/* Time. */
+
+static int64_t *clock_start(enum farm_kind kind) {
+    int64_t *clock;
+    int fd = memfd_create("clock", MFD_CLOEXEC);
+
+    CHECK(fd >= 0 && ftruncate(fd, 16) == 0);
+    clock = mmap(NULL, 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(clock != MAP_FAILED);
+    clock[1] = 1700000000123;
+    farm_start(&farm, kind, temp_folder(), fd);
+    return clock;
+}
+
+static double seconds(void) {
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* What the server's SQL says, whenever it is asked, is the test's time. */
+static void clock_is_ours(enum farm_kind kind, const char *sql) {
+    static const int64_t moves[] = {0, 86400000, -86400000, 1};
+    int64_t *clock = clock_start(kind);
+    char want[32];
+
+    for (int i = 0; i < 4; i++) {
+        clock[1] += moves[i];
+        snprintf(want, sizeof(want), "%lld", (long long)clock[1]);
+        CHECK(farm_try(&farm, FARM_APP, sql) == NULL);
+        CHECK_STR(farm.answer, want);
+    }
+    farm_kill(&farm);
+    farm_restart(&farm);
+    CHECK_STR(farm_ask(&farm, sql), want);
+}
+
+TEST(the_time_of_postgres_is_the_tests) {
+    clock_is_ours(FARM_PG_SOCKET, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint");
+    farm_stop(&farm);
+}
+
+#define MS_OF(time) "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " time ") DIV 1000"
+
+TEST(the_time_of_mariadb_is_the_tests) {
+    clock_is_ours(FARM_MY_SOCKET, "SET time_zone = '+00:00';" MS_OF("SYSDATE(6)"));
+    /* Its microseconds count a connection's statements while the clock stands. */
+    CHECK_STR(farm_ask(&farm, "SELECT UTC_TIMESTAMP(3) + INTERVAL 330 MINUTE = SYSDATE(6)"), "1");
+    farm_stop(&farm);
+}
+
+TEST(the_time_of_mariadb_with_tls_is_the_tests) {
+    clock_is_ours(FARM_MY_TLS, MS_OF("UTC_TIMESTAMP(6)"));
+    farm_stop(&farm);
+}
+
+/* Such a statement fails when its time is over, by the real clock. */
+static void ends_in_time(const char *sql, const char *error, double least) {
+    double began = seconds(), took;
+
+    CHECK(says(farm_try(&farm, FARM_OWNER, sql), error));
+    took = seconds() - began;
+    if (took < least || took > least + 8)
+        fprintf(stderr, "# it took %.3f s\n", took);
+    CHECK(took >= least && took <= least + 8);
+}
+
+/* Another process that does this, and waits. */
+static pid_t meanwhile(const char *sql) {
+    const char *asleep =
+        farm.server.engine == SERVER_POSTGRES
+            ? "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+            : "SELECT count(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User sleep'";
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        (void)farm_try(&farm, FARM_OWNER, sql);
+        _exit(0);
+    }
+    CHECK(pid > 0);
+    for (int i = 0; i < 1000 && strcmp(farm_ask(&farm, asleep), "1") != 0; i++)
+        usleep(10000);
+    return pid;
+}
+
+static void meanwhile_end(pid_t pid) {
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+TEST(the_timers_of_postgres_go_on) {
+    int64_t *clock = clock_start(FARM_PG_SOCKET);
+    pid_t pid;
+
+    farm_sql(&farm, "CREATE TABLE t (a int); INSERT INTO t VALUES (1)");
+    pid = meanwhile("BEGIN; UPDATE t SET a = 2; SELECT pg_sleep(30); COMMIT");
+    ends_in_time("SET lock_timeout = 300; UPDATE t SET a = 3", "lock timeout", 0.25);
+    clock[1] -= 86400000;
+    ends_in_time("SET statement_timeout = 300; UPDATE t SET a = 3", "statement timeout", 0.25);
+    meanwhile_end(pid);
+    farm_stop(&farm);
+}
+
+TEST(the_timers_of_mariadb_go_on) {
+    static const char slow[] = "SET max_statement_time = 0.3; UPDATE t SET a = 3";
+    int64_t *clock = clock_start(FARM_MY_SOCKET);
+    pid_t pid;
+
+    farm_sql(&farm, "CREATE TABLE t (a int) ENGINE=InnoDB; INSERT INTO t VALUES (1)");
+    pid = meanwhile("BEGIN; UPDATE t SET a = 2; SELECT SLEEP(30); COMMIT");
+    ends_in_time(slow, "max_statement_time", 0.25);
+    clock[1] -= 86400000;
+    ends_in_time(slow, "max_statement_time", 0.25);
+    ends_in_time("SET innodb_lock_wait_timeout = 1; UPDATE t SET a = 3", "Lock wait timeout", 0.95);
+    meanwhile_end(pid);
+    farm_stop(&farm);
+}
+
+/* A server that stands still, and goes on. */
+
+static void pauses(enum farm_kind kind, const char *sleep) {
+    double began;
+    pid_t pid;
+
+    farm_start(&farm, kind, temp_folder(), -1);
+    pid = meanwhile(sleep);
+    server_pause(&farm.server);
+    /* One second of sleep, of which nothing is left when it goes on, unless it went on. */
+    CHECK(waitpid(pid, NULL, WNOHANG) == 0);
+    usleep(1300000);
+    CHECK(waitpid(pid, NULL, WNOHANG) == 0);
+    began = seconds();
+    server_go_on(&farm.server);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+    CHECK(seconds() - began < 10);
+    farm_stop(&farm);
+}
+
+TEST(postgres_pauses) {
+    pauses(FARM_PG_SOCKET, "SELECT pg_sleep(1)");
+}
+
+TEST(mariadb_pauses) {
+    pauses(FARM_MY_SOCKET, "SELECT SLEEP(1)");
+}
+
+/* The pooler. */
+
+#define CLIENTS (POOLER_SIZE * 2)
+
+static int backend_of(PGconn *conn) {
+    PGresult *result = PQexec(conn, "SELECT pg_backend_pid()");
+    int pid;
+
+    CHECK_INT(PQresultStatus(result), PGRES_TUPLES_OK);
+    pid = (int)strtol(PQgetvalue(result, 0, 0), NULL, 10);
+    PQclear(result);
+    return pid;
+}
+
+static void run(PGconn *conn, const char *sql) {
+    PGresult *result = PQexec(conn, sql);
+
+    CHECK_INT(PQresultStatus(result), PGRES_COMMAND_OK);
+    PQclear(result);
+}
+
+TEST(the_pooler_shares_connections_by_transaction) {
+    PGconn *conns[CLIENTS];
+    char url[200];
+    int mine, seen = 0;
+
+    farm_start(&farm, FARM_PG_POOLED, temp_folder(), -1);
+    snprintf(url, sizeof(url), "postgres://idem_app:app-secret@localhost:%d/idem",
+             farm.pooler.port);
+    for (int i = 0; i < CLIENTS; i++) {
+        conns[i] = PQconnectdb(url);
+        CHECK_INT(PQstatus(conns[i]), CONNECTION_OK);
+    }
+    run(conns[0], "BEGIN");
+    mine = backend_of(conns[0]);
+    for (int i = 1; i < CLIENTS; i++)
+        CHECK(backend_of(conns[i]) != mine);
+    CHECK_INT(backend_of(conns[0]), mine);
+    run(conns[0], "COMMIT");
+    for (int i = 1; i < CLIENTS; i++)
+        seen += backend_of(conns[i]) == mine;
+    CHECK(seen > 0);
+    for (int i = 0; i < CLIENTS; i++)
+        PQfinish(conns[i]);
+    farm_stop(&farm);
 }
 
 TEST_MAIN

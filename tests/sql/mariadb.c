@@ -66,6 +66,8 @@ static void command(const struct server *server, struct args *args) {
     }
 }
 
+#define FIRST_DB "mysql"
+
 /* By the socket without a password, by TCP with one. */
 #define USER(name, password, rights)                                                               \
     "CREATE USER " name "@localhost; CREATE USER " name                                            \
@@ -74,17 +76,18 @@ static void command(const struct server *server, struct args *args) {
     "GRANT " rights " ON " SERVER_DB ".* TO " name "@127.0.0.1;"
 
 static const struct engine_sql recipe[] = {
-    {NULL, "DELETE FROM mysql.global_priv WHERE User = ''; FLUSH PRIVILEGES;"
-           "CREATE DATABASE " SERVER_DB ";"},
-    {NULL, USER(CLIENT_OWNER, CLIENT_OWNER_PASSWORD, "ALL")
-               USER(CLIENT_APP, CLIENT_APP_PASSWORD, "SELECT, INSERT, UPDATE, DELETE")
-                   USER(CLIENT_ODD, CLIENT_ODD_PASSWORD, "SELECT, INSERT, UPDATE, DELETE")},
+    {FIRST_DB, "DELETE FROM mysql.global_priv WHERE User = ''; FLUSH PRIVILEGES;"
+               "CREATE DATABASE " SERVER_DB ";"},
+    {SERVER_DB, USER(CLIENT_OWNER, CLIENT_OWNER_PASSWORD, "ALL")
+                    USER(CLIENT_APP, CLIENT_APP_PASSWORD, "SELECT, INSERT, UPDATE, DELETE")
+                        USER(CLIENT_ODD, CLIENT_ODD_PASSWORD, "SELECT, INSERT, UPDATE, DELETE")},
 };
 
 const struct engine engine_mariadb = {
     .name = "mariadb",
     .user = "mysql",
     .root = CLIENT_MARIADB_ROOT,
+    .first_db = FIRST_DB,
     .stop = SIGKILL, /* the polite way takes it a second, and it leaves nothing anyway */
     .shut = SIGTERM,
     .program = program,

@@ -117,20 +117,27 @@ static void forget(const struct server *server) {
 }
 
 #define ROLE(name, password) "CREATE ROLE " name " LOGIN PASSWORD '" password "';"
+#define FIRST_DB "template1" /* of those that are there at first */
 
+/* One database is enough; each other one would be three hundred files more to copy. */
 static const struct engine_sql recipe[] = {
-    {"postgres",
+    {FIRST_DB,
      "SET password_encryption = 'scram-sha-256';" ROLE(CLIENT_OWNER, CLIENT_OWNER_PASSWORD)
          ROLE(CLIENT_APP, CLIENT_APP_PASSWORD) ROLE(CLIENT_ODD, CLIENT_ODD_PASSWORD)},
-    {"postgres", "CREATE DATABASE " SERVER_DB " OWNER " CLIENT_OWNER},
-    {SERVER_DB, "ALTER DEFAULT PRIVILEGES FOR ROLE " CLIENT_OWNER
-                " GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO " CLIENT_APP ", " CLIENT_ODD},
+    {FIRST_DB, "ALTER DATABASE postgres RENAME TO " SERVER_DB},
+    {SERVER_DB, "ALTER DATABASE " SERVER_DB " OWNER TO " CLIENT_OWNER ";"
+                "ALTER DEFAULT PRIVILEGES FOR ROLE " CLIENT_OWNER
+                " GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO " CLIENT_APP ", " CLIENT_ODD ";"
+                "UPDATE pg_database SET datistemplate = false"},
+    {SERVER_DB, "DROP DATABASE template0"},
+    {SERVER_DB, "DROP DATABASE template1"},
 };
 
 const struct engine engine_postgres = {
     .name = "postgres",
     .user = "postgres",
     .root = CLIENT_POSTGRES_ROOT,
+    .first_db = FIRST_DB,
     .stop = SIGQUIT,
     .shut = SIGINT,
     .program = program,

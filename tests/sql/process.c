@@ -88,15 +88,36 @@ void process_folder(const char *folder, const char *user) {
         process_fail(folder, strerror(errno));
 }
 
-static void clock_set(int clock_fd) {
-    char fd[16];
+#define CLOCK_COPY "clock.so"
 
-    if (clock_fd < 0)
+/* Another user may not reach the build's folder, and a library that cannot be read is left out
+   without a word. */
+static void clock_copy(const struct process_how *how) {
+    char path[600], bytes[65536];
+    int from = open(CLOCK_PRELOAD, O_RDONLY | O_CLOEXEC), to;
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "%.500s/" CLOCK_COPY, how->folder);
+    to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+    if (from < 0 || to < 0)
+        process_fail(how->folder, CLOCK_PRELOAD);
+    while ((n = read(from, bytes, sizeof(bytes))) > 0)
+        if (write(to, bytes, (size_t)n) != n)
+            process_fail(how->folder, path);
+    close(from);
+    close(to);
+}
+
+static void clock_set(const struct process_how *how) {
+    char fd[16], path[600];
+
+    if (how->clock_fd < 0)
         return;
-    snprintf(fd, sizeof(fd), "%d", clock_fd);
+    snprintf(fd, sizeof(fd), "%d", how->clock_fd);
+    snprintf(path, sizeof(path), "%.500s/" CLOCK_COPY, how->folder);
     setenv("IDEM_CLOCK_FD", fd, 1);
-    setenv("LD_PRELOAD", CLOCK_PRELOAD, 1);
-    fcntl(clock_fd, F_SETFD, 0);
+    setenv("LD_PRELOAD", path, 1);
+    fcntl(how->clock_fd, F_SETFD, 0);
 }
 
 static void child(const struct process_how *how, const char *const *argv, pid_t parent) {
@@ -117,7 +138,7 @@ static void child(const struct process_how *how, const char *const *argv, pid_t 
     dup2(log, 2);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    clock_set(how->clock_fd);
+    clock_set(how);
     execvp(argv[0], (char **)argv);
     dprintf(2, "%s: %s\n", argv[0], strerror(errno));
     _exit(127);
@@ -126,6 +147,8 @@ static void child(const struct process_how *how, const char *const *argv, pid_t 
 pid_t process_start(const struct process_how *how, const char *const *argv) {
     pid_t parent = getpid(), pid;
 
+    if (how->clock_fd >= 0)
+        clock_copy(how);
     fflush(NULL);
     pid = fork();
     if (pid < 0)

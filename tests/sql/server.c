@@ -31,13 +31,14 @@ void args_add(struct args *args, const char *format, ...) {
     args->argv[++args->n] = NULL;
 }
 
-static bool server_answers(const struct server *server) {
+static bool server_answers(const struct server *server, const char *db) {
     struct client client = client_root(server);
 
+    client.db = db;
     return client_try(&client, "SELECT 1", NULL, 0) == NULL;
 }
 
-void engine_launch(struct server *server) {
+void engine_launch(struct server *server, const char *db) {
     const struct engine *engine = engine_of(server->engine);
     const struct process_how how = {.user = engine->user,
                                     .folder = server->folder,
@@ -51,7 +52,7 @@ void engine_launch(struct server *server) {
         args_add(&args, "--%s", *at);
     server->pid = process_start(&how, args.argv);
     for (int i = 0; i < START_TRIES; i++) {
-        if (server_answers(server))
+        if (server_answers(server, db))
             return;
         if (waitpid(server->pid, NULL, WNOHANG) == server->pid)
             process_fail(server->folder, "the server did not start");
@@ -72,12 +73,12 @@ void server_start(struct server *server, enum server_engine engine, const char *
         server->port = port_free();
     process_folder(folder, engine_of(engine)->user);
     template_copy(engine, folder);
-    engine_launch(server);
+    engine_launch(server, SERVER_DB);
 }
 
 void server_restart(struct server *server) {
     if (server->pid == 0)
-        engine_launch(server);
+        engine_launch(server, SERVER_DB);
 }
 
 void server_stop(struct server *server) {

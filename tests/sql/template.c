@@ -52,7 +52,7 @@ static void copy(const char *from, const char *to) {
     int status = 0;
 
     if (pid == 0) {
-        execlp("cp", "cp", "-a", "--reflink=auto", from, to, (char *)NULL);
+        execlp("cp", "cp", "-r", "--preserve=mode,ownership", from, to, (char *)NULL);
         _exit(127);
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -67,8 +67,7 @@ static void template_fill(struct server *server, const struct engine *engine) {
     for (size_t i = 0; i < engine->recipe_n; i++) {
         const char *error;
 
-        if (engine->recipe[i].db != NULL)
-            client.db = engine->recipe[i].db;
+        client.db = engine->recipe[i].db;
         error = client_try(&client, engine->recipe[i].sql, NULL, 0);
         if (error != NULL)
             process_fail(server->folder, error);
@@ -89,7 +88,7 @@ static void template_make(enum server_engine kind, const char *folder, const cha
              kind == SERVER_POSTGRES ? "" : "/s");
     engine->init(folder, &args);
     process_run(&how, args.argv);
-    engine_launch(&server);
+    engine_launch(&server, engine->first_db);
     template_fill(&server, engine);
     process_end(server.pid, engine->shut);
     snprintf(data, sizeof(data), "%.250s/data", folder);
