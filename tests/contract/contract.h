@@ -38,6 +38,9 @@ struct contract_driver {
     void (*begin)(void);
     void (*stop)(void);
 
+    /* Who waits for a key that has no record yet is woken this much later. */
+    int64_t poll_ms;
+
     /* Lists are in no order, and may tell twice what moves meanwhile. */
     bool unordered;
 

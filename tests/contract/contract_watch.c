@@ -302,7 +302,7 @@ CONTRACT(a_waiter_may_stop_another_from_inside_its_wake_up) {
     b.data = &a;
     CHECK_INT(claim(other, "k", claim_by(1)).verdict, IDEM_RUN);
     CHECK_INT(finish(other, "k", done_by(1, 200, "r")), IDEM_ACK);
-    conn_idle(c, 30);
+    conn_idle(c, 30 + contract_driver()->poll_ms);
     CHECK(a.wakes + b.wakes >= 3);
     CHECK_INT((a.data == NULL ? &a : &b)->wakes, wakes_when_stopped);
     waiter_stop(a.data == NULL ? &b : &a);

@@ -43,7 +43,7 @@ START(my_tls, FARM_MY_TLS)
 #define DRIVER(kind)                                                                               \
     {                                                                                              \
         .name = #kind, .url = url, .stored = stored, .slow_poll_ms = 2000, .start = start_##kind,  \
-        .begin = begin, .stop = stop, .tally_ms = 1500                                             \
+        .begin = begin, .stop = stop, .poll_ms = 500, .tally_ms = 1500                             \
     }
 
 static const struct contract_driver drivers[] = {

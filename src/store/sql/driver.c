@@ -16,6 +16,7 @@
 #define QUEUE_MAX 32768
 #define QUEUE_BYTES_MAX ((size_t)256 << 20)
 #define TALLY_MS 1000     /* counts are sent this often */
+#define TALLY_AGAIN_MS 50 /* while there is no connection */
 #define CLOSE_WAIT_MS 500 /* for what was submitted, when the store is closed */
 
 static struct sql_store *store_of(struct idem_store *base) {
@@ -218,8 +219,8 @@ static void tally_fire(struct idem_timer *timer) {
 
     sql_store_enter(store);
     sql_lane_open(&store->lanes[0]);
-    if (!tally_send(store))
-        tally_arm(store);
+    if (!tally_send(store) && store->tally_timer.link == NULL)
+        idem_timer_set(store->base.loop, &store->tally_timer, TALLY_AGAIN_MS);
     sql_lane_pump(&store->lanes[0]);
     (void)sql_store_leave(store);
 }

@@ -26,7 +26,58 @@ static void job_unlink(struct sql_job *job) {
     job->link = NULL;
 }
 
+/* Slots: of those that read a record and change it, one at a time does; the others on this lane
+   would find it changed, and begin anew again and again. */
+
+static unsigned char *slot_of(const struct sql_job *job) {
+    const unsigned char *hash = job->copy.key.at + job->copy.key.prefix_len;
+
+    return &job->lane->busy[(hash[0] << 4 | hash[1] >> 4) % SQL_SLOTS];
+}
+
+/* False: it waits for it. */
+static bool slot_take(struct sql_job *job) {
+    struct sql_lane *lane = job->lane;
+
+    if (job->holds || sql_job_looks(job) ||
+        (job->step->statement != SQL_READ && job->step->statement != SQL_COUNTER_READ))
+        return true;
+    if (*slot_of(job) == 0) {
+        *slot_of(job) = 1;
+        job->holds = true;
+        return true;
+    }
+    job->queued = true;
+    job->turn_next = NULL;
+    *lane->held_end = job;
+    lane->held_end = &job->turn_next;
+    return false;
+}
+
+/* The first that waits for it is next. */
+static void slot_give(struct sql_job *job) {
+    struct sql_lane *lane = job->lane;
+    struct sql_job **at = &lane->held, *next;
+
+    if (!job->holds)
+        return;
+    job->holds = false;
+    *slot_of(job) = 0;
+    while (*at != NULL && slot_of(*at) != slot_of(job))
+        at = &(*at)->turn_next;
+    next = *at;
+    if (next == NULL)
+        return;
+    *at = next->turn_next;
+    if (*at == NULL)
+        lane->held_end = at;
+    next->queued = false;
+    sql_job_turn(next);
+}
+
 static void job_free(struct sql_job *job) {
+    if (!job->store->closing)
+        slot_give(job);
     if (job->link != NULL)
         job_unlink(job);
     if (job->read != NULL)
@@ -63,6 +114,8 @@ void sql_job_complete(struct sql_job *job, int rc) {
 
     job->op = NULL;
     job->wanted = true; /* by us */
+    if (!wanted)
+        slot_give(job);
     sql_store_enter(store);
     if (op != NULL) {
         op->driver = NULL;
@@ -178,6 +231,7 @@ static void job_lost(struct sql_job *job) {
         sql_job_complete(job, sql_job_fail(job, "the connection was lost"));
         return;
     }
+    slot_give(job);
     if (sql_job_begin(job) != 0) {
         sql_job_complete(job, job_judge(job, job->copy.error.code));
         return;
@@ -219,28 +273,26 @@ static void take_answer(struct sql_lane *lane, void *data, struct sql_answer *an
 
 /* Sending. */
 
-/* False: there is no room, and the rest waits for some. */
-static bool job_send(struct sql_job *job) {
+static void job_send(struct sql_job *job) {
     struct sql_value values[SQL_VALUES_MAX];
     struct sql_lane *lane = job->lane;
     size_t n;
 
     if (lane->state != SQL_LANE_READY) {
         job_pause(job); /* sql_store_ready() ends the pause */
-        return true;
+        return;
     }
-    if (!sql_lane_has_room(lane))
-        return false;
+    if (!slot_take(job))
+        return;
     n = job->step->write(job, values);
     job->wanted = true;
     if (!sql_lane_send(lane, job->step->statement, values, n, take_answer, job)) {
         job->wanted = false;
         job_pause(job);
-        return true;
+        return;
     }
     if (job->step->changes)
         job->sent = true;
-    return true;
 }
 
 void sql_lane_flush_run(struct idem_task *task) {
@@ -259,7 +311,7 @@ void sql_lane_flush_run(struct idem_task *task) {
             lane->turn_end = &lane->turn;
         job->queued = false;
         if (job->op != NULL)
-            (void)job_send(job);
+            job_send(job);
         else if (!job->wanted)
             job_free(job);
     }

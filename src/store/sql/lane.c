@@ -34,6 +34,7 @@ void sql_lane_init(struct sql_lane *lane, struct sql_store *store) {
     lane->timer.fire = lane_timer;
     lane->flush.run = sql_lane_flush_run;
     lane->turn_end = &lane->turn;
+    lane->held_end = &lane->held;
 }
 
 struct sql_lane *sql_lane_of(struct sql_store *store, const struct idem_record_key *key) {
@@ -90,7 +91,9 @@ void sql_lane_close(struct sql_lane *lane) {
     idem_timer_clear(loop_of(lane), &lane->timer);
     idem_task_drop(loop_of(lane), &lane->flush);
     free(lane->wants);
+    free(lane->busy);
     lane->wants = NULL;
+    lane->busy = NULL;
     lane->wants_n = 0;
     lane->state = SQL_LANE_OFF;
 }
@@ -164,8 +167,10 @@ void sql_lane_open(struct sql_lane *lane) {
         return;
     if (lane->wants == NULL)
         lane->wants = calloc(store->engine->depth, sizeof(*lane->wants));
+    if (lane->busy == NULL)
+        lane->busy = calloc(SQL_SLOTS, 1);
     lane->state = SQL_LANE_DIALLING;
-    lane->dial = lane->wants == NULL
+    lane->dial = lane->wants == NULL || lane->busy == NULL
                      ? NULL
                      : sql_dial_new(loop_of(lane), &store->config, &lane->past, lane_dialled, lane);
     if (lane->dial == NULL)

@@ -7,6 +7,7 @@
 #include "store/sql/sql.h"
 
 #define SQL_CHANNEL_BUCKETS 256 /* by the first byte of the hash */
+#define SQL_SLOTS 4096          /* of a lane; by 12 bits of the hash */
 
 struct sql_store;
 struct sql_lane;
@@ -44,6 +45,8 @@ struct sql_lane {
     int64_t heard; /* when an answer came last, or the oldest want was sent */
     struct sql_telling *telling;
     bool listening;                   /* LISTEN was said */
+    unsigned char *busy;              /* by slot: an operation is reading and changing there */
+    struct sql_job *held, **held_end; /* those that wait for a slot */
     struct sql_job *turn, **turn_end; /* to be sent */
     struct idem_task flush;
 };
@@ -60,6 +63,7 @@ struct sql_job {
     bool queued; /* in a turn, or in a pause */
     bool wanted; /* a statement of it is under way */
     bool sent;   /* something that changes was sent: it may have happened */
+    bool holds;  /* the slot of its key */
     bool lost;   /* at least once, with its connection */
     const struct sql_step *step;
     struct idem_record record; /* as read, and as decided */

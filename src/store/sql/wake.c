@@ -14,8 +14,8 @@
 #include "store/sql/store.h"
 
 #define MARKED_MS 20000 /* a third of what the engines' SQL_MARK says */
-#define ASK_MIN_MS 50
-#define ASK_MAX_MS 500
+#define ASK_MIN_MS 20
+#define ASK_MAX_MS 320
 
 struct sql_channel {
     struct sql_channel *next;
