@@ -265,8 +265,8 @@ static void crowd_run(const char *options, uint64_t seed, unsigned rounds) {
     folder_remove(folder);
 }
 
-#ifdef ENGINE_REDIS
-TEST_IN(answers_to_a_crowd_have_an_order_on_redis, 1200) {
+#ifdef ENGINE_SERVER
+TEST_IN(answers_to_a_crowd_have_an_order_on_a_server, 1200) {
     crowd_run("", seed_from(1), long_form() ? 30000 : 3000);
 }
 #else

@@ -11,7 +11,7 @@ static struct farm farm;
 
 void engine_start(const char *folder, const char *options, struct shared_clock *clock, int clock_fd,
                   char *url, size_t size) {
-    model_relative = true;
+    model_times = MODEL_RELATIVE;
     clock->lease = (int64_t)clock->wall;
     farm_start(&farm, FARM_SOCKET, folder, clock_fd);
     farm_url(&farm, options, url, size);

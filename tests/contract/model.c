@@ -223,14 +223,15 @@ static uint64_t mix_fingerprint(uint64_t hash, const struct idem_fingerprint *fp
     return fp->definition == 0 ? hash : mix(hash, fp->hash, IDEM_HASH_LEN);
 }
 
-bool model_relative;
+enum model_times model_times;
 
 /* What such a store cannot tell is left out. */
 static void times_clear(struct idem_record *r, bool all, bool live) {
-    if (!model_relative)
+    if (model_times == MODEL_EXACT)
         return;
-    r->prior.due = 0;
-    if (all || !live)
+    if (all || model_times == MODEL_RELATIVE)
+        r->prior.due = 0;
+    if (all || (!live && model_times == MODEL_RELATIVE))
         r->lease_end = 0;
     if (all)
         r->expires = r->created = r->changed = r->prior.expires = 0;

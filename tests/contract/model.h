@@ -35,9 +35,13 @@ struct brief {
     uint64_t digest; /* of the record */
 };
 
-/* The store keeps no times of day: a claim's answer has none, and when a lease that is over has
-   ended is not known. */
-extern bool model_relative;
+/* Which times the store can tell. */
+enum model_times {
+    MODEL_EXACT,
+    MODEL_UNTIMED_CLAIMS, /* a claim's answer has none */
+    MODEL_RELATIVE,       /* nor is it known when a lease that is over has ended */
+};
+extern enum model_times model_times;
 
 void model_pool_init(void);
 

@@ -31,7 +31,7 @@ static int tls_read(struct idem_reading *r, const char *name, const char *value,
                                         [SQL_TLS_REQUIRE] = "require",
                                         [SQL_TLS_VERIFY] = "verify"};
 
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+    for (size_t i = SQL_TLS_OFF; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcmp(value, words[i]) == 0) {
             *(enum sql_tls *)field = (enum sql_tls)i;
             return 0;
@@ -110,8 +110,10 @@ static int where_read(struct idem_reading *r, char *rest) {
 
 /* What the options must be together. */
 static int config_check(struct idem_reading *r) {
-    const struct sql_config *config = CONFIG(r);
+    struct sql_config *config = CONFIG(r);
 
+    if (config->tls == SQL_TLS_UNSAID)
+        config->tls = config->tls_ca != NULL ? SQL_TLS_VERIFY : SQL_TLS_PREFER;
     if ((config->tls_cert == NULL) != (config->tls_key == NULL))
         return idem_reading_refuse(r, "tls_cert and tls_key go together");
     if (config->hosts[0].port == 0 && config->tls > SQL_TLS_PREFER)
@@ -138,7 +140,6 @@ static int options_read(struct idem_reading *r) {
 int sql_config_read(const struct sql_engine *engine, const struct idem_url *url,
                     struct sql_config *ret, struct idem_error *err) {
     struct sql_config config = {.engine = engine,
-                                .tls = SQL_TLS_PREFER,
                                 .connect_timeout_ms = 5000,
                                 .timeout_ms = 5000,
                                 .lanes_n = 4,

@@ -35,7 +35,7 @@
 #define SQL_HOSTS_MAX 8
 #define SQL_LANES_MAX 64
 
-enum sql_tls { SQL_TLS_OFF, SQL_TLS_PREFER, SQL_TLS_REQUIRE, SQL_TLS_VERIFY };
+enum sql_tls { SQL_TLS_UNSAID, SQL_TLS_OFF, SQL_TLS_PREFER, SQL_TLS_REQUIRE, SQL_TLS_VERIFY };
 
 struct sql_engine;
 
