@@ -103,7 +103,8 @@ static int failure_say(MYSQL *conn, bool inside, enum idem_sql_why *ret_why,
                         f->help == NULL ? "" : "; ", f->help == NULL ? "" : f->help);
     if (rc != IDEM_E_RETRY_TX || !inside)
         return rc;
-    if (mysql_ping(conn) == 0 && in_transaction(conn))
+    /* Not by mysql_ping(), which does not read what the server says of itself. */
+    if (mysql_real_query(conn, "DO 0", strlen("DO 0")) == 0 && in_transaction(conn))
         return rc;
     *ret_why = IDEM_WHY_NONE;
     return idem_error_set(err, IDEM_E_TX_LOST,

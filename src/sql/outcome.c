@@ -7,7 +7,10 @@
 #include "core/error.h"
 #include "sql/tx.h"
 
-static int answer_turn(int rc, struct idem_tx_answer *answer) {
+static int answer_turn(int rc, struct idem_tx_answer *answer, struct idem_error *err) {
+    if (rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST)
+        return idem_error_set(err, IDEM_E_UNKNOWN,
+                              "it cannot be told yet: somebody is still at it; ask again");
     if (rc != 0)
         return rc;
     if (answer->verdict == IDEM_TX_FIRST)
@@ -17,8 +20,7 @@ static int answer_turn(int rc, struct idem_tx_answer *answer) {
     return 0;
 }
 
-/* The guard under a limit of its own. What it says of the transaction does not help the caller, who
-   has none. */
+/* The guard under a limit of its own. */
 static int outcome_ask(const struct idem_tx_name *name, int64_t wait_ms, struct idem_tx_answer *ret,
                        struct idem_error *err) {
     const struct idem_dialect *dialect = name->dialect;
@@ -31,9 +33,6 @@ static int outcome_ask(const struct idem_tx_name *name, int64_t wait_ms, struct 
     dialect->rollback(name->conn);
     if (wait.set)
         (void)dialect->wait_end(name->conn, &wait, IDEM_WAIT_ROLLED_BACK, &later);
-    if (rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST)
-        return idem_error_set(err, IDEM_E_UNKNOWN,
-                              "it cannot be told yet: somebody is still at it; ask again");
     return rc;
 }
 
@@ -52,7 +51,9 @@ int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
     if (rc == 0)
         rc = name.dialect->begin(conn, IDEM_ISOLATION_READ_COMMITTED, err);
     if (rc == 0)
-        rc = answer_turn(outcome_ask(&name, wait_ms, &answer, err), &answer);
+        rc = outcome_ask(&name, wait_ms, &answer, err);
+    /* What was said of that transaction is nothing to the caller, who has none. */
+    rc = answer_turn(rc, &answer, err);
     idem_tx_name_release(&name);
     if (rc == 0)
         *ret = answer;
