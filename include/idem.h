@@ -58,8 +58,8 @@
  *
  * PAGES. options.md (every option, its range and default), keys.md (expressions
  * and fingerprints), stores.md (URLs and what each store survives), sign.md
- * (signed requests) and protocol.md lie in docs/, and are installed under
- * share/doc/idem.
+ * (signed requests), sql.md (guards in your own transaction) and protocol.md lie
+ * in docs/, and are installed under share/doc/idem.
  *
  * LOGS. The library prints nothing. No error text contains a key, a scope, a
  * password or a result; a key is named by its hash.
@@ -112,6 +112,11 @@ enum idem_code {
     IDEM_E_ABSENT = -10,  /* there is no such record; opening: no store (create=no) */
     IDEM_E_LIVE = -11,    /* somebody holds a live lease on it: needs force */
     IDEM_E_SETTLED = -12, /* it is done already: forget it, if it must run again */
+
+    /* Of a transaction in SQL; idem_tx_call() begins it anew by itself. */
+    IDEM_E_RETRY_TX = -13, /* it met another one: roll it back, and begin it anew */
+    IDEM_E_TX_LOST = -14,  /* the same, and the server has rolled it back already: what is said on
+                              this connection now is said outside of it */
 };
 
 struct idem_error {
@@ -691,6 +696,157 @@ int idem_verify_request(struct idem *h, const struct idem_signer *signer,
                         const struct idem_request *request, struct idem_verified *ret,
                         struct idem_error *err);
 void idem_verified_release(struct idem_verified *verified);
+
+/*
+ * SQL: once, inside your own transaction. The row that says "done" commits with your own rows or
+ * not at all, so that no crash can come between them. You bring your own connection, with your
+ * transaction open; the library says its statements on it and waits for their answers. It never
+ * begins, commits, rolls back or closes, but for idem_tx_call(), which does all but close. sql.md
+ * has what each statement is, and how it goes in other languages.
+ *
+ *     begin
+ *     rc = idem_tx_once(idem_sql_pg(conn), guard, &args, &answer, &err);
+ *     rc < 0: roll back (IDEM_E_RETRY_TX, IDEM_E_TX_LOST: and begin anew)
+ *     answer.verdict == IDEM_TX_FIRST: do it, idem_tx_result(), commit
+ *     otherwise: roll back; it was done before
+ *
+ * The tables are made by `idem migrate` or idem_sql_migrate(). A connection is used by one thread
+ * at a time, as its own library has it. Text is UTF-8.
+ */
+struct pg_conn;  /* libpq's PGconn */
+struct st_mysql; /* MariaDB Connector/C's MYSQL */
+struct sqlite3;
+struct idem_tx_table;
+
+enum idem_sql_kind { IDEM_SQL_POSTGRES = 1, IDEM_SQL_MYSQL, IDEM_SQL_SQLITE };
+
+/* A connection of the caller's, borrowed. One whose kind is not in this build is IDEM_E_INVALID. */
+struct idem_sql {
+    enum idem_sql_kind kind;
+    union {
+        struct pg_conn *pg;
+        struct st_mysql *mysql;
+        struct sqlite3 *sqlite;
+    } at;
+    const struct idem_tx_table *table; /* where guards keep their rows; NULL: in idem_tx */
+};
+
+struct idem_sql idem_sql_pg(struct pg_conn *conn);
+struct idem_sql idem_sql_mysql(struct st_mysql *conn);
+struct idem_sql idem_sql_sqlite(struct sqlite3 *conn);
+
+/* A value of a statement, or of a row that was read; borrowed. Zero is NULL. */
+enum idem_sql_type { IDEM_SQL_NULL, IDEM_SQL_INT, IDEM_SQL_TEXT, IDEM_SQL_BYTES };
+
+struct idem_sql_value {
+    enum idem_sql_type type;
+    int64_t number;
+    const void *at;
+    size_t len;
+};
+
+struct idem_sql_value idem_sql_null(void);
+struct idem_sql_value idem_sql_int(int64_t number);
+struct idem_sql_value idem_sql_text(const char *text); /* NULL where text is */
+struct idem_sql_value idem_sql_bytes(const void *bytes, size_t len);
+
+/*
+ * Makes the tables that are missing, or brings them to this version; with PostgreSQL and MySQL the
+ * functions for other languages, too. May be run twice, and by two machines at once. A version
+ * newer than this program's is IDEM_E_VERSION. No transaction may be open.
+ */
+int idem_sql_migrate(struct idem_sql conn, struct idem_error *err);
+
+enum idem_tx_verdict {
+    IDEM_TX_FIRST = 1, /* yours to do, in this transaction */
+    IDEM_TX_DUPLICATE, /* it was done before, and is committed */
+    IDEM_TX_MISMATCH,  /* the key came back with another fingerprint */
+    IDEM_TX_REFUSED,   /* of idem_tx_call(): the function said no; nothing was done */
+    IDEM_TX_HAPPENED,  /* of idem_tx_outcome(): it is committed */
+    IDEM_TX_NEVER,     /* of idem_tx_outcome(): it is not, and will not be any more */
+};
+const char *idem_tx_verdict_name(enum idem_tx_verdict verdict);
+
+struct idem_tx_answer {
+    enum idem_tx_verdict verdict;
+    bool has_result;
+    int32_t status;
+    int said;     /* with IDEM_TX_REFUSED: what the function returned */
+    void *result; /* owned: idem_tx_answer_release() */
+    size_t result_len;
+    char key_hash[65]; /* the name of the row in logs */
+};
+void idem_tx_answer_release(struct idem_tx_answer *answer);
+
+/*
+ * The guard, as the first statement of a transaction, or as early as may be. The key, its scope,
+ * prefix, fingerprint and ttl are made of guard and args as everywhere; mode=lock and key=token are
+ * IDEM_E_INVALID. Somebody else's transaction with the same key is waited for, as long as the
+ * server's own limit for locks (lock_timeout, innodb_lock_wait_timeout, busy_timeout) lets it. With
+ * SQLite the transaction must have been begun with BEGIN IMMEDIATE.
+ */
+int idem_tx_once(struct idem_sql conn, const struct idem_guard *guard, const struct idem_args *args,
+                 struct idem_tx_answer *ret, struct idem_error *err);
+
+/* After IDEM_TX_FIRST, in the same transaction, once: what duplicates will be told. The result may
+   be NULL; one longer than result_max, or under mode=reject, is not kept, only the status is. */
+int idem_tx_result(struct idem_sql conn, const struct idem_guard *guard,
+                   const struct idem_args *args, int32_t status, const void *result, size_t len,
+                   struct idem_error *err);
+
+/*
+ * What became of a transaction whose COMMIT was not answered, asked by another connection, on which
+ * no transaction is open; for the time of this call one is, and it is rolled back. One that is
+ * still about to commit is waited for at most wait_ms (0: as long as the server's own limit lets
+ * it), and is IDEM_E_UNKNOWN then. IDEM_TX_HAPPENED with what it stored; IDEM_TX_NEVER: its row is
+ * not there, and nobody is at it who could still commit one: this holds for every transaction whose
+ * idem_tx_once() had been answered. IDEM_TX_MISMATCH: the key is somebody else's.
+ */
+int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
+                    const struct idem_args *args, int64_t wait_ms, struct idem_tx_answer *ret,
+                    struct idem_error *err);
+
+/*
+ * The whole in one call: begin, guard, fn, result, commit. fn returns 0 to commit; IDEM_E_RETRY_TX
+ * or IDEM_E_TX_LOST, as it had them of a function here or of idem_sql_failure(), to have all of it
+ * begun anew; another negative code to have it rolled back and returned; a positive number of its
+ * own to have it rolled back, and told as IDEM_TX_REFUSED. A COMMIT that was not answered is
+ * IDEM_E_UNKNOWN: connect anew and ask idem_tx_outcome(). No transaction may be open before.
+ */
+struct idem_tx;
+typedef int idem_tx_fn(struct idem_tx *tx, void *data);
+
+struct idem_sql idem_tx_conn(const struct idem_tx *tx);
+unsigned idem_tx_attempt(const struct idem_tx *tx); /* 1, 2, ...: each is a new transaction */
+void *idem_tx_data(const struct idem_tx *tx);       /* idem_args.data */
+/* What to keep, as idem_tx_result() does; copied, and the last call wins. 0, IDEM_E_NOMEM, or
+   IDEM_E_INVALID for a length without bytes. Without it, status 0 and no result. */
+int idem_tx_keep(struct idem_tx *tx, int32_t status, const void *result, size_t len);
+
+enum idem_isolation {
+    IDEM_ISOLATION_READ_COMMITTED = 1,
+    IDEM_ISOLATION_REPEATABLE_READ,
+    IDEM_ISOLATION_SERIALIZABLE,
+};
+
+struct idem_tx_options {
+    enum idem_isolation isolation; /* default: the connection's; SQLite has only one */
+    unsigned attempts;             /* transactions at most; default 10 */
+    int64_t backoff_min_ms;        /* between them, growing, with jitter; default 5 ms */
+    int64_t backoff_max_ms;        /* default 500 ms */
+};
+
+/* The options may be NULL. */
+int idem_tx_call(struct idem_sql conn, const struct idem_guard *guard, const struct idem_args *args,
+                 const struct idem_tx_options *options, idem_tx_fn *fn, void *data,
+                 struct idem_tx_answer *ret, struct idem_error *err);
+
+/*
+ * What a statement of your own that failed means for its transaction: IDEM_E_RETRY_TX,
+ * IDEM_E_TX_LOST, or IDEM_E_REFUSED, IDEM_E_FULL and so on. To be asked right behind it. `sqlstate`
+ * is PQresultErrorField(result, PG_DIAG_SQLSTATE), and NULL for the others.
+ */
+int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err);
 
 /*
  * Identifiers. UUIDs after RFC 9562, as text with a NUL: version 7 is in order

@@ -122,6 +122,8 @@ void idem_lease_stop(struct idem_claim *c);
    who starts something that must not begin after it. */
 int64_t idem_claim_lease_until(const struct idem_claim *c);
 
+/* finish.c: how long to wait before the next try; how it grows, and its chance. */
+int64_t idem_backoff(int64_t min_ms, int64_t max_ms, uint32_t tries);
 /* finish.c: sends what is to be said, for the first time or again. */
 void idem_finish_send(struct idem_claim *c);
 

@@ -167,18 +167,21 @@ static bool result_kept(const struct idem_claim *c, const void *result, size_t l
 /* Doubles with each try, and up to half of it is added by chance, so that a crowd that failed
    together does not come back together. Never below min; never above max, and the last step
    leaves room for the chance below it. */
-static int64_t backoff(const struct idem_claim *c) {
-    int64_t min = c->policy.backoff_min_ms, max = c->policy.backoff_max_ms;
+int64_t idem_backoff(int64_t min, int64_t max, uint32_t tries) {
     int64_t delay = min, top = max - max / 3, spread;
     uint32_t random = 0;
 
-    for (uint32_t i = 1; i < c->tries && delay < top; i++)
+    for (uint32_t i = 1; i < tries && delay < top; i++)
         delay *= 2;
     if (delay > top)
         delay = top > min ? top : min;
     spread = delay / 2 < max - delay ? delay / 2 : max - delay;
     (void)idem_random(&random, sizeof(random));
     return delay + (int64_t)((uint64_t)random * (uint64_t)(spread + 1) >> 32);
+}
+
+static int64_t backoff(const struct idem_claim *c) {
+    return idem_backoff(c->policy.backoff_min_ms, c->policy.backoff_max_ms, c->tries);
 }
 
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,

@@ -19,8 +19,7 @@ static uint32_t definition_compared(uint32_t definition) {
     return definition >= IDEM_DEFINITION_COMPUTED ? definition & ~IDEM_DEFINITION_RAW : definition;
 }
 
-static bool fingerprint_differs(const struct idem_fingerprint *a,
-                                const struct idem_fingerprint *b) {
+bool idem_fingerprint_differs(const struct idem_fingerprint *a, const struct idem_fingerprint *b) {
     return a->definition != 0 &&
            definition_compared(a->definition) == definition_compared(b->definition) &&
            CRYPTO_memcmp(a->hash, b->hash, IDEM_HASH_LEN) != 0;
@@ -48,7 +47,8 @@ static unsigned claim_facts(const struct idem_record *record, const struct idem_
         return facts;
     return facts | when(bind_matches(record, in), IDEM_FACT_BOUND) |
            when(owner_equal(record, in->owner) && !record->released, IDEM_FACT_MINE) |
-           when(fingerprint_differs(&record->fingerprint, &in->fingerprint), IDEM_FACT_DIFFERS) |
+           when(idem_fingerprint_differs(&record->fingerprint, &in->fingerprint),
+                IDEM_FACT_DIFFERS) |
            when(idem_record_live(record, now), IDEM_FACT_LIVE) |
            when(in->attempts == 0 || record->tries < in->attempts, IDEM_FACT_ATTEMPTS_LEFT) |
            when(record->lock, IDEM_FACT_LOCK) | when(record->kept, IDEM_FACT_KEPT) |

@@ -9,6 +9,9 @@
 #include "core/record.h"
 #include "core/table.h"
 
+/* Whether both are made by one definition, and of different arguments. */
+bool idem_fingerprint_differs(const struct idem_fingerprint *a, const struct idem_fingerprint *b);
+
 /* What a claim says; the policy's part of it is already merged and checked. */
 struct idem_claim_in {
     unsigned char owner[IDEM_OWNER_LEN];

@@ -117,6 +117,8 @@ const struct idem_word idem_words_code[] = {
     {"absent", IDEM_E_ABSENT},
     {"live", IDEM_E_LIVE},
     {"settled", IDEM_E_SETTLED},
+    {"retry_tx", IDEM_E_RETRY_TX},
+    {"tx_lost", IDEM_E_TX_LOST},
     {NULL, 0},
 };
 /* clang-format on */

@@ -173,7 +173,7 @@ TEST(every_value_has_a_name_and_others_are_a_question_mark) {
         CHECK(strcmp(idem_verdict_name((enum idem_verdict)i), "?") != 0);
     for (int i = 0; i < IDEM_EVENT__COUNT; i++)
         CHECK(strcmp(idem_event_name((enum idem_event)i), "?") != 0);
-    for (int i = 0; i >= IDEM_E_SETTLED; i--)
+    for (int i = 0; i >= IDEM_E_TX_LOST; i--)
         CHECK(strcmp(idem_code_name(i), "?") != 0);
     CHECK_STR(idem_state_name((enum idem_state)7), "?");
     CHECK_STR(idem_verdict_name((enum idem_verdict)0), "?");

@@ -68,11 +68,87 @@ CREATE TABLE idem_tx (
     hash        bytea NOT NULL CHECK (length(hash) = 32),
     definition  bigint NOT NULL,
     fingerprint bytea,
-    status      integer NOT NULL,
+    status      integer, -- until it was said, NULL
     result      bytea,
     created     timestamptz NOT NULL,
     expires     timestamptz NOT NULL,
     PRIMARY KEY (prefix, hash)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05);
+
+-- The guard for every language: SELECT * FROM idem_once(...) as the first statement of a transaction,
+-- idem_result(...) before its end. Names are made as everywhere: SHA-256 of the kind, and of scope and
+-- key, each behind its length; a scope that is NULL is scope none.
+CREATE FUNCTION idem_name(scope text, key text) RETURNS bytea
+    LANGUAGE plpgsql IMMUTABLE AS $idem$
+DECLARE
+    s bytea := convert_to(scope, 'UTF8');
+    k bytea := convert_to(key, 'UTF8');
+BEGIN
+    IF k IS NULL OR length(k) NOT BETWEEN 1 AND 4096 OR length(s) NOT BETWEEN 1 AND 4096 THEN
+        RAISE EXCEPTION 'idem: a key has 1 to 4096 bytes, and so has a scope that is not NULL'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN sha256('\x01'::bytea || CASE WHEN s IS NULL THEN '\x00'::bytea ELSE '\x01'::bytea END
+                  || int4send(coalesce(length(s), 0)) || coalesce(s, '') || int4send(length(k)) || k);
+END
+$idem$;
+
+CREATE FUNCTION idem_once(prefix text, scope text, key text, fingerprint text DEFAULT NULL,
+                          ttl interval DEFAULT interval '1 day',
+                          OUT outcome text, OUT status integer, OUT result bytea)
+    LANGUAGE plpgsql AS $idem$
+#variable_conflict use_column
+DECLARE
+    p bytea := convert_to($1, 'UTF8');
+    h bytea := idem_name($2, $3);
+    f bytea := sha256(convert_to($4, 'UTF8'));
+    d bigint := CASE WHEN f IS NULL THEN 0 ELSE 1 END;
+    t idem_tx;
+BEGIN
+    FOR i IN 1..3 LOOP
+        INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, expires)
+            VALUES (p, h, d, f, clock_timestamp(), clock_timestamp() + $5) ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            SELECT * INTO t FROM idem_tx WHERE prefix = p AND hash = h;
+            CONTINUE WHEN NOT FOUND;
+            IF t.expires > clock_timestamp() THEN
+                outcome := 'duplicate';
+                IF t.definition = d AND t.fingerprint <> f THEN
+                    outcome := 'mismatch';
+                ELSE
+                    status := coalesce(t.status, 0);
+                    result := t.result;
+                END IF;
+                RETURN;
+            END IF;
+            UPDATE idem_tx SET definition = d, fingerprint = f, status = NULL, result = NULL,
+                    created = clock_timestamp(), expires = clock_timestamp() + $5
+                WHERE prefix = p AND hash = h AND expires <= clock_timestamp();
+            CONTINUE WHEN NOT FOUND;
+        END IF;
+        outcome := 'first';
+        RETURN;
+    END LOOP;
+    RAISE EXCEPTION 'idem: the row of this key comes and goes: begin anew'
+        USING ERRCODE = 'serialization_failure';
+END
+$idem$;
+
+CREATE FUNCTION idem_result(prefix text, scope text, key text, status integer,
+                            result bytea DEFAULT NULL) RETURNS void
+    LANGUAGE plpgsql AS $idem$
+#variable_conflict use_column
+DECLARE
+    p bytea := convert_to($1, 'UTF8');
+    h bytea := idem_name($2, $3);
+BEGIN
+    UPDATE idem_tx SET status = coalesce($4, 0), result = $5
+        WHERE prefix = p AND hash = h AND status IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'idem: there is no row of this key that waits for its result'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END
+$idem$;
 
 INSERT INTO idem_meta (version) VALUES (1);

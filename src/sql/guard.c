@@ -1,0 +1,175 @@
+/*
+ * The guard inside the caller's transaction: a row that is inserted, or was there. Fails on what a
+ * call is refused for everywhere, on a connection without a transaction, and where the engine does;
+ * after a failure the transaction is to be rolled back.
+ */
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/claim.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/protocol.h"
+#include "sql/tx.h"
+
+/* How often a row that comes and goes is asked for. */
+#define TRIES 3
+
+static int policy_refuse(const struct idem_policy *policy, struct idem_error *err) {
+    if (policy->mode == IDEM_MODE_LOCK)
+        return idem_error_set(
+            err, IDEM_E_INVALID,
+            "mode=lock makes no sense in a transaction of your own: say reject or "
+            "replay, or lock a row (idem_sql_lock)");
+    if (policy->key_kind == IDEM_KEY_TOKEN)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "key = token makes no sense in a transaction of your own: tokens are "
+                              "issued, and spent, in a store");
+    return 0;
+}
+
+int idem_tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
+                      const struct idem_args *args, struct idem_tx_name *ret,
+                      struct idem_error *err) {
+    struct idem_bytes key;
+    int rc;
+
+    ret->conn = conn;
+    ret->identity.key_len = 0;
+    ret->dialect = idem_dialect_of(conn, err);
+    if (ret->dialect == NULL)
+        return IDEM_E_INVALID;
+    if ((rc = idem_guard_with(guard, args->with, &ret->policy, err)) != 0 ||
+        (rc = policy_refuse(&ret->policy, err)) != 0 ||
+        (rc = idem_identity_make(guard, &ret->policy, args, &ret->identity, err)) != 0) {
+        OPENSSL_cleanse(&ret->identity, sizeof(ret->identity));
+        return rc;
+    }
+    key = (struct idem_bytes){ret->identity.key, ret->identity.key_len};
+    rc = idem_fill_name(&ret->policy, args, key, &ret->key, err);
+    if (rc != 0)
+        idem_tx_name_release(ret);
+    return rc;
+}
+
+void idem_tx_name_release(struct idem_tx_name *name) {
+    OPENSSL_cleanse(name->identity.key, name->identity.key_len);
+}
+
+void idem_tx_answer_release(struct idem_tx_answer *answer) {
+    if (answer == NULL)
+        return;
+    free(answer->result);
+    answer->result = NULL;
+    answer->result_len = 0;
+    answer->has_result = false;
+}
+
+/* What a duplicate is told: with another fingerprint, nothing more than that. */
+static int row_judge(const struct idem_tx_name *name, const struct idem_tx_row *row,
+                     struct idem_tx_answer *ret, struct idem_error *err) {
+    if (idem_fingerprint_differs(&row->fingerprint, &name->identity.fingerprint)) {
+        ret->verdict = IDEM_TX_MISMATCH;
+        return 0;
+    }
+    ret->verdict = IDEM_TX_DUPLICATE;
+    ret->status = row->status;
+    if (!row->has_result || name->policy.mode != IDEM_MODE_REPLAY)
+        return 0;
+    ret->result = malloc(row->result.len + 1);
+    if (ret->result == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a result of %zu bytes",
+                              row->result.len);
+    if (row->result.len > 0)
+        memcpy(ret->result, row->result.at, row->result.len);
+    ret->result_len = row->result.len;
+    ret->has_result = true;
+    return 0;
+}
+
+/* Reads what stands in the way. *ret_over: there is an answer, or none can be had. */
+static int row_meet(const struct idem_tx_name *name, struct idem_tx_answer *ret, bool *ret_over,
+                    struct idem_error *err) {
+    struct idem_tx_row row;
+    bool renewed = false;
+    int rc = idem_row_read(name, &row, err);
+
+    *ret_over = rc != 0;
+    if (rc == 0 && row.found && row.expired) {
+        rc = idem_row_renew(name, &renewed, err);
+        *ret_over = rc != 0 || renewed;
+        if (renewed)
+            ret->verdict = IDEM_TX_FIRST;
+    } else if (rc == 0 && row.found) {
+        rc = row_judge(name, &row, ret, err);
+        *ret_over = true;
+    }
+    idem_reply_release(&row.reply);
+    return rc;
+}
+
+int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
+                  struct idem_error *err) {
+    struct idem_tx_answer answer = {0};
+    bool done = false, over = false;
+    int rc = name->dialect->inside(name->conn, err);
+
+    /* A row that is seen by the one statement may be gone at the next. */
+    for (int i = 0; i < TRIES && rc == 0 && !over; i++) {
+        rc = idem_row_insert(name, &done, err);
+        if (rc == 0 && done) {
+            answer.verdict = IDEM_TX_FIRST;
+            over = true;
+        } else if (rc == 0) {
+            rc = row_meet(name, &answer, &over, err);
+        }
+    }
+    if (rc == 0 && !over)
+        rc = idem_error_set(err, IDEM_E_RETRY_TX,
+                            "the row of this key comes and goes: roll back, and begin anew");
+    if (rc != 0)
+        return rc;
+    idem_record_key_hex(&name->key, answer.key_hash);
+    *ret = answer;
+    return 0;
+}
+
+int idem_tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,
+                  struct idem_error *err) {
+    bool kept = result != NULL && name->policy.mode == IDEM_MODE_REPLAY &&
+                len <= (size_t)name->policy.result_max;
+    int rc = name->dialect->inside(name->conn, err);
+
+    return rc != 0
+               ? rc
+               : idem_row_result(name, status,
+                                 (struct idem_bytes){kept ? result : NULL, kept ? len : 0}, err);
+}
+
+int idem_tx_once(struct idem_sql conn, const struct idem_guard *guard, const struct idem_args *args,
+                 struct idem_tx_answer *ret, struct idem_error *err) {
+    struct idem_tx_name name;
+    int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(ret, err);
+
+    if (rc != 0 || (rc = idem_tx_name_make(conn, guard, args, &name, err)) != 0)
+        return rc;
+    rc = idem_tx_guard(&name, ret, err);
+    idem_tx_name_release(&name);
+    return rc;
+}
+
+int idem_tx_result(struct idem_sql conn, const struct idem_guard *guard,
+                   const struct idem_args *args, int32_t status, const void *result, size_t len,
+                   struct idem_error *err) {
+    struct idem_tx_name name;
+    int rc = idem_need(guard, err) ?: idem_need(args, err);
+
+    if (rc == 0 && result == NULL && len != 0)
+        rc = idem_error_set(err, IDEM_E_INVALID, "the result is NULL, and its length is not 0");
+    if (rc != 0 || (rc = idem_tx_name_make(conn, guard, args, &name, err)) != 0)
+        return rc;
+    rc = idem_tx_store(&name, status, result, len, err);
+    idem_tx_name_release(&name);
+    return rc;
+}

@@ -1,0 +1,459 @@
+/*
+ * MySQL and MariaDB, by MariaDB's Connector/C, with blocking calls on the caller's connection.
+ *
+ * A value stands in the statement itself, as a number or in hexadecimal digits, which no sql_mode
+ * and no character set reads differently: one round trip, where preparing would take two, and
+ * nothing that stays behind. What the server says is told only of failures whose words quote no
+ * value.
+ *
+ * A conflict is an error here (1062): INSERT IGNORE would swallow others with it. An error packet
+ * does not say whether the transaction is still there; so after a deadlock or a time-out the server
+ * is asked once more.
+ */
+#include <mysql.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "sql/dialect.h"
+
+#define BINARY_CHARSET 63
+
+#define MIGRATE "run `idem migrate --store URL`, or idem_sql_migrate()"
+#define READS "a statement's results are still to be read on the connection"
+
+/* clang-format off */
+static const struct idem_failure failures[] = {
+    {"its unique key has such a row", 1062, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
+    {"its unique key has such a row", 1169, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
+    {"its unique key has such a row", 1586, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
+    {"a lock was not had in time", 1205, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
+    {"a lock was not had at once", 3572, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
+    {"a deadlock", 1213, IDEM_E_RETRY_TX, IDEM_WHY_NONE, NULL},
+    {"a row has changed since the transaction first read", 1020, IDEM_E_RETRY_TX, IDEM_WHY_NONE,
+     NULL},
+    {NULL, 1146, IDEM_E_REFUSED, IDEM_WHY_NONE, MIGRATE},
+    {NULL, 1305, IDEM_E_REFUSED, IDEM_WHY_NONE, MIGRATE},
+    {"the disk is full", 1021, IDEM_E_FULL, IDEM_WHY_NONE, NULL},
+    {"the table is full", 1114, IDEM_E_FULL, IDEM_WHY_NONE, NULL},
+    {NULL, 1044, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1054, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1142, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1143, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1153, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, "raise the server's max_allowed_packet"},
+    {NULL, 1290, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1317, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1370, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1406, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1792, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1836, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1044, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {NULL, 1053, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
+    {NULL, 1927, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
+    {NULL, 2006, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
+    {NULL, 2013, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
+    {NULL, 2055, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
+    {"it came out of turn", 2014, IDEM_E_INVALID, IDEM_WHY_NONE, READS},
+    {"no memory", 2008, IDEM_E_NOMEM, IDEM_WHY_NONE, NULL},
+    {"its words may quote a value, and are left out", 0, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+};
+/* clang-format on */
+
+static const struct idem_failure *failure_find(unsigned number) {
+    const struct idem_failure *f = failures;
+
+    while (f->number != 0 && (unsigned)f->number != number)
+        f++;
+    return f;
+}
+
+static bool in_transaction(MYSQL *conn) {
+    return (conn->server_status & SERVER_STATUS_IN_TRANS) != 0;
+}
+
+/* With autocommit off, the next statement begins one. */
+static bool is_inside(MYSQL *conn) {
+    return in_transaction(conn) || (conn->server_status & SERVER_STATUS_AUTOCOMMIT) == 0;
+}
+
+static int connection_lost(MYSQL *conn, unsigned number, bool inside, struct idem_error *err) {
+    if (inside)
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "the connection to MySQL was lost (%u: %s), and the transaction with "
+                              "it",
+                              number, mysql_error(conn));
+    return idem_error_set(err, IDEM_E_UNKNOWN,
+                          "the connection to MySQL was lost before it answered (%u: %s)", number,
+                          mysql_error(conn));
+}
+
+/* `inside`: a transaction was open when the statement was said. */
+static int failure_say(MYSQL *conn, bool inside, enum idem_sql_why *ret_why,
+                       struct idem_error *err) {
+    unsigned number = mysql_errno(conn);
+    const struct idem_failure *f = failure_find(number);
+    const char *what = f->text != NULL ? f->text : mysql_error(conn);
+    int rc;
+
+    *ret_why = f->why;
+    if (f->why == IDEM_WHY_CONNECTION)
+        return connection_lost(conn, number, inside, err);
+    rc = idem_error_set(err, f->code, "MySQL refused a statement (%u): %s%s%s", number, what,
+                        f->help == NULL ? "" : "; ", f->help == NULL ? "" : f->help);
+    if (rc != IDEM_E_RETRY_TX || !inside)
+        return rc;
+    /* Not by mysql_ping(), which does not read what the server says of itself. */
+    if (mysql_real_query(conn, "DO 0", strlen("DO 0")) == 0 && in_transaction(conn))
+        return rc;
+    *ret_why = IDEM_WHY_NONE;
+    return idem_error_set(err, IDEM_E_TX_LOST,
+                          "MySQL has rolled the transaction back (%u): %s; begin it anew", number,
+                          what);
+}
+
+static int mysql_is_ready(struct idem_sql conn, struct idem_error *err) {
+    (void)conn; /* what is wrong is told by Connector/C itself, without harm */
+    (void)err;
+    return 0;
+}
+
+static int mysql_inside(struct idem_sql conn, struct idem_error *err) {
+    if (is_inside(conn.at.mysql))
+        return 0;
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "no transaction is open: START TRANSACTION first, or it was lost");
+}
+
+static int mysql_outside(struct idem_sql conn, struct idem_error *err) {
+    if (!in_transaction(conn.at.mysql))
+        return 0;
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "a transaction is open on the connection, and none may be");
+}
+
+static void hex_put(struct idem_query *q, const char *before, const struct idem_sql_value *value) {
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *at = value->at;
+    char part[512];
+    size_t n = 0;
+
+    idem_query_say(q, before);
+    for (size_t i = 0; i < value->len; i++) {
+        part[n++] = digits[at[i] >> 4];
+        part[n++] = digits[at[i] & 15];
+        if (n == sizeof(part)) {
+            idem_query_put(q, part, n);
+            n = 0;
+        }
+    }
+    idem_query_put(q, part, n);
+    idem_query_say(q, "'");
+}
+
+static void mysql_value(struct idem_query *q, const struct idem_sql_value *value) {
+    char number[24];
+
+    switch (value->type) {
+    case IDEM_SQL_INT:
+        snprintf(number, sizeof(number), "%lld", (long long)value->number);
+        idem_query_say(q, number);
+        break;
+    case IDEM_SQL_TEXT:
+        hex_put(q, "_utf8mb4 X'", value);
+        break;
+    case IDEM_SQL_BYTES:
+        hex_put(q, "X'", value);
+        break;
+    default:
+        idem_query_say(q, "NULL");
+    }
+}
+
+static bool is_number(const MYSQL_FIELD *field) {
+    switch (field->type) {
+    case MYSQL_TYPE_TINY:
+    case MYSQL_TYPE_SHORT:
+    case MYSQL_TYPE_INT24:
+    case MYSQL_TYPE_LONG:
+    case MYSQL_TYPE_LONGLONG:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Dates and decimals have that character set, too: only strings are bytes by it. */
+static bool is_bytes(const MYSQL_FIELD *field) {
+    return field->charsetnr == BINARY_CHARSET &&
+           (field->type == MYSQL_TYPE_STRING || field->type == MYSQL_TYPE_VAR_STRING ||
+            (field->type >= MYSQL_TYPE_TINY_BLOB && field->type <= MYSQL_TYPE_BLOB));
+}
+
+static int row_read(MYSQL_RES *result, struct idem_reply *ret, struct idem_error *err) {
+    struct idem_sql_value cells[IDEM_SQL_COLUMNS_MAX];
+    MYSQL_ROW row = mysql_fetch_row(result);
+    unsigned long *lengths = mysql_fetch_lengths(result);
+    const MYSQL_FIELD *fields = mysql_fetch_fields(result);
+    unsigned n = mysql_num_fields(result);
+
+    if (row == NULL || lengths == NULL)
+        return 0;
+    if (n > IDEM_SQL_COLUMNS_MAX)
+        n = IDEM_SQL_COLUMNS_MAX;
+    for (unsigned i = 0; i < n; i++) {
+        cells[i] = (struct idem_sql_value){.type = IDEM_SQL_NULL};
+        if (row[i] == NULL)
+            continue;
+        if (is_number(&fields[i]))
+            cells[i] = idem_sql_int(strtoll(row[i], NULL, 10));
+        else
+            cells[i] = (struct idem_sql_value){.type = is_bytes(&fields[i]) ? IDEM_SQL_BYTES
+                                                                            : IDEM_SQL_TEXT,
+                                               .at = row[i],
+                                               .len = lengths[i]};
+    }
+    return idem_reply_row(ret, cells, n, err);
+}
+
+static int mysql_run(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
+    MYSQL *conn = q->conn.at.mysql;
+    bool inside = is_inside(conn);
+    MYSQL_RES *result;
+    int rc = 0;
+
+    if (mysql_real_query(conn, q->text, q->len) != 0)
+        return failure_say(conn, inside, &ret->why, err);
+    ret->warnings = mysql_warning_count(conn);
+    result = mysql_store_result(conn);
+    if (result == NULL && mysql_field_count(conn) != 0)
+        return failure_say(conn, inside, &ret->why, err);
+    if (result != NULL) {
+        ret->rows = (size_t)mysql_num_rows(result);
+        rc = row_read(result, ret, err);
+        mysql_free_result(result);
+    } else {
+        ret->changed = (int64_t)mysql_affected_rows(conn);
+    }
+    return rc;
+}
+
+static int mysql_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err) {
+    enum idem_sql_why why;
+
+    (void)sqlstate;
+    return failure_say(conn.at.mysql, true, &why, err);
+}
+
+static int mysql_begin(struct idem_sql conn, enum idem_isolation isolation,
+                       struct idem_error *err) {
+    static const char *const texts[] = {
+        NULL,
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    };
+    int rc = 0;
+
+    if (texts[isolation] != NULL)
+        rc = idem_query_do(conn, &idem_dialect_mysql, texts[isolation], err);
+    return rc != 0 ? rc : idem_query_do(conn, &idem_dialect_mysql, "START TRANSACTION", err);
+}
+
+/* What MySQL says of a COMMIT that failed does not tell whether it happened, but for a cluster's
+   deadlock. */
+static int mysql_end(struct idem_sql conn, struct idem_error *err) {
+    struct idem_error why;
+
+    if (mysql_real_query(conn.at.mysql, "COMMIT", strlen("COMMIT")) == 0)
+        return 0;
+    if (mysql_errno(conn.at.mysql) == 1213)
+        return mysql_failure(conn, NULL, err);
+    (void)mysql_failure(conn, NULL, &why);
+    return idem_error_set(err, IDEM_E_UNKNOWN,
+                          "COMMIT was not answered, or not clearly (%s): connect anew, and ask "
+                          "idem_tx_outcome()",
+                          why.text);
+}
+
+static void mysql_undo(struct idem_sql conn) {
+    (void)mysql_real_query(conn.at.mysql, "ROLLBACK", strlen("ROLLBACK"));
+}
+
+static int wait_set(struct idem_sql conn, const char *seconds, struct idem_error *err) {
+    char text[96];
+
+    snprintf(text, sizeof(text), "SET SESSION innodb_lock_wait_timeout = %s", seconds);
+    return idem_query_do(conn, &idem_dialect_mysql, text, err);
+}
+
+/* Whole seconds are what it counts in. */
+static int mysql_wait_begin(struct idem_sql conn, struct idem_wait *wait, struct idem_error *err) {
+    struct idem_query q;
+    struct idem_reply reply;
+    char seconds[24];
+    int rc;
+
+    idem_query_begin(&q, conn, &idem_dialect_mysql);
+    idem_query_say(&q, "SELECT @@SESSION.innodb_lock_wait_timeout");
+    rc = idem_query_run(&q, &reply, err);
+    if (rc == 0 && reply.columns == 1)
+        snprintf(wait->before, sizeof(wait->before), "%lld",
+                 (long long)idem_cell_number(&reply.cells[0]));
+    idem_reply_release(&reply);
+    idem_query_end(&q);
+    if (rc != 0)
+        return rc;
+    snprintf(seconds, sizeof(seconds), "%lld", (long long)((wait->ms + 999) / 1000));
+    rc = wait_set(conn, seconds, err);
+    wait->set = rc == 0;
+    return rc;
+}
+
+static int mysql_wait_end(struct idem_sql conn, struct idem_wait *wait, enum idem_wait_end how,
+                          struct idem_error *err) {
+    (void)how; /* the server undoes the statement alone */
+    return wait_set(conn, wait->before, err);
+}
+
+static bool mysql_implicit(struct idem_sql conn) {
+    return (conn.at.mysql->server_status & SERVER_STATUS_AUTOCOMMIT) == 0;
+}
+
+/* Migration. No transaction holds the making of tables here: a named lock keeps others out, and
+   what was made before an end that came too early is found and left as it is. Procedures remember
+   the sql_mode that they were made in; so it is ours for that time. */
+
+static const char schema[] =
+#include "mysql.sql.h"
+    ;
+
+#define LOCK_NAME "CONCAT('idem:', SHA1(DATABASE()))"
+#define LOCK_WAIT_S "60"
+
+static int number_ask(struct idem_sql conn, const char *text, int64_t *ret,
+                      struct idem_error *err) {
+    struct idem_query q;
+    struct idem_reply reply;
+    int rc;
+
+    idem_query_begin(&q, conn, &idem_dialect_mysql);
+    idem_query_say(&q, text);
+    rc = idem_query_run(&q, &reply, err);
+    if (rc == 0)
+        *ret = reply.columns == 1 ? idem_cell_number(&reply.cells[0]) : 0;
+    idem_reply_release(&reply);
+    idem_query_end(&q);
+    return rc;
+}
+
+static int migration_begin(struct idem_sql conn, struct idem_error *err) {
+    int64_t got = 0;
+    int rc = number_ask(conn, "SELECT GET_LOCK(" LOCK_NAME ", " LOCK_WAIT_S ")", &got, err);
+
+    if (rc == 0 && got != 1)
+        return idem_error_set(err, IDEM_E_REFUSED,
+                              "no database is chosen on the connection, or somebody else has been "
+                              "making its tables for " LOCK_WAIT_S " s");
+    if (rc == 0)
+        rc = idem_query_do(conn, &idem_dialect_mysql,
+                           "SET @idem_sql_mode = @@SESSION.sql_mode, "
+                           "SESSION sql_mode = 'STRICT_ALL_TABLES'",
+                           err);
+    return rc;
+}
+
+static int migration_end(struct idem_sql conn, int rc, struct idem_error *err) {
+    struct idem_error later;
+    int64_t got = 0;
+
+    if (rc == 0)
+        rc = idem_query_do(conn, &idem_dialect_mysql, "COMMIT", err); /* autocommit may be off */
+    (void)idem_query_do(conn, &idem_dialect_mysql,
+                        "SET SESSION sql_mode = @idem_sql_mode, @idem_sql_mode = NULL", &later);
+    (void)number_ask(conn, "SELECT RELEASE_LOCK(" LOCK_NAME ")", &got, &later);
+    return rc;
+}
+
+static int statement_do(struct idem_sql conn, const char *text, size_t len,
+                        struct idem_error *err) {
+    struct idem_query q;
+    struct idem_reply reply;
+    int rc;
+
+    idem_query_begin(&q, conn, &idem_dialect_mysql);
+    idem_query_put(&q, text, len);
+    rc = idem_query_run(&q, &reply, err);
+    idem_reply_release(&reply);
+    idem_query_end(&q);
+    return rc;
+}
+
+/* As mysql(1) reads it: a statement ends at a line's end, by ; or by what a line `DELIMITER x`
+   says. */
+static int migration_script(struct idem_sql conn, const char *text, struct idem_error *err) {
+    static const char word[] = "DELIMITER ";
+    char mark[8] = ";";
+    const char *from = text, *end;
+    int rc = 0;
+
+    for (const char *line = text; *line != '\0' && rc == 0; line = end + (*end == '\n')) {
+        size_t n = strcspn(line, "\n"), tail = strlen(mark);
+
+        end = line + n;
+        if (strncmp(line, word, strlen(word)) == 0) {
+            snprintf(mark, sizeof(mark), "%.*s", (int)(n - strlen(word)), line + strlen(word));
+            from = end;
+        } else if (n >= tail && memcmp(end - tail, mark, tail) == 0) {
+            rc = statement_do(conn, from, (size_t)(end - from) - tail, err);
+            from = end;
+        }
+    }
+    return rc;
+}
+
+const struct idem_dialect idem_dialect_mysql = {
+    .name = "MySQL",
+    .quote = '`',
+    .tx =
+        {
+            .insert = "INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, "
+                      "expires) VALUES (?, ?, ?, ?, UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) + "
+                      "INTERVAL ? SECOND)",
+            .read = "SELECT definition, fingerprint, status, result, expires <= UTC_TIMESTAMP(3) "
+                    "FROM idem_tx WHERE prefix = ? AND hash = ? LOCK IN SHARE MODE",
+            .renew = "UPDATE idem_tx SET definition = ?, fingerprint = ?, status = NULL, "
+                     "result = NULL, created = UTC_TIMESTAMP(3), expires = UTC_TIMESTAMP(3) + "
+                     "INTERVAL ? SECOND WHERE prefix = ? AND hash = ? AND expires <= "
+                     "UTC_TIMESTAMP(3)",
+            .result = "UPDATE idem_tx SET status = ?, result = ? WHERE prefix = ? AND hash = ? "
+                      "AND status IS NULL",
+        },
+    .on_conflict = NULL,
+    .present = " LOCK IN SHARE MODE",
+    .lock = " FOR UPDATE",
+    .lock_now = " FOR UPDATE NOWAIT",
+    .lock_free = " FOR UPDATE SKIP LOCKED",
+    .now = "CURRENT_TIMESTAMP(6)",
+    .ready = mysql_is_ready,
+    .inside = mysql_inside,
+    .outside = mysql_outside,
+    .value = mysql_value,
+    .run = mysql_run,
+    .failure = mysql_failure,
+    .begin = mysql_begin,
+    .commit = mysql_end,
+    .rollback = mysql_undo,
+    .wait_begin = mysql_wait_begin,
+    .wait_end = mysql_wait_end,
+    .implicit = mysql_implicit,
+    .migration =
+        {
+            .schema = schema,
+            .exists = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = "
+                      "DATABASE() AND table_name = 'idem_meta'",
+            .begin = migration_begin,
+            .end = migration_end,
+            .script = migration_script,
+        },
+};

@@ -1,0 +1,61 @@
+/*
+ * What became of a transaction whose COMMIT was not answered. The server may still be at it, though
+ * its connection is gone: so its row is not looked for but inserted, in a transaction that is
+ * rolled back. The insert waits for whoever has the row; if it succeeds, nobody has it, and whoever
+ * had it was rolled back: its own insert had been answered before.
+ */
+#include "core/error.h"
+#include "sql/tx.h"
+
+static int answer_turn(int rc, struct idem_tx_answer *answer, struct idem_error *err) {
+    if (rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST)
+        return idem_error_set(err, IDEM_E_UNKNOWN,
+                              "it cannot be told yet: somebody is still at it; ask again");
+    if (rc != 0)
+        return rc;
+    if (answer->verdict == IDEM_TX_FIRST)
+        answer->verdict = IDEM_TX_NEVER;
+    else if (answer->verdict == IDEM_TX_DUPLICATE)
+        answer->verdict = IDEM_TX_HAPPENED;
+    return 0;
+}
+
+/* The guard under a limit of its own. */
+static int outcome_ask(const struct idem_tx_name *name, int64_t wait_ms, struct idem_tx_answer *ret,
+                       struct idem_error *err) {
+    const struct idem_dialect *dialect = name->dialect;
+    struct idem_wait wait = {.ms = wait_ms};
+    struct idem_error later;
+    int rc = wait_ms > 0 ? dialect->wait_begin(name->conn, &wait, err) : 0;
+
+    if (rc == 0)
+        rc = idem_tx_guard(name, ret, err);
+    dialect->rollback(name->conn);
+    if (wait.set)
+        (void)dialect->wait_end(name->conn, &wait, IDEM_WAIT_ROLLED_BACK, &later);
+    return rc;
+}
+
+int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
+                    const struct idem_args *args, int64_t wait_ms, struct idem_tx_answer *ret,
+                    struct idem_error *err) {
+    struct idem_tx_answer answer = {0};
+    struct idem_tx_name name;
+    int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(ret, err);
+
+    if (rc == 0 && wait_ms < 0)
+        rc = idem_error_set(err, IDEM_E_INVALID, "wait_ms is negative");
+    if (rc != 0 || (rc = idem_tx_name_make(conn, guard, args, &name, err)) != 0)
+        return rc;
+    rc = name.dialect->outside(conn, err);
+    if (rc == 0)
+        rc = name.dialect->begin(conn, IDEM_ISOLATION_READ_COMMITTED, err);
+    if (rc == 0)
+        rc = outcome_ask(&name, wait_ms, &answer, err);
+    /* What was said of that transaction is nothing to the caller, who has none. */
+    rc = answer_turn(rc, &answer, err);
+    idem_tx_name_release(&name);
+    if (rc == 0)
+        *ret = answer;
+    return rc;
+}

@@ -1,0 +1,56 @@
+/*
+ * A guarded operation: what its row is called, and the row itself. The row is in the table idem_tx,
+ * or in one of the caller's (struct idem_tx_table): the guards do not know which.
+ */
+#ifndef IDEM_SQL_TX_H
+#define IDEM_SQL_TX_H
+
+#include "core/key.h"
+#include "core/policy.h"
+#include "sql/dialect.h"
+
+/* One operation, as guard and arguments have it. */
+struct idem_tx_name {
+    struct idem_sql conn;
+    const struct idem_dialect *dialect;
+    struct idem_policy policy;
+    struct idem_record_key key;
+    struct idem_identity identity;
+    struct idem_bytes serial, source; /* in a table of the caller's; borrowed from this and args */
+};
+
+/* Checks the connection, too, and that the policy makes sense here. */
+int idem_tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
+                      const struct idem_args *args, struct idem_tx_name *ret,
+                      struct idem_error *err);
+/* Wipes the key. */
+void idem_tx_name_release(struct idem_tx_name *name);
+
+/* Row.c. */
+
+struct idem_tx_row {
+    bool found, expired, has_result;
+    struct idem_fingerprint fingerprint;
+    int32_t status;
+    struct idem_reply reply; /* what `result` is in; to be released */
+    struct idem_bytes result;
+};
+
+/* *ret_done: it was not there, and is now. A transaction that has it and is not committed is
+   waited for. */
+int idem_row_insert(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err);
+/* What is committed. */
+int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret, struct idem_error *err);
+/* *ret_done: it had expired, and is ours now. Of two, one. */
+int idem_row_renew(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err);
+/* IDEM_E_INVALID where there is none, or one that has its result. */
+int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
+                    struct idem_error *err);
+
+/* Guard.c: idem_tx_once() and idem_tx_result() on a name that is made already. */
+int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
+                  struct idem_error *err);
+int idem_tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,
+                  struct idem_error *err);
+
+#endif

@@ -1,0 +1,264 @@
+/*
+ * The whole pattern in one call, and what became of it.
+ */
+#include "../test.h"
+#include "db.h"
+#include "process.h"
+
+static struct idem_error err;
+static struct idem_guard *guard;
+static const struct idem_tx_options quick = {
+    .attempts = 4, .backoff_min_ms = 1, .backoff_max_ms = 2};
+
+struct plan {
+    int runs;           /* how often it was called */
+    int again;          /* how often it says `code` first */
+    int code;           /* and what it says then, or always */
+    const char *break_; /* SQL that fails, whose code it returns */
+};
+
+static int work(struct idem_tx *tx, void *data) {
+    struct plan *plan = data;
+    struct idem_sql conn = idem_tx_conn(tx);
+
+    CHECK_INT(idem_tx_attempt(tx), ++plan->runs);
+    CHECK(idem_tx_data(tx) == plan);
+    db_do(conn, "UPDATE work SET n = n + 1 WHERE id = 1");
+    if (plan->runs <= plan->again)
+        return plan->code;
+    CHECK_INT(idem_tx_keep(tx, 1, "first", 5), 0);
+    CHECK_INT(idem_tx_keep(tx, 201, "r\0", 2), 0);
+    return 0;
+}
+
+static int call(struct idem_sql conn, const char *key, struct plan *plan,
+                struct idem_tx_answer *ret) {
+    struct idem_args args = db_key(key);
+
+    args.data = plan;
+    return idem_tx_call(conn, guard, &args, &quick, work, plan, ret, &err);
+}
+
+static struct idem_sql begin(void) {
+    struct idem_sql conn = db_open(NULL);
+
+    guard = db_guard("call:");
+    db_do(conn, "DELETE FROM idem_tx");
+    db_do(conn, "DELETE FROM work");
+    db_do(conn, "INSERT INTO work VALUES (1, 0)");
+    return conn;
+}
+
+static void end(struct idem_sql conn) {
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
+TEST(a_call_is_done_once_and_gives_the_result_both_times) {
+    struct idem_sql conn = begin();
+
+    for (int i = 0; i < 2; i++) {
+        struct plan plan = {0};
+        struct idem_tx_answer answer;
+
+        CHECK_INT(call(conn, "k", &plan, &answer), 0);
+        CHECK_INT(answer.verdict, i == 0 ? IDEM_TX_FIRST : IDEM_TX_DUPLICATE);
+        CHECK_INT(plan.runs, i == 0 ? 1 : 0);
+        CHECK(answer.has_result && answer.result_len == 2 && answer.status == 201);
+        CHECK(memcmp(answer.result, "r\0", 2) == 0);
+        CHECK_INT(strlen(answer.key_hash), 64);
+        idem_tx_answer_release(&answer);
+    }
+    CHECK_INT(db_ask(conn, "SELECT n FROM work WHERE id = 1"), 1);
+    end(conn);
+}
+
+TEST(transactions_that_meet_are_begun_anew_and_not_for_ever) {
+    struct idem_sql conn = begin();
+    struct plan again = {.again = 3, .code = IDEM_E_RETRY_TX},
+                lost = {.again = 2, .code = IDEM_E_TX_LOST},
+                ever = {.again = 100, .code = IDEM_E_RETRY_TX};
+    struct idem_tx_answer answer = {.status = 77};
+
+    CHECK_INT(call(conn, "again", &again, &answer), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_FIRST);
+    CHECK_INT(again.runs, 4);
+    idem_tx_answer_release(&answer);
+    CHECK_INT(call(conn, "lost", &lost, &answer), 0);
+    CHECK_INT(lost.runs, 3);
+    idem_tx_answer_release(&answer);
+    CHECK_INT(db_ask(conn, "SELECT n FROM work WHERE id = 1"), 2);
+    answer.status = 77;
+    CHECK_INT(call(conn, "ever", &ever, &answer), IDEM_E_RETRY_TX);
+    CHECK_INT(ever.runs, 4);
+    CHECK_INT(answer.status, 77);
+    CHECK_INT(db_ask(conn, "SELECT n FROM work WHERE id = 1"), 2);
+    end(conn);
+}
+
+TEST(what_the_function_refuses_was_never_there) {
+    struct idem_sql conn = begin();
+    struct plan no = {.again = 100, .code = 42}, fail = {.again = 100, .code = IDEM_E_FULL};
+    struct idem_tx_answer answer;
+
+    for (int i = 0; i < 2; i++) {
+        no.runs = fail.runs = 0;
+        CHECK_INT(call(conn, "k", &no, &answer), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_REFUSED);
+        CHECK_INT(answer.said, 42);
+        CHECK_INT(no.runs, 1);
+        CHECK_INT(call(conn, "k", &fail, &answer), IDEM_E_FULL);
+        CHECK_INT(fail.runs, 1);
+    }
+    CHECK_INT(db_ask(conn, "SELECT n FROM work WHERE id = 1"), 0);
+    end(conn);
+}
+
+static int careless(struct idem_tx *tx, void *data) {
+    (void)db_try(idem_tx_conn(tx), data, &err);
+    return 0;
+}
+
+/* A function that ends its transaction, or goes on after a statement that failed. */
+TEST(a_function_that_loses_its_transaction_is_not_believed) {
+    struct idem_sql conn = begin();
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+
+    CHECK_INT(idem_tx_call(conn, guard, &args, NULL, careless, "ROLLBACK", &answer, &err),
+              IDEM_E_INVALID);
+    CHECK_HAS(err.text, "no transaction is open");
+    if (db_kind == IDEM_SQL_POSTGRES) {
+        CHECK_INT(idem_tx_call(conn, guard, &args, NULL, careless, "SELECT 1 / 0", &answer, &err),
+                  IDEM_E_INVALID);
+        CHECK_HAS(err.text, "failed before");
+    }
+    if (db_kind == IDEM_SQL_MYSQL) {
+        /* Its next statement has begun another one: the row tells. */
+        db_do(conn, "SET autocommit = 0");
+        CHECK_INT(
+            idem_tx_call(conn, guard, &args, NULL, careless, "ROLLBACK AND CHAIN", &answer, &err),
+            IDEM_E_INVALID);
+        CHECK_HAS(err.text, "waits for its result");
+        db_do(conn, "SET autocommit = 1");
+    }
+    CHECK_INT(idem_tx_call(conn, guard, &args, NULL, careless, "SELECT 1", &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_FIRST);
+    CHECK(!answer.has_result);
+    end(conn);
+}
+
+static int statement(struct idem_tx *tx, void *data) {
+    struct plan *plan = data;
+    int rc;
+
+    plan->runs++;
+    rc = db_try(idem_tx_conn(tx), plan->break_, &err);
+    return plan->runs > plan->again ? 0 : rc;
+}
+
+/* Of a statement of the function's own. */
+TEST(a_serialization_failure_of_the_work_is_tried_again) {
+    static const char *const raise[] = {
+        [IDEM_SQL_POSTGRES] = "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END $$",
+        [IDEM_SQL_MYSQL] = "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213",
+        [IDEM_SQL_SQLITE] = NULL,
+    };
+    struct idem_sql conn = begin();
+    struct plan plan = {.again = 2, .break_ = raise[db_kind]};
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+
+    if (plan.break_ != NULL) {
+        /* The last time it does not look at it. */
+        CHECK_INT(idem_tx_call(conn, guard, &args, &quick, statement, &plan, &answer, &err),
+                  db_kind == IDEM_SQL_POSTGRES ? IDEM_E_INVALID : 0);
+        CHECK_INT(plan.runs, 3);
+    }
+    CHECK_INT(db_ask(conn, "SELECT count(*) FROM work"), 1);
+    end(conn);
+}
+
+TEST(each_isolation_level_is_the_one_that_was_asked_for) {
+    struct idem_sql conn = begin();
+    struct idem_args args = db_key("k");
+    struct idem_tx_options bad = {.isolation = 4};
+    struct idem_tx_answer answer;
+
+    CHECK_INT(idem_tx_call(conn, guard, &args, &bad, careless, "SELECT 1", &answer, &err),
+              IDEM_E_INVALID);
+    EACH_FLAVOUR(f) {
+        const struct idem_tx_options options = {.isolation = f.isolation};
+        struct plan plan = {.again = 100, .code = 1};
+
+        args.data = &plan;
+        CHECK_INT(idem_tx_call(conn, guard, &args, &options, work, &plan, &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_REFUSED);
+    }
+    db_begin(conn, NULL);
+    CHECK_INT(idem_tx_call(conn, guard, &args, NULL, careless, "SELECT 1", &answer, &err),
+              IDEM_E_INVALID);
+    CHECK_HAS(err.text, "none may be");
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, 0, &answer, &err), IDEM_E_INVALID);
+    db_rollback(conn);
+    end(conn);
+}
+
+/* Outcome. */
+
+TEST(an_outcome_is_told_and_leaves_nothing) {
+    struct idem_sql conn = begin();
+    struct idem_args args = db_key("k"), other = db_key("k");
+    struct plan plan = {0};
+    struct idem_tx_answer answer;
+
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, 0, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_NEVER);
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, 500, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_NEVER);
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, -1, &answer, &err), IDEM_E_INVALID);
+    args.data = &plan;
+    args.fingerprint = "a";
+    args.fingerprint_len = 1;
+    CHECK_INT(idem_tx_call(conn, guard, &args, NULL, work, &plan, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_FIRST);
+    idem_tx_answer_release(&answer);
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, 500, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
+    CHECK(answer.status == 201 && answer.result_len == 2);
+    idem_tx_answer_release(&answer);
+    other.fingerprint = "b";
+    other.fingerprint_len = 1;
+    CHECK_INT(idem_tx_outcome(conn, guard, &other, 500, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_MISMATCH);
+    CHECK_INT(db_ask(conn, "SELECT count(*) FROM idem_tx"), 1);
+    end(conn);
+}
+
+/* The server is still at it: neither happened nor never. */
+TEST(an_outcome_waits_for_who_may_still_commit) {
+    struct idem_sql conn = begin(), rival = db_open(NULL);
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer = {.status = 77};
+
+    db_hurry(conn);
+    db_begin(rival, NULL);
+    CHECK_INT(idem_tx_once(rival, guard, &args, &answer, &err), 0);
+    answer.status = 77;
+    CHECK_INT(
+        idem_tx_outcome(conn, guard, &args, db_kind == IDEM_SQL_SQLITE ? 0 : 50, &answer, &err),
+        IDEM_E_UNKNOWN);
+    CHECK_INT(answer.status, 77);
+    db_commit(rival);
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, 0, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
+    /* The limit was for that time only. */
+    if (db_kind == IDEM_SQL_MYSQL)
+        CHECK_INT(db_ask(conn, "SELECT @@innodb_lock_wait_timeout"), 1);
+    if (db_kind == IDEM_SQL_POSTGRES)
+        CHECK_INT(db_ask(conn, "SELECT current_setting('lock_timeout')"), 100);
+    db_close(rival);
+    end(conn);
+}
+
+DB_MAIN

@@ -1,0 +1,272 @@
+/*
+ * A database for the tests of guards and recipes.
+ */
+#include "db.h"
+
+#include <libpq-fe.h>
+#include <mysql.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "../temp.h"
+#include "client.h"
+#include "farm.h"
+#include "sql/dialect.h"
+
+enum idem_sql_kind db_kind;
+static struct farm farm;
+static char sqlite_path[400];
+
+static void need(bool there, const char *what) {
+    if (there)
+        return;
+    fprintf(stderr, "# a test needs %s\n", what);
+    exit(1);
+}
+
+/* Deadlocks are looked for sooner than by default. */
+static const char *const postgres_settings[] = {"deadlock_timeout=100ms", NULL};
+
+static const struct {
+    const char *name;
+    enum idem_sql_kind kind;
+} names[] = {
+    {"postgres", IDEM_SQL_POSTGRES}, {"mysql", IDEM_SQL_MYSQL}, {"sqlite", IDEM_SQL_SQLITE}};
+
+struct flavour flavour_next(const struct flavour *before) {
+    static const enum idem_isolation levels[] = {
+        IDEM_ISOLATION_READ_COMMITTED, IDEM_ISOLATION_REPEATABLE_READ, IDEM_ISOLATION_SERIALIZABLE};
+    int n = before == NULL ? 0 : before->n + 1;
+
+    if (n >= (db_kind == IDEM_SQL_SQLITE ? 1 : 6))
+        return (struct flavour){.n = -1};
+    return (struct flavour){.n = n, .isolation = levels[n % 3], .odd = n >= 3};
+}
+
+/* Connections. */
+
+static struct idem_sql postgres_open(const struct flavour *flavour) {
+    char text[600];
+    PGconn *conn;
+
+    snprintf(text, sizeof(text), "host=%s port=%d user=%s dbname=%s", farm.server.socket,
+             SERVER_POSTGRES_PORT, CLIENT_OWNER, SERVER_DB);
+    conn = PQconnectdb(text);
+    if (PQstatus(conn) != CONNECTION_OK)
+        fprintf(stderr, "# %s\n", PQerrorMessage(conn));
+    need(PQstatus(conn) == CONNECTION_OK, "a connection");
+    if (flavour != NULL && flavour->odd)
+        db_do(idem_sql_pg(conn), "SET bytea_output = escape");
+    return idem_sql_pg(conn);
+}
+
+static struct idem_sql mysql_start(const struct flavour *flavour) {
+    bool odd = flavour != NULL && flavour->odd;
+    MYSQL *conn = mysql_init(NULL);
+
+    need(conn != NULL, "memory");
+    mysql_options(conn, MYSQL_SET_CHARSET_NAME, odd ? "latin1" : "utf8mb4");
+    if (mysql_real_connect(conn, NULL, CLIENT_OWNER, NULL, SERVER_DB, 0, farm.server.socket,
+                           odd ? CLIENT_FOUND_ROWS : 0) == NULL) {
+        fprintf(stderr, "# %s\n", mysql_error(conn));
+        exit(1);
+    }
+    if (odd)
+        db_do(idem_sql_mysql(conn), "SET SESSION sql_mode = "
+                                    "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'");
+    return idem_sql_mysql(conn);
+}
+
+static struct idem_sql sqlite_open(void) {
+    sqlite3 *conn;
+
+    need(sqlite3_open(sqlite_path, &conn) == SQLITE_OK, sqlite_path);
+    sqlite3_busy_timeout(conn, 20000);
+    sqlite3_exec(conn, "PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    return idem_sql_sqlite(conn);
+}
+
+struct idem_sql db_open(const struct flavour *flavour) {
+    return db_kind == IDEM_SQL_POSTGRES ? postgres_open(flavour)
+           : db_kind == IDEM_SQL_MYSQL  ? mysql_start(flavour)
+                                        : sqlite_open();
+}
+
+void db_close(struct idem_sql conn) {
+    if (conn.kind == IDEM_SQL_POSTGRES)
+        PQfinish(conn.at.pg);
+    else if (conn.kind == IDEM_SQL_MYSQL)
+        mysql_close(conn.at.mysql);
+    else
+        need(sqlite3_close(conn.at.sqlite) == SQLITE_OK,
+             "statements that are ended"); /* nothing of ours is left on it */
+}
+
+/* Statements. */
+
+static int query(struct idem_sql conn, const char *sql, struct idem_reply *ret,
+                 struct idem_error *err) {
+    struct idem_query q;
+    int rc;
+
+    idem_query_begin(&q, conn, idem_dialect_find(conn.kind));
+    idem_query_say(&q, sql);
+    rc = idem_query_run(&q, ret, err);
+    idem_query_end(&q);
+    return rc;
+}
+
+int db_try(struct idem_sql conn, const char *sql, struct idem_error *err) {
+    struct idem_reply reply;
+    int rc = query(conn, sql, &reply, err);
+
+    idem_reply_release(&reply);
+    return rc;
+}
+
+static void must(int rc, const struct idem_error *err, const char *sql) {
+    if (rc != 0)
+        fprintf(stderr, "# %s\n# in: %s\n", err->text, sql);
+    if (rc != 0)
+        exit(1);
+}
+
+void db_do(struct idem_sql conn, const char *sql) {
+    struct idem_error err;
+
+    must(db_try(conn, sql, &err), &err, sql);
+}
+
+int64_t db_ask(struct idem_sql conn, const char *sql) {
+    struct idem_reply reply;
+    struct idem_error err;
+    int64_t n;
+
+    must(query(conn, sql, &reply, &err), &err, sql);
+    n = reply.rows == 0 ? -1 : idem_cell_number(&reply.cells[0]);
+    idem_reply_release(&reply);
+    return n;
+}
+
+void db_dof(struct idem_sql conn, const char *format, ...) {
+    char sql[1000];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(sql, sizeof(sql), format, args);
+    va_end(args);
+    db_do(conn, sql);
+}
+
+int64_t db_askf(struct idem_sql conn, const char *format, ...) {
+    char sql[1000];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(sql, sizeof(sql), format, args);
+    va_end(args);
+    return db_ask(conn, sql);
+}
+
+void db_begin(struct idem_sql conn, const struct flavour *flavour) {
+    struct idem_error err;
+
+    must(idem_dialect_find(conn.kind)->begin(conn, flavour == NULL ? 0 : flavour->isolation, &err),
+         &err, "BEGIN");
+}
+
+void db_commit(struct idem_sql conn) {
+    db_do(conn, "COMMIT");
+}
+
+void db_rollback(struct idem_sql conn) {
+    idem_dialect_find(conn.kind)->rollback(conn);
+}
+
+void db_hurry(struct idem_sql conn) {
+    if (conn.kind == IDEM_SQL_POSTGRES)
+        db_do(conn, "SET lock_timeout = '100ms'");
+    else if (conn.kind == IDEM_SQL_MYSQL)
+        db_do(conn, "SET SESSION innodb_lock_wait_timeout = 1");
+    else
+        sqlite3_busy_timeout(conn.at.sqlite, 50);
+}
+
+struct idem_guard *db_guard(const char *prefix) {
+    const struct idem_policy policy = {.prefix = prefix, .scope = IDEM_SCOPE_NONE};
+    struct idem_guard *guard;
+    struct idem_error err;
+
+    must(idem_guard_new(NULL, &policy, &guard, &err), &err, prefix);
+    return guard;
+}
+
+struct idem_args db_key(const char *key) {
+    return (struct idem_args){.key = key, .key_len = strlen(key)};
+}
+
+void db_crowd(int n, void (*fn)(int i)) {
+    int status, bad = 0;
+
+    fflush(NULL);
+    for (int i = 0; i < n; i++) {
+        pid_t pid = fork();
+
+        need(pid >= 0, "a process");
+        if (pid == 0) {
+            alarm(50);
+            fn(i);
+            exit(0);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        need(wait(&status) > 0, "its end");
+        bad += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    }
+    need(bad == 0, "that all of a crowd end well");
+}
+
+/* The whole. */
+
+void db_server_kill(void) {
+    farm_kill(&farm);
+}
+
+void db_server_restart(void) {
+    farm_restart(&farm);
+}
+
+static void engine_choose(void) {
+    const char *wanted = getenv("IDEM_TEST_SQL");
+
+    db_kind = IDEM_SQL_SQLITE;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (wanted != NULL && strcmp(wanted, names[i].name) == 0)
+            db_kind = names[i].kind;
+    }
+}
+
+void db_start(void) {
+    struct idem_sql conn;
+    struct idem_error err;
+
+    engine_choose();
+    if (db_kind == IDEM_SQL_SQLITE)
+        snprintf(sqlite_path, sizeof(sqlite_path), "%s/test.db", temp_folder());
+    else if (db_kind == IDEM_SQL_POSTGRES)
+        farm_start_with(&farm, FARM_PG_SOCKET, temp_folder(), -1, postgres_settings, false);
+    else
+        farm_start(&farm, FARM_MY_SOCKET, temp_folder(), -1);
+    conn = db_open(NULL);
+    must(idem_sql_migrate(conn, &err), &err, "migrate");
+    db_do(conn, "CREATE TABLE work (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)");
+    db_close(conn);
+}
+
+void db_stop(void) {
+    if (db_kind != IDEM_SQL_SQLITE)
+        farm_stop(&farm);
+}
