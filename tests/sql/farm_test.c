@@ -32,11 +32,13 @@ static void lives(enum farm_kind kind) {
     CHECK(says(farm_try(&farm, FARM_APP, "DROP TABLE t"),
                farm.server.engine == SERVER_POSTGRES ? "must be owner" : "denied"));
     CHECK(farm_try(&farm, FARM_OWNER, "CREATE TABLE u (a int)") == NULL);
+    CHECK(farm_try(&farm, FARM_APP, "INSERT INTO u VALUES (7)") == NULL);
     farm_kill(&farm);
     if (kind != FARM_PG_POOLED) /* a pooler lets its clients wait for a server */
         CHECK(farm_try(&farm, FARM_APP, "SELECT 1") != NULL);
     farm_restart(&farm);
-    CHECK(farm_try(&farm, FARM_APP, "DELETE FROM t; SELECT 1") == NULL);
+    CHECK(farm_try(&farm, FARM_APP, "DELETE FROM t; SELECT a FROM u") == NULL);
+    CHECK_STR(farm.answer, "7"); /* what was committed is there */
     farm_stop(&farm);
     CHECK(farm_try(&farm, FARM_APP, "SELECT 1") != NULL);
 }
