@@ -11,6 +11,7 @@
 
 #include "../temp.h"
 #include "../test.h"
+#include "client.h"
 
 static struct farm farm;
 
@@ -69,6 +70,34 @@ TEST(mariadb_on_a_port_lives) {
 
 TEST(mariadb_with_tls_lives) {
     lives(FARM_MY_TLS);
+}
+
+/* Without TLS, or without a certificate, nobody comes in by the port. */
+static void demands(enum farm_kind kind) {
+    struct client client = {.user = CLIENT_APP, .password = CLIENT_APP_PASSWORD, .db = SERVER_DB};
+    char path[300];
+
+    farm_start(&farm, kind, temp_folder(), -1);
+    client.engine = farm.server.engine;
+    client.port = farm.server.port;
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
+    client.tls = farm.folder;
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) == NULL);
+    client.password = "wrong";
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
+    client.password = CLIENT_APP_PASSWORD;
+    snprintf(path, sizeof(path), "%s/client.crt", farm.folder);
+    CHECK(unlink(path) == 0);
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
+    farm_stop(&farm);
+}
+
+TEST(postgres_with_tls_demands_a_certificate) {
+    demands(FARM_PG_TLS);
+}
+
+TEST(mariadb_with_tls_demands_a_certificate) {
+    demands(FARM_MY_TLS);
 }
 
 /* Idem's tables. */
