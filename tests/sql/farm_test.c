@@ -22,6 +22,24 @@ static bool says(const char *error, const char *part) {
     return false;
 }
 
+/* Without TLS, or without a certificate, nobody comes in by the port. */
+static void demands_certificates(void) {
+    struct client client = {.engine = farm.server.engine,
+                            .port = farm.server.port,
+                            .user = CLIENT_APP,
+                            .password = CLIENT_APP_PASSWORD,
+                            .db = SERVER_DB};
+
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
+    client.tls = farm.folder;
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) == NULL);
+    client.nameless = true;
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
+    client.nameless = false;
+    client.password = "wrong";
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
+}
+
 /* What a server must be to stand for its kind. */
 static void lives(enum farm_kind kind) {
     farm_start(&farm, kind, temp_folder(), -1);
@@ -34,6 +52,8 @@ static void lives(enum farm_kind kind) {
                farm.server.engine == SERVER_POSTGRES ? "must be owner" : "denied"));
     CHECK(farm_try(&farm, FARM_OWNER, "CREATE TABLE u (a int)") == NULL);
     CHECK(farm_try(&farm, FARM_APP, "INSERT INTO u VALUES (7)") == NULL);
+    if (kind == FARM_PG_TLS || kind == FARM_MY_TLS)
+        demands_certificates();
     farm_kill(&farm);
     if (kind != FARM_PG_POOLED) /* a pooler lets its clients wait for a server */
         CHECK(farm_try(&farm, FARM_APP, "SELECT 1") != NULL);
@@ -70,32 +90,6 @@ TEST(mariadb_on_a_port_lives) {
 
 TEST(mariadb_with_tls_lives) {
     lives(FARM_MY_TLS);
-}
-
-/* Without TLS, or without a certificate, nobody comes in by the port. */
-static void demands(enum farm_kind kind) {
-    struct client client = {.user = CLIENT_APP, .password = CLIENT_APP_PASSWORD, .db = SERVER_DB};
-
-    farm_start(&farm, kind, temp_folder(), -1);
-    client.engine = farm.server.engine;
-    client.port = farm.server.port;
-    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
-    client.tls = farm.folder;
-    CHECK(client_try(&client, "SELECT 1", NULL, 0) == NULL);
-    client.password = "wrong";
-    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
-    client.password = CLIENT_APP_PASSWORD;
-    client.nameless = true;
-    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
-    farm_stop(&farm);
-}
-
-TEST(postgres_with_tls_demands_a_certificate) {
-    demands(FARM_PG_TLS);
-}
-
-TEST(mariadb_with_tls_demands_a_certificate) {
-    demands(FARM_MY_TLS);
 }
 
 /* Idem's tables. */

@@ -189,7 +189,11 @@ static bool process_look(long pid, long *parent, char *state) {
     fclose(file);
     text[n] = '\0';
     end = strrchr(text, ')'); /* its name may hold blanks */
-    return end != NULL && sscanf(end + 1, " %c %ld", state, parent) == 2;
+    if (end == NULL || strlen(end) < 5)
+        return false;
+    *state = end[2];
+    *parent = strtol(end + 4, NULL, 10);
+    return true;
 }
 
 /* Adds to `family` the children of its members; how many there are then. */
