@@ -4,7 +4,7 @@ Everything listens on loopback ports or sockets of the folder; whatever was
 started is ended by its pid, also when a test fails or is killed. From the
 environment:
   IDEM_HTTP_MODULE   the module; empty: plain nginx, and tests of the module are skipped
-  IDEM_HTTP_STORE    lmdb (default), lmdb-always, redis
+  IDEM_HTTP_STORE    lmdb (default), lmdb-always, redis, postgres, mysql
   IDEM_HTTP_KEEP     leave the folder there and say where it is
 """
 import atexit
@@ -19,11 +19,15 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
 from backend import Backend, Blackhole, Fastcgi, Http, Uwsgi, pattern
 from client import Answer, Conn, H2, Later, burst, curl, request, send, together
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import sqlserver  # pylint: disable=wrong-import-position
 
 MODULE = os.environ.get("IDEM_HTTP_MODULE", "")
 STORE = os.environ.get("IDEM_HTTP_STORE") or "lmdb"
@@ -230,7 +234,7 @@ class Rig:
         os.chmod(self.folder, 0o755)
         for name, text in (files or {}).items():
             self.put(name, text)
-        self.process = self.redis = self.fastcgi = self.uwsgi = None
+        self.process = self.server = self.redis = self.fastcgi = self.uwsgi = None
         self.workers, self.extra = workers, []
         self.backend, self.own_backend = backend or Backend(), backend is None
         self.fastcgi, self.uwsgi = Backend(Fastcgi), Backend(Uwsgi)
@@ -257,9 +261,14 @@ class Rig:
             raise AssertionError("its own nginx logged:\n" + "\n".join(bad_lines(said)[:20]))
 
     def make_store(self, persist, options):
+        """Its URL; where it is a server, that is `server`, and `redis` as well if it is one."""
         if STORE == "redis":
-            self.redis = Redis(self.folder, persist)
+            self.server = self.redis = Redis(self.folder, persist)
             return f"redis:{self.redis.socket}" + ("?" + options if options else "")
+        if STORE in ("postgres", "mysql"):
+            self.server = sqlserver.start(STORE, self.folder + "/sql")
+            self.server.migrate(os.environ["IDEM_EXE"])
+            return self.server.url + ("&" + options if options else "")
         sync = "always" if STORE == "lmdb-always" else "off"
         return f"lmdb:{self.folder}/store?sync={sync}" + ("&" + options if options else "")
 
@@ -419,8 +428,8 @@ http {{
         for backend in (self.fastcgi, self.uwsgi, *([self.backend] if self.own_backend else []), *self.extra):
             if backend is not None:
                 backend.close()
-        if self.redis is not None:
-            self.redis.stop()
+        if self.server is not None:
+            self.server.stop()
         if os.environ.get("IDEM_HTTP_KEEP"):
             print(f"# {self.folder} is left there", flush=True)
         else:

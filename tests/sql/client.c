@@ -38,7 +38,7 @@ static PGconn *postgres_open(const struct client *client) {
         values[4] = "localhost";
     names[n] = "sslmode";
     values[n++] = client->tls != NULL ? "verify-full" : "disable";
-    for (int i = 0; client->tls != NULL && i < 3; i++) {
+    for (int i = 0; client->tls != NULL && i < (client->nameless ? 1 : 3); i++) {
         snprintf(paths[i], sizeof(paths[i]), "%.300s/%s", client->tls, files[i][1]);
         names[n] = files[i][0];
         values[n++] = paths[i];
@@ -80,7 +80,8 @@ static bool mariadb_open(MYSQL *conn, const struct client *client) {
         snprintf(ca, sizeof(ca), "%.300s/ca.crt", client->tls);
         snprintf(cert, sizeof(cert), "%.300s/client.crt", client->tls);
         snprintf(key, sizeof(key), "%.300s/client.key", client->tls);
-        mysql_ssl_set(conn, key, cert, ca, NULL, NULL);
+        mysql_ssl_set(conn, client->nameless ? NULL : key, client->nameless ? NULL : cert, ca, NULL,
+                      NULL);
         mysql_options(conn, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &yes);
     }
     return mysql_real_connect(conn, "localhost", client->user, client->password, client->db,

@@ -23,6 +23,7 @@ struct client {
     const char *socket; /* NULL: by TCP */
     int port;
     const char *tls; /* the folder of certificates; NULL: plain */
+    bool nameless;   /* by TLS, but with no certificate of its own */
     const char *user, *password, *db;
 };
 

@@ -108,7 +108,10 @@ void farm_url_as(const struct farm *farm, enum farm_user user, const char *optio
     }
     if (kinds[farm->kind].way == WAY_TLS)
         snprintf(more, sizeof(more),
-                 "&tls_ca=%s/ca.crt&tls_cert=%s/client.crt&tls_key=%s/client.key", tls, tls, tls);
+                 "&tls=verify&tls_ca=%s/ca.crt&tls_cert=%s/client.crt&tls_key=%s/client.key", tls,
+                 tls, tls);
+    if (kinds[farm->kind].way == WAY_POOLED)
+        snprintf(more, sizeof(more), "&pooled=yes");
     snprintf(url, size, "%s://%s:%s@localhost:%d/" SERVER_DB "?name=test%s%s", scheme,
              users[user].name, users[user].in_url, port, more, options);
 }

@@ -11,6 +11,7 @@
 
 #include "../temp.h"
 #include "../test.h"
+#include "client.h"
 
 static struct farm farm;
 
@@ -19,6 +20,24 @@ static bool says(const char *error, const char *part) {
         return true;
     fprintf(stderr, "# it says: %s\n", error == NULL ? "nothing" : error);
     return false;
+}
+
+/* Without TLS, or without a certificate, nobody comes in by the port. */
+static void demands_certificates(void) {
+    struct client client = {.engine = farm.server.engine,
+                            .port = farm.server.port,
+                            .user = CLIENT_APP,
+                            .password = CLIENT_APP_PASSWORD,
+                            .db = SERVER_DB};
+
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
+    client.tls = farm.folder;
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) == NULL);
+    client.nameless = true;
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
+    client.nameless = false;
+    client.password = "wrong";
+    CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
 }
 
 /* What a server must be to stand for its kind. */
@@ -32,11 +51,15 @@ static void lives(enum farm_kind kind) {
     CHECK(says(farm_try(&farm, FARM_APP, "DROP TABLE t"),
                farm.server.engine == SERVER_POSTGRES ? "must be owner" : "denied"));
     CHECK(farm_try(&farm, FARM_OWNER, "CREATE TABLE u (a int)") == NULL);
+    CHECK(farm_try(&farm, FARM_APP, "INSERT INTO u VALUES (7)") == NULL);
+    if (kind == FARM_PG_TLS || kind == FARM_MY_TLS)
+        demands_certificates();
     farm_kill(&farm);
     if (kind != FARM_PG_POOLED) /* a pooler lets its clients wait for a server */
         CHECK(farm_try(&farm, FARM_APP, "SELECT 1") != NULL);
     farm_restart(&farm);
-    CHECK(farm_try(&farm, FARM_APP, "DELETE FROM t; SELECT 1") == NULL);
+    CHECK(farm_try(&farm, FARM_APP, "DELETE FROM t; SELECT a FROM u") == NULL);
+    CHECK_STR(farm.answer, "7"); /* what was committed is there */
     farm_stop(&farm);
     CHECK(farm_try(&farm, FARM_APP, "SELECT 1") != NULL);
 }

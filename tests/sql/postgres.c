@@ -4,6 +4,7 @@
 #include <glob.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ipc.h>
 #include <sys/shm.h>
@@ -101,19 +102,19 @@ static void command(const struct server *server, struct args *args) {
 /* The shared memory by which a second server on the same data would know the first: its id is the
    last word of the file's seventh line. */
 static void forget(const struct server *server) {
-    char path[400], line[300];
-    long id = -1;
+    char path[400], line[300], *word;
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/data/postmaster.pid", server->folder);
     file = fopen(path, "r");
-    for (int i = 1; file != NULL && i <= 7 && fgets(line, sizeof(line), file) != NULL; i++)
-        if (i == 7 && sscanf(line, "%*d %ld", &id) != 1)
-            id = -1;
-    if (file != NULL)
-        fclose(file);
-    if (id >= 0)
-        (void)shmctl((int)id, IPC_RMID, NULL);
+    if (file == NULL)
+        return;
+    for (int i = 1; fgets(line, sizeof(line), file) != NULL; i++) {
+        word = strrchr(line, ' ');
+        if (i == 7 && word != NULL)
+            (void)shmctl((int)strtol(word, NULL, 10), IPC_RMID, NULL);
+    }
+    fclose(file);
 }
 
 #define ROLE(name, password) "CREATE ROLE " name " LOGIN PASSWORD '" password "';"

@@ -47,6 +47,12 @@ static const struct passwd *runner(const char *user) {
     return found != NULL ? found : getpwnam("nobody");
 }
 
+uid_t process_uid(const char *user) {
+    const struct passwd *who = runner(user);
+
+    return who == NULL ? geteuid() : who->pw_uid;
+}
+
 void process_give(const char *path, const char *user) {
     const struct passwd *who = runner(user);
 
@@ -183,7 +189,11 @@ static bool process_look(long pid, long *parent, char *state) {
     fclose(file);
     text[n] = '\0';
     end = strrchr(text, ')'); /* its name may hold blanks */
-    return end != NULL && sscanf(end + 1, " %c %ld", state, parent) == 2;
+    if (end == NULL || strlen(end) < 5)
+        return false;
+    *state = end[2];
+    *parent = strtol(end + 4, NULL, 10);
+    return true;
 }
 
 /* Adds to `family` the children of its members; how many there are then. */
@@ -231,27 +241,61 @@ static bool process_gone(pid_t pid) {
     return !process_look(pid, &parent, &state) || state == 'Z' || state == 'X';
 }
 
-void process_signal_all(pid_t pid, int signal) {
+void process_kill_all(pid_t pid) {
     pid_t family[FAMILY_MAX];
     size_t n = family_stop(pid, family);
 
-    for (size_t i = 0; signal != SIGSTOP && i < n; i++)
-        kill(family[i], signal);
-    if (signal != SIGKILL)
-        return;
+    for (size_t i = 0; i < n; i++)
+        kill(family[i], SIGKILL);
     waitpid(pid, NULL, 0);
     for (size_t i = 1; i < n; i++)
         for (int tries = 0; tries < WAIT_TRIES && !process_gone(family[i]); tries++)
             pause_ms(5);
 }
 
+/* The other end of `fd` is closed by process_go_on(), or by our end. */
+static void guard(int fd, const pid_t *family, size_t n) {
+    char byte;
+
+    while (read(fd, &byte, 1) < 0 && errno == EINTR)
+        ;
+    for (size_t i = 0; i < n; i++)
+        kill(family[i], SIGCONT);
+    _exit(0);
+}
+
+void process_pause_all(pid_t pid, struct process_pause *pause) {
+    pid_t family[FAMILY_MAX];
+    size_t n = family_stop(pid, family);
+    int ends[2];
+
+    if (pause->guard != 0)
+        return;
+    fflush(NULL);
+    if (pipe2(ends, O_CLOEXEC) < 0 || (pause->guard = fork()) < 0)
+        process_fail("pause", strerror(errno));
+    if (pause->guard == 0) {
+        close(ends[1]);
+        guard(ends[0], family, n);
+    }
+    close(ends[0]);
+    pause->fd = ends[1];
+}
+
+void process_go_on(struct process_pause *pause) {
+    if (pause->guard == 0)
+        return;
+    close(pause->fd);
+    waitpid(pause->guard, NULL, 0);
+    pause->guard = 0;
+}
+
 void process_end(pid_t pid, int signal) {
-    kill(pid, SIGCONT);
     kill(pid, signal);
     for (int tries = 0; tries < WAIT_TRIES; tries++) {
         if (waitpid(pid, NULL, WNOHANG) != 0)
             return;
         pause_ms(5);
     }
-    process_signal_all(pid, SIGKILL);
+    process_kill_all(pid);
 }

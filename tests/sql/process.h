@@ -21,13 +21,26 @@ pid_t process_start(const struct process_how *how, const char *const *argv);
 /* Waits for its end; one that fails ends the test, with its log. */
 void process_run(const struct process_how *how, const char *const *argv);
 
+/* Whom a process of `user` runs as. */
+uid_t process_uid(const char *user);
+
 /* Makes the folder, for `user`, who can reach it. */
 void process_folder(const char *folder, const char *user);
 /* Gives a file to `user`, who alone may read it. */
 void process_give(const char *path, const char *user);
 
-/* SIGSTOP, SIGCONT or SIGKILL for the process and all below it. After SIGKILL all are gone. */
-void process_signal_all(pid_t pid, int signal);
+/* SIGKILL for the process and all below it, which are gone then. */
+void process_kill_all(pid_t pid);
+
+/* SIGSTOP for them. A guard lets them go on when told, and when we end: a process that stands still
+   would not know. */
+struct process_pause {
+    pid_t guard; /* 0: there is none */
+    int fd;
+};
+void process_pause_all(pid_t pid, struct process_pause *pause);
+void process_go_on(struct process_pause *pause); /* takes one that was not paused */
+
 /* Asks it to end; SIGKILL for all of it if it does not within 20 s. */
 void process_end(pid_t pid, int signal);
 

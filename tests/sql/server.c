@@ -84,7 +84,7 @@ void server_restart(struct server *server) {
 void server_stop(struct server *server) {
     if (server->pid <= 0)
         return;
-    process_signal_all(server->pid, SIGCONT);
+    process_go_on(&server->pause);
     process_end(server->pid, engine_of(server->engine)->stop);
     server->pid = 0;
 }
@@ -92,16 +92,17 @@ void server_stop(struct server *server) {
 void server_kill(struct server *server) {
     if (server->pid <= 0)
         return;
-    process_signal_all(server->pid, SIGKILL);
+    process_kill_all(server->pid);
+    process_go_on(&server->pause);
     server->pid = 0;
     if (engine_of(server->engine)->forget != NULL)
         engine_of(server->engine)->forget(server);
 }
 
-void server_pause(const struct server *server) {
-    process_signal_all(server->pid, SIGSTOP);
+void server_pause(struct server *server) {
+    process_pause_all(server->pid, &server->pause);
 }
 
-void server_go_on(const struct server *server) {
-    process_signal_all(server->pid, SIGCONT);
+void server_go_on(struct server *server) {
+    process_go_on(&server->pause);
 }

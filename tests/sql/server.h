@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "process.h"
+
 #define SERVER_DB "idem"
 #define SERVER_POSTGRES_PORT 5432 /* in its socket's name, where it has no other */
 
@@ -21,7 +23,7 @@ enum server_engine { SERVER_POSTGRES, SERVER_MARIADB };
 struct server_options {
     bool port;       /* it listens on 127.0.0.1, too */
     const char *tls; /* a folder with certificates (certificates.h): TCP by TLS only; NULL: plain */
-    bool durable;    /* what was committed outlives a power cut; otherwise it is faster */
+    bool durable;    /* what was committed outlives a power cut, not only SIGKILL; it is slower */
     int clock_fd;    /* its SQL's time is the test's (clock_preload.c); -1: its own */
     const char *const *settings; /* further "name=value", NULL at the end; NULL: none */
 };
@@ -30,6 +32,7 @@ struct server {
     enum server_engine engine;
     struct server_options options;
     pid_t pid;
+    struct process_pause pause;
     int port; /* 0: none */
     char folder[256];
     char socket[300]; /* the socket's folder for PostgreSQL, its path for MariaDB */
@@ -41,7 +44,7 @@ void server_start(struct server *server, enum server_engine engine, const char *
 void server_restart(struct server *server); /* one that was stopped or killed, as it was */
 void server_stop(struct server *server);    /* as if told to; takes one that does not run */
 void server_kill(struct server *server);    /* SIGKILL for all its processes, and waits */
-void server_pause(const struct server *server);
-void server_go_on(const struct server *server);
+void server_pause(struct server *server);   /* SIGSTOP for all its processes */
+void server_go_on(struct server *server);
 
 #endif

@@ -31,7 +31,7 @@ static void template_name(const struct engine *engine, char *path, size_t size) 
     uint64_t hash = 14695981039346656037u;
     struct args args = {.n = 0};
     struct stat st = {0};
-    uid_t uid = geteuid();
+    uid_t uid = process_uid(engine->user);
 
     if (stat(engine->program(), &st) < 0)
         process_fail(engine->program(), strerror(errno));
