@@ -4,6 +4,14 @@
 #include "store/postgres/postgres.h"
 #include "store/sql/store.h"
 
+static void *connect_raw(const struct sql_config *config, struct sql_dialled *ret) {
+    return pg_connect(config, ret);
+}
+
+static void disconnect_raw(void *conn) {
+    PQfinish(conn);
+}
+
 const struct sql_engine sql_engine_postgres = {
     .name = "PostgreSQL",
     .password = "IDEM_POSTGRES_PASSWORD",
@@ -13,6 +21,8 @@ const struct sql_engine sql_engine_postgres = {
     .hosts_max = SQL_HOSTS_MAX,
     .depth = 128,
     .notifies = true,
+    .connect = connect_raw,
+    .disconnect = disconnect_raw,
     .dial = pg_dial,
     .hang_up = pg_hang_up,
     .fd = pg_fd,

@@ -45,7 +45,7 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
         "UPDATE idem_record SET revision = $1, state = $2, flags = $3, lease_end = " NOW
         " + " MS("$4") ", expires = " NOW
                        " + " MS("$5") ", changed = " NOW ", status = $6, reason = $7, result = $8, "
-                                                         "prior_state = NULL, prior_tries = NULL, "
+                                      "prior_state = NULL, prior_tries = NULL, "
                                       "prior_due = NULL, prior_expires = NULL, prior_definition = "
                                       "NULL, prior_fingerprint = NULL "
                                       "WHERE prefix = $9 AND hash = $10 AND owner = $11 AND "

@@ -171,6 +171,9 @@ struct sql_engine {
     unsigned depth; /* statements that may be under way on one connection */
     bool notifies;  /* LISTEN */
 
+    /* Blocks: a connection as the engine's library has it, for others; NULL, with why. */
+    void *(*connect)(const struct sql_config *config, struct sql_dialled *ret);
+    void (*disconnect)(void *conn);
     /* Blocks: connects, checks the server and the tables' version, ends the session before it. */
     void (*dial)(const struct sql_config *config, const struct sql_session *past,
                  struct sql_dialled *ret);
