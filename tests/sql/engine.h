@@ -24,7 +24,6 @@ struct engine_sql {
 struct engine {
     const char *name;
     const char *user;     /* that it runs as */
-    const char *root;     /* its own superuser, who comes by the socket without a password */
     const char *first_db; /* that is there before SERVER_DB */
     int stop;             /* the signal that ends it at once but in order */
     int shut;             /* and the one after which nothing has to be recovered */

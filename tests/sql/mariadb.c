@@ -87,7 +87,6 @@ static const struct engine_sql recipe[] = {
 const struct engine engine_mariadb = {
     .name = "mariadb",
     .user = "mysql",
-    .root = CLIENT_MARIADB_ROOT,
     .first_db = FIRST_DB,
     .stop = SIGKILL, /* the polite way takes it a second, and it leaves nothing anyway */
     .shut = SIGTERM,

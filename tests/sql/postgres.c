@@ -137,7 +137,6 @@ static const struct engine_sql recipe[] = {
 const struct engine engine_postgres = {
     .name = "postgres",
     .user = "postgres",
-    .root = CLIENT_POSTGRES_ROOT,
     .first_db = FIRST_DB,
     .stop = SIGQUIT,
     .shut = SIGINT,
