@@ -17,8 +17,8 @@ CREATE TABLE idem_meta (
 -- The stores' records, one of each key. All that an update changes is outside of every index, and
 -- there is room for it on the page.
 CREATE TABLE idem_record (
-    prefix            bytea NOT NULL CHECK (length(prefix) BETWEEN 1 AND 128), -- names the policy
-    hash              bytea NOT NULL CHECK (length(hash) = 32), -- SHA-256 of kind, scope and key
+    prefix            bytea NOT NULL, -- names the policy
+    hash              bytea NOT NULL, -- SHA-256 of kind, scope and key
     revision          bigint NOT NULL, -- random, another one with each change
     format            smallint NOT NULL,
     state             smallint NOT NULL, -- 1 issued, 2 running, 3 done, 4 failed
@@ -49,8 +49,8 @@ CREATE TABLE idem_record (
 
 -- Nonces and counters.
 CREATE TABLE idem_counter (
-    prefix   bytea NOT NULL CHECK (length(prefix) BETWEEN 1 AND 128),
-    hash     bytea NOT NULL CHECK (length(hash) = 32),
+    prefix   bytea NOT NULL,
+    hash     bytea NOT NULL,
     revision bigint NOT NULL,
     value    bigint NOT NULL,
     expires  timestamptz NOT NULL,
@@ -64,8 +64,8 @@ CREATE TABLE idem_event (
 
 -- What was done within somebody's own transaction.
 CREATE TABLE idem_tx (
-    prefix      bytea NOT NULL CHECK (length(prefix) BETWEEN 1 AND 128),
-    hash        bytea NOT NULL CHECK (length(hash) = 32),
+    prefix      bytea NOT NULL,
+    hash        bytea NOT NULL,
     definition  bigint NOT NULL,
     fingerprint bytea,
     status      integer, -- until it was said, NULL

@@ -12,10 +12,6 @@
 
 #define EPOCH_MS INT64_C(946684800000) /* 2000-01-01, from where the server counts */
 
-#define OID_BYTEA 17
-#define OID_INT8 20
-#define OID_TIMESTAMPTZ 1184
-
 struct sql_link {
     PGconn *conn;
     bool pooled;
@@ -58,13 +54,36 @@ int pg_fd(const struct sql_link *link) {
 
 /* Sending. */
 
-static void put_int64(unsigned char out[8], int64_t n) {
-    for (int i = 7; i >= 0; i--, n >>= 8)
-        out[i] = (unsigned char)n;
+/* Of a statement's letters: the type, and how many bytes it has; 0: its own. */
+static const struct form {
+    char letter;
+    Oid oid;
+    int size;
+} forms[] = {
+    {'b', 17, 0}, {'i', 20, 8}, {'n', 23, 4}, {'h', 21, 2}, {'t', 1184, 8}, {'d', 1186, 16},
+};
+
+static const struct form *form_of(char letter) {
+    const struct form *form = forms;
+
+    while (form->letter != letter)
+        form++;
+    return form;
 }
 
-static Oid oid_of(char letter) {
-    return letter == 'b' ? OID_BYTEA : letter == 't' ? OID_TIMESTAMPTZ : OID_INT8;
+/* Big-endian. A duration is a number of microseconds, then days and months, which are 0. */
+static void put_number(unsigned char out[16], const struct sql_value *value,
+                       const struct form *form) {
+    int bytes = form->letter == 'd' ? 8 : form->size;
+    int64_t n = value->n;
+
+    if (form->letter == 'd')
+        n *= 1000;
+    else if (form->letter == 't')
+        n = (n - EPOCH_MS) * 1000;
+    memset(out + 8, 0, 8);
+    for (int i = bytes - 1; i >= 0; i--, n >>= 8)
+        out[i] = (unsigned char)n;
 }
 
 static bool prepare(struct sql_link *link, enum sql_statement statement, const char *name,
@@ -78,7 +97,7 @@ static bool prepare(struct sql_link *link, enum sql_statement statement, const c
 
 bool pg_send(struct sql_link *link, enum sql_statement statement, const struct sql_value *values,
              size_t n) {
-    unsigned char numbers[SQL_VALUES_MAX][8];
+    unsigned char numbers[SQL_VALUES_MAX][16];
     const char *at[SQL_VALUES_MAX];
     int lengths[SQL_VALUES_MAX], formats[SQL_VALUES_MAX];
     Oid oids[SQL_VALUES_MAX];
@@ -88,16 +107,21 @@ bool pg_send(struct sql_link *link, enum sql_statement statement, const struct s
     if (link->asked_n == link->asked_size)
         return false;
     for (size_t i = 0; i < n; i++) {
+        const struct form *form = form_of(sql_shapes[statement].takes[i]);
         const struct sql_value *value = &values[i];
 
-        oids[i] = oid_of(sql_shapes[statement].takes[i]);
+        oids[i] = form->oid;
         formats[i] = 1;
-        lengths[i] = value->type == SQL_BYTES ? (int)value->bytes.len : 8;
-        at[i] = value->type == SQL_NULL ? NULL : (const char *)numbers[i];
-        if (value->type == SQL_BYTES)
+        lengths[i] = form->size;
+        at[i] = (const char *)numbers[i];
+        if (value->type == SQL_NULL) {
+            at[i] = NULL;
+        } else if (form->size != 0) {
+            put_number(numbers[i], value, form);
+        } else {
+            lengths[i] = (int)value->bytes.len;
             at[i] = value->bytes.len == 0 ? "" : (const char *)value->bytes.at;
-        else
-            put_int64(numbers[i], value->type == SQL_MS ? (value->n - EPOCH_MS) * 1000 : value->n);
+        }
     }
     snprintf(name, sizeof(name), "idem%d", (int)statement);
     if (link->pooled)
@@ -157,30 +181,31 @@ enum sql_trouble pg_trouble(const char *state) {
     return SQL_REFUSED;
 }
 
-static int64_t get_int64(const unsigned char *at) {
-    uint64_t n = 0;
+/* Of so many bytes, the first of which has the sign; a boolean is one. */
+static int64_t get_number(const unsigned char *at, size_t len) {
+    int64_t n = (signed char)at[0];
 
-    for (int i = 0; i < 8; i++)
-        n = n << 8 | at[i];
-    return (int64_t)n;
+    for (size_t i = 1; i < len; i++)
+        n = (int64_t)((uint64_t)n << 8 | at[i]);
+    return n;
 }
 
 static struct sql_value value_of(const PGresult *res, int row, int column, char letter) {
     const unsigned char *at = (const unsigned char *)PQgetvalue(res, row, column);
     size_t len = (size_t)PQgetlength(res, row, column);
-    int64_t us;
+    int64_t n;
 
     if (PQgetisnull(res, row, column))
         return sql_null();
     if (letter == 'b')
         return sql_bytes(at, len);
-    if (len != 8)
+    if (len < 1 || len > 8)
         return sql_null();
+    n = get_number(at, len);
     if (letter == 'i')
-        return sql_int(get_int64(at));
-    us = get_int64(at);
-    us -= us % 1000 < 0 ? us % 1000 + 1000 : us % 1000; /* down to a whole ms */
-    return (struct sql_value){.type = SQL_MS, .n = us / 1000 + EPOCH_MS};
+        return sql_int(n);
+    n -= n % 1000 < 0 ? n % 1000 + 1000 : n % 1000; /* down to a whole ms */
+    return (struct sql_value){.type = SQL_MS, .n = n / 1000 + EPOCH_MS};
 }
 
 static void error_fill(struct sql_answer *answer, const PGresult *res) {

@@ -92,7 +92,8 @@ enum sql_statement {
     SQL_STATEMENT__COUNT
 };
 
-/* A letter for each value: i number, t time, b bytes. */
+/* A letter for each value: i number, n and h numbers of 32 and 16 bits, d a time in ms from now, t
+   time of day, b bytes. */
 struct sql_shape {
     const char *takes, *gives;
 };

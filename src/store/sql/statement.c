@@ -10,22 +10,22 @@
 #define RECORD "iiiiiibibbttttiiittibbbbit"
 /* revision, state, flags, attempt, tries, owner, definition, fingerprint, bind, lease_end, expires,
    created, changed, status, prior, label, reason */
-#define WRITTEN "iiiiibibbttttiiittibbb"
+#define WRITTEN "ihhiibibbttttnhittibbb"
 
 const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
     /* prefix, hash, revision, state, flags, attempt, tries, owner, definition, fingerprint, bind,
-       lease in ms, life in ms, label */
-    [SQL_INSERT] = {"bbiiiiibibbiib", ""},
+       lease, life, label */
+    [SQL_INSERT] = {"bbihhiibibbddb", ""},
     [SQL_READ] = {"ibb", RECORD}, /* whether the result is wanted, prefix, hash */
-    /* revision, state, flags, due in ms, life in ms, status, reason, result; prefix, hash, owner,
-       attempt: whether somebody waits, where the engine notifies */
-    [SQL_FINISH] = {"iiiiiibbbbbi", "i"},
+    /* revision, state, flags, due, life, status, reason, result; prefix, hash, owner, attempt:
+       whether somebody waits, where the engine notifies */
+    [SQL_FINISH] = {"ihhddnbbbbbi", "i"},
     [SQL_WRITE] = {WRITTEN "bbi", "i"}, /* prefix, hash, the revision that it replaces */
     [SQL_WRITE_RESULT] = {WRITTEN "bbbi", "i"},
     [SQL_DELETE] = {"bbi", "i"},
-    [SQL_COUNTER_INSERT] = {"bbiii", ""}, /* prefix, hash, revision, value, life in ms */
+    [SQL_COUNTER_INSERT] = {"bbiid", ""}, /* prefix, hash, revision, value, life */
     [SQL_COUNTER_READ] = {"bb", "iii"},   /* revision, value, whether it has not expired */
-    [SQL_COUNTER_WRITE] = {"iiibbi", ""}, /* revision, value, life; prefix, hash, replaced */
+    [SQL_COUNTER_WRITE] = {"iidbbi", ""}, /* revision, value, life; prefix, hash, replaced */
     /* behind this prefix, this prefix and hash; prefixes from, to; states from, to; whether only
        those that are uncertain; changed since; at most */
     [SQL_LIST] = {"bbbbbiiiti", "bb" RECORD},
@@ -33,9 +33,9 @@ const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
     [SQL_EVENTS] = {"", "bi"},           /* name, how many */
     [SQL_EVENT_ADD] = {"bi", ""},        /* name, how many */
     [SQL_TIME] = {"", "t"},              /* now */
-    [SQL_ELECT] = {"bib", ""},           /* who, for so many ms, who */
+    [SQL_ELECT] = {"bdb", ""},           /* who, for so long, who */
     [SQL_ELECTED] = {"b", "ibb"},        /* who: table, prefix, hash */
-    [SQL_SAVE] = {"ibbib", ""},          /* table, prefix, hash; for so many ms; who */
+    [SQL_SAVE] = {"hbbdb", ""},          /* table, prefix, hash; for so long; who */
     [SQL_BOUND_RECORD] = {"bbbi", "bb"}, /* behind this; so many: prefix, hash */
     [SQL_BOUND_COUNTER] = {"bbbi", "bb"},
     [SQL_BOUND_TX] = {"bbbi", "bb"},
