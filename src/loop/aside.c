@@ -4,12 +4,15 @@
  */
 #include "loop/aside.h"
 
+#include <openssl/crypto.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#define EXIT_WAIT_MS 100
 
 struct errand {
     atomic_int holders;
@@ -25,6 +28,27 @@ struct idem_aside {
     void (*done)(void *data);
     void *data;
 };
+
+/* Threads that are at work. What they use (OpenSSL, the resolver) is taken down when the process
+   ends: those that are nearly done are waited for, those that are not will not notice any more. */
+static atomic_int working;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void working_wait(void) {
+    for (int ms = 0; working > 0 && ms < EXIT_WAIT_MS; ms++)
+        usleep(1000);
+}
+
+/* A child has none of them. */
+static void working_forget(void) {
+    working = 0;
+}
+
+static void working_watch(void) {
+    (void)pthread_atfork(NULL, NULL, working_forget);
+    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+    (void)atexit(working_wait);
+}
 
 static void errand_leave(struct errand *errand) {
     if (atomic_fetch_sub(&errand->holders, 1) != 1)
@@ -43,6 +67,7 @@ static void *errand_main(void *data) {
     n = write(errand->event, &one, sizeof(one));
     (void)n; /* to an eventfd at 0 it cannot fail */
     errand_leave(errand);
+    working--;
     return NULL;
 }
 
@@ -63,11 +88,15 @@ static int thread_start(struct errand *errand) {
     int rc;
 
     sigfillset(&all);
+    pthread_once(&once, working_watch);
     if (pthread_attr_init(&attr) != 0)
         return -1;
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    working++;
     rc = pthread_create(&thread, &attr, errand_main, errand);
+    if (rc != 0)
+        working--;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return rc;
