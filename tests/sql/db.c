@@ -48,12 +48,12 @@ struct flavour flavour_next(const struct flavour *before) {
 
 /* Connections. */
 
-static struct idem_sql postgres_open(const struct flavour *flavour) {
+static struct idem_sql postgres_open(const char *socket, const struct flavour *flavour) {
     char text[600];
     PGconn *conn;
 
-    snprintf(text, sizeof(text), "host=%s port=%d user=%s dbname=%s", farm.server.socket,
-             SERVER_POSTGRES_PORT, CLIENT_OWNER, SERVER_DB);
+    snprintf(text, sizeof(text), "host=%s port=%d user=%s dbname=%s", socket, SERVER_POSTGRES_PORT,
+             CLIENT_OWNER, SERVER_DB);
     conn = PQconnectdb(text);
     if (PQstatus(conn) != CONNECTION_OK)
         fprintf(stderr, "# %s\n", PQerrorMessage(conn));
@@ -63,13 +63,13 @@ static struct idem_sql postgres_open(const struct flavour *flavour) {
     return idem_sql_pg(conn);
 }
 
-static struct idem_sql mysql_start(const struct flavour *flavour) {
+static struct idem_sql mysql_start(const char *socket, const struct flavour *flavour) {
     bool odd = flavour != NULL && flavour->odd;
     MYSQL *conn = mysql_init(NULL);
 
     need(conn != NULL, "memory");
     mysql_options(conn, MYSQL_SET_CHARSET_NAME, odd ? "latin1" : "utf8mb4");
-    if (mysql_real_connect(conn, NULL, CLIENT_OWNER, NULL, SERVER_DB, 0, farm.server.socket,
+    if (mysql_real_connect(conn, NULL, CLIENT_OWNER, NULL, SERVER_DB, 0, socket,
                            odd ? CLIENT_FOUND_ROWS : 0) == NULL) {
         fprintf(stderr, "# %s\n", mysql_error(conn));
         exit(1);
@@ -90,9 +90,17 @@ static struct idem_sql sqlite_open(void) {
 }
 
 struct idem_sql db_open(const struct flavour *flavour) {
-    return db_kind == IDEM_SQL_POSTGRES ? postgres_open(flavour)
-           : db_kind == IDEM_SQL_MYSQL  ? mysql_start(flavour)
+    return db_kind == IDEM_SQL_POSTGRES ? postgres_open(farm.server.socket, flavour)
+           : db_kind == IDEM_SQL_MYSQL  ? mysql_start(farm.server.socket, flavour)
                                         : sqlite_open();
+}
+
+struct idem_sql db_open_by(const char *socket) {
+    return db_kind == IDEM_SQL_POSTGRES ? postgres_open(socket, NULL) : mysql_start(socket, NULL);
+}
+
+const char *db_socket(void) {
+    return farm.server.socket;
 }
 
 void db_close(struct idem_sql conn) {
@@ -231,12 +239,35 @@ void db_crowd(int n, void (*fn)(int i)) {
 
 /* The whole. */
 
+static void tables_make(void) {
+    struct idem_sql conn = db_open(NULL);
+    struct idem_error err;
+
+    must(idem_sql_migrate(conn, &err), &err, "migrate");
+    db_do(conn, "CREATE TABLE work (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)");
+    db_close(conn);
+}
+
+static void server_begin(const char *const *settings, bool durable) {
+    farm_start_with(&farm, db_kind == IDEM_SQL_POSTGRES ? FARM_PG_SOCKET : FARM_MY_SOCKET,
+                    temp_folder(), -1, settings, durable);
+}
+
+void db_server_own(const char *const *settings) {
+    server_begin(settings, true); /* in a folder of this process's own */
+    tables_make();
+}
+
 void db_server_kill(void) {
     farm_kill(&farm);
 }
 
 void db_server_restart(void) {
     farm_restart(&farm);
+}
+
+void db_server_end(void) {
+    farm_stop(&farm);
 }
 
 static void engine_choose(void) {
@@ -250,20 +281,12 @@ static void engine_choose(void) {
 }
 
 void db_start(void) {
-    struct idem_sql conn;
-    struct idem_error err;
-
     engine_choose();
     if (db_kind == IDEM_SQL_SQLITE)
         snprintf(sqlite_path, sizeof(sqlite_path), "%s/test.db", temp_folder());
-    else if (db_kind == IDEM_SQL_POSTGRES)
-        farm_start_with(&farm, FARM_PG_SOCKET, temp_folder(), -1, postgres_settings, false);
     else
-        farm_start(&farm, FARM_MY_SOCKET, temp_folder(), -1);
-    conn = db_open(NULL);
-    must(idem_sql_migrate(conn, &err), &err, "migrate");
-    db_do(conn, "CREATE TABLE work (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)");
-    db_close(conn);
+        server_begin(db_kind == IDEM_SQL_POSTGRES ? postgres_settings : NULL, false);
+    tables_make();
 }
 
 void db_stop(void) {

@@ -60,8 +60,14 @@ struct idem_args db_key(const char *key); /* borrowed */
 /* Processes: runs fn(i) in n children at once; all must end well. */
 void db_crowd(int n, void (*fn)(int i));
 
-/* Its servers, for who kills them. */
+/* The server, for who puts something between, or kills it. Not SQLite's. */
+const char *db_socket(void);
+struct idem_sql db_open_by(const char *socket);
+/* Starts one more, for this test alone, and uses that: durable, with settings (NULL at the end, or
+   NULL). Its end is the test's to bring about. */
+void db_server_own(const char *const *settings);
 void db_server_kill(void);
 void db_server_restart(void);
+void db_server_end(void);
 
 #endif
