@@ -115,6 +115,19 @@ void db_close(struct idem_sql conn) {
 
 /* Statements. */
 
+static void must(int rc, const struct idem_error *err, const char *sql) {
+    if (rc != 0)
+        fprintf(stderr, "# %s\n# in: %s\n", err->text, sql);
+    if (rc != 0)
+        exit(1);
+}
+
+/* A CALL has one more behind its rows. */
+static void results_drop(MYSQL *conn) {
+    while (mysql_next_result(conn) == 0)
+        mysql_free_result(mysql_store_result(conn));
+}
+
 static int query(struct idem_sql conn, const char *sql, struct idem_reply *ret,
                  struct idem_error *err) {
     struct idem_query q;
@@ -124,7 +137,32 @@ static int query(struct idem_sql conn, const char *sql, struct idem_reply *ret,
     idem_query_say(&q, sql);
     rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);
+    if (rc == 0 && conn.kind == IDEM_SQL_MYSQL)
+        results_drop(conn.at.mysql);
     return rc;
+}
+
+const char *db_row(struct idem_sql conn, const char *sql, char *out, size_t size) {
+    struct idem_reply reply;
+    struct idem_error err;
+    size_t at = 0;
+
+    must(query(conn, sql, &reply, &err), &err, sql);
+    out[0] = '\0';
+    for (size_t i = 0; i < reply.columns && at < size; i++) {
+        const struct idem_sql_value *cell = &reply.cells[i];
+        const char *blank = i == 0 ? "" : " ";
+
+        if (cell->type == IDEM_SQL_TEXT)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", blank, (const char *)cell->at);
+        else
+            at += (size_t)snprintf(out + at, size - at, "%s%lld", blank,
+                                   cell->type == IDEM_SQL_NULL    ? -1LL
+                                   : cell->type == IDEM_SQL_BYTES ? (long long)cell->len
+                                                                  : (long long)cell->number);
+    }
+    idem_reply_release(&reply);
+    return out;
 }
 
 int db_try(struct idem_sql conn, const char *sql, struct idem_error *err) {
@@ -133,13 +171,6 @@ int db_try(struct idem_sql conn, const char *sql, struct idem_error *err) {
 
     idem_reply_release(&reply);
     return rc;
-}
-
-static void must(int rc, const struct idem_error *err, const char *sql) {
-    if (rc != 0)
-        fprintf(stderr, "# %s\n# in: %s\n", err->text, sql);
-    if (rc != 0)
-        exit(1);
 }
 
 void db_do(struct idem_sql conn, const char *sql) {
