@@ -301,6 +301,13 @@ void db_server_end(void) {
     farm_stop(&farm);
 }
 
+void db_url(char *url, size_t size) {
+    if (db_kind == IDEM_SQL_SQLITE)
+        snprintf(url, size, "sqlite:%s", sqlite_path);
+    else
+        farm_url_as(&farm, FARM_OWNER, "", url, size);
+}
+
 static void engine_choose(void) {
     const char *wanted = getenv("IDEM_TEST_SQL");
 

@@ -62,6 +62,9 @@ struct idem_args db_key(const char *key); /* borrowed */
 /* Processes: runs fn(i) in n children at once; all must end well. */
 void db_crowd(int n, void (*fn)(int i));
 
+/* For the command line, as who may make tables. */
+void db_url(char *url, size_t size);
+
 /* The server, for who puts something between, or kills it. Not SQLite's. */
 const char *db_socket(void);
 struct idem_sql db_open_by(const char *socket);

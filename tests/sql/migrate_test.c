@@ -60,6 +60,45 @@ TEST(a_newer_version_is_refused_and_left_alone) {
     db_close(conn);
 }
 
+/* What the command says, and how it ends. */
+static int command(const char *options, char *said, size_t size) {
+    char url[1000], line[1400];
+    size_t n;
+    FILE *out;
+
+    db_url(url, sizeof(url));
+    snprintf(line, sizeof(line), "'%s' migrate --store '%s' %s 2>&1", getenv("IDEM_EXE"), url,
+             options);
+    out = popen(line, "r");
+    CHECK(out != NULL);
+    n = fread(said, 1, size - 1, out);
+    said[n] = '\0';
+    return WEXITSTATUS(pclose(out));
+}
+
+TEST(the_command_makes_tables_and_prints_how) {
+    struct idem_sql conn = db_open(NULL);
+    static char said[40000];
+
+    tables_drop(conn);
+    CHECK_INT(command("--print", said, sizeof(said)), 0);
+    CHECK_STR(said, idem_sql_schema(db_kind));
+    CHECK(db_try(conn, "SELECT version FROM idem_meta", &err) != 0);
+    for (int i = 0; i < 2; i++) {
+        int status = command("", said, sizeof(said));
+
+        CHECK_STR(said, "the tables are of version 1\n");
+        CHECK_INT(status, 0);
+        CHECK_INT(db_ask(conn, "SELECT version FROM idem_meta"), IDEM_SCHEMA_VERSION);
+    }
+    db_do(conn, "UPDATE idem_meta SET version = 2");
+    CHECK_INT(command("", said, sizeof(said)), 69);
+    CHECK_HAS(said, "use a newer one");
+    db_do(conn, "UPDATE idem_meta SET version = 1");
+    CHECK_INT(command("operand", said, sizeof(said)), 64);
+    db_close(conn);
+}
+
 /* MySQL keeps what was made before a failure; the others have nothing of it. */
 TEST(what_was_begun_is_brought_to_its_end) {
     struct idem_sql conn = db_open(NULL);
