@@ -711,7 +711,8 @@ void idem_verified_release(struct idem_verified *verified);
  *     otherwise: roll back; it was done before
  *
  * The tables are made by `idem migrate` or idem_sql_migrate(). A connection is used by one thread
- * at a time, as its own library has it. Text is UTF-8.
+ * at a time, as its own library has it. Text is UTF-8; with PostgreSQL it is in the connection's
+ * client_encoding.
  */
 struct pg_conn;  /* libpq's PGconn */
 struct st_mysql; /* MariaDB Connector/C's MYSQL */
@@ -847,6 +848,138 @@ int idem_tx_call(struct idem_sql conn, const struct idem_guard *guard, const str
  * is PQresultErrorField(result, PG_DIAG_SQLSTATE), and NULL for the others.
  */
 int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err);
+
+/*
+ * A table of your own that guards keep their rows in, where there is one already: the key in one
+ * column, who is asking in another, both together (or the key alone) under a unique index. The
+ * table itself takes the place of the prefix. With key = serial they are the serial number and the
+ * credential, otherwise the key and the scope: what is not said must have no column, and what is
+ * said must have one. The rest is stored where there is a column for it. Rows do not expire.
+ *
+ * Columns that make one of two keys (by collation, blanks, length or type) are found when they do
+ * so: IDEM_E_INVALID, never a false duplicate.
+ */
+struct idem_tx_columns {
+    const char *table; /* required; "shop.dedup" is one in a schema */
+    const char *key;   /* required */
+    const char *source;
+    bool bytes;              /* both are columns of bytes (bytea, VARBINARY, BLOB); else of text or
+                                of a number */
+    const char *fingerprint; /* text, at least 75 characters */
+    const char *status;      /* an integer */
+    const char *result;      /* bytes, or text if all results are such */
+    const char *created;     /* a time, by the server's clock */
+};
+
+/* Looks at the table: the columns and the unique index are there. It may be used on every
+   connection to that database (.table of struct idem_sql), and is immutable. */
+int idem_tx_table_new(struct idem_sql conn, const struct idem_tx_columns *columns,
+                      struct idem_tx_table **ret, struct idem_error *err);
+void idem_tx_table_free(struct idem_tx_table *table);
+
+/*
+ * Recipes for tables of your own: what makes a statement safe to be said twice. Each is said on
+ * your connection, in a transaction or (but for locks) without one, and is right at each isolation
+ * level. A row is named by a key that is unique, by all of its columns; where a key turns out to be
+ * none, and more than one row was met, that is IDEM_E_INVALID. Names are quoted, so that they are
+ * taken as they are written; "shop.orders" is a table in a schema. Values are bound.
+ */
+struct idem_sql_column {
+    const char *name;
+    struct idem_sql_value value;
+};
+
+struct idem_sql_row {
+    const char *table;
+    const struct idem_sql_column *key;
+    size_t key_n;
+    const struct idem_sql_column *values; /* what is written besides, where something is */
+    size_t values_n;
+};
+
+enum idem_sql_verdict {
+    IDEM_SQL_INSERTED = 1,
+    IDEM_SQL_ALREADY_THERE,
+    IDEM_SQL_UPDATED,
+    IDEM_SQL_LOCKED,
+    IDEM_SQL_BUSY,    /* somebody else has it */
+    IDEM_SQL_SKIPPED, /* it is not there, or somebody else has it */
+    IDEM_SQL_WON,
+    IDEM_SQL_STALE,
+    IDEM_SQL_GONE, /* there is no such row */
+    IDEM_SQL_MOVED,
+    IDEM_SQL_ALREADY,
+    IDEM_SQL_FORBIDDEN,
+    IDEM_SQL_DELETED,
+    IDEM_SQL_ALREADY_GONE,
+};
+const char *idem_sql_verdict_name(enum idem_sql_verdict verdict);
+
+/* Inserts a row unless its key is there: IDEM_SQL_INSERTED or IDEM_SQL_ALREADY_THERE. A conflict
+   with another unique key is an error, and so is every other. */
+int idem_sql_insert(struct idem_sql conn, const struct idem_sql_row *row,
+                    enum idem_sql_verdict *ret, struct idem_error *err);
+
+/* Inserts it, or writes its values into the row that is there: IDEM_SQL_INSERTED or
+   IDEM_SQL_UPDATED. */
+int idem_sql_upsert(struct idem_sql conn, const struct idem_sql_row *row,
+                    enum idem_sql_verdict *ret, struct idem_error *err);
+
+/* IDEM_SQL_DELETED or IDEM_SQL_ALREADY_GONE. */
+int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
+                    enum idem_sql_verdict *ret, struct idem_error *err);
+
+/* What a lock reads of its row, as it is now; idem_sql_cells_release(). */
+struct idem_sql_cells {
+    size_t n;
+    struct idem_sql_value *at; /* texts and bytes end in a NUL that is not counted */
+};
+void idem_sql_cells_release(struct idem_sql_cells *cells);
+
+#define IDEM_SKIP_LOCKED (-2)
+
+/*
+ * Locks a row until the end of the transaction: IDEM_SQL_LOCKED, with n columns of it in *ret_cells
+ * (both may be 0 and NULL), or IDEM_SQL_GONE. Check what was read here, then write: a SELECT of
+ * your own may show an older row. wait_ms: 0 waits as long as the server's own limit lets it; more:
+ * so long (MySQL: in whole seconds), then IDEM_SQL_BUSY; IDEM_NONE: not at all, IDEM_SQL_BUSY at
+ * once; IDEM_SKIP_LOCKED: IDEM_SQL_SKIPPED, whether it is gone or not to be had. With all of them
+ * the transaction goes on.
+ */
+int idem_sql_lock(struct idem_sql conn, const struct idem_sql_row *row, int64_t wait_ms,
+                  const char *const *columns, size_t n, struct idem_sql_cells *ret_cells,
+                  enum idem_sql_verdict *ret, struct idem_error *err);
+
+/* Writes the row's values, and version + 1, if it has still that version: IDEM_SQL_WON,
+   IDEM_SQL_STALE or IDEM_SQL_GONE; *ret_present (may be NULL) is the version that it has now. */
+int idem_sql_update_version(struct idem_sql conn, const struct idem_sql_row *row,
+                            const char *column, int64_t version, int64_t *ret_present,
+                            enum idem_sql_verdict *ret, struct idem_error *err);
+
+/*
+ * The moves that a state may make, declared once: "unpaid paid shipped done cancelled", parted by
+ * blanks, the state that a row begins with first; and from where to where. Refused are states that
+ * cannot be reached and moves of states that are not declared. At most 64 states. Immutable, and
+ * may be shared by threads.
+ */
+struct idem_step {
+    const char *from, *to;
+};
+struct idem_moves;
+int idem_moves_new(const char *states, const struct idem_step *moves, size_t n,
+                   struct idem_moves **ret, struct idem_error *err);
+void idem_moves_free(struct idem_moves *moves);
+
+/*
+ * Moves a row from one state to another, and writes its values with it: IDEM_SQL_MOVED;
+ * IDEM_SQL_ALREADY: it stands in `to`, or where it can only have come to through `to`;
+ * IDEM_SQL_FORBIDDEN: it stands elsewhere; IDEM_SQL_GONE. *ret_state (may be NULL) is the state
+ * that it has now, of the moves' own; NULL where it is none of them, or there is no row. A move
+ * that is not declared is IDEM_E_INVALID.
+ */
+int idem_sql_move(struct idem_sql conn, const struct idem_sql_row *row, const char *column,
+                  const struct idem_moves *moves, const char *from, const char *to,
+                  const char **ret_state, enum idem_sql_verdict *ret, struct idem_error *err);
 
 /*
  * Identifiers. UUIDs after RFC 9562, as text with a NUL: version 7 is in order

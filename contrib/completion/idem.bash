@@ -28,6 +28,7 @@ _idem_flags() {
         ;;
     forget) echo "--prefix --scope --token --hash --force --store --help" ;;
     stats) echo "--json --store --help" ;;
+    migrate) echo "--print --store --help" ;;
     eval) echo "--vars --vars-file --key --template --jsonl --help" ;;
     canon) echo "--help" ;;
     token) echo "--prefix --scope --bind --token-ttl --label --json --store --help" ;;
@@ -87,7 +88,7 @@ _idem() {
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || { [[ $command == help ]] && ((COMP_CWORD == 2)); }; then
-        _idem_words "run gateway show list settle forget stats eval canon id token sign verify help --version --help"
+        _idem_words "run gateway show list settle forget stats eval canon id token sign verify migrate help --version --help"
         return
     fi
     if [[ $command == run ]]; then

@@ -44,7 +44,7 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_forget, cli_stats,
-    cli_eval, cli_canon, cli_id, cli_gateway, cli_token, cli_sign, cli_verify;
+    cli_eval, cli_canon, cli_id, cli_gateway, cli_token, cli_sign, cli_verify, cli_migrate;
 
 /* All of them, NULL at the end. */
 extern const struct cli_command *const cli_commands[];

@@ -38,6 +38,8 @@ const struct cli_option cli_option_table[] = {
      CLI_TEXT, AT(config), 0, 0},
     {"store", 's', "URL", "where it is remembered ($IDEM_STORE)",
      CLI_TEXT, AT(store), 0, 0},
+    {"print", 0, NULL, "write the statements, and change nothing",
+     CLI_FLAG, AT(print), 0, 0},
     {"hash", 0, "HEX", "name the record by its hash, or the hash's beginning",
      CLI_TEXT, AT(hash), 0, 0},
     {"state", 0, "STATE", "issued, running, uncertain, done, failed, damaged or\n"

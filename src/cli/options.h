@@ -66,7 +66,7 @@ struct cli_values {
     int64_t duplicate_exit;
     int64_t status;
     int64_t number;
-    bool quiet, json, done, failed, force, dry_run, yes, result, help;
+    bool quiet, json, done, failed, force, dry_run, yes, result, print, help;
     bool v4, v7, snowflake, jsonl, key_rules, template, print_config, key_is_token, show, spend;
     struct idem_layer layer; /* the policy's flags */
     char **operands;

@@ -103,8 +103,11 @@ int idem_claim_fill(struct idem_claim *c, const struct idem_guard *guard,
                     const struct idem_args *args, const struct idem_fingerprint *print,
                     struct idem_error *err);
 int idem_claim_words(struct idem_claim *c, bool probe, struct idem_error *err);
-/* Its parts: the record's name; the label, put into `room`; the hash of what a token is bound to.
+/* Its parts: who is asking, borrowed, with `at` left as it is for scope none; the record's name;
+ * the label, put into `room`; the hash of what a token is bound to.
  */
+int idem_fill_scope(const struct idem_policy *policy, const struct idem_args *args,
+                    struct idem_bytes *ret, struct idem_error *err);
 int idem_fill_name(const struct idem_policy *policy, const struct idem_args *args,
                    struct idem_bytes key, struct idem_record_key *ret, struct idem_error *err);
 int idem_fill_label(const char *label, char room[IDEM_LABEL_MAX], struct idem_bytes *ret,

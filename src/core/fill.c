@@ -45,8 +45,8 @@ static int identity_take(struct idem_claim *c, const struct idem_guard *guard,
 }
 
 /* Who is asking: the call's own scope, or the policy's. */
-static int scope_take(const struct idem_policy *policy, const struct idem_args *args,
-                      struct idem_bytes *ret, struct idem_error *err) {
+int idem_fill_scope(const struct idem_policy *policy, const struct idem_args *args,
+                    struct idem_bytes *ret, struct idem_error *err) {
     bool caller = strcmp(policy->scope, IDEM_SCOPE_CALLER) == 0;
 
     if (args->scope_len > IDEM_SCOPE_MAX)
@@ -73,7 +73,7 @@ int idem_fill_name(const struct idem_policy *policy, const struct idem_args *arg
     /* A key that a caller chose is never a token, whatever its bytes. */
     enum idem_name_kind kind =
         policy->key_kind == IDEM_KEY_TOKEN ? IDEM_NAME_TOKEN : IDEM_NAME_RECORD;
-    int rc = scope_take(policy, args, &scope, err);
+    int rc = idem_fill_scope(policy, args, &scope, err);
 
     if (rc != 0)
         return rc;

@@ -19,7 +19,6 @@ enum idem_sql_why {
 
 struct idem_reply {
     enum idem_sql_why why; /* also after a failure */
-    unsigned warnings;     /* MySQL's, which in a lax sql_mode are its errors */
     int64_t changed;       /* rows */
     size_t rows;
     size_t columns;
@@ -74,6 +73,11 @@ struct idem_dialect {
        as if it were not there. */
     const char *lock, *lock_now, *lock_free;
     const char *now; /* for a column of theirs */
+    /* Around a column: as text, in UTF-8 or as it was given, with nothing added or cut. */
+    const char *text_open, *text_close;
+    /* How many unique indexes are of just these columns; schema (or NULL), table, column, column
+       again or another, their number. NULL: what on_conflict says is refused without one. */
+    const char *unique;
 
     /* 0, or IDEM_E_INVALID with what is wrong: whether a statement can be said at all, within a
        transaction that is open and sound, or where none is open. */

@@ -48,6 +48,8 @@ int idem_tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
     }
     key = (struct idem_bytes){ret->identity.key, ret->identity.key_len};
     rc = idem_fill_name(&ret->policy, args, key, &ret->key, err);
+    if (rc == 0 && conn.table != NULL)
+        rc = idem_table_name(conn.table, args, ret, err);
     if (rc != 0)
         idem_tx_name_release(ret);
     return rc;

@@ -224,7 +224,6 @@ static int mysql_run(struct idem_query *q, struct idem_reply *ret, struct idem_e
 
     if (mysql_real_query(conn, q->text, q->len) != 0)
         return failure_say(conn, inside, &ret->why, err);
-    ret->warnings = mysql_warning_count(conn);
     result = mysql_store_result(conn);
     if (result == NULL && mysql_field_count(conn) != 0)
         return failure_say(conn, inside, &ret->why, err);
@@ -435,6 +434,12 @@ const struct idem_dialect idem_dialect_mysql = {
     .lock_now = " FOR UPDATE NOWAIT",
     .lock_free = " FOR UPDATE SKIP LOCKED",
     .now = "CURRENT_TIMESTAMP(6)",
+    .text_open = "CAST(CONVERT(",
+    .text_close = " USING utf8mb4) AS BINARY)",
+    .unique = "SELECT COUNT(*) FROM (SELECT index_name FROM information_schema.statistics WHERE "
+              "table_schema = COALESCE(?, DATABASE()) AND table_name = ? AND non_unique = 0 "
+              "GROUP BY index_name HAVING SUM(sub_part IS NULL AND (column_name = ? OR "
+              "column_name = ?)) = COUNT(*) AND COUNT(*) = ?) AS found",
     .ready = mysql_is_ready,
     .inside = mysql_inside,
     .outside = mysql_outside,

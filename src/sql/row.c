@@ -43,8 +43,11 @@ int idem_row_insert(const struct idem_tx_name *name, bool *ret_done, struct idem
         idem_sql_int(name->policy.ttl_s),
     };
     struct idem_reply reply;
-    int rc = row_say(name, name->dialect->tx.insert, values, &reply, err);
+    int rc;
 
+    if (name->conn.table != NULL)
+        return idem_table_insert(name, ret_done, err);
+    rc = row_say(name, name->dialect->tx.insert, values, &reply, err);
     *ret_done = rc == 0 && reply.changed == 1;
     idem_reply_release(&reply);
     return rc != 0 && reply.why == IDEM_WHY_CONFLICT ? 0 : rc;
@@ -86,6 +89,8 @@ int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
     const struct idem_sql_value *cells;
     int rc;
 
+    if (name->conn.table != NULL)
+        return idem_table_read(name, ret, err);
     *ret = (struct idem_tx_row){0};
     rc = row_say(name, name->dialect->tx.read, values, &ret->reply, err);
     ret->found = rc == 0 && ret->reply.columns == CELLS;
@@ -114,8 +119,11 @@ int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem
         hash_value(name),
     };
     struct idem_reply reply;
-    int rc = row_say(name, name->dialect->tx.result, values, &reply, err);
+    int rc;
 
+    if (name->conn.table != NULL)
+        return idem_table_result(name, status, result, err);
+    rc = row_say(name, name->dialect->tx.result, values, &reply, err);
     idem_reply_release(&reply);
     if (rc == 0 && reply.changed != 1)
         rc = idem_error_set(err, IDEM_E_INVALID,

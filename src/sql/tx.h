@@ -29,7 +29,7 @@ void idem_tx_name_release(struct idem_tx_name *name);
 /* Row.c. */
 
 struct idem_tx_row {
-    bool found, expired, has_result;
+    bool found, expired, has_result; /* in a table of the caller's, none expires */
     struct idem_fingerprint fingerprint;
     int32_t status;
     struct idem_reply reply; /* what `result` is in; to be released */
@@ -46,6 +46,15 @@ int idem_row_renew(const struct idem_tx_name *name, bool *ret_done, struct idem_
 /* IDEM_E_INVALID where there is none, or one that has its result. */
 int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
                     struct idem_error *err);
+
+/* Table.c: the same in a table of the caller's, and what the row is called there. */
+int idem_table_name(const struct idem_tx_table *table, const struct idem_args *args,
+                    struct idem_tx_name *name, struct idem_error *err);
+int idem_table_insert(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err);
+int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
+                    struct idem_error *err);
+int idem_table_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
+                      struct idem_error *err);
 
 /* Guard.c: idem_tx_once() and idem_tx_result() on a name that is made already. */
 int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,

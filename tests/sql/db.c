@@ -48,12 +48,12 @@ struct flavour flavour_next(const struct flavour *before) {
 
 /* Connections. */
 
-static struct idem_sql postgres_open(const struct flavour *flavour) {
+static struct idem_sql postgres_open(const char *socket, const struct flavour *flavour) {
     char text[600];
     PGconn *conn;
 
-    snprintf(text, sizeof(text), "host=%s port=%d user=%s dbname=%s", farm.server.socket,
-             SERVER_POSTGRES_PORT, CLIENT_OWNER, SERVER_DB);
+    snprintf(text, sizeof(text), "host=%s port=%d user=%s dbname=%s", socket, SERVER_POSTGRES_PORT,
+             CLIENT_OWNER, SERVER_DB);
     conn = PQconnectdb(text);
     if (PQstatus(conn) != CONNECTION_OK)
         fprintf(stderr, "# %s\n", PQerrorMessage(conn));
@@ -63,13 +63,13 @@ static struct idem_sql postgres_open(const struct flavour *flavour) {
     return idem_sql_pg(conn);
 }
 
-static struct idem_sql mysql_start(const struct flavour *flavour) {
+static struct idem_sql mysql_start(const char *socket, const struct flavour *flavour) {
     bool odd = flavour != NULL && flavour->odd;
     MYSQL *conn = mysql_init(NULL);
 
     need(conn != NULL, "memory");
     mysql_options(conn, MYSQL_SET_CHARSET_NAME, odd ? "latin1" : "utf8mb4");
-    if (mysql_real_connect(conn, NULL, CLIENT_OWNER, NULL, SERVER_DB, 0, farm.server.socket,
+    if (mysql_real_connect(conn, NULL, CLIENT_OWNER, NULL, SERVER_DB, 0, socket,
                            odd ? CLIENT_FOUND_ROWS : 0) == NULL) {
         fprintf(stderr, "# %s\n", mysql_error(conn));
         exit(1);
@@ -90,9 +90,17 @@ static struct idem_sql sqlite_open(void) {
 }
 
 struct idem_sql db_open(const struct flavour *flavour) {
-    return db_kind == IDEM_SQL_POSTGRES ? postgres_open(flavour)
-           : db_kind == IDEM_SQL_MYSQL  ? mysql_start(flavour)
+    return db_kind == IDEM_SQL_POSTGRES ? postgres_open(farm.server.socket, flavour)
+           : db_kind == IDEM_SQL_MYSQL  ? mysql_start(farm.server.socket, flavour)
                                         : sqlite_open();
+}
+
+struct idem_sql db_open_by(const char *socket) {
+    return db_kind == IDEM_SQL_POSTGRES ? postgres_open(socket, NULL) : mysql_start(socket, NULL);
+}
+
+const char *db_socket(void) {
+    return farm.server.socket;
 }
 
 void db_close(struct idem_sql conn) {
@@ -107,6 +115,19 @@ void db_close(struct idem_sql conn) {
 
 /* Statements. */
 
+static void must(int rc, const struct idem_error *err, const char *sql) {
+    if (rc != 0)
+        fprintf(stderr, "# %s\n# in: %s\n", err->text, sql);
+    if (rc != 0)
+        exit(1);
+}
+
+/* A CALL has one more behind its rows. */
+static void results_drop(MYSQL *conn) {
+    while (mysql_next_result(conn) == 0)
+        mysql_free_result(mysql_store_result(conn));
+}
+
 static int query(struct idem_sql conn, const char *sql, struct idem_reply *ret,
                  struct idem_error *err) {
     struct idem_query q;
@@ -116,7 +137,32 @@ static int query(struct idem_sql conn, const char *sql, struct idem_reply *ret,
     idem_query_say(&q, sql);
     rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);
+    if (rc == 0 && conn.kind == IDEM_SQL_MYSQL)
+        results_drop(conn.at.mysql);
     return rc;
+}
+
+const char *db_row(struct idem_sql conn, const char *sql, char *out, size_t size) {
+    struct idem_reply reply;
+    struct idem_error err;
+    size_t at = 0;
+
+    must(query(conn, sql, &reply, &err), &err, sql);
+    out[0] = '\0';
+    for (size_t i = 0; i < reply.columns && at < size; i++) {
+        const struct idem_sql_value *cell = &reply.cells[i];
+        const char *blank = i == 0 ? "" : " ";
+
+        if (cell->type == IDEM_SQL_TEXT)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", blank, (const char *)cell->at);
+        else
+            at += (size_t)snprintf(out + at, size - at, "%s%lld", blank,
+                                   cell->type == IDEM_SQL_NULL    ? -1LL
+                                   : cell->type == IDEM_SQL_BYTES ? (long long)cell->len
+                                                                  : (long long)cell->number);
+    }
+    idem_reply_release(&reply);
+    return out;
 }
 
 int db_try(struct idem_sql conn, const char *sql, struct idem_error *err) {
@@ -125,13 +171,6 @@ int db_try(struct idem_sql conn, const char *sql, struct idem_error *err) {
 
     idem_reply_release(&reply);
     return rc;
-}
-
-static void must(int rc, const struct idem_error *err, const char *sql) {
-    if (rc != 0)
-        fprintf(stderr, "# %s\n# in: %s\n", err->text, sql);
-    if (rc != 0)
-        exit(1);
 }
 
 void db_do(struct idem_sql conn, const char *sql) {
@@ -231,12 +270,42 @@ void db_crowd(int n, void (*fn)(int i)) {
 
 /* The whole. */
 
+static void tables_make(void) {
+    struct idem_sql conn = db_open(NULL);
+    struct idem_error err;
+
+    must(idem_sql_migrate(conn, &err), &err, "migrate");
+    db_do(conn, "CREATE TABLE work (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)");
+    db_close(conn);
+}
+
+static void server_begin(const char *const *settings, bool durable) {
+    farm_start_with(&farm, db_kind == IDEM_SQL_POSTGRES ? FARM_PG_SOCKET : FARM_MY_SOCKET,
+                    temp_folder(), -1, settings, durable);
+}
+
+void db_server_own(const char *const *settings) {
+    server_begin(settings, true); /* in a folder of this process's own */
+    tables_make();
+}
+
 void db_server_kill(void) {
     farm_kill(&farm);
 }
 
 void db_server_restart(void) {
     farm_restart(&farm);
+}
+
+void db_server_end(void) {
+    farm_stop(&farm);
+}
+
+void db_url(char *url, size_t size) {
+    if (db_kind == IDEM_SQL_SQLITE)
+        snprintf(url, size, "sqlite:%s", sqlite_path);
+    else
+        farm_url_as(&farm, FARM_OWNER, "", url, size);
 }
 
 static void engine_choose(void) {
@@ -250,20 +319,12 @@ static void engine_choose(void) {
 }
 
 void db_start(void) {
-    struct idem_sql conn;
-    struct idem_error err;
-
     engine_choose();
     if (db_kind == IDEM_SQL_SQLITE)
         snprintf(sqlite_path, sizeof(sqlite_path), "%s/test.db", temp_folder());
-    else if (db_kind == IDEM_SQL_POSTGRES)
-        farm_start_with(&farm, FARM_PG_SOCKET, temp_folder(), -1, postgres_settings, false);
     else
-        farm_start(&farm, FARM_MY_SOCKET, temp_folder(), -1);
-    conn = db_open(NULL);
-    must(idem_sql_migrate(conn, &err), &err, "migrate");
-    db_do(conn, "CREATE TABLE work (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)");
-    db_close(conn);
+        server_begin(db_kind == IDEM_SQL_POSTGRES ? postgres_settings : NULL, false);
+    tables_make();
 }
 
 void db_stop(void) {

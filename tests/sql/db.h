@@ -47,6 +47,8 @@ int64_t db_ask(struct idem_sql conn, const char *sql);
 void db_dof(struct idem_sql conn, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int64_t db_askf(struct idem_sql conn, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The first row: texts as they are, numbers, of bytes their length, -1 for NULL. Returns out. */
+const char *db_row(struct idem_sql conn, const char *sql, char *out, size_t size);
 
 void db_begin(struct idem_sql conn, const struct flavour *flavour);
 void db_commit(struct idem_sql conn);
@@ -60,8 +62,17 @@ struct idem_args db_key(const char *key); /* borrowed */
 /* Processes: runs fn(i) in n children at once; all must end well. */
 void db_crowd(int n, void (*fn)(int i));
 
-/* Its servers, for who kills them. */
+/* For the command line, as who may make tables. */
+void db_url(char *url, size_t size);
+
+/* The server, for who puts something between, or kills it. Not SQLite's. */
+const char *db_socket(void);
+struct idem_sql db_open_by(const char *socket);
+/* Starts one more, for this test alone, and uses that: durable, with settings (NULL at the end, or
+   NULL). Its end is the test's to bring about. */
+void db_server_own(const char *const *settings);
 void db_server_kill(void);
 void db_server_restart(void);
+void db_server_end(void);
 
 #endif

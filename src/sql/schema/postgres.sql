@@ -105,6 +105,10 @@ DECLARE
     d bigint := CASE WHEN f IS NULL THEN 0 ELSE 1 END;
     t idem_tx;
 BEGIN
+    IF p IS NULL OR length(p) NOT BETWEEN 1 AND 128 THEN
+        RAISE EXCEPTION 'idem: a prefix has 1 to 128 bytes'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     FOR i IN 1..3 LOOP
         INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, expires)
             VALUES (p, h, d, f, clock_timestamp(), clock_timestamp() + $5) ON CONFLICT DO NOTHING;

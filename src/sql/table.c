@@ -1,0 +1,469 @@
+/*
+ * The row of a guarded operation in a table of the caller's. Nothing is known of how its columns
+ * keep what is put in: so whatever is found by a key is compared with it, byte for byte, and what
+ * was put in is read again. A column that folds case, cuts off or counts is found by that, and
+ * refused.
+ */
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/claim.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "sql/tx.h"
+
+enum {
+    TEXT_TABLE,
+    TEXT_KEY,
+    TEXT_SOURCE,
+    TEXT_FINGERPRINT,
+    TEXT_STATUS,
+    TEXT_RESULT,
+    TEXT_CREATED,
+    TEXTS
+};
+
+struct idem_tx_table {
+    struct idem_tx_columns columns; /* its strings are in `text` */
+    char text[];
+};
+
+/* "4294967295:" and the hash in hex. */
+#define PRINT_TEXT (11 + IDEM_HEX_LEN + 1)
+
+static void columns_texts(struct idem_tx_columns *columns, const char **texts[TEXTS]) {
+    texts[TEXT_TABLE] = &columns->table;
+    texts[TEXT_KEY] = &columns->key;
+    texts[TEXT_SOURCE] = &columns->source;
+    texts[TEXT_FINGERPRINT] = &columns->fingerprint;
+    texts[TEXT_STATUS] = &columns->status;
+    texts[TEXT_RESULT] = &columns->result;
+    texts[TEXT_CREATED] = &columns->created;
+}
+
+/* What it is called. */
+
+int idem_table_name(const struct idem_tx_table *table, const struct idem_args *args,
+                    struct idem_tx_name *name, struct idem_error *err) {
+    bool serial = name->policy.key_kind == IDEM_KEY_SERIAL;
+    struct idem_bytes scope = {0};
+    int rc = idem_fill_scope(&name->policy, args, &scope, err);
+
+    if (rc != 0)
+        return rc;
+    if (serial && scope.at != NULL)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "with key = serial, the table's source is the credential, and there "
+                              "is no column for a scope: say scope = none");
+    name->serial = serial ? (struct idem_bytes){args->serial, args->serial_len}
+                          : (struct idem_bytes){name->identity.key, name->identity.key_len};
+    name->source = serial ? (struct idem_bytes){args->credential, args->credential_len} : scope;
+    if ((name->source.at != NULL) == (table->columns.source != NULL))
+        return 0;
+    return idem_error_set(err, IDEM_E_INVALID,
+                          name->source.at != NULL
+                              ? "it is said who is asking, and the table has no column for it "
+                                "(idem_tx_columns.source): two users' keys would meet"
+                              : "the table has a column for who is asking, and it is not said: set "
+                                "idem_args.scope");
+}
+
+static struct idem_sql_value given(const struct idem_tx_columns *columns, struct idem_bytes bytes) {
+    return (struct idem_sql_value){
+        .type = columns->bytes ? IDEM_SQL_BYTES : IDEM_SQL_TEXT, .at = bytes.at, .len = bytes.len};
+}
+
+static void where_say(const struct idem_tx_name *name, struct idem_query *q) {
+    const struct idem_tx_columns *columns = &name->conn.table->columns;
+
+    idem_query_say(q, " WHERE ");
+    idem_query_column(q, columns->key);
+    idem_query_say(q, " = ");
+    idem_query_value(q, given(columns, name->serial));
+    if (columns->source == NULL)
+        return;
+    idem_query_say(q, " AND ");
+    idem_query_column(q, columns->source);
+    idem_query_say(q, " = ");
+    idem_query_value(q, given(columns, name->source));
+}
+
+/* Reading. */
+
+/* As it was put in, whatever the column is. */
+static void as_given(struct idem_query *q, const struct idem_tx_columns *columns,
+                     const char *column) {
+    const struct idem_dialect *dialect = q->dialect;
+
+    idem_query_say(q, columns->bytes ? "" : dialect->text_open);
+    idem_query_column(q, column);
+    idem_query_say(q, columns->bytes ? "" : dialect->text_close);
+}
+
+static void optional(struct idem_query *q, const char *column) {
+    idem_query_say(q, ", ");
+    if (column == NULL)
+        idem_query_say(q, "NULL");
+    else
+        idem_query_column(q, column);
+}
+
+enum { CELL_KEY, CELL_SOURCE, CELL_FINGERPRINT, CELL_STATUS, CELL_RESULT, CELLS };
+
+static int row_find(const struct idem_tx_name *name, const char *clause, struct idem_reply *ret,
+                    struct idem_error *err) {
+    const struct idem_tx_columns *columns = &name->conn.table->columns;
+    struct idem_query q;
+    int rc;
+
+    idem_query_begin(&q, name->conn, name->dialect);
+    idem_query_say(&q, "SELECT ");
+    as_given(&q, columns, columns->key);
+    idem_query_say(&q, ", ");
+    if (columns->source == NULL)
+        idem_query_say(&q, "NULL");
+    else
+        as_given(&q, columns, columns->source);
+    optional(&q, columns->fingerprint);
+    optional(&q, columns->status);
+    optional(&q, columns->result);
+    idem_query_say(&q, " FROM ");
+    idem_query_name(&q, columns->table);
+    where_say(name, &q);
+    idem_query_say(&q, clause);
+    rc = idem_query_run(&q, ret, err);
+    idem_query_end(&q);
+    return rc;
+}
+
+static bool cell_is(const struct idem_sql_value *cell, struct idem_bytes bytes) {
+    if (bytes.at == NULL)
+        return cell->type == IDEM_SQL_NULL;
+    return (cell->type == IDEM_SQL_TEXT || cell->type == IDEM_SQL_BYTES) &&
+           cell->len == bytes.len && memcmp(cell->at, bytes.at, bytes.len) == 0;
+}
+
+/* That the row which was found is this one's, and the only one. */
+static int row_compare(const struct idem_tx_name *name, const struct idem_reply *reply,
+                       struct idem_error *err) {
+    if (reply->rows == 1 && reply->columns == CELLS &&
+        cell_is(&reply->cells[CELL_KEY], name->serial) &&
+        cell_is(&reply->cells[CELL_SOURCE], name->source))
+        return 0;
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "the table's columns do not keep keys as they are given (collation, "
+                          "blanks, length or type), or are not unique: another key would be taken "
+                          "for this one; roll back");
+}
+
+static bool print_read(const struct idem_sql_value *cell, struct idem_fingerprint *ret) {
+    char text[PRINT_TEXT + 1];
+    unsigned long definition;
+    char *end;
+
+    if (cell->type == IDEM_SQL_NULL)
+        return true;
+    if ((cell->type != IDEM_SQL_TEXT && cell->type != IDEM_SQL_BYTES) || cell->len > PRINT_TEXT)
+        return false;
+    memcpy(text, cell->at, cell->len);
+    text[cell->len] = '\0';
+    definition = strtoul(text, &end, 10);
+    if (definition == 0 || definition > UINT32_MAX || *end != ':' ||
+        !idem_hex_parse(end + 1, ret->hash))
+        return false;
+    ret->definition = (uint32_t)definition;
+    return true;
+}
+
+int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
+                    struct idem_error *err) {
+    const struct idem_sql_value *cells;
+    int rc;
+
+    *ret = (struct idem_tx_row){0};
+    rc = row_find(name, name->dialect->present, &ret->reply, err);
+    /* Whoever had the error of a conflict has a lock of that row: it has not gone since. */
+    if (rc == 0 && ret->reply.rows == 0 && name->dialect->on_conflict == NULL)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "another unique key of the table has such a row, or the key was cut "
+                              "off by a lax sql_mode; roll back");
+    if (rc != 0 || ret->reply.rows == 0)
+        return rc;
+    rc = row_compare(name, &ret->reply, err);
+    cells = ret->reply.cells;
+    if (rc == 0 && !print_read(&cells[CELL_FINGERPRINT], &ret->fingerprint))
+        rc = idem_error_set(err, IDEM_E_CORRUPT,
+                            "the fingerprint of a row in the table cannot be read: its column must "
+                            "hold 75 characters");
+    if (rc != 0) {
+        idem_reply_release(&ret->reply);
+        return rc;
+    }
+    ret->found = true;
+    ret->status = (int32_t)idem_cell_number(&cells[CELL_STATUS]);
+    ret->has_result =
+        cells[CELL_RESULT].type == IDEM_SQL_BYTES || cells[CELL_RESULT].type == IDEM_SQL_TEXT;
+    ret->result = (struct idem_bytes){cells[CELL_RESULT].at, cells[CELL_RESULT].len};
+    return 0;
+}
+
+/* Writing. */
+
+static void names_say(struct idem_query *q, const struct idem_tx_columns *columns) {
+    idem_query_column(q, columns->key);
+    if (columns->source != NULL) {
+        idem_query_say(q, ", ");
+        idem_query_column(q, columns->source);
+    }
+}
+
+static void conflict_say(struct idem_query *q, const struct idem_tx_columns *columns) {
+    if (q->dialect->on_conflict == NULL)
+        return;
+    idem_query_say(q, q->dialect->on_conflict);
+    names_say(q, columns);
+    idem_query_say(q, ") DO NOTHING");
+}
+
+static void insert_say(const struct idem_tx_name *name, struct idem_query *q, const char *print) {
+    const struct idem_tx_columns *columns = &name->conn.table->columns;
+
+    idem_query_say(q, "INSERT INTO ");
+    idem_query_name(q, columns->table);
+    idem_query_say(q, " (");
+    names_say(q, columns);
+    if (columns->fingerprint != NULL)
+        optional(q, columns->fingerprint);
+    if (columns->created != NULL)
+        optional(q, columns->created);
+    idem_query_say(q, ") VALUES (");
+    idem_query_value(q, given(columns, name->serial));
+    if (columns->source != NULL) {
+        idem_query_say(q, ", ");
+        idem_query_value(q, given(columns, name->source));
+    }
+    if (columns->fingerprint != NULL) {
+        idem_query_say(q, ", ");
+        idem_query_value(q, idem_sql_text(print));
+    }
+    if (columns->created != NULL) {
+        idem_query_say(q, ", ");
+        idem_query_say(q, name->dialect->now);
+    }
+    idem_query_say(q, ")");
+    conflict_say(q, columns);
+}
+
+/* NULL: there is none. */
+static const char *print_write(const struct idem_fingerprint *print, char text[PRINT_TEXT]) {
+    static const char digits[] = "0123456789abcdef";
+    int n;
+
+    if (print->definition == 0)
+        return NULL;
+    n = snprintf(text, PRINT_TEXT, "%lu:", (unsigned long)print->definition);
+    for (size_t i = 0; i < IDEM_HASH_LEN; i++) {
+        text[n++] = digits[print->hash[i] >> 4];
+        text[n++] = digits[print->hash[i] & 15];
+    }
+    text[n] = '\0';
+    return text;
+}
+
+int idem_table_insert(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err) {
+    struct idem_error why;
+    struct idem_query q;
+    struct idem_reply reply;
+    char print[PRINT_TEXT];
+    int rc;
+
+    *ret_done = false;
+    idem_query_begin(&q, name->conn, name->dialect);
+    insert_say(name, &q, print_write(&name->identity.fingerprint, print));
+    rc = idem_query_run(&q, &reply, &why);
+    idem_query_end(&q);
+    idem_reply_release(&reply);
+    if (rc != 0)
+        return reply.why == IDEM_WHY_CONFLICT && name->dialect->on_conflict == NULL
+                   ? 0
+                   : idem_error_copy(err, &why);
+    if (reply.changed != 1)
+        return 0;
+    rc = row_find(name, "", &reply, err);
+    if (rc == 0)
+        rc = row_compare(name, &reply, err);
+    idem_reply_release(&reply);
+    *ret_done = rc == 0;
+    return rc;
+}
+
+/* Whether it changed anything does not tell whether it is there. */
+static int result_say(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
+                      struct idem_error *err) {
+    const struct idem_tx_columns *columns = &name->conn.table->columns;
+    struct idem_query q;
+    struct idem_reply reply;
+    int rc;
+
+    idem_query_begin(&q, name->conn, name->dialect);
+    idem_query_say(&q, "UPDATE ");
+    idem_query_name(&q, columns->table);
+    idem_query_say(&q, " SET ");
+    if (columns->status != NULL) {
+        idem_query_column(&q, columns->status);
+        idem_query_say(&q, " = ");
+        idem_query_value(&q, idem_sql_int(status));
+    }
+    if (columns->result != NULL) {
+        idem_query_say(&q, columns->status == NULL ? "" : ", ");
+        idem_query_column(&q, columns->result);
+        idem_query_say(&q, " = ");
+        idem_query_value(&q, result.at == NULL ? idem_sql_null()
+                                               : idem_sql_bytes(result.at, result.len));
+    }
+    where_say(name, &q);
+    rc = idem_query_run(&q, &reply, err);
+    idem_reply_release(&reply);
+    idem_query_end(&q);
+    return rc;
+}
+
+int idem_table_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
+                      struct idem_error *err) {
+    const struct idem_tx_columns *columns = &name->conn.table->columns;
+    struct idem_reply reply;
+    int rc = row_find(name, "", &reply, err);
+
+    if (rc == 0 && reply.rows == 0)
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "there is no row of this key: say its result after idem_tx_once() "
+                            "answered IDEM_TX_FIRST, in the same transaction");
+    idem_reply_release(&reply);
+    if (rc != 0 || (columns->status == NULL && columns->result == NULL))
+        return rc;
+    return result_say(name, status, result, err);
+}
+
+/* The table. */
+
+/* Nothing is inserted, and all that is named is looked at. */
+static int columns_look(struct idem_sql conn, const struct idem_dialect *dialect,
+                        struct idem_tx_columns *columns, struct idem_error *err) {
+    const char **texts[TEXTS];
+    struct idem_query q;
+    struct idem_reply reply;
+    int rc;
+
+    columns_texts(columns, texts);
+    idem_query_begin(&q, conn, dialect);
+    for (int turn = 0; turn < 2; turn++) {
+        idem_query_say(&q, turn == 0 ? "INSERT INTO " : ") SELECT ");
+        if (turn == 0) {
+            idem_query_name(&q, columns->table);
+            idem_query_say(&q, " (");
+        }
+        idem_query_column(&q, columns->key);
+        for (int i = TEXT_SOURCE; i < TEXTS; i++) {
+            if (*texts[i] != NULL)
+                optional(&q, *texts[i]);
+        }
+    }
+    idem_query_say(&q, " FROM ");
+    idem_query_name(&q, columns->table);
+    idem_query_say(&q, " WHERE 1 = 0");
+    conflict_say(&q, columns);
+    rc = idem_query_run(&q, &reply, err);
+    idem_reply_release(&reply);
+    idem_query_end(&q);
+    return rc;
+}
+
+static int unique_look(struct idem_sql conn, const struct idem_dialect *dialect,
+                       const struct idem_tx_columns *columns, struct idem_error *err) {
+    const char *dot = strrchr(columns->table, '.');
+    struct idem_sql_value schema = {.type = dot == NULL ? IDEM_SQL_NULL : IDEM_SQL_TEXT,
+                                    .at = columns->table,
+                                    .len = dot == NULL ? 0 : (size_t)(dot - columns->table)};
+    const struct idem_sql_value values[] = {
+        schema,
+        idem_sql_text(dot == NULL ? columns->table : dot + 1),
+        idem_sql_text(columns->key),
+        idem_sql_text(columns->source == NULL ? columns->key : columns->source),
+        idem_sql_int(columns->source == NULL ? 1 : 2),
+    };
+    struct idem_query q;
+    struct idem_reply reply;
+    bool found;
+    int rc;
+
+    idem_query_begin(&q, conn, dialect);
+    idem_query_fill(&q, dialect->unique, values);
+    rc = idem_query_run(&q, &reply, err);
+    found = rc == 0 && reply.columns == 1 && idem_cell_number(&reply.cells[0]) > 0;
+    idem_reply_release(&reply);
+    idem_query_end(&q);
+    if (rc == 0 && !found)
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "the columns that are said to be the key need a unique index of just "
+                            "these, over their whole length");
+    return rc;
+}
+
+static struct idem_tx_table *table_copy(const struct idem_tx_columns *columns) {
+    struct idem_tx_columns from = *columns;
+    const char **texts[TEXTS], **copies[TEXTS];
+    struct idem_tx_table *table;
+    size_t size = 0;
+    char *at;
+
+    columns_texts(&from, texts);
+    for (int i = 0; i < TEXTS; i++)
+        size += *texts[i] == NULL ? 0 : strlen(*texts[i]) + 1;
+    table = malloc(sizeof(*table) + size);
+    if (table == NULL)
+        return NULL;
+    table->columns = *columns;
+    columns_texts(&table->columns, copies);
+    at = table->text;
+    for (int i = 0; i < TEXTS; i++) {
+        size_t len = *texts[i] == NULL ? 0 : strlen(*texts[i]) + 1;
+
+        if (len > 0)
+            *copies[i] = memcpy(at, *texts[i], len);
+        at += len;
+    }
+    return table;
+}
+
+int idem_tx_table_new(struct idem_sql conn, const struct idem_tx_columns *columns,
+                      struct idem_tx_table **ret, struct idem_error *err) {
+    const struct idem_dialect *dialect;
+    struct idem_tx_table *table;
+    int rc = idem_need(columns, err) ?: idem_need(ret, err);
+
+    if (rc == 0)
+        rc = idem_need(columns->table, err) ?: idem_need(columns->key, err);
+    if (rc != 0)
+        return rc;
+    dialect = idem_dialect_of(conn, err);
+    if (dialect == NULL)
+        return IDEM_E_INVALID;
+    table = table_copy(columns);
+    if (table == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a table's columns");
+    rc = columns_look(conn, dialect, &table->columns, err);
+    if (rc == 0 && dialect->unique != NULL)
+        rc = unique_look(conn, dialect, &table->columns, err);
+    if (rc != 0) {
+        idem_tx_table_free(table);
+        return rc;
+    }
+    *ret = table;
+    return 0;
+}
+
+void idem_tx_table_free(struct idem_tx_table *table) {
+    free(table);
+}

@@ -1,0 +1,186 @@
+/*
+ * Updates that happen once: by the version that the writer had read, and by the state that a row is
+ * to leave. Both always change a column, so that what the engine counts (rows found, or rows
+ * changed: CLIENT_FOUND_ROWS) makes no difference. Whoever has not changed the row looks at it as
+ * it is now.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "sql/recipe.h"
+
+static void update_say(const struct idem_recipe *recipe, struct idem_query *q) {
+    idem_query_begin(q, recipe->conn, recipe->dialect);
+    idem_query_say(q, "UPDATE ");
+    idem_query_name(q, recipe->row->table);
+    idem_query_say(q, " SET ");
+    idem_recipe_set(recipe, q);
+    idem_query_say(q, recipe->row->values_n == 0 ? "" : ", ");
+}
+
+/* Behind the row's key: and the column is still so. */
+static void update_if(const struct idem_recipe *recipe, struct idem_query *q, const char *column,
+                      struct idem_sql_value value) {
+    idem_recipe_where(recipe, q);
+    idem_query_say(q, " AND ");
+    idem_query_column(q, column);
+    idem_query_say(q, " = ");
+    idem_query_value(q, value);
+}
+
+/* By version. */
+
+static int version_try(const struct idem_recipe *recipe, const char *column, int64_t version,
+                       bool *ret_won, struct idem_error *err) {
+    struct idem_query q;
+
+    update_say(recipe, &q);
+    idem_query_column(&q, column);
+    idem_query_say(&q, " = ");
+    idem_query_column(&q, column);
+    idem_query_say(&q, " + 1");
+    update_if(recipe, &q, column, idem_sql_int(version));
+    return idem_recipe_change(&q, ret_won, err);
+}
+
+/* *ret_over: it is not the version that was asked for. */
+static int version_look(const struct idem_recipe *recipe, const char *column, int64_t version,
+                        enum idem_sql_verdict *ret, int64_t *ret_present, bool *ret_over,
+                        struct idem_error *err) {
+    struct idem_reply reply;
+    int rc = idem_recipe_present(recipe, column, &reply, err);
+
+    if (rc != 0)
+        return rc;
+    *ret = reply.rows == 0 ? IDEM_SQL_GONE : IDEM_SQL_STALE;
+    *ret_present = reply.rows == 0 ? 0 : idem_cell_number(&reply.cells[0]);
+    *ret_over = reply.rows == 0 || *ret_present != version;
+    idem_reply_release(&reply);
+    return 0;
+}
+
+int idem_sql_update_version(struct idem_sql conn, const struct idem_sql_row *row,
+                            const char *column, int64_t version, int64_t *ret_present,
+                            enum idem_sql_verdict *ret, struct idem_error *err) {
+    struct idem_recipe recipe;
+    enum idem_sql_verdict verdict = IDEM_SQL_WON;
+    int64_t present = version;
+    bool over = false;
+    int rc = idem_need(row, err) ?: idem_need(column, err) ?: idem_need(ret, err);
+
+    if (rc != 0 || (rc = idem_recipe_begin(&recipe, conn, row, err)) != 0)
+        return rc;
+    for (int i = 0; i < IDEM_RECIPE_TRIES && rc == 0 && !over; i++) {
+        rc = version_try(&recipe, column, version, &over, err);
+        if (rc == 0 && over)
+            present = version + 1;
+        else if (rc == 0)
+            rc = version_look(&recipe, column, version, &verdict, &present, &over, err);
+    }
+    if (rc == 0 && !over)
+        rc = idem_recipe_restless(err);
+    if (rc != 0)
+        return rc;
+    if (ret_present != NULL)
+        *ret_present = present;
+    *ret = verdict;
+    return 0;
+}
+
+/* By state. */
+
+struct moving {
+    struct idem_recipe recipe;
+    const char *column;
+    const struct idem_moves *moves;
+    int from, to;
+};
+
+static int move_try(const struct moving *m, bool *ret_moved, struct idem_error *err) {
+    struct idem_query q;
+
+    update_say(&m->recipe, &q);
+    idem_query_column(&q, m->column);
+    idem_query_say(&q, " = ");
+    idem_query_value(&q, idem_sql_text(idem_moves_name(m->moves, m->to)));
+    update_if(&m->recipe, &q, m->column, idem_sql_text(idem_moves_name(m->moves, m->from)));
+    return idem_recipe_change(&q, ret_moved, err);
+}
+
+/* A column of numbers is read as their digits. */
+static int state_read(const struct moving *m, const struct idem_sql_value *cell) {
+    char digits[24];
+
+    if (cell->type == IDEM_SQL_NULL)
+        return -1;
+    if (cell->type != IDEM_SQL_INT)
+        return idem_moves_find(m->moves, cell->at, cell->len);
+    snprintf(digits, sizeof(digits), "%" PRId64, cell->number);
+    return idem_moves_find(m->moves, digits, strlen(digits));
+}
+
+/* *ret_over: it stands elsewhere than where it was to leave. */
+static int move_look(const struct moving *m, enum idem_sql_verdict *ret, int *ret_state,
+                     bool *ret_over, struct idem_error *err) {
+    struct idem_reply reply;
+    int rc = idem_recipe_present(&m->recipe, m->column, &reply, err);
+
+    if (rc != 0)
+        return rc;
+    *ret_state = reply.rows == 0 ? -1 : state_read(m, &reply.cells[0]);
+    *ret_over = *ret_state != m->from;
+    if (reply.rows == 0)
+        *ret = IDEM_SQL_GONE;
+    else
+        *ret = *ret_state >= 0 && idem_moves_passed(m->moves, *ret_state, m->to)
+                   ? IDEM_SQL_ALREADY
+                   : IDEM_SQL_FORBIDDEN;
+    idem_reply_release(&reply);
+    return 0;
+}
+
+static int move_begin(struct moving *m, const char *from, const char *to, struct idem_error *err) {
+    m->from = idem_moves_find(m->moves, from, strlen(from));
+    m->to = idem_moves_find(m->moves, to, strlen(to));
+    if (m->from >= 0 && m->to >= 0 && idem_moves_allow(m->moves, m->from, m->to))
+        return 0;
+    return idem_error_set(err, IDEM_E_INVALID, "no move from \"%s\" to \"%s\" was declared", from,
+                          to);
+}
+
+static int move_run(const struct moving *m, enum idem_sql_verdict *ret, int *ret_state,
+                    struct idem_error *err) {
+    bool over = false;
+    int rc = 0;
+
+    for (int i = 0; i < IDEM_RECIPE_TRIES && rc == 0 && !over; i++) {
+        *ret = IDEM_SQL_MOVED;
+        *ret_state = m->to;
+        rc = move_try(m, &over, err);
+        if (rc == 0 && !over)
+            rc = move_look(m, ret, ret_state, &over, err);
+    }
+    return rc == 0 && !over ? idem_recipe_restless(err) : rc;
+}
+
+int idem_sql_move(struct idem_sql conn, const struct idem_sql_row *row, const char *column,
+                  const struct idem_moves *moves, const char *from, const char *to,
+                  const char **ret_state, enum idem_sql_verdict *ret, struct idem_error *err) {
+    struct moving m = {.column = column, .moves = moves};
+    enum idem_sql_verdict verdict = 0;
+    int state = -1;
+    int rc = idem_need(row, err) ?: idem_need(column, err) ?: idem_need(moves, err);
+
+    if (rc == 0)
+        rc = idem_need(from, err) ?: idem_need(to, err) ?: idem_need(ret, err);
+    if (rc != 0 || (rc = move_begin(&m, from, to, err)) != 0 ||
+        (rc = idem_recipe_begin(&m.recipe, conn, row, err)) != 0 ||
+        (rc = move_run(&m, &verdict, &state, err)) != 0)
+        return rc;
+    if (ret_state != NULL)
+        *ret_state = state < 0 ? NULL : idem_moves_name(moves, state);
+    *ret = verdict;
+    return 0;
+}

@@ -1,0 +1,163 @@
+/*
+ * Connections in a state that is no good for a guard, which each engine has its own of.
+ */
+#include <libpq-fe.h>
+#include <mysql.h>
+#include <sqlite3.h>
+
+#include "../test.h"
+#include "db.h"
+
+static struct idem_error err;
+
+static int once(struct idem_sql conn) {
+    struct idem_guard *guard = db_guard("odd:");
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+    int rc = idem_tx_once(conn, guard, &args, &answer, &err);
+
+    idem_guard_free(guard);
+    return rc;
+}
+
+static void postgres_odd(struct idem_sql conn) {
+    PGconn *pg = conn.at.pg;
+    PGresult *result;
+
+    /* A statement under way: its results are the caller's. */
+    db_begin(conn, NULL);
+    CHECK_INT(PQsendQuery(pg, "SELECT 42"), 1);
+    CHECK_INT(once(conn), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "PQgetResult()");
+    result = PQgetResult(pg);
+    CHECK_STR(PQgetvalue(result, 0, 0), "42");
+    PQclear(result);
+    CHECK(PQgetResult(pg) == NULL);
+    /* A pipeline. */
+    CHECK_INT(PQenterPipelineMode(pg), 1);
+    CHECK_INT(once(conn), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "pipeline");
+    CHECK_INT(PQexitPipelineMode(pg), 1);
+    /* One that does not block is no trouble, nor one whose errors are short. */
+    PQsetnonblocking(pg, 1);
+    PQsetErrorVerbosity(pg, PQERRORS_TERSE);
+    CHECK_INT(once(conn), 0);
+    PQsetnonblocking(pg, 0);
+    /* A transaction that has failed. */
+    CHECK_INT(db_try(conn, "SELECT 1 / 0", &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, "22012");
+    CHECK_INT(once(conn), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "roll it back");
+    db_rollback(conn);
+    /* What a user's own statement means. */
+    CHECK_INT(idem_sql_failure(conn, "40001", &err), IDEM_E_RETRY_TX);
+    CHECK_INT(idem_sql_failure(conn, "40P01", &err), IDEM_E_RETRY_TX);
+    CHECK_INT(idem_sql_failure(conn, "55P03", &err), IDEM_E_RETRY_TX);
+    CHECK_INT(idem_sql_failure(conn, "53100", &err), IDEM_E_FULL);
+    CHECK_INT(idem_sql_failure(conn, "23505", &err), IDEM_E_REFUSED);
+    CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_INVALID);
+    /* A connection that ends in a transaction takes it with it. */
+    db_begin(conn, NULL);
+    CHECK_INT(db_try(conn, "SELECT pg_terminate_backend(pg_backend_pid())", &err), IDEM_E_REFUSED);
+    CHECK_INT(once(conn), IDEM_E_REFUSED);
+    CHECK_INT(idem_sql_failure(conn, "57P01", &err), IDEM_E_REFUSED);
+}
+
+static void mysql_odd(struct idem_sql conn) {
+    MYSQL *my = conn.at.mysql;
+    MYSQL_RES *result;
+
+    /* Results that are still to be read. */
+    db_begin(conn, NULL);
+    CHECK_INT(mysql_query(my, "SELECT 1 UNION SELECT 2"), 0);
+    result = mysql_use_result(my);
+    CHECK_INT(once(conn), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "results");
+    while (mysql_fetch_row(result) != NULL)
+        ;
+    mysql_free_result(result);
+    CHECK_INT(once(conn), 0);
+    db_rollback(conn);
+    /* Without autocommit, the guard's own statement begins the transaction. */
+    db_do(conn, "SET autocommit = 0");
+    CHECK_INT(once(conn), 0);
+    db_rollback(conn);
+    CHECK_INT(db_ask(conn, "SELECT count(*) FROM idem_tx"), 0);
+    db_rollback(conn);
+    db_do(conn, "SET autocommit = 1");
+    /* What a user's own statement means: the deadlock alone does not say that it is lost. */
+    db_begin(conn, NULL);
+    CHECK(mysql_query(my, "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213") != 0);
+    CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_RETRY_TX);
+    db_rollback(conn);
+    CHECK(mysql_query(my, "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213") != 0);
+    CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_TX_LOST);
+    /* A connection that ends in a transaction takes it with it. */
+    db_begin(conn, NULL);
+    CHECK_INT(db_try(conn, "KILL CONNECTION_ID()", &err), IDEM_E_REFUSED);
+    CHECK_INT(once(conn), IDEM_E_REFUSED);
+}
+
+static void sqlite_odd(struct idem_sql conn) {
+    struct idem_sql other = db_open(NULL);
+
+    db_do(conn, "PRAGMA journal_mode = WAL");
+    sqlite3_busy_timeout(conn.at.sqlite, 50);
+    /* One that has read only, and one that has not even read. */
+    db_do(conn, "BEGIN");
+    CHECK_INT(once(conn), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "BEGIN IMMEDIATE");
+    db_ask(conn, "SELECT count(*) FROM work");
+    CHECK_INT(once(conn), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "does not write yet");
+    /* Why: it cannot become one that writes any more, however long it waits. */
+    db_do(other, "INSERT INTO work VALUES (77, 0)");
+    CHECK_INT(db_try(conn, "INSERT INTO work VALUES (78, 0)", &err), IDEM_E_RETRY_TX);
+    CHECK_HAS(err.text, "517"); /* SQLITE_BUSY_SNAPSHOT */
+    CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_RETRY_TX);
+    db_rollback(conn);
+    /* One that has written is as good. */
+    db_do(conn, "BEGIN");
+    db_do(conn, "INSERT INTO work VALUES (78, 0)");
+    CHECK_INT(once(conn), 0);
+    db_rollback(conn);
+    db_close(other);
+    /* A statement that rolls the transaction back. */
+    db_begin(conn, NULL);
+    CHECK_INT(db_try(conn, "INSERT OR ROLLBACK INTO work VALUES (77, 0)", &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, "rolled the transaction back");
+    CHECK_INT(once(conn), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "no transaction");
+}
+
+TEST(a_connection_that_is_no_good_is_refused_with_its_reason) {
+    struct idem_sql conn = db_open(NULL);
+
+    if (db_kind == IDEM_SQL_POSTGRES)
+        postgres_odd(conn);
+    else if (db_kind == IDEM_SQL_MYSQL)
+        mysql_odd(conn);
+    else
+        sqlite_odd(conn);
+    db_close(conn);
+}
+
+/* Words that quote a value are not told. */
+TEST(an_error_of_the_server_does_not_show_a_value) {
+    static const char *const texts[][2] = {
+        [IDEM_SQL_POSTGRES] = {"SELECT CAST('hush' AS int)",
+                               "DO $$ BEGIN RAISE EXCEPTION 'hush'; END $$"},
+        [IDEM_SQL_MYSQL] = {"SELECT EXTRACTVALUE('hush', 'hush(')",
+                            "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'hush'"},
+        [IDEM_SQL_SQLITE] = {"SELECT json('hush')", "SELECT json_set('{}', 'hush')"},
+    };
+    struct idem_sql conn = db_open(NULL);
+
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(db_try(conn, texts[db_kind][i], &err), IDEM_E_REFUSED);
+        CHECK(strstr(err.text, "hush") == NULL);
+    }
+    db_close(conn);
+}
+
+DB_MAIN

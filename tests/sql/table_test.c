@@ -1,0 +1,329 @@
+/*
+ * Guards whose rows are in a table that the caller has already.
+ */
+#include "../test.h"
+#include "db.h"
+
+static struct idem_error err;
+static struct idem_guard *guard;
+
+static enum idem_tx_verdict once(struct idem_sql conn, const struct idem_args *args) {
+    struct idem_tx_answer answer;
+    int rc = idem_tx_once(conn, guard, args, &answer, &err);
+
+    if (rc != 0)
+        fprintf(stderr, "# %s\n", err.text);
+    CHECK_INT(rc, 0);
+    idem_tx_answer_release(&answer);
+    return answer.verdict;
+}
+
+static struct idem_args scoped(const char *scope, const char *key) {
+    struct idem_args args = db_key(key);
+
+    args.scope = scope;
+    args.scope_len = strlen(scope);
+    return args;
+}
+
+static const struct idem_tx_columns all = {.table = "dedup",
+                                           .key = "serial_no",
+                                           .source = "source_type",
+                                           .fingerprint = "print",
+                                           .status = "status",
+                                           .result = "result",
+                                           .created = "created"};
+
+static void dedup_make(struct idem_sql conn) {
+    db_dof(conn,
+           "CREATE TABLE dedup (serial_no VARCHAR(64) NOT NULL, source_type VARCHAR(20) NOT NULL, "
+           "print VARCHAR(80), status INTEGER NOT NULL DEFAULT 0, result %s, created %s, "
+           "UNIQUE (source_type, serial_no))%s",
+           db_kind == IDEM_SQL_POSTGRES ? "bytea" : "BLOB",
+           db_kind == IDEM_SQL_POSTGRES ? "timestamptz" : "TIMESTAMP",
+           db_kind == IDEM_SQL_MYSQL ? " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" : "");
+}
+
+TEST(a_table_that_is_there_is_as_good) {
+    guard = db_guard("theirs:");
+    EACH_FLAVOUR(f) {
+        struct idem_sql conn = db_open(&f);
+        struct idem_args args = scoped("app", "S-1 ü"), other = scoped("web", "S-1 ü");
+        struct idem_tx_table *table;
+        struct idem_tx_answer answer;
+
+        if (f.n == 0)
+            dedup_make(conn);
+        db_do(conn, "DELETE FROM dedup");
+        CHECK_INT(idem_tx_table_new(conn, &all, &table, &err), 0);
+        conn.table = table;
+        args.fingerprint = "a";
+        args.fingerprint_len = 1;
+        db_begin(conn, &f);
+        CHECK_INT(once(conn, &args), IDEM_TX_FIRST);
+        CHECK_INT(idem_tx_result(conn, guard, &args, 201, "r\0", 2, &err), 0);
+        CHECK_INT(once(conn, &other), IDEM_TX_FIRST);
+        CHECK_INT(idem_tx_result(conn, guard, &other, 0, NULL, 0, &err), 0);
+        db_commit(conn);
+        db_begin(conn, &f);
+        CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_DUPLICATE);
+        CHECK(answer.status == 201 && answer.has_result && answer.result_len == 2);
+        CHECK(memcmp(answer.result, "r\0", 2) == 0);
+        idem_tx_answer_release(&answer);
+        args.fingerprint = "b";
+        CHECK_INT(once(conn, &args), IDEM_TX_MISMATCH);
+        CHECK_INT(idem_tx_once(conn, guard, &other, &answer, &err), 0);
+        CHECK(answer.verdict == IDEM_TX_DUPLICATE && !answer.has_result);
+        other = scoped("app", "none");
+        CHECK_INT(idem_tx_result(conn, guard, &other, 0, NULL, 0, &err), IDEM_E_INVALID);
+        db_rollback(conn);
+        CHECK_INT(db_ask(conn, "SELECT count(*) FROM dedup WHERE created IS NOT NULL"), 2);
+        CHECK_INT(db_ask(conn, "SELECT count(*) FROM idem_tx"), 0);
+        CHECK_INT(idem_tx_outcome(conn, guard, &other, 100, &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_NEVER);
+        idem_tx_table_free(table);
+        db_close(conn);
+    }
+    idem_guard_free(guard);
+}
+
+TEST(a_serial_number_and_its_source_are_two_columns) {
+    const struct idem_policy policy = {
+        .prefix = "serial:", .scope = IDEM_SCOPE_NONE, .key_kind = IDEM_KEY_SERIAL};
+    struct idem_sql conn = db_open(NULL);
+    struct idem_tx_columns bare = {.table = "serials", .key = "no", .source = "source"};
+    struct idem_args args = {
+        .serial = "17", .serial_len = 2, .credential = "5", .credential_len = 1};
+    struct idem_tx_table *table;
+    struct idem_tx_answer answer;
+
+    CHECK_INT(idem_guard_new(NULL, &policy, &guard, &err), 0);
+    db_do(conn, "CREATE TABLE serials (no BIGINT NOT NULL, source INTEGER NOT NULL, "
+                "PRIMARY KEY (no, source))");
+    CHECK_INT(idem_tx_table_new(conn, &bare, &table, &err), 0);
+    conn.table = table;
+    db_begin(conn, NULL);
+    CHECK_INT(once(conn, &args), IDEM_TX_FIRST);
+    CHECK_INT(idem_tx_result(conn, guard, &args, 1, "nowhere", 7, &err), 0);
+    CHECK_INT(once(conn, &args), IDEM_TX_DUPLICATE);
+    CHECK_INT(db_ask(conn, "SELECT count(*) FROM serials WHERE no = 17 AND source = 5"), 1);
+    args.credential = "6";
+    CHECK_INT(once(conn, &args), IDEM_TX_FIRST);
+    /* A number that is written in two ways is not taken for another key's. */
+    args.serial = "0017";
+    args.serial_len = 4;
+    CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "as they are given");
+    args.scope = "s";
+    args.scope_len = 1;
+    CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "scope = none");
+    db_rollback(conn);
+    idem_tx_table_free(table);
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
+/* By collation, by blanks, and by a type that cuts off. */
+TEST(columns_that_make_one_of_two_keys_are_found) {
+    static const char *const types[][4] = {
+        [IDEM_SQL_POSTGRES] = {"char(8)", "uuid", NULL},
+        [IDEM_SQL_MYSQL] = {"varchar(8) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+                            "varchar(8) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci", NULL},
+        [IDEM_SQL_SQLITE] = {"text COLLATE RTRIM", "text COLLATE NOCASE", NULL},
+    };
+    static const char *const keys[][2] = {
+        {"key", "key "},
+        {"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"}};
+    struct idem_sql conn = db_open(NULL);
+    const struct idem_tx_columns columns = {.table = "folded", .key = "k"};
+
+    guard = db_guard("folded:");
+    for (int i = 0; types[db_kind][i] != NULL; i++) {
+        bool small = i == 1 && db_kind == IDEM_SQL_MYSQL;
+        struct idem_args first = db_key(small ? "key" : keys[i][0]),
+                         second = db_key(small ? "KEY" : keys[i][1]);
+        struct idem_tx_table *table;
+        struct idem_tx_answer answer;
+
+        db_dof(conn, "CREATE TABLE folded (k %s NOT NULL UNIQUE)", types[db_kind][i]);
+        CHECK_INT(idem_tx_table_new(conn, &columns, &table, &err), 0);
+        conn.table = table;
+        db_begin(conn, NULL);
+        CHECK_INT(once(conn, &first), IDEM_TX_FIRST);
+        CHECK_INT(once(conn, &first), IDEM_TX_DUPLICATE);
+        CHECK_INT(idem_tx_once(conn, guard, &second, &answer, &err), IDEM_E_INVALID);
+        CHECK_HAS(err.text, "as they are given");
+        db_rollback(conn);
+        conn.table = NULL;
+        idem_tx_table_free(table);
+        db_do(conn, "DROP TABLE folded");
+    }
+    if (db_kind == IDEM_SQL_MYSQL) {
+        struct idem_args first = db_key("123456789"), second = db_key("123456788");
+        struct idem_tx_table *table;
+        struct idem_tx_answer answer;
+
+        db_do(conn, "CREATE TABLE folded (k varchar(8) NOT NULL UNIQUE)");
+        db_do(conn, "SET SESSION sql_mode = ''");
+        CHECK_INT(idem_tx_table_new(conn, &columns, &table, &err), 0);
+        conn.table = table;
+        db_begin(conn, NULL);
+        CHECK_INT(idem_tx_once(conn, guard, &first, &answer, &err), IDEM_E_INVALID);
+        CHECK_INT(idem_tx_once(conn, guard, &second, &answer, &err), IDEM_E_INVALID);
+        CHECK_HAS(err.text, "cut off");
+        db_rollback(conn);
+        idem_tx_table_free(table);
+    }
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
+TEST(keys_may_be_bytes) {
+    struct idem_sql conn = db_open(NULL);
+    const struct idem_tx_columns columns = {.table = "raw", .key = "k", .bytes = true};
+    struct idem_args args = {.key = "\0\xff'", .key_len = 3};
+    struct idem_tx_table *table;
+
+    guard = db_guard("raw:");
+    db_dof(conn, "CREATE TABLE raw (k %s NOT NULL PRIMARY KEY)",
+           db_kind == IDEM_SQL_POSTGRES ? "bytea"
+           : db_kind == IDEM_SQL_MYSQL  ? "varbinary(100)"
+                                        : "blob");
+    CHECK_INT(idem_tx_table_new(conn, &columns, &table, &err), 0);
+    conn.table = table;
+    db_begin(conn, NULL);
+    CHECK_INT(once(conn, &args), IDEM_TX_FIRST);
+    CHECK_INT(once(conn, &args), IDEM_TX_DUPLICATE);
+    args.key_len = 2;
+    CHECK_INT(once(conn, &args), IDEM_TX_FIRST);
+    db_rollback(conn);
+    idem_tx_table_free(table);
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
+static int refused(struct idem_sql conn, struct idem_tx_columns columns) {
+    struct idem_tx_table *table = NULL;
+    int rc = idem_tx_table_new(conn, &columns, &table, &err);
+
+    CHECK(rc == 0 || table == NULL);
+    idem_tx_table_free(table);
+    return rc;
+}
+
+TEST(a_table_that_cannot_guard_is_refused) {
+    struct idem_sql conn = db_open(NULL);
+    const struct idem_tx_columns loose = {.table = "loose", .key = "a", .source = "b"};
+    struct idem_tx_columns columns = loose;
+
+    db_do(conn, "CREATE TABLE loose (a VARCHAR(20), b VARCHAR(20), c INTEGER UNIQUE, "
+                "UNIQUE (a, b, c))");
+    db_do(conn, "CREATE INDEX loose_ab ON loose (a, b)");
+    CHECK(refused(conn, loose) != 0); /* unique with a third, or not at all */
+    columns = (struct idem_tx_columns){.table = "loose", .key = "c"};
+    CHECK_INT(refused(conn, columns), 0);
+    columns.table = db_kind == IDEM_SQL_POSTGRES ? "public.loose"
+                    : db_kind == IDEM_SQL_MYSQL  ? "idem.loose"
+                                                 : "main.loose";
+    CHECK_INT(refused(conn, columns), 0);
+    columns.result = "no such column";
+    CHECK_INT(refused(conn, columns), IDEM_E_REFUSED);
+    columns = (struct idem_tx_columns){.table = "none", .key = "c"};
+    CHECK_INT(refused(conn, columns), IDEM_E_REFUSED);
+    columns = (struct idem_tx_columns){.table = "loose"};
+    CHECK_INT(refused(conn, columns), IDEM_E_INVALID);
+    columns = (struct idem_tx_columns){.key = "c"};
+    CHECK_INT(refused(conn, columns), IDEM_E_INVALID);
+    if (db_kind == IDEM_SQL_MYSQL) { /* of its first letters */
+        db_do(conn, "CREATE UNIQUE INDEX loose_part ON loose (a(3), b(3))");
+        CHECK_INT(refused(conn, loose), IDEM_E_INVALID);
+    }
+    db_do(conn, "CREATE UNIQUE INDEX loose_whole ON loose (b, a)");
+    CHECK_INT(refused(conn, loose), 0);
+    db_close(conn);
+}
+
+TEST(who_is_asking_is_said_where_there_is_a_column_for_it) {
+    struct idem_sql conn = db_open(NULL);
+    const struct idem_tx_columns alone = {.table = "lonely", .key = "k"},
+                                 both = {.table = "lonely", .key = "k", .source = "s"};
+    struct idem_args anybody = db_key("k"), somebody = scoped("app", "k");
+    struct idem_tx_table *one, *two;
+    struct idem_tx_answer answer;
+
+    guard = db_guard("lonely:");
+    db_do(conn,
+          "CREATE TABLE lonely (k VARCHAR(20) NOT NULL UNIQUE, s VARCHAR(20), UNIQUE (k, s))");
+    CHECK_INT(idem_tx_table_new(conn, &alone, &one, &err), 0);
+    CHECK_INT(idem_tx_table_new(conn, &both, &two, &err), 0);
+    db_begin(conn, NULL);
+    conn.table = one;
+    CHECK_INT(idem_tx_once(conn, guard, &somebody, &answer, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "would meet");
+    CHECK_INT(once(conn, &anybody), IDEM_TX_FIRST);
+    conn.table = two;
+    CHECK_INT(idem_tx_once(conn, guard, &anybody, &answer, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "idem_args.scope");
+    db_rollback(conn);
+    idem_tx_table_free(one);
+    idem_tx_table_free(two);
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
+/* At the same moment. */
+
+static struct flavour flavour;
+
+static int work(struct idem_tx *tx, void *data) {
+    (void)data;
+    return db_try(idem_tx_conn(tx), "UPDATE work SET n = n + 1 WHERE id = 1", &err);
+}
+
+static void one_of_many(int i) {
+    const struct idem_tx_options options = {
+        .isolation = flavour.isolation, .attempts = 100, .backoff_max_ms = 20};
+    struct idem_sql conn = db_open(&flavour);
+    struct idem_tx_table *table;
+
+    (void)i;
+    CHECK_INT(idem_tx_table_new(conn, &all, &table, &err), 0);
+    conn.table = table;
+    for (int round = 0; round < 8; round++) {
+        struct idem_args args;
+        struct idem_tx_answer answer;
+        char key[32];
+        int rc;
+
+        snprintf(key, sizeof(key), "crowd-%d-%d", flavour.n, round);
+        args = scoped("app", key);
+        rc = idem_tx_call(conn, guard, &args, &options, work, NULL, &answer, &err);
+        if (rc != 0)
+            fprintf(stderr, "# %s\n", err.text);
+        CHECK_INT(rc, 0);
+        idem_tx_answer_release(&answer);
+    }
+    idem_tx_table_free(table);
+    db_close(conn);
+}
+
+TEST(of_duplicates_at_the_same_moment_one_does_it) {
+    struct idem_sql conn = db_open(NULL);
+
+    guard = db_guard("theirs:");
+    db_do(conn, "DROP TABLE IF EXISTS dedup");
+    dedup_make(conn);
+    db_do(conn, "INSERT INTO work VALUES (1, 0)");
+    EACH_FLAVOUR(f) {
+        flavour = f;
+        db_do(conn, "UPDATE work SET n = 0 WHERE id = 1");
+        db_crowd(5, one_of_many);
+        CHECK_INT(db_ask(conn, "SELECT n FROM work WHERE id = 1"), 8);
+    }
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
+DB_MAIN
