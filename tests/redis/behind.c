@@ -3,7 +3,7 @@
  */
 #include "behind.h"
 
-#include "ask.h"
+#include "../store/ask.h"
 #include "temp.h"
 
 struct server server;
@@ -37,7 +37,7 @@ static void open_proxied(struct conn *c, enum host_kind kind, const char *option
 
 void proxied(struct conn *c, enum host_kind kind, const char *options) {
     server_begin();
-    proxy_start(&proxy, temp_folder(), server.socket);
+    proxy_start(&proxy, temp_folder(), "proxy", server.socket);
     open_proxied(c, kind, options);
 }
 

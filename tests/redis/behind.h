@@ -6,7 +6,7 @@
 #define IDEM_TEST_REDIS_BEHIND_H
 
 #include "../contract/conn.h"
-#include "proxy.h"
+#include "../store/proxy.h"
 #include "server.h"
 
 extern struct server server;

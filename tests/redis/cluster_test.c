@@ -8,7 +8,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include "ask.h"
+#include "../store/ask.h"
 #include "farm.h"
 #include "store/redis/store.h"
 #include "temp.h"

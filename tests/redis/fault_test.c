@@ -2,7 +2,7 @@
  * What may happen to a connection and its server while operations are under way:
  * pauses, deaths, cuts at every byte, answers that are none or never come.
  */
-#include "ask.h"
+#include "../store/ask.h"
 #include "behind.h"
 #include "store/redis/redis.h"
 #include "temp.h"

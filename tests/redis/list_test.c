@@ -4,7 +4,7 @@
  */
 #include <time.h>
 
-#include "ask.h"
+#include "../store/ask.h"
 #include "core/hash.h"
 #include "fake.h"
 #include "store/redis/store.h"

@@ -5,7 +5,7 @@
 #include <malloc.h>
 #include <time.h>
 
-#include "ask.h"
+#include "../store/ask.h"
 #include "behind.h"
 #include "temp.h"
 
@@ -93,7 +93,7 @@ TEST(what_is_no_redis_at_all_is_told) {
     struct conn c;
     char url[512];
 
-    proxy_start(&proxy, temp_folder(), NULL);
+    proxy_start(&proxy, temp_folder(), "proxy", NULL);
     proxy.say = "HTTP/1.1 400 Bad Request\r\n\r\n";
     snprintf(url, sizeof(url), "redis:%s", proxy.path);
     conn_open(&c, url, HOST_POLL, NULL);
@@ -108,7 +108,7 @@ TEST(a_server_that_takes_connections_and_says_nothing_is_given_up) {
     struct conn c;
     char url[512];
 
-    proxy_start(&proxy, temp_folder(), NULL);
+    proxy_start(&proxy, temp_folder(), "proxy", NULL);
     snprintf(url, sizeof(url), "redis:%s?connect_timeout=300ms&timeout=10s", proxy.path);
     conn_open(&c, url, HOST_POLL, NULL);
     a = claim(&c, "k", 1);
@@ -128,7 +128,7 @@ TEST(a_server_that_answers_without_an_end_is_given_up) {
     at = stpcpy(at, head);
     for (size_t i = 0; i < n; i++)
         at = stpcpy(at, part);
-    proxy_start(&proxy, temp_folder(), NULL);
+    proxy_start(&proxy, temp_folder(), "proxy", NULL);
     proxy.say = answer;
     snprintf(url, sizeof(url), "redis:%s?connect_timeout=20s&timeout=20s", proxy.path);
     conn_open(&c, url, HOST_POLL, NULL);

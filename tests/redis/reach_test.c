@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ask.h"
+#include "../store/ask.h"
 #include "fake.h"
 #include "server.h"
 #include "store/redis/store.h"

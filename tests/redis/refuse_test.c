@@ -4,9 +4,9 @@
  */
 #include <stdarg.h>
 
-#include "ask.h"
+#include "../store/ask.h"
+#include "../store/proxy.h"
 #include "farm.h"
-#include "proxy.h"
 #include "temp.h"
 
 static struct server server;
@@ -357,7 +357,7 @@ TEST(a_server_that_is_too_old_is_refused) {
     version = strstr(reply, "redis_version:");
     CHECK(version != NULL);
     version[strcspn(version, "\r")] = '\0';
-    proxy_start(&proxy, temp_folder(), server.socket);
+    proxy_start(&proxy, temp_folder(), "proxy", server.socket);
     proxy.from = version;
     proxy.to = text("redis_version:%-*s", (int)strlen(version) - 14, "6.0.9");
     refused(text("redis:%s", proxy.path), "older than Redis 6.2");
@@ -378,7 +378,7 @@ TEST(a_server_of_the_oldest_version_is_asked_by_scripts_only) {
     version = strstr(reply, "redis_version:");
     CHECK(version != NULL);
     version[strcspn(version, "\r")] = '\0';
-    proxy_start(&proxy, temp_folder(), server.socket);
+    proxy_start(&proxy, temp_folder(), "proxy", server.socket);
     proxy.from = version;
     proxy.to = text("redis_version:%-*s", (int)strlen(version) - 14, "6.2.0");
     conn_open(&c, text("redis:%s", proxy.path), HOST_POLL, NULL);

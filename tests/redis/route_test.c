@@ -4,9 +4,9 @@
  */
 #include <time.h>
 
-#include "ask.h"
+#include "../store/ask.h"
+#include "../store/proxy.h"
 #include "fake.h"
-#include "proxy.h"
 #include "store/redis/store.h"
 #include "temp.h"
 
@@ -206,7 +206,7 @@ TEST(a_map_with_port_0_does_not_lead_to_a_socket_of_this_machine) {
     static struct proxy proxy;
     struct conn c;
 
-    proxy_start(&proxy, temp_folder(), NULL);
+    proxy_start(&proxy, temp_folder(), "proxy", NULL);
     snprintf(path, sizeof(path), "%s", proxy.path);
     fakes_start(2, say_socket);
     cluster_url("timeout=300ms");

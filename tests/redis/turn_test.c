@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#include "ask.h"
+#include "../store/ask.h"
 #include "server.h"
 #include "temp.h"
 

@@ -1,20 +1,23 @@
 /*
- * The tables, by the text that `idem migrate` runs.
+ * The tables, as `idem migrate` makes them.
  */
 #include "tables.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+#include "sql/dial.h"
 
 void tables_make(struct farm *farm) {
-    char text[65536], path[512];
-    FILE *file;
-    size_t n;
+    struct idem_error error;
+    struct idem_sql conn;
+    char url[1024];
 
-    snprintf(path, sizeof(path), "%s/%s.sql", SQL_SCHEMA_DIR,
-             farm->kind >= FARM_MY_SOCKET ? "mysql" : "postgres");
-    file = fopen(path, "r");
-    n = fread(text, 1, sizeof(text) - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    farm_sql(farm, text);
+    farm_url_as(farm, FARM_OWNER, "", url, sizeof(url));
+    if (idem_sql_dial(url, &conn, &error) == 0 && idem_sql_migrate(conn, &error) == 0) {
+        idem_sql_hangup(conn);
+        return;
+    }
+    fprintf(stderr, "cannot make the tables: %s\n", error.text);
+    exit(1);
 }

@@ -11,6 +11,7 @@
 
 #include "core/owner.h"
 #include "store/sql/store.h"
+#include "store/sql/sweep.h"
 
 #define PART 1000          /* rows that are looked at in one statement */
 #define BATCH 200          /* that are deleted in one */
@@ -113,7 +114,10 @@ const struct sql_step *sql_sweep_begin(struct sql_job *job) {
 
 /* The sweeper. */
 
+unsigned sql_sweep_hurry = 1;
+
 static void sweeper_next(struct sql_store *store, int64_t ms) {
+    ms /= sql_sweep_hurry;
     idem_timer_set(store->base.loop, &store->sweeper.timer, ms / 2 + rand() % (ms / 2 + 1));
 }
 
@@ -145,7 +149,7 @@ static void take_saved(struct sql_lane *lane, void *data, struct sql_answer *ans
         sweeper_next(store, CANDIDATE_MS);
         return;
     }
-    store->sweeper.save_at = idem_loop_now() + SAVE_MS;
+    store->sweeper.save_at = idem_loop_now() + SAVE_MS / sql_sweep_hurry;
     sweep_submit(store);
 }
 
@@ -185,7 +189,7 @@ static void take_elected(struct sql_lane *lane, void *data, struct sql_answer *a
         }
     }
     store->sweeper.elected = true;
-    store->sweeper.save_at = idem_loop_now() + SAVE_MS;
+    store->sweeper.save_at = idem_loop_now() + SAVE_MS / sql_sweep_hurry;
     sweep_submit(store);
 }
 

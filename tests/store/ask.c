@@ -1,5 +1,5 @@
 /*
- * Questions and answers, for the tests of the Redis store.
+ * Questions and answers, for the tests of stores with a server.
  */
 #include "ask.h"
 

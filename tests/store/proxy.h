@@ -3,8 +3,8 @@
  * trouble: it listens on a socket in a thread of its own, passes everything on,
  * and cuts, swallows or replaces what it is told to.
  */
-#ifndef IDEM_TEST_REDIS_PROXY_H
-#define IDEM_TEST_REDIS_PROXY_H
+#ifndef IDEM_TEST_STORE_PROXY_H
+#define IDEM_TEST_STORE_PROXY_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,8 +39,8 @@ struct proxy {
     pthread_t thread;
 };
 
-/* `target` may be NULL: then only `say` answers, each time. */
-void proxy_start(struct proxy *proxy, const char *folder, const char *target);
+/* Listens on a socket of that name. `target` may be NULL: then only `say` answers, each time. */
+void proxy_start(struct proxy *proxy, const char *folder, const char *name, const char *target);
 void proxy_stop(struct proxy *proxy);
 
 /* Asks what was held, late; true if the server still answers there. */

@@ -174,9 +174,9 @@ static void *proxy_main(void *data) {
     }
 }
 
-void proxy_start(struct proxy *proxy, const char *folder, const char *target) {
+void proxy_start(struct proxy *proxy, const char *folder, const char *name, const char *target) {
     memset(proxy, 0, sizeof(*proxy));
-    snprintf(proxy->path, sizeof(proxy->path), "%.90s/proxy", folder);
+    snprintf(proxy->path, sizeof(proxy->path), "%.80s/%.20s", folder, name);
     snprintf(proxy->target, sizeof(proxy->target), "%.107s", target == NULL ? "" : target);
     proxy->cut_after = -1;
     proxy->held_server = -1;

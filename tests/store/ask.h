@@ -1,9 +1,9 @@
 /*
- * What the tests of the Redis store ask of it, by its driver's own operations,
+ * What the tests of a store with a server ask of it, by its driver's own operations,
  * and what it answers. Keys are texts under the prefix "t:", owners are numbers.
  */
-#ifndef IDEM_TEST_REDIS_ASK_H
-#define IDEM_TEST_REDIS_ASK_H
+#ifndef IDEM_TEST_STORE_ASK_H
+#define IDEM_TEST_STORE_ASK_H
 
 #include "../contract/conn.h"
 

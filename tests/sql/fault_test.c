@@ -1,0 +1,268 @@
+/*
+ * What may happen to a SQL store's connection and its server while operations are under way:
+ * pauses, deaths, cuts at every byte, sessions that are ended, answers that never come.
+ */
+#include "../store/ask.h"
+#include "behind.h"
+#include "temp.h"
+
+TEST(an_operation_waits_for_a_server_that_is_paused) {
+    struct conn c;
+    struct call call;
+    struct answer a;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=15s");
+    run_done(&c, "a", 1, "before");
+    server_pause(&farm.server);
+    claim_fill(&call, &c, "k", 1);
+    CHECK_INT(call_submit(&call), 0);
+    conn_idle(&c, 400);
+    CHECK_INT(call.completed, 0);
+    server_go_on(&farm.server);
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, 0);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(done(&c, "k", 1, "after").ack, IDEM_ACK);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_again_later) {
+    struct conn c;
+    struct call call;
+    struct answer a;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=400ms&connections=1");
+    run_done(&c, "a", 1, "before");
+    server_pause(&farm.server);
+    claim_fill(&call, &c, "k", 1);
+    CHECK_INT(call_submit(&call), 0);
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, IDEM_E_UNKNOWN);
+    CHECK_HAS(a.text, "it may have happened");
+    server_go_on(&farm.server);
+    for (int i = 0; i < 40 && (a = claim(&c, "k", 1)).rc != 0; i++) {
+        CHECK(a.rc == IDEM_E_REFUSED || a.rc == IDEM_E_UNKNOWN);
+        conn_idle(&c, 50);
+    }
+    CHECK_INT(a.rc, 0);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(a.attempt, 1);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(a_server_that_died_is_waited_for_and_has_what_it_acknowledged) {
+    struct conn c;
+    struct call call;
+    struct answer a;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=20s");
+    run_done(&c, "a", 1, "before");
+    farm_kill(&farm);
+    claim_fill(&call, &c, "a", 2);
+    call.op.in.claim.mode = IDEM_MODE_REPLAY;
+    CHECK_INT(call_submit(&call), 0);
+    conn_idle(&c, 100);
+    CHECK_INT(call.completed, 0);
+    farm_restart(&farm);
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, 0);
+    CHECK_INT(a.verdict, IDEM_REPLAY);
+    CHECK_STR(a.result, "before");
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(what_was_never_sent_is_refused_where_there_is_no_server) {
+    struct conn c;
+    struct answer a;
+    char text[512];
+
+    server_begin(NULL);
+    open_plain(&c, "");
+    farm_stop(&farm);
+    a = claim(&c, "k", 1);
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    snprintf(text, sizeof(text), "%s", a.text);
+    CHECK(strstr(text, "it may have happened") == NULL);
+    conn_close(&c);
+}
+
+/* Each operation, with the connection cut after so many bytes of its answer: it happens once, and
+   its caller learns so, or that it is not known. */
+TEST_IN(a_connection_may_be_cut_after_any_byte_of_an_answer, 120) {
+    struct conn c;
+    struct answer a;
+    char key[32];
+
+    proxied(&c, HOST_EDGE, "&timeout=20s");
+    for (long bytes = 0; bytes < 120; bytes += bytes < 12 ? 1 : 7) {
+        snprintf(key, sizeof(key), "k%ld", bytes);
+        proxy.cut_after = bytes;
+        a = claim(&c, key, 7);
+        CHECK_INT(a.rc, 0);
+        CHECK_INT(a.verdict, IDEM_RUN);
+        CHECK_INT(a.attempt, 1);
+        proxy.cut_after = bytes;
+        a = done(&c, key, 7, "result");
+        CHECK_INT(a.rc, 0);
+        CHECK_INT(a.ack, IDEM_ACK);
+        proxy.cut_after = bytes;
+        a = claim(&c, key, 8);
+        CHECK_INT(a.rc, 0);
+        CHECK_INT(a.verdict, IDEM_REPLAY);
+        CHECK_STR(a.result, "result");
+        proxy.cut_after = bytes;
+        a = forget(&c, key, false); /* cannot be told twice */
+        CHECK(a.rc == 0 || a.rc == IDEM_E_UNKNOWN || a.rc == IDEM_E_ABSENT);
+        proxy.cut_after = -1;
+        CHECK(lookup(&c, key).rc == IDEM_E_ABSENT || a.rc == IDEM_E_UNKNOWN);
+    }
+    CHECK(proxy.cuts > 20);
+    conn_close(&c);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
+/* All but the one that says so. */
+static void sessions_end(void) {
+    if (is_postgres())
+        CHECK(farm_try(&farm, FARM_APP,
+                       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = "
+                       "'idem_app' AND pid <> pg_backend_pid()") == NULL);
+    else
+        farm_sql(&farm, "KILL CONNECTION USER idem_app");
+}
+
+static bool claim_is_there(void) {
+    return ask_number("SELECT count(*) FROM idem_record") == 1;
+}
+
+TEST(a_claim_whose_answer_never_came_gets_it_from_the_next_connection) {
+    struct conn c, other;
+    struct call call;
+    struct answer a;
+
+    proxied(&c, HOST_POLL, "&timeout=20s");
+    open_plain(&other, "");
+    proxy.swallow = true;
+    claim_fill(&call, &c, "k", 7);
+    submit_asked(&c, &call);
+    turn_until(&c, claim_is_there);
+    proxy.cut_after = 0;
+    proxy.swallow = false;
+    CHECK_INT(claim(&other, "k", 8).verdict, IDEM_BUSY);
+    /* Nothing more will come there: the server ends it, or it is cut by the next byte. */
+    sessions_end();
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, 0);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(a.attempt, 1);
+    conn_close(&c);
+    conn_close(&other);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
+/* Somebody's transaction that nobody gets past. */
+static struct idem_sql lock_take(void) {
+    struct idem_error error;
+    struct idem_sql lock;
+    char url[1024];
+    PGresult *res;
+
+    farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
+    CHECK_INT(idem_sql_dial(url, &lock, &error), 0);
+    res = PQexec(lock.at.pg, "BEGIN; LOCK TABLE idem_record IN EXCLUSIVE MODE");
+    CHECK_INT(PQresultStatus(res), PGRES_COMMAND_OK);
+    PQclear(res);
+    return lock;
+}
+
+#define SESSIONS "FROM pg_stat_activity WHERE usename = 'idem_app'"
+
+static long session_before;
+
+static bool session_is_another(void) {
+    return ask_number("SELECT count(*) " SESSIONS) == 1 &&
+           ask_number("SELECT pid " SESSIONS) != session_before;
+}
+
+/* What a lost connection had been told must not be done after what was said again: the session is
+   ended first. Here it waits behind a lock. */
+TEST(a_session_that_was_lost_is_ended_before_anything_is_said_again) {
+    struct idem_sql lock;
+    struct conn c;
+    struct call call;
+    struct answer a;
+
+    if (!is_postgres())
+        return;
+    proxied(&c, HOST_POLL, "&timeout=20s");
+    session_before = ask_number("SELECT pid " SESSIONS);
+    CHECK(session_before > 0);
+    lock = lock_take();
+    claim_fill(&call, &c, "k", 7);
+    submit_asked(&c, &call);
+    conn_idle(&c, 50);
+    CHECK_INT(call.completed, 0);
+    proxy_stop(&proxy); /* both ends are closed, and the session still waits */
+    CHECK_INT(ask_number("SELECT pid " SESSIONS), session_before);
+    proxy_begin();
+    turn_until(&c, session_is_another);
+    idem_sql_hangup(lock);
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, 0);
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(ask_number("SELECT count(*) FROM idem_record"), 1);
+    conn_close(&c);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
+/* A wave of claims by two stores, with all sessions ended in the middle of it, again and again:
+   each key runs once. */
+TEST_IN(sessions_that_an_operator_ends_cost_nothing, 60) {
+    enum { WAVES = 6, KEYS = 100 };
+    struct conn stores[2];
+    struct call *calls = calloc(2 * KEYS, sizeof(*calls));
+    char key[32];
+
+    server_begin(NULL);
+    for (int s = 0; s < 2; s++)
+        open_plain(&stores[s], "&timeout=20s");
+    for (int wave = 0; wave < WAVES; wave++) {
+        for (int i = 0; i < KEYS; i++)
+            for (unsigned s = 0; s < 2; s++) {
+                snprintf(key, sizeof(key), "w%d-%d", wave, i);
+                claim_fill(&calls[2 * i + (int)s], &stores[s], key, s + 1);
+                CHECK_INT(call_submit(&calls[2 * i + (int)s]), 0);
+            }
+        for (int turn = 0; turn < 1 + wave; turn++)
+            for (int s = 0; s < 2; s++)
+                conn_turn(&stores[s], 1);
+        sessions_end();
+        for (int i = 0; i < KEYS; i++) {
+            int ran = 0;
+
+            for (int s = 0; s < 2; s++) {
+                struct answer a = answer_wait(&calls[2 * i + s]);
+
+                CHECK_INT(a.rc, 0);
+                CHECK(a.verdict == IDEM_RUN || a.verdict == IDEM_BUSY);
+                ran += a.verdict == IDEM_RUN;
+            }
+            CHECK_INT(ran, 1);
+        }
+    }
+    for (int s = 0; s < 2; s++)
+        conn_close(&stores[s]);
+    free(calls);
+    farm_stop(&farm);
+}
+
+TEST_MAIN
