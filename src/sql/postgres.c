@@ -125,9 +125,16 @@ static int postgres_outside(struct idem_sql conn, struct idem_error *err) {
     return rc;
 }
 
+/* Numbers stand in the statement, as literals whose type is left open, and cost the server less so;
+   all else is bound. */
 static void postgres_value(struct idem_query *q, const struct idem_sql_value *value) {
-    char name[16];
+    char name[32];
 
+    if (value->type == IDEM_SQL_INT || value->type == IDEM_SQL_NULL) {
+        snprintf(name, sizeof(name), "'%lld'", (long long)value->number);
+        idem_query_say(q, value->type == IDEM_SQL_NULL ? "NULL" : name);
+        return;
+    }
     if (value->type == IDEM_SQL_TEXT && value->len > 0 && memchr(value->at, '\0', value->len))
         idem_query_fail(
             q, IDEM_E_INVALID,
@@ -145,18 +152,13 @@ struct params {
 };
 
 static const char *param_text(struct idem_query *q, const struct idem_sql_value *value) {
-    size_t size = value->type == IDEM_SQL_INT ? 24 : value->len + 1;
-    char *text = idem_arena_alloc(&q->arena, size);
+    char *text = idem_arena_alloc(&q->arena, value->len + 1);
 
     if (text == NULL)
         return NULL;
-    if (value->type == IDEM_SQL_INT) {
-        snprintf(text, size, "%lld", (long long)value->number);
-    } else {
-        if (value->len > 0)
-            memcpy(text, value->at, value->len);
-        text[value->len] = '\0';
-    }
+    if (value->len > 0)
+        memcpy(text, value->at, value->len);
+    text[value->len] = '\0';
     return text;
 }
 
@@ -171,12 +173,11 @@ static bool params_make(struct idem_query *q, struct params *ret) {
     for (size_t i = 0; i < q->values_n; i++) {
         const struct idem_sql_value *v = &q->values[i];
 
-        ret->values[i] = NULL;
         ret->lengths[i] = (int)v->len;
         ret->formats[i] = v->type == IDEM_SQL_BYTES;
         if (v->type == IDEM_SQL_BYTES)
             ret->values[i] = v->len == 0 ? "" : v->at;
-        else if (v->type != IDEM_SQL_NULL && (ret->values[i] = param_text(q, v)) == NULL)
+        else if ((ret->values[i] = param_text(q, v)) == NULL)
             return false;
     }
     return true;
@@ -404,13 +405,13 @@ const struct idem_dialect idem_dialect_postgres = {
         {
             .insert = "INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, "
                       "expires) VALUES (?, ?, ?, ?, clock_timestamp(), clock_timestamp() + "
-                      "CAST(? AS bigint) * interval '1 s') ON CONFLICT DO NOTHING",
+                      "CAST(? AS interval)) ON CONFLICT DO NOTHING",
             .read = "SELECT definition, fingerprint, status, result, CASE WHEN expires <= "
                     "clock_timestamp() THEN 1 ELSE 0 END FROM idem_tx WHERE prefix = ? AND "
                     "hash = ?",
             .renew = "UPDATE idem_tx SET definition = ?, fingerprint = ?, status = NULL, "
                      "result = NULL, created = clock_timestamp(), expires = clock_timestamp() + "
-                     "CAST(? AS bigint) * interval '1 s' WHERE prefix = ? AND hash = ? AND "
+                     "CAST(? AS interval) WHERE prefix = ? AND hash = ? AND "
                      "expires <= clock_timestamp()",
             .result = "UPDATE idem_tx SET status = ?, result = ? WHERE prefix = ? AND hash = ? "
                       "AND status IS NULL",
