@@ -1,20 +1,29 @@
 /*
- * The tables, by the text that `idem migrate` runs.
+ * The tables, as `idem migrate` makes them, by the socket.
  */
 #include "tables.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+#include "client.h"
+#include "sql/dial.h"
 
 void tables_make(struct farm *farm) {
-    char text[65536], path[512];
-    FILE *file;
-    size_t n;
+    struct idem_error err = {0};
+    struct idem_sql conn;
+    char url[600];
+    int rc;
 
-    snprintf(path, sizeof(path), "%s/%s.sql", SQL_SCHEMA_DIR,
-             farm->kind >= FARM_MY_SOCKET ? "mysql" : "postgres");
-    file = fopen(path, "r");
-    n = fread(text, 1, sizeof(text) - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    farm_sql(farm, text);
+    snprintf(url, sizeof(url), "%s:%s?user=" CLIENT_OWNER "&db=" SERVER_DB,
+             farm->server.engine == SERVER_POSTGRES ? "postgres" : "mysql", farm->server.socket);
+    rc = idem_sql_dial(url, &conn, &err);
+    if (rc == 0) {
+        rc = idem_sql_migrate(conn, &err);
+        idem_sql_hangup(conn);
+    }
+    if (rc != 0) {
+        fprintf(stderr, "# %s\n", err.text);
+        exit(1);
+    }
 }
