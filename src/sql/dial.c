@@ -35,7 +35,7 @@ static int sqlite_dial(const struct idem_url *url, struct idem_sql *ret, struct 
 }
 #endif
 
-#if IDEM_HAVE_POSTGRES
+#if IDEM_HAVE_POSTGRES || IDEM_HAVE_MYSQL
 static int server_dial(const struct sql_engine *engine, const struct idem_url *url, void **ret,
                        struct idem_error *err) {
     struct sql_dialled dialled = {0};
@@ -61,6 +61,17 @@ static int postgres_dial(const struct idem_url *url, struct idem_sql *ret, struc
 }
 #endif
 
+#if IDEM_HAVE_MYSQL
+static int mysql_dial(const struct idem_url *url, struct idem_sql *ret, struct idem_error *err) {
+    void *conn;
+    int rc = server_dial(&sql_engine_mysql, url, &conn, err);
+
+    if (rc == 0)
+        *ret = idem_sql_mysql(conn);
+    return rc;
+}
+#endif
+
 static const struct {
     const char *scheme;
     int (*dial)(const struct idem_url *url, struct idem_sql *ret, struct idem_error *err);
@@ -68,6 +79,10 @@ static const struct {
 #if IDEM_HAVE_POSTGRES
     {"postgres", postgres_dial},
     {"postgresql", postgres_dial},
+#endif
+#if IDEM_HAVE_MYSQL
+    {"mysql", mysql_dial},
+    {"mariadb", mysql_dial},
 #endif
 #if IDEM_HAVE_SQLITE
     {"sqlite", sqlite_dial},
@@ -100,6 +115,11 @@ void idem_sql_hangup(struct idem_sql conn) {
 #if IDEM_HAVE_POSTGRES
     case IDEM_SQL_POSTGRES:
         sql_engine_postgres.disconnect(conn.at.pg);
+        break;
+#endif
+#if IDEM_HAVE_MYSQL
+    case IDEM_SQL_MYSQL:
+        sql_engine_mysql.disconnect(conn.at.mysql);
         break;
 #endif
 #if IDEM_HAVE_SQLITE

@@ -21,6 +21,7 @@ const struct sql_engine sql_engine_postgres = {
     .hosts_max = SQL_HOSTS_MAX,
     .depth = 128,
     .notifies = true,
+    .skips = true,
     .connect = connect_raw,
     .disconnect = disconnect_raw,
     .dial = pg_dial,

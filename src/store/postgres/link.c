@@ -8,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/fork.h"
 #include "store/postgres/postgres.h"
 
 #define EPOCH_MS INT64_C(946684800000) /* 2000-01-01, from where the server counts */
 
 struct sql_link {
     PGconn *conn;
+    unsigned forks;
     bool pooled;
     bool prepared[SQL_STATEMENT__COUNT];
     enum sql_statement *asked; /* a ring of those whose answers are due */
@@ -28,7 +30,7 @@ struct sql_link *pg_link_new(PGconn *conn, bool pooled) {
 
     if (link == NULL)
         return NULL;
-    link->asked_size = sql_engine_postgres.depth;
+    link->asked_size = sql_engine_postgres.depth + SQL_SPARE;
     link->asked = calloc(link->asked_size, sizeof(*link->asked));
     if (link->asked == NULL || PQsetnonblocking(conn, 1) != 0 || PQenterPipelineMode(conn) != 1) {
         free(link->asked);
@@ -36,11 +38,14 @@ struct sql_link *pg_link_new(PGconn *conn, bool pooled) {
         return NULL;
     }
     link->conn = conn;
+    link->forks = idem_fork_count();
     link->pooled = pooled;
     return link;
 }
 
 void pg_hang_up(struct sql_link *link) {
+    if (link->forks != idem_fork_count() && PQsocket(link->conn) >= 0)
+        sql_fd_abandon(PQsocket(link->conn));
     PQclear(link->held);
     PQfreemem(link->notify);
     PQfinish(link->conn);

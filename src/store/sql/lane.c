@@ -43,10 +43,14 @@ struct sql_lane *sql_lane_of(struct sql_store *store, const struct idem_record_k
 
 /* Wants. */
 
+static size_t wants_size(const struct sql_lane *lane) {
+    return lane->store->engine->depth + SQL_SPARE;
+}
+
 static struct sql_want want_take(struct sql_lane *lane) {
     struct sql_want want = lane->wants[lane->wants_first];
 
-    lane->wants_first = (lane->wants_first + 1) % lane->store->engine->depth;
+    lane->wants_first = (lane->wants_first + 1) % wants_size(lane);
     lane->wants_n--;
     return want;
 }
@@ -166,7 +170,7 @@ void sql_lane_open(struct sql_lane *lane) {
     if (lane->state != SQL_LANE_OFF)
         return;
     if (lane->wants == NULL)
-        lane->wants = calloc(store->engine->depth, sizeof(*lane->wants));
+        lane->wants = calloc(wants_size(lane), sizeof(*lane->wants));
     if (lane->busy == NULL)
         lane->busy = calloc(SQL_SLOTS, 1);
     lane->state = SQL_LANE_DIALLING;
@@ -226,9 +230,9 @@ static void lane_timer(struct idem_timer *timer) {
 
 bool sql_lane_send(struct sql_lane *lane, enum sql_statement statement,
                    const struct sql_value *values, size_t n, sql_take_fn *take, void *data) {
-    size_t at = (lane->wants_first + lane->wants_n) % lane->store->engine->depth;
+    size_t at = (lane->wants_first + lane->wants_n) % wants_size(lane);
 
-    if (lane->state != SQL_LANE_READY || !sql_lane_has_room(lane) ||
+    if (lane->state != SQL_LANE_READY || lane->wants_n == wants_size(lane) ||
         !lane->store->engine->send(lane->link, statement, values, n))
         return false;
     if (lane->wants_n == 0)

@@ -18,7 +18,7 @@
  *     sweep.c     removing what has expired: one process of all does
  *     wake.c      who waits: marks, notifications, polls
  *     lane.c      one connection: dialled, used, lost, dialled again
- *     dial.c      a thread that dials
+ *     dial.c      a thread that dials; a connection that is the parent's
  *     config.c    the URL
  *     statement.c which values a statement takes and gives
  *     schema.c    whether the tables are those that we know
@@ -34,6 +34,7 @@
 
 #define SQL_HOSTS_MAX 8
 #define SQL_LANES_MAX 64
+#define SQL_SPARE 2 /* statements on a connection beside those of operations, which fill it */
 
 enum sql_tls { SQL_TLS_UNSAID, SQL_TLS_OFF, SQL_TLS_PREFER, SQL_TLS_REQUIRE, SQL_TLS_VERIFY };
 
@@ -82,9 +83,15 @@ enum sql_statement {
     SQL_BOUND_RECORD,
     SQL_BOUND_COUNTER,
     SQL_BOUND_TX,
-    SQL_SWEEP_RECORD,
+    SQL_SWEEP_RECORD, /* where it passes over rows that others hold */
     SQL_SWEEP_COUNTER,
     SQL_SWEEP_TX,
+    SQL_EXPIRED_RECORD, /* where it would wait for them: first it is seen which, */
+    SQL_EXPIRED_COUNTER,
+    SQL_EXPIRED_TX,
+    SQL_REMOVE_RECORD, /* then those alone are touched */
+    SQL_REMOVE_COUNTER,
+    SQL_REMOVE_TX,
     SQL_MARK, /* where the server notifies */
     SQL_LOOK, /* where it does not */
     SQL_LISTEN,
@@ -99,7 +106,8 @@ struct sql_shape {
 };
 extern const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT];
 
-#define SQL_VALUES_MAX 32
+#define SQL_REMOVE_MAX 64 /* rows of one SQL_REMOVE_ */
+#define SQL_VALUES_MAX (2 * SQL_REMOVE_MAX)
 
 enum sql_type { SQL_NULL, SQL_INT, SQL_MS, SQL_BYTES };
 
@@ -169,8 +177,9 @@ struct sql_engine {
     const char *form;     /* of a URL, for errors */
     uint16_t port;
     unsigned hosts_max;
-    unsigned depth; /* statements that may be under way on one connection */
+    unsigned depth; /* statements of operations that may be under way on one connection */
     bool notifies;  /* LISTEN */
+    bool skips;     /* SQL_SWEEP_ passes over rows that others hold */
 
     /* Blocks: a connection as the engine's library has it, for others; NULL, with why. */
     void *(*connect)(const struct sql_config *config, struct sql_dialled *ret);
@@ -181,7 +190,8 @@ struct sql_engine {
     void (*hang_up)(struct sql_link *link); /* does not block */
     int (*fd)(const struct sql_link *link);
 
-    /* Queues a statement; false: no memory, or broken. */
+    /* Queues a statement, up to depth + SQL_SPARE of them; its values are copied. False: no memory,
+       or broken. */
     bool (*send)(struct sql_link *link, enum sql_statement statement,
                  const struct sql_value *values, size_t n);
     /* Writes and reads what it can without blocking. The events to wait for, or -1: broken, and
@@ -205,6 +215,10 @@ typedef void sql_dialled_fn(void *data, const struct sql_dialled *dialled);
 struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *config,
                               const struct sql_session *past, sql_dialled_fn *done, void *data);
 void sql_dial_free(struct sql_dial *dial);
+
+/* In a child that was forked the socket is the parent's, too: what a library says when it is closed
+   must not reach the server. The descriptor is left, and leads nowhere. */
+void sql_fd_abandon(int fd);
 
 /* The version of the tables (sql/schema). False: another one, and what to do about it. */
 #define SQL_SCHEMA 1

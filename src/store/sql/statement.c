@@ -12,6 +12,11 @@
    created, changed, status, prior, label, reason */
 #define WRITTEN "ihhiibibbttttnhittibbb"
 
+/* SQL_REMOVE_MAX of prefix, hash */
+#define KEYS_16 "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+#define KEYS KEYS_16 KEYS_16 KEYS_16 KEYS_16
+_Static_assert(sizeof(KEYS) == 2 * SQL_REMOVE_MAX + 1, "a letter for each value");
+
 const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
     /* prefix, hash, revision, state, flags, attempt, tries, owner, definition, fingerprint, bind,
        lease, life, label */
@@ -42,6 +47,12 @@ const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
     [SQL_SWEEP_RECORD] = {"bbbbbbi", ""}, /* behind this; up to this; at most */
     [SQL_SWEEP_COUNTER] = {"bbbbbbi", ""},
     [SQL_SWEEP_TX] = {"bbbbbbi", ""},
+    [SQL_EXPIRED_RECORD] = {"bbbbbbi", "bb"}, /* the same: prefix, hash */
+    [SQL_EXPIRED_COUNTER] = {"bbbbbbi", "bb"},
+    [SQL_EXPIRED_TX] = {"bbbbbbi", "bb"},
+    [SQL_REMOVE_RECORD] = {KEYS, ""}, /* prefix, hash; the last again and again */
+    [SQL_REMOVE_COUNTER] = {KEYS, ""},
+    [SQL_REMOVE_TX] = {KEYS, ""},
     [SQL_MARK] = {"bb", "i"}, /* prefix, hash: revision */
     [SQL_LOOK] = {"bb", "i"},
     [SQL_LISTEN] = {"", ""},

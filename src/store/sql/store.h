@@ -40,7 +40,7 @@ struct sql_lane {
     struct idem_timer timer; /* to dial; until dialled; for the oldest answer */
     int events;              /* that the fd is watched for */
     unsigned tries;
-    struct sql_want *wants; /* a ring of the engine's depth */
+    struct sql_want *wants; /* a ring of the engine's depth and SQL_SPARE */
     size_t wants_first, wants_n;
     int64_t heard; /* when an answer came last, or the oldest want was sent */
     struct sql_telling *telling;
@@ -136,7 +136,7 @@ void sql_lane_open(struct sql_lane *lane); /* unless it is under way or in a pau
 void sql_lane_close(struct sql_lane *lane);
 void sql_lane_fail(struct sql_lane *lane, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-bool sql_lane_has_room(const struct sql_lane *lane);
+bool sql_lane_has_room(const struct sql_lane *lane); /* for an operation */
 /* Sends a statement; false: not ready, no room, no memory. */
 bool sql_lane_send(struct sql_lane *lane, enum sql_statement statement,
                    const struct sql_value *values, size_t n, sql_take_fn *take, void *data);
@@ -169,6 +169,7 @@ struct sql_step {
     bool changes;
     size_t (*write)(struct sql_job *job, struct sql_value *values);
     enum sql_next (*take)(struct sql_job *job, struct sql_answer *answer, int *ret_rc);
+    bool passes; /* takes SQL_AGAIN, too */
 };
 /* Where it begins, also when it begins anew. 0 or a code with job->copy.error. */
 int sql_job_begin(struct sql_job *job);

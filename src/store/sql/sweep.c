@@ -24,9 +24,21 @@
 
 #define TABLES_N 3 /* records, counters, transactions */
 
-/* Steps of the operation: the end of the next part, then what has expired up to there. */
+/* Steps of the operation: the end of the next part, then what has expired up to there. Where a
+   DELETE would wait for every row that somebody holds in that part, what has expired is seen first,
+   by a SELECT that waits for nobody, and then those rows alone are deleted, a few at a time. */
 
-static const struct sql_step bounds[TABLES_N], sweeps[TABLES_N];
+static const struct sql_step bounds[TABLES_N], sweeps[TABLES_N], expireds[TABLES_N],
+    removes[TABLES_N];
+
+static void key_set(struct idem_record_key *ret, struct idem_bytes prefix, struct idem_bytes hash) {
+    ret->prefix_len = 0;
+    if (prefix.len == 0 || prefix.len > IDEM_PREFIX_MAX || hash.len != IDEM_HASH_LEN)
+        return;
+    ret->prefix_len = prefix.len;
+    memcpy(ret->at, prefix.at, prefix.len);
+    memcpy(ret->at + prefix.len, hash.at, hash.len);
+}
 
 static size_t put_at(const struct idem_record_key *at, struct sql_value *values) {
     values[0] = sql_prefix(at);
@@ -43,42 +55,49 @@ static size_t write_bound(struct sql_job *job, struct sql_value *values) {
 }
 
 static enum sql_next take_bound(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    struct idem_record_key *bound = &job->walk->bound;
+    struct sql_walk *walk = job->walk;
 
     (void)ret_rc;
-    bound->prefix_len = 0;
-    if (answer->rows > 0) {
-        struct idem_bytes prefix = sql_cell(answer, 0, 0)->bytes;
-        struct idem_bytes hash = sql_cell(answer, 0, 1)->bytes;
-
-        if (prefix.len <= IDEM_PREFIX_MAX && hash.len == IDEM_HASH_LEN) {
-            bound->prefix_len = prefix.len;
-            memcpy(bound->at, prefix.at, prefix.len);
-            memcpy(bound->at + prefix.len, hash.at, hash.len);
-        }
-    }
-    job->step = &sweeps[job->walk->table];
+    job->copy.out.sweep.removed = 0;
+    walk->bound.prefix_len = 0;
+    if (answer->rows > 0)
+        key_set(&walk->bound, sql_cell(answer, 0, 0)->bytes, sql_cell(answer, 0, 1)->bytes);
+    job->step = job->store->engine->skips ? &sweeps[walk->table] : &expireds[walk->table];
     return SQL_NEXT_SEND;
 }
 
-static size_t write_sweep(struct sql_job *job, struct sql_value *values) {
+static size_t put_part(const struct sql_walk *walk, struct sql_value *values) {
     static const unsigned char last[IDEM_PREFIX_MAX + 1] = {[0 ... IDEM_PREFIX_MAX] = 0xff};
-    const struct sql_walk *walk = job->walk;
     size_t n = put_at(&walk->at, values);
 
-    if (walk->bound.prefix_len != 0) {
-        n += put_at(&walk->bound, values + n);
-    } else {
-        values[n++] = sql_bytes(last, sizeof(last));
-        values[n++] = sql_bytes(last, sizeof(last));
-        values[n++] = sql_bytes(last, IDEM_HASH_LEN);
-    }
+    if (walk->bound.prefix_len != 0)
+        return n + put_at(&walk->bound, values + n);
+    values[n++] = sql_bytes(last, sizeof(last));
+    values[n++] = sql_bytes(last, sizeof(last));
+    values[n++] = sql_bytes(last, IDEM_HASH_LEN);
+    return n;
+}
+
+/* What has expired up to the bound is gone. */
+static enum sql_next part_done(struct sql_job *job) {
+    struct sql_walk *walk = job->walk;
+
+    walk->at = walk->bound;
+    if (walk->bound.prefix_len != 0)
+        return SQL_NEXT_DONE;
+    walk->table = (walk->table + 1) % TABLES_N;
+    job->copy.out.sweep.more = walk->table != 0;
+    return SQL_NEXT_DONE;
+}
+
+static size_t write_sweep(struct sql_job *job, struct sql_value *values) {
+    size_t n = put_part(job->walk, values);
+
     values[n++] = sql_int((int64_t)job->copy.in.sweep.max);
     return n;
 }
 
 static enum sql_next take_sweep(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    struct sql_walk *walk = job->walk;
     size_t removed = answer->affected > 0 ? (size_t)answer->affected : 0;
 
     *ret_rc = 0;
@@ -86,12 +105,61 @@ static enum sql_next take_sweep(struct sql_job *job, struct sql_answer *answer, 
     job->copy.out.sweep.more = true;
     if (removed >= job->copy.in.sweep.max) /* there may be more in this part */
         return SQL_NEXT_DONE;
-    walk->at = walk->bound;
-    if (walk->bound.prefix_len != 0)
+    return part_done(job);
+}
+
+/* As many as may still be removed, and as one statement removes. */
+static size_t few(const struct sql_job *job) {
+    size_t left = job->copy.in.sweep.max - job->copy.out.sweep.removed;
+
+    return left < SQL_REMOVE_MAX ? left : SQL_REMOVE_MAX;
+}
+
+static size_t write_expired(struct sql_job *job, struct sql_value *values) {
+    size_t n = put_part(job->walk, values);
+
+    values[n++] = sql_int((int64_t)few(job));
+    return n;
+}
+
+static enum sql_next take_expired(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+    *ret_rc = 0;
+    job->copy.out.sweep.more = true;
+    if (answer->rows == 0)
+        return part_done(job);
+    if (job->read != NULL)
+        job->store->engine->answer_free(job->read);
+    job->read = sql_lane_keep(job->lane);
+    job->step = &removes[job->walk->table];
+    return SQL_NEXT_SEND;
+}
+
+static size_t write_remove(struct sql_job *job, struct sql_value *values) {
+    size_t last = job->read->rows - 1;
+
+    for (size_t i = 0; i < SQL_REMOVE_MAX; i++) {
+        values[2 * i] = *sql_cell(job->read, i < last ? i : last, 0);
+        values[2 * i + 1] = *sql_cell(job->read, i < last ? i : last, 1);
+    }
+    return 2 * SQL_REMOVE_MAX;
+}
+
+/* Those that somebody held too long are left to the next walk. */
+static enum sql_next take_remove(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+    const struct sql_answer *read = job->read;
+    bool full = read->rows >= few(job);
+
+    *ret_rc = 0;
+    if (answer->trouble == SQL_FINE && answer->affected > 0)
+        job->copy.out.sweep.removed += (size_t)answer->affected;
+    if (!full)
+        return part_done(job);
+    key_set(&job->walk->at, sql_cell(read, read->rows - 1, 0)->bytes,
+            sql_cell(read, read->rows - 1, 1)->bytes);
+    if (job->copy.out.sweep.removed >= job->copy.in.sweep.max)
         return SQL_NEXT_DONE;
-    walk->table = (walk->table + 1) % TABLES_N;
-    job->copy.out.sweep.more = walk->table != 0;
-    return SQL_NEXT_DONE;
+    job->step = &expireds[job->walk->table];
+    return SQL_NEXT_SEND;
 }
 
 static const struct sql_step bounds[TABLES_N] = {
@@ -103,6 +171,16 @@ static const struct sql_step sweeps[TABLES_N] = {
     {SQL_SWEEP_RECORD, true, write_sweep, take_sweep},
     {SQL_SWEEP_COUNTER, true, write_sweep, take_sweep},
     {SQL_SWEEP_TX, true, write_sweep, take_sweep},
+};
+static const struct sql_step expireds[TABLES_N] = {
+    {SQL_EXPIRED_RECORD, false, write_expired, take_expired},
+    {SQL_EXPIRED_COUNTER, false, write_expired, take_expired},
+    {SQL_EXPIRED_TX, false, write_expired, take_expired},
+};
+static const struct sql_step removes[TABLES_N] = {
+    {SQL_REMOVE_RECORD, true, write_remove, take_remove, true},
+    {SQL_REMOVE_COUNTER, true, write_remove, take_remove, true},
+    {SQL_REMOVE_TX, true, write_remove, take_remove, true},
 };
 
 const struct sql_step *sql_sweep_begin(struct sql_job *job) {
@@ -177,16 +255,10 @@ static void take_elected(struct sql_lane *lane, void *data, struct sql_answer *a
         return;
     }
     *walk = (struct sql_walk){0};
-    if (sql_cell(answer, 0, 0)->type == SQL_INT && sql_cell(answer, 0, 0)->n < (int64_t)TABLES_N) {
-        struct idem_bytes prefix = sql_cell(answer, 0, 1)->bytes;
-        struct idem_bytes hash = sql_cell(answer, 0, 2)->bytes;
-
+    if (sql_cell(answer, 0, 0)->type == SQL_INT && sql_cell(answer, 0, 0)->n >= 0 &&
+        sql_cell(answer, 0, 0)->n < (int64_t)TABLES_N) {
         walk->table = (unsigned)sql_cell(answer, 0, 0)->n;
-        if (prefix.len > 0 && prefix.len <= IDEM_PREFIX_MAX && hash.len == IDEM_HASH_LEN) {
-            walk->at.prefix_len = prefix.len;
-            memcpy(walk->at.at, prefix.at, prefix.len);
-            memcpy(walk->at.at + prefix.len, hash.at, hash.len);
-        }
+        key_set(&walk->at, sql_cell(answer, 0, 1)->bytes, sql_cell(answer, 0, 2)->bytes);
     }
     store->sweeper.elected = true;
     store->sweeper.save_at = idem_loop_now() + SAVE_MS / sql_sweep_hurry;

@@ -1,0 +1,183 @@
+/*
+ * What a statement was answered: its rows in memory of our own, or why it failed. The library has
+ * read all of it before; nothing here asks the server.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/mysql/mysql.h"
+
+/* Trouble. */
+
+#define CLIENT_MIN 2000 /* the library's own: whatever it is, the connection is of no more use */
+#define CLIENT_MAX 2999
+#define CLIENT_MORE_MIN 5000
+#define CLIENT_MORE_MAX 5999
+
+enum sql_trouble maria_trouble(unsigned code) {
+    static const struct {
+        unsigned code;
+        enum sql_trouble trouble;
+    } known[] = {
+        {1062, SQL_CONFLICT}, /* duplicate entry */
+        {1205, SQL_AGAIN},    /* lock wait time-out; the statement was undone */
+        {1213, SQL_AGAIN},    /* deadlock, or another node of a cluster was first */
+        {1020, SQL_AGAIN},    /* the row has changed since it was read */
+        {1317, SQL_AGAIN},    /* the query was interrupted: KILL QUERY */
+        {1969, SQL_AGAIN},    /* max_statement_time */
+        {3024, SQL_AGAIN},    /* max_execution_time */
+        {1021, SQL_FULL},     /* disk full */
+        {1114, SQL_FULL},     /* table full */
+        {1041, SQL_FULL},     /* out of memory */
+        {1037, SQL_FULL},     /* out of memory */
+        {1038, SQL_FULL},     /* out of memory for sorting */
+        {1153, SQL_FULL},     /* packet too large */
+        {1053, SQL_BROKEN},   /* the server shuts down */
+        {1927, SQL_BROKEN},   /* the connection was killed */
+        {1243, SQL_BROKEN},   /* unknown prepared statement */
+        {1615, SQL_BROKEN},   /* the statement has to be prepared anew */
+        {1290, SQL_BROKEN},   /* read_only: not the primary any more */
+        {1792, SQL_BROKEN},   /* the same of the transaction */
+        {1836, SQL_BROKEN},   /* the same of the server */
+        {1047, SQL_BROKEN},   /* a cluster's node that is not ready */
+        {1184, SQL_BROKEN},   /* aborted connection */
+        {4031, SQL_BROKEN},   /* disconnected for being idle */
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (known[i].code == code)
+            return known[i].trouble;
+    if ((code >= CLIENT_MIN && code <= CLIENT_MAX) ||
+        (code >= CLIENT_MORE_MIN && code <= CLIENT_MORE_MAX))
+        return SQL_BROKEN;
+    return SQL_REFUSED;
+}
+
+struct sql_answer *maria_refusal(enum sql_trouble trouble, unsigned code, const char *text) {
+    struct sql_answer *answer = calloc(1, sizeof(*answer));
+
+    if (answer == NULL)
+        return NULL;
+    answer->trouble = trouble;
+    if (trouble == SQL_CONFLICT) /* the server's words would show the key */
+        snprintf(answer->text, sizeof(answer->text), "there is one (%u)", code);
+    else
+        snprintf(answer->text, sizeof(answer->text), "%.250s (%u)", text, code);
+    return answer;
+}
+
+struct sql_answer *maria_failure(MYSQL_STMT *stmt) {
+    unsigned code = mysql_stmt_errno(stmt);
+
+    return maria_refusal(code == 0 ? SQL_BROKEN : maria_trouble(code), code,
+                         mysql_stmt_error(stmt));
+}
+
+/* Rows. */
+
+/* Bytes of all cells, one after the other; where they lie is known when all of them are there. */
+struct heap {
+    unsigned char *at;
+    size_t len, size;
+};
+
+static unsigned char *heap_room(struct heap *heap, size_t len) {
+    size_t size = heap->size;
+    unsigned char *at;
+
+    if (size - heap->len >= len && size > 0)
+        return heap->at + heap->len;
+    size = size < 1024 ? 1024 : size;
+    while (size - heap->len < len)
+        size *= 2;
+    at = realloc(heap->at, size);
+    if (at == NULL)
+        return NULL;
+    heap->at = at;
+    heap->size = size;
+    return at + heap->len;
+}
+
+/* Its place in the heap is in the value's number, for now. */
+static bool bytes_take(MYSQL_STMT *stmt, unsigned column, const struct maria_cell *cell,
+                       struct heap *heap, struct sql_value *ret) {
+    unsigned char *room = heap_room(heap, cell->len);
+    unsigned long len = 0;
+    MYSQL_BIND bind = {.buffer_type = MYSQL_TYPE_LONG_BLOB,
+                       .buffer = room,
+                       .buffer_length = cell->len,
+                       .length = &len};
+
+    if (room == NULL || (cell->len > 0 && mysql_stmt_fetch_column(stmt, &bind, column, 0) != 0))
+        return false;
+    *ret = (struct sql_value){.type = SQL_BYTES, .n = (int64_t)heap->len};
+    ret->bytes.len = cell->len;
+    heap->len += cell->len;
+    return true;
+}
+
+static bool row_take(MYSQL_STMT *stmt, const char *letters, const struct maria_cell *cells,
+                     struct heap *heap, struct sql_value *out) {
+    int rc = mysql_stmt_fetch(stmt);
+
+    if (rc != 0 && rc != MYSQL_DATA_TRUNCATED) /* of bytes the length alone is taken */
+        return false;
+    for (unsigned i = 0; letters[i] != '\0'; i++) {
+        if (letters[i] != 'b' || cells[i].null)
+            out[i] = maria_value(&cells[i], letters[i]);
+        else if (!bytes_take(stmt, i, &cells[i], heap, &out[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool rows_take(MYSQL_STMT *stmt, const char *letters, struct sql_answer *answer,
+                      struct sql_value *cells) {
+    MYSQL_BIND binds[SQL_COL__COUNT + 2];
+    struct maria_cell row[SQL_COL__COUNT + 2];
+    struct heap heap = {0};
+    bool fine = true;
+
+    for (size_t i = 0; i < answer->columns; i++)
+        maria_bind_out(&binds[i], &row[i], letters[i]);
+    if (answer->rows > 0)
+        fine = mysql_stmt_bind_result(stmt, binds) == 0;
+    for (size_t i = 0; fine && i < answer->rows; i++)
+        fine = row_take(stmt, letters, row, &heap, cells + i * answer->columns);
+    for (size_t i = 0; fine && i < answer->rows * answer->columns; i++)
+        if (cells[i].type == SQL_BYTES)
+            cells[i].bytes.at = heap.at + cells[i].n;
+    answer->native = heap.at;
+    return fine;
+}
+
+struct sql_answer *maria_answer(MYSQL_STMT *stmt, enum sql_statement statement) {
+    const char *letters = sql_shapes[statement].gives;
+    size_t columns = strlen(letters), rows = 0;
+    struct sql_answer *answer;
+    struct sql_value *cells;
+
+    /* An UPDATE has no rows to give. */
+    if (mysql_stmt_field_count(stmt) == columns)
+        rows = (size_t)mysql_stmt_num_rows(stmt);
+    answer = malloc(sizeof(*answer) + rows * columns * sizeof(*cells));
+    if (answer == NULL)
+        return NULL;
+    cells = (struct sql_value *)(answer + 1);
+    *answer = (struct sql_answer){.affected = (int64_t)mysql_stmt_affected_rows(stmt),
+                                  .rows = rows,
+                                  .columns = columns,
+                                  .cells = cells};
+    if (rows_take(stmt, letters, answer, cells))
+        return answer;
+    maria_answer_free(answer);
+    return NULL;
+}
+
+void maria_answer_free(struct sql_answer *answer) {
+    if (answer == NULL)
+        return;
+    free(answer->native);
+    free(answer);
+}

@@ -1,0 +1,155 @@
+/*
+ * Dialling: connects, looks at whom it reached (the version, the tables, whether it may be written
+ * to), and sets the session up so that no setting of the server's changes what a statement means.
+ * In a thread that may block. Fails with what an operator can do about it.
+ */
+#include <mysqld_error.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/mysql/mysql.h"
+
+#define MARIADB_MIN 100300
+#define MYSQL_MIN 80000
+#define END_MS 2000 /* for the session before this one to end */
+#define COLUMNS_MAX 5
+
+/* Locks are held for single statements: who waits longer than a moment waits for somebody else's
+   transaction. Values that do not fit are refused, not cut. */
+static const char *const settings[] = {
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', autocommit = 1, "
+    "innodb_lock_wait_timeout = 1, lock_wait_timeout = 2, sql_safe_updates = 0, "
+    "sql_big_selects = 1, sql_select_limit = DEFAULT",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+};
+
+/* One row of numbers; false: an error, or no row. */
+static bool ask(MYSQL *conn, const char *sql, int64_t *ret, unsigned n) {
+    MYSQL_RES *res = NULL;
+    MYSQL_ROW row = NULL;
+
+    if (mysql_real_query(conn, sql, strlen(sql)) == 0)
+        res = mysql_store_result(conn);
+    if (res != NULL && mysql_num_fields(res) == n)
+        row = mysql_fetch_row(res);
+    for (unsigned i = 0; row != NULL && i < n; i++)
+        ret[i] = row[i] == NULL ? 0 : strtoll(row[i], NULL, 10);
+    mysql_free_result(res);
+    return row != NULL;
+}
+
+static bool fail_server(MYSQL *conn, struct sql_dialled *ret) {
+    maria_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
+    return false;
+}
+
+static bool server_check(MYSQL *conn, struct sql_dialled *ret) {
+    bool mariadb = mysql_get_server_info(conn) != NULL &&
+                   strstr(mysql_get_server_info(conn), "MariaDB") != NULL;
+
+    if (mysql_get_server_version(conn) >= (mariadb ? MARIADB_MIN : MYSQL_MIN))
+        return true;
+    maria_fail(ret, IDEM_E_REFUSED, true, "the server is older than MariaDB 10.3 or MySQL 8.0");
+    return false;
+}
+
+static bool session_set(MYSQL *conn, struct sql_dialled *ret) {
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        if (mysql_real_query(conn, settings[i], strlen(settings[i])) != 0)
+            return fail_server(conn, ret);
+    return true;
+}
+
+static bool tables_check(MYSQL *conn, struct sql_dialled *ret) {
+    char text[200];
+    int64_t version = 0;
+
+    if (!ask(conn, "SELECT version FROM idem_meta", &version, 1)) {
+        if (mysql_errno(conn) == ER_NO_SUCH_TABLE)
+            maria_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
+        if (mysql_errno(conn) != 0)
+            return mysql_errno(conn) == ER_NO_SUCH_TABLE ? false : fail_server(conn, ret);
+    }
+    if (sql_schema_fits(version, text, sizeof(text)))
+        return true;
+    maria_fail(ret, IDEM_E_REFUSED, true, text);
+    return false;
+}
+
+/* Numbers of sessions begin anew with the server; where it came from tells two of them apart, if
+   that was a port. */
+static bool look(MYSQL *conn, struct sql_dialled *ret, uint64_t *ret_packet_max) {
+    int64_t told[COLUMNS_MAX];
+
+    if (!ask(conn,
+             "SELECT CONNECTION_ID(), @@session.max_allowed_packet, "
+             "CONCAT(@@global.read_only) IN ('1', 'ON') OR @@global.innodb_read_only, "
+             "(SELECT CRC32(HOST) FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID())",
+             told, 4))
+        return fail_server(conn, ret);
+    if (told[2] != 0) {
+        maria_fail(ret, IDEM_E_REFUSED, false, "the server is read only: not the primary");
+        return false;
+    }
+    ret->session = (struct sql_session){told[0], told[3]};
+    *ret_packet_max = (uint64_t)told[1];
+    /* A proxy tells numbers of its own, and there may be another session behind it for each
+       statement. */
+    ret->pooled = (uint64_t)told[0] != mysql_thread_id(conn);
+    if (ret->pooled)
+        ret->session = (struct sql_session){0};
+    return true;
+}
+
+/* Whether the session is gone; it is told to end. */
+static bool past_ends(MYSQL *conn, const struct sql_session *past) {
+    char text[200];
+    int64_t there = 1;
+
+    snprintf(text, sizeof(text),
+             "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %lld "
+             "AND CRC32(HOST) = %lld",
+             (long long)past->id, (long long)past->since);
+    if (!ask(conn, text, &there, 1))
+        return false;
+    if (there == 0)
+        return true;
+    snprintf(text, sizeof(text), "KILL CONNECTION %lld", (long long)past->id);
+    (void)mysql_real_query(conn, text, strlen(text)); /* it may have gone meanwhile */
+    return false;
+}
+
+static bool past_end(MYSQL *conn, const struct sql_session *past, struct sql_dialled *ret) {
+    if (past->id == 0)
+        return true;
+    for (int ms = 0; ms < END_MS; ms += 10) {
+        if (past_ends(conn, past))
+            return true;
+        usleep(10000);
+    }
+    maria_fail(ret, IDEM_E_REFUSED, false,
+               "the session that was lost is still there at the server, and could not be ended");
+    return false;
+}
+
+void maria_dial(const struct sql_config *config, const struct sql_session *past,
+                struct sql_dialled *ret) {
+    uint64_t packet_max = 0;
+    MYSQL *conn;
+
+    *ret = (struct sql_dialled){0};
+    conn = maria_connect(config, ret);
+    if (conn == NULL)
+        return;
+    if (server_check(conn, ret) && session_set(conn, ret) && tables_check(conn, ret) &&
+        look(conn, ret, &packet_max) && past_end(conn, past, ret)) {
+        ret->pooled |= config->pooled;
+        ret->link = maria_link_new(conn, packet_max);
+        if (ret->link != NULL)
+            return;
+        maria_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+    }
+    mysql_close(conn);
+}
