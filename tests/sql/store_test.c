@@ -117,21 +117,18 @@ TEST(a_server_whose_transactions_are_serializable_by_default_is_used_like_any_ot
 
 TEST(a_server_that_takes_no_writes_is_refused) {
     static const char *const pg[] = {"default_transaction_read_only=on", NULL};
+    static const char *const my[] = {"read_only=1", NULL};
     struct answer a;
     struct conn c;
 
     server_begin(NULL);
-    if (is_postgres()) {
-        farm_stop(&farm);
-        farm.server.options.settings = pg;
-        farm_restart(&farm);
-    } else {
-        farm_sql(&farm, "SET GLOBAL read_only = 1");
-    }
+    farm_stop(&farm);
+    farm.server.options.settings = is_postgres() ? pg : my;
+    farm_restart(&farm);
     open_plain(&c, "");
     a = claim(&c, "k", 1);
     CHECK_INT(a.rc, IDEM_E_REFUSED);
-    CHECK_HAS(a.text, "read-only");
+    CHECK(strstr(a.text, "read-only") != NULL || strstr(a.text, "read only") != NULL);
     conn_close(&c);
     farm_stop(&farm);
 }
