@@ -102,12 +102,17 @@ static int fn_run(struct idem_tx *tx, idem_tx_fn *fn, void *data, struct idem_tx
     return store_needed(tx) ? idem_tx_store(name, tx->status, tx->result, tx->result_len, err) : 0;
 }
 
+static bool is_again(int rc) {
+    return rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST;
+}
+
 /* The transaction, once. */
 static int tx_try(struct idem_tx *tx, enum idem_isolation isolation, idem_tx_fn *fn, void *data,
                   struct idem_tx_answer *answer, struct idem_error *err) {
     const struct idem_tx_name *name = tx->name;
     const struct idem_dialect *dialect = name->dialect;
-    int rc = dialect->begin(name->conn, isolation, err);
+    struct idem_error later;
+    int undone, rc = dialect->begin(name->conn, isolation, err);
 
     if (rc == 0)
         rc = idem_tx_guard(name, answer, err);
@@ -115,8 +120,14 @@ static int tx_try(struct idem_tx *tx, enum idem_isolation isolation, idem_tx_fn 
         rc = fn_run(tx, fn, data, answer, err);
     if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
         rc = dialect->commit(name->conn, err);
-    if (rc != 0 || answer->verdict != IDEM_TX_FIRST)
-        dialect->rollback(name->conn);
+    if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
+        return 0;
+    undone = dialect->rollback(name->conn, &later);
+    /* What is still open cannot be begun anew. */
+    if (undone != 0 && (rc == 0 || is_again(rc))) {
+        idem_tx_answer_release(answer);
+        rc = idem_error_copy(err, &later);
+    }
     return rc;
 }
 
@@ -153,13 +164,13 @@ static int tx_repeat(const struct idem_tx_name *name, const struct idem_tx_optio
     struct idem_tx tx = {.name = name, .data = own};
     int rc = name->dialect->outside(name->conn, err);
 
-    while (rc == 0 || rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST) {
+    while (rc == 0 || is_again(rc)) {
         tx.attempt++;
         tx_forget(&tx);
         rc = tx_try(&tx, options->isolation, fn, data, answer, err);
         if (rc == 0 || tx.attempt >= options->attempts)
             break;
-        if (rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST)
+        if (is_again(rc))
             pause_ms(idem_backoff(options->backoff_min_ms, options->backoff_max_ms, tx.attempt));
     }
     if (rc == 0 && answer->verdict == IDEM_TX_FIRST) {

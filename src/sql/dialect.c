@@ -93,6 +93,12 @@ int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_err
     return dialect == NULL ? IDEM_E_INVALID : dialect->failure(conn, sqlstate, err);
 }
 
+int idem_rollback_failed(struct idem_error *err) {
+    return idem_error_set(err, IDEM_E_NOMEM,
+                          "the transaction could not be rolled back, most likely for want of "
+                          "memory, and is still open: roll it back, or close the connection");
+}
+
 /* Values. */
 
 struct idem_sql_value idem_sql_null(void) {

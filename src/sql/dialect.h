@@ -94,9 +94,9 @@ struct idem_dialect {
     int (*begin)(struct idem_sql conn, enum idem_isolation isolation, struct idem_error *err);
     /* IDEM_E_UNKNOWN where it was not answered. */
     int (*commit)(struct idem_sql conn, struct idem_error *err);
-    /* Of a transaction that may be gone already; what cannot be rolled back is the server's to
-       end. */
-    void (*rollback)(struct idem_sql conn);
+    /* Of a transaction that may be gone already, also with its connection. A failure: it is still
+       open. */
+    int (*rollback)(struct idem_sql conn, struct idem_error *err);
 
     /* Puts a limit on waiting for a lock, and takes it back. */
     int (*wait_begin)(struct idem_sql conn, struct idem_wait *wait, struct idem_error *err);
@@ -116,6 +116,9 @@ const struct idem_dialect *idem_dialect_find(enum idem_sql_kind kind);
 const struct idem_dialect *idem_dialect_of(struct idem_sql conn, struct idem_error *err);
 
 extern const struct idem_dialect idem_dialect_postgres, idem_dialect_mysql, idem_dialect_sqlite;
+
+/* For a ROLLBACK that failed. */
+int idem_rollback_failed(struct idem_error *err);
 
 /* Replies. */
 

@@ -275,8 +275,11 @@ static int mysql_end(struct idem_sql conn, struct idem_error *err) {
                           why.text);
 }
 
-static void mysql_undo(struct idem_sql conn) {
-    (void)mysql_real_query(conn.at.mysql, "ROLLBACK", strlen("ROLLBACK"));
+static int mysql_undo(struct idem_sql conn, struct idem_error *err) {
+    if (mysql_real_query(conn.at.mysql, "ROLLBACK", strlen("ROLLBACK")) == 0 ||
+        failure_find(mysql_errno(conn.at.mysql))->why == IDEM_WHY_CONNECTION)
+        return 0;
+    return idem_rollback_failed(err);
 }
 
 static int wait_set(struct idem_sql conn, const char *seconds, struct idem_error *err) {

@@ -26,11 +26,15 @@ static int outcome_ask(const struct idem_tx_name *name, int64_t wait_ms, struct 
     const struct idem_dialect *dialect = name->dialect;
     struct idem_wait wait = {.ms = wait_ms};
     struct idem_error later;
-    int rc = wait_ms > 0 ? dialect->wait_begin(name->conn, &wait, err) : 0;
+    int undone, rc = wait_ms > 0 ? dialect->wait_begin(name->conn, &wait, err) : 0;
 
     if (rc == 0)
         rc = idem_tx_guard(name, ret, err);
-    dialect->rollback(name->conn);
+    undone = dialect->rollback(name->conn, &later);
+    if (rc == 0 && undone != 0) {
+        idem_tx_answer_release(ret);
+        rc = idem_error_copy(err, &later);
+    }
     if (wait.set)
         (void)dialect->wait_end(name->conn, &wait, IDEM_WAIT_ROLLED_BACK, &later);
     return rc;

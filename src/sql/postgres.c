@@ -313,9 +313,12 @@ static int postgres_commit(struct idem_sql conn, struct idem_error *err) {
     return rc;
 }
 
-static void postgres_rollback(struct idem_sql conn) {
+static int postgres_rollback(struct idem_sql conn, struct idem_error *err) {
     if (PQstatus(conn.at.pg) == CONNECTION_OK && PQtransactionStatus(conn.at.pg) != PQTRANS_IDLE)
         PQclear(PQexec(conn.at.pg, "ROLLBACK"));
+    if (PQstatus(conn.at.pg) != CONNECTION_OK || PQtransactionStatus(conn.at.pg) == PQTRANS_IDLE)
+        return 0;
+    return idem_rollback_failed(err);
 }
 
 /* Within a savepoint: a lock that is not had in time would fail the transaction. */
@@ -379,14 +382,14 @@ static int migration_begin(struct idem_sql conn, struct idem_error *err) {
         rc = idem_query_do(conn, &idem_dialect_postgres,
                            "SELECT pg_advisory_xact_lock(6722813154047099210)", err);
     if (rc != 0)
-        postgres_rollback(conn);
+        (void)postgres_rollback(conn, NULL);
     return rc;
 }
 
 static int migration_end(struct idem_sql conn, int rc, struct idem_error *err) {
     if (rc == 0)
         rc = postgres_commit(conn, err);
-    postgres_rollback(conn);
+    (void)postgres_rollback(conn, NULL);
     return rc;
 }
 

@@ -190,9 +190,10 @@ static int sqlite_commit(struct idem_sql conn, struct idem_error *err) {
     return rc == 0 ? 0 : idem_error_copy(err, &why);
 }
 
-static void sqlite_rollback(struct idem_sql conn) {
+static int sqlite_rollback(struct idem_sql conn, struct idem_error *err) {
     if (sqlite3_get_autocommit(conn.at.sqlite) == 0)
         (void)sqlite3_exec(conn.at.sqlite, "ROLLBACK", NULL, NULL, NULL);
+    return sqlite3_get_autocommit(conn.at.sqlite) != 0 ? 0 : idem_rollback_failed(err);
 }
 
 /* Nobody is waited for inside of a transaction that writes. */
@@ -225,7 +226,7 @@ static int migration_begin(struct idem_sql conn, struct idem_error *err) {
 static int migration_end(struct idem_sql conn, int rc, struct idem_error *err) {
     if (rc == 0)
         rc = sqlite_commit(conn, err);
-    sqlite_rollback(conn);
+    (void)sqlite_rollback(conn, NULL);
     return rc;
 }
 

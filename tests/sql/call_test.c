@@ -179,22 +179,49 @@ TEST(a_serialization_failure_of_the_work_is_tried_again) {
     end(conn);
 }
 
+/* Whether a transaction sees what another commits meanwhile, or keeps it from committing. */
+static int look_twice(struct idem_tx *tx, void *data) {
+    struct idem_sql conn = idem_tx_conn(tx), other = db_open(NULL);
+    int64_t before = db_ask(conn, "SELECT count(*) FROM work");
+    int *ret = data;
+
+    db_hurry(other);
+    ret[0] = db_try(other, "INSERT INTO work VALUES (2, 0)", &err);
+    ret[1] = (int)(db_ask(conn, "SELECT count(*) FROM work") - before);
+    db_close(other);
+    return 1;
+}
+
 TEST(each_isolation_level_is_the_one_that_was_asked_for) {
     struct idem_sql conn = begin();
     struct idem_args args = db_key("k");
-    struct idem_tx_options bad = {.isolation = 4};
+    struct idem_tx_answer answer;
+
+    EACH_FLAVOUR(f) {
+        const struct idem_tx_options options = {.isolation = f.isolation};
+        bool locks = db_kind == IDEM_SQL_SQLITE ||
+                     (db_kind == IDEM_SQL_MYSQL && f.isolation == IDEM_ISOLATION_SERIALIZABLE);
+        int saw[2];
+
+        if (f.odd)
+            break;
+        CHECK_INT(idem_tx_call(conn, guard, &args, &options, look_twice, saw, &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_REFUSED);
+        CHECK_INT(saw[0], locks ? IDEM_E_RETRY_TX : 0);
+        CHECK_INT(saw[1], !locks && f.isolation == IDEM_ISOLATION_READ_COMMITTED);
+        db_do(conn, "DELETE FROM work WHERE id = 2");
+    }
+    end(conn);
+}
+
+TEST(a_call_needs_a_connection_without_a_transaction) {
+    struct idem_sql conn = begin();
+    struct idem_args args = db_key("k");
+    const struct idem_tx_options bad = {.isolation = 4};
     struct idem_tx_answer answer;
 
     CHECK_INT(idem_tx_call(conn, guard, &args, &bad, careless, "SELECT 1", &answer, &err),
               IDEM_E_INVALID);
-    EACH_FLAVOUR(f) {
-        const struct idem_tx_options options = {.isolation = f.isolation};
-        struct plan plan = {.again = 100, .code = 1};
-
-        args.data = &plan;
-        CHECK_INT(idem_tx_call(conn, guard, &args, &options, work, &plan, &answer, &err), 0);
-        CHECK_INT(answer.verdict, IDEM_TX_REFUSED);
-    }
     db_begin(conn, NULL);
     CHECK_INT(idem_tx_call(conn, guard, &args, NULL, careless, "SELECT 1", &answer, &err),
               IDEM_E_INVALID);

@@ -222,7 +222,9 @@ void db_commit(struct idem_sql conn) {
 }
 
 void db_rollback(struct idem_sql conn) {
-    idem_dialect_find(conn.kind)->rollback(conn);
+    struct idem_error err;
+
+    must(idem_dialect_find(conn.kind)->rollback(conn, &err), &err, "ROLLBACK");
 }
 
 void db_hurry(struct idem_sql conn) {

@@ -148,12 +148,14 @@ TEST(of_those_that_meet_an_expired_row_one_does_it) {
 TEST(who_waits_too_long_is_told_to_begin_anew) {
     guard = db_guard("wait:");
     EACH_FLAVOUR(f) {
-        struct idem_sql first = db_open(&f), second = db_open(&f);
+        struct idem_sql first, second;
         struct idem_args args = db_key(f.odd ? "odd" : "plain"), mine = db_key("mine");
         enum idem_tx_verdict verdict;
 
         if (f.isolation != IDEM_ISOLATION_READ_COMMITTED && db_kind == IDEM_SQL_MYSQL)
             continue; /* a second each is enough of */
+        first = db_open(&f);
+        second = db_open(&f);
         db_hurry(second);
         db_begin(first, &f);
         CHECK_INT(once(first, &args, &verdict), 0);
