@@ -143,6 +143,41 @@ TEST(of_those_that_meet_an_expired_row_one_does_it) {
     idem_guard_free(guard);
 }
 
+/* What was committed after the transaction had its snapshot: MySQL's is looked through, with
+   PostgreSQL the transaction cannot go on. SQLite has no such transaction. */
+TEST(a_row_that_is_newer_than_the_snapshot_is_met_all_the_same) {
+    guard = db_guard("newer:");
+    EACH_FLAVOUR(f) {
+        struct idem_sql conn = db_open(&f), other;
+        struct idem_args args = db_key("k");
+        struct idem_tx_answer answer;
+        bool fails = db_kind == IDEM_SQL_POSTGRES && f.isolation != IDEM_ISOLATION_READ_COMMITTED;
+
+        db_do(conn, "DELETE FROM idem_tx");
+        other = db_open(&f);
+        if (db_kind != IDEM_SQL_SQLITE)
+            db_begin(conn, &f);
+        CHECK(db_ask(conn, "SELECT count(*) FROM idem_meta") == 1);
+        db_begin(other, &f);
+        CHECK_INT(idem_tx_once(other, guard, &args, &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_FIRST);
+        CHECK_INT(idem_tx_result(other, guard, &args, 5, "r", 1, &err), 0);
+        db_commit(other);
+        if (db_kind == IDEM_SQL_SQLITE)
+            db_begin(conn, &f);
+        CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), fails ? IDEM_E_RETRY_TX : 0);
+        if (!fails) {
+            CHECK_INT(answer.verdict, IDEM_TX_DUPLICATE);
+            CHECK_INT(answer.status, 5);
+            idem_tx_answer_release(&answer);
+        }
+        db_rollback(conn);
+        db_close(other);
+        db_close(conn);
+    }
+    idem_guard_free(guard);
+}
+
 /* Waiting. */
 
 TEST(who_waits_too_long_is_told_to_begin_anew) {
