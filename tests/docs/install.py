@@ -58,7 +58,7 @@ class Installed:
             "/share/man/man5/idem.conf.5", "/share/bash-completion/completions/idem",
             "/share/doc/idem/options.md", "/share/doc/idem/keys.md", "/share/doc/idem/stores.md",
             "/share/doc/idem/protocol.md", "/share/doc/idem/http.md", "/share/doc/idem/sign.md",
-            "/share/doc/idem/web.md", "/share/doc/idem/annotations.md")]
+            "/share/doc/idem/sql.md", "/share/doc/idem/web.md", "/share/doc/idem/annotations.md")]
         return [name for name in wanted if name not in self.files]
 
     def stray(self):
