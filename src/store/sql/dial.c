@@ -85,11 +85,17 @@ void sql_dial_free(struct sql_dial *dial) {
     free(dial);
 }
 
+/* One whose other end is closed: TLS would take a socket that never had one for one that is not
+   ready yet. */
 void sql_fd_abandon(int fd) {
-    int nowhere = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int ends[2];
 
-    if (nowhere < 0 || dup3(nowhere, fd, O_CLOEXEC) < 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
         close(fd);
-    if (nowhere >= 0)
-        close(nowhere);
+        return;
+    }
+    close(ends[1]);
+    if (dup3(ends[0], fd, O_CLOEXEC) < 0)
+        close(fd);
+    close(ends[0]);
 }
