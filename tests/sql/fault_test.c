@@ -234,8 +234,10 @@ TEST_IN(sessions_that_an_operator_ends_cost_nothing, 60) {
     char key[32];
 
     server_begin(NULL);
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < 2; s++) {
         open_plain(&stores[s], "&timeout=20s");
+        CHECK_INT(lookup(&stores[s], "k").rc, IDEM_E_ABSENT); /* it has had a connection */
+    }
     for (int wave = 0; wave < WAVES; wave++) {
         for (int i = 0; i < KEYS; i++)
             for (unsigned s = 0; s < 2; s++) {

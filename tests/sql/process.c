@@ -174,14 +174,13 @@ void process_run(const struct process_how *how, const char *const *argv) {
         process_fail(how->folder, argv[0]);
 }
 
-/* The parent and the state of a process; false: there is none. */
-static bool process_look(long pid, long *parent, char *state) {
-    char path[64], text[512];
+/* The parent and the state of a process or a thread, by its file; false: there is none. */
+static bool stat_look(const char *path, long *parent, char *state) {
+    char text[512];
     const char *end;
     FILE *file;
     size_t n;
 
-    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
     file = fopen(path, "r");
     if (file == NULL)
         return false;
@@ -194,6 +193,34 @@ static bool process_look(long pid, long *parent, char *state) {
     *state = end[2];
     *parent = strtol(end + 4, NULL, 10);
     return true;
+}
+
+static bool process_look(long pid, long *parent, char *state) {
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    return stat_look(path, parent, state);
+}
+
+/* Whether all threads of a process stand still; each notices in its own time. */
+static bool process_stands(pid_t pid) {
+    char path[400], state;
+    struct dirent *entry;
+    bool stands = true;
+    long parent;
+    DIR *tasks;
+
+    snprintf(path, sizeof(path), "/proc/%ld/task", (long)pid);
+    tasks = opendir(path);
+    while (tasks != NULL && (entry = readdir(tasks)) != NULL) {
+        snprintf(path, sizeof(path), "/proc/%ld/task/%s/stat", (long)pid, entry->d_name);
+        if (entry->d_name[0] != '.' && stat_look(path, &parent, &state) &&
+            strchr("TtZX", state) == NULL)
+            stands = false;
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+    return stands;
 }
 
 /* Adds to `family` the children of its members; how many there are then. */
@@ -271,6 +298,9 @@ void process_pause_all(pid_t pid, struct process_pause *pause) {
 
     if (pause->guard != 0)
         return;
+    for (size_t i = 0; i < n; i++)
+        for (int tries = 0; tries < WAIT_TRIES && !process_stands(family[i]); tries++)
+            pause_ms(1);
     fflush(NULL);
     if (pipe2(ends, O_CLOEXEC) < 0 || (pause->guard = fork()) < 0)
         process_fail("pause", strerror(errno));
