@@ -267,7 +267,7 @@ static void crowd_run(const char *options, uint64_t seed, unsigned rounds) {
 
 #ifdef ENGINE_SERVER
 TEST_IN(answers_to_a_crowd_have_an_order_on_a_server, 1200) {
-    crowd_run("", seed_from(1), long_form() ? 30000 : 3000);
+    crowd_run("", seed_from(1), long_form() ? 30000 : ROUNDS);
 }
 #else
 TEST_IN(answers_to_a_crowd_have_an_order_under_sync_off, 1200) {

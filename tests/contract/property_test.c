@@ -200,7 +200,7 @@ static void agree_over_seeds(const char *options, unsigned n, unsigned steps) {
 #ifdef ENGINE_SERVER
 TEST_IN(random_operations_agree_with_the_pure_core_on_a_server, 1200) {
     coverage_share();
-    agree_over_seeds("", long_form() ? 100 : 12, 1500);
+    agree_over_seeds("", long_form() ? 100 : SEEDS, 1500);
     CHECK(getenv("IDEM_SEED") != NULL || coverage_missing() == 0);
 }
 #else

@@ -19,7 +19,7 @@ const struct sql_engine sql_engine_postgres = {
             "postgres:/FOLDER?user=USER&db=DATABASE with the folder of its socket",
     .port = 5432,
     .hosts_max = SQL_HOSTS_MAX,
-    .depth = 128,
+    .depth = 64,
     .notifies = true,
     .skips = true,
     .connect = connect_raw,

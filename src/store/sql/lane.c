@@ -213,7 +213,8 @@ static void lane_timer(struct idem_timer *timer) {
     switch (lane->state) {
     case SQL_LANE_PAUSING:
         lane->state = SQL_LANE_OFF;
-        sql_lane_open(lane);
+        if (store->jobs_n > 0 || store->watches_n > 0) /* others will ask for it */
+            sql_lane_open(lane);
         break;
     case SQL_LANE_DIALLING:
         sql_lane_fail(lane, IDEM_E_REFUSED, "no connection within %lld ms",
