@@ -79,6 +79,9 @@ struct idem_dialect {
        again or another, their number. NULL: what on_conflict says is refused without one. */
     const char *unique;
 
+    /* The level at which a statement that has waited sees what was committed meanwhile; 0: all. */
+    enum idem_isolation seeing;
+
     /* 0, or IDEM_E_INVALID with what is wrong: whether a statement can be said at all, within a
        transaction that is open and sound, or where none is open. */
     int (*ready)(struct idem_sql conn, struct idem_error *err);

@@ -53,7 +53,7 @@ int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
         return rc;
     rc = name.dialect->outside(conn, err);
     if (rc == 0)
-        rc = name.dialect->begin(conn, IDEM_ISOLATION_READ_COMMITTED, err);
+        rc = name.dialect->begin(conn, name.dialect->seeing, err);
     if (rc == 0)
         rc = outcome_ask(&name, wait_ms, &answer, err);
     /* What was said of that transaction is nothing to the caller, who has none. */

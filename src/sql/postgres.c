@@ -426,6 +426,7 @@ const struct idem_dialect idem_dialect_postgres = {
     .now = "clock_timestamp()",
     .text_open = "CAST(",
     .text_close = " AS text)",
+    .seeing = IDEM_ISOLATION_READ_COMMITTED,
     .ready = postgres_ready,
     .inside = postgres_inside,
     .outside = postgres_outside,
