@@ -6,6 +6,7 @@ which no output is shown.
 """
 import re
 
+ELSEWHERE = ("sql", "mysql")  # run by tests/sql/docs_test.py
 SHOWN = ("", "sh")  # drawings, and what takes too long or is being run already
 
 
