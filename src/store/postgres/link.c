@@ -188,7 +188,7 @@ enum sql_trouble pg_trouble(const char *state) {
 
 /* Of so many bytes, the first of which has the sign; a boolean is one. */
 static int64_t get_number(const unsigned char *at, size_t len) {
-    int64_t n = (signed char)at[0];
+    int64_t n = at[0] < 128 ? at[0] : at[0] - 256;
 
     for (size_t i = 1; i < len; i++)
         n = (int64_t)((uint64_t)n << 8 | at[i]);
