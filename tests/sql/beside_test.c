@@ -1,0 +1,208 @@
+/*
+ * What goes on beside a SQL store's operations, on the connections that these fill: waiters are
+ * woken, the sweeper gets past who holds rows, and a child that was forked says nothing on them.
+ */
+#include "../store/ask.h"
+#include "behind.h"
+#include "client.h"
+#include "temp.h"
+#include <mysql.h>
+
+/* Waiters. */
+
+#define CHAINS 200 /* more than an engine takes at once */
+
+static bool chains_end;
+static unsigned chained, wakes;
+
+static void chain_next(struct call *call) {
+    CHECK_INT(call->rc, IDEM_E_ABSENT);
+    chained++;
+    if (chains_end)
+        return;
+    kind_fill(call, call->conn, IDEM_OP_LOOKUP, "nobody has it");
+    call->then = chain_next;
+    CHECK_INT(call_submit(call), 0);
+}
+
+static void woken(struct idem_watch *watch) {
+    (void)watch;
+    wakes++;
+}
+
+/* Within two seconds, by far. */
+static void wake_await(struct conn *c, unsigned n) {
+    int64_t end = idem_loop_now() + 2000;
+
+    while (wakes < n) {
+        CHECK(idem_loop_now() < end);
+        conn_turn(c, 10);
+    }
+}
+
+TEST(a_waiter_is_woken_on_a_connection_that_is_never_idle) {
+    struct call *calls = calloc(CHAINS, sizeof(*calls));
+    struct idem_watch watch = {.wake = woken, .key = key_in("t:", "w")};
+    struct conn c, other;
+
+    server_begin(NULL);
+    open_plain(&c, "&connections=1&timeout=60s");
+    open_plain(&other, "");
+    CHECK_INT(claim(&other, "w", 1).verdict, IDEM_RUN);
+    for (int i = 0; i < CHAINS; i++) {
+        kind_fill(&calls[i], &c, IDEM_OP_LOOKUP, "nobody has it");
+        calls[i].then = chain_next;
+        CHECK_INT(call_submit(&calls[i]), 0);
+    }
+    while (chained < CHAINS)
+        conn_turn(&c, 10);
+    CHECK_INT(c.store->driver->watch(c.store, &watch), 0);
+    wake_await(&c, 1);
+    CHECK_INT(done(&other, "w", 1, "r").ack, IDEM_ACK);
+    wake_await(&c, 2);
+    c.store->driver->unwatch(c.store, &watch);
+    chains_end = true;
+    for (int i = 0; i < CHAINS; i++)
+        (void)call_wait(&calls[i]);
+    conn_close(&other);
+    conn_close(&c);
+    free(calls);
+    farm_stop(&farm);
+}
+
+/* The sweeper. */
+
+static void run_on(struct idem_sql conn, const char *sql) {
+    if (is_postgres()) {
+        PGresult *res = PQexec(conn.at.pg, sql);
+
+        CHECK_INT(PQresultStatus(res), PGRES_COMMAND_OK);
+        PQclear(res);
+    } else {
+        CHECK_INT(mysql_query(conn.at.mysql, sql), 0);
+    }
+}
+
+#define TX_COLUMNS "INSERT INTO idem_tx (prefix, hash, definition, status, created, expires) "
+
+static void expired_make(void) {
+    farm_sql(&farm, is_postgres()
+                        ? TX_COLUMNS "SELECT 'x:', sha256(i::text::bytea), 0, 0, now(), "
+                                     "now() - interval '1 s' FROM generate_series(1, 500) i"
+                        : TX_COLUMNS "SELECT 'x:', UNHEX(SHA2(seq, 256)), 0, 0, UTC_TIMESTAMP(), "
+                                     "UTC_TIMESTAMP() - INTERVAL 1 SECOND FROM seq_1_to_500");
+}
+
+/* One that has expired is used again, and another is new: neither is committed. */
+static struct idem_sql transaction_begin(void) {
+    struct idem_error error;
+    struct idem_sql conn;
+    char url[1024];
+
+    farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
+    CHECK_INT(idem_sql_dial(url, &conn, &error), 0);
+    run_on(conn, "BEGIN");
+    run_on(conn, is_postgres() ? "UPDATE idem_tx SET expires = now() + interval '1 h' "
+                                 "WHERE prefix = 'x:' AND hash = sha256('7')"
+                               : "UPDATE idem_tx SET expires = UTC_TIMESTAMP() + INTERVAL 1 HOUR "
+                                 "WHERE prefix = 'x:' AND hash = UNHEX(SHA2(7, 256))");
+    run_on(conn, is_postgres() ? TX_COLUMNS "VALUES ('x:', sha256('n'), 0, 0, now(), now())"
+                               : TX_COLUMNS "VALUES ('x:', UNHEX(SHA2('n', 256)), 0, 0, "
+                                            "UTC_TIMESTAMP(), UTC_TIMESTAMP())");
+    return conn;
+}
+
+/* A whole walk through all tables. */
+static void sweep(struct conn *c) {
+    struct call call;
+
+    do {
+        call_init(&call, c, IDEM_OP_SWEEP, NULL);
+        call.op.in.sweep.max = 200;
+        CHECK_INT(call_submit(&call), 0);
+        CHECK_STR(answer_wait(&call).text, "");
+        CHECK_INT(call.rc, 0);
+    } while (call.op.out.sweep.more);
+}
+
+TEST(rows_that_a_transaction_holds_are_left_and_the_others_are_swept) {
+    struct idem_sql transaction;
+    struct conn c;
+    long left;
+
+    server_begin(NULL);
+    open_plain(&c, "");
+    expired_make();
+    transaction = transaction_begin();
+    sweep(&c);
+    left = ask_number("SELECT COUNT(*) FROM idem_tx");
+    CHECK(left >= 1 && left <= 64);
+    run_on(transaction, "COMMIT");
+    sweep(&c);
+    CHECK_INT(ask_number("SELECT COUNT(*) FROM idem_tx"), 1); /* the one that is used again */
+    idem_sql_hangup(transaction);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+/* A fork. */
+
+static void sessions(char *out, size_t size) {
+    struct client client = client_root(&farm.server);
+    const char *error = client_try(
+        &client,
+        is_postgres() ? "SELECT string_agg(pid::text, ',' ORDER BY pid) FROM pg_stat_activity "
+                        "WHERE usename = 'idem_app'"
+                      : "SELECT GROUP_CONCAT(ID ORDER BY ID) FROM information_schema.PROCESSLIST "
+                        "WHERE USER = 'idem_app'",
+        out, size);
+
+    CHECK_STR(error == NULL ? "" : error, "");
+}
+
+static void lanes_use(struct conn *c, unsigned owner) {
+    char key[16];
+
+    for (int i = 0; i < 20; i++) {
+        snprintf(key, sizeof(key), "k%u-%d", owner, i);
+        run_done(c, key, owner, "r");
+    }
+}
+
+static void fork_beside(enum farm_kind kind) {
+    char before[100], after[100], url[2000];
+    struct conn c;
+    int status;
+    pid_t pid;
+
+    farm_start(&farm, kind, temp_folder(), -1);
+    tables_make(&farm);
+    farm_url(&farm, "&sweep=no&connections=2", url, sizeof(url));
+    conn_open(&c, url, HOST_POLL, NULL);
+    lanes_use(&c, 1);
+    sessions(before, sizeof(before));
+    CHECK(strchr(before, ',') != NULL);
+    fflush(NULL);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        idem_store_close(c.store);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    lanes_use(&c, 2);
+    sessions(after, sizeof(after));
+    CHECK_STR(after, before);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(a_child_that_closes_an_inherited_store_leaves_its_parents_sessions_alone) {
+    fork_beside(is_postgres() ? FARM_PG_SOCKET : FARM_MY_SOCKET);
+}
+
+TEST(a_child_that_closes_an_inherited_store_leaves_its_parents_sessions_alone_by_tls) {
+    fork_beside(is_postgres() ? FARM_PG_TLS : FARM_MY_TLS);
+}
+
+TEST_MAIN
