@@ -70,6 +70,40 @@ TEST(a_waiter_is_woken_on_a_connection_that_is_never_idle) {
     farm_stop(&farm);
 }
 
+#define CROWD 600
+
+/* One statement at a time is no reason to ask about one of them at a time. */
+TEST(a_crowd_of_waiters_shares_a_connection) {
+    struct idem_watch *watches = calloc(CROWD, sizeof(*watches));
+    struct conn c, other;
+    char key[16];
+
+    server_begin(NULL);
+    open_plain(&c, "&connections=1");
+    open_plain(&other, "");
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
+    for (unsigned i = 0; i < CROWD; i++) {
+        snprintf(key, sizeof(key), "k%u", i);
+        if (i % 20 == 0)
+            CHECK_INT(claim(&other, key, 1).verdict, IDEM_RUN);
+        watches[i] = (struct idem_watch){.wake = woken, .key = key_in("t:", key)};
+        CHECK_INT(c.store->driver->watch(c.store, &watches[i]), 0);
+    }
+    wake_await(&c, CROWD);
+    CHECK_INT(wakes, CROWD);
+    for (unsigned i = 0; i < CROWD; i += 20) {
+        snprintf(key, sizeof(key), "k%u", i);
+        CHECK_INT(done(&other, key, 1, "r").ack, IDEM_ACK);
+    }
+    wake_await(&c, CROWD + CROWD / 20);
+    for (unsigned i = 0; i < CROWD; i++)
+        c.store->driver->unwatch(c.store, &watches[i]);
+    conn_close(&other);
+    conn_close(&c);
+    free(watches);
+    farm_stop(&farm);
+}
+
 /* The sweeper. */
 
 static void run_on(struct idem_sql conn, const char *sql) {

@@ -116,6 +116,7 @@ struct sql_store {
 
     struct sql_channel *channels[SQL_CHANNEL_BUCKETS]; /* that somebody waits at */
     size_t watches_n;
+    bool asks_wait; /* some could not be asked about, for want of room */
     struct idem_watch *woken, *waking;
     struct idem_task wake_first;
     struct idem_timer wake_timer;

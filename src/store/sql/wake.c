@@ -163,11 +163,12 @@ static void take_look(struct sql_lane *lane, void *data, struct sql_answer *answ
     } else {
         channel->ask_at = idem_loop_now() + ASK_MAX_MS;
     }
-    timer_set(store, channel->ask_at);
+    timer_set(store, store->asks_wait ? 0 : channel->ask_at);
+    store->asks_wait = false;
     channel_end(store, channel);
 }
 
-/* What cannot be asked now is asked when the lane is ready, or has room. */
+/* What cannot be asked now is asked when one that was has been answered, or after a moment. */
 static void channel_ask(struct sql_channel *channel, void *data) {
     struct sql_store *store = data;
     struct sql_lane *lane = sql_lane_of(store, &channel->key);
@@ -186,8 +187,10 @@ static void channel_ask(struct sql_channel *channel, void *data) {
     if (!(notifies(store) && !lane->listening) &&
         sql_lane_send(lane, notifies(store) ? SQL_MARK : SQL_LOOK, values, 2, take_look, channel))
         channel->flying = true;
-    else
+    else {
+        store->asks_wait = true;
         timer_set(store, idem_loop_now() + ASK_MIN_MS);
+    }
     idem_task_post(store->base.loop, &lane->flush);
 }
 
