@@ -135,7 +135,7 @@ static bool row_take(MYSQL_STMT *stmt, const char *letters, const struct maria_c
 static bool rows_take(MYSQL_STMT *stmt, const char *letters, struct sql_answer *answer,
                       struct sql_value *cells) {
     MYSQL_BIND binds[SQL_COL__COUNT + 2];
-    struct maria_cell row[SQL_COL__COUNT + 2];
+    struct maria_cell row[SQL_COL__COUNT + 2] = {0};
     struct heap heap = {0};
     bool fine = true;
 

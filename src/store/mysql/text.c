@@ -52,7 +52,7 @@ const char *const maria_texts[SQL_STATEMENT__COUNT] = {
         " FROM idem_record" NAMED,
     [SQL_FINISH] = "UPDATE idem_record SET revision = ?, state = ?, flags = ?, lease_end = " LATER(
         "?") ", expires = " LATER("?") ", changed = " NOW ", status = ?, reason = ?, result = ?, "
-                                                          "prior_state = NULL, prior_tries = NULL, "
+                                       "prior_state = NULL, prior_tries = NULL, "
                                        "prior_due = NULL, prior_expires = NULL, prior_definition = "
                                        "NULL, "
                                        "prior_fingerprint = NULL" NAMED
