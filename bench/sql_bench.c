@@ -18,7 +18,6 @@
 
 #include "core/hash.h"
 #include "pairs.h"
-#include "sql/dial.h"
 
 #define CONNECTIONS 4
 
@@ -26,7 +25,7 @@ static PGconn *pg_open(const char *url) {
     struct idem_error error;
     struct idem_sql conn;
 
-    if (idem_sql_dial(url, &conn, &error) < 0)
+    if (idem_sql_open(url, &conn, &error) < 0)
         errx(1, "%s", error.text);
     return conn.at.pg;
 }
