@@ -1,187 +1,179 @@
 /*
- * What guards and stores are compared with: the same work, written by hand with the engine's own
- * library.
+ * What guards and stores cost beside the same work, written by hand with the engine's own library.
  *
- *     bench-sql URL plain CALLERS PAIRS          an INSERT and an UPDATE of one row by its key,
- * each a transaction, on 4 connections: pairs per second bench-sql URL hand CONNECTIONS TIMES
- * BEGIN, INSERT into a one-column unique table, UPDATE of an account, COMMIT: transactions per
- * second bench-sql URL guard CONNECTIONS TIMES      the same with idem_tx_once() in place of the
- * INSERT
+ *     bench-sql URL plain|pairs CALLERS PAIRS
+ *     bench-sql URL hand|guard CONNECTIONS TIMES
+ *
+ * prints how many there were per second, and how many microseconds of the server's CPU time each
+ * one took. The tables bench_plain, bench_seen and bench_account are made where they are missing.
  */
+#include "sql_bench.h"
+
+#include <dirent.h>
 #include <err.h>
 #include <libpq-fe.h>
-#include <poll.h>
+#include <mysql.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
-#include "core/hash.h"
 #include "pairs.h"
-#include "sql/dial.h"
 
-#define CONNECTIONS 4
-
-static PGconn *pg_open(const char *url) {
+struct idem_sql load_connect(const char *url) {
     struct idem_error error;
     struct idem_sql conn;
 
-    if (idem_sql_dial(url, &conn, &error) < 0)
+    if (idem_sql_open(url, &conn, &error) < 0)
         errx(1, "%s", error.text);
-    return conn.at.pg;
+    return conn;
 }
 
-static void pg_do(PGconn *conn, const char *text) {
-    PGresult *res = PQexec(conn, text);
+void load_say(struct idem_sql conn, const char *text) {
+    PGresult *res;
 
+    if (conn.kind == IDEM_SQL_MYSQL) {
+        if (mysql_query(conn.at.mysql, text) != 0)
+            errx(1, "%s: %s", text, mysql_error(conn.at.mysql));
+        return;
+    }
+    res = PQexec(conn.at.pg, text);
     if (PQresultStatus(res) != PGRES_COMMAND_OK)
-        errx(1, "%s: %s", text, PQerrorMessage(conn));
+        errx(1, "%s: %s", text, PQerrorMessage(conn.at.pg));
     PQclear(res);
 }
 
-/* Plain pairs, pipelined. */
+/* Tables of those who do it by hand: their key is a text, as it mostly is. */
+static void tables_make(struct idem_sql conn) {
+    static const char *const postgres[] = {
+        "CREATE TABLE IF NOT EXISTS bench_plain (key bytea PRIMARY KEY, state int NOT NULL, "
+        "result bytea) WITH (fillfactor = 70)",
+        "CREATE TABLE IF NOT EXISTS bench_seen (key text PRIMARY KEY)",
+        "CREATE TABLE IF NOT EXISTS bench_account (id int PRIMARY KEY, balance bigint NOT NULL) "
+        "WITH (fillfactor = 50)",
+        "INSERT INTO bench_account SELECT i, 0 FROM generate_series(0, 999) i "
+        "ON CONFLICT DO NOTHING",
+    };
+    static const char *const mysql[] = {
+        "CREATE TABLE IF NOT EXISTS bench_plain (id VARBINARY(32) PRIMARY KEY, state INT NOT NULL, "
+        "result BLOB) ENGINE=InnoDB",
+        "CREATE TABLE IF NOT EXISTS bench_seen (id VARCHAR(190) PRIMARY KEY) ENGINE=InnoDB",
+        "CREATE TABLE IF NOT EXISTS bench_account (id INT PRIMARY KEY, balance BIGINT NOT NULL) "
+        "ENGINE=InnoDB",
+        "INSERT IGNORE INTO bench_account SELECT seq, 0 FROM seq_0_to_999",
+    };
 
-struct plain {
-    PGconn *conns[CONNECTIONS];
-    long begun, ended, pairs;
-    unsigned char keys[CONNECTIONS][1024][32]; /* a ring of those whose INSERT is under way */
-    bool updates[CONNECTIONS][1024];
-    size_t first[CONNECTIONS], n[CONNECTIONS];
-};
-
-static void plain_send(struct plain *p, unsigned i, const unsigned char key[32], bool update) {
-    static const char result[PAIRS_RESULT_LEN] = "receipt";
-    const char *values[] = {(const char *)key, result};
-    int lengths[] = {32, PAIRS_RESULT_LEN}, formats[] = {1, 1};
-    size_t at = (p->first[i] + p->n[i]++) % 1024;
-
-    memmove(p->keys[i][at], key, 32);
-    p->updates[i][at] = update;
-    if (PQsendQueryPrepared(p->conns[i], update ? "u" : "i", update ? 2 : 1, values, lengths,
-                            formats, 1) != 1 ||
-        PQpipelineSync(p->conns[i]) != 1)
-        errx(1, "%s", PQerrorMessage(p->conns[i]));
+    for (size_t i = 0; i < sizeof(mysql) / sizeof(mysql[0]); i++)
+        load_say(conn, conn.kind == IDEM_SQL_POSTGRES ? postgres[i] : mysql[i]);
 }
 
-static void plain_begin(struct plain *p, unsigned i) {
-    char text[64];
-    unsigned char key[32];
-    int len = snprintf(text, sizeof(text), "%d-%ld", getpid(), p->begun++);
+/* The server's CPU time. */
 
-    (void)idem_sha256((struct idem_bytes){(unsigned char *)text, (size_t)len}, key);
-    plain_send(p, i, key, false);
+static double schedstat_s(const char *path) {
+    FILE *file = fopen(path, "r");
+    double ns = 0;
+
+    if (file == NULL) /* a thread that has ended */
+        return 0;
+    if (fscanf(file, "%lf", &ns) != 1)
+        errx(1, "%s", path);
+    fclose(file);
+    return ns / 1e9;
 }
 
-static void plain_take(struct plain *p, unsigned i) {
-    PGresult *res;
-
-    PQconsumeInput(p->conns[i]);
-    while (p->n[i] > 0 && !PQisBusy(p->conns[i])) {
-        unsigned char key[32];
-        bool update;
-
-        res = PQgetResult(p->conns[i]);
-        if (res == NULL)
-            continue;
-        if (PQresultStatus(res) == PGRES_FATAL_ERROR)
-            errx(1, "%s", PQresultErrorMessage(res));
-        if (PQresultStatus(res) == PGRES_PIPELINE_SYNC) {
-            memcpy(key, p->keys[i][p->first[i]], 32);
-            update = p->updates[i][p->first[i]];
-            p->first[i] = (p->first[i] + 1) % 1024;
-            p->n[i]--;
-            if (!update)
-                plain_send(p, i, key, true);
-            else if (++p->ended, p->begun < p->pairs)
-                plain_begin(p, i);
-        }
-        PQclear(res);
-    }
-}
-
-static struct plain *plain_open(const char *url) {
-    struct plain *p = calloc(1, sizeof(*p));
-
-    for (unsigned i = 0; i < CONNECTIONS; i++) {
-        p->conns[i] = pg_open(url);
-        PQclear(PQprepare(p->conns[i], "i", "INSERT INTO bench_plain (key, state) VALUES ($1, 1)",
-                          0, NULL));
-        PQclear(PQprepare(p->conns[i], "u",
-                          "UPDATE bench_plain SET state = 2, result = $2 WHERE key = $1", 0, NULL));
-        PQsetnonblocking(p->conns[i], 1);
-        PQenterPipelineMode(p->conns[i]);
-    }
-    return p;
-}
-
-static double plain_run(struct plain *p, unsigned callers, long pairs) {
-    struct pollfd fds[CONNECTIONS];
-    double from = now_s();
-
-    p->pairs = pairs;
-    for (unsigned i = 0; i < callers; i++)
-        plain_begin(p, i % CONNECTIONS);
-    while (p->ended < p->pairs) {
-        for (unsigned i = 0; i < CONNECTIONS; i++) {
-            int left = PQflush(p->conns[i]);
-
-            fds[i] = (struct pollfd){.fd = PQsocket(p->conns[i]),
-                                     .events = (short)(POLLIN | (left > 0 ? POLLOUT : 0))};
-        }
-        if (poll(fds, CONNECTIONS, 5000) <= 0)
-            errx(1, "silence");
-        for (unsigned i = 0; i < CONNECTIONS; i++)
-            if (fds[i].revents & POLLIN)
-                plain_take(p, i);
-    }
-    return now_s() - from;
-}
-
-/* The server's CPU time, in seconds, of all sessions but this one. */
-static double server_s(PGconn *conn) {
+/* Of all sessions but the one that asks. */
+static double postgres_s(PGconn *conn) {
     PGresult *res = PQexec(conn, "SELECT pid FROM pg_stat_activity WHERE datname = "
                                  "current_database() AND pid <> pg_backend_pid()");
     double sum = 0;
 
     for (int i = 0; i < PQntuples(res); i++) {
         char path[64];
-        double ns = 0;
-        FILE *file;
 
         snprintf(path, sizeof(path), "/proc/%s/schedstat", PQgetvalue(res, i, 0));
-        file = fopen(path, "r");
-        if (file == NULL || fscanf(file, "%lf", &ns) != 1)
-            errx(1, "%s", path);
-        fclose(file);
-        sum += ns / 1e9;
+        sum += schedstat_s(path);
     }
     PQclear(res);
     return sum;
 }
 
-int main(int argc, char **argv) {
-    struct pairs pairs = {0};
-    struct plain *plain;
-    double seconds, cpu;
-    PGconn *conn;
-    long n;
+/* Of all its threads: which of them are sessions it does not tell. Who has the other end of the
+   socket, the kernel knows. */
+static double mysql_s(MYSQL *conn) {
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+    struct dirent *entry;
+    char path[300];
+    double sum = 0;
+    DIR *tasks;
 
-    if (argc != 5)
-        errx(64, "URL plain|pairs CALLERS PAIRS");
-    n = strtol(argv[4], NULL, 10);
-    conn = pg_open(argv[1]);
-    pg_do(conn,
-          "CREATE TABLE IF NOT EXISTS bench_plain (key bytea PRIMARY KEY, state int NOT NULL, "
-          "result bytea) WITH (fillfactor = 70)");
-    plain = plain_open(argv[1]);
-    pairs_open(&pairs, argv[1]);
+    if (getsockopt(mysql_get_socket(conn), SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+        err(1, "the server's process");
+    snprintf(path, sizeof(path), "/proc/%d/task", peer.pid);
+    tasks = opendir(path);
+    if (tasks == NULL)
+        err(1, "%s: is the URL that of a socket?", path);
+    while ((entry = readdir(tasks)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%.20s/schedstat", peer.pid, entry->d_name);
+        sum += schedstat_s(path);
+    }
+    closedir(tasks);
+    return sum;
+}
+
+static double server_s(struct idem_sql conn) {
+    return conn.kind == IDEM_SQL_POSTGRES ? postgres_s(conn.at.pg) : mysql_s(conn.at.mysql);
+}
+
+/* claim+done. */
+
+static void *store_open(const struct load *load) {
+    struct pairs *pairs = calloc(1, sizeof(*pairs));
+
+    if (pairs == NULL)
+        err(1, "no memory");
+    pairs_open(pairs, load->url);
+    return pairs;
+}
+
+static double store_run(void *state, const struct load *load) {
+    return pairs_run(state, load->width, load->number);
+}
+
+static const struct {
+    const char *name;
+    void *(*open)(const struct load *load);
+    double (*run)(void *state, const struct load *load);
+} loads[] = {
+    {"plain", plain_open, plain_run},
+    {"pairs", store_open, store_run},
+    {"hand", hand_open, hand_run},
+    {"guard", guard_open, hand_run},
+};
+
+int main(int argc, char **argv) {
+    size_t i = 0, n = sizeof(loads) / sizeof(loads[0]);
+    struct idem_sql conn;
+    struct load load;
+    double seconds, cpu;
+    void *state;
+
+    while (argc == 5 && i < n && strcmp(loads[i].name, argv[2]) != 0)
+        i++;
+    if (argc != 5 || i == n)
+        errx(64, "bench-sql URL plain|pairs|hand|guard WIDTH NUMBER");
+    load = (struct load){argv[1], (unsigned)strtoul(argv[3], NULL, 10), strtol(argv[4], NULL, 10)};
+    if (load.width < 1 || load.number < load.width)
+        errx(64, "WIDTH is at least 1, and NUMBER no less");
+    load.number -= load.number % load.width; /* each connection does as many */
+    conn = load_connect(load.url);
+    tables_make(conn);
+    state = loads[i].open(&load);
     cpu = server_s(conn);
-    if (strcmp(argv[2], "plain") == 0)
-        seconds = plain_run(plain, (unsigned)strtoul(argv[3], NULL, 10), n);
-    else
-        seconds = pairs_run(&pairs, (unsigned)strtoul(argv[3], NULL, 10), n);
-    printf("%.0f %.1f\n", (double)n / seconds, (server_s(conn) - cpu) / (double)n * 1e6);
-    pairs_close(&pairs);
-    PQfinish(conn);
+    seconds = loads[i].run(state, &load);
+    printf("%.0f %.1f\n", (double)load.number / seconds,
+           (server_s(conn) - cpu) / (double)load.number * 1e6);
     return 0;
 }

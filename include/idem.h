@@ -736,6 +736,15 @@ struct idem_sql idem_sql_pg(struct pg_conn *conn);
 struct idem_sql idem_sql_mysql(struct st_mysql *conn);
 struct idem_sql idem_sql_sqlite(struct sqlite3 *conn);
 
+/*
+ * For programs that have no connection yet: one by URL, which is that of a store ("postgres:",
+ * "mysql:": stores.md) or "sqlite:PATH". It is the caller's, with the engine's own handle in it,
+ * and is ended by idem_sql_close(). Texts are UTF-8. With MySQL, rows that a statement matched
+ * count as changed (CLIENT_FOUND_ROWS); with SQLite, a lock is waited for 5 s. Blocks.
+ */
+int idem_sql_open(const char *url, struct idem_sql *ret, struct idem_error *err);
+void idem_sql_close(struct idem_sql conn);
+
 /* A value of a statement, or of a row that was read; borrowed. Zero is NULL. */
 enum idem_sql_type { IDEM_SQL_NULL, IDEM_SQL_INT, IDEM_SQL_TEXT, IDEM_SQL_BYTES };
 

@@ -3,6 +3,7 @@
     with sqlserver.start("postgres", folder) as server: server.url, server.ask("SELECT 1")
 
 It is started by sql-serve (tests/sql/serve.c), whose path is in IDEM_SQL_SERVE, and ends with us.
+Further words are "durable" and settings of the server, "name=value".
 Kinds: postgres, postgres-tcp, postgres-tls, postgres-pooled, mysql, mysql-tcp, mysql-tls.
 """
 import ctypes
@@ -26,10 +27,11 @@ def follow_parent():
 class Server:
     """`url` is that of a user who may change rows only, `owner` that of one who may make tables."""
 
-    def __init__(self, kind, folder):
+    def __init__(self, kind, folder, *words):
         os.makedirs(folder, exist_ok=True)
-        self.process = subprocess.Popen([os.environ["IDEM_SQL_SERVE"], kind, folder], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, preexec_fn=follow_parent, bufsize=0)
+        self.process = subprocess.Popen([os.environ["IDEM_SQL_SERVE"], kind, folder, *words],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        preexec_fn=follow_parent, bufsize=0)
         self.said = b""
         try:
             self.url, self.owner = self.line(), self.line()
@@ -94,5 +96,5 @@ class Server:
         self.process.stdout.close()
 
 
-def start(kind, folder):
-    return Server(kind, folder)
+def start(kind, folder, *words):
+    return Server(kind, folder, *words)

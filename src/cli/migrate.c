@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "sql/dial.h"
+#include "idem.h"
 #include "sql/migrate.h"
 
 static const struct {
@@ -38,12 +38,12 @@ static int schema_print(const char *url) {
 static int tables_make(const char *url) {
     struct idem_sql conn;
     struct idem_error err;
-    int rc = idem_sql_dial(url, &conn, &err);
+    int rc = idem_sql_open(url, &conn, &err);
 
     if (rc != 0)
         return cli_say_error("migrate", &err);
     rc = idem_sql_migrate(conn, &err);
-    idem_sql_hangup(conn);
+    idem_sql_close(conn);
     if (rc != 0)
         return cli_say_error("migrate", &err);
     printf("the tables are of version %d\n", IDEM_SCHEMA_VERSION);

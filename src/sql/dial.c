@@ -2,8 +2,6 @@
  * Connections by URL. Those to servers are made as the stores make theirs. Fails with what the
  * server or the system says; no error holds a password.
  */
-#include "sql/dial.h"
-
 #include <string.h>
 
 #include "core/error.h"
@@ -44,6 +42,7 @@ static int server_dial(const struct sql_engine *engine, const struct idem_url *u
 
     if (rc != 0)
         return rc;
+    config.patient = true;
     *ret = engine->connect(&config, &dialled);
     sql_config_release(&config);
     return *ret != NULL ? 0 : idem_error_set(err, dialled.code, "%s", dialled.text);
@@ -90,9 +89,9 @@ static const struct {
     {NULL, NULL},
 };
 
-int idem_sql_dial(const char *text, struct idem_sql *ret, struct idem_error *err) {
+int idem_sql_open(const char *text, struct idem_sql *ret, struct idem_error *err) {
     struct idem_url url;
-    int rc = idem_url_parse(text, &url, err);
+    int rc = idem_need(text, err) ?: idem_need(ret, err) ?: idem_url_parse(text, &url, err);
     size_t i = 0;
 
     if (rc != 0)
@@ -110,7 +109,7 @@ int idem_sql_dial(const char *text, struct idem_sql *ret, struct idem_error *err
     return rc;
 }
 
-void idem_sql_hangup(struct idem_sql conn) {
+void idem_sql_close(struct idem_sql conn) {
     switch (conn.kind) {
 #if IDEM_HAVE_POSTGRES
     case IDEM_SQL_POSTGRES:

@@ -118,16 +118,27 @@ static int mysql_is_ready(struct idem_sql conn, struct idem_error *err) {
     return 0;
 }
 
-static int mysql_inside(struct idem_sql conn, struct idem_error *err) {
-    if (is_inside(conn.at.mysql))
+/* What the connection says of a transaction outlives it. */
+static int connection_check(MYSQL *conn, struct idem_error *err) {
+    if (mysql_get_socket(conn) != MARIADB_INVALID_SOCKET)
         return 0;
+    return idem_error_set(err, IDEM_E_REFUSED, "the connection to MySQL is not open");
+}
+
+static int mysql_inside(struct idem_sql conn, struct idem_error *err) {
+    int rc = connection_check(conn.at.mysql, err);
+
+    if (rc != 0 || is_inside(conn.at.mysql))
+        return rc;
     return idem_error_set(err, IDEM_E_INVALID,
                           "no transaction is open: START TRANSACTION first, or it was lost");
 }
 
 static int mysql_outside(struct idem_sql conn, struct idem_error *err) {
-    if (!in_transaction(conn.at.mysql))
-        return 0;
+    int rc = connection_check(conn.at.mysql, err);
+
+    if (rc != 0 || !in_transaction(conn.at.mysql))
+        return rc;
     return idem_error_set(err, IDEM_E_INVALID,
                           "a transaction is open on the connection, and none may be");
 }

@@ -9,7 +9,7 @@
 
 #include "../contract/conn.h"
 #include "../store/proxy.h"
-#include "sql/dial.h"
+#include "idem.h"
 #include "tables.h"
 
 extern struct farm farm;

@@ -231,6 +231,31 @@ TEST(a_call_needs_a_connection_without_a_transaction) {
     end(conn);
 }
 
+/* What it said of its transaction, before, does not count any more. */
+TEST(a_connection_that_is_gone_is_told) {
+    struct idem_sql conn = begin(), other = db_open(NULL);
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+
+    if (db_kind != IDEM_SQL_SQLITE) {
+        db_begin(conn, NULL);
+        CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
+        CHECK_INT(db_session_end(other, db_session(conn), &err), 0);
+        CHECK_INT(db_try(conn, "UPDATE work SET n = 7", &err), IDEM_E_REFUSED);
+        db_rollback(conn);
+        CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), IDEM_E_REFUSED);
+        CHECK_HAS(err.text, "is not open");
+        CHECK_INT(idem_tx_call(conn, guard, &args, NULL, careless, "SELECT 1", &answer, &err),
+                  IDEM_E_REFUSED);
+        CHECK_INT(idem_tx_outcome(conn, guard, &args, 0, &answer, &err), IDEM_E_REFUSED);
+    }
+    CHECK_INT(idem_tx_outcome(other, guard, &args, 0, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_NEVER);
+    CHECK_INT(db_ask(other, "SELECT n FROM work WHERE id = 1"), 0);
+    db_close(other);
+    end(conn);
+}
+
 /* Outcome. */
 
 TEST(an_outcome_is_told_and_leaves_nothing) {

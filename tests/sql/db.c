@@ -249,6 +249,20 @@ struct idem_args db_key(const char *key) {
     return (struct idem_args){.key = key, .key_len = strlen(key)};
 }
 
+long db_session(struct idem_sql conn) {
+    return conn.kind == IDEM_SQL_POSTGRES ? PQbackendPID(conn.at.pg)
+                                          : (long)mysql_thread_id(conn.at.mysql);
+}
+
+int db_session_end(struct idem_sql conn, long session, struct idem_error *err) {
+    char sql[64];
+
+    snprintf(sql, sizeof(sql),
+             conn.kind == IDEM_SQL_POSTGRES ? "SELECT pg_terminate_backend(%ld)" : "KILL %ld",
+             session);
+    return db_try(conn, sql, err);
+}
+
 void db_crowd(int n, void (*fn)(int i)) {
     int status, bad = 0;
 

@@ -39,6 +39,10 @@ void db_stop(void);
 struct idem_sql db_open(const struct flavour *flavour); /* NULL: a plain one */
 void db_close(struct idem_sql conn);
 
+/* Its number at the server, by which another connection ends it. Not SQLite's. */
+long db_session(struct idem_sql conn);
+int db_session_end(struct idem_sql conn, long session, struct idem_error *err);
+
 /* Statements. One that fails ends the test; or the code. */
 void db_do(struct idem_sql conn, const char *sql);
 int db_try(struct idem_sql conn, const char *sql, struct idem_error *err);

@@ -177,7 +177,7 @@ static struct idem_sql lock_take(void) {
     PGresult *res;
 
     farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
-    CHECK_INT(idem_sql_dial(url, &lock, &error), 0);
+    CHECK_INT(idem_sql_open(url, &lock, &error), 0);
     res = PQexec(lock.at.pg, "BEGIN; LOCK TABLE idem_record IN EXCLUSIVE MODE");
     CHECK_INT(PQresultStatus(res), PGRES_COMMAND_OK);
     PQclear(res);
@@ -215,7 +215,7 @@ TEST(a_session_that_was_lost_is_ended_before_anything_is_said_again) {
     CHECK_INT(ask_number("SELECT pid " SESSIONS), session_before);
     proxy_begin();
     turn_until(&c, session_is_another);
-    idem_sql_hangup(lock);
+    idem_sql_close(lock);
     a = answer_wait(&call);
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_RUN);

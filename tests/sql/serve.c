@@ -1,10 +1,11 @@
 /*
- * A SQL server for tests that are not in C: sql-serve KIND FOLDER
+ * A SQL server for tests that are not in C: sql-serve KIND FOLDER [durable] [NAME=VALUE...]
  *
  * Writes its URL and its owner's, one per line, and then obeys the words that
  * come by standard input, one per line, each answered by one line that begins
  * with "ok" or "no": kill, restart, pause, go-on, sql TEXT. Ends, with the
- * server, at the end of its input. KIND is a name of the table below.
+ * server, at the end of its input. KIND is a name of the table below; the rest
+ * are the server's own settings.
  */
 #include <stdio.h>
 #include <string.h>
@@ -51,16 +52,18 @@ static void obey(struct farm *farm, const char *word) {
 int main(int argc, char **argv) {
     static char line[65536];
     static struct farm farm;
+    bool durable = argc > 3 && strcmp(argv[3], "durable") == 0;
     size_t kind = 0, kinds = sizeof(names) / sizeof(names[0]);
     char url[2000];
 
-    while (argc == 3 && kind < kinds && strcmp(names[kind], argv[1]) != 0)
+    while (argc >= 3 && kind < kinds && strcmp(names[kind], argv[1]) != 0)
         kind++;
-    if (argc != 3 || kind == kinds) {
-        fprintf(stderr, "sql-serve KIND FOLDER: see tests/sql/serve.c\n");
+    if (argc < 3 || kind == kinds) {
+        fprintf(stderr, "sql-serve KIND FOLDER ...: see tests/sql/serve.c\n");
         return 64;
     }
-    farm_start(&farm, (enum farm_kind)kind, argv[2], -1);
+    farm_start_with(&farm, (enum farm_kind)kind, argv[2], -1,
+                    (const char *const *)argv + (durable ? 4 : 3), durable);
     farm_url(&farm, "", url, sizeof(url));
     printf("%s\n", url);
     farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));

@@ -142,7 +142,7 @@ static void listener_open(struct idem_sql *listener) {
     char url[1024];
 
     farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
-    CHECK_INT(idem_sql_dial(url, listener, &error), 0);
+    CHECK_INT(idem_sql_open(url, listener, &error), 0);
     PQclear(PQexec(listener->at.pg, "LISTEN idem"));
     notified_since = 0;
 }
@@ -196,7 +196,7 @@ TEST(the_server_notifies_only_where_somebody_waits) {
     CHECK_INT(notified(&listener), 1);
     c.store->driver->unwatch(c.store, &watch);
     conn_close(&c);
-    idem_sql_hangup(listener);
+    idem_sql_close(listener);
     farm_stop(&farm);
 }
 

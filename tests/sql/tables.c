@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "sql/dial.h"
+#include "idem.h"
 
 void tables_make(struct farm *farm) {
     struct idem_error error;
@@ -14,8 +14,8 @@ void tables_make(struct farm *farm) {
     char url[1024];
 
     farm_url_as(farm, FARM_OWNER, "", url, sizeof(url));
-    if (idem_sql_dial(url, &conn, &error) == 0 && idem_sql_migrate(conn, &error) == 0) {
-        idem_sql_hangup(conn);
+    if (idem_sql_open(url, &conn, &error) == 0 && idem_sql_migrate(conn, &error) == 0) {
+        idem_sql_close(conn);
         return;
     }
     fprintf(stderr, "cannot make the tables: %s\n", error.text);

@@ -60,8 +60,10 @@ static void options_set(MYSQL *conn, const struct sql_config *config) {
 
     mysql_optionsv(conn, MYSQL_OPT_CONNECT_TIMEOUT, &seconds);
     /* For dialling alone: on the loop it is the lane that knows how long to wait. */
-    mysql_optionsv(conn, MYSQL_OPT_READ_TIMEOUT, &seconds);
-    mysql_optionsv(conn, MYSQL_OPT_WRITE_TIMEOUT, &seconds);
+    if (!config->patient) {
+        mysql_optionsv(conn, MYSQL_OPT_READ_TIMEOUT, &seconds);
+        mysql_optionsv(conn, MYSQL_OPT_WRITE_TIMEOUT, &seconds);
+    }
     mysql_optionsv(conn, MYSQL_OPT_PROTOCOL, &protocol);
     mysql_optionsv(conn, MYSQL_OPT_RECONNECT, &off);
     mysql_optionsv(conn, MYSQL_OPT_LOCAL_INFILE, &no);

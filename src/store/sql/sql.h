@@ -50,8 +50,9 @@ struct sql_config {
     char *name;                        /* of the connection, for the server's lists */
     int64_t connect_timeout_ms, timeout_ms;
     size_t lanes_n;
-    bool pooled; /* a proxy may give each transaction another session */
-    bool sweep;  /* take part in the election of the one who removes what has expired */
+    bool patient; /* of a caller who blocks: an answer is waited for as long as it takes */
+    bool pooled;  /* a proxy may give each transaction another session */
+    bool sweep;   /* take part in the election of the one who removes what has expired */
 };
 
 int sql_config_read(const struct sql_engine *engine, const struct idem_url *url,
