@@ -134,7 +134,7 @@ static struct idem_sql transaction_begin(void) {
     char url[1024];
 
     farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
-    CHECK_INT(idem_sql_dial(url, &conn, &error), 0);
+    CHECK_INT(idem_sql_open(url, &conn, &error), 0);
     run_on(conn, "BEGIN");
     run_on(conn, is_postgres() ? "UPDATE idem_tx SET expires = now() + interval '1 h' "
                                  "WHERE prefix = 'x:' AND hash = sha256('7')"
@@ -174,7 +174,7 @@ TEST(rows_that_a_transaction_holds_are_left_and_the_others_are_swept) {
     run_on(transaction, "COMMIT");
     sweep(&c);
     CHECK_INT(ask_number("SELECT COUNT(*) FROM idem_tx"), 1); /* the one that is used again */
-    idem_sql_hangup(transaction);
+    idem_sql_close(transaction);
     conn_close(&c);
     farm_stop(&farm);
 }
