@@ -227,7 +227,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         while (recipe.at < recipe.end && recipe.out.len <= TEXT_MAX)
             put_reply(&recipe, 0);
     }
-    job_fill(&job, (enum idem_op_kind)(data[0] % 16 % IDEM_OP__COUNT), (data[0] & 0x40) != 0);
+    job_fill(&job, (enum idem_op_kind)(data[0] % 16 % IDEM_OP__COMMON), (data[0] & 0x40) != 0);
     job_run(&job, &recipe.out);
     redis_buffer_release(&job.command);
     redis_buffer_release(&recipe.out);

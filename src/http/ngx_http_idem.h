@@ -20,6 +20,7 @@
  *     js.c        the location that serves the browser's half
  *     serve.c     what the two have in common
  *     probe.c     asks the backend what came of an uncertain run
+ *     row.c       asks the database that backend and store share, instead
  *     round.c     the same in the background, for runs that nobody asks for again
  *     variable.c  $idem_*, and idem_set
  *     fields.c    header fields
@@ -62,6 +63,7 @@
 #define NGX_HTTP_IDEM_BUFFERED     0x08
 
 #define NGX_HTTP_IDEM_NEVER        "the backend says that it never happened"
+#define NGX_HTTP_IDEM_NO_ROW       "no transaction of the backend has committed it so far"
 
 /* what came of a run: the words of Idem-Outcome, and one that only on_failure says */
 #define NGX_HTTP_IDEM_DONE         IDEM_HTTP_DONE
@@ -145,6 +147,7 @@ struct ngx_http_idem_loc_conf_s {
     struct idem_expr          *print_expr;
     ngx_uint_t                 methods;
     ngx_http_complex_value_t  *probe;       /* NULL: nobody is asked */
+    ngx_str_t                 *probe_type;  /* of what a row holds; NULL: a URI is asked */
     ngx_http_complex_value_t  *label;       /* NULL: none */
     ngx_http_complex_value_t  *bind;        /* of tokens; NULL: none */
     ngx_http_complex_value_t  *enforce;     /* NULL: on; without variables: off */
@@ -193,6 +196,14 @@ typedef enum {
 } ngx_http_idem_heard_e;
 
 
+typedef enum {
+    NGX_HTTP_IDEM_DOUBTFUL = 0,             /* nobody has told, or nobody knows */
+    NGX_HTTP_IDEM_HAPPENED,
+    NGX_HTTP_IDEM_NOT                       /* and it may run */
+} ngx_http_idem_came_e;
+
+
+typedef struct ngx_http_idem_row_s  ngx_http_idem_row_t;
 typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
 
 
@@ -292,7 +303,10 @@ struct ngx_http_idem_ctx_s {
     /* a probe's answer */
 
     ngx_http_request_t        *probe;
+    ngx_http_idem_row_t       *row;         /* is asked for instead */
+    ngx_http_idem_came_e       came;
     ngx_uint_t                 probe_status;
+    const char                *probe_reason;  /* why it is left as it was */
     unsigned                   probe_over:1;
     void                      *round;       /* of which it is a part; NULL: a client asks */
     ngx_socket_t               peer;        /* the other end of its connection */
@@ -409,7 +423,6 @@ ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, n
     struct idem_fingerprint *print);
 void ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     ngx_uint_t status, u_char *result, size_t len);
-const char *ngx_http_idem_probe_reason(ngx_uint_t status);
 void ngx_http_idem_run_detach(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_bound(ngx_http_idem_ctx_t *ctx);
@@ -441,6 +454,8 @@ off_t ngx_http_idem_limit(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
     size_t size);
 ngx_int_t ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret);
+ngx_int_t ngx_http_idem_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_uint_t status, ngx_str_t *ret);
 
 /* reply.c */
 void ngx_http_idem_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
@@ -454,11 +469,15 @@ ngx_int_t ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 /* probe.c */
 ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-ngx_uint_t ngx_http_idem_probe_heard(ngx_http_idem_ctx_t *ctx);
-ngx_uint_t ngx_http_idem_probe_found(ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_probe_take(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_str_t *result);
 ngx_int_t ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_chain_t *in);
+
+/* row.c */
+ngx_int_t ngx_http_idem_row_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_row_drop(ngx_http_idem_ctx_t *ctx);
 
 /* round.c */
 ngx_int_t ngx_http_idem_rounds_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);

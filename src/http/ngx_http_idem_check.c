@@ -245,6 +245,36 @@ ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded, vo
 }
 
 
+/* Rows of the backend's transactions are in a SQL database, and have the name that the backend can
+   make of what it is told. */
+
+static ngx_int_t
+ngx_http_idem_check_row(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
+{
+    if (conf->probe == NULL || conf->probe_type == NULL) {
+        return NGX_OK;
+    }
+
+    if (!idem_store_has_transactions((char *) conf->store->url.data)) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "idem: idem_probe tx needs idem_store postgres: or mysql:, the database in "
+                      "which the backend commits; for the guard in %s:%ui", conf->file,
+                      conf->line);
+        return NGX_ERROR;
+    }
+
+    if (conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "idem: idem_probe tx and idem_key token exclude each other: a token names "
+                      "no row of the backend's; for the guard in %s:%ui", conf->file,
+                      conf->line);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
 ngx_int_t
 ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
 {
@@ -259,7 +289,8 @@ ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
         return NGX_ERROR;
     }
 
-    if (ngx_http_idem_check_rewrite(cf, guarded, guarded->loc_conf) != NGX_OK
+    if (ngx_http_idem_check_row(cf, conf) != NGX_OK
+        || ngx_http_idem_check_rewrite(cf, guarded, guarded->loc_conf) != NGX_OK
         || ngx_http_idem_check_rewrite(cf, guarded, guarded->server->ctx->loc_conf) != NGX_OK)
     {
         return NGX_ERROR;

@@ -421,6 +421,45 @@ ngx_http_idem_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* idem_probe tx [type=...]: what the row of a transaction holds is of that type. */
+
+static char *
+ngx_http_idem_probe_tx(ngx_conf_t *cf, ngx_str_t *value, ngx_http_idem_loc_conf_t *ilcf)
+{
+    size_t      i;
+    ngx_str_t  *type;
+
+    static ngx_str_t  json = ngx_string("application/json");
+
+    type = ngx_palloc(cf->pool, sizeof(ngx_str_t));
+    if (type == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *type = json;
+
+    if (cf->args->nelts == 3 && ngx_http_idem_named(&value[2], "type=", type) != NGX_OK) {
+        type->len = 0;
+    }
+
+    for (i = 0; i < type->len && type->data[i] >= 0x20 && type->data[i] != 0x7f; i++) {
+        /* void */
+    }
+
+    if (type->len == 0 || i < type->len) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "idem_probe tx: \"%V\" is not understood; allowed: type=MEDIA/TYPE, "
+                           "that of the answers which the rows hold", &value[2]);
+        return NGX_CONF_ERROR;
+    }
+
+    ilcf->probe_type = type;
+    ilcf->probe = ngx_http_idem_complex(cf, &value[1]);
+
+    return ilcf->probe ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
 char *
 ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -433,6 +472,14 @@ ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     value = cf->args->elts;
 
+    if (ngx_strcmp(value[1].data, "tx") == 0) {
+        return ngx_http_idem_probe_tx(cf, value, ilcf);
+    }
+
+    if (cf->args->nelts != 2) {
+        return "takes two words only where the first is tx";
+    }
+
     if (ngx_strcmp(value[1].data, "off") == 0) {
         ilcf->probe = NULL;
         return NGX_CONF_OK;
@@ -440,8 +487,8 @@ ngx_http_idem_probe_uri(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (value[1].data[0] != '/') {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "idem_probe: \"%V\" is no URI of this server; allowed: off, or what "
-                           "begins with / and names a location that asks the backend",
+                           "idem_probe: \"%V\" is no URI of this server; allowed: off, tx, or "
+                           "what begins with / and names a location that asks the backend",
                            &value[1]);
         return NGX_CONF_ERROR;
     }

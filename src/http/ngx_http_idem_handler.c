@@ -56,6 +56,7 @@ ngx_http_idem_cleanup(void *data)
     ngx_http_idem_ctx_t  *ctx = data;
 
     ngx_http_idem_run_detach(ctx);
+    ngx_http_idem_row_drop(ctx);
     ngx_http_idem_sign_drop(ctx);
 
     if (ctx->max.timer_set) {

@@ -64,20 +64,67 @@ ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *byte
 }
 
 
+/* Head and body as one text. */
+
+static ngx_int_t
+ngx_http_idem_encode_as(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    struct idem_http_header *headers, ngx_uint_t n, ngx_str_t *ret)
+{
+    u_char                       *room;
+    size_t                        size;
+    struct idem_http_answer_out   out;
+
+    size = idem_http_answer_size(headers, n, ctx->kept.len);
+    if (size == 0) {
+        return NGX_DECLINED;
+    }
+
+    room = ngx_palloc(r->pool, size);
+    if (room == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (idem_http_answer_begin(&out, room, size, (int) status, headers, n) != 0
+        || idem_http_answer_append(&out, ctx->kept.data, ctx->kept.len) != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    ret->data = room;
+    ret->len = idem_http_answer_end(&out);
+
+    return NGX_OK;
+}
+
+
+/* What a row of the backend's database has kept, as an answer. */
+
+ngx_int_t
+ngx_http_idem_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    ngx_str_t *ret)
+{
+    struct idem_http_header  type;
+
+    type.name = IDEM_HTTP_TEXT("Content-Type");
+    type.value = ngx_http_idem_text(ctx->conf->probe_type);
+
+    return ngx_http_idem_encode_as(r, ctx, status, &type, ctx->kept.len ? 1 : 0, ret);
+}
+
+
 /* The answer as it is kept: what a replay repeats of its head, and its body. */
 
 ngx_int_t
 ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
 {
-    u_char                       *room, *type;
-    size_t                        size;
-    ngx_uint_t                    n;
-    ngx_list_part_t              *part;
-    ngx_table_elt_t              *header;
-    ngx_http_idem_fields_t        fields;
-    struct idem_http_header      *kept;
-    struct idem_http_text         none = { "", 0 };
-    struct idem_http_answer_out   out;
+    u_char                   *type;
+    size_t                    size;
+    ngx_uint_t                n;
+    ngx_list_part_t          *part;
+    ngx_table_elt_t          *header;
+    ngx_http_idem_fields_t    fields;
+    struct idem_http_header  *kept;
+    struct idem_http_text     none = { "", 0 };
 
     n = 2;                                      /* which nginx keeps apart */
 
@@ -152,24 +199,5 @@ ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t 
         }
     }
 
-    size = idem_http_answer_size(kept, n, ctx->kept.len);
-    if (size == 0) {
-        return NGX_DECLINED;
-    }
-
-    room = ngx_palloc(r->pool, size);
-    if (room == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (idem_http_answer_begin(&out, room, size, (int) r->headers_out.status, kept, n) != 0
-        || idem_http_answer_append(&out, ctx->kept.data, ctx->kept.len) != 0)
-    {
-        return NGX_DECLINED;
-    }
-
-    ret->data = room;
-    ret->len = idem_http_answer_end(&out);
-
-    return NGX_OK;
+    return ngx_http_idem_encode_as(r, ctx, r->headers_out.status, kept, n, ret);
 }

@@ -108,7 +108,7 @@ static ngx_command_t  ngx_http_idem_commands[] = {
       NULL },
 
     { ngx_string("idem_probe"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE12,
       ngx_http_idem_probe_uri,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
@@ -465,6 +465,10 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_ptr_value(conf->store, prev->store, NULL);
     ngx_conf_merge_ptr_value(conf->sign, prev->sign, NULL);
     ngx_conf_merge_ptr_value(conf->scope, prev->scope, NULL);
+    if (conf->probe == NGX_CONF_UNSET_PTR) {
+        conf->probe_type = prev->probe_type;
+    }
+
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
     ngx_conf_merge_ptr_value(conf->label, prev->label, NULL);
     ngx_conf_merge_ptr_value(conf->bind, prev->bind, NULL);

@@ -2,7 +2,8 @@
 /*
  * An uncertain run: the backend is asked what came of it, by one prober at a
  * time. 2xx settles it as done, with that answer; 404 says that it never
- * happened, and it runs; anything else leaves it as it was.
+ * happened, and it runs; anything else leaves it as it was. Where its database
+ * is ours as well, that is asked instead (row.c).
  */
 
 #include "ngx_http_idem.h"
@@ -19,6 +20,13 @@ ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_uint_t                   flags;
     ngx_http_request_t          *sr;
     ngx_http_post_subrequest_t  *ps;
+
+    ctx->came = NGX_HTTP_IDEM_DOUBTFUL;
+    ctx->probe_reason = NULL;
+
+    if (ctx->conf->probe_type) {
+        return ngx_http_idem_row_start(r, ctx);
+    }
 
     if (ngx_http_complex_value(r, ctx->conf->probe, &uri) != NGX_OK) {
         return NGX_ERROR;
@@ -167,7 +175,7 @@ ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc)
  * happened, nor a page for what came of it.
  */
 
-ngx_uint_t
+static ngx_uint_t
 ngx_http_idem_probe_heard(ngx_http_idem_ctx_t *ctx)
 {
     ngx_http_upstream_t  *u = ctx->probe->upstream;
@@ -187,15 +195,63 @@ ngx_http_idem_probe_heard(ngx_http_idem_ctx_t *ctx)
 }
 
 
-/* Whether the backend says that it happened, and was heard to the end. */
+/* What a URI's answer means: it happened, if the backend says so and was heard to the end. Whoever
+   probes in the background passes by what never happened. */
 
-ngx_uint_t
-ngx_http_idem_probe_found(ngx_http_idem_ctx_t *ctx)
+static void
+ngx_http_idem_probe_judge(ngx_http_idem_ctx_t *ctx)
 {
+    ngx_uint_t            status;
     ngx_http_upstream_t  *u = ctx->probe->upstream;
 
-    return ctx->probe_status >= 200 && ctx->probe_status < 300
-           && ctx->heard == NGX_HTTP_IDEM_WHOLE && !(u && ngx_http_idem_is_cut(u));
+    status = ctx->probe_status = ngx_http_idem_probe_heard(ctx);
+    ctx->probe_reason = status ? "the backend was asked, and does not know" : NULL;
+
+    if (status == NGX_HTTP_NOT_FOUND) {
+        ctx->came = NGX_HTTP_IDEM_NOT;
+        ctx->probe_reason = NGX_HTTP_IDEM_NEVER;
+
+    } else if (status >= 200 && status < 300 && ctx->heard == NGX_HTTP_IDEM_WHOLE
+               && !(u && ngx_http_idem_is_cut(u)))
+    {
+        ctx->came = NGX_HTTP_IDEM_HAPPENED;
+    }
+
+    ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
+                  "idem: record %s: the backend was asked what came of it, and answered %ui",
+                  ctx->hash, status);
+}
+
+
+/* A probe is over: how its record ends, and its result, where that is to be kept. */
+
+ngx_uint_t
+ngx_http_idem_probe_take(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
+{
+    ngx_int_t            rc;
+    ngx_http_request_t  *sr = ctx->probe;
+
+    ngx_str_null(result);
+
+    if (sr) {
+        ngx_http_idem_probe_judge(ctx);
+        ctx->probe = NULL;
+    }
+
+    if (ctx->came != NGX_HTTP_IDEM_HAPPENED) {
+        return NGX_HTTP_IDEM_UNKNOWN;
+    }
+
+    if (!ctx->discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
+        rc = sr ? ngx_http_idem_encode(sr, ctx, result)
+                : ngx_http_idem_encode_row(r, ctx, ctx->probe_status, result);
+
+        if (rc != NGX_OK) {
+            ngx_str_null(result);
+        }
+    }
+
+    return NGX_HTTP_IDEM_DONE;
 }
 
 
@@ -212,24 +268,15 @@ ngx_http_idem_probe_in_time(ngx_http_idem_ctx_t *ctx)
 static ngx_int_t
 ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_uint_t           found;
-    ngx_str_t            result;
-    ngx_uint_t           status, outcome;
-    ngx_http_request_t  *sr;
+    ngx_str_t   result;
+    ngx_uint_t  outcome;
 
-    sr = ctx->probe;
-    status = ctx->probe_status = ngx_http_idem_probe_heard(ctx);
-    found = ngx_http_idem_probe_found(ctx);
-    ctx->probe = NULL;
+    outcome = ngx_http_idem_probe_take(r, ctx, &result);
 
-    ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
-                  "idem: record %s: the backend was asked what came of it, and answered %ui",
-                  ctx->hash, status);
-
-    if (status == NGX_HTTP_NOT_FOUND && ngx_http_idem_probe_in_time(ctx)) {
+    if (ctx->came == NGX_HTTP_IDEM_NOT && ngx_http_idem_probe_in_time(ctx)) {
         ctx->answer = IDEM_RUN;
         ctx->state = NGX_HTTP_IDEM_ANSWERED;
-        ctx->probe_status = 0;             /* what comes of it now is another matter */
+        ctx->probe_reason = NULL;          /* what comes of it now is another matter */
         ctx->kept.len = 0;
         ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_SILENT);
         ctx->discard = 0;
@@ -237,28 +284,19 @@ ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return NGX_OK;
     }
 
-    ngx_str_null(&result);
-    outcome = NGX_HTTP_IDEM_UNKNOWN;
     ctx->answer = IDEM_UNCERTAIN;
     ctx->probed = 1;
 
-    if (found) {
-        outcome = NGX_HTTP_IDEM_DONE;
-        ctx->answer = IDEM_DUPLICATE;
-        ctx->status = (int32_t) status;
-
-        if (!ctx->discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY
-            && ngx_http_idem_encode(sr, ctx, &result) == NGX_OK)
-        {
-            ctx->answer = IDEM_REPLAY;
-            ctx->result = result;
-        }
+    if (outcome == NGX_HTTP_IDEM_DONE) {
+        ctx->answer = result.len ? IDEM_REPLAY : IDEM_DUPLICATE;
+        ctx->status = (int32_t) ctx->probe_status;
+        ctx->result = result;
     }
 
     ctx->state = NGX_HTTP_IDEM_SETTLING;
     r->write_event_handler = ngx_http_request_empty_handler;
 
-    ngx_http_idem_finish(ctx, outcome, status, result.data, result.len);
+    ngx_http_idem_finish(ctx, outcome, ctx->probe_status, result.data, result.len);
 
     if (ctx->run == NULL) {                     /* it could not even be said */
         ctx->state = NGX_HTTP_IDEM_ANSWERED;

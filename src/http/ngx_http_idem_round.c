@@ -20,6 +20,7 @@
 #define NGX_HTTP_IDEM_PAGE   50
 #define NGX_HTTP_IDEM_BUSY   1000     /* ms between two pages */
 #define NGX_HTTP_IDEM_IDLE   5000     /* ms, where there was nothing to ask */
+#define NGX_HTTP_IDEM_OPEN   3600     /* s, for which a transaction is supposed to be open */
 
 
 typedef struct {
@@ -414,6 +415,18 @@ ngx_http_idem_round_ask(ngx_http_idem_round_t *round, const struct idem_entry *e
 }
 
 
+/* What never happened, or must have been rolled back by now, waits for the client's own retry. A
+   transaction may commit after its client was given up: that is looked for again. */
+
+static ngx_uint_t
+ngx_http_idem_round_passes(const struct idem_entry *entry)
+{
+    return ngx_strcmp(entry->reason, NGX_HTTP_IDEM_NEVER) == 0
+           || (ngx_strcmp(entry->reason, NGX_HTTP_IDEM_NO_ROW) == 0
+               && entry->created_ms / 1000 + NGX_HTTP_IDEM_OPEN < ngx_time());
+}
+
+
 static void
 ngx_http_idem_round_listed(struct idem_op *op, int rc)
 {
@@ -435,7 +448,7 @@ ngx_http_idem_round_listed(struct idem_op *op, int rc)
         entry = &op->out.list.entries[i];
 
         if (!entry->uncertain || ngx_strcmp(entry->prefix, conf->policy->prefix) != 0
-            || ngx_strcmp(entry->reason, NGX_HTTP_IDEM_NEVER) == 0)
+            || ngx_http_idem_round_passes(entry))
         {
             continue;
         }
@@ -463,7 +476,7 @@ ngx_http_idem_round_listed(struct idem_op *op, int rc)
 }
 
 
-/* The subrequest is over. */
+/* The subrequest is over, or the row was looked for. */
 
 static void
 ngx_http_idem_round_probed(ngx_http_request_t *r)
@@ -478,21 +491,7 @@ ngx_http_idem_round_probed(ngx_http_request_t *r)
         return;
     }
 
-    ngx_str_null(&result);
-    outcome = NGX_HTTP_IDEM_UNKNOWN;
-    ctx->probe_status = ngx_http_idem_probe_heard(ctx);
-
-    if (ngx_http_idem_probe_found(ctx)) {
-        outcome = NGX_HTTP_IDEM_DONE;
-
-        if (!ctx->discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
-            (void) ngx_http_idem_encode(ctx->probe, ctx, &result);
-        }
-    }
-
-    ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
-                  "idem: record %s: the backend was asked what came of it, and answered %ui",
-                  ctx->hash, ctx->probe_status);
+    outcome = ngx_http_idem_probe_take(r, ctx, &result);
 
     r->write_event_handler = ngx_http_request_empty_handler;
     ctx->state = NGX_HTTP_IDEM_SETTLING;
@@ -503,12 +502,18 @@ ngx_http_idem_round_probed(ngx_http_request_t *r)
 }
 
 
-/* The claim was answered. */
+/* The claim was answered, or what a row was asked for. */
 
 void
 ngx_http_idem_round_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_connection_t  *c = r->connection;
+
+    if (ctx->state == NGX_HTTP_IDEM_PROBING) {
+        ngx_http_idem_round_probed(r);
+        ngx_http_run_posted_requests(c);
+        return;
+    }
 
     if (ctx->state == NGX_HTTP_IDEM_ANSWERED && ctx->code == 0 && ctx->answer == IDEM_PROBE
         && !ngx_exiting && ngx_http_idem_probe_start(r, ctx) == NGX_AGAIN)

@@ -420,16 +420,6 @@ ngx_http_idem_lost(struct idem_claim *claim, enum idem_end why, void *data)
 }
 
 
-/* Why a probe left it uncertain. Whoever probes in the background passes by what never happened. */
-
-const char *
-ngx_http_idem_probe_reason(ngx_uint_t status)
-{
-    return status == NGX_HTTP_NOT_FOUND ? NGX_HTTP_IDEM_NEVER
-                                        : "the backend was asked, and does not know";
-}
-
-
 /* The answer was held long enough: the client gets it, and the end is still being stored. */
 
 static void
@@ -502,7 +492,7 @@ ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
         break;
 
     default:
-        reason = ctx->probe_status ? ngx_http_idem_probe_reason(ctx->probe_status)
+        reason = ctx->probe_reason ? ctx->probe_reason
                  : ctx->cancelled == IDEM_END_RUN_MAX ? "cancelled after idem_run_max"
                  : ctx->cancelled ? "cancelled because its lease was lost"
                  : ctx->heard == NGX_HTTP_IDEM_CUT ? "the backend's answer was cut off"

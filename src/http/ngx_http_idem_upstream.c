@@ -13,6 +13,7 @@
 static ngx_str_t  ngx_http_idem_key_name = ngx_string("Idempotency-Key");
 static ngx_str_t  ngx_http_idem_attempt_name = ngx_string("Idem-Attempt");
 static ngx_str_t  ngx_http_idem_downstream_name = ngx_string("Idem-Downstream-Key");
+static ngx_str_t  ngx_http_idem_scope_name = ngx_string("Idem-Scope");
 static ngx_str_t  ngx_http_idem_encoding_name = ngx_string("Accept-Encoding");
 
 
@@ -121,24 +122,60 @@ ngx_http_idem_put(ngx_http_request_t *r, ngx_str_t *name, u_char *value, size_t 
 }
 
 
-/* A key that a client did not send: as it is, where a header can hold it; or by its hash. */
+/* What a client did not send: as it is, where a header can hold it; or by the record's hash. */
+
+static ngx_int_t
+ngx_http_idem_put_text(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *name,
+    ngx_str_t *text)
+{
+    size_t  i;
+
+    for (i = 0; i < text->len; i++) {
+        if (text->data[i] <= 0x20 || text->data[i] >= 0x7f) {
+            return ngx_http_idem_put(r, name, ctx->hash, IDEM_HEX_LEN);
+        }
+    }
+
+    return ngx_http_idem_put(r, name, text->data, text->len);
+}
+
+
+/* The key, unless it is there already, as the client has sent it. */
 
 static ngx_int_t
 ngx_http_idem_put_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    size_t  i;
+    ngx_http_idem_key_t  *key = ctx->conf->key;
+
+    if (ctx->conf->probe_type == NULL && key->kind == NGX_HTTP_IDEM_KEY_HEADER
+        && key->name.len == ngx_http_idem_key_name.len
+        && ngx_strncasecmp(key->name.data, ngx_http_idem_key_name.data, key->name.len) == 0)
+    {
+        return NGX_OK;
+    }
 
     if (ngx_http_idem_drop(r, &ngx_http_idem_key_name) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < ctx->key.len; i++) {
-        if (ctx->key.data[i] <= 0x20 || ctx->key.data[i] >= 0x7f) {
-            return ngx_http_idem_put(r, &ngx_http_idem_key_name, ctx->hash, IDEM_HEX_LEN);
-        }
+    return ngx_http_idem_put_text(r, ctx, &ngx_http_idem_key_name, &ctx->key);
+}
+
+
+/*
+ * What the backend names its row by, where it is looked for: beside the key, without the quotes
+ * that a client may have put, the scope. One that no header can hold must not be left out: without
+ * it, rows of two users would be one.
+ */
+
+static ngx_int_t
+ngx_http_idem_put_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->conf->probe_type == NULL || ctx->scope.len == 0) {
+        return NGX_OK;
     }
 
-    return ngx_http_idem_put(r, &ngx_http_idem_key_name, ctx->key.data, ctx->key.len);
+    return ngx_http_idem_put_text(r, ctx, &ngx_http_idem_scope_name, &ctx->scope);
 }
 
 
@@ -181,8 +218,7 @@ ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_int_t
 ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    u_char               *p, *attempt;
-    ngx_http_idem_key_t  *key;
+    u_char  *p, *attempt;
 
     if (ctx->readied) {
         return NGX_OK;
@@ -190,13 +226,7 @@ ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ctx->readied = 1;
 
-    key = ctx->conf->key;
-
-    if (!(key->kind == NGX_HTTP_IDEM_KEY_HEADER
-          && key->name.len == ngx_http_idem_key_name.len
-          && ngx_strncasecmp(key->name.data, ngx_http_idem_key_name.data, key->name.len) == 0)
-        && ngx_http_idem_put_key(r, ctx) != NGX_OK)
-    {
+    if (ngx_http_idem_put_key(r, ctx) != NGX_OK || ngx_http_idem_put_scope(r, ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 

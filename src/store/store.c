@@ -55,6 +55,17 @@ int idem_store_check(const char *text, struct idem_error *err) {
     return rc;
 }
 
+bool idem_store_has_transactions(const char *text) {
+    const struct idem_driver *driver;
+    struct idem_url url;
+
+    if (idem_url_parse(text, &url, NULL) != 0)
+        return false;
+    driver = driver_find(url.scheme);
+    idem_url_release(&url);
+    return driver != NULL && driver->transactions;
+}
+
 int idem_store_open(const char *text, struct idem_loop *loop, const struct idem_clock *clock,
                     struct idem_store **ret, struct idem_error *err) {
     const struct idem_driver *driver;
@@ -141,6 +152,12 @@ int idem_op_admit(struct idem_op *op, unsigned forks) {
     if (op->in.list.max > IDEM_LIST_MAX)
         op->in.list.max = IDEM_LIST_MAX;
     return 0;
+}
+
+int idem_op_refuse_tx(struct idem_op *op) {
+    return idem_error_set(&op->error, IDEM_E_INVALID,
+                          "this store is no SQL database, in which there could be a row of a "
+                          "guarded transaction");
 }
 
 int idem_op_refuse(struct idem_op *op, int code) {

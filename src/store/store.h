@@ -31,8 +31,10 @@ enum idem_op_kind {
     IDEM_OP_SWEEP, /* remove some of what has expired */
     IDEM_OP_STATS,
     IDEM_OP_TIME,
+    IDEM_OP_TX, /* of drivers with .transactions: what a guard in somebody's own transaction left */
 };
-#define IDEM_OP__COUNT 12
+#define IDEM_OP__COMMON 12 /* the first so many are every driver's */
+#define IDEM_OP__COUNT 13
 
 enum idem_count_how {
     IDEM_COUNT_ADD,   /* add `value` */
@@ -114,6 +116,11 @@ struct idem_op {
             int64_t ms;   /* as expiry is judged: never goes back */
             int64_t date; /* the clock as it is set now */
         } time;
+        struct {
+            bool there; /* committed, and not expired */
+            int32_t status;
+            struct idem_bytes result;
+        } tx;
     } out;
     struct idem_error error;
     void (*complete)(struct idem_op *op, int rc);
@@ -160,6 +167,7 @@ struct idem_clock {
 struct idem_driver {
     const char *name;
     const char *const *schemes; /* NULL-terminated */
+    bool transactions;          /* its database may hold idem_tx, and it has IDEM_OP_TX */
 
     /* Whether it is a URL of this store, without touching anything. */
     int (*check)(const struct idem_url *url, struct idem_error *err);
@@ -194,6 +202,9 @@ void idem_op_copy(const struct idem_op *op, struct idem_op *ret, unsigned char *
 #define IDEM_LIST_MAX 1000
 int idem_op_admit(struct idem_op *op, unsigned forks);
 
+/* Refuses IDEM_OP_TX, for a store that has no such table. */
+int idem_op_refuse_tx(struct idem_op *op);
+
 /* Fills op->error for a record that is not there, held or settled: IDEM_E_ABSENT, IDEM_E_LIVE,
    IDEM_E_SETTLED. Returns code. */
 int idem_op_refuse(struct idem_op *op, int code);
@@ -202,7 +213,8 @@ int idem_op_refuse(struct idem_op *op, int code);
 bool idem_list_wants(const struct idem_list_in *in, const struct idem_record *record, bool live);
 bool idem_list_wants_bad(const struct idem_list_in *in, enum idem_state state);
 
-/* Changes a counter's value, 0 where there is none; false: it is not to be changed, or overflows. */
+/* Changes a counter's value, 0 where there is none; false: it is not to be changed, or overflows.
+ */
 bool idem_count_apply(const struct idem_count_in *in, int64_t *value);
 
 /* A list of watches, linked both ways. */
@@ -224,6 +236,9 @@ static inline void idem_watch_take(struct idem_watch *watch) {
 /* Whether a URL can be opened, as far as its text tells. */
 int idem_store_check(const char *url, struct idem_error *err);
 
+/* Whether guards in somebody's own transaction can be in the database that the URL names. */
+bool idem_store_has_transactions(const char *url);
+
 /* Opens by URL; the error names the schemes that this build has. */
 int idem_store_open(const char *url, struct idem_loop *loop, const struct idem_clock *clock,
                     struct idem_store **ret, struct idem_error *err);
@@ -234,6 +249,8 @@ static inline void idem_store_close(struct idem_store *store) {
 }
 
 static inline int idem_store_submit(struct idem_store *store, struct idem_op *op) {
+    if (op->kind == IDEM_OP_TX && !store->driver->transactions)
+        return idem_op_refuse_tx(op);
     return store->driver->submit(store, op);
 }
 

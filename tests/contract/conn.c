@@ -168,6 +168,8 @@ static void call_take(struct call *call) {
         call->record = record_keep(&op->out.lookup.record);
     if (op->kind == IDEM_OP_LIST)
         call->entries = keep(op->out.list.entries, op->out.list.n * sizeof(struct idem_entry));
+    if (op->kind == IDEM_OP_TX)
+        op->out.tx.result.at = keep(op->out.tx.result.at, op->out.tx.result.len);
 }
 
 static void call_complete(struct idem_op *op, int rc) {

@@ -6,9 +6,17 @@
 
 #define QUIET_MS 40
 
-/* One operation of each kind, on keys of their own. */
+/* How many kinds of operations the store has. */
+static unsigned kinds_n;
+
+static void kinds_count(const struct conn *c) {
+    kinds_n = c->store->driver->transactions ? IDEM_OP__COUNT : IDEM_OP__COMMON;
+}
+
+/* One operation of each, on keys of their own. */
 static void kinds_init(struct conn *c, struct call calls[IDEM_OP__COUNT]) {
-    for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++) {
+    kinds_count(c);
+    for (unsigned kind = 0; kind < kinds_n; kind++) {
         struct idem_record_key key;
         char name[16];
 
@@ -27,7 +35,7 @@ static void kinds_init(struct conn *c, struct call calls[IDEM_OP__COUNT]) {
 }
 
 static void kinds_submit(struct call calls[IDEM_OP__COUNT]) {
-    for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+    for (unsigned kind = 0; kind < kinds_n; kind++)
         CHECK_INT(call_submit(&calls[kind]), 0);
 }
 
@@ -36,11 +44,27 @@ CONTRACT(every_operation_is_answered_once_and_from_the_loop) {
 
     kinds_init(c, calls);
     kinds_submit(calls);
-    for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+    for (unsigned kind = 0; kind < kinds_n; kind++)
         (void)call_wait(&calls[kind]);
     conn_idle(c, QUIET_MS);
-    for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+    for (unsigned kind = 0; kind < kinds_n; kind++)
         CHECK_INT(calls[kind].completed, 1);
+}
+
+CONTRACT(what_only_sql_has_is_refused_by_the_others) {
+    struct idem_record_key key = key_of("k");
+    struct call call;
+
+    call_init(&call, c, IDEM_OP_TX, &key);
+    if (c->store->driver->transactions) {
+        CHECK_INT(call_run(&call), 0);
+        CHECK(!call.op.out.tx.there);
+        return;
+    }
+    CHECK_INT(call_submit(&call), IDEM_E_INVALID);
+    conn_idle(c, QUIET_MS);
+    CHECK_INT(call.completed, 0);
+    CHECK(call.op.driver == NULL && call.op.error.code == IDEM_E_INVALID);
 }
 
 CONTRACT(nothing_is_called_after_cancel) {
@@ -52,13 +76,13 @@ CONTRACT(nothing_is_called_after_cancel) {
         kinds_submit(calls);
         for (unsigned i = 0; i < turns; i++)
             conn_turn(c, i);
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++) {
+        for (unsigned kind = 0; kind < kinds_n; kind++) {
             idem_store_cancel(c->store, &calls[kind].op);
             CHECK(calls[kind].op.driver == NULL);
             before[kind] = calls[kind].completed;
         }
         conn_idle(c, QUIET_MS);
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+        for (unsigned kind = 0; kind < kinds_n; kind++)
             CHECK_INT(calls[kind].completed, before[kind]);
     }
 }
@@ -66,7 +90,7 @@ CONTRACT(nothing_is_called_after_cancel) {
 static void cancel_the_rest(struct call *call) {
     struct call *calls = call->data;
 
-    for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+    for (unsigned kind = 0; kind < kinds_n; kind++)
         idem_store_cancel(call->conn->store, &calls[kind].op);
 }
 
@@ -75,14 +99,14 @@ CONTRACT(others_may_be_cancelled_from_inside_a_call_back) {
     unsigned completed = 0;
 
     kinds_init(c, calls);
-    for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++) {
+    for (unsigned kind = 0; kind < kinds_n; kind++) {
         calls[kind].then = cancel_the_rest;
         calls[kind].data = calls;
     }
     kinds_submit(calls);
     for (unsigned turn = 0; turn < 100 && completed == 0; turn++) {
         conn_idle(c, QUIET_MS);
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+        for (unsigned kind = 0; kind < kinds_n; kind++)
             completed += calls[kind].completed;
     }
     CHECK_INT(completed, 1);
@@ -138,10 +162,10 @@ CONTRACT(closing_with_operations_under_way_calls_nothing) {
         kinds_submit(calls);
         for (unsigned i = 0; i < turns; i++)
             conn_turn(other, i);
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+        for (unsigned kind = 0; kind < kinds_n; kind++)
             before += calls[kind].completed;
         conn_close(other);
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+        for (unsigned kind = 0; kind < kinds_n; kind++)
             after += calls[kind].completed;
         CHECK_INT(after, before);
         free(calls);
@@ -189,7 +213,8 @@ static void close_here(struct call *call) {
 }
 
 CONTRACT(closing_from_inside_a_call_back_is_safe) {
-    for (unsigned first = 0; first < IDEM_OP__COUNT; first++) {
+    kinds_count(c);
+    for (unsigned first = 0; first < kinds_n; first++) {
         struct conn *other = another(first % 2 == 0 ? HOST_POLL : HOST_EDGE);
         struct call *calls = calloc(IDEM_OP__COUNT, sizeof(*calls));
         unsigned completed = 0;
@@ -198,16 +223,16 @@ CONTRACT(closing_from_inside_a_call_back_is_safe) {
         kinds_init(other, calls);
         calls[first].then = close_here;
         CHECK_INT(call_submit(&calls[first]), 0);
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+        for (unsigned kind = 0; kind < kinds_n; kind++)
             if (kind != first)
                 CHECK_INT(call_submit(&calls[kind]), 0);
         while (other->store != NULL)
             conn_turn(other, 1000);
         CHECK_INT(calls[first].completed, 1);
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+        for (unsigned kind = 0; kind < kinds_n; kind++)
             completed += calls[kind].completed;
         conn_idle(other, 5);
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++)
+        for (unsigned kind = 0; kind < kinds_n; kind++)
             completed -= calls[kind].completed;
         CHECK_INT(completed, 0);
         conn_close(other);

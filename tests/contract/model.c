@@ -175,9 +175,9 @@ struct question question_lookup(unsigned key) {
 }
 
 static const char *kind_name(enum idem_op_kind kind) {
-    static const char *const names[IDEM_OP__COUNT] = {"claim",  "finish", "issue", "once",
-                                                      "count",  "lookup", "list",  "settle",
-                                                      "forget", "sweep",  "stats", "time"};
+    static const char *const names[IDEM_OP__COUNT] = {
+        "claim",  "finish", "issue", "once",  "count", "lookup", "list",
+        "settle", "forget", "sweep", "stats", "time",  "tx"};
 
     return names[kind];
 }

@@ -319,6 +319,24 @@ def a_probe_is_a_uri(rig):
     accepted(rig, GOOD + "idem_probe off;")
     refused(rig, GOOD + "idem_probe /p/$no_such_variable;", "no_such_variable", line=False)  # nginx's own words
     accepted(rig, GOOD + 'idem_probe "/probe/$idem_key_hash";')
+    refused(rig, GOOD + "idem_probe /p type=text/plain;", "tx")
+    refused(rig, GOOD + "idem_probe off tx;", "tx")
+
+
+@test
+def a_probe_of_rows_needs_the_database_that_has_them(rig):
+    for url in ("lmdb:/nowhere", "redis://localhost"):
+        refused(rig, GOOD + f"idem_store {url}; idem_probe tx;", "idem_probe tx", "postgres:", "mysql:")
+    sql = GOOD + "idem_store postgres://u@localhost/d;"
+    refused(rig, sql + "idem_probe tx; idem_key token;", "idem_probe tx", "token")
+    for more in ("text/plain", "type=", "'type=text/plain\n'", "a b"):
+        refused(rig, sql + f"idem_probe tx {more};", line=False)
+    refused(rig, sql + "idem_probe tx; idem_probe tx;", "duplicate")
+    for url in ("postgres://u@localhost/d", "mysql://u@localhost/d"):
+        accepted(rig, GOOD + f"idem_store {url}; idem_probe tx;")
+        accepted(rig, GOOD + f"idem_store {url}; idem_probe tx 'type=text/plain; charset=utf-8';")
+    accepted(rig, GOOD + "idem_store lmdb:/nowhere; idem_probe off;", server="idem_probe tx;")
+    accepted(rig, GOOD + "idem_store lmdb:/nowhere; idem_probe /p;", server="idem_probe tx;")
 
 
 @test

@@ -75,7 +75,7 @@ TEST_IN(an_answer_that_is_garbage_is_never_taken_for_one, 120) {
 
     proxied(&c, HOST_POLL, "timeout=10s&connect_timeout=300ms");
     for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++)
-        for (unsigned kind = 0; kind < IDEM_OP__COUNT; kind++) {
+        for (unsigned kind = 0; kind < IDEM_OP__COMMON; kind++) {
             CHECK_INT(lookup(&c, "nothing").rc, IDEM_E_ABSENT); /* it is connected */
             any_fill(&call, &c, (enum idem_op_kind)kind, (unsigned)i);
             proxy.say = garbage[i];

@@ -6,6 +6,8 @@
 #include "store/sql/sweep.h"
 #include "temp.h"
 
+#include <time.h>
+
 /* Tables. */
 
 TEST(without_its_tables_it_says_how_to_make_them) {
@@ -167,6 +169,87 @@ static void woken(struct idem_watch *watch) {
 
 static bool is_in_force(void) {
     return wakes > 0;
+}
+
+/* What guards in somebody's own transaction leave, in the same database. */
+
+/* A function of PostgreSQL, a procedure of MySQL. */
+static void sql_call(const char *name, const char *args) {
+    char sql[300];
+
+    snprintf(sql, sizeof(sql), "%s %s(%s)", is_postgres() ? "SELECT" : "CALL", name, args);
+    farm_sql(&farm, sql);
+}
+
+static void tx_look(struct conn *c, struct call *call, const char *key) {
+    kind_fill(call, c, IDEM_OP_TX, key);
+    CHECK_INT(call_run(call), 0);
+}
+
+TEST(the_row_of_a_transaction_is_told_until_it_expires) {
+    struct call call;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "");
+    tx_look(&c, &call, "k");
+    CHECK(!call.op.out.tx.there);
+    sql_call("idem_once", "'t:', NULL, 'k', NULL");
+    tx_look(&c, &call, "k");
+    CHECK(call.op.out.tx.there);
+    CHECK_INT(call.op.out.tx.status, 0);
+    CHECK_INT(call.op.out.tx.result.len, 0);
+    sql_call("idem_result", is_postgres() ? "'t:', NULL, 'k', 201, '\\x00ff00'::bytea"
+                                          : "'t:', NULL, 'k', 201, x'00ff00'");
+    tx_look(&c, &call, "k");
+    CHECK_INT(call.op.out.tx.status, 201);
+    CHECK_INT(call.op.out.tx.result.len, 3);
+    CHECK(memcmp(call.op.out.tx.result.at, "\0\xff", 3) == 0);
+    tx_look(&c, &call, "K");
+    CHECK(!call.op.out.tx.there);
+    sql_call("idem_once", "'t:', 'somebody', 'other', NULL"); /* of another scope */
+    tx_look(&c, &call, "other");
+    CHECK(!call.op.out.tx.there);
+    farm_sql(&farm, "UPDATE idem_tx SET expires = created");
+    tx_look(&c, &call, "k");
+    CHECK(!call.op.out.tx.there);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+/* The loop. */
+
+static int64_t cpu_ms(void) {
+    struct timespec used;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+TEST(operations_that_wait_for_room_leave_the_loop_alone) {
+    enum { MANY = 200, IDLE_MS = 400 }; /* more than a connection takes at a time */
+    static struct call calls[MANY];
+    struct conn c;
+    int64_t used;
+
+    server_begin(NULL);
+    open_plain(&c, "&connections=1");
+    CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
+    server_pause(&farm.server);
+    for (int i = 0; i < MANY; i++) {
+        kind_fill(&calls[i], &c, IDEM_OP_LOOKUP, "k");
+        CHECK_INT(call_submit(&calls[i]), 0);
+    }
+    conn_idle(&c, 20);
+    used = cpu_ms();
+    conn_idle(&c, IDLE_MS);
+    used = cpu_ms() - used;
+    server_go_on(&farm.server);
+    CHECK(used < IDLE_MS / 4);
+    for (int i = 0; i < MANY; i++)
+        CHECK_INT(call_wait(&calls[i]), 0);
+    conn_close(&c);
+    farm_stop(&farm);
 }
 
 TEST(the_server_notifies_only_where_somebody_waits) {

@@ -47,6 +47,7 @@ static const char *const schemes[] = {"mysql", "mariadb", NULL};
 const struct idem_driver idem_driver_mysql = {
     .name = "mysql",
     .schemes = schemes,
+    .transactions = true,
     .check = mysql_url_check,
     .open = mysql_url_open,
     .close = sql_close,

@@ -77,6 +77,7 @@ const char *const maria_texts[SQL_STATEMENT__COUNT] = {
     [SQL_EVENT_ADD] =
         "INSERT INTO idem_event (name, n) VALUES (?, ?) ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
     [SQL_TIME] = "SELECT " NOW,
+    [SQL_TX] = "SELECT COALESCE(status, 0), result FROM idem_tx" NAMED " AND expires > " NOW,
     [SQL_ELECT] = "UPDATE idem_meta SET sweeper = ?, sweep_until = " LATER(
         "?") " WHERE sweeper = ? OR sweep_until IS NULL OR sweep_until <= " NOW,
     [SQL_ELECTED] = "SELECT sweep_table, sweep_prefix, sweep_hash FROM idem_meta WHERE sweeper = ?",

@@ -50,6 +50,7 @@ static const char *const schemes[] = {"postgres", "postgresql", NULL};
 const struct idem_driver idem_driver_postgres = {
     .name = "postgres",
     .schemes = schemes,
+    .transactions = true,
     .check = postgres_check,
     .open = postgres_open,
     .close = sql_close,

@@ -3,10 +3,12 @@
  * so that each is a transaction of its own; answers come in that order. Statements are prepared on
  * first use, except behind a proxy, where the next one may meet another session.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/fork.h"
 #include "store/postgres/postgres.h"
@@ -15,6 +17,8 @@
 
 struct sql_link {
     PGconn *conn;
+    int fd; /* the host's: the library closes its own in the middle of a call, and the number may be
+               somebody else's before the host has heard of it */
     unsigned forks;
     bool pooled;
     bool prepared[SQL_STATEMENT__COUNT];
@@ -32,7 +36,11 @@ struct sql_link *pg_link_new(PGconn *conn, bool pooled) {
         return NULL;
     link->asked_size = sql_engine_postgres.depth + SQL_SPARE;
     link->asked = calloc(link->asked_size, sizeof(*link->asked));
-    if (link->asked == NULL || PQsetnonblocking(conn, 1) != 0 || PQenterPipelineMode(conn) != 1) {
+    link->fd = fcntl(PQsocket(conn), F_DUPFD_CLOEXEC, 0);
+    if (link->asked == NULL || link->fd < 0 || PQsetnonblocking(conn, 1) != 0 ||
+        PQenterPipelineMode(conn) != 1) {
+        if (link->fd >= 0)
+            close(link->fd);
         free(link->asked);
         free(link);
         return NULL;
@@ -49,12 +57,13 @@ void pg_hang_up(struct sql_link *link) {
     PQclear(link->held);
     PQfreemem(link->notify);
     PQfinish(link->conn);
+    close(link->fd);
     free(link->asked);
     free(link);
 }
 
 int pg_fd(const struct sql_link *link) {
-    return PQsocket(link->conn);
+    return link->fd;
 }
 
 /* Sending. */

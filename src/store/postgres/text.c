@@ -79,6 +79,8 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
     [SQL_EVENT_ADD] = "INSERT INTO idem_event AS e (name, n) VALUES (convert_from($1, 'UTF8'), $2) "
                       "ON CONFLICT (name) DO UPDATE SET n = e.n + EXCLUDED.n",
     [SQL_TIME] = "SELECT " NOW,
+    [SQL_TX] = "SELECT coalesce(status, 0), result FROM idem_tx "
+               "WHERE prefix = $1 AND hash = $2 AND expires > " NOW,
     [SQL_ELECT] = "UPDATE idem_meta SET sweeper = $1, sweep_until = " NOW " + "
                   "$2"
                   " WHERE sweeper = $3 OR sweep_until IS NULL OR sweep_until <= " NOW,

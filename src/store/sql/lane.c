@@ -118,6 +118,8 @@ static void lane_fail(struct sql_lane *lane, int code, bool for_good, const char
     lane->session = (struct sql_session){0};
     link_drop(lane);
     lane_pause(lane);
+    if (lane->turn != NULL) /* they wait for an answer that will not come */
+        idem_task_post(loop_of(lane), &lane->flush);
     sql_wake_lost(lane);
     sql_store_trouble(lane->store, code, for_good, text);
     wants_lose(lane);
@@ -304,7 +306,9 @@ static void lane_pump(struct sql_lane *lane, int events) {
         else if (wanted != lane->events && idem_loop_watch(loop_of(lane), &lane->fd, wanted) == 0)
             lane->events = wanted;
     }
-    if (!store->closing && lane->turn != NULL && lane->state == SQL_LANE_READY)
+    /* Without room they wait for an answer, not for the loop, which would do nothing else. */
+    if (!store->closing && lane->turn != NULL && lane->state == SQL_LANE_READY &&
+        sql_lane_has_room(lane))
         idem_task_post(loop_of(lane), &lane->flush);
     (void)sql_store_leave(store);
 }

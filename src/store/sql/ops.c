@@ -10,7 +10,7 @@
 #include "store/sql/store.h"
 
 static const struct sql_step step_insert, step_read, step_finish, step_write, step_write_result,
-    step_delete, step_counter_insert, step_counter_read, step_counter_write;
+    step_delete, step_counter_insert, step_counter_read, step_counter_write, step_tx;
 
 static enum sql_next go(struct sql_job *job, const struct sql_step *step) {
     job->step = step;
@@ -327,7 +327,7 @@ static enum sql_next take_counter_insert(struct sql_job *job, struct sql_answer 
     return counter_done(job, true, ret_rc);
 }
 
-static size_t write_counter_read(struct sql_job *job, struct sql_value *values) {
+static size_t write_name(struct sql_job *job, struct sql_value *values) {
     values[0] = sql_prefix(&job->copy.key);
     values[1] = sql_hash(&job->copy.key);
     return 2;
@@ -369,6 +369,17 @@ static enum sql_next take_counter_write(struct sql_job *job, struct sql_answer *
     return counter_done(job, true, ret_rc);
 }
 
+/* What a guard in somebody's own transaction left. The answer outlives the call-back, by which the
+   result is borrowed. */
+static enum sql_next take_tx(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+    job->copy.out.tx.there = answer->rows > 0;
+    if (answer->rows > 0) {
+        job->copy.out.tx.status = (int32_t)sql_cell(answer, 0, 0)->n;
+        job->copy.out.tx.result = sql_cell(answer, 0, 1)->bytes;
+    }
+    return done(ret_rc, 0);
+}
+
 /* The table. */
 
 static const struct sql_step step_insert = {SQL_INSERT, true, write_insert, take_insert};
@@ -379,10 +390,12 @@ static const struct sql_step step_write_result = {SQL_WRITE_RESULT, true, write_
 static const struct sql_step step_delete = {SQL_DELETE, true, write_delete, take_put};
 static const struct sql_step step_counter_insert = {SQL_COUNTER_INSERT, true, write_counter_insert,
                                                     take_counter_insert};
-static const struct sql_step step_counter_read = {SQL_COUNTER_READ, false, write_counter_read,
+static const struct sql_step step_counter_read = {SQL_COUNTER_READ, false, write_name,
                                                   take_counter_read};
 static const struct sql_step step_counter_write = {SQL_COUNTER_WRITE, true, write_counter_write,
                                                    take_counter_write};
+
+static const struct sql_step step_tx = {SQL_TX, false, write_name, take_tx};
 
 static const struct sql_step *first_step(const struct sql_job *job) {
     static const struct sql_step *const steps[IDEM_OP__COUNT] = {
@@ -391,7 +404,7 @@ static const struct sql_step *first_step(const struct sql_job *job) {
         [IDEM_OP_COUNT] = &step_counter_read, [IDEM_OP_LOOKUP] = &step_read,
         [IDEM_OP_LIST] = &sql_step_list,      [IDEM_OP_SETTLE] = &step_read,
         [IDEM_OP_FORGET] = &step_read,        [IDEM_OP_STATS] = &sql_step_stats,
-        [IDEM_OP_TIME] = &sql_step_time,
+        [IDEM_OP_TIME] = &sql_step_time,      [IDEM_OP_TX] = &step_tx,
     };
     const struct idem_finish_in *finish = &job->copy.in.finish;
 
@@ -410,7 +423,7 @@ int sql_job_begin(struct sql_job *job) {
 }
 
 bool sql_job_looks(const struct sql_job *job) {
-    return job->copy.kind >= IDEM_OP_LOOKUP && job->copy.kind <= IDEM_OP_TIME &&
+    return job->copy.kind >= IDEM_OP_LOOKUP && job->copy.kind <= IDEM_OP_TX &&
            job->copy.kind != IDEM_OP_SETTLE && job->copy.kind != IDEM_OP_FORGET;
 }
 

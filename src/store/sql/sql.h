@@ -78,6 +78,7 @@ enum sql_statement {
     SQL_EVENTS,
     SQL_EVENT_ADD,
     SQL_TIME,
+    SQL_TX,
     SQL_ELECT,
     SQL_ELECTED,
     SQL_SAVE,

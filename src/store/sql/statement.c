@@ -38,6 +38,7 @@ const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
     [SQL_EVENTS] = {"", "bi"},           /* name, how many */
     [SQL_EVENT_ADD] = {"bi", ""},        /* name, how many */
     [SQL_TIME] = {"", "t"},              /* now */
+    [SQL_TX] = {"bb", "ib"},             /* prefix, hash: status, result */
     [SQL_ELECT] = {"bdb", ""},           /* who, for so long, who */
     [SQL_ELECTED] = {"b", "ibb"},        /* who: table, prefix, hash */
     [SQL_SAVE] = {"hbbdb", ""},          /* table, prefix, hash; for so long; who */

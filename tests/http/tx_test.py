@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""idem_probe tx: what became of a run is read from the row of its service's own transaction."""
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from service import Session
+from tap import *
+
+PORT, = free_ports(1)
+TO = f"proxy_pass http://127.0.0.1:{PORT}; proxy_read_timeout 3s;"
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def location(path, rules):
+    return guard(path, rules, to=TO, prefix="tx:")
+
+
+CONF = "".join((
+    location("/pay", "idem replay; idem_probe tx;"),
+    location("/text", "idem replay; idem_probe tx 'type=text/plain; charset=utf-8';"),
+    location("/brief", "idem replay; idem_probe tx; idem_result_max 10;"),
+    location("/once", "idem reject; idem_probe tx;"),
+    location("/mine", "idem replay; idem_probe tx; idem_scope $http_x_user;"),
+    location("/slow", "idem replay; idem_probe tx; proxy_read_timeout 700ms;").replace("proxy_read_timeout 3s;", ""),
+))
+
+
+class Service:
+    """service.py in a process of its own, which is started again where it died."""
+
+    def __init__(self, rig):
+        self.rig, self.process = rig, None
+
+    def __enter__(self):
+        self.up()
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self.rig.folder}/go")
+
+    def up(self):
+        if self.process is not None:
+            self.process.wait(10)
+        self.process = subprocess.Popen([sys.executable, HERE + "/service.py", STORE, self.rig.server.owner, self.rig.folder,
+                                         str(PORT)], preexec_fn=follow_parent, stderr=subprocess.DEVNULL)
+        until("the service listens", self.listens)
+
+    @staticmethod
+    def listens():
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", PORT)) == 0
+
+    def dies(self, path, key, do, **options):
+        """A request that is its last one."""
+        headers = [("X-Do", do), *options.pop("headers", [])]
+        status(self.rig.post(path, key, headers=headers, **options), 502)
+        self.up()
+
+    def calls(self, key):
+        with open(f"{self.rig.folder}/calls", encoding="ascii") as file:
+            return [line.split() for line in file if f"'{key}'" in line]
+
+
+@contextlib.contextmanager
+def service(rig):
+    if not tables:
+        rig.server.ask("CREATE TABLE effect (k varchar(100))")
+        tables.append("effect")
+    with Service(rig) as it:
+        yield it
+
+
+tables = []
+
+
+def effects(rig, key):
+    return int(rig.server.ask(f"SELECT count(*) FROM effect WHERE k = '{key}'"))
+
+
+def settled(rig, path, key, **options):
+    """The answer, once nobody else probes: a round in the background may be at it."""
+    return until("the prober has ended", lambda: (
+        lambda a: a if a.type != "in-progress" else None)(rig.post(path, key, **options)))
+
+
+def stored(rig, key):
+    """What the row of the only transaction of the key holds."""
+    text = "convert_from(result, 'UTF8')" if STORE == "postgres" else "result"
+    return rig.server.ask(f"SELECT {text} FROM idem_tx WHERE status = 201 ORDER BY created DESC LIMIT 1").encode()
+
+
+@test
+def what_was_committed_is_answered_by_its_row(rig):
+    with service(rig) as it:
+        for path, kind in (("/pay", "application/json"), ("/text", "text/plain; charset=utf-8")):
+            key = fresh()
+            it.dies(path, key, "after")
+            first = status(settled(rig, path, key), 201)
+            eq((first.body, first.h("Content-Type")), (stored(rig, key), kind))
+            replay_of(first, rig.post(path, key))
+            eq((len(it.calls(key)), effects(rig, key)), (1, 1), "calls and effects")
+
+
+@test
+def what_was_not_committed_runs_again_once(rig):
+    with service(rig) as it:
+        key = fresh()
+        it.dies("/pay", key, "before")
+        eq(effects(rig, key), 0)
+        first = status(settled(rig, "/pay", key), 201)
+        eq(first.h("X-Outcome"), "first")
+        replay_of(first, rig.post("/pay", key))
+        eq((len(it.calls(key)), effects(rig, key)), (2, 1), "calls and effects")
+
+
+@test
+def a_transaction_that_is_still_open_is_waited_for_by_the_service(rig):
+    """No row is there yet, so that it runs: the service's own guard is told what came of the first."""
+    with service(rig) as it:
+        key = fresh()
+        status(rig.post("/slow", key, headers=[("X-Do", "open")]), 504)
+        later = Later(lambda: settled(rig, "/slow", key))
+        until("the service is asked again", lambda: len(it.calls(key)) == 2)
+        time.sleep(0.2)
+        check(later.thread.is_alive(), "it waits")
+        rig.put("go", "")
+        answer = status(later.get(), 201)
+        eq((answer.h("X-Outcome"), answer.body), ("duplicate", stored(rig, key)))
+        replay_of(answer, rig.post("/slow", key))
+        eq(effects(rig, key), 1)
+
+
+@test
+def a_row_that_has_expired_is_not_there(rig):
+    with service(rig) as it:
+        key = fresh()
+        it.dies("/pay", key, "after")
+        rig.server.ask("UPDATE idem_tx SET expires = created")
+        first = status(settled(rig, "/pay", key), 201)
+        eq(first.h("X-Outcome"), "first")
+        eq((len(it.calls(key)), effects(rig, key)), (2, 2), "calls and effects")
+
+
+@test
+def a_row_without_a_status_of_http_is_a_200(rig):
+    blob = "'\\x6100ff'" if STORE == "postgres" else "x'6100ff'"
+    with service(rig) as it:
+        for change, want, body in ((None, 200, b""), (f"status = 7, result = {blob}", 200, b"a\0\xff"),
+                                   (f"status = 204, result = {blob}", 204, b""),
+                                   (f"status = 422, result = {blob}", 422, b"a\0\xff")):
+            key = fresh()
+            it.dies("/pay", key, "bare")
+            if change:
+                rig.server.ask(f"UPDATE idem_tx SET {change} WHERE status IS NULL")
+            first = status(settled(rig, "/pay", key), want)
+            eq(first.body, body)
+            check(replay_of(first, rig.post("/pay", key)).h("Content-Type") == ("application/json" if body else None),
+                  "its type")
+            rig.server.ask("DELETE FROM idem_tx WHERE status IS NULL")
+            eq((len(it.calls(key)), effects(rig, key)), (1, 1), "calls and effects")
+
+
+@test
+def a_row_whose_result_is_not_kept_settles_it(rig):
+    with service(rig) as it:
+        for path in ("/brief", "/once"):
+            key = fresh()
+            it.dies(path, key, "after")
+            for _ in range(2):
+                eq(status(settled(rig, path, key), 409, "duplicate").problem["first_status"], 201)
+            eq((len(it.calls(key)), effects(rig, key)), (1, 1), "calls and effects")
+
+
+@test
+def a_row_that_cannot_be_looked_for_leaves_it_uncertain(rig):
+    with service(rig) as it:
+        key = fresh()
+        it.dies("/pay", key, "after")
+        rig.server.ask("ALTER TABLE idem_tx RENAME TO idem_away")
+        try:
+            for _ in range(2):
+                status(settled(rig, "/pay", key), 409, "uncertain")
+        finally:
+            rig.server.ask("ALTER TABLE idem_away RENAME TO idem_tx")
+        status(settled(rig, "/pay", key), 201)
+        eq((len(it.calls(key)), effects(rig, key)), (1, 1), "calls and effects")
+
+
+@test(seconds=40)
+def a_store_that_dies_while_it_is_asked_runs_nothing(rig):
+    with service(rig) as it:
+        key = fresh()
+        it.dies("/pay", key, "after")
+        other = Session(STORE, rig.server.owner)
+        try:
+            if STORE == "postgres":
+                other.ask("BEGIN")
+            other.ask("LOCK TABLE idem_tx IN ACCESS EXCLUSIVE MODE" if STORE == "postgres"
+                      else "LOCK TABLES idem_tx WRITE")
+            asked = [rig.later("/pay", key) for _ in range(3)]
+            time.sleep(0.5)
+            rig.server.kill()
+        finally:
+            other.process.kill()
+            other.process.wait()
+        rig.server.start()
+        for answer in (later.get(30) for later in asked):
+            check(answer.status == 201 or answer.type in ("in-progress", "uncertain", "store-unavailable"), repr(answer))
+        until("it is settled", lambda: rig.post("/pay", key).status == 201, 20, 0.1)
+        eq((len(it.calls(key)), effects(rig, key)), (1, 1), "calls and effects")
+
+
+@test
+def there_is_one_prober_at_a_time(rig):
+    with service(rig) as it:
+        for do, want in (("after", 1), ("before", 2)):
+            key = fresh()
+            it.dies("/pay", key, do)
+            asked = [rig.later("/pay", key) for _ in range(16)]
+            answers = [later.get() for later in asked]
+            eq({a.type for a in answers if a.status != 201} - {"in-progress"}, set())
+            eq(len({a.body for a in answers if a.status == 201}), 1, "different answers")
+            eq((len(it.calls(key)), effects(rig, key)), (want, 1), "calls and effects")
+
+
+@test
+def the_service_is_told_by_what_its_row_is_named(rig):
+    """Scope and key as they are in the record's name, and nobody else's word for them."""
+    with service(rig) as it:
+        key = fresh()
+        it.dies("/mine", f'"{key}"', "after", user="ann", headers=[("Idem-Scope", "bob")])
+        first = status(settled(rig, "/mine", key, user="bob"), 201)
+        eq(first.h("X-Outcome"), "first")
+        again = status(settled(rig, "/mine", f'"{key}"', user="ann"), 201)
+        check(again.body != first.body and again.h("X-Outcome") is None, repr(again))
+        eq([call[1] for call in it.calls(key)], ["'ann'", "'bob'"])
+        eq(effects(rig, key), 2)
+        status(rig.post("/mine", key, user="ann smith"), 201)
+        check(re.fullmatch("'[0-9a-f]{64}'", it.calls(key)[2][1]), "a scope that no header can hold is told by a hash")
+
+
+@test(seconds=30)
+def what_no_client_asks_for_is_settled_in_the_background(rig):
+    with service(rig) as it:
+        key = fresh()
+        rig.server.ask("DELETE FROM idem_record")
+        it.dies("/pay", key, "after")
+        until("settled", lambda: rig.server.ask("SELECT state FROM idem_record") == "3", 12, 0.1)
+        answer = status(rig.post("/pay", key), 201)
+        eq((answer.replayed, answer.body), (True, stored(rig, key)))
+        eq((len(it.calls(key)), effects(rig, key)), (1, 1), "calls and effects")
+
+
+if STORE not in ("postgres", "mysql"):
+    print(f"1..0 # SKIP {STORE} has no transactions")
+    sys.exit(0)
+main(CONF)
