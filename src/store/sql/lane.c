@@ -304,7 +304,8 @@ static void lane_pump(struct sql_lane *lane, int events) {
         else if (wanted != lane->events && idem_loop_watch(loop_of(lane), &lane->fd, wanted) == 0)
             lane->events = wanted;
     }
-    if (!store->closing && lane->turn != NULL && lane->state == SQL_LANE_READY)
+    if (!store->closing && lane->turn != NULL && lane->state == SQL_LANE_READY &&
+        sql_lane_has_room(lane))
         idem_task_post(loop_of(lane), &lane->flush);
     (void)sql_store_leave(store);
 }
