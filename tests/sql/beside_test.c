@@ -70,6 +70,33 @@ TEST(a_waiter_is_woken_on_a_connection_that_is_never_idle) {
     farm_stop(&farm);
 }
 
+/* Nor does the loop turn for nothing while a connection is full: a host that runs what is posted
+   before it looks at its sockets again would never look. */
+TEST(a_connection_that_is_full_is_waited_for) {
+    struct call *calls = calloc(CHAINS, sizeof(*calls));
+    int64_t end;
+    struct conn c;
+    int turns = 0;
+
+    server_begin(NULL);
+    open_plain(&c, "&connections=1&timeout=60s");
+    CHECK_INT(lookup(&c, "nobody has it").rc, IDEM_E_ABSENT);
+    server_pause(&farm.server);
+    for (int i = 0; i < CHAINS; i++) {
+        kind_fill(&calls[i], &c, IDEM_OP_LOOKUP, "nobody has it");
+        CHECK_INT(call_submit(&calls[i]), 0);
+    }
+    for (end = idem_loop_now() + 200; idem_loop_now() < end; turns++)
+        conn_turn(&c, 50);
+    CHECK(turns < 50);
+    server_go_on(&farm.server);
+    for (int i = 0; i < CHAINS; i++)
+        CHECK_INT(call_wait(&calls[i]), IDEM_E_ABSENT);
+    conn_close(&c);
+    free(calls);
+    farm_stop(&farm);
+}
+
 #define CROWD 600
 
 /* One statement at a time is no reason to ask about one of them at a time. */
