@@ -128,7 +128,7 @@ static int by_hand(struct idem_sql conn, const struct transfer *t, const struct 
             return IDEM_E_UNKNOWN;
     }
     if (rc != 0 || ret->verdict != IDEM_TX_FIRST)
-        dialect->rollback(conn);
+        db_rollback(conn);
     return rc;
 }
 
