@@ -9,14 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "pairs.h"
 #include "sql_bench.h"
 
 #define ACCOUNTS 1000 /* bench_account has so many */
-#define KEY_MAX 64
 
 struct hand {
     struct idem_guard *guard; /* NULL: by hand */
@@ -41,7 +38,7 @@ static void postgres_say(PGconn *conn, const char *text, const char *value) {
 }
 
 static void seen_insert(struct idem_sql conn, const char *key) {
-    char escaped[2 * KEY_MAX + 1], text[2 * KEY_MAX + 100];
+    char escaped[2 * IDEM_UUID_LEN + 1], text[2 * IDEM_UUID_LEN + 100];
 
     if (conn.kind == IDEM_SQL_POSTGRES) {
         postgres_say(conn.at.pg, "INSERT INTO bench_seen VALUES ($1)", key);
@@ -78,12 +75,13 @@ static void guard_ask(const struct thread *t, const char *key) {
 
 static void *thread_run(void *data) {
     struct thread *t = data;
-    long now = (long)time(NULL);
+    struct idem_error error;
 
     for (long i = 0; i < t->times; i++) {
-        char key[KEY_MAX];
+        char key[IDEM_UUID_LEN + 1]; /* what clients send, mostly */
 
-        snprintf(key, sizeof(key), "order-%d-%ld-%u-%ld", getpid(), now, t->number, i);
+        if (idem_uuid4(key, &error) < 0)
+            errx(1, "%s", error.text);
         load_say(t->conn, "BEGIN");
         if (t->hand->guard != NULL)
             guard_ask(t, key);

@@ -144,21 +144,8 @@ static int mysql_outside(struct idem_sql conn, struct idem_error *err) {
 }
 
 static void hex_put(struct idem_query *q, const char *before, const struct idem_sql_value *value) {
-    static const char digits[] = "0123456789abcdef";
-    const unsigned char *at = value->at;
-    char part[512];
-    size_t n = 0;
-
     idem_query_say(q, before);
-    for (size_t i = 0; i < value->len; i++) {
-        part[n++] = digits[at[i] >> 4];
-        part[n++] = digits[at[i] & 15];
-        if (n == sizeof(part)) {
-            idem_query_put(q, part, n);
-            n = 0;
-        }
-    }
-    idem_query_put(q, part, n);
+    idem_query_hex(q, value);
     idem_query_say(q, "'");
 }
 

@@ -23,6 +23,7 @@ void idem_query_begin(struct idem_query *q, struct idem_sql conn,
     q->values = q->few;
     q->values_n = 0;
     q->values_size = IDEM_QUERY_FEW;
+    q->shown = false;
     q->failed = 0;
     idem_arena_init(&q->arena, ARENA_MAX);
 }
@@ -102,6 +103,23 @@ void idem_query_name(struct idem_query *q, const char *name) {
 
 void idem_query_column(struct idem_query *q, const char *name) {
     name_part(q, name, strlen(name));
+}
+
+void idem_query_hex(struct idem_query *q, const struct idem_sql_value *value) {
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *at = value->at;
+    char part[512];
+    size_t n = 0;
+
+    for (size_t i = 0; i < value->len; i++) {
+        part[n++] = digits[at[i] >> 4];
+        part[n++] = digits[at[i] & 15];
+        if (n == sizeof(part)) {
+            idem_query_put(q, part, n);
+            n = 0;
+        }
+    }
+    idem_query_put(q, part, n);
 }
 
 void idem_query_bind(struct idem_query *q, const struct idem_sql_value *value) {

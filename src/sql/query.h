@@ -24,6 +24,7 @@ struct idem_query {
     size_t len, size;
     struct idem_sql_value *values; /* in few, or allocated; those that the engine binds */
     size_t values_n, values_size;
+    bool shown; /* bytes are for columns of bytes, and no secret */
     int failed; /* the code of what failed first; 0 */
     struct idem_error why;
     struct idem_arena arena; /* what an engine needs of the values in another form */
@@ -46,7 +47,8 @@ void idem_query_column(struct idem_query *q, const char *name);
 void idem_query_value(struct idem_query *q, struct idem_sql_value value);
 /* Text in which each ? is the next of the values. */
 void idem_query_fill(struct idem_query *q, const char *text, const struct idem_sql_value *values);
-/* For engines: a value that they bind when it is run. */
+/* For engines: bytes in hexadecimal digits; a value that they bind when it is run. */
+void idem_query_hex(struct idem_query *q, const struct idem_sql_value *value);
 void idem_query_bind(struct idem_query *q, const struct idem_sql_value *value);
 void idem_query_fail(struct idem_query *q, int code, const char *text);
 

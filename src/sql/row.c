@@ -21,13 +21,15 @@ static struct idem_sql_value print_value(const struct idem_tx_name *name) {
     return print->definition == 0 ? idem_sql_null() : idem_sql_bytes(print->hash, IDEM_HASH_LEN);
 }
 
-static int row_say(const struct idem_tx_name *name, const char *text,
+/* `shown`: none of the values is a secret, and they may stand in the statement itself. */
+static int row_say(const struct idem_tx_name *name, const char *text, bool shown,
                    const struct idem_sql_value *values, struct idem_reply *ret,
                    struct idem_error *err) {
     struct idem_query q;
     int rc;
 
     idem_query_begin(&q, name->conn, name->dialect);
+    q.shown = shown;
     idem_query_fill(&q, text, values);
     rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);
@@ -47,7 +49,7 @@ int idem_row_insert(const struct idem_tx_name *name, bool *ret_done, struct idem
 
     if (name->conn.table != NULL)
         return idem_table_insert(name, ret_done, err);
-    rc = row_say(name, name->dialect->tx.insert, values, &reply, err);
+    rc = row_say(name, name->dialect->tx.insert, true, values, &reply, err);
     *ret_done = rc == 0 && reply.changed == 1;
     idem_reply_release(&reply);
     return rc != 0 && reply.why == IDEM_WHY_CONFLICT ? 0 : rc;
@@ -62,7 +64,7 @@ int idem_row_renew(const struct idem_tx_name *name, bool *ret_done, struct idem_
         hash_value(name),
     };
     struct idem_reply reply;
-    int rc = row_say(name, name->dialect->tx.renew, values, &reply, err);
+    int rc = row_say(name, name->dialect->tx.renew, true, values, &reply, err);
 
     *ret_done = rc == 0 && reply.changed == 1;
     idem_reply_release(&reply);
@@ -92,7 +94,7 @@ int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
     if (name->conn.table != NULL)
         return idem_table_read(name, ret, err);
     *ret = (struct idem_tx_row){0};
-    rc = row_say(name, name->dialect->tx.read, values, &ret->reply, err);
+    rc = row_say(name, name->dialect->tx.read, true, values, &ret->reply, err);
     ret->found = rc == 0 && ret->reply.columns == CELLS;
     if (!ret->found)
         return rc;
@@ -123,7 +125,7 @@ int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem
 
     if (name->conn.table != NULL)
         return idem_table_result(name, status, result, err);
-    rc = row_say(name, name->dialect->tx.result, values, &reply, err);
+    rc = row_say(name, name->dialect->tx.result, false, values, &reply, err);
     idem_reply_release(&reply);
     if (rc == 0 && reply.changed != 1)
         rc = idem_error_set(err, IDEM_E_INVALID,

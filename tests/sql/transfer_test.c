@@ -114,7 +114,6 @@ static int apply_in(struct idem_tx *tx, void *data) {
 static int by_hand(struct idem_sql conn, const struct transfer *t, const struct idem_args *args,
                    struct idem_tx_answer *ret, struct idem_error *err) {
     const struct idem_dialect *dialect = idem_dialect_find(conn.kind);
-    struct idem_error ignored;
     char text[TEXT_MAX];
     int rc = dialect->begin(conn, 0, err);
 
@@ -129,7 +128,7 @@ static int by_hand(struct idem_sql conn, const struct transfer *t, const struct 
             return IDEM_E_UNKNOWN;
     }
     if (rc != 0 || ret->verdict != IDEM_TX_FIRST)
-        (void)dialect->rollback(conn, &ignored);
+        db_rollback(conn);
     return rc;
 }
 
