@@ -21,7 +21,7 @@
 #include "core/fork.h"
 #include "store/mysql/mysql.h"
 
-#define PENDING_MAX (1 + SQL_SPARE)
+#define PENDING_MAX SQL_RING(1)
 #define VALUE_OVERHEAD 32   /* of a value in a packet, at most: type, NULL bit, length, time */
 #define PACKET_OVERHEAD 256 /* of a statement */
 #define END_TURNS 100000    /* until a socket that was shut down has nothing more to read */

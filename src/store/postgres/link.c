@@ -34,7 +34,7 @@ struct sql_link *pg_link_new(PGconn *conn, bool pooled) {
 
     if (link == NULL)
         return NULL;
-    link->asked_size = sql_engine_postgres.depth + SQL_SPARE;
+    link->asked_size = SQL_RING(sql_engine_postgres.depth);
     link->asked = calloc(link->asked_size, sizeof(*link->asked));
     link->fd = fcntl(PQsocket(conn), F_DUPFD_CLOEXEC, 0);
     if (link->asked == NULL || link->fd < 0 || PQsetnonblocking(conn, 1) != 0 ||

@@ -244,7 +244,7 @@ static void take_answer(struct sql_lane *lane, void *data, struct sql_answer *an
     enum sql_next next;
     int rc = 0;
 
-    (void)lane;
+    lane->operations_n--;
     job->wanted = false;
     if (job->op == NULL) {
         if (!job->queued)
@@ -291,6 +291,7 @@ static void job_send(struct sql_job *job) {
         job_pause(job);
         return;
     }
+    lane->operations_n++;
     if (job->step->changes)
         job->sent = true;
 }

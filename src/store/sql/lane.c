@@ -35,6 +35,7 @@ void sql_lane_init(struct sql_lane *lane, struct sql_store *store) {
     lane->flush.run = sql_lane_flush_run;
     lane->turn_end = &lane->turn;
     lane->held_end = &lane->held;
+    lane->asks_end = &lane->asks;
 }
 
 struct sql_lane *sql_lane_of(struct sql_store *store, const struct idem_record_key *key) {
@@ -44,7 +45,7 @@ struct sql_lane *sql_lane_of(struct sql_store *store, const struct idem_record_k
 /* Wants. */
 
 static size_t wants_size(const struct sql_lane *lane) {
-    return lane->store->engine->depth + SQL_SPARE;
+    return SQL_RING(lane->store->engine->depth);
 }
 
 static struct sql_want want_take(struct sql_lane *lane) {
@@ -68,8 +69,12 @@ static void wants_lose(struct sql_lane *lane) {
     (void)sql_store_leave(store);
 }
 
+bool sql_lane_has_beside(const struct sql_lane *lane) {
+    return lane->wants_n - lane->operations_n < SQL_BESIDE(lane->store->engine->depth);
+}
+
 bool sql_lane_has_room(const struct sql_lane *lane) {
-    return lane->wants_n < lane->store->engine->depth;
+    return lane->operations_n < lane->store->engine->depth;
 }
 
 /* Losing it. */
@@ -98,7 +103,7 @@ void sql_lane_close(struct sql_lane *lane) {
     free(lane->busy);
     lane->wants = NULL;
     lane->busy = NULL;
-    lane->wants_n = 0;
+    lane->wants_n = lane->operations_n = 0;
     lane->state = SQL_LANE_OFF;
 }
 
@@ -164,6 +169,8 @@ static void lane_dialled(void *data, const struct sql_dialled *dialled) {
     if (dialled->text[0] != '\0')
         sql_store_notice(store, dialled->text);
     sql_store_ready(store);
+    if (!store->closing && lane->turn != NULL) /* since before it was lost */
+        idem_task_post(loop_of(lane), &lane->flush);
 }
 
 void sql_lane_open(struct sql_lane *lane) {
@@ -306,6 +313,8 @@ static void lane_pump(struct sql_lane *lane, int events) {
         else if (wanted != lane->events && idem_loop_watch(loop_of(lane), &lane->fd, wanted) == 0)
             lane->events = wanted;
     }
+    if (!store->closing)
+        sql_wake_room(lane);
     /* Without room they wait for an answer, not for the loop, which would do nothing else. */
     if (!store->closing && lane->turn != NULL && lane->state == SQL_LANE_READY &&
         sql_lane_has_room(lane))

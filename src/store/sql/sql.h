@@ -34,7 +34,6 @@
 
 #define SQL_HOSTS_MAX 8
 #define SQL_LANES_MAX 64
-#define SQL_SPARE 2 /* statements on a connection beside those of operations, which fill it */
 
 enum sql_tls { SQL_TLS_UNSAID, SQL_TLS_OFF, SQL_TLS_PREFER, SQL_TLS_REQUIRE, SQL_TLS_VERIFY };
 
@@ -60,6 +59,11 @@ int sql_config_read(const struct sql_engine *engine, const struct idem_url *url,
 void sql_config_release(struct sql_config *config);
 bool sql_config_copy(const struct sql_config *config,
                      struct sql_config *ret); /* false: no memory */
+
+/* Statements that may be under way on one connection: those of operations (the engine's depth), and
+   others beside them, so that neither keeps the other from it. */
+#define SQL_BESIDE(depth) ((depth) + 2)
+#define SQL_RING(depth) ((depth) + SQL_BESIDE(depth))
 
 /* Statements: what each takes and gives is in statement.c, its text with the engine. */
 
@@ -192,7 +196,7 @@ struct sql_engine {
     void (*hang_up)(struct sql_link *link); /* does not block */
     int (*fd)(const struct sql_link *link);
 
-    /* Queues a statement, up to depth + SQL_SPARE of them; its values are copied. False: no memory,
+    /* Queues a statement, up to SQL_RING(depth) of them; its values are copied. False: no memory,
        or broken. */
     bool (*send)(struct sql_link *link, enum sql_statement statement,
                  const struct sql_value *values, size_t n);

@@ -40,15 +40,17 @@ struct sql_lane {
     struct idem_timer timer; /* to dial; until dialled; for the oldest answer */
     int events;              /* that the fd is watched for */
     unsigned tries;
-    struct sql_want *wants; /* a ring of the engine's depth and SQL_SPARE */
+    struct sql_want *wants; /* a ring */
     size_t wants_first, wants_n;
-    int64_t heard; /* when an answer came last, or the oldest want was sent */
+    size_t operations_n; /* of them */
+    int64_t heard;       /* when an answer came last, or the oldest want was sent */
     struct sql_telling *telling;
     bool listening;                   /* LISTEN was said */
     unsigned char *busy;              /* by slot: an operation is reading and changing there */
     struct sql_job *held, **held_end; /* those that wait for a slot */
     struct sql_job *turn, **turn_end; /* to be sent */
     struct idem_task flush;
+    struct sql_channel *asks, **asks_end; /* to be asked about when there is room */
 };
 
 /* One operation under way. */
@@ -116,7 +118,6 @@ struct sql_store {
 
     struct sql_channel *channels[SQL_CHANNEL_BUCKETS]; /* that somebody waits at */
     size_t watches_n;
-    bool asks_wait; /* some could not be asked about, for want of room */
     struct idem_watch *woken, *waking;
     struct idem_task wake_first;
     struct idem_timer wake_timer;
@@ -137,7 +138,8 @@ void sql_lane_open(struct sql_lane *lane); /* unless it is under way or in a pau
 void sql_lane_close(struct sql_lane *lane);
 void sql_lane_fail(struct sql_lane *lane, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-bool sql_lane_has_room(const struct sql_lane *lane); /* for an operation */
+bool sql_lane_has_room(const struct sql_lane *lane);   /* for an operation */
+bool sql_lane_has_beside(const struct sql_lane *lane); /* for something else */
 /* Sends a statement; false: not ready, no room, no memory. */
 bool sql_lane_send(struct sql_lane *lane, enum sql_statement statement,
                    const struct sql_value *values, size_t n, sql_take_fn *take, void *data);
@@ -194,6 +196,7 @@ void sql_wake_first_run(struct idem_task *task);
 void sql_wake_fire(struct idem_timer *timer);
 void sql_wake_notified(struct sql_lane *lane, const char *hex);
 void sql_wake_lost(struct sql_lane *lane);
+void sql_wake_room(struct sql_lane *lane); /* there may be some for those that are to be asked */
 /* A record was finished: tells who waits, if it says that somebody does. */
 void sql_wake_tell(struct sql_lane *lane, const struct idem_record_key *key, bool waited);
 void sql_channels_free(struct sql_store *store);

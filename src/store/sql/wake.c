@@ -22,6 +22,8 @@ struct sql_channel {
     struct idem_record_key key;
     bool in_force; /* its revision is known */
     bool flying;   /* it is being asked about */
+    bool queued;   /* it is to be, on its lane */
+    struct sql_channel *ask_next;
     int64_t revision;
     int64_t ask_at, ask_ms; /* when next, on the loop's clock; and the pause after that */
     size_t n;               /* who waits: those below, and those that are being woken */
@@ -62,7 +64,7 @@ static struct sql_channel *channel_get(struct sql_store *store, const struct ide
 static void channel_end(struct sql_store *store, struct sql_channel *channel) {
     struct sql_channel **at = channel_at(store, &channel->key);
 
-    if (channel->n > 0 || channel->flying)
+    if (channel->n > 0 || channel->flying || channel->queued)
         return;
     *at = channel->next;
     free(channel);
@@ -163,42 +165,81 @@ static void take_look(struct sql_lane *lane, void *data, struct sql_answer *answ
     } else {
         channel->ask_at = idem_loop_now() + ASK_MAX_MS;
     }
-    timer_set(store, store->asks_wait ? 0 : channel->ask_at);
-    store->asks_wait = false;
+    timer_set(store, channel->ask_at);
     channel_end(store, channel);
 }
 
-/* What cannot be asked now is asked when one that was has been answered, or after a moment. */
-static void channel_ask(struct sql_channel *channel, void *data) {
-    struct sql_store *store = data;
-    struct sql_lane *lane = sql_lane_of(store, &channel->key);
-    struct sql_value values[2];
+/* False: it could not be sent. */
+static bool channel_ask(struct sql_lane *lane, struct sql_channel *channel) {
+    bool told = notifies(lane->store);
+    struct sql_value values[2] = {sql_prefix(&channel->key), sql_hash(&channel->key)};
 
-    if (channel->flying || channel->ask_at > idem_loop_now()) {
-        if (!channel->flying)
-            timer_set(store, channel->ask_at);
-        return;
-    }
-    values[0] = sql_prefix(&channel->key);
-    values[1] = sql_hash(&channel->key);
-    sql_lane_open(lane);
-    if (notifies(store) && !lane->listening)
+    if (told && !lane->listening)
         lane->listening = sql_lane_send(lane, SQL_LISTEN, NULL, 0, take_nothing, NULL);
-    if (!(notifies(store) && !lane->listening) &&
-        sql_lane_send(lane, notifies(store) ? SQL_MARK : SQL_LOOK, values, 2, take_look, channel))
-        channel->flying = true;
-    else {
-        store->asks_wait = true;
-        timer_set(store, idem_loop_now() + ASK_MIN_MS);
-    }
-    idem_task_post(store->base.loop, &lane->flush);
+    if (told && !lane->listening)
+        return false;
+    channel->flying =
+        sql_lane_send(lane, told ? SQL_MARK : SQL_LOOK, values, 2, take_look, channel);
+    return channel->flying;
 }
 
+static struct sql_channel *ask_take(struct sql_lane *lane) {
+    struct sql_channel *channel = lane->asks;
+
+    lane->asks = channel->ask_next;
+    if (lane->asks == NULL)
+        lane->asks_end = &lane->asks;
+    channel->queued = false;
+    return channel;
+}
+
+void sql_wake_room(struct sql_lane *lane) {
+    struct sql_store *store = lane->store;
+    struct sql_channel *channel;
+    bool sent = false;
+
+    while (lane->asks != NULL && lane->state == SQL_LANE_READY && sql_lane_has_beside(lane)) {
+        channel = ask_take(lane);
+        if (channel->n > 0 && !channel_ask(lane, channel)) {
+            timer_set(store, idem_loop_now() + ASK_MIN_MS); /* then it is due again */
+            break;
+        }
+        sent |= channel->flying;
+        channel_end(store, channel);
+    }
+    if (sent) /* the answer may be there already */
+        idem_task_post(store->base.loop, &lane->flush);
+}
+
+/* Those that are due stand in line. */
+static void channel_due(struct sql_channel *channel, void *data) {
+    struct sql_store *store = data;
+    struct sql_lane *lane = sql_lane_of(store, &channel->key);
+
+    if (channel->flying || channel->queued)
+        return;
+    if (channel->ask_at > idem_loop_now()) {
+        timer_set(store, channel->ask_at);
+        return;
+    }
+    channel->queued = true;
+    channel->ask_next = NULL;
+    *lane->asks_end = channel;
+    lane->asks_end = &channel->ask_next;
+}
+
+/* A lane that is not ready yet, or has no room, comes back to them. */
 void sql_wake_fire(struct idem_timer *timer) {
     struct sql_store *store = idem_container_of(timer, struct sql_store, wake_timer);
 
     sql_store_enter(store);
-    channels_each(store, channel_ask, store);
+    channels_each(store, channel_due, store);
+    for (size_t i = 0; i < store->config.lanes_n && !store->closing; i++) {
+        if (store->lanes[i].asks == NULL)
+            continue;
+        sql_lane_open(&store->lanes[i]);
+        sql_wake_room(&store->lanes[i]);
+    }
     (void)sql_store_leave(store);
 }
 
