@@ -389,6 +389,16 @@ static void http_write(struct config *c, const struct gateway *g, const char *li
     block_close(c);
 }
 
+/* nginx takes the environment away from its workers, but for what is named. */
+static void passwords_write(struct config *c) {
+    static const char *const names[] = {"IDEM_REDIS_PASSWORD", "IDEM_POSTGRES_PASSWORD",
+                                        "IDEM_MYSQL_PASSWORD"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (getenv(names[i]) != NULL)
+            put(c, "env %s;", names[i]);
+}
+
 void gateway_config_write(const struct gateway *g, const char *listen, FILE *out,
                           struct gateway_lines *lines) {
     struct config c = {.out = out, .lines = lines};
@@ -401,8 +411,7 @@ void gateway_config_write(const struct gateway *g, const char *listen, FILE *out
     put(&c, "pid nginx.pid;");
     put(&c, "lock_file nginx.lock;");
     put(&c, "error_log stderr warn;");
-    if (getenv("IDEM_REDIS_PASSWORD") != NULL)
-        put(&c, "env IDEM_REDIS_PASSWORD;");
+    passwords_write(&c);
     if (g->values->workers == 0)
         put(&c, "worker_processes auto;");
     else
@@ -424,8 +433,7 @@ void gateway_config_print(const struct gateway *g, FILE *out) {
     directive(&c, NULL, "load_module", g->module);
     if (!g->module_found)
         put(&c, "# (It is not there: where was it installed?)");
-    if (getenv("IDEM_REDIS_PASSWORD") != NULL)
-        put(&c, "env IDEM_REDIS_PASSWORD;");
+    passwords_write(&c);
     blank(&c);
     if (g->values->upstreams.n > 1) {
         put(&c, "# In http { }:");

@@ -382,6 +382,9 @@ UNDONE = ("idem replay; idem_prefix inner:; idem_scope none; idem_key header=Ide
 
 def is_stored(rig, text):
     """Whether a record has it, as it is."""
+    if STORE in ("postgres", "mysql"):
+        equal = f"convert_to('{text}', 'UTF8')" if STORE == "postgres" else f"'{text}'"
+        return rig.server.ask(f"SELECT count(*) FROM idem_record WHERE label = {equal}") != "0"
     if STORE != "redis":
         with open(rig.folder + "/store/data.mdb", "rb") as file:
             return text.encode() in file.read()

@@ -3,7 +3,7 @@
 
     service.py KIND URL FOLDER PORT
 
-It speaks to its database by psql or mariadb, and writes a line to FOLDER/calls for each request. X-Do says
+Its prefix is its path. It speaks to its database by psql or mariadb, and writes a line to FOLDER/calls for each request. X-Do says
 where it dies (before, after: the COMMIT), that its transaction stays open until FOLDER/go is there (open), or
 that it keeps no result (bare).
 """
@@ -70,7 +70,7 @@ class Service(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):  # pylint: disable=invalid-name
         self.rfile.read(int(self.headers["Content-Length"] or 0))
-        names = (quoted("tx:"), quoted(self.headers["Idem-Scope"]), quoted(self.headers["Idempotency-Key"]))
+        names = (quoted(self.path[1:] + ":"), quoted(self.headers["Idem-Scope"]), quoted(self.headers["Idempotency-Key"]))
         with open(f"{self.folder}/calls", "a", encoding="ascii") as file:
             file.write(" ".join(names) + f" {self.headers['Idem-Attempt']}\n")
         session = Session(self.kind, self.url)

@@ -19,6 +19,7 @@ CONF = PLAIN + "".join((
     guard("/patient", "idem replay; idem_finish_timeout 20s;"),
 ))
 FAST = "timeout=700ms&connect_timeout=700ms"
+SERVERS = ("redis", "postgres", "mysql")
 
 
 def is_down(rig, seconds=4):
@@ -61,70 +62,70 @@ def a_store_that_works_is_told_of_nowhere(rig):
     is_up(rig)
 
 
-@test(seconds=60, stores="redis")
-def redis_is_killed_and_comes_back(rig):
+@test(seconds=60, stores=SERVERS)
+def a_server_is_killed_and_comes_back(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
         key = fresh()
         first = status(other.post("/closed", key), 200)
-        other.redis.kill()
+        other.server.kill()
         is_down(other)
         status(other.post("/closed", key), 503, "store-unavailable")
-        other.redis.start()
+        other.server.start()
         comes_up(other)
         replay_of(first, other.post("/closed", key))
         check(other.quit(), "it goes")
 
 
-@test(seconds=60, stores="redis")
-def redis_is_not_there_when_nginx_starts(rig):
+@test(seconds=60, stores=SERVERS)
+def a_server_is_not_there_when_nginx_starts(rig):
     with Rig(CONF, options=FAST, start=False) as other:
-        other.redis.kill()
+        other.server.kill()
         other.start()
         is_down(other)
-        other.redis.start()
+        other.server.start()
         comes_up(other)
 
 
-@test(seconds=60, stores="redis")
-def redis_that_says_nothing_is_given_up_in_time(rig):
+@test(seconds=60, stores=SERVERS)
+def a_server_that_says_nothing_is_given_up_in_time(rig):
     with Rig(CONF, options=FAST) as other:
         is_up(other)
-        other.redis.pause()
+        other.server.pause()
         try:
             is_down(other)
         finally:
-            other.redis.go_on()
+            other.server.go_on()
         comes_up(other)
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def a_claim_that_was_given_up_does_not_block_the_key(rig):
     with Rig(CONF, options=FAST) as other:
         is_up(other)
         key = fresh()
-        other.redis.pause()
+        other.server.pause()
         status(other.post("/closed", key), 503, "store-unavailable")
-        other.redis.go_on()
+        other.server.go_on()
         answer = until("the key is free", lambda: (lambda a: a if a.status == 200 else None)(
             other.post("/closed", key)), 10, 0.1)
         check(not answer.replayed, "it had not run")
         eq(other.backend.effects(key=key), 1)
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def an_answer_is_held_at_most_finish_timeout(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
         key, name = fresh(), fresh("hang")
         under_way = other.later("/closed", key, do={"hang": name})
         other.backend.reached(name)
-        other.redis.kill()
+        other.server.kill()
         began = time.monotonic()
         other.backend.go(name)
         answer = status(under_way.get(), 200)
         took = time.monotonic() - began
         check(took < 3, f"held for {took:.1f} s")
         eq(answer.body, other.backend.requests(key=key)[0].answer)
-        other.redis.start()
+        other.server.start()
         end = time.monotonic() + 15
         while time.monotonic() < end:
             again = other.post("/closed", key)
@@ -136,17 +137,17 @@ def an_answer_is_held_at_most_finish_timeout(rig):
         eq(other.backend.effects(key=key), 1)
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def a_store_that_comes_back_in_time_is_waited_for(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
         key, name, rid = fresh(), fresh("hang"), fresh("rid")
         under_way = other.later("/patient", key, do={"hang": name}, rid=rid)
         other.backend.reached(name)
-        other.redis.kill()
+        other.server.kill()
         other.backend.go(name)
         time.sleep(1.5)
         check(not under_way.done(), "the answer is held")
-        other.redis.start()
+        other.server.start()
         first = status(under_way.get(), 200)
         check(float(other.log(rid)["idem_time"]) > 1, "the time is the store's")
         until("stored", lambda: other.post("/patient", key).status != 503, 10, 0.1)
@@ -154,42 +155,42 @@ def a_store_that_comes_back_in_time_is_waited_for(rig):
         eq(other.backend.effects(key=key), 1)
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def a_store_that_is_slow_is_no_client_that_is(rig):
     """send_timeout is the client's: it does not run while the answer is held for the store."""
     with Rig(guard("/a", "idem replay; send_timeout 300ms;"), options="timeout=10s") as other:
         key, name = fresh(), fresh("hang")
         under_way = other.later("/a", key, do={"hang": name, "size": 100000})
         other.backend.reached(name)
-        other.redis.pause()
+        other.server.pause()
         other.backend.go(name)
         time.sleep(1.2)
         check(not under_way.done(), "the answer is held")
-        other.redis.go_on()
+        other.server.go_on()
         first = status(under_way.get(), 200)
         check(first.complete, "whole")
         replay_of(first, other.post("/a", key))
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def a_graceful_exit_waits_for_what_is_not_stored_yet(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
         key, name = fresh(), fresh("hang")
         under_way = other.later("/closed", key, do={"hang": name})
         other.backend.reached(name)
-        other.redis.kill()
+        other.server.kill()
         other.backend.go(name)
         first = status(under_way.get(), 200)
         other.process.send_signal(signal.SIGQUIT)
         time.sleep(0.7)
-        other.redis.start()
+        other.server.start()
         other.process.wait(20)
         with Rig(CONF, store=other.url, backend=other.backend) as third:
             replay_of(first, third.post("/closed", key))
             eq(other.backend.effects(key=key), 1)
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def parked_duplicates_survive_a_store_that_goes_and_comes(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
         key, name = fresh(), fresh("hang")
@@ -197,9 +198,9 @@ def parked_duplicates_survive_a_store_that_goes_and_comes(rig):
         other.backend.reached(name)
         parked = [other.later("/wait", key) for _ in range(5)]
         time.sleep(0.4)
-        other.redis.kill()
+        other.server.kill()
         time.sleep(0.3)
-        other.redis.start()
+        other.server.start()
         time.sleep(0.3)
         other.backend.go(name)
         first = status(under_way.get(), 200)
@@ -212,16 +213,16 @@ def parked_duplicates_survive_a_store_that_goes_and_comes(rig):
         eq(other.backend.effects(key=key), 1)
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def a_run_outlives_a_store_that_is_away_while_it_is_renewed(rig):
     with Rig(guard("/hold", "idem replay; idem_lease 600ms; idem_finish_timeout 5s;"), options=FAST,
              persist=True) as other:
         key, name = fresh(), fresh("hang")
         under_way = other.later("/hold", key, do={"hang": name})
         other.backend.reached(name)
-        other.redis.kill()
+        other.server.kill()
         time.sleep(1.5)
-        other.redis.start()
+        other.server.start()
         time.sleep(0.5)
         other.backend.go(name)
         first = status(under_way.get(), 200)
@@ -249,7 +250,7 @@ LEASED = "".join((
 
 def leased(hole=None):
     return Rig(LEASED.replace("@HOLE@", str(hole.port if hole else 1)), persist=True,
-               options=FAST if STORE == "redis" else "", http="limit_req_zone $server_name zone=slowly:32k rate=20r/m;")
+               options=FAST if STORE in SERVERS else "", http="limit_req_zone $server_name zone=slowly:32k rate=20r/m;")
 
 
 def store_goes(rig, how):
@@ -258,14 +259,14 @@ def store_goes(rig, how):
         os.rename(rig.folder + "/store", rig.folder + "/moved")
         return lambda: os.rename(rig.folder + "/moved", rig.folder + "/store")
     if how == "paused":
-        rig.redis.pause()
-        return rig.redis.go_on
-    rig.redis.kill()
-    return rig.redis.start
+        rig.server.pause()
+        return rig.server.go_on
+    rig.server.kill()
+    return rig.server.start
 
 
 def ways():
-    return ("killed", "paused") if STORE == "redis" else ("moved",)
+    return ("killed", "paused") if STORE in SERVERS else ("moved",)
 
 
 def redis_says(rig, command):
@@ -273,6 +274,20 @@ def redis_says(rig, command):
         sock.connect(rig.redis.socket)
         sock.sendall(command.encode() + b"\r\n")
         return sock.recv(10000).decode()
+
+
+def forget_all(rig):
+    if STORE == "redis":
+        redis_says(rig, "FLUSHALL")
+    else:
+        rig.server.ask("DELETE FROM idem_record")
+
+
+def lost_leases(rig):
+    """As the store counts them."""
+    if STORE == "redis":
+        return redis_says(rig, "HGET idem:events lease_lost") == "$1\r\n1\r\n"
+    return rig.server.ask("SELECT n FROM idem_event WHERE name = 'lease_lost'") == "1"
 
 
 def is_cancelled(other, path, key, under_way, rid, began):
@@ -322,17 +337,16 @@ def a_lease_that_is_over_cancels_in_the_middle_of_an_answer(rig):
             other.backend.go(name)
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def a_cancelled_run_is_counted(rig):
     with leased() as other:
         key, name = fresh(), fresh("hang")
         under_way = other.later("/rerun", key, do={"hang": name})
         other.backend.reached(name)
-        other.redis.kill()
+        other.server.kill()
         status(under_way.get(), 504)
-        other.redis.start()
-        until("a lost lease among the counts", lambda: redis_says(other, "HGET idem:events lease_lost") == "$1\r\n1\r\n",
-              10, 0.1)
+        other.server.start()
+        until("a lost lease among the counts", lambda: lost_leases(other), 10, 0.1)
         other.backend.go(name)
 
 
@@ -371,28 +385,28 @@ def what_is_delayed_before_a_second_backend_is_not_sent_after_its_lease(rig):
             back()
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def what_was_never_sent_is_not_sent_after_somebody_took_over(rig):
     hole = Blackhole()
     with leased(hole) as other:
         key, rid = fresh(), fresh("rid")
         under_way = other.later("/nowhere", key, rid=rid)
         time.sleep(0.2)
-        redis_says(other, "FLUSHALL")
+        forget_all(other)
         answer = status(under_way.get(), 504)
         check(answer.seconds < 2 and "somebody has taken over: cancelled" in other.said(), other.said()[-2000:])
         eq(other.backend.requests(key=key), [])
     hole.close()
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def who_was_superseded_while_the_backend_worked_gets_its_answer(rig):
     for path in ("/rerun", "/hold"):
         with leased() as other:
             key, name, rid = fresh(), fresh("hang"), fresh("rid")
             under_way = other.later(path, key, do={"hang": name}, rid=rid)
             other.backend.reached(name)
-            redis_says(other, "FLUSHALL")
+            forget_all(other)
             until("it is noticed", lambda: "somebody has taken over" in other.said(), 5)
             time.sleep(0.2)
             check(not under_way.done() and "cancelled" not in other.said(), other.said()[-2000:])
@@ -460,18 +474,18 @@ def redis_that_cuts_all_connections_is_met_again(rig):
         eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=60, stores="redis")
+@test(seconds=60, stores=SERVERS)
 def an_end_is_tried_to_be_stored_long_after_its_client_was_answered(rig):
     with Rig(guard("/a", "idem replay; idem_finish_timeout 100ms;"), options="timeout=200ms&connect_timeout=200ms",
              persist=True) as other:
         key, name = fresh(), fresh("hang")
         under_way = other.later("/a", key, do={"hang": name})
         other.backend.reached(name)
-        other.redis.kill()
+        other.server.kill()
         other.backend.go(name)
         first = status(under_way.get(), 200)
         time.sleep(1.5)  # many times what the client waited, and what the store is given for one answer
-        other.redis.start()
+        other.server.start()
         again = until("it is stored", lambda: (lambda a: a if a.replayed else None)(other.post("/a", key)), 5, 0.05)
         replay_of(first, again)
         eq(other.backend.effects(key=key), 1)

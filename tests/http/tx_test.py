@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def location(path, rules):
-    return guard(path, rules, to=TO, prefix="tx:")
+    return guard(path, rules, to=TO)
 
 
 CONF = "".join((
