@@ -5,7 +5,7 @@
 
 Its prefix is its path. It speaks to its database by psql or mariadb, and writes a line to FOLDER/calls for each request. X-Do says
 where it dies (before, after: the COMMIT), that its transaction stays open until FOLDER/go is there (open), or
-that it keeps no result (bare).
+that it keeps no result (bare); X-Row, what is changed of its row then.
 """
 import http.server
 import json
@@ -93,6 +93,8 @@ class Service(http.server.BaseHTTPRequestHandler):
             cast = "::bytea" if self.kind == "postgres" else ""
             session.ask(("SELECT" if self.kind == "postgres" else "CALL")
                         + f" idem_result({names}, {status}, {quoted(result)}{cast})")
+        if self.headers["X-Row"]:
+            session.ask(f"UPDATE idem_tx SET {self.headers['X-Row']} WHERE status IS NULL")
         if do == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         for _ in range(400 if do == "open" else 0):

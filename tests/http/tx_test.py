@@ -143,8 +143,7 @@ def a_transaction_that_is_still_open_is_waited_for_by_the_service(rig):
 def a_row_that_has_expired_is_not_there(rig):
     with service(rig) as it:
         key = fresh()
-        it.dies("/pay", key, "after")
-        rig.server.ask("UPDATE idem_tx SET expires = created")
+        it.dies("/pay", key, "bare", headers=[("X-Row", "status = 201, expires = created")])
         first = status(settled(rig, "/pay", key), 201)
         eq(first.h("X-Outcome"), "first")
         eq((len(it.calls(key)), effects(rig, key)), (2, 2), "calls and effects")
@@ -158,9 +157,7 @@ def a_row_without_a_status_of_http_is_a_200(rig):
                                    (f"status = 204, result = {blob}", 204, b""),
                                    (f"status = 422, result = {blob}", 422, b"a\0\xff")):
             key = fresh()
-            it.dies("/pay", key, "bare")
-            if change:
-                rig.server.ask(f"UPDATE idem_tx SET {change} WHERE status IS NULL")
+            it.dies("/pay", key, "bare", headers=[("X-Row", change)] if change else [])
             first = status(settled(rig, "/pay", key), want)
             eq(first.body, body)
             check(replay_of(first, rig.post("/pay", key)).h("Content-Type") == ("application/json" if body else None),
@@ -183,9 +180,13 @@ def a_row_whose_result_is_not_kept_settles_it(rig):
 @test
 def a_row_that_cannot_be_looked_for_leaves_it_uncertain(rig):
     with service(rig) as it:
-        key = fresh()
-        it.dies("/pay", key, "after")
-        rig.server.ask("ALTER TABLE idem_tx RENAME TO idem_away")
+        for _ in range(5):  # a round in the background may be faster
+            key = fresh()
+            it.dies("/pay", key, "after")
+            rig.server.ask("ALTER TABLE idem_tx RENAME TO idem_away")
+            if rig.server.ask("SELECT count(*) FROM idem_record WHERE state = 2") != "0":
+                break
+            rig.server.ask("ALTER TABLE idem_away RENAME TO idem_tx")
         try:
             for _ in range(2):
                 status(settled(rig, "/pay", key), 409, "uncertain")
