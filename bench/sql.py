@@ -29,7 +29,7 @@ DEFAULTS = {
 POOLS = {"postgres": "shared_buffers={}", "mysql": "innodb-buffer-pool-size={}"}
 
 # How many of each at a time: connections or callers, and how many all in all, durable or not.
-WIDTHS = {"pairs": 64, "plain": 64, "guard": 8, "hand": 8}
+WIDTHS = {"pairs": 64, "plain": 64, "guard": 8, "call": 8, "hand": 8}
 NUMBERS = {True: 4000, False: 16000}
 
 
@@ -65,13 +65,13 @@ def compare(server, ours, other, number):
 
 def ratios():
     print("Transactions or pairs per second, and server CPU us for each; a ratio above 1 is ours better")
-    print(f"(medians of {ROUNDS} rounds in turn; guard beside hand: 8 connections, pairs beside plain: 64 "
+    print(f"(medians of {ROUNDS} rounds in turn; guard and call beside hand: 8 connections, pairs beside plain: 64 "
           "callers, 4 connections)")
     print("  server    fsync                 hand      idem   ratio   hand us  idem us  ratio")
     for kind in ("postgres", "mysql"):
         for durable in (True, False):
             with serve(kind, f"{kind}-{durable}", durable, "128MB") as server:
-                for ours, other in (("guard", "hand"), ("pairs", "plain")):
+                for ours, other in (("guard", "hand"), ("call", "hand"), ("pairs", "plain")):
                     figures = compare(server, ours, other, NUMBERS[durable])
                     print("  {:9} {:5} {:14} {:9.0f} {:9.0f} {:7.2f} {:9.1f} {:8.1f} {:6.2f}".format(
                         kind, "on" if durable else "off", f"{ours}/{other}", *figures), flush=True)

@@ -2,7 +2,7 @@
  * What guards and stores cost beside the same work, written by hand with the engine's own library.
  *
  *     bench-sql URL plain|pairs CALLERS PAIRS
- *     bench-sql URL hand|guard CONNECTIONS TIMES
+ *     bench-sql URL hand|guard|call CONNECTIONS TIMES
  *
  * prints how many there were per second, and how many microseconds of the server's CPU time each
  * one took. The tables bench_plain, bench_seen and bench_account are made where they are missing.
@@ -147,10 +147,9 @@ static const struct {
     void *(*open)(const struct load *load);
     double (*run)(void *state, const struct load *load);
 } loads[] = {
-    {"plain", plain_open, plain_run},
-    {"pairs", store_open, store_run},
-    {"hand", hand_open, hand_run},
-    {"guard", guard_open, hand_run},
+    {"plain", plain_open, plain_run}, {"pairs", store_open, store_run},
+    {"hand", hand_open, hand_run},    {"guard", guard_open, hand_run},
+    {"call", call_open, hand_run},
 };
 
 int main(int argc, char **argv) {
@@ -163,7 +162,7 @@ int main(int argc, char **argv) {
     while (argc == 5 && i < n && strcmp(loads[i].name, argv[2]) != 0)
         i++;
     if (argc != 5 || i == n)
-        errx(64, "bench-sql URL plain|pairs|hand|guard WIDTH NUMBER");
+        errx(64, "bench-sql URL plain|pairs|hand|guard|call WIDTH NUMBER");
     load = (struct load){argv[1], (unsigned)strtoul(argv[3], NULL, 10), strtol(argv[4], NULL, 10)};
     if (load.width < 1 || load.number < load.width)
         errx(64, "WIDTH is at least 1, and NUMBER no less");

@@ -22,9 +22,10 @@ void *plain_open(const struct load *load);
 double plain_run(void *state, const struct load *load); /* seconds */
 
 /* BEGIN, INSERT into a table of one unique column, UPDATE of an account, COMMIT; and the same with
-   idem_tx_once() in place of the INSERT (sql_hand.c). */
+   idem_tx_once() in place of the INSERT, or by idem_tx_call() as a whole (sql_hand.c). */
 void *hand_open(const struct load *load);
 void *guard_open(const struct load *load);
+void *call_open(const struct load *load);
 double hand_run(void *state, const struct load *load);
 
 #endif

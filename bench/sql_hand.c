@@ -17,6 +17,7 @@
 
 struct hand {
     struct idem_guard *guard; /* NULL: by hand */
+    bool call;                /* by idem_tx_call() */
     unsigned threads_n;
     struct thread {
         const struct hand *hand;
@@ -73,23 +74,47 @@ static void guard_ask(const struct thread *t, const char *key) {
         errx(1, "%s", idem_tx_verdict_name(answer.verdict));
 }
 
+/* One transaction; each thread has accounts of its own, so that nobody waits for another. */
+static void transact(const struct thread *t, const char *key, unsigned account) {
+    load_say(t->conn, "BEGIN");
+    if (t->hand->guard != NULL)
+        guard_ask(t, key);
+    else
+        seen_insert(t->conn, key);
+    account_update(t->conn, account);
+    load_say(t->conn, "COMMIT");
+}
+
+static int work(struct idem_tx *tx, void *data) {
+    account_update(idem_tx_conn(tx), *(unsigned *)data);
+    return 0;
+}
+
+static void call(const struct thread *t, const char *key, unsigned account) {
+    const struct idem_args args = {.key = key, .key_len = strlen(key)};
+    struct idem_tx_answer answer;
+    struct idem_error error;
+
+    if (idem_tx_call(t->conn, t->hand->guard, &args, NULL, work, &account, &answer, &error) < 0)
+        errx(1, "%s", error.text);
+    if (answer.verdict != IDEM_TX_FIRST)
+        errx(1, "%s", idem_tx_verdict_name(answer.verdict));
+}
+
 static void *thread_run(void *data) {
     struct thread *t = data;
     struct idem_error error;
 
     for (long i = 0; i < t->times; i++) {
         char key[IDEM_UUID_LEN + 1]; /* what clients send, mostly */
+        unsigned account = (unsigned)(i * t->hand->threads_n + t->number) % ACCOUNTS;
 
         if (idem_uuid4(key, &error) < 0)
             errx(1, "%s", error.text);
-        load_say(t->conn, "BEGIN");
-        if (t->hand->guard != NULL)
-            guard_ask(t, key);
+        if (t->hand->call)
+            call(t, key, account);
         else
-            seen_insert(t->conn, key);
-        /* Each has accounts of its own, so that nobody waits for another. */
-        account_update(t->conn, (unsigned)(i * t->hand->threads_n + t->number) % ACCOUNTS);
-        load_say(t->conn, "COMMIT");
+            transact(t, key, account);
     }
     return NULL;
 }
@@ -115,6 +140,13 @@ void *guard_open(const struct load *load) {
 
     if (idem_guard_new(NULL, &policy, &hand->guard, &error) < 0)
         errx(1, "%s", error.text);
+    return hand;
+}
+
+void *call_open(const struct load *load) {
+    struct hand *hand = guard_open(load);
+
+    hand->call = true;
     return hand;
 }
 

@@ -112,10 +112,8 @@ static int tx_try(struct idem_tx *tx, enum idem_isolation isolation, idem_tx_fn 
     const struct idem_tx_name *name = tx->name;
     const struct idem_dialect *dialect = name->dialect;
     struct idem_error later;
-    int undone, rc = dialect->begin(name->conn, isolation, err);
+    int undone, rc = idem_tx_guard_begin(name, isolation, answer, err);
 
-    if (rc == 0)
-        rc = idem_tx_guard(name, answer, err);
     if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
         rc = fn_run(tx, fn, data, answer, err);
     if (rc == 0 && answer->verdict == IDEM_TX_FIRST)

@@ -95,6 +95,9 @@ struct idem_dialect {
     int (*failure)(struct idem_sql conn, const char *sqlstate, struct idem_error *err);
 
     int (*begin)(struct idem_sql conn, enum idem_isolation isolation, struct idem_error *err);
+    /* The same in front of a statement that binds nothing, in the same round trip: a text for each
+       isolation. NULL: it cannot be said so. */
+    const char *const *begins;
     /* IDEM_E_UNKNOWN where it was not answered. */
     int (*commit)(struct idem_sql conn, struct idem_error *err);
     /* Of a transaction that may be gone already, also with its connection. A failure: it is still

@@ -111,15 +111,15 @@ static int row_meet(const struct idem_tx_name *name, struct idem_tx_answer *ret,
     return rc;
 }
 
-int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
-                  struct idem_error *err) {
+static int guard_run(const struct idem_tx_name *name, const char *begin, struct idem_tx_answer *ret,
+                     struct idem_error *err) {
     struct idem_tx_answer answer = {0};
     bool done = false, over = false;
-    int rc = name->dialect->inside(name->conn, err);
+    int rc = 0;
 
     /* A row that is seen by the one statement may be gone at the next. */
     for (int i = 0; i < TRIES && rc == 0 && !over; i++) {
-        rc = idem_row_insert(name, &done, err);
+        rc = idem_row_insert(name, i == 0 ? begin : NULL, &done, err);
         if (rc == 0 && done) {
             answer.verdict = IDEM_TX_FIRST;
             over = true;
@@ -135,6 +135,34 @@ int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
     idem_record_key_hex(&name->key, answer.key_hash);
     *ret = answer;
     return 0;
+}
+
+int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
+                  struct idem_error *err) {
+    int rc = name->dialect->inside(name->conn, err);
+
+    return rc != 0 ? rc : guard_run(name, NULL, ret, err);
+}
+
+/* Of a BEGIN nothing is unknown that matters: whatever it did, nothing has been done in it. */
+static int begin_failed(int rc, struct idem_error *err) {
+    struct idem_error why;
+
+    if (rc != IDEM_E_UNKNOWN || err == NULL)
+        return rc == IDEM_E_UNKNOWN ? IDEM_E_REFUSED : rc;
+    why = *err;
+    return idem_error_set(err, IDEM_E_REFUSED, "%s", why.text);
+}
+
+int idem_tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation isolation,
+                        struct idem_tx_answer *ret, struct idem_error *err) {
+    const struct idem_dialect *dialect = name->dialect;
+    int rc;
+
+    if (dialect->begins != NULL && name->conn.table == NULL)
+        return guard_run(name, dialect->begins[isolation], ret, err);
+    rc = dialect->begin(name->conn, isolation, err);
+    return rc != 0 ? begin_failed(rc, err) : idem_tx_guard(name, ret, err);
 }
 
 int idem_tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,

@@ -269,7 +269,7 @@ static int result_judge(PGconn *conn, PGresult *result, bool inside, struct idem
 
 static int postgres_run(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
     PGconn *conn = q->conn.at.pg;
-    bool inside = PQtransactionStatus(conn) != PQTRANS_IDLE;
+    bool inside = q->begins || PQtransactionStatus(conn) != PQTRANS_IDLE;
     struct params params;
 
     if (q->values_n == 0)
@@ -294,16 +294,16 @@ static int postgres_failure(struct idem_sql conn, const char *sqlstate, struct i
     return failure_say(NULL, sqlstate, &why, err);
 }
 
+static const char *const begins[] = {
+    "BEGIN;",
+    "BEGIN ISOLATION LEVEL READ COMMITTED;",
+    "BEGIN ISOLATION LEVEL REPEATABLE READ;",
+    "BEGIN ISOLATION LEVEL SERIALIZABLE;",
+};
+
 static int postgres_begin(struct idem_sql conn, enum idem_isolation isolation,
                           struct idem_error *err) {
-    static const char *const texts[] = {
-        "BEGIN",
-        "BEGIN ISOLATION LEVEL READ COMMITTED",
-        "BEGIN ISOLATION LEVEL REPEATABLE READ",
-        "BEGIN ISOLATION LEVEL SERIALIZABLE",
-    };
-
-    return idem_query_do(conn, &idem_dialect_postgres, texts[isolation], err);
+    return idem_query_do(conn, &idem_dialect_postgres, begins[isolation], err);
 }
 
 /* A transaction that had failed is rolled back by COMMIT, which says so and is no error. */
@@ -446,6 +446,7 @@ const struct idem_dialect idem_dialect_postgres = {
     .run = postgres_run,
     .failure = postgres_failure,
     .begin = postgres_begin,
+    .begins = begins,
     .commit = postgres_commit,
     .rollback = postgres_rollback,
     .wait_begin = postgres_wait_begin,

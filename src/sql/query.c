@@ -23,6 +23,7 @@ void idem_query_begin(struct idem_query *q, struct idem_sql conn,
     q->values = q->few;
     q->values_n = 0;
     q->values_size = IDEM_QUERY_FEW;
+    q->begins = false;
     q->shown = false;
     q->failed = 0;
     idem_arena_init(&q->arena, ARENA_MAX);

@@ -24,8 +24,9 @@ struct idem_query {
     size_t len, size;
     struct idem_sql_value *values; /* in few, or allocated; those that the engine binds */
     size_t values_n, values_size;
-    bool shown; /* bytes are for columns of bytes, and no secret */
-    int failed; /* the code of what failed first; 0 */
+    bool begins; /* its first word begins the transaction that the rest is said in */
+    bool shown;  /* bytes are for columns of bytes, and no secret */
+    int failed;  /* the code of what failed first; 0 */
     struct idem_error why;
     struct idem_arena arena; /* what an engine needs of the values in another form */
     char room[IDEM_QUERY_ROOM];

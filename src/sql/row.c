@@ -21,22 +21,33 @@ static struct idem_sql_value print_value(const struct idem_tx_name *name) {
     return print->definition == 0 ? idem_sql_null() : idem_sql_bytes(print->hash, IDEM_HASH_LEN);
 }
 
-/* `shown`: none of the values is a secret, and they may stand in the statement itself. */
-static int row_say(const struct idem_tx_name *name, const char *text, bool shown,
+/* One statement; `shown`: none of its values is a secret, and they may stand in it. */
+struct row_statement {
+    const char *begin; /* what is said in front of it; NULL: nothing */
+    const char *text;
+    bool shown;
+};
+
+static int row_say(const struct idem_tx_name *name, const struct row_statement *statement,
                    const struct idem_sql_value *values, struct idem_reply *ret,
                    struct idem_error *err) {
     struct idem_query q;
     int rc;
 
     idem_query_begin(&q, name->conn, name->dialect);
-    q.shown = shown;
-    idem_query_fill(&q, text, values);
+    q.shown = statement->shown;
+    q.begins = statement->begin != NULL;
+    if (q.begins)
+        idem_query_say(&q, statement->begin);
+    idem_query_fill(&q, statement->text, values);
     rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);
     return rc;
 }
 
-int idem_row_insert(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err) {
+int idem_row_insert(const struct idem_tx_name *name, const char *begin, bool *ret_done,
+                    struct idem_error *err) {
+    const struct row_statement insert = {begin, name->dialect->tx.insert, true};
     const struct idem_sql_value values[] = {
         prefix_value(name),
         hash_value(name),
@@ -49,7 +60,7 @@ int idem_row_insert(const struct idem_tx_name *name, bool *ret_done, struct idem
 
     if (name->conn.table != NULL)
         return idem_table_insert(name, ret_done, err);
-    rc = row_say(name, name->dialect->tx.insert, true, values, &reply, err);
+    rc = row_say(name, &insert, values, &reply, err);
     *ret_done = rc == 0 && reply.changed == 1;
     idem_reply_release(&reply);
     return rc != 0 && reply.why == IDEM_WHY_CONFLICT ? 0 : rc;
@@ -63,8 +74,9 @@ int idem_row_renew(const struct idem_tx_name *name, bool *ret_done, struct idem_
         prefix_value(name),
         hash_value(name),
     };
+    const struct row_statement renew = {NULL, name->dialect->tx.renew, true};
     struct idem_reply reply;
-    int rc = row_say(name, name->dialect->tx.renew, true, values, &reply, err);
+    int rc = row_say(name, &renew, values, &reply, err);
 
     *ret_done = rc == 0 && reply.changed == 1;
     idem_reply_release(&reply);
@@ -87,6 +99,7 @@ static bool print_read(const struct idem_sql_value *cells, struct idem_fingerpri
 
 int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
                   struct idem_error *err) {
+    const struct row_statement read = {NULL, name->dialect->tx.read, true};
     const struct idem_sql_value values[] = {prefix_value(name), hash_value(name)};
     const struct idem_sql_value *cells;
     int rc;
@@ -94,7 +107,7 @@ int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
     if (name->conn.table != NULL)
         return idem_table_read(name, ret, err);
     *ret = (struct idem_tx_row){0};
-    rc = row_say(name, name->dialect->tx.read, true, values, &ret->reply, err);
+    rc = row_say(name, &read, values, &ret->reply, err);
     ret->found = rc == 0 && ret->reply.columns == CELLS;
     if (!ret->found)
         return rc;
@@ -114,6 +127,7 @@ int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
 
 int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
                     struct idem_error *err) {
+    const struct row_statement statement = {NULL, name->dialect->tx.result, false};
     const struct idem_sql_value values[] = {
         idem_sql_int(status),
         result.at == NULL ? idem_sql_null() : idem_sql_bytes(result.at, result.len),
@@ -125,7 +139,7 @@ int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem
 
     if (name->conn.table != NULL)
         return idem_table_result(name, status, result, err);
-    rc = row_say(name, name->dialect->tx.result, false, values, &reply, err);
+    rc = row_say(name, &statement, values, &reply, err);
     idem_reply_release(&reply);
     if (rc == 0 && reply.changed != 1)
         rc = idem_error_set(err, IDEM_E_INVALID,

@@ -37,8 +37,9 @@ struct idem_tx_row {
 };
 
 /* *ret_done: it was not there, and is now. A transaction that has it and is not committed is
-   waited for. */
-int idem_row_insert(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err);
+   waited for. `begin` (NULL: none) is said in front of it; not for a table of the caller's. */
+int idem_row_insert(const struct idem_tx_name *name, const char *begin, bool *ret_done,
+                    struct idem_error *err);
 /* What is committed. */
 int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret, struct idem_error *err);
 /* *ret_done: it had expired, and is ours now. Of two, one. */
@@ -59,6 +60,9 @@ int idem_table_result(const struct idem_tx_name *name, int32_t status, struct id
 /* Guard.c: idem_tx_once() and idem_tx_result() on a name that is made already. */
 int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
                   struct idem_error *err);
+/* Begins the transaction, and guards it. */
+int idem_tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation isolation,
+                        struct idem_tx_answer *ret, struct idem_error *err);
 int idem_tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,
                   struct idem_error *err);
 

@@ -238,6 +238,12 @@ TEST(a_connection_that_is_gone_is_told) {
     struct idem_tx_answer answer;
 
     if (db_kind != IDEM_SQL_SQLITE) {
+        struct idem_sql stale = db_open(NULL); /* as of a pool: nobody has noticed yet */
+
+        CHECK_INT(db_session_end(other, db_session(stale), &err), 0);
+        CHECK_INT(idem_tx_call(stale, guard, &args, NULL, careless, "SELECT 1", &answer, &err),
+                  IDEM_E_REFUSED);
+        db_close(stale);
         db_begin(conn, NULL);
         CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
         CHECK_INT(db_session_end(other, db_session(conn), &err), 0);
