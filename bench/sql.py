@@ -108,7 +108,7 @@ def fill(server, kind, rows):
         for at in range(1, rows + 1, STEP):
             server.ask(text.format(at, min(at + STEP - 1, rows)))
     if kind == "postgres":
-        server.ask("VACUUM ANALYZE")
+        server.ask("VACUUM ANALYZE " + ", ".join(ROWS[kind]))
 
 
 def growth():

@@ -71,14 +71,14 @@ static void tables_make(struct idem_sql conn) {
 
 static double schedstat_s(const char *path) {
     FILE *file = fopen(path, "r");
-    double ns = 0;
+    char line[100] = "";
 
     if (file == NULL) /* a thread that has ended */
         return 0;
-    if (fscanf(file, "%lf", &ns) != 1)
+    if (fgets(line, sizeof(line), file) == NULL)
         errx(1, "%s", path);
     fclose(file);
-    return ns / 1e9;
+    return strtod(line, NULL) / 1e9;
 }
 
 /* Of all sessions but the one that asks. */
