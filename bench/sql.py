@@ -30,7 +30,7 @@ POOLS = {"postgres": "shared_buffers={}", "mysql": "innodb-buffer-pool-size={}"}
 
 # How many of each at a time: connections or callers, and how many all in all, durable or not.
 WIDTHS = {"pairs": 64, "plain": 64, "guard": 8, "call": 8, "hand": 8}
-NUMBERS = {True: 4000, False: 16000}
+NUMBERS = {True: 2000, False: 16000}
 
 
 def serve(kind, name, durable, pool):
