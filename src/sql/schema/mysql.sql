@@ -81,8 +81,8 @@ DROP PROCEDURE IF EXISTS idem_once;
 DROP PROCEDURE IF EXISTS idem_result;
 
 DELIMITER //
-CREATE PROCEDURE idem_once_for(IN p_prefix VARBINARY(128), IN p_scope VARBINARY(4096),
-                               IN p_key VARBINARY(4096), IN p_fingerprint LONGBLOB, IN p_ttl_s BIGINT)
+CREATE PROCEDURE idem_once_for(IN p_prefix LONGBLOB, IN p_scope LONGBLOB,
+                               IN p_key LONGBLOB, IN p_fingerprint LONGBLOB, IN p_ttl_s BIGINT)
     MODIFIES SQL DATA SQL SECURITY INVOKER
 this: BEGIN
     DECLARE v_hash BINARY(32) DEFAULT UNHEX(SHA2(CONCAT(X'01', IF(p_scope IS NULL, X'00', X'01'),
@@ -97,9 +97,13 @@ this: BEGIN
     DECLARE CONTINUE HANDLER FOR 1062 SET v_there = TRUE;
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_there = FALSE;
 
-    IF COALESCE(LENGTH(p_prefix), 0) = 0 OR COALESCE(LENGTH(p_key), 0) = 0 OR LENGTH(p_scope) = 0 THEN
+    IF COALESCE(LENGTH(p_prefix), 0) NOT BETWEEN 1 AND 128 OR
+       COALESCE(LENGTH(p_key), 0) NOT BETWEEN 1 AND 4096 OR LENGTH(p_scope) NOT BETWEEN 1 AND 4096 THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
-            'idem: prefix and key, and a scope that is not NULL, must not be empty';
+            'idem: a prefix has 1 to 128 bytes, a key 1 to 4096, and so has a scope that is not NULL';
+    END IF;
+    IF COALESCE(p_ttl_s, 0) < 1 THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'idem: a row is remembered for a second at least';
     END IF;
     WHILE v_try < 3 DO
         SET v_try = v_try + 1, v_there = FALSE;
@@ -136,24 +140,25 @@ this: BEGIN
     SIGNAL SQLSTATE '40001' SET MESSAGE_TEXT = 'idem: the row of this key comes and goes: begin anew';
 END//
 
-CREATE PROCEDURE idem_once(IN p_prefix VARBINARY(128), IN p_scope VARBINARY(4096),
-                           IN p_key VARBINARY(4096), IN p_fingerprint LONGBLOB)
+CREATE PROCEDURE idem_once(IN p_prefix LONGBLOB, IN p_scope LONGBLOB,
+                           IN p_key LONGBLOB, IN p_fingerprint LONGBLOB)
     MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
     CALL idem_once_for(p_prefix, p_scope, p_key, p_fingerprint, 86400);
 END//
 
-CREATE PROCEDURE idem_result(IN p_prefix VARBINARY(128), IN p_scope VARBINARY(4096),
-                             IN p_key VARBINARY(4096), IN p_status INT, IN p_result LONGBLOB)
+CREATE PROCEDURE idem_result(IN p_prefix LONGBLOB, IN p_scope LONGBLOB,
+                             IN p_key LONGBLOB, IN p_status INT, IN p_result LONGBLOB)
     MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
     DECLARE v_hash BINARY(32) DEFAULT UNHEX(SHA2(CONCAT(X'01', IF(p_scope IS NULL, X'00', X'01'),
         UNHEX(LPAD(HEX(COALESCE(LENGTH(p_scope), 0)), 8, '0')), COALESCE(p_scope, X''),
         UNHEX(LPAD(HEX(LENGTH(p_key)), 8, '0')), p_key), 256));
 
-    IF COALESCE(LENGTH(p_prefix), 0) = 0 OR COALESCE(LENGTH(p_key), 0) = 0 OR LENGTH(p_scope) = 0 THEN
+    IF COALESCE(LENGTH(p_prefix), 0) NOT BETWEEN 1 AND 128 OR
+       COALESCE(LENGTH(p_key), 0) NOT BETWEEN 1 AND 4096 OR LENGTH(p_scope) NOT BETWEEN 1 AND 4096 THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
-            'idem: prefix and key, and a scope that is not NULL, must not be empty';
+            'idem: a prefix has 1 to 128 bytes, a key 1 to 4096, and so has a scope that is not NULL';
     END IF;
     UPDATE idem_tx SET status = COALESCE(p_status, 0), result = p_result
         WHERE prefix = p_prefix AND hash = v_hash AND status IS NULL;

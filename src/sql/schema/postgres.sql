@@ -109,6 +109,10 @@ BEGIN
         RAISE EXCEPTION 'idem: a prefix has 1 to 128 bytes'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF $5 IS NULL OR $5 < interval '1 second' THEN
+        RAISE EXCEPTION 'idem: a row is remembered for a second at least'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     FOR i IN 1..3 LOOP
         INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, expires)
             VALUES (p, h, d, f, clock_timestamp(), clock_timestamp() + $5) ON CONFLICT DO NOTHING;
