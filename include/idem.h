@@ -880,8 +880,9 @@ struct idem_tx_columns {
     const char *created;     /* a time, by the server's clock */
 };
 
-/* Looks at the table: the columns and the unique index are there. It may be used on every
-   connection to that database (.table of struct idem_sql), and is immutable. */
+/* Looks at the table: the columns and the unique index are there, and (MySQL) its engine has
+   transactions. It may be used on every connection to that database (.table of struct idem_sql),
+   and is immutable. */
 int idem_tx_table_new(struct idem_sql conn, const struct idem_tx_columns *columns,
                       struct idem_tx_table **ret, struct idem_error *err);
 void idem_tx_table_free(struct idem_tx_table *table);

@@ -78,6 +78,9 @@ struct idem_dialect {
     /* How many unique indexes are of just these columns; schema (or NULL), table, column, column
        again or another, their number. NULL: what on_conflict says is refused without one. */
     const char *unique;
+    /* More than 0, if the table takes part in transactions; schema (or NULL), table. NULL: all
+       do. */
+    const char *transactional;
 
     /* The level at which a statement that has waited sees what was committed meanwhile; 0: all. */
     enum idem_isolation seeing;

@@ -441,6 +441,10 @@ const struct idem_dialect idem_dialect_mysql = {
               "table_schema = COALESCE(?, DATABASE()) AND table_name = ? AND non_unique = 0 "
               "GROUP BY index_name HAVING SUM(sub_part IS NULL AND (column_name = ? OR "
               "column_name = ?)) = COUNT(*) AND COUNT(*) = ?) AS found",
+    .transactional = "SELECT COUNT(*) FROM information_schema.tables AS t JOIN "
+                     "information_schema.engines AS e ON e.engine = t.engine WHERE "
+                     "t.table_schema = COALESCE(?, DATABASE()) AND t.table_name = ? AND "
+                     "e.transactions = 'YES'",
     .ready = mysql_is_ready,
     .inside = mysql_inside,
     .outside = mysql_outside,

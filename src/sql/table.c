@@ -380,8 +380,10 @@ static int columns_look(struct idem_sql conn, const struct idem_dialect *dialect
     return rc;
 }
 
-static int unique_look(struct idem_sql conn, const struct idem_dialect *dialect,
-                       const struct idem_tx_columns *columns, struct idem_error *err) {
+/* How many of what the text asks for are there; it begins with schema and table. */
+static int number_look(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
+                       const struct idem_tx_columns *columns, int64_t *ret,
+                       struct idem_error *err) {
     const char *dot = strrchr(columns->table, '.');
     struct idem_sql_value schema = {.type = dot == NULL ? IDEM_SQL_NULL : IDEM_SQL_TEXT,
                                     .at = columns->table,
@@ -395,19 +397,35 @@ static int unique_look(struct idem_sql conn, const struct idem_dialect *dialect,
     };
     struct idem_query q;
     struct idem_reply reply;
-    bool found;
     int rc;
 
     idem_query_begin(&q, conn, dialect);
-    idem_query_fill(&q, dialect->unique, values);
+    idem_query_fill(&q, text, values);
     rc = idem_query_run(&q, &reply, err);
-    found = rc == 0 && reply.columns == 1 && idem_cell_number(&reply.cells[0]) > 0;
+    *ret = rc == 0 && reply.columns == 1 ? idem_cell_number(&reply.cells[0]) : 0;
     idem_reply_release(&reply);
     idem_query_end(&q);
-    if (rc == 0 && !found)
-        rc = idem_error_set(err, IDEM_E_INVALID,
-                            "the columns that are said to be the key need a unique index of just "
-                            "these, over their whole length");
+    return rc;
+}
+
+/* What the engine does not say by itself when a row is inserted. */
+static int table_look(struct idem_sql conn, const struct idem_dialect *dialect,
+                      const struct idem_tx_columns *columns, struct idem_error *err) {
+    int64_t n = 1;
+    int rc = 0;
+
+    if (dialect->unique != NULL)
+        rc = number_look(conn, dialect, dialect->unique, columns, &n, err);
+    if (rc == 0 && n == 0)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "the columns that are said to be the key need a unique index of just "
+                              "these, over their whole length");
+    if (rc == 0 && dialect->transactional != NULL)
+        rc = number_look(conn, dialect, dialect->transactional, columns, &n, err);
+    if (rc == 0 && n == 0)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "the table is of an engine without transactions, where a row stays "
+                              "when what it stands for is rolled back: make it ENGINE=InnoDB");
     return rc;
 }
 
@@ -454,8 +472,8 @@ int idem_tx_table_new(struct idem_sql conn, const struct idem_tx_columns *column
     if (table == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a table's columns");
     rc = columns_look(conn, dialect, &table->columns, err);
-    if (rc == 0 && dialect->unique != NULL)
-        rc = unique_look(conn, dialect, &table->columns, err);
+    if (rc == 0)
+        rc = table_look(conn, dialect, &table->columns, err);
     if (rc != 0) {
         idem_tx_table_free(table);
         return rc;

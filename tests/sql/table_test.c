@@ -239,6 +239,11 @@ TEST(a_table_that_cannot_guard_is_refused) {
     if (db_kind == IDEM_SQL_MYSQL) { /* of its first letters */
         db_do(conn, "CREATE UNIQUE INDEX loose_part ON loose (a(3), b(3))");
         CHECK_INT(refused(conn, loose), IDEM_E_INVALID);
+        /* Without transactions, its row would stay when all else is rolled back. */
+        db_do(conn, "CREATE TABLE isam (c INTEGER NOT NULL PRIMARY KEY) ENGINE=MyISAM");
+        columns = (struct idem_tx_columns){.table = "isam", .key = "c"};
+        CHECK_INT(refused(conn, columns), IDEM_E_INVALID);
+        CHECK_HAS(err.text, "without transactions");
     }
     db_do(conn, "CREATE UNIQUE INDEX loose_whole ON loose (b, a)");
     CHECK_INT(refused(conn, loose), 0);
