@@ -75,13 +75,9 @@ static int fn_outside(struct idem_error *err) {
         why.text);
 }
 
-/* Nothing to keep is what a row says from its beginning. Where it is not sure that the transaction
-   is still the same, the row tells. */
+/* Nothing to keep is what a row says from its beginning. */
 static bool store_needed(const struct idem_tx *tx) {
-    const struct idem_tx_name *name = tx->name;
-
-    return tx->status != 0 || tx->result != NULL ||
-           (name->dialect->implicit != NULL && name->dialect->implicit(name->conn));
+    return tx->status != 0 || tx->result != NULL;
 }
 
 static int fn_run(struct idem_tx *tx, idem_tx_fn *fn, void *data, struct idem_tx_answer *answer,

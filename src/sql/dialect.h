@@ -98,10 +98,11 @@ struct idem_dialect {
     int (*failure)(struct idem_sql conn, const char *sqlstate, struct idem_error *err);
 
     int (*begin)(struct idem_sql conn, enum idem_isolation isolation, struct idem_error *err);
-    /* The same in front of a statement that binds nothing, in the same round trip: a text for each
-       isolation. NULL: it cannot be said so. */
+    /* The same with IDEM_TX_MARK in front of a statement that binds nothing, in the same round
+       trip: a text for each isolation. NULL: it cannot be said so. */
     const char *const *begins;
-    /* IDEM_E_UNKNOWN where it was not answered. */
+    /* Of a transaction that was marked. IDEM_E_INVALID where this is another one: nothing was
+       committed then. IDEM_E_UNKNOWN where it was not answered. */
     int (*commit)(struct idem_sql conn, struct idem_error *err);
     /* Of a transaction that may be gone already, also with its connection. A failure: it is still
        open. */
@@ -111,10 +112,6 @@ struct idem_dialect {
     int (*wait_begin)(struct idem_sql conn, struct idem_wait *wait, struct idem_error *err);
     int (*wait_end)(struct idem_sql conn, struct idem_wait *wait, enum idem_wait_end how,
                     struct idem_error *err);
-
-    /* A connection on which a statement outside of any transaction would begin one by itself: that
-       one is open does not say there that it is still the same. NULL: there are none. */
-    bool (*implicit)(struct idem_sql conn);
 
     struct idem_migration migration;
 };
@@ -126,6 +123,14 @@ const struct idem_dialect *idem_dialect_of(struct idem_sql conn, struct idem_err
 
 extern const struct idem_dialect idem_dialect_postgres, idem_dialect_mysql, idem_dialect_sqlite;
 
+/* That a transaction is open does not say that it is the one that was begun: it may have been ended
+   since, and another begun. A savepoint ends with its transaction, and cannot be released in
+   another. */
+#define IDEM_TX_MARK "SAVEPOINT idem_tx"
+#define IDEM_TX_UNMARK "RELEASE SAVEPOINT idem_tx"
+
+/* For a mark that is not there any more. */
+int idem_mark_gone(struct idem_error *err);
 /* For a ROLLBACK that failed. */
 int idem_rollback_failed(struct idem_error *err);
 

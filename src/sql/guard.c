@@ -162,6 +162,8 @@ int idem_tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation iso
     if (dialect->begins != NULL && name->conn.table == NULL)
         return guard_run(name, dialect->begins[isolation], ret, err);
     rc = dialect->begin(name->conn, isolation, err);
+    if (rc == 0)
+        rc = idem_query_do(name->conn, dialect, IDEM_TX_MARK, err);
     return rc != 0 ? begin_failed(rc, err) : idem_tx_guard(name, ret, err);
 }
 

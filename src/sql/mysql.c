@@ -257,16 +257,23 @@ static int mysql_begin(struct idem_sql conn, enum idem_isolation isolation,
     return rc != 0 ? rc : idem_query_do(conn, &idem_dialect_mysql, "START TRANSACTION", err);
 }
 
+#define NO_SAVEPOINT 1305
+
 /* What MySQL says of a COMMIT that failed does not tell whether it happened, but for a cluster's
    deadlock. */
 static int mysql_end(struct idem_sql conn, struct idem_error *err) {
+    MYSQL *my = conn.at.mysql;
+    enum idem_sql_why ignored;
     struct idem_error why;
 
-    if (mysql_real_query(conn.at.mysql, "COMMIT", strlen("COMMIT")) == 0)
+    if (mysql_real_query(my, IDEM_TX_UNMARK, strlen(IDEM_TX_UNMARK)) != 0)
+        return mysql_errno(my) == NO_SAVEPOINT ? idem_mark_gone(err)
+                                               : failure_say(my, true, &ignored, err);
+    if (mysql_real_query(my, "COMMIT", strlen("COMMIT")) == 0)
         return 0;
-    if (mysql_errno(conn.at.mysql) == 1213)
-        return mysql_failure(conn, NULL, err);
-    (void)mysql_failure(conn, NULL, &why);
+    if (mysql_errno(my) == 1213)
+        return failure_say(my, true, &ignored, err);
+    (void)failure_say(my, true, &ignored, &why);
     return idem_error_set(err, IDEM_E_UNKNOWN,
                           "COMMIT was not answered, or not clearly (%s): connect anew, and ask "
                           "idem_tx_outcome()",
@@ -314,10 +321,6 @@ static int mysql_wait_end(struct idem_sql conn, struct idem_wait *wait, enum ide
                           struct idem_error *err) {
     (void)how; /* the server undoes the statement alone */
     return wait_set(conn, wait->before, err);
-}
-
-static bool mysql_implicit(struct idem_sql conn) {
-    return (conn.at.mysql->server_status & SERVER_STATUS_AUTOCOMMIT) == 0;
 }
 
 /* Migration. No transaction holds the making of tables here: a named lock keeps others out, and
@@ -456,7 +459,6 @@ const struct idem_dialect idem_dialect_mysql = {
     .rollback = mysql_undo,
     .wait_begin = mysql_wait_begin,
     .wait_end = mysql_wait_end,
-    .implicit = mysql_implicit,
     .migration =
         {
             .schema = schema,

@@ -294,32 +294,42 @@ static int postgres_failure(struct idem_sql conn, const char *sqlstate, struct i
     return failure_say(NULL, sqlstate, &why, err);
 }
 
+#define BEGIN_AT(level) "BEGIN ISOLATION LEVEL " level ";"
+#define MARKED IDEM_TX_MARK ";"
+
 static const char *const begins[] = {
-    "BEGIN;",
-    "BEGIN ISOLATION LEVEL READ COMMITTED;",
-    "BEGIN ISOLATION LEVEL REPEATABLE READ;",
-    "BEGIN ISOLATION LEVEL SERIALIZABLE;",
+    "BEGIN;" MARKED,
+    BEGIN_AT("READ COMMITTED") MARKED,
+    BEGIN_AT("REPEATABLE READ") MARKED,
+    BEGIN_AT("SERIALIZABLE") MARKED,
 };
 
 static int postgres_begin(struct idem_sql conn, enum idem_isolation isolation,
                           struct idem_error *err) {
-    return idem_query_do(conn, &idem_dialect_postgres, begins[isolation], err);
+    static const char *const texts[] = {
+        "BEGIN",
+        BEGIN_AT("READ COMMITTED"),
+        BEGIN_AT("REPEATABLE READ"),
+        BEGIN_AT("SERIALIZABLE"),
+    };
+
+    return idem_query_do(conn, &idem_dialect_postgres, texts[isolation], err);
 }
 
-/* A transaction that had failed is rolled back by COMMIT, which says so and is no error. */
+#define NO_SAVEPOINT "3B001"
+
+/* What was sent and came back without a SQLSTATE (no memory for it, say) was not answered, though
+   the connection may be sound. */
 static int postgres_commit(struct idem_sql conn, struct idem_error *err) {
     struct idem_reply reply = {0};
-    PGresult *result = PQexec(conn.at.pg, "COMMIT");
-    bool done = PQresultStatus(result) == PGRES_COMMAND_OK;
-
-    if (done && strcmp(PQcmdStatus(result), "COMMIT") != 0) {
-        PQclear(result);
-        return idem_error_set(err, IDEM_E_REFUSED,
-                              "a statement of the transaction had failed, and COMMIT rolled it "
-                              "back");
-    }
+    PGresult *result = PQexec(conn.at.pg, IDEM_TX_UNMARK ";COMMIT");
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    bool answered = state != NULL, gone = answered && strcmp(state, NO_SAVEPOINT) == 0;
     int rc = result_judge(conn.at.pg, result, false, &reply, err);
-    if (rc != 0 && reply.why == IDEM_WHY_CONNECTION)
+
+    if (gone)
+        return idem_mark_gone(err);
+    if (rc != 0 && (!answered || reply.why == IDEM_WHY_CONNECTION))
         return idem_error_set(err, IDEM_E_UNKNOWN,
                               "COMMIT was not answered: connect anew, and ask idem_tx_outcome()");
     return rc;
@@ -400,7 +410,7 @@ static int migration_begin(struct idem_sql conn, struct idem_error *err) {
 
 static int migration_end(struct idem_sql conn, int rc, struct idem_error *err) {
     if (rc == 0)
-        rc = postgres_commit(conn, err);
+        rc = idem_query_do(conn, &idem_dialect_postgres, "COMMIT", err);
     (void)postgres_rollback(conn, NULL);
     return rc;
 }

@@ -178,7 +178,7 @@ static int sqlite_begin(struct idem_sql conn, enum idem_isolation isolation,
 
 /* A COMMIT that is busy leaves the transaction open, and one that could not write does not tell
    whether the file would show it. */
-static int sqlite_commit(struct idem_sql conn, struct idem_error *err) {
+static int commit_say(struct idem_sql conn, struct idem_error *err) {
     struct idem_error why;
     int rc = idem_query_do(conn, &idem_dialect_sqlite, "COMMIT", &why);
 
@@ -188,6 +188,14 @@ static int sqlite_commit(struct idem_sql conn, struct idem_error *err) {
                               "idem_tx_outcome()",
                               why.text);
     return rc == 0 ? 0 : idem_error_copy(err, &why);
+}
+
+static int sqlite_commit(struct idem_sql conn, struct idem_error *err) {
+    int rc = idem_query_do(conn, &idem_dialect_sqlite, IDEM_TX_UNMARK, err);
+
+    if (rc != 0)
+        return sqlite3_errcode(conn.at.sqlite) == SQLITE_ERROR ? idem_mark_gone(err) : rc;
+    return commit_say(conn, err);
 }
 
 static int sqlite_rollback(struct idem_sql conn, struct idem_error *err) {
@@ -225,7 +233,7 @@ static int migration_begin(struct idem_sql conn, struct idem_error *err) {
 
 static int migration_end(struct idem_sql conn, int rc, struct idem_error *err) {
     if (rc == 0)
-        rc = sqlite_commit(conn, err);
+        rc = commit_say(conn, err);
     (void)sqlite_rollback(conn, NULL);
     return rc;
 }

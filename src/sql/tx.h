@@ -60,7 +60,7 @@ int idem_table_result(const struct idem_tx_name *name, int32_t status, struct id
 /* Guard.c: idem_tx_once() and idem_tx_result() on a name that is made already. */
 int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
                   struct idem_error *err);
-/* Begins the transaction, and guards it. */
+/* Begins the transaction, marks it (IDEM_TX_MARK), and guards it. */
 int idem_tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation isolation,
                         struct idem_tx_answer *ret, struct idem_error *err);
 int idem_tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,

@@ -133,19 +133,111 @@ TEST(a_function_that_loses_its_transaction_is_not_believed) {
                   IDEM_E_INVALID);
         CHECK_HAS(err.text, "failed before");
     }
-    if (db_kind == IDEM_SQL_MYSQL) {
-        /* Its next statement has begun another one: the row tells. */
-        db_do(conn, "SET autocommit = 0");
-        CHECK_INT(
-            idem_tx_call(conn, guard, &args, NULL, careless, "ROLLBACK AND CHAIN", &answer, &err),
-            IDEM_E_INVALID);
-        CHECK_HAS(err.text, "waits for its result");
-        db_do(conn, "SET autocommit = 1");
-    }
     CHECK_INT(idem_tx_call(conn, guard, &args, NULL, careless, "SELECT 1", &answer, &err), 0);
     CHECK_INT(answer.verdict, IDEM_TX_FIRST);
     CHECK(!answer.has_result);
     end(conn);
+}
+
+static int says_each(struct idem_tx *tx, void *data) {
+    for (const char *const *sql = data; *sql != NULL; sql++)
+        db_do(idem_tx_conn(tx), *sql);
+    return 0;
+}
+
+/* Its work would be committed without the row that guards it. */
+TEST(a_function_that_begins_another_transaction_is_not_believed) {
+    static const char *const begins[] = {[IDEM_SQL_POSTGRES] = "BEGIN",
+                                         [IDEM_SQL_MYSQL] = "START TRANSACTION",
+                                         [IDEM_SQL_SQLITE] = "BEGIN IMMEDIATE"};
+    static const char more[] = "UPDATE work SET n = n + 1 WHERE id = 1";
+    const char *const anew[] = {"ROLLBACK", begins[db_kind], more, NULL},
+                      *const chained[] = {"ROLLBACK AND CHAIN", more, NULL},
+                      *const off[] = {"ROLLBACK", more, NULL},
+                      *const nested[] = {"START TRANSACTION", more, NULL};
+    const char *const *const ways[][5] = {[IDEM_SQL_POSTGRES] = {anew, chained, NULL},
+                                          [IDEM_SQL_MYSQL] = {anew, chained, nested, off, NULL},
+                                          [IDEM_SQL_SQLITE] = {anew, NULL}};
+    struct idem_sql conn = begin();
+    struct idem_tx_answer answer;
+
+    for (size_t i = 0; ways[db_kind][i] != NULL; i++) {
+        const char *const *sql = ways[db_kind][i];
+        struct idem_args args = db_key(sql[0]);
+
+        if (sql == off)
+            db_do(conn, "SET autocommit = 0"); /* its next statement begins one */
+        CHECK_INT(idem_tx_call(conn, guard, &args, NULL, says_each, (void *)sql, &answer, &err),
+                  IDEM_E_INVALID);
+        CHECK_HAS(err.text, "another transaction");
+        CHECK_INT(db_ask(conn, "SELECT n FROM work WHERE id = 1"), 0);
+        db_rollback(conn);
+    }
+    end(conn);
+}
+
+static int one_more(struct idem_tx *tx, void *data) {
+    (void)data;
+    return db_try(idem_tx_conn(tx), "UPDATE work SET n = n + 1 WHERE id = 1", &err);
+}
+
+/* Loses its transaction and goes on; meanwhile somebody else does it. */
+static int loses(struct idem_tx *tx, void *data) {
+    struct idem_sql conn = idem_tx_conn(tx), other = db_open(NULL);
+    struct idem_tx_answer answer;
+
+    other.table = conn.table;
+    db_do(conn, "ROLLBACK"); /* as a deadlock does */
+    CHECK_INT(idem_tx_call(other, guard, data, NULL, one_more, NULL, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_FIRST);
+    db_close(other);
+    return one_more(tx, NULL);
+}
+
+TEST(a_row_that_is_somebody_elses_is_not_taken_for_ones_own) {
+    const struct idem_tx_columns columns = {.table = "theirs", .key = "k"};
+    struct idem_sql conn = begin();
+    struct idem_args args = db_key("k");
+    struct idem_tx_table *table = NULL;
+
+    if (db_kind == IDEM_SQL_MYSQL) { /* the others would notice that none is open */
+        db_do(conn, "CREATE TABLE theirs (k VARCHAR(20) NOT NULL PRIMARY KEY)");
+        CHECK_INT(idem_tx_table_new(conn, &columns, &table, &err), 0);
+        db_do(conn, "SET autocommit = 0");
+    }
+    for (int own = 0; table != NULL && own < 2; own++) {
+        struct idem_tx_answer answer;
+
+        conn.table = own ? table : NULL;
+        CHECK_INT(idem_tx_call(conn, guard, &args, NULL, loses, &args, &answer, &err),
+                  IDEM_E_INVALID);
+        CHECK_INT(db_ask(conn, "SELECT n FROM work WHERE id = 1"), own + 1);
+        db_rollback(conn);
+    }
+    idem_tx_table_free(table);
+    end(conn);
+}
+
+static int says_result(struct idem_tx *tx, void *data) {
+    return idem_tx_result(idem_tx_conn(tx), guard, data, 7, "r", 1, &err);
+}
+
+TEST(a_function_may_say_its_result_itself) {
+    for (int off = 0; off < (db_kind == IDEM_SQL_MYSQL ? 2 : 1); off++) {
+        struct idem_sql conn = begin();
+        struct idem_args args = db_key("k");
+        struct idem_tx_answer answer;
+
+        if (off)
+            db_do(conn, "SET autocommit = 0");
+        for (int i = 0; i < 2; i++) {
+            CHECK_INT(idem_tx_call(conn, guard, &args, NULL, says_result, &args, &answer, &err), 0);
+            CHECK_INT(answer.verdict, i == 0 ? IDEM_TX_FIRST : IDEM_TX_DUPLICATE);
+        }
+        CHECK(answer.status == 7 && answer.result_len == 1);
+        idem_tx_answer_release(&answer);
+        end(conn);
+    }
 }
 
 static int statement(struct idem_tx *tx, void *data) {
