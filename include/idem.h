@@ -854,7 +854,9 @@ int idem_tx_call(struct idem_sql conn, const struct idem_guard *guard, const str
 /*
  * What a statement of your own that failed means for its transaction: IDEM_E_RETRY_TX,
  * IDEM_E_TX_LOST, or IDEM_E_REFUSED, IDEM_E_FULL and so on. To be asked right behind it. `sqlstate`
- * is PQresultErrorField(result, PG_DIAG_SQLSTATE), and NULL for the others.
+ * is PQresultErrorField(result, PG_DIAG_SQLSTATE), and NULL for the others. A connection that was
+ * lost is IDEM_E_UNKNOWN. Of a COMMIT of your own only IDEM_E_RETRY_TX and IDEM_E_TX_LOST say that it
+ * did not happen; after another code, ask idem_tx_outcome().
  */
 int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err);
 

@@ -236,10 +236,15 @@ static int mysql_run(struct idem_query *q, struct idem_reply *ret, struct idem_e
 }
 
 static int mysql_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err) {
+    MYSQL *my = conn.at.mysql;
+    unsigned number = mysql_errno(my);
     enum idem_sql_why why;
 
     (void)sqlstate;
-    return failure_say(conn.at.mysql, true, &why, err);
+    /* It may have been a COMMIT. */
+    if (failure_find(number)->why == IDEM_WHY_CONNECTION)
+        return connection_lost(my, number, false, err);
+    return failure_say(my, true, &why, err);
 }
 
 static int mysql_begin(struct idem_sql conn, enum idem_isolation isolation,

@@ -285,8 +285,9 @@ static int postgres_run(struct idem_query *q, struct idem_reply *ret, struct ide
 static int postgres_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err) {
     enum idem_sql_why why;
 
+    /* It may have been a COMMIT. */
     if (PQstatus(conn.at.pg) != CONNECTION_OK)
-        return connection_lost(true, &why, err);
+        return connection_lost(false, &why, err);
     if (sqlstate == NULL)
         return idem_error_set(err, IDEM_E_INVALID,
                               "idem_sql_failure() needs the SQLSTATE: "

@@ -163,10 +163,18 @@ static int sqlite_run(struct idem_query *q, struct idem_reply *ret, struct idem_
     return rc;
 }
 
+static bool failed_writing(sqlite3 *db) {
+    return (sqlite3_errcode(db) & 0xff) == SQLITE_IOERR;
+}
+
 static int sqlite_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err) {
     enum idem_sql_why why;
 
     (void)sqlstate;
+    if (failed_writing(conn.at.sqlite)) /* it may have been a COMMIT */
+        return idem_error_set(err, IDEM_E_UNKNOWN, "SQLite met an error of the disk (%d): %s",
+                              sqlite3_extended_errcode(conn.at.sqlite),
+                              sqlite3_errmsg(conn.at.sqlite));
     return failure_say(conn.at.sqlite, true, &why, err);
 }
 
@@ -182,7 +190,7 @@ static int commit_say(struct idem_sql conn, struct idem_error *err) {
     struct idem_error why;
     int rc = idem_query_do(conn, &idem_dialect_sqlite, "COMMIT", &why);
 
-    if (rc != 0 && (sqlite3_errcode(conn.at.sqlite) & 0xff) == SQLITE_IOERR)
+    if (rc != 0 && failed_writing(conn.at.sqlite))
         return idem_error_set(err, IDEM_E_UNKNOWN,
                               "COMMIT met an error of the disk (%s): open the file anew, and ask "
                               "idem_tx_outcome()",

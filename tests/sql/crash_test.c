@@ -2,6 +2,8 @@
  * COMMIT, and what may come between it and its answer: a connection that is cut before or behind
  * it, or hangs on the way; a server that is killed.
  */
+#include <libpq-fe.h>
+#include <mysql.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -145,6 +147,39 @@ TEST(a_commit_that_was_not_answered_is_asked_about) {
     cut_once(CUT_BEFORE, 1, "before");
     cut_once(CUT_BEHIND, 2, "behind");
     cut_once(CUT_HELD, 3, "held");
+    idem_guard_free(guard);
+}
+
+static int commit_by_hand(struct idem_sql conn) {
+    PGresult *result;
+    int rc;
+
+    if (db_kind == IDEM_SQL_MYSQL) {
+        CHECK(mysql_query(conn.at.mysql, "COMMIT") != 0);
+        return idem_sql_failure(conn, NULL, &err);
+    }
+    result = PQexec(conn.at.pg, "COMMIT");
+    rc = idem_sql_failure(conn, PQresultErrorField(result, PG_DIAG_SQLSTATE), &err);
+    PQclear(result);
+    return rc;
+}
+
+/* Who asks what the failure of his own COMMIT means is not told that it was refused. */
+TEST(a_commit_by_hand_that_was_not_answered_is_unknown) {
+    struct idem_sql conn, anew = db_open(NULL);
+    struct idem_args args = db_key("by hand");
+    struct idem_tx_answer answer;
+
+    guard = db_guard("hand:");
+    conn = way_open(CUT_BEHIND);
+    db_begin(conn, NULL);
+    CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
+    CHECK_INT(commit_by_hand(conn), IDEM_E_UNKNOWN);
+    CHECK_INT(idem_tx_outcome(anew, guard, &args, 10000, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
+    db_close(conn);
+    db_close(anew);
+    CHECK(wait(NULL) > 0);
     idem_guard_free(guard);
 }
 

@@ -60,7 +60,7 @@ static void postgres_odd(struct idem_sql conn) {
     db_begin(conn, NULL);
     CHECK_INT(db_try(conn, "SELECT pg_terminate_backend(pg_backend_pid())", &err), IDEM_E_REFUSED);
     CHECK_INT(once(conn), IDEM_E_REFUSED);
-    CHECK_INT(idem_sql_failure(conn, "57P01", &err), IDEM_E_REFUSED);
+    CHECK_INT(idem_sql_failure(conn, "57P01", &err), IDEM_E_UNKNOWN);
 }
 
 static void mysql_odd(struct idem_sql conn) {
@@ -96,6 +96,8 @@ static void mysql_odd(struct idem_sql conn) {
     db_begin(conn, NULL);
     CHECK_INT(db_try(conn, "KILL CONNECTION_ID()", &err), IDEM_E_REFUSED);
     CHECK_INT(once(conn), IDEM_E_REFUSED);
+    CHECK(mysql_query(my, "SELECT 1") != 0);
+    CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_UNKNOWN);
 }
 
 static void sqlite_odd(struct idem_sql conn) {
