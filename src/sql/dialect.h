@@ -93,6 +93,9 @@ struct idem_dialect {
 
     /* Writes a value into the statement, by name or as it is. */
     void (*value)(struct idem_query *q, const struct idem_sql_value *value);
+    /* What is said behind `column = value`, where that alone is true of values that are not the
+       same. NULL: nowhere. */
+    void (*same)(struct idem_query *q, const char *column, const struct idem_sql_value *value);
     int (*run)(struct idem_query *q, struct idem_reply *ret, struct idem_error *err);
     /* What the connection's last failure means. */
     int (*failure)(struct idem_sql conn, const char *sqlstate, struct idem_error *err);

@@ -168,6 +168,40 @@ static void mysql_value(struct idem_query *q, const struct idem_sql_value *value
     }
 }
 
+static bool is_digits(const struct idem_sql_value *value) {
+    const char *at = value->at;
+    size_t n = value->len, i = n > 0 && at[0] == '-';
+
+    while (i < n && (at[i] >= '0' && at[i] <= '9'))
+        i++;
+    if (i + 1 < n && at[i] == '.')
+        i++;
+    while (i < n && (at[i] >= '0' && at[i] <= '9'))
+        i++;
+    return i == n && n > 0;
+}
+
+/* A text and a number are compared as numbers, and '7abc' is 7 then. So a number is compared as a
+   text, too; and a text that is none is in no column of numbers, which are the columns whose HEX()
+   is not that of their digits. */
+static void mysql_same(struct idem_query *q, const char *column,
+                       const struct idem_sql_value *value) {
+    char number[32];
+
+    if (value->type == IDEM_SQL_INT) {
+        idem_query_say(q, " AND ");
+        idem_query_column(q, column);
+        snprintf(number, sizeof(number), " = '%lld'", (long long)value->number);
+        idem_query_say(q, number);
+    } else if (value->type == IDEM_SQL_BYTES || !is_digits(value)) {
+        idem_query_say(q, " AND HEX(");
+        idem_query_column(q, column);
+        idem_query_say(q, ") = HEX(CONCAT(");
+        idem_query_column(q, column);
+        idem_query_say(q, "))");
+    }
+}
+
 static bool is_number(const MYSQL_FIELD *field) {
     switch (field->type) {
     case MYSQL_TYPE_TINY:
@@ -457,6 +491,7 @@ const struct idem_dialect idem_dialect_mysql = {
     .inside = mysql_inside,
     .outside = mysql_outside,
     .value = mysql_value,
+    .same = mysql_same,
     .run = mysql_run,
     .failure = mysql_failure,
     .begin = mysql_begin,

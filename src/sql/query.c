@@ -152,6 +152,14 @@ void idem_query_value(struct idem_query *q, struct idem_sql_value value) {
         q->dialect->value(q, &value);
 }
 
+void idem_query_equal(struct idem_query *q, const char *column, struct idem_sql_value value) {
+    idem_query_column(q, column);
+    idem_query_say(q, " = ");
+    idem_query_value(q, value);
+    if (q->dialect->same != NULL)
+        q->dialect->same(q, column, &value);
+}
+
 void idem_query_fill(struct idem_query *q, const char *text, const struct idem_sql_value *values) {
     const char *mark;
 

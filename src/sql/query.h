@@ -46,6 +46,8 @@ void idem_query_name(struct idem_query *q, const char *name);
 void idem_query_column(struct idem_query *q, const char *name);
 /* A value; borrowed until the end. */
 void idem_query_value(struct idem_query *q, struct idem_sql_value value);
+/* That a column has a value, and no other that is only like it. */
+void idem_query_equal(struct idem_query *q, const char *column, struct idem_sql_value value);
 /* Text in which each ? is the next of the values. */
 void idem_query_fill(struct idem_query *q, const char *text, const struct idem_sql_value *values);
 /* For engines: bytes in hexadecimal digits; a value that they bind when it is run. */

@@ -69,9 +69,7 @@ void idem_recipe_where(const struct idem_recipe *recipe, struct idem_query *q) {
 
     for (size_t i = 0; i < row->key_n; i++) {
         idem_query_say(q, i == 0 ? " WHERE " : " AND ");
-        idem_query_column(q, row->key[i].name);
-        idem_query_say(q, " = ");
-        idem_query_value(q, row->key[i].value);
+        idem_query_equal(q, row->key[i].name, row->key[i].value);
     }
 }
 

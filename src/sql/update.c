@@ -25,9 +25,7 @@ static void update_if(const struct idem_recipe *recipe, struct idem_query *q, co
                       struct idem_sql_value value) {
     idem_recipe_where(recipe, q);
     idem_query_say(q, " AND ");
-    idem_query_column(q, column);
-    idem_query_say(q, " = ");
-    idem_query_value(q, value);
+    idem_query_equal(q, column, value);
 }
 
 /* By version. */

@@ -1,0 +1,71 @@
+/*
+ * Recipes on tables whose columns are odd: of another type than the key that is given, full, NULL,
+ * or not read as they were written.
+ */
+#include "../test.h"
+#include "db.h"
+
+static struct idem_error err;
+static struct idem_sql_column key_of_row;
+
+static struct idem_sql_row row_of(const char *table, struct idem_sql_value id) {
+    key_of_row = (struct idem_sql_column){"id", id};
+    return (struct idem_sql_row){.table = table, .key = &key_of_row, .key_n = 1};
+}
+
+/* A key of another type. PostgreSQL may refuse it. */
+
+static void unlike(struct idem_sql conn, const char *table, struct idem_sql_value id) {
+    struct idem_sql_row row = row_of(table, id);
+    enum idem_sql_verdict verdict = 0;
+    int rc;
+
+    db_begin(conn, NULL);
+    rc = idem_sql_lock(conn, &row, 0, NULL, 0, NULL, &verdict, &err);
+    CHECK(rc == IDEM_E_REFUSED || (rc == 0 && verdict == IDEM_SQL_GONE));
+    db_rollback(conn);
+    rc = idem_sql_delete(conn, &row, &verdict, &err);
+    CHECK(rc == IDEM_E_REFUSED || (rc == 0 && verdict == IDEM_SQL_ALREADY_GONE));
+    CHECK_INT(db_askf(conn, "SELECT count(*) FROM %s", table), 1);
+}
+
+static void like(struct idem_sql conn, const char *table, struct idem_sql_value id) {
+    struct idem_sql_row row = row_of(table, id);
+    enum idem_sql_verdict verdict = 0;
+
+    db_begin(conn, NULL);
+    CHECK_INT(idem_sql_delete(conn, &row, &verdict, &err), 0);
+    CHECK_INT(verdict, IDEM_SQL_DELETED);
+    db_rollback(conn);
+}
+
+TEST(a_key_means_no_row_that_is_only_like_it) {
+    struct idem_sql conn = db_open(NULL);
+
+    db_do(conn, "CREATE TABLE texts (id VARCHAR(20) PRIMARY KEY)");
+    db_do(conn, "INSERT INTO texts VALUES ('7abc')");
+    db_do(conn, "CREATE TABLE numbers (id INTEGER PRIMARY KEY)");
+    db_do(conn, "INSERT INTO numbers VALUES (7)");
+    db_do(conn, "CREATE TABLE decimals (id DECIMAL(20, 0) PRIMARY KEY)");
+    db_do(conn, "INSERT INTO decimals VALUES (9007199254740993)");
+    db_do(conn, "CREATE TABLE dates (id DATE PRIMARY KEY)");
+    db_do(conn, "INSERT INTO dates VALUES ('2026-01-05')");
+    for (int lax = 0; lax < (db_kind == IDEM_SQL_MYSQL ? 2 : 1); lax++) {
+        if (lax)
+            db_do(conn, "SET SESSION sql_mode = ''");
+        unlike(conn, "texts", idem_sql_int(7));
+        unlike(conn, "texts", idem_sql_text("7"));
+        unlike(conn, "numbers", idem_sql_text("7abc"));
+        unlike(conn, "numbers", idem_sql_text(""));
+        unlike(conn, "decimals", idem_sql_int(9007199254740992));
+        like(conn, "texts", idem_sql_text("7abc"));
+        like(conn, "numbers", idem_sql_int(7));
+        like(conn, "numbers", idem_sql_text("7"));
+        like(conn, "decimals", idem_sql_int(9007199254740993));
+        like(conn, "decimals", idem_sql_text("9007199254740993"));
+        like(conn, "dates", idem_sql_text("2026-01-05"));
+    }
+    db_close(conn);
+}
+
+DB_MAIN
