@@ -984,7 +984,8 @@ void idem_moves_free(struct idem_moves *moves);
 
 /*
  * Moves a row from one state to another, and writes its values with it: IDEM_SQL_MOVED;
- * IDEM_SQL_ALREADY: it stands in `to`, or where it can only have come to through `to`;
+ * IDEM_SQL_ALREADY: it stands in `to`, or where it can only have come to through `to` (but for a
+ * move back, to where a row in `from` has been already: then in `to` only);
  * IDEM_SQL_FORBIDDEN: it stands elsewhere; IDEM_SQL_GONE. *ret_state (may be NULL) is the state
  * that it has now, of the moves' own; NULL where it is none of them, or there is no row. A move
  * that is not declared is IDEM_E_INVALID.

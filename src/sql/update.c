@@ -119,6 +119,15 @@ static int state_read(const struct moving *m, const struct idem_sql_value *cell)
     return idem_moves_find(m->moves, digits, strlen(digits));
 }
 
+/* Whether the move is behind it. Of a move back it does not tell that the row has been in `to`:
+   whoever came to `from` had been there before. */
+static bool move_done(const struct moving *m, int state) {
+    if (state == m->to)
+        return true;
+    return state >= 0 && idem_moves_passed(m->moves, state, m->to) &&
+           !idem_moves_passed(m->moves, m->from, m->to);
+}
+
 /* *ret_over: it stands elsewhere than where it was to leave. */
 static int move_look(const struct moving *m, enum idem_sql_verdict *ret, int *ret_state,
                      bool *ret_over, struct idem_error *err) {
@@ -132,9 +141,7 @@ static int move_look(const struct moving *m, enum idem_sql_verdict *ret, int *re
     if (reply.rows == 0)
         *ret = IDEM_SQL_GONE;
     else
-        *ret = *ret_state >= 0 && idem_moves_passed(m->moves, *ret_state, m->to)
-                   ? IDEM_SQL_ALREADY
-                   : IDEM_SQL_FORBIDDEN;
+        *ret = move_done(m, *ret_state) ? IDEM_SQL_ALREADY : IDEM_SQL_FORBIDDEN;
     idem_reply_release(&reply);
     return 0;
 }

@@ -68,4 +68,37 @@ TEST(a_key_means_no_row_that_is_only_like_it) {
     db_close(conn);
 }
 
+/* States. */
+
+TEST(a_move_back_is_already_only_where_the_row_stands_there) {
+    static const struct idem_step steps[] = {
+        {"draft", "review"}, {"review", "draft"}, {"review", "approved"}};
+    static const struct {
+        const char *state, *from, *to;
+        enum idem_sql_verdict want;
+    } cases[] = {
+        {"approved", "review", "draft", IDEM_SQL_FORBIDDEN},
+        {"draft", "review", "draft", IDEM_SQL_ALREADY},
+        {"review", "review", "draft", IDEM_SQL_MOVED},
+        {"approved", "draft", "review", IDEM_SQL_ALREADY}, /* forward, as ever */
+    };
+    struct idem_sql conn = db_open(NULL);
+    struct idem_sql_row row = row_of("doc", idem_sql_int(1));
+    struct idem_moves *moves;
+    enum idem_sql_verdict verdict;
+
+    db_do(conn, "CREATE TABLE doc (id INTEGER PRIMARY KEY, s VARCHAR(20))");
+    db_do(conn, "INSERT INTO doc VALUES (1, '')");
+    CHECK_INT(idem_moves_new("draft review approved", steps, 3, &moves, &err), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        db_dof(conn, "UPDATE doc SET s = '%s'", cases[i].state);
+        CHECK_INT(
+            idem_sql_move(conn, &row, "s", moves, cases[i].from, cases[i].to, NULL, &verdict, &err),
+            0);
+        CHECK_INT(verdict, cases[i].want);
+    }
+    idem_moves_free(moves);
+    db_close(conn);
+}
+
 DB_MAIN
