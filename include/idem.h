@@ -944,7 +944,8 @@ int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
 /* What a lock reads of its row, as it is now; idem_sql_cells_release(). */
 struct idem_sql_cells {
     size_t n;
-    struct idem_sql_value *at; /* texts and bytes end in a NUL that is not counted */
+    struct idem_sql_value *at; /* texts and bytes end in a NUL that is not counted; numbers that
+                                  are beyond int64_t, or not whole, are texts */
 };
 void idem_sql_cells_release(struct idem_sql_cells *cells);
 
@@ -963,7 +964,8 @@ int idem_sql_lock(struct idem_sql conn, const struct idem_sql_row *row, int64_t 
                   enum idem_sql_verdict *ret, struct idem_error *err);
 
 /* Writes the row's values, and version + 1, if it has still that version: IDEM_SQL_WON,
-   IDEM_SQL_STALE or IDEM_SQL_GONE; *ret_present (may be NULL) is the version that it has now. */
+   IDEM_SQL_STALE or IDEM_SQL_GONE; *ret_present (may be NULL) is the version that it has now. One
+   that is NULL or no whole number, or whose column is full, is IDEM_E_INVALID. */
 int idem_sql_update_version(struct idem_sql conn, const struct idem_sql_row *row,
                             const char *column, int64_t version, int64_t *ret_present,
                             enum idem_sql_verdict *ret, struct idem_error *err);

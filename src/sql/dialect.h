@@ -20,6 +20,7 @@ enum idem_sql_why {
 struct idem_reply {
     enum idem_sql_why why; /* also after a failure */
     int64_t changed;       /* rows */
+    bool warned;           /* of a change: a value may have been stored as another one */
     size_t rows;
     size_t columns;
     struct idem_sql_value *cells; /* the first row's; owned: idem_reply_release() */

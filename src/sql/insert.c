@@ -97,7 +97,7 @@ static int update(const struct idem_recipe *recipe, bool *ret_done, struct idem_
     idem_query_say(&q, " SET ");
     idem_recipe_set(recipe, &q);
     idem_recipe_where(recipe, &q);
-    rc = idem_recipe_change(&q, ret_done, err);
+    rc = idem_recipe_change(&q, ret_done, NULL, err);
     if (rc == 0 && !*ret_done)
         rc = idem_recipe_exists(recipe, recipe->dialect->present, ret_done, err);
     return rc;
@@ -152,7 +152,7 @@ int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
     idem_query_say(&q, "DELETE FROM ");
     idem_query_name(&q, row->table);
     idem_recipe_where(&recipe, &q);
-    rc = idem_recipe_change(&q, &done, err);
+    rc = idem_recipe_change(&q, &done, NULL, err);
     if (rc == 0)
         *ret = done ? IDEM_SQL_DELETED : IDEM_SQL_ALREADY_GONE;
     return rc;

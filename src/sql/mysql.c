@@ -10,6 +10,7 @@
  * does not say whether the transaction is still there; so after a deadlock or a time-out the server
  * is asked once more.
  */
+#include <errno.h>
 #include <mysql.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,6 +223,13 @@ static bool is_bytes(const MYSQL_FIELD *field) {
             (field->type >= MYSQL_TYPE_TINY_BLOB && field->type <= MYSQL_TYPE_BLOB));
 }
 
+/* One that is unsigned may not: it stays a text. */
+static bool fits(const char *digits, int64_t *ret) {
+    errno = 0;
+    *ret = strtoll(digits, NULL, 10);
+    return errno == 0;
+}
+
 static int row_read(MYSQL_RES *result, struct idem_reply *ret, struct idem_error *err) {
     struct idem_sql_value cells[IDEM_SQL_COLUMNS_MAX];
     MYSQL_ROW row = mysql_fetch_row(result);
@@ -237,8 +245,8 @@ static int row_read(MYSQL_RES *result, struct idem_reply *ret, struct idem_error
         cells[i] = (struct idem_sql_value){.type = IDEM_SQL_NULL};
         if (row[i] == NULL)
             continue;
-        if (is_number(&fields[i]))
-            cells[i] = idem_sql_int(strtoll(row[i], NULL, 10));
+        if (is_number(&fields[i]) && fits(row[i], &cells[i].number))
+            cells[i].type = IDEM_SQL_INT;
         else
             cells[i] = (struct idem_sql_value){.type = is_bytes(&fields[i]) ? IDEM_SQL_BYTES
                                                                             : IDEM_SQL_TEXT,
@@ -265,6 +273,7 @@ static int mysql_run(struct idem_query *q, struct idem_reply *ret, struct idem_e
         mysql_free_result(result);
     } else {
         ret->changed = (int64_t)mysql_affected_rows(conn);
+        ret->warned = mysql_warning_count(conn) > 0;
     }
     return rc;
 }

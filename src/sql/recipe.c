@@ -31,18 +31,33 @@ static const struct idem_sql_column *column_at(const struct idem_sql_row *row, s
     return i < row->key_n ? &row->key[i] : &row->values[i - row->key_n];
 }
 
-/* SQLite would take one of the two values. In quotes, PostgreSQL's names have their case. */
-static int twice_check(const struct idem_sql_row *row, bool cased, struct idem_error *err) {
-    int (*compare)(const char *a, const char *b) = cased ? strcmp : strcasecmp;
+/* That none of the row's first n columns has this name. SQLite and MySQL would take one of the two
+   values, or both in turn. In quotes, PostgreSQL's names have their case. */
+static int name_check(const struct idem_recipe *recipe, size_t n, const char *name,
+                      struct idem_error *err) {
+    bool cased = recipe->conn.kind == IDEM_SQL_POSTGRES;
 
-    for (size_t i = 1; i < row->key_n + row->values_n; i++) {
-        for (size_t k = 0; k < i; k++) {
-            if (compare(column_at(row, i)->name, column_at(row, k)->name) == 0)
-                return idem_error_set(err, IDEM_E_INVALID,
-                                      "a column of idem_sql_row is named twice");
-        }
+    for (size_t i = 0; i < n; i++) {
+        const char *other = column_at(recipe->row, i)->name;
+
+        if ((cased ? strcmp(name, other) : strcasecmp(name, other)) == 0)
+            return idem_error_set(err, IDEM_E_INVALID, "a column of idem_sql_row is named twice");
     }
     return 0;
+}
+
+static int twice_check(const struct idem_recipe *recipe, struct idem_error *err) {
+    size_t n = recipe->row->key_n + recipe->row->values_n;
+    int rc = 0;
+
+    for (size_t i = 1; i < n && rc == 0; i++)
+        rc = name_check(recipe, i, column_at(recipe->row, i)->name, err);
+    return rc;
+}
+
+int idem_recipe_apart(const struct idem_recipe *recipe, const char *column,
+                      struct idem_error *err) {
+    return name_check(recipe, recipe->row->key_n + recipe->row->values_n, column, err);
 }
 
 int idem_recipe_begin(struct idem_recipe *recipe, struct idem_sql conn,
@@ -61,7 +76,7 @@ int idem_recipe_begin(struct idem_recipe *recipe, struct idem_sql conn,
     rc = columns_check(row->key, row->key_n, "key", false, err);
     if (rc == 0)
         rc = columns_check(row->values, row->values_n, "values", true, err);
-    return rc != 0 ? rc : twice_check(row, conn.kind == IDEM_SQL_POSTGRES, err);
+    return rc != 0 ? rc : twice_check(recipe, err);
 }
 
 void idem_recipe_where(const struct idem_recipe *recipe, struct idem_query *q) {
@@ -97,7 +112,8 @@ int idem_recipe_say(struct idem_query *q, struct idem_reply *ret, struct idem_er
     return rc;
 }
 
-int idem_recipe_change(struct idem_query *q, bool *ret_changed, struct idem_error *err) {
+int idem_recipe_change(struct idem_query *q, bool *ret_changed, bool *ret_warned,
+                       struct idem_error *err) {
     struct idem_reply reply;
     int rc = idem_recipe_say(q, &reply, err);
 
@@ -107,6 +123,8 @@ int idem_recipe_change(struct idem_query *q, bool *ret_changed, struct idem_erro
     if (reply.changed > 1)
         return key_refuse((size_t)reply.changed, err);
     *ret_changed = reply.changed == 1;
+    if (ret_warned != NULL)
+        *ret_warned = reply.warned;
     return 0;
 }
 

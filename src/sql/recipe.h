@@ -21,6 +21,9 @@ struct idem_recipe {
 int idem_recipe_begin(struct idem_recipe *recipe, struct idem_sql conn,
                       const struct idem_sql_row *row, struct idem_error *err);
 
+/* That a column which is written besides the row's is none of these. */
+int idem_recipe_apart(const struct idem_recipe *recipe, const char *column, struct idem_error *err);
+
 /* " WHERE key AND key" */
 void idem_recipe_where(const struct idem_recipe *recipe, struct idem_query *q);
 /* "name = value, name = value" */
@@ -28,8 +31,9 @@ void idem_recipe_set(const struct idem_recipe *recipe, struct idem_query *q);
 
 /* Says it and ends it. */
 int idem_recipe_say(struct idem_query *q, struct idem_reply *ret, struct idem_error *err);
-/* The same for one that changes rows; more than one is an error. */
-int idem_recipe_change(struct idem_query *q, bool *ret_changed, struct idem_error *err);
+/* The same for one that changes rows; more than one is an error. *ret_warned may be NULL. */
+int idem_recipe_change(struct idem_query *q, bool *ret_changed, bool *ret_warned,
+                       struct idem_error *err);
 
 /* The column (NULL: none) of the row as it is committed now, or as this transaction has it.
    ret->rows is 0 where there is none. */

@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -30,8 +31,9 @@ static void update_if(const struct idem_recipe *recipe, struct idem_query *q, co
 
 /* By version. */
 
+/* *ret_kept: it may be that the column could not hold what it was to become. */
 static int version_try(const struct idem_recipe *recipe, const char *column, int64_t version,
-                       bool *ret_won, struct idem_error *err) {
+                       bool *ret_won, bool *ret_kept, struct idem_error *err) {
     struct idem_query q;
 
     update_say(recipe, &q);
@@ -40,7 +42,22 @@ static int version_try(const struct idem_recipe *recipe, const char *column, int
     idem_query_column(&q, column);
     idem_query_say(&q, " + 1");
     update_if(recipe, &q, column, idem_sql_int(version));
-    return idem_recipe_change(&q, ret_won, err);
+    return idem_recipe_change(&q, ret_won, ret_kept, err);
+}
+
+static int version_read(const struct idem_sql_value *cell, int64_t *ret, struct idem_error *err) {
+    char *end = NULL;
+
+    if (cell->type == IDEM_SQL_NULL)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "the version of the row is NULL, which no update can be made by: "
+                              "make its column NOT NULL");
+    *ret = idem_cell_number(cell);
+    if (cell->type == IDEM_SQL_TEXT)
+        (void)strtoll(cell->at, &end, 10);
+    if (cell->type == IDEM_SQL_BYTES || (end != NULL && *end != '\0'))
+        return idem_error_set(err, IDEM_E_INVALID, "the version of the row is no whole number");
+    return 0;
 }
 
 /* *ret_over: it is not the version that was asked for. */
@@ -53,33 +70,58 @@ static int version_look(const struct idem_recipe *recipe, const char *column, in
     if (rc != 0)
         return rc;
     *ret = reply.rows == 0 ? IDEM_SQL_GONE : IDEM_SQL_STALE;
-    *ret_present = reply.rows == 0 ? 0 : idem_cell_number(&reply.cells[0]);
+    *ret_present = 0;
+    if (reply.rows != 0)
+        rc = version_read(&reply.cells[0], ret_present, err);
     *ret_over = reply.rows == 0 || *ret_present != version;
     idem_reply_release(&reply);
-    return 0;
+    return rc;
+}
+
+/* In a lax mode, MySQL leaves a column that is full as it is. */
+static int version_grown(const struct idem_recipe *recipe, const char *column, int64_t version,
+                         struct idem_error *err) {
+    enum idem_sql_verdict ignored;
+    int64_t present;
+    bool grown = true;
+    int rc = version_look(recipe, column, version, &ignored, &present, &grown, err);
+
+    if (rc == 0 && !grown)
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "the column of the version cannot hold the next one; roll back");
+    return rc;
+}
+
+static int version_run(const struct idem_recipe *recipe, const char *column, int64_t version,
+                       enum idem_sql_verdict *ret, int64_t *ret_present, struct idem_error *err) {
+    bool over = false, kept = false;
+    int rc = 0;
+
+    for (int i = 0; i < IDEM_RECIPE_TRIES && rc == 0 && !over; i++) {
+        *ret = IDEM_SQL_WON;
+        *ret_present = version + 1;
+        rc = version_try(recipe, column, version, &over, &kept, err);
+        if (rc == 0 && kept)
+            rc = version_grown(recipe, column, version, err);
+        if (rc == 0 && !over)
+            rc = version_look(recipe, column, version, ret, ret_present, &over, err);
+    }
+    return rc == 0 && !over ? idem_recipe_restless(err) : rc;
 }
 
 int idem_sql_update_version(struct idem_sql conn, const struct idem_sql_row *row,
                             const char *column, int64_t version, int64_t *ret_present,
                             enum idem_sql_verdict *ret, struct idem_error *err) {
     struct idem_recipe recipe;
-    enum idem_sql_verdict verdict = IDEM_SQL_WON;
-    int64_t present = version;
-    bool over = false;
+    enum idem_sql_verdict verdict = 0;
+    int64_t present = 0;
     int rc = idem_need(row, err) ?: idem_need(column, err) ?: idem_need(ret, err);
 
-    if (rc != 0 || (rc = idem_recipe_begin(&recipe, conn, row, err)) != 0)
-        return rc;
-    for (int i = 0; i < IDEM_RECIPE_TRIES && rc == 0 && !over; i++) {
-        rc = version_try(&recipe, column, version, &over, err);
-        if (rc == 0 && over)
-            present = version + 1;
-        else if (rc == 0)
-            rc = version_look(&recipe, column, version, &verdict, &present, &over, err);
-    }
-    if (rc == 0 && !over)
-        rc = idem_recipe_restless(err);
-    if (rc != 0)
+    if (rc == 0 && version == INT64_MAX)
+        rc = idem_error_set(err, IDEM_E_INVALID, "there is no version behind the last number");
+    if (rc != 0 || (rc = idem_recipe_begin(&recipe, conn, row, err)) != 0 ||
+        (rc = idem_recipe_apart(&recipe, column, err)) != 0 ||
+        (rc = version_run(&recipe, column, version, &verdict, &present, err)) != 0)
         return rc;
     if (ret_present != NULL)
         *ret_present = present;
@@ -104,7 +146,7 @@ static int move_try(const struct moving *m, bool *ret_moved, struct idem_error *
     idem_query_say(&q, " = ");
     idem_query_value(&q, idem_sql_text(idem_moves_name(m->moves, m->to)));
     update_if(&m->recipe, &q, m->column, idem_sql_text(idem_moves_name(m->moves, m->from)));
-    return idem_recipe_change(&q, ret_moved, err);
+    return idem_recipe_change(&q, ret_moved, NULL, err);
 }
 
 /* A column of numbers is read as their digits. */
@@ -182,6 +224,7 @@ int idem_sql_move(struct idem_sql conn, const struct idem_sql_row *row, const ch
         rc = idem_need(from, err) ?: idem_need(to, err) ?: idem_need(ret, err);
     if (rc != 0 || (rc = move_begin(&m, from, to, err)) != 0 ||
         (rc = idem_recipe_begin(&m.recipe, conn, row, err)) != 0 ||
+        (rc = idem_recipe_apart(&m.recipe, column, err)) != 0 ||
         (rc = move_run(&m, &verdict, &state, err)) != 0)
         return rc;
     if (ret_state != NULL)

@@ -101,4 +101,97 @@ TEST(a_move_back_is_already_only_where_the_row_stands_there) {
     db_close(conn);
 }
 
+/* Versions. */
+
+static int version_at(const struct flavour *f, const char *type, const char *value, int64_t version,
+                      int *ret_won) {
+    struct idem_sql conn = db_open(f);
+    const struct idem_sql_column note = {"note", idem_sql_int(5)};
+    struct idem_sql_row row = row_of("versions", idem_sql_int(1));
+    enum idem_sql_verdict verdict = 0;
+    int rc = 0;
+
+    row.values = &note;
+    row.values_n = 1;
+    *ret_won = 0;
+    db_do(conn, "DROP TABLE IF EXISTS versions");
+    db_dof(conn, "CREATE TABLE versions (id INTEGER PRIMARY KEY, v %s, note INTEGER)", type);
+    db_dof(conn, "INSERT INTO versions VALUES (1, %s, 0)", value);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        rc = idem_sql_update_version(conn, &row, "v", version, NULL, &verdict, &err);
+        *ret_won += rc == 0 && verdict == IDEM_SQL_WON;
+    }
+    db_close(conn);
+    return rc;
+}
+
+TEST(a_version_that_cannot_be_counted_is_an_error) {
+    int won;
+
+    CHECK_INT(version_at(NULL, "BIGINT", "NULL", 0, &won), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "NULL");
+    CHECK_INT(version_at(NULL, "BIGINT", "NULL", 3, &won), IDEM_E_INVALID);
+    CHECK_INT(version_at(NULL, "VARCHAR(20)", "'3a'", 3, &won),
+              db_kind == IDEM_SQL_SQLITE ? IDEM_E_INVALID : IDEM_E_REFUSED);
+    CHECK_INT(version_at(NULL, "BIGINT", "9223372036854775807", INT64_MAX, &won), IDEM_E_INVALID);
+    CHECK_INT(version_at(NULL, "BIGINT", "9223372036854775806", INT64_MAX - 1, &won), 0);
+    CHECK_INT(won, 1);
+    if (db_kind == IDEM_SQL_MYSQL)
+        CHECK_INT(version_at(NULL, "BIGINT UNSIGNED", "18446744073709551615", 7, &won), 0);
+}
+
+/* In a lax mode it stays as it is, and the next one would win by it again. */
+TEST(a_version_at_the_end_of_its_column_is_not_won) {
+    EACH_FLAVOUR(f) {
+        int won, rc = 0;
+
+        if (db_kind == IDEM_SQL_SQLITE) /* its columns have no end before that of all numbers */
+            return;
+        rc = version_at(&f, "SMALLINT", "32767", 32767, &won);
+        CHECK(rc == IDEM_E_INVALID || rc == IDEM_E_REFUSED);
+        CHECK_INT(won, 0);
+    }
+}
+
+TEST(what_an_update_writes_by_itself_is_not_among_the_values) {
+    static const struct idem_step steps[] = {{"1", "2"}};
+    struct idem_sql conn = db_open(NULL);
+    const struct idem_sql_column value = {"n", idem_sql_int(5)};
+    struct idem_sql_row row = row_of("work", idem_sql_int(1));
+    struct idem_moves *moves;
+    enum idem_sql_verdict verdict;
+
+    row.values = &value;
+    row.values_n = 1;
+    CHECK_INT(idem_moves_new("1 2", steps, 1, &moves, &err), 0);
+    CHECK_INT(idem_sql_update_version(conn, &row, "n", 1, NULL, &verdict, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "twice");
+    CHECK_INT(idem_sql_move(conn, &row, "n", moves, "1", "2", NULL, &verdict, &err),
+              IDEM_E_INVALID);
+    CHECK_INT(idem_sql_update_version(conn, &row, "id", 1, NULL, &verdict, &err), IDEM_E_INVALID);
+    idem_moves_free(moves);
+    db_close(conn);
+}
+
+/* Beyond 63 bits it is told by its digits. */
+TEST(a_number_that_does_not_fit_is_read_as_a_text) {
+    static const char *const column = "n";
+    struct idem_sql conn = db_open(NULL);
+    struct idem_sql_row row = row_of("large", idem_sql_int(1));
+    struct idem_sql_cells cells;
+    enum idem_sql_verdict verdict;
+
+    if (db_kind == IDEM_SQL_MYSQL) {
+        db_do(conn, "CREATE TABLE large (id INTEGER PRIMARY KEY, n BIGINT UNSIGNED)");
+        db_do(conn, "INSERT INTO large VALUES (1, 18446744073709551615)");
+        db_begin(conn, NULL);
+        CHECK_INT(idem_sql_lock(conn, &row, 0, &column, 1, &cells, &verdict, &err), 0);
+        CHECK(cells.at[0].type == IDEM_SQL_TEXT);
+        CHECK_STR(cells.at[0].at, "18446744073709551615");
+        idem_sql_cells_release(&cells);
+        db_rollback(conn);
+    }
+    db_close(conn);
+}
+
 DB_MAIN
