@@ -111,6 +111,18 @@ static int row_meet(const struct idem_tx_name *name, struct idem_tx_answer *ret,
     return rc;
 }
 
+/* It could not be inserted, and was not found, again and again. In a table of the caller's that is
+   hardly chance, and to begin anew would not end. */
+static int row_missed(const struct idem_tx_name *name, struct idem_error *err) {
+    if (name->conn.table == NULL)
+        return idem_error_set(err, IDEM_E_RETRY_TX,
+                              "the row of this key comes and goes: roll back, and begin anew");
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "the row of this key is neither put into the table nor seen there: its "
+                          "unique index has another collation than its column, or a policy (row "
+                          "level security) or a trigger is between; roll back");
+}
+
 static int guard_run(const struct idem_tx_name *name, const char *begin, struct idem_tx_answer *ret,
                      struct idem_error *err) {
     struct idem_tx_answer answer = {0};
@@ -128,8 +140,7 @@ static int guard_run(const struct idem_tx_name *name, const char *begin, struct 
         }
     }
     if (rc == 0 && !over)
-        rc = idem_error_set(err, IDEM_E_RETRY_TX,
-                            "the row of this key comes and goes: roll back, and begin anew");
+        rc = row_missed(name, err);
     if (rc != 0)
         return rc;
     idem_record_key_hex(&name->key, answer.key_hash);
