@@ -855,8 +855,8 @@ int idem_tx_call(struct idem_sql conn, const struct idem_guard *guard, const str
  * What a statement of your own that failed means for its transaction: IDEM_E_RETRY_TX,
  * IDEM_E_TX_LOST, or IDEM_E_REFUSED, IDEM_E_FULL and so on. To be asked right behind it. `sqlstate`
  * is PQresultErrorField(result, PG_DIAG_SQLSTATE), and NULL for the others. A connection that was
- * lost is IDEM_E_UNKNOWN. Of a COMMIT of your own only IDEM_E_RETRY_TX and IDEM_E_TX_LOST say that it
- * did not happen; after another code, ask idem_tx_outcome().
+ * lost is IDEM_E_UNKNOWN. Of a COMMIT of your own only IDEM_E_RETRY_TX and IDEM_E_TX_LOST say that
+ * it did not happen; after another code, ask idem_tx_outcome().
  */
 int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err);
 
@@ -868,7 +868,8 @@ int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_err
  * said must have one. The rest is stored where there is a column for it. Rows do not expire.
  *
  * Columns that make one of two keys (by collation, blanks, length or type) are found when they do
- * so: IDEM_E_INVALID, never a false duplicate.
+ * so: IDEM_E_INVALID, never a false duplicate. The same is true of a result that its column does
+ * not give back as it was, and of a row that is in the way and cannot be seen.
  */
 struct idem_tx_columns {
     const char *table; /* required; "shop.dedup" is one in a schema */

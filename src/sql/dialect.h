@@ -76,6 +76,9 @@ struct idem_dialect {
     const char *now; /* for a column of theirs */
     /* Around a column: as text, in UTF-8 or as it was given, with nothing added or cut. */
     const char *text_open, *text_close;
+    /* Around a column of bytes or text: the bytes that it has, whatever the connection makes of
+       texts. */
+    const char *bytes_open, *bytes_close;
     /* How many unique indexes are of just these columns; schema (or NULL), table, column, column
        again or another, their number. NULL: what on_conflict says is refused without one. */
     const char *unique;

@@ -110,6 +110,17 @@ static void optional(struct idem_query *q, const char *column) {
         idem_query_column(q, column);
 }
 
+static void result_name(struct idem_query *q, const char *column) {
+    if (column == NULL) {
+        idem_query_say(q, ", NULL");
+        return;
+    }
+    idem_query_say(q, ", ");
+    idem_query_say(q, q->dialect->bytes_open);
+    idem_query_column(q, column);
+    idem_query_say(q, q->dialect->bytes_close);
+}
+
 enum { CELL_KEY, CELL_SOURCE, CELL_FINGERPRINT, CELL_STATUS, CELL_RESULT, CELLS };
 
 static int row_find(const struct idem_tx_name *name, const char *clause, struct idem_reply *ret,
@@ -128,7 +139,7 @@ static int row_find(const struct idem_tx_name *name, const char *clause, struct 
         as_given(&q, columns, columns->source);
     optional(&q, columns->fingerprint);
     optional(&q, columns->status);
-    optional(&q, columns->result);
+    result_name(&q, columns->result);
     idem_query_say(&q, " FROM ");
     idem_query_name(&q, columns->table);
     where_say(name, &q);
@@ -330,20 +341,50 @@ static int result_say(const struct idem_tx_name *name, int32_t status, struct id
     return rc;
 }
 
-int idem_table_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
-                      struct idem_error *err) {
+/* What was said is there, and comes back as it was. */
+static int result_check(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
+                        struct idem_error *err) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
     struct idem_reply reply;
     int rc = row_find(name, "", &reply, err);
+    bool same;
 
-    if (rc == 0 && reply.rows == 0)
-        rc = idem_error_set(err, IDEM_E_INVALID,
-                            "there is no row of this key: say its result after idem_tx_once() "
-                            "answered IDEM_TX_FIRST, in the same transaction");
+    if (rc != 0)
+        return rc;
+    same = reply.columns == CELLS &&
+           (columns->status == NULL || idem_cell_number(&reply.cells[CELL_STATUS]) == status) &&
+           (columns->result == NULL || result.at == NULL ||
+            cell_is(&reply.cells[CELL_RESULT], result));
     idem_reply_release(&reply);
+    if (same)
+        return 0;
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "the table's columns do not keep status or result as they are given "
+                          "(length, blanks or type); roll back");
+}
+
+/* A row that has a result is not waiting for one: it is a duplicate's. */
+static int result_wait(const struct idem_tx_name *name, struct idem_error *err) {
+    struct idem_reply reply;
+    int rc = row_find(name, "", &reply, err);
+
+    if (rc == 0 && (reply.rows == 0 || reply.cells[CELL_RESULT].len > 0))
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "there is no row of this key that waits for its result: say it once, "
+                            "after idem_tx_once() answered IDEM_TX_FIRST in the same transaction");
+    idem_reply_release(&reply);
+    return rc;
+}
+
+int idem_table_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
+                      struct idem_error *err) {
+    const struct idem_tx_columns *columns = &name->conn.table->columns;
+    int rc = result_wait(name, err);
+
     if (rc != 0 || (columns->status == NULL && columns->result == NULL))
         return rc;
-    return result_say(name, status, result, err);
+    rc = result_say(name, status, result, err);
+    return rc != 0 ? rc : result_check(name, status, result, err);
 }
 
 /* The table. */

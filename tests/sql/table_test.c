@@ -223,6 +223,62 @@ TEST(a_row_that_cannot_be_seen_is_told) {
     idem_guard_free(guard);
 }
 
+/* Results. */
+
+/* Said into a column of that type; `kept`: a duplicate gets it byte for byte, or it is refused. */
+static void result_in(const struct flavour *f, const char *mode, const char *type,
+                      const char *result, bool kept) {
+    struct idem_sql conn = db_open(f);
+    const struct idem_tx_columns columns = {.table = "results", .key = "k", .result = "r"};
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+    struct idem_tx_table *table;
+
+    db_do(conn, "DROP TABLE IF EXISTS results");
+    db_dof(conn, "CREATE TABLE results (k VARCHAR(20) NOT NULL PRIMARY KEY, r %s)", type);
+    if (mode != NULL)
+        db_do(conn, mode);
+    CHECK_INT(idem_tx_table_new(conn, &columns, &table, &err), 0);
+    conn.table = table;
+    db_begin(conn, f);
+    CHECK_INT(once(conn, &args), IDEM_TX_FIRST);
+    CHECK_INT(idem_tx_result(conn, guard, &args, 1, result, strlen(result), &err),
+              kept ? 0 : IDEM_E_INVALID);
+    if (kept) {
+        db_commit(conn);
+        db_begin(conn, f);
+        CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_DUPLICATE);
+        CHECK(answer.result_len == strlen(result));
+        CHECK(memcmp(answer.result, result, strlen(result)) == 0);
+        idem_tx_answer_release(&answer);
+        /* A duplicate's own would take its place. */
+        CHECK_INT(idem_tx_result(conn, guard, &args, 2, "other", 5, &err), IDEM_E_INVALID);
+        CHECK_HAS(err.text, "waits for its result");
+    }
+    db_rollback(conn);
+    idem_tx_table_free(table);
+    db_close(conn);
+}
+
+TEST(a_result_comes_back_byte_for_byte_or_is_refused) {
+    static const char text[] = "5 \342\202\254 \303\274"; /* in UTF-8 */
+    bool mysql = db_kind == IDEM_SQL_MYSQL;
+
+    guard = db_guard("results:");
+    EACH_FLAVOUR(f) {
+        result_in(&f, NULL, mysql ? "TEXT CHARACTER SET utf8mb4" : "TEXT", text, true);
+        result_in(&f, NULL, db_kind == IDEM_SQL_POSTGRES ? "bytea" : "BLOB", text, true);
+    }
+    if (mysql) {
+        result_in(NULL, "SET SESSION sql_mode = ''", "VARBINARY(4)", "123456789", false);
+        result_in(NULL, NULL, "BINARY(12)", "123456789", false);
+    } else if (db_kind == IDEM_SQL_POSTGRES) {
+        result_in(NULL, NULL, "CHAR(12)", "123456789", false);
+    }
+    idem_guard_free(guard);
+}
+
 TEST(keys_may_be_bytes) {
     struct idem_sql conn = db_open(NULL);
     const struct idem_tx_columns columns = {.table = "raw", .key = "k", .bytes = true};
