@@ -128,16 +128,15 @@ int idem_recipe_change(struct idem_query *q, bool *ret_changed, bool *ret_warned
     return 0;
 }
 
-int idem_recipe_present(const struct idem_recipe *recipe, const char *column,
+int idem_recipe_present(const struct idem_recipe *recipe, const char *column, bool text,
                         struct idem_reply *ret, struct idem_error *err) {
     struct idem_query q;
 
     idem_query_begin(&q, recipe->conn, recipe->dialect);
     idem_query_say(&q, "SELECT ");
-    if (column == NULL)
-        idem_query_say(&q, "1");
-    else
-        idem_query_column(&q, column);
+    idem_query_say(&q, text ? recipe->dialect->text_open : "");
+    idem_query_column(&q, column);
+    idem_query_say(&q, text ? recipe->dialect->text_close : "");
     idem_query_say(&q, " FROM ");
     idem_query_name(&q, recipe->row->table);
     idem_recipe_where(recipe, &q);

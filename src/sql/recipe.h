@@ -35,9 +35,9 @@ int idem_recipe_say(struct idem_query *q, struct idem_reply *ret, struct idem_er
 int idem_recipe_change(struct idem_query *q, bool *ret_changed, bool *ret_warned,
                        struct idem_error *err);
 
-/* The column (NULL: none) of the row as it is committed now, or as this transaction has it.
-   ret->rows is 0 where there is none. */
-int idem_recipe_present(const struct idem_recipe *recipe, const char *column,
+/* The column of the row as it is committed now, or as this transaction has it; `text`: as a text in
+   UTF-8, whatever it is. ret->rows is 0 where there is none. */
+int idem_recipe_present(const struct idem_recipe *recipe, const char *column, bool text,
                         struct idem_reply *ret, struct idem_error *err);
 int idem_recipe_exists(const struct idem_recipe *recipe, const char *clause, bool *ret,
                        struct idem_error *err);

@@ -4,8 +4,6 @@
  * changed: CLIENT_FOUND_ROWS) makes no difference. Whoever has not changed the row looks at it as
  * it is now.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +63,7 @@ static int version_look(const struct idem_recipe *recipe, const char *column, in
                         enum idem_sql_verdict *ret, int64_t *ret_present, bool *ret_over,
                         struct idem_error *err) {
     struct idem_reply reply;
-    int rc = idem_recipe_present(recipe, column, &reply, err);
+    int rc = idem_recipe_present(recipe, column, false, &reply, err);
 
     if (rc != 0)
         return rc;
@@ -149,18 +147,6 @@ static int move_try(const struct moving *m, bool *ret_moved, struct idem_error *
     return idem_recipe_change(&q, ret_moved, NULL, err);
 }
 
-/* A column of numbers is read as their digits. */
-static int state_read(const struct moving *m, const struct idem_sql_value *cell) {
-    char digits[24];
-
-    if (cell->type == IDEM_SQL_NULL)
-        return -1;
-    if (cell->type != IDEM_SQL_INT)
-        return idem_moves_find(m->moves, cell->at, cell->len);
-    snprintf(digits, sizeof(digits), "%" PRId64, cell->number);
-    return idem_moves_find(m->moves, digits, strlen(digits));
-}
-
 /* Whether the move is behind it. Of a move back it does not tell that the row has been in `to`:
    whoever came to `from` had been there before. */
 static bool move_done(const struct moving *m, int state) {
@@ -174,11 +160,13 @@ static bool move_done(const struct moving *m, int state) {
 static int move_look(const struct moving *m, enum idem_sql_verdict *ret, int *ret_state,
                      bool *ret_over, struct idem_error *err) {
     struct idem_reply reply;
-    int rc = idem_recipe_present(&m->recipe, m->column, &reply, err);
+    int rc = idem_recipe_present(&m->recipe, m->column, true, &reply, err);
 
     if (rc != 0)
         return rc;
-    *ret_state = reply.rows == 0 ? -1 : state_read(m, &reply.cells[0]);
+    *ret_state = reply.rows == 0 || reply.cells[0].type == IDEM_SQL_NULL
+                     ? -1
+                     : idem_moves_find(m->moves, reply.cells[0].at, reply.cells[0].len);
     *ret_over = *ret_state != m->from;
     if (reply.rows == 0)
         *ret = IDEM_SQL_GONE;

@@ -101,6 +101,46 @@ TEST(a_move_back_is_already_only_where_the_row_stands_there) {
     db_close(conn);
 }
 
+static void state_in(const struct flavour *f, const char *type, const char *first,
+                     const char *second) {
+    const struct idem_step step = {first, second};
+    const struct idem_sql_column value = {"s", idem_sql_text(first)};
+    struct idem_sql conn = db_open(f);
+    struct idem_sql_row row = row_of("stated", idem_sql_int(1)), fresh = row;
+    struct idem_moves *moves;
+    enum idem_sql_verdict verdict;
+    const char *state;
+    char states[100];
+
+    db_do(conn, "DROP TABLE IF EXISTS stated");
+    db_dof(conn, "CREATE TABLE stated (id INTEGER PRIMARY KEY, s %s)", type);
+    fresh.values = &value;
+    fresh.values_n = 1;
+    CHECK_INT(idem_sql_insert(conn, &fresh, &verdict, &err), 0);
+    snprintf(states, sizeof(states), "%s %s", first, second);
+    CHECK_INT(idem_moves_new(states, &step, 1, &moves, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(idem_sql_move(conn, &row, "s", moves, first, second, &state, &verdict, &err), 0);
+        CHECK_INT(verdict, i == 0 ? IDEM_SQL_MOVED : IDEM_SQL_ALREADY);
+        CHECK_STR(state, second);
+    }
+    db_do(conn, "UPDATE stated SET s = NULL");
+    CHECK_INT(idem_sql_move(conn, &row, "s", moves, first, second, &state, &verdict, &err), 0);
+    CHECK(verdict == IDEM_SQL_FORBIDDEN && state == NULL);
+    idem_moves_free(moves);
+    db_close(conn);
+}
+
+TEST(a_state_is_read_as_it_was_written) {
+    EACH_FLAVOUR(f) {
+        state_in(&f, "CHAR(12)", "unpaid", "paid");
+        state_in(&f,
+                 db_kind == IDEM_SQL_MYSQL ? "VARCHAR(20) CHARACTER SET utf8mb4" : "VARCHAR(20)",
+                 "unbezahlt", "gepr\303\274ft");
+        state_in(&f, "BIGINT", "-10", "20");
+    }
+}
+
 /* Versions. */
 
 static int version_at(const struct flavour *f, const char *type, const char *value, int64_t version,
