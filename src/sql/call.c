@@ -102,6 +102,17 @@ static bool is_again(int rc) {
     return rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST;
 }
 
+/* What is still open has the key, and cannot be begun anew. */
+static int still_open(int rc, struct idem_tx_answer *answer, const struct idem_error *later,
+                      struct idem_error *err) {
+    struct idem_error why = *err;
+
+    idem_tx_answer_release(answer);
+    if (rc == 0 || is_again(rc))
+        return idem_error_copy(err, later);
+    return idem_error_set(err, rc, "%s; %s", later->text, why.text);
+}
+
 /* The transaction, once. */
 static int tx_try(struct idem_tx *tx, enum idem_isolation isolation, idem_tx_fn *fn, void *data,
                   struct idem_tx_answer *answer, struct idem_error *err) {
@@ -117,12 +128,7 @@ static int tx_try(struct idem_tx *tx, enum idem_isolation isolation, idem_tx_fn 
     if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
         return 0;
     undone = dialect->rollback(name->conn, &later);
-    /* What is still open cannot be begun anew. */
-    if (undone != 0 && (rc == 0 || is_again(rc))) {
-        idem_tx_answer_release(answer);
-        rc = idem_error_copy(err, &later);
-    }
-    return rc;
+    return undone == 0 ? rc : still_open(rc, answer, &later, err);
 }
 
 static void pause_ms(int64_t ms) {

@@ -103,8 +103,13 @@ int idem_mark_gone(struct idem_error *err) {
 
 int idem_rollback_failed(struct idem_error *err) {
     return idem_error_set(err, IDEM_E_NOMEM,
-                          "the transaction could not be rolled back, most likely for want of "
-                          "memory, and is still open: roll it back, or close the connection");
+                          "the transaction could not be rolled back (no memory, results that are "
+                          "not read, or a pipeline), and is still open: roll it back, or close the "
+                          "connection");
+}
+
+struct idem_wait idem_wait_of(int64_t ms) {
+    return (struct idem_wait){.ms = ms < INT32_MAX ? ms : INT32_MAX};
 }
 
 /* Values. */

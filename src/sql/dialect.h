@@ -48,6 +48,9 @@ struct idem_wait {
     bool set;
 };
 
+/* The limit that a caller named, as far as every engine can count: 24 days. */
+struct idem_wait idem_wait_of(int64_t ms);
+
 /* How tables are made, by one at a time. */
 struct idem_migration {
     const char *schema; /* parts, each behind a line `--@ VERSION` */

@@ -71,16 +71,36 @@ static int insert(const struct idem_recipe *recipe, bool *ret_done, struct idem_
     return rc;
 }
 
+/* What was not inserted is there, or a trigger or a policy has kept it out; or it has gone since,
+   and is inserted now. */
+static int insert_sure(const struct idem_recipe *recipe, enum idem_sql_verdict *ret,
+                       struct idem_error *err) {
+    for (int i = 0; i < IDEM_RECIPE_TRIES; i++) {
+        bool done, there = true;
+        int rc = insert(recipe, &done, err);
+
+        if (rc == 0 && !done && recipe->dialect->on_conflict != NULL)
+            rc = idem_recipe_exists(recipe, recipe->dialect->present, &there, err);
+        *ret = done ? IDEM_SQL_INSERTED : IDEM_SQL_ALREADY_THERE;
+        if (rc != 0 || there)
+            return rc;
+    }
+    return idem_error_set(
+        err, IDEM_E_REFUSED,
+        "the row was not inserted, and is not there: a trigger or a policy of the "
+        "table keeps it out, or hides it");
+}
+
 int idem_sql_insert(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err) {
     struct idem_recipe recipe;
-    bool done;
+    enum idem_sql_verdict verdict = 0;
     int rc = idem_need(row, err) ?: idem_need(ret, err);
 
     if (rc != 0 || (rc = idem_recipe_begin(&recipe, conn, row, err)) != 0 ||
-        (rc = insert(&recipe, &done, err)) != 0)
+        (rc = insert_sure(&recipe, &verdict, err)) != 0)
         return rc;
-    *ret = done ? IDEM_SQL_INSERTED : IDEM_SQL_ALREADY_THERE;
+    *ret = verdict;
     return 0;
 }
 

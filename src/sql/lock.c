@@ -81,7 +81,7 @@ static int lock_now(struct asking *a, enum idem_sql_verdict *ret, struct idem_er
 
 static int lock_bounded(struct asking *a, enum idem_sql_verdict *ret, struct idem_error *err) {
     const struct idem_dialect *dialect = a->recipe.dialect;
-    struct idem_wait wait = {.ms = a->wait_ms};
+    struct idem_wait wait = idem_wait_of(a->wait_ms);
     int rc = dialect->wait_begin(a->recipe.conn, &wait, err);
     bool busy;
 

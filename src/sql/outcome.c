@@ -24,7 +24,7 @@ static int answer_turn(int rc, struct idem_tx_answer *answer, struct idem_error 
 static int outcome_ask(const struct idem_tx_name *name, int64_t wait_ms, struct idem_tx_answer *ret,
                        struct idem_error *err) {
     const struct idem_dialect *dialect = name->dialect;
-    struct idem_wait wait = {.ms = wait_ms};
+    struct idem_wait wait = idem_wait_of(wait_ms);
     struct idem_error later;
     int undone, rc = wait_ms > 0 ? dialect->wait_begin(name->conn, &wait, err) : 0;
 

@@ -13,6 +13,10 @@
 
 #define MIGRATE "run `idem migrate --store sqlite:PATH`, or idem_sql_migrate()"
 
+#define SNAPSHOT                                                                                   \
+    "what the connection reads is older than the file: end the SELECT that is open on it "         \
+    "(sqlite3_reset()), or begin with BEGIN IMMEDIATE"
+
 /* By the extended code, or by its lowest byte. */
 /* clang-format off */
 static const struct idem_failure failures[] = {
@@ -20,6 +24,7 @@ static const struct idem_failure failures[] = {
     {NULL, SQLITE_CONSTRAINT_PRIMARYKEY, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
     {NULL, SQLITE_CONSTRAINT_ROWID, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
     {"a trigger refused it", SQLITE_CONSTRAINT_TRIGGER, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+    {SNAPSHOT, SQLITE_BUSY_SNAPSHOT, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
     {NULL, SQLITE_BUSY, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
     {NULL, SQLITE_LOCKED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
     {NULL, SQLITE_FULL, IDEM_E_FULL, IDEM_WHY_NONE, NULL},

@@ -144,6 +144,56 @@ TEST(a_connection_that_is_no_good_is_refused_with_its_reason) {
     db_close(conn);
 }
 
+static int leaves_pipeline(struct idem_tx *tx, void *data) {
+    (void)data;
+    return PQenterPipelineMode(idem_tx_conn(tx).at.pg) == 1 ? 0 : 1;
+}
+
+static int leaves_results(struct idem_tx *tx, void *data) {
+    MYSQL *my = idem_tx_conn(tx).at.mysql;
+
+    (void)data;
+    CHECK_INT(mysql_set_server_option(my, MYSQL_OPTION_MULTI_STATEMENTS_ON), 0);
+    return mysql_query(my, "UPDATE work SET n = n + 1; UPDATE work SET n = n + 1");
+}
+
+static int leaves_select(struct idem_tx *tx, void *data) {
+    (void)tx;
+    (void)data;
+    return 0;
+}
+
+/* The error says that its transaction is open, and has the key. It is never unknown: no COMMIT was
+   said. */
+TEST(a_function_that_leaves_its_connection_unusable_is_told) {
+    static idem_tx_fn *const fns[] = {[IDEM_SQL_POSTGRES] = leaves_pipeline,
+                                      [IDEM_SQL_MYSQL] = leaves_results,
+                                      [IDEM_SQL_SQLITE] = leaves_select};
+    const struct idem_tx_options once_only = {.attempts = 1};
+    struct idem_sql conn = db_open(NULL), other = db_open(NULL);
+    struct idem_guard *guard = db_guard("leaves:");
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+    sqlite3_stmt *stmt = NULL;
+
+    if (db_kind == IDEM_SQL_SQLITE) { /* a SELECT of an older state than the file's */
+        db_do(conn, "PRAGMA journal_mode = WAL");
+        db_do(conn, "INSERT INTO work VALUES (90, 0), (91, 0)");
+        CHECK_INT(sqlite3_prepare_v2(conn.at.sqlite, "SELECT id FROM work", -1, &stmt, NULL), 0);
+        CHECK_INT(sqlite3_step(stmt), SQLITE_ROW);
+        db_do(other, "INSERT INTO work VALUES (92, 0)");
+    }
+    CHECK_INT(idem_tx_call(conn, guard, &args, &once_only, fns[db_kind], NULL, &answer, &err),
+              stmt != NULL ? IDEM_E_RETRY_TX : IDEM_E_INVALID);
+    CHECK_HAS(err.text, stmt != NULL ? "sqlite3_reset()" : "still open");
+    sqlite3_finalize(stmt);
+    db_close(conn);
+    CHECK_INT(idem_tx_outcome(other, guard, &args, 5000, &answer, &err), 0);
+    CHECK_INT(answer.verdict, IDEM_TX_NEVER);
+    db_close(other);
+    idem_guard_free(guard);
+}
+
 /* Words that quote a value are not told. */
 TEST(an_error_of_the_server_does_not_show_a_value) {
     static const char *const texts[][2] = {

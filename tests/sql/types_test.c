@@ -1,6 +1,6 @@
 /*
  * Recipes on tables whose columns are odd: of another type than the key that is given, full, NULL,
- * or not read as they were written.
+ * or not read as they were written; and with numbers that are as large as can be.
  */
 #include "../test.h"
 #include "db.h"
@@ -64,6 +64,26 @@ TEST(a_key_means_no_row_that_is_only_like_it) {
         like(conn, "decimals", idem_sql_int(9007199254740993));
         like(conn, "decimals", idem_sql_text("9007199254740993"));
         like(conn, "dates", idem_sql_text("2026-01-05"));
+    }
+    db_close(conn);
+}
+
+TEST(a_row_that_is_kept_out_is_not_already_there) {
+    struct idem_sql conn = db_open(NULL);
+    struct idem_sql_row row = row_of("kept", idem_sql_int(1));
+    enum idem_sql_verdict verdict;
+
+    db_do(conn, "CREATE TABLE kept (id INTEGER PRIMARY KEY)");
+    if (db_kind == IDEM_SQL_POSTGRES) {
+        db_do(conn, "CREATE FUNCTION eat() RETURNS trigger LANGUAGE plpgsql AS "
+                    "$$ BEGIN RETURN NULL; END $$");
+        db_do(conn, "CREATE TRIGGER eat BEFORE INSERT ON kept FOR EACH ROW EXECUTE FUNCTION eat()");
+    } else if (db_kind == IDEM_SQL_SQLITE) {
+        db_do(conn, "CREATE TRIGGER eat BEFORE INSERT ON kept BEGIN SELECT RAISE(IGNORE); END");
+    }
+    if (db_kind != IDEM_SQL_MYSQL) { /* whose triggers can only refuse */
+        CHECK_INT(idem_sql_insert(conn, &row, &verdict, &err), IDEM_E_REFUSED);
+        CHECK_HAS(err.text, "trigger");
     }
     db_close(conn);
 }
@@ -232,6 +252,27 @@ TEST(a_number_that_does_not_fit_is_read_as_a_text) {
         db_rollback(conn);
     }
     db_close(conn);
+}
+
+TEST(a_very_long_wait_is_one) {
+    static const int64_t waits[] = {INT32_MAX, (int64_t)INT32_MAX + 1, INT64_MAX};
+    struct idem_guard *guard = db_guard("long:");
+    struct idem_sql conn = db_open(NULL);
+    struct idem_sql_row row = row_of("work", idem_sql_int(1));
+    struct idem_args args = db_key("k");
+    enum idem_sql_verdict verdict;
+    struct idem_tx_answer answer;
+
+    for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
+        db_begin(conn, NULL);
+        CHECK_INT(idem_sql_lock(conn, &row, waits[i], NULL, 0, NULL, &verdict, &err), 0);
+        CHECK_INT(verdict, IDEM_SQL_GONE);
+        db_rollback(conn);
+        CHECK_INT(idem_tx_outcome(conn, guard, &args, waits[i], &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_NEVER);
+    }
+    db_close(conn);
+    idem_guard_free(guard);
 }
 
 DB_MAIN
