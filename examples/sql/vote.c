@@ -38,13 +38,21 @@ static int cast(struct idem_sql conn, const char *person, const char *choice) {
     return 0;
 }
 
+/* As it compares by itself, MySQL takes "Ann" and "ann " for one person. */
+static void table_make(struct idem_sql conn) {
+    db_do(conn, conn.kind == IDEM_SQL_MYSQL
+                    ? "CREATE TABLE vote (person VARBINARY(100) PRIMARY KEY, "
+                      "choice VARCHAR(100) NOT NULL)"
+                    : "CREATE TABLE vote (person VARCHAR(100) PRIMARY KEY, "
+                      "choice VARCHAR(100) NOT NULL)");
+}
+
 int main(int argc, char **argv) {
     struct idem_sql conn = db_open(db_url(&argc, argv));
     int status = 0;
 
     if (argc == 2 && strcmp(argv[1], "init") == 0)
-        db_do(conn, "CREATE TABLE vote (person VARCHAR(100) PRIMARY KEY, "
-                    "choice VARCHAR(100) NOT NULL)");
+        table_make(conn);
     else if (argc == 4 && strcmp(argv[1], "cast") == 0)
         status = cast(conn, argv[2], argv[3]);
     else if (argc == 3 && strcmp(argv[1], "count") == 0)

@@ -225,6 +225,8 @@ TEST(a_person_who_votes_64_times_has_one_vote) {
     crowd_judge(&crowd, CROWD - 1, result, sizeof(result));
     CHECK_INT(db_ask(conn, "SELECT count(*) FROM vote"), 1);
     CHECK_INT(db_askf(conn, "SELECT count(*) FROM vote WHERE choice = '%s'", result), 1);
+    run_once("vote cast Ann tea"); /* who is somebody else */
+    CHECK_INT(db_ask(conn, "SELECT count(*) FROM vote"), 2);
     db_close(conn);
 }
 
