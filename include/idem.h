@@ -769,7 +769,7 @@ int idem_sql_migrate(struct idem_sql conn, struct idem_error *err);
 
 enum idem_tx_verdict {
     IDEM_TX_FIRST = 1, /* yours to do, in this transaction */
-    IDEM_TX_DUPLICATE, /* it was done before, and is committed */
+    IDEM_TX_DUPLICATE, /* it was done before, and is committed, or is by this transaction's end */
     IDEM_TX_MISMATCH,  /* the key came back with another fingerprint */
     IDEM_TX_REFUSED,   /* of idem_tx_call(): the function said no; nothing was done */
     IDEM_TX_HAPPENED,  /* of idem_tx_outcome(): it is committed */
@@ -810,7 +810,8 @@ int idem_tx_result(struct idem_sql conn, const struct idem_guard *guard,
  * still about to commit is waited for at most wait_ms (0: as long as the server's own limit lets
  * it), and is IDEM_E_UNKNOWN then. IDEM_TX_HAPPENED with what it stored; IDEM_TX_NEVER: its row is
  * not there, and nobody is at it who could still commit one: this holds for every transaction whose
- * idem_tx_once() had been answered. IDEM_TX_MISMATCH: the key is somebody else's.
+ * idem_tx_once() had been answered, and is asked about within its ttl. IDEM_TX_MISMATCH: the key is
+ * somebody else's. With SQLite its own busy_timeout is the limit in every case.
  */
 int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
                     const struct idem_args *args, int64_t wait_ms, struct idem_tx_answer *ret,
@@ -821,7 +822,8 @@ int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
  * or IDEM_E_TX_LOST, as it had them of a function here or of idem_sql_failure(), to have all of it
  * begun anew; another negative code to have it rolled back and returned; a positive number of its
  * own to have it rolled back, and told as IDEM_TX_REFUSED. A COMMIT that was not answered is
- * IDEM_E_UNKNOWN: connect anew and ask idem_tx_outcome(). No transaction may be open before.
+ * IDEM_E_UNKNOWN: connect anew and ask idem_tx_outcome(). No transaction may be open before. fn
+ * must not begin or end one: what it did in another is rolled back, and IDEM_E_INVALID.
  */
 struct idem_tx;
 typedef int idem_tx_fn(struct idem_tx *tx, void *data);
@@ -894,8 +896,9 @@ void idem_tx_table_free(struct idem_tx_table *table);
  * Recipes for tables of your own: what makes a statement safe to be said twice. Each is said on
  * your connection, in a transaction or (but for locks) without one, and is right at each isolation
  * level. A row is named by a key that is unique, by all of its columns; where a key turns out to be
- * none, and more than one row was met, that is IDEM_E_INVALID. Names are quoted, so that they are
- * taken as they are written; "shop.orders" is a table in a schema. Values are bound.
+ * none, and more than one row was met, that is IDEM_E_INVALID, and yours to roll back. Names are
+ * quoted, so that they are taken as they are written; "shop.orders" is a table in a schema. Values
+ * are never part of a statement's text as they are.
  */
 struct idem_sql_column {
     const char *name;
