@@ -4,14 +4,11 @@
  * was put in is read again. A column that folds case, cuts off or counts is found by that, and
  * refused.
  */
-#include <openssl/crypto.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/claim.h"
 #include "core/error.h"
-#include "core/hash.h"
 #include "sql/tx.h"
 
 enum {
@@ -29,9 +26,6 @@ struct idem_tx_table {
     struct idem_tx_columns columns; /* its strings are in `text` */
     char text[];
 };
-
-/* "4294967295:" and the hash in hex. */
-#define PRINT_TEXT (11 + IDEM_HEX_LEN + 1)
 
 static void columns_texts(struct idem_tx_columns *columns, const char **texts[TEXTS]) {
     texts[TEXT_TABLE] = &columns->table;
@@ -169,23 +163,11 @@ static int row_compare(const struct idem_tx_name *name, const struct idem_reply 
                           "for this one; roll back");
 }
 
-static bool print_read(const struct idem_sql_value *cell, struct idem_fingerprint *ret) {
-    char text[PRINT_TEXT + 1];
-    unsigned long definition;
-    char *end;
-
+static bool print_of(const struct idem_sql_value *cell, struct idem_fingerprint *ret) {
     if (cell->type == IDEM_SQL_NULL)
         return true;
-    if ((cell->type != IDEM_SQL_TEXT && cell->type != IDEM_SQL_BYTES) || cell->len > PRINT_TEXT)
-        return false;
-    memcpy(text, cell->at, cell->len);
-    text[cell->len] = '\0';
-    definition = strtoul(text, &end, 10);
-    if (definition == 0 || definition > UINT32_MAX || *end != ':' ||
-        !idem_hex_parse(end + 1, ret->hash))
-        return false;
-    ret->definition = (uint32_t)definition;
-    return true;
+    return (cell->type == IDEM_SQL_TEXT || cell->type == IDEM_SQL_BYTES) &&
+           idem_print_read((struct idem_bytes){cell->at, cell->len}, ret);
 }
 
 int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
@@ -204,7 +186,7 @@ int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
         return rc;
     rc = row_compare(name, &ret->reply, err);
     cells = ret->reply.cells;
-    if (rc == 0 && !print_read(&cells[CELL_FINGERPRINT], &ret->fingerprint))
+    if (rc == 0 && !print_of(&cells[CELL_FINGERPRINT], &ret->fingerprint))
         rc = idem_error_set(err, IDEM_E_CORRUPT,
                             "the fingerprint of a row in the table cannot be read: its column must "
                             "hold 75 characters");
@@ -267,32 +249,16 @@ static void insert_say(const struct idem_tx_name *name, struct idem_query *q, co
     conflict_say(q, columns);
 }
 
-/* NULL: there is none. */
-static const char *print_write(const struct idem_fingerprint *print, char text[PRINT_TEXT]) {
-    static const char digits[] = "0123456789abcdef";
-    int n;
-
-    if (print->definition == 0)
-        return NULL;
-    n = snprintf(text, PRINT_TEXT, "%lu:", (unsigned long)print->definition);
-    for (size_t i = 0; i < IDEM_HASH_LEN; i++) {
-        text[n++] = digits[print->hash[i] >> 4];
-        text[n++] = digits[print->hash[i] & 15];
-    }
-    text[n] = '\0';
-    return text;
-}
-
 int idem_table_insert(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err) {
     struct idem_error why;
     struct idem_query q;
     struct idem_reply reply;
-    char print[PRINT_TEXT];
+    char print[IDEM_PRINT_TEXT];
     int rc;
 
     *ret_done = false;
     idem_query_begin(&q, name->conn, name->dialect);
-    insert_say(name, &q, print_write(&name->identity.fingerprint, print));
+    insert_say(name, &q, idem_print_write(&name->identity.fingerprint, print));
     rc = idem_query_run(&q, &reply, &why);
     idem_query_end(&q);
     idem_reply_release(&reply);

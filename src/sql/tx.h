@@ -57,6 +57,16 @@ int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
 int idem_table_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
                       struct idem_error *err);
 
+/* Print.c. */
+
+/* "4294967295:", the hash in hex, and a NUL. */
+#define IDEM_PRINT_TEXT (11 + 2 * IDEM_HASH_LEN + 1)
+
+/* Returns text; NULL: there is no fingerprint. */
+const char *idem_print_write(const struct idem_fingerprint *print, char text[IDEM_PRINT_TEXT]);
+/* False: it is none; *ret is as it was. */
+bool idem_print_read(struct idem_bytes bytes, struct idem_fingerprint *ret);
+
 /* Guard.c: idem_tx_once() and idem_tx_result() on a name that is made already. */
 int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
                   struct idem_error *err);

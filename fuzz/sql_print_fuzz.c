@@ -1,0 +1,24 @@
+/*
+ * A fingerprint of any bytes: refused, or read; and what was read is written so that it is read
+ * again as the same.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "sql/tx.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct idem_fingerprint print, again;
+    char text[IDEM_PRINT_TEXT];
+
+    if (!idem_print_read((struct idem_bytes){data, size}, &print))
+        return 0;
+    assert(print.definition != 0 && idem_print_write(&print, text) == text);
+    assert(strlen(text) == size);
+    assert(idem_print_read((struct idem_bytes){(const uint8_t *)text, size}, &again));
+    assert(again.definition == print.definition);
+    assert(memcmp(again.hash, print.hash, sizeof(print.hash)) == 0);
+    return 0;
+}
