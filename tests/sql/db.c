@@ -142,13 +142,15 @@ static int query(struct idem_sql conn, const char *sql, struct idem_reply *ret,
     return rc;
 }
 
-const char *db_row(struct idem_sql conn, const char *sql, char *out, size_t size) {
+int db_try_row(struct idem_sql conn, const char *sql, char *out, size_t size,
+               struct idem_error *err) {
     struct idem_reply reply;
-    struct idem_error err;
     size_t at = 0;
+    int rc = query(conn, sql, &reply, err);
 
-    must(query(conn, sql, &reply, &err), &err, sql);
     out[0] = '\0';
+    if (rc != 0)
+        return rc;
     for (size_t i = 0; i < reply.columns && at < size; i++) {
         const struct idem_sql_value *cell = &reply.cells[i];
         const char *blank = i == 0 ? "" : " ";
@@ -162,6 +164,13 @@ const char *db_row(struct idem_sql conn, const char *sql, char *out, size_t size
                                                                   : (long long)cell->number);
     }
     idem_reply_release(&reply);
+    return 0;
+}
+
+const char *db_row(struct idem_sql conn, const char *sql, char *out, size_t size) {
+    struct idem_error err;
+
+    must(db_try_row(conn, sql, out, size, &err), &err, sql);
     return out;
 }
 

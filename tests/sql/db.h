@@ -53,6 +53,8 @@ int64_t db_askf(struct idem_sql conn, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The first row: texts as they are, numbers, of bytes their length, -1 for NULL. Returns out. */
 const char *db_row(struct idem_sql conn, const char *sql, char *out, size_t size);
+int db_try_row(struct idem_sql conn, const char *sql, char *out, size_t size,
+               struct idem_error *err);
 
 void db_begin(struct idem_sql conn, const struct flavour *flavour);
 void db_commit(struct idem_sql conn);

@@ -192,6 +192,97 @@ TEST(sql_and_c_have_one_guard) {
     idem_guard_free(guard);
 }
 
+/* At the same moment. */
+
+static struct flavour flavour;
+static int begun[2]; /* a pipe */
+
+static const char *once_text(void) {
+    return db_kind == IDEM_SQL_POSTGRES ? "SELECT outcome FROM idem_once('meet:', NULL, 'k', NULL)"
+                                        : "CALL idem_once('meet:', NULL, 'k', NULL)";
+}
+
+/* One does it, or has a lock of the row that has expired, while the others begin to ask. */
+static void sql_hold(struct idem_sql conn) {
+    char outcome[40];
+
+    db_begin(conn, &flavour);
+    if (db_ask(conn, "SELECT count(*) FROM idem_tx") == 0) {
+        CHECK_HAS(db_row(conn, once_text(), outcome, sizeof(outcome)), "first");
+        db_do(conn, "UPDATE work SET n = n + 1 WHERE id = 1");
+    } else {
+        db_do(conn, "SELECT 1 FROM idem_tx FOR UPDATE");
+    }
+    CHECK(write(begun[1], "bbb", 3) == 3);
+    usleep(100000);
+    db_commit(conn);
+}
+
+static void sql_meet(int i) {
+    struct idem_sql conn = db_open(&flavour);
+    char outcome[40], c;
+    int rc, tries = 0;
+
+    if (i == 0)
+        sql_hold(conn);
+    else
+        CHECK(read(begun[0], &c, 1) == 1);
+    do {
+        CHECK(tries++ < 100);
+        db_begin(conn, &flavour);
+        rc = db_try_row(conn, once_text(), outcome, sizeof(outcome), &err);
+        if (rc == 0 && strncmp(outcome, "first", 5) == 0)
+            rc = db_try(conn, "UPDATE work SET n = n + 1 WHERE id = 1", &err);
+        if (rc == 0)
+            rc = db_try(conn, "COMMIT", &err);
+        CHECK(rc == 0 || rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST);
+        if (rc != 0)
+            db_rollback(conn);
+    } while (rc != 0);
+    db_close(conn);
+}
+
+TEST(of_those_who_ask_by_sql_at_the_same_moment_one_does_it) {
+    struct idem_sql conn = db_open(NULL);
+
+    CHECK(pipe(begun) == 0);
+    db_do(conn, "INSERT INTO work VALUES (1, 0)");
+    EACH_FLAVOUR(f) {
+        flavour = f;
+        for (int expired = 0; expired < 2 && db_kind != IDEM_SQL_SQLITE; expired++) {
+            db_do(conn, "UPDATE work SET n = 0 WHERE id = 1");
+            db_crowd(4, sql_meet);
+            CHECK_INT(db_ask(conn, "SELECT n FROM work WHERE id = 1"), 1);
+            db_do(conn, expired ? "DELETE FROM idem_tx"
+                                : "UPDATE idem_tx SET expires = '2001-01-01 00:00:00'");
+        }
+    }
+    db_close(conn);
+}
+
+TEST(sql_meets_a_row_that_is_newer_than_its_snapshot) {
+    EACH_FLAVOUR(f) {
+        struct idem_sql conn = db_open(&f), other = db_open(&f);
+        char outcome[40];
+        int rc;
+
+        if (db_kind != IDEM_SQL_SQLITE) {
+            db_begin(conn, &f);
+            (void)db_ask(conn, "SELECT count(*) FROM work");
+            db_do(other, once_text());
+            rc = db_try_row(conn, once_text(), outcome, sizeof(outcome), &err);
+            if (db_kind == IDEM_SQL_MYSQL || f.isolation == IDEM_ISOLATION_READ_COMMITTED)
+                CHECK(rc == 0 && strncmp(outcome, "duplicate", 9) == 0);
+            else
+                CHECK_INT(rc, IDEM_E_RETRY_TX);
+            db_rollback(conn);
+            db_do(other, "DELETE FROM idem_tx");
+        }
+        db_close(conn);
+        db_close(other);
+    }
+}
+
 static void sql_refused(struct idem_sql conn, const char *call) {
     char sql[200];
     int rc;
