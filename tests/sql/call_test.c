@@ -96,6 +96,54 @@ TEST(transactions_that_meet_are_begun_anew_and_not_for_ever) {
     end(conn);
 }
 
+/* Keeps something the first time, and has all begun anew; then a status, or nothing. */
+static int keeps_first(struct idem_tx *tx, void *data) {
+    if (idem_tx_attempt(tx) == 1)
+        return idem_tx_keep(tx, 500, "old", 3) == 0 ? IDEM_E_RETRY_TX : 1;
+    return data == NULL ? 0 : idem_tx_keep(tx, *(const int *)data, NULL, 0);
+}
+
+TEST(what_is_kept_is_of_the_attempt_that_was_committed) {
+    struct idem_sql conn = begin();
+
+    for (int i = 0; i < 4; i++) {
+        struct idem_args args = db_key(i < 2 ? "nothing" : "status");
+        struct idem_tx_answer answer;
+        int status = 201;
+
+        CHECK_INT(idem_tx_call(conn, guard, &args, &quick, keeps_first, i < 2 ? NULL : &status,
+                               &answer, &err),
+                  0);
+        CHECK_INT(answer.verdict, i % 2 == 0 ? IDEM_TX_FIRST : IDEM_TX_DUPLICATE);
+        CHECK(answer.status == (i < 2 ? 0 : status) && !answer.has_result);
+    }
+    end(conn);
+}
+
+static int orphan(struct idem_tx *tx, void *data) {
+    (void)data;
+    return db_try(idem_tx_conn(tx), "INSERT INTO child VALUES (99)", &err);
+}
+
+/* MySQL has no constraint that is looked at so late. */
+TEST(what_a_constraint_refuses_at_commit_was_never_there) {
+    struct idem_sql conn = begin();
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+
+    for (int i = 0; i < 2 && db_kind != IDEM_SQL_MYSQL; i++) {
+        if (db_kind == IDEM_SQL_SQLITE)
+            db_do(conn, "PRAGMA foreign_keys = ON");
+        db_do(conn, "CREATE TABLE IF NOT EXISTS child "
+                    "(id INTEGER REFERENCES work (id) DEFERRABLE INITIALLY DEFERRED)");
+        CHECK_INT(idem_tx_call(conn, guard, &args, NULL, orphan, NULL, &answer, &err),
+                  IDEM_E_REFUSED);
+        CHECK_INT(db_ask(conn, "SELECT count(*) FROM child"), 0);
+        CHECK_INT(db_ask(conn, "SELECT count(*) FROM idem_tx"), 0);
+    }
+    end(conn);
+}
+
 TEST(what_the_function_refuses_was_never_there) {
     struct idem_sql conn = begin();
     struct plan no = {.again = 100, .code = 42}, fail = {.again = 100, .code = IDEM_E_FULL};
@@ -309,11 +357,13 @@ TEST(each_isolation_level_is_the_one_that_was_asked_for) {
 TEST(a_call_needs_a_connection_without_a_transaction) {
     struct idem_sql conn = begin();
     struct idem_args args = db_key("k");
-    const struct idem_tx_options bad = {.isolation = 4};
+    const struct idem_tx_options bad[] = {
+        {.isolation = 4}, {.backoff_min_ms = -1}, {.backoff_max_ms = -1}};
     struct idem_tx_answer answer;
 
-    CHECK_INT(idem_tx_call(conn, guard, &args, &bad, careless, "SELECT 1", &answer, &err),
-              IDEM_E_INVALID);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(idem_tx_call(conn, guard, &args, &bad[i], careless, "SELECT 1", &answer, &err),
+                  IDEM_E_INVALID);
     db_begin(conn, NULL);
     CHECK_INT(idem_tx_call(conn, guard, &args, NULL, careless, "SELECT 1", &answer, &err),
               IDEM_E_INVALID);
@@ -400,7 +450,7 @@ TEST(an_outcome_waits_for_who_may_still_commit) {
         IDEM_E_UNKNOWN);
     CHECK_INT(answer.status, 77);
     db_commit(rival);
-    CHECK_INT(idem_tx_outcome(conn, guard, &args, 0, &answer, &err), 0);
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, 7000, &answer, &err), 0);
     CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
     /* The limit was for that time only. */
     if (db_kind == IDEM_SQL_MYSQL)

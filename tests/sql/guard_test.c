@@ -322,6 +322,21 @@ TEST(a_result_is_said_once_and_by_who_was_first) {
     idem_guard_free(guard);
 }
 
+TEST(a_row_without_its_fingerprint_is_told) {
+    struct idem_guard *guard = db_guard("damaged:");
+    struct idem_sql conn = db_open(NULL);
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+
+    db_begin(conn, NULL);
+    CHECK_INT(once(conn, guard, &args), IDEM_TX_FIRST);
+    db_do(conn, "UPDATE idem_tx SET definition = 1");
+    CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), IDEM_E_CORRUPT);
+    db_rollback(conn);
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
 TEST(what_makes_no_sense_here_is_refused) {
     const struct idem_policy lock = {.mode = IDEM_MODE_LOCK}, token = {.key_kind = IDEM_KEY_TOKEN};
     struct idem_guard *guard = db_guard("sense:");

@@ -92,6 +92,12 @@ static void mysql_odd(struct idem_sql conn) {
     db_rollback(conn);
     CHECK(mysql_query(my, "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213") != 0);
     CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_TX_LOST);
+    db_begin(conn, NULL);
+    CHECK(mysql_query(my, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1020") != 0);
+    CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_RETRY_TX);
+    CHECK(mysql_query(my, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205") != 0);
+    CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_RETRY_TX);
+    db_rollback(conn);
     /* A connection that ends in a transaction takes it with it. */
     db_begin(conn, NULL);
     CHECK_INT(db_try(conn, "KILL CONNECTION_ID()", &err), IDEM_E_REFUSED);
@@ -191,6 +197,51 @@ TEST(a_function_that_leaves_its_connection_unusable_is_told) {
     CHECK_INT(idem_tx_outcome(other, guard, &args, 5000, &answer, &err), 0);
     CHECK_INT(answer.verdict, IDEM_TX_NEVER);
     db_close(other);
+    idem_guard_free(guard);
+}
+
+/* A disk that fails at COMMIT. */
+
+static sqlite3_io_methods broken;
+static bool breaks;
+static const sqlite3_io_methods *sound;
+
+static int write_breaks(sqlite3_file *file, const void *bytes, int n, sqlite3_int64 at) {
+    return breaks ? SQLITE_IOERR_WRITE : sound->xWrite(file, bytes, n, at);
+}
+
+static int breaks_now(struct idem_tx *tx, void *data) {
+    (void)data;
+    db_do(idem_tx_conn(tx), "INSERT INTO work VALUES (60, 0)");
+    breaks = true; /* the file itself is written at COMMIT only */
+    return 0;
+}
+
+TEST(a_commit_that_the_disk_fails_is_unknown) {
+    struct idem_sql conn = db_open(NULL);
+    struct idem_guard *guard = db_guard("disk:");
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+    sqlite3_file *file = NULL;
+
+    if (db_kind == IDEM_SQL_SQLITE) {
+        db_do(conn, "PRAGMA journal_mode = DELETE");
+        CHECK_INT(sqlite3_file_control(conn.at.sqlite, "main", SQLITE_FCNTL_FILE_POINTER, &file),
+                  SQLITE_OK);
+        sound = file->pMethods;
+        broken = *sound;
+        broken.xWrite = write_breaks;
+        file->pMethods = &broken;
+        CHECK_INT(idem_tx_call(conn, guard, &args, NULL, breaks_now, NULL, &answer, &err),
+                  IDEM_E_UNKNOWN);
+        CHECK_HAS(err.text, "idem_tx_outcome()");
+        breaks = false;
+        file->pMethods = sound;
+        CHECK_INT(idem_tx_outcome(conn, guard, &args, 0, &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_NEVER);
+        CHECK_INT(db_ask(conn, "SELECT count(*) FROM work WHERE id = 60"), 0);
+    }
+    db_close(conn);
     idem_guard_free(guard);
 }
 

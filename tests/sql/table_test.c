@@ -88,6 +88,64 @@ TEST(a_table_that_is_there_is_as_good) {
     idem_guard_free(guard);
 }
 
+TEST(a_fingerprint_that_is_none_is_told) {
+    static const struct {
+        const char *head;
+        int zeros;
+    } prints[] = {{"", 0},    {"x", 0},   {"1:", 0},           {"0:", 64}, {"-1:", 64},
+                  {"1:", 63}, {"1:", 65}, {"4294967296:", 64}, {"1:", 300}};
+    struct idem_sql conn = db_open(NULL);
+    const struct idem_tx_columns columns = {.table = "printed", .key = "k", .fingerprint = "p"};
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+    struct idem_tx_table *table;
+    char sql[600];
+
+    guard = db_guard("printed:");
+    db_do(conn, "CREATE TABLE printed (k VARCHAR(20) NOT NULL PRIMARY KEY, p VARCHAR(400))");
+    CHECK_INT(idem_tx_table_new(conn, &columns, &table, &err), 0);
+    args.fingerprint = "a";
+    args.fingerprint_len = 1;
+    for (size_t i = 0; i < sizeof(prints) / sizeof(prints[0]); i++) {
+        conn.table = NULL;
+        snprintf(sql, sizeof(sql), "INSERT INTO printed VALUES ('k', '%s%.*d')", prints[i].head,
+                 prints[i].zeros, 0);
+        db_do(conn, "DELETE FROM printed");
+        db_do(conn, sql);
+        conn.table = table;
+        db_begin(conn, NULL);
+        CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), IDEM_E_CORRUPT);
+        db_rollback(conn);
+    }
+    idem_tx_table_free(table);
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
+/* It is no duplicate, and not to be had by beginning anew. */
+TEST(a_conflict_with_another_unique_key_is_an_error) {
+    struct idem_sql conn = db_open(NULL);
+    const struct idem_tx_columns columns = {.table = "twofold", .key = "k"};
+    struct idem_args first = db_key("k"), second = db_key("l");
+    struct idem_tx_answer answer;
+    struct idem_tx_table *table;
+    int rc;
+
+    guard = db_guard("twofold:");
+    db_do(conn, "CREATE TABLE twofold (k VARCHAR(20) NOT NULL PRIMARY KEY, "
+                "other INTEGER DEFAULT 1 UNIQUE)");
+    CHECK_INT(idem_tx_table_new(conn, &columns, &table, &err), 0);
+    conn.table = table;
+    db_begin(conn, NULL);
+    CHECK_INT(once(conn, &first), IDEM_TX_FIRST);
+    rc = idem_tx_once(conn, guard, &second, &answer, &err);
+    CHECK(rc == IDEM_E_INVALID || rc == IDEM_E_REFUSED);
+    db_rollback(conn);
+    idem_tx_table_free(table);
+    db_close(conn);
+    idem_guard_free(guard);
+}
+
 TEST(a_serial_number_and_its_source_are_two_columns) {
     const struct idem_policy policy = {
         .prefix = "serial:", .scope = IDEM_SCOPE_NONE, .key_kind = IDEM_KEY_SERIAL};

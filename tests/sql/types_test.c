@@ -88,6 +88,87 @@ TEST(a_row_that_is_kept_out_is_not_already_there) {
     db_close(conn);
 }
 
+/* Values. */
+
+TEST(what_is_empty_is_not_null_and_what_has_a_nul_is_not_cut) {
+    struct idem_sql conn = db_open(NULL);
+    struct idem_sql_column values[] = {
+        {"t", {.type = IDEM_SQL_TEXT}}, {"b", idem_sql_bytes(NULL, 0)}, {"n", idem_sql_null()}};
+    struct idem_sql_row row = row_of("empty", idem_sql_int(1));
+    enum idem_sql_verdict verdict;
+
+    row.values = values;
+    row.values_n = 3;
+    db_dof(conn, "CREATE TABLE empty (id INTEGER PRIMARY KEY, t VARCHAR(20), b %s, n INTEGER)",
+           db_kind == IDEM_SQL_POSTGRES ? "bytea" : "BLOB");
+    CHECK_INT(idem_sql_insert(conn, &row, &verdict, &err), 0);
+    CHECK_INT(db_ask(conn, "SELECT count(*) FROM empty WHERE t = '' AND length(b) = 0 AND "
+                           "n IS NULL"),
+              1);
+    values[0].value = (struct idem_sql_value){.type = IDEM_SQL_TEXT, .at = "a\0b", .len = 3};
+    CHECK_INT(idem_sql_upsert(conn, &row, &verdict, &err),
+              db_kind == IDEM_SQL_POSTGRES ? IDEM_E_INVALID : 0);
+    if (db_kind != IDEM_SQL_POSTGRES)
+        CHECK_INT(db_askf(conn, "SELECT length(CAST(t AS %s)) FROM empty",
+                          db_kind == IDEM_SQL_MYSQL ? "BINARY" : "BLOB"),
+                  3);
+    db_close(conn);
+}
+
+#define WIDE 40
+
+TEST(a_row_may_be_wide) {
+    static char names[WIDE][8], texts[WIDE][8], sql[2000];
+    struct idem_sql conn = db_open(NULL);
+    struct idem_sql_column values[WIDE];
+    const char *columns[WIDE];
+    struct idem_sql_row row = row_of("wide", idem_sql_int(INT64_MIN));
+    struct idem_sql_cells cells;
+    enum idem_sql_verdict verdict;
+    int n = snprintf(sql, sizeof(sql), "CREATE TABLE wide (id BIGINT PRIMARY KEY");
+
+    for (int i = 0; i < WIDE; i++) {
+        snprintf(names[i], sizeof(names[i]), "c%d", i);
+        snprintf(texts[i], sizeof(texts[i]), "t%d", i);
+        n += snprintf(sql + n, sizeof(sql) - (size_t)n, ", c%d VARCHAR(8)", i);
+        values[i] = (struct idem_sql_column){names[i], idem_sql_text(texts[i])};
+        columns[i] = names[i];
+    }
+    snprintf(sql + n, sizeof(sql) - (size_t)n, ", n %s)",
+             db_kind == IDEM_SQL_MYSQL ? "MEDIUMINT" : "INTEGER");
+    db_do(conn, sql);
+    row.values = values;
+    row.values_n = WIDE;
+    CHECK_INT(idem_sql_insert(conn, &row, &verdict, &err), 0);
+    db_do(conn, "UPDATE wide SET n = 5");
+    db_begin(conn, NULL);
+    columns[0] = "n";
+    CHECK_INT(idem_sql_lock(conn, &row, 0, columns, WIDE, &cells, &verdict, &err), 0);
+    CHECK_INT(verdict, IDEM_SQL_LOCKED);
+    CHECK(cells.at[0].type == IDEM_SQL_INT && cells.at[0].number == 5);
+    for (int i = 1; i < WIDE; i++)
+        CHECK_STR(cells.at[i].at, texts[i]);
+    idem_sql_cells_release(&cells);
+    db_rollback(conn);
+    db_close(conn);
+}
+
+/* In quotes it has: there are two such columns. */
+TEST(a_name_has_its_case_with_postgres) {
+    struct idem_sql conn = db_open(NULL);
+    const struct idem_sql_column values[] = {{"a", idem_sql_int(1)}, {"A", idem_sql_int(2)}};
+    struct idem_sql_row row = row_of("cased", idem_sql_int(1));
+    enum idem_sql_verdict verdict;
+
+    row.values = values;
+    row.values_n = 2;
+    if (db_kind == IDEM_SQL_POSTGRES)
+        db_do(conn, "CREATE TABLE cased (id integer PRIMARY KEY, a integer, \"A\" integer)");
+    CHECK_INT(idem_sql_insert(conn, &row, &verdict, &err),
+              db_kind == IDEM_SQL_POSTGRES ? 0 : IDEM_E_INVALID);
+    db_close(conn);
+}
+
 /* States. */
 
 TEST(a_move_back_is_already_only_where_the_row_stands_there) {
@@ -251,6 +332,29 @@ TEST(a_number_that_does_not_fit_is_read_as_a_text) {
         idem_sql_cells_release(&cells);
         db_rollback(conn);
     }
+    db_close(conn);
+}
+
+/* Also after a statement that failed. */
+TEST(a_limit_on_waiting_leaves_nothing_behind) {
+    struct idem_sql conn = db_open(NULL);
+    struct idem_sql_row row = row_of("work", idem_sql_int(1));
+    enum idem_sql_verdict verdict;
+
+    db_hurry(conn);
+    db_begin(conn, NULL);
+    CHECK_INT(idem_sql_lock(conn, &row, 7000, NULL, 0, NULL, &verdict, &err), 0);
+    if (db_kind == IDEM_SQL_POSTGRES) {
+        CHECK_INT(db_ask(conn, "SELECT current_setting('lock_timeout')"), 100);
+        CHECK_INT(db_try(conn, "RELEASE SAVEPOINT idem_wait", &err), IDEM_E_REFUSED);
+    }
+    db_rollback(conn);
+    db_begin(conn, NULL);
+    row.table = "none";
+    CHECK_INT(idem_sql_lock(conn, &row, 7000, NULL, 0, NULL, &verdict, &err), IDEM_E_REFUSED);
+    db_rollback(conn);
+    if (db_kind == IDEM_SQL_MYSQL)
+        CHECK_INT(db_ask(conn, "SELECT @@innodb_lock_wait_timeout"), 1);
     db_close(conn);
 }
 
