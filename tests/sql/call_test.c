@@ -461,4 +461,40 @@ TEST(an_outcome_waits_for_who_may_still_commit) {
     end(conn);
 }
 
+static int begun[2]; /* a pipe */
+
+/* One commits a moment later; the other has a snapshot of before, if its level has one. */
+static void outcome_meet(int i) {
+    static const char *const levels[] = {
+        [IDEM_SQL_POSTGRES] = "SET default_transaction_isolation = 'repeatable read'",
+        [IDEM_SQL_MYSQL] = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        [IDEM_SQL_SQLITE] = "SELECT 1"};
+    struct idem_sql conn = db_open(NULL);
+    struct idem_args args = db_key("k");
+    struct idem_tx_answer answer;
+    char c = 'b';
+
+    if (i == 0) {
+        db_begin(conn, NULL);
+        CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
+        CHECK(write(begun[1], &c, 1) == 1);
+        usleep(200000);
+        db_commit(conn);
+    } else {
+        db_do(conn, levels[db_kind]);
+        CHECK(read(begun[0], &c, 1) == 1);
+        CHECK_INT(idem_tx_outcome(conn, guard, &args, 5000, &answer, &err), 0);
+        CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
+    }
+    db_close(conn);
+}
+
+TEST(an_outcome_sees_what_was_committed_while_it_waited) {
+    struct idem_sql conn = begin();
+
+    CHECK(pipe(begun) == 0);
+    db_crowd(2, outcome_meet);
+    end(conn);
+}
+
 DB_MAIN
