@@ -137,6 +137,34 @@ TEST(a_crowd_of_waiters_shares_a_connection) {
     farm_stop(&farm);
 }
 
+/* Those that change the same record, one after the other. */
+
+static struct call in_line[3];
+
+static void second_cancel(struct call *call) {
+    idem_store_cancel(call->conn->store, &in_line[1].op);
+}
+
+TEST(one_that_was_given_up_does_not_keep_the_next_from_a_record) {
+    struct conn c;
+    int64_t before;
+
+    server_begin(NULL);
+    open_plain(&c, "&connections=1");
+    run_done(&c, "k", 1, "r");
+    before = idem_loop_now();
+    for (unsigned i = 0; i < 3; i++) {
+        claim_fill(&in_line[i], &c, "k", 2 + i);
+        in_line[i].then = i == 0 ? second_cancel : NULL;
+        CHECK_INT(call_submit(&in_line[i]), 0);
+    }
+    CHECK_INT(call_wait(&in_line[0]), 0);
+    CHECK_INT(call_wait(&in_line[2]), 0);
+    CHECK(idem_loop_now() - before < 2000);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 /* The sweeper. */
 
 static void run_on(struct idem_sql conn, const char *sql) {

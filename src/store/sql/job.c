@@ -72,6 +72,8 @@ static void slot_give(struct sql_job *job) {
     if (*at == NULL)
         lane->held_end = at;
     next->queued = false;
+    next->holds = true; /* from now on: if it was given up meanwhile, it hands it on */
+    *slot_of(next) = 1;
     sql_job_turn(next);
 }
 
