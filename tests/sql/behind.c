@@ -4,7 +4,10 @@
 #include "behind.h"
 
 #include "../store/ask.h"
+#include "client.h"
+#include "core/hash.h"
 #include "temp.h"
+#include <mysql.h>
 
 struct farm farm;
 struct proxy proxy;
@@ -77,4 +80,48 @@ void submit_asked(struct conn *c, struct call *call) {
 
 long ask_number(const char *sql) {
     return strtol(farm_ask(&farm, sql), NULL, 10);
+}
+
+static const char *root_ask(const char *sql) {
+    static char out[2000];
+    struct client client = client_root(&farm.server);
+    const char *error = client_try(&client, sql, out, sizeof(out));
+
+    CHECK_STR(error == NULL ? "" : error, "");
+    return out;
+}
+
+void root_do(const char *sql) {
+    (void)root_ask(sql);
+}
+
+long root_number(const char *sql) {
+    return strtol(root_ask(sql), NULL, 10);
+}
+
+struct idem_sql row_hold(const char *key) {
+    struct idem_record_key name = key_in("t:", key);
+    char url[1024], sql[300], hex[IDEM_HEX_LEN + 1];
+    struct idem_error error;
+    struct idem_sql conn;
+
+    idem_record_key_hex(&name, hex);
+    farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
+    CHECK_INT(idem_sql_open(url, &conn, &error), 0);
+    snprintf(sql, sizeof(sql),
+             "SELECT 1 FROM idem_record WHERE prefix = 't:' AND hash = %s%s' FOR UPDATE",
+             is_postgres() ? "'\\x" : "x'", hex);
+    if (is_postgres()) {
+        PGresult *res;
+
+        PQclear(PQexec(conn.at.pg, "BEGIN"));
+        res = PQexec(conn.at.pg, sql);
+        CHECK_INT(PQntuples(res), 1);
+        PQclear(res);
+    } else {
+        CHECK_INT(mysql_query(conn.at.mysql, "START TRANSACTION READ WRITE"), 0);
+        CHECK_INT(mysql_query(conn.at.mysql, sql), 0);
+        mysql_free_result(mysql_store_result(conn.at.mysql));
+    }
+    return conn;
 }

@@ -28,5 +28,10 @@ void submit_asked(struct conn *c, struct call *call);
 void turn_until(struct conn *c, bool (*holds)(void));
 /* A number that the server gives. */
 long ask_number(const char *sql);
+/* Somebody's transaction, open until it is closed, that holds the record of a key. */
+struct idem_sql row_hold(const char *key);
+/* As the server's superuser, outside of the database. */
+void root_do(const char *sql);
+long root_number(const char *sql);
 
 #endif

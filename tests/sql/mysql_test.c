@@ -127,15 +127,6 @@ TEST(a_link_takes_more_than_it_can_do_at_once_and_answers_in_order) {
     farm_stop(&farm);
 }
 
-static long root_number(const char *sql) {
-    struct client client = client_root(&farm.server);
-    char out[100];
-    const char *error = client_try(&client, sql, out, sizeof(out));
-
-    CHECK_STR(error == NULL ? "" : error, "");
-    return strtol(out, NULL, 10);
-}
-
 #define SESSIONS "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'idem_app'"
 
 static void sessions_await(long n) {

@@ -17,12 +17,14 @@
 #define COLUMNS_MAX 5
 
 /* Locks are held for single statements: who waits longer than a moment waits for somebody else's
-   transaction. Values that do not fit are refused, not cut. */
+   transaction. Values that do not fit are refused, not cut. What init_connect left open would take
+   all that follows into a transaction that nobody commits; autocommit = 1 alone does not end it. */
 static const char *const settings[] = {
+    "ROLLBACK AND NO CHAIN NO RELEASE",
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', autocommit = 1, "
     "innodb_lock_wait_timeout = 1, lock_wait_timeout = 2, sql_safe_updates = 0, "
-    "sql_big_selects = 1, sql_select_limit = DEFAULT",
-    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "sql_big_selects = 1, sql_select_limit = 18446744073709551615",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 };
 
 /* One row of numbers; false: an error, or no row. */
@@ -59,7 +61,11 @@ static bool session_set(MYSQL *conn, struct sql_dialled *ret) {
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         if (mysql_real_query(conn, settings[i], strlen(settings[i])) != 0)
             return fail_server(conn, ret);
-    return true;
+    if ((conn->server_status & SERVER_STATUS_AUTOCOMMIT) != 0 &&
+        (conn->server_status & SERVER_STATUS_IN_TRANS) == 0)
+        return true;
+    maria_fail(ret, IDEM_E_REFUSED, true, "statements are not committed as they are said");
+    return false;
 }
 
 static bool tables_check(MYSQL *conn, struct sql_dialled *ret) {
