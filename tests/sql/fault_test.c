@@ -5,6 +5,7 @@
 #include "../store/ask.h"
 #include "behind.h"
 #include "temp.h"
+#include <mysql.h>
 
 TEST(an_operation_waits_for_a_server_that_is_paused) {
     struct conn c;
@@ -169,7 +170,7 @@ TEST(a_claim_whose_answer_never_came_gets_it_from_the_next_connection) {
     farm_stop(&farm);
 }
 
-/* Somebody's transaction that nobody gets past. */
+/* A lock that nobody gets past. */
 static struct idem_sql lock_take(void) {
     struct idem_error error;
     struct idem_sql lock;
@@ -178,19 +179,41 @@ static struct idem_sql lock_take(void) {
 
     farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
     CHECK_INT(idem_sql_open(url, &lock, &error), 0);
+    if (!is_postgres()) {
+        CHECK_INT(mysql_query(lock.at.mysql, "LOCK TABLES idem_record WRITE"), 0);
+        return lock;
+    }
     res = PQexec(lock.at.pg, "BEGIN; LOCK TABLE idem_record IN EXCLUSIVE MODE");
     CHECK_INT(PQresultStatus(res), PGRES_COMMAND_OK);
     PQclear(res);
     return lock;
 }
 
-#define SESSIONS "FROM pg_stat_activity WHERE usename = 'idem_app'"
+static long sessions(void) {
+    return root_number(is_postgres()
+                           ? "SELECT count(*) FROM pg_stat_activity WHERE usename = 'idem_app'"
+                           : "SELECT COUNT(*) FROM information_schema.PROCESSLIST "
+                             "WHERE USER = 'idem_app'");
+}
+
+static long session_number(void) {
+    return root_number(is_postgres() ? "SELECT pid FROM pg_stat_activity WHERE usename = 'idem_app'"
+                                     : "SELECT ID FROM information_schema.PROCESSLIST "
+                                       "WHERE USER = 'idem_app'");
+}
 
 static long session_before;
 
-static bool session_is_another(void) {
-    return ask_number("SELECT count(*) " SESSIONS) == 1 &&
-           ask_number("SELECT pid " SESSIONS) != session_before;
+static bool is_said_again(void) {
+    char sql[300];
+
+    snprintf(sql, sizeof(sql),
+             is_postgres() ? "SELECT count(*) FROM pg_stat_activity WHERE usename = 'idem_app' "
+                             "AND pid <> %ld AND state = 'active' AND query LIKE 'INSERT%%'"
+                           : "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE "
+                             "USER = 'idem_app' AND ID <> %ld AND INFO LIKE 'INSERT%%'",
+             session_before);
+    return root_number(sql) == 1;
 }
 
 /* What a lost connection had been told must not be done after what was said again: the session is
@@ -201,27 +224,72 @@ TEST(a_session_that_was_lost_is_ended_before_anything_is_said_again) {
     struct call call;
     struct answer a;
 
-    if (!is_postgres())
-        return;
     proxied(&c, HOST_POLL, "&timeout=20s");
-    session_before = ask_number("SELECT pid " SESSIONS);
+    session_before = session_number();
     CHECK(session_before > 0);
+    run_done(&c, "before", 7, "r"); /* the statement is prepared */
     lock = lock_take();
     claim_fill(&call, &c, "k", 7);
     submit_asked(&c, &call);
     conn_idle(&c, 50);
     CHECK_INT(call.completed, 0);
     proxy_stop(&proxy); /* both ends are closed, and the session still waits */
-    CHECK_INT(ask_number("SELECT pid " SESSIONS), session_before);
+    CHECK_INT(session_number(), session_before);
     proxy_begin();
-    turn_until(&c, session_is_another);
+    turn_until(&c, is_said_again);
+    CHECK_INT(sessions(), 1);
     idem_sql_close(lock);
     a = answer_wait(&call);
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_RUN);
-    CHECK_INT(ask_number("SELECT count(*) FROM idem_record"), 1);
+    CHECK_INT(ask_number("SELECT count(*) FROM idem_record"), 2);
     conn_close(&c);
     proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
+static bool is_there(struct idem_sql conn) {
+    PGresult *res;
+    bool there;
+
+    if (!is_postgres())
+        return mysql_query(conn.at.mysql, "DO 1") == 0;
+    res = PQexec(conn.at.pg, "SELECT 1");
+    there = PQresultStatus(res) == PGRES_TUPLES_OK;
+    PQclear(res);
+    return there;
+}
+
+/* Numbers of sessions begin anew with the server: what has that number now is somebody else. */
+TEST(a_server_that_died_has_no_session_to_be_ended_and_others_are_left_alone) {
+    enum { OTHERS = 40 };
+    struct idem_sql others[OTHERS];
+    struct idem_error error;
+    struct call call;
+    struct conn c;
+    struct answer a;
+    char url[1024];
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=300ms&connections=1");
+    run_done(&c, "k", 1, "r");
+    server_pause(&farm.server); /* it hangs, and somebody starts it anew */
+    claim_fill(&call, &c, "k2", 1);
+    CHECK_INT(call_run(&call), IDEM_E_UNKNOWN);
+    conn_idle(&c, 400);
+    farm_kill(&farm);
+    farm_restart(&farm);
+    farm_url(&farm, "", url, sizeof(url));
+    for (int i = 0; i < OTHERS; i++)
+        CHECK_INT(idem_sql_open(url, &others[i], &error), 0);
+    for (int i = 0; i < 40 && (a = claim(&c, "k2", 1)).rc != 0; i++)
+        conn_idle(&c, 50);
+    CHECK_INT(a.rc, 0);
+    for (int i = 0; i < OTHERS; i++) {
+        CHECK(is_there(others[i]));
+        idem_sql_close(others[i]);
+    }
+    conn_close(&c);
     farm_stop(&farm);
 }
 

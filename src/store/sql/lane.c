@@ -267,6 +267,9 @@ static bool answer_tell(struct sql_lane *lane, struct sql_answer *answer) {
     struct sql_want want = want_take(lane);
     bool broken = answer->trouble == SQL_BROKEN;
 
+    /* No answer is the library's own word: the server may still be at it. */
+    if (broken && lane->session.id != 0)
+        lane->past = lane->session;
     lane->heard = idem_loop_now();
     lane->telling = &telling;
     want.take(lane, want.data, broken ? NULL : answer);

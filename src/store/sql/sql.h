@@ -162,7 +162,7 @@ static inline const struct sql_value *sql_cell(const struct sql_answer *answer, 
 
 /* A session as the server knows it, to be ended there before anything is said again. */
 struct sql_session {
-    int64_t id, since; /* id 0: none */
+    int64_t id, since; /* id 0: none; since: what tells two of that number apart, the engine's */
 };
 
 struct sql_link; /* one connection, the engine's */
