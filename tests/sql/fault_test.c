@@ -293,6 +293,65 @@ TEST(a_server_that_died_has_no_session_to_be_ended_and_others_are_left_alone) {
     farm_stop(&farm);
 }
 
+/* Waiters. */
+
+static unsigned wakes;
+
+static void woken(struct idem_watch *watch) {
+    (void)watch;
+    wakes++;
+}
+
+/* Long before it would look of its own accord. */
+static void wake_await(struct conn *c, unsigned n) {
+    int64_t end = idem_loop_now() + 5000;
+
+    while (wakes < n) {
+        CHECK(idem_loop_now() < end);
+        conn_turn(c, 10);
+    }
+}
+
+TEST(a_waiter_is_woken_by_a_finish_whose_answer_was_lost) {
+    struct idem_watch watch = {.wake = woken, .key = key_in("t:", "w")};
+    struct conn c, other;
+
+    proxied(&c, HOST_POLL, "&timeout=20s");
+    open_plain(&other, "");
+    CHECK_INT(claim(&c, "w", 1).verdict, IDEM_RUN);
+    CHECK_INT(other.store->driver->watch(other.store, &watch), 0);
+    wake_await(&other, 1);
+    proxy.cut_after = 0;
+    CHECK_INT(done(&c, "w", 1, "r").ack, IDEM_ACK);
+    wake_await(&other, 2);
+    other.store->driver->unwatch(other.store, &watch);
+    conn_close(&other);
+    conn_close(&c);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
+TEST(a_waiter_whose_own_connection_was_lost_looks_what_it_missed) {
+    struct idem_watch watch = {.wake = woken, .key = key_in("t:", "w")};
+    struct conn c, other;
+
+    proxied(&c, HOST_POLL, "&timeout=20s");
+    open_plain(&other, "");
+    CHECK_INT(claim(&other, "w", 1).verdict, IDEM_RUN);
+    CHECK_INT(c.store->driver->watch(c.store, &watch), 0);
+    wake_await(&c, 1);
+    conn_idle(&c, 50);
+    proxy_stop(&proxy);
+    CHECK_INT(done(&other, "w", 1, "r").ack, IDEM_ACK);
+    proxy_begin();
+    wake_await(&c, 2);
+    c.store->driver->unwatch(c.store, &watch);
+    conn_close(&other);
+    conn_close(&c);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
 /* A wave of claims by two stores, with all sessions ended in the middle of it, again and again:
    each key runs once. */
 TEST_IN(sessions_that_an_operator_ends_cost_nothing, 60) {

@@ -29,6 +29,9 @@
     "created = ?, changed = ?, status = ?, prior_state = ?, prior_tries = ?, prior_due = ?, "      \
     "prior_expires = ?, prior_definition = ?, prior_fingerprint = ?, label = ?, reason = ?"
 
+/* Nobody is told, whichever it is. */
+#define REPLACED " AND revision = ? AND ? IN (0, 1)"
+
 #define BOUND(table) "SELECT prefix, hash FROM " table " WHERE " BEHIND ORDERED "?, 1"
 #define EXPIRED_OF(table, expired)                                                                 \
     "SELECT prefix, hash FROM " table " WHERE " BEHIND " AND " UP_TO " AND " expired ORDERED "?"
@@ -59,8 +62,8 @@ const char *const maria_texts[SQL_STATEMENT__COUNT] = {
                                        " AND owner = ? AND attempt = ? AND state = 2 "
                                        "AND (flags & 9) = 0 AND (expires > " NOW
                                        " OR lease_end > " NOW ")",
-    [SQL_WRITE] = WRITTEN NAMED " AND revision = ?",
-    [SQL_WRITE_RESULT] = WRITTEN ", result = ?" NAMED " AND revision = ?",
+    [SQL_WRITE] = WRITTEN NAMED REPLACED,
+    [SQL_WRITE_RESULT] = WRITTEN ", result = ?" NAMED REPLACED,
     [SQL_DELETE] = "DELETE FROM idem_record" NAMED " AND revision = ?",
     [SQL_COUNTER_INSERT] = "INSERT INTO idem_counter (prefix, hash, revision, value, expires) "
                            "VALUES (?, ?, ?, ?, " LATER("?") ")",

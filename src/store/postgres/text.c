@@ -7,7 +7,10 @@
 
 #define NOW "clock_timestamp()"
 #define EXPIRED "expires <= " NOW " AND NOT (state = 2 AND lease_end > " NOW ")"
-#define WAITED " RETURNING waited > " NOW
+/* In the same transaction: it is told if it happened, and never without. */
+#define TELL(condition)                                                                            \
+    " RETURNING CASE WHEN " condition "waited > " NOW                                              \
+    " THEN pg_notify('idem', encode(hash, 'hex')) IS NULL END"
 #define COLUMNS                                                                                    \
     "revision, format, state, flags, attempt, tries, owner, definition, fingerprint, bind, "       \
     "lease_end, expires, created, changed, status, prior_state, prior_tries, prior_due, "          \
@@ -52,12 +55,13 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
         "NULL, prior_fingerprint = NULL "
         "WHERE prefix = $9 AND hash = $10 AND owner = $11 AND "
         "attempt = $12 AND state = 2 "
-        "AND flags & 9 = 0 AND (expires > " NOW " OR lease_end > " NOW ")" WAITED,
-    [SQL_WRITE] = WRITTEN " WHERE prefix = $23 AND hash = $24 AND revision = $25" WAITED,
-    [SQL_WRITE_RESULT] =
-        WRITTEN ", result = $23 WHERE prefix = $24 AND hash = $25 AND revision = $26" WAITED,
+        "AND flags & 9 = 0 AND (expires > " NOW " OR lease_end > " NOW ")" TELL(""),
+    [SQL_WRITE] =
+        WRITTEN " WHERE prefix = $23 AND hash = $24 AND revision = $25" TELL("$26 = 1 AND "),
+    [SQL_WRITE_RESULT] = WRITTEN
+    ", result = $23 WHERE prefix = $24 AND hash = $25 AND revision = $26" TELL("$27 = 1 AND "),
     [SQL_DELETE] =
-        "DELETE FROM idem_record WHERE prefix = $1 AND hash = $2 AND revision = $3" WAITED,
+        "DELETE FROM idem_record WHERE prefix = $1 AND hash = $2 AND revision = $3" TELL(""),
     [SQL_COUNTER_INSERT] = "INSERT INTO idem_counter (prefix, hash, revision, value, expires) "
                            "VALUES ($1, $2, $3, $4, " NOW " + "
                            "$5"
@@ -100,5 +104,4 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
                  "WHERE prefix = $1 AND hash = $2 RETURNING revision",
     [SQL_LOOK] = "SELECT revision FROM idem_record WHERE prefix = $1 AND hash = $2",
     [SQL_LISTEN] = "LISTEN idem",
-    [SQL_NOTIFY] = "SELECT pg_notify('idem', encode($1, 'hex'))",
 };

@@ -76,23 +76,16 @@ static enum sql_next finish_done(struct sql_job *job, int *ret_rc) {
 }
 
 /* What was decided is in the store. */
-static enum sql_next written(struct sql_job *job, const struct sql_answer *answer, int *ret_rc) {
-    bool waited = answer->rows > 0 && sql_cell(answer, 0, 0)->n != 0;
-
+static enum sql_next written(struct sql_job *job, int *ret_rc) {
     switch (job->copy.kind) {
     case IDEM_OP_CLAIM:
-        sql_wake_tell(job->lane, &job->copy.key,
-                      waited && job->copy.out.claim.verdict == IDEM_DEAD);
         return claim_done(job, ret_rc);
     case IDEM_OP_FINISH:
-        sql_wake_tell(job->lane, &job->copy.key,
-                      waited && job->copy.in.finish.said != IDEM_SAID_RENEW);
         return finish_done(job, ret_rc);
     case IDEM_OP_ISSUE:
         job->copy.out.issue.issued = true;
         return done(ret_rc, 0);
     default:
-        sql_wake_tell(job->lane, &job->copy.key, waited);
         return done(ret_rc, 0);
     }
 }
@@ -211,7 +204,7 @@ static enum sql_next take_insert(struct sql_job *job, struct sql_answer *answer,
         return go(job, &step_read);
     if (job->copy.kind == IDEM_OP_CLAIM)
         return claim_done(job, ret_rc);
-    return written(job, answer, ret_rc);
+    return written(job, ret_rc);
 }
 
 /* Whoever compares or gives it needs the result; a failure's comes in any case. */
@@ -276,16 +269,31 @@ static size_t write_finish(struct sql_job *job, struct sql_value *values) {
 }
 
 static enum sql_next take_finish(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    return answer->affected == 1 ? written(job, answer, ret_rc) : go(job, &step_read);
+    return answer->affected == 1 ? written(job, ret_rc) : go(job, &step_read);
+}
+
+/* Whether who waits for the record is to be told. */
+static bool tells(const struct sql_job *job) {
+    switch (job->copy.kind) {
+    case IDEM_OP_CLAIM:
+        return job->copy.out.claim.verdict == IDEM_DEAD;
+    case IDEM_OP_FINISH:
+        return job->copy.in.finish.said != IDEM_SAID_RENEW;
+    default:
+        return job->copy.kind != IDEM_OP_ISSUE;
+    }
 }
 
 static size_t write_put(struct sql_job *job, struct sql_value *values) {
-    return sql_row_encode(&job->copy.key, &job->record, job->was, job->revision,
-                          job->step == &step_write_result, values);
+    size_t n = sql_row_encode(&job->copy.key, &job->record, job->was, job->revision,
+                              job->step == &step_write_result, values);
+
+    values[n++] = sql_int(tells(job));
+    return n;
 }
 
 static enum sql_next take_put(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    return answer->affected == 1 ? written(job, answer, ret_rc) : go(job, &step_read);
+    return answer->affected == 1 ? written(job, ret_rc) : go(job, &step_read);
 }
 
 static size_t write_delete(struct sql_job *job, struct sql_value *values) {

@@ -101,7 +101,6 @@ enum sql_statement {
     SQL_MARK, /* where the server notifies */
     SQL_LOOK, /* where it does not */
     SQL_LISTEN,
-    SQL_NOTIFY,
     SQL_STATEMENT__COUNT
 };
 
@@ -268,8 +267,8 @@ enum sql_column {
    asked for has its length, and sql_unread as its bytes. */
 extern const unsigned char sql_unread[1];
 int sql_row_decode(const struct sql_value *cells, struct idem_record *ret, int64_t *ret_now);
-/* The values of SQL_WRITE, or of SQL_WRITE_RESULT; how many. `was` is the revision that it is to
-   replace. */
+/* The values of SQL_WRITE, or of SQL_WRITE_RESULT, but for the last; how many. `was` is the
+   revision that it is to replace. */
 size_t sql_row_encode(const struct idem_record_key *key, const struct idem_record *record,
                       int64_t was, int64_t revision, bool result, struct sql_value *out);
 /* The values of SQL_INSERT. */

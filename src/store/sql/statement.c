@@ -22,12 +22,13 @@ const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
        lease, life, label */
     [SQL_INSERT] = {"bbihhiibibbddb", ""},
     [SQL_READ] = {"ibb", RECORD}, /* whether the result is wanted, prefix, hash */
-    /* revision, state, flags, due, life, status, reason, result; prefix, hash, owner, attempt:
-       whether somebody waits, where the engine notifies */
-    [SQL_FINISH] = {"ihhddnbbbbbi", "i"},
-    [SQL_WRITE] = {WRITTEN "bbi", "i"}, /* prefix, hash, the revision that it replaces */
-    [SQL_WRITE_RESULT] = {WRITTEN "bbbi", "i"},
-    [SQL_DELETE] = {"bbi", "i"},
+    /* revision, state, flags, due, life, status, reason, result; prefix, hash, owner, attempt. Who
+       waits is told by the statement itself, where the engine notifies. */
+    [SQL_FINISH] = {"ihhddnbbbbbi", ""},
+    /* prefix, hash, the revision that it replaces, whether to tell who waits */
+    [SQL_WRITE] = {WRITTEN "bbii", ""},
+    [SQL_WRITE_RESULT] = {WRITTEN "bbbii", ""},
+    [SQL_DELETE] = {"bbi", ""},
     [SQL_COUNTER_INSERT] = {"bbiid", ""}, /* prefix, hash, revision, value, life */
     [SQL_COUNTER_READ] = {"bb", "iii"},   /* revision, value, whether it has not expired */
     [SQL_COUNTER_WRITE] = {"iidbbi", ""}, /* revision, value, life; prefix, hash, replaced */
@@ -57,5 +58,4 @@ const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
     [SQL_MARK] = {"bb", "i"}, /* prefix, hash: revision */
     [SQL_LOOK] = {"bb", "i"},
     [SQL_LISTEN] = {"", ""},
-    [SQL_NOTIFY] = {"b", ""}, /* hash */
 };

@@ -197,8 +197,6 @@ void sql_wake_fire(struct idem_timer *timer);
 void sql_wake_notified(struct sql_lane *lane, const char *hex);
 void sql_wake_lost(struct sql_lane *lane);
 void sql_wake_room(struct sql_lane *lane); /* there may be some for those that are to be asked */
-/* A record was finished: tells who waits, if it says that somebody does. */
-void sql_wake_tell(struct sql_lane *lane, const struct idem_record_key *key, bool waited);
 void sql_channels_free(struct sql_store *store);
 
 /* driver.c */

@@ -3,9 +3,9 @@
  *
  * Each key that is waited for is asked about on its lane, and again after a while: its revision
  * tells whether something happened. Where the server notifies, asking also marks the record, so
- * that whoever ends it next tells everybody; a mark lasts a minute, and asking can then be slow. A
- * key without a mark (there is no record yet, a new one has taken its place, or the server does not
- * notify) is asked about often.
+ * that the statement that ends it next tells everybody; a mark lasts a minute, and asking can then
+ * be slow. A key without a mark (there is no record yet, a new one has taken its place, or the
+ * server does not notify) is asked about often.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -273,15 +273,6 @@ void sql_wake_notified(struct sql_lane *lane, const char *hex) {
         at->ask_at = 0;
         timer_set(lane->store, 0);
     }
-}
-
-/* Telling. */
-
-void sql_wake_tell(struct sql_lane *lane, const struct idem_record_key *key, bool waited) {
-    struct sql_value hash = sql_hash(key);
-
-    if (waited)
-        (void)sql_lane_send(lane, SQL_NOTIFY, &hash, 1, take_nothing, NULL);
 }
 
 /* The driver's slots. */
