@@ -49,6 +49,7 @@ TEST(what_the_server_says_is_taken_for_what_it_is) {
     CHECK_INT(maria_trouble(2013), SQL_BROKEN);
     CHECK_INT(maria_trouble(5014), SQL_BROKEN);
     CHECK_INT(maria_trouble(1142), SQL_REFUSED);
+    CHECK_INT(maria_trouble(1290), SQL_ELSEWHERE);
 }
 
 /* Links. */

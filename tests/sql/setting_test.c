@@ -105,4 +105,99 @@ TEST(a_statement_reads_what_is_committed_and_may_write_whatever_is_the_servers_d
     farm_stop(&farm);
 }
 
+/* A server that changes under way. */
+
+static void read_only_set(bool on) {
+    if (is_postgres()) {
+        root_do(on ? "ALTER SYSTEM SET default_transaction_read_only = on"
+                   : "ALTER SYSTEM RESET default_transaction_read_only");
+        root_do("SELECT pg_reload_conf()");
+    } else {
+        root_do(on ? "SET GLOBAL read_only = 1" : "SET GLOBAL read_only = 0");
+    }
+}
+
+TEST(a_server_that_refuses_to_write_is_no_unknown_outcome) {
+    enum { NONCES = 5 };
+    struct call nonces[NONCES];
+    struct answer a;
+    struct conn c;
+    char key[16];
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=400ms&connections=1");
+    run_done(&c, "k", 1, "r");
+    read_only_set(true);
+    conn_idle(&c, 100);
+    for (int i = 0; i < NONCES; i++) {
+        snprintf(key, sizeof(key), "n%d", i);
+        once_fill(&nonces[i], &c, key);
+        CHECK_INT(call_submit(&nonces[i]), 0);
+    }
+    for (int i = 0; i < NONCES; i++) {
+        a = answer_wait(&nonces[i]);
+        CHECK_INT(a.rc, IDEM_E_REFUSED);
+        CHECK(strstr(a.text, "read-only") != NULL || strstr(a.text, "read only") != NULL);
+    }
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(a_nonce_that_is_refused_by_a_server_that_will_take_it_in_a_moment_is_said_again) {
+    struct call call;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&connections=1");
+    run_done(&c, "k", 1, "r");
+    read_only_set(true);
+    conn_idle(&c, 100);
+    once_fill(&call, &c, "n");
+    CHECK_INT(call_submit(&call), 0);
+    conn_idle(&c, 200);
+    CHECK_INT(call.completed, 0);
+    read_only_set(false);
+    CHECK_INT(call_wait(&call), 0);
+    CHECK(call.op.out.once.first);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+/* Whether there was one that waits; it is cancelled. */
+static bool waiting_cancel(void) {
+    char sql[60];
+    long id;
+
+    if (is_postgres())
+        return root_number("SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity "
+                           "WHERE usename = 'idem_app' AND wait_event_type = 'Lock'") == 1;
+    id = root_number("SELECT MAX(ID) FROM information_schema.PROCESSLIST "
+                     "WHERE USER = 'idem_app' AND INFO LIKE 'UPDATE%'");
+    snprintf(sql, sizeof(sql), "KILL QUERY %ld", id);
+    if (id != 0)
+        root_do(sql);
+    return id != 0;
+}
+
+TEST(a_statement_that_an_operator_cancels_is_said_again) {
+    struct idem_sql held;
+    struct call call;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "");
+    CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
+    held = row_hold("k");
+    done_fill(&call, &c, "k", 1, "r");
+    CHECK_INT(call_submit(&call), 0);
+    turn_until(&c, waiting_cancel);
+    conn_idle(&c, 50);
+    CHECK_INT(call.completed, 0);
+    idem_sql_close(held);
+    CHECK_STR(answer_wait(&call).text, "");
+    CHECK_INT(call.op.out.finish.ack, IDEM_ACK);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 TEST_MAIN

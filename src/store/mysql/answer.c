@@ -20,29 +20,29 @@ enum sql_trouble maria_trouble(unsigned code) {
         unsigned code;
         enum sql_trouble trouble;
     } known[] = {
-        {1062, SQL_CONFLICT}, /* duplicate entry */
-        {1205, SQL_AGAIN},    /* lock wait time-out; the statement was undone */
-        {1213, SQL_AGAIN},    /* deadlock, or another node of a cluster was first */
-        {1020, SQL_AGAIN},    /* the row has changed since it was read */
-        {1317, SQL_AGAIN},    /* the query was interrupted: KILL QUERY */
-        {1969, SQL_AGAIN},    /* max_statement_time */
-        {3024, SQL_AGAIN},    /* max_execution_time */
-        {1021, SQL_FULL},     /* disk full */
-        {1114, SQL_FULL},     /* table full */
-        {1041, SQL_FULL},     /* out of memory */
-        {1037, SQL_FULL},     /* out of memory */
-        {1038, SQL_FULL},     /* out of memory for sorting */
-        {1153, SQL_FULL},     /* packet too large */
-        {1053, SQL_BROKEN},   /* the server shuts down */
-        {1927, SQL_BROKEN},   /* the connection was killed */
-        {1243, SQL_BROKEN},   /* unknown prepared statement */
-        {1615, SQL_BROKEN},   /* the statement has to be prepared anew */
-        {1290, SQL_BROKEN},   /* read_only: not the primary any more */
-        {1792, SQL_BROKEN},   /* the same of the transaction */
-        {1836, SQL_BROKEN},   /* the same of the server */
-        {1047, SQL_BROKEN},   /* a cluster's node that is not ready */
-        {1184, SQL_BROKEN},   /* aborted connection */
-        {4031, SQL_BROKEN},   /* disconnected for being idle */
+        {1062, SQL_CONFLICT},  /* duplicate entry */
+        {1205, SQL_AGAIN},     /* lock wait time-out; the statement was undone */
+        {1213, SQL_AGAIN},     /* deadlock, or another node of a cluster was first */
+        {1020, SQL_AGAIN},     /* the row has changed since it was read */
+        {1317, SQL_AGAIN},     /* the query was interrupted: KILL QUERY */
+        {1969, SQL_AGAIN},     /* max_statement_time */
+        {3024, SQL_AGAIN},     /* max_execution_time */
+        {1021, SQL_FULL},      /* disk full */
+        {1114, SQL_FULL},      /* table full */
+        {1041, SQL_FULL},      /* out of memory */
+        {1037, SQL_FULL},      /* out of memory */
+        {1038, SQL_FULL},      /* out of memory for sorting */
+        {1153, SQL_FULL},      /* packet too large */
+        {1053, SQL_BROKEN},    /* the server shuts down */
+        {1927, SQL_BROKEN},    /* the connection was killed */
+        {1243, SQL_ELSEWHERE}, /* unknown prepared statement */
+        {1615, SQL_ELSEWHERE}, /* the statement has to be prepared anew */
+        {1290, SQL_ELSEWHERE}, /* read_only: not the primary any more */
+        {1792, SQL_ELSEWHERE}, /* the same of the transaction */
+        {1836, SQL_ELSEWHERE}, /* the same of the server */
+        {1047, SQL_ELSEWHERE}, /* a cluster's node that is not ready */
+        {1184, SQL_BROKEN},    /* aborted connection */
+        {4031, SQL_BROKEN},    /* disconnected for being idle */
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

@@ -182,11 +182,11 @@ enum sql_trouble pg_trouble(const char *state) {
         const char *state; /* or the beginning of it */
         enum sql_trouble trouble;
     } known[] = {
-        {"23505", SQL_CONFLICT}, {"40001", SQL_AGAIN},  {"40P01", SQL_AGAIN},
-        {"55P03", SQL_AGAIN},    {"57014", SQL_AGAIN},  {"53100", SQL_FULL},
-        {"53200", SQL_FULL},     {"57P", SQL_BROKEN},   {"08", SQL_BROKEN},
-        {"26000", SQL_BROKEN},   {"42P05", SQL_BROKEN}, {"25006", SQL_BROKEN},
-        {"0A000", SQL_BROKEN},
+        {"23505", SQL_CONFLICT},  {"40001", SQL_AGAIN},     {"40P01", SQL_AGAIN},
+        {"55P03", SQL_AGAIN},     {"57014", SQL_AGAIN},     {"53100", SQL_FULL},
+        {"53200", SQL_FULL},      {"57P", SQL_BROKEN},      {"08", SQL_BROKEN},
+        {"26000", SQL_ELSEWHERE}, {"42P05", SQL_ELSEWHERE}, {"25006", SQL_ELSEWHERE},
+        {"0A000", SQL_ELSEWHERE},
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

@@ -258,11 +258,11 @@ static void take_answer(struct sql_lane *lane, void *data, struct sql_answer *an
         return;
     }
     job->sent = job->lost;
-    if (answer->trouble == SQL_AGAIN && !job->step->passes) {
+    if (answer->trouble == SQL_ELSEWHERE || (answer->trouble == SQL_AGAIN && !job->step->passes)) {
         job_pause(job);
         return;
     }
-    if (answer->trouble > SQL_AGAIN) {
+    if (answer->trouble > SQL_ELSEWHERE) {
         sql_job_complete(job, job_judge(job, sql_job_trouble(job, answer)));
         return;
     }

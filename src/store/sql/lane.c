@@ -9,10 +9,14 @@
  * Dialling is done in a thread, so that neither names nor handshakes hold the loop up. When a
  * connection is lost while statements are under way, its session is ended at the server before
  * another takes its place: nothing that it had been told may be done after what is said again.
+ *
+ * A connection on which the server does nothing any more (it is read only now) is left once all
+ * that was sent is answered, so that what was refused is not taken for what was lost.
  */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "store/sql/store.h"
 
@@ -91,6 +95,7 @@ static void link_drop(struct sql_lane *lane) {
         lane->store->engine->hang_up(lane->link);
     lane->link = NULL;
     lane->listening = false;
+    lane->leaving[0] = '\0';
     sql_dial_free(lane->dial);
     lane->dial = NULL;
 }
@@ -242,7 +247,8 @@ bool sql_lane_send(struct sql_lane *lane, enum sql_statement statement,
                    const struct sql_value *values, size_t n, sql_take_fn *take, void *data) {
     size_t at = (lane->wants_first + lane->wants_n) % wants_size(lane);
 
-    if (lane->state != SQL_LANE_READY || lane->wants_n == wants_size(lane) ||
+    if (lane->state != SQL_LANE_READY || lane->leaving[0] != '\0' ||
+        lane->wants_n == wants_size(lane) ||
         !lane->store->engine->send(lane->link, statement, values, n))
         return false;
     if (lane->wants_n == 0)
@@ -270,6 +276,8 @@ static bool answer_tell(struct sql_lane *lane, struct sql_answer *answer) {
     /* No answer is the library's own word: the server may still be at it. */
     if (broken && lane->session.id != 0)
         lane->past = lane->session;
+    if (answer->trouble == SQL_ELSEWHERE)
+        snprintf(lane->leaving, sizeof(lane->leaving), "%s", answer->text);
     lane->heard = idem_loop_now();
     lane->telling = &telling;
     want.take(lane, want.data, broken ? NULL : answer);
@@ -300,6 +308,13 @@ static bool answers_tell(struct sql_lane *lane) {
     return true;
 }
 
+static void lane_leave(struct sql_lane *lane) {
+    char why[sizeof(lane->leaving)];
+
+    memcpy(why, lane->leaving, sizeof(why));
+    lane_fail(lane, IDEM_E_REFUSED, false, why);
+}
+
 static void lane_pump(struct sql_lane *lane, int events) {
     struct sql_store *store = lane->store;
     const char *why = NULL;
@@ -313,6 +328,8 @@ static void lane_pump(struct sql_lane *lane, int events) {
     if (answers_tell(lane) && lane->state == SQL_LANE_READY) {
         if (wanted < 0)
             sql_lane_fail(lane, IDEM_E_REFUSED, "the connection was lost: %.200s", why);
+        else if (lane->leaving[0] != '\0' && lane->wants_n == 0)
+            lane_leave(lane);
         else if (wanted != lane->events && idem_loop_watch(loop_of(lane), &lane->fd, wanted) == 0)
             lane->events = wanted;
     }

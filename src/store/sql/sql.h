@@ -135,11 +135,12 @@ static inline struct sql_value sql_null(void) {
 
 enum sql_trouble {
     SQL_FINE,
-    SQL_CONFLICT, /* the name is taken */
-    SQL_AGAIN,    /* the server undid it: deadlock, serialization, lock time-out */
+    SQL_CONFLICT,  /* the name is taken */
+    SQL_AGAIN,     /* the server undid it: deadlock, serialization, lock time-out */
+    SQL_ELSEWHERE, /* it did nothing, and will not on this connection: read only, forgotten */
     SQL_REFUSED,
     SQL_FULL,   /* no room */
-    SQL_BROKEN, /* the connection is of no use any more */
+    SQL_BROKEN, /* no answer, or the connection's end: it may have happened */
 };
 
 /* What a statement was answered. */

@@ -45,6 +45,7 @@ struct sql_lane {
     size_t operations_n; /* of them */
     int64_t heard;       /* when an answer came last, or the oldest want was sent */
     struct sql_telling *telling;
+    char leaving[300];                /* nothing more is sent, and why; "": no */
     bool listening;                   /* LISTEN was said */
     unsigned char *busy;              /* by slot: an operation is reading and changing there */
     struct sql_job *held, **held_end; /* those that wait for a slot */
