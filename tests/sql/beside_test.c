@@ -165,6 +165,25 @@ TEST(one_that_was_given_up_does_not_keep_the_next_from_a_record) {
     farm_stop(&farm);
 }
 
+/* Counts. */
+
+TEST(events_of_a_short_life_are_counted_whichever_connection_it_used) {
+    enum { LIVES = 8 };
+    struct conn c;
+    char key[16];
+
+    server_begin(NULL);
+    for (int i = 0; i < LIVES; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        open_plain(&c, "");
+        run_done(&c, key, 1, "r");
+        c.store->driver->tally(c.store, IDEM_EVENT_RUN, 1);
+        conn_close(&c);
+    }
+    CHECK_INT(ask_number("SELECT SUM(n) FROM idem_event"), LIVES);
+    farm_stop(&farm);
+}
+
 /* The sweeper. */
 
 static void run_on(struct idem_sql conn, const char *sql) {

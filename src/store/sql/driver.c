@@ -191,6 +191,14 @@ static void take_tally(struct sql_lane *lane, void *data, struct sql_answer *ans
     *sent = 0;
 }
 
+/* One that is there: a short life may have had no other. */
+static struct sql_lane *tally_lane(struct sql_store *store) {
+    for (size_t i = 0; i < store->config.lanes_n; i++)
+        if (store->lanes[i].state == SQL_LANE_READY)
+            return &store->lanes[i];
+    return &store->lanes[0];
+}
+
 /* False: there is more, and the batch before it is not answered yet. */
 static bool tally_send(struct sql_store *store) {
     struct sql_value values[2];
@@ -204,7 +212,7 @@ static bool tally_send(struct sql_store *store) {
             continue;
         values[0] = sql_bytes(name, strlen(name));
         values[1] = sql_int((int64_t)store->tally[i]);
-        if (!sql_lane_send(&store->lanes[0], SQL_EVENT_ADD, values, 2, take_tally,
+        if (!sql_lane_send(tally_lane(store), SQL_EVENT_ADD, values, 2, take_tally,
                            &store->tally_sent[i]))
             return false;
         store->tally_flying++;
@@ -218,10 +226,10 @@ static void tally_fire(struct idem_timer *timer) {
     struct sql_store *store = idem_container_of(timer, struct sql_store, tally_timer);
 
     sql_store_enter(store);
-    sql_lane_open(&store->lanes[0]);
+    sql_lane_open(tally_lane(store));
     if (!tally_send(store) && store->tally_timer.link == NULL)
         idem_timer_set(store->base.loop, &store->tally_timer, TALLY_AGAIN_MS);
-    sql_lane_pump(&store->lanes[0]);
+    sql_lane_pump(tally_lane(store));
     (void)sql_store_leave(store);
 }
 
@@ -243,10 +251,10 @@ static bool is_waiting(const struct sql_store *store) {
     return false;
 }
 
-static bool tally_is_left(const struct sql_store *store) {
+static bool tally_is_left(struct sql_store *store) {
     for (int i = 0; i < IDEM_EVENT__COUNT; i++)
         if (store->tally[i] != 0)
-            return store->lanes[0].state == SQL_LANE_READY;
+            return tally_lane(store)->state == SQL_LANE_READY;
     return false;
 }
 
