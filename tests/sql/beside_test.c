@@ -165,6 +165,60 @@ TEST(one_that_was_given_up_does_not_keep_the_next_from_a_record) {
     farm_stop(&farm);
 }
 
+/* Somebody holds the row of a key: that is nothing to the others. */
+
+static void others_go_on(struct conn *c) {
+    char key[16];
+
+    for (int i = 0; i < 3; i++) {
+        int64_t before = idem_loop_now();
+
+        snprintf(key, sizeof(key), "o%d", i);
+        CHECK_INT(claim(c, key, 1).verdict, IDEM_RUN);
+        CHECK(idem_loop_now() - before < 2000);
+    }
+}
+
+TEST(other_keys_are_served_while_a_row_is_held_that_somebody_waits_for) {
+    struct idem_watch watch = {.wake = woken, .key = key_in("t:", "w")};
+    struct idem_sql held;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&connections=1");
+    CHECK_INT(claim(&c, "w", 1).verdict, IDEM_RUN);
+    held = row_hold("w");
+    CHECK_INT(c.store->driver->watch(c.store, &watch), 0);
+    conn_idle(&c, 50);
+    others_go_on(&c);
+    idem_sql_close(held);
+    CHECK_INT(done(&c, "w", 1, "r").ack, IDEM_ACK);
+    wake_await(&c, 2);
+    c.store->driver->unwatch(c.store, &watch);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(other_keys_are_served_while_a_row_is_held_that_is_to_be_finished) {
+    struct idem_sql held;
+    struct call call;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&connections=1&timeout=10s");
+    CHECK_INT(claim(&c, "w", 1).verdict, IDEM_RUN);
+    held = row_hold("w");
+    done_fill(&call, &c, "w", 1, "r");
+    CHECK_INT(call_submit(&call), 0);
+    conn_idle(&c, 50);
+    others_go_on(&c);
+    idem_sql_close(held);
+    CHECK_INT(call_wait(&call), 0);
+    CHECK_INT(call.op.out.finish.ack, IDEM_ACK);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 /* Counts. */
 
 TEST(events_of_a_short_life_are_counted_whichever_connection_it_used) {

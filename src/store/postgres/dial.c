@@ -12,6 +12,7 @@
 
 #define VERSION_MIN 120000
 #define END_MS 2000 /* for the session before this one to end */
+#define LOCK_MS "250"
 
 static void fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
     size_t len;
@@ -170,6 +171,21 @@ static bool look(PGconn *conn, struct sql_dialled *ret) {
     return fine;
 }
 
+/* Behind a statement that waits for a row that somebody holds, others wait that are for other keys:
+   after a moment it lets them by, and is said again. Behind a pooler sessions are not ours to set.
+   Less than that is as good. */
+static bool session_set(PGconn *conn, struct sql_dialled *ret) {
+    PGresult *res = PQexec(conn, "SELECT set_config(name, '" LOCK_MS "', false) FROM pg_settings "
+                                 "WHERE name = 'lock_timeout' "
+                                 "AND setting::int NOT BETWEEN 1 AND " LOCK_MS);
+    bool fine = PQresultStatus(res) == PGRES_TUPLES_OK;
+
+    if (!fine)
+        fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
+    PQclear(res);
+    return fine;
+}
+
 /* Whether the session is still there, after it was told to end. */
 static bool past_ends(PGconn *conn, const struct sql_session *past) {
     char text[300];
@@ -207,7 +223,8 @@ void pg_dial(const struct sql_config *config, const struct sql_session *past,
     conn = pg_connect(config, ret);
     if (conn == NULL)
         return;
-    if (look(conn, ret) && past_end(conn, past, ret)) {
+    if (look(conn, ret) && past_end(conn, past, ret) &&
+        (ret->pooled || config->pooled || session_set(conn, ret))) {
         ret->pooled |= config->pooled;
         ret->link = pg_link_new(conn, ret->pooled);
         if (ret->link != NULL)

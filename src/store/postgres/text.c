@@ -100,8 +100,10 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
     [SQL_SWEEP_RECORD] = SWEEP("idem_record", EXPIRED),
     [SQL_SWEEP_COUNTER] = SWEEP("idem_counter", "expires <= " NOW),
     [SQL_SWEEP_TX] = SWEEP("idem_tx", "expires <= " NOW),
+    /* A row that somebody holds is asked about again, and not waited for. */
     [SQL_MARK] = "UPDATE idem_record SET waited = " NOW " + interval '60 seconds' "
-                 "WHERE prefix = $1 AND hash = $2 RETURNING revision",
+                 "WHERE ctid = (SELECT ctid FROM idem_record WHERE prefix = $1 AND hash = $2 "
+                 "FOR UPDATE SKIP LOCKED) RETURNING revision",
     [SQL_LOOK] = "SELECT revision FROM idem_record WHERE prefix = $1 AND hash = $2",
     [SQL_LISTEN] = "LISTEN idem",
 };
