@@ -200,4 +200,40 @@ TEST(a_statement_that_an_operator_cancels_is_said_again) {
     farm_stop(&farm);
 }
 
+#define SESSION "SELECT pid FROM pg_stat_activity WHERE usename = 'idem_app'"
+
+TEST(a_statement_that_could_not_be_prepared_is_prepared_again_on_the_same_connection) {
+    enum { NONCES = 5 };
+    long session;
+    struct call nonces[NONCES];
+    struct idem_error error;
+    struct idem_sql lock;
+    struct conn c;
+    char url[1024], key[16];
+
+    if (!is_postgres())
+        return;
+    server_begin(NULL);
+    open_plain(&c, "&connections=1");
+    run_done(&c, "k", 1, "r");
+    farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
+    CHECK_INT(idem_sql_open(url, &lock, &error), 0);
+    session = root_number(SESSION);
+    PQclear(PQexec(lock.at.pg, "BEGIN; LOCK TABLE idem_counter IN ACCESS EXCLUSIVE MODE"));
+    for (int i = 0; i < NONCES; i++) {
+        snprintf(key, sizeof(key), "n%d", i);
+        once_fill(&nonces[i], &c, key);
+        CHECK_INT(call_submit(&nonces[i]), 0);
+    }
+    conn_idle(&c, 600); /* more than it waits for a lock */
+    idem_sql_close(lock);
+    for (int i = 0; i < NONCES; i++) {
+        CHECK_STR(answer_wait(&nonces[i]).text, "");
+        CHECK(nonces[i].op.out.once.first);
+    }
+    CHECK_INT(root_number(SESSION), session);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 TEST_MAIN

@@ -15,6 +15,12 @@
 
 #define EPOCH_MS INT64_C(946684800000) /* 2000-01-01, from where the server counts */
 
+/* A statement whose answer is due. */
+struct asked {
+    enum sql_statement statement;
+    bool prepares; /* its first result is that of preparing it */
+};
+
 struct sql_link {
     PGconn *conn;
     int fd; /* the host's: the library closes its own in the middle of a call, and the number may be
@@ -22,7 +28,7 @@ struct sql_link {
     unsigned forks;
     bool pooled;
     bool prepared[SQL_STATEMENT__COUNT];
-    enum sql_statement *asked; /* a ring of those whose answers are due */
+    struct asked *asked; /* a ring */
     size_t asked_first, asked_n, asked_size;
     PGresult *held; /* of the answer that is not whole yet */
     PGnotify *notify;
@@ -102,8 +108,6 @@ static void put_number(unsigned char out[16], const struct sql_value *value,
 
 static bool prepare(struct sql_link *link, enum sql_statement statement, const char *name,
                     const Oid *oids, size_t n) {
-    if (link->prepared[statement])
-        return true;
     link->prepared[statement] =
         PQsendPrepare(link->conn, name, pg_texts[statement], (int)n, oids) == 1;
     return link->prepared[statement];
@@ -115,8 +119,8 @@ bool pg_send(struct sql_link *link, enum sql_statement statement, const struct s
     const char *at[SQL_VALUES_MAX];
     int lengths[SQL_VALUES_MAX], formats[SQL_VALUES_MAX];
     Oid oids[SQL_VALUES_MAX];
+    bool sent, prepares = !link->pooled && !link->prepared[statement];
     char name[16];
-    bool sent;
 
     if (link->asked_n == link->asked_size)
         return false;
@@ -142,11 +146,12 @@ bool pg_send(struct sql_link *link, enum sql_statement statement, const struct s
         sent = PQsendQueryParams(link->conn, pg_texts[statement], (int)n, oids, at, lengths,
                                  formats, 1) == 1;
     else
-        sent = prepare(link, statement, name, oids, n) &&
+        sent = (!prepares || prepare(link, statement, name, oids, n)) &&
                PQsendQueryPrepared(link->conn, name, (int)n, at, lengths, formats, 1) == 1;
     if (!sent || PQpipelineSync(link->conn) != 1)
         return false;
-    link->asked[(link->asked_first + link->asked_n++) % link->asked_size] = statement;
+    link->asked[(link->asked_first + link->asked_n++) % link->asked_size] =
+        (struct asked){statement, prepares};
     return true;
 }
 
@@ -261,8 +266,13 @@ static bool is_error(const PGresult *res) {
     return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
 }
 
-/* Of what comes before a sync the first error counts, or the last result. */
+/* Of what comes before a sync the first error counts, or the last result. What could not be
+   prepared (a lock was not had in time) is prepared again. */
 static void hold(struct sql_link *link, PGresult *res) {
+    const struct asked *asked = &link->asked[link->asked_first];
+
+    if (link->held == NULL && asked->prepares && is_error(res))
+        link->prepared[asked->statement] = false;
     if (link->held != NULL && is_error(link->held)) {
         PQclear(res);
         return;
@@ -271,12 +281,22 @@ static void hold(struct sql_link *link, PGresult *res) {
     link->held = res;
 }
 
+/* It was sent behind the one that could not be prepared. */
+static bool is_early(const struct sql_link *link, enum sql_statement statement) {
+    const char *state = PQresultErrorField(link->held, PG_DIAG_SQLSTATE);
+
+    return state != NULL && strcmp(state, "26000") == 0 && !link->pooled &&
+           !link->prepared[statement];
+}
+
 static struct sql_answer *answer_next(struct sql_link *link) {
-    enum sql_statement statement = link->asked[link->asked_first];
+    enum sql_statement statement = link->asked[link->asked_first].statement;
     struct sql_answer *answer = answer_of(link->held, statement);
 
     if (answer == NULL)
         return NULL; /* it is told as lost, with all behind it */
+    if (is_early(link, statement))
+        answer->trouble = SQL_AGAIN;
     link->held = NULL;
     link->asked_first = (link->asked_first + 1) % link->asked_size;
     link->asked_n--;
