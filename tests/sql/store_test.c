@@ -85,6 +85,60 @@ TEST(a_row_that_nobody_can_have_written_is_damaged_and_can_be_forgotten_by_force
     farm_stop(&farm);
 }
 
+/* By the columns' types these can be in PostgreSQL alone. */
+TEST(walks_come_to_their_end_whatever_rows_are_called) {
+    struct idem_cursor cursor = {0};
+    struct call call;
+    struct conn c;
+    size_t listed = 0;
+
+    if (!is_postgres())
+        return;
+    server_begin(NULL);
+    open_plain(&c, "");
+    farm_sql(&farm,
+             "INSERT INTO idem_record (prefix, hash, revision, format, state, flags, attempt, "
+             "tries, owner, definition, expires, created, changed, status) "
+             "SELECT convert_to(name, 'UTF8'), sha256(i::text::bytea), i, 1, 3, 0, 1, 1, "
+             "'\\x00000000000000000000000000000000', 0, now() + interval '1 h', now(), now(), 0 "
+             "FROM generate_series(1, 1100) i, (VALUES (''), (repeat('x', 129))) n (name)");
+    run_done(&c, "k", 1, "r");
+    for (int page = 0; !cursor.end; page++) {
+        CHECK(page < 3);
+        call_init(&call, &c, IDEM_OP_LIST, NULL);
+        call.op.in.list.max = 100;
+        call.op.in.list.cursor = cursor;
+        CHECK_INT(call_run(&call), 0);
+        cursor = call.op.out.list.cursor;
+        listed += call.op.out.list.n;
+    }
+    CHECK_INT(listed, 1);
+    farm_sql(&farm, "UPDATE idem_record SET expires = now() WHERE prefix = 't:'");
+    do {
+        call_init(&call, &c, IDEM_OP_SWEEP, NULL);
+        call.op.in.sweep.max = 200;
+        CHECK_INT(call_run(&call), 0);
+    } while (call.op.out.sweep.more);
+    CHECK_INT(ask_number("SELECT count(*) FROM idem_record WHERE prefix = 't:'"), 0);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(a_row_of_the_beginning_of_time_is_damaged) {
+    struct conn c;
+
+    if (!is_postgres())
+        return;
+    server_begin(NULL);
+    open_plain(&c, "");
+    run_done(&c, "k", 1, "r");
+    farm_sql(&farm, "UPDATE idem_record SET changed = '-infinity'");
+    CHECK_INT(claim(&c, "k", 2).rc, IDEM_E_CORRUPT);
+    CHECK_INT(forget(&c, "k", true).rc, 0);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 /* Settings of the server's, or the role's, that are not the default. */
 
 TEST(a_server_whose_transactions_are_serializable_by_default_is_used_like_any_other) {

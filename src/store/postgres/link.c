@@ -223,8 +223,8 @@ static struct sql_value value_of(const PGresult *res, int row, int column, char 
     n = get_number(at, len);
     if (letter == 'i')
         return sql_int(n);
-    n -= n % 1000 < 0 ? n % 1000 + 1000 : n % 1000; /* down to a whole ms */
-    return (struct sql_value){.type = SQL_MS, .n = n / 1000 + EPOCH_MS};
+    /* Down to a whole ms. */
+    return (struct sql_value){.type = SQL_MS, .n = n / 1000 - (n % 1000 < 0 ? 1 : 0) + EPOCH_MS};
 }
 
 static void error_fill(struct sql_answer *answer, const PGresult *res) {

@@ -22,9 +22,13 @@
     "prior_due = $17, prior_expires = $18, prior_definition = $19, prior_fingerprint = $20, "      \
     "label = $21, reason = $22"
 
+/* Of a length that somebody can go on from. No other is written; but where one is, by hand, a walk
+   must come to its end. */
+#define NAME "octet_length(prefix) BETWEEN 1 AND 128 AND octet_length(hash) = 32"
+
 #define BOUND(table)                                                                               \
     "SELECT prefix, hash FROM " table " WHERE prefix >= $2 AND (prefix, hash) > ($1, $3) "         \
-    "ORDER BY prefix, hash OFFSET $4 LIMIT 1"
+    "AND " NAME " ORDER BY prefix, hash OFFSET $4 LIMIT 1"
 #define SWEEP(table, expired)                                                                      \
     "DELETE FROM " table " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " table                        \
     " WHERE prefix >= $2 AND prefix <= $5 AND (prefix, hash) > ($1, $3) "                          \
@@ -75,7 +79,7 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
                  " FROM idem_record WHERE prefix >= $2 AND (prefix, hash) > ($1, $3) "
                  "AND prefix >= $4 AND prefix < $5 AND state BETWEEN $6 AND $7 "
                  "AND ($8 = 0 OR (state = 2 AND lease_end <= " NOW ")) AND changed >= $9 "
-                 "AND NOT (" EXPIRED ") ORDER BY prefix, hash LIMIT $10",
+                 "AND NOT (" EXPIRED ") AND " NAME " ORDER BY prefix, hash LIMIT $10",
     [SQL_STATS] = "SELECT state, (lease_end > now), count(*) "
                   "FROM (SELECT state, lease_end, expires, " NOW " AS now FROM idem_record) t "
                   "WHERE expires > now OR (state = 2 AND lease_end > now) GROUP BY 1, 2",
