@@ -236,4 +236,23 @@ TEST(a_statement_that_could_not_be_prepared_is_prepared_again_on_the_same_connec
     farm_stop(&farm);
 }
 
+TEST(a_function_makes_the_same_names_whatever_a_backslash_means) {
+    struct call call;
+    struct conn c;
+
+    if (!is_postgres())
+        return;
+    server_begin(NULL);
+    farm_sql(&farm, "SET standard_conforming_strings = off; "
+                    "SELECT idem_once('t:', NULL, 'k', NULL); "
+                    "SELECT idem_result('t:', NULL, 'k', 201, NULL)");
+    open_plain(&c, "");
+    kind_fill(&call, &c, IDEM_OP_TX, "k");
+    CHECK_INT(call_run(&call), 0);
+    CHECK(call.op.out.tx.there);
+    CHECK_INT(call.op.out.tx.status, 201);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 TEST_MAIN

@@ -88,7 +88,8 @@ BEGIN
         RAISE EXCEPTION 'idem: a key has 1 to 4096 bytes, and so has a scope that is not NULL'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    RETURN sha256('\x01'::bytea || CASE WHEN s IS NULL THEN '\x00'::bytea ELSE '\x01'::bytea END
+    -- without a backslash, which standard_conforming_strings = off takes for another thing
+    RETURN sha256(decode('01', 'hex') || decode(CASE WHEN s IS NULL THEN '00' ELSE '01' END, 'hex')
                   || int4send(coalesce(length(s), 0)) || coalesce(s, '') || int4send(length(k)) || k);
 END
 $idem$;
