@@ -27,17 +27,43 @@ TEST(without_its_tables_it_says_how_to_make_them) {
     farm_stop(&farm);
 }
 
-TEST(tables_of_a_newer_version_are_refused) {
+TEST(tables_that_are_too_new_for_this_program_are_refused) {
     struct answer a;
     struct conn c;
 
     server_begin(NULL);
-    farm_sql(&farm, "UPDATE idem_meta SET version = 99");
+    farm_sql(&farm, "UPDATE idem_meta SET version = 99, oldest = 2");
     open_plain(&c, "");
     a = claim(&c, "k", 1);
     CHECK_INT(a.rc, IDEM_E_REFUSED);
     CHECK_HAS(a.text, "upgrade");
     CHECK_INT(ask_number("SELECT count(*) FROM idem_record"), 0);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+/* Those who upgrade one program after the other migrate first. */
+TEST(newer_tables_that_let_older_programs_use_them_are_used) {
+    struct conn c;
+
+    server_begin(NULL);
+    farm_sql(&farm, "UPDATE idem_meta SET version = 99");
+    open_plain(&c, "");
+    run_done(&c, "k", 1, "r");
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(without_their_version_tables_are_refused) {
+    struct answer a;
+    struct conn c;
+
+    server_begin(NULL);
+    farm_sql(&farm, "DELETE FROM idem_meta");
+    open_plain(&c, "");
+    a = claim(&c, "k", 1);
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    CHECK_HAS(a.text, "idem_meta has no row");
     conn_close(&c);
     farm_stop(&farm);
 }

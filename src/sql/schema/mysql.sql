@@ -3,10 +3,11 @@
 -- a later version is a part of its own. Times are UTC.
 
 --@ 1
--- One row: which version this is, and who removes what has expired.
+-- One row: which version this is, the oldest whose programs may use it, and who removes what has expired.
 CREATE TABLE IF NOT EXISTS idem_meta (
     one          TINYINT NOT NULL PRIMARY KEY CHECK (one = 1),
     version      INT NOT NULL,
+    oldest       INT NOT NULL,
     sweeper      BINARY(16),
     sweep_until  DATETIME(3),
     sweep_table  SMALLINT, -- where it stands
@@ -169,4 +170,4 @@ BEGIN
 END//
 DELIMITER ;
 
-INSERT INTO idem_meta (one, version) VALUES (1, 1);
+INSERT INTO idem_meta (one, version, oldest) VALUES (1, 1, 1);

@@ -3,10 +3,11 @@
 -- changed once it has been released: a later version is a part of its own.
 
 --@ 1
--- One row: which version this is, and who removes what has expired.
+-- One row: which version this is, the oldest whose programs may use it, and who removes what has expired.
 CREATE TABLE idem_meta (
     one          boolean PRIMARY KEY DEFAULT true CHECK (one),
     version      integer NOT NULL,
+    oldest       integer NOT NULL,
     sweeper      bytea,
     sweep_until  timestamptz,
     sweep_table  smallint, -- where it stands
@@ -160,4 +161,4 @@ BEGIN
 END
 $idem$;
 
-INSERT INTO idem_meta (version) VALUES (1);
+INSERT INTO idem_meta (version, oldest) VALUES (1, 1);

@@ -5,7 +5,8 @@
 --@ 1
 CREATE TABLE idem_meta (
     one     INTEGER PRIMARY KEY CHECK (one = 1),
-    version INTEGER NOT NULL
+    version INTEGER NOT NULL,
+    oldest  INTEGER NOT NULL -- whose programs may use it
 );
 
 -- What was done within somebody's own transaction.
@@ -21,4 +22,4 @@ CREATE TABLE idem_tx (
     PRIMARY KEY (prefix, hash)
 ) WITHOUT ROWID;
 
-INSERT INTO idem_meta (one, version) VALUES (1, 1);
+INSERT INTO idem_meta (one, version, oldest) VALUES (1, 1, 1);

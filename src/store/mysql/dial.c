@@ -72,15 +72,15 @@ static bool session_set(MYSQL *conn, struct sql_dialled *ret) {
 
 static bool tables_check(MYSQL *conn, struct sql_dialled *ret) {
     char text[200];
-    int64_t version = 0;
+    int64_t told[2] = {0, 0};
 
-    if (!ask(conn, "SELECT version FROM idem_meta", &version, 1)) {
+    if (!ask(conn, "SELECT version, oldest FROM idem_meta", told, 2)) {
         if (mysql_errno(conn) == ER_NO_SUCH_TABLE)
             maria_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
         if (mysql_errno(conn) != 0)
             return mysql_errno(conn) == ER_NO_SUCH_TABLE ? false : fail_server(conn, ret);
     }
-    if (sql_schema_fits(version, text, sizeof(text)))
+    if (sql_schema_fits(told[0], told[1], text, sizeof(text)))
         return true;
     maria_fail(ret, IDEM_E_REFUSED, true, text);
     return false;

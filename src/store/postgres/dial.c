@@ -131,7 +131,7 @@ static int64_t number_of(const PGresult *res, int column) {
 static bool tables_check(const PGresult *res, struct sql_dialled *ret) {
     const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
     char text[200];
-    int64_t version;
+    int64_t version = 0, oldest = 0;
 
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
         if (state != NULL && strcmp(state, "42P01") == 0)
@@ -140,8 +140,11 @@ static bool tables_check(const PGresult *res, struct sql_dialled *ret) {
             fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
         return false;
     }
-    version = PQntuples(res) == 1 ? number_of(res, 0) : 0;
-    if (sql_schema_fits(version, text, sizeof(text)))
+    if (PQntuples(res) == 1) {
+        version = number_of(res, 0);
+        oldest = number_of(res, 3);
+    }
+    if (sql_schema_fits(version, oldest, text, sizeof(text)))
         return true;
     fail(ret, IDEM_E_REFUSED, true, text);
     return false;
@@ -156,7 +159,8 @@ static bool look(PGconn *conn, struct sql_dialled *ret) {
         return false;
     }
     res = PQexec(conn, "SELECT m.version, pg_backend_pid(), "
-                       "(extract(epoch FROM a.backend_start) * 1000000)::bigint FROM idem_meta m "
+                       "(extract(epoch FROM a.backend_start) * 1000000)::bigint, m.oldest "
+                       "FROM idem_meta m "
                        "LEFT JOIN pg_stat_activity a ON a.pid = pg_backend_pid()");
     fine = tables_check(res, ret);
     if (fine) {

@@ -226,10 +226,11 @@ void sql_dial_free(struct sql_dial *dial);
    must not reach the server. The descriptor is left, and leads nowhere. */
 void sql_fd_abandon(int fd);
 
-/* The version of the tables (sql/schema). False: another one, and what to do about it. */
+/* The version of the tables (sql/schema) that we know. Newer ones say which is the oldest that may
+   use them. False: not this one, and what to do about it. */
 #define SQL_SCHEMA 1
 extern const char sql_schema_missing[];
-bool sql_schema_fits(int64_t version, char *text, size_t size);
+bool sql_schema_fits(int64_t version, int64_t oldest, char *text, size_t size);
 
 /* Rows. */
 
