@@ -255,4 +255,31 @@ TEST(a_function_makes_the_same_names_whatever_a_backslash_means) {
     farm_stop(&farm);
 }
 
+/* What libpq reads by itself. */
+
+TEST(the_environment_leads_to_no_other_server) {
+    char url[600];
+    struct conn c;
+
+    if (!is_postgres())
+        return;
+    server_begin(NULL);
+    setenv("PGPORT", "1", 1);
+    open_plain(&c, "");
+    run_done(&c, "k", 1, "r");
+    conn_close(&c);
+    snprintf(url, sizeof(url), "postgres:%s/.s.PGSQL.5432?user=idem_app&db=idem",
+             farm.server.socket);
+    conn_open(&c, url, HOST_POLL, NULL);
+    run_done(&c, "l", 1, "r");
+    conn_close(&c);
+    setenv("PGHOSTADDR", "127.0.0.1", 1);
+    open_plain(&c, "");
+    CHECK_HAS(claim(&c, "m", 1).text, "PGHOSTADDR");
+    conn_close(&c);
+    unsetenv("PGHOSTADDR");
+    unsetenv("PGPORT");
+    farm_stop(&farm);
+}
+
 TEST_MAIN

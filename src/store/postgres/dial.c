@@ -46,16 +46,29 @@ struct places {
     char hosts[SQL_HOSTS_MAX * 257], ports[SQL_HOSTS_MAX * 7];
 };
 
+/* The folder of a socket, or the socket in it, whose name ends in a port. Said in any case: PGPORT
+   would be taken otherwise. */
+static void socket_fill(const char *path, struct places *ret) {
+    static const char file[] = "/.s.PGSQL.";
+    const char *at = strstr(path, file);
+
+    snprintf(ret->hosts, sizeof(ret->hosts), "%.*s", (int)(at == NULL ? 107 : at - path), path);
+    snprintf(ret->ports, sizeof(ret->ports), "%.5s", at == NULL ? "5432" : at + strlen(file));
+}
+
 static void places_fill(const struct sql_config *config, struct places *ret) {
     size_t hosts = 0, ports = 0;
 
     *ret = (struct places){0};
+    if (config->hosts[0].port == 0) {
+        socket_fill(config->hosts[0].name, ret);
+        return;
+    }
     for (size_t i = 0; i < config->hosts_n; i++) {
         hosts += (size_t)snprintf(ret->hosts + hosts, sizeof(ret->hosts) - hosts, "%s%s",
                                   i == 0 ? "" : ",", config->hosts[i].name);
-        if (config->hosts[i].port != 0)
-            ports += (size_t)snprintf(ret->ports + ports, sizeof(ret->ports) - ports, "%s%u",
-                                      i == 0 ? "" : ",", config->hosts[i].port);
+        ports += (size_t)snprintf(ret->ports + ports, sizeof(ret->ports) - ports, "%s%u",
+                                  i == 0 ? "" : ",", config->hosts[i].port);
     }
 }
 
@@ -73,6 +86,10 @@ PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret) {
     char seconds[24];
     PGconn *conn;
 
+    if (getenv("PGHOSTADDR") != NULL) { /* libpq would go there, whatever host is said */
+        fail(ret, IDEM_E_REFUSED, true, "PGHOSTADDR is set, and leads elsewhere: unset it");
+        return NULL;
+    }
     places_fill(config, &places);
     snprintf(seconds, sizeof(seconds), "%lld",
              (long long)(config->connect_timeout_ms + 999) / 1000);
