@@ -8,6 +8,17 @@
 #include "temp.h"
 #include <mysql.h>
 
+static void run_on(struct idem_sql conn, const char *sql) {
+    if (is_postgres()) {
+        PGresult *res = PQexec(conn.at.pg, sql);
+
+        CHECK_INT(PQresultStatus(res), PGRES_COMMAND_OK);
+        PQclear(res);
+    } else {
+        CHECK_INT(mysql_query(conn.at.mysql, sql), 0);
+    }
+}
+
 /* Waiters. */
 
 #define CHAINS 200 /* more than an engine takes at once */
@@ -219,6 +230,31 @@ TEST(other_keys_are_served_while_a_row_is_held_that_is_to_be_finished) {
     farm_stop(&farm);
 }
 
+/* What was decided on a record holds for that record alone. */
+TEST(a_record_that_was_changed_after_it_was_read_is_not_forgotten_for_what_it_was) {
+    struct idem_sql held;
+    struct call call;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=20s");
+    run_done(&c, "k", 1, "r");
+    held = row_hold("k");
+    run_on(held, is_postgres() ? "UPDATE idem_record SET revision = 1, state = 2, "
+                                 "lease_end = now() + interval '1 h'"
+                               : "UPDATE idem_record SET revision = 1, state = 2, "
+                                 "lease_end = UTC_TIMESTAMP() + INTERVAL 1 HOUR");
+    forget_fill(&call, &c, "k", false);
+    CHECK_INT(call_submit(&call), 0);
+    conn_idle(&c, 100); /* it has read, and waits for the row */
+    run_on(held, "COMMIT");
+    CHECK_INT(call_wait(&call), IDEM_E_LIVE);
+    CHECK_INT(ask_number("SELECT COUNT(*) FROM idem_record"), 1);
+    idem_sql_close(held);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 /* Counts. */
 
 TEST(events_of_a_short_life_are_counted_whichever_connection_it_used) {
@@ -239,17 +275,6 @@ TEST(events_of_a_short_life_are_counted_whichever_connection_it_used) {
 }
 
 /* The sweeper. */
-
-static void run_on(struct idem_sql conn, const char *sql) {
-    if (is_postgres()) {
-        PGresult *res = PQexec(conn.at.pg, sql);
-
-        CHECK_INT(PQresultStatus(res), PGRES_COMMAND_OK);
-        PQclear(res);
-    } else {
-        CHECK_INT(mysql_query(conn.at.mysql, sql), 0);
-    }
-}
 
 #define TX_COLUMNS "INSERT INTO idem_tx (prefix, hash, definition, status, created, expires) "
 

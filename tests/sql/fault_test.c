@@ -170,6 +170,94 @@ TEST(a_claim_whose_answer_never_came_gets_it_from_the_next_connection) {
     farm_stop(&farm);
 }
 
+/* What it says is done, and its caller does not hear of it. */
+static void submit_unheard(struct conn *c, struct call *call, bool (*is_done)(void)) {
+    proxy.swallow = true;
+    submit_asked(c, call);
+    turn_until(c, is_done);
+    proxy.cut_after = 0;
+    proxy.swallow = false;
+}
+
+static bool is_finished(void) {
+    return ask_number("SELECT count(*) FROM idem_record WHERE state = 3") == 2;
+}
+
+TEST(a_finish_whose_answer_was_lost_is_unknown_when_the_record_is_somebody_elses_by_then) {
+    struct conn c, other;
+    struct call call;
+    struct answer a;
+
+    proxied(&c, HOST_POLL, "&timeout=20s");
+    open_plain(&other, "");
+    run_done(&c, "before", 7, "r"); /* the statement is prepared */
+    CHECK_INT(claim(&c, "k", 7).verdict, IDEM_RUN);
+    done_fill(&call, &c, "k", 7, "r");
+    submit_unheard(&c, &call, is_finished);
+    CHECK_INT(forget(&other, "k", false).rc, 0);
+    CHECK_INT(claim(&other, "k", 8).verdict, IDEM_RUN);
+    sessions_end();
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, IDEM_E_UNKNOWN);
+    CHECK_HAS(a.text, "it may have been stored before");
+    conn_close(&c);
+    conn_close(&other);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
+TEST(a_claim_whose_answer_was_lost_is_unknown_when_its_repetition_is_refused) {
+    struct conn c;
+    struct call call;
+    struct answer a;
+
+    proxied(&c, HOST_POLL, "&timeout=20s");
+    run_done(&c, "before", 7, "r"); /* the statement is prepared */
+    claim_fill(&call, &c, "k", 7);
+    submit_unheard(&c, &call, claim_is_there);
+    farm_sql(&farm, "ALTER TABLE idem_record RENAME COLUMN label TO other");
+    sessions_end();
+    a = answer_wait(&call);
+    CHECK_INT(a.rc, IDEM_E_UNKNOWN);
+    CHECK_HAS(a.text, "may have happened");
+    conn_close(&c);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
+/* It is counted once and told, or it is unknown whether it was: never twice. */
+TEST_IN(a_counter_and_a_nonce_may_be_cut_after_any_byte_of_an_answer, 60) {
+    struct conn c;
+    struct call call;
+    int64_t counted = 0, value;
+    char key[32];
+
+    proxied(&c, HOST_EDGE, "&timeout=20s");
+    for (long bytes = 0; bytes < 60; bytes += bytes < 12 ? 3 : 9) {
+        count_fill(&call, &c, "counter", 1);
+        proxy.cut_after = bytes;
+        (void)call_run(&call);
+        proxy.cut_after = -1;
+        CHECK(call.rc == 0 || call.rc == IDEM_E_UNKNOWN);
+        counted += call.rc == 0;
+        count_fill(&call, &c, "counter", 0);
+        CHECK_INT(call_run(&call), 0);
+        value = call.op.out.count.value;
+        CHECK(value == counted || value == counted + 1);
+        counted = value;
+        snprintf(key, sizeof(key), "n%ld", bytes);
+        once_fill(&call, &c, key);
+        proxy.cut_after = bytes;
+        (void)call_run(&call);
+        proxy.cut_after = -1;
+        CHECK(call.rc == IDEM_E_UNKNOWN || (call.rc == 0 && call.op.out.once.first));
+    }
+    CHECK(proxy.cuts > 8);
+    conn_close(&c);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
 /* A lock that nobody gets past. */
 static struct idem_sql lock_take(void) {
     struct idem_error error;

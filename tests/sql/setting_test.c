@@ -4,6 +4,7 @@
  */
 #include "../store/ask.h"
 #include "behind.h"
+#include "store/sql/store.h"
 #include "temp.h"
 
 /* What a session begins with. */
@@ -251,6 +252,30 @@ TEST(a_function_makes_the_same_names_whatever_a_backslash_means) {
     CHECK_INT(call_run(&call), 0);
     CHECK(call.op.out.tx.there);
     CHECK_INT(call.op.out.tx.status, 201);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+/* A proxy that nobody has told of. */
+
+TEST(a_pooler_is_found_out_by_the_numbers_that_it_tells) {
+    char url[1024], key[16], *yes;
+    struct conn c;
+
+    if (!is_postgres())
+        return;
+    farm_start(&farm, FARM_PG_POOLED, temp_folder(), -1);
+    tables_make(&farm);
+    farm_url(&farm, "&sweep=no", url, sizeof(url));
+    yes = strstr(url, "&pooled=yes");
+    CHECK(yes != NULL);
+    memmove(yes, yes + strlen("&pooled=yes"), strlen(yes + strlen("&pooled=yes")) + 1);
+    conn_open(&c, url, HOST_POLL, NULL);
+    for (int i = 0; i < 8; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        run_done(&c, key, 1, "r");
+    }
+    CHECK(idem_container_of(c.store, struct sql_store, base)->pooled);
     conn_close(&c);
     farm_stop(&farm);
 }

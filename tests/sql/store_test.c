@@ -437,6 +437,30 @@ TEST_IN(one_process_sweeps_for_all_and_another_takes_over, 60) {
     farm_stop(&farm);
 }
 
+TEST(one_who_was_not_elected_again_sweeps_no_more) {
+    char url[1024];
+    struct conn c;
+
+    sql_sweep_hurry = 1000;
+    server_begin(NULL);
+    expired_make(100);
+    farm_url(&farm, "&sweep=yes", url, sizeof(url));
+    conn_open(&c, url, HOST_POLL, NULL);
+    run_done(&c, "k", 1, "r");
+    while (ask_number("SELECT count(*) FROM idem_record") > 1)
+        conn_turn(&c, 5);
+    farm_sql(&farm, is_postgres() ? "UPDATE idem_meta SET sweeper = 'another', "
+                                    "sweep_until = now() + interval '1 h'"
+                                  : "UPDATE idem_meta SET sweeper = 'another', "
+                                    "sweep_until = UTC_TIMESTAMP() + INTERVAL 1 HOUR");
+    conn_idle(&c, 300); /* some of its rounds */
+    expired_make(100);
+    conn_idle(&c, 300);
+    CHECK_INT(ask_number("SELECT count(*) FROM idem_record"), 101);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 #define LOAD 12000
 
 struct load {
