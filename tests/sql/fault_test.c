@@ -225,6 +225,79 @@ TEST(a_claim_whose_answer_was_lost_is_unknown_when_its_repetition_is_refused) {
     farm_stop(&farm);
 }
 
+/* Take-overs, renewals, failures, releases and locks, by a policy that tries again. */
+
+static struct answer claim_cut(struct conn *c, const char *key, unsigned owner, enum idem_mode mode,
+                               int64_t lease_ms, long bytes) {
+    struct call call;
+
+    claim_fill(&call, c, key, owner);
+    call.op.in.claim.recover = IDEM_RECOVER_RERUN;
+    call.op.in.claim.on_failure = IDEM_ON_FAILURE_RETRY;
+    call.op.in.claim.attempts = 9;
+    call.op.in.claim.mode = mode;
+    call.op.in.claim.lease_ms = lease_ms;
+    proxy.cut_after = bytes;
+    CHECK_INT(call_submit(&call), 0);
+    return answer_wait(&call);
+}
+
+static struct answer finish_cut(struct conn *c, const char *key, unsigned owner,
+                                enum idem_said said, uint32_t attempt, long bytes) {
+    struct call call;
+
+    done_fill(&call, c, key, owner, "r");
+    call.op.in.finish.said = said;
+    call.op.in.finish.attempt = attempt;
+    call.op.in.finish.lease_ms = LEASE_MS;
+    proxy.cut_after = bytes;
+    CHECK_INT(call_submit(&call), 0);
+    return answer_wait(&call);
+}
+
+static void runs(struct answer a, uint32_t attempt) {
+    CHECK_STR(a.text, "");
+    CHECK_INT(a.verdict, IDEM_RUN);
+    CHECK_INT(a.attempt, attempt);
+}
+
+static void is_acknowledged(struct answer a) {
+    CHECK_STR(a.text, "");
+    CHECK_INT(a.ack, IDEM_ACK);
+}
+
+TEST_IN(what_tries_again_may_be_cut_after_any_byte_of_an_answer, 60) {
+    const enum idem_mode replay = IDEM_MODE_REPLAY, lock = IDEM_MODE_LOCK;
+    struct answer a;
+    struct conn c;
+    char key[32];
+
+    proxied(&c, HOST_EDGE, "&timeout=20s");
+    for (long bytes = 0; bytes < 40; bytes += 13) {
+        snprintf(key, sizeof(key), "k%ld", bytes);
+        runs(claim_cut(&c, key, 1, replay, 10, -1), 1);
+        conn_idle(&c, 15);
+        runs(claim_cut(&c, key, 2, replay, LEASE_MS, bytes), 2);
+        is_acknowledged(finish_cut(&c, key, 2, IDEM_SAID_RENEW, 2, bytes));
+        a = finish_cut(&c, key, 1, IDEM_SAID_DONE, 1, bytes); /* too late */
+        CHECK(a.rc == IDEM_E_UNKNOWN || (a.rc == 0 && a.ack == IDEM_LOST));
+        is_acknowledged(finish_cut(&c, key, 2, IDEM_SAID_FAIL, 2, bytes));
+        runs(claim_cut(&c, key, 3, replay, LEASE_MS, bytes), 3);
+        is_acknowledged(finish_cut(&c, key, 3, IDEM_SAID_RELEASE, 3, bytes));
+        runs(claim_cut(&c, key, 4, replay, LEASE_MS, bytes), 4);
+        snprintf(key, sizeof(key), "l%ld", bytes);
+        for (unsigned i = 1; i < 3; i++) {
+            runs(claim_cut(&c, key, i, lock, LEASE_MS, bytes), i);
+            is_acknowledged(finish_cut(&c, key, i, IDEM_SAID_DONE, i, bytes));
+        }
+        proxy.cut_after = -1;
+    }
+    CHECK(proxy.cuts > 20);
+    conn_close(&c);
+    proxy_stop(&proxy);
+    farm_stop(&farm);
+}
+
 /* It is counted once and told, or it is unknown whether it was: never twice. */
 TEST_IN(a_counter_and_a_nonce_may_be_cut_after_any_byte_of_an_answer, 60) {
     struct conn c;
