@@ -53,7 +53,7 @@ struct idem_wait idem_wait_of(int64_t ms);
 
 /* How tables are made, by one at a time. */
 struct idem_migration {
-    const char *schema; /* parts, each behind a line `--@ VERSION` */
+    const char *schema; /* parts, each behind a line `-- @ VERSION` */
     const char *exists; /* 1, if there is a table idem_meta */
     int (*begin)(struct idem_sql conn, struct idem_error *err);
     /* `rc` is what came of it; its code, or that of the end. */

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "sql/dialect.h"
 
-static const char part_mark[] = "\n--@ ";
+static const char part_mark[] = "\n-- @ ";
 
 static int number_ask(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
                       int64_t *ret, struct idem_error *err) {

@@ -1,8 +1,8 @@
 -- What Idem keeps in MySQL or MariaDB. `idem migrate` runs the parts that are missing; a part begins
--- at a line with --@ and the version that it leads to, and is never changed once it has been released:
+-- at a line with -- @ and the version that it leads to, and is never changed once it has been released:
 -- a later version is a part of its own. Times are UTC.
 
---@ 1
+-- @ 1
 -- One row: which version this is, the oldest whose programs may use it, and who removes what has expired.
 CREATE TABLE IF NOT EXISTS idem_meta (
     one          TINYINT NOT NULL PRIMARY KEY CHECK (one = 1),

@@ -1,8 +1,8 @@
 -- What Idem keeps in PostgreSQL. `idem migrate` runs the parts that are missing, each in one
--- transaction; a part begins at a line with --@ and the version that it leads to, and is never
+-- transaction; a part begins at a line with -- @ and the version that it leads to, and is never
 -- changed once it has been released: a later version is a part of its own.
 
---@ 1
+-- @ 1
 -- One row: which version this is, the oldest whose programs may use it, and who removes what has expired.
 CREATE TABLE idem_meta (
     one          boolean PRIMARY KEY DEFAULT true CHECK (one),

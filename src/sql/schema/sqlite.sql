@@ -1,8 +1,8 @@
 -- What Idem keeps in an SQLite database: the rows of guards, and their version. `idem migrate` runs the
--- parts that are missing, each in one transaction; a part begins at a line with --@ and the version
+-- parts that are missing, each in one transaction; a part begins at a line with -- @ and the version
 -- that it leads to. Times are milliseconds since 1970.
 
---@ 1
+-- @ 1
 CREATE TABLE idem_meta (
     one     INTEGER PRIMARY KEY CHECK (one = 1),
     version INTEGER NOT NULL,
