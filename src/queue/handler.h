@@ -1,0 +1,51 @@
+/*
+ * What handles messages: a program, a long-lived worker, an HTTP endpoint, a C
+ * function. The consumer begins a work when it has claimed the message's key, and
+ * is told the result once, from the loop.
+ */
+#ifndef IDEM_QUEUE_HANDLER_H
+#define IDEM_QUEUE_HANDLER_H
+
+#include "queue/message.h"
+
+enum queue_result {
+    QUEUE_DONE = 1, /* it happened */
+    QUEUE_RETRY,    /* it did not happen; trying again may help */
+    QUEUE_REFUSED,  /* it did not happen and never will: a dead letter */
+    QUEUE_UNKNOWN,  /* it may have happened: `recover` decides */
+    QUEUE_UNBEGUN,  /* nothing was begun (no connection, no process): no attempt is counted */
+};
+const char *queue_result_name(enum queue_result result);
+
+struct queue_said {
+    enum queue_result result;
+    int64_t delay_ms; /* RETRY: when the handler wants it again; 0: the policy's back-off */
+    int32_t status;   /* its exit status, or HTTP's */
+    const char *reason; /* for people, borrowed; may be NULL */
+};
+
+/* One message in a handler's hands. Valid until it has told its result. */
+struct queue_work {
+    const struct queue_message *message;
+    const void *key;
+    size_t key_len;
+    const char *hash; /* of the record */
+    const char *trace;
+    uint32_t attempt;
+    int64_t not_after; /* the lease's end on idem_loop_now(): nothing may be begun later */
+    void *at;          /* the handler's own */
+
+    /* Told by the handler, exactly once, never inside begin(). */
+    void (*told)(struct queue_work *work, const struct queue_said *said);
+};
+
+struct queue_handler {
+    void *data;
+    /* How many it can have at a time; the consumer begins no more. */
+    unsigned workers;
+    void (*begin)(void *data, struct queue_work *work);
+    /* The lease is lost, or the consumer must stop: end it soon. Its result is told all the same. */
+    void (*cancel)(void *data, struct queue_work *work);
+};
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * A message, as every broker brings it: a body, headers and properties.
+ *
+ * A message and all that it points to is one allocation, made by the broker that
+ * brought it and freed with queue_message_free(); `link` says which that is, and
+ * a broker puts a struct of its own around it to find the message again in its
+ * own terms (a delivery tag, an entry's id).
+ */
+#ifndef IDEM_QUEUE_MESSAGE_H
+#define IDEM_QUEUE_MESSAGE_H
+
+#include "core/record.h"
+#include "idem.h"
+
+/* One header or property. A value that is no text (a number, a truth value, a table) is JSON. */
+struct queue_field {
+    struct idem_bytes name, value;
+    bool json;
+};
+
+struct queue_message {
+    struct idem_bytes body;
+    const struct queue_field *headers;    /* what the sender put beside the body */
+    size_t headers_n;
+    const struct queue_field *properties; /* what the broker knows of it: message_id, ... */
+    size_t properties_n;
+    const char *queue; /* where it was taken from */
+    bool redelivered;  /* the broker says that it was delivered before */
+};
+
+/* The value of a header, by its name in any case; NULL: there is none. */
+const struct queue_field *queue_header(const struct queue_message *message, const char *name);
+/* Of a property, by its very name. */
+const struct queue_field *queue_property(const struct queue_message *message, const char *name);
+
+/*
+ * The variables of expressions: {"body": ..., "headers": {...}, "properties": {...}, "queue": ...}.
+ * A body that is a JSON document is that document; one that is other UTF-8 is a text; what is
+ * neither is left out, so that an expression that reads it says so. A header that is there twice
+ * counts as the sender's mistake: IDEM_E_INVALID. *ret is the caller's: free().
+ */
+int queue_variables(const struct queue_message *message, char **ret, size_t *ret_len,
+                    struct idem_error *err);
+
+/*
+ * What logs call it: the trace id of a `traceparent` header (W3C), or its message id, or "-".
+ * Cleaned of what does not belong into a line. Returns buf.
+ */
+#define QUEUE_TRACE_TEXT 72
+const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]);
+
+#endif
