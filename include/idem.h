@@ -365,6 +365,9 @@ bool idem_run_cancelled(const struct idem_run *run);
 int idem_run_set_result(struct idem_run *run, const void *bytes, size_t len);
 void idem_run_set_status(struct idem_run *run, int32_t status);
 void idem_run_set_reason(struct idem_run *run, const char *reason);
+/* With IDEM_RESULT_RETRY under on_failure=retry: not before so long, instead of the back-off. Less
+   than 1 is not taken. */
+void idem_run_set_delay(struct idem_run *run, int64_t ms);
 
 enum idem_finish {
     IDEM_FINISH_NONE,    /* it did not run here */
@@ -378,10 +381,11 @@ struct idem_outcome {
     enum idem_finish finish; /* with IDEM_RUN */
     enum idem_result said;   /* with IDEM_RUN: what the function returned */
     bool unguarded;          /* the store was down and on_store_error=open */
+    bool last;               /* with IDEM_RUN: one that fails is not run again */
     bool has_result;
     int32_t status;
     uint32_t attempt;
-    int64_t retry_after_ms; /* with IDEM_BUSY */
+    int64_t retry_after_ms; /* with IDEM_BUSY; with IDEM_RUN that is to be tried again, when */
     void *result;           /* owned: idem_outcome_release() */
     size_t result_len;
     char *reason;      /* owned; NULL if none */
@@ -999,6 +1003,62 @@ void idem_moves_free(struct idem_moves *moves);
 int idem_sql_move(struct idem_sql conn, const struct idem_sql_row *row, const char *column,
                   const struct idem_moves *moves, const char *from, const char *to,
                   const char **ret_state, enum idem_sql_verdict *ret, struct idem_error *err);
+
+/*
+ * Messages: each handled once, however often a broker delivers it. For people with a client of
+ * their own, whatever the broker; `idem consume` brings its own for RabbitMQ and Redis Streams.
+ * queue.md has the whole.
+ *
+ *     switch (idem_consume(h, guard, &message, handle, NULL, &consumed, &err) < 0
+ *                 ? IDEM_CONSUME_RETRY_LATER : consumed.disposal) {
+ *     case IDEM_CONSUME_ACK: acknowledge it
+ *     case IDEM_CONSUME_RETRY_LATER: have it delivered again in consumed.retry_ms
+ *     case IDEM_CONSUME_DEAD: put it among your dead letters, and then acknowledge it
+ *     }
+ */
+struct idem_message {
+    const void *body;
+    size_t body_len;
+    const char *id;    /* the broker's message id; may be NULL */
+    const char *queue; /* where it comes from; may be NULL */
+    const struct idem_field *headers;
+    size_t headers_n;
+    const struct idem_field *properties; /* besides the id */
+    size_t properties_n;
+    const void *key; /* under key = literal; NULL: the id is the key */
+    size_t key_len;
+    const char *label; /* shown to operators; may be NULL */
+};
+
+enum idem_disposal {
+    IDEM_CONSUME_ACK = 1,     /* it is done, now or before */
+    IDEM_CONSUME_RETRY_LATER, /* it is not, or nobody can say */
+    IDEM_CONSUME_DEAD,        /* it never will be: no attempts left, refused, mismatch, no key */
+};
+
+struct idem_consumed {
+    enum idem_disposal disposal;
+    int64_t retry_ms;          /* with IDEM_CONSUME_RETRY_LATER */
+    enum idem_verdict verdict; /* 0: the store, or the key, was not to be had: see code */
+    enum idem_result said;     /* with IDEM_RUN: what the function returned */
+    int code;                  /* 0, or why there is no verdict */
+    int32_t status;
+    uint32_t attempt;
+    int64_t took_ms;   /* the function */
+    char trace[72];    /* of its header `traceparent`, or its id; "-": it has neither */
+    char key_hash[65]; /* the name of the record in logs; empty: it has no key */
+    char reason[256];  /* for people; empty: none */
+};
+
+/*
+ * Blocks as long as fn does. The guard's policy is best one with preset = queue. Key expressions
+ * read {body, headers, properties, queue}; the id is the property message_id. With a key that
+ * somebody chose (literal, id), another body under the same key is IDEM_CONSUME_DEAD. Returns 0
+ * also where the store was not reached, which is IDEM_CONSUME_RETRY_LATER; a negative code is a
+ * mistake of the caller's or IDEM_E_NOMEM, and nothing was run.
+ */
+int idem_consume(struct idem *h, const struct idem_guard *guard, const struct idem_message *message,
+                 idem_fn *fn, void *data, struct idem_consumed *ret, struct idem_error *err);
 
 /*
  * Identifiers. UUIDs after RFC 9562, as text with a NUL: version 7 is in order

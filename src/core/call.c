@@ -19,6 +19,7 @@ struct idem_run {
     void *result;
     size_t result_len;
     int32_t status;
+    int64_t delay_ms;
     char *reason;
 };
 
@@ -76,6 +77,10 @@ void idem_run_set_status(struct idem_run *run, int32_t status) {
 void idem_run_set_reason(struct idem_run *run, const char *reason) {
     free(run->reason);
     run->reason = reason == NULL ? NULL : strndup(reason, IDEM_REASON_MAX);
+}
+
+void idem_run_set_delay(struct idem_run *run, int64_t ms) {
+    run->delay_ms = ms > 0 ? ms : 0;
 }
 
 void idem_outcome_release(struct idem_outcome *outcome) {
@@ -154,6 +159,7 @@ static int finish_retryable(struct call *call, const struct idem_policy *policy)
 
     if (policy->on_failure == IDEM_ON_FAILURE_RELEASE)
         return idem_claim_release(run->claim, call_finished, call);
+    idem_claim_set_delay(run->claim, run->delay_ms);
     return idem_claim_fail(run->claim, run->status, run->reason, run->result, run->result_len,
                            policy->on_failure == IDEM_ON_FAILURE_KEEP, call_finished, call);
 }
@@ -183,6 +189,7 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
 
     run->attempt = out->attempt;
     run->probing = out->verdict == IDEM_PROBE;
+    out->last = idem_claim_is_last(run->claim);
     out->said = fn(run, data);
     if (out->unguarded || idem_handle_check(h, NULL) != 0) {
         out->finish = IDEM_FINISH_UNKNOWN;
@@ -193,6 +200,8 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
             (void)idem_waiter_wait(h, &call->waiter, -1);
         else
             out->finish = IDEM_FINISH_UNKNOWN; /* no memory: left to the lease */
+        if (out->said == IDEM_RESULT_RETRY || out->said == IDEM_RESULT_UNKNOWN)
+            out->retry_after_ms = idem_claim_delay(run->claim);
         idem_handle_leave(h);
     }
     out->status = run->status;

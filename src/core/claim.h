@@ -60,6 +60,7 @@ struct idem_claim {
     void *finish_data;
     unsigned char *kept; /* result and reason, until it is acknowledged */
     int64_t finish_until, retry_ms;
+    int64_t delay_ms; /* instead of the back-off; 0: that */
     bool finish_sent;
     bool finish_doubted;            /* one that was sent may have been stored */
     struct idem_error finish_error; /* the last one, while it is tried again */
@@ -94,6 +95,12 @@ void idem_claim_again(struct idem_claim *c);
 void idem_claim_set_ttl(struct idem_claim *c, int64_t ttl_s);
 void idem_claim_set_finish_timeout(struct idem_claim *c, int64_t ms);
 void idem_claim_set_result_max(struct idem_claim *c, int64_t bytes);
+/* After how long it may run again, instead of the policy's back-off; 0: the back-off. */
+void idem_claim_set_delay(struct idem_claim *c, int64_t ms);
+/* What a finish that was said has made of that. */
+int64_t idem_claim_delay(const struct idem_claim *c);
+/* Whether a run that fails now is not run again: no attempts are left, or failures are kept. */
+bool idem_claim_is_last(const struct idem_claim *c);
 
 /* The one place where a claim changes its state. */
 void idem_claim_set(struct idem_claim *c, enum idem_claim_state state);

@@ -181,7 +181,23 @@ int64_t idem_backoff(int64_t min, int64_t max, uint32_t tries) {
 }
 
 static int64_t backoff(const struct idem_claim *c) {
+    if (c->delay_ms != 0)
+        return c->delay_ms;
     return idem_backoff(c->policy.backoff_min_ms, c->policy.backoff_max_ms, c->tries);
+}
+
+void idem_claim_set_delay(struct idem_claim *c, int64_t ms) {
+    c->delay_ms = ms;
+}
+
+bool idem_claim_is_last(const struct idem_claim *c) {
+    return c->policy.on_failure == IDEM_ON_FAILURE_KEEP ||
+           (c->policy.on_failure == IDEM_ON_FAILURE_RETRY && c->policy.attempts != IDEM_NONE &&
+            c->tries >= (uint32_t)c->policy.attempts);
+}
+
+int64_t idem_claim_delay(const struct idem_claim *c) {
+    return c->op.in.finish.delay_ms;
 }
 
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,

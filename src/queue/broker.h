@@ -29,7 +29,7 @@ struct queue_epitaph {
     const char *reason;  /* for people; may be NULL */
     uint32_t attempts;
     int32_t status;
-    const char *prefix;  /* of its record, for `idem dead requeue`; NULL: it has none */
+    const char *prefix; /* of its record, for `idem dead requeue`; NULL: it has none */
     const char *hash;
 };
 
@@ -45,15 +45,15 @@ struct queue_events {
 struct queue_config {
     const char *url;
     const char *queue;
-    const char *dead_letter;  /* NULL: the queue's name and ".dead" */
-    const char *group;        /* stream: the consumer group; NULL: "idem" */
-    const char *consumer;     /* stream: this consumer's name, the same over restarts; NULL: the
-                                 machine's name */
-    const char *body_field;   /* stream: which field is the body; NULL: "body" */
+    const char *dead_letter; /* NULL: the queue's name and ".dead" */
+    const char *group;       /* stream: the consumer group; NULL: "idem" */
+    const char *consumer;    /* stream: this consumer's name, the same over restarts; NULL: the
+                                machine's name */
+    const char *body_field;  /* stream: which field is the body; NULL: "body" */
     unsigned prefetch;
-    int64_t lease_ms;         /* of the policy: stream: pending entries idle for longer are taken */
+    int64_t lease_ms; /* of the policy: stream: pending entries idle for longer are taken */
     int64_t delay_min_ms, delay_max_ms; /* the back-off: which delays will be asked for */
-    bool topology;            /* amqp: declare queues for delays and dead letters */
+    bool topology;                      /* amqp: declare queues for delays and dead letters */
 };
 
 /* Whether it was taken, and why not. */

@@ -52,13 +52,10 @@ const struct queue_result_row *queue_result_row(enum queue_result result, enum q
     return queue_result_row(QUEUE_UNKNOWN, QUEUE_ROOM_ANY);
 }
 
-enum queue_room queue_room(const struct idem_policy *policy, uint32_t tries) {
+enum queue_room queue_room(const struct idem_policy *policy, bool last) {
     if (policy->on_failure == IDEM_ON_FAILURE_RELEASE)
         return QUEUE_ROOM_RELEASE;
-    if (policy->on_failure == IDEM_ON_FAILURE_KEEP ||
-        (policy->attempts != IDEM_NONE && tries >= (uint32_t)policy->attempts))
-        return QUEUE_ROOM_NONE;
-    return QUEUE_ROOM_LEFT;
+    return last ? QUEUE_ROOM_NONE : QUEUE_ROOM_LEFT;
 }
 
 const char *queue_result_name(enum queue_result result) {

@@ -54,8 +54,8 @@ enum queue_room {
     QUEUE_ROOM_NONE,    /* no more of them, or failures are kept */
     QUEUE_ROOM_RELEASE, /* on_failure=release: they are not counted */
 };
-/* `tries` counts the runs that were begun, this one included. */
-enum queue_room queue_room(const struct idem_policy *policy, uint32_t tries);
+/* `last`: a run that fails now is not run again. */
+enum queue_room queue_room(const struct idem_policy *policy, bool last);
 
 /* What the handler's word makes of the record and of the message. */
 struct queue_result_row {

@@ -19,8 +19,8 @@ const char *queue_result_name(enum queue_result result);
 
 struct queue_said {
     enum queue_result result;
-    int64_t delay_ms; /* RETRY: when the handler wants it again; 0: the policy's back-off */
-    int32_t status;   /* its exit status, or HTTP's */
+    int64_t delay_ms;   /* RETRY: when the handler wants it again; 0: the policy's back-off */
+    int32_t status;     /* its exit status, or HTTP's */
     const char *reason; /* for people, borrowed; may be NULL */
 };
 
@@ -44,7 +44,8 @@ struct queue_handler {
     /* How many it can have at a time; the consumer begins no more. */
     unsigned workers;
     void (*begin)(void *data, struct queue_work *work);
-    /* The lease is lost, or the consumer must stop: end it soon. Its result is told all the same. */
+    /* The lease is lost, or the consumer must stop: end it soon. Its result is told all the same.
+     */
     void (*cancel)(void *data, struct queue_work *work);
 };
 

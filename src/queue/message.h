@@ -12,6 +12,9 @@
 #include "core/record.h"
 #include "idem.h"
 
+/* More headers than these, and no key is made of a message. */
+#define QUEUE_FIELDS_MAX 1024
+
 /* One header or property. A value that is no text (a number, a truth value, a table) is JSON. */
 struct queue_field {
     struct idem_bytes name, value;
@@ -20,12 +23,13 @@ struct queue_field {
 
 struct queue_message {
     struct idem_bytes body;
-    const struct queue_field *headers;    /* what the sender put beside the body */
+    const struct queue_field *headers; /* what the sender put beside the body */
     size_t headers_n;
     const struct queue_field *properties; /* what the broker knows of it: message_id, ... */
     size_t properties_n;
     const char *queue; /* where it was taken from */
     bool redelivered;  /* the broker says that it was delivered before */
+    void *owner;       /* the consumer's own */
 };
 
 /* The value of a header, by its name in any case; NULL: there is none. */
@@ -41,6 +45,9 @@ const struct queue_field *queue_property(const struct queue_message *message, co
  */
 int queue_variables(const struct queue_message *message, char **ret, size_t *ret_len,
                     struct idem_error *err);
+
+/* Whether the body is one JSON document. */
+bool queue_body_is_json(struct idem_bytes body);
 
 /*
  * What logs call it: the trace id of a `traceparent` header (W3C), or its message id, or "-".

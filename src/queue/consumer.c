@@ -1,0 +1,237 @@
+/*
+ * The consumer as a whole: who may be claimed next, what the broker is told
+ * meanwhile, and the stop. What becomes of one message is in delivery.c. Fails
+ * where the broker cannot be opened, or there is no memory.
+ */
+#include "queue/consumer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/error.h"
+#include "queue/delivery.h"
+
+/* How long what was cancelled may take, before it is left to its lease. */
+#define FORCE_MS 30000
+#define EXTEND_LEAST_MS 100
+
+void queue_consumer_ready(struct queue_consumer *c, struct delivery *d) {
+    d->ready_next = NULL;
+    *c->ready_end = d;
+    c->ready_end = &d->ready_next;
+    idem_task_post(c->loop, &c->pump);
+}
+
+static void stop_tell(struct queue_consumer *c) {
+    if (c->told_stopped)
+        return;
+    c->told_stopped = true;
+    c->config.events.stopped(c->config.events.data);
+}
+
+static void pump(struct idem_task *task) {
+    struct queue_consumer *c = idem_container_of(task, struct queue_consumer, pump);
+
+    while (c->ready != NULL && c->counts.working < c->config.handler.workers) {
+        struct delivery *d = c->ready;
+
+        c->ready = d->ready_next;
+        if (c->ready == NULL)
+            c->ready_end = &c->ready;
+        queue_delivery_claim(d);
+    }
+    if (c->stopping && c->all == NULL)
+        stop_tell(c);
+}
+
+static void ready_drop(struct queue_consumer *c, const struct delivery *d) {
+    struct delivery **at = &c->ready;
+
+    while (*at != NULL && *at != d)
+        at = &(*at)->ready_next;
+    if (*at == NULL)
+        return;
+    *at = d->ready_next;
+    if (*at == NULL)
+        c->ready_end = at;
+}
+
+void queue_consumer_let_go(struct queue_consumer *c, struct delivery *d) {
+    struct queue_place *next;
+
+    ready_drop(c, d);
+    *d->link = d->next;
+    if (d->next != NULL)
+        d->next->link = d->link;
+    c->counts.in_hand--;
+    if (d->placed) {
+        next = queue_lane_leave(&c->lanes, &d->place);
+        if (next != NULL)
+            queue_consumer_ready(c, idem_container_of(next, struct delivery, place));
+    }
+    idem_task_post(c->loop, &c->pump);
+}
+
+/* Said once when it begins to fail, and once when it is back. */
+void queue_consumer_store(struct queue_consumer *c, const struct idem_error *err) {
+    const struct queue_consumer_events *events = &c->config.events;
+    bool down = err != NULL;
+    char text[640];
+
+    if (down == c->store_down)
+        return;
+    c->store_down = down;
+    if (events->state == NULL)
+        return;
+    snprintf(text, sizeof(text), "%s%s", down ? "the store: " : "the store answers again",
+             down ? err->text : "");
+    events->state(events->data, !down, text);
+}
+
+/* What the broker tells. */
+
+static void on_message(void *data, struct queue_message *message) {
+    struct queue_consumer *c = data;
+
+    c->counts.fetched++;
+    if (c->stopping)
+        c->config.broker->giveback(c->link, message);
+    else
+        queue_delivery_new(c, message);
+}
+
+static void on_gone(void *data, struct queue_message *message) {
+    (void)data;
+    if (message->owner != NULL)
+        queue_delivery_gone(message->owner);
+}
+
+static void on_state(void *data, bool ready, const char *text) {
+    const struct queue_consumer *c = data;
+
+    if (c->config.events.state != NULL)
+        c->config.events.state(c->config.events.data, ready, text);
+}
+
+/* What the broker is told meanwhile. */
+
+static int64_t extend_ms(const struct queue_consumer *c) {
+    int64_t ms = c->policy->lease_ms / 3;
+
+    return ms < EXTEND_LEAST_MS ? EXTEND_LEAST_MS : ms;
+}
+
+static void extend(struct idem_timer *timer) {
+    struct queue_consumer *c = idem_container_of(timer, struct queue_consumer, extend_timer);
+    struct queue_message **messages =
+        malloc((c->counts.in_hand + 1) * sizeof(struct queue_message *));
+    size_t n = 0;
+
+    for (const struct delivery *d = c->all; d != NULL && messages != NULL; d = d->next)
+        if (!d->gone && d->message != NULL)
+            messages[n++] = d->message;
+    if (n != 0)
+        c->config.broker->extend(c->link, messages, n);
+    free(messages);
+    idem_timer_set(c->loop, timer, extend_ms(c));
+}
+
+/* The stop. */
+
+static void stop_force(struct idem_timer *timer) {
+    struct queue_consumer *c = idem_container_of(timer, struct queue_consumer, stop_timer);
+    struct delivery *next;
+
+    if (c->forced) { /* it was, and some are still there: they are left to leases and the broker */
+        stop_tell(c);
+        return;
+    }
+    c->forced = true;
+    for (struct delivery *d = c->all; d != NULL; d = next) {
+        next = d->next;
+        queue_delivery_force(d);
+    }
+    idem_timer_set(c->loop, timer, FORCE_MS);
+}
+
+void queue_consumer_stop(struct queue_consumer *c, int64_t drain_ms) {
+    int64_t by = idem_loop_now() + drain_ms;
+    struct delivery *next;
+
+    if (!c->stopping) {
+        c->stopping = true;
+        c->config.broker->fetch(c->link, false);
+        for (struct delivery *d = c->all; d != NULL; d = next) {
+            next = d->next;
+            queue_delivery_stop(d);
+        }
+        idem_task_post(c->loop, &c->pump);
+    }
+    if (by < c->stop_by && !c->forced) {
+        c->stop_by = by;
+        idem_timer_set(c->loop, &c->stop_timer, drain_ms);
+    }
+}
+
+/* Its beginning and its end. */
+
+void queue_consumer_counts(const struct queue_consumer *consumer, struct queue_counts *ret) {
+    *ret = consumer->counts;
+}
+
+void queue_consumer_free(struct queue_consumer *c) {
+    if (c == NULL)
+        return;
+    c->stopping = c->told_stopped = true;
+    if (c->link != NULL) /* first: it could still tell of what it was asked */
+        c->config.broker->close(c->link);
+    while (c->all != NULL)
+        queue_delivery_free(c->all);
+    idem_timer_clear(c->loop, &c->extend_timer);
+    idem_timer_clear(c->loop, &c->stop_timer);
+    idem_task_drop(c->loop, &c->pump);
+    queue_lanes_release(&c->lanes);
+    free(c);
+}
+
+int queue_consumer_new(const struct queue_consumer_config *config, struct queue_consumer **ret,
+                       struct idem_error *err) {
+    struct queue_consumer *c = calloc(1, sizeof(*c));
+    struct queue_events events = {c, on_message, on_gone, on_state};
+    int rc;
+
+    if (c == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a consumer");
+    *c = (struct queue_consumer){
+        .config = *config,
+        .policy = idem_guard_policy(config->guard),
+        .loop = &config->h->loop,
+        .pump.run = pump,
+        .extend_timer.fire = extend,
+        .stop_timer.fire = stop_force,
+        .stop_by = INT64_MAX,
+    };
+    c->ready_end = &c->ready;
+    if (queue_lanes_init(&c->lanes, config->queue.prefetch) != 0)
+        rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a consumer");
+    else
+        rc = config->broker->open(&config->queue, c->loop, &events, &c->link, err);
+    if (rc != 0) {
+        c->link = NULL;
+        queue_consumer_free(c);
+        return rc;
+    }
+    if (config->broker->extend != NULL)
+        idem_timer_set(c->loop, &c->extend_timer, extend_ms(c));
+    config->broker->fetch(c->link, true);
+    *ret = c;
+    return 0;
+}
+
+int64_t queue_redelivery_ms(const struct idem_policy *policy, const struct queue_broker *broker,
+                            const struct queue_config *config) {
+    int64_t attempts = policy->attempts == IDEM_NONE ? 1 : policy->attempts;
+    int64_t own = broker->redelivery_ms == NULL ? 0 : broker->redelivery_ms(config);
+
+    return own + attempts * (policy->backoff_max_ms + policy->lease_ms);
+}

@@ -1,0 +1,439 @@
+/*
+ * The consumer with a broker and a handler of the test's own: what is told to the
+ * broker, when, and after what.
+ */
+#include "rig.h"
+
+static struct rig rig;
+
+TEST(a_message_is_acknowledged_when_it_is_done_and_stored) {
+    struct queue_counts counts;
+
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig.say[0].result = QUEUE_DONE;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    CHECK_INT(rig.lines_n, 0);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "ack");
+    CHECK_INT(rig.works[0].attempt, 1);
+    queue_consumer_counts(rig.consumer, &counts);
+    CHECK_INT(counts.done, 1);
+    CHECK_INT(counts.in_hand, 0);
+    CHECK_INT(counts.working, 0);
+    CHECK_INT(rig.reports, 1);
+    rig_finish(&rig);
+}
+
+TEST(a_duplicate_of_a_finished_message_is_acknowledged_and_not_handled) {
+    struct queue_counts counts;
+
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig.say[0].result = QUEUE_DONE;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_STR(rig.lines[1].what, "ack");
+    CHECK_INT(rig.works_n, 1);
+    queue_consumer_counts(rig.consumer, &counts);
+    CHECK_INT(counts.duplicates, 1);
+    rig_finish(&rig);
+}
+
+TEST(messages_of_one_key_are_handled_one_after_the_other) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_deliver(&rig, "{\"id\": 2}", NULL);
+    rig_until(&rig, &rig.open_works, 2, 5000);
+    rig_turn(&rig, 50);
+    CHECK_INT(rig.works_n, 2);
+    CHECK_INT(rig.works[1].n, 2);
+    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_STR(rig.lines[1].what, "ack"); /* the second one, as a duplicate */
+    CHECK_INT(rig.lines[1].n, 1);
+    CHECK_INT(rig.works_n, 2);
+    rig_finish(&rig);
+}
+
+TEST(no_more_are_handled_at_a_time_than_there_are_workers) {
+    char body[32];
+
+    rig_start(&rig, rig_policy(), 3, NULL);
+    for (int i = 0; i < 20; i++) {
+        snprintf(body, sizeof(body), "{\"id\": %d}", i);
+        rig.say[i].result = QUEUE_DONE;
+        rig_deliver(&rig, strdup(body), NULL);
+    }
+    rig_until(&rig, &rig.lines_n, 20, 5000);
+    CHECK(rig.most_works <= 3);
+    CHECK_INT(rig.works_n, 20);
+    rig_finish(&rig);
+}
+
+TEST(a_failure_is_delayed_and_counted_and_at_the_limit_buried_before_it_is_acknowledged) {
+    struct idem_policy policy = rig_policy();
+
+    policy.attempts = 2;
+    policy.backoff_min_ms = policy.backoff_max_ms = 300;
+    rig_start(&rig, policy, 4, NULL);
+    rig.say[0] = rig.say[1] =
+        (struct queue_said){.result = QUEUE_RETRY, .status = 3, .reason = "no such account"};
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "delay");
+    CHECK_INT(rig.lines[0].ms, 300);
+    rig_turn(&rig, 350);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 3, 5000);
+    CHECK_STR(rig.lines[1].what, "bury");
+    CHECK_STR(rig.lines[1].verdict, "dead");
+    CHECK_STR(rig.lines[1].reason, "no such account");
+    CHECK_INT(rig.lines[1].attempts, 2);
+    CHECK_INT(strlen(rig.lines[1].hash), 64);
+    CHECK_STR(rig.lines[2].what, "ack");
+    CHECK_INT(rig.works[1].attempt, 2);
+    /* A copy that comes later is dead, too: buried again, and not handled. */
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 5, 5000);
+    CHECK_STR(rig.lines[3].what, "bury");
+    CHECK_STR(rig.lines[3].verdict, "dead");
+    CHECK_STR(rig.lines[4].what, "ack");
+    CHECK_INT(rig.works_n, 2);
+    rig_finish(&rig);
+}
+
+TEST(a_failure_that_is_not_due_yet_is_delayed_until_it_is) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig.say[0] = (struct queue_said){.result = QUEUE_RETRY, .delay_ms = 60000};
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_INT(rig.lines[0].ms, 60000);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_STR(rig.lines[1].what, "delay");
+    CHECK(rig.lines[1].ms > 50000 && rig.lines[1].ms <= 60000);
+    CHECK_INT(rig.works_n, 1);
+    rig_finish(&rig);
+}
+
+TEST(what_a_handler_refuses_is_buried_at_once_and_is_dead) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig.say[0] = (struct queue_said){.result = QUEUE_REFUSED, .status = 404, .reason = "gone"};
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_STR(rig.lines[0].what, "bury");
+    CHECK_STR(rig.lines[0].verdict, "refused");
+    CHECK_STR(rig.lines[1].what, "ack");
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 4, 5000);
+    CHECK_STR(rig.lines[2].verdict, "dead");
+    rig_finish(&rig);
+}
+
+TEST(a_dead_letter_that_is_not_taken_is_kept_and_tried_again) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig.no_bury = true;
+    rig.say[0].result = QUEUE_REFUSED;
+    rig.say[1].result = QUEUE_DONE;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 2, 8000); /* it tries again, after a second or more */
+    CHECK_STR(rig.lines[1].what, "bury");
+    CHECK(rig.messages[0].out);
+    CHECK_HAS(rig.states, "the test says no");
+    rig_deliver(&rig, "{\"id\": 2}", NULL); /* others are not kept up by it */
+    rig_until(&rig, &rig.lines_n, 3, 5000);
+    CHECK_STR(rig.lines[2].what, "ack");
+    rig.no_bury = false;
+    rig_until(&rig, &rig.lines_n, 5, 8000);
+    CHECK_STR(rig.lines[3].what, "bury");
+    CHECK_STR(rig.lines[4].what, "ack");
+    CHECK_INT(rig.works_n, 2);
+    rig_finish(&rig);
+}
+
+TEST(a_message_without_a_key_is_buried_and_says_why) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig_deliver(&rig, "{\"other\": 1}", NULL);
+    rig_deliver(&rig, "\xff\xfe", NULL);
+    rig_until(&rig, &rig.lines_n, 4, 5000);
+    CHECK_STR(rig.lines[0].what, "bury");
+    CHECK_STR(rig.lines[0].verdict, "key");
+    CHECK_HAS(rig.lines[0].reason, "key_expr");
+    CHECK_STR(rig.lines[0].hash, "");
+    CHECK_INT(rig.works_n, 0);
+    rig_finish(&rig);
+}
+
+TEST(two_messages_under_one_chosen_key_are_a_mismatch_and_the_second_is_buried) {
+    struct idem_policy policy = rig_policy();
+
+    policy.key_kind = IDEM_KEY_LITERAL;
+    rig_start(&rig, policy, 4, NULL);
+    rig.say[0].result = QUEUE_DONE;
+    rig_deliver(&rig, "{\"a\": 1, \"b\": 2}", "m-1");
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    rig_deliver(&rig, "{\"b\":2,\"a\":1}", "m-1"); /* the same */
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_STR(rig.lines[1].what, "ack");
+    rig_deliver(&rig, "{\"a\": 2}", "m-1");
+    rig_deliver(&rig, "a: 1", "m-1"); /* no JSON, and compared all the same */
+    rig_until(&rig, &rig.lines_n, 6, 5000);
+    CHECK_STR(rig.lines[2].what, "bury");
+    CHECK_STR(rig.lines[2].verdict, "mismatch");
+    CHECK_STR(rig.lines[4].verdict, "mismatch");
+    CHECK_INT(rig.works_n, 1);
+    rig_finish(&rig);
+}
+
+TEST(what_somebody_else_runs_is_held_and_neither_acknowledged_nor_delayed) {
+    static struct rig other;
+
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.open_works, 1, 5000);
+    rig_start(&other, rig_policy(), 4, NULL);
+    rig_deliver(&other, "{\"id\": 1}", NULL);
+    rig_turn(&other, 600);
+    CHECK_INT(other.lines_n, 0);
+    CHECK_INT(other.works_n, 0);
+    CHECK(other.messages[0].out);
+    CHECK(other.reports >= 1 && other.reports < 10); /* asked again, not spun on */
+    rig_now = &rig;
+    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    rig_now = &other;
+    rig_until(&other, &other.lines_n, 1, 8000);
+    CHECK_STR(other.lines[0].what, "ack");
+    rig_finish(&other);
+    rig_now = &rig;
+    rig_finish(&rig);
+}
+
+TEST(an_unknown_outcome_is_run_again_under_rerun) {
+    struct idem_policy policy = rig_policy();
+
+    policy.backoff_min_ms = policy.backoff_max_ms = 300;
+    rig_start(&rig, policy, 4, NULL);
+    rig.say[0] = (struct queue_said){.result = QUEUE_UNKNOWN, .reason = "killed"};
+    rig.say[1].result = QUEUE_DONE;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "delay");
+    rig_turn(&rig, 350);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_STR(rig.lines[1].what, "ack");
+    CHECK_INT(rig.works[1].attempt, 2);
+    rig_finish(&rig);
+}
+
+TEST(an_unknown_outcome_is_parked_under_hold) {
+    struct idem_policy policy = rig_policy();
+
+    policy.recover = IDEM_RECOVER_HOLD;
+    rig_start(&rig, policy, 4, NULL);
+    rig.say[0] = (struct queue_said){.result = QUEUE_UNKNOWN, .reason = "killed"};
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    /* Nothing was waited for: it is uncertain at once, and is looked at again soon. */
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_STR(rig.lines[0].what, "bury");
+    CHECK_STR(rig.lines[0].verdict, "uncertain");
+    CHECK_STR(rig.lines[1].what, "ack");
+    CHECK_INT(rig.works_n, 1);
+    rig_finish(&rig);
+}
+
+TEST(what_was_not_begun_counts_as_no_attempt_and_is_kept) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig.say[0] = (struct queue_said){.result = QUEUE_UNBEGUN, .reason = "connection refused"};
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.works_n, 1, 5000);
+    rig_turn(&rig, 100);
+    CHECK_INT(rig.lines_n, 0);
+    rig.say[0].result = QUEUE_DONE;
+    rig_until(&rig, &rig.lines_n, 1, 8000);
+    CHECK_STR(rig.lines[0].what, "ack");
+    CHECK_INT(rig.works[1].attempt, 1);
+    rig_finish(&rig);
+}
+
+TEST(where_an_order_is_asked_for_a_failure_holds_its_lane_and_no_other) {
+    struct idem_policy policy = rig_policy();
+
+    policy.backoff_min_ms = policy.backoff_max_ms = 300;
+    rig_start(&rig, policy, 4, "#body.user");
+    rig.say[0].result = QUEUE_RETRY;
+    rig.say[1].result = rig.say[2].result = QUEUE_DONE;
+    rig_deliver(&rig, "{\"id\": 1, \"user\": \"a\"}", NULL);
+    rig_deliver(&rig, "{\"id\": 2, \"user\": \"a\"}", NULL);
+    rig_deliver(&rig, "{\"id\": 3, \"user\": \"b\"}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_INT(rig.lines[0].n, 2);
+    rig_turn(&rig, 100);
+    CHECK_INT(rig.works_n, 2); /* not the second of a */
+    rig.say[0].result = QUEUE_DONE;
+    rig_until(&rig, &rig.lines_n, 3, 5000);
+    CHECK_INT(rig.lines[1].n, 0);
+    CHECK_INT(rig.lines[2].n, 1);
+    CHECK_INT(rig.works[2].n, 0);
+    CHECK_INT(rig.works[2].attempt, 2);
+    rig_finish(&rig);
+}
+
+TEST(what_the_broker_has_lost_is_dropped_unless_it_is_handled) {
+    struct queue_counts counts;
+
+    rig_start(&rig, rig_policy(), 1, NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.open_works, 1, 5000);
+    rig_deliver(&rig, "{\"id\": 2}", NULL);
+    rig_turn(&rig, 20);
+    rig.events.gone(rig.events.data, &rig.messages[0].m);
+    rig.events.gone(rig.events.data, &rig.messages[1].m);
+    CHECK_INT(rig.lines_n, 1);
+    CHECK_STR(rig.lines[0].what, "giveback"); /* which frees it, and no more */
+    CHECK_INT(rig.lines[0].n, 1);
+    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    rig_deliver(&rig, "{\"id\": 1}", NULL); /* again: it is a duplicate */
+    rig_until(&rig, &rig.lines_n, 3, 5000);
+    CHECK_INT(rig.works_n, 1);
+    queue_consumer_counts(rig.consumer, &counts);
+    CHECK_INT(counts.in_hand, 0);
+    rig_finish(&rig);
+}
+
+TEST(a_run_whose_lease_somebody_took_is_cancelled_and_its_late_word_refused) {
+    struct idem_policy policy = rig_policy();
+    struct idem_error err;
+    struct idem *operator;
+    struct idem_name name = {.prefix = "q:", .key = "1", .key_len = 1};
+
+    policy.lease_ms = 300;
+    rig_start(&rig, policy, 4, NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.open_works, 1, 5000);
+    CHECK_INT(idem_open(temp_url("store", "sync=off"), NULL, &operator, & err), 0);
+    CHECK_INT(idem_settle(operator, & name,
+                          &(struct idem_settlement){.to = IDEM_DONE, .force = true}, &err),
+              0);
+    rig_turn(&rig, 400);
+    CHECK(rig.works[0].cancelled);
+    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_REFUSED});
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "ack"); /* as the operator has it: a duplicate */
+    idem_close(operator);
+    rig_finish(&rig);
+}
+
+TEST(a_handler_that_takes_longer_than_its_lease_keeps_it_and_the_broker_is_told) {
+    struct idem_policy policy = rig_policy();
+
+    policy.lease_ms = 300;
+    rig_start(&rig, policy, 4, NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_turn(&rig, 1500);
+    CHECK(!rig.works[0].cancelled);
+    CHECK(rig.extended >= 5);
+    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "ack");
+    rig_finish(&rig);
+}
+
+TEST(a_stop_gives_back_what_was_not_begun_and_waits_for_the_rest) {
+    rig_start(&rig, rig_policy(), 1, NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.open_works, 1, 5000);
+    rig_deliver(&rig, "{\"id\": 2}", NULL);
+    rig_turn(&rig, 20);
+    queue_consumer_stop(rig.consumer, 10000);
+    CHECK(!rig.fetching);
+    CHECK_INT(rig.lines_n, 1);
+    CHECK_STR(rig.lines[0].what, "giveback");
+    CHECK_INT(rig.lines[0].n, 1);
+    rig_deliver(&rig, "{\"id\": 3}", NULL); /* was on its way */
+    CHECK_STR(rig.lines[1].what, "giveback");
+    rig_turn(&rig, 50);
+    CHECK(!rig.stopped);
+    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_until(&rig, &rig.lines_n, 3, 5000);
+    CHECK_STR(rig.lines[2].what, "ack");
+    rig_turn(&rig, 20);
+    CHECK(rig.stopped);
+    rig_finish(&rig);
+}
+
+TEST(a_forced_stop_cancels_and_says_unknown_never_failed) {
+    struct idem_policy policy = rig_policy();
+    struct idem_error err;
+    struct idem_entry entry;
+    struct idem *operator;
+    struct idem_name name = {.prefix = "q:", .key = "1", .key_len = 1};
+
+    rig_start(&rig, policy, 1, NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.open_works, 1, 5000);
+    queue_consumer_stop(rig.consumer, 100);
+    rig_turn(&rig, 200);
+    CHECK(rig.works[0].cancelled);
+    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_RETRY, .reason = "SIGTERM"});
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    rig_turn(&rig, 20);
+    CHECK(rig.stopped);
+    rig_finish(&rig);
+    CHECK_INT(idem_open(temp_url("store", "sync=off"), NULL, &operator, & err), 0);
+    CHECK_INT(idem_lookup(operator, & name, &entry, &err), 0);
+    CHECK_INT(entry.state, IDEM_RUNNING);
+    idem_entry_release(&entry);
+    idem_close(operator);
+}
+
+TEST(without_a_store_messages_are_kept_and_nothing_is_acknowledged) {
+    struct queue_counts counts;
+
+    rig_start_on(&rig, "redis://127.0.0.1:1?timeout=200ms&connect_timeout=100ms", rig_policy(), 4,
+                 NULL);
+    rig.say[0].result = QUEUE_DONE;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_turn(&rig, 1500);
+    CHECK_INT(rig.lines_n, 0);
+    CHECK_INT(rig.works_n, 0);
+    CHECK(rig.messages[0].out);
+    CHECK_HAS(rig.states, "the store:");
+    queue_consumer_counts(rig.consumer, &counts);
+    CHECK(counts.store_errors >= 1);
+    queue_consumer_stop(rig.consumer, 1000);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "giveback");
+    rig_finish(&rig);
+}
+
+TEST(a_delay_that_the_broker_does_not_take_is_waited_for_here) {
+    struct idem_policy policy = rig_policy();
+
+    policy.backoff_min_ms = policy.backoff_max_ms = 300;
+    rig_start(&rig, policy, 4, NULL);
+    rig.no_delay = true;
+    rig.say[0].result = QUEUE_RETRY;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "delay");
+    rig.say[0].result = QUEUE_DONE;
+    rig_until(&rig, &rig.lines_n, 2, 8000);
+    CHECK_STR(rig.lines[1].what, "ack");
+    CHECK_INT(rig.works[1].attempt, 2);
+    rig_finish(&rig);
+}
+
+TEST(the_longest_redelivery_counts_attempts_backoff_leases_and_the_broker) {
+    struct idem_policy policy = {.attempts = 5, .backoff_max_ms = 1000, .lease_ms = 100};
+
+    CHECK_INT(queue_redelivery_ms(&policy, &rig_broker, NULL), 1000 + 5 * 1100);
+    policy.attempts = IDEM_NONE;
+    CHECK_INT(queue_redelivery_ms(&policy, &rig_broker, NULL), 1000 + 1100);
+}
+
+TEST_MAIN
