@@ -4,6 +4,8 @@
  */
 #include "queue/decide.h"
 
+#include <string.h>
+
 /* clang-format off */
 static const struct queue_verdict_row verdict_rows[] = {
     {IDEM_RUN,       IDEM_ABSENT, QUEUE_STEP_WORK,  NULL},
@@ -65,4 +67,20 @@ const char *queue_result_name(enum queue_result result) {
     };
 
     return (size_t)result < COUNT_OF(names) && names[result] != NULL ? names[result] : "?";
+}
+
+const char *queue_epitaph_text(const char *epitaph) {
+    static const struct {
+        const char *epitaph, *text;
+    } texts[] = {
+        {"mismatch", "the key came back with another message under it"},
+        {"uncertain", "a run vanished, and nobody knows whether it happened"},
+        {"dead", "no attempts are left"},
+        {"refused", "the handler refused it"},
+    };
+
+    for (size_t i = 0; i < COUNT_OF(texts); i++)
+        if (strcmp(texts[i].epitaph, epitaph) == 0)
+            return texts[i].text;
+    return "it cannot be handled";
 }

@@ -68,4 +68,7 @@ struct queue_result_row {
 };
 const struct queue_result_row *queue_result_row(enum queue_result result, enum queue_room room);
 
+/* What an epitaph means, for people, where nobody has said more. */
+const char *queue_epitaph_text(const char *epitaph);
+
 #endif

@@ -221,6 +221,8 @@ static void bury_say(struct delivery *d) {
 static void delivery_bury(struct delivery *d, const char *epitaph) {
     d->epitaph = epitaph;
     d->burials = 0;
+    if (d->reason[0] == '\0')
+        snprintf(d->reason, sizeof(d->reason), "%s", queue_epitaph_text(epitaph));
     delivery_set(d, DELIVERY_BURYING);
     bury_say(d);
 }

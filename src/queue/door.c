@@ -140,9 +140,13 @@ static enum queue_result result_of(enum idem_result said) {
 static void handled(const struct door *door, const struct idem_outcome *out,
                     struct idem_consumed *ret) {
     enum queue_room room = queue_room(idem_guard_policy(door->guard), out->last);
+    const struct queue_verdict_row *verdict;
 
     if (out->verdict != IDEM_RUN) {
-        dispose(ret, queue_verdict_row(out->verdict, IDEM_ABSENT)->step, out->retry_after_ms);
+        verdict = queue_verdict_row(out->verdict, IDEM_ABSENT);
+        if (verdict->epitaph != NULL && ret->reason[0] == '\0')
+            reason_set(ret, queue_epitaph_text(verdict->epitaph));
+        dispose(ret, verdict->step, out->retry_after_ms);
         return;
     }
     ret->said = out->said;

@@ -40,6 +40,7 @@ TEST(a_letter_that_is_buried_says_why) {
             queue_verdict_row((enum idem_verdict)verdict, IDEM_ABSENT);
 
         CHECK((row->step == QUEUE_STEP_BURY) == (row->epitaph != NULL));
+        CHECK(row->epitaph == NULL || strlen(queue_epitaph_text(row->epitaph)) > 10);
     }
     CHECK_STR(queue_result_row(QUEUE_RETRY, QUEUE_ROOM_NONE)->epitaph, "dead");
     CHECK_STR(queue_result_row(QUEUE_REFUSED, QUEUE_ROOM_LEFT)->epitaph, "refused");
