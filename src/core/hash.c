@@ -101,15 +101,34 @@ int idem_record_key_make(struct idem_record_key *ret, enum idem_name_kind kind,
     return rc;
 }
 
-void idem_record_key_hex(const struct idem_record_key *key, char out[IDEM_HEX_LEN + 1]) {
+static void hex_put(const unsigned char hash[IDEM_HASH_LEN], char out[IDEM_HEX_LEN + 1]) {
     static const char digits[] = "0123456789abcdef";
-    const unsigned char *hash = key->at + key->prefix_len;
 
     for (unsigned i = 0; i < IDEM_HASH_LEN; i++) {
         out[2 * i] = digits[hash[i] >> 4];
         out[2 * i + 1] = digits[hash[i] & 0xf];
     }
     out[IDEM_HEX_LEN] = '\0';
+}
+
+void idem_record_key_hex(const struct idem_record_key *key, char out[IDEM_HEX_LEN + 1]) {
+    hex_put(key->at + key->prefix_len, out);
+}
+
+int idem_downstream_key(const char *prefix, const char *hash, char out[IDEM_HEX_LEN + 1]) {
+    static const char about[] = "idem downstream key";
+    unsigned char bytes[IDEM_HASH_LEN];
+    struct idem_sha sha;
+    int rc;
+
+    idem_sha_begin(&sha);
+    idem_sha_add(&sha, about, sizeof(about));
+    idem_sha_add(&sha, prefix, strlen(prefix) + 1);
+    idem_sha_add(&sha, hash, IDEM_HEX_LEN);
+    rc = idem_sha_end(&sha, bytes);
+    if (rc == 0)
+        hex_put(bytes, out);
+    return rc;
 }
 
 static int digit(char c) {

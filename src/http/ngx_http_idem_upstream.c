@@ -185,30 +185,23 @@ ngx_http_idem_put_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 u_char *
 ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    u_char           *hex, hash[IDEM_HASH_LEN];
-    struct idem_sha   sha;
-
-    static const char  about[] = "idem downstream key";
+    u_char  *hex;
 
     if (ctx->downstream) {
         return ctx->downstream;
     }
 
-    hex = ngx_pnalloc(r->pool, IDEM_HEX_LEN);
+    hex = ngx_pnalloc(r->pool, IDEM_HEX_LEN + 1);
     if (hex == NULL) {
         return NULL;
     }
 
-    idem_sha_begin(&sha);
-    idem_sha_add(&sha, about, sizeof(about));
-    idem_sha_add(&sha, ctx->conf->policy->prefix, ngx_strlen(ctx->conf->policy->prefix) + 1);
-    idem_sha_add(&sha, ctx->hash, IDEM_HEX_LEN);
-
-    if (idem_sha_end(&sha, hash) != 0) {
+    if (idem_downstream_key(ctx->conf->policy->prefix, (const char *) ctx->hash, (char *) hex)
+        != 0)
+    {
         return NULL;
     }
 
-    ngx_hex_dump(hex, hash, IDEM_HASH_LEN);
     ctx->downstream = hex;
 
     return hex;

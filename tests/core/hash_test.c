@@ -74,4 +74,16 @@ TEST(one_that_was_made_to_fail_says_so_at_its_end_and_writes_nothing) {
     CHECK_INT(hash[0], 7);
 }
 
+/* What backends have stored must be found again: printf 'idem downstream key\0order:\0%064d' 7 |
+   sha256sum */
+TEST(the_downstream_key_is_what_it_always_was) {
+    char hash[IDEM_HEX_LEN + 1], out[IDEM_HEX_LEN + 1];
+
+    snprintf(hash, sizeof(hash), "%064d", 7);
+    CHECK_INT(idem_downstream_key("order:", hash, out), 0);
+    CHECK_STR(out, "f306e2b6a5f5279dbbc8a6bff85abffa7e8a11f5bf335b3a08ab1f4bf6b89d88");
+    CHECK_INT(idem_downstream_key("order", hash, out), 0);
+    CHECK(strcmp(out, "f306e2b6a5f5279dbbc8a6bff85abffa7e8a11f5bf335b3a08ab1f4bf6b89d88") != 0);
+}
+
 TEST_MAIN
