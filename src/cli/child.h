@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-#include "cli/signals.h"
+#include "cli/spawn.h"
 #include "cli/stream.h"
 
 struct cli_child {
@@ -28,11 +28,9 @@ struct cli_start {
     int64_t not_after; /* on idem_loop_now(): later than that nothing is started */
 };
 
-#define CLI_CHILD_LATE (-1)
-
 /*
  * 0, or an errno: why it could not be started, and nothing was; or
- * CLI_CHILD_LATE.
+ * CLI_SPAWN_LATE.
  *
  * Its process group. Without a controlling terminal (cron, a service, CI) the
  * command gets a group of its own, so that ending it ends what it started, too.

@@ -354,7 +354,7 @@ static void start_command(struct work *work) {
     }
     why = cli_child_start(&work->child, &how);
     cli_environment_free(how.env);
-    if (why == CLI_CHILD_LATE)
+    if (why == CLI_SPAWN_LATE)
         return;
     if (why != 0) {
         start_failed(work, why);

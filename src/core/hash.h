@@ -45,9 +45,9 @@ int idem_record_key_make(struct idem_record_key *ret, enum idem_name_kind kind,
 /* The hash as logs show it: 64 hex digits and a NUL. */
 void idem_record_key_hex(const struct idem_record_key *key, char out[IDEM_HEX_LEN + 1]);
 /*
- * What a backend gets as Idem-Downstream-Key, of the record's prefix and hash (IDEM_HEX_LEN digits):
- * the same for every attempt and every front door, and no key. 0 or IDEM_E_NOMEM; `out` is untouched
- * then.
+ * What a backend gets as Idem-Downstream-Key, of the record's prefix and hash (IDEM_HEX_LEN
+ * digits): the same for every attempt and every front door, and no key. 0 or IDEM_E_NOMEM; `out` is
+ * untouched then.
  */
 int idem_downstream_key(const char *prefix, const char *hash, char out[IDEM_HEX_LEN + 1]);
 bool idem_hex_parse(const char *hex, unsigned char out[IDEM_HASH_LEN]);
