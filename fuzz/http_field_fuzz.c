@@ -1,7 +1,7 @@
 /*
  * Any bytes as a field's value: a key that was read has a length within its
  * bounds, reads as itself when it is quoted, and when it is bare if it can be;
- * numbers stay within their bounds.
+ * numbers stay within their bounds, and so does Retry-After, whichever form it has.
  */
 #include <assert.h>
 #include <string.h>
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct idem_http_text value = {(const char *)data, size};
     char key[IDEM_HTTP_KEY_MAX];
     enum idem_http_outcome outcome = IDEM_HTTP_DONE;
-    int64_t number = -1;
+    int64_t number = -1, after = -1, date = -1;
     size_t len = 0;
 
     if (idem_http_key_read(value, key, &len) == NULL) {
@@ -46,6 +46,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         assert(len == 0);
     }
     assert(idem_http_number(value, 0, 100000, &number) == (number >= 0) && number <= 100000);
+    assert(idem_http_retry_after(value, 1700000000, 86400, &after) == (after >= 0));
+    assert(after <= 86400);
+    assert(idem_http_date(value, 1700000000, &date) == (date >= 0));
     assert(!idem_http_outcome_read(value, &outcome) || outcome <= IDEM_HTTP_UNKNOWN);
     assert(idem_http_type_read(value) <= IDEM_HTTP_EVENTS);
     return 0;

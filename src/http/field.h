@@ -43,6 +43,19 @@ const char *idem_http_key_read(struct idem_http_text value, char out[IDEM_HTTP_K
    if false. */
 bool idem_http_number(struct idem_http_text value, int64_t min, int64_t max, int64_t *ret);
 
+/*
+ * A date (RFC 9110, 5.6.7), in each of its three forms, as seconds since 1970. A year of two digits
+ * is the one that is less than 50 years from `now_s`. Untouched if false.
+ */
+bool idem_http_date(struct idem_http_text value, int64_t now_s, int64_t *ret_s);
+
+/*
+ * Retry-After: seconds, or a date that is so many of them after `now_s`; what is longer than
+ * `max_s` is that long, and what is past is 0. Untouched if false.
+ */
+bool idem_http_retry_after(struct idem_http_text value, int64_t now_s, int64_t max_s,
+                           int64_t *ret_s);
+
 /* Idem-Outcome, in any case of letters. Untouched if false. */
 enum idem_http_outcome {
     IDEM_HTTP_DONE,
