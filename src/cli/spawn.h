@@ -19,6 +19,10 @@ struct cli_spawn {
     bool alone;        /* gets no other descriptor, also none that was left open on purpose */
     int die_with;      /* the signal it gets when we are killed; 0: none */
     int64_t not_after; /* on idem_loop_now(): later than that nothing is started */
+    /* What must be in place before it begins; 0, or an errno, and then it never does. NULL: nothing
+       must. */
+    int (*prepare)(void *data, pid_t pid);
+    void *data;
 };
 
 #define CLI_SPAWN_LATE (-1)
