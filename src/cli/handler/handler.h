@@ -1,6 +1,7 @@
 /*
  * The handlers of idem consume: a program per message (--exec), long-lived
- * workers (--exec-jsonl). They know neither brokers nor stores.
+ * workers (--exec-jsonl), an HTTP endpoint (--to). They know neither brokers nor
+ * stores.
  *
  * What they need of the process around them: SIGPIPE and SIGCHLD as cli/signals.h
  * has them, and descriptors 0 to 2 open. The loop's host is level-triggered.
@@ -89,5 +90,33 @@ struct handler_jsonl_config {
 };
 int handler_jsonl_open(const struct handler_jsonl_config *config, struct idem_loop *loop,
                        struct handler *ret, struct idem_error *err);
+
+/*
+ * --to: a POST to an endpoint, the body as it is, with Idempotency-Key (the key as
+ * a string of structured fields if it is printable ASCII of up to 255 bytes, else
+ * the record's hash), Idem-Attempt, Idem-Downstream-Key, Content-Type and
+ * Content-Encoding, and the message's own headers: those that are text, fields of
+ * HTTP, neither of the connection nor of Idem, and no credentials; 64 of them, 8
+ * KiB in all, and Idem-Omitted says how many there was no room for.
+ *
+ *     a whole answer       what Idem-Outcome says (done; release: retry; keep: dead;
+ *                          unknown), else what `on_status` says of its status
+ *                          (rules.h). Retry-After says when to retry
+ *     nothing was sent     unbegun: no connection, no name, no TLS, the lease over
+ *     anything else        unknown: a time-out, a connection that broke, cancelled
+ *
+ * Connections are kept. Neither proxies nor redirects nor cookies: a message goes
+ * to the URL. Closing does not wait.
+ */
+struct handler_to_config {
+    const char *url;
+    const char *prefix;  /* of the policy: for Idem-Downstream-Key */
+    const char *ca_file; /* who may vouch for an https endpoint; NULL: the system's */
+    const struct handler_rules *on_status; /* copied; NULL: the defaults */
+    int64_t timeout_ms;
+    unsigned workers;
+};
+int handler_to_open(const struct handler_to_config *config, struct idem_loop *loop,
+                    struct handler *ret, struct idem_error *err);
 
 #endif

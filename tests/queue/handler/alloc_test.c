@@ -1,0 +1,118 @@
+/*
+ * Every allocation failed in its turn, through each handler: a result is told, once,
+ * and it is no other than done, unbegun or (where it was sent already) unknown;
+ * nothing is leaked.
+ */
+#include "contract/alloc_each.h"
+#include "endpoint.h"
+#include "hand.h"
+
+static struct item item;
+static bool may_be_unknown;
+
+static void item_reset(void) {
+    struct item *fresh = item_new("{\"order\": 1}");
+
+    CHECK(fresh != NULL);
+    item = *fresh;
+    item.message.headers = item.headers;
+    item.message.properties = item.properties;
+    item.work.message = &item.message;
+    item_header(&item, "X-A", "b");
+    item_property(&item, "content_type", "text/plain");
+    free(fresh);
+}
+
+static int scenario_with(int (*open)(struct hand *hand, struct idem_error *err),
+                         struct idem_error *err) {
+    struct hand hand;
+    int rc;
+
+    item.told = 0;
+    hand_init(&hand);
+    rc = open(&hand, err);
+    if (rc < 0) {
+        idem_poll_release(&hand.poll);
+        err->code = rc == IDEM_E_REFUSED ? IDEM_E_NOMEM : rc; /* the poll loop has no more words */
+        return err->code;
+    }
+    hand_run(&hand, &item);
+    hand_close(&hand);
+    if (item.said.result == QUEUE_DONE)
+        return 0;
+    CHECK(item.reason[0] != '\0');
+    if (!may_be_unknown)
+        CHECK_SAID(&item, QUEUE_UNBEGUN);
+    CHECK(item.said.result == QUEUE_UNBEGUN || item.said.result == QUEUE_UNKNOWN);
+    snprintf(err->text, sizeof(err->text), "%.400s", item.reason);
+    /* A machine may also be slower than a request may take: it is tried again then. */
+    return err->code = may_be_unknown ? IDEM_E_UNKNOWN : IDEM_E_NOMEM;
+}
+
+static int exec_open(struct hand *hand, struct idem_error *err) {
+    return handler_exec_open(
+        &(struct handler_exec_config){
+            .program = {.command = "exit 0", .kill_after_ms = 100},
+            .workers = 1,
+        },
+        &hand->loop, &hand->handler, err);
+}
+
+static int exec_scenario(struct idem_error *err) {
+    return scenario_with(exec_open, err);
+}
+
+TEST(each_allocation_of_a_program_per_message_fails_cleanly) {
+    item_reset();
+    alloc_fail_each_both(exec_scenario, 5);
+}
+
+static int jsonl_open(struct hand *hand, struct idem_error *err) {
+    return handler_jsonl_open(
+        &(struct handler_jsonl_config){
+            .program = {.command = "while read -r l; do id=${l#*:}; echo \"{\\\"id\\\":${id%%,*}"
+                                   ",\\\"result\\\":\\\"done\\\"}\"; done",
+                        .kill_after_ms = 100},
+            .workers = 1,
+        },
+        &hand->loop, &hand->handler, err);
+}
+
+static int jsonl_scenario(struct idem_error *err) {
+    return scenario_with(jsonl_open, err);
+}
+
+TEST(each_allocation_of_a_worker_fails_cleanly) {
+    item_reset();
+    may_be_unknown = true; /* an answer that cannot be read */
+    alloc_fail_each_both(jsonl_scenario, 8);
+}
+
+#ifdef HAVE_CURL
+
+static struct endpoint endpoint;
+
+static int to_open(struct hand *hand, struct idem_error *err) {
+    char url[64];
+
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d/", endpoint.port);
+    return handler_to_open(
+        &(struct handler_to_config){
+            .url = url, .prefix = "order:", .timeout_ms = 300, .workers = 1},
+        &hand->loop, &hand->handler, err);
+}
+
+static int to_scenario(struct idem_error *err) {
+    return scenario_with(to_open, err);
+}
+
+TEST(each_allocation_of_a_request_fails_cleanly) {
+    endpoint = endpoint_start(false);
+    item_reset();
+    may_be_unknown = true;
+    alloc_fail_each_both(to_scenario, 40);
+    endpoint_stop(&endpoint);
+}
+#endif
+
+TEST_MAIN
