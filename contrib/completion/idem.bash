@@ -20,6 +20,17 @@ _idem_flags() {
             "--hold-ttl --lease --run-max --wait --recover --on-failure --attempts --backoff" \
             "--on-duplicate --message --on-store-error --result-max --finish-timeout --token-ttl"
         ;;
+    consume)
+        echo "--queue --key --exec --exec-jsonl --to --store --workers --prefetch --order-by --dead-letter" \
+            "--on-exit --on-status --to-timeout --to-ca --kill-after --drain --retry-topology --group --consumer" \
+            "--body-field --label --unsafe-ttl --log --json --quiet --policy --config --help --preset" \
+            "--mode --prefix --scope --fingerprint --fingerprint-expr --json-max --ttl --hold-ttl" \
+            "--lease --run-max --recover --on-failure --attempts --backoff --on-store-error"
+        ;;
+    dead)
+        echo "--queue --dead-letter --number --all --force --dry-run --body-field --store --json --result" \
+            "--help"
+        ;;
     show) echo "--prefix --scope --token --hash --json --result --store --help" ;;
     list) echo "--prefix --state --since --json --store --help" ;;
     settle)
@@ -55,6 +66,8 @@ _idem_value() {
     --state) _idem_words "issued running uncertain done failed damaged newer" ;;
     --on-duplicate) _idem_words "error success" ;;
     --enforce) _idem_words "on off" ;;
+    --log) _idem_words "all problems none" ;;
+    --retry-topology) _idem_words "declare none" ;;
     --form) _idem_words "rfc9421 classic" ;;
     --sequence) _idem_words "off increasing consecutive" ;;
     --method | -X) _idem_words "GET POST PUT PATCH DELETE" ;;

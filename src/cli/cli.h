@@ -39,12 +39,14 @@ struct cli_command {
     bool policy;                               /* takes the flags of the policy table as well */
     const char *const *policy_without;         /* those that it does not take; NULL: takes all */
     const struct cli_policy_help *policy_help; /* what it says differently of them, or NULL */
+    const char *policy_is;                     /* what else each of them is; NULL: settings' words */
     bool stops;                                /* options end at the first operand */
     int (*run)(const struct cli_values *values); /* returns the exit status */
 };
 
 extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_forget, cli_stats,
-    cli_eval, cli_canon, cli_id, cli_gateway, cli_token, cli_sign, cli_verify, cli_migrate;
+    cli_eval, cli_canon, cli_id, cli_gateway, cli_token, cli_sign, cli_verify, cli_migrate,
+    cli_consume, cli_dead;
 
 /* All of them, NULL at the end. */
 extern const struct cli_command *const cli_commands[];
@@ -73,6 +75,9 @@ void cli_notice(void *data, const char *text);
    whose folders are made. Owned by the caller; NULL after saying why, with *ret_status set. */
 char *cli_store_url(const struct cli_values *values, int *ret_status);
 char *cli_store_url_whole(char *url);
+/* A copy of an argument that is a URL, whose user and password are made unreadable where processes
+   are listed. Owned by the caller; NULL after saying why. */
+char *cli_secret_url(const char *url);
 
 /* Opens a store that is there already, for blocking calls; NULL after saying why, with *ret_status
    set. */

@@ -215,5 +215,6 @@ const struct cli_command cli_gateway = {
     .policy = true,
     .policy_without = gateway_policy_without,
     .policy_help = gateway_policy_help,
+    .policy_is = "directive of nginx's, idem_ttl",
     .run = gateway_run,
 };

@@ -171,6 +171,68 @@ const struct cli_option cli_option_table[] = {
      CLI_FLAG, AT(show), 0, 0, .id = "show-verified"},
     {"spend", 0, NULL, "ask the store for the nonce, too, which is used then",
      CLI_FLAG, AT(spend), 0, 0},
+    {"queue", 0, "NAME", "where messages come from: a queue, or a stream",
+     CLI_TEXT, AT(queue), 0, 0},
+    {"key", 'k', "KEY", "what makes two messages one: an expression over body,\n"
+                        "headers, properties and queue ('#body.orderId'),\n"
+                        "header:NAME, or message-id",
+     CLI_TEXT, AT(key), 0, 0, .id = "consume-key"},
+    {"exec", 0, "COMMAND", "run it for each message, by sh, the body on its stdin",
+     CLI_TEXT, AT(exec), 0, 0},
+    {"exec-jsonl", 0, "COMMAND", "start --workers of it, which read a line of JSON for each\n"
+                                 "message, and answer by one",
+     CLI_TEXT, AT(exec_jsonl), 0, 0},
+    {"to", 0, "URL", "POST each message there",
+     CLI_TEXT, AT(to), 0, 0},
+    {"to-timeout", 0, "TIME", "how long that may take (30s)",
+     CLI_DURATION, AT(to_timeout_ms), 1, 86400000},
+    {"to-ca", 0, "FILE", "who may vouch for an https endpoint (the system's)",
+     CLI_TEXT, AT(to_ca), 0, 0},
+    {"workers", 0, "N", "messages that are handled at a time (1)",
+     CLI_NUMBER, AT(workers), 1, 1024, .id = "consume-workers"},
+    {"prefetch", 0, "N", "messages in hand at a time (--workers and 8)",
+     CLI_NUMBER, AT(prefetch), 1, 65535},
+    {"order-by", 0, "EXPR", "messages that have this in common are handled one after\n"
+                            "the other, as they came, failures included",
+     CLI_TEXT, AT(order_by), 0, 0},
+    {"dead-letter", 0, "NAME", "where messages go that cannot be handled (QUEUE.dead)",
+     CLI_TEXT, AT(dead_letter), 0, 0},
+    {"retry-topology", 0, "HOW", "declare: RabbitMQ queues for delays and dead letters are\n"
+                                 "made where they are missing; none: delays are waited for\n"
+                                 "here (declare)",
+     CLI_TEXT, AT(topology), 0, 0},
+    {"on-exit", 0, "LIST", "what exit statuses mean: 65=dead,3=done,*=retry; 0 is done\n"
+                           "and 75 is retry (*=retry)",
+     CLI_TEXT, AT(on_exit), 0, 0},
+    {"on-status", 0, "LIST", "what HTTP statuses mean: 404=retry,5xx=dead",
+     CLI_TEXT, AT(on_status), 0, 0},
+    {"group", 0, "NAME", "streams: the consumer group (idem)",
+     CLI_TEXT, AT(group), 0, 0},
+    {"consumer", 0, "NAME", "streams: this consumer's name, the same over restarts and no\n"
+                            "other's (the machine's name)",
+     CLI_TEXT, AT(consumer), 0, 0},
+    {"body-field", 0, "NAME", "streams: which field is the body (body)",
+     CLI_TEXT, AT(body_field), 0, 0},
+    {"label", 0, "EXPR", "what idem list shows of it: '#body.orderId'",
+     CLI_TEXT, AT(label), 0, 0, .id = "consume-label"},
+    {"drain", 0, "TIME", "how long a stop waits for what is handled (30s)",
+     CLI_DURATION, AT(drain_ms), 0, 86400000},
+    {"unsafe-ttl", 0, NULL, "although a message may come again after it is forgotten",
+     CLI_FLAG, AT(unsafe_ttl), 0, 0},
+    {"log", 0, "WHAT", "all, problems or none (all; on a terminal: problems)",
+     CLI_TEXT, AT(log), 0, 0},
+    {"json", 0, NULL, "one line of JSON per second on stdout: counts and rates",
+     CLI_FLAG, AT(json), 0, 0, .id = "consume-json"},
+    {"number", 'n', "N", "which one, as idem dead list counts them",
+     CLI_NUMBER, AT(letter), 1, 1000000000, .id = "dead-number"},
+    {"force", 'f', NULL, "although nobody knows whether it happened",
+     CLI_FLAG, AT(force), 0, 0, .id = "force-uncertain"},
+    {"dry-run", 0, NULL, "show what would be requeued, and change nothing",
+     CLI_FLAG, AT(dry_run), 0, 0, .id = "dead-dry-run"},
+    {"result", 0, NULL, "write the body as it is, and nothing else",
+     CLI_FLAG, AT(result), 0, 0, .id = "dead-result"},
+    {"all", 0, NULL, "all of them",
+     CLI_FLAG, AT(all), 0, 0},
     {"yes", 'y', NULL, "do not ask",
      CLI_FLAG, AT(yes), 0, 0},
     {"help", 'h', NULL, "show this",
@@ -326,8 +388,7 @@ void cli_options_print(const struct cli_command *command, FILE *out) {
     for (size_t i = 0; i < flags.n; i++) {
         if (command->policy && flags.at[i].policy != NULL && !told) {
             fprintf(out, "\nThe policy, each also a %s (defaults in brackets):\n",
-                    command->policy_help == NULL ? "word of the settings"
-                                                 : "directive of nginx's, idem_ttl");
+                    command->policy_is == NULL ? "word of the settings" : command->policy_is);
             told = true;
         }
         flag_print(&flags.at[i], out);
@@ -543,8 +604,13 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, struct c
     struct flags flags;
     int got, status;
 
-    *ret = (struct cli_values){
-        .kill_after_ms = 10000, .verdict_fd = -1, .duplicate_exit = -1, .status = -1, .number = 1};
+    *ret = (struct cli_values){.kill_after_ms = 10000,
+                               .verdict_fd = -1,
+                               .duplicate_exit = -1,
+                               .status = -1,
+                               .number = 1,
+                               .drain_ms = 30000,
+                               .to_timeout_ms = 30000};
     flags_gather(command, &flags);
     getopt_tables(command, &flags, longs, letters, sizeof(letters));
     opterr = 0;

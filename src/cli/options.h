@@ -57,6 +57,16 @@ struct cli_values {
     const char *method;
     const char *data_file;
     struct cli_list headers, data;
+    const char *queue; /* of consumers, from here on */
+    const char *exec, *exec_jsonl, *to, *to_ca;
+    const char *order_by;
+    const char *dead_letter;
+    const char *group, *consumer, *body_field;
+    const char *on_exit, *on_status;
+    const char *topology;
+    const char *log;
+    int64_t prefetch, letter;
+    int64_t drain_ms, to_timeout_ms;
     int64_t window_ms;
     struct cli_list upstreams;
     int64_t workers;
@@ -68,6 +78,7 @@ struct cli_values {
     int64_t number;
     bool quiet, json, done, failed, force, dry_run, yes, result, print, help;
     bool v4, v7, snowflake, jsonl, key_rules, template, print_config, key_is_token, show, spend;
+    bool unsafe_ttl, all;
     struct idem_layer layer; /* the policy's flags */
     char **operands;
     int operands_n;

@@ -110,6 +110,16 @@ static void argument_hide(const char *url) {
         memset(from + 2, 'x', (size_t)(to - from - 2));
 }
 
+char *cli_secret_url(const char *url) {
+    char *copy = strdup(url);
+
+    if (copy == NULL)
+        cli_say("no memory");
+    else
+        argument_hide(url);
+    return copy;
+}
+
 static char *store_url(const struct cli_values *values, bool make, int *ret_status) {
     const char *said = values->store != NULL ? values->store : getenv("IDEM_STORE");
     char *url;

@@ -26,10 +26,10 @@
 #define QUEUE_DEAD_STATUS "idem-status"
 #define QUEUE_DEAD_RECORD_PREFIX "idem-prefix"
 #define QUEUE_DEAD_HASH "idem-hash"
-#define QUEUE_DEAD_QUEUE "idem-queue" /* which queue or stream it was taken from */
-#define QUEUE_DEAD_EXCHANGE "idem-origin-exchange"       /* amqp */
+#define QUEUE_DEAD_QUEUE "idem-queue"              /* which queue or stream it was taken from */
+#define QUEUE_DEAD_EXCHANGE "idem-origin-exchange" /* amqp */
 #define QUEUE_DEAD_ROUTING_KEY "idem-origin-routing-key" /* amqp */
-#define QUEUE_DEAD_AT "idem-dead-at" /* 2026-01-31T12:34:56Z */
+#define QUEUE_DEAD_AT "idem-dead-at"                     /* 2026-01-31T12:34:56Z */
 
 struct queue_dead; /* a place with dead letters, open */
 

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Messages: the consumer beside a bare one, on a RabbitMQ of our own.
+
+    queue.py BUILD FOLDER ROUNDS
+
+BUILD has bench-queue, rabbit-serve and idem; the servers' data are put into FOLDER. What is compared
+is run in turn on the same server, each time on a queue that was filled anew, so that each ratio is
+of one moment.
+"""
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests"))
+
+import rabbit
+
+BUILD, FOLDER, ROUNDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+BENCH, IDEM = BUILD + "/bench/bench-queue", BUILD + "/src/cli/idem"
+os.environ["IDEM_RABBIT_SERVE"] = BUILD + "/tests/queue/consume/rabbit-serve"
+
+MESSAGES, PREFETCH = 20000, 100
+SLOW = {"jsonl": 60000, "to": 20000}  # to another process and back, one at a time: some seconds of it
+
+
+def bench(url, *words):
+    done = subprocess.run([BENCH, url, *map(str, words)], stdout=subprocess.PIPE, text=True, check=True,
+                          timeout=300)
+    return [float(word) for word in done.stdout.split()]
+
+
+def port_free():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Server:
+    """A program on a port of ours, which ends with it."""
+
+    def __init__(self, port, *words):
+        self.port = port
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        for _ in range(100):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(f"{words[0]} did not start")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+
+def redis_start():
+    port = port_free()
+    return Server(port, "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
+                  "no", "--dir", FOLDER)
+
+
+def endpoint_start():
+    """Takes everything, as fast as can be."""
+    port, path = port_free(), FOLDER + "/nginx.conf"
+    with open(path, "w", encoding="ascii") as conf:
+        conf.write(f"""daemon off; pid {FOLDER}/nginx.pid; error_log stderr crit; events {{}}
+http {{ access_log off; keepalive_requests 1000000; client_body_temp_path {FOLDER}/body;
+proxy_temp_path {FOLDER}/a; fastcgi_temp_path {FOLDER}/b; uwsgi_temp_path {FOLDER}/c; scgi_temp_path {FOLDER}/d;
+server {{ listen 127.0.0.1:{port}; location / {{ return 204; }} }} }}""")
+    return Server(port, "nginx", "-e", "stderr", "-c", path)
+
+
+first = 0  # no key is used in two rounds, unless duplicates are wanted
+
+
+def filled(url, messages):
+    global first
+    first += messages
+    bench(url, "fill", "bench", messages, first)
+
+
+def again(url, messages):
+    """The same keys once more."""
+    bench(url, "fill", "bench", messages, first)
+
+
+def compare(name, ours, other):
+    rows = [(other(), ours()) for _ in range(ROUNDS)]
+    figures = [statistics.median(row[side][column] for row in rows) for side in (0, 1) for column in (0, 1)]
+    ratio = statistics.median(row[1][0] / row[0][0] for row in rows)
+    print("  {:32} {:9.0f} {:9.0f} {:7.2f} {:9.1f} {:8.1f}".format(
+        name, figures[0], figures[2], ratio, figures[1], figures[3]), flush=True)
+
+
+def cpu_s(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        words = stat.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def command(url, store, messages, *handler):
+    """idem consume itself: how many per second, and microseconds of CPU time for each."""
+    process = subprocess.Popen([IDEM, "consume", url, "--queue", "bench", "--key", "#body.orderId", "--store",
+                                store, "--prefetch", str(PREFETCH), "--log", "none", "--json", *handler],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    rates, done = [], 0
+    for line in process.stdout:
+        counts = json.loads(line)
+        done = counts["done"]
+        if done >= messages:
+            break
+        if done > 0:
+            rates.append(counts["per_second"])
+    cpu = cpu_s(process.pid)
+    process.send_signal(signal.SIGTERM)
+    process.wait(30)
+    return [statistics.median(rates[1:]), cpu * 1e6 / done]  # the first second began before the first
+
+
+def measure(url, redis, endpoint):
+    lmdb, worker = f"lmdb:{FOLDER}/store?sync=off", f"{BENCH} - worker"
+
+    def one(messages, what, *words):
+        filled(url, messages)
+        return bench(url, what, "bench", messages, PREFETCH, *words)
+
+    def skipped(store):
+        one(MESSAGES, "idem", store)
+        again(url, MESSAGES)
+        return bench(url, "idem", "bench", MESSAGES, PREFETCH, store)
+
+    def consumed(messages, *handler):
+        filled(url, messages)
+        return command(url, lmdb, messages, *handler)
+
+    for name, store in (("LMDB sync=off", lmdb), ("Redis", redis)):
+        compare(f"in process, {name}", lambda s=store: one(MESSAGES, "idem", s), lambda: one(MESSAGES, "bare"))
+        compare(f"duplicates skipped, {name}", lambda s=store: skipped(s), lambda: one(MESSAGES, "bare"))
+    compare("--exec-jsonl, one worker", lambda: consumed(SLOW["jsonl"], "--exec-jsonl", worker),
+            lambda: one(SLOW["jsonl"], "bare-jsonl", worker))
+    compare("--to, one worker", lambda: consumed(SLOW["to"], "--to", endpoint),
+            lambda: one(SLOW["to"], "bare-to", endpoint))
+
+
+def main():
+    print(f"Messages per second, and CPU us of the consumer for each; medians of {ROUNDS} rounds in turn, prefetch "
+          f"{PREFETCH}")
+    print("                                        bare      idem   ratio   bare us  idem us")
+    with rabbit.start(FOLDER + "/rabbit") as server, redis_start() as redis, endpoint_start() as endpoint:
+        measure(server.url, f"redis://127.0.0.1:{redis.port}", f"http://127.0.0.1:{endpoint.port}/")
+
+
+main()
