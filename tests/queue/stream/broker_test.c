@@ -1,0 +1,559 @@
+/*
+ * The Redis Streams broker on a real server: what broker.h promises, and who gets
+ * which message.
+ */
+#include <sys/wait.h>
+
+#include "taker.h"
+
+TEST(messages_come_in_order_and_no_more_of_them_than_prefetch) {
+    struct taker t;
+
+    server_begin();
+    add_n(40, 0);
+    taker_open(&t, &(struct queue_config){.prefetch = 7});
+    taker_until(&t, 7);
+    taker_idle(&t, 300);
+    CHECK_INT(t.n, 7);
+    CHECK_INT(pending("me"), 7);
+    for (unsigned i = 0; i < 40; i++) {
+        taker_until(&t, i + 1);
+        CHECK_STR(body_of(&t, i), numbered("m", i));
+        CHECK_STR(t.got[i]->queue, "q");
+        CHECK(!t.got[i]->redelivered);
+        taker_ack(&t, i);
+    }
+    pending_until(&t, "", 0);
+    add("one more");
+    taker_until(&t, 41);
+    CHECK_STR(body_of(&t, 40), "one more");
+    taker_close(&t);
+}
+
+TEST(a_group_that_is_not_there_is_made_from_the_beginning_and_that_is_told) {
+    struct taker t;
+
+    server_begin();
+    add("before");
+    taker_open(&t, &(struct queue_config){.group = "idem"});
+    CHECK_HAS(t.text, "group idem was not there; it was made");
+    CHECK_HAS(t.text, "stream q, group idem, consumer me");
+    taker_until(&t, 1);
+    taker_close(&t);
+    taker_open(&t, &(struct queue_config){.group = "idem"});
+    CHECK(strstr(t.text, "was not there") == NULL);
+    taker_close(&t);
+    taker_open(&t, &(struct queue_config){.queue = "nothing yet", .group = "g"});
+    CHECK_HAS(t.text, "it was made");
+    CHECK(say("XADD", "nothing yet", "*", "a", "b", NULL)[0] == '$');
+    taker_until(&t, 1);
+    taker_close(&t);
+}
+
+TEST(nothing_is_fetched_before_it_is_said_nor_after_it_is_stopped) {
+    struct taker t;
+
+    server_begin();
+    add_n(3, 0);
+    taker_begin(&t, &(struct queue_config){.prefetch = 2});
+    taker_until_text(&t, "connected");
+    taker_idle(&t, 300);
+    CHECK_INT(t.n, 0);
+    CHECK_INT(pending(""), 0);
+    queue_broker_stream.fetch(t.link, true);
+    taker_until(&t, 2);
+    taker_ack(&t, 0);
+    taker_ack(&t, 1);
+    taker_until(&t, 3);
+    taker_idle(&t, 200); /* a read blocks now */
+    queue_broker_stream.fetch(t.link, false);
+    taker_idle(&t, 200);
+    add("late");
+    taker_idle(&t, 500);
+    CHECK_INT(t.n, 3);
+    CHECK_INT(pending(""), 1);
+    queue_broker_stream.fetch(t.link, true);
+    taker_until(&t, 4);
+    taker_close(&t);
+}
+
+TEST(acks_are_sent_before_it_is_closed) {
+    struct taker t;
+    int64_t before;
+
+    server_begin();
+    add_n(500, 0);
+    taker_open(&t, &(struct queue_config){.prefetch = 600});
+    taker_until(&t, 500);
+    for (size_t i = 0; i < 499; i++)
+        taker_ack(&t, i);
+    taker_give(&t, 499);
+    before = idem_loop_now();
+    taker_close(&t);
+    CHECK(idem_loop_now() - before < 900); /* as soon as they are answered */
+    CHECK_INT(pending(""), 1);
+    CHECK_INT(pending(STREAM_NOBODY), 1);
+}
+
+/* Restarts. */
+
+/* A consumer in a process of its own, which ends as soon as `does` returns, without a word. */
+static void in_a_process(void (*does)(struct taker *taker)) {
+    static struct taker t;
+    int status;
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        taker_open_as(&t, "me");
+        does(&t);
+        kill(getpid(), SIGKILL);
+    }
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void takes_ten(struct taker *t) {
+    taker_until(t, 10);
+    taker_ack(t, 3);
+    taker_idle(t, 300);
+}
+
+TEST(who_dies_gets_its_own_messages_again_in_order_before_new_ones) {
+    struct taker t;
+
+    server_begin();
+    add_n(10, 0);
+    in_a_process(takes_ten);
+    CHECK_INT(pending("me"), 9);
+    add_n(5, 10);
+    taker_open(&t, &(struct queue_config){.prefetch = 4});
+    for (unsigned i = 0; i < 14; i++) {
+        unsigned m = i < 3 ? i : i + 1;
+
+        taker_until(&t, i + 1);
+        CHECK_STR(body_of(&t, i), numbered("m", m));
+        CHECK_INT(t.got[i]->redelivered, m < 10);
+        CHECK_STR(property_of(&t, i, "deliveries"), m < 10 ? "2" : "1");
+        taker_ack(&t, i);
+    }
+    pending_until(&t, "", 0);
+    taker_close(&t);
+}
+
+static void delays_one(struct taker *t) {
+    taker_until(t, 1);
+    CHECK(taker_delay(t, 0, 3600000));
+}
+
+TEST(a_delayed_message_of_a_process_that_died_comes_at_once_and_the_record_decides) {
+    struct taker t;
+
+    server_begin();
+    add("a");
+    in_a_process(delays_one);
+    taker_open_as(&t, "me");
+    taker_until(&t, 1);
+    CHECK_STR(body_of(&t, 0), "a");
+    CHECK_STR(property_of(&t, 0, "deliveries"), "2");
+    taker_close(&t);
+}
+
+/* Taking over. */
+
+TEST(what_another_left_idle_is_taken_after_min_idle_and_not_before) {
+    struct taker a, b;
+
+    server_begin_timed();
+    add_n(3, 0);
+    taker_open_as(&a, "a");
+    taker_until(&a, 3);
+    queue_broker_stream.fetch(a.link, false);
+    taker_idle(&a, 300);
+    taker_open_as(&b, "b");
+    taker_hurry(&b);
+    time_pass(2990);
+    taker_idle(&b, 1000);
+    CHECK_INT(b.n, 0);
+    time_pass(20);
+    taker_until(&b, 3);
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_STR(body_of(&b, i), numbered("m", (unsigned)i));
+        CHECK_STR(b.ids[i], a.ids[i]);
+        CHECK_STR(property_of(&b, i, "deliveries"), "2");
+    }
+    CHECK_INT(pending("b"), 3);
+    taker_close(&a);
+    taker_close(&b);
+}
+
+TEST(extending_keeps_others_from_taking_it) {
+    struct taker a, b;
+
+    server_begin_timed();
+    add_n(2, 0);
+    taker_open_as(&a, "a");
+    taker_until(&a, 2);
+    queue_broker_stream.fetch(a.link, false);
+    taker_idle(&a, 300);
+    taker_open_as(&b, "b");
+    taker_hurry(&b);
+    for (int i = 0; i < 4; i++) {
+        time_pass(1500);
+        taker_extend(&a, 1);
+        taker_idle(&a, 50);
+        taker_idle(&b, 500);
+    }
+    taker_until(&b, 1);
+    taker_idle(&b, 500);
+    CHECK_INT(b.n, 1);
+    CHECK_STR(b.ids[0], a.ids[0]);
+    CHECK_STR(property_of(&b, 0, "deliveries"), "2");
+    CHECK_INT(pending("a"), 1);
+    taker_close(&a);
+    taker_close(&b);
+}
+
+TEST(what_is_delayed_is_kept_from_others_by_itself) {
+    struct taker a, b;
+
+    server_begin_timed();
+    add("m");
+    taker_open_as(&a, "a");
+    taker_until(&a, 1);
+    taker_hurry(&a);
+    CHECK(taker_delay(&a, 0, 100));
+    queue_broker_stream.fetch(a.link, false); /* nor would its own XAUTOCLAIM keep it */
+    taker_open_as(&b, "b");
+    taker_hurry(&b);
+    for (int i = 0; i < 5; i++) {
+        time_pass(1500);
+        taker_idle(&a, 300);
+        taker_idle(&b, 400);
+    }
+    CHECK_INT(b.n, 0);
+    CHECK_INT(a.n, 1);
+    queue_broker_stream.fetch(a.link, true);
+    taker_until(&a, 2);
+    CHECK_STR(a.ids[1], a.ids[0]);
+    taker_close(&a);
+    taker_close(&b);
+}
+
+TEST(a_message_that_another_took_over_is_acked_all_the_same_and_not_taken_back) {
+    struct taker a, b;
+
+    server_begin_timed();
+    add_n(3, 0);
+    taker_open_as(&a, "a");
+    taker_until(&a, 3);
+    queue_broker_stream.fetch(a.link, false);
+    taker_idle(&a, 300);
+    taker_open_as(&b, "b");
+    taker_hurry(&b);
+    time_pass(4000);
+    taker_until(&b, 3);
+    for (size_t i = 0; i < 3; i++)
+        taker_extend(&a, i);
+    taker_idle(&a, 200);
+    CHECK_INT(pending("b"), 3);
+    CHECK_INT(a.gone, 0);
+    taker_ack(&a, 0);
+    taker_give(&a, 1);
+    CHECK(taker_delay(&a, 2, 100));
+    pending_until(&a, "", 2);
+    taker_idle(&a, 500);
+    CHECK_INT(a.n, 3);
+    CHECK_INT(pending("b"), 2);
+    taker_close(&a);
+    taker_close(&b);
+}
+
+/* Delays. */
+
+TEST(a_delayed_message_comes_again_when_it_is_due_and_takes_no_room_meanwhile) {
+    struct taker t;
+    int64_t before;
+
+    server_begin();
+    add_n(3, 0);
+    taker_open(&t, &(struct queue_config){.prefetch = 1});
+    taker_until(&t, 1);
+    before = idem_loop_now();
+    CHECK(taker_delay(&t, 0, 1500));
+    taker_until(&t, 2);
+    CHECK(idem_loop_now() - before < 1000);
+    CHECK_STR(body_of(&t, 1), "m1");
+    taker_ack(&t, 1);
+    taker_until(&t, 3);
+    taker_ack(&t, 2);
+    taker_until(&t, 4); /* although a read blocks, which has all the room */
+    CHECK(idem_loop_now() - before >= 1500);
+    CHECK(idem_loop_now() - before < 2500);
+    CHECK_STR(body_of(&t, 3), "m0");
+    CHECK_STR(t.ids[3], t.ids[0]);
+    CHECK(t.got[3]->redelivered);
+    CHECK_STR(property_of(&t, 3, "deliveries"), "2");
+    taker_ack(&t, 3);
+    pending_until(&t, "", 0);
+    taker_close(&t);
+}
+
+TEST(a_delayed_message_that_is_not_ours_when_it_is_due_does_not_come) {
+    struct taker t;
+
+    server_begin();
+    add_n(4, 0);
+    taker_open(&t, &(struct queue_config){.lease_ms = 600000});
+    taker_until(&t, 4);
+    for (size_t i = 0; i < 4; i++)
+        CHECK(taker_delay(&t, i, 1600));
+    taker_idle(&t, 1200); /* they were renewed, and will not be soon */
+    say("XCLAIM", "q", "idem", "somebody", "0", t.ids[0], NULL);
+    say("XDEL", "q", t.ids[1], NULL);
+    say("XACK", "q", "idem", t.ids[2], NULL);
+    taker_until(&t, 5);
+    CHECK_STR(t.ids[4], t.ids[3]);
+    taker_idle(&t, 300);
+    CHECK_INT(t.n, 5);
+    CHECK_INT(pending("somebody"), 1);
+    CHECK_INT(pending(""), 2);
+    CHECK_HAS(t.text, "(1 so far)");
+    taker_close(&t);
+}
+
+TEST(a_delayed_entry_that_was_deleted_or_trimmed_is_told_and_not_pending_any_more) {
+    struct taker t;
+
+    server_begin();
+    add_n(3, 0);
+    taker_open_as(&t, "me");
+    taker_until(&t, 3);
+    CHECK(say("XDEL", "q", t.ids[0], NULL)[0] == ':'); /* before it is delayed */
+    for (size_t i = 0; i < 3; i++)
+        CHECK(taker_delay(&t, i, 700));
+    CHECK(say("XTRIM", "q", "MAXLEN", "1", NULL)[0] == ':');
+    taker_until(&t, 4);
+    CHECK_STR(body_of(&t, 3), "m2");
+    CHECK_HAS(t.text, "was deleted or trimmed");
+    CHECK_HAS(t.text, "(2 so far)");
+    pending_until(&t, "", 1);
+    taker_idle(&t, 1000);
+    CHECK_INT(t.n, 4);
+    taker_close(&t);
+}
+
+TEST(no_more_are_delayed_than_can_be_remembered) {
+    struct taker t;
+
+    server_begin();
+    add_n(2, 0);
+    taker_open_as(&t, "me");
+    taker_until(&t, 2);
+    ((struct stream_link *)(void *)t.link)->kept_n += STREAM_KEPT_MAX; /* as if they were there */
+    CHECK(!taker_delay(&t, 0, 60000));
+    CHECK_HAS(t.why, "100000 messages wait");
+    ((struct stream_link *)(void *)t.link)->kept_n -= STREAM_KEPT_MAX;
+    CHECK(taker_delay(&t, 0, 60000));
+    taker_ack(&t, 1);
+    pending_until(&t, "", 1);
+    taker_close(&t);
+}
+
+/* Giving back. */
+
+TEST(what_is_given_back_reaches_another_at_once_and_its_delivery_is_not_counted) {
+    struct taker a, b;
+    int64_t before;
+
+    server_begin();
+    add_n(2, 0);
+    taker_open(&a, &(struct queue_config){.consumer = "a", .lease_ms = 600000});
+    taker_until(&a, 2);
+    queue_broker_stream.fetch(a.link, false);
+    taker_idle(&a, 100);
+    taker_open(&b, &(struct queue_config){.consumer = "b", .lease_ms = 600000, .prefetch = 1});
+    taker_idle(&b, 1300); /* it has looked at what is idle, and is in the middle of a read */
+    before = idem_loop_now();
+    taker_give(&a, 0);
+    taker_give(&a, 1);
+    pending_until(&a, "a", 0);
+    taker_until(&b, 1);
+    CHECK(idem_loop_now() - before < 2000);
+    CHECK_STR(body_of(&b, 0), "m0");
+    CHECK_STR(property_of(&b, 0, "deliveries"), "1");
+    CHECK(!b.got[0]->redelivered);
+    taker_ack(&b, 0);
+    taker_until(&b, 2);
+    taker_ack(&b, 1);
+    pending_until(&b, "", 0);
+    taker_close(&a);
+    taker_close(&b);
+}
+
+TEST(what_was_given_back_comes_before_what_is_new) {
+    struct taker t;
+
+    server_begin();
+    add_n(3, 0);
+    taker_open_as(&t, "me");
+    taker_until(&t, 3);
+    queue_broker_stream.fetch(t.link, false);
+    for (size_t i = 3; i-- > 0;)
+        taker_give(&t, i);
+    taker_close(&t);
+    CHECK_INT(pending(STREAM_NOBODY), 3);
+    add_n(3, 3);
+    taker_open(&t, &(struct queue_config){.prefetch = 2});
+    for (unsigned i = 0; i < 6; i++) {
+        taker_until(&t, i + 1);
+        CHECK_STR(body_of(&t, i), numbered("m", i));
+        taker_ack(&t, i);
+    }
+    taker_close(&t);
+    CHECK_INT(pending(""), 0);
+}
+
+/* Names. */
+
+TEST(a_second_process_of_the_same_name_is_told) {
+    struct taker a, b;
+
+    server_begin();
+    taker_open_as(&a, "one");
+    taker_open_as(&b, "two");
+    CHECK(strstr(b.text, "another process") == NULL);
+    taker_close(&b);
+    taker_open_as(&b, "one");
+    CHECK_HAS(b.text, "another process is connected as consumer one of group idem");
+    CHECK(strstr(a.text, "another process") == NULL);
+    taker_close(&b);
+    taker_close(&a);
+    taker_open_as(&a, "one");
+    CHECK(strstr(a.text, "another process") == NULL);
+    taker_close(&a);
+}
+
+/* Burials. */
+
+static const struct queue_epitaph epitaph = {
+    .verdict = "dead",
+    .reason = "exit status 1",
+    .attempts = 5,
+    .status = 1,
+    .prefix = "order:",
+    .hash = "00ff",
+};
+
+TEST(a_dead_letter_has_all_fields_and_says_why_it_is_one) {
+    static const char *const parts[] = {"body\r\n$2\r\nhi",
+                                        "$1\r\nx\r\n$1\r\n1",
+                                        "idem-verdict\r\n$4\r\ndead",
+                                        "exit status 1",
+                                        "idem-attempts\r\n$1\r\n5",
+                                        "idem-status\r\n$1\r\n1",
+                                        "idem-prefix\r\n$6\r\norder:",
+                                        "idem-hash\r\n$4\r\n00ff",
+                                        "idem-queue\r\n$1\r\nq",
+                                        "idem-id\r\n$3\r\n1-1",
+                                        "idem-dead-at\r\n$20\r\n20"};
+    const char *answer;
+    struct taker t;
+
+    server_begin();
+    say("XADD", "q", "1-1", "body", "hi", "x", "1", "idem-verdict", "old", NULL);
+    taker_open_as(&t, "me");
+    taker_until(&t, 1);
+    CHECK(taker_bury(&t, 0, &epitaph));
+    CHECK_INT(pending("me"), 1);
+    taker_ack(&t, 0);
+    pending_until(&t, "", 0);
+    answer = say("XRANGE", "q.dead", "-", "+", NULL);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        CHECK_HAS(answer, parts[i]);
+    CHECK(strstr(answer, "old") == NULL);
+    taker_close(&t);
+}
+
+TEST(a_burial_that_the_server_refuses_is_not_taken_and_says_why) {
+    struct taker t;
+
+    server_begin();
+    say("SET", "graves", "x", NULL);
+    add("m");
+    taker_open(&t, &(struct queue_config){.dead_letter = "graves"});
+    taker_until(&t, 1);
+    CHECK(!taker_bury(&t, 0, &epitaph));
+    CHECK_HAS(t.why, "no stream");
+    say("DEL", "graves", NULL);
+    say("CONFIG", "SET", "maxmemory", "1", NULL);
+    CHECK(!taker_bury(&t, 0, &epitaph));
+    CHECK_HAS(t.why, "maxmemory");
+    say("CONFIG", "SET", "maxmemory", "0", NULL);
+    CHECK(taker_bury(&t, 0, &epitaph));
+    CHECK_STR(say("XLEN", "graves", NULL), ":1\r\n");
+    taker_ack(&t, 0);
+    pending_until(&t, "", 0);
+    taker_close(&t);
+}
+
+/* Call-backs that close. */
+
+static void closes(struct taker *t) {
+    queue_broker_stream.close(t->link);
+    t->link = NULL;
+}
+
+static void closes_at_message(struct taker *t, size_t i) {
+    (void)i;
+    closes(t);
+}
+
+static void closed_release(struct taker *t) {
+    taker_idle(t, 50);
+    idem_loop_stop(&t->loop);
+    host_release(&t->host);
+}
+
+static void told_close(void *data, bool taken, const char *why) {
+    (void)taken;
+    (void)why;
+    closes(data);
+}
+
+TEST(it_may_be_closed_from_inside_every_call_back) {
+    struct taker t;
+
+    server_begin();
+    add_n(5, 0);
+    taker_begin(&t, &(struct queue_config){.prefetch = 3});
+    t.on_state = closes;
+    while (t.link != NULL)
+        taker_turn(&t, 100);
+    closed_release(&t);
+
+    taker_open_as(&t, "me");
+    t.on_message = closes_at_message;
+    while (t.link != NULL)
+        taker_turn(&t, 100);
+    CHECK_INT(t.n, 1);
+    closed_release(&t);
+
+    taker_open_as(&t, "me");
+    taker_until(&t, 5);
+    queue_broker_stream.delay(t.link, t.got[0], 10, told_close, &t);
+    while (t.link != NULL)
+        taker_turn(&t, 100);
+    closed_release(&t);
+
+    taker_open_as(&t, "me");
+    taker_until(&t, 5);
+    t.on_gone = closes;
+    say("DEL", "q", NULL);
+    while (t.link != NULL)
+        taker_turn(&t, 100);
+    CHECK_INT(t.gone, 1);
+    closed_release(&t);
+}
+
+TEST_MAIN

@@ -1,0 +1,104 @@
+/*
+ * Several consumers of one group that do with messages whatever may be done, die
+ * and come back, behind connections that are cut: in the end each message was
+ * dealt with, and none is pending.
+ */
+#include "taker.h"
+#include "temp.h"
+
+#define TAKERS 3
+#define MESSAGES 1000
+#define SOAK_MS 45000
+
+static struct taker takers[TAKERS];
+static unsigned seen[MESSAGES], done[MESSAGES];
+static unsigned seed;
+
+static unsigned dice(unsigned sides) {
+    return (unsigned)rand_r(&seed) % sides;
+}
+
+static void open_one(size_t i) {
+    char url[300];
+
+    snprintf(url, sizeof(url), "redis:%s?timeout=1s", proxy.path);
+    taker_begin(&takers[i], &(struct queue_config){
+                                .url = url, .consumer = numbered("c", (unsigned)i), .prefetch = 5});
+    queue_broker_stream.fetch(takers[i].link, true);
+    taker_hurry(&takers[i]);
+}
+
+static void deal(struct taker *t, size_t i) {
+    static const struct queue_epitaph epitaph = {.verdict = "dead"};
+    unsigned m = (unsigned)strtoul(body_of(t, i) + 1, NULL, 10), what = dice(20);
+
+    CHECK(m < MESSAGES);
+    seen[m]++;
+    if (what < 9) {
+        done[m]++;
+        taker_ack(t, i);
+    } else if (what < 13) {
+        (void)taker_delay(t, i, dice(300));
+    } else if (what < 15) {
+        taker_give(t, i);
+    } else if (what < 16 && taker_bury(t, i, &epitaph)) {
+        done[m]++;
+        taker_ack(t, i);
+    } else {
+        taker_extend(t, i);
+    }
+}
+
+/* Does something with what is out, or kills, or cuts. */
+static void step(void) {
+    size_t k = dice(TAKERS);
+    struct taker *t = &takers[k];
+
+    taker_turn(t, 1);
+    if (dice(150) == 0) {
+        taker_close(t); /* with all that is out */
+        open_one(k);
+        return;
+    }
+    if (dice(30) == 0)
+        proxy.cut_after = (long)dice(200);
+    for (size_t i = 0; i < t->n; i++)
+        if (t->got[i] != NULL && dice(4) == 0)
+            deal(t, i);
+}
+
+static bool is_all_done(void) {
+    for (unsigned m = 0; m < MESSAGES; m++)
+        if (done[m] == 0)
+            return false;
+    return pending("") == 0;
+}
+
+TEST_IN(whatever_happens_each_message_is_dealt_with_and_none_stays_pending, 120) {
+    const char *given = getenv("IDEM_SEED");
+    int64_t end = idem_loop_now() + SOAK_MS;
+    unsigned added = 0, steps = 0, twice = 0;
+
+    seed = given != NULL ? (unsigned)strtoul(given, NULL, 10) : (unsigned)getpid();
+    fprintf(stderr, "# IDEM_SEED=%u\n", seed);
+    server_begin();
+    proxy_start(&proxy, temp_folder(), "proxy", server.socket);
+    for (size_t i = 0; i < TAKERS; i++)
+        open_one(i);
+    while (added < MESSAGES || steps % 50 != 0 || !is_all_done()) {
+        if (added < MESSAGES && dice(3) == 0)
+            add(numbered("m", added++));
+        step();
+        steps++;
+        CHECK(idem_loop_now() < end);
+    }
+    for (unsigned m = 0; m < MESSAGES; m++)
+        twice += done[m] > 1;
+    fprintf(stderr, "# %u steps, %u cuts, %u done more than once\n", steps, proxy.cuts, twice);
+    for (size_t i = 0; i < TAKERS; i++)
+        taker_close(&takers[i]);
+    CHECK_INT(pending(""), 0);
+    proxy_stop(&proxy);
+}
+
+TEST_MAIN
