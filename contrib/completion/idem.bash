@@ -101,7 +101,7 @@ _idem() {
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || { [[ $command == help ]] && ((COMP_CWORD == 2)); }; then
-        _idem_words "run gateway show list settle forget stats eval canon id token sign verify migrate help --version --help"
+        _idem_words "run gateway consume dead show list settle forget stats eval canon id token sign verify migrate help --version --help"
         return
     fi
     if [[ $command == run ]]; then

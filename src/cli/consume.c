@@ -509,8 +509,8 @@ static const char *const consume_options[] = {"queue",
 const struct cli_command cli_consume = {
     .name = "consume",
     .summary = "handle each message of a queue once",
-    .synopsis = "URL --queue NAME --key KEY (--exec COMMAND | --exec-jsonl COMMAND | --to URL)\n"
-                "                    [OPTIONS]",
+    .synopsis = "URL --queue NAME --key KEY\n"
+                "                    (--exec COMMAND | --exec-jsonl COMMAND | --to URL) [OPTIONS]",
     .text =
         "Takes messages from RabbitMQ (amqp:, amqps:) or a Redis stream (redis:, rediss:), has\n"
         "each handled once, and acknowledges it when that is stored. A message that fails is\n"
