@@ -39,8 +39,8 @@ struct cli_command {
     bool policy;                               /* takes the flags of the policy table as well */
     const char *const *policy_without;         /* those that it does not take; NULL: takes all */
     const struct cli_policy_help *policy_help; /* what it says differently of them, or NULL */
-    const char *policy_is;                     /* what else each of them is; NULL: settings' words */
-    bool stops;                                /* options end at the first operand */
+    const char *policy_is; /* what else each of them is; NULL: settings' words */
+    bool stops;            /* options end at the first operand */
     int (*run)(const struct cli_values *values); /* returns the exit status */
 };
 

@@ -15,7 +15,7 @@ int queue_lanes_init(struct queue_lanes *lanes, size_t messages) {
 
     while (n < messages)
         n *= 2;
-    lanes->buckets = calloc(n, sizeof(*lanes->buckets));
+    lanes->buckets = calloc(n, sizeof(struct queue_place *));
     lanes->mask = n - 1;
     return lanes->buckets != NULL ? 0 : IDEM_E_NOMEM;
 }
@@ -64,8 +64,10 @@ struct queue_place *queue_lane_leave(struct queue_lanes *lanes, struct queue_pla
         }
         return next;
     }
-    while (before->behind != place)
+    while (before != NULL && before->behind != place)
         before = before->behind;
+    if (before == NULL) /* it is in no lane */
+        return NULL;
     before->behind = place->behind;
     if (first->last == place)
         first->last = before;
