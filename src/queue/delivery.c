@@ -36,8 +36,8 @@ static void delivery_set(struct delivery *d, enum delivery_state state) {
 #define TO(state) (1u << DELIVERY_##state)
     static const unsigned allowed[] = {
         [DELIVERY_WAITING] = TO(CLAIMING) | TO(BURYING) | TO(HOLDING) | TO(OVER),
-        [DELIVERY_CLAIMING] =
-            TO(WORKING) | TO(BURYING) | TO(HOLDING) | TO(DELAYING) | TO(WAITING) | TO(OVER),
+        [DELIVERY_CLAIMING] = TO(WORKING) | TO(BURYING) | TO(FINISHING) | TO(HOLDING) |
+                              TO(DELAYING) | TO(WAITING) | TO(OVER),
         [DELIVERY_WORKING] = TO(BURYING) | TO(FINISHING) | TO(HOLDING) | TO(OVER),
         [DELIVERY_BURYING] = TO(FINISHING) | TO(HOLDING) | TO(OVER),
         [DELIVERY_FINISHING] = TO(DELAYING) | TO(HOLDING) | TO(OVER),
@@ -344,6 +344,14 @@ static void work_begin(struct delivery *d) {
     handler->begin(handler->data, &d->work);
 }
 
+/* Granted while the consumer stops: given back, and no attempt is counted. */
+static void work_decline(struct delivery *d) {
+    d->said = (struct queue_said){.result = QUEUE_UNBEGUN};
+    d->row = queue_result_row(QUEUE_UNBEGUN, QUEUE_ROOM_ANY);
+    d->begun = 0;
+    finish_begin(d);
+}
+
 /* The claim. */
 
 static void claim_lost(struct idem_claim *claim, enum idem_end why, void *data) {
@@ -396,11 +404,15 @@ static void claim_answered(struct idem_claim *claim, int rc, const struct idem_a
     d->said = (struct queue_said){.status = answer->status};
     snprintf(d->reason, sizeof(d->reason), "%.*s", (int)answer->reason_len,
              answer->reason_len == 0 ? "" : answer->reason);
-    if (row->step == QUEUE_STEP_WORK) {
+    if (row->step == QUEUE_STEP_WORK && !d->c->stopping) {
         work_begin(d);
         return;
     }
     worker_free(d);
+    if (row->step == QUEUE_STEP_WORK) {
+        work_decline(d);
+        return;
+    }
     if (row->step == QUEUE_STEP_ACK) {
         d->c->counts.duplicates++;
         delivery_ack(d, "ack");
@@ -501,10 +513,7 @@ void queue_delivery_gone(struct delivery *d) {
 }
 
 void queue_delivery_stop(struct delivery *d) {
-    if (d->state == DELIVERY_CLAIMING)
-        worker_free(d);
-    if (d->state == DELIVERY_WAITING || d->state == DELIVERY_HOLDING ||
-        d->state == DELIVERY_CLAIMING)
+    if (d->state == DELIVERY_WAITING || d->state == DELIVERY_HOLDING)
         delivery_giveback(d);
 }
 

@@ -76,7 +76,7 @@ void queue_delivery_new(struct queue_consumer *c, struct queue_message *message)
 /* It may be claimed, and a worker is free. */
 void queue_delivery_claim(struct delivery *d);
 void queue_delivery_gone(struct delivery *d);
-/* Gives it back if it was not begun. */
+/* Gives it back if it was not begun; one that is being claimed, as soon as that is answered. */
 void queue_delivery_stop(struct delivery *d);
 /* The time for it is over: what is handled is cancelled. */
 void queue_delivery_force(struct delivery *d);

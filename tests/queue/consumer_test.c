@@ -366,6 +366,34 @@ TEST(a_stop_gives_back_what_was_not_begun_and_waits_for_the_rest) {
     rig_finish(&rig);
 }
 
+TEST(a_claim_that_is_under_way_at_a_stop_is_given_back_and_counts_as_no_attempt) {
+    struct idem_name name = {.prefix = "q:", .key = "1", .key_len = 1};
+    struct queue_counts counts = {0};
+    struct idem_error err;
+    struct idem_entry entry;
+    struct idem *operator;
+
+    rig_start_on(&rig, temp_url("store", NULL), rig_policy(), 1, NULL);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    for (int i = 0; i < 1000 && counts.working == 0; i++) {
+        (void)idem_poll_turn(&rig.poll, NULL, 0, 0);
+        queue_consumer_counts(rig.consumer, &counts);
+    }
+    CHECK_INT(counts.working, 1);
+    CHECK_INT(rig.works_n, 0); /* the store writes it to disk first */
+    queue_consumer_stop(rig.consumer, 10000);
+    CHECK_INT(rig.lines_n, 0);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "giveback");
+    CHECK_INT(rig.works_n, 0);
+    rig_turn(&rig, 20);
+    CHECK(rig.stopped);
+    rig_finish(&rig);
+    CHECK_INT(idem_open(temp_url("store", NULL), NULL, &operator, & err), 0);
+    CHECK_INT(idem_lookup(operator, & name, &entry, &err), IDEM_E_ABSENT);
+    idem_close(operator);
+}
+
 TEST(a_forced_stop_cancels_and_says_unknown_never_failed) {
     struct idem_policy policy = rig_policy();
     struct idem_error err;
