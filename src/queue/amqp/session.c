@@ -1,0 +1,360 @@
+/*
+ * A connection to a server, from its login to its end. Whatever goes wrong ends it and leaves a
+ * text that says why; only a declaration may be refused without harm, as it has a channel of its
+ * own.
+ *
+ * A server that is silent for two heartbeats is lost, by librabbitmq's own count while it reads.
+ * While it writes, it would wait for ever, so that the kernel is asked to give up after as long.
+ */
+#include <amqp_ssl_socket.h>
+#include <amqp_tcp_socket.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "core/hash.h"
+#include "core/units.h"
+#include "queue/amqp/amqp.h"
+
+#define FRAME_MAX 131072 /* what the server offers by default; a message's headers fit into one */
+#define CHANNELS 2
+#define GOODBYE_MS 400
+#define PAUSE_MIN_MS 200
+#define PAUSE_MAX_MS 15000
+
+int64_t rabbit_pause_ms(unsigned tries) {
+    int64_t pause = PAUSE_MIN_MS;
+    uint32_t random = 0;
+
+    while (tries-- > 0 && pause < PAUSE_MAX_MS)
+        pause *= 2;
+    if (pause > PAUSE_MAX_MS)
+        pause = PAUSE_MAX_MS;
+    (void)idem_random(&random, sizeof(random));
+    return pause / 2 + (int64_t)(random % (uint32_t)(pause / 2 + 1));
+}
+
+const char *rabbit_clean(amqp_bytes_t text, char *buf, size_t size) {
+    const char *at = text.bytes;
+    size_t left = text.len, len = 0;
+
+    while (left > 0) {
+        uint32_t c = 0;
+        size_t n = idem_utf8_next(at, left, &c);
+        bool bad = n == 0 || idem_utf8_is_control(c);
+
+        if (n == 0)
+            n = 1;
+        if (len + (bad ? 1 : n) >= size)
+            break;
+        if (bad)
+            buf[len++] = '?';
+        else
+            memcpy(buf + len, at, n), len += n;
+        at += n;
+        left -= n;
+    }
+    buf[len] = '\0';
+    return buf;
+}
+
+/* Failures. */
+
+void rabbit_session_fail(struct rabbit_session *s, const char *fmt, ...) {
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(s->why, sizeof(s->why), fmt, args);
+    va_end(args);
+}
+
+static struct timeval timeval_of(int64_t ms) {
+    return (struct timeval){.tv_sec = (time_t)(ms / 1000),
+                            .tv_usec = (suseconds_t)(ms % 1000 * 1000)};
+}
+
+void rabbit_session_close(struct rabbit_session *s, bool politely) {
+    struct timeval limit = timeval_of(GOODBYE_MS);
+
+    if (s->conn != NULL && politely && s->ready && amqp_set_rpc_timeout(s->conn, &limit) == 0)
+        (void)amqp_connection_close(s->conn, AMQP_REPLY_SUCCESS);
+    if (s->conn != NULL)
+        (void)amqp_destroy_connection(s->conn);
+    s->conn = NULL;
+    s->ready = s->side = s->blocked = false;
+}
+
+bool rabbit_session_sent(struct rabbit_session *s, int status, const char *doing) {
+    if (status == AMQP_STATUS_OK)
+        return true;
+    if (status == AMQP_STATUS_HEARTBEAT_TIMEOUT)
+        rabbit_session_fail(s, "%s: the server is silent", doing);
+    else
+        rabbit_session_fail(s, "%s: %s", doing, amqp_error_string2(status));
+    s->code = 0;
+    rabbit_session_close(s, false);
+    return false;
+}
+
+/* What channel.close or connection.close says. */
+static void refusal_read(struct rabbit_session *s, amqp_method_t method, const char *doing) {
+    const amqp_channel_close_t *channel = method.decoded;
+    const amqp_connection_close_t *connection = method.decoded;
+    bool of_channel = method.id == AMQP_CHANNEL_CLOSE_METHOD;
+    char text[RABBIT_WHY];
+
+    s->code = of_channel ? channel->reply_code : connection->reply_code;
+    rabbit_clean(of_channel ? channel->reply_text : connection->reply_text, text, sizeof(text));
+    rabbit_session_fail(s, "%s%s%s", doing, doing[0] == '\0' ? "" : ": ", text);
+}
+
+static bool is_refusal(amqp_method_number_t id) {
+    return id == AMQP_CHANNEL_CLOSE_METHOD || id == AMQP_CONNECTION_CLOSE_METHOD;
+}
+
+bool rabbit_session_ok(struct rabbit_session *s, amqp_rpc_reply_t reply, amqp_channel_t channel,
+                       const char *doing) {
+    amqp_channel_close_ok_t ok = {0};
+
+    switch (reply.reply_type) {
+    case AMQP_RESPONSE_NORMAL:
+        return true;
+    case AMQP_RESPONSE_SERVER_EXCEPTION:
+        if (!is_refusal(reply.reply.id))
+            break;
+        refusal_read(s, reply.reply, doing);
+        if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD && channel != 1) {
+            s->side = false;
+            if (amqp_send_method(s->conn, channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok) == 0)
+                return false;
+        }
+        rabbit_session_close(s, false);
+        return false;
+    case AMQP_RESPONSE_LIBRARY_EXCEPTION:
+        return rabbit_session_sent(
+            s, reply.library_error == 0 ? AMQP_STATUS_CONNECTION_CLOSED : reply.library_error,
+            doing);
+    default:
+        break;
+    }
+    return rabbit_session_sent(s, AMQP_STATUS_WRONG_METHOD, doing);
+}
+
+/* Beginning. */
+
+static bool socket_open(struct rabbit_session *s, const struct idem_host_name *host) {
+    struct timeval limit = timeval_of(s->config->connect_timeout_ms);
+    amqp_socket_t *socket;
+    int status;
+
+    s->conn = amqp_new_connection();
+    socket = s->conn == NULL  ? NULL
+             : s->config->tls ? amqp_ssl_socket_new(s->conn)
+                              : amqp_tcp_socket_new(s->conn);
+    if (socket == NULL) {
+        rabbit_session_fail(s, "no memory for a connection");
+        return false;
+    }
+    if (s->config->tls && !rabbit_tls_prepare(s, socket, host->name))
+        return false;
+    status = amqp_socket_open_noblock(socket, host->name, host->port, &limit);
+    if (status == AMQP_STATUS_OK)
+        return true;
+    if (status == AMQP_STATUS_SOCKET_ERROR)
+        rabbit_session_fail(s, "it cannot be reached: nothing listens there, or there is no way");
+    else if (status == AMQP_STATUS_SSL_CONNECTION_FAILED ||
+             status == AMQP_STATUS_SSL_PEER_VERIFY_FAILED)
+        rabbit_session_fail(s, "TLS: %s", rabbit_tls_why());
+    else
+        rabbit_session_fail(s, "%s", amqp_error_string2(status));
+    return false;
+}
+
+static void patience_set(struct rabbit_session *s) {
+    unsigned limit = 2 * (unsigned)s->config->heartbeat_ms;
+
+    (void)setsockopt(amqp_get_sockfd(s->conn), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit,
+                     sizeof(limit));
+}
+
+static amqp_table_entry_t entry_text(const char *name, const char *text) {
+    amqp_table_entry_t entry = {.key = amqp_cstring_bytes(name)};
+
+    entry.value.kind = AMQP_FIELD_KIND_UTF8;
+    entry.value.value.bytes = amqp_cstring_bytes(text);
+    return entry;
+}
+
+static amqp_table_entry_t entry_true(const char *name) {
+    amqp_table_entry_t entry = {.key = amqp_cstring_bytes(name)};
+
+    entry.value.kind = AMQP_FIELD_KIND_BOOLEAN;
+    entry.value.value.boolean = 1;
+    return entry;
+}
+
+static bool login(struct rabbit_session *s, const char *role) {
+    const struct rabbit_config *config = s->config;
+    struct timeval limit = timeval_of(config->connect_timeout_ms);
+    amqp_table_entry_t can[] = {entry_true("consumer_cancel_notify"),
+                                entry_true("connection.blocked"), entry_true("basic.nack"),
+                                entry_true("publisher_confirms")};
+    char name[RABBIT_NAME_MAX + 40];
+    amqp_table_entry_t about[3];
+    amqp_table_t table = {.num_entries = 3, .entries = about};
+
+    snprintf(name, sizeof(name), "%s, %s", config->name, role);
+    about[0] = entry_text("product", "Idem");
+    about[1] = entry_text("connection_name", name);
+    about[2] = (amqp_table_entry_t){.key = amqp_cstring_bytes("capabilities")};
+    about[2].value.kind = AMQP_FIELD_KIND_TABLE;
+    about[2].value.value.table =
+        (amqp_table_t){.num_entries = sizeof(can) / sizeof(can[0]), .entries = can};
+    if (amqp_set_handshake_timeout(s->conn, &limit) != 0 ||
+        amqp_set_rpc_timeout(s->conn, &limit) != 0)
+        return rabbit_session_sent(s, AMQP_STATUS_INVALID_PARAMETER, "time-outs");
+    return rabbit_session_ok(s,
+                             amqp_login_with_properties(s->conn, config->vhost, CHANNELS, FRAME_MAX,
+                                                        (int)(config->heartbeat_ms / 1000), &table,
+                                                        AMQP_SASL_METHOD_PLAIN, config->user,
+                                                        config->password),
+                             0, "login");
+}
+
+bool rabbit_session_open(struct rabbit_session *s, const struct rabbit_config *config,
+                         unsigned host, const char *role) {
+    const struct idem_host_name *at = &config->hosts[host % config->hosts_n];
+
+    *s = (struct rabbit_session){.config = config};
+    snprintf(s->place, sizeof(s->place), strchr(at->name, ':') != NULL ? "[%s]:%u" : "%s:%u",
+             at->name, at->port);
+    if (!socket_open(s, at)) {
+        rabbit_session_close(s, false);
+        return false;
+    }
+    patience_set(s);
+    if (!login(s, role))
+        return false;
+    (void)amqp_channel_open(s->conn, 1);
+    s->ready = rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 1, "channel");
+    return s->ready;
+}
+
+/* Frames. */
+
+/* Of the connection itself; false: it is over. */
+static bool frame_general(struct rabbit_session *s, const amqp_frame_t *frame) {
+    amqp_connection_close_ok_t ok = {0};
+
+    if (frame->frame_type != AMQP_FRAME_METHOD)
+        return true;
+    switch (frame->payload.method.id) {
+    case AMQP_CONNECTION_BLOCKED_METHOD:
+        s->blocked = true;
+        rabbit_clean(((amqp_connection_blocked_t *)frame->payload.method.decoded)->reason, s->why,
+                     sizeof(s->why));
+        break;
+    case AMQP_CONNECTION_UNBLOCKED_METHOD:
+        s->blocked = false;
+        break;
+    case AMQP_CONNECTION_CLOSE_METHOD:
+        refusal_read(s, frame->payload.method, "");
+        (void)amqp_send_method(s->conn, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok);
+        rabbit_session_close(s, false);
+        return false;
+    default:
+        break;
+    }
+    return true;
+}
+
+/* Of a channel that carries no messages; false: the session is over. */
+static bool frame_aside(struct rabbit_session *s, const amqp_frame_t *frame) {
+    amqp_channel_close_ok_t ok = {0};
+
+    if (frame->channel == 0)
+        return frame_general(s, frame);
+    if (frame->channel != 2)
+        return rabbit_session_sent(s, AMQP_STATUS_BAD_AMQP_DATA, "a channel that is not open");
+    if (frame->frame_type != AMQP_FRAME_METHOD ||
+        frame->payload.method.id != AMQP_CHANNEL_CLOSE_METHOD)
+        return true;
+    s->side = false;
+    return rabbit_session_sent(s, amqp_send_method(s->conn, 2, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok),
+                               "channel");
+}
+
+enum rabbit_got rabbit_session_next(struct rabbit_session *s, amqp_frame_t *ret) {
+    struct timeval now = {0};
+    int status;
+
+    while (s->conn != NULL) {
+        amqp_maybe_release_buffers_on_channel(s->conn, 1);
+        amqp_maybe_release_buffers_on_channel(s->conn, 0);
+        status = amqp_simple_wait_frame_noblock(s->conn, ret, &now);
+        if (status == AMQP_STATUS_TIMEOUT)
+            return RABBIT_NONE;
+        if (!rabbit_session_sent(s, status, "the connection"))
+            return RABBIT_LOST;
+        if (ret->channel != 1) {
+            if (!frame_aside(s, ret))
+                return RABBIT_LOST;
+            continue;
+        }
+        if (ret->frame_type != AMQP_FRAME_METHOD ||
+            ret->payload.method.id != AMQP_CHANNEL_CLOSE_METHOD)
+            return RABBIT_GOT;
+        refusal_read(s, ret->payload.method, "");
+        rabbit_session_close(s, false);
+    }
+    return RABBIT_LOST;
+}
+
+/* Whether a frame may be there without any more bytes from the socket. */
+static bool has_more(struct rabbit_session *s) {
+    return s->conn != NULL && (amqp_frames_enqueued(s->conn) || amqp_data_in_buffer(s->conn));
+}
+
+void rabbit_session_wait(struct rabbit_session *s, int event, int64_t until) {
+    struct pollfd fds[2] = {{.fd = event, .events = POLLIN}, {.fd = -1, .events = POLLIN}};
+    int64_t ms = until - idem_loop_now();
+    eventfd_t count;
+
+    if (s != NULL && s->conn != NULL) {
+        if (has_more(s))
+            ms = 0;
+        if (ms > s->config->heartbeat_ms / 4)
+            ms = s->config->heartbeat_ms / 4;
+        fds[1].fd = amqp_get_sockfd(s->conn);
+    }
+    if (ms > 3600000)
+        ms = 3600000;
+    if (poll(fds, 2, ms < 0 ? 0 : (int)ms) > 0 && (fds[0].revents & POLLIN) != 0)
+        (void)eventfd_read(event, &count);
+}
+
+/* Declarations. */
+
+int rabbit_session_declare(struct rabbit_session *s, const char *queue, bool passive,
+                           const amqp_table_t *args) {
+    if (s->conn == NULL)
+        return -1;
+    if (!s->side) {
+        (void)amqp_channel_open(s->conn, 2);
+        s->side = rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "channel");
+    }
+    if (s->side) {
+        (void)amqp_queue_declare(s->conn, 2, amqp_cstring_bytes(queue), passive, 1, 0, 0,
+                                 args == NULL ? amqp_empty_table : *args);
+        if (rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "")) {
+            amqp_maybe_release_buffers_on_channel(s->conn, 2);
+            return 0;
+        }
+    }
+    return s->conn == NULL ? -1 : s->code;
+}
