@@ -1,0 +1,476 @@
+/*
+ * Header tables and properties become fields. Which headers are the sender's, which the server adds
+ * on a message's way, and which a copy of ours carries, stands in one table here: a copy must show
+ * what the original showed, or its key would be another one.
+ *
+ * What is shown has a bound: librabbitmq takes no table that is longer than a frame, and nothing is
+ * shown that is nested too deep. Without memory the fields are marked as failed.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/units.h"
+#include "http/binary.h"
+#include "queue/amqp/amqp.h"
+#include "json/number.h"
+
+/* Whose. */
+
+static const struct {
+    const char *name;
+    enum rabbit_header kind;
+} headers[] = {
+    {"x-death", RABBIT_SERVERS},
+    {"x-first-death-exchange", RABBIT_SERVERS},
+    {"x-first-death-queue", RABBIT_SERVERS},
+    {"x-first-death-reason", RABBIT_SERVERS},
+    {"x-last-death-exchange", RABBIT_SERVERS},
+    {"x-last-death-queue", RABBIT_SERVERS},
+    {"x-last-death-reason", RABBIT_SERVERS},
+    {"x-delivery-count", RABBIT_SERVERS},
+    {"x-acquired-count", RABBIT_SERVERS},
+    {"BCC", RABBIT_SERVERS}, /* which takes it away */
+    {"CC", RABBIT_CC},
+    {QUEUE_DEAD_VERDICT, RABBIT_EPITAPH},
+    {QUEUE_DEAD_REASON, RABBIT_EPITAPH},
+    {QUEUE_DEAD_ATTEMPTS, RABBIT_EPITAPH},
+    {QUEUE_DEAD_STATUS, RABBIT_EPITAPH},
+    {QUEUE_DEAD_RECORD_PREFIX, RABBIT_EPITAPH},
+    {QUEUE_DEAD_HASH, RABBIT_EPITAPH},
+    {QUEUE_DEAD_QUEUE, RABBIT_EPITAPH},
+    {QUEUE_DEAD_AT, RABBIT_EPITAPH},
+    {QUEUE_DEAD_EXCHANGE, RABBIT_ORIGIN_EXCHANGE},
+    {QUEUE_DEAD_ROUTING_KEY, RABBIT_ORIGIN_ROUTING_KEY},
+    {RABBIT_HEADER_ORIGIN_USER, RABBIT_ORIGIN_USER},
+    {RABBIT_HEADER_ORIGIN_MODE, RABBIT_ORIGIN_MODE},
+    {RABBIT_HEADER_ORIGIN_CC, RABBIT_ORIGIN_CC},
+    {RABBIT_HEADER_COPY, RABBIT_COPY},
+};
+
+enum rabbit_header rabbit_header_kind(amqp_bytes_t name) {
+    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
+        if (rabbit_is(name, headers[i].name))
+            return headers[i].kind;
+    return RABBIT_SENDERS;
+}
+
+const amqp_field_value_t *rabbit_header_find(const amqp_table_t *table, enum rabbit_header kind) {
+    for (int i = 0; i < table->num_entries; i++)
+        if (rabbit_header_kind(table->entries[i].key) == kind)
+            return &table->entries[i].value;
+    return NULL;
+}
+
+static bool header_text(const amqp_table_t *table, enum rabbit_header kind, size_t max,
+                        amqp_bytes_t *ret) {
+    const amqp_field_value_t *value = rabbit_header_find(table, kind);
+
+    if (value == NULL ||
+        (value->kind != AMQP_FIELD_KIND_UTF8 && value->kind != AMQP_FIELD_KIND_BYTES) ||
+        value->value.bytes.len > max)
+        return false;
+    *ret = value->value.bytes;
+    return true;
+}
+
+void rabbit_origin(const struct rabbit_envelope *envelope, const amqp_table_t *table,
+                   amqp_bytes_t *ret_exchange, amqp_bytes_t *ret_routing_key) {
+    if (!header_text(table, RABBIT_ORIGIN_EXCHANGE, RABBIT_NAME_MAX, ret_exchange))
+        *ret_exchange = envelope->exchange;
+    if (!header_text(table, RABBIT_ORIGIN_ROUTING_KEY, RABBIT_NAME_MAX, ret_routing_key))
+        *ret_routing_key = envelope->routing_key;
+}
+
+/* Growing. */
+
+static void text_put(struct rabbit_text *text, const void *bytes, size_t len) {
+    size_t size = text->size == 0 ? 1024 : text->size;
+    char *grown;
+
+    if (text->failed)
+        return;
+    while (size - text->len < len)
+        size *= 2;
+    if (size != text->size) {
+        grown = realloc(text->at, size);
+        if (grown == NULL) {
+            text->failed = true;
+            return;
+        }
+        text->at = grown;
+        text->size = size;
+    }
+    if (len > 0)
+        memcpy(text->at + text->len, bytes, len);
+    text->len += len;
+}
+
+static void put(struct rabbit_text *text, const char *word) {
+    text_put(text, word, strlen(word));
+}
+
+void rabbit_fields_reset(struct rabbit_fields *fields) {
+    fields->n = 0;
+    fields->text.len = 0;
+    fields->text.failed = false;
+}
+
+void rabbit_fields_release(struct rabbit_fields *fields) {
+    free(fields->at);
+    free(fields->text.at);
+    *fields = (struct rabbit_fields){0};
+}
+
+bool rabbit_fields_failed(const struct rabbit_fields *fields) {
+    return fields->text.failed;
+}
+
+/* Begins a field; its value is put after that, and ended. */
+static bool field_begin(struct rabbit_fields *fields, amqp_bytes_t name) {
+    struct rabbit_field *grown;
+
+    if (fields->n == fields->size) {
+        size_t size = fields->size == 0 ? 32 : 2 * fields->size;
+
+        grown = realloc(fields->at, size * sizeof(*grown));
+        if (grown == NULL) {
+            fields->text.failed = true;
+            return false;
+        }
+        fields->at = grown;
+        fields->size = size;
+    }
+    fields->at[fields->n] = (struct rabbit_field){.name = fields->text.len, .name_len = name.len};
+    text_put(&fields->text, name.bytes, name.len);
+    fields->at[fields->n].value = fields->text.len;
+    return true;
+}
+
+static void field_end(struct rabbit_fields *fields, bool json) {
+    struct rabbit_field *field = &fields->at[fields->n];
+
+    field->json = json;
+    field->value_len = fields->text.len - field->value;
+    fields->n++;
+}
+
+/* As if it had never begun. */
+static void field_drop(struct rabbit_fields *fields) {
+    fields->text.len = fields->at[fields->n].name;
+}
+
+/* Texts. */
+
+static void put_base64(struct rabbit_text *text, amqp_bytes_t bytes) {
+    enum { PIECE = 768 }; /* a multiple of three: no padding in between */
+    char piece[IDEM_BASE64_TEXT(PIECE)];
+    size_t n;
+
+    put(text, "base64:");
+    for (size_t at = 0; at < bytes.len; at += n) {
+        n = bytes.len - at < PIECE ? bytes.len - at : PIECE;
+        idem_base64_encode((const unsigned char *)bytes.bytes + at, n, piece);
+        put(text, piece);
+    }
+}
+
+/* Bytes as a text. */
+static void put_text(struct rabbit_text *text, amqp_bytes_t bytes) {
+    if (idem_utf8_valid(bytes.bytes, bytes.len))
+        text_put(text, bytes.bytes, bytes.len);
+    else
+        put_base64(text, bytes);
+}
+
+static void put_escaped(struct rabbit_text *text, amqp_bytes_t bytes) {
+    const char *at = bytes.bytes, *from = at, *end = at + bytes.len;
+    char code[8];
+
+    for (; at < end; at++) {
+        if ((unsigned char)*at >= 0x20 && *at != '"' && *at != '\\')
+            continue;
+        text_put(text, from, (size_t)(at - from));
+        from = at + 1;
+        snprintf(code, sizeof(code), *at == '"' || *at == '\\' ? "\\%c" : "\\u%04x",
+                 (unsigned char)*at);
+        put(text, code);
+    }
+    text_put(text, from, (size_t)(end - from));
+}
+
+/* The same as a JSON string. */
+static void put_string(struct rabbit_text *text, amqp_bytes_t bytes) {
+    put(text, "\"");
+    if (bytes.len == 0 || !idem_utf8_valid(bytes.bytes, bytes.len))
+        put_text(text, bytes); /* base64 needs no escape */
+    else
+        put_escaped(text, bytes);
+    put(text, "\"");
+}
+
+static void field_text(struct rabbit_fields *fields, const char *name, amqp_bytes_t value) {
+    if (!field_begin(fields, amqp_cstring_bytes(name)))
+        return;
+    put_text(&fields->text, value);
+    field_end(fields, false);
+}
+
+/* Numbers. */
+
+static void put_unsigned(struct rabbit_text *text, uint64_t number) {
+    char digits[24];
+
+    snprintf(digits, sizeof(digits), "%llu", (unsigned long long)number);
+    put(text, digits);
+}
+
+static void put_signed(struct rabbit_text *text, int64_t number) {
+    char digits[24];
+
+    snprintf(digits, sizeof(digits), "%lld", (long long)number);
+    put(text, digits);
+}
+
+static void field_number(struct rabbit_fields *fields, const char *name, uint64_t value) {
+    if (!field_begin(fields, amqp_cstring_bytes(name)))
+        return;
+    put_unsigned(&fields->text, value);
+    field_end(fields, true);
+}
+
+static const char *double_odd(double d) {
+    return isnan(d) ? "NaN" : isinf(d) ? (d > 0 ? "Infinity" : "-Infinity") : NULL;
+}
+
+static void put_double(struct rabbit_text *text, double d) {
+    char digits[IDEM_NUMBER_MAX];
+
+    text_put(text, digits, idem_number_es(d, digits));
+}
+
+/* value / 10^decimals, with all its zeros. */
+static void put_decimal(struct rabbit_text *text, amqp_decimal_t decimal) {
+    char digits[280];
+    size_t n =
+        (size_t)snprintf(digits, sizeof(digits), "%0*u", decimal.decimals + 1, decimal.value);
+
+    text_put(text, digits, n - decimal.decimals);
+    if (decimal.decimals > 0) {
+        put(text, ".");
+        text_put(text, digits + n - decimal.decimals, decimal.decimals);
+    }
+}
+
+/* Values; false: too deep. */
+
+static bool put_value(struct rabbit_text *text, const amqp_field_value_t *value, int depth);
+
+static bool put_table(struct rabbit_text *text, const amqp_table_t *table, int depth) {
+    const char *comma = "";
+
+    put(text, "{");
+    for (int i = 0; i < table->num_entries; i++) {
+        amqp_bytes_t key = table->entries[i].key;
+
+        if (!idem_utf8_valid(key.bytes, key.len))
+            continue;
+        put(text, comma);
+        put_string(text, key);
+        put(text, ":");
+        if (!put_value(text, &table->entries[i].value, depth + 1))
+            return false;
+        comma = ",";
+    }
+    put(text, "}");
+    return true;
+}
+
+static bool put_array(struct rabbit_text *text, const amqp_array_t *array, int depth) {
+    put(text, "[");
+    for (int i = 0; i < array->num_entries; i++) {
+        if (i > 0)
+            put(text, ",");
+        if (!put_value(text, &array->entries[i], depth + 1))
+            return false;
+    }
+    put(text, "]");
+    return true;
+}
+
+static bool put_float(struct rabbit_text *text, double d) {
+    const char *odd = double_odd(d);
+
+    if (odd == NULL)
+        put_double(text, d);
+    else
+        put_string(text, amqp_cstring_bytes(odd));
+    return true;
+}
+
+static bool put_value(struct rabbit_text *text, const amqp_field_value_t *value, int depth) {
+    if (depth > RABBIT_DEPTH_MAX)
+        return false;
+    switch (value->kind) {
+    case AMQP_FIELD_KIND_BOOLEAN:
+        put(text, value->value.boolean != 0 ? "true" : "false");
+        break;
+    case AMQP_FIELD_KIND_I8:
+        put_signed(text, value->value.i8);
+        break;
+    case AMQP_FIELD_KIND_I16:
+        put_signed(text, value->value.i16);
+        break;
+    case AMQP_FIELD_KIND_I32:
+        put_signed(text, value->value.i32);
+        break;
+    case AMQP_FIELD_KIND_I64:
+        put_signed(text, value->value.i64);
+        break;
+    case AMQP_FIELD_KIND_U8:
+        put_unsigned(text, value->value.u8);
+        break;
+    case AMQP_FIELD_KIND_U16:
+        put_unsigned(text, value->value.u16);
+        break;
+    case AMQP_FIELD_KIND_U32:
+        put_unsigned(text, value->value.u32);
+        break;
+    case AMQP_FIELD_KIND_U64:
+    case AMQP_FIELD_KIND_TIMESTAMP:
+        put_unsigned(text, value->value.u64);
+        break;
+    case AMQP_FIELD_KIND_F32:
+        return put_float(text, (double)value->value.f32);
+    case AMQP_FIELD_KIND_F64:
+        return put_float(text, value->value.f64);
+    case AMQP_FIELD_KIND_DECIMAL:
+        put_decimal(text, value->value.decimal);
+        break;
+    case AMQP_FIELD_KIND_UTF8:
+    case AMQP_FIELD_KIND_BYTES:
+        put_string(text, value->value.bytes);
+        break;
+    case AMQP_FIELD_KIND_TABLE:
+        return put_table(text, &value->value.table, depth);
+    case AMQP_FIELD_KIND_ARRAY:
+        return put_array(text, &value->value.array, depth);
+    default:
+        put(text, "null");
+        break;
+    }
+    return true;
+}
+
+/* Headers. */
+
+static void header_show(struct rabbit_fields *fields, amqp_bytes_t name,
+                        const amqp_field_value_t *value) {
+    const char *odd = value->kind == AMQP_FIELD_KIND_F64   ? double_odd(value->value.f64)
+                      : value->kind == AMQP_FIELD_KIND_F32 ? double_odd((double)value->value.f32)
+                                                           : NULL;
+
+    if (!idem_utf8_valid(name.bytes, name.len) || !field_begin(fields, name))
+        return;
+    if (value->kind == AMQP_FIELD_KIND_UTF8 || value->kind == AMQP_FIELD_KIND_BYTES) {
+        put_text(&fields->text, value->value.bytes);
+        field_end(fields, false);
+    } else if (odd != NULL) {
+        put(&fields->text, odd);
+        field_end(fields, false);
+    } else if (put_value(&fields->text, value, 0)) {
+        field_end(fields, true);
+    } else {
+        field_drop(fields);
+    }
+}
+
+static int field_cmp(const void *a, const void *b, void *data) {
+    const struct rabbit_field *x = a, *y = b;
+    const char *text = data;
+    size_t len = x->name_len < y->name_len ? x->name_len : y->name_len;
+    int by = memcmp(text + x->name, text + y->name, len);
+
+    if (by == 0)
+        by = (x->name_len > y->name_len) - (x->name_len < y->name_len);
+    return by != 0 ? by : (x->name > y->name) - (x->name < y->name);
+}
+
+/* By name: the server changes their order when it takes a message back from a queue of delays. */
+void rabbit_fields_headers(struct rabbit_fields *fields, const amqp_table_t *table) {
+    for (int i = 0; i < table->num_entries; i++) {
+        const amqp_table_entry_t *entry = &table->entries[i];
+
+        switch (rabbit_header_kind(entry->key)) {
+        case RABBIT_SENDERS:
+        case RABBIT_CC:
+        case RABBIT_EPITAPH:
+            header_show(fields, entry->key, &entry->value);
+            break;
+        case RABBIT_ORIGIN_CC:
+            header_show(fields, amqp_cstring_bytes("CC"), &entry->value);
+            break;
+        default:
+            break;
+        }
+    }
+    if (fields->n > 1 && !fields->text.failed)
+        qsort_r(fields->at, fields->n, sizeof(*fields->at), field_cmp, fields->text.at);
+}
+
+/* Properties. */
+
+/* The server vouches for it, so that what a header says of it counts in our own copies only. */
+static bool user_find(const amqp_basic_properties_t *p, const char *user, amqp_bytes_t *ret) {
+    bool said = (p->_flags & AMQP_BASIC_USER_ID_FLAG) != 0;
+
+    if (rabbit_header_find(&p->headers, RABBIT_COPY) == NULL) {
+        *ret = p->user_id;
+        return said;
+    }
+    return said && rabbit_is(p->user_id, user) &&
+           header_text(&p->headers, RABBIT_ORIGIN_USER, 2 * RABBIT_NAME_MAX, ret);
+}
+
+/* A copy is persistent, whatever the message was; 0: it said nothing. */
+static uint8_t mode_find(const amqp_basic_properties_t *p) {
+    const amqp_field_value_t *said = rabbit_header_find(&p->headers, RABBIT_ORIGIN_MODE);
+
+    if (said != NULL && said->kind == AMQP_FIELD_KIND_U8)
+        return said->value.u8;
+    return (p->_flags & AMQP_BASIC_DELIVERY_MODE_FLAG) != 0 ? p->delivery_mode : 0;
+}
+
+void rabbit_fields_properties(struct rabbit_fields *fields, const struct rabbit_envelope *envelope,
+                              const amqp_basic_properties_t *p, const char *user) {
+    const struct {
+        amqp_flags_t flag;
+        const char *name;
+        amqp_bytes_t value;
+    } texts[] = {
+        {AMQP_BASIC_MESSAGE_ID_FLAG, "message_id", p->message_id},
+        {AMQP_BASIC_CORRELATION_ID_FLAG, "correlation_id", p->correlation_id},
+        {AMQP_BASIC_CONTENT_TYPE_FLAG, "content_type", p->content_type},
+        {AMQP_BASIC_CONTENT_ENCODING_FLAG, "content_encoding", p->content_encoding},
+        {AMQP_BASIC_TYPE_FLAG, "type", p->type},
+        {AMQP_BASIC_APP_ID_FLAG, "app_id", p->app_id},
+        {AMQP_BASIC_REPLY_TO_FLAG, "reply_to", p->reply_to},
+    };
+    amqp_bytes_t text, routing_key;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        if ((p->_flags & texts[i].flag) != 0)
+            field_text(fields, texts[i].name, texts[i].value);
+    if (user_find(p, user, &text))
+        field_text(fields, "user_id", text);
+    if ((p->_flags & AMQP_BASIC_TIMESTAMP_FLAG) != 0)
+        field_number(fields, "timestamp", p->timestamp);
+    if ((p->_flags & AMQP_BASIC_PRIORITY_FLAG) != 0)
+        field_number(fields, "priority", p->priority);
+    if (mode_find(p) != 0)
+        field_number(fields, "delivery_mode", mode_find(p));
+    rabbit_origin(envelope, &p->headers, &text, &routing_key);
+    field_text(fields, "exchange", text);
+    field_text(fields, "routing_key", routing_key);
+}
