@@ -18,7 +18,8 @@
 #include "queue/message.h"
 
 /* The headers of a dead letter, as `bury` writes them (all texts; what is not known is left out).
-   None of them goes along when it is requeued. */
+   None of them goes along when it is requeued, but for where it first came from, which its key may
+   be made of. Of amqp that is shown as the properties exchange and routing_key, and not here. */
 #define QUEUE_DEAD_PREFIX "idem-"
 #define QUEUE_DEAD_VERDICT "idem-verdict"
 #define QUEUE_DEAD_REASON "idem-reason"
@@ -56,8 +57,8 @@ struct queue_dead_broker {
     /* The next letter. 0, with ret->message NULL at the end of what was there. */
     int (*next)(struct queue_dead *dead, struct queue_letter *ret, struct idem_error *err);
     /*
-     * Sends a copy of the letter that next() told last, without its idem-* headers, back to the
-     * queue that it says it came from, or to another; returns when the copy is durable there.
+     * Sends a copy of the letter that next() told last, without the headers of its death, back to
+     * the queue that it says it came from, or to another; returns when the copy is durable there.
      * IDEM_E_UNKNOWN: it may be there. Every other code: it is not.
      */
     int (*requeue)(struct queue_dead *dead, const char *to, struct idem_error *err);
