@@ -1,0 +1,530 @@
+/*
+ * Deliveries and acknowledgements, on a real server: what comes, how many at a
+ * time, and what comes again.
+ */
+#include "../../temp.h"
+#include "../../test.h"
+#include "client.h"
+#include "farm.h"
+#include "hand.h"
+
+static struct farm farm;
+static struct client client;
+static struct hand hand;
+
+static void start(const char *queue, bool quorum) {
+    client_open(&client, farm.server.port);
+    client_declare(&client, queue, quorum, NULL);
+}
+
+static void publish_many(const char *queue, size_t n) {
+    char body[32];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(body, sizeof(body), "m%zu", i);
+        client_send(&client, "", queue, NULL, body, strlen(body));
+    }
+    client_confirm(&client);
+}
+
+static amqp_table_entry_t entry(const char *name, char kind) {
+    amqp_table_entry_t made = {.key = amqp_cstring_bytes(name)};
+
+    made.value.kind = (uint8_t)kind;
+    return made;
+}
+
+static amqp_table_entry_t entry_bytes(const char *name, char kind, const void *bytes, size_t len) {
+    amqp_table_entry_t made = entry(name, kind);
+
+    made.value.value.bytes = (amqp_bytes_t){.bytes = (void *)(uintptr_t)bytes, .len = len};
+    return made;
+}
+
+static amqp_table_entry_t entry_text(const char *name, const char *text) {
+    return entry_bytes(name, AMQP_FIELD_KIND_UTF8, text, strlen(text));
+}
+
+TEST(a_message_comes_with_its_properties_as_they_were_sent) {
+    amqp_basic_properties_t p = {
+        ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_CONTENT_ENCODING_FLAG |
+                  AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_PRIORITY_FLAG |
+                  AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_REPLY_TO_FLAG |
+                  AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_TIMESTAMP_FLAG | AMQP_BASIC_TYPE_FLAG |
+                  AMQP_BASIC_USER_ID_FLAG | AMQP_BASIC_APP_ID_FLAG,
+        .content_type = amqp_cstring_bytes("application/json"),
+        .content_encoding = amqp_cstring_bytes("utf-8"),
+        .delivery_mode = 1,
+        .priority = 3,
+        .correlation_id = amqp_cstring_bytes("corr"),
+        .reply_to = amqp_cstring_bytes("back"),
+        .message_id = amqp_cstring_bytes("id \xc3\xa4"),
+        .timestamp = 1700000000,
+        .type = amqp_cstring_bytes("order"),
+        .user_id = amqp_cstring_bytes(SERVER_USER),
+        .app_id = amqp_cstring_bytes("shop\xff"),
+    };
+
+    start("props", false);
+    client_bind(&client, "shop", "props", "orders.new");
+    client_send(&client, "shop", "orders.new", &p, "{\"id\": 7}", 9);
+    client_confirm(&client);
+    hand_start(&hand, farm_url(farm.server.port, ""), "props");
+    hand_wait(&hand, 1, 5000);
+    CHECK_STR(hand_body(&hand, 0), "{\"id\": 7}");
+    CHECK_STR(hand.got[0].message->queue, "props");
+    CHECK(!hand.got[0].message->redelivered);
+    CHECK_STR(hand_property(&hand, 0, "content_type"), "application/json");
+    CHECK_STR(hand_property(&hand, 0, "content_encoding"), "utf-8");
+    CHECK_STR(hand_property(&hand, 0, "delivery_mode"), "=1");
+    CHECK_STR(hand_property(&hand, 0, "priority"), "=3");
+    CHECK_STR(hand_property(&hand, 0, "correlation_id"), "corr");
+    CHECK_STR(hand_property(&hand, 0, "reply_to"), "back");
+    CHECK_STR(hand_property(&hand, 0, "message_id"), "id \xc3\xa4");
+    CHECK_STR(hand_property(&hand, 0, "timestamp"), "=1700000000");
+    CHECK_STR(hand_property(&hand, 0, "type"), "order");
+    CHECK_STR(hand_property(&hand, 0, "user_id"), SERVER_USER);
+    CHECK_STR(hand_property(&hand, 0, "app_id"), "base64:c2hvcP8=");
+    CHECK_STR(hand_property(&hand, 0, "exchange"), "shop");
+    CHECK_STR(hand_property(&hand, 0, "routing_key"), "orders.new");
+    CHECK_INT(hand.got[0].message->headers_n, 0);
+    CHECK_INT(hand.got[0].message->properties_n, 13);
+    hand_ack(&hand, 0);
+    hand_close(&hand);
+    client_close(&client);
+}
+
+TEST(headers_come_with_all_their_digits) {
+    amqp_table_entry_t inner[2] = {entry_text("a\"b", "x\ny"), entry("n", AMQP_FIELD_KIND_I64)};
+    amqp_field_value_t items[3];
+    amqp_table_entry_t headers[13];
+    amqp_basic_properties_t p = {._flags = AMQP_BASIC_HEADERS_FLAG};
+    size_t n = 0;
+
+    inner[1].value.value.i64 = INT64_MIN;
+    items[0] = (amqp_field_value_t){.kind = AMQP_FIELD_KIND_BOOLEAN, .value = {.boolean = 1}};
+    items[1] = (amqp_field_value_t){.kind = AMQP_FIELD_KIND_VOID};
+    items[2] = entry_text("", "t").value;
+    headers[n++] = entry_text("Idempotency-Key", "k-1");
+    headers[n++] = entry_text("empty", "");
+    headers[n] = entry("big", AMQP_FIELD_KIND_I64);
+    headers[n++].value.value.i64 = 9007199254740993;
+    headers[n] = entry("small", AMQP_FIELD_KIND_I8);
+    headers[n++].value.value.i8 = -5;
+    headers[n] = entry("yes", AMQP_FIELD_KIND_BOOLEAN);
+    headers[n++].value.value.boolean = 1;
+    headers[n] = entry("half", AMQP_FIELD_KIND_F64);
+    headers[n++].value.value.f64 = 0.1;
+    headers[n] = entry("money", AMQP_FIELD_KIND_DECIMAL);
+    headers[n++].value.value.decimal = (amqp_decimal_t){.decimals = 3, .value = 50};
+    headers[n] = entry("when", AMQP_FIELD_KIND_TIMESTAMP);
+    headers[n++].value.value.u64 = 1700000001;
+    headers[n++] = entry_bytes("bytes", AMQP_FIELD_KIND_BYTES, "\x00\xff\x01", 3);
+    headers[n++] = entry_bytes("text", AMQP_FIELD_KIND_BYTES, "plain", 5);
+    headers[n] = entry("table", AMQP_FIELD_KIND_TABLE);
+    headers[n++].value.value.table = (amqp_table_t){.num_entries = 2, .entries = inner};
+    headers[n] = entry("list", AMQP_FIELD_KIND_ARRAY);
+    headers[n++].value.value.array = (amqp_array_t){.num_entries = 3, .entries = items};
+    headers[n++] = entry("nothing", AMQP_FIELD_KIND_VOID);
+    p.headers = (amqp_table_t){.num_entries = (int)n, .entries = headers};
+    start("headers", true);
+    client_send(&client, "", "headers", &p, "", 0);
+    client_confirm(&client);
+    hand_start(&hand, farm_url(farm.server.port, ""), "headers");
+    hand_wait(&hand, 1, 5000);
+    CHECK_INT(hand.got[0].message->body.len, 0);
+    CHECK_INT(hand.got[0].message->headers_n, 13); /* x-delivery-count is none of them */
+    CHECK_STR(hand_header(&hand, 0, "idempotency-key"), "k-1");
+    CHECK_STR(hand_header(&hand, 0, "empty"), "");
+    CHECK_STR(hand_header(&hand, 0, "big"), "=9007199254740993");
+    CHECK_STR(hand_header(&hand, 0, "small"), "=-5");
+    CHECK_STR(hand_header(&hand, 0, "yes"), "=true");
+    CHECK_STR(hand_header(&hand, 0, "half"), "=0.1");
+    CHECK_STR(hand_header(&hand, 0, "money"), "=0.050");
+    CHECK_STR(hand_header(&hand, 0, "when"), "=1700000001");
+    CHECK_STR(hand_header(&hand, 0, "bytes"), "base64:AP8B");
+    CHECK_STR(hand_header(&hand, 0, "text"), "plain");
+    CHECK_STR(hand_header(&hand, 0, "table"),
+              "={\"a\\\"b\":\"x\\u000ay\",\"n\":-9223372036854775808}");
+    CHECK_STR(hand_header(&hand, 0, "list"), "=[true,null,\"t\"]");
+    CHECK_STR(hand_header(&hand, 0, "nothing"), "=null");
+    CHECK_STR(hand_property(&hand, 0, "delivery_mode"), "(none)");
+    hand_close(&hand);
+    client_close(&client);
+}
+
+TEST(bodies_of_any_length_and_any_bytes_come_whole) {
+    size_t lengths[] = {1, 131063, 131064, 131065, 1 << 20};
+    unsigned char *body = malloc(1 << 20);
+
+    for (size_t i = 0; i < 1 << 20; i++)
+        body[i] = (unsigned char)(i * 7 ^ i >> 8);
+    start("bodies", false);
+    for (size_t i = 0; i < 5; i++)
+        client_send(&client, "", "bodies", NULL, body, lengths[i]);
+    client_confirm(&client);
+    hand_start(&hand, farm_url(farm.server.port, ""), "bodies");
+    hand_wait(&hand, 5, 10000);
+    for (size_t i = 0; i < 5; i++) {
+        CHECK_INT(hand.got[i].message->body.len, lengths[i]);
+        CHECK(memcmp(hand.got[i].message->body.at, body, lengths[i]) == 0);
+        hand_ack(&hand, i);
+    }
+    hand_close(&hand);
+    client_wait_count(&client, "bodies", 0, 5000);
+    client_close(&client);
+    free(body);
+}
+
+TEST(no_more_are_out_than_the_prefetch) {
+    start("prefetch", false);
+    publish_many("prefetch", 100);
+    hand_start(&hand, farm_url(farm.server.port, ""), "prefetch");
+    hand_wait(&hand, 10, 5000);
+    hand_turn(&hand, 200);
+    CHECK_INT(hand.got_n, 10);
+    for (size_t i = 0; i < 100; i++) {
+        hand_wait(&hand, i + 1, 5000);
+        hand_ack(&hand, i);
+    }
+    CHECK_INT(hand.out_most, 10);
+    hand_close(&hand);
+    client_wait_count(&client, "prefetch", 0, 5000);
+    client_close(&client);
+}
+
+/* One that is not acknowledged is among those that are: it must not be taken along with them. */
+static void some_stay(const char *queue, bool quorum) {
+    struct queue_config config = hand_config(farm_url(farm.server.port, ""), queue);
+
+    start(queue, quorum);
+    publish_many(queue, 20);
+    config.prefetch = 20;
+    hand_open(&hand, &config);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_wait(&hand, 20, 5000);
+    for (size_t i = 20; i-- > 0;) /* and in another order */
+        if (i != 3 && i != 17)
+            hand_ack(&hand, i);
+    hand_turn(&hand, 100);
+    hand_close(&hand);
+    client_wait_count(&client, queue, 2, 5000);
+    hand_start(&hand, config.url, queue);
+    hand_wait(&hand, 2, 5000);
+    CHECK_STR(hand_body(&hand, 0), "m3");
+    CHECK_STR(hand_body(&hand, 1), "m17");
+    CHECK(hand.got[0].message->redelivered);
+    hand_ack(&hand, 0);
+    hand_ack(&hand, 1);
+    hand_close(&hand);
+    client_wait_count(&client, queue, 0, 5000);
+    client_close(&client);
+}
+
+TEST(what_was_acknowledged_stays_away_and_the_rest_comes_again) {
+    some_stay("acks", false);
+}
+
+TEST(what_was_acknowledged_in_a_quorum_queue_stays_away_and_the_rest_comes_again) {
+    some_stay("acks-quorum", true);
+}
+
+TEST(what_is_said_before_the_end_is_sent) {
+    start("end", false);
+    publish_many("end", 10);
+    hand_start(&hand, farm_url(farm.server.port, ""), "end");
+    hand_wait(&hand, 10, 5000);
+    for (size_t i = 0; i < 10; i += 2)
+        hand_ack(&hand, i);
+    hand_close(&hand);
+    client_wait_count(&client, "end", 5, 5000);
+    client_close(&client);
+}
+
+TEST(what_is_given_back_comes_again) {
+    start("back", true);
+    client_publish(&client, "back", "one");
+    hand_start(&hand, farm_url(farm.server.port, ""), "back");
+    hand_wait(&hand, 1, 5000);
+    hand_giveback(&hand, 0);
+    hand_wait(&hand, 2, 5000);
+    CHECK_STR(hand_body(&hand, 1), "one");
+    CHECK(hand.got[1].message->redelivered);
+    CHECK_INT(hand.gone_n, 0);
+    hand_ack(&hand, 1);
+    hand_close(&hand);
+    client_wait_count(&client, "back", 0, 5000);
+    client_close(&client);
+}
+
+TEST(nothing_comes_before_it_is_fetched_nor_after) {
+    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "fetch");
+
+    start("fetch", false);
+    publish_many("fetch", 3);
+    hand_open(&hand, &config);
+    hand_wait_line(&hand, "the queue fetch is there", 5000);
+    hand_turn(&hand, 200);
+    CHECK_INT(hand.got_n, 0);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_wait(&hand, 3, 5000);
+    queue_broker_amqp.fetch(hand.link, false);
+    hand_turn(&hand, 200);
+    publish_many("fetch", 2);
+    hand_turn(&hand, 200);
+    CHECK_INT(hand.got_n, 3);
+    hand_giveback(&hand, 2); /* those that are out can still be given back */
+    hand_ack(&hand, 1);
+    client_wait_count(&client, "fetch", 3, 5000);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_wait(&hand, 6, 5000);
+    hand_ack(&hand, 0); /* over all that */
+    hand_close(&hand);
+    client_wait_count(&client, "fetch", 3, 5000);
+    client_close(&client);
+}
+
+TEST(what_is_given_back_at_the_end_does_not_come_again) {
+    start("stop", true);
+    publish_many("stop", 5);
+    hand_start(&hand, farm_url(farm.server.port, ""), "stop");
+    hand_wait(&hand, 5, 5000);
+    queue_broker_amqp.fetch(hand.link, false);
+    for (size_t i = 0; i < 5; i++)
+        hand_giveback(&hand, i);
+    client_wait_count(&client, "stop", 5, 5000);
+    hand_turn(&hand, 100);
+    CHECK_INT(hand.got_n, 5);
+    hand_close(&hand);
+    client_close(&client);
+}
+
+/* As somebody who wants the queue for himself. */
+TEST(a_server_that_refuses_to_deliver_is_asked_again) {
+    static struct client jealous;
+
+    start("jealous", false);
+    client_open(&jealous, farm.server.port);
+    (void)amqp_basic_consume(jealous.conn, 1, amqp_cstring_bytes("jealous"), amqp_empty_bytes, 0, 0,
+                             1, amqp_empty_table);
+    CHECK_INT(amqp_get_rpc_reply(jealous.conn).reply_type, AMQP_RESPONSE_NORMAL);
+    hand_start(&hand, farm_url(farm.server.port, ""), "jealous");
+    hand_wait_line(&hand, "is lost: consuming: ACCESS_REFUSED", 5000);
+    client_close(&jealous);
+    client_publish(&client, "jealous", "one");
+    hand_wait(&hand, 1, 10000);
+    hand_ack(&hand, 0);
+    hand_close(&hand);
+    client_close(&client);
+}
+
+TEST(a_queue_that_is_not_there_is_waited_for) {
+    client_open(&client, farm.server.port);
+    hand_start(&hand, farm_url(farm.server.port, ""), "later");
+    hand_wait_line(&hand, "no queue 'later'", 5000);
+    CHECK(!hand.ready);
+    client_declare(&client, "later", false, NULL);
+    client_publish(&client, "later", "one");
+    hand_wait(&hand, 1, 10000);
+    CHECK(hand.ready);
+    hand_ack(&hand, 0);
+    hand_close(&hand);
+    client_close(&client);
+}
+
+TEST(a_queue_that_is_deleted_and_made_again_is_consumed_again) {
+    start("deleted", false);
+    publish_many("deleted", 2);
+    hand_start(&hand, farm_url(farm.server.port, ""), "deleted");
+    hand_wait(&hand, 2, 5000);
+    client_delete(&client, "deleted");
+    hand_wait_line(&hand, "was deleted", 5000);
+    CHECK(!hand.ready);
+    client_declare(&client, "deleted", true, NULL);
+    client_publish(&client, "deleted", "again");
+    hand_wait(&hand, 3, 10000);
+    CHECK_STR(hand_body(&hand, 2), "again");
+    hand_ack(&hand, 0); /* of the queue that was: no harm is done */
+    hand_giveback(&hand, 1);
+    hand_ack(&hand, 2);
+    hand_turn(&hand, 100);
+    CHECK_INT(hand.gone_n, 0);
+    hand_close(&hand);
+    client_wait_count(&client, "deleted", 0, 5000);
+    client_close(&client);
+}
+
+TEST(a_wrong_password_is_told_and_not_shown) {
+    char url[200];
+
+    snprintf(url, sizeof(url), "amqp://%s:wr0ng-w0rd@127.0.0.1:%d", SERVER_USER, farm.server.port);
+    hand_start(&hand, url, "props");
+    hand_wait_line(&hand, "ACCESS_REFUSED", 5000);
+    CHECK(strstr(hand.log, "wr0ng") == NULL);
+    CHECK_HAS(hand.log, "the next try is in");
+    hand_close(&hand);
+}
+
+TEST(a_virtual_host_that_is_not_there_is_told) {
+    char url[200];
+
+    snprintf(url, sizeof(url), "amqp://%s:%s@127.0.0.1:%d/no%%2Fwhere", SERVER_USER,
+             SERVER_PASSWORD_IN_URL, farm.server.port);
+    hand_start(&hand, url, "props");
+    hand_wait_line(&hand, "no/where", 5000);
+    hand_close(&hand);
+}
+
+TEST(of_two_hosts_the_one_that_is_there_is_used) {
+    char url[200];
+
+    start("hosts", false);
+    client_publish(&client, "hosts", "one");
+    snprintf(url, sizeof(url), "amqp://%s:%s@127.0.0.1:1,127.0.0.1:%d/%%2F", SERVER_USER,
+             SERVER_PASSWORD_IN_URL, farm.server.port);
+    hand_start(&hand, url, "hosts");
+    hand_wait_line(&hand, "127.0.0.1:1: it cannot be reached", 5000);
+    hand_wait(&hand, 1, 5000);
+    hand_ack(&hand, 0);
+    hand_close(&hand);
+    client_close(&client);
+}
+
+/* TLS. */
+
+static const char *tls_url(const char *host, const char *options) {
+    static char url[2000];
+
+    snprintf(url, sizeof(url), "amqps://%s:%s@%s:%d?connect_timeout=5s%s", SERVER_USER,
+             SERVER_PASSWORD_IN_URL, host, farm.server.tls_port, options);
+    return url;
+}
+
+static const char *with_files(const char *fmt) {
+    static char options[1200];
+    const char *f = farm.server.folder;
+
+    options[0] = '\0';
+    if (strchr(fmt, 'a') != NULL)
+        snprintf(options, sizeof(options), "&tls_ca=%s/ca.crt", f);
+    if (strchr(fmt, 'c') != NULL)
+        snprintf(options + strlen(options), sizeof(options) - strlen(options),
+                 "&tls_cert=%s/client.crt&tls_key=%s/client.key", f, f);
+    return options;
+}
+
+TEST(messages_come_through_tls_where_the_certificate_is_right) {
+    const char *urls[] = {"localhost", "127.0.0.1", "localhost", "127.0.0.1"};
+    const char *files[] = {"a", "a", "ac", ""};
+
+    start("tls", false);
+    for (size_t i = 0; i < 4; i++) {
+        char options[1400];
+
+        snprintf(options, sizeof(options), "%s%s", with_files(files[i]),
+                 i == 3 ? "&tls_verify=no" : "");
+        client_publish(&client, "tls", "one");
+        hand_start(&hand, tls_url(urls[i], options), "tls");
+        hand_wait(&hand, 1, 5000);
+        CHECK(hand_delay(&hand, 0, 250)); /* by the other connection */
+        hand_wait(&hand, 2, 5000);
+        hand_ack(&hand, 1);
+        hand_close(&hand);
+    }
+    client_wait_count(&client, "tls", 0, 5000);
+    client_close(&client);
+}
+
+TEST(bodies_of_many_records_come_whole_through_tls) {
+    enum { LEN = 1 << 20 };
+    unsigned char *body = malloc(LEN);
+
+    for (size_t i = 0; i < LEN; i++)
+        body[i] = (unsigned char)(i * 11 ^ i >> 8);
+    start("tls-body", false);
+    for (int i = 0; i < 5; i++)
+        client_send(&client, "", "tls-body", NULL, body, LEN - (size_t)i);
+    client_confirm(&client);
+    hand_start(&hand, tls_url("localhost", with_files("a")), "tls-body");
+    hand_wait(&hand, 5, 10000);
+    for (size_t i = 0; i < 5; i++) {
+        CHECK_INT(hand.got[i].message->body.len, LEN - i);
+        CHECK(memcmp(hand.got[i].message->body.at, body, LEN - i) == 0);
+        hand_ack(&hand, i);
+    }
+    hand_close(&hand);
+    client_wait_count(&client, "tls-body", 0, 5000);
+    client_close(&client);
+    free(body);
+}
+
+TEST(a_certificate_that_nobody_vouches_for_is_refused) {
+    hand_start(&hand, tls_url("localhost", ""), "tls");
+    hand_wait_line(&hand, "TLS: self-signed certificate in certificate chain", 10000);
+    CHECK(!hand.ready);
+    hand_close(&hand);
+}
+
+TEST(a_certificate_for_another_host_is_refused) {
+    char options[1400];
+
+    snprintf(options, sizeof(options), "%s&tls_name=elsewhere.example", with_files("a"));
+    hand_start(&hand, tls_url("localhost", options), "tls");
+    hand_wait_line(&hand, "TLS: hostname mismatch", 10000);
+    CHECK(!hand.ready);
+    hand_close(&hand);
+    snprintf(options, sizeof(options), "%s&tls_name=127.0.0.2", with_files("a"));
+    hand_start(&hand, tls_url("127.0.0.1", options), "tls");
+    hand_wait_line(&hand, "TLS: IP address mismatch", 10000);
+    hand_close(&hand);
+}
+
+TEST(a_link_is_closed_whatever_it_is_at) {
+    int64_t began = idem_loop_now();
+
+    hand_start(&hand, farm_url(farm.server.port, ""), "props");
+    hand_close(&hand);
+    hand_start(&hand, "amqp://127.0.0.1:1", "props");
+    hand_turn(&hand, 50);
+    hand_close(&hand);
+    CHECK(idem_loop_now() - began < 2500);
+}
+
+TEST_IN(tables_as_deep_as_a_frame_do_no_harm, 60) {
+    enum { DEEP = 20000 };
+    amqp_field_value_t *levels = calloc(DEEP, sizeof(*levels));
+    amqp_table_entry_t headers[2] = {entry("deep", AMQP_FIELD_KIND_ARRAY),
+                                     entry_text("flat", "here")};
+    amqp_basic_properties_t p = {._flags = AMQP_BASIC_HEADERS_FLAG,
+                                 .headers = {.num_entries = 2, .entries = headers}};
+
+    for (int i = 0; i < DEEP; i++) {
+        levels[i].kind = AMQP_FIELD_KIND_ARRAY;
+        if (i + 1 < DEEP)
+            levels[i].value.array = (amqp_array_t){.num_entries = 1, .entries = &levels[i + 1]};
+    }
+    headers[0].value.value.array = levels[0].value.array;
+    start("deep", false);
+    client_send(&client, "", "deep", &p, "x", 1);
+    client_confirm(&client);
+    hand_start(&hand, farm_url(farm.server.port, ""), "deep");
+    hand_wait(&hand, 1, 10000);
+    CHECK_STR(hand_header(&hand, 0, "flat"), "here");
+    CHECK_STR(hand_header(&hand, 0, "deep"), "(none)");
+    CHECK(hand_delay(&hand, 0, 250)); /* its copy is as deep */
+    hand_wait(&hand, 2, 5000);
+    hand_ack(&hand, 1);
+    hand_close(&hand);
+    client_close(&client);
+    free(levels);
+}
+
+int main(int argc, char **argv) {
+    int rc;
+
+    rabbit_settle_ms = 100; /* the server is not killed here */
+    farm_start(&farm, temp_folder());
+    rc = test_main(argc, argv);
+    farm_stop(&farm);
+    return rc;
+}

@@ -1,0 +1,295 @@
+/*
+ * Trouble: servers that stop, are silent or take nothing more, and connections
+ * that are cut in the middle of a frame. No signal is ignored here: a write to
+ * what is not there any more must not raise one.
+ */
+#include "../../temp.h"
+#include "../../test.h"
+#include "client.h"
+#include "farm.h"
+#include "hand.h"
+#include "proxy.h"
+
+static struct farm farm;
+static struct client client;
+static struct hand hand;
+static struct proxy proxy;
+
+static const struct queue_epitaph epitaph = {.verdict = "dead", .attempts = 1};
+
+/* basic.ack and basic.publish, as they begin. */
+static const unsigned char ack_method[] = {0, 60, 0, 80}, publish_method[] = {0, 60, 0, 40};
+
+static void publish(const char *queue, bool quorum, int n) {
+    char body[32];
+
+    client_declare(&client, queue, quorum, NULL);
+    for (int i = 0; i < n; i++) {
+        snprintf(body, sizeof(body), "m%d", i);
+        client_send(&client, "", queue, NULL, body, strlen(body));
+    }
+    client_confirm(&client);
+}
+
+static void start(const char *queue, int n) {
+    client_open(&client, farm.server.port);
+    publish(queue, true, n);
+    proxy_start(&proxy, farm.server.port);
+    hand_start(&hand, farm_url(proxy.port, ""), queue);
+    hand_wait(&hand, n > 10 ? 10 : (size_t)n, 5000);
+}
+
+static void finish(void) {
+    hand_close(&hand);
+    proxy_stop(&proxy);
+    client_close(&client);
+}
+
+TEST(a_delivery_that_is_cut_in_the_middle_comes_again_whole) {
+    static unsigned char body[300000];
+
+    memset(body, 'x', sizeof(body));
+    start("cut", 1);
+    hand_ack(&hand, 0);
+    hand_turn(&hand, 50);
+    for (long cut = 3; cut < 400000; cut = cut * 10 + 7) {
+        size_t before = hand.got_n;
+
+        proxy.cut_after = cut;
+        client_send(&client, "", "cut", NULL, body, sizeof(body));
+        client_confirm(&client);
+        hand_wait(&hand, before + 1, 10000);
+        CHECK_INT(hand.got[before].message->body.len, sizeof(body));
+        if (!hand.got[before].gone)
+            hand_ack(&hand, before);
+        hand_turn(&hand, 20);
+    }
+    CHECK(proxy.cuts >= 5);
+    hand_close(&hand);
+    client_wait_count(&client, "cut", 0, 5000);
+    proxy_stop(&proxy);
+    client_close(&client);
+}
+
+TEST(an_acknowledgement_that_is_cut_in_the_middle_is_said_again_of_what_comes_again) {
+    start("mid-ack", 3);
+    proxy.cut_at_len = sizeof(ack_method);
+    proxy.cut_behind = 7;
+    proxy.cut_at = ack_method;
+    hand_ack(&hand, 1);
+    hand_wait_gone(&hand, 2, 5000);
+    hand_wait(&hand, 6, 10000);
+    CHECK_INT(proxy.cuts, 1);
+    CHECK_STR(hand_body(&hand, 4), "m1");
+    for (size_t i = 3; i < 6; i++)
+        hand_ack(&hand, i);
+    finish();
+    client_open(&client, farm.server.port);
+    client_wait_count(&client, "mid-ack", 0, 5000);
+    client_close(&client);
+}
+
+TEST(a_copy_that_is_cut_in_the_middle_is_not_taken_and_can_be_sent_again) {
+    start("mid-copy", 1);
+    proxy.cut_at_len = sizeof(publish_method);
+    proxy.cut_behind = 9;
+    proxy.cut_at = publish_method;
+    CHECK(!hand_bury(&hand, 0, &epitaph));
+    CHECK_HAS(hand.why, "it may be there");
+    CHECK_INT(hand.gone_n, 0); /* the other connection goes on */
+    for (int i = 0; i < 50 && !hand_bury(&hand, 0, &epitaph); i++)
+        hand_turn(&hand, 100);
+    CHECK(hand.taken);
+    CHECK_INT(client_count(&client, "mid-copy.dead"), 1);
+    hand_ack(&hand, 0);
+    finish();
+}
+
+/* As with logins that are tokens: the name that was said at the login is not the user's. */
+TEST(a_server_that_knows_us_by_another_name_gets_copies_without_it) {
+    start("renamed", 1);
+    proxy.from = "\x04" SERVER_USER;
+    proxy.to = "\x04"
+               "IDEM";
+    CHECK(!hand_bury(&hand, 0, &epitaph));
+    CHECK_HAS(hand.why, "user_id");
+    for (int i = 0; i < 50 && !hand_bury(&hand, 0, &epitaph); i++)
+        hand_turn(&hand, 100);
+    CHECK(hand.taken);
+    finish();
+}
+
+TEST(a_copy_whose_confirm_is_lost_is_not_taken_and_may_be_there) {
+    start("mid-confirm", 1);
+    CHECK(hand_bury(&hand, 0, &epitaph));
+    hand_turn(&hand, 100);
+    proxy.cut_after = 3;
+    CHECK(!hand_bury(&hand, 0, &epitaph));
+    CHECK_HAS(hand.why, "it may be there");
+    client_wait_count(&client, "mid-confirm.dead", 2, 5000);
+    finish();
+}
+
+TEST(a_delay_whose_original_is_gone_is_over_when_its_copy_is_confirmed) {
+    start("half", 1);
+    CHECK(hand_bury(&hand, 0, &epitaph)); /* the connection for copies is there */
+    proxy.cut_at_len = sizeof(ack_method);
+    proxy.cut_behind = 2;
+    proxy.cut_at = ack_method;
+    CHECK(hand_delay(&hand, 0, 250)); /* the copy is confirmed, and its original's ack is cut */
+    hand_wait(&hand, 3, 10000);       /* both come */
+    CHECK_STR(hand_body(&hand, 1), "m0");
+    CHECK_STR(hand_body(&hand, 2), "m0");
+    finish();
+}
+
+TEST_IN(a_server_that_stops_for_a_while_is_noticed_and_found_again, 60) {
+    char url[300];
+    int64_t began;
+
+    client_open(&client, farm.server.port);
+    publish("paused", true, 2);
+    snprintf(url, sizeof(url), "%s", farm_url(farm.server.port, "heartbeat=2s&connect_timeout=2s"));
+    hand_start(&hand, url, "paused");
+    hand_wait(&hand, 2, 5000);
+    began = idem_loop_now();
+    farm_pause(&farm);
+    hand_wait_gone(&hand, 2, 6500);
+    CHECK(idem_loop_now() - began > 1500);
+    CHECK_HAS(hand.log, "the server is silent");
+    hand_turn(&hand, 5000 - (idem_loop_now() - began));
+    farm_go_on(&farm);
+    hand_wait(&hand, 4, 20000);
+    hand_ack(&hand, 2);
+    hand_ack(&hand, 3);
+    hand_turn(&hand, 100);
+    hand_close(&hand);
+    client_wait_count(&client, "paused", 0, 5000);
+    client_close(&client);
+}
+
+TEST(a_link_to_a_server_that_stands_still_is_closed_in_time) {
+    int64_t began;
+
+    start("still", 3);
+    CHECK(hand_bury(&hand, 0, &epitaph));
+    farm_pause(&farm);
+    hand_ack(&hand, 0);
+    began = idem_loop_now();
+    hand_close(&hand);
+    CHECK(idem_loop_now() - began < 1500);
+    hand_start(&hand, farm_url(proxy.port, ""), "still"); /* at the login, for ten seconds */
+    hand_turn(&hand, 100);
+    began = idem_loop_now();
+    hand_close(&hand);
+    CHECK(idem_loop_now() - began < 1500);
+    farm_go_on(&farm);
+    proxy_stop(&proxy);
+    client_close(&client);
+}
+
+TEST(a_link_may_be_closed_in_each_of_its_call_backs) {
+    for (int i = 0; i < 3; i++) {
+        start("closing", i == 0 ? 0 : 4);
+        if (i == 0)
+            publish("closing", true, 4);
+        hand.close_in = true;
+        if (i == 0)
+            hand_wait(&hand, 1, 5000);
+        if (i == 1)
+            CHECK(!hand_delay(&hand, 0, 250) || hand.taken);
+        if (i == 2) {
+            proxy.cut_after = 0;
+            client_publish(&client, "closing", "more");
+            hand_wait_gone(&hand, 1, 5000);
+        }
+        CHECK(hand.link == NULL);
+        hand_turn(&hand, 50);
+        CHECK_INT(hand.gone_n, i == 2 ? 1 : 0);
+        client_delete(&client, "closing");
+        finish();
+    }
+}
+
+TEST(a_connection_that_the_server_closes_is_made_again_and_says_why) {
+    start("forced", 1);
+    farm_ctl(&farm, "close_all_connections 'go away'");
+    hand_wait_gone(&hand, 1, 5000);
+    hand_wait_line(&hand, "CONNECTION_FORCED - go away", 5000);
+    hand_wait(&hand, 2, 10000);
+    hand_close(&hand);
+    proxy_stop(&proxy); /* the client's connection is gone, too */
+}
+
+TEST(a_network_that_swallows_everything_is_noticed) {
+    char url[300];
+
+    client_open(&client, farm.server.port);
+    publish("deaf", false, 1);
+    proxy_start(&proxy, farm.server.port);
+    snprintf(url, sizeof(url), "%s", farm_url(proxy.port, "heartbeat=1s&connect_timeout=1s"));
+    hand_start(&hand, url, "deaf");
+    hand_wait(&hand, 1, 5000);
+    proxy.deaf = true;
+    hand_wait_gone(&hand, 1, 5000);
+    proxy.deaf = false;
+    hand_wait(&hand, 2, 10000);
+    hand_ack(&hand, 1);
+    finish();
+}
+
+TEST(a_copy_of_which_nothing_is_heard_is_not_taken) {
+    char url[300];
+
+    client_open(&client, farm.server.port);
+    publish("lame", false, 1);
+    snprintf(url, sizeof(url), "%s", farm_url(farm.server.port, "heartbeat=1s"));
+    hand_start(&hand, url, "lame");
+    hand_wait(&hand, 1, 5000);
+    CHECK(hand_delay(&hand, 0, 250));
+    hand_wait(&hand, 2, 5000);
+    farm_ctl(&farm, "eval 'ra:stop_server(quorum_queues, "
+                    "{list_to_atom(\"%2F_lame.idem.retry.250\"), node()}).'");
+    CHECK(!hand_delay(&hand, 1, 250));
+    CHECK_HAS(hand.why, "no word within three heartbeats");
+    for (int i = 0; i < 50 && strstr(hand.why, "it is not used for a while: no word") == NULL;
+         i++) {
+        CHECK(!hand_delay(&hand, 1, 250));
+        hand_turn(&hand, 100);
+    }
+    CHECK_HAS(hand.why, "it is not used for a while: no word");
+    for (int i = 0; i < 50 && !hand_delay(&hand, 1, 500); i++) /* others are */
+        hand_turn(&hand, 100);
+    CHECK(hand.taken);
+    hand_wait(&hand, 3, 10000);
+    hand_close(&hand);
+    client_close(&client);
+}
+
+TEST(a_server_that_takes_no_more_is_waited_for) {
+    start("blocked", 2);
+    CHECK(hand_bury(&hand, 0, &epitaph));
+    farm_ctl(&farm, "set_vm_memory_high_watermark 0.00001");
+    queue_broker_amqp.bury(hand.link, hand.got[0].message, &epitaph, hand_told, &hand);
+    hand_wait_line(&hand, "takes no messages now", 5000);
+    CHECK_HAS(hand.log, "memory");
+    CHECK(hand.ready); /* messages come all the same */
+    queue_broker_amqp.bury(hand.link, hand.got[1].message, &epitaph, hand_told, &hand);
+    hand_turn(&hand, 300);
+    CHECK_INT(hand.told_n, 1);
+    farm_ctl(&farm, "set_vm_memory_high_watermark 0.4");
+    hand_wait_told(&hand, 3, 10000);
+    CHECK(hand.taken);
+    hand_wait_line(&hand, "takes messages again", 5000);
+    finish();
+}
+
+int main(int argc, char **argv) {
+    int rc;
+
+    rabbit_settle_ms = 100; /* the server is not killed here */
+    farm_start(&farm, temp_folder());
+    rc = test_main(argc, argv);
+    farm_stop(&farm);
+    return rc;
+}

@@ -1,0 +1,498 @@
+/*
+ * Copies, on a real server: delays, dead letters, and what becomes of them where
+ * a queue is missing, full, or not ours.
+ */
+#include "../../temp.h"
+#include "../../test.h"
+#include "client.h"
+#include "farm.h"
+#include "hand.h"
+
+static struct farm farm;
+static struct client client;
+static struct hand hand;
+
+static const struct queue_epitaph epitaph = {.verdict = "dead",
+                                             .reason = "exit \x01 status",
+                                             .attempts = 5,
+                                             .status = 70,
+                                             .prefix = "shop/",
+                                             .hash = "0123abcd"};
+
+/* A queue with so many messages, of which the hand has the first. */
+static void start(const char *queue, bool quorum, const char *body) {
+    client_open(&client, farm.server.port);
+    client_declare(&client, queue, quorum, NULL);
+    client_publish(&client, queue, body);
+    hand_start(&hand, farm_url(farm.server.port, ""), queue);
+    hand_wait(&hand, 1, 5000);
+}
+
+static void finish(void) {
+    hand_close(&hand);
+    client_close(&client);
+}
+
+/* All that an expression can see. */
+static char *variables(size_t i) {
+    struct idem_error err;
+    char *text;
+    size_t len;
+
+    CHECK_INT(queue_variables(hand.got[i].message, &text, &len, &err), 0);
+    text = realloc(text, len + 1);
+    text[len] = '\0';
+    return text;
+}
+
+/* With everything that the server or a copy could change. */
+static void publish_rich(const char *exchange, const char *key, const char *cc) {
+    amqp_field_value_t list[1] = {{.kind = AMQP_FIELD_KIND_UTF8}};
+    amqp_table_entry_t headers[4] = {
+        {.key = amqp_cstring_bytes("number"), .value = {.kind = AMQP_FIELD_KIND_I32}},
+        {.key = amqp_cstring_bytes("CC"), .value = {.kind = AMQP_FIELD_KIND_ARRAY}},
+        {.key = amqp_cstring_bytes("bytes"), .value = {.kind = AMQP_FIELD_KIND_BYTES}},
+        {.key = amqp_cstring_bytes("no\xff name"), .value = {.kind = AMQP_FIELD_KIND_VOID}},
+    };
+    amqp_basic_properties_t p = {
+        ._flags = AMQP_BASIC_HEADERS_FLAG | AMQP_BASIC_EXPIRATION_FLAG | AMQP_BASIC_USER_ID_FLAG |
+                  AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG |
+                  AMQP_BASIC_CONTENT_TYPE_FLAG,
+        .expiration = amqp_cstring_bytes("60000"),
+        .user_id = amqp_cstring_bytes(SERVER_USER),
+        .message_id = amqp_cstring_bytes("id-1"),
+        .content_type = amqp_cstring_bytes("application/json"),
+        .delivery_mode = 1,
+        .headers = {.num_entries = 4, .entries = headers},
+    };
+
+    list[0].value.bytes = amqp_cstring_bytes(cc);
+    headers[0].value.value.i32 = -7;
+    headers[1].value.value.array = (amqp_array_t){.num_entries = 1, .entries = list};
+    headers[2].value.value.bytes = (amqp_bytes_t){.bytes = "\xfe\x00", .len = 2};
+    client_send(&client, exchange, key, &p, "{\"order\": 1}", 12);
+    client_confirm(&client);
+}
+
+static void comes_back_as_it_was(const char *queue, bool quorum) {
+    char other[64], *before, *after;
+    int64_t began;
+
+    snprintf(other, sizeof(other), "%s-other", queue);
+    client_open(&client, farm.server.port);
+    client_declare(&client, queue, quorum, NULL);
+    client_declare(&client, other, false, NULL);
+    client_bind(&client, "shop", queue, queue);
+    client_bind(&client, "shop", other, other);
+    publish_rich("shop", queue, other);
+    client_wait_count(&client, other, 1, 5000);
+    hand_start(&hand, farm_url(farm.server.port, ""), queue);
+    hand_wait(&hand, 1, 5000);
+    before = variables(0);
+    CHECK_HAS(before, "\"exchange\":\"shop\"");
+    CHECK_HAS(before, "\"CC\":[\"");
+    for (size_t i = 0; i < 2; i++) {
+        began = idem_loop_now();
+        CHECK(hand_delay(&hand, i, 250));
+        hand_wait(&hand, i + 2, 10000);
+        CHECK(idem_loop_now() - began >= (i == 0 ? 250 + 100 : 250)); /* its queue is new */
+        CHECK(idem_loop_now() - began < 5000);
+        after = variables(i + 1);
+        CHECK_STR(after, before);
+        free(after);
+    }
+    CHECK_INT(client_count(&client, other), 1);
+    hand_ack(&hand, 2);
+    hand_turn(&hand, 100);
+    CHECK_INT(hand.got_n, 3);
+    free(before);
+    finish();
+}
+
+TEST(a_delayed_message_comes_back_after_its_time_as_it_was) {
+    comes_back_as_it_was("delay", false);
+}
+
+TEST(a_delayed_message_of_a_quorum_queue_comes_back_after_its_time_as_it_was) {
+    comes_back_as_it_was("delay-quorum", true);
+}
+
+TEST(a_delayed_message_is_not_ours_any_more) {
+    start("handed-over", true, "one");
+    CHECK(hand_delay(&hand, 0, 4000));
+    hand_close(&hand);
+    hand_start(&hand, farm_url(farm.server.port, ""), "handed-over");
+    hand_turn(&hand, 500);
+    CHECK_INT(hand.got_n, 0); /* the original was acknowledged */
+    CHECK_INT(client_count(&client, "handed-over.idem.retry.4000"), 1);
+    finish();
+}
+
+TEST(delays_are_rounded_up_to_those_that_there_are) {
+    start("rounded", false, "one");
+    CHECK_INT(client_count(&client, "rounded.idem.retry.500"), -1);
+    CHECK(hand_delay(&hand, 0, 251));
+    CHECK_INT(client_count(&client, "rounded.idem.retry.250"), -1);
+    CHECK_INT(client_count(&client, "rounded.idem.retry.500"), 1);
+    hand_wait(&hand, 2, 5000);
+    CHECK(hand_delay(&hand, 1, 86400000));
+    CHECK_INT(client_count(&client, "rounded.idem.retry.4000"), 1);
+    finish();
+}
+
+TEST(many_copies_may_be_under_way) {
+    enum { MANY = 300 };
+    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "many");
+    int64_t began;
+
+    client_open(&client, farm.server.port);
+    client_declare(&client, "many", true, NULL);
+    for (int i = 0; i < MANY; i++)
+        client_send(&client, "", "many", NULL, &i, sizeof(i));
+    client_confirm(&client);
+    config.prefetch = MANY;
+    hand_open(&hand, &config);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_wait(&hand, MANY, 10000);
+    began = idem_loop_now();
+    for (size_t i = 0; i < MANY; i++)
+        hand_delay_begin(&hand, i, 250);
+    hand_wait_told(&hand, MANY, 10000);
+    CHECK(hand.taken);
+    CHECK(idem_loop_now() - began < 5000);
+    hand_wait(&hand, 2 * MANY, 10000);
+    hand_turn(&hand, 200);
+    CHECK_INT(hand.got_n, 2 * MANY);
+    finish();
+}
+
+/* Dead letters. */
+
+static void letter_check(const char *queue, const char *dead) {
+    amqp_message_t letter;
+
+    CHECK(client_get(&client, dead, &letter));
+    CHECK_STR(client_header(&letter, "idem-verdict"), "dead");
+    CHECK_STR(client_header(&letter, "idem-reason"), "exit ? status");
+    CHECK_STR(client_header(&letter, "idem-attempts"), "5");
+    CHECK_STR(client_header(&letter, "idem-status"), "70");
+    CHECK_STR(client_header(&letter, "idem-prefix"), "shop/");
+    CHECK_STR(client_header(&letter, "idem-hash"), "0123abcd");
+    CHECK_STR(client_header(&letter, "idem-queue"), queue);
+    CHECK_STR(client_header(&letter, "idem-origin-exchange"), "shop");
+    CHECK_STR(client_header(&letter, "idem-origin-routing-key"), queue);
+    CHECK_INT(strlen(client_header(&letter, "idem-dead-at")), 20);
+    CHECK(client_header(&letter, "CC") == NULL);
+    CHECK_INT(letter.properties.delivery_mode, 2);
+    CHECK_INT(letter.properties._flags & AMQP_BASIC_EXPIRATION_FLAG, 0);
+    CHECK(letter.properties.message_id.len == 4);
+    CHECK(letter.body.len == 12 && memcmp(letter.body.bytes, "{\"order\": 1}", 12) == 0);
+    amqp_destroy_message(&letter);
+}
+
+TEST(a_dead_letter_says_why_and_where_from) {
+    client_open(&client, farm.server.port);
+    client_declare(&client, "bury", true, NULL);
+    client_bind(&client, "shop", "bury", "bury");
+    publish_rich("shop", "bury", "nowhere");
+    hand_start(&hand, farm_url(farm.server.port, ""), "bury");
+    hand_wait(&hand, 1, 5000);
+    CHECK(hand_bury(&hand, 0, &epitaph));
+    CHECK_INT(client_count(&client, "bury.dead"), 1);
+    CHECK(hand_delay(&hand, 0, 250)); /* it was still out */
+    hand_wait(&hand, 2, 5000);
+    letter_check("bury", "bury.dead");
+    CHECK(hand_bury(&hand, 1, &epitaph)); /* of a copy: the same */
+    letter_check("bury", "bury.dead");
+    hand_ack(&hand, 1);
+    hand_turn(&hand, 100);
+    client_wait_count(&client, "bury", 0, 5000);
+    finish();
+}
+
+TEST(dead_letters_go_where_they_were_told_to_as_it_is) {
+    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "told");
+
+    start("told", false, "one");
+    hand_close(&hand);
+    client_declare(&client, "graves", false, NULL);
+    config.dead_letter = "graves";
+    hand_open(&hand, &config);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_wait(&hand, 1, 5000);
+    CHECK(hand_bury(&hand, 0, &(struct queue_epitaph){.verdict = "key"}));
+    client_wait_count(&client, "graves", 1, 5000);
+    finish();
+}
+
+TEST(dead_letters_without_a_place_are_kept_until_there_is_one) {
+    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "homeless");
+
+    start("homeless", false, "one");
+    hand_close(&hand);
+    config.topology = false;
+    hand_open(&hand, &config);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_wait(&hand, 1, 5000);
+    CHECK(!hand_bury(&hand, 0, &epitaph));
+    CHECK_STR(hand.why, "the queue homeless.dead: there is no such queue");
+    CHECK_INT(client_count(&client, "homeless.dead"), -1);
+    CHECK(!hand_delay(&hand, 0, 250));
+    CHECK_HAS(hand.why, "no queues for delays are declared here");
+    client_declare(&client, "homeless.dead", true, NULL);
+    CHECK(hand_bury(&hand, 0, &epitaph));
+    hand_ack(&hand, 0);
+    finish();
+}
+
+TEST(dead_letters_that_find_no_room_are_told) {
+    static const struct client_arg args[] = {
+        {"x-max-length", NULL, 1}, {"x-overflow", "reject-publish", 0}, {NULL, NULL, 0}};
+
+    start("crowded", false, "one");
+    client_declare(&client, "crowded.dead", false, args);
+    client_publish(&client, "crowded.dead", "first");
+    CHECK(!hand_bury(&hand, 0, &epitaph));
+    CHECK_STR(hand.why, "the queue crowded.dead: it was refused: is the queue full?");
+    CHECK(!hand_bury(&hand, 0, &epitaph)); /* and the connection goes on */
+    hand_ack(&hand, 0);
+    finish();
+}
+
+/* Queues of delays. */
+
+TEST(a_queue_of_delays_with_other_arguments_is_not_used) {
+    start("foreign", false, "one");
+    client_declare(&client, "foreign.idem.retry.250", false, NULL);
+    CHECK(!hand_delay(&hand, 0, 250));
+    CHECK_HAS(hand.why, "it cannot be declared: PRECONDITION_FAILED");
+    CHECK(!hand_delay(&hand, 0, 250)); /* and that is remembered for a while */
+    CHECK_HAS(hand.why, "it is not used for a while: PRECONDITION_FAILED");
+    CHECK(hand_delay(&hand, 0, 500)); /* others are used */
+    finish();
+}
+
+TEST(a_classic_queue_of_delays_is_used_where_there_is_no_other) {
+    static const struct client_arg args[] = {{"x-message-ttl", NULL, 250},
+                                             {"x-dead-letter-exchange", "", 0},
+                                             {"x-dead-letter-routing-key", "classic", 0},
+                                             {"x-overflow", "reject-publish", 0},
+                                             {NULL, NULL, 0}};
+
+    start("classic", false, "one");
+    client_declare(&client, "classic.idem.retry.250", false, args);
+    CHECK(hand_delay(&hand, 0, 250));
+    hand_wait(&hand, 2, 5000);
+    CHECK_HAS(hand.log, "has no quorum queues for delays");
+    CHECK(hand.ready);
+    finish();
+}
+
+TEST(a_queue_of_delays_that_was_deleted_is_declared_again) {
+    start("vanished", true, "one");
+    CHECK(hand_delay(&hand, 0, 250));
+    hand_wait(&hand, 2, 5000);
+    client_delete(&client, "vanished.idem.retry.250");
+    CHECK(hand_delay(&hand, 1, 250));
+    hand_wait(&hand, 3, 5000);
+    finish();
+}
+
+/* What comes too large for memory. */
+
+TEST(a_body_that_is_too_large_is_buried_whole_and_others_come) {
+    size_t len = RABBIT_BODY_MAX + 12345;
+    unsigned char *body = malloc(len);
+    amqp_message_t letter;
+
+    for (size_t i = 0; i < len; i++)
+        body[i] = (unsigned char)(i ^ i >> 10);
+    client_open(&client, farm.server.port);
+    client_declare(&client, "large", false, NULL);
+    client_send(&client, "", "large", NULL, body, len);
+    client_publish(&client, "large", "small");
+    hand_start(&hand, farm_url(farm.server.port, ""), "large");
+    hand_wait(&hand, 1, 20000);
+    CHECK_STR(hand_body(&hand, 0), "small");
+    hand_ack(&hand, 0);
+    hand_wait_line(&hand, "is too large: it goes to the dead letters", 5000);
+    client_wait_count(&client, "large.dead", 1, 20000);
+    hand_turn(&hand, 200);
+    hand_close(&hand);
+    client_wait_count(&client, "large", 0, 5000);
+    CHECK(client_get(&client, "large.dead", &letter));
+    CHECK_STR(client_header(&letter, "idem-verdict"), "refused");
+    CHECK(letter.body.len == len && memcmp(letter.body.bytes, body, len) == 0);
+    amqp_destroy_message(&letter);
+    client_close(&client);
+    free(body);
+}
+
+static void publish_large(const char *queue) {
+    size_t len = RABBIT_BODY_MAX + 1;
+    void *body = calloc(1, len);
+
+    client_open(&client, farm.server.port);
+    client_declare(&client, queue, false, NULL);
+    client_send(&client, "", queue, NULL, body, len);
+    client_publish(&client, queue, "small");
+    free(body);
+}
+
+TEST(a_body_that_is_too_large_and_cannot_be_buried_is_kept_and_tried_again) {
+    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "stuck");
+
+    publish_large("stuck");
+    config.topology = false;
+    hand_open(&hand, &config);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_wait_line(&hand, "cannot be buried: the queue stuck.dead: there is no such queue", 20000);
+    CHECK_INT(hand.got_n, 1);
+    client_declare(&client, "stuck.dead", false, NULL);
+    for (int i = 0; i < 100 && client_count(&client, "stuck.dead") == 0; i++)
+        hand_turn(&hand, 100);
+    CHECK_INT(client_count(&client, "stuck.dead"), 1);
+    hand_turn(&hand, 200);
+    hand_ack(&hand, 0);
+    hand_close(&hand);
+    client_wait_count(&client, "stuck", 0, 5000);
+    client_close(&client);
+}
+
+TEST(a_body_that_is_too_large_for_the_disk_stays_with_the_server) {
+    publish_large("no-room");
+    setenv("TMPDIR", "/nowhere", 1);
+    hand_start(&hand, farm_url(farm.server.port, ""), "no-room");
+    hand_wait_line(&hand, "there is no room for it", 20000);
+    hand_wait(&hand, 1, 5000);
+    hand_ack(&hand, 0);
+    hand_turn(&hand, 100);
+    hand_close(&hand);
+    client_wait_count(&client, "no-room", 1, 5000);
+    client_delete(&client, "no-room");
+    client_close(&client);
+}
+
+/* The operator's view. */
+
+static struct queue_dead *place_open(const char *queue) {
+    struct queue_dead_config config = {.url = farm_url(farm.server.port, ""), .queue = queue};
+    struct queue_dead *place;
+    struct idem_error err;
+
+    if (queue_dead_broker_amqp.open(&config, &place, &err) == 0)
+        return place;
+    fprintf(stderr, "# %s\n", err.text);
+    exit(1);
+}
+
+static struct queue_letter place_next(struct queue_dead *place) {
+    struct queue_letter letter;
+    struct idem_error err;
+
+    CHECK_INT(queue_dead_broker_amqp.next(place, &letter, &err), 0);
+    return letter;
+}
+
+static void letters_make(const char *queue, int n) {
+    char body[16];
+
+    client_open(&client, farm.server.port);
+    client_declare(&client, queue, true, NULL);
+    client_bind(&client, "shop", queue, "key");
+    for (int i = 0; i < n; i++) {
+        snprintf(body, sizeof(body), "m%d", i);
+        client_send(&client, "shop", "key", NULL, body, strlen(body));
+    }
+    client_confirm(&client);
+    hand_start(&hand, farm_url(farm.server.port, ""), queue);
+    hand_wait(&hand, (size_t)n, 5000);
+    for (int i = 0; i < n; i++)
+        CHECK(hand_bury(&hand, (size_t)i, &epitaph));
+}
+
+TEST(letters_that_were_looked_at_stay_in_their_order) {
+    struct queue_dead *place;
+    char body[16];
+
+    letters_make("look", 3);
+    for (int turn = 0; turn < 3; turn++) {
+        place = place_open("look.dead");
+        for (int i = 0; i < (turn == 1 ? 2 : 3); i++) {
+            struct queue_letter letter = place_next(place);
+
+            snprintf(body, sizeof(body), "m%d", i);
+            CHECK(letter.message->body.len == 2 && memcmp(letter.message->body.at, body, 2) == 0);
+            CHECK(queue_header(letter.message, QUEUE_DEAD_VERDICT) != NULL);
+        }
+        if (turn != 1)
+            CHECK(place_next(place).message == NULL);
+        queue_dead_broker_amqp.close(place);
+        client_wait_count(&client, "look.dead", 3, 5000);
+    }
+    finish();
+}
+
+TEST(a_letter_is_requeued_as_it_was_and_removed) {
+    char *before, *after;
+    struct queue_dead *place;
+    struct queue_letter letter;
+    struct idem_error err;
+
+    letters_make("requeue", 3);
+    before = variables(1);
+    for (size_t i = 0; i < 3; i++)
+        hand_ack(&hand, i);
+    place = place_open("requeue.dead");
+    (void)place_next(place);
+    letter = place_next(place);
+    CHECK_INT(queue_dead_broker_amqp.requeue(place, NULL, &err), 0);
+    CHECK_INT(queue_dead_broker_amqp.remove(place, letter.receipt, &err), 0);
+    CHECK_INT(queue_dead_broker_amqp.remove(place, "x", &err), IDEM_E_INVALID);
+    queue_dead_broker_amqp.close(place);
+    client_wait_count(&client, "requeue.dead", 2, 5000);
+    hand_wait(&hand, 4, 5000);
+    after = variables(3);
+    CHECK_STR(after, before);
+    place = place_open("requeue.dead"); /* the others, in their order */
+    CHECK(memcmp(place_next(place).message->body.at, "m0", 2) == 0);
+    CHECK(memcmp(place_next(place).message->body.at, "m2", 2) == 0);
+    CHECK(place_next(place).message == NULL);
+    queue_dead_broker_amqp.close(place);
+    free(before);
+    free(after);
+    finish();
+}
+
+TEST(a_letter_without_a_way_back_stays) {
+    struct queue_dead_config config = {.url = farm_url(farm.server.port, ""), .queue = "nowhere"};
+    struct queue_dead *place;
+    struct idem_error err;
+
+    CHECK_INT(queue_dead_broker_amqp.open(&config, &place, &err), IDEM_E_ABSENT);
+    letters_make("stray", 1);
+    client_publish(&client, "stray.dead", "somebody else's");
+    place = place_open("stray.dead");
+    CHECK_INT(queue_dead_broker_amqp.requeue(place, NULL, &err), IDEM_E_INVALID);
+    (void)place_next(place);
+    CHECK_INT(queue_dead_broker_amqp.requeue(place, "nowhere", &err), IDEM_E_ABSENT);
+    (void)place_next(place);
+    CHECK_INT(queue_dead_broker_amqp.requeue(place, NULL, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "idem-queue");
+    CHECK_INT(queue_dead_broker_amqp.remove(place, "77", &err), IDEM_E_REFUSED);
+    CHECK_INT(queue_dead_broker_amqp.requeue(place, "stray", &err),
+              IDEM_E_REFUSED); /* the end of it */
+    queue_dead_broker_amqp.close(place);
+    client_wait_count(&client, "stray.dead", 2, 5000);
+    finish();
+}
+
+int main(int argc, char **argv) {
+    int rc;
+
+    rabbit_settle_ms = 100; /* the server is not killed here */
+    farm_start(&farm, temp_folder());
+    rc = test_main(argc, argv);
+    farm_stop(&farm);
+    return rc;
+}
