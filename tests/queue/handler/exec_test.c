@@ -517,14 +517,27 @@ TEST(a_program_gets_no_descriptor_of_ours) {
     free(item);
 }
 
+/* Whoever has started the tests may ignore some. */
+static const char *own_line(const char *name, char *line, int size) {
+    FILE *status = fopen("/proc/self/status", "r");
+
+    CHECK(status != NULL);
+    while (fgets(line, size, status) != NULL && strncmp(line, name, strlen(name)) != 0)
+        continue;
+    fclose(status);
+    line[strcspn(line, "\n")] = '\0';
+    return line;
+}
+
 TEST(a_program_has_the_signals_as_they_were_found) {
     struct cli_signals signals;
     struct item *item = item_new("x");
     struct hand hand;
-    char *text;
+    char *text, found[80];
 
     hand_init(&hand);
     (void)signal(SIGPIPE, SIG_DFL);
+    own_line("SigIgn:", found, sizeof(found));
     CHECK_INT(cli_signals_take(&signals, false), 0);
     file_write("show", "grep -E '^Sig(Blk|Ign)' /proc/self/status >\"$1\"\n");
     CHECK_INT(handler_exec_open(
@@ -540,7 +553,7 @@ TEST(a_program_has_the_signals_as_they_were_found) {
     CHECK_SAID(item, QUEUE_DONE);
     text = file_read("signals", NULL);
     CHECK(has_line(text, "SigBlk:\t0000000000000000"));
-    CHECK(has_line(text, "SigIgn:\t0000000000000000"));
+    CHECK(has_line(text, found));
     free(text);
     free(item);
     hand_close(&hand);
