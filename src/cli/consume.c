@@ -29,7 +29,7 @@ struct consume {
     struct idem_guard *order, *label;
     struct idem_poll poll;
     struct idem *h;
-    char *store, *broker_url;
+    char *store, *broker_url, *to;
     const struct queue_broker *broker;
     struct queue_config queue;
     struct handler handler;
@@ -297,8 +297,11 @@ static int endpoint_open(struct consume *c, struct idem_error *err) {
 
     if (rc != 0)
         return rc;
+    c->to = cli_secret_url(c->values->to);
+    if (c->to == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for a URL");
     return handler_to_open(
-        &(struct handler_to_config){.url = c->values->to,
+        &(struct handler_to_config){.url = c->to,
                                     .prefix = idem_guard_policy(c->plain)->prefix,
                                     .ca_file = c->values->to_ca,
                                     .on_status = &on_status,
@@ -452,6 +455,7 @@ static int consume_run(const struct cli_values *values) {
     free(c.prefix);
     free(c.store);
     free(c.broker_url);
+    free(c.to);
     return status;
 }
 

@@ -1,0 +1,179 @@
+"""RabbitMQ and Redis Streams, as their publishers and operators see them: one face for both."""
+import os
+import re
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+import rabbit
+import redistcp
+from redisserver import RedisError
+
+
+class Letter:
+    """A message as it lies in a queue."""
+
+    def __init__(self, body, headers, message_id=None):
+        self.body, self.headers, self.message_id = body, headers, message_id
+
+    def __repr__(self):
+        return f"<{self.body!r} {self.headers!r}>"
+
+
+class Rabbit:
+    """The server; `kind` is of the queues that it makes. It is asked nothing while it is down."""
+    name = "rabbit"
+    password = "a:b@c/d?e"
+    password_in_url = "a:b%40c%2Fd%3Fe"
+    settle_s = 4.2  # a queue that is younger does not survive a kill -9 of RabbitMQ 3.10
+
+    def __init__(self, server, kind, lock=None):
+        self.server, self.kind = server, kind
+        self.url, self.port = self.server.url, int(self.server.url.rsplit(":", 1)[1])
+        self.lock = lock or threading.RLock()
+
+    @classmethod
+    def start(cls, folder):
+        return cls(rabbit.start(folder), "quorum")
+
+    def fork(self, kind):
+        return Rabbit(self.server, kind, self.lock)
+
+    def locked(self, deed, *args):
+        with self.lock:
+            return deed(*args)
+
+    def stop(self):
+        self.server.stop()
+
+    def kill(self):
+        self.locked(self.server.kill)
+
+    def restart(self):
+        self.locked(self.server.restart)
+
+    def pause(self):
+        self.locked(self.server.pause)
+
+    def go_on(self):
+        self.locked(self.server.go_on)
+
+    def at(self, port):
+        return self.url.replace(f":{self.port}", f":{port}")
+
+    @staticmethod
+    def is_ack(data):
+        return b"\x00\x3c\x00\x50" in data
+
+    def declare(self, queue, **arguments):
+        self.locked(self.server.declare, queue, self.kind, arguments)
+
+    def delete(self, queue):
+        self.locked(self.server.delete, queue)
+
+    def publish(self, queue, body, headers=None, message_id=None):
+        """Returns when it is safe."""
+        self.locked(self.server.publish, queue, body, message_id or "", headers)
+
+    def publish_many(self, queue, bodies):
+        with self.lock:
+            for body in bodies:
+                self.server.send(queue, body)
+            self.server.confirm()
+
+    def count(self, queue):
+        """Those that wait, without those in somebody's hands; None: there is no such queue."""
+        return self.locked(self.server.count, queue)
+
+    def take(self, queue):
+        """All that waits in a queue, taken out of it."""
+        found = []
+        with self.lock:
+            while self.server.count(queue):
+                got = self.server.get(queue)
+                if got is not None:
+                    found.append(Letter(got.body, got.headers, got.message_id))
+        return found
+
+
+class Stream:
+    """Redis, with one stream per queue and the group "idem"."""
+    name = "stream"
+    password = redistcp.PASSWORD
+    password_in_url = redistcp.PASSWORD_IN_URL
+    settle_s = 0
+
+    def __init__(self, server, kind):
+        self.server, self.kind = server, kind
+        self.url, self.port = self.server.url, self.server.port
+        self.ask = server.ask
+
+    @classmethod
+    def start(cls, folder):
+        return cls(redistcp.Server(folder), "stream")
+
+    def fork(self, kind):
+        return Stream(self.server, kind)
+
+    def stop(self):
+        self.server.stop()
+
+    def kill(self):
+        self.server.kill()
+
+    def restart(self):
+        self.server.start()
+
+    def pause(self):
+        self.server.pause()
+
+    def go_on(self):
+        self.server.go_on()
+
+    def at(self, port):
+        return self.url.replace(f":{self.port}", f":{port}")
+
+    @staticmethod
+    def is_ack(data):
+        return b"$4\r\nXACK\r\n" in data
+
+    def declare(self, queue, **_):
+        try:
+            self.ask("XGROUP", "CREATE", queue, "idem", "0", "MKSTREAM")
+        except RedisError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+
+    def delete(self, queue):
+        self.ask("DEL", queue)
+
+    def publish(self, queue, body, headers=None, message_id=None):
+        words = [w for pair in (headers or {}).items() for w in pair]
+        self.ask("XADD", queue, "*", "body", body, *words)
+
+    def publish_many(self, queue, bodies):
+        self.server.ask_all([("XADD", queue, "*", "body", body) for body in bodies])
+
+    def count(self, queue):
+        """Those that are not done with: pending, and not delivered yet."""
+        if not self.ask("EXISTS", queue):
+            return None
+        return len(self.server.pending(queue)) + self.server.unread(queue)
+
+    def take(self, queue):
+        found = []
+        for name, fields in self.server.entries(queue):
+            body = fields.pop("body", b"")
+            found.append(Letter(body, {n: v.decode() for n, v in fields.items()}, name))
+            self.ask("XDEL", queue, name)
+        return found
+
+
+def kinds():
+    """Which are to be tested: IDEM_BROKER is rabbit or stream, IDEM_BROKER_KINDS the kinds of queues."""
+    name = os.environ.get("IDEM_BROKER", "rabbit")
+    return name, re.split(r"[ ,]+", os.environ.get("IDEM_BROKER_KINDS", "quorum" if name == "rabbit" else "stream"))
+
+
+def start(folder):
+    return (Rabbit if kinds()[0] == "rabbit" else Stream).start(folder)

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""idem dead list, show and requeue, with letters that idem consume has buried. Prints TAP."""
+import sys
+
+sys.dont_write_bytecode = True
+from frame import *
+from rig import *
+
+FAST = ["--lease", "1s", "--backoff", "500ms..500ms", "--on-exit", "9=dead"]
+ABSENT, UNCERTAIN = 66, 70
+
+
+class Grave:
+    """A queue whose messages are dead, and its store."""
+
+    def __init__(self, rig, n, **more):
+        self.rig, self.queue, self.store, self.keys = rig, rig.queue(), rig.lmdb(), [rig.key() for _ in range(n)]
+        consumer = rig.consume(self.queue, *FAST, "--exec", "exit 9", store=self.store)
+        for key in self.keys:
+            self.queue.publish(key, {"tenant": "north"}, **more)
+        until(f"{n} letters", lambda: self.queue.dead_count() == n)
+        consumer.stop()
+        self.queue.empty()
+
+    def dead(self, *words, status=0):
+        return self.rig.idem("dead", *words[:1], self.rig.broker.url, "--queue", self.queue.name, "--store", self.store,
+                             *words[1:], status=status)
+
+    def numbers(self):
+        return [json.loads(line)["number"] for line in self.dead("list", "--json").splitlines()]
+
+    def body(self, n):
+        return json.loads(self.dead("show", "--number", n, "--result"))
+
+    def consume(self, effects):
+        return self.rig.consume(self.queue, *FAST, "--exec", effects.line(), store=self.store)
+
+
+@test(kinds="all")
+def letters_are_listed_and_shown_and_stay_where_they_are(rig):
+    grave = Grave(rig, 3)
+    said = grave.dead("list").splitlines()
+    eq(len(said), 4, "lines")
+    check(re.match(r" +N +AT +VERDICT +TRIES +STATUS +KEY +QUEUE +REASON", said[0]), said[0])
+    check(all(re.match(rf" +{n} +\d{{4}}-\d\d-\d\dT\S+Z +refused +1 +9 +[0-9a-f]{{12}} +\S+ +exit status 9", line)
+              for n, line in enumerate(said[1:], 1)), said)
+    for _ in range(2):
+        eq(grave.numbers(), [1, 2, 3], "numbers")
+        eq([grave.body(n)["id"] for n in (1, 2, 3)], grave.keys, "their order")
+    shown = grave.dead("show", "--number", 2)
+    check("tenant: north" in shown and "idem-verdict: refused" in shown and MARK not in shown, shown)
+    told = json.loads(grave.dead("show", "--number", 3, "--json"))
+    eq((told["number"], told["headers"]["idem-queue"], json.loads(told["body"])["id"]),
+       (3, grave.queue.name, grave.keys[2]), "as JSON")
+    until("all of them are there again", lambda: grave.queue.dead_count() == 3)
+
+
+@test(kinds="all")
+def two_looks_in_a_row_see_the_same(rig):
+    grave = Grave(rig, 5)
+    for _ in range(15):
+        eq(grave.numbers(), [1, 2, 3, 4, 5], "numbers")
+
+
+@test
+def what_is_not_there_is_said(rig):
+    grave, nobody = Grave(rig, 1), rig.queue(dead=False)
+    check("none of number 2" in grave.dead("show", "--number", 2, status=ABSENT), "a number too high")
+    said = rig.idem("dead", "list", rig.broker.url, "--queue", nobody.name, status=ABSENT)
+    check(nobody.dead in said and "no dead letters" in said, said)
+    rig.idem("dead", "list", rig.broker.at(1), "--queue", nobody.name, status=69)
+
+
+@test(kinds="all")
+def one_is_requeued_and_handled_as_if_it_were_new(rig):
+    grave, effects = Grave(rig, 3), rig.effects()
+    got = f"{rig.folder}/{rig.fresh('got')}"
+    check("1 requeued" in grave.dead("requeue", "--number", 2), "it says so")
+    eq((grave.queue.dead_count(), grave.queue.count()), (2, 1), "letters, and messages")
+    consumer = rig.consume(grave.queue, *FAST, "--exec", f"echo $IDEM_HEADERS >{got}; {effects.line()}", store=grave.store)
+    effects.wait(1)
+    consumer.stop()
+    grave.queue.empty()
+    eq(effects.all(), [[grave.keys[1], "1"]], "effects")
+    with open(got, encoding="utf-8") as file:
+        headers = json.load(file)
+    eq(headers.get("tenant"), "north", "its own header")
+    check(not any(name in headers for name in ("idem-verdict", "idem-reason", "idem-attempts", "idem-hash")), headers)
+    eq([grave.body(n)["id"] for n in (1, 2)], [grave.keys[0], grave.keys[2]], "those that are left")
+
+
+@test
+def all_are_requeued_after_a_look_at_what_would_be(rig):
+    grave, effects = Grave(rig, 4), rig.effects()
+    said = grave.dead("requeue", "--all", "--dry-run")
+    eq((len(said.splitlines()), grave.queue.dead_count(), grave.queue.count()), (5, 4, 0), "a dry run")
+    check("4 requeued, 0 kept" in grave.dead("requeue", "--all"), "it says how many")
+    eq((grave.queue.dead_count(), grave.queue.count()), (0, 4), "letters, and messages")
+    consumer = grave.consume(effects)
+    effects.wait(4)
+    consumer.stop()
+    eq(effects.keys(), grave.keys, "effects")
+
+
+@test
+def who_is_buried_again_meanwhile_is_not_requeued_for_ever(rig):
+    grave, effects = Grave(rig, 3), rig.effects()
+    consumer = rig.consume(grave.queue, *FAST, "--exec", f"{effects.line()}; exit 9", store=grave.store)
+    consumer.wait_for("connected to")
+    check("3 requeued" in grave.dead("requeue", "--all"), "those that were there")
+    until("they are dead again", lambda: grave.queue.dead_count() == 3)
+    consumer.stop()
+    eq(sorted(effects.keys()), sorted(grave.keys), "effects")
+
+
+@test
+def without_its_store_a_letter_would_only_be_dead_again(rig):
+    """What --store is for: the record says that it has failed for good."""
+    grave, effects, another = Grave(rig, 1), rig.effects(), rig.lmdb()
+    rig.idem("run", "--store", another, "--key", "anything", "--", "true")
+    rig.idem("dead", "requeue", rig.broker.url, "--queue", grave.queue.name, "--number", 1, "--store", another)
+    consumer = grave.consume(effects)
+    consumer.wait_for(r"dead key=.*then=bury")
+    consumer.stop()
+    eq((effects.all(), grave.queue.dead_count()), ([], 1), "effects, and letters")
+
+
+class Doubt(Grave):
+    """One letter, of a message that nobody knows of whether it happened."""
+
+    def __init__(self, rig):  # pylint: disable=super-init-not-called
+        self.rig, self.queue, self.store, self.keys = rig, rig.queue(), rig.lmdb(), [rig.key()]
+        consumer = rig.consume(self.queue, *FAST, "--recover", "hold", "--exec", "kill -9 $$", store=self.store)
+        self.queue.publish(self.keys[0])
+        until("a letter", lambda: self.queue.dead_count() == 1)
+        consumer.stop()
+        self.queue.empty()
+
+    def consume(self, effects):
+        return self.rig.consume(self.queue, *FAST, "--recover", "hold", "--exec", effects.line(), store=self.store)
+
+
+@test
+def what_is_uncertain_is_kept_unless_it_is_forced(rig):
+    doubt, effects = Doubt(rig), rig.effects()
+    said = doubt.dead("requeue", "--number", 1, status=UNCERTAIN)
+    check("is uncertain" in said and "--force" in said and "idem settle" in said, said)
+    check("0 requeued, 1 kept" in doubt.dead("requeue", "--all"), "all: it is kept")
+    eq((doubt.queue.dead_count(), doubt.queue.count()), (1, 0), "letters, and messages")
+    check("1 requeued" in doubt.dead("requeue", "--number", 1, "--force"), "forced")
+    consumer = doubt.consume(effects)
+    effects.wait(1)
+    consumer.stop()
+    eq((effects.all(), doubt.queue.dead_count()), ([[doubt.keys[0], "1"]], 0), "effects, and letters")
+
+
+@test
+def what_was_settled_as_done_is_a_duplicate_when_it_is_requeued(rig):
+    doubt, effects = Doubt(rig), rig.effects()
+    name = json.loads(doubt.dead("show", "--number", 1, "--json"))["headers"]
+    rig.idem("settle", "--hash", name["idem-hash"], "--prefix", name["idem-prefix"], "--done", "--store", doubt.store)
+    doubt.dead("requeue", "--number", 1)
+    consumer = doubt.consume(effects)
+    consumer.wait_for("duplicate key=")
+    consumer.stop()
+    doubt.queue.empty()
+    eq((effects.all(), doubt.queue.dead_count()), ([], 0), "effects, and letters")
+
+
+@test
+def a_mismatch_that_is_requeued_leaves_the_first_ones_record_alone(rig):
+    queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
+    consumer = rig.consume(queue, *FAST, "--exec", f"{effects.line()}; exit 9", key="header:Idempotency-Key", store=store)
+    for n in (1, 2):
+        queue.publish_bytes(json.dumps({"n": n}).encode(), {"Idempotency-Key": key})
+        until("a letter", lambda n=n: queue.dead_count() == n)
+    check("1 requeued" in rig.idem("dead", "requeue", rig.broker.url, "--queue", queue.name, "--number", 2, "--store",
+                                   store), "requeued")
+    consumer.wait_for(r"mismatch key=.*then=bury", times=2)
+    until("two letters", lambda: queue.dead_count() == 2)
+    consumer.stop()
+    queue.empty()
+    eq(effects.attempts(key), [1], "effects")
+
+
+@test
+def one_without_a_key_is_requeued_and_dead_again(rig):
+    queue, effects = rig.queue(), rig.effects()
+    consumer = rig.consume(queue, *FAST, "--exec", effects.line())
+    queue.publish_bytes(b"{}")
+    until("a letter", lambda: queue.dead_count() == 1)
+    rig.idem("dead", "requeue", rig.broker.url, "--queue", queue.name, "--number", 1)
+    consumer.wait_for(r"key key=-.*then=bury", times=2)
+    until("a letter again", lambda: queue.dead_count() == 1)
+    consumer.stop()
+
+
+if __name__ == "__main__":
+    main()

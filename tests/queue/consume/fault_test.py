@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+"""Brokers and stores that go, come back, refuse and lose; several consumers. Prints TAP."""
+import sys
+
+sys.dont_write_bytecode = True
+from frame import *
+from proxy import Proxy
+from rig import *
+
+FAST = ["--lease", "2s", "--backoff", "500ms..500ms"]
+
+
+def publish_all(queue, keys):
+    for key in keys:
+        queue.publish(key)
+
+
+def eventually_empty(queue, *consumers):
+    """The consumers go, and leave nothing behind; what comes again meanwhile is done with first."""
+    until("nothing is in hand", lambda: queue.count() == 0, 20)
+    for consumer in consumers:
+        consumer.stop()
+    queue.empty()
+
+
+# The broker.
+
+
+class Outage:
+    """A queue, its consumer, and messages of which the first is being handled."""
+
+    def __init__(self, rig, kind):
+        kept, rig.kind, rig.broker.kind = rig.kind, kind, kind
+        self.queue, self.effects, self.keys = rig.queue(), rig.effects(), [rig.key() for _ in range(6)]
+        rig.kind = rig.broker.kind = kept
+        self.begun = f"{rig.folder}/{rig.fresh('begun')}"
+        self.consumer = rig.consume(self.queue, "--lease", "5s", "--exec",
+                                    f"mkdir {self.begun} 2>/dev/null && sleep 2; {self.effects.line()}")
+        self.consumer.wait_for("connected to")
+
+
+@test(seconds=90, alone=True)
+def a_broker_that_is_killed_is_waited_for_and_finds_done_what_was_handled(rig):
+    stages = [Outage(rig, kind) for kind in (("classic", "quorum") if rig.broker.name == "rabbit" else ("stream",))]
+    waiting, effects, key, idle = rig.queue(), rig.effects(), rig.key(), rig.consume(rig.queue(), "--exec", "true")
+    idle.wait_for("connected to")
+    waiting.publish(key)
+    time.sleep(rig.broker.settle_s)
+    for stage in stages:
+        publish_all(stage.queue, stage.keys)
+    until("one of each is handled", lambda: all(os.path.exists(stage.begun) for stage in stages))
+    rig.broker.kill()
+    try:
+        late = rig.consume(waiting, *FAST, "--exec", effects.line())  # before its broker
+        late.wait_for(r"no connection|tried again|refused")
+        for stage in stages:
+            stage.consumer.wait_for(r"lost|tried again|made again|no connection")
+            stage.effects.wait(1)
+        idle.wait_for(r"lost|tried again|made again|no connection")
+        idle.stop(10)
+    finally:
+        rig.broker.restart()
+    effects.wait(1, 40)
+    eventually_empty(waiting, late)
+    for stage in stages:
+        stage.effects.wait(len(stage.keys), 40)
+        eventually_empty(stage.queue, stage.consumer)
+        eq(sorted(stage.effects.keys()), sorted(stage.keys), "effects")
+
+
+@test
+def a_queue_that_is_deleted_and_made_again_is_consumed_again(rig):
+    queue, effects, keys = rig.queue(), rig.effects(), [rig.key(), rig.key()]
+    consumer = rig.consume(queue, *FAST, "--exec", effects.line())
+    queue.publish(keys[0])
+    effects.wait(1)
+    rig.broker.delete(queue.name)
+    if rig.broker.name == "rabbit":
+        consumer.wait_for(r"was deleted|is there again")
+        time.sleep(0.5)
+    rig.broker.declare(queue.name)
+    queue.publish(keys[1])
+    effects.wait(2)
+    eventually_empty(queue, consumer)
+    eq(effects.keys(), keys, "effects")
+
+
+@test
+def a_queue_that_is_deleted_while_its_message_is_handled_is_survived(rig):
+    queue, effects, keys = rig.queue(), rig.effects(), [rig.key(), rig.key()]
+    consumer = rig.consume(queue, *FAST, "--exec", f"{effects.line()}; sleep 1.5")
+    queue.publish(keys[0])
+    effects.wait(1)
+    rig.broker.delete(queue.name)
+    consumer.wait_for(r"run done")
+    rig.broker.declare(queue.name)
+    queue.publish(keys[1])
+    effects.wait(2)
+    consumer.wait_for(r"run done", times=2)
+    eventually_empty(queue, consumer)
+    eq(effects.keys(), keys, "effects")
+
+
+@test(kinds="all")
+def a_connection_that_is_cut_in_mid_acknowledgement_costs_nothing(rig):
+    queue, effects, keys = rig.queue(), rig.effects(), [rig.key(), rig.key()]
+    with Proxy(rig.broker.port) as proxy:
+        proxy.hold(rig.broker.is_ack)
+        consumer = rig.consume(queue, *FAST, "--exec", effects.line(), url=rig.broker.at(proxy.port))
+        queue.publish(keys[0])
+        check(proxy.held.wait(10), "an acknowledgement is on its way")
+        proxy.let_part()
+        proxy.cut()
+        queue.publish(keys[1])
+        effects.wait(2)
+        eventually_empty(queue, consumer)
+    eq(effects.keys(), keys, "effects")
+
+
+@test(alone=True)
+def a_broker_that_is_silent_is_left_and_found_again(rig):
+    queue, effects, keys = rig.queue(), rig.effects(), [rig.key(), rig.key()]
+    url = rig.broker.url + ("?heartbeat=1s" if rig.broker.name == "rabbit" else "")
+    consumer = rig.consume(queue, *FAST, "--exec", effects.line(), url=url)
+    queue.publish(keys[0])
+    effects.wait(1)
+    rig.broker.pause()
+    try:
+        if rig.broker.name == "rabbit":
+            consumer.wait_for(r"lost", 20)
+        else:
+            time.sleep(3)
+    finally:
+        rig.broker.go_on()
+    queue.publish(keys[1])
+    effects.wait(2, 20)
+    eventually_empty(queue, consumer)
+    eq(sorted(effects.keys()), sorted(keys), "effects")
+
+
+@test(only="rabbit")
+def messages_come_by_tls(rig):
+    queue, effects, key = rig.queue(), rig.effects(), rig.key()
+    consumer = rig.consume(queue, *FAST, "--exec", effects.line(), url=rig.broker.server.tls_url)
+    queue.publish(key)
+    effects.wait(1)
+    eventually_empty(queue, consumer)
+
+
+# Dead letters that are not taken.
+
+
+def stuck(consumer, queue, seconds=2.5):
+    """A dead letter is not taken: it is kept, and not spun on."""
+    consumer.wait_for(r"a dead letter is not taken: .*it is kept and tried again")
+    before = consumer.counts().get("unburied", 0)
+    time.sleep(seconds)
+    more = consumer.counts().get("unburied", 0) - before
+    check(more <= 4 * seconds, f"{more} tries in {seconds} s")
+    check(consumer.counts()["in_hand"] >= 1, consumer.counts())
+
+
+@test(only="rabbit", kinds="all")
+def dead_letters_without_a_queue_for_them_are_kept_until_there_is_one(rig):
+    queue, effects, bad, good = rig.queue(dead=False), rig.effects(), rig.key(), rig.key()
+    consumer = rig.consume(queue, *FAST, "--retry-topology", "none", "--json", "--on-exit", "9=dead", "--exec",
+                           f'{effects.line()}; [ "$IDEM_KEY" != {bad} ] || exit 9')
+    queue.publish(bad)
+    stuck(consumer, queue)
+    queue.publish(good)
+    effects.wait(2)
+    eq(queue.broker.count(queue.dead), None, "dead letters")
+    rig.broker.declare(queue.dead)
+    until("it is there", lambda: queue.dead_count() == 1)
+    eventually_empty(queue, consumer)
+    eq(effects.keys(), [bad, good], "it was not handled again")
+
+
+@test(only="rabbit")
+def dead_letters_that_find_their_queue_full_are_kept_until_there_is_room(rig):
+    queue, effects, keys = rig.queue(dead=False), rig.effects(), [rig.key() for _ in range(3)]
+    kind, rig.broker.kind = rig.broker.kind, "classic"  # a quorum queue takes some more than it should
+    rig.broker.declare(queue.dead, **{"x-max-length": 1, "x-overflow": "reject-publish"})
+    rig.broker.kind = kind
+    consumer = rig.consume(queue, *FAST, "--json", "--on-exit", "9=dead", "--exec", f"{effects.line()}; exit 9")
+    publish_all(queue, keys)
+    effects.wait(3)
+    stuck(consumer, queue)
+    eq(queue.dead_count(), 1, "dead letters")
+    taken = []
+
+    def take():
+        taken.extend(json.loads(l.body)["id"] for l in queue.letters())
+        return len(set(taken)) == 3
+    until("all of them, as there is room", take, 20, 0.3)
+    eventually_empty(queue, consumer)
+    eq(sorted(effects.keys()), sorted(keys), "none was handled twice")
+
+
+@test(only="stream")
+def dead_letters_that_the_server_refuses_are_kept_until_it_takes_them(rig):
+    queue, effects, bad, good = rig.queue(dead=False), rig.effects(), rig.key(), rig.key()
+    rig.broker.ask("SET", queue.dead, "in the way")
+    consumer = rig.consume(queue, *FAST, "--json", "--on-exit", "9=dead", "--exec",
+                           f'{effects.line()}; [ "$IDEM_KEY" != {bad} ] || exit 9')
+    queue.publish(bad)
+    stuck(consumer, queue)
+    queue.publish(good)
+    effects.wait(2)
+    rig.broker.ask("DEL", queue.dead)
+    until("it is there", lambda: len(queue.letters()) == 1)
+    eventually_empty(queue, consumer)
+    eq(effects.keys(), [bad, good], "it was not handled again")
+
+
+@test
+def a_dead_letter_that_is_not_taken_waits_for_the_next_start(rig):
+    queue, effects, bad, store = rig.queue(dead=False), rig.effects(), rig.key(), rig.lmdb()
+    if rig.broker.name == "stream":
+        rig.broker.ask("SET", queue.dead, "in the way")
+    flags = FAST + ["--retry-topology", "none", "--json", "--on-exit", "9=dead"]
+    consumer = rig.consume(queue, *flags, "--drain", "1s", "--exec", f"{effects.line()}; exit 9", store=store)
+    queue.publish(bad)
+    consumer.wait_for(r"a dead letter is not taken")
+    consumer.stop()
+    eq(queue.count(), 1, "it is still there")
+    if rig.broker.name == "stream":
+        rig.broker.ask("DEL", queue.dead)
+    rig.broker.declare(queue.dead)
+    consumer = rig.consume(queue, *flags, "--exec", f"{effects.line()}; exit 9", store=store)
+    until("it is buried", lambda: len(queue.letters()) >= 1)
+    eventually_empty(queue, consumer)
+
+
+# The store.
+
+
+@test(seconds=60)
+def a_store_that_is_down_stops_the_work_and_loses_nothing(rig):
+    queue, effects, store = rig.queue(), rig.effects(), rig.store
+    keys, begun = [rig.key() for _ in range(20)], f"{rig.folder}/{rig.fresh('begun')}"
+    consumer = rig.consume(queue, "--lease", "3s", "--backoff", "500ms..500ms", "--json", "--workers", 2, "--exec",
+                           f"touch {begun}; sleep 0.2; {effects.line()}", store=store.url)
+    consumer.wait_for("connected to")
+    publish_all(queue, keys[:2])
+    until("one is handled", lambda: os.path.exists(begun))
+    store.kill()
+    try:
+        publish_all(queue, keys[2:])
+        consumer.wait_for(r"the store: ")
+        time.sleep(30 if LONG else 8)
+        # What was being handled when it went down may have ended; nothing was begun since.
+        check(len(effects.all()) <= 2, effects.all())
+        check(consumer.running() and consumer.counts()["done"] == 0, consumer.counts())
+    finally:
+        store.start()
+    consumer.wait_for(r"the store answers again")
+    until("all are done", lambda: set(effects.keys()) == set(keys), 30)
+    eventually_empty(queue, consumer)
+    # The lease of what was handled was over in between: it may have been handled once more.
+    check(all(len(effects.attempts(key)) == 1 for key in keys[2:]), effects.all())
+    check(all(len(effects.attempts(key)) <= 2 for key in keys[:2]), effects.all())
+
+
+@test(seconds=40)
+def a_short_outage_of_the_store_does_not_make_it_happen_twice(rig):
+    queue, effects, store, key = rig.queue(), rig.effects(), rig.store, rig.key()
+    consumer = rig.consume(queue, "--lease", "20s", "--exec", f"{effects.line()}; sleep 1", store=store.url)
+    queue.publish(key)
+    effects.wait(1)
+    store.kill()
+    time.sleep(3)
+    store.start()
+    consumer.wait_for(r"run done", 20)
+    eventually_empty(queue, consumer)
+    eq(effects.all(), [[key, "1"]], "effects")
+
+
+# Several.
+
+
+@test(seconds=60)
+def two_consumers_share_a_queue_and_each_message_happens_once(rig):
+    queue, effects, store = rig.queue(), rig.effects(), rig.lmdb()
+    keys = [rig.key() for _ in range(60)]
+    flags = FAST + ["--workers", 3, "--exec", f"sleep 0.02; {effects.line()}"]
+    consumers = [rig.consume(queue, *flags, "--consumer", name, store=store) for name in ("one", "two")]
+    for consumer in consumers:
+        consumer.wait_for("connected to")
+    for key in keys:
+        queue.publish(key)
+        queue.publish(key)
+    until("all are done", lambda: len(effects.all()) >= len(keys), 30)
+    until("duplicates, too", lambda: sum(len(re.findall("duplicate key=", c.said())) for c in consumers) >= len(keys), 30)
+    eventually_empty(queue, *consumers)
+    eq(sorted(effects.keys()), sorted(keys), "effects")
+    sums = [c.sum() for c in consumers]
+    eq(sum(s["done"] for s in sums), len(keys), "done")
+    check(all(s["done"] > 5 for s in sums), f"both had something to do: {sums}")
+
+
+@test
+def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
+    queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
+    flags = ["--lease", "20s", "--json", "--exec", f"sleep 3; {effects.line()}"]
+    first = rig.consume(queue, *flags, "--consumer", "one", store=store)
+    first.wait_for("connected to")
+    queue.publish(key)
+    until("it runs", lambda: first.counts().get("working") == 1)
+    second = rig.consume(queue, *flags, "--consumer", "two", "--prefetch", 1, store=store)
+    second.wait_for("connected to")
+    queue.publish(key)  # the first has it in hand, or the second
+    queue.publish(key)
+    time.sleep(1.5)
+    check(not second.has("duplicate") and not first.has("duplicate"), "nothing was acknowledged")
+    check(first.counts()["in_hand"] + second.counts()["in_hand"] == 3, "all three are in hand")
+    held = len(re.findall("busy .*then=hold", first.said() + second.said()))
+    fetched = first.counts()["fetched"] + second.counts()["fetched"]
+    check(held < 40 and fetched == 3, f"it was asked for {held} times in 1.5 s, and fetched {fetched} times")
+    effects.wait(1)
+    until("two duplicates", lambda: len(re.findall("duplicate key=", first.said() + second.said())) == 2)
+    eventually_empty(queue, first, second)
+    eq(effects.all(), [[key, "1"]], "effects")
+
+
+@test
+def who_was_stopped_for_longer_than_a_lease_finds_itself_superseded(rig):
+    queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
+    flags = ["--lease", "1s", "--backoff", "500ms..500ms", "--prefetch", 1]
+    first = rig.consume(queue, *flags, "--consumer", "one", "--exec", f"{effects.line()}; sleep 1", store=store)
+    queue.publish(key)
+    effects.wait(1)
+    first.signal(signal.SIGSTOP)
+    second = rig.consume(queue, *flags, "--consumer", "two", "--exec", effects.line(), store=store)
+    queue.publish(key)
+    second.wait_for(r"run done key=.*attempt=2")
+    first.signal(signal.SIGCONT)
+    first.wait_for("duplicate key=")
+    eventually_empty(queue, first, second)
+    eq(effects.attempts(key), [1, 2], "attempts")
+    eq((first.sum()["lost"], first.sum()["done"], second.sum()["done"]), (1, 0, 1), "lost, and done by each")
+
+
+# Order.
+
+
+@test
+def an_order_is_kept_over_a_failure_which_holds_up_no_other_lane(rig):
+    queue, effects = rig.queue(), rig.effects()
+    slow, fast = [rig.key() for _ in range(4)], [rig.key() for _ in range(4)]
+    command = f'[ "$IDEM_KEY" != {slow[0]} -o $IDEM_ATTEMPT -ge 3 ] || exit 1; {effects.line()}'
+    consumer = rig.consume(queue, *FAST, "--workers", 3, "--order-by", "#body.lane", "--exec", command)
+    for one, other in zip(slow, fast):
+        queue.publish(one, lane="slow")
+        queue.publish(other, lane="fast")
+    effects.wait(8)
+    eventually_empty(queue, consumer)
+    done = effects.keys()
+    eq([k for k in done if k in slow], slow, "the lane that was held up")
+    eq([k for k in done if k in fast], fast, "the other one")
+    eq(done[:4], fast, "what was done first")
+
+
+@test
+def without_an_order_a_failure_makes_room(rig):
+    queue, effects = rig.queue(), rig.effects()
+    bad, good = rig.key(), [rig.key() for _ in range(6)]
+    command = f'[ "$IDEM_KEY" != {bad} -o $IDEM_ATTEMPT -ge 2 ] || exit 75; {effects.line()}'
+    consumer = rig.consume(queue, "--lease", "2s", "--backoff", "1s..2s", "--prefetch", 1, "--exec", command)
+    queue.publish(bad)
+    publish_all(queue, good)
+    effects.wait(7)
+    eventually_empty(queue, consumer)
+    eq(effects.keys(), good + [bad], "the order")
+
+
+@test(only="rabbit")
+def without_queues_of_its_own_a_delay_is_waited_for_in_hand(rig):
+    queue, effects, key = rig.queue(), rig.effects(), rig.key()
+    consumer = rig.consume(queue, *FAST, "--retry-topology", "none", "--exec",
+                           f"[ $IDEM_ATTEMPT -ge 2 ] || exit 75; {effects.line()}")
+    queue.publish(key)
+    effects.wait(1)
+    eventually_empty(queue, consumer)
+    eq(effects.attempts(key), [2], "attempts")
+    for ms in (500, 600, 1000):
+        eq(rig.broker.count(f"{queue.name}.idem.retry.{ms}"), None, "a queue of delays")
+
+
+if __name__ == "__main__":
+    main()

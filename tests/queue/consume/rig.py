@@ -1,0 +1,248 @@
+"""What the tests of `idem consume` stand on: a broker, a store, queues, consumers, and what they did.
+
+IDEM_EXE is idem(1), IDEM_BROKER the broker (brokers.py), IDEM_LONG asks for the long forms.
+"""
+import collections
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+import brokers
+import redistcp
+from rabbit import follow_parent
+
+IDEM = os.environ.get("IDEM_EXE", "idem")
+LONG = bool(os.environ.get("IDEM_LONG"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+# What a message must never be named by in a log: it is in every body, and in every key.
+MARK = "sesame"
+SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer")
+
+
+def until(what, condition, seconds=15, pause=0.02):
+    """What the condition gave, once it is true."""
+    end = time.monotonic() + seconds
+    while True:
+        good = condition()
+        if good:
+            return good
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(pause)
+
+
+def quiet(what, condition, seconds=0.6):
+    """It holds, all the time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not condition():
+            raise AssertionError(f"{what}: not any more")
+        time.sleep(0.02)
+
+
+class Consumer:
+    """A running `idem consume`."""
+
+    def __init__(self, words, env, cwd):
+        self.words = words
+        self.lines, self.out = [], []  # of stderr with their times, and of stdout
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, errors="replace", env=env, cwd=cwd,
+                                        preexec_fn=follow_parent)
+        self.pid = self.process.pid
+        self.readers = [threading.Thread(target=self.read, args=pair, daemon=True)
+                        for pair in ((self.process.stderr, self.lines), (self.process.stdout, self.out))]
+        for reader in self.readers:
+            reader.start()
+
+    @staticmethod
+    def read(file, into):
+        for line in file:
+            into.append((time.monotonic(), line.rstrip("\n")))
+            if os.environ.get("IDEM_TRACE_LINES"):
+                print(f"# {time.monotonic():.3f} {line.rstrip()}", flush=True)
+
+    def said(self):
+        return "\n".join(line for _, line in self.lines)
+
+    def has(self, pattern, times=1):
+        return len(re.findall(pattern, self.said(), re.M)) >= times
+
+    def wait_for(self, pattern, seconds=15, times=1):
+        try:
+            until(f"a line with {pattern!r}", lambda: self.has(pattern, times), seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the consumer said:\n" + "\n".join(self.said().splitlines()[-30:])) from None
+
+    def counts(self):
+        """Its last line of --json."""
+        return json.loads(self.out[-1][1]) if self.out else {}
+
+    def sum(self):
+        """The counts that SIGHUP and the end tell, by their first words."""
+        found = re.findall(r"^.*fetched \d+, .*$", self.said(), re.M)
+        return {name.strip(): int(n) for name, n in re.findall(r"([a-z ]+) (\d+)", found[-1])} if found else {}
+
+    def running(self):
+        return self.process.poll() is None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        """As a crash is."""
+        if self.running():
+            self.process.kill()
+        return self.end(10)
+
+    def end(self, seconds=20):
+        """Its exit status, once it has ended."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {seconds} s; it said:\n" +
+                                 "\n".join(self.said().splitlines()[-20:])) from None
+        for reader in self.readers:
+            reader.join(5)
+        return self.process.returncode
+
+    def stop(self, seconds=20):
+        """Gracefully."""
+        self.signal(signal.SIGTERM)
+        status = self.end(seconds)
+        if status != 0:
+            raise AssertionError(f"it ended with {status}; it said:\n" + "\n".join(self.said().splitlines()[-20:]))
+        return status
+
+
+class Queue:
+    """One queue of a test's own, and what was published to it."""
+
+    def __init__(self, rig, name):
+        self.rig, self.name, self.broker = rig, name, rig.broker
+        self.dead = name + ".dead"
+
+    def publish(self, key, headers=None, message_id=None, **more):
+        """The key is in the body, and is no secret to the test alone."""
+        body = {"id": key, "note": MARK, **more}
+        self.broker.publish(self.name, json.dumps(body).encode(), headers, message_id)
+
+    def publish_bytes(self, body, headers=None, message_id=None):
+        self.broker.publish(self.name, body, headers, message_id)
+
+    def count(self):
+        return self.broker.count(self.name)
+
+    def dead_count(self):
+        return self.broker.count(self.dead) or 0
+
+    def letters(self):
+        """The dead letters, taken out of their queue."""
+        return self.broker.take(self.dead)
+
+    def empty(self, seconds=15):
+        """Nothing waits in it, and nobody has any of it, once its consumers have ended."""
+        until(f"{self.name} is empty", lambda: self.count() == 0, seconds)
+
+
+class Rig:
+    """One for each test; they share the broker, and the names."""
+    names, lock = collections.Counter(), threading.Lock()
+
+    def __init__(self, broker, folder, kind):
+        self.broker, self.folder, self.kind = broker.fork(kind), folder, kind
+        self.redis, self.consumers = None, []
+
+    def close(self):
+        """Nothing of the test runs on. What its consumers said."""
+        said = []
+        for consumer in self.consumers:
+            consumer.kill()
+            said += [line for _, line in consumer.out + consumer.lines]
+        if self.redis is not None:
+            self.redis.stop()
+        return said
+
+    def fresh(self, what):
+        with self.lock:
+            self.names[what] += 1
+            return f"{what}{self.names[what]}"
+
+    def key(self):
+        return self.fresh(MARK + "-")
+
+    @property
+    def store(self):
+        """A Redis, as the store that can fail."""
+        if self.redis is None:
+            self.redis = redistcp.Server(f"{self.folder}/{self.fresh('redis')}")
+        return self.redis
+
+    def lmdb(self):
+        return f"lmdb:{self.folder}/{self.fresh('store')}?sync=off"
+
+    def queue(self, dead=True):
+        """One that is there, with its queue of dead letters: it is used later if it is new."""
+        queue = Queue(self, self.fresh(f"{self.kind}-orders"))
+        self.broker.declare(queue.name)
+        if dead:
+            self.broker.declare(queue.dead)
+        return queue
+
+    def effects(self):
+        return Effects(f"{self.folder}/{self.fresh('effects')}")
+
+    def env(self, **more):
+        clean = {k: v for k, v in os.environ.items() if not k.endswith("_PASSWORD") and k != "IDEM_STORE"}
+        return dict(clean, **more)
+
+    def consume(self, queue, *flags, store=None, url=None, key="#body.id", env=None):
+        words = [IDEM, "consume", url or self.broker.url, "--queue", getattr(queue, "name", queue), "--store",
+                 store or self.lmdb(), *(["--key", key] if key else []), *map(str, flags)]
+        if self.broker.name == "stream" and "--consumer" not in flags:
+            words += ["--consumer", "first"]
+        consumer = Consumer(words, self.env(**(env or {})), self.folder)
+        self.consumers.append(consumer)
+        return consumer
+
+    def idem(self, *words, status=0, env=None, seconds=30):
+        """What idem(1) wrote to both, after an exit status."""
+        run = subprocess.run([IDEM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False,
+                             env=self.env(**(env or {})), cwd=self.folder)
+        if run.returncode != status:
+            raise AssertionError(f"idem {shlex.join(map(str, words))}: {run.returncode}, not {status}: {run.stdout}")
+        return run.stdout
+
+
+class Effects:
+    """What handlers did: a file of lines "KEY ATTEMPT", appended in one write each."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(path, "w", encoding="utf-8"):
+            pass
+
+    def line(self):
+        """The command of a shell that does it."""
+        return f'echo "$IDEM_KEY $IDEM_ATTEMPT" >>{self.path}'
+
+    def all(self):
+        with open(self.path, encoding="utf-8") as file:
+            return [line.split() for line in file]
+
+    def keys(self):
+        return [words[0] for words in self.all()]
+
+    def attempts(self, key):
+        return [int(words[1]) for words in self.all() if words[0] == key]
+
+    def wait(self, n, seconds=15):
+        return until(f"{n} effects, where there are {len(self.all())}", lambda: len(self.all()) >= n, seconds)
