@@ -26,6 +26,8 @@ struct queue_dead {
     int64_t timeout_ms;
     uint64_t seq;
     bool again; /* the last one was put back before */
+    bool counted;
+    uint64_t left; /* of those that were there at the first look */
 };
 
 static int refuse(const struct queue_dead *d, int code, struct idem_error *err) {
@@ -126,7 +128,14 @@ static int letter_take(struct queue_dead *d, struct idem_error *err) {
     return 0;
 }
 
-static int dead_next(struct queue_dead *d, struct queue_letter *ret, struct idem_error *err) {
+static void letter_count(struct queue_dead *d, uint32_t behind) {
+    if (!d->counted)
+        d->left = (uint64_t)behind + 1;
+    d->counted = true;
+    d->left -= d->left > 0;
+}
+
+static int letter_get(struct queue_dead *d, struct queue_letter *ret, struct idem_error *err) {
     const amqp_basic_get_ok_t *ok;
     amqp_rpc_reply_t reply;
     int rc;
@@ -144,6 +153,7 @@ static int dead_next(struct queue_dead *d, struct queue_letter *ret, struct idem
         return 0;
     }
     ok = reply.reply.decoded;
+    letter_count(d, ok->message_count);
     rabbit_arrival_begin(&d->arrival, &(struct rabbit_envelope){
                                           .exchange = ok->exchange,
                                           .routing_key = ok->routing_key,
@@ -159,6 +169,16 @@ static int dead_next(struct queue_dead *d, struct queue_letter *ret, struct idem
     return 0;
 }
 
+/* What is buried meanwhile is not told: who requeues all would meet what he has requeued. */
+static int dead_next(struct queue_dead *d, struct queue_letter *ret, struct idem_error *err) {
+    if (!d->counted || d->left > 0)
+        return letter_get(d, ret, err);
+    rabbit_message_leave(d->letter);
+    d->letter = NULL;
+    *ret = (struct queue_letter){.message = NULL};
+    return 0;
+}
+
 static void dead_close(struct queue_dead *d) {
     int64_t until;
     struct queue_letter letter;
@@ -167,7 +187,7 @@ static void dead_close(struct queue_dead *d) {
         return;
     until = idem_loop_now() + d->timeout_ms;
     for (int i = 0; d->again && i < REST_MAX && idem_loop_now() < until; i++)
-        if (dead_next(d, &letter, NULL) != 0)
+        if (letter_get(d, &letter, NULL) != 0)
             break;
     dead_free(d);
 }
