@@ -17,6 +17,9 @@
 #include "queue/stream/stream.h"
 #include "store/redis/store.h"
 
+static const char end_script[] = "local e = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', "
+                                 "1)[1] return e and e[1] or '0-0'";
+
 #define PAGE 16
 #define TIMEOUT_MS 10000
 #define TURN_MS 1000
@@ -36,6 +39,7 @@ struct stream_dead {
     struct redis_reply *page;
     size_t page_at;
     struct stream_id last; /* that was read */
+    struct stream_id end;  /* the last one that was there */
     bool began, ended;
     struct stream_message *letter; /* told last */
     bool large;
@@ -206,6 +210,23 @@ static int type_check(struct stream_dead *dead, struct idem_error *err) {
     return rc;
 }
 
+/* What is buried meanwhile is not told: who requeues all would meet what he has requeued. */
+static int end_find(struct stream_dead *dead, struct idem_error *err) {
+    struct redis_buffer out = {0};
+    struct redis_reply *reply;
+    int rc;
+
+    redis_put_command(&out, "EVAL", end_script, "1", dead->queue, NULL);
+    rc = ask(dead, &out, false, &reply, err);
+    if (rc != 0)
+        return rc;
+    if (reply->type != REDIS_REPLY_STRING || !stream_id_parse(reply->text, reply->len, &dead->end))
+        rc = idem_error_set(err, IDEM_E_REFUSED, "%s: the server's answer is not understood",
+                            dead->conn.place);
+    redis_reply_free(reply);
+    return rc;
+}
+
 static int dead_open(const struct queue_dead_config *config, struct queue_dead **ret,
                      struct idem_error *err) {
     struct stream_dead *dead;
@@ -233,6 +254,8 @@ static int dead_open(const struct queue_dead_config *config, struct queue_dead *
         redis_conn_init(&dead->conn, &dead->loop, &dead->config, dead->tls, &dead->config.hosts[0],
                         &dead_role, dead);
         rc = type_check(dead, err);
+        if (rc == 0)
+            rc = end_find(dead, err);
     }
     if (rc != 0) {
         dead_close((struct queue_dead *)(void *)dead);
@@ -252,7 +275,7 @@ static int page_read(struct stream_dead *dead, struct idem_error *err) {
 
     if (dead->began)
         snprintf(from, sizeof(from), "(%s", stream_id_print(dead->last, text));
-    redis_put_head(&out, 8);
+    redis_put_head(&out, 9);
     redis_put_text(&out, "EVAL");
     redis_put_text(&out, stream_page_script);
     redis_put_text(&out, "1");
@@ -261,6 +284,7 @@ static int page_read(struct stream_dead *dead, struct idem_error *err) {
     redis_put_number(&out, PAGE);
     redis_put_number(&out, (int64_t)STREAM_ENTRY_MAX);
     redis_put_number(&out, (int64_t)STREAM_FIELDS_MAX);
+    stream_put_id(&out, dead->end);
     rc = ask(dead, &out, false, &reply, err);
     if (rc != 0)
         return rc;
