@@ -86,6 +86,8 @@ enum event_kind {
     EVENT_SETTLE,
     EVENT_SETTLED,
     EVENT_CRASH,
+    EVENT_PUBLISH,
+    EVENT_DEAD,
 };
 
 /* One line, taken apart. Strings point into the copy that history.words keeps. */
@@ -101,7 +103,7 @@ struct event {
     uint32_t attempt;
     bool unguarded;
     struct policy policy;
-    const char *fp, *digest;
+    const char *fp, *digest, *lane;
 };
 
 struct reader {
@@ -116,11 +118,23 @@ struct word {
 };
 
 static const struct word event_words[] = {
-    {"policy", EVENT_POLICY},   {"claim", EVENT_CLAIM},       {"claimed", EVENT_CLAIMED},
-    {"finish", EVENT_FINISH},   {"finished", EVENT_FINISHED}, {"effect", EVENT_EFFECT},
-    {"enter", EVENT_ENTER},     {"leave", EVENT_LEAVE},       {"expire", EVENT_EXPIRE},
-    {"forget", EVENT_FORGET},   {"forgot", EVENT_FORGOT},     {"settle", EVENT_SETTLE},
-    {"settled", EVENT_SETTLED}, {"crash", EVENT_CRASH},       {NULL, 0},
+    {"policy", EVENT_POLICY},
+    {"claim", EVENT_CLAIM},
+    {"claimed", EVENT_CLAIMED},
+    {"finish", EVENT_FINISH},
+    {"finished", EVENT_FINISHED},
+    {"effect", EVENT_EFFECT},
+    {"enter", EVENT_ENTER},
+    {"leave", EVENT_LEAVE},
+    {"expire", EVENT_EXPIRE},
+    {"forget", EVENT_FORGET},
+    {"forgot", EVENT_FORGOT},
+    {"settle", EVENT_SETTLE},
+    {"settled", EVENT_SETTLED},
+    {"crash", EVENT_CRASH},
+    {"publish", EVENT_PUBLISH},
+    {"dead", EVENT_DEAD},
+    {NULL, 0},
 };
 static const struct word verdict_words[] = {
     {"run", IDEM_RUN},
@@ -200,6 +214,10 @@ static bool name_read(struct event *event, const char *name, const char *value) 
         event->fp = value;
     else if (strcmp(name, "digest") == 0)
         event->digest = value;
+    else if (strcmp(name, "lane") == 0)
+        event->lane = value;
+    else if (strcmp(name, "effects") == 0 && strcmp(value, "once") == 0)
+        event->policy.once = true;
     else if (strcmp(name, "verdict") == 0 && word_find(verdict_words, value, &word))
         event->verdict = word;
     else if (strcmp(name, "said") == 0 && word_find(said_words, value, &word))
@@ -232,6 +250,8 @@ static const char *event_lacks(const struct event *event) {
         return "said=";
     if (event->kind == EVENT_FINISHED && event->ack == ACK_NONE)
         return "ack=";
+    if (event->kind == EVENT_PUBLISH && event->lane == NULL)
+        return "lane=";
     return NULL;
 }
 
@@ -318,6 +338,7 @@ static void policy_merge(struct policy *policy, const struct policy *said) {
         policy->recover = said->recover;
     if (said->lease_ns != 0)
         policy->lease_ns = said->lease_ns;
+    policy->once |= said->once;
     if (policy->mode == IDEM_MODE_LOCK)
         policy->recover = IDEM_RECOVER_RERUN;
     policy->known = policy->mode != 0 && policy->recover != 0;
@@ -421,6 +442,16 @@ static int owned_add(const struct reader *reader, const struct key *key, struct 
     return sense ? 0 : refuse(reader, event->line, "answers what nobody asked", event->owner);
 }
 
+/* A message, which may come again. */
+static void message_add(struct key *key, const struct event *event) {
+    key->dead |= event->kind == EVENT_DEAD;
+    if (event->kind != EVENT_PUBLISH || key->lane != NULL)
+        return;
+    key->lane = event->lane;
+    key->published = event->at;
+    key->published_line = event->line;
+}
+
 /* Expiry and operators: nobody's events. An operator's word without an answer may come true
    at any later moment. */
 static void nobodys_add(struct key *key, const struct event *event) {
@@ -433,6 +464,8 @@ static void nobodys_add(struct key *key, const struct event *event) {
         reset->sent = event->at;
         reset->answered = event->kind == EVENT_EXPIRE ? event->at : NEVER;
         reset->line = event->line;
+    } else if (event->kind == EVENT_PUBLISH || event->kind == EVENT_DEAD) {
+        message_add(key, event);
     } else if (event->kind != EVENT_CRASH) {
         for (size_t i = 0; i < key->resets.n; i++)
             if (key->resets.at[i].answered == NEVER) {
@@ -488,6 +521,8 @@ static int history_read(struct reader *reader, FILE *log) {
             event->owner = NULL;
         if (event->kind == EVENT_POLICY && strcmp(event->key, "*") == 0)
             policy_merge(&reader->history.policy, &event->policy);
+        if (event->kind == EVENT_CRASH && strcmp(event->key, "*") == 0)
+            *VEC_ADD(&reader->history.crashes) = event->at;
     }
     if (rc == 0 && reader->events.n > 0)
         qsort(reader->events.at, reader->events.n, sizeof(*reader->events.at), event_compare);
@@ -542,6 +577,7 @@ static void history_release(struct history *h) {
     free(h->lines.at);
     free(h->words.at);
     free(h->keys.at);
+    free(h->crashes.at);
 }
 
 int history_check(FILE *log, FILE *report, struct history_sum *ret) {
@@ -552,6 +588,8 @@ int history_check(FILE *log, FILE *report, struct history_sum *ret) {
         found = -1;
     for (size_t i = 0; found >= 0 && i < reader.history.keys.n; i++)
         found += history_judge(&reader.history, &reader.history.keys.at[i], report);
+    if (found >= 0)
+        found += history_judge_messages(&reader.history, report);
     if (found >= 0 && ret != NULL) {
         history_count(&reader.history);
         *ret = reader.history.sum;

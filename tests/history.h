@@ -24,7 +24,7 @@
  *
  * | event    | names                                   | says                            |
  * |----------|-----------------------------------------|---------------------------------|
- * | policy   | mode= recover= lease_ms=                | of KEY, or of all where KEY is *|
+ * | policy   | mode= recover= lease_ms= [effects=once] | of KEY, or of all where KEY is *|
  * | claim    | owner= [mode= recover= lease_ms= fp=]   | a claim is about to be sent     |
  * | claimed  | owner= verdict= [attempt= digest=]      | its answer: a verdict of idem.h,|
  * |          | [unguarded=1]                           | or error; digest= of a replay   |
@@ -40,7 +40,11 @@
  * | forgot   |                                         | it, or has                      |
  * | settle   |                                         | or to settle it, or             |
  * | settled  |                                         | has                             |
- * | crash    |                                         | ACTOR was killed (for people)   |
+ * | crash    |                                         | ACTOR was killed; where KEY is  |
+ * |          |                                         | *, whatever ran may be cut off  |
+ * | publish  | lane=                                   | a message of KEY is in a queue, |
+ * |          |                                         | behind all of its lane before   |
+ * | dead     |                                         | it lies among the dead letters  |
  *
  * An owner is the owner id of one claim, whole or its first digits. A claim that
  * is repeated is a second claim line under the same owner. `error` is an answer
@@ -62,6 +66,12 @@
  *   5  a replay that is not what an acknowledged done stored           (not lock)
  *   6  RUN or a replay for another fingerprint than the one that ran first
  *   7  an effect without RUN, or a second one under the same attempt
+ *
+ * and, of keys that were published, at the end of the log:
+ *
+ *   8  a message that is lost: neither an effect nor a dead letter
+ *   9  a second effect, with no crash of * between the two; under effects=once, any
+ *   10 a first effect before that of a message which was published before it, in its lane
  *
  * Failure modes: a log that cannot be read or understood (a word that is
  * unknown, an answer without its question, a key without a policy) is refused

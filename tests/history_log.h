@@ -1,6 +1,6 @@
 /*
- * A history as history.c has read it and history_rules.c judges it: per key,
- * who claimed and said what, when. Private to the two.
+ * A history as history.c has read it and history_rules.c and history_queue.c judge
+ * it: per key, who claimed and said what, when. Private to the three.
  */
 #ifndef IDEM_HISTORY_LOG_H
 #define IDEM_HISTORY_LOG_H
@@ -31,6 +31,7 @@ struct policy {
     enum idem_mode mode;
     enum idem_recover recover;
     int64_t lease_ns; /* 0: not said */
+    bool once;        /* effects=once */
 };
 
 /* Took effect between sent and answered; NEVER: was not answered. */
@@ -80,17 +81,24 @@ struct key {
     VEC(struct party) parties;
     VEC(struct reset) resets;
     VEC(size_t) lines; /* numbers of its lines, for the report */
+    const char *lane;  /* NULL: it was not published */
+    int64_t published; /* first */
+    size_t published_line;
+    bool dead;
 };
 
 struct history {
     VEC(char *) lines; /* as they were read; line N is at[N - 1] */
     VEC(char *) words; /* what the names point into */
     VEC(struct key) keys;
+    VEC(int64_t) crashes; /* of everything */
     struct policy policy;
     struct history_sum sum;
 };
 
 /* Judges one key; the number of violations. */
 int history_judge(const struct history *h, const struct key *key, FILE *report);
+/* Judges all messages: 8 to 10. */
+int history_judge_messages(const struct history *h, FILE *report);
 
 #endif
