@@ -19,8 +19,7 @@ class Grave:
         for key in self.keys:
             self.queue.publish(key, {"tenant": "north"}, **more)
         until(f"{n} letters", lambda: self.queue.dead_count() == n)
-        consumer.stop()
-        self.queue.empty()
+        settled(self.queue, consumer)
 
     def dead(self, *words, status=0):
         return self.rig.idem("dead", *words[:1], self.rig.broker.url, "--queue", self.queue.name, "--store", self.store,
@@ -79,8 +78,7 @@ def one_is_requeued_and_handled_as_if_it_were_new(rig):
     eq((grave.queue.dead_count(), grave.queue.count()), (2, 1), "letters, and messages")
     consumer = rig.consume(grave.queue, *FAST, "--exec", f"echo $IDEM_HEADERS >{got}; {effects.line()}", store=grave.store)
     effects.wait(1)
-    consumer.stop()
-    grave.queue.empty()
+    settled(grave.queue, consumer)
     eq(effects.all(), [[grave.keys[1], "1"]], "effects")
     with open(got, encoding="utf-8") as file:
         headers = json.load(file)
@@ -93,7 +91,8 @@ def one_is_requeued_and_handled_as_if_it_were_new(rig):
 def all_are_requeued_after_a_look_at_what_would_be(rig):
     grave, effects = Grave(rig, 4), rig.effects()
     said = grave.dead("requeue", "--all", "--dry-run")
-    eq((len(said.splitlines()), grave.queue.dead_count(), grave.queue.count()), (5, 4, 0), "a dry run")
+    eq((len(said.splitlines()), grave.queue.count()), (5, 0), "a dry run")
+    until("all of them are there again", lambda: grave.queue.dead_count() == 4)
     check("4 requeued, 0 kept" in grave.dead("requeue", "--all"), "it says how many")
     eq((grave.queue.dead_count(), grave.queue.count()), (0, 4), "letters, and messages")
     consumer = grave.consume(effects)
@@ -109,7 +108,7 @@ def who_is_buried_again_meanwhile_is_not_requeued_for_ever(rig):
     consumer.wait_for("connected to")
     check("3 requeued" in grave.dead("requeue", "--all"), "those that were there")
     until("they are dead again", lambda: grave.queue.dead_count() == 3)
-    consumer.stop()
+    settled(grave.queue, consumer)
     eq(sorted(effects.keys()), sorted(grave.keys), "effects")
 
 
@@ -121,7 +120,7 @@ def without_its_store_a_letter_would_only_be_dead_again(rig):
     rig.idem("dead", "requeue", rig.broker.url, "--queue", grave.queue.name, "--number", 1, "--store", another)
     consumer = grave.consume(effects)
     consumer.wait_for(r"dead key=.*then=bury")
-    consumer.stop()
+    settled(grave.queue, consumer)
     eq((effects.all(), grave.queue.dead_count()), ([], 1), "effects, and letters")
 
 
@@ -133,8 +132,7 @@ class Doubt(Grave):
         consumer = rig.consume(self.queue, *FAST, "--recover", "hold", "--exec", "kill -9 $$", store=self.store)
         self.queue.publish(self.keys[0])
         until("a letter", lambda: self.queue.dead_count() == 1)
-        consumer.stop()
-        self.queue.empty()
+        settled(self.queue, consumer)
 
     def consume(self, effects):
         return self.rig.consume(self.queue, *FAST, "--recover", "hold", "--exec", effects.line(), store=self.store)
@@ -150,7 +148,7 @@ def what_is_uncertain_is_kept_unless_it_is_forced(rig):
     check("1 requeued" in doubt.dead("requeue", "--number", 1, "--force"), "forced")
     consumer = doubt.consume(effects)
     effects.wait(1)
-    consumer.stop()
+    settled(doubt.queue, consumer)
     eq((effects.all(), doubt.queue.dead_count()), ([[doubt.keys[0], "1"]], 0), "effects, and letters")
 
 
@@ -162,8 +160,7 @@ def what_was_settled_as_done_is_a_duplicate_when_it_is_requeued(rig):
     doubt.dead("requeue", "--number", 1)
     consumer = doubt.consume(effects)
     consumer.wait_for("duplicate key=")
-    consumer.stop()
-    doubt.queue.empty()
+    settled(doubt.queue, consumer)
     eq((effects.all(), doubt.queue.dead_count()), ([], 0), "effects, and letters")
 
 
@@ -178,8 +175,7 @@ def a_mismatch_that_is_requeued_leaves_the_first_ones_record_alone(rig):
                                    store), "requeued")
     consumer.wait_for(r"mismatch key=.*then=bury", times=2)
     until("two letters", lambda: queue.dead_count() == 2)
-    consumer.stop()
-    queue.empty()
+    settled(queue, consumer)
     eq(effects.attempts(key), [1], "effects")
 
 

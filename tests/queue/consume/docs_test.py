@@ -65,8 +65,7 @@ class Example:
         self.rig.consumers.append(consumer)
         self.publish()
         consumer.wait_for("run done key=")
-        consumer.stop()
-        self.queue.empty()
+        settled(self.queue, consumer)
         sent = f"{self.rig.folder}/sent"
         if "--to " in self.line:
             eq([seen[0] for seen in endpoint.seen], [self.key], "what the endpoint got")
@@ -80,7 +79,7 @@ class Example:
             self.key = self.rig.key()
             self.publish()
         until("three letters", lambda: self.queue.dead_count() == 3)
-        consumer.stop()
+        settled(self.queue, consumer)
         said = self.rig.idem(*self.words(endpoint)[1:])
         check(said.strip(), "it says something")
         left = 2 if " requeue " in self.line else 3

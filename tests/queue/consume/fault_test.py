@@ -15,14 +15,6 @@ def publish_all(queue, keys):
         queue.publish(key)
 
 
-def eventually_empty(queue, *consumers):
-    """The consumers go, and leave nothing behind; what comes again meanwhile is done with first."""
-    until("nothing is in hand", lambda: queue.count() == 0, 20)
-    for consumer in consumers:
-        consumer.stop()
-    queue.empty()
-
-
 # The broker.
 
 
@@ -61,10 +53,10 @@ def a_broker_that_is_killed_is_waited_for_and_finds_done_what_was_handled(rig):
     finally:
         rig.broker.restart()
     effects.wait(1, 40)
-    eventually_empty(waiting, late)
+    settled(waiting, late)
     for stage in stages:
         stage.effects.wait(len(stage.keys), 40)
-        eventually_empty(stage.queue, stage.consumer)
+        settled(stage.queue, stage.consumer)
         eq(sorted(stage.effects.keys()), sorted(stage.keys), "effects")
 
 
@@ -81,7 +73,7 @@ def a_queue_that_is_deleted_and_made_again_is_consumed_again(rig):
     rig.broker.declare(queue.name)
     queue.publish(keys[1])
     effects.wait(2)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(effects.keys(), keys, "effects")
 
 
@@ -97,7 +89,7 @@ def a_queue_that_is_deleted_while_its_message_is_handled_is_survived(rig):
     queue.publish(keys[1])
     effects.wait(2)
     consumer.wait_for(r"run done", times=2)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(effects.keys(), keys, "effects")
 
 
@@ -113,7 +105,7 @@ def a_connection_that_is_cut_in_mid_acknowledgement_costs_nothing(rig):
         proxy.cut()
         queue.publish(keys[1])
         effects.wait(2)
-        eventually_empty(queue, consumer)
+        settled(queue, consumer)
     eq(effects.keys(), keys, "effects")
 
 
@@ -134,7 +126,7 @@ def a_broker_that_is_silent_is_left_and_found_again(rig):
         rig.broker.go_on()
     queue.publish(keys[1])
     effects.wait(2, 20)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(sorted(effects.keys()), sorted(keys), "effects")
 
 
@@ -144,7 +136,7 @@ def messages_come_by_tls(rig):
     consumer = rig.consume(queue, *FAST, "--exec", effects.line(), url=rig.broker.server.tls_url)
     queue.publish(key)
     effects.wait(1)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
 
 
 # Dead letters that are not taken.
@@ -172,7 +164,7 @@ def dead_letters_without_a_queue_for_them_are_kept_until_there_is_one(rig):
     eq(queue.broker.count(queue.dead), None, "dead letters")
     rig.broker.declare(queue.dead)
     until("it is there", lambda: queue.dead_count() == 1)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(effects.keys(), [bad, good], "it was not handled again")
 
 
@@ -193,7 +185,7 @@ def dead_letters_that_find_their_queue_full_are_kept_until_there_is_room(rig):
         taken.extend(json.loads(l.body)["id"] for l in queue.letters())
         return len(set(taken)) == 3
     until("all of them, as there is room", take, 20, 0.3)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(sorted(effects.keys()), sorted(keys), "none was handled twice")
 
 
@@ -209,7 +201,7 @@ def dead_letters_that_the_server_refuses_are_kept_until_it_takes_them(rig):
     effects.wait(2)
     rig.broker.ask("DEL", queue.dead)
     until("it is there", lambda: len(queue.letters()) == 1)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(effects.keys(), [bad, good], "it was not handled again")
 
 
@@ -229,7 +221,7 @@ def a_dead_letter_that_is_not_taken_waits_for_the_next_start(rig):
     rig.broker.declare(queue.dead)
     consumer = rig.consume(queue, *flags, "--exec", f"{effects.line()}; exit 9", store=store)
     until("it is buried", lambda: len(queue.letters()) >= 1)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
 
 
 # The store.
@@ -256,7 +248,7 @@ def a_store_that_is_down_stops_the_work_and_loses_nothing(rig):
         store.start()
     consumer.wait_for(r"the store answers again")
     until("all are done", lambda: set(effects.keys()) == set(keys), 30)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     # The lease of what was handled was over in between: it may have been handled once more.
     check(all(len(effects.attempts(key)) == 1 for key in keys[2:]), effects.all())
     check(all(len(effects.attempts(key)) <= 2 for key in keys[:2]), effects.all())
@@ -272,7 +264,7 @@ def a_short_outage_of_the_store_does_not_make_it_happen_twice(rig):
     time.sleep(3)
     store.start()
     consumer.wait_for(r"run done", 20)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(effects.all(), [[key, "1"]], "effects")
 
 
@@ -292,7 +284,7 @@ def two_consumers_share_a_queue_and_each_message_happens_once(rig):
         queue.publish(key)
     until("all are done", lambda: len(effects.all()) >= len(keys), 30)
     until("duplicates, too", lambda: sum(len(re.findall("duplicate key=", c.said())) for c in consumers) >= len(keys), 30)
-    eventually_empty(queue, *consumers)
+    settled(queue, *consumers)
     eq(sorted(effects.keys()), sorted(keys), "effects")
     sums = [c.sum() for c in consumers]
     eq(sum(s["done"] for s in sums), len(keys), "done")
@@ -319,7 +311,7 @@ def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
     check(held < 40 and fetched == 3, f"it was asked for {held} times in 1.5 s, and fetched {fetched} times")
     effects.wait(1)
     until("two duplicates", lambda: len(re.findall("duplicate key=", first.said() + second.said())) == 2)
-    eventually_empty(queue, first, second)
+    settled(queue, first, second)
     eq(effects.all(), [[key, "1"]], "effects")
 
 
@@ -336,7 +328,7 @@ def who_was_stopped_for_longer_than_a_lease_finds_itself_superseded(rig):
     second.wait_for(r"run done key=.*attempt=2")
     first.signal(signal.SIGCONT)
     first.wait_for("duplicate key=")
-    eventually_empty(queue, first, second)
+    settled(queue, first, second)
     eq(effects.attempts(key), [1, 2], "attempts")
     eq((first.sum()["lost"], first.sum()["done"], second.sum()["done"]), (1, 0, 1), "lost, and done by each")
 
@@ -354,7 +346,7 @@ def an_order_is_kept_over_a_failure_which_holds_up_no_other_lane(rig):
         queue.publish(one, lane="slow")
         queue.publish(other, lane="fast")
     effects.wait(8)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     done = effects.keys()
     eq([k for k in done if k in slow], slow, "the lane that was held up")
     eq([k for k in done if k in fast], fast, "the other one")
@@ -370,7 +362,7 @@ def without_an_order_a_failure_makes_room(rig):
     queue.publish(bad)
     publish_all(queue, good)
     effects.wait(7)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(effects.keys(), good + [bad], "the order")
 
 
@@ -381,7 +373,7 @@ def without_queues_of_its_own_a_delay_is_waited_for_in_hand(rig):
                            f"[ $IDEM_ATTEMPT -ge 2 ] || exit 75; {effects.line()}")
     queue.publish(key)
     effects.wait(1)
-    eventually_empty(queue, consumer)
+    settled(queue, consumer)
     eq(effects.attempts(key), [2], "attempts")
     for ms in (500, 600, 1000):
         eq(rig.broker.count(f"{queue.name}.idem.retry.{ms}"), None, "a queue of delays")

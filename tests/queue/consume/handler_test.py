@@ -29,8 +29,7 @@ def a_poison_message_is_dead_after_its_attempts_and_others_go_on(rig):
     for key in good:
         queue.publish(key)
     letter = letter_of(queue)
-    consumer.stop()
-    queue.empty()
+    settled(queue, consumer)
     eq(effects.attempts(poison), [1, 2, 3], "its attempts")
     eq(sorted(k for k in effects.keys() if k != poison), sorted(good), "what the others did")
     check(json.loads(letter.body)["id"] == poison and letter.headers["tenant"] == "north", letter)
@@ -49,8 +48,7 @@ def a_message_without_a_key_is_dead_at_once_and_says_why(rig):
     queue.publish_bytes(b"\xff\xfe no text sesame")
     queue.publish_bytes(b'{"id": null}')
     until("three letters", lambda: queue.dead_count() == 3)
-    consumer.stop()
-    queue.empty()
+    settled(queue, consumer)
     letters = queue.letters()
     eq([(l.headers["idem-verdict"], l.headers["idem-attempts"]) for l in letters], [("key", "0")] * 3, "letters")
     check(all(l.headers["idem-reason"] for l in letters), letters)
@@ -64,8 +62,7 @@ def the_same_key_with_another_body_is_parked(rig):
     for body in (b'{"sesame": 1, "b": [2]}', b'{"b":[2],"sesame":1}', b'{"sesame": 2}'):
         queue.publish_bytes(body, {"Idempotency-Key": key})
     letter = letter_of(queue)
-    consumer.stop()
-    queue.empty()
+    settled(queue, consumer)
     eq(letter.headers["idem-verdict"], "mismatch", "the verdict")
     eq(letter.body, b'{"sesame": 2}', "the one that is parked")
     eq((effects.keys(), consumer.sum()["duplicates"]), ([key], 1), "what was done, and duplicates")
@@ -77,8 +74,7 @@ def a_handler_that_segfaults_counts_and_ends_among_the_dead(rig):
     consumer = rig.consume(queue, *FAST, "--attempts", 2, "--exec", f"{effects.line()}; kill -SEGV $$")
     queue.publish(key)
     letter = letter_of(queue)
-    consumer.stop()
-    queue.empty()
+    settled(queue, consumer)
     eq(effects.attempts(key), [1, 2], "its attempts")
     eq((letter.headers["idem-verdict"], letter.headers["idem-attempts"]), ("dead", "2"), "the letter")
     consumer.wait_for(r"run unknown key=.*attempt=1 .*then=delay .*signal 11")
@@ -90,8 +86,7 @@ def a_handler_that_segfaults_under_hold_is_uncertain(rig):
     consumer = rig.consume(queue, *FAST, "--recover", "hold", "--exec", f"{effects.line()}; kill -SEGV $$")
     queue.publish(key)
     letter = letter_of(queue)
-    consumer.stop()
-    queue.empty()
+    settled(queue, consumer)
     eq(effects.attempts(key), [1], "its attempts")
     eq(letter.headers["idem-verdict"], "uncertain", "the letter")
 
@@ -109,10 +104,8 @@ def a_handler_that_takes_ten_leases_keeps_its_own(rig):
     queue.publish(key)
     effects.wait(1, seconds + 10)
     until("the other one is a duplicate", lambda: first.has("duplicate key=") or second.has("duplicate key="))
-    for consumer in (first, second):
-        consumer.stop()
-        eq(consumer.sum()["lost"], 0, "leases lost")
-    queue.empty()
+    settled(queue, first, second)
+    eq((first.sum()["lost"], second.sum()["lost"]), (0, 0), "leases lost")
     eq(effects.all(), [[key, "1"]], "effects")
 
 
@@ -126,8 +119,7 @@ def exit_statuses_mean_what_on_exit_says(rig):
         queue.publish(key)
     effects.wait(8)
     until("two letters", lambda: queue.dead_count() == 2)
-    consumer.stop()
-    queue.empty()
+    settled(queue, consumer)
     eq({status: len(effects.attempts(key)) for status, key in keys.items()}, {0: 1, 3: 1, 4: 2, 65: 1, 75: 2, 9: 1},
        "attempts")
     eq(sorted(l.headers["idem-status"] for l in queue.letters()), ["65", "9"], "statuses of letters")
@@ -196,8 +188,7 @@ def workers_stay_and_say_what_becomes_of_each_message(rig):
     queue.publish(last)
     effects.wait(13)
     consumer.wait_for(r"run done", times=7)
-    consumer.stop()
-    queue.empty()
+    settled(queue, consumer)
     eq({name: effects.attempts(key) for name, key in keys.items()},
        {"done": [1], "retry": [1, 2], "dead": [1], "unknown": [1, 2], "die": [1, 2], "odd": [1, 2], "other": [1, 2]},
        "attempts")
@@ -219,9 +210,8 @@ def an_endpoint_gets_the_message_its_key_and_the_attempt(rig):
         queue.publish(key, {"tenant": "north", "Content-Type": "text/evil", "Idem-Attempt": "77", "Host": "evil"})
         until("two requests", lambda: len(endpoint.of(key)) == 2)
         consumer.wait_for(r"run done .*attempt=2")
-        consumer.stop()
+        settled(queue, consumer)
         first, second = endpoint.of(key)
-    queue.empty()
     eq((first[1], second[1]), (1, 2), "attempts")
     eq(json.loads(first[2])["id"], key, "the body")
     eq(first[3]["tenant"], "north", "a header of the message")
@@ -246,10 +236,9 @@ def statuses_of_an_endpoint_decide(rig):
         until("three letters", lambda: queue.dead_count() == 3)
         until("each has come", lambda: len(endpoint.seen) == 14)
         consumer.wait_for(r"run done", times=5)
-        consumer.stop()
+        settled(queue, consumer)
         attempts = {name: [s[1] for s in endpoint.of(key)] for name, key in keys.items()}
         when = [s[4] for s in endpoint.of(keys["conflict"])]
-    queue.empty()
     eq(attempts, {"created": [1], "conflict": [1, 2], "missing": [1], "broken": [1, 2], "moved": [1], "slow": [1, 2],
                   "gateway": [1, 2], "last": [1, 2, 3]}, "attempts")
     check(1.9 <= when[1] - when[0] < 6, f"Retry-After: 2 was {when[1] - when[0]:.2f} s")
@@ -268,8 +257,7 @@ def on_status_says_otherwise(rig):
         until("a letter", queue.dead_count)
         until("a retry", lambda: len(endpoint.of(keys[0])) == 2)
         consumer.wait_for(r"run done")
-        consumer.stop()
-    queue.empty()
+        settled(queue, consumer)
     eq((queue.letters()[0].headers["idem-status"], len(endpoint.of(keys[1]))), ("500", 1), "the dead one")
 
 
@@ -284,9 +272,8 @@ def an_endpoint_that_is_down_costs_no_attempt(rig):
     with Endpoint(port) as endpoint:
         until("it comes", lambda: endpoint.of(key), 20)
         consumer.wait_for(r"run done")
-        consumer.stop()
+        settled(queue, consumer)
         eq([s[1] for s in endpoint.of(key)], [1], "attempts")
-    queue.empty()
     eq(queue.dead_count(), 0, "dead letters")
 
 

@@ -184,11 +184,9 @@ def mixed(rig, kinds, weights):
             stage.publish(len(stage.todo) // (len(plan) - n))
     for stage in stages:
         until("all are handled", lambda stage=stage: stage.handled() >= stage.keys, max(1, end - time.monotonic()), 0.1)
-        until("nothing waits", lambda stage=stage: stage.queue.count() == 0, max(1, end - time.monotonic()), 0.1)
     print(f"# killed: {plan}", flush=True)
     for stage in stages:
-        stage.consumer.stop()
-        stage.queue.empty()
+        settled(stage.queue, stage.consumer, seconds=60)
         lines = stage.history()
         code, said = stage.judged(lines)
         print(f"# {stage.kind}, {'guarded' if stage.guarded else 'plain'}: {said.strip().splitlines()[-1]}", flush=True)

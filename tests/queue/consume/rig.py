@@ -90,6 +90,13 @@ class Consumer:
         found = re.findall(r"^.*fetched \d+, .*$", self.said(), re.M)
         return {name.strip(): int(n) for name, n in re.findall(r"([a-z ]+) (\d+)", found[-1])} if found else {}
 
+    def told(self, name):
+        """A count, as it is now; -1 if it does not say."""
+        before = len(re.findall(r"fetched \d+, ", self.said()))
+        self.signal(signal.SIGHUP)
+        until("it tells its counts", lambda: len(re.findall(r"fetched \d+, ", self.said())) > before)
+        return self.sum().get(name, -1)
+
     def running(self):
         return self.process.poll() is None
 
@@ -220,6 +227,16 @@ class Rig:
         if run.returncode != status:
             raise AssertionError(f"idem {shlex.join(map(str, words))}: {run.returncode}, not {status}: {run.stdout}")
         return run.stdout
+
+
+def settled(queue, *consumers, seconds=20):
+    """Nothing waits or is in hand; then the consumers go when they are asked to, and leave nothing behind."""
+    until("nothing waits, nor is in hand",
+          lambda: queue.count() == 0 and all(c.told("in hand") == 0 for c in consumers) and queue.count() == 0, seconds,
+          0.05)
+    for consumer in consumers:
+        consumer.stop()
+    queue.empty()
 
 
 class Effects:

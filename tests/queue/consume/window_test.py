@@ -15,12 +15,6 @@ LEASE = ["--lease", "1s", "--backoff", "500ms..500ms"]
 READY = r"connected to"
 
 
-def told(consumer, name):
-    """A count, as it is now."""
-    consumer.signal(signal.SIGHUP)
-    return consumer.sum().get(name, 0)
-
-
 def killer(rig, effects, before=""):
     """A handler that does its work, but the first of all kills its parent: after what `before` says."""
     flag = f"{rig.folder}/{rig.fresh('killed')}"
@@ -31,12 +25,6 @@ def died(consumer):
     eq(consumer.end(), -signal.SIGKILL, "how it ended")
 
 
-def settled(queue, consumer):
-    """It goes when it is asked to, and leaves nothing behind."""
-    consumer.stop()
-    queue.empty()
-
-
 @test(kinds="all")
 def before_the_claim_with_a_store_that_is_down_it_is_merely_delivered_again(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.store
@@ -44,7 +32,7 @@ def before_the_claim_with_a_store_that_is_down_it_is_merely_delivered_again(rig)
     consumer.wait_for(READY)
     store.kill()
     queue.publish(key)
-    until("it is fetched", lambda: told(consumer, "fetched") == 1)
+    until("it is fetched", lambda: consumer.told("fetched") == 1)
     consumer.kill()
     store.start()
     eq(effects.keys(), [], "what was done without a store")
@@ -62,7 +50,7 @@ def while_the_claim_is_on_its_way_it_is_handled_when_that_is_over(rig):
     store.pause()
     try:
         queue.publish(key)
-        until("it is fetched", lambda: told(consumer, "fetched") == 1)
+        until("it is fetched", lambda: consumer.told("fetched") == 1)
         consumer.kill()
     finally:
         store.go_on()
