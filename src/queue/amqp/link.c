@@ -180,8 +180,15 @@ static void large_told(void *data, bool taken, const char *why) {
     char text[RABBIT_WHY + 200];
 
     m->burying = false;
-    if (taken || m->gone) {
+    if (m->gone) {
         message_return(link, m, RABBIT_MAIL_ACK);
+        return;
+    }
+    if (taken) {
+        snprintf(text, sizeof(text), "a message of %zu bytes is among the dead letters now",
+                 m->base.body.len);
+        message_return(link, m, RABBIT_MAIL_ACK);
+        state_tell(link, link->ready, text);
         return;
     }
     snprintf(text, sizeof(text), "a message of %zu bytes is too large, and cannot be buried: %s",

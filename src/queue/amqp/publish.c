@@ -25,7 +25,7 @@
 #define HEARTBEATS 3     /* in which a copy must be confirmed */
 #define NEVER_MS 3600000
 
-int64_t rabbit_settle_ms = 3000;
+int64_t rabbit_settle_ms = 4000;
 
 /* What is known of a queue. */
 struct place {

@@ -150,15 +150,18 @@ void client_publish(struct client *c, const char *queue, const char *body) {
     client_confirm(c);
 }
 
-int client_count(struct client *c, const char *queue) {
+/* Messages and consumers; false: there is no such queue. */
+static bool look(struct client *c, const char *queue, int *messages, int *consumers) {
     amqp_queue_declare_ok_t *ok;
-    int n = -1;
+    bool there;
 
     (void)amqp_channel_open(c->conn, 2);
     check(c, "channel");
     ok = amqp_queue_declare(c->conn, 2, amqp_cstring_bytes(queue), 1, 0, 0, 0, amqp_empty_table);
-    if (ok != NULL) {
-        n = (int)ok->message_count;
+    there = ok != NULL;
+    if (there) {
+        *messages = (int)ok->message_count;
+        *consumers = (int)ok->consumer_count;
         (void)amqp_channel_close(c->conn, 2, AMQP_REPLY_SUCCESS);
     } else {
         amqp_channel_close_ok_t closed = {0};
@@ -166,7 +169,25 @@ int client_count(struct client *c, const char *queue) {
         (void)amqp_send_method(c->conn, 2, AMQP_CHANNEL_CLOSE_OK_METHOD, &closed);
     }
     amqp_maybe_release_buffers(c->conn);
-    return n;
+    return there;
+}
+
+int client_count(struct client *c, const char *queue) {
+    int messages, consumers;
+
+    return look(c, queue, &messages, &consumers) ? messages : -1;
+}
+
+void client_wait_consumers(struct client *c, const char *queue, int n, int ms) {
+    int messages, consumers = -1;
+
+    for (int i = 0; i <= ms / 20; i++) {
+        if (look(c, queue, &messages, &consumers) && consumers == n)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    fprintf(stderr, "# %d consume from the queue %s, not %d\n", consumers, queue, n);
+    exit(1);
 }
 
 void client_wait_count(struct client *c, const char *queue, int n, int ms) {

@@ -36,7 +36,7 @@ static void start(const char *queue, int n) {
     publish(queue, true, n);
     proxy_start(&proxy, farm.server.port);
     hand_start(&hand, farm_url(proxy.port, ""), queue);
-    hand_wait(&hand, n > 10 ? 10 : (size_t)n, 5000);
+    hand_wait(&hand, n > 10 ? 10 : (size_t)n, 20000);
 }
 
 static void finish(void) {
@@ -58,7 +58,7 @@ TEST(a_delivery_that_is_cut_in_the_middle_comes_again_whole) {
         proxy.cut_after = cut;
         client_send(&client, "", "cut", NULL, body, sizeof(body));
         client_confirm(&client);
-        hand_wait(&hand, before + 1, 10000);
+        hand_wait(&hand, before + 1, 20000);
         CHECK_INT(hand.got[before].message->body.len, sizeof(body));
         if (!hand.got[before].gone)
             hand_ack(&hand, before);
@@ -66,7 +66,7 @@ TEST(a_delivery_that_is_cut_in_the_middle_comes_again_whole) {
     }
     CHECK(proxy.cuts >= 5);
     hand_close(&hand);
-    client_wait_count(&client, "cut", 0, 5000);
+    client_wait_count(&client, "cut", 0, 20000);
     proxy_stop(&proxy);
     client_close(&client);
 }
@@ -77,15 +77,15 @@ TEST(an_acknowledgement_that_is_cut_in_the_middle_is_said_again_of_what_comes_ag
     proxy.cut_behind = 7;
     proxy.cut_at = ack_method;
     hand_ack(&hand, 1);
-    hand_wait_gone(&hand, 2, 5000);
-    hand_wait(&hand, 6, 10000);
+    hand_wait_gone(&hand, 2, 20000);
+    hand_wait(&hand, 6, 20000);
     CHECK_INT(proxy.cuts, 1);
     CHECK_STR(hand_body(&hand, 4), "m1");
     for (size_t i = 3; i < 6; i++)
         hand_ack(&hand, i);
     finish();
     client_open(&client, farm.server.port);
-    client_wait_count(&client, "mid-ack", 0, 5000);
+    client_wait_count(&client, "mid-ack", 0, 20000);
     client_close(&client);
 }
 
@@ -126,7 +126,7 @@ TEST(a_copy_whose_confirm_is_lost_is_not_taken_and_may_be_there) {
     proxy.cut_after = 3;
     CHECK(!hand_bury(&hand, 0, &epitaph));
     CHECK_HAS(hand.why, "it may be there");
-    client_wait_count(&client, "mid-confirm.dead", 2, 5000);
+    client_wait_count(&client, "mid-confirm.dead", 2, 20000);
     finish();
 }
 
@@ -137,7 +137,7 @@ TEST(a_delay_whose_original_is_gone_is_over_when_its_copy_is_confirmed) {
     proxy.cut_behind = 2;
     proxy.cut_at = ack_method;
     CHECK(hand_delay(&hand, 0, 250)); /* the copy is confirmed, and its original's ack is cut */
-    hand_wait(&hand, 3, 10000);       /* both come */
+    hand_wait(&hand, 3, 20000);       /* both come */
     CHECK_STR(hand_body(&hand, 1), "m0");
     CHECK_STR(hand_body(&hand, 2), "m0");
     finish();
@@ -151,10 +151,10 @@ TEST_IN(a_server_that_stops_for_a_while_is_noticed_and_found_again, 60) {
     publish("paused", true, 2);
     snprintf(url, sizeof(url), "%s", farm_url(farm.server.port, "heartbeat=2s&connect_timeout=2s"));
     hand_start(&hand, url, "paused");
-    hand_wait(&hand, 2, 5000);
+    hand_wait(&hand, 2, 20000);
     began = idem_loop_now();
     farm_pause(&farm);
-    hand_wait_gone(&hand, 2, 6500);
+    hand_wait_gone(&hand, 2, 20000);
     CHECK(idem_loop_now() - began > 1500);
     CHECK_HAS(hand.log, "the server is silent");
     hand_turn(&hand, 5000 - (idem_loop_now() - began));
@@ -164,7 +164,7 @@ TEST_IN(a_server_that_stops_for_a_while_is_noticed_and_found_again, 60) {
     hand_ack(&hand, 3);
     hand_turn(&hand, 100);
     hand_close(&hand);
-    client_wait_count(&client, "paused", 0, 5000);
+    client_wait_count(&client, "paused", 0, 20000);
     client_close(&client);
 }
 
@@ -177,12 +177,12 @@ TEST(a_link_to_a_server_that_stands_still_is_closed_in_time) {
     hand_ack(&hand, 0);
     began = idem_loop_now();
     hand_close(&hand);
-    CHECK(idem_loop_now() - began < 1500);
+    CHECK(idem_loop_now() - began < 4000);
     hand_start(&hand, farm_url(proxy.port, ""), "still"); /* at the login, for ten seconds */
     hand_turn(&hand, 100);
     began = idem_loop_now();
     hand_close(&hand);
-    CHECK(idem_loop_now() - began < 1500);
+    CHECK(idem_loop_now() - began < 4000);
     farm_go_on(&farm);
     proxy_stop(&proxy);
     client_close(&client);
@@ -195,13 +195,13 @@ TEST(a_link_may_be_closed_in_each_of_its_call_backs) {
             publish("closing", true, 4);
         hand.close_in = true;
         if (i == 0)
-            hand_wait(&hand, 1, 5000);
+            hand_wait(&hand, 1, 20000);
         if (i == 1)
             CHECK(!hand_delay(&hand, 0, 250) || hand.taken);
         if (i == 2) {
             proxy.cut_after = 0;
             client_publish(&client, "closing", "more");
-            hand_wait_gone(&hand, 1, 5000);
+            hand_wait_gone(&hand, 1, 20000);
         }
         CHECK(hand.link == NULL);
         hand_turn(&hand, 50);
@@ -214,9 +214,9 @@ TEST(a_link_may_be_closed_in_each_of_its_call_backs) {
 TEST(a_connection_that_the_server_closes_is_made_again_and_says_why) {
     start("forced", 1);
     farm_ctl(&farm, "close_all_connections 'go away'");
-    hand_wait_gone(&hand, 1, 5000);
-    hand_wait_line(&hand, "CONNECTION_FORCED - go away", 5000);
-    hand_wait(&hand, 2, 10000);
+    hand_wait_gone(&hand, 1, 20000);
+    hand_wait_line(&hand, "CONNECTION_FORCED - go away", 20000);
+    hand_wait(&hand, 2, 20000);
     hand_close(&hand);
     proxy_stop(&proxy); /* the client's connection is gone, too */
 }
@@ -229,11 +229,11 @@ TEST(a_network_that_swallows_everything_is_noticed) {
     proxy_start(&proxy, farm.server.port);
     snprintf(url, sizeof(url), "%s", farm_url(proxy.port, "heartbeat=1s&connect_timeout=1s"));
     hand_start(&hand, url, "deaf");
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
     proxy.deaf = true;
-    hand_wait_gone(&hand, 1, 5000);
+    hand_wait_gone(&hand, 1, 20000);
     proxy.deaf = false;
-    hand_wait(&hand, 2, 10000);
+    hand_wait(&hand, 2, 20000);
     hand_ack(&hand, 1);
     finish();
 }
@@ -245,9 +245,9 @@ TEST(a_copy_of_which_nothing_is_heard_is_not_taken) {
     publish("lame", false, 1);
     snprintf(url, sizeof(url), "%s", farm_url(farm.server.port, "heartbeat=1s"));
     hand_start(&hand, url, "lame");
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
     CHECK(hand_delay(&hand, 0, 250));
-    hand_wait(&hand, 2, 5000);
+    hand_wait(&hand, 2, 20000);
     farm_ctl(&farm, "eval 'ra:stop_server(quorum_queues, "
                     "{list_to_atom(\"%2F_lame.idem.retry.250\"), node()}).'");
     CHECK(!hand_delay(&hand, 1, 250));
@@ -261,7 +261,7 @@ TEST(a_copy_of_which_nothing_is_heard_is_not_taken) {
     for (int i = 0; i < 50 && !hand_delay(&hand, 1, 500); i++) /* others are */
         hand_turn(&hand, 100);
     CHECK(hand.taken);
-    hand_wait(&hand, 3, 10000);
+    hand_wait(&hand, 3, 20000);
     hand_close(&hand);
     client_close(&client);
 }
@@ -271,16 +271,16 @@ TEST(a_server_that_takes_no_more_is_waited_for) {
     CHECK(hand_bury(&hand, 0, &epitaph));
     farm_ctl(&farm, "set_vm_memory_high_watermark 0.00001");
     queue_broker_amqp.bury(hand.link, hand.got[0].message, &epitaph, hand_told, &hand);
-    hand_wait_line(&hand, "takes no messages now", 5000);
+    hand_wait_line(&hand, "takes no messages now", 20000);
     CHECK_HAS(hand.log, "memory");
     CHECK(hand.ready); /* messages come all the same */
     queue_broker_amqp.bury(hand.link, hand.got[1].message, &epitaph, hand_told, &hand);
     hand_turn(&hand, 300);
     CHECK_INT(hand.told_n, 1);
     farm_ctl(&farm, "set_vm_memory_high_watermark 0.4");
-    hand_wait_told(&hand, 3, 10000);
+    hand_wait_told(&hand, 3, 20000);
     CHECK(hand.taken);
-    hand_wait_line(&hand, "takes messages again", 5000);
+    hand_wait_line(&hand, "takes messages again", 20000);
     finish();
 }
 

@@ -184,7 +184,7 @@ bool hand_delay(struct hand *h, size_t i, int64_t ms) {
     size_t before = h->told_n;
 
     hand_delay_begin(h, i, ms);
-    hand_wait_told(h, before + 1, 10000);
+    hand_wait_told(h, before + 1, 30000);
     if (h->taken)
         (void)take(h, i);
     return h->taken;
@@ -194,7 +194,7 @@ bool hand_bury(struct hand *h, size_t i, const struct queue_epitaph *epitaph) {
     size_t before = h->told_n;
 
     queue_broker_amqp.bury(h->link, h->got[i].message, epitaph, hand_told, h);
-    hand_wait_told(h, before + 1, 10000);
+    hand_wait_told(h, before + 1, 30000);
     return h->taken;
 }
 

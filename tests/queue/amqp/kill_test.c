@@ -9,7 +9,7 @@
 #include "hand.h"
 
 /* Until the server does not forget a queue any more when it is killed. */
-#define SETTLE_MS 3000
+#define SETTLE_MS 4000
 
 static struct farm farm;
 static struct client client;
@@ -37,14 +37,14 @@ TEST(messages_that_were_out_when_the_server_was_killed_come_again) {
     client_close(&client);
     hand_start(&hand, farm_url(farm.server.port, ""), "killed");
     hand_start(&other, farm_url(farm.server.port, ""), "killed-classic");
-    hand_wait(&hand, 4, 5000);
-    hand_wait(&other, 4, 5000);
+    hand_wait(&hand, 4, 20000);
+    hand_wait(&other, 4, 20000);
     hand_ack(&hand, 1);
     hand_ack(&other, 1);
     hand_turn(&hand, SETTLE_MS); /* until the queues and the acknowledgements are safe there */
     farm_kill(&farm);
-    hand_wait_gone(&hand, 3, 5000);
-    hand_wait_gone(&other, 3, 5000);
+    hand_wait_gone(&hand, 3, 20000);
+    hand_wait_gone(&other, 3, 20000);
     CHECK(!hand.ready);
     CHECK(!hand_bury(&hand, 2, &epitaph));
     CHECK_HAS(hand.why, "there is no connection");
@@ -70,8 +70,8 @@ TEST(messages_that_were_out_when_the_server_was_killed_come_again) {
     hand_close(&hand);
     hand_close(&other);
     client_open(&client, farm.server.port);
-    client_wait_count(&client, "killed", 1, 5000);
-    client_wait_count(&client, "killed-classic", 0, 5000);
+    client_wait_count(&client, "killed", 1, 20000);
+    client_wait_count(&client, "killed-classic", 0, 20000);
     client_close(&client);
 }
 
@@ -87,7 +87,7 @@ TEST(a_copy_that_was_taken_outlives_the_server_though_its_queue_is_new) {
     client_send(&client, "", "new", &fleeting, "one", 3);
     client_confirm(&client);
     client_close(&client);
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
     CHECK(hand_delay(&hand, 0, 4000));
     farm_kill(&farm);
     farm_restart(&farm);

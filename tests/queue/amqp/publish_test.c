@@ -25,7 +25,7 @@ static void start(const char *queue, bool quorum, const char *body) {
     client_declare(&client, queue, quorum, NULL);
     client_publish(&client, queue, body);
     hand_start(&hand, farm_url(farm.server.port, ""), queue);
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
 }
 
 static void finish(void) {
@@ -85,18 +85,18 @@ static void comes_back_as_it_was(const char *queue, bool quorum) {
     client_bind(&client, "shop", queue, queue);
     client_bind(&client, "shop", other, other);
     publish_rich("shop", queue, other);
-    client_wait_count(&client, other, 1, 5000);
+    client_wait_count(&client, other, 1, 20000);
     hand_start(&hand, farm_url(farm.server.port, ""), queue);
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
     before = variables(0);
     CHECK_HAS(before, "\"exchange\":\"shop\"");
     CHECK_HAS(before, "\"CC\":[\"");
     for (size_t i = 0; i < 2; i++) {
         began = idem_loop_now();
         CHECK(hand_delay(&hand, i, 250));
-        hand_wait(&hand, i + 2, 10000);
+        hand_wait(&hand, i + 2, 20000);
         CHECK(idem_loop_now() - began >= (i == 0 ? 250 + 100 : 250)); /* its queue is new */
-        CHECK(idem_loop_now() - began < 5000);
+        CHECK(idem_loop_now() - began < 20000);
         after = variables(i + 1);
         CHECK_STR(after, before);
         free(after);
@@ -134,7 +134,7 @@ TEST(delays_are_rounded_up_to_those_that_there_are) {
     CHECK(hand_delay(&hand, 0, 251));
     CHECK_INT(client_count(&client, "rounded.idem.retry.250"), -1);
     CHECK_INT(client_count(&client, "rounded.idem.retry.500"), 1);
-    hand_wait(&hand, 2, 5000);
+    hand_wait(&hand, 2, 20000);
     CHECK(hand_delay(&hand, 1, 86400000));
     CHECK_INT(client_count(&client, "rounded.idem.retry.4000"), 1);
     finish();
@@ -153,14 +153,14 @@ TEST(many_copies_may_be_under_way) {
     config.prefetch = MANY;
     hand_open(&hand, &config);
     queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, MANY, 10000);
+    hand_wait(&hand, MANY, 20000);
     began = idem_loop_now();
     for (size_t i = 0; i < MANY; i++)
         hand_delay_begin(&hand, i, 250);
-    hand_wait_told(&hand, MANY, 10000);
+    hand_wait_told(&hand, MANY, 20000);
     CHECK(hand.taken);
-    CHECK(idem_loop_now() - began < 5000);
-    hand_wait(&hand, 2 * MANY, 10000);
+    CHECK(idem_loop_now() - began < 20000);
+    hand_wait(&hand, 2 * MANY, 20000);
     hand_turn(&hand, 200);
     CHECK_INT(hand.got_n, 2 * MANY);
     finish();
@@ -196,17 +196,17 @@ TEST(a_dead_letter_says_why_and_where_from) {
     client_bind(&client, "shop", "bury", "bury");
     publish_rich("shop", "bury", "nowhere");
     hand_start(&hand, farm_url(farm.server.port, ""), "bury");
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
     CHECK(hand_bury(&hand, 0, &epitaph));
     CHECK_INT(client_count(&client, "bury.dead"), 1);
     CHECK(hand_delay(&hand, 0, 250)); /* it was still out */
-    hand_wait(&hand, 2, 5000);
+    hand_wait(&hand, 2, 20000);
     letter_check("bury", "bury.dead");
     CHECK(hand_bury(&hand, 1, &epitaph)); /* of a copy: the same */
     letter_check("bury", "bury.dead");
     hand_ack(&hand, 1);
     hand_turn(&hand, 100);
-    client_wait_count(&client, "bury", 0, 5000);
+    client_wait_count(&client, "bury", 0, 20000);
     finish();
 }
 
@@ -219,9 +219,9 @@ TEST(dead_letters_go_where_they_were_told_to_as_it_is) {
     config.dead_letter = "graves";
     hand_open(&hand, &config);
     queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
     CHECK(hand_bury(&hand, 0, &(struct queue_epitaph){.verdict = "key"}));
-    client_wait_count(&client, "graves", 1, 5000);
+    client_wait_count(&client, "graves", 1, 20000);
     finish();
 }
 
@@ -233,7 +233,7 @@ TEST(dead_letters_without_a_place_are_kept_until_there_is_one) {
     config.topology = false;
     hand_open(&hand, &config);
     queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
     CHECK(!hand_bury(&hand, 0, &epitaph));
     CHECK_STR(hand.why, "the queue homeless.dead: there is no such queue");
     CHECK_INT(client_count(&client, "homeless.dead"), -1);
@@ -282,7 +282,7 @@ TEST(a_classic_queue_of_delays_is_used_where_there_is_no_other) {
     start("classic", false, "one");
     client_declare(&client, "classic.idem.retry.250", false, args);
     CHECK(hand_delay(&hand, 0, 250));
-    hand_wait(&hand, 2, 5000);
+    hand_wait(&hand, 2, 20000);
     CHECK_HAS(hand.log, "has no quorum queues for delays");
     CHECK(hand.ready);
     finish();
@@ -291,10 +291,10 @@ TEST(a_classic_queue_of_delays_is_used_where_there_is_no_other) {
 TEST(a_queue_of_delays_that_was_deleted_is_declared_again) {
     start("vanished", true, "one");
     CHECK(hand_delay(&hand, 0, 250));
-    hand_wait(&hand, 2, 5000);
+    hand_wait(&hand, 2, 20000);
     client_delete(&client, "vanished.idem.retry.250");
     CHECK(hand_delay(&hand, 1, 250));
-    hand_wait(&hand, 3, 5000);
+    hand_wait(&hand, 3, 20000);
     finish();
 }
 
@@ -315,11 +315,10 @@ TEST(a_body_that_is_too_large_is_buried_whole_and_others_come) {
     hand_wait(&hand, 1, 20000);
     CHECK_STR(hand_body(&hand, 0), "small");
     hand_ack(&hand, 0);
-    hand_wait_line(&hand, "is too large: it goes to the dead letters", 5000);
-    client_wait_count(&client, "large.dead", 1, 20000);
-    hand_turn(&hand, 200);
+    hand_wait_line(&hand, "is too large: it goes to the dead letters", 20000);
+    hand_wait_line(&hand, "is among the dead letters now", 20000);
     hand_close(&hand);
-    client_wait_count(&client, "large", 0, 5000);
+    client_wait_count(&client, "large", 0, 20000);
     CHECK(client_get(&client, "large.dead", &letter));
     CHECK_STR(client_header(&letter, "idem-verdict"), "refused");
     CHECK(letter.body.len == len && memcmp(letter.body.bytes, body, len) == 0);
@@ -349,13 +348,11 @@ TEST(a_body_that_is_too_large_and_cannot_be_buried_is_kept_and_tried_again) {
     hand_wait_line(&hand, "cannot be buried: the queue stuck.dead: there is no such queue", 20000);
     CHECK_INT(hand.got_n, 1);
     client_declare(&client, "stuck.dead", false, NULL);
-    for (int i = 0; i < 100 && client_count(&client, "stuck.dead") == 0; i++)
-        hand_turn(&hand, 100);
+    hand_wait_line(&hand, "is among the dead letters now", 20000);
     CHECK_INT(client_count(&client, "stuck.dead"), 1);
-    hand_turn(&hand, 200);
     hand_ack(&hand, 0);
     hand_close(&hand);
-    client_wait_count(&client, "stuck", 0, 5000);
+    client_wait_count(&client, "stuck", 0, 20000);
     client_close(&client);
 }
 
@@ -364,11 +361,11 @@ TEST(a_body_that_is_too_large_for_the_disk_stays_with_the_server) {
     setenv("TMPDIR", "/nowhere", 1);
     hand_start(&hand, farm_url(farm.server.port, ""), "no-room");
     hand_wait_line(&hand, "there is no room for it", 20000);
-    hand_wait(&hand, 1, 5000);
+    hand_wait(&hand, 1, 20000);
     hand_ack(&hand, 0);
     hand_turn(&hand, 100);
     hand_close(&hand);
-    client_wait_count(&client, "no-room", 1, 5000);
+    client_wait_count(&client, "no-room", 1, 20000);
     client_delete(&client, "no-room");
     client_close(&client);
 }
@@ -406,7 +403,7 @@ static void letters_make(const char *queue, int n) {
     }
     client_confirm(&client);
     hand_start(&hand, farm_url(farm.server.port, ""), queue);
-    hand_wait(&hand, (size_t)n, 5000);
+    hand_wait(&hand, (size_t)n, 20000);
     for (int i = 0; i < n; i++)
         CHECK(hand_bury(&hand, (size_t)i, &epitaph));
 }
@@ -428,7 +425,7 @@ TEST(letters_that_were_looked_at_stay_in_their_order) {
         if (turn != 1)
             CHECK(place_next(place).message == NULL);
         queue_dead_broker_amqp.close(place);
-        client_wait_count(&client, "look.dead", 3, 5000);
+        client_wait_count(&client, "look.dead", 3, 20000);
     }
     finish();
 }
@@ -450,8 +447,8 @@ TEST(a_letter_is_requeued_as_it_was_and_removed) {
     CHECK_INT(queue_dead_broker_amqp.remove(place, letter.receipt, &err), 0);
     CHECK_INT(queue_dead_broker_amqp.remove(place, "x", &err), IDEM_E_INVALID);
     queue_dead_broker_amqp.close(place);
-    client_wait_count(&client, "requeue.dead", 2, 5000);
-    hand_wait(&hand, 4, 5000);
+    client_wait_count(&client, "requeue.dead", 2, 20000);
+    hand_wait(&hand, 4, 20000);
     after = variables(3);
     CHECK_STR(after, before);
     place = place_open("requeue.dead"); /* the others, in their order */
@@ -483,7 +480,7 @@ TEST(a_letter_without_a_way_back_stays) {
     CHECK_INT(queue_dead_broker_amqp.requeue(place, "stray", &err),
               IDEM_E_REFUSED); /* the end of it */
     queue_dead_broker_amqp.close(place);
-    client_wait_count(&client, "stray.dead", 2, 5000);
+    client_wait_count(&client, "stray.dead", 2, 20000);
     finish();
 }
 
