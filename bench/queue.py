@@ -3,7 +3,7 @@
 
     queue.py BUILD FOLDER ROUNDS
 
-BUILD has bench-queue, rabbit-serve and idem; the servers' data are put into FOLDER. What is compared
+BUILD has bench-queue, amqp-serve and idem; the servers' data are put into FOLDER. What is compared
 is run in turn on the same server, each time on a queue that was filled anew, so that each ratio is
 of one moment.
 """
@@ -23,7 +23,7 @@ import rabbit
 
 BUILD, FOLDER, ROUNDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 BENCH, IDEM = BUILD + "/bench/bench-queue", BUILD + "/src/cli/idem"
-os.environ["IDEM_RABBIT_SERVE"] = BUILD + "/tests/queue/consume/rabbit-serve"
+os.environ["IDEM_AMQP_SERVE"] = BUILD + "/tests/queue/amqp/amqp-serve"
 
 MESSAGES, PREFETCH = 20000, 100
 SLOW = {"jsonl": 60000, "to": 20000}  # to another process and back, one at a time: some seconds of it
