@@ -52,9 +52,9 @@
  * makes it come sooner, and the record says that it is not due.
  *
  * WHAT THE USER MAY (ACL): +xreadgroup +xack +xadd +xpending +xclaim +xautoclaim +xrange
- * +xgroup|create +eval +client|setname +client|id, and for dead letters +type +xdel, on the stream
- * and its dead letters; +select where the URL has a database. Without +client|unblock, what is due
- * may wait for a read to end; without +client|list a namesake is not found.
+ * +xgroup|create +eval +client|setname +client|id, and for dead letters +type +xdel +xrevrange, on
+ * the stream and its dead letters; +select where the URL has a database. Without +client|unblock,
+ * what is due may wait for a read to end; without +client|list a namesake is not found.
  *
  * What is too large (STREAM_ENTRY_MAX, STREAM_FIELDS_MAX) is not delivered, nor lost: it stays
  * pending under our name, and `state` says which it is.

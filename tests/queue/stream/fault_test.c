@@ -462,7 +462,8 @@ TEST(a_user_who_may_what_is_needed_can_do_everything) {
     add_n(4, 0);
     say("ACL", "SETUSER", "enough", "on", ">pw", "~q", "~q.dead", "+xreadgroup", "+xack", "+xadd",
         "+xpending", "+xclaim", "+xautoclaim", "+xrange", "+xgroup|create", "+eval",
-        "+client|setname", "+client|id", "+client|list", "+client|unblock", "+type", "+xdel", NULL);
+        "+client|setname", "+client|id", "+client|list", "+client|unblock", "+type", "+xdel",
+        "+xrevrange", NULL);
     taker_open(&a, &(struct queue_config){.consumer = "a", .prefetch = 1});
     taker_until(&a, 1);
     time_pass(4000);
