@@ -209,6 +209,7 @@ static int broker_prepare(struct consume *c) {
         .group = values->group,
         .consumer = values->consumer,
         .body_field = values->body_field,
+        .ordered = values->order_by != NULL,
         .prefetch =
             values->prefetch == 0 ? workers_of(c) + PREFETCH_MORE : (unsigned)values->prefetch,
         .lease_ms = policy->lease_ms,

@@ -306,6 +306,8 @@ static int dead_run(const struct cli_values *values) {
         status = cli_flush();
     if (d.done + d.kept != 0)
         cli_say("%" PRId64 " requeued, %" PRId64 " kept", d.done, d.kept);
+    if (status == CLI_OK && d.kept != 0)
+        status = CLI_UNCERTAIN;
     idem_close(d.h);
     free(d.url);
     free(d.name);

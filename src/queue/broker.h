@@ -53,6 +53,7 @@ struct queue_config {
     unsigned prefetch;
     int64_t lease_ms; /* of the policy: stream: pending entries idle for longer are taken */
     int64_t delay_min_ms, delay_max_ms; /* the back-off: which delays will be asked for */
+    bool ordered;                       /* what is given back keeps its order, if it takes longer */
     bool topology;                      /* amqp: declare queues for delays and dead letters */
 };
 

@@ -17,9 +17,21 @@
 
 void queue_consumer_ready(struct queue_consumer *c, struct delivery *d) {
     d->ready_next = NULL;
+    d->ready_link = c->ready_end;
     *c->ready_end = d;
     c->ready_end = &d->ready_next;
     idem_task_post(c->loop, &c->pump);
+}
+
+static void ready_drop(struct queue_consumer *c, struct delivery *d) {
+    if (d->ready_link == NULL)
+        return;
+    *d->ready_link = d->ready_next;
+    if (d->ready_next != NULL)
+        d->ready_next->ready_link = d->ready_link;
+    else
+        c->ready_end = d->ready_link;
+    d->ready_link = NULL;
 }
 
 static void stop_tell(struct queue_consumer *c) {
@@ -35,25 +47,11 @@ static void pump(struct idem_task *task) {
     while (c->ready != NULL && c->counts.working < c->config.handler.workers) {
         struct delivery *d = c->ready;
 
-        c->ready = d->ready_next;
-        if (c->ready == NULL)
-            c->ready_end = &c->ready;
+        ready_drop(c, d);
         queue_delivery_claim(d);
     }
     if (c->stopping && c->all == NULL)
         stop_tell(c);
-}
-
-static void ready_drop(struct queue_consumer *c, const struct delivery *d) {
-    struct delivery **at = &c->ready;
-
-    while (*at != NULL && *at != d)
-        at = &(*at)->ready_next;
-    if (*at == NULL)
-        return;
-    *at = d->ready_next;
-    if (*at == NULL)
-        c->ready_end = at;
 }
 
 void queue_consumer_let_go(struct queue_consumer *c, struct delivery *d) {
@@ -63,6 +61,8 @@ void queue_consumer_let_go(struct queue_consumer *c, struct delivery *d) {
     *d->link = d->next;
     if (d->next != NULL)
         d->next->link = d->link;
+    else
+        c->all_end = d->link;
     c->counts.in_hand--;
     if (d->placed) {
         next = queue_lane_leave(&c->lanes, &d->place);
@@ -85,7 +85,7 @@ void queue_consumer_store(struct queue_consumer *c, const struct idem_error *err
         return;
     snprintf(text, sizeof(text), "%s%s", down ? "the store: " : "the store answers again",
              down ? err->text : "");
-    events->state(events->data, !down, text);
+    events->state(events->data, c->broker_ready, text);
 }
 
 /* What the broker tells. */
@@ -107,8 +107,9 @@ static void on_gone(void *data, struct queue_message *message) {
 }
 
 static void on_state(void *data, bool ready, const char *text) {
-    const struct queue_consumer *c = data;
+    struct queue_consumer *c = data;
 
+    c->broker_ready = ready;
     if (c->config.events.state != NULL)
         c->config.events.state(c->config.events.data, ready, text);
 }
@@ -167,7 +168,9 @@ void queue_consumer_stop(struct queue_consumer *c, int64_t drain_ms) {
         }
         idem_task_post(c->loop, &c->pump);
     }
-    if (by < c->stop_by && !c->forced) {
+    if (c->forced) { /* asked once more: whatever is left is left to leases and the broker */
+        stop_tell(c);
+    } else if (by < c->stop_by) {
         c->stop_by = by;
         idem_timer_set(c->loop, &c->stop_timer, drain_ms);
     }
@@ -212,6 +215,7 @@ int queue_consumer_new(const struct queue_consumer_config *config, struct queue_
         .stop_by = INT64_MAX,
     };
     c->ready_end = &c->ready;
+    c->all_end = &c->all;
     if (queue_lanes_init(&c->lanes, config->queue.prefetch) != 0)
         rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a consumer");
     else

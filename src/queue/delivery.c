@@ -25,7 +25,7 @@
 
 /* What was handled must be remembered: its message is in hand until it is, and nobody takes the key
    over as long as nobody else has the message. */
-#define FINISH_MS ((int64_t)3600 * 1000)
+#define FINISH_MS ((int64_t)365 * 24 * 3600 * 1000)
 
 static const struct queue_broker *broker_of(const struct delivery *d) {
     return d->c->config.broker;
@@ -35,7 +35,7 @@ static const struct queue_broker *broker_of(const struct delivery *d) {
 static void delivery_set(struct delivery *d, enum delivery_state state) {
 #define TO(state) (1u << DELIVERY_##state)
     static const unsigned allowed[] = {
-        [DELIVERY_WAITING] = TO(CLAIMING) | TO(BURYING) | TO(HOLDING) | TO(OVER),
+        [DELIVERY_WAITING] = TO(CLAIMING) | TO(BURYING) | TO(HOLDING) | TO(DELAYING) | TO(OVER),
         [DELIVERY_CLAIMING] = TO(WORKING) | TO(BURYING) | TO(FINISHING) | TO(HOLDING) |
                               TO(DELAYING) | TO(WAITING) | TO(OVER),
         [DELIVERY_WORKING] = TO(BURYING) | TO(FINISHING) | TO(HOLDING) | TO(OVER),
@@ -176,6 +176,16 @@ static void bury_again(struct idem_timer *timer) {
     bury_say(idem_container_of(timer, struct delivery, timer));
 }
 
+/* It comes again. What the handler has said is stored before: then it is dead, and buried. */
+static void bury_give_up(struct delivery *d) {
+    idem_timer_clear(d->c->loop, &d->timer);
+    d->unburied = true;
+    if (d->claim != NULL)
+        finish_begin(d);
+    else
+        delivery_giveback(d);
+}
+
 static void buried(void *data, bool taken, const char *why) {
     struct delivery *d = data;
     const struct queue_consumer_events *events = &d->c->config.events;
@@ -193,10 +203,10 @@ static void buried(void *data, bool taken, const char *why) {
     if (d->burials == 0 && events->state != NULL) {
         snprintf(text, sizeof(text),
                  "a dead letter is not taken: %.160s; it is kept and tried again", why);
-        events->state(events->data, true, text);
+        events->state(events->data, d->c->broker_ready, text);
     }
-    if (d->gone || d->c->forced) { /* it comes again, and is dead then, too */
-        delivery_hold(d, 1);
+    if (d->gone || d->c->forced) {
+        bury_give_up(d);
         return;
     }
     idem_timer_set(d->c->loop, &d->timer, idem_backoff(BURY_MIN_MS, BURY_MAX_MS, ++d->burials));
@@ -229,11 +239,25 @@ static void delivery_bury(struct delivery *d, const char *epitaph) {
 
 /* What the handler said. */
 
+/* One that was released has no time of its own in the store. */
+static int64_t release_ms(struct delivery *d) {
+    const struct idem_policy *policy = d->c->policy;
+
+    if (d->said.delay_ms != 0)
+        return d->said.delay_ms;
+    return idem_backoff(policy->backoff_min_ms, policy->backoff_max_ms, ++d->holds);
+}
+
 static void finished(struct delivery *d, int64_t delay_ms) {
+    if (d->unburied) {
+        report(d, "giveback", 0);
+        delivery_giveback(d);
+        return;
+    }
     switch (d->row->step) {
     case QUEUE_STEP_DELAY:
         d->c->counts.retries++;
-        delivery_delay(d, delay_ms);
+        delivery_delay(d, d->row->release ? release_ms(d) : delay_ms);
         return;
     case QUEUE_STEP_HOLD:
         hold_growing(d, UNBEGUN_MIN_MS, UNBEGUN_MAX_MS);
@@ -247,8 +271,12 @@ static void finished(struct delivery *d, int64_t delay_ms) {
 /* Not stored: nobody knows yet what will be said of it, and it is asked again. */
 static void finish_lost(struct delivery *d, const char *why) {
     snprintf(d->reason, sizeof(d->reason), "%s", why);
-    d->c->counts.lost++;
     hold_growing(d, HOLD_MIN_MS, HOLD_MAX_MS);
+}
+
+static void finish_taken(struct delivery *d) {
+    d->c->counts.lost++;
+    finish_lost(d, "somebody else took it over meanwhile");
 }
 
 static void finish_told(struct idem_claim *claim, int rc, bool lost, const struct idem_error *err,
@@ -263,7 +291,7 @@ static void finish_told(struct idem_claim *claim, int rc, bool lost, const struc
     }
     queue_consumer_store(d->c, NULL);
     if (lost)
-        finish_lost(d, "somebody else took it over meanwhile");
+        finish_taken(d);
     else
         finished(d, idem_claim_delay(claim));
 }
@@ -297,6 +325,13 @@ static void finish_begin(struct delivery *d) {
         finish_lost(d, "there was no memory to store what came of it");
 }
 
+/* A record that is forgotten before its message is due would have its attempts counted anew. */
+static int64_t delay_of(const struct idem_policy *policy, int64_t ms) {
+    int64_t most = policy->ttl_s * 1000 / 2;
+
+    return ms < most ? ms : most;
+}
+
 /* Who was made to stop has not failed. */
 static enum queue_result result_of(const struct delivery *d, enum queue_result said) {
     return d->c->forced && said != QUEUE_DONE && said != QUEUE_UNBEGUN ? QUEUE_UNKNOWN : said;
@@ -308,6 +343,7 @@ static void work_told(struct queue_work *work, const struct queue_said *said) {
 
     d->said = *said;
     d->said.result = result_of(d, said->result);
+    d->said.delay_ms = delay_of(c->policy, said->delay_ms);
     snprintf(d->reason, sizeof(d->reason), "%s", said->reason == NULL ? "" : said->reason);
     d->said.reason = NULL;
     d->begun = idem_loop_now() - d->begun;
@@ -315,10 +351,10 @@ static void work_told(struct queue_work *work, const struct queue_said *said) {
     d->worker = false;
     c->counts.working--;
     idem_task_post(c->loop, &c->pump);
-    if (d->said.result != QUEUE_UNBEGUN)
+    if (d->said.result != QUEUE_UNBEGUN && !d->row->release)
         d->holds = 0;
     if (d->taken)
-        finish_lost(d, "somebody else took it over meanwhile");
+        finish_taken(d);
     else if (d->row->step == QUEUE_STEP_BURY)
         delivery_bury(d, d->row->epitaph);
     else
@@ -470,6 +506,12 @@ static int delivery_identify(struct delivery *d, struct idem_error *err) {
     return 0;
 }
 
+/* Duplicates of one that is in hand must not leave others without room. */
+static void delivery_crowded(struct delivery *d) {
+    d->verdict = "busy";
+    delivery_delay(d, HOLD_MAX_MS);
+}
+
 void queue_delivery_new(struct queue_consumer *c, struct queue_message *message) {
     struct delivery *d = calloc(1, sizeof(*d));
     struct idem_error err;
@@ -479,12 +521,10 @@ void queue_delivery_new(struct queue_consumer *c, struct queue_message *message)
         c->config.broker->giveback(c->link, message);
         return;
     }
-    *d = (struct delivery){
-        .c = c, .message = message, .timer.fire = hold_over, .next = c->all, .link = &c->all};
+    *d = (struct delivery){.c = c, .message = message, .timer.fire = hold_over, .link = c->all_end};
     message->owner = d;
-    if (d->next != NULL)
-        d->next->link = &d->next;
-    c->all = d;
+    *c->all_end = d;
+    c->all_end = &d->next;
     c->counts.in_hand++;
     (void)queue_trace(message, d->trace);
     rc = delivery_identify(d, &err);
@@ -492,9 +532,11 @@ void queue_delivery_new(struct queue_consumer *c, struct queue_message *message)
         d->placed = true;
         if (queue_lane_enter(&c->lanes, &d->place))
             queue_consumer_ready(c, d);
+        else if (c->config.keying.order == NULL && c->counts.in_hand > c->config.queue.prefetch / 2)
+            delivery_crowded(d);
         return;
     }
-    snprintf(d->reason, sizeof(d->reason), "%s", err.text);
+    snprintf(d->reason, sizeof(d->reason), "%.*s", (int)strcspn(err.text, "\n"), err.text);
     d->verdict = "key";
     if (rc == IDEM_E_INVALID)
         delivery_bury(d, "key");
@@ -523,5 +565,5 @@ void queue_delivery_force(struct delivery *d) {
     if (d->state == DELIVERY_WORKING)
         handler->cancel(handler->data, &d->work);
     else if (d->state == DELIVERY_BURYING && d->timer.link != NULL)
-        delivery_hold(d, 1);
+        bury_give_up(d);
 }

@@ -22,8 +22,8 @@ enum delivery_state {
 
 struct delivery {
     struct queue_consumer *c;
-    struct delivery *next, **link; /* all that are in hand */
-    struct delivery *ready_next;   /* those that may be claimed now */
+    struct delivery *next, **link;             /* all that are in hand */
+    struct delivery *ready_next, **ready_link; /* those that may be claimed now; NULL: it may not */
     struct queue_place place;
     enum delivery_state state;
     struct queue_message *message;
@@ -44,6 +44,7 @@ struct delivery {
     uint32_t attempt;
     struct idem_timer timer; /* HOLDING; BURYING, until the next try */
     unsigned holds, burials; /* in a row */
+    bool unburied;           /* it is to be given back: no dead letter was taken */
 
     struct queue_work work;
     int64_t begun;
@@ -60,14 +61,14 @@ struct queue_consumer {
     struct queue_link *link;
     struct queue_lanes lanes;
     struct queue_counts counts;
-    struct delivery *all;
+    struct delivery *all, **all_end; /* as they came */
     struct delivery *ready, **ready_end;
     struct idem_task pump;          /* claims what is ready */
     struct idem_timer extend_timer; /* tells the broker what we are still at */
     struct idem_timer stop_timer;
     int64_t stop_by; /* on idem_loop_now(); INT64_MAX: not asked to stop */
     bool stopping, forced, told_stopped;
-    bool store_down;
+    bool store_down, broker_ready;
     size_t holding;
 };
 

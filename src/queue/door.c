@@ -67,6 +67,10 @@ static int door_init(struct door *door, const struct idem_message *message,
     if (rc == 0)
         rc = fields_copy("properties", message->properties, message->properties_n,
                          door->fields + message->headers_n, err);
+    for (size_t i = 0; rc == 0 && message->id != NULL && i < message->properties_n; i++)
+        if (strcmp(message->properties[i].name, "message_id") == 0)
+            rc = idem_error_set(err, IDEM_E_INVALID,
+                                "idem_message: the id is said twice, as .id and as a property");
     if (message->id != NULL)
         door->fields[n++] =
             (struct queue_field){bytes_of("message_id"), bytes_of(message->id), false};
@@ -122,7 +126,8 @@ static void reason_set(struct idem_consumed *ret, const char *reason) {
 /* There is no verdict. */
 static void refused(struct idem_consumed *ret, enum queue_step step, const struct idem_error *why) {
     ret->code = why->code;
-    reason_set(ret, why->text);
+    snprintf(ret->reason, sizeof(ret->reason), "%.*s",
+             (int)(strcspn(why->text, "\n") < 255 ? strcspn(why->text, "\n") : 255), why->text);
     dispose(ret, step, AGAIN_MS);
 }
 

@@ -35,6 +35,11 @@ static int key_take(const struct queue_keying *keying, const struct queue_messag
     case QUEUE_KEY_HEADER:
         field = keying->kind == QUEUE_KEY_ID ? queue_property(message, "message_id")
                                              : queue_header(message, keying->header);
+        if (keying->kind == QUEUE_KEY_HEADER && queue_header_is_twice(message, keying->header))
+            return idem_error_set(
+                err, IDEM_E_INVALID,
+                "the message has the header that is its key twice, and nobody can "
+                "say which one counts");
         if (field != NULL) {
             args->key = field->value.at;
             args->key_len = field->value.len;
@@ -151,6 +156,8 @@ static int label_make(const struct queue_keying *keying, const struct queue_args
     if (keying->label == NULL)
         return 0;
     rc = expression(keying->label, args, &label, err);
+    if (rc == IDEM_E_INVALID)
+        return 0; /* it is for people, and no reason to refuse a message */
     if (rc != 0)
         return rc;
     len = label.key_len < IDEM_LABEL_MAX ? label.key_len : IDEM_LABEL_MAX;

@@ -173,6 +173,17 @@ const struct queue_field *queue_header(const struct queue_message *message, cons
     return NULL;
 }
 
+bool queue_header_is_twice(const struct queue_message *message, const char *name) {
+    const struct queue_field *first = queue_header(message, name);
+    struct queue_message rest = *message;
+
+    if (first == NULL)
+        return false;
+    rest.headers_n -= (size_t)(first + 1 - message->headers);
+    rest.headers = first + 1;
+    return queue_header(&rest, name) != NULL;
+}
+
 const struct queue_field *queue_property(const struct queue_message *message, const char *name) {
     for (size_t i = 0; i < message->properties_n; i++)
         if (bytes_equal(message->properties[i].name, bytes_of(name)))

@@ -34,6 +34,8 @@ struct queue_message {
 
 /* The value of a header, by its name in any case; NULL: there is none. */
 const struct queue_field *queue_header(const struct queue_message *message, const char *name);
+/* Whether it is there more than once, in whatever case. */
+bool queue_header_is_twice(const struct queue_message *message, const char *name);
 /* Of a property, by its very name. */
 const struct queue_field *queue_property(const struct queue_message *message, const char *name);
 

@@ -245,6 +245,81 @@ TEST(an_unknown_outcome_is_parked_under_hold) {
     rig_finish(&rig);
 }
 
+TEST(a_failure_that_is_released_comes_again_after_the_back_off_and_not_at_once) {
+    struct idem_policy policy = rig_policy();
+
+    policy.on_failure = IDEM_ON_FAILURE_RELEASE;
+    policy.backoff_min_ms = policy.backoff_max_ms = 400;
+    rig_start(&rig, policy, 4, NULL);
+    rig.say[0].result = QUEUE_RETRY;
+    rig.say[1] = (struct queue_said){.result = QUEUE_RETRY, .delay_ms = 7000};
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "delay");
+    CHECK_INT(rig.lines[0].ms, 400);
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_INT(rig.lines[1].ms, 7000);
+    CHECK_INT(rig.works[1].attempt, 1);
+    rig_finish(&rig);
+}
+
+TEST(a_delay_beyond_the_life_of_the_record_is_cut) {
+    struct idem_policy policy = rig_policy();
+
+    policy.ttl_s = 60;
+    rig_start(&rig, policy, 4, NULL);
+    rig.say[0] = (struct queue_said){.result = QUEUE_RETRY, .delay_ms = 86400000};
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_INT(rig.lines[0].ms, 30000);
+    rig_finish(&rig);
+}
+
+TEST(a_dead_one_whose_connection_is_lost_is_dead_when_it_comes_again) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig.silent_bury = true;
+    rig.say[0].result = QUEUE_REFUSED;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    rig.events.gone(rig.events.data, &rig.messages[0].m);
+    rig.told(rig.told_data, false, "lost");
+    rig_until(&rig, &rig.lines_n, 2, 5000);
+    CHECK_STR(rig.lines[1].what, "giveback");
+    rig.silent_bury = false;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 4, 5000);
+    CHECK_STR(rig.lines[2].what, "bury");
+    CHECK_STR(rig.lines[2].verdict, "dead");
+    CHECK_STR(rig.lines[3].what, "ack");
+    CHECK_INT(rig.works_n, 1);
+    rig_finish(&rig);
+}
+
+TEST(duplicates_of_a_slow_one_leave_room_for_others) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    for (int i = 0; i < 60; i++)
+        rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_turn(&rig, 50);
+    CHECK(rig.lines_n >= 25); /* of 64 that may be in hand, half stay */
+    CHECK_STR(rig.lines[0].what, "delay");
+    CHECK_INT(rig.works_n, 1);
+    rig_finish(&rig);
+}
+
+TEST(a_stop_gives_back_in_the_order_of_arrival) {
+    rig_start(&rig, rig_policy(), 1, "#body.user");
+    for (int i = 0; i < 6; i++)
+        rig_deliver(&rig, i % 2 == 0 ? "{\"id\": 1, \"user\": 1}" : "{\"id\": 2, \"user\": 2}",
+                    NULL);
+    rig_until(&rig, &rig.open_works, 1, 5000);
+    queue_consumer_stop(rig.consumer, 10000);
+    CHECK_INT(rig.lines_n, 5);
+    for (int i = 0; i < 5; i++)
+        CHECK_INT(rig.lines[i].n, i + 1);
+    rig_finish(&rig);
+}
+
 TEST(what_was_not_begun_counts_as_no_attempt_and_is_kept) {
     rig_start(&rig, rig_policy(), 4, NULL);
     rig.say[0] = (struct queue_said){.result = QUEUE_UNBEGUN, .reason = "connection refused"};

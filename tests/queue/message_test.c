@@ -165,6 +165,35 @@ TEST(a_key_is_an_expression_an_id_or_a_header) {
     idem_guard_free(literal);
 }
 
+TEST(a_header_that_is_there_twice_is_no_key) {
+    static const struct queue_field headers[] = {{BYTES("Idempotency-Key"), BYTES("a"), false},
+                                                 {BYTES("other"), BYTES("b"), false},
+                                                 {BYTES("idempotency-key"), BYTES("c"), false}};
+    struct queue_message message = {.headers = headers, .headers_n = 2, .queue = "q"};
+    struct idem_guard *literal = guard((struct idem_policy){0});
+    struct queue_keying keying = {
+        .kind = QUEUE_KEY_HEADER, .header = "Idempotency-Key", .guard = literal};
+    struct queue_identity got;
+
+    CHECK_INT(identity(&keying, &message, &got), 0);
+    message.headers_n = 3;
+    CHECK_INT(identity(&keying, &message, &got), IDEM_E_INVALID);
+    idem_guard_free(literal);
+}
+
+TEST(a_label_that_cannot_be_made_is_none) {
+    struct queue_message message = {.body = BYTES("{\"id\": 1}"), .queue = "q"};
+    struct idem_guard *key = guard((struct idem_policy){.key_expr = "#body.id"});
+    struct idem_guard *label = guard((struct idem_policy){.key_expr = "#body.name"});
+    struct queue_keying keying = {.kind = QUEUE_KEY_EXPRESSION, .guard = key, .label = label};
+    struct queue_identity got;
+
+    CHECK_INT(identity(&keying, &message, &got), 0);
+    CHECK_STR(got.label, "");
+    idem_guard_free(key);
+    idem_guard_free(label);
+}
+
 TEST(an_order_makes_one_lane_of_two_keys_and_a_label_is_made_too) {
     struct queue_message a = {.body = BYTES("{\"id\": 1, \"user\": 7}"), .queue = "q"};
     struct queue_message b = {.body = BYTES("{\"id\": 2, \"user\": 7}"), .queue = "q"};

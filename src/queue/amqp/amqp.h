@@ -320,6 +320,7 @@ struct rabbit_thread {
     struct rabbit_config config;
     struct rabbit_topology topology;
     unsigned prefetch;
+    bool ordered;
 
     pthread_mutex_t lock;
     pthread_cond_t over_cond;

@@ -110,7 +110,13 @@ static bool is_ours(const struct consumer *c, const struct rabbit_message *m) {
     return c->s.conn != NULL && m->waiting;
 }
 
-static void settle(struct consumer *c, struct rabbit_mail *mail) {
+/* A quorum queue puts what is given back behind what is there. Where an order matters, at a stop
+   nothing is said of it: the end of the connection gives all of it back, in its order. */
+static bool is_left(const struct consumer *c, const struct rabbit_mail *mail, bool fetch) {
+    return mail->kind != RABBIT_MAIL_ACK && c->thread->ordered && !fetch;
+}
+
+static void settle(struct consumer *c, struct rabbit_mail *mail, bool fetch) {
     struct rabbit_mail *next;
 
     for (struct rabbit_mail *at = mail; at != NULL; at = at->next) {
@@ -125,11 +131,12 @@ static void settle(struct consumer *c, struct rabbit_mail *mail) {
         struct rabbit_message *m = idem_container_of(mail, struct rabbit_message, mail);
 
         next = mail->next;
-        if (is_ours(c, m) && rabbit_session_sent(&c->s,
-                                                 mail->kind == RABBIT_MAIL_ACK
-                                                     ? amqp_basic_ack(c->s.conn, 1, m->tag, 0)
-                                                     : amqp_basic_nack(c->s.conn, 1, m->tag, 0, 1),
-                                                 "acknowledging"))
+        if (is_ours(c, m) && !is_left(c, mail, fetch) &&
+            rabbit_session_sent(&c->s,
+                                mail->kind == RABBIT_MAIL_ACK
+                                    ? amqp_basic_ack(c->s.conn, 1, m->tag, 0)
+                                    : amqp_basic_nack(c->s.conn, 1, m->tag, 0, 1),
+                                "acknowledging"))
             unsettled_take(c, m);
         rabbit_message_leave(m);
     }
@@ -283,7 +290,7 @@ void rabbit_consume_main(struct rabbit_thread *t) {
         orders = rabbit_thread_orders(t);
         if (c.s.conn != NULL && c.consuming && !orders.fetch)
             consume_end(&c); /* first: what is given back would come at once */
-        settle(&c, orders.mail);
+        settle(&c, orders.mail, orders.fetch);
         if (orders.stop)
             break;
         advance(&c, orders.fetch);

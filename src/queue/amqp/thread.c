@@ -66,6 +66,7 @@ struct rabbit_thread *rabbit_thread_new(const struct queue_config *config, struc
     t->out_end = &t->out;
     t->line = -1;
     t->over = true; /* until it is started */
+    t->ordered = config->ordered;
     t->prefetch = config->prefetch > RABBIT_PREFETCH_MAX ? RABBIT_PREFETCH_MAX : config->prefetch;
     t->in_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     t->out_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
