@@ -353,6 +353,28 @@ def an_order_is_kept_over_a_failure_which_holds_up_no_other_lane(rig):
     eq(done[:4], fast, "what was done first")
 
 
+@test(kinds="all")
+def an_order_is_kept_over_stops_and_kills(rig):
+    queue, effects, store = rig.queue(), rig.effects(), rig.lmdb()
+    keys = [rig.key() for _ in range(24)]
+    flags = ["--lease", "1s", "--backoff", "500ms..500ms", "--workers", 2, "--order-by", "#body.lane", "--exec",
+             f"{effects.line()}; sleep 0.1"]
+    for key in keys:
+        queue.publish(key, lane="one")
+    for n in range(4):
+        before = len(effects.all())
+        consumer = rig.consume(queue, *flags, store=store)
+        effects.wait(before + 2)
+        if n % 2 == 0:
+            consumer.stop()
+        else:
+            consumer.kill()
+    consumer = rig.consume(queue, *flags, store=store)
+    until("all are done", lambda: set(effects.keys()) == set(keys), 20)
+    settled(queue, consumer)
+    eq(list(dict.fromkeys(effects.keys())), keys, "the order of first effects")
+
+
 @test
 def without_an_order_a_failure_makes_room(rig):
     queue, effects = rig.queue(), rig.effects()
