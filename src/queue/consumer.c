@@ -15,7 +15,14 @@
 #define FORCE_MS 30000
 #define EXTEND_LEAST_MS 100
 
+/* Nobody is before it any more. */
+static void delivery_first(struct queue_consumer *c, struct delivery *d) {
+    c->behind -= d->behind;
+    d->behind = false;
+}
+
 void queue_consumer_ready(struct queue_consumer *c, struct delivery *d) {
+    delivery_first(c, d);
     d->ready_next = NULL;
     d->ready_link = c->ready_end;
     *c->ready_end = d;
@@ -58,6 +65,7 @@ void queue_consumer_let_go(struct queue_consumer *c, struct delivery *d) {
     struct queue_place *next;
 
     ready_drop(c, d);
+    delivery_first(c, d);
     *d->link = d->next;
     if (d->next != NULL)
         d->next->link = d->link;

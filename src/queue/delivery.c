@@ -506,10 +506,13 @@ static int delivery_identify(struct delivery *d, struct idem_error *err) {
     return 0;
 }
 
-/* Duplicates of one that is in hand must not leave others without room. */
-static void delivery_crowded(struct delivery *d) {
+/* Behind somebody else. Many duplicates of one that is in hand must not leave others without room.
+ */
+static void delivery_wait(struct delivery *d) {
+    d->behind = true;
     d->verdict = "busy";
-    delivery_delay(d, HOLD_MAX_MS);
+    if (++d->c->behind > d->c->config.queue.prefetch / 2 && d->c->config.keying.order == NULL)
+        delivery_delay(d, HOLD_MAX_MS);
 }
 
 void queue_delivery_new(struct queue_consumer *c, struct queue_message *message) {
@@ -532,8 +535,8 @@ void queue_delivery_new(struct queue_consumer *c, struct queue_message *message)
         d->placed = true;
         if (queue_lane_enter(&c->lanes, &d->place))
             queue_consumer_ready(c, d);
-        else if (c->config.keying.order == NULL && c->counts.in_hand > c->config.queue.prefetch / 2)
-            delivery_crowded(d);
+        else
+            delivery_wait(d);
         return;
     }
     snprintf(d->reason, sizeof(d->reason), "%.*s", (int)strcspn(err.text, "\n"), err.text);

@@ -29,6 +29,7 @@ struct delivery {
     struct queue_message *message;
     bool gone;   /* the broker has lost it, and will deliver it anew */
     bool placed; /* in its lane */
+    bool behind; /* somebody else in it */
     bool worker; /* has one of them, from its claim to the handler's result */
 
     unsigned char *key; /* NULL: not made yet */
@@ -69,7 +70,7 @@ struct queue_consumer {
     int64_t stop_by; /* on idem_loop_now(); INT64_MAX: not asked to stop */
     bool stopping, forced, told_stopped;
     bool store_down, broker_ready;
-    size_t holding;
+    size_t holding, behind; /* how many of them */
 };
 
 /* Takes a message over. Without memory it is given back. */
