@@ -80,12 +80,12 @@ server {{ listen 127.0.0.1:{port}; location / {{ return 204; }} }} }}""")
     return Server(port, "nginx", "-e", "stderr", "-c", path)
 
 
-first = 0  # no key is used in two rounds, unless duplicates are wanted
+after = first = 0  # no key is used in two rounds, unless duplicates are wanted
 
 
 def filled(url, messages):
-    global first
-    first += messages
+    global after, first
+    first, after = after, after + messages
     bench(url, "fill", "bench", messages, first)
 
 
