@@ -288,8 +288,10 @@ void rabbit_consume_main(struct rabbit_thread *t) {
     rabbit_arrival_init(&c.arrival);
     for (;;) {
         orders = rabbit_thread_orders(t);
-        if (c.s.conn != NULL && c.consuming && !orders.fetch)
-            consume_end(&c); /* first: what is given back would come at once */
+        /* First: what is given back would come at once. Where an order matters nothing is, and a
+           quorum queue would put what is on its way to us behind the rest. */
+        if (c.s.conn != NULL && c.consuming && !orders.fetch && !t->ordered)
+            consume_end(&c);
         settle(&c, orders.mail, orders.fetch);
         if (orders.stop)
             break;

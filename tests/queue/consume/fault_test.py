@@ -353,7 +353,7 @@ def an_order_is_kept_over_a_failure_which_holds_up_no_other_lane(rig):
     eq(done[:4], fast, "what was done first")
 
 
-@test(kinds="all")
+@test(kinds="all", long=True)
 def an_order_is_kept_over_stops_and_kills(rig):
     queue, effects, store = rig.queue(), rig.effects(), rig.lmdb()
     keys = [rig.key() for _ in range(24)]
