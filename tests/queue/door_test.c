@@ -6,6 +6,8 @@
 #include "test.h"
 
 static struct idem *h;
+static struct idem_guard *guards[4]; /* until the test's end */
+static size_t guards_n;
 static int runs;
 
 static enum idem_result say(struct idem_run *run, void *data) {
@@ -33,6 +35,7 @@ static struct idem_guard *guard_of(struct idem_policy policy) {
         fprintf(stderr, "# %s\n", err.text);
         exit(1);
     }
+    guards[guards_n++] = guard;
     return guard;
 }
 
