@@ -5,7 +5,7 @@ MESON_TEST = meson test --no-rebuild --print-errorlogs
 
 # Which packages each target needs stands in tools/packages; they are installed
 # by name, quietly, and only if missing.
-.PHONY: all run run-command check test test-all bench fuzz install clean help
+.PHONY: all run run-command check test test-all bench fuzz install deb clean help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
@@ -20,6 +20,7 @@ help:
 	@echo 'make bench    measure; docs/benchmarks.md has the figures of one run'
 	@echo 'make fuzz     fuzz each target for FUZZ_SECONDS (default 60)'
 	@echo 'make install  library, header, man pages, idem(1), the nginx module; PREFIX, DESTDIR'
+	@echo 'make deb      Debian packages, into dist/ (DIST)'
 
 $(BUILD)/build.ninja:
 	@tools/packages build
@@ -63,5 +64,10 @@ install: $(BUILD)/build.ninja
 	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
+# In a copy: nothing is written here but the packages.
+deb:
+	@tools/packages build deb
+	@tools/deb $(or $(DIST),dist)
+
 clean:
-	@rm -rf $(BUILD) build-* build.log
+	@rm -rf $(BUILD) build-* build.log dist

@@ -1044,8 +1044,9 @@ struct idem_consumed {
     int code;                  /* 0, or why there is no verdict */
     int32_t status;
     uint32_t attempt;
-    int64_t took_ms;   /* the function */
-    char trace[72];    /* of its header `traceparent`, or its id; "-": it has neither */
+    int64_t took_ms; /* the function */
+    char trace[72];  /* for logs: of its header `traceparent`, or its id; key_hash where that is the
+                        key; "-": it has none of them */
     char key_hash[65]; /* the name of the record in logs; empty: it has no key */
     char reason[256];  /* for people; empty: none */
 };

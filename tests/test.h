@@ -3,7 +3,8 @@
  * per file, ending with TEST_MAIN. Each test runs in a child process of its
  * own under a time limit, so that a crash or a hang is one failed test; the
  * output is TAP. `program NAME...` runs the named tests only, `--no-fork` runs
- * them in the program itself, for a debugger.
+ * them in the program itself, for a debugger. A program whose tests wait more
+ * than they work, and leave each other alone, may have several run at a time.
  */
 #ifndef IDEM_TEST_H
 #define IDEM_TEST_H
@@ -22,20 +23,26 @@ struct test {
     const char *name;
     void (*run)(void);
     unsigned seconds;
+    bool alone;
     struct test *next;
+    pid_t pid; /* 0: it does not run */
 };
 
 static struct test *test_first, **test_last = &test_first;
+static int test_at_a_time = 1, test_running, test_n, test_failed;
 
-#define TEST_IN(name, limit)                                                                       \
+#define TEST_AS(name, limit, alone)                                                                \
     static void name(void);                                                                        \
     __attribute__((constructor)) static void name##_register(void) {                               \
-        static struct test t = {#name, name, limit, NULL};                                         \
+        static struct test t = {#name, name, limit, alone, NULL, 0};                               \
         *test_last = &t;                                                                           \
         test_last = &t.next;                                                                       \
     }                                                                                              \
     static void name(void)
-#define TEST(name) TEST_IN(name, 60)
+#define TEST_IN(name, limit) TEST_AS(name, limit, false)
+#define TEST(name) TEST_AS(name, 60, false)
+/* No other one runs meanwhile. */
+#define TEST_ALONE(name) TEST_AS(name, 60, true)
 
 #define CHECK(cond)                                                                                \
     do {                                                                                           \
@@ -75,25 +82,51 @@ static struct test *test_first, **test_last = &test_first;
         }                                                                                          \
     } while (0)
 
-static bool test_run(const struct test *t) {
-    int status;
-    pid_t pid;
+static void test_tell(const struct test *t, bool ok) {
+    printf("%s %d - %s\n", ok ? "ok" : "not ok", ++test_n, t->name);
+    test_failed += !ok;
+}
 
+static void test_begin(struct test *t) {
     fflush(NULL);
-    pid = fork();
-    if (pid < 0)
-        return false;
-    if (pid == 0) {
+    t->pid = fork();
+    if (t->pid == 0) {
         alarm(t->seconds);
         t->run();
         exit(0);
     }
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFSIGNALED(status))
-        fprintf(stderr, "# %s: died by signal %d%s\n", t->name, WTERMSIG(status),
-                WTERMSIG(status) == SIGALRM ? " (time limit)" : "");
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (t->pid < 0)
+        test_tell(t, false);
+    else
+        test_running++;
+}
+
+/* Waits for the next one that ends; whoever else is a child here is none of ours. */
+static void test_end_one(void) {
+    int status;
+    pid_t pid = waitpid(-1, &status, 0);
+
+    if (pid < 0 && errno != EINTR)
+        exit(1);
+    for (struct test *t = test_first; t != NULL; t = t->next) {
+        if (pid <= 0 || t->pid != pid)
+            continue;
+        t->pid = 0;
+        test_running--;
+        if (WIFSIGNALED(status))
+            fprintf(stderr, "# %s: died by signal %d%s\n", t->name, WTERMSIG(status),
+                    WTERMSIG(status) == SIGALRM ? " (time limit)" : "");
+        test_tell(t, WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        return;
+    }
+}
+
+static void test_run(struct test *t) {
+    while (test_running >= (t->alone ? 1 : test_at_a_time))
+        test_end_one();
+    test_begin(t);
+    while (t->alone && test_running > 0)
+        test_end_one();
 }
 
 /* nohup and a shell's `&` leave signals ignored, which every process under them inherits. */
@@ -106,8 +139,7 @@ static void test_signals(void) {
 
 static int test_main(int argc, char **argv) {
     bool forked = true;
-    int chosen = 0, failed = 0, n = 0;
-    struct test *t;
+    int chosen = 0;
 
     test_signals();
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -117,24 +149,26 @@ static int test_main(int argc, char **argv) {
         else
             chosen++;
     }
-    for (t = test_first; t != NULL; t = t->next) {
-        bool wanted = chosen == 0, ok = true;
+    for (struct test *t = test_first; t != NULL; t = t->next) {
+        bool wanted = chosen == 0;
 
         for (int i = 1; i < argc; i++)
             wanted |= strcmp(argv[i], t->name) == 0;
         if (!wanted)
             continue;
-        if (forked)
-            ok = test_run(t);
-        else
+        if (forked) {
+            test_run(t);
+        } else {
             t->run();
-        printf("%s %d - %s\n", ok ? "ok" : "not ok", ++n, t->name);
-        failed += !ok;
+            test_tell(t, true);
+        }
     }
-    printf("1..%d\n", n);
-    if (n < chosen)
+    while (test_running > 0)
+        test_end_one();
+    printf("1..%d\n", test_n);
+    if (test_n < chosen)
         fprintf(stderr, "# there is no test of that name\n");
-    return failed != 0 || n < chosen;
+    return test_failed != 0 || test_n < chosen;
 }
 
 #define TEST_MAIN                                                                                  \

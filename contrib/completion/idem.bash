@@ -23,7 +23,7 @@ _idem_flags() {
     consume)
         echo "--queue --key --exec --exec-jsonl --to --store --workers --prefetch --order-by --dead-letter" \
             "--on-exit --on-status --to-timeout --to-ca --kill-after --drain --retry-topology --group --consumer" \
-            "--body-field --label --unsafe-ttl --log --json --quiet --policy --config --help --preset" \
+            "--body-field --label --unsafe-ttl --log --metrics --json --quiet --policy --config --help --preset" \
             "--mode --prefix --scope --fingerprint --fingerprint-expr --json-max --ttl --hold-ttl" \
             "--lease --run-max --recover --on-failure --attempts --backoff --on-store-error"
         ;;
@@ -35,10 +35,11 @@ _idem_flags() {
     list) echo "--prefix --state --since --json --store --help" ;;
     settle)
         echo "--done --failed --status --reason --ttl --force --prefix --scope --token --hash --state" \
-            "--since --dry-run --yes --store --help"
+            "--since --only --dry-run --yes --audit --store --help"
         ;;
-    forget) echo "--prefix --scope --token --hash --force --store --help" ;;
+    forget) echo "--prefix --scope --token --hash --force --audit --store --help" ;;
     stats) echo "--json --store --help" ;;
+    doctor) echo "--store --nginx --nginx-exe --config --client-timeout --retry-span --prefix --json --help" ;;
     migrate) echo "--print --store --help" ;;
     eval) echo "--vars --vars-file --key --template --jsonl --help" ;;
     canon) echo "--help" ;;
@@ -73,10 +74,11 @@ _idem_value() {
     --method | -X) _idem_words "GET POST PUT PATCH DELETE" ;;
     --methods) _idem_words "POST PUT PATCH DELETE" ;;
     --scope | --fingerprint) _idem_words "none" ;;
-    --lease | --ttl | --hold-ttl | --wait | --run-max | --since | --at | --kill-after | --window)
+    --lease | --ttl | --hold-ttl | --wait | --run-max | --since | --at | --kill-after | --window | --client-timeout | \
+        --retry-span)
         _idem_words "30s 1m 10m 1h 24h 7d"
         ;;
-    --config | -c | --module | --nginx | --secret-file | --data-file) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    --config | -c | --module | --nginx | --nginx-exe | --only | --audit | --secret-file | --data-file) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     --store | -s)
         # Bash splits at colons: only what follows the scheme is replaced.
         if [[ $cur == lmdb:* || $cur == : ]]; then
@@ -101,7 +103,7 @@ _idem() {
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || { [[ $command == help ]] && ((COMP_CWORD == 2)); }; then
-        _idem_words "run gateway consume dead show list settle forget stats eval canon id token sign verify migrate help --version --help"
+        _idem_words "run gateway consume dead show list settle forget stats doctor eval canon id token sign verify migrate help --version --help"
         return
     fi
     if [[ $command == run ]]; then

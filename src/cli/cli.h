@@ -46,7 +46,7 @@ struct cli_command {
 
 extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_forget, cli_stats,
     cli_eval, cli_canon, cli_id, cli_gateway, cli_token, cli_sign, cli_verify, cli_migrate,
-    cli_consume, cli_dead;
+    cli_consume, cli_dead, cli_doctor;
 
 /* All of them, NULL at the end. */
 extern const struct cli_command *const cli_commands[];
@@ -74,6 +74,7 @@ void cli_notice(void *data, const char *text);
 /* The URL of a store that is made where there is none: --store, $IDEM_STORE, or the default place,
    whose folders are made. Owned by the caller; NULL after saying why, with *ret_status set. */
 char *cli_store_url(const struct cli_values *values, int *ret_status);
+char *cli_store_url_said(const struct cli_values *values, int *ret_status); /* makes nothing */
 char *cli_store_url_whole(char *url);
 /* A copy of an argument that is a URL, whose user and password are made unreadable where processes
    are listed. Owned by the caller; NULL after saying why. */

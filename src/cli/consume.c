@@ -4,6 +4,7 @@
  * are wrong for good; a broker that is merely down is waited for.
  */
 #include "cli/consume.h"
+#include "cli/consume_metrics.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,8 +12,10 @@
 #include <sys/resource.h>
 
 #include "core/error.h"
+#include "core/policy.h"
 #include "core/settings.h"
 #include "core/units.h"
+#include "expr/expr.h"
 
 #define PREFETCH_MORE 8
 #define PROGRESS_MS 1000
@@ -36,6 +39,7 @@ struct consume {
     struct queue_consumer *consumer;
     struct cli_signals signals;
     struct consume_voice voice;
+    struct consume_metrics metrics;
     int asked; /* how often to stop */
     bool stopped;
 };
@@ -99,6 +103,16 @@ static int values_check(struct consume *c) {
 
 /* The policy. */
 
+static bool prefix_fits(const char *prefix) {
+    size_t len = strlen(prefix);
+    struct idem_policy policy = {.prefix = prefix, .scope = IDEM_SCOPE_NONE};
+    struct idem_guard *guard = NULL;
+    bool fits = len <= IDEM_PREFIX_MAX && idem_guard_make(NULL, &policy, NULL, &guard, NULL) == 0;
+
+    idem_guard_free(guard);
+    return fits;
+}
+
 /* A queue's keys are its own, unless --prefix says otherwise. */
 static int door_make(struct consume *c, struct idem_policy *ret) {
     if (asprintf(&c->prefix, "%s:", c->values->queue) < 0) {
@@ -106,7 +120,7 @@ static int door_make(struct consume *c, struct idem_policy *ret) {
         return CLI_SYSTEM;
     }
     *ret = (struct idem_policy){.scope = IDEM_SCOPE_NONE, .preset = IDEM_PRESET_QUEUE};
-    if (strlen(c->prefix) <= IDEM_PREFIX_MAX)
+    if (prefix_fits(c->prefix))
         ret->prefix = c->prefix;
     return CLI_OK;
 }
@@ -155,6 +169,37 @@ static int expression_make(const char *flag, const char *expr, struct idem_guard
     return cli_say_error(flag, &err);
 }
 
+/* A name that no message has would make a dead letter of each. */
+static int names_check(const char *flag, const struct idem_expr *expr) {
+    static const char *const names[] = {"body", "headers", "properties", "queue", NULL};
+    const char *stranger;
+    size_t len = 0;
+
+    stranger = expr == NULL ? NULL : idem_expr_stranger(expr, names, &len);
+    if (stranger == NULL)
+        return CLI_OK;
+    cli_say("consume: %s: there is no #%.*s; a message has #body, #headers, #properties and #queue",
+            flag, (int)len, stranger);
+    return CLI_USAGE;
+}
+
+static int names_check_all(const struct consume *c) {
+    const struct {
+        const char *flag;
+        const struct idem_expr *expr;
+    } all[] = {
+        {"--key", c->guard->key_expr},
+        {"--fingerprint-expr", c->guard->fingerprint_expr},
+        {"--order-by", c->order == NULL ? NULL : c->order->key_expr},
+        {"--label", c->label == NULL ? NULL : c->label->key_expr},
+    };
+    int status = CLI_OK;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && status == CLI_OK; i++)
+        status = names_check(all[i].flag, all[i].expr);
+    return status;
+}
+
 static int guards_make(struct consume *c) {
     struct idem_policy policy = c->values->layer.said, door;
     struct idem_error err;
@@ -171,8 +216,13 @@ static int guards_make(struct consume *c) {
         policy.key_expr = c->key.expr;
     else if (c->key.kind != 0)
         policy.key_kind = IDEM_KEY_LITERAL;
-    if (idem_guard_make(c->settings, &policy, &door, &c->guard, &err) < 0)
+    if (idem_guard_make(c->settings, &policy, &door, &c->guard, &err) < 0) {
+        if (door.prefix == NULL && policy.prefix == NULL)
+            cli_say("consume: the queue's name is too long for a prefix (%d bytes), or has bytes "
+                    "that a prefix cannot have: say one with --prefix",
+                    IDEM_PREFIX_MAX);
         return cli_say_error("consume", &err);
+    }
     status = guard_refuse(c);
     if (status == CLI_OK)
         status = plain_make(c);
@@ -180,6 +230,8 @@ static int guards_make(struct consume *c) {
         status = expression_make("consume: --order-by", c->values->order_by, &c->order);
     if (status == CLI_OK)
         status = expression_make("consume: --label", c->values->label, &c->label);
+    if (status == CLI_OK)
+        status = names_check_all(c);
     if (c->key.kind == 0)
         c->key.kind = QUEUE_KEY_EXPRESSION;
     return status;
@@ -213,7 +265,6 @@ static int broker_prepare(struct consume *c) {
         .prefetch =
             values->prefetch == 0 ? workers_of(c) + PREFETCH_MORE : (unsigned)values->prefetch,
         .lease_ms = policy->lease_ms,
-        .delay_min_ms = policy->backoff_min_ms,
         .delay_max_ms = policy->backoff_max_ms,
         .topology = values->topology == NULL || strcmp(values->topology, "none") != 0,
     };
@@ -325,6 +376,7 @@ static void on_report(void *data, const struct queue_report *report) {
     struct consume *c = data;
 
     consume_voice_report(&c->voice, report);
+    consume_metrics_report(&c->metrics, report);
 }
 
 static void on_state(void *data, bool ready, const char *text) {
@@ -396,6 +448,7 @@ static int loop(struct consume *c) {
         if (left <= 0) {
             queue_consumer_counts(c->consumer, &counts);
             consume_voice_progress(&c->voice, &counts);
+            consume_metrics_counts(&c->metrics, &counts);
             next = idem_loop_now() + PROGRESS_MS;
             left = PROGRESS_MS;
         }
@@ -409,6 +462,19 @@ static int loop(struct consume *c) {
     return CLI_OK;
 }
 
+static int metrics_begin(struct consume *c) {
+    struct idem_error err;
+
+    if (c->values->metrics == NULL)
+        return CLI_OK;
+    if (consume_metrics_open(&c->metrics, c->values->metrics, c->h, c->store, c->values->queue,
+                             idem_guard_policy(c->plain)->prefix, &err) < 0)
+        return cli_say_error("consume: --metrics", &err);
+    if (c->voice.log != CONSUME_LOG_NONE)
+        cli_say("metrics at http://%s/metrics", metrics_address(c->metrics.server));
+    return CLI_OK;
+}
+
 static int serve(struct consume *c) {
     int status;
 
@@ -418,13 +484,16 @@ static int serve(struct consume *c) {
     }
     files_raise();
     consume_voice_init(&c->voice, c->values);
-    status = handler_open(c);
+    status = metrics_begin(c);
+    if (status == CLI_OK)
+        status = handler_open(c);
     if (status == CLI_OK)
         status = consumer_open(c);
     if (status == CLI_OK)
         status = loop(c);
     handler_close(&c->handler);
     queue_consumer_free(c->consumer);
+    consume_metrics_close(&c->metrics);
     cli_signals_release(&c->signals);
     return status;
 }
@@ -447,6 +516,7 @@ static int consume_run(const struct cli_values *values) {
     if (status == CLI_OK)
         status = serve(&c);
     idem_close(c.h);
+    consume_metrics_release(&c.metrics);
     idem_poll_release(&c.poll);
     idem_guard_free(c.guard);
     idem_guard_free(c.plain);
@@ -481,35 +551,13 @@ static const struct cli_policy_help consume_help[] = {
     {NULL, NULL, NULL},
 };
 
-static const char *const consume_options[] = {"queue",
-                                              "consume-key",
-                                              "exec",
-                                              "exec-jsonl",
-                                              "to",
-                                              "store",
-                                              "consume-workers",
-                                              "prefetch",
-                                              "order-by",
-                                              "dead-letter",
-                                              "on-exit",
-                                              "on-status",
-                                              "to-timeout",
-                                              "to-ca",
-                                              "kill-after",
-                                              "drain",
-                                              "retry-topology",
-                                              "group",
-                                              "consumer",
-                                              "body-field",
-                                              "consume-label",
-                                              "unsafe-ttl",
-                                              "log",
-                                              "consume-json",
-                                              "quiet",
-                                              "policy",
-                                              "config",
-                                              "help",
-                                              NULL};
+static const char *const consume_options[] = {
+    "queue",         "consume-key",     "exec",       "exec-jsonl", "to",
+    "store",         "consume-workers", "prefetch",   "order-by",   "dead-letter",
+    "on-exit",       "on-status",       "to-timeout", "to-ca",      "kill-after",
+    "drain",         "retry-topology",  "group",      "consumer",   "body-field",
+    "consume-label", "unsafe-ttl",      "log",        "metrics",    "consume-json",
+    "quiet",         "policy",          "config",     "help",       NULL};
 
 const struct cli_command cli_consume = {
     .name = "consume",

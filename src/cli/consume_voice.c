@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "cli/consume.h"
-#include "cli/json.h"
+#include "core/line.h"
 #include "core/units.h"
+#include "json/out.h"
 
 void consume_voice_init(struct consume_voice *voice, const struct cli_values *values) {
     *voice = (struct consume_voice){
@@ -37,27 +38,64 @@ static bool is_problem(const struct queue_report *report) {
     return strcmp(report->then, "ack") != 0;
 }
 
+/* What somebody has to do about it; the first row that fits. */
+static const struct {
+    const char *verdict, *then, *todo; /* NULL: any; HASH: the record's, short */
+} deeds[] = {
+    {"uncertain", "bury",
+     "find out whether it happened, then: idem settle --hash HASH --done, or --failed; the "
+     "message: "
+     "idem dead list"},
+    {"key", "bury", "correct --key, or the sender; the message: idem dead list"},
+    {"mismatch", "bury", "the sender must choose a new key; the message: idem dead list"},
+    {NULL, "bury", "mend what made it fail, then: idem dead requeue"},
+    {"store", NULL, "see to the store: idem doctor --store URL"},
+};
+
+static const char *todo_of(const struct queue_report *report, char *buf, size_t size) {
+    for (size_t i = 0; i < sizeof(deeds) / sizeof(deeds[0]); i++) {
+        const char *todo = deeds[i].todo, *mark = strstr(todo, "HASH");
+
+        if ((deeds[i].verdict != NULL && strcmp(deeds[i].verdict, report->verdict) != 0) ||
+            (deeds[i].then != NULL && strcmp(deeds[i].then, report->then) != 0))
+            continue;
+        if (mark == NULL || report->hash == NULL)
+            return todo;
+        snprintf(buf, size, "%.*s%.*s%s", (int)(mark - todo), todo, CLI_HASH_SHORT, report->hash,
+                 mark + strlen("HASH"));
+        return buf;
+    }
+    return NULL;
+}
+
 void consume_voice_report(struct consume_voice *voice, const struct queue_report *report) {
-    char took[IDEM_UNITS_TEXT] = "", again[IDEM_UNITS_TEXT] = "", reason[600] = "";
+    char took[IDEM_UNITS_TEXT] = "", again[IDEM_UNITS_TEXT] = "", words[64],
+         hash[CLI_HASH_SHORT + 1] = "", todo[200], text[IDEM_LINE_MAX];
+    struct idem_line line = {.words = words,
+                             .record = hash,
+                             .label = report->label,
+                             .attempt = report->attempt,
+                             .trace = report->trace,
+                             .took = took,
+                             .then = is_problem(report) ? report->then : NULL,
+                             .pause = again,
+                             .reason = report->reason,
+                             .todo = todo_of(report, todo, sizeof(todo))};
 
     if (voice->log == CONSUME_LOG_NONE ||
         (voice->log == CONSUME_LOG_PROBLEMS && !is_problem(report)))
         return;
     line_clear(voice);
+    snprintf(words, sizeof(words), "%s%s%s", report->verdict, report->result == NULL ? "" : " ",
+             report->result == NULL ? "" : report->result);
+    if (report->hash != NULL)
+        snprintf(hash, sizeof(hash), "%s", report->hash);
     if (report->result != NULL)
         idem_duration_print(report->took_ms, took, sizeof(took));
     if (report->again_ms != 0)
         idem_duration_print(report->again_ms, again, sizeof(again));
-    if (report->reason != NULL)
-        cli_printable(report->reason, reason, sizeof(reason));
-    cli_say("%s%s%s key=%.*s trace=%s attempt=%" PRIu32 "%s%s%s%s%s%s%s%s%s", report->verdict,
-            report->result == NULL ? "" : " ", report->result == NULL ? "" : report->result,
-            CLI_HASH_SHORT, report->hash == NULL ? "-" : report->hash, report->trace,
-            report->attempt, took[0] == '\0' ? "" : " took=", took,
-            strcmp(report->then, "ack") == 0 ? "" : " then=",
-            strcmp(report->then, "ack") == 0 ? "" : report->then,
-            again[0] == '\0' ? "" : " for=", again, reason[0] == '\0' ? "" : " reason=\"", reason,
-            reason[0] == '\0' ? "" : "\"");
+    (void)idem_line_print(&line, text, sizeof(text));
+    cli_say("%s", text);
 }
 
 void consume_voice_state(struct consume_voice *voice, bool ready, const char *text) {
@@ -76,23 +114,23 @@ static double rate(uint64_t now, uint64_t before, int64_t ms) {
 
 static void progress_json(const struct consume_voice *voice, const struct queue_counts *counts,
                           double per_second) {
-    struct cli_json json = {.out = stdout};
+    struct json_out json = {.out = stdout};
 
-    cli_json_open(&json, NULL);
-    cli_json_bool(&json, "ready", voice->ready);
-    cli_json_uint(&json, "fetched", counts->fetched);
-    cli_json_uint(&json, "done", counts->done);
-    cli_json_uint(&json, "duplicates", counts->duplicates);
-    cli_json_uint(&json, "retries", counts->retries);
-    cli_json_uint(&json, "dead", counts->dead);
-    cli_json_uint(&json, "held", counts->held);
-    cli_json_uint(&json, "lost", counts->lost);
-    cli_json_uint(&json, "store_errors", counts->store_errors);
-    cli_json_uint(&json, "unburied", counts->unburied);
-    cli_json_uint(&json, "in_hand", counts->in_hand);
-    cli_json_uint(&json, "working", counts->working);
-    cli_json_uint(&json, "per_second", (uint64_t)(per_second + 0.5));
-    cli_json_line(&json);
+    json_out_open(&json, NULL);
+    json_out_bool(&json, "ready", voice->ready);
+    json_out_uint(&json, "fetched", counts->fetched);
+    json_out_uint(&json, "done", counts->done);
+    json_out_uint(&json, "duplicates", counts->duplicates);
+    json_out_uint(&json, "retries", counts->retries);
+    json_out_uint(&json, "dead", counts->dead);
+    json_out_uint(&json, "held", counts->held);
+    json_out_uint(&json, "lost", counts->lost);
+    json_out_uint(&json, "store_errors", counts->store_errors);
+    json_out_uint(&json, "unburied", counts->unburied);
+    json_out_uint(&json, "in_hand", counts->in_hand);
+    json_out_uint(&json, "working", counts->working);
+    json_out_uint(&json, "per_second", (uint64_t)(per_second + 0.5));
+    json_out_line(&json);
     fflush(stdout);
 }
 

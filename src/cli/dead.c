@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/units.h"
 #include "queue/dead.h"
+#include "json/out.h"
 
 struct dead {
     const struct cli_values *values;
@@ -58,36 +58,36 @@ static const struct {
 };
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
-static void fields_json(struct cli_json *json, const char *name, const struct queue_field *fields,
+static void fields_json(struct json_out *json, const char *name, const struct queue_field *fields,
                         size_t n) {
-    cli_json_open(json, name);
+    json_out_open(json, name);
     for (size_t i = 0; i < n; i++) {
         fputs(json->more ? "," : "", json->out);
-        cli_json_string(json->out, (const char *)fields[i].name.at, fields[i].name.len);
+        json_out_string(json->out, (const char *)fields[i].name.at, fields[i].name.len);
         fputc(':', json->out);
         if (fields[i].json)
             fwrite(fields[i].value.at, 1, fields[i].value.len, json->out);
         else
-            cli_json_string(json->out, (const char *)fields[i].value.at, fields[i].value.len);
+            json_out_string(json->out, (const char *)fields[i].value.at, fields[i].value.len);
         json->more = true;
     }
-    cli_json_close(json);
+    json_out_close(json);
 }
 
 static void letter_json(const struct dead *d, const struct queue_letter *letter, bool body) {
     const struct queue_message *message = letter->message;
-    struct cli_json json = {.out = stdout};
+    struct json_out json = {.out = stdout};
 
-    cli_json_open(&json, NULL);
-    cli_json_int(&json, "number", d->n);
+    json_out_open(&json, NULL);
+    json_out_int(&json, "number", d->n);
     fields_json(&json, "headers", message->headers, message->headers_n);
     fields_json(&json, "properties", message->properties, message->properties_n);
-    cli_json_uint(&json, "size", message->body.len);
+    json_out_uint(&json, "size", message->body.len);
     if (body && idem_utf8_valid((const char *)message->body.at, message->body.len)) {
         fputs(",\"body\":", stdout);
-        cli_json_string(stdout, (const char *)message->body.at, message->body.len);
+        json_out_string(stdout, (const char *)message->body.at, message->body.len);
     }
-    cli_json_line(&json);
+    json_out_line(&json);
 }
 
 static int list_one(struct dead *d, const struct queue_letter *letter) {
@@ -182,6 +182,15 @@ static int record_settle(struct dead *d, const struct queue_letter *letter) {
     /* A mismatch is another message's record. */
     if (prefix[0] == '\0' || !idem_hex_parse(hash, parsed) || strcmp(verdict, "mismatch") == 0)
         return CLI_OK;
+    if (letter->claimed && !d->values->force) {
+        cli_say(
+            "dead: number %" PRId64
+            " names a record, and the server does not vouch that idem consume has written that: "
+            "a sender can, where the broker itself sends messages here. Look at it with idem "
+            "dead show; --force believes it",
+            d->n);
+        return CLI_UNCERTAIN;
+    }
     if (d->h == NULL)
         d->h = cli_open(d->values, &status);
     if (d->h == NULL)
@@ -193,20 +202,33 @@ static int record_settle(struct dead *d, const struct queue_letter *letter) {
     return status;
 }
 
+/* It goes to the queue that the operator has named, and to no other that it may name itself. */
+static int origin_check(const struct dead *d, const struct queue_letter *letter) {
+    char from[512], clean[512];
+
+    header(letter, QUEUE_DEAD_QUEUE, from, sizeof(from));
+    if (from[0] == '\0' || strcmp(from, d->values->queue) == 0)
+        return CLI_OK;
+    cli_say("dead: number %" PRId64 " came from %s: requeue it with --queue and that name", d->n,
+            cli_printable(from, clean, sizeof(clean)));
+    return CLI_UNCERTAIN;
+}
+
 static int requeue_one(struct dead *d, const struct queue_letter *letter) {
     struct idem_error err;
-    int status;
+    int status = origin_check(d, letter);
 
-    if (d->values->dry_run)
+    if (status == CLI_OK && d->values->dry_run)
         return list_one(d, letter);
-    status = record_settle(d, letter);
+    if (status == CLI_OK)
+        status = record_settle(d, letter);
     if (status == CLI_UNCERTAIN && d->values->all) {
         d->kept++;
         return CLI_OK;
     }
     if (status != CLI_OK)
         return status;
-    if (d->broker->requeue(d->place, NULL, &err) < 0 ||
+    if (d->broker->requeue(d->place, d->values->queue, &err) < 0 ||
         d->broker->remove(d->place, letter->receipt, &err) < 0)
         return cli_say_error("dead", &err);
     d->done++;

@@ -9,38 +9,38 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
 #include "cli/result.h"
 #include "cli/when.h"
 #include "core/units.h"
+#include "json/out.h"
 
 static bool is_over(const struct idem_entry *entry) {
     return entry->state == IDEM_DONE || entry->state == IDEM_FAILED;
 }
 
 void cli_entry_json(const struct idem_entry *entry, FILE *out) {
-    struct cli_json json = {out, false};
+    struct json_out json = {out, false};
 
-    cli_json_open(&json, NULL);
-    cli_json_text(&json, "hash", entry->hash);
-    cli_json_text(&json, "prefix", entry->prefix);
-    cli_json_text(&json, "label", entry->label);
-    cli_json_text(&json, "state", cli_entry_state(entry));
-    cli_json_uint(&json, "attempt", entry->attempt);
+    json_out_open(&json, NULL);
+    json_out_text(&json, "hash", entry->hash);
+    json_out_text(&json, "prefix", entry->prefix);
+    json_out_text(&json, "label", entry->label);
+    json_out_text(&json, "state", cli_entry_state(entry));
+    json_out_uint(&json, "attempt", entry->attempt);
     if (is_over(entry))
-        cli_json_int(&json, "status", entry->status);
+        json_out_int(&json, "status", entry->status);
     else
-        cli_json_null(&json, "status");
-    cli_json_text(&json, "reason", entry->reason);
-    cli_json_bool(&json, "final", entry->final);
-    cli_json_bool(&json, "lock", entry->locked);
-    cli_json_bool(&json, "has_result", entry->has_result);
-    cli_json_uint(&json, "result_len", entry->result_len);
-    cli_json_int(&json, "left_ms", entry->left_ms);
+        json_out_null(&json, "status");
+    json_out_text(&json, "reason", entry->reason);
+    json_out_bool(&json, "final", entry->final);
+    json_out_bool(&json, "lock", entry->locked);
+    json_out_bool(&json, "has_result", entry->has_result);
+    json_out_uint(&json, "result_len", entry->result_len);
+    json_out_int(&json, "left_ms", entry->left_ms);
     cli_json_when(&json, "created", entry->created_ms);
     cli_json_when(&json, "changed", entry->changed_ms);
     cli_json_when(&json, "expires", entry->expires_ms);
-    cli_json_line(&json);
+    json_out_line(&json);
 }
 
 #define ROW "%-12s  %-9s  %7s  %6s  %-20s  %-8s  %-8s  %s\n"

@@ -7,10 +7,10 @@
 
 #include "cli/cli.h"
 #include "cli/input.h"
-#include "cli/json.h"
 #include "cli/vars.h"
 #include "core/error.h"
 #include "expr/expr.h"
+#include "json/out.h"
 
 #define MEMORY_MAX ((size_t)1 << 30)
 
@@ -173,11 +173,11 @@ static void line_print(const struct idem_json *id, int rc, const struct answer *
     id_print(id);
     if (rc == 0) {
         fputs(",\"ok\":true,\"value\":", stdout);
-        cli_json_string(stdout, answer->text, answer->len);
+        json_out_string(stdout, answer->text, answer->len);
         printf(",\"type\":\"%s\"}\n", answer->type);
     } else {
         fputs(",\"ok\":false,\"error\":", stdout);
-        cli_json_string(stdout, err->text, strlen(err->text));
+        json_out_string(stdout, err->text, strlen(err->text));
         fputs("}\n", stdout);
     }
 }

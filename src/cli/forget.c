@@ -2,35 +2,63 @@
  * `idem forget`: removes one record, so that its key runs anew. Fails where
  * there is none, and on a live lease without --force.
  */
-#include "cli/cli.h"
+#include <string.h>
 
-static int forget(struct idem *h, const struct cli_values *values) {
+#include "cli/audit.h"
+
+/* What it was; one that cannot be read is known by its name. */
+static void look(struct idem *h, const struct idem_name *name, struct idem_entry *ret) {
+    struct idem_error err;
+    int rc = idem_lookup(h, name, ret, &err);
+
+    if (rc == 0) {
+        idem_entry_release(ret);
+        return;
+    }
+    *ret = (struct idem_entry){.state = rc == IDEM_E_ABSENT ? IDEM_ABSENT : IDEM_DAMAGED};
+    snprintf(ret->prefix, sizeof(ret->prefix), "%s", name->prefix);
+    if (name->hash != NULL)
+        snprintf(ret->hash, sizeof(ret->hash), "%s", name->hash);
+}
+
+static int forget(struct idem *h, const struct cli_values *values, struct cli_audit *audit) {
     struct cli_name_hold hold;
+    struct idem_entry before;
     struct idem_name name;
     struct idem_error err;
-    int status = cli_name(h, values, &hold, &name);
+    int status = cli_name(h, values, &hold, &name), rc;
 
     if (status != CLI_OK)
         return status;
-    if (idem_forget(h, &name, values->force, &err) < 0)
+    look(h, &name, &before);
+    rc = idem_forget(h, &name, values->force, &err);
+    if (before.hash[0] != '\0') /* else nobody knows of what */
+        cli_audit_line(audit, &before, "absent", NULL, rc < 0 ? err.text : NULL);
+    if (rc < 0)
         return cli_say_error("forget", &err);
     puts("forgotten");
     return cli_flush();
 }
 
 static int forget_run(const struct cli_values *values) {
-    int status = CLI_OK;
+    struct cli_audit audit;
+    int status = CLI_OK, written;
     struct idem *h = cli_open(values, &status);
 
     if (h == NULL)
         return status;
-    status = forget(h, values);
+    status = cli_audit_open(&audit, values, "forget");
+    if (status == CLI_OK) {
+        status = forget(h, values, &audit);
+        written = cli_audit_close(&audit);
+        status = status == CLI_OK ? written : status;
+    }
     idem_close(h);
     return status;
 }
 
-static const char *const forget_options[] = {"prefix", "scope", "key-is-token", "hash",
-                                             "force",  "store", "help",         NULL};
+static const char *const forget_options[] = {"prefix", "scope", "key-is-token", "hash", "force",
+                                             "audit",  "store", "help",         NULL};
 
 const struct cli_command cli_forget = {
     .name = "forget",

@@ -13,9 +13,9 @@
 #include "core/error.h"
 
 const struct cli_command *const cli_commands[] = {
-    &cli_run,    &cli_gateway, &cli_consume, &cli_dead,    &cli_show,  &cli_list,
-    &cli_settle, &cli_forget,  &cli_stats,   &cli_eval,    &cli_canon, &cli_id,
-    &cli_token,  &cli_sign,    &cli_verify,  &cli_migrate, NULL,
+    &cli_run,    &cli_gateway, &cli_consume, &cli_dead,   &cli_show,    &cli_list,
+    &cli_settle, &cli_forget,  &cli_stats,   &cli_doctor, &cli_eval,    &cli_canon,
+    &cli_id,     &cli_token,   &cli_sign,    &cli_verify, &cli_migrate, NULL,
 };
 
 static const struct cli_command *command_find(const char *name) {

@@ -28,6 +28,7 @@ struct cli_values {
     const char *hash;
     const char *state;
     const char *since;
+    const char *only;
     const char *reason;
     const char *at;
     const char *name;
@@ -65,6 +66,10 @@ struct cli_values {
     const char *on_exit, *on_status;
     const char *topology;
     const char *log;
+    const char *metrics;
+    const char *audit;
+    const char *nginx_config, *nginx_exe; /* of the doctor, and the next line */
+    int64_t client_timeout_ms, retry_span_ms;
     int64_t prefetch, letter;
     int64_t drain_ms, to_timeout_ms;
     int64_t window_ms;

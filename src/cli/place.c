@@ -148,6 +148,10 @@ char *cli_store_url(const struct cli_values *values, int *ret_status) {
     return store_url(values, true, ret_status);
 }
 
+char *cli_store_url_said(const struct cli_values *values, int *ret_status) {
+    return store_url(values, false, ret_status);
+}
+
 /* A path from wherever this was started, as a whole one: nginx, and who copies its configuration,
    stand elsewhere. Takes `url`, and gives one to free; NULL after saying why. */
 char *cli_store_url_whole(char *url) {

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
 #include "core/units.h"
+#include "json/out.h"
 
 struct count {
     const char *name;
@@ -21,24 +21,24 @@ static void records_of(const struct idem_stats *stats, struct count ret[5]) {
 }
 
 static void stats_json(const struct idem_stats *stats, FILE *out) {
-    struct cli_json json = {out, false};
+    struct json_out json = {out, false};
     struct count records[5];
 
     records_of(stats, records);
-    cli_json_open(&json, NULL);
-    cli_json_open(&json, "records");
+    json_out_open(&json, NULL);
+    json_out_open(&json, "records");
     for (size_t i = 0; i < 5; i++)
-        cli_json_uint(&json, records[i].name, records[i].value);
-    cli_json_close(&json);
-    cli_json_open(&json, "events");
+        json_out_uint(&json, records[i].name, records[i].value);
+    json_out_close(&json);
+    json_out_open(&json, "events");
     for (int i = 0; i < IDEM_EVENT__COUNT; i++)
-        cli_json_uint(&json, idem_event_name((enum idem_event)i), stats->events[i]);
-    cli_json_close(&json);
+        json_out_uint(&json, idem_event_name((enum idem_event)i), stats->events[i]);
+    json_out_close(&json);
     if (stats->bytes_max != 0) {
-        cli_json_uint(&json, "bytes_used", stats->bytes_used);
-        cli_json_uint(&json, "bytes_max", stats->bytes_max);
+        json_out_uint(&json, "bytes_used", stats->bytes_used);
+        json_out_uint(&json, "bytes_max", stats->bytes_max);
     }
-    cli_json_line(&json);
+    json_out_line(&json);
 }
 
 static void stats_table(const struct idem_stats *stats, FILE *out) {

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/json.h"
 #include "cli/mistake.h"
 #include "cli/request.h"
 #include "cli/when.h"
 #include "core/handle.h"
 #include "core/units.h"
 #include "sign/request.h"
+#include "json/out.h"
 
 /* What was found. */
 struct report {
@@ -182,27 +182,27 @@ static void report_print(const struct report *report) {
 
 static void report_json(const struct report *report) {
     const struct idem_sign_parts *parts = &report->checked.parts;
-    struct cli_json json = {stdout, false};
+    struct json_out json = {stdout, false};
     const char *detail =
         report->spent && report->nonce[0] != '\0' ? report->nonce : report->checked.detail;
 
-    cli_json_open(&json, NULL);
-    cli_json_text(&json, "proof", idem_proof_name(report->proof));
+    json_out_open(&json, NULL);
+    json_out_text(&json, "proof", idem_proof_name(report->proof));
     if (detail != NULL)
-        cli_json_text(&json, "detail", detail);
+        json_out_text(&json, "detail", detail);
     cli_json_when(&json, "now", report->now_ms);
     if (is_complete(report)) {
-        cli_json_text(&json, "key_id", parts->key_id);
-        cli_json_text(&json, "nonce", parts->nonce);
+        json_out_text(&json, "key_id", parts->key_id);
+        json_out_text(&json, "nonce", parts->nonce);
         cli_json_when(&json, "time", parts->timed ? parts->time_ms : 0);
-        cli_json_bool(&json, "body", report->digest == NULL);
-        cli_json_bool(&json, "signature", report->fits);
-        cli_json_text(&json, "signed", report->checked.text);
+        json_out_bool(&json, "body", report->digest == NULL);
+        json_out_bool(&json, "signature", report->fits);
+        json_out_text(&json, "signed", report->checked.text);
     }
-    cli_json_bool(&json, "nonce_spent", report->spent && report->nonce[0] == '\0');
+    json_out_bool(&json, "nonce_spent", report->spent && report->nonce[0] == '\0');
     if (report->mistake[0] != '\0')
-        cli_json_text(&json, "signed_for", report->mistake);
-    cli_json_line(&json);
+        json_out_text(&json, "signed_for", report->mistake);
+    json_out_line(&json);
 }
 
 /* The command. */

@@ -157,3 +157,12 @@ int cli_when_parse(const char *text, int64_t now_ms, int64_t *ret_ms, struct ide
                           "%s is no time; write 2h (ago) or 2026-11-15T20:00:00Z",
                           idem_error_quote(text, strlen(text), quoted, sizeof(quoted)));
 }
+
+void cli_json_when(struct json_out *json, const char *name, int64_t ms) {
+    char text[CLI_WHEN_TEXT];
+
+    if (ms == 0)
+        json_out_null(json, name);
+    else
+        json_out_text(json, name, cli_when_print(ms, text, sizeof(text)));
+}

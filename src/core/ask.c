@@ -5,9 +5,14 @@
 
 #include "core/error.h"
 
+/* That a record is not there, held or done already is an answer. */
+static bool is_failure(int rc) {
+    return rc != 0 && rc != IDEM_E_ABSENT && rc != IDEM_E_LIVE && rc != IDEM_E_SETTLED;
+}
+
 /* The last thing: the call-back may free it. */
 static void ask_end(struct idem_ask *ask, int rc, const struct idem_error *err) {
-    if (rc != 0)
+    if (is_failure(rc))
         idem_handle_tally(ask->h, IDEM_EVENT_STORE_ERROR);
     ask->answered(ask, rc, err);
 }

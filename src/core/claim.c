@@ -34,6 +34,20 @@ static void claim_park(struct idem_claim *c, int64_t left_ms);
 
 /* The state, and what belongs to it. */
 
+static bool is_running(enum idem_claim_state state) {
+    return state == IDEM_CLAIM_RUNNING || state == IDEM_CLAIM_FINISHING;
+}
+
+/* How many are parked, and how many run, for who wants to know. */
+static void claim_measure(const struct idem_claim *c, enum idem_claim_state next) {
+    const struct idem_meter *meter = c->h->store->meter;
+    int parked = (next == IDEM_CLAIM_PARKED) - (c->state == IDEM_CLAIM_PARKED);
+    int running = is_running(next) - is_running(c->state);
+
+    if (meter != NULL && (parked != 0 || running != 0))
+        meter->claims(meter->data, parked, running);
+}
+
 /* The one place where a claim changes its state. */
 void idem_claim_set(struct idem_claim *c, enum idem_claim_state state) {
     static const unsigned allowed[] = {
@@ -48,6 +62,7 @@ void idem_claim_set(struct idem_claim *c, enum idem_claim_state state) {
 
     if ((allowed[c->state] & 1u << state) == 0)
         abort();
+    claim_measure(c, state);
     c->state = state;
 }
 
@@ -335,9 +350,7 @@ static void timer_fire(struct idem_timer *timer) {
         claim_error(c, IDEM_E_UNKNOWN, &err);
         break;
     case IDEM_CLAIM_FINISHING:
-        c->finish_doubted |= c->op.driver != NULL;
-        idem_store_cancel(c->h->store, &c->op);
-        idem_finish_send(c);
+        idem_finish_resend(c);
         break;
     default:
         break;
@@ -486,6 +499,7 @@ static void claim_detach(struct idem_claim *c, bool closing) {
     struct idem *h = c->h;
 
     claim_quiet(c, closing);
+    claim_measure(c, IDEM_CLAIM_OVER);
     *c->link = c->next;
     if (c->next != NULL)
         c->next->link = c->link;

@@ -15,6 +15,9 @@ enum idem_claim_state {
     IDEM_CLAIM_OVER,
 };
 
+/* A finish was not acknowledged, and is tried again. It must not free the claim. */
+typedef void idem_tried_cb(struct idem_claim *claim, const struct idem_error *err, void *data);
+
 struct idem_claim {
     struct idem *h; /* NULL: the handle was closed */
     struct idem_claim *next, **link;
@@ -64,6 +67,8 @@ struct idem_claim {
     bool finish_sent;
     bool finish_doubted;            /* one that was sent may have been stored */
     struct idem_error finish_error; /* the last one, while it is tried again */
+    idem_tried_cb *finish_tried;
+    void *finish_tried_data;
 };
 
 static inline bool idem_claim_reruns(const struct idem_claim *c) {
@@ -94,6 +99,7 @@ void idem_claim_again(struct idem_claim *c);
    is tried to store it, and how long its result may be. */
 void idem_claim_set_ttl(struct idem_claim *c, int64_t ttl_s);
 void idem_claim_set_finish_timeout(struct idem_claim *c, int64_t ms);
+void idem_claim_on_finish_tried(struct idem_claim *c, idem_tried_cb *tried, void *data);
 void idem_claim_set_result_max(struct idem_claim *c, int64_t bytes);
 /* After how long it may run again, instead of the policy's back-off; 0: the back-off. */
 void idem_claim_set_delay(struct idem_claim *c, int64_t ms);
@@ -134,7 +140,8 @@ int64_t idem_claim_lease_until(const struct idem_claim *c);
 
 /* finish.c: how long to wait before the next try; how it grows, and its chance. */
 int64_t idem_backoff(int64_t min_ms, int64_t max_ms, uint32_t tries);
-/* finish.c: sends what is to be said, for the first time or again. */
+/* finish.c: sends what is to be said, for the first time or again; the same, after nothing came. */
 void idem_finish_send(struct idem_claim *c);
+void idem_finish_resend(struct idem_claim *c);
 
 #endif

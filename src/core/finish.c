@@ -38,6 +38,16 @@ static void finish_shrink(struct idem_claim *c, int rc) {
     c->op.in.finish.result.len = 0;
 }
 
+static void finish_tell(struct idem_claim *c, const struct idem_error *err) {
+    if (c->finish_tried != NULL)
+        c->finish_tried(c, err, c->finish_tried_data);
+}
+
+void idem_claim_on_finish_tried(struct idem_claim *c, idem_tried_cb *tried, void *data) {
+    c->finish_tried = tried;
+    c->finish_tried_data = data;
+}
+
 static void finish_again(struct idem_claim *c, int rc, const struct idem_error *cause) {
     int64_t left = c->finish_until - idem_loop_now();
     struct idem_error err = *cause; /* not in the claim: the call-back may free it */
@@ -55,6 +65,7 @@ static void finish_again(struct idem_claim *c, int rc, const struct idem_error *
         return;
     }
     c->finish_error = err;
+    finish_tell(c, &err);
     finish_shrink(c, rc);
     idem_timer_set(&c->h->loop, &c->timer, c->retry_ms < left ? c->retry_ms : left);
     c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
@@ -103,6 +114,19 @@ void idem_finish_send(struct idem_claim *c) {
     if (left <= 0 || left > c->h->op_timeout_ms)
         left = c->h->op_timeout_ms;
     idem_timer_set(&c->h->loop, &c->timer, left);
+}
+
+/* The pause after a try is over, or no answer came in time. */
+void idem_finish_resend(struct idem_claim *c) {
+    struct idem_error err;
+
+    if (c->op.driver != NULL) {
+        c->finish_doubted = true;
+        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer a finish in time");
+        finish_tell(c, &err);
+    }
+    idem_store_cancel(c->h->store, &c->op);
+    idem_finish_send(c);
 }
 
 static void finish_first(struct idem_task *task) {

@@ -58,7 +58,15 @@ const struct idem_settings *idem_handle_settings(const struct idem *h) {
 }
 
 void idem_handle_tally(struct idem *h, enum idem_event event) {
+    const struct idem_meter *meter = h->store->meter;
+
     h->store->driver->tally(h->store, event, 1);
+    if (meter != NULL)
+        meter->event(meter->data, event, 1);
+}
+
+void idem_handle_measure(struct idem *h, const struct idem_meter *meter) {
+    h->store->meter = meter;
 }
 
 /* The service thread. */

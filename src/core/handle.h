@@ -75,6 +75,9 @@ int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem
 /* Counts an event, in the store. */
 void idem_handle_tally(struct idem *h, enum idem_event event);
 
+/* Has a meter told what goes on, from now on; it outlives the handle. NULL: none. */
+void idem_handle_measure(struct idem *h, const struct idem_meter *meter);
+
 /* claim.c: the handle is closing. */
 void idem_claims_detach(struct idem *h);
 void idem_asks_detach(struct idem *h); /* ask.c: likewise */

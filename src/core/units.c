@@ -22,9 +22,20 @@ static const struct unit duration_units[] = {
 };
 
 static const struct unit size_units[] = {
-    {"", 1},        {"k", 1 << 10},   {"K", 1 << 10},   {"KiB", 1 << 10},
-    {"m", 1 << 20}, {"M", 1 << 20},   {"MiB", 1 << 20}, {"g", 1 << 30},
-    {"G", 1 << 30}, {"GiB", 1 << 30}, {NULL, 0},
+    {"", 1},
+    {"k", 1 << 10},
+    {"K", 1 << 10},
+    {"KiB", 1 << 10},
+    {"m", 1 << 20},
+    {"M", 1 << 20},
+    {"MiB", 1 << 20},
+    {"g", 1 << 30},
+    {"G", 1 << 30},
+    {"GiB", 1 << 30},
+    {"t", INT64_C(1) << 40},
+    {"T", INT64_C(1) << 40},
+    {"TiB", INT64_C(1) << 40},
+    {NULL, 0},
 };
 
 enum number { NUMBER_READ, NUMBER_MISSING, NUMBER_HUGE };

@@ -185,6 +185,10 @@ bool idem_http_accept_html(const struct idem_http_accept *accept) {
            html > accept_json(accept, JSON);
 }
 
+bool idem_http_accept_json(const struct idem_http_accept *accept) {
+    return !accept->malformed && accept_q(accept, JSON) > 0;
+}
+
 void idem_http_codings_init(struct idem_http_codings *codings) {
     *codings = (struct idem_http_codings){-1, -1, -1, false};
 }

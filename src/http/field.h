@@ -86,6 +86,8 @@ struct idem_http_accept {
 void idem_http_accept_init(struct idem_http_accept *accept);
 void idem_http_accept_add(struct idem_http_accept *accept, struct idem_http_text value);
 bool idem_http_accept_html(const struct idem_http_accept *accept);
+/* JSON was asked for by its name. */
+bool idem_http_accept_json(const struct idem_http_accept *accept);
 
 /*
  * Accept-Encoding (12.5.3), likewise. A client that says nothing, or what cannot

@@ -2,7 +2,8 @@
 /*
  * The HTTP front door, as an nginx module.
  *
- *     module.c    the table of directives, how levels merge, workers
+ *     module.c    the table of directives, workers
+ *     conf.c      how levels merge
  *     directive.c what each directive takes; directive_key.c: idem_key;
  *                 directive_sign.c: idem_sign
  *     check.c     what is wrong with a configuration, told by nginx -t
@@ -16,9 +17,14 @@
  *     capture.c   holds the answer until its end is stored
  *     keep.c      what is kept of it
  *     reply.c     replays and refusals
+ *     log.c       what the operator reads of a refusal
  *     token.c     the location that issues tokens
  *     js.c        the location that serves the browser's half
- *     serve.c     what the two have in common
+ *     metric.c    what is counted, in memory that workers share
+ *     status.c    the location that shows it
+ *     admin.c     the one where operators may change records, and who they are
+ *     act.c       what they ask for, done and written down
+ *     serve.c     what those locations have in common
  *     probe.c     asks the backend what came of an uncertain run
  *     row.c       asks the database that backend and store share, instead
  *     round.c     the same in the background, for runs that nobody asks for again
@@ -51,11 +57,14 @@
 #include "core/claim.h"
 #include "core/print.h"
 #include "expr/expr.h"
+#include "http/admin.h"
 #include "http/answer.h"
 #include "http/field.h"
 #include "http/form.h"
 #include "http/multipart.h"
 #include "http/problem.h"
+#include "metric/meter.h"
+#include "metric/report.h"
 #include "sign/sign.h"
 
 
@@ -99,12 +108,19 @@ typedef struct {
     ngx_event_t                timer;       /* the one that the library sets */
     ngx_event_t                again;       /* until it can be opened */
     struct idem_error          error;
+    struct board_store        *board;       /* NULL: nothing is counted */
+    struct board_meter         meter;
+    struct survey              survey;      /* in the first worker */
 } ngx_http_idem_store_t;
 
 
 typedef struct {
     ngx_array_t                stores;      /* ngx_http_idem_store_t * */
     ngx_array_t                guarded;     /* ngx_http_idem_guarded_t */
+    ngx_array_t                routes;      /* ngx_http_idem_route_t */
+    ngx_shm_zone_t            *zone;        /* of the board; NULL: there is no idem_status */
+    struct board              *board;
+    struct board_process      *process;     /* this worker's place on it */
 } ngx_http_idem_main_conf_t;
 
 
@@ -127,6 +143,13 @@ typedef struct {
     struct idem_expr          *print_expr;
     ngx_array_t               *release;
 } ngx_http_idem_heritage_t;
+
+
+typedef struct {
+    ngx_array_t                allow;       /* ngx_cidr_t */
+    unsigned                   all:1;       /* whoever has come through the access phase */
+    ngx_http_complex_value_t  *who;
+} ngx_http_idem_admin_t;
 
 
 typedef struct ngx_http_idem_loc_conf_s  ngx_http_idem_loc_conf_t;
@@ -154,12 +177,24 @@ struct ngx_http_idem_loc_conf_s {
     ngx_array_t               *release;     /* of ngx_uint_t: statuses */
     ngx_array_t               *headers;     /* of ngx_str_t: replayed besides */
     ngx_http_idem_heritage_t   heritage;
+    struct board_row          *row;         /* NULL: nothing is counted */
+    unsigned                   shows:1;     /* what was counted; it is no guard then */
+    ngx_http_idem_admin_t     *admin;       /* who may change records; NULL: nobody */
 
     u_char                    *file;        /* where it was switched on, for messages */
     ngx_uint_t                 line;
     u_char                    *sign_file;
     ngx_uint_t                 sign_line;
 };
+
+
+/* what is counted under a name of its own */
+
+typedef struct {
+    ngx_http_idem_loc_conf_t  *conf;
+    ngx_http_core_srv_conf_t  *server;
+    ngx_http_core_loc_conf_t  *clcf;
+} ngx_http_idem_route_t;
 
 
 /* what is checked once the whole configuration was read */
@@ -253,6 +288,7 @@ struct ngx_http_idem_ctx_s {
     ngx_str_t                  key;
     struct idem_fingerprint    print;
     u_char                    *downstream;  /* IDEM_HEX_LEN digits, once somebody has asked */
+    char                      *label;       /* NULL: none */
     struct idem_arena          arena;
     struct idem_json          *vars;        /* for expressions */
     unsigned                   arena_used:1;
@@ -319,6 +355,11 @@ extern ngx_http_output_header_filter_pt  ngx_http_idem_next_header_filter;
 extern ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
 
 
+/* conf.c */
+void *ngx_http_idem_create_main_conf(ngx_conf_t *cf);
+void *ngx_http_idem_create_loc_conf(ngx_conf_t *cf);
+char *ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
+
 /* directive.c */
 char *ngx_http_idem_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_word(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -335,6 +376,7 @@ char *ngx_http_idem_label_value(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_idem_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_idem_named(ngx_str_t *word, const char *name, ngx_str_t *ret);
 
@@ -351,6 +393,7 @@ void ngx_http_idem_fields(ngx_http_idem_fields_t *fields, ngx_list_t *list);
 ngx_table_elt_t *ngx_http_idem_next(ngx_http_idem_fields_t *fields);      /* NULL: no more */
 ngx_uint_t ngx_http_idem_is(ngx_table_elt_t *header, ngx_str_t *name);
 struct idem_http_header *ngx_http_idem_headers(ngx_http_request_t *r, size_t *n);
+void ngx_http_idem_accept(ngx_http_request_t *r, struct idem_http_accept *accept);
 
 static ngx_inline struct idem_http_text
 ngx_http_idem_text(ngx_str_t *s)
@@ -399,6 +442,8 @@ ngx_int_t ngx_http_idem_print_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *
 ngx_int_t ngx_http_idem_print_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     struct idem_fingerprint *ret);
 void ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query);
+typedef void (*ngx_http_idem_piece_pt)(void *data, const void *bytes, size_t len);
+ngx_int_t ngx_http_idem_pieces(ngx_http_request_t *r, ngx_http_idem_piece_pt piece, void *data);
 ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_body_sums(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
@@ -414,6 +459,36 @@ ngx_int_t ngx_http_idem_js_sign_handler(ngx_http_request_t *r);
 
 /* token.c */
 ngx_int_t ngx_http_idem_token_handler(ngx_http_request_t *r);
+
+/* metric.c */
+ngx_int_t ngx_http_idem_metric_zone(ngx_conf_t *cf);
+void ngx_http_idem_route_name(ngx_http_core_srv_conf_t *server, ngx_http_core_loc_conf_t *clcf,
+    u_char *buf, size_t size);
+ngx_int_t ngx_http_idem_metric_route(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf);
+void ngx_http_idem_metric_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
+void ngx_http_idem_metric_stop(ngx_http_idem_main_conf_t *imcf);
+void ngx_http_idem_metric_opened(ngx_http_idem_store_t *store);
+void ngx_http_idem_metric_away(ngx_http_idem_store_t *store);
+ngx_int_t ngx_http_idem_count_handler(ngx_http_request_t *r);
+void ngx_http_idem_count(ngx_http_idem_loc_conf_t *conf, enum board_count count);
+
+/* status.c */
+ngx_int_t ngx_http_idem_status_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_show(ngx_http_request_t *r, const char *token);
+
+/* admin.c */
+char *ngx_http_idem_admin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_idem_admin_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_admin_secret(ngx_http_idem_main_conf_t *imcf);
+ngx_int_t ngx_http_idem_admin_check(ngx_http_request_t *r, struct idem_admin_caller *caller);
+ngx_int_t ngx_http_idem_admin_refuse(ngx_http_request_t *r, ngx_uint_t status,
+    const char *detail);
+ngx_int_t ngx_http_idem_admin_send(ngx_http_request_t *r, ngx_str_t *type, FILE *out, char **text,
+    size_t *len);
+
+/* act.c: NGX_DONE, or an answer */
+ngx_int_t ngx_http_idem_act_start(ngx_http_request_t *r, struct idem_admin_caller *caller);
+void ngx_http_idem_acts_stop(void);
 
 /* run.c */
 void ngx_http_idem_linger_begin(void);
@@ -465,6 +540,9 @@ ngx_int_t ngx_http_idem_refuse_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value);
 ngx_int_t ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_uint_t status, ngx_chain_t **out);
+
+/* log.c */
+void ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 /* probe.c */
 ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);

@@ -570,6 +570,20 @@ ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 char *
+ngx_http_idem_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_idem_status_handler;
+    ilcf->shows = 1;
+
+    return ngx_http_idem_metric_zone(cf) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
 ngx_http_idem_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_str_t                 *value;

@@ -76,3 +76,23 @@ ngx_http_idem_headers(ngx_http_request_t *r, size_t *n)
 
     return headers;
 }
+
+
+/* What the client would like to get, of as many fields as say it. */
+
+void
+ngx_http_idem_accept(ngx_http_request_t *r, struct idem_http_accept *accept)
+{
+    ngx_str_t                name = ngx_string("Accept");
+    ngx_table_elt_t         *header;
+    ngx_http_idem_fields_t   fields;
+
+    idem_http_accept_init(accept);
+    ngx_http_idem_fields(&fields, &r->headers_in.headers);
+
+    while ((header = ngx_http_idem_next(&fields)) != NULL) {
+        if (ngx_http_idem_is(header, &name)) {
+            idem_http_accept_add(accept, ngx_http_idem_text(&header->value));
+        }
+    }
+}

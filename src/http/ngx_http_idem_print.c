@@ -33,10 +33,7 @@ ngx_http_idem_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query)
 
 /* A body that was read before we came, or is wanted once more, in pieces. */
 
-typedef void (*ngx_http_idem_piece_pt)(void *data, const void *bytes, size_t len);
-
-
-static ngx_int_t
+ngx_int_t
 ngx_http_idem_pieces(ngx_http_request_t *r, ngx_http_idem_piece_pt piece, void *data)
 {
     off_t         at;

@@ -52,20 +52,9 @@ ngx_http_idem_add_seconds(ngx_http_request_t *r, const char *name, int64_t secon
 static ngx_uint_t
 ngx_http_idem_wants_html(ngx_http_request_t *r)
 {
-    ngx_str_t                name = ngx_string("Accept");
-    ngx_table_elt_t         *header;
-    ngx_http_idem_fields_t   fields;
     struct idem_http_accept  accept;
 
-    idem_http_accept_init(&accept);
-
-    ngx_http_idem_fields(&fields, &r->headers_in.headers);
-
-    while ((header = ngx_http_idem_next(&fields)) != NULL) {
-        if (ngx_http_idem_is(header, &name)) {
-            idem_http_accept_add(&accept, ngx_http_idem_text(&header->value));
-        }
-    }
+    ngx_http_idem_accept(r, &accept);
 
     return idem_http_accept_html(&accept);
 }
@@ -253,51 +242,6 @@ ngx_http_idem_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind 
     ctx->refused = 1;
     ctx->problem = problem;
     ctx->verdict = verdict;
-}
-
-
-/* One line for the operator: by its hash, and what to do about it. */
-
-static void
-ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
-{
-    ngx_str_t  detail;
-
-    static const struct {
-        const char  *what;
-        ngx_uint_t   level;
-    } words[IDEM_HTTP_PROBLEMS] = {
-        [IDEM_HTTP_KEY_MISSING] = { "refused: no key", NGX_LOG_INFO },
-        [IDEM_HTTP_KEY_MALFORMED] = { "refused: malformed key", NGX_LOG_INFO },
-        [IDEM_HTTP_MISMATCH] = { "refused: the key came back with another request; the client "
-                                 "must choose a new one", NGX_LOG_WARN },
-        [IDEM_HTTP_IN_PROGRESS] = { "refused: the first request is still running", NGX_LOG_INFO },
-        [IDEM_HTTP_DUPLICATE] = { "refused: it was done before", NGX_LOG_INFO },
-        [IDEM_HTTP_UNCERTAIN] = { "refused: a run vanished, and nobody knows what came of it; "
-                                  "find out, and use `idem settle`", NGX_LOG_WARN },
-        [IDEM_HTTP_FAILED] = { "refused: it failed for good", NGX_LOG_INFO },
-        [IDEM_HTTP_TOKEN_REFUSED] = { "refused: no such token", NGX_LOG_INFO },
-        [IDEM_HTTP_SIGNATURE_INCOMPLETE] = { "refused: its signature is incomplete",
-                                             NGX_LOG_INFO },
-        [IDEM_HTTP_SIGNATURE_STALE] = { "refused: its timestamp is not current; if that happens "
-                                        "often, compare the clocks", NGX_LOG_INFO },
-        [IDEM_HTTP_SIGNATURE_WRONG] = { "refused: its signature is wrong; `idem verify` explains "
-                                        "why", NGX_LOG_WARN },
-        [IDEM_HTTP_NONCE_REUSED] = { "refused: its nonce was used before: it was sent twice, or "
-                                     "captured and sent again", NGX_LOG_WARN },
-        [IDEM_HTTP_STORE_UNAVAILABLE] = { "refused: the store cannot be asked", NGX_LOG_ERR },
-    };
-
-    detail.data = (u_char *) ctx->detail;
-    detail.len = ctx->detail ? ngx_strlen(ctx->detail) : 0;
-
-    if (detail.len && detail.data[detail.len - 1] == '.') {    /* it is a sentence */
-        detail.len--;
-    }
-
-    ngx_log_error(words[ctx->problem].level, r->connection->log, 0, "idem: record %s: %s%s%V",
-                  ctx->hash[0] ? ctx->hash : (u_char *) "-", words[ctx->problem].what,
-                  detail.len ? ": " : "", &detail);
 }
 
 

@@ -189,10 +189,12 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
             return NGX_ERROR;
         }
 
-        args.label = ngx_http_idem_label(r, &label);
-        if (args.label == NULL) {
+        ctx->label = ngx_http_idem_label(r, &label);
+        if (ctx->label == NULL) {
             return NGX_ERROR;
         }
+
+        args.label = ctx->label;
     }
 
     run = ngx_http_idem_run_new();
@@ -216,6 +218,7 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
         ngx_memcpy(ctx->hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
         ctx->code = IDEM_E_REFUSED;
         ngx_http_idem_run_free(run);
+        ngx_http_idem_metric_away(ctx->conf->store);
 
         return NGX_ABORT;
     }
@@ -290,8 +293,13 @@ ngx_http_idem_answer(struct idem_claim *claim, int rc, const struct idem_answer 
     ctx->code = rc;
 
     if (rc != 0) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s", ctx->hash,
-                      err->text);
+        if (!ctx->enforced || ctx->round
+            || ngx_http_idem_copy(r->pool, &ctx->reason, err->text, ngx_strlen(err->text))
+               != NGX_OK)                      /* otherwise the refusal's line has it */
+        {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s", ctx->hash,
+                          err->text);
+        }
 
     } else {
         ctx->answer = answer->verdict;
@@ -478,6 +486,11 @@ ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     switch (outcome) {
 
     case NGX_HTTP_IDEM_DONE:
+
+        if (result == NULL && policy->mode == IDEM_MODE_REPLAY) {
+            ngx_http_idem_count(ctx->conf, BOARD_NOT_KEPT);
+        }
+
         rc = idem_claim_done(claim, (int32_t) status, result, len, ngx_http_idem_finished, run);
         break;
 
@@ -497,6 +510,10 @@ ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
                  : ctx->cancelled ? "cancelled because its lease was lost"
                  : ctx->heard == NGX_HTTP_IDEM_CUT ? "the backend's answer was cut off"
                                   : "the backend was asked, and gave no answer of its own";
+
+        if (ctx->answer == IDEM_RUN) {
+            ngx_http_idem_count(ctx->conf, BOARD_UNKNOWN);
+        }
 
         rc = idem_claim_unknown(claim, reason, ngx_http_idem_finished, run);
     }

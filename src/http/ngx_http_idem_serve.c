@@ -1,7 +1,7 @@
 
 /*
- * What locations of our own have in common (token.c, js.c): which methods they
- * take, and how a text of theirs goes out.
+ * What locations of our own have in common (token.c, js.c, status.c, admin.c):
+ * which methods they take, and how a text of theirs goes out.
  */
 
 #include "ngx_http_idem.h"
@@ -33,7 +33,10 @@ ngx_http_idem_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type, ngx_st
     b->last_buf = (r == r->main);         /* more of a page may follow an include */
     b->last_in_chain = 1;
 
-    r->headers_out.status = NGX_HTTP_OK;
+    if (r->headers_out.status == 0) {
+        r->headers_out.status = NGX_HTTP_OK;
+    }
+
     r->headers_out.content_length_n = b->last - b->pos;
     r->headers_out.content_type = *type;
     r->headers_out.content_type_len = type->len;

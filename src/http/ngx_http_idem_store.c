@@ -126,6 +126,7 @@ ngx_http_idem_store_open(ngx_http_idem_store_t *store, ngx_cycle_t *cycle)
 
     if (rc == 0) {
         store->h = h;
+        ngx_http_idem_metric_opened(store);
         return NGX_OK;
     }
 
@@ -135,6 +136,11 @@ ngx_http_idem_store_open(ngx_http_idem_store_t *store, ngx_cycle_t *cycle)
     }
 
     store->error = err;
+
+    if (store->board) {
+        board_store_failed(store->board);
+    }
+
     ngx_add_timer(&store->again, NGX_HTTP_IDEM_AGAIN);
 
     return NGX_ERROR;
@@ -153,6 +159,8 @@ ngx_http_idem_store_close(ngx_http_idem_store_t *store)
     if (store->h == NULL) {
         return;
     }
+
+    survey_stop(&store->survey);
 
     h = store->h;
     store->h = NULL;

@@ -18,11 +18,15 @@ void idem_loop_stop(struct idem_loop *loop) {
     loop->stopped = true;
 }
 
-int64_t idem_loop_now(void) {
+int64_t idem_loop_now_us(void) {
     struct timespec ts;
 
     clock_gettime(CLOCK_BOOTTIME, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+int64_t idem_loop_now(void) {
+    return idem_loop_now_us() / 1000;
 }
 
 /* Tells the host when to come back, if that has changed. */

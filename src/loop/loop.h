@@ -53,6 +53,8 @@ void idem_loop_stop(struct idem_loop *loop);
 
 /* Milliseconds of the owner's own clock; it goes on while the machine sleeps. */
 int64_t idem_loop_now(void);
+/* The same clock in microseconds, for what is measured. */
+int64_t idem_loop_now_us(void);
 
 /* 0 or IDEM_E_REFUSED when the host cannot watch it. */
 int idem_loop_watch(struct idem_loop *loop, struct idem_fd *fd, int events);

@@ -8,11 +8,11 @@
  *
  * A message is out from the moment it is told (`message`) until it is given back
  * by ack, delay (once that was confirmed) or giveback; it is freed by the broker
- * then. At most `prefetch` of them are out. A connection that is lost takes what
- * is out with it: `gone` is told for each, the message stays readable until it is
- * given back in whichever way, and all ways of giving it back do nothing but free
- * it; the broker will deliver it again. Connections are made anew, with growing
- * pauses, for ever; `state` tells people about it.
+ * then. At most `prefetch` of them are out (and more after `widen`), and QUEUE_OUT_BYTES and one
+ * more. A connection that is lost takes what is out with it: `gone` is told for each, the message
+ * stays readable until it is given back in whichever way, and all ways of giving it back do nothing
+ * but free it; the broker will deliver it again. Connections are made anew, with growing pauses,
+ * for ever; `state` tells people about it.
  */
 #ifndef IDEM_QUEUE_BROKER_H
 #define IDEM_QUEUE_BROKER_H
@@ -23,9 +23,12 @@
 
 struct queue_link;
 
+/* Of what is out; with more in hand, nothing more is taken from the broker. */
+#define QUEUE_OUT_BYTES ((size_t)256 << 20)
+
 /* What a dead letter says of itself, in headers idem-reason, idem-attempts, ... */
 struct queue_epitaph {
-    const char *verdict; /* dead, mismatch, uncertain, refused, key */
+    const char *verdict; /* dead, mismatch, uncertain, refused, key; trimmed */
     const char *reason;  /* for people; may be NULL */
     uint32_t attempts;
     int32_t status;
@@ -51,10 +54,10 @@ struct queue_config {
                                 machine's name */
     const char *body_field;  /* stream: which field is the body; NULL: "body" */
     unsigned prefetch;
-    int64_t lease_ms; /* of the policy: stream: pending entries idle for longer are taken */
-    int64_t delay_min_ms, delay_max_ms; /* the back-off: which delays will be asked for */
-    bool ordered;                       /* what is given back keeps its order, if it takes longer */
-    bool topology;                      /* amqp: declare queues for delays and dead letters */
+    int64_t lease_ms;     /* of the policy: stream: pending entries idle for longer are taken */
+    int64_t delay_max_ms; /* the back-off's longest: a longer delay may come early */
+    bool ordered;         /* what is given back keeps its order, if it takes longer */
+    bool topology;        /* amqp: declare queues for delays and dead letters */
 };
 
 /* Whether it was taken, and why not. */
@@ -90,6 +93,9 @@ struct queue_broker {
     /* Optional. */
     /* We are still at these: called every third of the lease. */
     void (*extend)(struct queue_link *link, struct queue_message *const *messages, size_t n);
+    /* So many more than prefetch may be out, from now on: so many of those that are wait for others
+       of them. Without it, they count. */
+    void (*widen)(struct queue_link *link, size_t more);
     /* How long after a run has ended its message may still be delivered, whatever the policy says:
        the broker's own time-outs. */
     int64_t (*redelivery_ms)(const struct queue_config *config);

@@ -11,14 +11,56 @@
 #include "core/error.h"
 #include "queue/delivery.h"
 
+/* How many that wait behind others may be in hand beyond prefetch. */
+#define MORE_MAX ((size_t)10000)
+
 /* How long what was cancelled may take, before it is left to its lease. */
 #define FORCE_MS 30000
 #define EXTEND_LEAST_MS 100
 
+/* Lanes. */
+
+/* Said once, until there is room again. */
+static void crowd_tell(struct queue_consumer *c) {
+    const struct queue_consumer_events *events = &c->config.events;
+    size_t limit = c->config.queue.prefetch + c->more;
+    char text[320];
+
+    if (c->counts.in_hand <= limit / 2)
+        c->crowded = false;
+    if (c->crowded || c->behind == 0 || c->behind + c->holding < limit)
+        return;
+    c->crowded = true;
+    snprintf(text, sizeof(text),
+             "nothing more is fetched: %zu messages in hand are to be tried again later, and %zu "
+             "wait behind them in their order (--order-by); it goes on when one of them is done or "
+             "dead; a larger --prefetch leaves more room for others",
+             c->holding, c->behind);
+    if (events->state != NULL)
+        events->state(events->data, c->broker_ready, text);
+}
+
+/* Who waits for another must not keep out those who would not. Without an order they make room. */
+void queue_consumer_crowd(struct queue_consumer *c) {
+    const struct queue_broker *broker = c->config.broker;
+    size_t more = c->behind < MORE_MAX ? c->behind : MORE_MAX;
+
+    if (c->config.keying.order == NULL || c->link == NULL || c->stopping)
+        return;
+    if (broker->widen != NULL && more != c->more) {
+        c->more = more;
+        broker->widen(c->link, more);
+    }
+    crowd_tell(c);
+}
+
 /* Nobody is before it any more. */
 static void delivery_first(struct queue_consumer *c, struct delivery *d) {
-    c->behind -= d->behind;
+    if (!d->behind)
+        return;
     d->behind = false;
+    c->behind--;
+    queue_consumer_crowd(c);
 }
 
 void queue_consumer_ready(struct queue_consumer *c, struct delivery *d) {
@@ -104,14 +146,15 @@ static void on_message(void *data, struct queue_message *message) {
     c->counts.fetched++;
     if (c->stopping)
         c->config.broker->giveback(c->link, message);
-    else
-        queue_delivery_new(c, message);
+    else if (c->backlog.first != NULL || !queue_delivery_new(c, message))
+        queue_backlog_put(c, message);
 }
 
 static void on_gone(void *data, struct queue_message *message) {
-    (void)data;
     if (message->owner != NULL)
         queue_delivery_gone(message->owner);
+    else
+        (void)queue_backlog_gone(data, message);
 }
 
 static void on_state(void *data, bool ready, const char *text) {
@@ -133,12 +176,14 @@ static int64_t extend_ms(const struct queue_consumer *c) {
 static void extend(struct idem_timer *timer) {
     struct queue_consumer *c = idem_container_of(timer, struct queue_consumer, extend_timer);
     struct queue_message **messages =
-        malloc((c->counts.in_hand + 1) * sizeof(struct queue_message *));
+        malloc((c->counts.in_hand + c->backlog.n + 1) * sizeof(struct queue_message *));
     size_t n = 0;
 
     for (const struct delivery *d = c->all; d != NULL && messages != NULL; d = d->next)
-        if (!d->gone && d->message != NULL)
+        if (!d->gone)
             messages[n++] = d->message;
+    for (struct queue_message *m = c->backlog.first; m != NULL && messages != NULL; m = m->next)
+        messages[n++] = m;
     if (n != 0)
         c->config.broker->extend(c->link, messages, n);
     free(messages);
@@ -174,6 +219,7 @@ void queue_consumer_stop(struct queue_consumer *c, int64_t drain_ms) {
             next = d->next;
             queue_delivery_stop(d);
         }
+        queue_backlog_stop(c);
         idem_task_post(c->loop, &c->pump);
     }
     if (c->forced) { /* asked once more: whatever is left is left to leases and the broker */
@@ -196,10 +242,12 @@ void queue_consumer_free(struct queue_consumer *c) {
     c->stopping = c->told_stopped = true;
     if (c->link != NULL) /* first: it could still tell of what it was asked */
         c->config.broker->close(c->link);
+    c->link = NULL;
     while (c->all != NULL)
         queue_delivery_free(c->all);
     idem_timer_clear(c->loop, &c->extend_timer);
     idem_timer_clear(c->loop, &c->stop_timer);
+    idem_timer_clear(c->loop, &c->backlog.timer);
     idem_task_drop(c->loop, &c->pump);
     queue_lanes_release(&c->lanes);
     free(c);
@@ -224,6 +272,7 @@ int queue_consumer_new(const struct queue_consumer_config *config, struct queue_
     };
     c->ready_end = &c->ready;
     c->all_end = &c->all;
+    queue_backlog_init(c);
     if (queue_lanes_init(&c->lanes, config->queue.prefetch) != 0)
         rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a consumer");
     else

@@ -49,7 +49,8 @@ struct queue_counts {
 
 /* One message that was dealt with, for logs. Borrowed. */
 struct queue_report {
-    const char *hash; /* of the record; NULL: it has no key */
+    const char *hash;  /* of the record; NULL: it has no key */
+    const char *label; /* NULL: none */
     const char *trace;
     const char *verdict; /* run, duplicate, busy, ... */
     const char *result;  /* of the handler: done, retry, ...; NULL: it was not asked */

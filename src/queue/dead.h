@@ -45,6 +45,7 @@ struct queue_dead_config {
 struct queue_letter {
     const struct queue_message *message; /* borrowed until the next next(), or close() */
     char receipt[QUEUE_RECEIPT_TEXT];    /* names it until close(); a stream's does for ever */
+    bool claimed; /* nobody vouches that we have written its idem-* headers */
 };
 
 struct queue_dead_broker {

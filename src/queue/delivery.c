@@ -1,8 +1,9 @@
 /*
  * One message from its arrival to its end. Failure modes: the store does not
- * answer, or not the finish (kept and tried again), the broker does not take a copy
- * (kept and tried again), the lease is lost (the handler is cancelled; whoever has
- * it now decides), the message has no key (buried), there is no memory (kept back).
+ * answer (kept and tried again), the broker does not take a copy (kept and tried
+ * again), the lease is lost (the handler is cancelled; whoever has it now decides),
+ * the message has no key (buried), there is no memory (kept back). Its end is in
+ * finish.c.
  */
 #include "queue/delivery.h"
 
@@ -11,28 +12,17 @@
 #include <string.h>
 
 #include "core/error.h"
-
-/* Pauses of what is kept in hand and tried again. */
-#define HOLD_MIN_MS 100
-#define HOLD_MAX_MS 5000
-#define UNBEGUN_MIN_MS 1000
-#define UNBEGUN_MAX_MS 30000
-#define BURY_MIN_MS 1000
-#define BURY_MAX_MS 60000
+#include "core/hash.h"
 
 /* Less than that is not worth a way through the broker. */
 #define DELAY_LEAST_MS 250
-
-/* What was handled must be remembered: its message is in hand until it is, and nobody takes the key
-   over as long as nobody else has the message. */
-#define FINISH_MS ((int64_t)365 * 24 * 3600 * 1000)
 
 static const struct queue_broker *broker_of(const struct delivery *d) {
     return d->c->config.broker;
 }
 
 /* The one place where a delivery changes its state. */
-static void delivery_set(struct delivery *d, enum delivery_state state) {
+void queue_delivery_set(struct delivery *d, enum delivery_state state) {
 #define TO(state) (1u << DELIVERY_##state)
     static const unsigned allowed[] = {
         [DELIVERY_WAITING] = TO(CLAIMING) | TO(BURYING) | TO(HOLDING) | TO(DELAYING) | TO(OVER),
@@ -53,11 +43,12 @@ static void delivery_set(struct delivery *d, enum delivery_state state) {
     d->state = state;
 }
 
-static void report(const struct delivery *d, const char *then, int64_t again_ms) {
+void queue_delivery_report(const struct delivery *d, const char *then, int64_t again_ms) {
     const struct queue_consumer_events *events = &d->c->config.events;
     struct queue_report report = {
         .hash = d->hash[0] == '\0' ? NULL : d->hash,
-        .trace = d->trace,
+        .trace = d->hidden ? d->hash : d->trace,
+        .label = d->label[0] == '\0' ? NULL : d->label,
         .verdict = d->verdict,
         .result = d->row == NULL ? NULL : queue_result_name(d->said.result),
         .then = then,
@@ -79,49 +70,62 @@ void queue_delivery_free(struct delivery *d) {
     idem_timer_clear(loop, &d->timer);
     idem_claim_free(d->claim);
     if (d->state != DELIVERY_OVER)
-        delivery_set(d, DELIVERY_OVER);
+        queue_delivery_set(d, DELIVERY_OVER);
     queue_consumer_let_go(d->c, d);
     free(d->key);
     free(d);
 }
 
-static void delivery_ack(struct delivery *d, const char *then) {
-    report(d, then, 0);
+void queue_delivery_ack(struct delivery *d, const char *then) {
+    queue_delivery_report(d, then, 0);
     broker_of(d)->ack(d->c->link, d->message);
     queue_delivery_free(d);
 }
 
-static void delivery_giveback(struct delivery *d) {
+void queue_delivery_giveback(struct delivery *d) {
     broker_of(d)->giveback(d->c->link, d->message);
     queue_delivery_free(d);
 }
 
 /* Again, later. */
 
-static void hold_over(struct idem_timer *timer) {
-    struct delivery *d = idem_container_of(timer, struct delivery, timer);
+static void delivery_behind(struct delivery *d) {
+    d->behind = true;
+    d->c->behind++;
+    queue_consumer_crowd(d->c);
+}
 
-    delivery_set(d, DELIVERY_WAITING);
-    queue_consumer_ready(d->c, d);
+/* One that had left its lane goes to its end. */
+void queue_delivery_hold_over(struct idem_timer *timer) {
+    struct delivery *d = idem_container_of(timer, struct delivery, timer);
+    bool first = d->placed || queue_lane_enter(&d->c->lanes, &d->place);
+
+    d->placed = true;
+    queue_delivery_set(d, DELIVERY_WAITING);
+    if (first)
+        queue_consumer_ready(d->c, d);
+    else
+        delivery_behind(d);
 }
 
 /* Kept in hand: nothing else is told to the broker, and the lane waits. */
 static void delivery_hold(struct delivery *d, int64_t ms) {
     idem_claim_free(d->claim);
     d->claim = NULL;
-    delivery_set(d, DELIVERY_HOLDING);
+    queue_delivery_set(d, DELIVERY_HOLDING);
     if (d->gone || d->c->stopping) {
-        delivery_giveback(d);
+        queue_delivery_giveback(d);
         return;
     }
     d->row = NULL;
     idem_timer_set(d->c->loop, &d->timer, ms);
+    queue_consumer_crowd(d->c);
 }
 
-static void hold_growing(struct delivery *d, int64_t min, int64_t max) {
+void queue_delivery_hold(struct delivery *d, int64_t min, int64_t max) {
     int64_t ms = idem_backoff(min, max, ++d->holds);
 
-    report(d, "hold", ms);
+    queue_delivery_report(d, "hold", ms);
     d->c->counts.held++;
     delivery_hold(d, ms);
 }
@@ -135,194 +139,36 @@ static void delayed(void *data, bool taken, const char *why) {
         return;
     }
     snprintf(d->reason, sizeof(d->reason), "cannot be delayed by the broker: %s", why);
-    hold_growing(d, UNBEGUN_MIN_MS, UNBEGUN_MAX_MS);
+    queue_delivery_hold(d, DELIVERY_UNBEGUN_MIN_MS, DELIVERY_UNBEGUN_MAX_MS);
 }
 
 /* Where an order was asked for, who is behind it must not pass it meanwhile. */
-static void delivery_delay(struct delivery *d, int64_t ms) {
+void queue_delivery_delay(struct delivery *d, int64_t ms) {
     if (ms < DELAY_LEAST_MS || d->c->config.keying.order != NULL) {
-        report(d, "hold", ms);
+        queue_delivery_report(d, "hold", ms);
         delivery_hold(d, ms < 1 ? 1 : ms);
         return;
     }
-    report(d, "delay", ms);
+    queue_delivery_report(d, "delay", ms);
     idem_claim_free(d->claim);
     d->claim = NULL;
-    delivery_set(d, DELIVERY_DELAYING);
+    queue_delivery_set(d, DELIVERY_DELAYING);
     broker_of(d)->delay(d->c->link, d->message, ms, delayed, d);
 }
 
 /* Somebody else is at it. Many that are held would leave no room for others: those go by way of the
    broker. */
 static void delivery_busy(struct delivery *d, int64_t left_ms) {
-    int64_t ms = idem_backoff(HOLD_MIN_MS, HOLD_MAX_MS, ++d->holds);
+    int64_t ms = idem_backoff(DELIVERY_HOLD_MIN_MS, DELIVERY_HOLD_MAX_MS, ++d->holds);
 
     if (d->c->holding > d->c->config.queue.prefetch / 2) {
-        delivery_delay(d, left_ms);
+        queue_delivery_delay(d, left_ms);
         return;
     }
     ms = ms < left_ms ? ms : left_ms;
     d->c->counts.held++;
-    report(d, "hold", ms);
+    queue_delivery_report(d, "hold", ms);
     delivery_hold(d, ms);
-}
-
-/* Dead letters. */
-
-static void finish_begin(struct delivery *d);
-static void bury_say(struct delivery *d);
-
-static void bury_again(struct idem_timer *timer) {
-    bury_say(idem_container_of(timer, struct delivery, timer));
-}
-
-/* It comes again. What the handler has said is stored before: then it is dead, and buried. */
-static void bury_give_up(struct delivery *d) {
-    idem_timer_clear(d->c->loop, &d->timer);
-    d->unburied = true;
-    if (d->claim != NULL)
-        finish_begin(d);
-    else
-        delivery_giveback(d);
-}
-
-static void buried(void *data, bool taken, const char *why) {
-    struct delivery *d = data;
-    const struct queue_consumer_events *events = &d->c->config.events;
-    char text[256];
-
-    if (taken) {
-        d->c->counts.dead++;
-        if (d->claim != NULL)
-            finish_begin(d);
-        else
-            delivery_ack(d, "bury");
-        return;
-    }
-    d->c->counts.unburied++;
-    if (d->burials == 0 && events->state != NULL) {
-        snprintf(text, sizeof(text),
-                 "a dead letter is not taken: %.160s; it is kept and tried again", why);
-        events->state(events->data, d->c->broker_ready, text);
-    }
-    if (d->gone || d->c->forced) {
-        bury_give_up(d);
-        return;
-    }
-    idem_timer_set(d->c->loop, &d->timer, idem_backoff(BURY_MIN_MS, BURY_MAX_MS, ++d->burials));
-    d->timer.fire = bury_again;
-}
-
-static void bury_say(struct delivery *d) {
-    struct queue_epitaph epitaph = {
-        .verdict = d->epitaph,
-        .reason = d->reason[0] == '\0' ? NULL : d->reason,
-        .attempts = d->attempt,
-        .status = d->said.status,
-        .prefix = d->hash[0] == '\0' ? NULL : d->c->policy->prefix,
-        .hash = d->hash[0] == '\0' ? NULL : d->hash,
-    };
-
-    d->timer.fire = hold_over;
-    broker_of(d)->bury(d->c->link, d->message, &epitaph, buried, d);
-}
-
-/* With a claim, its record is finished when it is buried; without, there is nothing to finish. */
-static void delivery_bury(struct delivery *d, const char *epitaph) {
-    d->epitaph = epitaph;
-    d->burials = 0;
-    if (d->reason[0] == '\0')
-        snprintf(d->reason, sizeof(d->reason), "%s", queue_epitaph_text(epitaph));
-    delivery_set(d, DELIVERY_BURYING);
-    bury_say(d);
-}
-
-/* What the handler said. */
-
-/* One that was released has no time of its own in the store. */
-static int64_t release_ms(struct delivery *d) {
-    const struct idem_policy *policy = d->c->policy;
-
-    if (d->said.delay_ms != 0)
-        return d->said.delay_ms;
-    return idem_backoff(policy->backoff_min_ms, policy->backoff_max_ms, ++d->holds);
-}
-
-static void finished(struct delivery *d, int64_t delay_ms) {
-    if (d->unburied) {
-        report(d, "giveback", 0);
-        delivery_giveback(d);
-        return;
-    }
-    switch (d->row->step) {
-    case QUEUE_STEP_DELAY:
-        d->c->counts.retries++;
-        delivery_delay(d, d->row->release ? release_ms(d) : delay_ms);
-        return;
-    case QUEUE_STEP_HOLD:
-        hold_growing(d, UNBEGUN_MIN_MS, UNBEGUN_MAX_MS);
-        return;
-    default:
-        d->c->counts.done += d->said.result == QUEUE_DONE;
-        delivery_ack(d, d->row->step == QUEUE_STEP_BURY ? "bury" : "ack");
-    }
-}
-
-/* Not stored: nobody knows yet what will be said of it, and it is asked again. */
-static void finish_lost(struct delivery *d, const char *why) {
-    snprintf(d->reason, sizeof(d->reason), "%s", why);
-    hold_growing(d, HOLD_MIN_MS, HOLD_MAX_MS);
-}
-
-static void finish_taken(struct delivery *d) {
-    d->c->counts.lost++;
-    finish_lost(d, "somebody else took it over meanwhile");
-}
-
-static void finish_told(struct idem_claim *claim, int rc, bool lost, const struct idem_error *err,
-                        void *data) {
-    struct delivery *d = data;
-
-    if (rc != 0) {
-        d->c->counts.store_errors++;
-        queue_consumer_store(d->c, err);
-        finish_lost(d, "what came of it could not be stored");
-        return;
-    }
-    queue_consumer_store(d->c, NULL);
-    if (lost)
-        finish_taken(d);
-    else
-        finished(d, idem_claim_delay(claim));
-}
-
-static int finish_say(struct delivery *d) {
-    const char *reason = d->reason[0] == '\0' ? NULL : d->reason;
-    int32_t status = d->said.status;
-
-    if (d->said.delay_ms != 0)
-        idem_claim_set_delay(d->claim, d->said.delay_ms);
-    if (d->row->release)
-        return idem_claim_release(d->claim, finish_told, d);
-    switch (d->row->finish) {
-    case IDEM_RESULT_DONE:
-        return idem_claim_done(d->claim, status, NULL, 0, finish_told, d);
-    case IDEM_RESULT_RETRY:
-        return idem_claim_fail(d->claim, status, reason, NULL, 0, false, finish_told, d);
-    case IDEM_RESULT_FINAL:
-        return idem_claim_fail(d->claim, status, reason, NULL, 0, true, finish_told, d);
-    case IDEM_RESULT_UNKNOWN:
-        break;
-    }
-    return idem_claim_unknown(d->claim, reason, finish_told, d);
-}
-
-static void finish_begin(struct delivery *d) {
-    delivery_set(d, DELIVERY_FINISHING);
-    if (d->unguarded) /* there is no record: the message alone remembers */
-        finished(d, d->said.delay_ms != 0 ? d->said.delay_ms : d->c->policy->backoff_min_ms);
-    else if (finish_say(d) < 0)
-        finish_lost(d, "there was no memory to store what came of it");
 }
 
 /* A record that is forgotten before its message is due would have its attempts counted anew. */
@@ -354,17 +200,17 @@ static void work_told(struct queue_work *work, const struct queue_said *said) {
     if (d->said.result != QUEUE_UNBEGUN && !d->row->release)
         d->holds = 0;
     if (d->taken)
-        finish_taken(d);
+        queue_delivery_taken(d);
     else if (d->row->step == QUEUE_STEP_BURY)
-        delivery_bury(d, d->row->epitaph);
+        queue_delivery_bury(d, d->row->epitaph);
     else
-        finish_begin(d);
+        queue_delivery_finish(d);
 }
 
 static void work_begin(struct delivery *d) {
     const struct queue_handler *handler = &d->c->config.handler;
 
-    delivery_set(d, DELIVERY_WORKING);
+    queue_delivery_set(d, DELIVERY_WORKING);
     d->begun = idem_loop_now();
     d->taken = false;
     d->work = (struct queue_work){
@@ -385,7 +231,7 @@ static void work_decline(struct delivery *d) {
     d->said = (struct queue_said){.result = QUEUE_UNBEGUN};
     d->row = queue_result_row(QUEUE_UNBEGUN, QUEUE_ROOM_ANY);
     d->begun = 0;
-    finish_begin(d);
+    queue_delivery_finish(d);
 }
 
 /* The claim. */
@@ -413,13 +259,13 @@ static void claim_failed(struct delivery *d, int rc, const struct idem_error *er
         idem_claim_free(d->claim);
         d->claim = NULL;
         d->verdict = "key";
-        delivery_bury(d, "key");
+        queue_delivery_bury(d, "key");
         return;
     }
     d->verdict = "store";
     d->c->counts.store_errors++;
     queue_consumer_store(d->c, err);
-    hold_growing(d, HOLD_MIN_MS, HOLD_MAX_MS);
+    queue_delivery_hold(d, DELIVERY_HOLD_MIN_MS, DELIVERY_HOLD_MAX_MS);
 }
 
 static void claim_answered(struct idem_claim *claim, int rc, const struct idem_answer *answer,
@@ -451,15 +297,15 @@ static void claim_answered(struct idem_claim *claim, int rc, const struct idem_a
     }
     if (row->step == QUEUE_STEP_ACK) {
         d->c->counts.duplicates++;
-        delivery_ack(d, "ack");
+        queue_delivery_ack(d, "ack");
     } else if (row->step == QUEUE_STEP_HOLD) {
         delivery_busy(d, answer->retry_after_ms);
     } else if (row->step == QUEUE_STEP_DELAY) {
-        delivery_delay(d, answer->retry_after_ms);
+        queue_delivery_delay(d, answer->retry_after_ms);
     } else {
         idem_claim_free(d->claim);
         d->claim = NULL;
-        delivery_bury(d, row->epitaph);
+        queue_delivery_bury(d, row->epitaph);
     }
 }
 
@@ -474,7 +320,7 @@ void queue_delivery_claim(struct delivery *d) {
     d->row = NULL;
     d->worker = true;
     c->counts.working++;
-    delivery_set(d, DELIVERY_CLAIMING);
+    queue_delivery_set(d, DELIVERY_CLAIMING);
     rc = idem_claim_make_printed(c->config.h, c->config.guard, &args, &d->print, claim_answered, d,
                                  &d->claim, &err);
     if (rc != 0) {
@@ -483,11 +329,23 @@ void queue_delivery_claim(struct delivery *d) {
         return;
     }
     idem_claim_on_lost(d->claim, claim_lost, d);
-    idem_claim_set_finish_timeout(d->claim, FINISH_MS);
+    queue_finish_watch(d);
     idem_claim_start(c->config.h, d->claim);
 }
 
 /* Its beginning. */
+
+/* The record's name, which the claim will say as well. */
+static int trace_hide(struct delivery *d, struct idem_bytes key, struct idem_error *err) {
+    struct idem_record_key name;
+    int rc = idem_fill_name(d->c->policy, &(struct idem_args){0}, key, &name, err);
+
+    if (rc != 0)
+        return rc;
+    idem_record_key_hex(&name, d->hash);
+    d->hidden = true;
+    return 0;
+}
 
 static int delivery_identify(struct delivery *d, struct idem_error *err) {
     struct queue_identity identity;
@@ -503,28 +361,36 @@ static int delivery_identify(struct delivery *d, struct idem_error *err) {
     d->print = identity.call.fingerprint;
     memcpy(d->label, identity.label, sizeof(d->label));
     memcpy(d->place.lane, identity.lane, sizeof(d->place.lane));
+    if (queue_trace_is_key(d->message, (struct idem_bytes){d->key, d->key_len}))
+        return trace_hide(d, (struct idem_bytes){d->key, d->key_len}, err);
     return 0;
 }
 
-/* Behind somebody else. Many duplicates of one that is in hand must not leave others without room.
- */
+/* Behind somebody else. Many duplicates of one that is in hand must not leave others without room:
+   those leave the lane, since nobody may have them claimed while the broker is asked, and come
+   again later. */
 static void delivery_wait(struct delivery *d) {
-    d->behind = true;
+    struct queue_consumer *c = d->c;
+
     d->verdict = "busy";
-    if (++d->c->behind > d->c->config.queue.prefetch / 2 && d->c->config.keying.order == NULL)
-        delivery_delay(d, HOLD_MAX_MS);
+    if (c->behind < c->config.queue.prefetch / 2 || c->config.keying.order != NULL) {
+        delivery_behind(d);
+        return;
+    }
+    (void)queue_lane_leave(&c->lanes, &d->place);
+    d->placed = false;
+    queue_delivery_delay(d, DELIVERY_HOLD_MAX_MS);
 }
 
-void queue_delivery_new(struct queue_consumer *c, struct queue_message *message) {
+bool queue_delivery_new(struct queue_consumer *c, struct queue_message *message) {
     struct delivery *d = calloc(1, sizeof(*d));
     struct idem_error err;
     int rc;
 
-    if (d == NULL) {
-        c->config.broker->giveback(c->link, message);
-        return;
-    }
-    *d = (struct delivery){.c = c, .message = message, .timer.fire = hold_over, .link = c->all_end};
+    if (d == NULL)
+        return false;
+    *d = (struct delivery){
+        .c = c, .message = message, .timer.fire = queue_delivery_hold_over, .link = c->all_end};
     message->owner = d;
     *c->all_end = d;
     c->all_end = &d->next;
@@ -537,29 +403,34 @@ void queue_delivery_new(struct queue_consumer *c, struct queue_message *message)
             queue_consumer_ready(c, d);
         else
             delivery_wait(d);
-        return;
+        return true;
+    }
+    if (rc != IDEM_E_INVALID) {
+        message->owner = NULL;
+        queue_delivery_free(d);
+        return false;
     }
     snprintf(d->reason, sizeof(d->reason), "%.*s", (int)strcspn(err.text, "\n"), err.text);
     d->verdict = "key";
-    if (rc == IDEM_E_INVALID)
-        delivery_bury(d, "key");
-    else
-        delivery_giveback(d);
+    queue_delivery_bury(d, "key");
+    return true;
 }
 
 void queue_delivery_gone(struct delivery *d) {
     d->gone = true;
     if (d->state == DELIVERY_WAITING || d->state == DELIVERY_HOLDING) {
-        delivery_giveback(d);
+        queue_delivery_giveback(d);
     } else if (d->state == DELIVERY_CLAIMING) {
         worker_free(d);
-        delivery_giveback(d);
+        queue_delivery_giveback(d);
     }
 }
 
 void queue_delivery_stop(struct delivery *d) {
     if (d->state == DELIVERY_WAITING || d->state == DELIVERY_HOLDING)
-        delivery_giveback(d);
+        queue_delivery_giveback(d);
+    else if (d->state == DELIVERY_BURYING && d->timer.link != NULL)
+        queue_delivery_unbury(d);
 }
 
 void queue_delivery_force(struct delivery *d) {
@@ -567,6 +438,4 @@ void queue_delivery_force(struct delivery *d) {
 
     if (d->state == DELIVERY_WORKING)
         handler->cancel(handler->data, &d->work);
-    else if (d->state == DELIVERY_BURYING && d->timer.link != NULL)
-        bury_give_up(d);
 }

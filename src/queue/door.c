@@ -171,6 +171,7 @@ static int consume(struct idem *h, struct door *door, const struct idem_message 
     struct idem_identity identity;
     struct queue_args args;
     struct idem_error why;
+    bool hidden;
     int rc = queue_args_make(&door->keying, &door->message, &args, &why);
 
     if (rc == 0) {
@@ -185,6 +186,10 @@ static int consume(struct idem *h, struct door *door, const struct idem_message 
     }
     if (rc != 0)
         return idem_error_copy(err, &why);
+    hidden =
+        queue_trace_is_key(&door->message, (struct idem_bytes){identity.key, identity.key_len});
+    if (hidden)
+        snprintf(ret->trace, sizeof(ret->trace), "-");
     args.args.label = message->label;
     rc = idem_call(h, door->guard, &args.args, timed, door, &out, &why);
     queue_args_release(&args);
@@ -198,6 +203,8 @@ static int consume(struct idem *h, struct door *door, const struct idem_message 
     ret->status = out.status;
     ret->attempt = out.attempt;
     memcpy(ret->key_hash, out.key_hash, sizeof(ret->key_hash));
+    if (hidden)
+        memcpy(ret->trace, out.key_hash, sizeof(ret->key_hash));
     reason_set(ret, out.reason);
     handled(door, &out, ret);
     idem_outcome_release(&out);

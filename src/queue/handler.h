@@ -32,8 +32,11 @@ struct queue_work {
     const char *hash; /* of the record */
     const char *trace;
     uint32_t attempt;
-    int64_t not_after; /* the lease's end on idem_loop_now(): nothing may be begun later */
-    void *at;          /* the handler's own */
+    /* The end of the lease as it was granted, on idem_loop_now(): nothing may be begun later. What
+       renewals add is not told: whoever has not begun for so long is stuck, and to say UNBEGUN
+       costs no attempt. */
+    int64_t not_after;
+    void *at; /* the handler's own */
 
     /* Told by the handler, exactly once, never inside begin(). */
     void (*told)(struct queue_work *work, const struct queue_said *said);

@@ -195,15 +195,25 @@ const struct queue_field *queue_property(const struct queue_message *message, co
 #define TRACE_LEN 32
 #define TRACE_LEAST 55
 
-const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]) {
+static struct idem_bytes trace_of(const struct queue_message *message) {
     const struct queue_field *field = queue_header(message, "traceparent");
-    struct idem_bytes id = {0};
-    size_t n = 0;
 
     if (field != NULL && !field->json && field->value.len >= TRACE_LEAST)
-        id = (struct idem_bytes){field->value.at + TRACE_AT, TRACE_LEN};
-    else if ((field = queue_property(message, "message_id")) != NULL)
-        id = field->value;
+        return (struct idem_bytes){field->value.at + TRACE_AT, TRACE_LEN};
+    field = queue_property(message, "message_id");
+    return field == NULL ? (struct idem_bytes){0} : field->value;
+}
+
+bool queue_trace_is_key(const struct queue_message *message, struct idem_bytes key) {
+    struct idem_bytes trace = trace_of(message);
+
+    return trace.len != 0 && bytes_equal(trace, key);
+}
+
+const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]) {
+    struct idem_bytes id = trace_of(message);
+    size_t n = 0;
+
     for (; n < id.len && n < QUEUE_TRACE_TEXT - 1; n++)
         buf[n] = id.at[n] > ' ' && id.at[n] < 0x7f ? (char)id.at[n] : '?';
     if (n == 0)

@@ -27,9 +27,10 @@ struct queue_message {
     size_t headers_n;
     const struct queue_field *properties; /* what the broker knows of it: message_id, ... */
     size_t properties_n;
-    const char *queue; /* where it was taken from */
-    bool redelivered;  /* the broker says that it was delivered before */
-    void *owner;       /* the consumer's own */
+    const char *queue;          /* where it was taken from */
+    bool redelivered;           /* the broker says that it was delivered before */
+    void *owner;                /* the consumer's own */
+    struct queue_message *next; /* likewise */
 };
 
 /* The value of a header, by its name in any case; NULL: there is none. */
@@ -57,5 +58,7 @@ bool queue_body_is_json(struct idem_bytes body);
  */
 #define QUEUE_TRACE_TEXT 72
 const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]);
+/* Whether that shows the key, which no log may: then it goes by the name of its record. */
+bool queue_trace_is_key(const struct queue_message *message, struct idem_bytes key);
 
 #endif

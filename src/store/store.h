@@ -124,8 +124,9 @@ struct idem_op {
     } out;
     struct idem_error error;
     void (*complete)(struct idem_op *op, int rc);
-    void *data;   /* the caller's */
-    void *driver; /* the driver's, while it is under way; NULL otherwise */
+    int64_t since; /* when it was submitted, where somebody measures; us */
+    void *data;    /* the caller's */
+    void *driver;  /* the driver's, while it is under way; NULL otherwise */
 };
 
 /*
@@ -139,12 +140,29 @@ struct idem_watch {
     struct idem_watch *next, **link; /* the driver's */
 };
 
+/*
+ * Who measures what goes on: a front door that has metrics. Each is called on the store's loop, or
+ * under the lock of a blocking handle, must be quick, and calls nothing of the store or the core.
+ */
+struct idem_meter {
+    void *data;
+    void (*op)(void *data, enum idem_op_kind kind, int rc, int64_t us); /* answered after so long */
+    void (*event)(void *data, enum idem_event event, uint64_t n);
+    void (*connected)(void *data, bool again);           /* to a server */
+    void (*claims)(void *data, int parked, int running); /* so many more, or fewer */
+};
+
 struct idem_store {
     const struct idem_driver *driver;
     struct idem_loop *loop;
     /* What operators should know and is no error, in one line; from the loop. May be NULL. */
     void (*notice)(void *data, const char *text);
     void *notice_data;
+    const struct idem_meter *meter; /* NULL: nobody */
+    /* What a server says of itself while it is reached, each as a name and a value; from the loop.
+       NULL, but for who examines a set-up. Only Redis tells: others can be asked by SQL. */
+    void (*fact)(void *data, const char *place, const char *name, const char *value);
+    void *fact_data;
 };
 
 struct idem_url {
@@ -251,7 +269,24 @@ static inline void idem_store_close(struct idem_store *store) {
 static inline int idem_store_submit(struct idem_store *store, struct idem_op *op) {
     if (op->kind == IDEM_OP_TX && !store->driver->transactions)
         return idem_op_refuse_tx(op);
+    if (store->meter != NULL)
+        op->since = idem_loop_now_us();
     return store->driver->submit(store, op);
+}
+
+/* A driver has a connection that can be used; `met` is its place for whether it had it before. */
+static inline void idem_store_connected(struct idem_store *store, bool *met) {
+    if (store->meter != NULL)
+        store->meter->connected(store->meter->data, *met);
+    *met = true;
+}
+
+/* How a driver answers: everything of the answer is in `op`. It may be gone afterwards. */
+static inline void idem_op_complete(struct idem_store *store, struct idem_op *op, int rc) {
+    op->driver = NULL;
+    if (store->meter != NULL)
+        store->meter->op(store->meter->data, op->kind, rc, idem_loop_now_us() - op->since);
+    op->complete(op, rc);
 }
 
 /* Takes an op that is not under way, too. */
@@ -264,6 +299,8 @@ int idem_url_parse(const char *text, struct idem_url *ret, struct idem_error *er
 void idem_url_release(struct idem_url *url);
 /* %XX, in place; false on a bad escape or an escaped NUL. */
 bool idem_url_decode(char *text);
+/* What of a URL may be shown: without a user, a password and options. Returns buf. */
+const char *idem_url_public(const char *text, char *buf, size_t size);
 const char *idem_url_get(const struct idem_url *url, const char *name); /* NULL: not said */
 
 #endif

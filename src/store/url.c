@@ -2,6 +2,7 @@
  * Store URLs: scheme:rest?name=value&..., with %XX in each part. The text may
  * hold a password, so errors name the scheme only.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,4 +124,20 @@ const char *idem_url_get(const struct idem_url *url, const char *name) {
         if (strcmp(url->query[i].name, name) == 0)
             return url->query[i].value;
     return NULL;
+}
+
+const char *idem_url_public(const char *text, char *buf, size_t size) {
+    const char *rest = strchr(text, ':'), *query = strchr(text, '?'), *at;
+    size_t scheme = rest == NULL ? 0 : (size_t)(rest - text) + 1;
+    size_t len = query == NULL ? strlen(text) : (size_t)(query - text);
+
+    if (len < scheme)
+        scheme = 0;
+    at = memrchr(text + scheme, '@', len - scheme);
+    if (at == NULL)
+        snprintf(buf, size, "%.*s", (int)len, text);
+    else
+        snprintf(buf, size, "%.*s//%.*s", (int)scheme, text, (int)(len - (size_t)(at + 1 - text)),
+                 at + 1);
+    return buf;
 }

@@ -33,8 +33,12 @@ struct ran {
 /* The folder of this test, made at its first use, where the store is as well. Signals are as a
    person would have them: a script that runs tests with `&` ignores SIGINT and SIGQUIT. */
 __attribute__((unused)) static const char *harness_folder(void) {
+    char audit[sizeof(temp_path) + 8];
+
     if (temp_path[0] == '\0') {
         setenv("IDEM_STORE", temp_url("store", NULL), 1);
+        snprintf(audit, sizeof(audit), "%s/audit", temp_folder());
+        setenv("IDEM_AUDIT", audit, 1);
         signal(SIGINT, SIG_DFL);
         signal(SIGQUIT, SIG_DFL);
     }
@@ -192,6 +196,16 @@ __attribute__((unused)) static bool exists(const char *name) {
 /* Whether what it has written so far contains this. */
 __attribute__((unused)) static bool wrote(int fd, const char *part) {
     return strstr(slurp(fd, NULL), part) != NULL;
+}
+
+/* What is in a file of the folder; "" if it is not there. */
+__attribute__((unused)) static char *file_text(const char *name) {
+    int fd = open(in_folder(name), O_RDONLY);
+    char *text = fd < 0 ? "" : slurp(fd, NULL);
+
+    if (fd >= 0)
+        close(fd);
+    return text;
 }
 
 /* Lines of a file in the folder: how often a command has run that appends one. */

@@ -22,7 +22,7 @@ skip() {
     echo "ok $n - $1 # SKIP $2"
 }
 
-commands="run gateway consume dead show list settle forget stats eval canon id token sign verify migrate"
+commands="run gateway consume dead show list settle forget stats doctor eval canon id token sign verify migrate"
 
 # Flags of a command, one per line, as its help has them, which is asked once: they are read often.
 for c in $commands; do

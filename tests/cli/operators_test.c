@@ -318,6 +318,64 @@ TEST(what_has_changed_since_it_was_shown_is_not_settled) {
     CHECK_HAS(RUN("list", "--state", "uncertain").out, " 1       -");
 }
 
+TEST(what_was_forgotten_and_vanished_again_is_not_settled) {
+    vanish("a", "seen");
+    CHECK_INT(settle_answering("yes\n", it_is_another_one), 0);
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, "another record\n");
+}
+
+/* --only. */
+
+static void file_write(const char *name, const char *text) {
+    FILE *file = fopen(in_folder(name), "w");
+
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+TEST(of_many_only_those_are_settled_that_a_file_names) {
+    struct ran ran;
+
+    vanish("a", "one");
+    vanish("b", "two");
+    vanish("c", "three");
+    file_write("plain", hash_of("a"));
+    file_write("listed", RUN("list", "--state", "uncertain", "--json").out);
+    ran =
+        RUN("settle", "--state", "uncertain", "--only", in_folder("plain"), "--done", "--dry-run");
+    CHECK_HAS(ran.out, "one\n");
+    CHECK_HAS(ran.out, "\n1 record; nothing was changed\n");
+    ran = RUN("settle", "--state", "uncertain", "--only", in_folder("plain"), "--done", "--yes");
+    CHECK_HAS(ran.out, "settled 1 record as done\n");
+    CHECK_INT(RUN("settle", "--failed", "b").status, 0);
+    vanish("b", "two again");
+    ran = RUN("settle", "--state", "uncertain", "--only", in_folder("listed"), "--failed", "--yes");
+    CHECK_HAS(ran.out, "settled 1 record as failed\n"); /* c; b is at another attempt by now */
+    CHECK_HAS(ran.out, "2 of ");
+    CHECK_HAS(ran.out, " not found as uncertain\n");
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, "two again\n");
+    CHECK_HAS(RUN("list", "--state", "failed").out, "three\n");
+}
+
+TEST(a_file_that_names_something_else_changes_nothing) {
+    static const char *const bad[] = {"", "\n\n", "b4c3\n", "{\"hash\":7}\n", "{\n", "null\n"};
+    struct ran ran;
+    char text[300];
+
+    vanish("a", "one");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(text, sizeof(text), "%s%s%s", i < 2 ? "" : hash_of("a"), i < 2 ? "" : "\r\n",
+                 bad[i]);
+        file_write("only", text);
+        ran = RUN("settle", "--state", "uncertain", "--only", in_folder("only"), "--done", "--yes");
+        CHECK_INT(ran.status, 64);
+        CHECK_HAS(ran.err, "--only: ");
+    }
+    CHECK_INT(RUN("settle", "--state", "uncertain", "--only", in_folder("none"), "--done").status,
+              66);
+    CHECK_INT(RUN("settle", "--only", in_folder("only"), "--done", "a").status, 64);
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, "one\n");
+}
+
 static enum idem_result fail_for_good(struct idem_run *run, void *data) {
     (void)run;
     (void)data;
@@ -384,6 +442,52 @@ TEST(a_live_lease_is_settled_and_forgotten_by_force_only) {
     CHECK_INT(RUN("forget", "--force", "k").status, 0);
     go();
     CHECK_INT(proc_wait(&proc).status, 76);
+}
+
+/* The audit. */
+
+TEST(every_change_leaves_a_line_of_who_what_before_and_after) {
+    char *audit;
+
+    vanish("order-4711", "order 7");
+    vanish("order-4712", "order 8");
+    CHECK_INT(RUN("settle", "--done", "--reason", "seen at the bank", "order-4711").status, 0);
+    CHECK_INT(RUN("settle", "--failed", "order-4711").status, 65);
+    CHECK_INT(RUN("settle", "--state", "uncertain", "--failed", "--dry-run").status, 0);
+    audit = file_text("audit");
+    CHECK_INT(lines(audit), 2); /* a dry run is none */
+    CHECK_INT(RUN("settle", "--state", "uncertain", "--failed", "--yes").status, 0);
+    CHECK_INT(RUN("forget", "order-4711").status, 0);
+    audit = file_text("audit");
+    json_check(audit);
+    CHECK_INT(lines(audit), 4);
+    CHECK_HAS(audit, "\"action\":\"settle\"");
+    CHECK_HAS(audit, "\"label\":\"order 7\",\"before\":\"uncertain\",\"attempt\":1,"
+                     "\"after\":\"done\",\"reason\":\"seen at the bank\"}\n");
+    CHECK_HAS(audit, "\"before\":\"done\",\"attempt\":1,\"after\":\"done\",");
+    CHECK_HAS(audit, "\"refused\":\"");
+    CHECK_HAS(audit, "\"label\":\"order 8\",\"before\":\"uncertain\",\"attempt\":1,"
+                     "\"after\":\"failed\",");
+    CHECK_HAS(audit, "\"action\":\"forget\"");
+    CHECK_HAS(audit, "\"before\":\"done\",\"attempt\":1,\"after\":\"absent\"}\n");
+    CHECK_HAS(audit, hash_of("order-4712"));
+    CHECK(strstr(audit, "order-471") == NULL); /* no key */
+    CHECK_HAS(audit, "\"who\":\"");
+    CHECK_HAS(audit, "\"store\":\"lmdb:/");
+}
+
+TEST(without_an_audit_nothing_is_changed) {
+    struct ran ran;
+
+    vanish("k", "order 7");
+    setenv("IDEM_AUDIT", in_folder("no/such/folder"), 1);
+    ran = RUN("settle", "--done", "k");
+    CHECK_INT(ran.status, 74);
+    CHECK_HAS(ran.err, "cannot be written: No such file or directory; nothing was changed");
+    CHECK_INT(RUN("forget", "k").status, 74);
+    CHECK_INT(RUN("settle", "--done", "--audit", "/dev/full", "k").status, 74);
+    setenv("IDEM_AUDIT", "", 1); /* the system's log, or stderr */
+    CHECK_INT(RUN("forget", "k").status, 0);
 }
 
 /* Stats. */

@@ -4,10 +4,10 @@
 #include "test.h"
 
 #include "cli/cli.h"
-#include "cli/json.h"
 #include "cli/result.h"
 #include "cli/schedule.h"
 #include "cli/when.h"
+#include "json/out.h"
 
 /* Schedules. */
 
@@ -246,7 +246,7 @@ static const char *json_of(const char *bytes, size_t len) {
     static char buf[256];
     FILE *out = fmemopen(buf, sizeof(buf), "w");
 
-    cli_json_string(out, bytes, len);
+    json_out_string(out, bytes, len);
     fclose(out);
     return buf;
 }

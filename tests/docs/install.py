@@ -38,6 +38,8 @@ class Installed:
     def environment(self, folder):
         """For somebody who has it installed, and works in `folder`."""
         env = {**os.environ, "HOME": folder, "IDEM_STORE": "lmdb:" + folder + "/store"}
+        env["IDEM_AUDIT"] = folder + "/audit"
+        env["IDEM_NGINX_MODULE"] = self.libraries + "/nginx/modules/ngx_http_idem_module.so"
         env["PATH"] = self.prefix + "/bin:" + env["PATH"]
         env["PKG_CONFIG_SYSROOT_DIR"] = self.destdir
         env["PKG_CONFIG_PATH"] = self.libraries + "/pkgconfig"
@@ -56,9 +58,8 @@ class Installed:
         wanted += [PREFIX[1:] + name for name in (
             "/include/idem.h", "/bin/idem", "/share/man/man1/idem.1", "/share/man/man3/libidem.3",
             "/share/man/man5/idem.conf.5", "/share/bash-completion/completions/idem",
-            "/share/doc/idem/options.md", "/share/doc/idem/keys.md", "/share/doc/idem/stores.md",
-            "/share/doc/idem/protocol.md", "/share/doc/idem/http.md", "/share/doc/idem/sign.md",
-            "/share/doc/idem/sql.md", "/share/doc/idem/web.md", "/share/doc/idem/annotations.md")]
+            "/share/doc/idem/README.md", "/share/doc/idem/start.md", "/share/doc/idem/options.md",
+            "/share/doc/idem/http.md", "/share/doc/idem/queue.md")]
         return [name for name in wanted if name not in self.files]
 
     def stray(self):

@@ -4,7 +4,7 @@ installed.
 
 C is compiled; a fence ```c whose first line is /* NAME */ is a file of that name besides. Settings
 are read, and each of their policies is used. A fence ```nginx is a whole configuration, and passes
-nginx -t with the module. A fence ```js is a module that can be read, and what it imports is there.
+nginx -t with the module; one whose first line is # NAME is a file of that name besides. A fence ```js is a module that can be read, and what it imports is there.
 A fence ```console is a session: each line that begins
 with `$ ` is run by sh, and what follows must be its output, where `...` in a line stands for
 anything; stdout and stderr are compared together. The commands of a manual have no output: each
@@ -14,6 +14,8 @@ must succeed, in a store of its own. Fences ```sql and ```mysql are run by tests
 """
 import os
 import re
+import signal
+import socket
 import sys
 import tempfile
 
@@ -61,6 +63,22 @@ def key_of(section):
     return flags.group(1) if flags else "--key ini"
 
 
+def port_free():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def processes_end(folder):
+    """What a session has left running there."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/cwd").startswith(folder) and int(pid) != os.getpid():
+                os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass
+
+
 def matches(want, got):
     pattern = "".join(".*" if part == "..." else re.escape(part)
                       for part in re.split(r"(\.\.\.)", "\n".join(want)))
@@ -73,13 +91,18 @@ class Page:
         self.name, self.numbers = os.path.basename(path), {}
         with open(path, encoding="utf-8") as file:
             self.text = file.read()
+        # Who runs this may have something at these ports.
+        self.ports = {name: str(port_free()) for name in ("8080", "9000", "9100")}
+
+    def ported(self, text):
+        return re.sub(r"(?<=127\.0\.0\.1:)(8080|9000|9100)\b", lambda at: self.ports[at.group()], text)
 
     def number(self, kind):
         self.numbers[kind] = self.numbers.get(kind, 0) + 1
         return self.numbers[kind]
 
     def run_console(self, text):
-        for command, want in steps(text.splitlines()):
+        for command, want in steps(self.ported(text).splitlines()):
             done = self.installed.sh(command, self.folder)
             report(matches(want, done.stdout), f"{self.name}: {name_of(command)}",
                    "wanted:\n" + "\n".join(want) + f"\ngot:\n{done.stdout}")
@@ -113,12 +136,14 @@ class Page:
 
     def run_nginx(self, text):
         number = self.number("nginx")
-        file_write(f"{self.folder}/nginx{number}.conf", text)
-        for name in ("logs", "modules"):
-            os.makedirs(f"{self.folder}/{name}", exist_ok=True)
+        named = re.match(r"# (\S+\.conf)\n", text)
+        name = named.group(1) if named else f"nginx{number}.conf"
+        file_write(f"{self.folder}/{name}", self.ported(text))
+        for made in ("logs", "modules"):
+            os.makedirs(f"{self.folder}/{made}", exist_ok=True)
         done = self.installed.sh(
             f"cp {self.installed.libraries}/nginx/modules/*.so modules/ && nginx -t -e stderr "
-            f"-p . -c nginx{number}.conf -g 'pid nginx.pid;'", self.folder)
+            f"-p . -c {name}" + ("" if named else " -g 'pid nginx.pid;'"), self.folder)
         report(done.returncode == 0, f"{self.name}: nginx takes configuration {number}", done.stdout)
 
     def run_js(self, text):
@@ -199,8 +224,18 @@ def check_annotations(installed, page):
     report(not lost, f"{page.name}: what it names is there", " ".join(lost))
 
 
+def check_problems(page):
+    """Each kind of refusal has a row, with its status."""
+    source = open(os.path.join(sys.argv[1], "src/http/problem.c"), encoding="utf-8").read()
+    kinds = re.findall(r'\{"([a-z-]+)", (\d+), "[^"]*", (true|false)\}', source)
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (yes|no) \|", page.text, re.M)
+    report(len(kinds) > 10 and [(kind, status, "yes" if again == "true" else "no") for kind, status, again in kinds]
+           == rows, f"{page.name}: it has every refusal, in their order", f"{kinds}\n{rows}")
+
+
 def page_run(installed, path):
     with tempfile.TemporaryDirectory(prefix="idem-docs.") as folder:
+        os.chmod(folder, 0o755)  # a gateway's workers are another user than root
         page, before = Page(installed, path, folder), count
         page.run()
         if path.endswith(".md"):
@@ -209,10 +244,14 @@ def page_run(installed, path):
             report(count > before, f"{page.name}: it has examples")
         if page.name == "annotations.md":
             check_annotations(installed, page)
+        if page.name == "problems.md":
+            check_problems(page)
+        processes_end(folder)
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="idem-docs.") as root:
+        os.chmod(root, 0o755)
         installed = install.Installed(sys.argv[1], root)
         if install.check(installed, root, report):
             for path in sys.argv[2:]:

@@ -89,6 +89,8 @@ TEST(a_size_is_read_in_each_unit) {
     CHECK_INT(size("1MiB"), 1 << 20);
     CHECK_INT(size("2G"), INT64_C(2) << 30);
     CHECK_INT(size("2GiB"), INT64_C(2) << 30);
+    CHECK_INT(size("16T"), INT64_C(16) << 40); /* the largest file of an embedded store */
+    CHECK_INT(size("1TiB"), INT64_C(1) << 40);
 }
 
 TEST(a_size_that_is_not_one_is_refused) {
@@ -102,7 +104,7 @@ TEST(a_size_that_is_not_one_is_refused) {
                                         "-1",
                                         "1.5M",
                                         "1Mi",
-                                        "1T",
+                                        "1P",
                                         "0x10",
                                         "1k ",
                                         "none",

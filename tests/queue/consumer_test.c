@@ -307,6 +307,35 @@ TEST(duplicates_of_a_slow_one_leave_room_for_others) {
     rig_finish(&rig);
 }
 
+/* 60 of one key, many more than are kept; the first is done while the others are being delayed. */
+static void burst(bool *broker) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    *broker = true;
+    for (int i = 0; i < 60; i++)
+        rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_turn(&rig, 50);
+    CHECK_INT(rig.works_n, 1);
+    CHECK(rig.lines_n >= 25);
+    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_turn(&rig, 200);
+    CHECK_INT(rig.works_n, 1);
+}
+
+TEST(a_duplicate_is_not_claimed_while_the_broker_is_asked_to_delay_it) {
+    burst(&rig.silent_delay);
+    CHECK_INT(rig_count("ack"), 60 - rig_count("delay"));
+    rig_finish(&rig);
+}
+
+TEST(duplicates_that_the_broker_does_not_delay_are_kept_and_acknowledged_in_the_end) {
+    burst(&rig.no_delay);
+    for (int i = 0; i < 400 && rig_count("ack") < 60; i++)
+        rig_turn(&rig, 50);
+    CHECK_INT(rig_count("ack"), 60);
+    CHECK_INT(rig.works_n, 1);
+    rig_finish(&rig);
+}
+
 TEST(a_stop_gives_back_in_the_order_of_arrival) {
     rig_start(&rig, rig_policy(), 1, "#body.user");
     for (int i = 0; i < 6; i++)
@@ -438,6 +467,24 @@ TEST(a_stop_gives_back_what_was_not_begun_and_waits_for_the_rest) {
     CHECK_STR(rig.lines[2].what, "ack");
     rig_turn(&rig, 20);
     CHECK(rig.stopped);
+    rig_finish(&rig);
+}
+
+TEST(a_stop_does_not_wait_for_a_dead_letter_that_is_not_taken) {
+    rig_start(&rig, rig_policy(), 4, NULL);
+    rig.no_bury = true;
+    rig.say[0].result = QUEUE_REFUSED;
+    rig_deliver(&rig, "{\"id\": 1}", NULL);
+    rig_until(&rig, &rig.lines_n, 1, 5000);
+    CHECK_STR(rig.lines[0].what, "bury");
+    rig_turn(&rig, 100);
+    rig_deliver(&rig, "{}", NULL); /* this one has no key, and is being buried when it is stopped */
+    queue_consumer_stop(rig.consumer, 600000);
+    for (int i = 0; i < 100 && !rig.stopped; i++)
+        rig_turn(&rig, 50);
+    CHECK(rig.stopped);
+    CHECK_INT(rig_count("giveback"), 2);
+    CHECK_INT(rig_count("ack"), 0);
     rig_finish(&rig);
 }
 

@@ -67,6 +67,14 @@ TEST(a_message_is_handled_once_and_acknowledged_each_time) {
     CHECK_INT(runs, 1);
 }
 
+TEST(an_id_that_is_the_key_is_no_trace_for_logs) {
+    struct idem_guard *guard = guard_of((struct idem_policy){0});
+    struct idem_consumed got = consume(guard, "customer-4711", "{}", IDEM_RESULT_DONE);
+
+    CHECK_INT(strlen(got.trace), 64);
+    CHECK_STR(got.trace, got.key_hash);
+}
+
 TEST(a_failure_is_to_come_later_and_the_last_one_is_dead) {
     struct idem_guard *guard = guard_of((struct idem_policy){
         .attempts = 2, .backoff_min_ms = 50, .backoff_max_ms = 50, .key_expr = "#body.id"});
@@ -148,6 +156,7 @@ TEST(a_store_that_is_not_reached_is_later_and_nothing_runs) {
     CHECK_INT(got.disposal, IDEM_CONSUME_RETRY_LATER);
     CHECK(got.retry_ms > 0);
     CHECK(got.code < 0 && got.reason[0] != '\0');
+    CHECK_STR(got.trace, "-"); /* its id is its key */
     CHECK_INT(runs, 0);
     idem_close(gone);
 }

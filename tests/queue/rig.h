@@ -36,20 +36,28 @@ struct rig_work {
     bool cancelled;
 };
 
+struct rig_report {
+    char then[16], trace[80], hash[65];
+    int64_t again_ms;
+};
+
 struct rig {
     struct idem_poll poll;
     struct idem *h;
     struct idem_guard *guard, *key, *order;
     struct queue_consumer *consumer;
     struct queue_consumer_config config;
+    unsigned prefetch;                 /* 0: 64 */
+    const struct queue_broker *broker; /* NULL: rig_broker */
 
     struct queue_events events;
     struct rig_message messages[RIG_MAX];
     int messages_n;
     struct rig_line lines[RIG_MAX];
     int lines_n;
-    bool fetching, no_delay, no_bury, silent_bury;
+    bool fetching, no_delay, silent_delay, no_bury, silent_bury;
     int extended;
+    size_t widened;
     queue_told_fn *told; /* under silent_bury */
     void *told_data;
 
@@ -60,6 +68,11 @@ struct rig {
     int said_n;
 
     int reports;
+    struct rig_report said[RIG_MAX]; /* what was said of them, in order */
+    enum { RIG_STORE_UP, RIG_STORE_REFUSES, RIG_STORE_SILENT } store;
+    int (*submit)(struct idem_store *store, struct idem_op *op); /* of the real one */
+    void (*cancel)(struct idem_store *store, struct idem_op *op);
+    struct idem_driver driver;
     char states[1024];
     bool stopped;
 };
@@ -100,6 +113,15 @@ static struct rig_line *rig_line(const char *what, struct queue_message *m) {
     snprintf(line->what, sizeof(line->what), "%s", what);
     line->n = ((struct rig_message *)m)->n;
     return line;
+}
+
+/* How often the broker was told so. */
+static inline int rig_count(const char *what) {
+    int n = 0;
+
+    for (int i = 0; i < rig_now->lines_n; i++)
+        n += strcmp(rig_now->lines[i].what, what) == 0;
+    return n;
 }
 
 static void rig_end(struct queue_message *m) {
@@ -150,6 +172,8 @@ static void rig_delay(struct queue_link *link, struct queue_message *m, int64_t 
                       queue_told_fn *told, void *data) {
     (void)link;
     rig_line("delay", m)->ms = ms;
+    if (rig_now->silent_delay)
+        return;
     if (!rig_now->no_delay)
         rig_end(m);
     rig_answer(told, data, !rig_now->no_delay);
@@ -179,6 +203,11 @@ static void rig_extend(struct queue_link *link, struct queue_message *const *mes
     rig_now->extended += (int)n;
 }
 
+static void rig_widen(struct queue_link *link, size_t more) {
+    (void)link;
+    rig_now->widened = more;
+}
+
 static void rig_close_link(struct queue_link *link) {
     (void)link;
 }
@@ -190,8 +219,8 @@ static int64_t rig_redelivery(const struct queue_config *config) {
 
 static const char *const rig_schemes[] = {"rig", NULL};
 static const struct queue_broker rig_broker = {
-    "rig",    rig_schemes,  rig_open,       rig_fetch,  rig_ack,       rig_delay,
-    rig_bury, rig_giveback, rig_close_link, rig_extend, rig_redelivery};
+    "rig",    rig_schemes,  rig_open,       rig_fetch,  rig_ack,   rig_delay,
+    rig_bury, rig_giveback, rig_close_link, rig_extend, rig_widen, rig_redelivery};
 
 /* The handler. */
 
@@ -239,9 +268,13 @@ static void rig_cancel(void *data, struct queue_work *work) {
 
 static void rig_report(void *data, const struct queue_report *report) {
     struct rig *rig = data;
+    struct rig_report *said = &rig->said[rig->reports++ % RIG_MAX];
 
     CHECK(report->trace != NULL && report->verdict != NULL && report->then != NULL);
-    rig->reports++;
+    snprintf(said->then, sizeof(said->then), "%s", report->then);
+    snprintf(said->trace, sizeof(said->trace), "%s", report->trace);
+    snprintf(said->hash, sizeof(said->hash), "%s", report->hash == NULL ? "" : report->hash);
+    said->again_ms = report->again_ms;
 }
 
 static void rig_state(void *data, bool ready, const char *text) {
@@ -272,6 +305,35 @@ static struct idem_guard *rig_guard(const struct idem_policy *policy) {
     return guard;
 }
 
+/* The store, which a test can have refuse or say nothing. */
+
+static int rig_submit(struct idem_store *store, struct idem_op *op) {
+    if (rig_now->store == RIG_STORE_UP)
+        return rig_now->submit(store, op);
+    if (rig_now->store == RIG_STORE_REFUSES)
+        return idem_error_set(&op->error, IDEM_E_REFUSED, "the test's store refuses");
+    op->driver = rig_now; /* under way, for ever */
+    return 0;
+}
+
+static void rig_cancel_op(struct idem_store *store, struct idem_op *op) {
+    if (op->driver == rig_now)
+        op->driver = NULL;
+    else
+        rig_now->cancel(store, op);
+}
+
+static void rig_store_wrap(struct rig *rig) {
+    struct idem_store *store = rig->h->store;
+
+    rig->driver = *store->driver;
+    rig->submit = store->driver->submit;
+    rig->cancel = store->driver->cancel;
+    rig->driver.submit = rig_submit;
+    rig->driver.cancel = rig_cancel_op;
+    store->driver = &rig->driver;
+}
+
 static void rig_store(struct rig *rig, const char *url) {
     struct idem_host host;
     struct idem_error err = {0};
@@ -285,6 +347,7 @@ static void rig_store(struct rig *rig, const char *url) {
         exit(1);
     }
     rig->poll.sink = rig->h;
+    rig_store_wrap(rig);
 }
 
 /* A policy with prefix and scope; `order` is an expression or NULL. */
@@ -310,8 +373,11 @@ static void rig_start_on(struct rig *rig, const char *url, struct idem_policy po
         .keying = {.kind = key.key_expr != NULL ? QUEUE_KEY_EXPRESSION : QUEUE_KEY_ID,
                    .guard = rig->key,
                    .order = rig->order},
-        .broker = &rig_broker,
-        .queue = {.url = "rig:", .queue = "q", .prefetch = 64, .lease_ms = policy.lease_ms},
+        .broker = rig->broker == NULL ? &rig_broker : rig->broker,
+        .queue = {.url = "rig:",
+                  .queue = "q",
+                  .prefetch = rig->prefetch == 0 ? 64 : rig->prefetch,
+                  .lease_ms = policy.lease_ms},
         .handler = {rig, workers, rig_begin, rig_cancel},
         .events = {rig, rig_report, rig_state, rig_stopped},
     };

@@ -326,11 +326,11 @@ test(async function a_refused_form_can_be_corrected_and_sent() {
 });
 
 test(async function a_form_whose_answer_is_no_page_is_not_locked_for_ever() {
-  const tab = await formPage({ timeout: 300 });
+  const tab = await formPage({ timeout: 1500 });
   rig.backend.answer = 204;
   await tab.click(BUTTON);
   await tab.waitForSelector(BUTTON + ':disabled');
-  await tab.waitForSelector(BUTTON + ':enabled', { timeout: 5000 });
+  await tab.waitForSelector(BUTTON + ':enabled', { timeout: 20000 });
   eq(await tab.locator('form').getAttribute('aria-busy'), null, 'aria-busy');
   await shut(tab);
 });
@@ -511,12 +511,12 @@ test(async function a_form_that_another_listener_stops_is_not_locked() {
 
 test(async function a_form_whose_answer_is_no_page_is_unlocked_in_time() {
   const tab = await ownPage('<form method="post" action="/form"><button name="buy">Buy</button></form>',
-    { tokenUrl: '/token', timeout: 700 });
+    { tokenUrl: '/token', timeout: 1500 });
   await tab.route('**/form', (route) => route.fulfill({ status: 204 }));
   await until('a token', () => tab.inputValue('[name=token]'));
   await tab.click(BUTTON);
   await tab.waitForSelector(BUTTON + ':disabled');
-  await tab.waitForSelector(BUTTON + ':enabled', { timeout: 3000 });
+  await tab.waitForSelector(BUTTON + ':enabled', { timeout: 20000 });
   await shut(tab);
 });
 

@@ -22,10 +22,10 @@ export const need = (name) => {
   return path.resolve(process.env[name]);
 };
 
-const listening = (server) => new Promise((resolve) =>
+export const listening = (server) => new Promise((resolve) =>
   server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
 
-async function freePort() {
+export async function freePort() {
   const server = net.createServer();
   const port = await listening(server);
   await new Promise((resolve) => server.close(resolve));
@@ -196,8 +196,7 @@ export class Rig {
   }
 
   async open() {
-    this.folder = fs.mkdtempSync(path.join(os.tmpdir(), 'idem-web-'));
-    fs.chmodSync(this.folder, 0o755);
+    this.makeFolder();
     await this.backend.open();
     await this.openShop();
     await this.openGateway();
@@ -246,17 +245,26 @@ export class Rig {
     this.shop = Number(port);
   }
 
+  makeFolder() {
+    this.folder = fs.mkdtempSync(path.join(os.tmpdir(), 'idem-web-'));
+    fs.chmodSync(this.folder, 0o755);
+  }
+
   async openGateway() {
     this.port = await freePort();
-    const conf = path.join(this.folder, 'nginx.conf');
     const page = fs.readFileSync(path.join(HERE, '../../examples/shop/gateway.conf'), 'utf8');
     fs.writeFileSync(path.join(this.folder, 'page.conf'), page.replaceAll('@SHOP@', `127.0.0.1:${this.shop}`));
     this.write('secrets', this.signers.file('ed25519', 'x'));
-    fs.writeFileSync(conf, nginxConf(this.folder, this.port, this.shop, this.backend.port));
+    await this.openNginx(nginxConf(this.folder, this.port, this.shop, this.backend.port), '/idem.js');
+  }
+
+  // It is there once it answers for a path.
+  async openNginx(text, where) {
+    const conf = this.write('nginx.conf', text);
     const nginx = this.nginx = this.start('nginx', '/usr/sbin/nginx', ['-p', this.folder, '-c', conf]);
     await until('nginx answers', () => {
       if (nginx.exitCode !== null) throw new Error(this.said('nginx.out'));
-      return fetch(`http://127.0.0.1:${this.port}/idem.js`).then(({ ok }) => ok, () => false);
+      return fetch(`http://127.0.0.1:${this.port}${where}`).then(({ ok }) => ok, () => false);
     });
   }
 

@@ -77,6 +77,8 @@ struct rabbit_session {
     bool ready;                   /* it is logged in, and channel 1 is open */
     bool side;                    /* channel 2 is open */
     bool blocked;                 /* the server takes no publishes now */
+    uint32_t consumers;           /* of the queue that was declared last */
+    int64_t beat_at;              /* when a heartbeat was sent while it rested */
     int code;                     /* of the last refusal (404, ...); 0: it was no refusal */
     char place[280];              /* for people */
     char why[RABBIT_WHY];         /* how the last thing failed */
@@ -95,6 +97,9 @@ enum rabbit_got rabbit_session_next(struct rabbit_session *s, amqp_frame_t *ret)
 /* Sleeps until the socket or `event` has something, a heartbeat is due, or `until`, on
    idem_loop_now(). s may be NULL, or over. */
 void rabbit_session_wait(struct rabbit_session *s, int event, int64_t until);
+/* Sleeps until `event` has something, and leaves what comes in the socket, so that the server stops
+   to send. It is told that we live. */
+void rabbit_session_rest(struct rabbit_session *s, int event);
 /* Whether a call went well; otherwise `why` begins with `doing`, and a session that cannot be used
    any more is closed. Channel 1 refusing is the end of the session, too. */
 bool rabbit_session_ok(struct rabbit_session *s, amqp_rpc_reply_t reply, amqp_channel_t channel,
@@ -165,17 +170,29 @@ bool rabbit_fields_failed(const struct rabbit_fields *fields);
  */
 #define RABBIT_DEPTH_MAX 32
 void rabbit_fields_headers(struct rabbit_fields *fields, const amqp_table_t *table);
-/* The properties. `user` is who we are: copies that we made say so. */
 struct rabbit_envelope {
     amqp_bytes_t exchange, routing_key;
     bool redelivered;
     uint64_t tag;
 };
+/* Whose it is. `user` is who we are. */
+enum rabbit_whose {
+    RABBIT_ORIGINAL, /* as its sender sent it */
+    RABBIT_OURS,     /* a copy, and the server vouches that our user has sent it */
+    RABBIT_CLAIMED,  /* says that it is a copy, as anybody can */
+};
+enum rabbit_whose rabbit_whose(const amqp_basic_properties_t *properties, const char *user);
+/* The properties. What the server vouches for (user, exchange, routing key) is shown as the
+   envelope has it, or as a copy of ours says; of one that only says that it is a copy it is not
+   known. */
 void rabbit_fields_properties(struct rabbit_fields *fields, const struct rabbit_envelope *envelope,
                               const amqp_basic_properties_t *properties, const char *user);
-/* Where it first came from: the envelope's, or what a copy says. */
-void rabbit_origin(const struct rabbit_envelope *envelope, const amqp_table_t *headers,
+/* Where it first came from; false: that is not known. */
+bool rabbit_origin(const struct rabbit_envelope *envelope,
+                   const amqp_basic_properties_t *properties, const char *user,
                    amqp_bytes_t *ret_exchange, amqp_bytes_t *ret_routing_key);
+/* Who has sent it, by the word of somebody else than us. */
+bool rabbit_is_of_other(const amqp_basic_properties_t *properties, const char *user);
 
 /* Messages. */
 
@@ -215,10 +232,13 @@ struct rabbit_message {
     struct rabbit_job job;
     atomic_int holders; /* the link, the thread that brought it, a job */
     uint64_t session, tag;
-    struct idem_bytes properties; /* as they came */
-    struct idem_bytes exchange, routing_key;
-    bool large;  /* its body is too large for memory; it is */
-    void *spool; /* here, or could not be kept: NULL, and the body's length is all there is */
+    struct idem_bytes properties;            /* as they came */
+    struct idem_bytes exchange, routing_key; /* where it first came from; NULL: not known */
+    enum rabbit_whose whose;
+    bool of_other; /* it says who has sent it, by the word of another user than us */
+    bool large;    /* its body is too large for memory; it is */
+    void *spool;   /* here, or could not be kept: NULL, and the body's length is all there is */
+    size_t bytes;  /* of memory */
 
     /* The link's. */
     struct queue_link *link;
@@ -259,6 +279,8 @@ bool rabbit_arrival_take(struct rabbit_arrival *a, const amqp_frame_t *frame, co
 /* A file for a body, deleted already: a descriptor, or -1. */
 int rabbit_spool_open(size_t size);
 bool rabbit_spool_write(int fd, const void *bytes, size_t len, size_t at);
+/* Whether there is room for one, now. */
+bool rabbit_spool_room(size_t size);
 /* The body, readable; NULL. Closes fd in any case. */
 void *rabbit_spool_map(int fd, size_t size);
 
@@ -371,6 +393,8 @@ rabbit_main_fn rabbit_consume_main, rabbit_publish_main;
 
 /* Until a queue that was declared is used; tests have less. */
 extern int64_t rabbit_settle_ms;
+/* QUEUE_OUT_BYTES; tests have less. */
+extern size_t rabbit_out_bytes;
 
 extern const struct queue_broker queue_broker_amqp;
 extern const struct queue_dead_broker queue_dead_broker_amqp;

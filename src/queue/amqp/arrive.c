@@ -85,8 +85,8 @@ static void fields_place(const struct rabbit_fields *fields, const unsigned char
 }
 
 static struct rabbit_message *message_make(struct rabbit_arrival *a, size_t headers_n,
-                                           amqp_bytes_t raw, const amqp_table_t *table,
-                                           const char *queue) {
+                                           amqp_bytes_t raw, const amqp_basic_properties_t *shown,
+                                           const char *queue, const char *user) {
     const struct rabbit_fields *fields = &a->fields;
     size_t size = sizeof(struct rabbit_message) + fields->n * sizeof(struct queue_field) +
                   fields->text.len + raw.len + 2 * RABBIT_NAME_MAX + strlen(queue) + 1 +
@@ -98,16 +98,18 @@ static struct rabbit_message *message_make(struct rabbit_arrival *a, size_t head
 
     if (m == NULL)
         return NULL;
-    *m = (struct rabbit_message){.tag = a->envelope.tag};
+    *m = (struct rabbit_message){.tag = a->envelope.tag,
+                                 .bytes = size,
+                                 .whose = rabbit_whose(shown, user),
+                                 .of_other = rabbit_is_of_other(shown, user)};
     atomic_init(&m->holders, 1);
     l.at = (unsigned char *)(list + fields->n);
     fields_place(fields, place(&l, fields->text.at, fields->text.len).at, list);
     m->properties = place(&l, raw.bytes, raw.len);
-    rabbit_origin(&a->envelope, table, &exchange, &routing_key);
-    m->exchange =
-        place(&l, exchange.bytes, exchange.len > RABBIT_NAME_MAX ? RABBIT_NAME_MAX : exchange.len);
-    m->routing_key = place(&l, routing_key.bytes,
-                           routing_key.len > RABBIT_NAME_MAX ? RABBIT_NAME_MAX : routing_key.len);
+    if (rabbit_origin(&a->envelope, shown, user, &exchange, &routing_key)) {
+        m->exchange = place(&l, exchange.bytes, exchange.len);
+        m->routing_key = place(&l, routing_key.bytes, routing_key.len);
+    }
     m->base = (struct queue_message){
         .headers = list,
         .headers_n = headers_n,
@@ -144,8 +146,7 @@ static const char *header_take(struct rabbit_arrival *a, const amqp_frame_t *fra
     headers_n = a->fields.n;
     rabbit_fields_properties(&a->fields, &a->envelope, &shown, user);
     if (!rabbit_fields_failed(&a->fields))
-        a->message =
-            message_make(a, headers_n, frame->payload.properties.raw, &shown.headers, queue);
+        a->message = message_make(a, headers_n, frame->payload.properties.raw, &shown, queue, user);
     if (a->message != NULL && a->message->large)
         a->spool = rabbit_spool_open(a->want);
     a->state = RABBIT_BODY;

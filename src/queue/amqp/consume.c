@@ -2,12 +2,17 @@
  * The thread that consumes. It finds the queue, takes what it is sent, and sends acknowledgements.
  *
  *     connect ──► find the queue ──► found ──► consume ──► deliveries
- *        ▲             ▲                           │
- *        │             └── 404, or it is deleted ──┤
- *        └──────────── the connection is lost ─────┘
+ *        ▲           │     ▲                       │
+ *        │           └─404─┘                       │
+ *        └── the connection is lost, or the queue ─┘
  *
  * Each move back has a pause before it, which grows. What was delivered by a connection that is
- * lost cannot be acknowledged any more: tags are the channel's.
+ * lost cannot be acknowledged any more: tags are the channel's. A queue that is deleted, or whose
+ * node is down, takes the connection with it: nothing of it can be settled, and a second
+ * subscription beside what is out would deliver `prefetch` once more.
+ *
+ * With rabbit_out_bytes in hand nothing is read, so that the server stops to send; acknowledgements
+ * and heartbeats go on. What is in the socket, or behind it, is nobody's yet.
  */
 #include <string.h>
 
@@ -17,6 +22,10 @@
 #define FRAMES_MAX 4096 /* per turn, so that acknowledgements are not held up */
 #define STEADY_MS 10000 /* who lives that long begins with short pauses again */
 #define NEVER_MS 3600000
+#define GHOST_MS 3000 /* in which a server has noticed that a consumer is gone */
+#define GHOST_LOOK_MS 50
+
+size_t rabbit_out_bytes = QUEUE_OUT_BYTES;
 
 struct consumer {
     struct rabbit_thread *thread;
@@ -29,13 +38,24 @@ struct consumer {
     char tag[RABBIT_NAME_MAX];
     size_t tag_len;
     struct rabbit_message *oldest, *newest; /* what the server waits for, by tag */
+    size_t bytes;                           /* of memory, in them */
+    size_t stranded;                        /* of them, those without a body */
+    unsigned stranded_tries;
+    int64_t stranded_at;                    /* when room for one is looked for */
     struct rabbit_mail *batch, **batch_end; /* what the link will get */
     size_t batch_n;
 };
 
 /* What the server waits for. */
 
+/* Too large for memory, and there was no room on disk. */
+static bool is_stranded(const struct rabbit_message *m) {
+    return m->large && m->spool == NULL;
+}
+
 static void unsettled_put(struct consumer *c, struct rabbit_message *m) {
+    c->bytes += m->bytes;
+    c->stranded += is_stranded(m);
     m->older = c->newest;
     m->newer = NULL;
     m->waiting = true;
@@ -44,6 +64,8 @@ static void unsettled_put(struct consumer *c, struct rabbit_message *m) {
 }
 
 static void unsettled_take(struct consumer *c, struct rabbit_message *m) {
+    c->bytes -= m->bytes;
+    c->stranded -= is_stranded(m);
     *(m->older == NULL ? &c->oldest : &m->older->newer) = m->newer;
     *(m->newer == NULL ? &c->newest : &m->newer->older) = m->older;
     m->older = m->newer = NULL;
@@ -164,12 +186,24 @@ static void session_begin(struct consumer *c) {
                       c->s.why, (long long)pause);
 }
 
+/* Where an order matters: who still seems to consume may be us, before a crash of ours or of the
+   server, and what he had in hand would come behind what we would be given now. Who is alive is
+   not waited for for long. */
+static bool is_haunted(struct consumer *c) {
+    int64_t now = idem_loop_now();
+
+    if (!c->thread->ordered || c->s.consumers == 0 || now - c->since >= GHOST_MS)
+        return false;
+    c->retry_at = now + GHOST_LOOK_MS;
+    return true;
+}
+
 static void queue_find(struct consumer *c) {
     struct rabbit_thread *t = c->thread;
     const char *queue = t->topology.queue;
     int code = rabbit_session_declare(&c->s, queue, true, NULL);
 
-    if (code == 0) {
+    if (code == 0 && !is_haunted(c)) {
         c->found = true;
         rabbit_thread_say(t, true, "connected to %s; the queue %s is there", c->s.place, queue);
     } else if (code > 0) {
@@ -197,9 +231,13 @@ static void consume_begin(struct consumer *c) {
     c->consuming = true;
 }
 
+/* Without an answer, for which all that is on its way would have to be read first. */
 static void consume_end(struct consumer *c) {
-    (void)amqp_basic_cancel(c->s.conn, 1, (amqp_bytes_t){.bytes = c->tag, .len = c->tag_len});
-    (void)rabbit_session_ok(&c->s, amqp_get_rpc_reply(c->s.conn), 1, "cancelling");
+    amqp_basic_cancel_t cancel = {.consumer_tag = {.bytes = c->tag, .len = c->tag_len},
+                                  .nowait = 1};
+
+    (void)rabbit_session_sent(
+        &c->s, amqp_send_method(c->s.conn, 1, AMQP_BASIC_CANCEL_METHOD, &cancel), "cancelling");
     c->consuming = false;
 }
 
@@ -212,6 +250,28 @@ static void advance(struct consumer *c, bool fetch) {
         consume_begin(c);
 }
 
+/* What is stranded. */
+
+static void stranded_pause(struct consumer *c) {
+    c->stranded_at = idem_loop_now() + rabbit_pause_ms(c->stranded_tries);
+    c->stranded_tries += c->stranded_tries < 16;
+}
+
+/* One is asked for again, if there is room for it now. Otherwise it keeps its place: a queue may
+   count how often it delivers a message, and drop it. */
+static void stranded_look(struct consumer *c) {
+    struct rabbit_message *m = c->oldest;
+
+    if (c->s.conn == NULL || c->stranded == 0 || idem_loop_now() < c->stranded_at)
+        return;
+    while (m != NULL && !(is_stranded(m) && rabbit_spool_room(m->base.body.len)))
+        m = m->newer;
+    if (m != NULL &&
+        rabbit_session_sent(&c->s, amqp_basic_nack(c->s.conn, 1, m->tag, 0, 1), "giving back"))
+        unsettled_take(c, m);
+    stranded_pause(c);
+}
+
 /* Deliveries. */
 
 static void message_arrived(struct consumer *c, struct rabbit_message *m) {
@@ -222,13 +282,17 @@ static void message_arrived(struct consumer *c, struct rabbit_message *m) {
     }
     m->session = c->session;
     unsettled_put(c, m);
-    if (m->large && m->spool == NULL) {
+    if (is_stranded(m)) {
+        if (c->stranded == 1)
+            stranded_pause(c);
         rabbit_thread_say(c->thread, true,
                           "a message of %zu bytes is too large, and there is no room for it in the "
-                          "folder of temporary files: it stays with the server, unacknowledged",
+                          "folder of temporary files: it waits with the server until there is",
                           m->base.body.len);
         return;
     }
+    if (m->large)
+        c->stranded_tries = 0;
     atomic_fetch_add(&m->holders, 1); /* the link's */
     m->mail.kind = RABBIT_MAIL_MESSAGE;
     m->mail.next = NULL;
@@ -249,15 +313,14 @@ static void method_take(struct consumer *c, const amqp_method_t *method) {
                                               .tag = deliver->delivery_tag,
                                           });
     } else if (method->id == AMQP_BASIC_CANCEL_METHOD) {
-        c->consuming = c->found = false;
-        c->looks = 1; /* it is told here */
-        c->retry_at = idem_loop_now() + rabbit_pause_ms(0);
-        rabbit_thread_say(
-            c->thread, false,
-            "the queue %s was deleted, or its node is down; messages are fetched when "
-            "it is there again",
-            c->thread->topology.queue);
+        rabbit_session_fail(&c->s, "the queue %s was deleted, or its node is down",
+                            c->thread->topology.queue);
+        rabbit_session_close(&c->s, true);
     }
+}
+
+static bool is_full(const struct consumer *c) {
+    return c->s.conn != NULL && c->bytes >= rabbit_out_bytes && c->arrival.state == RABBIT_IDLE;
 }
 
 static void pump(struct consumer *c) {
@@ -265,7 +328,8 @@ static void pump(struct consumer *c) {
     const char *broken;
     amqp_frame_t frame;
 
-    for (size_t n = 0; n < FRAMES_MAX && rabbit_session_next(&c->s, &frame) == RABBIT_GOT; n++) {
+    for (size_t n = 0;
+         n < FRAMES_MAX && !is_full(c) && rabbit_session_next(&c->s, &frame) == RABBIT_GOT; n++) {
         if (frame.frame_type == AMQP_FRAME_METHOD) {
             method_take(c, &frame.payload.method);
             continue;
@@ -278,6 +342,17 @@ static void pump(struct consumer *c) {
             rabbit_session_close(&c->s, false);
         }
     }
+}
+
+static void rest_or_wait(struct consumer *c) {
+    int64_t until = session_alive(c) && c->found ? idem_loop_now() + NEVER_MS : c->retry_at;
+
+    if (c->stranded > 0 && c->stranded_at < until)
+        until = c->stranded_at;
+    if (is_full(c))
+        rabbit_session_rest(&c->s, c->thread->in_event);
+    else
+        rabbit_session_wait(&c->s, c->thread->in_event, until);
 }
 
 void rabbit_consume_main(struct rabbit_thread *t) {
@@ -298,9 +373,9 @@ void rabbit_consume_main(struct rabbit_thread *t) {
         advance(&c, orders.fetch);
         if (c.s.conn != NULL)
             pump(&c);
+        stranded_look(&c);
         batch_flush(&c);
-        rabbit_session_wait(&c.s, t->in_event,
-                            session_alive(&c) && c.found ? idem_loop_now() + NEVER_MS : c.retry_at);
+        rest_or_wait(&c);
     }
     rabbit_session_close(&c.s, true);
     rabbit_thread_line(t, -1);

@@ -77,8 +77,10 @@ static void origin_add(struct making *m, const struct rabbit_message *message) {
     const struct queue_field *said = queue_property(&message->base, "delivery_mode");
     amqp_field_value_t mode = {.kind = AMQP_FIELD_KIND_U8};
 
-    text_add(m, QUEUE_DEAD_EXCHANGE, rabbit_borrow(message->exchange));
-    text_add(m, QUEUE_DEAD_ROUTING_KEY, rabbit_borrow(message->routing_key));
+    if (message->exchange.at != NULL) {
+        text_add(m, QUEUE_DEAD_EXCHANGE, rabbit_borrow(message->exchange));
+        text_add(m, QUEUE_DEAD_ROUTING_KEY, rabbit_borrow(message->routing_key));
+    }
     if (user != NULL)
         text_add(m, RABBIT_HEADER_ORIGIN_USER, rabbit_borrow(user->value));
     for (size_t i = 0; said != NULL && i < said->value.len; i++)

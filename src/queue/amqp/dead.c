@@ -165,6 +165,7 @@ static int letter_get(struct queue_dead *d, struct queue_letter *ret, struct ide
         return rc;
     d->again = d->letter->base.redelivered;
     ret->message = &d->letter->base;
+    ret->claimed = d->letter->whose != RABBIT_OURS;
     snprintf(ret->receipt, sizeof(ret->receipt), "%llu", (unsigned long long)d->letter->tag);
     return 0;
 }
@@ -233,12 +234,20 @@ static int confirm_wait(struct queue_dead *d, const char *queue, struct idem_err
     }
 }
 
+/* By whom it is sent: the consumer believes a copy of its own user's only. A server that knew the
+   consumer by another name has letters without one, and would refuse it here, too. */
+static const char *letter_user(const struct queue_dead *d) {
+    bool said = queue_property(&d->letter->base, "user_id") != NULL;
+
+    return said || d->letter->whose == RABBIT_OURS ? d->config.user : NULL;
+}
+
 static int letter_send(struct queue_dead *d, const char *queue, struct idem_error *err) {
     struct rabbit_copy copy;
     bool refused = true;
     int rc = 0;
 
-    if (!rabbit_copy_make(&copy, d->letter, RABBIT_FOR_QUEUE, NULL, NULL, ++d->seq))
+    if (!rabbit_copy_make(&copy, d->letter, RABBIT_FOR_QUEUE, NULL, letter_user(d), ++d->seq))
         rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a copy");
     else if (!rabbit_copy_send(&d->s, &copy, queue, d->letter->base.body, &refused))
         rc = refuse(d, refused ? IDEM_E_REFUSED : IDEM_E_UNKNOWN, err);
@@ -255,6 +264,10 @@ static int dead_requeue(struct queue_dead *d, const char *to, struct idem_error 
         return idem_error_set(err, IDEM_E_INVALID, "amqp: no letter was read");
     if (d->s.conn == NULL)
         return refuse(d, IDEM_E_REFUSED, err);
+    if (d->letter->of_other)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "amqp: the letter says who has sent it, by the word of the user who "
+                              "has buried it: connect as that one, or it would be lost on its way");
     from = queue_header(&d->letter->base, QUEUE_DEAD_QUEUE);
     if (to == NULL && (from == NULL || from->json || from->value.len >= sizeof(queue)))
         return idem_error_set(err, IDEM_E_INVALID,

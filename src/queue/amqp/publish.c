@@ -11,7 +11,7 @@
  *
  * A server that is killed forgets quorum queues that are younger than a second, with what is in
  * them, confirmed or not (its register of them is written that late). No copy is sent to one
- * before.
+ * before; and as nobody tells its age, to none that was not in use for so long on this connection.
  */
 #include <stdio.h>
 #include <string.h>
@@ -191,6 +191,8 @@ static int queue_declare(struct publisher *p, const struct rabbit_job *job) {
 
     if (code == 0 && there != 0)
         place_made(p, place_of(p, job));
+    else if (code == 0) /* another consumer may have made it just now */
+        place_of(p, job)->usable_at = idem_loop_now() + rabbit_settle_ms;
     if (weak && !p->weak_said) {
         p->weak_said = true;
         rabbit_thread_say(p->thread, true,
@@ -269,14 +271,26 @@ static void job_send(struct publisher *p, struct rabbit_job *job) {
     rabbit_copy_release(&copy);
 }
 
-/* Those whose queue is not settled yet stay where they are. */
+/* Whether the job's queue may be used yet. That of dead letters may be somebody else's, and just
+   made, when it is first needed; if it is not there, what is sent comes back. */
+static bool place_is_usable(struct publisher *p, const struct rabbit_job *job, int64_t now) {
+    struct place *place = place_of(p, job);
+
+    if (job->delay < 0 && !place->declared) {
+        place->declared = true;
+        place->usable_at = now + rabbit_settle_ms;
+    }
+    return place->usable_at <= now;
+}
+
+/* Those whose queue is not settled yet stay where they are, in their order. */
 static void send_some(struct publisher *p) {
     struct rabbit_job **at = &p->todo.first;
     int64_t now = idem_loop_now();
     size_t todo = p->todo.n; /* what is put back is not looked at again */
 
-    for (size_t n = 0; todo > 0 && p->s.conn != NULL && !p->s.blocked; todo--) {
-        if (place_of(p, *at)->usable_at > now)
+    for (size_t n = 0; todo > 0 && *at != NULL && p->s.conn != NULL && !p->s.blocked; todo--) {
+        if (!place_is_usable(p, *at, now))
             at = &(*at)->next;
         else if (n++ < TURN_MAX && p->sent.n < SENT_MAX)
             job_send(p, list_take(&p->todo, at));

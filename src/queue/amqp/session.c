@@ -78,11 +78,27 @@ static struct timeval timeval_of(int64_t ms) {
                             .tv_usec = (suseconds_t)(ms % 1000 * 1000)};
 }
 
-void rabbit_session_close(struct rabbit_session *s, bool politely) {
-    struct timeval limit = timeval_of(GOODBYE_MS);
+/* What still comes is dropped: librabbitmq's own call would keep all of it until the answer. */
+static void goodbye(struct rabbit_session *s) {
+    amqp_connection_close_t word = {.reply_code = AMQP_REPLY_SUCCESS};
+    int64_t until = idem_loop_now() + GOODBYE_MS;
+    amqp_frame_t frame = {0};
+    struct timeval limit;
+    int status = amqp_send_method(s->conn, 0, AMQP_CONNECTION_CLOSE_METHOD, &word);
 
-    if (s->conn != NULL && politely && s->ready && amqp_set_rpc_timeout(s->conn, &limit) == 0)
-        (void)amqp_connection_close(s->conn, AMQP_REPLY_SUCCESS);
+    while (status == AMQP_STATUS_OK && idem_loop_now() < until) {
+        limit = timeval_of(until - idem_loop_now());
+        amqp_maybe_release_buffers(s->conn);
+        status = amqp_simple_wait_frame_noblock(s->conn, &frame, &limit);
+        if (status == AMQP_STATUS_OK && frame.frame_type == AMQP_FRAME_METHOD &&
+            frame.payload.method.id == AMQP_CONNECTION_CLOSE_OK_METHOD)
+            return;
+    }
+}
+
+void rabbit_session_close(struct rabbit_session *s, bool politely) {
+    if (s->conn != NULL && politely && s->ready)
+        goodbye(s);
     if (s->conn != NULL)
         (void)amqp_destroy_connection(s->conn);
     s->conn = NULL;
@@ -338,10 +354,28 @@ void rabbit_session_wait(struct rabbit_session *s, int event, int64_t until) {
         (void)eventfd_read(event, &count);
 }
 
+/* librabbitmq sends heartbeats while it reads. */
+void rabbit_session_rest(struct rabbit_session *s, int event) {
+    int64_t every = (int64_t)amqp_get_heartbeat(s->conn) * 1000 / 2, now = idem_loop_now();
+    struct pollfd fd = {.fd = event, .events = POLLIN};
+    amqp_frame_t beat = {.frame_type = AMQP_FRAME_HEARTBEAT};
+    eventfd_t count;
+
+    if (now - s->beat_at >= every) {
+        s->beat_at = now;
+        if (!rabbit_session_sent(s, amqp_send_frame(s->conn, &beat), "the connection"))
+            return;
+    }
+    if (poll(&fd, 1, (int)(s->beat_at + every - now)) > 0)
+        (void)eventfd_read(event, &count);
+}
+
 /* Declarations. */
 
 int rabbit_session_declare(struct rabbit_session *s, const char *queue, bool passive,
                            const amqp_table_t *args) {
+    const amqp_queue_declare_ok_t *ok;
+
     if (s->conn == NULL)
         return -1;
     if (!s->side) {
@@ -349,9 +383,10 @@ int rabbit_session_declare(struct rabbit_session *s, const char *queue, bool pas
         s->side = rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "channel");
     }
     if (s->side) {
-        (void)amqp_queue_declare(s->conn, 2, amqp_cstring_bytes(queue), passive, 1, 0, 0,
-                                 args == NULL ? amqp_empty_table : *args);
+        ok = amqp_queue_declare(s->conn, 2, amqp_cstring_bytes(queue), passive, 1, 0, 0,
+                                args == NULL ? amqp_empty_table : *args);
         if (rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "")) {
+            s->consumers = ok->consumer_count;
             amqp_maybe_release_buffers_on_channel(s->conn, 2);
             return 0;
         }

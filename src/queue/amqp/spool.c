@@ -23,6 +23,14 @@ int rabbit_spool_open(size_t size) {
     return fd;
 }
 
+bool rabbit_spool_room(size_t size) {
+    int fd = rabbit_spool_open(size);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 bool rabbit_spool_write(int fd, const void *bytes, size_t len, size_t at) {
     const char *from = bytes;
     ssize_t n;

@@ -1,7 +1,8 @@
 /*
  * Header tables and properties become fields. Which headers are the sender's, which the server adds
  * on a message's way, and which a copy of ours carries, stands in one table here: a copy must show
- * what the original showed, or its key would be another one.
+ * what the original showed, or its key would be another one. What the server vouches for must not
+ * be had by a header: a key that is made of it would be anybody's.
  *
  * What is shown has a bound: librabbitmq takes no table that is longer than a frame, and nothing is
  * shown that is nested too deep. Without memory the fields are marked as failed.
@@ -75,12 +76,32 @@ static bool header_text(const amqp_table_t *table, enum rabbit_header kind, size
     return true;
 }
 
-void rabbit_origin(const struct rabbit_envelope *envelope, const amqp_table_t *table,
-                   amqp_bytes_t *ret_exchange, amqp_bytes_t *ret_routing_key) {
-    if (!header_text(table, RABBIT_ORIGIN_EXCHANGE, RABBIT_NAME_MAX, ret_exchange))
+/* Who publishes chooses his headers, but for the user, which the server compares with his login. */
+enum rabbit_whose rabbit_whose(const amqp_basic_properties_t *p, const char *user) {
+    bool said = (p->_flags & AMQP_BASIC_USER_ID_FLAG) != 0;
+
+    if (rabbit_header_find(&p->headers, RABBIT_COPY) == NULL)
+        return RABBIT_ORIGINAL;
+    return said && rabbit_is(p->user_id, user) ? RABBIT_OURS : RABBIT_CLAIMED;
+}
+
+bool rabbit_origin(const struct rabbit_envelope *envelope, const amqp_basic_properties_t *p,
+                   const char *user, amqp_bytes_t *ret_exchange, amqp_bytes_t *ret_routing_key) {
+    enum rabbit_whose whose = rabbit_whose(p, user);
+
+    if (whose == RABBIT_ORIGINAL) {
         *ret_exchange = envelope->exchange;
-    if (!header_text(table, RABBIT_ORIGIN_ROUTING_KEY, RABBIT_NAME_MAX, ret_routing_key))
         *ret_routing_key = envelope->routing_key;
+        return true;
+    }
+    return whose == RABBIT_OURS &&
+           header_text(&p->headers, RABBIT_ORIGIN_EXCHANGE, RABBIT_NAME_MAX, ret_exchange) &&
+           header_text(&p->headers, RABBIT_ORIGIN_ROUTING_KEY, RABBIT_NAME_MAX, ret_routing_key);
+}
+
+bool rabbit_is_of_other(const amqp_basic_properties_t *p, const char *user) {
+    return rabbit_whose(p, user) == RABBIT_CLAIMED && (p->_flags & AMQP_BASIC_USER_ID_FLAG) != 0 &&
+           rabbit_header_find(&p->headers, RABBIT_ORIGIN_USER) != NULL;
 }
 
 /* Growing. */
@@ -421,16 +442,14 @@ void rabbit_fields_headers(struct rabbit_fields *fields, const amqp_table_t *tab
 
 /* Properties. */
 
-/* The server vouches for it, so that what a header says of it counts in our own copies only. */
 static bool user_find(const amqp_basic_properties_t *p, const char *user, amqp_bytes_t *ret) {
-    bool said = (p->_flags & AMQP_BASIC_USER_ID_FLAG) != 0;
+    enum rabbit_whose whose = rabbit_whose(p, user);
 
-    if (rabbit_header_find(&p->headers, RABBIT_COPY) == NULL) {
-        *ret = p->user_id;
-        return said;
-    }
-    return said && rabbit_is(p->user_id, user) &&
-           header_text(&p->headers, RABBIT_ORIGIN_USER, 2 * RABBIT_NAME_MAX, ret);
+    if (whose != RABBIT_ORIGINAL)
+        return whose == RABBIT_OURS &&
+               header_text(&p->headers, RABBIT_ORIGIN_USER, 2 * RABBIT_NAME_MAX, ret);
+    *ret = p->user_id;
+    return (p->_flags & AMQP_BASIC_USER_ID_FLAG) != 0;
 }
 
 /* A copy is persistent, whatever the message was; 0: it said nothing. */
@@ -470,7 +489,8 @@ void rabbit_fields_properties(struct rabbit_fields *fields, const struct rabbit_
         field_number(fields, "priority", p->priority);
     if (mode_find(p) != 0)
         field_number(fields, "delivery_mode", mode_find(p));
-    rabbit_origin(envelope, &p->headers, &text, &routing_key);
-    field_text(fields, "exchange", text);
-    field_text(fields, "routing_key", routing_key);
+    if (rabbit_origin(envelope, p, user, &text, &routing_key)) {
+        field_text(fields, "exchange", text);
+        field_text(fields, "routing_key", routing_key);
+    }
 }

@@ -24,20 +24,18 @@
 /* Deliveries of a dead letter: newer servers would drop it after twenty looks at it. */
 #define DELIVERIES 1000000000
 
-static void delays_fill(struct rabbit_topology *t, int64_t min, int64_t max) {
+/* From the shortest on: a handler may ask for less than the back-off. They are declared when they
+   are needed. */
+static void delays_fill(struct rabbit_topology *t, int64_t max) {
     int64_t step = 2, at;
 
     if (max < DELAY_UNIT_MS)
         max = DELAY_UNIT_MS;
     if (max > DELAY_MAX_MS)
         max = DELAY_MAX_MS;
-    if (min > max)
-        min = max;
     do {
         t->delays_n = 0;
-        for (at = DELAY_UNIT_MS; at < min; at *= 2)
-            ;
-        for (; at < max && t->delays_n < RABBIT_DELAYS_MAX; at *= step)
+        for (at = DELAY_UNIT_MS; at < max && t->delays_n < RABBIT_DELAYS_MAX; at *= step)
             t->delays[t->delays_n++] = at;
         step *= 2;
     } while (t->delays_n == RABBIT_DELAYS_MAX);
@@ -53,7 +51,7 @@ int rabbit_topology_make(struct rabbit_topology *t, const struct queue_config *c
         t->dead = NULL;
     if (t->queue == NULL || t->dead == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for the names of queues");
-    delays_fill(t, config->delay_min_ms, config->delay_max_ms);
+    delays_fill(t, config->delay_max_ms);
     return 0;
 }
 

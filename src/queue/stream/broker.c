@@ -24,9 +24,11 @@ size_t stream_room(const struct stream_link *link) {
     size_t used = link->out_n + link->read_n + link->gather_n;
     size_t unsaid = link->lists[STREAM_ACKING].n + link->lists[STREAM_ACKED].n;
 
-    if (used >= link->prefetch || link->out_bytes >= STREAM_OUT_BYTES || unsaid > STREAM_UNSAID_MAX)
+    size_t most = link->prefetch + link->more;
+
+    if (used >= most || link->out_bytes >= QUEUE_OUT_BYTES || unsaid > STREAM_UNSAID_MAX)
         return 0;
-    return link->prefetch - used;
+    return most - used;
 }
 
 void stream_next_post(struct stream_link *link) {
@@ -244,12 +246,23 @@ static void link_fetch(struct queue_link *base, bool on) {
     stream_next_post(link);
 }
 
+static void link_widen(struct queue_link *base, size_t more) {
+    struct stream_link *link = stream_link_of(base);
+
+    link->more = more;
+    stream_next_post(link);
+}
+
 /* Closing. */
 
 static bool is_unsaid(const struct stream_link *link) {
-    return link->lists[STREAM_ACKING].n + link->lists[STREAM_ACKED].n +
-               link->lists[STREAM_GIVING].n + link->lists[STREAM_GIVEN].n >
-           0;
+    static const enum stream_state states[] = {STREAM_ACKING, STREAM_ACKED,  STREAM_GIVING,
+                                               STREAM_GIVEN,  STREAM_SAVING, STREAM_SAVED};
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+        n += link->lists[states[i]].n;
+    return n > 0;
 }
 
 /* What was said and not answered, for at most a second. Nobody is told of anything meanwhile. */
@@ -276,6 +289,7 @@ static void link_close(struct queue_link *base) {
     struct stream_link *link = stream_link_of(base);
 
     link->fetching = false;
+    stream_give_all(link);
     link_drain(link);
     link->closing = true;
     redis_conn_close(&link->command);
@@ -308,5 +322,6 @@ const struct queue_broker queue_broker_stream = {
     .giveback = stream_giveback,
     .close = link_close,
     .extend = stream_extend,
+    .widen = link_widen,
     .redelivery_ms = link_redelivery,
 };

@@ -344,6 +344,7 @@ static int dead_next(struct queue_dead *base, struct queue_letter *ret, struct i
     dead->last = said.id;
     dead->began = true;
     ret->message = dead->large ? &dead->stub : &dead->letter->base;
+    ret->claimed = false; /* who may write here may do anything */
     stream_id_print(said.id, ret->receipt);
     return 0;
 }

@@ -114,8 +114,10 @@ void stream_entry_set(struct stream_entry *entry, enum stream_state state) {
         [STREAM_PARKED] = IN(NEW) | IN(DUE) | IN(ASKED),
         [STREAM_ACKING] = IN(OUT) | IN(ACKED),
         [STREAM_ACKED] = IN(ACKING),
-        [STREAM_GIVING] = IN(OUT) | IN(GIVEN),
+        [STREAM_GIVING] = IN(OUT) | IN(GIVEN) | IN(DELAYED) | IN(DUE) | IN(ASKED) | IN(PARKED),
         [STREAM_GIVEN] = IN(GIVING),
+        [STREAM_SAVING] = IN(GIVEN) | IN(SAVED),
+        [STREAM_SAVED] = IN(SAVING),
 #undef IN
     };
     struct stream_link *link = entry->owner;
@@ -209,6 +211,7 @@ void stream_entry_free(struct stream_entry *entry) {
     if (entry->keep_link != NULL)
         keep_take(link, entry);
     idem_timer_clear(link->loop, &entry->due);
+    stream_unkeep(entry);
     free(entry);
 }
 

@@ -81,7 +81,8 @@ static void said_take(struct stream_link *link, const struct stream_said *said) 
             stream_survey_begin(link);
         return;
     case STREAM_WORD_DELETED:
-        stream_deleted(link, said->id);
+        if (stream_deleted(link, said->id) && stream_deliver_kept(entry))
+            return;
         break;
     default:
         break;
@@ -233,6 +234,23 @@ static void returned_poll(struct stream_link *link) {
 
 /* Other consumers'. */
 
+/* Redis 6.2 does not say which they were. */
+static void claimed_tell(struct stream_link *link, const struct stream_claimed *claimed) {
+    const struct redis_reply *items = claimed->deleted_items;
+    struct stream_id id;
+
+    for (size_t i = 0; items != NULL && i < items->items_n; i++)
+        if (stream_read_claimed_id(items->items[i], &id))
+            (void)stream_deleted(link, id);
+    if (items != NULL || claimed->deleted == 0)
+        return;
+    link->deleted_n += claimed->deleted;
+    stream_say(link,
+               "%s: %zu pending entries were deleted or trimmed before they were done with, and "
+               "are lost (%llu so far)",
+               link->queue, claimed->deleted, (unsigned long long)link->deleted_n);
+}
+
 static void take_claimed(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = data;
     struct stream_claimed claimed;
@@ -258,14 +276,7 @@ static void take_claimed(struct redis_conn *conn, void *data, const struct redis
         else
             (void)id_put(link, id);
     }
-    if (claimed.deleted > 0) {
-        link->deleted_n += claimed.deleted;
-        stream_say(
-            link,
-            "%s: %zu pending entries were deleted or trimmed before they were done with, and "
-            "cannot be delivered again (%llu so far)",
-            link->queue, claimed.deleted, (unsigned long long)link->deleted_n);
-    }
+    claimed_tell(link, &claimed);
     take_ask(link);
 }
 

@@ -2,8 +2,9 @@
  * What becomes of a message that was out: acknowledged, given back, delayed,
  * buried.
  *
- * Acks and givebacks gather over a turn of the loop and go out in few commands.
- * Both may be said twice, so that what gets no answer is said again after the
+ * Acks and givebacks gather over a turn of the loop and go out in few commands; a
+ * giveback of an entry that is not in the stream any more puts it among the dead
+ * letters instead. All may be said twice, so that what gets no answer is said again after the
  * reconnect, SEND_TRIES times; then it is left to the group, which delivers it
  * again. A burial that gets no answer is refused: it may have happened, and the
  * consumer's next try buries it twice.
@@ -27,18 +28,24 @@ struct kind {
 };
 static const struct kind ack_kind = {STREAM_ACKING, STREAM_ACKED, "XACK"};
 static const struct kind give_kind = {STREAM_GIVING, STREAM_GIVEN, "EVAL (move)"};
+static const struct kind save_kind = {STREAM_SAVING, STREAM_SAVED, "XADD"};
 
 /* The first `n` that were sent: answered, or to be said again. */
 static void sent_take(struct stream_link *link, const struct kind *kind, size_t n, bool answered) {
     struct stream_list *sent = &link->lists[kind->sent];
+    char text[STREAM_ID_TEXT];
 
     for (; n > 0 && sent->first != NULL; n--) {
         struct stream_entry *entry = sent->first;
 
-        if (answered || ++entry->tries >= SEND_TRIES)
-            stream_entry_free(entry);
-        else
+        if (!answered && ++entry->tries < SEND_TRIES) {
             stream_entry_set(entry, kind->waits);
+            continue;
+        }
+        if (!answered && kind == &save_kind)
+            stream_say(link, "%s: entry %s was trimmed, is not among the dead letters, and is lost",
+                       link->queue, stream_id_print(entry->id, text));
+        stream_entry_free(entry);
     }
 }
 
@@ -50,7 +57,7 @@ static void take_given(struct redis_conn *conn, const struct kind *kind, void *d
 
     sent_take(link, kind, (size_t)(uintptr_t)data, answered);
     if (reply != NULL && !answered) {
-        if (stream_is_gone(reply))
+        if (kind != &save_kind && stream_is_gone(reply))
             stream_link_reset(link);
         else
             stream_trouble(link, kind->name, reply);
@@ -63,101 +70,37 @@ static void take_acked(struct redis_conn *conn, void *data, const struct redis_r
     take_given(conn, &ack_kind, data, reply);
 }
 
+static void take_saved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    take_given(conn, &save_kind, data, reply);
+}
+
+/* Those that are not in the stream any more, so that nobody can be given them; how many. */
+static size_t trimmed_save(struct stream_link *link, const struct redis_reply *reply) {
+    struct stream_entry *entry;
+    struct stream_said said;
+    size_t n = 0;
+
+    for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i < reply->items_n; i++) {
+        if (!stream_read_said(reply->items[i], &said) || said.word != STREAM_WORD_DELETED)
+            continue;
+        entry = stream_entry_find(link, said.id);
+        if (!stream_deleted(link, said.id) || entry->state != STREAM_GIVEN)
+            continue;
+        stream_entry_set(entry, STREAM_SAVING);
+        n++;
+    }
+    return n;
+}
+
 static void take_returned(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    take_given(conn, &give_kind, data, reply);
+    size_t n = (size_t)(uintptr_t)data;
+
+    if (reply != NULL)
+        n -= trimmed_save(conn->data, reply);
+    take_given(conn, &give_kind, (void *)(uintptr_t)n, reply);
 }
 
-static void given_send(struct stream_link *link, const struct kind *kind) {
-    struct stream_list *waits = &link->lists[kind->waits];
-    size_t n = waits->n < SEND_MAX ? waits->n : SEND_MAX;
-    struct redis_buffer out = {0};
-    struct stream_entry *entry = waits->first;
-
-    if (kind == &ack_kind) {
-        stream_put_begin(link, &out, n, "XACK");
-    } else {
-        stream_put_script(link, &out, 3 + n, stream_move_script);
-        redis_put_text(&out, link->consumer);
-        redis_put_text(&out, STREAM_NOBODY);
-        redis_put_number(&out, RETURNED_IDLE_MS);
-    }
-    for (size_t i = 0; i < n; i++, entry = entry->next)
-        stream_put_id(&out, entry->id);
-    if (!stream_send(link, &out, kind == &ack_kind ? take_acked : take_returned,
-                     (void *)(uintptr_t)n))
-        return;
-    for (; n > 0; n--)
-        stream_entry_set(waits->first, kind->sent);
-}
-
-void stream_give_next(struct stream_link *link) {
-    const struct kind *const kinds[] = {&ack_kind, &give_kind};
-
-    for (size_t i = 0; i < 2; i++)
-        for (size_t left = link->lists[kinds[i]->waits].n; left > 0;
-             left -= left < SEND_MAX ? left : SEND_MAX)
-            given_send(link, kinds[i]);
-}
-
-static void give(struct queue_link *base, struct queue_message *queued, enum stream_state state) {
-    struct stream_link *link = stream_link_of(base);
-    struct stream_message *message = stream_message_of(queued);
-    struct stream_entry *entry = message->entry;
-
-    stream_dismiss(link, message);
-    if (entry == NULL)
-        return;
-    if (state == STREAM_GIVING && entry->lost) {
-        stream_entry_free(entry); /* who has it now delivers it */
-        return;
-    }
-    stream_entry_set(entry, state);
-    stream_next_post(link);
-}
-
-void stream_ack(struct queue_link *link, struct queue_message *message) {
-    give(link, message, STREAM_ACKING);
-}
-
-void stream_giveback(struct queue_link *link, struct queue_message *message) {
-    give(link, message, STREAM_GIVING);
-}
-
-/* Delays. */
-
-static void ask_begin(struct stream_message *message, bool delayed, queue_told_fn *told,
-                      void *data) {
-    message->asked = true;
-    message->delayed = delayed;
-    message->told = told;
-    message->told_data = data;
-}
-
-void stream_delay(struct queue_link *base, struct queue_message *queued, int64_t ms,
-                  queue_told_fn *told, void *data) {
-    struct stream_link *link = stream_link_of(base);
-    struct stream_message *message = stream_message_of(queued);
-    struct stream_entry *entry = message->entry;
-
-    ask_begin(message, true, told, data);
-    if (entry != NULL && !entry->lost && link->kept_n >= STREAM_KEPT_MAX) {
-        stream_told(link, message, false, "100000 messages wait for their next try already");
-        return;
-    }
-    message->entry = NULL;
-    if (entry != NULL) {
-        entry->message = NULL;
-        if (entry->lost) {
-            stream_entry_free(entry);
-        } else {
-            stream_entry_set(entry, STREAM_DELAYED);
-            idem_timer_set(link->loop, &entry->due, ms < DELAY_MAX_MS ? ms : DELAY_MAX_MS);
-        }
-    }
-    stream_told(link, message, true, NULL);
-}
-
-/* Burials. */
+/* Dead letters. */
 
 static bool is_epitaph(struct idem_bytes name) {
     static const char *const names[] = {
@@ -219,6 +162,161 @@ static void letter_write(struct letter *letter, const struct stream_message *mes
         letter_say(letter, QUEUE_DEAD_AT, now);
 }
 
+/* XADD. */
+static void letter_put_all(const struct stream_link *link, struct redis_buffer *out,
+                           const struct stream_message *message,
+                           const struct queue_epitaph *epitaph) {
+    struct letter letter = {0};
+
+    letter_write(&letter, message, epitaph);
+    redis_put_head(out, 3 + 2 * letter.n);
+    redis_put_text(out, "XADD");
+    redis_put_text(out, link->dead_letter);
+    redis_put_text(out, "*");
+    redis_buffer_put(out, letter.out.at, letter.out.len);
+    out->failed |= letter.out.failed;
+    redis_buffer_release(&letter.out);
+}
+
+/* Sending. */
+
+static bool saved_send(struct stream_link *link) {
+    static const struct queue_epitaph epitaph = {
+        .verdict = "trimmed",
+        .reason = "its entry was deleted or trimmed before it was done with",
+    };
+    struct stream_entry *entry = link->lists[STREAM_SAVING].first;
+    struct redis_buffer out = {0};
+
+    letter_put_all(link, &out, entry->kept, &epitaph);
+    if (!stream_send(link, &out, take_saved, (void *)(uintptr_t)1))
+        return false;
+    stream_entry_set(entry, STREAM_SAVED);
+    return true;
+}
+
+/* As many as go into one command; how many that were. */
+static size_t given_send(struct stream_link *link, const struct kind *kind) {
+    struct stream_list *waits = &link->lists[kind->waits];
+    struct stream_entry *entry = waits->first;
+    struct redis_buffer out = {0};
+    bool begun = entry != NULL && entry->begun;
+    size_t n = 0;
+
+    while (n < SEND_MAX && entry != NULL && entry->begun == begun) {
+        n++;
+        entry = entry->next;
+    }
+    if (kind == &ack_kind) {
+        stream_put_begin(link, &out, n, "XACK");
+    } else {
+        stream_put_script(link, &out, 4 + n, stream_move_script);
+        redis_put_text(&out, link->consumer);
+        redis_put_text(&out, STREAM_NOBODY);
+        redis_put_number(&out, RETURNED_IDLE_MS);
+        redis_put_number(&out, begun ? 0 : 1);
+    }
+    entry = waits->first;
+    for (size_t i = 0; i < n; i++, entry = entry->next)
+        stream_put_id(&out, entry->id);
+    if (!stream_send(link, &out, kind == &ack_kind ? take_acked : take_returned,
+                     (void *)(uintptr_t)n))
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        stream_entry_set(waits->first, kind->sent);
+    return n;
+}
+
+void stream_give_next(struct stream_link *link) {
+    while (link->lists[STREAM_ACKING].n > 0 && given_send(link, &ack_kind) > 0)
+        ;
+    while (link->lists[STREAM_GIVING].n > 0 && given_send(link, &give_kind) > 0)
+        ;
+    while (link->lists[STREAM_SAVING].n > 0 && saved_send(link))
+        ;
+}
+
+void stream_give_all(struct stream_link *link) {
+    static const enum stream_state states[] = {STREAM_DELAYED, STREAM_DUE, STREAM_ASKED,
+                                               STREAM_PARKED};
+
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+        while (link->lists[states[i]].first != NULL) {
+            link->lists[states[i]].first->begun = true;
+            stream_entry_set(link->lists[states[i]].first, STREAM_GIVING);
+        }
+}
+
+void stream_ack(struct queue_link *base, struct queue_message *queued) {
+    struct stream_link *link = stream_link_of(base);
+    struct stream_message *message = stream_message_of(queued);
+    struct stream_entry *entry = message->entry;
+
+    stream_dismiss(link, message);
+    if (entry == NULL)
+        return;
+    stream_entry_set(entry, STREAM_ACKING);
+    stream_next_post(link);
+}
+
+/* Its content stays until it is sure that the stream has it. */
+void stream_giveback(struct queue_link *base, struct queue_message *queued) {
+    struct stream_link *link = stream_link_of(base);
+    struct stream_message *message = stream_message_of(queued);
+    struct stream_entry *entry = message->entry;
+
+    if (entry != NULL && !entry->lost)
+        (void)stream_keep(entry, message, true);
+    stream_dismiss(link, message);
+    if (entry == NULL)
+        return;
+    if (entry->lost)
+        stream_entry_free(entry); /* who has it now delivers it */
+    else
+        stream_entry_set(entry, STREAM_GIVING);
+    stream_next_post(link);
+}
+
+/* Delays. */
+
+static void ask_begin(struct stream_message *message, bool delayed, queue_told_fn *told,
+                      void *data) {
+    message->asked = true;
+    message->delayed = delayed;
+    message->told = told;
+    message->told_data = data;
+}
+
+void stream_delay(struct queue_link *base, struct queue_message *queued, int64_t ms,
+                  queue_told_fn *told, void *data) {
+    struct stream_link *link = stream_link_of(base);
+    struct stream_message *message = stream_message_of(queued);
+    struct stream_entry *entry = message->entry;
+
+    ask_begin(message, true, told, data);
+    if (entry != NULL && !entry->lost && link->kept_n >= STREAM_KEPT_MAX) {
+        stream_told(link, message, false, "100000 messages wait for their next try already");
+        return;
+    }
+    if (entry != NULL && !entry->lost && !stream_keep(entry, message, false) && entry->deleted) {
+        stream_told(link, message, false, "its entry was trimmed, and there is no room to keep it");
+        return;
+    }
+    message->entry = NULL;
+    if (entry != NULL) {
+        entry->message = NULL;
+        if (entry->lost) {
+            stream_entry_free(entry);
+        } else {
+            stream_entry_set(entry, STREAM_DELAYED);
+            idem_timer_set(link->loop, &entry->due, ms < DELAY_MAX_MS ? ms : DELAY_MAX_MS);
+        }
+    }
+    stream_told(link, message, true, NULL);
+}
+
+/* Burials. */
+
 static void take_buried(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
     struct stream_message *message = data;
@@ -237,21 +335,13 @@ void stream_bury(struct queue_link *base, struct queue_message *queued,
     struct stream_link *link = stream_link_of(base);
     struct stream_message *message = stream_message_of(queued);
     struct redis_buffer out = {0};
-    struct letter letter = {0};
 
     ask_begin(message, false, told, data);
     if (link->command.state != REDIS_CONN_READY) {
         stream_told(link, message, false, "there is no connection to the server");
         return;
     }
-    letter_write(&letter, message, epitaph);
-    redis_put_head(&out, 3 + 2 * letter.n);
-    redis_put_text(&out, "XADD");
-    redis_put_text(&out, link->dead_letter);
-    redis_put_text(&out, "*");
-    redis_buffer_put(&out, letter.out.at, letter.out.len);
-    out.failed |= letter.out.failed;
-    redis_buffer_release(&letter.out);
+    letter_put_all(link, &out, message, epitaph);
     if (!stream_send(link, &out, take_buried, message))
         stream_told(link, message, false, "there is no memory for what is to be sent");
     stream_next_post(link);

@@ -7,7 +7,7 @@
  *     it is        one that is out             one that we keep
  *     another's    stays out: its ack counts   is forgotten: it is delivered there
  *     nowhere      is gone                     is forgotten: it is done, or will be new
- *     deleted      stays out, and it is told   is forgotten, and it is told
+ *     deleted      stays out, and it is told   is told, and forgotten if its content was not kept
  *
  * A renewal that gets no answer is made again after the reconnect.
  */
@@ -23,8 +23,8 @@ static void said_take(struct stream_link *link, const struct stream_said *said) 
         return;
     if (entry->state != STREAM_OUT && entry->keep_link == NULL)
         return; /* it is being given back by now */
-    if (said->word == STREAM_WORD_DELETED)
-        stream_deleted(link, said->id);
+    if (said->word == STREAM_WORD_DELETED && stream_deleted(link, said->id))
+        return;
     if (entry->state == STREAM_OUT && said->word != STREAM_WORD_NONE)
         entry->lost = true;
     else
@@ -59,9 +59,10 @@ static bool renew_send(struct stream_link *link, const struct stream_id *ids, si
                        void *data) {
     struct redis_buffer out = {0};
 
-    stream_put_script(link, &out, 3 + n, stream_move_script);
+    stream_put_script(link, &out, 4 + n, stream_move_script);
     redis_put_text(&out, link->consumer);
     redis_put_text(&out, link->consumer);
+    redis_put_text(&out, "0");
     redis_put_text(&out, "0");
     for (size_t i = 0; i < n; i++)
         stream_put_id(&out, ids[i]);

@@ -1,20 +1,18 @@
 -- The idle time of entries set anew, under our name or another, if they are still ours. Who gets
 -- one that we have not begun with must not find that delivery counted.
 --
--- KEYS: the stream. ARGV: group, our name, the new one, idle in ms; then ids. The answer has a list
--- for each that was not moved: its id and a word, as take.lua's.
+-- KEYS: the stream. ARGV: group, our name, the new one, idle in ms, deliveries that do not count; then
+-- ids. The answer has a list for each that was not moved: its id and a word, as take.lua's.
 local stream, group, me, to, idle = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local less = tonumber(ARGV[5])
 local out = {}
 
-for i = 5, #ARGV do
+for i = 6, #ARGV do
     local id = ARGV[i]
     local held = redis.call('XPENDING', stream, group, id, id, 1)[1]
     local word
     if held and held[2] == me then
-        local count = held[4]
-        if to ~= me and count > 0 then
-            count = count - 1
-        end
+        local count = math.max(held[4] - less, 0)
         local moved = redis.call('XCLAIM', stream, group, to, 0, id, 'IDLE', idle,
                                  'RETRYCOUNT', count, 'JUSTID')
         if #moved == 0 then

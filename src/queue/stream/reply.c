@@ -93,8 +93,10 @@ bool stream_read_claimed(const struct redis_reply *reply, struct stream_claimed 
     claimed.items = reply->items[1];
     for (size_t i = 0; i < claimed.items->items_n; i++)
         claimed.deleted += claimed.items->items[i]->type == REDIS_REPLY_NIL;
-    if (reply->items_n > 2 && reply->items[2]->type == REDIS_REPLY_ARRAY)
+    if (reply->items_n > 2 && reply->items[2]->type == REDIS_REPLY_ARRAY) {
+        claimed.deleted_items = reply->items[2];
         claimed.deleted += reply->items[2]->items_n;
+    }
     *ret = claimed;
     return true;
 }

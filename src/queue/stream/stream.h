@@ -7,6 +7,7 @@
  *     gather.c   entries that were delivered before: our own, due ones, other consumers'
  *     keep.c     the idle time of what we have, and the clock of all that is done at intervals
  *     give.c     ack, giveback, delay, bury
+ *     save.c     what is left of entries that were trimmed
  *     tell.c     what the consumer is told
  *     entry.c    the entries that we know of, by their ids
  *     message.c  an entry as a message
@@ -49,7 +50,12 @@
  * whoever else uses XAUTOCLAIM takes it, too.
  *
  * DELAY. No copy is made. The entry stays pending, and we remember its id and its time. A crash
- * makes it come sooner, and the record says that it is not due.
+ * makes it come sooner, and the record says that it is not due. So does closing, which gives back
+ * all that waits here, with its count of deliveries as it is.
+ *
+ * TRIMMED. An entry that is deleted before it was done with is handled from memory, as long as we
+ * have its content; what cannot stay in memory, because the link is closed, goes to the dead
+ * letters (verdict "trimmed").
  *
  * WHAT THE USER MAY (ACL): +xreadgroup +xack +xadd +xpending +xclaim +xautoclaim +xrange
  * +xgroup|create +eval +client|setname +client|id, and for dead letters +type +xdel +xrevrange, on
@@ -74,9 +80,10 @@
 
 #define STREAM_ENTRY_MAX ((size_t)64 << 20)  /* names and values of an entry */
 #define STREAM_FIELDS_MAX ((size_t)4096)     /* of an entry */
-#define STREAM_OUT_BYTES ((size_t)256 << 20) /* of what is out; with more, nothing is fetched */
 #define STREAM_KEPT_MAX ((size_t)100000)     /* entries that wait, or cannot be read */
-#define STREAM_UNSAID_MAX ((size_t)10000)    /* acks without an answer; with more likewise */
+#define STREAM_KEPT_BYTES ((size_t)64 << 20) /* content of entries that wait */
+#define STREAM_UNSAID_MAX                                                                          \
+    ((size_t)10000) /* acks without an answer; with more, nothing is fetched */
 
 #define STREAM_BLOCK_MS 5000
 #define STREAM_MIN_IDLE_MS 3000
@@ -102,7 +109,11 @@ const char *stream_id_print(struct stream_id id, char buf[STREAM_ID_TEXT]);
  *                │                                    └──── no answer ───┘
  *                ├──ack───────> ACKING ──sent──> ACKED ──> (over)
  *                └──giveback──> GIVING ──sent──> GIVEN ──> (over)
+ *                                                  │ it was trimmed
+ *                                                  └────> SAVING ──sent──> SAVED ──> (over)
  *     (new) ──> PARKED: it cannot be delivered
+ *
+ * Closing gives back what is DELAYED, DUE, ASKED and PARKED.
  */
 enum stream_state {
     STREAM_NEW, /* it is in no list yet */
@@ -115,6 +126,8 @@ enum stream_state {
     STREAM_ACKED,
     STREAM_GIVING,
     STREAM_GIVEN,
+    STREAM_SAVING,
+    STREAM_SAVED,
     STREAM_STATES
 };
 
@@ -128,8 +141,11 @@ struct stream_entry {
     int64_t renewed;                             /* when that was asked for; 0: it is to be */
     struct idem_timer due;
     bool lost;                      /* another consumer has it */
+    bool deleted;                   /* it is not in the stream any more */
+    bool begun;                     /* given back, and its delivery counts */
     unsigned tries;                 /* of what is being sent */
     struct stream_message *message; /* OUT */
+    struct stream_message *kept;    /* its content, while it is not; may be NULL */
 };
 
 struct stream_list {
@@ -149,6 +165,8 @@ struct stream_message {
     struct queue_message base;
     struct stream_message *next, **link; /* all there are */
     struct stream_entry *entry;          /* NULL: it is not ours any more */
+    struct stream_entry *keeper;         /* which keeps it */
+    bool aside;                          /* it does, and nobody else has it */
     struct idem_bytes *fields;           /* of the entry: name, value, name, ... */
     size_t fields_n;                     /* names */
     size_t bytes;
@@ -222,6 +240,7 @@ struct stream_claimed {
     struct stream_id next; /* where it goes on; 0-0: it was through */
     const struct redis_reply *items;
     size_t deleted;
+    const struct redis_reply *deleted_items; /* their ids; NULL: the server did not say */
 };
 bool stream_read_claimed(const struct redis_reply *reply, struct stream_claimed *ret);
 /* One of its items; false: nothing is there. */
@@ -245,7 +264,7 @@ enum stream_gathering {
 };
 #define STREAM_GATHER_MAX 64
 
-#define STREAM_LINES 8
+#define STREAM_LINES 64
 struct stream_line {
     bool ready;
     char text[400];
@@ -256,7 +275,7 @@ struct stream_link {
     struct queue_events events;
     char *queue, *dead_letter, *group, *consumer, *body_field;
     struct stream_shape shape;
-    size_t prefetch;
+    size_t prefetch, more; /* so many may be out */
     int64_t min_idle_ms, renew_ms, claim_ms, block_ms;
 
     /* link.c */
@@ -306,6 +325,10 @@ struct stream_link {
     struct stream_entry *keep, **keep_end;
     size_t kept_n;
 
+    /* save.c */
+    size_t kept_bytes;
+    uint64_t deleted_n;
+
     /* keep.c */
     bool renewing;
 
@@ -316,7 +339,6 @@ struct stream_link {
     struct stream_line lines[STREAM_LINES];
     unsigned lines_n;
     struct idem_task tell;
-    uint64_t deleted_n;
 };
 
 static inline struct stream_link *stream_link_of(struct queue_link *link) {
@@ -377,6 +399,17 @@ void stream_delay(struct queue_link *link, struct queue_message *message, int64_
 void stream_bury(struct queue_link *link, struct queue_message *message,
                  const struct queue_epitaph *epitaph, queue_told_fn *told, void *data);
 void stream_giveback(struct queue_link *link, struct queue_message *message);
+/* All that waits here: the link is to be closed. */
+void stream_give_all(struct stream_link *link);
+
+/* save.c */
+/* Keeps its content, and frees it with the entry; false: there is no room. */
+bool stream_keep(struct stream_entry *entry, struct stream_message *message, bool anyway);
+void stream_unkeep(struct stream_entry *entry);
+/* Delivers what was kept, now or when it is asked for the next time; false: nothing was. */
+bool stream_deliver_kept(struct stream_entry *entry);
+/* It is told, once; whether we have its content. */
+bool stream_deleted(struct stream_link *link, struct stream_id id);
 
 /* tell.c */
 void stream_tell_run(struct idem_task *task);
@@ -392,7 +425,8 @@ void stream_tell(struct stream_link *link, struct stream_message *message, unsig
 /* What became of a delay or a burial; `why` may be NULL. */
 void stream_told(struct stream_link *link, struct stream_message *message, bool taken,
                  const char *why);
-void stream_deleted(struct stream_link *link, struct stream_id id);
+/* It is out from now on, and is told. */
+void stream_message_out(struct stream_entry *entry, struct stream_message *message);
 /* It is given back: it goes now, or when what was asked of it is told. */
 void stream_dismiss(struct stream_link *link, struct stream_message *message);
 void stream_message_drop(struct stream_link *link, struct stream_message *message);

@@ -65,7 +65,10 @@ void stream_message_drop(struct stream_link *link, struct stream_message *messag
         message->next->link = message->link;
     link->out_n--;
     link->out_bytes -= message->bytes;
-    stream_message_free(message);
+    if (message->keeper != NULL)
+        message->aside = true;
+    else
+        stream_message_free(message);
     if (!link->closing)
         stream_next_post(link); /* there is room */
 }
@@ -87,16 +90,9 @@ void stream_told(struct stream_link *link, struct stream_message *message, bool 
     stream_tell(link, message, STREAM_TELL_TOLD);
 }
 
-bool stream_deliver(struct stream_link *link, struct stream_entry *entry, struct stream_id id,
-                    int64_t deliveries, const struct redis_reply *fields) {
-    struct stream_message *message = stream_message_new(&link->shape, id, deliveries, fields);
+void stream_message_out(struct stream_entry *entry, struct stream_message *message) {
+    struct stream_link *link = entry->owner;
 
-    if (message != NULL && entry == NULL)
-        entry = stream_entry_new(link, id);
-    if (message == NULL || entry == NULL) {
-        stream_message_free(message);
-        return false;
-    }
     stream_entry_set(entry, STREAM_OUT);
     entry->lost = false;
     entry->message = message;
@@ -109,6 +105,20 @@ bool stream_deliver(struct stream_link *link, struct stream_entry *entry, struct
     link->out_n++;
     link->out_bytes += message->bytes;
     stream_tell(link, message, STREAM_TELL_MESSAGE);
+}
+
+bool stream_deliver(struct stream_link *link, struct stream_entry *entry, struct stream_id id,
+                    int64_t deliveries, const struct redis_reply *fields) {
+    struct stream_message *message = stream_message_new(&link->shape, id, deliveries, fields);
+
+    if (message != NULL && entry == NULL)
+        entry = stream_entry_new(link, id);
+    if (message == NULL || entry == NULL) {
+        stream_message_free(message);
+        return false;
+    }
+    stream_unkeep(entry);
+    stream_message_out(entry, message);
     return true;
 }
 
@@ -131,17 +141,6 @@ void stream_park(struct stream_link *link, struct stream_entry *entry, struct st
                    "XACK)",
                    link->queue, text, (long long)bytes, (long long)fields_n, STREAM_ENTRY_MAX,
                    STREAM_FIELDS_MAX, link->consumer);
-}
-
-void stream_deleted(struct stream_link *link, struct stream_id id) {
-    char text[STREAM_ID_TEXT];
-
-    link->deleted_n++;
-    stream_say(
-        link,
-        "%s: entry %s was deleted or trimmed before it was done with, and cannot be delivered "
-        "again (%llu so far)",
-        link->queue, stream_id_print(id, text), (unsigned long long)link->deleted_n);
 }
 
 /* Telling. */

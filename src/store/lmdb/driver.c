@@ -78,11 +78,10 @@ static void job_complete(struct lmdb_store *store, struct lmdb_job *job) {
     struct idem_op *op = job->op;
 
     if (op != NULL) {
-        op->driver = NULL;
         op->out = job->copy.out;
         if (job->rc != 0)
             op->error = job->copy.error;
-        op->complete(op, job->rc);
+        idem_op_complete(&store->base, op, job->rc);
     }
     if (job->size <= JOB_ROOM && !store->closing)
         job_keep(store, job);

@@ -89,11 +89,10 @@ void redis_job_complete(struct redis_job *job, int rc) {
     job->wanted++; /* by us: inside the call-back an answer to it may come */
     redis_store_enter(store);
     if (op != NULL) {
-        op->driver = NULL;
         op->out = job->copy.out;
         if (rc != 0)
             op->error = job->copy.error;
-        op->complete(op, rc);
+        idem_op_complete(&store->base, op, rc);
     }
     if (redis_store_leave(store))
         return;

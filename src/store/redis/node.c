@@ -158,6 +158,31 @@ static void fence(struct redis_conn *conn, struct redis_node *node, const char *
     memcpy(node->run_id, run, sizeof(run));
 }
 
+static void fact(const struct redis_conn *conn, const char *name, const char *value) {
+    const struct redis_node *node = conn->data;
+    const struct idem_store *base = &node->store->base;
+
+    if (base->fact != NULL)
+        base->fact(base->fact_data, conn->place, name, value);
+}
+
+static void facts_tell(const struct redis_conn *conn, const char *info) {
+    static const char *const names[] = {"redis_version",
+                                        "redis_mode",
+                                        "role",
+                                        "maxmemory_policy",
+                                        "maxmemory",
+                                        "used_memory",
+                                        "connected_slaves",
+                                        "aof_last_write_status",
+                                        "rdb_last_bgsave_status"};
+    char value[64];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (info_get(info, names[i], value, sizeof(value)))
+            fact(conn, names[i], value);
+}
+
 static void take_info(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct redis_node *node = data;
     struct redis_store *store = node->store;
@@ -177,6 +202,7 @@ static void take_info(struct redis_conn *conn, void *data, const struct redis_re
         return;
     }
     fence(conn, node, reply->text);
+    facts_tell(conn, reply->text);
     node->version =
         info_get(reply->text, "redis_version", value, sizeof(value)) ? version_of(value) : 0;
     if (info_get(reply->text, "redis_mode", value, sizeof(value)) &&
@@ -217,6 +243,7 @@ static void take_config(struct redis_conn *conn, void *data, const struct redis_
                            conn->place);
         return;
     }
+    fact(conn, reply->items[0]->text, reply->items[1]->text);
     if (strcmp(reply->items[0]->text, "save") == 0)
         node->saves = reply->items[1]->len != 0;
     else if (strcmp(reply->items[0]->text, "appendonly") == 0 &&
@@ -247,6 +274,7 @@ static void take_last(struct redis_conn *conn, void *data, const struct redis_re
     if (reply == NULL || reply->type != REDIS_REPLY_STRING)
         return;
     redis_conn_ready(conn);
+    idem_store_connected(&node->store->base, &node->met);
     redis_store_ready(node->store);
 }
 
@@ -256,6 +284,21 @@ static void take_id(struct redis_conn *conn, void *data, const struct redis_repl
     (void)conn;
     if (reply != NULL)
         node->client_id = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+}
+
+/* Settings; those behind the first two are only for who examines the server. */
+static void settings_ask(struct redis_conn *conn, struct redis_node *node) {
+    static const char *const names[] = {"save", "appendonly", "appendfsync",
+                                        "min-replicas-to-write"};
+    size_t n = node->store->base.fact == NULL ? 2 : sizeof(names) / sizeof(names[0]);
+    struct redis_buffer out = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        out.len = 0;
+        redis_put_command(&out, "CONFIG", "GET", names[i], NULL);
+        (void)redis_conn_send(conn, out.at, out.len, take_config, node);
+    }
+    redis_buffer_release(&out);
 }
 
 static void node_greet(struct redis_conn *conn) {
@@ -270,12 +313,7 @@ static void node_greet(struct redis_conn *conn) {
     out.len = 0;
     redis_put_command(&out, "CLIENT", "ID", NULL);
     (void)redis_conn_send(conn, out.at, out.len, take_id, node);
-    out.len = 0;
-    redis_put_command(&out, "CONFIG", "GET", "save", NULL);
-    (void)redis_conn_send(conn, out.at, out.len, take_config, node);
-    out.len = 0;
-    redis_put_command(&out, "CONFIG", "GET", "appendonly", NULL);
-    (void)redis_conn_send(conn, out.at, out.len, take_config, node);
+    settings_ask(conn, node);
     for (int i = 0; i < REDIS_SCRIPT__COUNT; i++) {
         out.len = 0;
         redis_put_command(&out, "SCRIPT", "LOAD", scripts->text[i], NULL);

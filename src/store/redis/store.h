@@ -21,6 +21,7 @@ struct redis_node {
     unsigned version;       /* 70015 for 7.0.15; 0: not known */
     long long client_id;    /* the server's number of this connection, or of the last; 0: none */
     char run_id[64];        /* of the server that gave it */
+    bool met;               /* it was connected before */
     bool saves;             /* CONFIG: save is set */
     bool loaded;            /* the scripts, anew, in this turn */
 };

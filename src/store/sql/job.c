@@ -120,11 +120,10 @@ void sql_job_complete(struct sql_job *job, int rc) {
         slot_give(job);
     sql_store_enter(store);
     if (op != NULL) {
-        op->driver = NULL;
         op->out = job->copy.out;
         if (rc != 0)
             op->error = job->copy.error;
-        op->complete(op, rc);
+        idem_op_complete(&store->base, op, rc);
     }
     if (sql_store_leave(store))
         return;

@@ -169,6 +169,7 @@ static void lane_dialled(void *data, const struct sql_dialled *dialled) {
     lane->past = (struct sql_session){0};
     lane->tries = 0;
     lane->state = SQL_LANE_READY;
+    idem_store_connected(&store->base, &lane->met);
     idem_timer_clear(loop_of(lane), &lane->timer);
     store->pooled |= dialled->pooled;
     if (dialled->text[0] != '\0')

@@ -40,6 +40,7 @@ struct sql_lane {
     struct idem_timer timer; /* to dial; until dialled; for the oldest answer */
     int events;              /* that the fd is watched for */
     unsigned tries;
+    bool met;               /* it was connected before */
     struct sql_want *wants; /* a ring */
     size_t wants_first, wants_n;
     size_t operations_n; /* of them */

@@ -193,6 +193,58 @@ TEST(no_more_are_out_than_the_prefetch) {
     client_close(&client);
 }
 
+/* Of these, four fill the hands; all of them are more than a socket holds. */
+enum { HEAVY = 60, HEAVY_LEN = 300000 };
+
+static void start_heavy(const char *queue, bool quorum, const char *options) {
+    struct queue_config config = hand_config(farm_url(farm.server.port, options), queue);
+    char *body = calloc(1, HEAVY_LEN);
+
+    start(queue, quorum);
+    for (int i = 0; i < HEAVY; i++)
+        client_send(&client, "", queue, NULL, body, HEAVY_LEN);
+    client_confirm(&client);
+    free(body);
+    rabbit_out_bytes = 1000000;
+    config.prefetch = HEAVY;
+    hand_open(&hand, &config);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_wait(&hand, 4, 20000);
+}
+
+/* For longer than a server waits for a heartbeat. */
+TEST(no_more_bytes_are_out_than_there_is_room_for) {
+    start_heavy("bytes", false, "heartbeat=1s");
+    hand_turn(&hand, 4000);
+    CHECK_INT(hand.got_n, 4);
+    for (size_t i = 0; i < HEAVY; i++) {
+        hand_wait(&hand, i + 1, 20000);
+        hand_ack(&hand, i);
+    }
+    CHECK_INT(hand.out_most, 4);
+    CHECK_INT(hand.gone_n, 0);
+    hand_close(&hand);
+    client_wait_count(&client, "bytes", 0, 20000);
+    client_close(&client);
+}
+
+TEST(a_stop_with_no_room_left_gives_all_back) {
+    start_heavy("bytes-stop", true, "");
+    queue_broker_amqp.fetch(hand.link, false);
+    hand_ack(&hand, 0);
+    for (size_t i = 1, turns = 0; turns < 1000; turns++) { /* what was on its way goes back, too */
+        while (i < hand.got_n)
+            hand_giveback(&hand, i++);
+        hand_turn(&hand, 10);
+        if (client_count(&client, "bytes-stop") == HEAVY - 1)
+            break;
+    }
+    CHECK_INT(client_count(&client, "bytes-stop"), HEAVY - 1);
+    CHECK(hand.out_most <= 4);
+    hand_close(&hand);
+    client_close(&client);
+}
+
 /* One that is not acknowledged is among those that are: it must not be taken along with them. */
 static void some_stay(const char *queue, bool quorum) {
     struct queue_config config = hand_config(farm_url(farm.server.port, ""), queue);
@@ -334,21 +386,26 @@ TEST(a_queue_that_is_not_there_is_waited_for) {
 
 TEST(a_queue_that_is_deleted_and_made_again_is_consumed_again) {
     start("deleted", false);
-    publish_many("deleted", 2);
+    publish_many("deleted", 15);
     hand_start(&hand, farm_url(farm.server.port, ""), "deleted");
-    hand_wait(&hand, 2, 20000);
+    hand_wait(&hand, 10, 20000);
     client_delete(&client, "deleted");
     hand_wait_line(&hand, "was deleted", 20000);
     CHECK(!hand.ready);
+    CHECK_INT(hand.gone_n, 10); /* none of them is out any more: the prefetch is of the new one */
     client_declare(&client, "deleted", true, NULL);
-    client_publish(&client, "deleted", "again");
-    hand_wait(&hand, 3, 20000);
-    CHECK_STR(hand_body(&hand, 2), "again");
+    publish_many("deleted", 15);
+    hand_wait(&hand, 20, 20000);
+    hand_turn(&hand, 200);
+    CHECK_INT(hand.got_n, 20);
     hand_ack(&hand, 0); /* of the queue that was: no harm is done */
     hand_giveback(&hand, 1);
-    hand_ack(&hand, 2);
+    for (size_t i = 10; i < 25; i++) {
+        hand_wait(&hand, i + 1, 20000);
+        hand_ack(&hand, i);
+    }
     hand_turn(&hand, 100);
-    CHECK_INT(hand.gone_n, 0);
+    CHECK_INT(hand.gone_n, 10);
     hand_close(&hand);
     client_wait_count(&client, "deleted", 0, 20000);
     client_close(&client);
@@ -523,6 +580,7 @@ int main(int argc, char **argv) {
     int rc;
 
     rabbit_settle_ms = 100; /* the server is not killed here */
+    test_at_a_time = 4;
     farm_start(&farm, temp_folder());
     rc = test_main(argc, argv);
     farm_stop(&farm);

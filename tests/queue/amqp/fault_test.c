@@ -1,6 +1,6 @@
 /*
- * Trouble: servers that stop, are silent or take nothing more, and connections
- * that are cut in the middle of a frame. No signal is ignored here: a write to
+ * Trouble: servers that stop, are silent, take nothing more or are killed, and
+ * connections that are cut in the middle of a frame. No signal is ignored here: a write to
  * what is not there any more must not raise one.
  */
 #include "../../temp.h"
@@ -143,51 +143,6 @@ TEST(a_delay_whose_original_is_gone_is_over_when_its_copy_is_confirmed) {
     finish();
 }
 
-TEST_IN(a_server_that_stops_for_a_while_is_noticed_and_found_again, 60) {
-    char url[300];
-    int64_t began;
-
-    client_open(&client, farm.server.port);
-    publish("paused", true, 2);
-    snprintf(url, sizeof(url), "%s", farm_url(farm.server.port, "heartbeat=2s&connect_timeout=2s"));
-    hand_start(&hand, url, "paused");
-    hand_wait(&hand, 2, 20000);
-    began = idem_loop_now();
-    farm_pause(&farm);
-    hand_wait_gone(&hand, 2, 20000);
-    CHECK(idem_loop_now() - began > 1500);
-    CHECK_HAS(hand.log, "the server is silent");
-    hand_turn(&hand, 5000 - (idem_loop_now() - began));
-    farm_go_on(&farm);
-    hand_wait(&hand, 4, 20000);
-    hand_ack(&hand, 2);
-    hand_ack(&hand, 3);
-    hand_turn(&hand, 100);
-    hand_close(&hand);
-    client_wait_count(&client, "paused", 0, 20000);
-    client_close(&client);
-}
-
-TEST(a_link_to_a_server_that_stands_still_is_closed_in_time) {
-    int64_t began;
-
-    start("still", 3);
-    CHECK(hand_bury(&hand, 0, &epitaph));
-    farm_pause(&farm);
-    hand_ack(&hand, 0);
-    began = idem_loop_now();
-    hand_close(&hand);
-    CHECK(idem_loop_now() - began < 4000);
-    hand_start(&hand, farm_url(proxy.port, ""), "still"); /* at the login, for ten seconds */
-    hand_turn(&hand, 100);
-    began = idem_loop_now();
-    hand_close(&hand);
-    CHECK(idem_loop_now() - began < 4000);
-    farm_go_on(&farm);
-    proxy_stop(&proxy);
-    client_close(&client);
-}
-
 TEST(a_link_may_be_closed_in_each_of_its_call_backs) {
     for (int i = 0; i < 3; i++) {
         start("closing", i == 0 ? 0 : 4);
@@ -209,16 +164,6 @@ TEST(a_link_may_be_closed_in_each_of_its_call_backs) {
         client_delete(&client, "closing");
         finish();
     }
-}
-
-TEST(a_connection_that_the_server_closes_is_made_again_and_says_why) {
-    start("forced", 1);
-    farm_ctl(&farm, "close_all_connections 'go away'");
-    hand_wait_gone(&hand, 1, 20000);
-    hand_wait_line(&hand, "CONNECTION_FORCED - go away", 20000);
-    hand_wait(&hand, 2, 20000);
-    hand_close(&hand);
-    proxy_stop(&proxy); /* the client's connection is gone, too */
 }
 
 TEST(a_network_that_swallows_everything_is_noticed) {
@@ -266,7 +211,109 @@ TEST(a_copy_of_which_nothing_is_heard_is_not_taken) {
     client_close(&client);
 }
 
-TEST(a_server_that_takes_no_more_is_waited_for) {
+/* Somebody has the first ten of twenty messages, as a consumer that has crashed a moment ago. */
+static void start_haunted(const char *queue, struct client *ghost) {
+    struct queue_config config = hand_config(farm_url(farm.server.port, ""), queue);
+
+    client_open(&client, farm.server.port);
+    publish(queue, true, 20);
+    client_open(ghost, farm.server.port);
+    (void)amqp_basic_qos(ghost->conn, 1, 0, 10, 0);
+    (void)amqp_basic_consume(ghost->conn, 1, amqp_cstring_bytes(queue), amqp_empty_bytes, 0, 0, 0,
+                             amqp_empty_table);
+    client_wait_count(&client, queue, 10, 20000);
+    config.prefetch = 20;
+    config.ordered = true;
+    hand_open(&hand, &config);
+    queue_broker_amqp.fetch(hand.link, true);
+}
+
+TEST(where_an_order_matters_what_a_consumer_had_who_is_just_gone_comes_first) {
+    static struct client ghost;
+    char body[16];
+
+    start_haunted("haunted", &ghost);
+    hand_turn(&hand, 500);
+    CHECK_INT(hand.got_n, 0);
+    client_close(&ghost);
+    hand_wait(&hand, 20, 20000);
+    for (size_t i = 0; i < 20; i++) {
+        snprintf(body, sizeof(body), "m%zu", i);
+        CHECK_STR(hand_body(&hand, i), body);
+    }
+    hand_close(&hand);
+    client_close(&client);
+}
+
+TEST(who_is_alive_is_not_waited_for_for_long) {
+    static struct client neighbour;
+
+    start_haunted("alive", &neighbour);
+    hand_wait(&hand, 10, 20000);
+    CHECK_STR(hand_body(&hand, 0), "m10");
+    hand_close(&hand);
+    client_close(&neighbour);
+    client_close(&client);
+}
+
+/* All of the server. */
+
+TEST_ALONE(a_server_that_stops_for_a_while_is_noticed_and_found_again) {
+    char url[300];
+    int64_t began;
+
+    client_open(&client, farm.server.port);
+    publish("paused", true, 2);
+    snprintf(url, sizeof(url), "%s", farm_url(farm.server.port, "heartbeat=1s&connect_timeout=1s"));
+    hand_start(&hand, url, "paused");
+    hand_wait(&hand, 2, 20000);
+    began = idem_loop_now();
+    farm_pause(&farm);
+    hand_wait_gone(&hand, 2, 20000);
+    CHECK(idem_loop_now() - began > 700);
+    CHECK_HAS(hand.log, "the server is silent");
+    hand_turn(&hand, 3000 - (idem_loop_now() - began));
+    farm_go_on(&farm);
+    hand_wait(&hand, 4, 20000);
+    hand_ack(&hand, 2);
+    hand_ack(&hand, 3);
+    hand_turn(&hand, 100);
+    hand_close(&hand);
+    client_wait_count(&client, "paused", 0, 20000);
+    client_close(&client);
+}
+
+TEST_ALONE(a_link_to_a_server_that_stands_still_is_closed_in_time) {
+    int64_t began;
+
+    start("still", 3);
+    CHECK(hand_bury(&hand, 0, &epitaph));
+    farm_pause(&farm);
+    hand_ack(&hand, 0);
+    began = idem_loop_now();
+    hand_close(&hand);
+    CHECK(idem_loop_now() - began < 4000);
+    hand_start(&hand, farm_url(proxy.port, ""), "still"); /* at the login, for ten seconds */
+    hand_turn(&hand, 100);
+    began = idem_loop_now();
+    hand_close(&hand);
+    CHECK(idem_loop_now() - began < 4000);
+    farm_go_on(&farm);
+    proxy_stop(&proxy);
+    client_close(&client);
+}
+
+TEST_ALONE(a_connection_that_the_server_closes_is_made_again_and_says_why) {
+    start("forced", 1);
+    farm_ctl(&farm, "close_all_connections 'go away'");
+    hand_wait_gone(&hand, 1, 20000);
+    hand_wait_line(&hand, "CONNECTION_FORCED - go away", 20000);
+    hand_wait(&hand, 2, 20000);
+    hand_close(&hand);
+    proxy_stop(&proxy); /* the client's connection is gone, too */
+}
+
+TEST_ALONE(a_server_that_takes_no_more_is_waited_for) {
     start("blocked", 2);
     CHECK(hand_bury(&hand, 0, &epitaph));
     farm_ctl(&farm, "set_vm_memory_high_watermark 0.00001");
@@ -284,10 +331,108 @@ TEST(a_server_that_takes_no_more_is_waited_for) {
     finish();
 }
 
+/* Servers that are killed and started again on the same data. */
+
+/* Until the server does not forget a queue any more when it is killed. */
+#define SETTLE_MS 4000
+
+static struct hand other, late, maker;
+
+static void killed_prepare(void) {
+    client_open(&client, farm.server.port);
+    publish("killed", true, 4);
+    publish("killed-classic", false, 4);
+    publish("new", false, 0);
+    hand_start(&hand, farm_url(farm.server.port, ""), "killed");
+    hand_start(&other, farm_url(farm.server.port, ""), "killed-classic");
+    hand_start(&late, farm_url(farm.server.port, ""), "new");
+    hand_start(&maker, farm_url(farm.server.port, ""), "new");
+    hand_wait(&hand, 4, 20000);
+    hand_wait(&other, 4, 20000);
+    hand_ack(&hand, 1);
+    hand_ack(&other, 1);
+}
+
+/* The messages themselves are not persistent, so that it is the copies that come. Their queue is
+   new: who makes it waits until it is safe, and so does who finds it. Then all that was there
+   before is safe, too. */
+static void copies_prepare(void) {
+    amqp_basic_properties_t fleeting = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG,
+                                        .delivery_mode = 1};
+
+    client_wait_consumers(&client, "new", 2, 20000);
+    for (int i = 0; i < 2; i++) /* one for each of them */
+        client_send(&client, "", "new", &fleeting, "one", 3);
+    client_confirm(&client);
+    hand_wait(&late, 1, 20000);
+    hand_wait(&maker, 1, 20000);
+    hand_delay_begin(&maker, 0, 4000);
+    client_wait_count(&client, "new.idem.retry.4000", 0, 20000);
+    CHECK(hand_delay(&late, 0, 4000));
+}
+
+static void copies_check(void) {
+    hand_wait(&late, 3, 30000);
+    for (size_t i = 1; i < 3; i++) {
+        CHECK_STR(hand_body(&late, i), "one");
+        CHECK_STR(hand_property(&late, i, "delivery_mode"), "=1");
+        hand_ack(&late, i);
+    }
+    hand_close(&late);
+}
+
+static void killed_check(void) {
+    hand_wait(&hand, 7, 20000);
+    hand_wait(&other, 7, 20000);
+    CHECK_STR(hand_body(&hand, 4), "m0");
+    CHECK_STR(hand_body(&hand, 5), "m2");
+    CHECK_STR(hand_body(&hand, 6), "m3");
+    hand_ack(&hand, 0); /* of the connection that was: it is not one of the new one's */
+    hand_turn(&hand, 300);
+    for (size_t i = 4; i < 7; i++) {
+        if (i > 4)
+            hand_ack(&hand, i);
+        hand_ack(&other, i);
+    }
+    hand_turn(&hand, 300);
+    CHECK_INT(hand.got_n, 7);
+    CHECK_INT(hand.gone_n, 3);
+    hand_close(&hand);
+    hand_close(&other);
+    client_open(&client, farm.server.port);
+    client_wait_count(&client, "killed", 1, 20000);
+    client_wait_count(&client, "killed-classic", 0, 20000);
+    client_close(&client);
+}
+
+TEST_ALONE(
+    what_was_out_when_the_server_was_killed_comes_again_and_copies_that_were_taken_outlive_it) {
+    rabbit_settle_ms = SETTLE_MS;
+    killed_prepare();
+    copies_prepare();
+    client_close(&client);
+    farm_kill(&farm);
+    hand_wait_told(&maker, 1, 20000);
+    CHECK(maker.taken);
+    hand_close(&maker);
+    hand_wait_gone(&hand, 3, 20000);
+    hand_wait_gone(&other, 3, 20000);
+    CHECK(!hand.ready);
+    CHECK(!hand_bury(&hand, 2, &epitaph));
+    CHECK_HAS(hand.why, "there is no connection");
+    CHECK_STR(hand_body(&hand, 2), "m2"); /* it can be read as long as it is not given back */
+    CHECK(hand_delay(&hand, 2, 250));     /* it comes again by itself */
+    hand_giveback(&hand, 3);
+    farm_restart(&farm);
+    killed_check();
+    copies_check();
+}
+
 int main(int argc, char **argv) {
     int rc;
 
-    rabbit_settle_ms = 100; /* the server is not killed here */
+    rabbit_settle_ms = 100; /* where the server is not killed */
+    test_at_a_time = 5;
     farm_start(&farm, temp_folder());
     rc = test_main(argc, argv);
     farm_stop(&farm);

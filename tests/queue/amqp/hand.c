@@ -63,7 +63,6 @@ struct queue_config hand_config(const char *url, const char *queue) {
         .url = url,
         .queue = queue,
         .prefetch = 10,
-        .delay_min_ms = 250,
         .delay_max_ms = 4000,
         .topology = true,
     };

@@ -2,11 +2,14 @@
  * Copies, on a real server: delays, dead letters, and what becomes of them where
  * a queue is missing, full, or not ours.
  */
+#include <sys/stat.h>
+
 #include "../../temp.h"
 #include "../../test.h"
 #include "client.h"
 #include "farm.h"
 #include "hand.h"
+#include "proxy.h"
 
 static struct farm farm;
 static struct client client;
@@ -225,6 +228,43 @@ TEST(dead_letters_go_where_they_were_told_to_as_it_is) {
     finish();
 }
 
+/* What is in a queue, in its order; it is taken out. */
+static void bodies_check(const char *queue, const char *const *want) {
+    amqp_message_t letter;
+
+    for (; *want != NULL; want++) {
+        CHECK(client_get(&client, queue, &letter));
+        CHECK(letter.body.len == strlen(*want) &&
+              memcmp(letter.body.bytes, *want, letter.body.len) == 0);
+        amqp_destroy_message(&letter);
+    }
+}
+
+/* A server that is killed forgets a young queue, and nobody tells its age. */
+TEST(a_place_for_dead_letters_that_somebody_else_has_made_is_waited_for_once) {
+    int64_t began;
+
+    start("young", false, "one");
+    client_declare(&client, "young.dead", true, NULL);
+    client_publish(&client, "young", "two");
+    client_publish(&client, "young", "three");
+    hand_wait(&hand, 3, 20000);
+    rabbit_settle_ms = 1500;
+    began = idem_loop_now();
+    for (size_t i = 0; i < 3; i++)
+        queue_broker_amqp.bury(hand.link, hand.got[i].message, &epitaph, hand_told, &hand);
+    hand_wait_told(&hand, 3, 20000);
+    CHECK(hand.taken);
+    CHECK(idem_loop_now() - began >= 1500);
+    rabbit_settle_ms = 600000; /* it is not waited for again */
+    CHECK(hand_bury(&hand, 0, &epitaph));
+    client_wait_count(&client, "young.dead", 4, 20000);
+    bodies_check("young.dead", (const char *const[]){"one", "two", "three", "one", NULL});
+    for (size_t i = 0; i < 3; i++)
+        hand_ack(&hand, i);
+    finish();
+}
+
 TEST(dead_letters_without_a_place_are_kept_until_there_is_one) {
     struct queue_config config = hand_config(farm_url(farm.server.port, ""), "homeless");
 
@@ -356,24 +396,35 @@ TEST(a_body_that_is_too_large_and_cannot_be_buried_is_kept_and_tried_again) {
     client_close(&client);
 }
 
-TEST(a_body_that_is_too_large_for_the_disk_stays_with_the_server) {
+TEST(a_body_that_is_too_large_for_the_disk_waits_with_the_server_until_there_is_room) {
+    char folder[400];
+
     publish_large("no-room");
-    setenv("TMPDIR", "/nowhere", 1);
+    snprintf(folder, sizeof(folder), "%s/later", temp_folder());
+    setenv("TMPDIR", folder, 1);
     hand_start(&hand, farm_url(farm.server.port, ""), "no-room");
     hand_wait_line(&hand, "there is no room for it", 20000);
     hand_wait(&hand, 1, 20000);
     hand_ack(&hand, 0);
-    hand_turn(&hand, 100);
+    hand_turn(&hand, 500);
+    CHECK(strstr(strstr(hand.log, "no room for it") + 1, "no room for it") == NULL);
     hand_close(&hand);
     client_wait_count(&client, "no-room", 1, 20000);
-    client_delete(&client, "no-room");
+    hand_start(&hand, farm_url(farm.server.port, ""), "no-room");
+    hand_wait_line(&hand, "there is no room for it", 20000);
+    CHECK_INT(mkdir(folder, 0700), 0);
+    hand_wait_line(&hand, "is among the dead letters now", 20000);
+    hand_close(&hand);
+    client_wait_count(&client, "no-room", 0, 20000);
+    CHECK_INT(client_count(&client, "no-room.dead"), 1);
+    client_delete(&client, "no-room.dead");
     client_close(&client);
 }
 
 /* The operator's view. */
 
-static struct queue_dead *place_open(const char *queue) {
-    struct queue_dead_config config = {.url = farm_url(farm.server.port, ""), .queue = queue};
+static struct queue_dead *place_open_by(const char *url, const char *queue) {
+    struct queue_dead_config config = {.url = url, .queue = queue};
     struct queue_dead *place;
     struct idem_error err;
 
@@ -381,6 +432,10 @@ static struct queue_dead *place_open(const char *queue) {
         return place;
     fprintf(stderr, "# %s\n", err.text);
     exit(1);
+}
+
+static struct queue_dead *place_open(const char *queue) {
+    return place_open_by(farm_url(farm.server.port, ""), queue);
 }
 
 static struct queue_letter place_next(struct queue_dead *place) {
@@ -392,14 +447,16 @@ static struct queue_letter place_next(struct queue_dead *place) {
 }
 
 static void letters_make(const char *queue, int n) {
+    amqp_basic_properties_t p = {._flags = AMQP_BASIC_USER_ID_FLAG,
+                                 .user_id = amqp_cstring_bytes(SERVER_USER)};
     char body[16];
 
     client_open(&client, farm.server.port);
     client_declare(&client, queue, true, NULL);
-    client_bind(&client, "shop", queue, "key");
+    client_bind(&client, "shop", queue, queue);
     for (int i = 0; i < n; i++) {
         snprintf(body, sizeof(body), "m%d", i);
-        client_send(&client, "shop", "key", NULL, body, strlen(body));
+        client_send(&client, "shop", queue, &p, body, strlen(body));
     }
     client_confirm(&client);
     hand_start(&hand, farm_url(farm.server.port, ""), queue);
@@ -438,6 +495,7 @@ TEST(a_letter_is_requeued_as_it_was_and_removed) {
 
     letters_make("requeue", 3);
     before = variables(1);
+    CHECK_HAS(before, "\"user_id\":\"" SERVER_USER "\"");
     for (size_t i = 0; i < 3; i++)
         hand_ack(&hand, i);
     place = place_open("requeue.dead");
@@ -458,6 +516,61 @@ TEST(a_letter_is_requeued_as_it_was_and_removed) {
     queue_dead_broker_amqp.close(place);
     free(before);
     free(after);
+    finish();
+}
+
+/* The consumer would not believe him, and the user's name would be lost. */
+TEST(a_letter_that_names_a_user_is_not_requeued_by_somebody_else) {
+    static struct proxy proxy;
+    struct queue_dead *place;
+    struct idem_error err;
+    char url[200];
+
+    letters_make("vouched", 1);
+    proxy_start(&proxy, farm.server.port);
+    proxy.from = "OPER"; /* who logs in by that name */
+    proxy.to = SERVER_USER;
+    snprintf(url, sizeof(url), "amqp://OPER:%s@127.0.0.1:%d", SERVER_PASSWORD_IN_URL, proxy.port);
+    place = place_open_by(url, "vouched.dead");
+    (void)place_next(place);
+    CHECK_INT(queue_dead_broker_amqp.requeue(place, NULL, &err), IDEM_E_INVALID);
+    CHECK_HAS(err.text, "connect as that one");
+    queue_dead_broker_amqp.close(place);
+    client_wait_count(&client, "vouched.dead", 1, 20000);
+    CHECK_INT(client_count(&client, "vouched"), 0);
+    proxy_stop(&proxy);
+    finish();
+}
+
+/* A key of it would be anybody's. */
+TEST(what_the_server_vouches_for_cannot_be_had_by_a_header) {
+    amqp_table_entry_t headers[4] = {{.key = amqp_cstring_bytes("idem-origin-exchange")},
+                                     {.key = amqp_cstring_bytes("idem-origin-routing-key")},
+                                     {.key = amqp_cstring_bytes("idem-origin-user-id")},
+                                     {.key = amqp_cstring_bytes("idem-copy")}};
+    amqp_basic_properties_t p = {._flags = AMQP_BASIC_HEADERS_FLAG,
+                                 .headers = {.entries = headers}};
+
+    for (size_t i = 0; i < 4; i++) {
+        headers[i].value.kind = AMQP_FIELD_KIND_UTF8;
+        headers[i].value.value.bytes = amqp_cstring_bytes("forged");
+    }
+    client_open(&client, farm.server.port);
+    client_declare(&client, "forged-way", false, NULL);
+    client_bind(&client, "shop", "forged-way", "way");
+    for (p.headers.num_entries = 3; p.headers.num_entries <= 4; p.headers.num_entries++)
+        client_send(&client, "shop", "way", &p, "x", 1);
+    client_confirm(&client);
+    hand_start(&hand, farm_url(farm.server.port, ""), "forged-way");
+    hand_wait(&hand, 2, 20000);
+    CHECK_STR(hand_property(&hand, 0, "exchange"), "shop");
+    CHECK_STR(hand_property(&hand, 0, "routing_key"), "way");
+    CHECK_STR(hand_property(&hand, 0, "user_id"), "(none)");
+    CHECK(hand_delay(&hand, 1, 250)); /* a copy of it makes it no truer */
+    hand_wait(&hand, 3, 20000);
+    CHECK_STR(hand_property(&hand, 2, "exchange"), "(none)");
+    CHECK_STR(hand_property(&hand, 2, "routing_key"), "(none)");
+    CHECK_STR(hand_property(&hand, 2, "user_id"), "(none)");
     finish();
 }
 
@@ -488,6 +601,7 @@ int main(int argc, char **argv) {
     int rc;
 
     rabbit_settle_ms = 100; /* the server is not killed here */
+    test_at_a_time = 4;
     farm_start(&farm, temp_folder());
     rc = test_main(argc, argv);
     farm_stop(&farm);

@@ -157,6 +157,41 @@ TEST(a_user_is_believed_where_the_server_vouches_for_it) {
     CHECK_STR(user_shown(NULL, false, "bob"), "(none)");
 }
 
+/* What an exchange and a routing key are shown as, with a slash in between. */
+static const char *origin_shown(const char *said, bool copy, bool origin) {
+    amqp_table_entry_t e[3];
+    amqp_basic_properties_t p = {._flags = AMQP_BASIC_HEADERS_FLAG, .headers = {.entries = e}};
+    struct rabbit_envelope envelope = {.exchange = amqp_cstring_bytes("e"),
+                                       .routing_key = amqp_cstring_bytes("r")};
+    static char both[100];
+
+    if (copy)
+        e[p.headers.num_entries++] = entry("idem-copy", AMQP_FIELD_KIND_I64);
+    if (origin) {
+        e[p.headers.num_entries++] = text("idem-origin-exchange", "shop");
+        e[p.headers.num_entries++] = text("idem-origin-routing-key", "eu");
+    }
+    if (said != NULL) {
+        p._flags |= AMQP_BASIC_USER_ID_FLAG;
+        p.user_id = amqp_cstring_bytes(said);
+    }
+    rabbit_fields_reset(&fields);
+    rabbit_fields_properties(&fields, &envelope, &p, "us");
+    snprintf(both, sizeof(both), "%s/", shown("exchange"));
+    snprintf(both + strlen(both), sizeof(both) - strlen(both), "%s", shown("routing_key"));
+    return both;
+}
+
+TEST(a_way_is_believed_where_the_server_vouches_for_it) {
+    CHECK_STR(origin_shown(NULL, false, false), "e/r");
+    CHECK_STR(origin_shown("alice", false, true), "e/r"); /* chosen by the sender */
+    CHECK_STR(origin_shown("us", false, true), "e/r");
+    CHECK_STR(origin_shown("us", true, true), "shop/eu"); /* our own copy */
+    CHECK_STR(origin_shown("us", true, false), "(none)/(none)");
+    CHECK_STR(origin_shown("alice", true, true), "(none)/(none)");
+    CHECK_STR(origin_shown(NULL, true, true), "(none)/(none)");
+}
+
 /* Messages and copies. */
 
 static unsigned char encoded[200000];
@@ -233,15 +268,21 @@ static bool has(const struct rabbit_copy *copy, const char *name) {
 }
 
 TEST(a_copy_carries_nothing_that_leads_it_astray) {
-    amqp_table_entry_t e[] = {text("x-death", "a"),      text("BCC", "a"),
-                              text("CC", "other"),       text("x-delivery-count", "a"),
-                              text("idem-copy", "old"),  text("idem-verdict", "dead"),
-                              text("idem-queue", "old"), text("mine", "b")};
+    amqp_table_entry_t e[] = {text("x-death", "a"),
+                              text("BCC", "a"),
+                              text("CC", "other"),
+                              text("x-delivery-count", "a"),
+                              text("idem-copy", "old"),
+                              text("idem-verdict", "dead"),
+                              text("idem-queue", "old"),
+                              text("mine", "b"),
+                              text("idem-origin-exchange", "shop"),
+                              text("idem-origin-routing-key", "key")};
     amqp_basic_properties_t p = {
         ._flags = AMQP_BASIC_HEADERS_FLAG | AMQP_BASIC_EXPIRATION_FLAG | AMQP_BASIC_USER_ID_FLAG |
                   AMQP_BASIC_TYPE_FLAG,
         .expiration = amqp_cstring_bytes("100"),
-        .user_id = amqp_cstring_bytes("alice"),
+        .user_id = amqp_cstring_bytes("us"),
         .type = amqp_cstring_bytes("order"),
         .headers = {.num_entries = sizeof(e) / sizeof(e[0]), .entries = e},
     };
@@ -420,8 +461,8 @@ TEST(names_that_no_queue_can_have_are_refused) {
 
 /* Delays. */
 
-static void delays_check(int64_t min, int64_t max, const char *want) {
-    struct queue_config config = {.queue = "q", .delay_min_ms = min, .delay_max_ms = max};
+static void delays_check(int64_t max, const char *want) {
+    struct queue_config config = {.queue = "q", .delay_max_ms = max};
     struct rabbit_topology t;
     char got[400] = "";
 
@@ -434,22 +475,25 @@ static void delays_check(int64_t min, int64_t max, const char *want) {
 }
 
 TEST(there_are_a_few_delays_from_the_least_to_the_most) {
-    delays_check(1000, 300000, "1000 2000 4000 8000 16000 32000 64000 128000 256000 300000 ");
-    delays_check(0, 0, "125 ");
-    delays_check(5000, 5000, "5000 ");
-    delays_check(300, 700, "500 700 ");
-    delays_check(INT64_MAX, INT64_MAX, "604800000 ");
-    delays_check(1, 86400000,
+    delays_check(300000, "125 250 500 1000 2000 4000 8000 16000 32000 64000 128000 256000 300000 ");
+    delays_check(0, "125 ");
+    delays_check(5000, "125 250 500 1000 2000 4000 5000 ");
+    delays_check(700, "125 250 500 700 ");
+    delays_check(INT64_MAX,
+                 "125 500 2000 8000 32000 128000 512000 2048000 8192000 32768000 131072000 "
+                 "524288000 604800000 ");
+    delays_check(86400000,
                  "125 500 2000 8000 32000 128000 512000 2048000 8192000 32768000 86400000 ");
 }
 
 TEST(a_delay_is_the_next_longer_one) {
-    struct queue_config config = {.queue = "q", .delay_min_ms = 1000, .delay_max_ms = 5000};
+    struct queue_config config = {.queue = "q", .delay_max_ms = 5000};
     struct rabbit_topology t;
     char name[RABBIT_QUEUE_TEXT];
 
     CHECK_INT(rabbit_topology_make(&t, &config, NULL), 0);
-    CHECK_STR(rabbit_topology_name(&t, rabbit_topology_delay(&t, 1), name), "q.idem.retry.1000");
+    CHECK_STR(rabbit_topology_name(&t, rabbit_topology_delay(&t, 1), name), "q.idem.retry.125");
+    CHECK_STR(rabbit_topology_name(&t, rabbit_topology_delay(&t, 300), name), "q.idem.retry.500");
     CHECK_STR(rabbit_topology_name(&t, rabbit_topology_delay(&t, 1000), name), "q.idem.retry.1000");
     CHECK_STR(rabbit_topology_name(&t, rabbit_topology_delay(&t, 1001), name), "q.idem.retry.2000");
     CHECK_STR(rabbit_topology_name(&t, rabbit_topology_delay(&t, 4001), name), "q.idem.retry.5000");

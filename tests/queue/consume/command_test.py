@@ -24,7 +24,7 @@ def sigterm_waits_for_what_is_handled_and_gives_back_what_was_not_begun(rig):
     began = time.monotonic()
     consumer.stop()
     check(0.7 < time.monotonic() - began < 8, f"it took {time.monotonic() - began:.2f} s")
-    check(consumer.has("stopping") and consumer.has("run done key=", 1), consumer.said())
+    check(consumer.has("stopping") and consumer.has("run done record=", 1), consumer.said())
     eq((effects.keys(), queue.count()), (keys[:1], 3), "what was done, and what is left")
     consumer = rig.consume(queue, *FAST, "--exec", effects.line(), store=store)
     effects.wait(4)
@@ -44,7 +44,7 @@ def a_second_sigterm_ends_what_is_handled_and_that_is_no_failure(rig):
     began = time.monotonic()
     consumer.stop()
     check(time.monotonic() - began < 6, f"it took {time.monotonic() - began:.2f} s")
-    consumer.wait_for(r"run unknown key=.*made to end")
+    consumer.wait_for(r"run unknown record=.*made to end")
     eq(rig.idem("list", "--store", store, "--state", "failed").count(queue.name), 0, "failed records")
     consumer = rig.consume(queue, *FAST, "--exec", effects.line(), store=store)
     effects.wait(2)
@@ -86,7 +86,7 @@ def sighup_tells_the_counts(rig):
     consumer = rig.consume(queue, *FAST, "--exec", effects.line())
     for _ in range(3):
         queue.publish(key)
-    consumer.wait_for("duplicate key=", times=2)
+    consumer.wait_for("duplicate record=", times=2)
     check(not consumer.sum(), "not asked for yet")
     consumer.signal(signal.SIGHUP)
     until("it tells", consumer.sum)
@@ -122,7 +122,7 @@ def problems_only_leaves_out_what_is_expected(rig):
     queue.publish(good)
     queue.publish(good)
     queue.publish(bad)
-    consumer.wait_for(r"run refused key=[0-9a-f]{12} trace=\S+ attempt=1 took=\S+ then=bury reason=")
+    consumer.wait_for(r"run refused record=[0-9a-f]{12} attempt=1 trace=\S+ took=\S+ then=bury reason=")
     consumer.stop()
     check(not consumer.has("run done") and not consumer.has("duplicate key"), consumer.said())
 
@@ -192,6 +192,16 @@ def a_wrong_password_is_told_and_not_shown(rig):
 
 
 # What it refuses.
+
+
+@test
+def names_that_no_message_has_are_refused_at_the_start(rig):
+    for flags in (["--key", "#nobody.x"], ["--key", "#body.x", "--order-by", "#bdy.user"],
+                  ["--key", "#body.x", "--label", "#header.x"], ["--key", "#body.x", "--fingerprint-expr", "#boddy"]):
+        said = rig.idem("consume", rig.broker.url, "--queue", "q", *flags, "--exec", "true", status=64)
+        check("there is no #" in said and "#properties" in said, said)
+    said = rig.idem("consume", rig.broker.url, "--queue", "q" * 140, "--key", "#body.x", "--exec", "true", status=64)
+    check("say one with --prefix" in said, said)
 
 
 @test

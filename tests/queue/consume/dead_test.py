@@ -119,7 +119,7 @@ def without_its_store_a_letter_would_only_be_dead_again(rig):
     rig.idem("run", "--store", another, "--key", "anything", "--", "true")
     rig.idem("dead", "requeue", rig.broker.url, "--queue", grave.queue.name, "--number", 1, "--store", another)
     consumer = grave.consume(effects)
-    consumer.wait_for(r"dead key=.*then=bury")
+    consumer.wait_for(r"dead record=.*then=bury")
     settled(grave.queue, consumer)
     eq((effects.all(), grave.queue.dead_count()), ([], 1), "effects, and letters")
 
@@ -159,7 +159,7 @@ def what_was_settled_as_done_is_a_duplicate_when_it_is_requeued(rig):
     rig.idem("settle", "--hash", name["idem-hash"], "--prefix", name["idem-prefix"], "--done", "--store", doubt.store)
     doubt.dead("requeue", "--number", 1)
     consumer = doubt.consume(effects)
-    consumer.wait_for("duplicate key=")
+    consumer.wait_for("duplicate record=")
     settled(doubt.queue, consumer)
     eq((effects.all(), doubt.queue.dead_count()), ([], 0), "effects, and letters")
 
@@ -173,7 +173,7 @@ def a_mismatch_that_is_requeued_leaves_the_first_ones_record_alone(rig):
         until("a letter", lambda n=n: queue.dead_count() == n)
     check("1 requeued" in rig.idem("dead", "requeue", rig.broker.url, "--queue", queue.name, "--number", 2, "--store",
                                    store), "requeued")
-    consumer.wait_for(r"mismatch key=.*then=bury", times=2)
+    consumer.wait_for(r"mismatch record=.*then=bury", times=2)
     until("two letters", lambda: queue.dead_count() == 2)
     settled(queue, consumer)
     eq(effects.attempts(key), [1], "effects")
@@ -186,9 +186,37 @@ def one_without_a_key_is_requeued_and_dead_again(rig):
     queue.publish_bytes(b"{}")
     until("a letter", lambda: queue.dead_count() == 1)
     rig.idem("dead", "requeue", rig.broker.url, "--queue", queue.name, "--number", 1)
-    consumer.wait_for(r"key key=-.*then=bury", times=2)
+    consumer.wait_for(r"key record=-.*then=bury", times=2)
     until("a letter again", lambda: queue.dead_count() == 1)
     consumer.stop()
+
+
+@test(kinds="all")
+def a_letter_goes_to_no_queue_that_the_operator_has_not_named(rig):
+    grave, other = Grave(rig, 1), rig.queue()
+    rig.broker.publish(grave.queue.dead, b'{"id": "x"}', {"idem-queue": other.name, "idem-verdict": "dead"})
+    until("two letters", lambda: grave.queue.dead_count() == 2)
+    said = grave.dead("requeue", "--number", 2, "--force", status=UNCERTAIN)
+    check(f"came from {other.name}" in said, said)
+    check("1 requeued, 1 kept" in grave.dead("requeue", "--all", status=UNCERTAIN), "all: it is kept")
+    eq((other.count(), grave.queue.dead_count(), grave.queue.count()), (0, 1, 1), "where they are")
+
+
+@test
+def a_senders_word_on_a_record_is_not_believed(rig):
+    """Where the broker itself puts messages among the dead letters, their headers are their sender's."""
+    if rig.broker.name != "rabbit":
+        return
+    grave = Grave(rig, 1)
+    told = json.loads(grave.dead("show", "--number", 1, "--json"))["headers"]
+    rig.broker.publish(grave.queue.dead, b'{"id": "x"}',
+                       {name: told[name] for name in ("idem-queue", "idem-verdict", "idem-hash", "idem-prefix")})
+    until("two letters", lambda: grave.queue.dead_count() == 2)
+    said = grave.dead("requeue", "--number", 2, status=UNCERTAIN)
+    check("does not vouch" in said and "--force" in said, said)
+    shown = rig.idem("show", "--store", grave.store, "--prefix", told["idem-prefix"], "--hash", told["idem-hash"])
+    check("failed" in shown, shown)
+    check("1 requeued" in grave.dead("requeue", "--number", 2, "--force"), "forced")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Example:
         consumer = Consumer(self.words(endpoint), self.rig.env(), self.rig.folder)
         self.rig.consumers.append(consumer)
         self.publish()
-        consumer.wait_for("run done key=")
+        consumer.wait_for("run done record=")
         settled(self.queue, consumer)
         sent = f"{self.rig.folder}/sent"
         if "--to " in self.line:

@@ -77,7 +77,7 @@ def a_handler_that_segfaults_counts_and_ends_among_the_dead(rig):
     settled(queue, consumer)
     eq(effects.attempts(key), [1, 2], "its attempts")
     eq((letter.headers["idem-verdict"], letter.headers["idem-attempts"]), ("dead", "2"), "the letter")
-    consumer.wait_for(r"run unknown key=.*attempt=1 .*then=delay .*signal 11")
+    consumer.wait_for(r"run unknown record=.*attempt=1 .*then=delay .*signal 11")
 
 
 @test
@@ -94,7 +94,7 @@ def a_handler_that_segfaults_under_hold_is_uncertain(rig):
 @test
 def a_handler_that_takes_ten_leases_keeps_its_own(rig):
     queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
-    lease, seconds = ("1s", 11) if LONG else ("300ms", 3.3)
+    lease, seconds = ("1s", 11) if LONG else ("600ms", 6.3)
     flags = ["--lease", lease, "--backoff", "500ms..500ms", "--exec", f"sleep {seconds}; {effects.line()}"]
     first = rig.consume(queue, *flags, "--consumer", "one", store=store)
     second = rig.consume(queue, *flags, "--consumer", "two", store=store)
@@ -103,9 +103,21 @@ def a_handler_that_takes_ten_leases_keeps_its_own(rig):
     queue.publish(key)
     queue.publish(key)
     effects.wait(1, seconds + 10)
-    until("the other one is a duplicate", lambda: first.has("duplicate key=") or second.has("duplicate key="))
+    until("the other one is a duplicate", lambda: first.has("duplicate record=") or second.has("duplicate record="))
     settled(queue, first, second)
     eq((first.sum()["lost"], second.sum()["lost"]), (0, 0), "leases lost")
+    eq(effects.all(), [[key, "1"]], "effects")
+
+
+@test(kinds="all")
+def a_burst_of_duplicates_of_one_that_is_handled_is_settled(rig):
+    queue, effects, key = rig.queue(), rig.effects(), rig.key()
+    consumer = rig.consume(queue, "--exec", f"sleep 2; {effects.line()}")
+    for _ in range(30):  # many more than it keeps in hand
+        queue.publish(key)
+    effects.wait(1)
+    until("the others are duplicates", lambda: consumer.told("duplicates") == 29, 30)
+    settled(queue, consumer)
     eq(effects.all(), [[key, "1"]], "effects")
 
 
@@ -133,7 +145,7 @@ def a_program_gets_the_body_and_what_is_known_of_the_message(rig):
     body = json.dumps({"id": key, "text": "no\u0000thing\n", "n": 12345678901234567890}).encode() + b"\n"
     queue.publish_bytes(body, {"tenant": "north", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
                         "id-9")
-    consumer.wait_for(r"run done key=[0-9a-f]+ trace=4bf92f3577b34da6a3ce929d0e0e4736 attempt=1 took=")
+    consumer.wait_for(r"run done record=[0-9a-f]+ attempt=1 trace=4bf92f3577b34da6a3ce929d0e0e4736 took=")
     consumer.stop()
     with open(got, "rb") as file:
         eq(file.read(), body, "the body")
@@ -244,7 +256,7 @@ def statuses_of_an_endpoint_decide(rig):
     check(1.9 <= when[1] - when[0] < 6, f"Retry-After: 2 was {when[1] - when[0]:.2f} s")
     eq(sorted((l.headers["idem-status"], l.headers["idem-verdict"]) for l in queue.letters()),
        [("302", "refused"), ("404", "refused"), ("500", "dead")], "letters")
-    consumer.wait_for(r"run unknown key=.*then=(delay|hold)", times=2)
+    consumer.wait_for(r"run unknown record=.*then=(delay|hold)", times=2)
 
 
 @test

@@ -149,9 +149,9 @@ def handled_with_a_store_that_is_silent_it_is_not_acknowledged(rig):
     finally:
         store.go_on()
     again = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store.url)
-    again.wait_for(r"duplicate key=|run done key=.*attempt=2")  # its end was on its way, or not
+    again.wait_for(r"duplicate record=|run done record=.*attempt=2")  # its end was on its way, or not
     settled(queue, again)
-    eq(effects.attempts(key), [1] if again.has("duplicate key=") else [1, 2], "attempts")
+    eq(effects.attempts(key), [1] if again.has("duplicate record=") else [1, 2], "attempts")
 
 
 @test(kinds="all")
@@ -166,7 +166,7 @@ def done_and_not_acknowledged_it_is_a_duplicate(rig):
         first.kill()
         proxy.cut()
     again = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store)
-    again.wait_for(r"^.*duplicate key=")
+    again.wait_for(r"^.*duplicate record=")
     settled(queue, again)
     eq(again.sum()["duplicates"], 1, "duplicates")
     eq(effects.all(), [[key, "1"]], "effects")
@@ -185,7 +185,7 @@ def the_copy_for_later_is_confirmed_and_the_original_not_acknowledged_one_record
         first.kill()
         proxy.cut()
     again = rig.consume(queue, *flags, store=store)
-    again.wait_for(r"^.*duplicate key=")  # both are there
+    again.wait_for(r"^.*duplicate record=")  # both are there
     settled(queue, again)
     eq(effects.all(), [[key, "2"]], "effects")
 
@@ -204,7 +204,7 @@ def the_dead_letter_is_confirmed_and_the_original_not_acknowledged_it_is_dead_an
         proxy.cut()
     eq(queue.dead_count(), 1, "dead letters before")
     again = rig.consume(queue, *flags, store=store)
-    again.wait_for(r"dead key=.*then=bury")
+    again.wait_for(r"dead record=.*then=bury")
     settled(queue, again)
     eq(effects.all(), [[key, "1"]], "effects")
     eq(queue.dead_count(), 2, "dead letters: twice is allowed, never is not")
@@ -224,7 +224,7 @@ def buried_and_not_stored_as_failed_nothing_is_lost(rig):
     again = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store.url)
     effects.wait(1)
     # Either the end was on its way and is stored, or it is handled again: one of both, never neither.
-    until("it is dealt with", lambda: again.has(r"dead key=.*then=bury|run done key="))
+    until("it is dealt with", lambda: again.has(r"dead record=.*then=bury|run done record="))
     settled(queue, again)
     check(len(effects.all()) <= 2, effects.all())
 

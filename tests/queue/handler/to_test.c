@@ -334,7 +334,7 @@ TEST(a_server_that_never_greets_was_not_sent_anything) {
     struct item *item, *other;
     struct hand hand;
 
-    config.timeout_ms = 400;
+    config.timeout_ms = 1500;
     open_with(&hand, &config);
     item = item_do(NULL);
     other = item_do(NULL);
@@ -343,7 +343,7 @@ TEST(a_server_that_never_greets_was_not_sent_anything) {
     hand_spin(&hand, 100);
     hand_cancel(&hand, other);
     hand_cancel(&hand, other);
-    hand_wait_all(&hand, 2, 5000);
+    hand_wait_all(&hand, 2, 20000);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_SAID(other, QUEUE_UNBEGUN);
     CHECK_STR(other->reason, "it was not sent: it was cancelled");

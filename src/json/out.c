@@ -1,13 +1,11 @@
 /*
- * Writes JSON to a stream. It keeps no errors of its own: the stream has them
- * (cli_flush()).
+ * Writes JSON to a stream. It keeps no errors of its own: the stream has them.
  */
-#include "cli/json.h"
+#include "json/out.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli/when.h"
 #include "core/units.h"
 
 static void char_write(FILE *out, uint32_t c, const char *bytes, size_t n) {
@@ -22,7 +20,7 @@ static void char_write(FILE *out, uint32_t c, const char *bytes, size_t n) {
         fwrite(bytes, 1, n, out);
 }
 
-void cli_json_string(FILE *out, const char *bytes, size_t len) {
+void json_out_string(FILE *out, const char *bytes, size_t len) {
     uint32_t c = 0;
     size_t n;
 
@@ -39,62 +37,64 @@ void cli_json_string(FILE *out, const char *bytes, size_t len) {
     fputc('"', out);
 }
 
-static void member(struct cli_json *json, const char *name) {
+static void member(struct json_out *json, const char *name) {
     if (json->more)
         fputc(',', json->out);
     json->more = true;
     if (name == NULL)
         return;
-    cli_json_string(json->out, name, strlen(name));
+    json_out_string(json->out, name, strlen(name));
     fputc(':', json->out);
 }
 
-void cli_json_open(struct cli_json *json, const char *name) {
+void json_out_open(struct json_out *json, const char *name) {
     member(json, name);
     fputc('{', json->out);
     json->more = false;
 }
 
-void cli_json_close(struct cli_json *json) {
+void json_out_close(struct json_out *json) {
     fputc('}', json->out);
     json->more = true;
 }
 
-void cli_json_line(struct cli_json *json) {
+void json_out_line(struct json_out *json) {
     fputs("}\n", json->out);
     json->more = false;
 }
 
-void cli_json_text(struct cli_json *json, const char *name, const char *text) {
+void json_out_text(struct json_out *json, const char *name, const char *text) {
     member(json, name);
-    cli_json_string(json->out, text, strlen(text));
+    json_out_string(json->out, text, strlen(text));
 }
 
-void cli_json_int(struct cli_json *json, const char *name, int64_t value) {
+void json_out_int(struct json_out *json, const char *name, int64_t value) {
     member(json, name);
     fprintf(json->out, "%" PRId64, value);
 }
 
-void cli_json_uint(struct cli_json *json, const char *name, uint64_t value) {
+void json_out_uint(struct json_out *json, const char *name, uint64_t value) {
     member(json, name);
     fprintf(json->out, "%" PRIu64, value);
 }
 
-void cli_json_bool(struct cli_json *json, const char *name, bool value) {
+void json_out_bool(struct json_out *json, const char *name, bool value) {
     member(json, name);
     fputs(value ? "true" : "false", json->out);
 }
 
-void cli_json_null(struct cli_json *json, const char *name) {
+void json_out_null(struct json_out *json, const char *name) {
     member(json, name);
     fputs("null", json->out);
 }
 
-void cli_json_when(struct cli_json *json, const char *name, int64_t ms) {
-    char text[CLI_WHEN_TEXT];
+void json_out_list(struct json_out *json, const char *name) {
+    member(json, name);
+    fputc('[', json->out);
+    json->more = false;
+}
 
-    if (ms == 0)
-        cli_json_null(json, name);
-    else
-        cli_json_text(json, name, cli_when_print(ms, text, sizeof(text)));
+void json_out_list_end(struct json_out *json) {
+    fputc(']', json->out);
+    json->more = true;
 }

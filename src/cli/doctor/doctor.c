@@ -1,0 +1,119 @@
+/*
+ * `idem doctor`: examines a set-up, and says what is unsafe in it before a customer finds out.
+ * Fails with status 78 where something is unsafe or broken, and 64 where there is nothing to
+ * examine.
+ */
+#include "cli/doctor/doctor.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json/out.h"
+
+#define PREFIX "doctor:"
+
+static const char *const grades[DOCTOR_GRADES] = {"ok", "note", "unsafe", "broken"};
+
+void doctor_find(struct doctor *d, enum doctor_grade grade, const char *subject, const char *check,
+                 const char *todo, const char *fmt, ...) {
+    char text[900], clean[900];
+    struct json_out json = {.out = stdout};
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    d->counts[grade]++;
+    if (d->values->json) {
+        json_out_open(&json, NULL);
+        json_out_text(&json, "grade", grades[grade]);
+        json_out_text(&json, "subject", subject);
+        json_out_text(&json, "check", check);
+        json_out_text(&json, "found", text);
+        if (todo != NULL)
+            json_out_text(&json, "do", todo);
+        json_out_line(&json);
+        return;
+    }
+    cli_printable(text, clean, sizeof(clean));
+    printf("%-6s  %s: %s: %s", grades[grade], subject, check, clean);
+    if (todo != NULL)
+        printf("; to do: %s", cli_printable(todo, text, sizeof(text)));
+    putchar('\n');
+}
+
+/* The last line, for people. */
+static int doctor_sum(const struct doctor *d) {
+    unsigned bad = d->counts[DOCTOR_UNSAFE] + d->counts[DOCTOR_BROKEN];
+    int status;
+
+    if (!d->values->json)
+        printf("%u broken, %u unsafe, %u to be known, %u in order\n", d->counts[DOCTOR_BROKEN],
+               d->counts[DOCTOR_UNSAFE], d->counts[DOCTOR_NOTE], d->counts[DOCTOR_OK]);
+    status = cli_flush();
+    return status != CLI_OK ? status : bad != 0 ? CLI_CONFIG : CLI_OK;
+}
+
+/* Without --store, a store is examined where nothing else is. */
+static int store_examine(struct doctor *d) {
+    const struct cli_values *values = d->values;
+    const char *prefix = values->layer.said.prefix;
+    int status = CLI_OK;
+    char *url;
+
+    if (values->store == NULL && (values->nginx_config != NULL || values->config != NULL))
+        return CLI_OK;
+    url = cli_store_url_said(values, &status);
+    if (url != NULL)
+        doctor_store(d, url, prefix == NULL ? PREFIX : prefix);
+    free(url);
+    return status;
+}
+
+static int doctor_run(const struct cli_values *values) {
+    struct doctor d = {.values = values};
+    int status;
+
+    if (values->operands_n != 0) {
+        cli_say("doctor: takes no operand; name the store with --store URL");
+        return CLI_USAGE;
+    }
+    status = store_examine(&d);
+    if (status == CLI_OK && values->config != NULL)
+        status = doctor_settings(&d);
+    if (status == CLI_OK && values->nginx_config != NULL)
+        status = doctor_nginx(&d, values->nginx_config);
+    return status != CLI_OK ? status : doctor_sum(&d);
+}
+
+static const char *const doctor_options[] = {
+    "store",      "nginx-config", "nginx-exe", "config", "client-timeout",
+    "retry-span", "prefix",       "json",      "help",   NULL,
+};
+
+/* clang-format off */
+static const struct cli_policy_help doctor_help[] = {
+    {"prefix", "TEXT", "of the record that is written to see whether it can be\n"
+                       "(" PREFIX ")"},
+    {NULL, NULL, NULL},
+};
+/* clang-format on */
+
+const struct cli_command cli_doctor = {
+    .name = "doctor",
+    .summary = "examine a set-up, and say what is unsafe in it",
+    .synopsis = "[--store URL] [--nginx FILE] [--config FILE] [OPTIONS]",
+    .text =
+        "Looks at a store (is it reached, how fast, by which clock; what may it lose, evict or\n"
+        "show to others; may it be written to), at the guards of an nginx configuration and\n"
+        "their stores, and at the policies of a settings file. Each finding is a line: ok,\n"
+        "note, unsafe or broken, what was found and what to do. It writes one record, under\n"
+        "a prefix of its own, and forgets it again.\n",
+    .after = "Exit status: 0 nothing is unsafe or broken, 78 something is.\n\n"
+             "  idem doctor --store redis://10.0.0.7\n"
+             "  idem doctor --nginx /etc/nginx/nginx.conf --retry-span 72h\n",
+    .options = doctor_options,
+    .policy_help = doctor_help,
+    .run = doctor_run,
+};

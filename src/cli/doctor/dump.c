@@ -1,0 +1,89 @@
+/*
+ * Runs nginx -T. It fails where nginx is not there, and ends nginx where that takes longer than a
+ * minute.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/doctor/nginx.h"
+#include "cli/spawn.h"
+
+#define DUMP_MAX (32 << 20)
+#define PATIENCE_MS 60000
+
+static int wait_for(pid_t pid) {
+    int status = 0;
+
+    for (int ms = 0; ms < PATIENCE_MS; ms += 10) {
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        usleep(10000);
+    }
+    kill(pid, SIGKILL);
+    (void)waitpid(pid, &status, 0);
+    return -1;
+}
+
+/* What the file has; owned by the caller, NULL without memory. */
+static char *file_text(FILE *file, size_t *ret_len) {
+    long len = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    char *text = len < 0 || len > DUMP_MAX ? NULL : calloc(1, (size_t)len + 1);
+
+    rewind(file);
+    if (text != NULL)
+        *ret_len = fread(text, 1, (size_t)len, file);
+    return text;
+}
+
+/* The last thing that nginx complained of, without when and who. */
+static const char *complaint(char *text) {
+    const char *found = "it says nothing";
+    char *line, *level;
+
+    while ((line = strsep(&text, "\n")) != NULL) {
+        level = strstr(line, "[emerg] ");
+        if (level == NULL)
+            continue;
+        found = level + strlen("[emerg] ");
+        if (found[strspn(found, "0123456789#")] == ':')
+            found = strchr(found, ' ') == NULL ? found : strchr(found, ' ') + 1;
+    }
+    return found;
+}
+
+char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, int *ret_status) {
+    const char *exe = d->values->nginx_exe == NULL ? "nginx" : d->values->nginx_exe;
+    char *argv[] = {(char *)exe, "-T", "-c", (char *)path, NULL}, *text = NULL, *said = NULL;
+    FILE *out = tmpfile(), *err = tmpfile();
+    size_t said_len;
+    pid_t pid;
+    int rc = out == NULL || err == NULL ? errno : 0;
+
+    if (rc == 0)
+        rc = cli_spawn(&(struct cli_spawn){.argv = argv,
+                                           .env = environ,
+                                           .fds = {-1, fileno(out), fileno(err)},
+                                           .not_after = INT64_MAX},
+                       &pid);
+    *ret_status = CLI_OK;
+    if (rc != 0) {
+        cli_say("doctor: cannot start %s: %s; say where it is with --nginx-exe", exe, strerror(rc));
+        *ret_status = CLI_NOT_FOUND;
+    } else if (wait_for(pid) == 0) {
+        text = file_text(out, ret_len);
+    } else {
+        said = file_text(err, &said_len);
+        doctor_find(d, DOCTOR_BROKEN, path, "nginx", "nginx -t -c FILE says all of it",
+                    "nginx refuses the configuration: %s", said == NULL ? "" : complaint(said));
+        free(said);
+    }
+    if (out != NULL)
+        fclose(out);
+    if (err != NULL)
+        fclose(err);
+    return text;
+}

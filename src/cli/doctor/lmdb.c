@@ -1,0 +1,202 @@
+/*
+ * The folder of an embedded store: where it lies, who may touch it, and how much room it has. Never
+ * makes one.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "cli/doctor/doctor.h"
+#include "core/units.h"
+
+#define SIZE_DEFAULT ((int64_t)16 << 30)
+#define ROOM_LEAST ((int64_t)64 << 20)
+
+/* Its file; false: there is none. */
+static bool data_stat(const char *folder, struct stat *ret) {
+    int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    bool there = fd >= 0 && fstatat(fd, "data.mdb", ret, 0) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return there;
+}
+
+/* Whether whoever runs this may use the folder and the file in it. */
+static bool may_use(const char *folder) {
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool may = fd >= 0 && access(folder, R_OK | W_OK | X_OK) == 0 &&
+               (faccessat(fd, "data.mdb", R_OK | W_OK, 0) == 0 || errno == ENOENT);
+
+    if (fd >= 0)
+        close(fd);
+    return may;
+}
+
+/* File systems that will not do. Numbers as in statfs(2). */
+
+static const char far[] = "is a network's or another program's: LMDB maps the file and locks it, "
+                          "which holds on a local disk only",
+                  fleeting[] = "is memory: what was done is forgotten when the machine restarts, "
+                               "and runs again",
+                  layered[] = "is a container's own layer: what was done is forgotten when the "
+                              "container is replaced, and runs again";
+static const char to_disk[] = "put it on a local disk, or use Redis or SQL",
+                  to_volume[] = "mount a volume for it";
+
+static const struct {
+    unsigned long type;
+    const char *name, *why, *todo;
+} systems[] = {
+    {0x6969, "NFS", far, to_disk},
+    {0x517b, "SMB", far, to_disk},
+    {0xff534d42, "CIFS", far, to_disk},
+    {0xfe534d42, "SMB2", far, to_disk},
+    {0x01021997, "9p", far, to_disk},
+    {0x65735546, "FUSE", far, to_disk},
+    {0x5346414f, "AFS", far, to_disk},
+    {0x6b414653, "AFS", far, to_disk},
+    {0x00c36400, "Ceph", far, to_disk},
+    {0x01161970, "GFS2", far, to_disk},
+    {0x7461636f, "OCFS2", far, to_disk},
+    {0x0bd00bd0, "Lustre", far, to_disk},
+    {0x47504653, "GPFS", far, to_disk},
+    {0x786f4256, "vboxsf", far, to_disk},
+    {0x01021994, "tmpfs", fleeting, to_disk},
+    {0x858458f6, "ramfs", fleeting, to_disk},
+    {0x794c7630, "overlayfs", layered, to_volume},
+};
+
+static void system_look(struct doctor *d, const char *subject, const char *path) {
+    struct statfs fs;
+
+    if (statfs(path, &fs) < 0) {
+        doctor_find(d, DOCTOR_NOTE, subject, "file system", NULL, "cannot be told: %s",
+                    strerror(errno));
+        return;
+    }
+    for (size_t i = 0; i < sizeof(systems) / sizeof(systems[0]); i++) {
+        if (((unsigned long)fs.f_type & 0xffffffff) != systems[i].type)
+            continue;
+        doctor_find(d, DOCTOR_UNSAFE, subject, "file system", systems[i].todo, "%s %s",
+                    systems[i].name, systems[i].why);
+        return;
+    }
+    doctor_find(d, DOCTOR_OK, subject, "file system", NULL, "a local disk");
+}
+
+/* Who may touch it. */
+
+static bool owner_look(struct doctor *d, const char *subject, const char *path,
+                       const struct stat *folder) {
+    struct stat st;
+
+    if (!may_use(path)) {
+        doctor_find(
+            d, DOCTOR_BROKEN, subject, "permissions",
+            "run this as the user whose store it is (sudo -u www-data idem doctor), or give "
+            "it to that user",
+            "uid %ld may not use it; it belongs to uid %ld", (long)geteuid(), (long)folder->st_uid);
+        return false;
+    }
+    if ((folder->st_mode & S_IWOTH) != 0)
+        doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 700 the folder",
+                    "everybody may write to its folder (mode %03o), and replace the store",
+                    (unsigned)folder->st_mode & 0777);
+    else if (data_stat(path, &st) && (st.st_mode & 07) != 0 && (folder->st_mode & S_IXOTH) != 0)
+        doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 600 data.mdb, chmod 700 the folder",
+                    "everybody may read data.mdb (mode %03o), with the stored answers",
+                    (unsigned)st.st_mode & 0777);
+    else
+        doctor_find(d, DOCTOR_OK, subject, "owner", NULL, "uid %ld, and nobody else",
+                    (long)folder->st_uid);
+    return true;
+}
+
+/* How much room. */
+
+static void room_look(struct doctor *d, const char *subject, const char *path, const char *size) {
+    char left[IDEM_UNITS_TEXT], map[IDEM_UNITS_TEXT];
+    int64_t most = SIZE_DEFAULT, free_bytes, used = 0;
+    struct statvfs fs;
+    struct stat st;
+
+    if (size != NULL)
+        (void)idem_size_parse(size, strlen(size), &most, NULL);
+    if (statvfs(path, &fs) < 0)
+        return;
+    if (data_stat(path, &st))
+        used = (int64_t)st.st_blocks * 512;
+    free_bytes = (int64_t)(fs.f_bavail * fs.f_frsize);
+    idem_size_print(free_bytes >> 20 << 20, left, sizeof(left));
+    idem_size_print(most, map, sizeof(map));
+    if (free_bytes < ROOM_LEAST)
+        doctor_find(d, DOCTOR_UNSAFE, subject, "room", "make room on the disk",
+                    "the disk has %s left: when it is full, new keys are refused, and runs become "
+                    "uncertain",
+                    left);
+    else if (free_bytes < most - used)
+        doctor_find(d, DOCTOR_NOTE, subject, "room", "watch the disk, or say a smaller size=",
+                    "the disk has %s left, and the store may grow to %s: the disk is full first",
+                    left, map);
+    else
+        doctor_find(d, DOCTOR_OK, subject, "room", NULL, "%s left for a store of at most %s", left,
+                    map);
+}
+
+/* One machine's memory. */
+
+static void replicas_look(struct doctor *d, const char *subject) {
+    bool kubernetes = getenv("KUBERNETES_SERVICE_HOST") != NULL;
+
+    if (!kubernetes && access("/.dockerenv", F_OK) < 0 && access("/run/.containerenv", F_OK) < 0)
+        return;
+    doctor_find(d, DOCTOR_NOTE, subject, "replicas", "use Redis or SQL, or never run more than one",
+                "this is a container%s: the embedded store is one machine's memory, and a second "
+                "replica of the gateway would not know what the first has done",
+                kubernetes ? " in Kubernetes" : "");
+}
+
+static void sync_look(struct doctor *d, const char *subject, const char *sync) {
+    if (sync != NULL && strcmp(sync, "off") == 0)
+        doctor_find(d, DOCTOR_NOTE, subject, "sync", "leave sync=off out where that is too much",
+                    "sync=off: a power loss may take everything since the store was opened; it is "
+                    "noticed, and refused to open without accept_loss=yes");
+    else
+        doctor_find(d, DOCTOR_OK, subject, "sync", NULL,
+                    "what was acknowledged survives a power loss");
+}
+
+bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *url) {
+    char path[PATH_MAX], above[PATH_MAX];
+    struct stat st;
+    bool there;
+
+    snprintf(path, sizeof(path), "%s", url->rest);
+    snprintf(above, sizeof(above), "%s", url->rest);
+    there = stat(path, &st) == 0;
+    if (!there && (stat(dirname(above), &st) < 0 || access(above, W_OK | X_OK) < 0)) {
+        doctor_find(d, DOCTOR_BROKEN, subject, "folder",
+                    "make the folder above it, for the user who runs the gateway",
+                    "neither it nor a folder to make it in is there: %s", strerror(errno));
+        return false;
+    }
+    sync_look(d, subject, idem_url_get(url, "sync"));
+    system_look(d, subject, there ? path : above);
+    room_look(d, subject, there ? path : above, idem_url_get(url, "size"));
+    replicas_look(d, subject);
+    if (there && !owner_look(d, subject, path, &st))
+        return false;
+    if (there && data_stat(path, &st))
+        return true;
+    doctor_find(d, DOCTOR_NOTE, subject, "store", NULL,
+                "there is none yet; it is made when it is first used");
+    return false;
+}

@@ -1,0 +1,219 @@
+/*
+ * Blocks of a configuration: the files of a dump, each read where it is included. Fails without
+ * memory; what is nested or included too deeply is left out.
+ */
+#include <fnmatch.h>
+#include <limits.h>
+#include <string.h>
+
+#include "cli/doctor/nginx.h"
+#include "cli/doctor/reader.h"
+
+#define FILES_MAX 1024
+#define VISITS_MAX 4096
+#define MEMORY_MAX ((size_t)256 << 20)
+
+/* One file of a dump. */
+struct file {
+    const char *name;
+    char *text, *end;
+};
+
+struct walk {
+    struct nginx_tree *tree;
+    const char *path; /* of the configuration */
+    struct file files[FILES_MAX];
+    size_t files_n;
+    unsigned visits, depth;
+    int failed;
+};
+
+static const struct {
+    const char *name;
+    enum nginx_word word;
+} watched[] = {
+    {"auth_basic", AUTH_BASIC},
+    {"auth_request", AUTH_REQUEST},
+    {"auth_jwt", AUTH_JWT},
+    {"ssl_verify_client", VERIFY_CLIENT},
+    {"deny", DENY},
+    {"idem_enforce", ENFORCE},
+    {"idem_label", LABEL},
+    {"idem_probe", PROBE},
+    {"idem_scope", SCOPE},
+    {"idem_store", STORE},
+    {"proxy_http_version", HTTP_VERSION},
+    {"server_name", SERVER_NAME},
+    {"proxy_pass", PROXY_PASS},
+    {"internal", INTERNAL},
+    {"idem_token", TOKEN},
+    {"idem_js", JS},
+    {"idem_status", STATUS},
+    {"idem_admin", ADMIN},
+};
+
+static void files_split(struct walk *walk, char *text, char *end) {
+    static const char mark[] = "# configuration file ";
+    char *line = text, *next, *colon;
+    struct file *file = NULL;
+
+    for (; line < end; line = next) {
+        next = memchr(line, '\n', (size_t)(end - line));
+        next = next == NULL ? end : next + 1;
+        if (strncmp(line, mark, strlen(mark)) != 0 || next - line < 3 || next[-2] != ':' ||
+            walk->files_n == FILES_MAX)
+            continue;
+        if (file != NULL)
+            file->end = line;
+        colon = next - 2;
+        *colon = '\0';
+        file = &walk->files[walk->files_n++];
+        *file = (struct file){line + strlen(mark), next, end};
+    }
+}
+
+/* What a block says. */
+
+static void policy_take(struct nginx_scope *scope, const struct nginx_said *said) {
+    static const char *const others[] = {"key", "fingerprint", NULL}; /* have forms of their own */
+    const char *word = said->words[0];
+
+    if (strcmp(word, "idem") == 0)
+        word = "idem_mode";
+    if (strncmp(word, "idem_", 5) != 0 || said->n < 2)
+        return;
+    word += 5;
+    for (size_t i = 0; others[i] != NULL; i++)
+        if (strcmp(word, others[i]) == 0)
+            return;
+    if (strcmp(word, "mode") == 0 || strcmp(word, "preset") == 0) {
+        scope->guards = true;
+        scope->off |= strcmp(said->words[1], "off") == 0;
+    }
+    (void)idem_policy_set(&scope->layer, word, strlen(word), said->words[1], strlen(said->words[1]),
+                          NULL);
+}
+
+static void directive_take(struct nginx_scope *scope, const struct nginx_said *said) {
+    for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
+        if (strcmp(said->words[0], watched[i].name) == 0)
+            scope->values[watched[i].word] = said->n > 1 ? said->words[1] : "";
+    if (strcmp(said->words[0], "idem_admin") == 0)
+        for (size_t i = 1; i < said->n; i++)
+            scope->admin_all |= strcmp(said->words[i], "allow=all") == 0;
+    policy_take(scope, said);
+}
+
+/* Blocks. */
+
+static struct nginx_scope *scope_new(struct walk *walk, const struct nginx_scope *outer) {
+    struct nginx_scope *scope = idem_arena_alloc(&walk->tree->arena, sizeof(*scope));
+
+    if (scope == NULL) {
+        walk->failed = IDEM_E_NOMEM;
+        return NULL;
+    }
+    *scope = (struct nginx_scope){.outer = outer};
+    *walk->tree->last = scope;
+    walk->tree->last = &scope->next;
+    return scope;
+}
+
+static void file_walk(struct walk *walk, const struct file *file, struct nginx_scope *scope);
+
+static void include_walk(struct walk *walk, const char *pattern, struct nginx_scope *scope) {
+    const char *slash = strrchr(walk->path, '/');
+    char whole[PATH_MAX];
+
+    if (pattern[0] == '/' || slash == NULL)
+        snprintf(whole, sizeof(whole), "%s", pattern);
+    else
+        snprintf(whole, sizeof(whole), "%.*s/%s", (int)(slash - walk->path), walk->path, pattern);
+    for (size_t i = 0; i < walk->files_n; i++)
+        if (fnmatch(whole, walk->files[i].name, FNM_PATHNAME) == 0)
+            file_walk(walk, &walk->files[i], scope);
+}
+
+/* To the end of a block; of one that is not wanted (NULL), too. */
+static void block_walk(struct walk *walk, struct nginx_reader *reader, struct nginx_scope *scope) {
+    struct nginx_scope *inner;
+    struct nginx_said said;
+    enum nginx_what what;
+
+    if (walk->depth >= NGINX_DEPTH_MAX) { /* nginx nests no deeper: the rest is left out */
+        reader->at = reader->end;
+        return;
+    }
+    walk->depth++;
+    while ((what = nginx_next(reader, &said)) != NGINX_END && what != NGINX_BLOCK_END) {
+        if (what == NGINX_BLOCK) {
+            inner = scope == NULL ? NULL : scope_new(walk, scope);
+            if (inner != NULL && strcmp(said.words[0], "location") == 0 && said.n > 1)
+                inner->location = said.words[said.n - 1];
+            block_walk(walk, reader, inner);
+        } else if (scope != NULL && strcmp(said.words[0], "include") == 0 && said.n > 1) {
+            include_walk(walk, said.words[1], scope);
+        } else if (scope != NULL) {
+            directive_take(scope, &said);
+        }
+    }
+    walk->depth--;
+}
+
+/* A file may be included in several places: each reads a copy. */
+static void file_walk(struct walk *walk, const struct file *file, struct nginx_scope *scope) {
+    size_t len = (size_t)(file->end - file->text);
+    struct nginx_reader reader;
+    char *copy;
+
+    if (walk->visits++ >= VISITS_MAX)
+        return;
+    copy = idem_arena_alloc(&walk->tree->arena, len + 1);
+    if (copy == NULL) {
+        walk->failed = IDEM_E_NOMEM;
+        return;
+    }
+    memcpy(copy, file->text, len);
+    reader = (struct nginx_reader){copy, copy + len};
+    block_walk(walk, &reader, scope);
+}
+
+int nginx_tree_read(struct nginx_tree *tree, const char *path, char *text, size_t len) {
+    struct walk *walk;
+    struct nginx_scope *outermost;
+
+    *tree = (struct nginx_tree){.last = &tree->first};
+    idem_arena_init(&tree->arena, MEMORY_MAX);
+    walk = idem_arena_alloc(&tree->arena, sizeof(*walk));
+    if (walk == NULL)
+        return IDEM_E_NOMEM;
+    *walk = (struct walk){.tree = tree, .path = path};
+    files_split(walk, text, text + len);
+    outermost = scope_new(walk, NULL);
+    if (outermost != NULL && walk->files_n > 0)
+        file_walk(walk, &walk->files[0], outermost);
+    return walk->failed;
+}
+
+void nginx_tree_release(struct nginx_tree *tree) {
+    for (struct nginx_scope *scope = tree->first; scope != NULL; scope = scope->next)
+        idem_policy_release(&scope->layer);
+    idem_arena_free(&tree->arena);
+}
+
+/* What is in force. */
+
+const char *nginx_value(const struct nginx_scope *scope, enum nginx_word word) {
+    if (word >= PROXY_PASS)
+        return scope->values[word];
+    for (; scope != NULL; scope = scope->outer)
+        if (scope->values[word] != NULL)
+            return scope->values[word];
+    return NULL;
+}
+
+bool nginx_guarded(const struct nginx_scope *scope) {
+    while (scope != NULL && !scope->guards)
+        scope = scope->outer;
+    return scope != NULL && !scope->off;
+}

@@ -1,0 +1,383 @@
+/*
+ * An operator's request, and what is said of it. Reading refuses what it does not know: a member
+ * that is spelt wrongly must not be taken for one that was left out.
+ */
+#include "http/admin.h"
+
+#include <inttypes.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/units.h"
+#include "http/binary.h"
+#include "json/json.h"
+#include "json/out.h"
+
+#define SETTLE_TTL_MS ((int64_t)24 * 3600 * 1000)
+#define HOUR_S 3600
+
+static const char *const action_names[] = {
+    [IDEM_ADMIN_INSPECT] = "inspect",
+    [IDEM_ADMIN_SETTLE] = "settle",
+    [IDEM_ADMIN_FORGET] = "forget",
+};
+
+const char *idem_admin_action_name(enum idem_admin_action action) {
+    return action_names[action];
+}
+
+/* Reading. */
+
+static bool text_is(const struct idem_json *value, const char *word) {
+    return value->type == IDEM_JSON_STRING && value->n == strlen(word) &&
+           memcmp(value->at.text, word, value->n) == 0;
+}
+
+static bool action_take(const struct idem_json *value, struct idem_admin_request *request) {
+    for (size_t i = 0; i < sizeof(action_names) / sizeof(action_names[0]); i++)
+        if (text_is(value, action_names[i])) {
+            request->action = (enum idem_admin_action)i;
+            return true;
+        }
+    return false;
+}
+
+static bool store_take(const struct idem_json *value, struct idem_admin_request *request) {
+    request->store = (struct idem_http_text){value->at.text, value->n};
+    return value->type == IDEM_JSON_STRING;
+}
+
+/* The prefix comes before the hash in the key, and may come behind it in the text. */
+static bool prefix_take(const struct idem_json *value, struct idem_admin_request *request) {
+    struct idem_record_key *key = &request->key;
+
+    if (value->type != IDEM_JSON_STRING || value->n == 0 || value->n > IDEM_PREFIX_MAX)
+        return false;
+    memmove(key->at + value->n, key->at + key->prefix_len, IDEM_HASH_LEN);
+    memcpy(key->at, value->at.text, value->n);
+    key->prefix_len = value->n;
+    return true;
+}
+
+static bool hash_take(const struct idem_json *value, struct idem_admin_request *request) {
+    char hex[IDEM_HEX_LEN + 1];
+
+    if (value->type != IDEM_JSON_STRING || value->n != IDEM_HEX_LEN)
+        return false;
+    memcpy(hex, value->at.text, IDEM_HEX_LEN);
+    hex[IDEM_HEX_LEN] = '\0';
+    return idem_hex_parse(hex, request->key.at + request->key.prefix_len);
+}
+
+static bool to_take(const struct idem_json *value, struct idem_admin_request *request) {
+    if (!text_is(value, "done") && !text_is(value, "failed"))
+        return false;
+    request->settle.to = text_is(value, "done") ? IDEM_DONE : IDEM_FAILED;
+    return true;
+}
+
+static bool number_read(const struct idem_json *value, int64_t max, int64_t *ret) {
+    return value->type == IDEM_JSON_NUMBER &&
+           idem_count_parse(value->at.text, value->n, ret, NULL) == 0 && *ret <= max;
+}
+
+static bool status_take(const struct idem_json *value, struct idem_admin_request *request) {
+    int64_t n;
+
+    if (!number_read(value, 999, &n))
+        return false;
+    request->settle.status = (int32_t)n;
+    return true;
+}
+
+static bool attempt_take(const struct idem_json *value, struct idem_admin_request *request) {
+    int64_t n;
+
+    if (!number_read(value, UINT32_MAX, &n))
+        return false;
+    request->settle.attempt = (uint32_t)n;
+    return true;
+}
+
+static bool reason_take(const struct idem_json *value, struct idem_admin_request *request) {
+    if (value->type != IDEM_JSON_STRING || value->n > IDEM_REASON_MAX)
+        return false;
+    for (uint32_t i = 0; i < value->n; i++)
+        if ((unsigned char)value->at.text[i] < ' ' || value->at.text[i] == 0x7f)
+            return false;
+    request->settle.reason = (struct idem_bytes){(const unsigned char *)value->at.text, value->n};
+    return true;
+}
+
+static bool force_take(const struct idem_json *value, struct idem_admin_request *request) {
+    request->force = value->type == IDEM_JSON_BOOL && value->flag;
+    return value->type == IDEM_JSON_BOOL;
+}
+
+#define FOR_ALL (1u << IDEM_ADMIN_INSPECT | 1u << IDEM_ADMIN_SETTLE | 1u << IDEM_ADMIN_FORGET)
+static const struct member {
+    const char *name, *takes;
+    bool (*take)(const struct idem_json *value, struct idem_admin_request *request);
+    unsigned needed, allowed; /* by which actions */
+} members[] = {
+    {"action", "inspect, settle or forget", action_take, FOR_ALL, FOR_ALL},
+    {"store", "the store's name, as the page shows it", store_take, FOR_ALL, FOR_ALL},
+    {"prefix", "the record's prefix", prefix_take, FOR_ALL, FOR_ALL},
+    {"hash", "64 hexadecimal digits", hash_take, FOR_ALL, FOR_ALL},
+    {"to", "done or failed", to_take, 1u << IDEM_ADMIN_SETTLE, 1u << IDEM_ADMIN_SETTLE},
+    {"status", "a number from 0 to 999", status_take, 0, 1u << IDEM_ADMIN_SETTLE},
+    {"reason", "a text of at most 1024 bytes without control characters", reason_take, 0,
+     1u << IDEM_ADMIN_SETTLE},
+    {"attempt", "the attempt that was seen", attempt_take, 0, 1u << IDEM_ADMIN_SETTLE},
+    {"force", "true or false", force_take, 0, 1u << IDEM_ADMIN_SETTLE | 1u << IDEM_ADMIN_FORGET},
+};
+#define MEMBERS (sizeof(members) / sizeof(members[0]))
+
+/* Index of a member by its name; MEMBERS: there is none. */
+static size_t member_find(const struct idem_member *named) {
+    size_t i = 0;
+
+    while (i < MEMBERS && (named->len != strlen(members[i].name) ||
+                           memcmp(named->name, members[i].name, named->len) != 0))
+        i++;
+    return i;
+}
+
+/* What was taken, as bits. */
+static int members_take(const struct idem_json *all, struct idem_admin_request *request,
+                        unsigned *ret_taken, struct idem_error *err) {
+    for (uint32_t m = 0; m < all->n; m++) {
+        const struct idem_member *named = &all->at.object->members[m];
+        size_t i = member_find(named);
+
+        if (i == MEMBERS)
+            return idem_error_set(err, IDEM_E_INVALID,
+                                  "There is a member that is not known. They are action, store, "
+                                  "prefix, hash, to, status, reason, attempt and force.");
+        if (!members[i].take(&named->value, request))
+            return idem_error_set(err, IDEM_E_INVALID, "\"%s\" must be %s.", members[i].name,
+                                  members[i].takes);
+        *ret_taken |= 1u << i;
+    }
+    return 0;
+}
+
+static int members_check(enum idem_admin_action action, unsigned taken, struct idem_error *err) {
+    for (size_t i = 0; i < MEMBERS; i++) {
+        bool is_there = (taken >> i & 1) != 0;
+
+        if (!is_there && (members[i].needed >> action & 1) != 0)
+            return idem_error_set(err, IDEM_E_INVALID, "\"%s\" is missing: %s.", members[i].name,
+                                  members[i].takes);
+        if (is_there && (members[i].allowed >> action & 1) == 0)
+            return idem_error_set(err, IDEM_E_INVALID, "\"%s\" means nothing to %s.",
+                                  members[i].name, action_names[action]);
+    }
+    return 0;
+}
+
+int idem_admin_read(const char *text, size_t len, struct idem_arena *arena,
+                    struct idem_admin_request *ret, struct idem_error *err) {
+    static const char unsaid[] = "settled by an operator";
+    struct idem_admin_request request = {.settle.ttl_ms = SETTLE_TTL_MS};
+    struct idem_json all;
+    unsigned taken = 0;
+    int rc = idem_json_parse(text, len, arena, &all, NULL);
+
+    if (rc == IDEM_E_NOMEM)
+        return idem_error_set(err, rc, "There is no memory for it.");
+    if (rc != 0 || all.type != IDEM_JSON_OBJECT)
+        return idem_error_set(err, IDEM_E_INVALID, "The body must be one JSON object.");
+    rc = members_take(&all, &request, &taken, err);
+    if (rc == 0)
+        rc = members_check(request.action, taken, err);
+    if (rc != 0)
+        return rc;
+    if (request.settle.reason.len == 0)
+        request.settle.reason =
+            (struct idem_bytes){(const unsigned char *)unsaid, sizeof(unsaid) - 1};
+    request.settle.force = request.force;
+    *ret = request;
+    return 0;
+}
+
+void idem_admin_op(const struct idem_admin_request *request, struct idem_op *op) {
+    static const enum idem_op_kind kinds[] = {
+        [IDEM_ADMIN_INSPECT] = IDEM_OP_LOOKUP,
+        [IDEM_ADMIN_SETTLE] = IDEM_OP_SETTLE,
+        [IDEM_ADMIN_FORGET] = IDEM_OP_FORGET,
+    };
+
+    memset(op, 0, sizeof(*op));
+    op->kind = kinds[request->action];
+    op->key = request->key;
+    if (op->kind == IDEM_OP_SETTLE)
+        op->in.settle = request->settle;
+    else if (op->kind == IDEM_OP_FORGET)
+        op->in.forget.force = request->force;
+}
+
+/* Whose page it is. */
+
+static int token_of(const unsigned char secret[IDEM_ADMIN_SECRET],
+                    const struct idem_admin_caller *caller, int64_t hour,
+                    char out[IDEM_ADMIN_TOKEN + 1]) {
+    const uint64_t head[2] = {(uint64_t)hour, caller->who.len};
+    unsigned char digest[IDEM_HASH_LEN], mac[IDEM_HASH_LEN];
+    struct idem_sha sha;
+
+    idem_sha_begin(&sha);
+    idem_sha_add(&sha, head, sizeof(head));
+    idem_sha_add(&sha, caller->who.at, caller->who.len);
+    idem_sha_add(&sha, caller->address.at, caller->address.len);
+    if (idem_sha_end(&sha, digest) != 0 ||
+        HMAC(EVP_sha256(), secret, IDEM_ADMIN_SECRET, digest, sizeof(digest), mac, NULL) == NULL)
+        return IDEM_E_NOMEM;
+    idem_hex_encode(mac, sizeof(mac), out);
+    return 0;
+}
+
+int idem_admin_token_make(const unsigned char secret[IDEM_ADMIN_SECRET],
+                          const struct idem_admin_caller *caller, int64_t now_s,
+                          char out[IDEM_ADMIN_TOKEN + 1]) {
+    return token_of(secret, caller, now_s / HOUR_S, out);
+}
+
+bool idem_admin_token_good(const unsigned char secret[IDEM_ADMIN_SECRET],
+                           const struct idem_admin_caller *caller, int64_t now_s,
+                           struct idem_http_text token) {
+    char made[IDEM_ADMIN_TOKEN + 1];
+    bool good = false;
+
+    if (token.len != IDEM_ADMIN_TOKEN)
+        return false;
+    for (int64_t back = 0; back < 2; back++)
+        if (token_of(secret, caller, now_s / HOUR_S - back, made) == 0 &&
+            CRYPTO_memcmp(made, token.at, IDEM_ADMIN_TOKEN) == 0)
+            good = true;
+    return good;
+}
+
+bool idem_admin_same_origin(struct idem_http_text origin, struct idem_http_text host) {
+    const char *mark = memmem(origin.at, origin.len, "://", 3);
+    size_t skip = mark == NULL ? 0 : (size_t)(mark - origin.at) + 3;
+
+    return mark != NULL && host.len > 0 &&
+           idem_http_same((struct idem_http_text){origin.at + skip, origin.len - skip}, host);
+}
+
+/* Answers. */
+
+static const char *state_name(const struct idem_admin_found *found) {
+    return found->entry.uncertain ? "uncertain" : idem_state_name(found->entry.state);
+}
+
+static void found_write(struct json_out *json, const char *name,
+                        const struct idem_admin_found *found) {
+    const struct idem_entry *entry = &found->entry;
+
+    if (found->rc != 0) {
+        json_out_null(json, name);
+        return;
+    }
+    json_out_open(json, name);
+    json_out_text(json, "state", state_name(found));
+    json_out_bool(json, "live", found->live);
+    json_out_text(json, "label", entry->label);
+    json_out_text(json, "reason", entry->reason);
+    json_out_uint(json, "attempt", entry->attempt);
+    json_out_int(json, "status", entry->status);
+    json_out_bool(json, "final", entry->final);
+    json_out_bool(json, "lock", entry->locked);
+    json_out_int(json, "left_ms", entry->left_ms);
+    json_out_int(json, "created", entry->created_ms);
+    json_out_int(json, "changed", entry->changed_ms);
+    json_out_int(json, "expires", entry->expires_ms);
+    json_out_bool(json, "has_result", entry->has_result);
+    json_out_uint(json, "result_len", entry->result_len);
+    json_out_close(json);
+}
+
+void idem_admin_answer(const struct idem_admin_found *before, const struct idem_admin_found *after,
+                       FILE *out) {
+    struct json_out json = {.out = out};
+
+    json_out_open(&json, NULL);
+    found_write(&json, "before", before);
+    found_write(&json, "after", after);
+    json_out_line(&json);
+}
+
+void idem_admin_problem(int status, const char *title, const char *detail, FILE *out) {
+    struct json_out json = {.out = out};
+
+    json_out_open(&json, NULL);
+    json_out_text(&json, "type", "about:blank");
+    json_out_text(&json, "title", title);
+    json_out_int(&json, "status", status);
+    json_out_text(&json, "detail", detail);
+    json_out_line(&json);
+}
+
+/* The line for the log. */
+
+/* Quoted, and at most so many bytes with its escapes. */
+static void quoted(FILE *out, const char *name, const void *text, size_t len, size_t max) {
+    const unsigned char *at = text;
+    size_t room = max, i;
+
+    fprintf(out, " %s=\"", name);
+    for (i = 0; i < len && room >= 4; i++) {
+        bool plain = at[i] >= ' ' && at[i] < 0x7f && at[i] != '"' && at[i] != '\\';
+
+        room -= plain ? 1 : 4;
+        if (plain)
+            fputc(at[i], out);
+        else
+            fprintf(out, "\\x%02x", at[i]);
+    }
+    fputs(i < len ? "...\"" : "\"", out);
+}
+
+static void found_print(FILE *out, const char *name, const struct idem_admin_found *found) {
+    fprintf(out, " %s=", name);
+    if (found->rc == 0)
+        fprintf(out, "%s,attempt:%" PRIu32 ",status:%" PRId32, state_name(found),
+                found->entry.attempt, found->entry.status);
+    else
+        fputs(found->rc == IDEM_E_ABSENT          ? "absent"
+              : found->rc == IDEM_E_CORRUPT       ? "damaged"
+              : found->rc == IDEM_ADMIN_NOT_ASKED ? "-"
+                                                  : "unknown",
+              out);
+}
+
+void idem_admin_line(const struct idem_admin_audit *audit, char out[IDEM_ADMIN_LINE]) {
+    const struct idem_admin_request *request = audit->request;
+    const struct idem_admin_caller *caller = audit->caller;
+    FILE *line = fmemopen(out, IDEM_ADMIN_LINE, "w");
+    char hash[IDEM_HEX_LEN + 1];
+
+    out[0] = '\0';
+    if (line == NULL)
+        return;
+    idem_record_key_hex(&request->key, hash);
+    fputs("audit", line);
+    quoted(line, "who", caller->who.at, caller->who.len, 200);
+    fprintf(line, " address=%.*s action=%s result=%s record=%s", (int)caller->address.len,
+            caller->address.at, action_names[request->action], audit->result, hash);
+    quoted(line, "prefix", request->key.at, request->key.prefix_len, 200);
+    quoted(line, "store", request->store.at, request->store.len, 140);
+    found_print(line, "before", audit->before);
+    found_print(line, "after", audit->after);
+    fprintf(line, " force=%s", request->force ? "yes" : "no");
+    quoted(line, "label", audit->before->entry.label, strlen(audit->before->entry.label), 300);
+    if (request->action == IDEM_ADMIN_SETTLE)
+        quoted(line, "reason", request->settle.reason.at, request->settle.reason.len, 400);
+    fclose(line);
+    out[IDEM_ADMIN_LINE - 1] = '\0';
+}

@@ -1,0 +1,122 @@
+
+/*
+ * The location that shows what was counted (idem_status): text for Prometheus,
+ * JSON for programs, and a page for people. The one of operators (admin.c) shows
+ * the same.
+ */
+
+#include "ngx_http_idem.h"
+
+
+/* What the page is allowed, and that nothing of it is taken for something else. */
+
+static ngx_int_t
+ngx_http_idem_status_headers(ngx_http_request_t *r, enum report_form form)
+{
+    ngx_str_t    policy, nosniff = ngx_string("nosniff"), none = ngx_string("no-referrer");
+    ngx_str_t    deny = ngx_string("DENY");
+    const char  *text;
+
+    if (ngx_http_idem_add_header(r, "X-Content-Type-Options", &nosniff) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (form != REPORT_PAGE) {
+        return NGX_OK;
+    }
+
+    text = report_page_policy();
+    if (text == NULL) {
+        return NGX_ERROR;
+    }
+
+    policy.data = (u_char *) text;
+    policy.len = ngx_strlen(text);
+
+    if (ngx_http_idem_add_header(r, "Content-Security-Policy", &policy) != NGX_OK
+        || ngx_http_idem_add_header(r, "X-Frame-Options", &deny) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_idem_add_header(r, "Referrer-Policy", &none);
+}
+
+
+static ngx_buf_t *
+ngx_http_idem_status_make(ngx_http_request_t *r, struct board *board,
+    const struct report_who *who, enum report_form form)
+{
+    FILE       *out;
+    char       *text = NULL;
+    size_t      len = 0;
+    ngx_buf_t  *b = NULL;
+
+    out = open_memstream(&text, &len);
+
+    if (out) {
+        report_write(board, who, form, out);
+
+        if (fclose(out) == 0) {
+            b = ngx_create_temp_buf(r->pool, len);
+        }
+    }
+
+    if (b) {
+        b->last = ngx_cpymem(b->pos, text, len);
+    }
+
+    free(text);
+
+    return b;
+}
+
+
+/* The token is for who may change records; NULL: nobody may. */
+
+ngx_int_t
+ngx_http_idem_show(ngx_http_request_t *r, const char *token)
+{
+    ngx_str_t                   type, cache = ngx_string("no-store");
+    ngx_str_t                   vary = ngx_string("Accept");
+    ngx_buf_t                  *b;
+    enum report_form            form;
+    struct report_who           who = { "http", token };
+    struct idem_http_accept     accept;
+    ngx_http_idem_main_conf_t  *imcf;
+
+    ngx_http_idem_accept(r, &accept);
+
+    if (!report_form(ngx_http_idem_text(&r->args), &accept, &form)) {
+        return NGX_HTTP_BAD_REQUEST;
+    }
+
+    imcf = ngx_http_get_module_main_conf(r, ngx_http_idem_module);
+    b = ngx_http_idem_status_make(r, imcf->board, &who, form);
+
+    if (b == NULL || ngx_http_idem_status_headers(r, form) != NGX_OK
+        || ngx_http_idem_add_header(r, "Vary", &vary) != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    type.data = (u_char *) report_type(form);
+    type.len = ngx_strlen(type.data);
+
+    r->disable_not_modified = 1;
+    r->allow_ranges = 0;
+
+    return ngx_http_idem_serve(r, b, &type, &cache);
+}
+
+
+ngx_int_t
+ngx_http_idem_status_handler(ngx_http_request_t *r)
+{
+    ngx_int_t  rc;
+    ngx_str_t  methods = ngx_string("GET, HEAD");
+
+    rc = ngx_http_idem_allow(r, NGX_HTTP_GET|NGX_HTTP_HEAD, &methods);
+
+    return rc == NGX_OK ? ngx_http_idem_show(r, NULL) : rc;
+}

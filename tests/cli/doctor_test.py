@@ -1,0 +1,490 @@
+#!/usr/bin/env python3
+"""`idem doctor`: each finding on a set-up that deserves it, and none on one that does not. Prints TAP.
+
+    doctor_test.py [NAME...]
+
+IDEM_EXE is the program. With IDEM_SQL_SERVE the SQL servers are examined, without it everything else.
+IDEM_CLOCK is a library that sets the machine's clock off; IDEM_PRELOAD what nginx needs for a module that
+is built with a sanitizer.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import redisserver  # pylint: disable=wrong-import-position
+import sqlserver  # pylint: disable=wrong-import-position
+
+IDEM = os.environ["IDEM_EXE"]
+SQL = "IDEM_SQL_SERVE" in os.environ
+NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+MODULE = os.path.abspath(os.path.join(os.path.dirname(IDEM), "../http/ngx_http_idem_module.so"))
+ROOT = os.geteuid() == 0
+tests = []
+
+
+class Skip(Exception):
+    pass
+
+
+def test(function):
+    tests.append((function, False))
+    return function
+
+
+def test_sql(function):
+    tests.append((function, True))
+    return function
+
+
+def check(good, *what):
+    if not good:
+        raise AssertionError(" ".join(map(str, what)))
+
+
+class Findings(list):
+    def of(self, check_name, grade):
+        """Those of a check, all of which have that grade."""
+        found = [f for f in self if f["check"] == check_name]
+        check(found and all(f["grade"] == grade for f in found), f"{check_name} is not {grade}:", found or list(self))
+        return found
+
+    def bad(self):
+        return [f for f in self if f["grade"] in ("unsafe", "broken")]
+
+
+def doctor(*words, **options):
+    """The findings; the exit status fits them."""
+    env = dict(os.environ, **options.pop("env", {}))
+    run = subprocess.run([IDEM, "doctor", "--json", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         timeout=60, check=False, env=env, **options)
+    try:
+        found = Findings(json.loads(line) for line in run.stdout.splitlines())
+    except ValueError:
+        raise AssertionError(f"no JSON: {run.stdout} {run.stderr}") from None
+    check(found, f"nothing was found: {run.returncode} {run.stderr}")
+    check(run.returncode == (78 if found.bad() else 0), f"status {run.returncode}:", found.bad())
+    for f in found:
+        check(f["found"], "words are missing:", f)
+        check(f["grade"] in ("ok", "note") or f.get("do"), "what to do is missing:", f)
+    return found
+
+
+def made(path):
+    subprocess.run([IDEM, "run", "--store", f"lmdb:{path}", "--key", "k", "--", "true"], check=True)
+    return path
+
+
+# The embedded store.
+
+@test
+def an_embedded_store_on_a_disk_is_in_order(folder):
+    url = f"lmdb:{made(folder + '/store')}"
+    found = doctor("--store", url)
+    check(not found.bad(), found.bad())
+    for name in ("sync", "owner", "reachable", "clock", "permissions"):
+        found.of(name, "ok")
+    left = subprocess.run([IDEM, "list", "--store", url, "--prefix", "doctor:", "--json"], stdout=subprocess.PIPE,
+                          check=True, timeout=20).stdout
+    check(left == b"", "it has left a record:", left)
+
+
+@test
+def a_store_in_memory_is_unsafe(folder):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        said = doctor("--store", f"lmdb:{made(memory + '/store')}").of("file system", "unsafe")
+    check("tmpfs" in said[0]["found"], said)
+
+
+@test
+def what_everybody_may_read_or_replace_is_unsafe(folder):
+    path = made(folder + "/store")
+    os.chmod(path, 0o777)
+    check("replace" in doctor("--store", f"lmdb:{path}").of("owner", "unsafe")[0]["found"], "the folder")
+    os.chmod(path, 0o755)
+    os.chmod(path + "/data.mdb", 0o644)
+    check("read" in doctor("--store", f"lmdb:{path}").of("owner", "unsafe")[0]["found"], "the file")
+    os.chmod(path, 0o700)
+    doctor("--store", f"lmdb:{path}").of("owner", "ok")
+
+
+@test
+def sync_off_is_told(folder):
+    subprocess.run([IDEM, "run", "--store", f"lmdb:{folder}/s?sync=off", "--key", "k", "--", "true"], check=True)
+    check("power" in doctor("--store", f"lmdb:{folder}/s?sync=off").of("sync", "note")[0]["found"], "why")
+
+
+@test
+def a_map_that_is_larger_than_the_disk_is_told(folder):
+    doctor("--store", f"lmdb:{folder}/none?size=16T").of("room", "note")
+    doctor("--store", f"lmdb:{folder}/none?size=1M").of("room", "ok")
+
+
+@test
+def a_store_that_is_not_there_is_not_made(folder):
+    doctor("--store", f"lmdb:{folder}/none").of("store", "note")
+    check(not os.path.exists(folder + "/none"), "it was made")
+    doctor("--store", f"lmdb:{folder}/none/deeper").of("folder", "broken")
+
+
+@test
+def somebody_elses_store_is_told_before_it_is_used(folder):
+    if not ROOT:
+        raise Skip("only root can be somebody else")
+    made(folder + "/store")
+    os.chmod(folder, 0o755)
+    exe = os.path.dirname(IDEM)
+    while exe != "/":
+        if not os.stat(exe).st_mode & 0o001:
+            raise Skip("nobody could run the program")
+        exe = os.path.dirname(exe)
+    said = doctor("--store", f"lmdb:{folder}/store", user="nobody").of("permissions", "broken")
+    check("uid 0" in said[0]["found"], said)
+
+
+@test
+def containers_are_told_that_it_is_one_machines_memory(folder):
+    found = doctor("--store", f"lmdb:{folder}/none", env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    check("Kubernetes" in found.of("replicas", "note")[0]["found"], found)
+
+
+@test
+def a_file_that_is_no_store_is_broken(folder):
+    path = made(folder + "/store")
+    with open(path + "/data.mdb", "r+b") as file:
+        file.write(b"\xff" * 8192)
+    doctor("--store", f"lmdb:{path}").of("reachable", "broken")
+
+
+# Redis.
+
+@test
+def a_redis_that_keeps_everything_is_in_order(folder):
+    with redisserver.start(folder) as server:
+        found = doctor("--store", server.url)
+        check(not found.bad() and found.of("version", "ok"), found.bad())
+        for name in ("eviction", "persistence", "network", "permissions", "clock"):
+            found.of(name, "ok")
+
+
+@test
+def what_redis_may_forget_is_unsafe(folder):
+    with redisserver.start(folder, "--appendfsync", "everysec") as server:
+        def with_settings(**settings):
+            for name, value in settings.items():
+                server.ask("CONFIG", "SET", name.replace("_", "-"), value)
+            return doctor("--store", server.url)
+        check("second" in with_settings().of("persistence", "note")[0]["found"], "everysec")
+        with_settings(appendfsync="no").of("persistence", "unsafe")
+        check("snapshots" in with_settings(appendonly="no", save="3600 1").of("persistence", "unsafe")[0]["found"], "save")
+        check("restart" in with_settings(save="").of("persistence", "unsafe")[0]["found"], "nothing")
+        found = with_settings(maxmemory_policy="allkeys-lru")
+        found.of("eviction", "unsafe")
+        found.of("reachable", "broken")  # a store refuses it
+        found = doctor("--store", server.url + "?unsafe=yes")
+        found.of("eviction", "unsafe")
+        found.of("reachable", "ok")
+
+
+@test
+def a_replica_is_broken(folder):
+    with redisserver.start(folder) as server:
+        server.ask("REPLICAOF", "127.0.0.1", "1")
+        found = doctor("--store", server.url + "?timeout=500ms")
+        found.of("role", "broken")
+        found.of("reachable", "broken")
+
+
+@test
+def a_user_who_may_too_little_is_told_before_the_first_customer(folder):
+    with redisserver.start(folder) as server:
+        base = ["+set", "+get", "+getrange", "+strlen", "+pttl", "+del", "+incrby", "+pexpire", "+publish", "+time",
+                "+scan", "+hincrby", "+hgetall", "+eval", "+evalsha", "+script|load", "+client|setname", "+client|id"]
+        server.ask("ACL", "SETUSER", "blind", "on", ">pw", "~*", "&*", *base)
+        server.ask("ACL", "SETUSER", "reader", "on", ">pw", "~*", "&*", "+@read", "+info", "+config|get", "+script|load",
+                   "+client|setname", "+client|id", "+time")
+        server.ask("ACL", "SETUSER", "shop", "on", ">pw", "~order:*", "~idem:events", "&*", "+info", "+config|get", *base)
+        env = {"IDEM_REDIS_PASSWORD": "pw"}
+        check(doctor("--store", server.url + "?user=blind", env=env).of("settings", "note"), "blind")
+        said = doctor("--store", server.url + "?user=reader", env=env).of("permissions", "broken")
+        check("doctor:" in said[0]["found"], said)
+        doctor("--store", server.url + "?user=shop", env=env).of("permissions", "broken")
+        doctor("--store", server.url + "?user=shop", "--prefix", "order:", env=env).of("permissions", "ok")
+
+
+@test
+def a_way_over_the_network_needs_tls_and_a_password(folder):
+    slow = "connect_timeout=50ms&timeout=100ms"
+    found = doctor("--store", f"redis://192.0.2.1:1/?{slow}")
+    found.of("network", "unsafe")
+    found.of("password", "unsafe")
+    found.of("reachable", "broken")
+    found = doctor("--store", f"rediss://ann:hunter2@192.0.2.1:1/?{slow}")
+    found.of("network", "ok")
+    check(not [f for f in found if f["check"] == "password"], found)
+    check("hunter2" not in json.dumps(found), "a password is shown")
+
+
+@test
+def a_clock_that_is_off_is_told(folder):
+    if not os.environ.get("IDEM_CLOCK"):
+        raise Skip("no library that sets it off")
+    with redisserver.start(folder) as server:
+        for seconds, grade in ((5, "note"), (-3600, "unsafe")):
+            env = {"LD_PRELOAD": os.environ["IDEM_CLOCK"], "IDEM_CLOCK_OFF": str(seconds)}
+            doctor("--store", server.url, env=env).of("clock", grade)
+
+
+# What is no store.
+
+@test
+def a_url_that_is_none_is_broken(folder):
+    doctor("--store", "lmbd:/x").of("URL", "broken")
+    doctor("--store", f"lmdb:{folder}?sync=perhaps").of("URL", "broken")
+
+
+@test
+def people_get_a_line_for_each_and_a_sum(folder):
+    run = subprocess.run([IDEM, "doctor", "--store", f"lmdb:{made(folder + '/store')}"], stdout=subprocess.PIPE, text=True,
+                         check=False, timeout=20)
+    lines = run.stdout.splitlines()
+    check(lines[-1].startswith("0 broken, 0 unsafe, "), lines)
+    check(all(line.split(" ")[0] in ("ok", "note") for line in lines[:-1]), lines)
+
+
+# Policies.
+
+def settings(folder, text, *words):
+    with open(folder + "/idem.conf", "w", encoding="utf-8") as file:
+        file.write(text)
+    return doctor("--config", folder + "/idem.conf", *words)
+
+
+@test
+def times_that_do_not_go_together_are_unsafe(folder):
+    found = settings(folder, "[policy good]\npreset = api\n")
+    check(not found.bad() and found.of("policy", "ok"), found)
+    found = settings(folder, "[policy q]\npreset = queue\nttl = 10m\nattempts = 20\nbackoff = 1s..5m\n")
+    found.of("redelivery", "unsafe")
+    settings(folder, "[policy brief]\nttl = 30s\n").of("ttl", "unsafe")
+    settings(folder, "[policy brief]\nttl = 30s\n", "--client-timeout", "10s").of("ttl", "note")
+    settings(folder, "[policy day]\nttl = 24h\n", "--retry-span", "72h").of("ttl", "unsafe")
+    check(not settings(folder, "[policy day]\nttl = 24h\n", "--retry-span", "1h").bad(), "a span that fits")
+    settings(folder, "[policy slow]\nwait = 2m\n").of("wait", "note")
+    settings(folder, "[policy hasty]\nhold_ttl = 1h\n").of("hold_ttl", "unsafe")
+    settings(folder, "[policy pay]\npreset = payment\non_store_error = open\n").of("store error", "unsafe")
+    settings(folder, "[policy any]\non_store_error = open\n").of("store error", "note")
+    settings(folder, "[policy pay]\npreset = payment\nrecover = rerun\n").of("recover", "unsafe")
+    settings(folder, "[defaults]\nttl = 30s\n").of("ttl", "unsafe")
+
+
+@test
+def settings_that_cannot_be_read_are_an_error(folder):
+    for words in (["--config", folder + "/none"], ["operand"]):
+        run = subprocess.run([IDEM, "doctor", *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False, timeout=20)
+        check(run.returncode in (64, 78) and run.stderr, run)
+
+
+# nginx.
+
+class Nginx:
+    def __init__(self, folder):
+        if NGINX is None or not os.path.exists(MODULE):
+            raise Skip("no nginx, or no module")
+        self.folder = folder
+
+    def put(self, name, text):
+        with open(f"{self.folder}/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def examine(self, locations, *words, http="", server="server_name shop.example;", **options):
+        self.put("nginx.conf", f"""
+load_module {MODULE}; # not }} a block
+{'user root;' if ROOT else ''}
+pid {self.folder}/pid;
+error_log {self.folder}/error.log;
+events {{ }}
+http {{
+    access_log off;
+    client_body_temp_path {self.folder}/body; proxy_temp_path {self.folder}/proxy;
+    fastcgi_temp_path {self.folder}/f; uwsgi_temp_path {self.folder}/u; scgi_temp_path {self.folder}/s;
+    server {{
+        listen unix:{self.folder}/sock;
+        {server}
+        {locations}
+    }}
+    proxy_http_version 1.1;
+    {http or f'idem_store lmdb:{self.folder}/store; idem_scope $http_x_user; idem_label $http_x_order;'}
+}}
+""")
+        preload = os.environ.get("IDEM_PRELOAD")
+        env = {"LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"} if preload else {}
+        return doctor("--nginx", self.folder + "/nginx.conf", "--nginx-exe", NGINX, *words, env=env, **options)
+
+
+TO = "proxy_pass http://127.0.0.1:9;"
+STATUS = "location = /status { idem_status; allow 127.0.0.1; deny all; }"
+GOOD = f"location /orders {{ idem_preset api; idem_prefix order:; {TO} }}"
+
+
+@test
+def a_gateway_that_is_right_has_nothing_unsafe(folder):
+    nginx = Nginx(folder)
+    found = nginx.examine(STATUS + GOOD)
+    check(not found.bad(), found.bad())
+    check(found.of("policy", "ok")[0]["subject"] == "nginx shop.example /orders", found)
+    check(found.of("store", "note")[0]["subject"] == f"lmdb:{folder}/store", found)  # its store is examined, too
+    check(not [f for f in found if f["check"] in ("metrics", "guards", "scope", "upstream", "uncertain")], found)
+
+
+@test
+def what_makes_a_guard_unsafe_is_found_wherever_it_is_said(folder):
+    nginx = Nginx(folder)
+
+    def one(rules, name, grade, **options):
+        return nginx.examine(f"{STATUS} location /x {{ idem replay; idem_prefix x:; {rules} {TO} }}", **options).of(name, grade)
+    one("idem_enforce off;", "enforce", "unsafe")
+    one("idem_enforce $http_x_on;", "enforce", "note")
+    one("idem_scope none; auth_basic Shop; auth_basic_user_file /dev/null;", "scope", "unsafe")
+    one("idem_scope none;", "scope", "unsafe", server="auth_request /auth;")
+    one("idem_scope $request_id;", "scope", "unsafe")
+    one("idem_scope $http_authorization;", "scope", "note")
+    one("proxy_http_version 1.0;", "upstream", "note")
+    one("idem_ttl 30s;", "ttl", "unsafe")
+    one("idem_wait 2m;", "wait", "note")
+    one("idem_preset payment; idem_on_store_error open;", "store error", "unsafe")
+    one("idem_label off;", "uncertain", "note")
+    # Said by the block around, and behind the location; a nested one undoes it.
+    found = nginx.examine(f"{STATUS} idem replay; idem_prefix x:; location /in {{ {TO} }} "
+                          f"location /out {{ idem_hold_ttl 30d; {TO} }} location /off {{ idem off; {TO} }} idem_hold_ttl 1h;")
+    check([f["subject"] for f in found.of("hold_ttl", "unsafe")] == ["nginx shop.example /in"], found)
+    check(not [f for f in found if "/off" in f["subject"]], found)
+
+
+@test
+def what_is_not_there_is_told(folder):
+    nginx = Nginx(folder)
+    nginx.examine(f"location / {{ {TO} }}").of("guards", "unsafe")
+    nginx.examine(GOOD).of("metrics", "note")
+
+
+@test
+def operators_whom_nobody_asks_who_they_are_are_unsafe(folder):
+    nginx = Nginx(folder)
+    nginx.examine(GOOD + "location = /admin { idem_admin allow=all; }").of("idem_admin", "unsafe")
+    for rule in ("idem_admin allow=127.0.0.1;", "idem_admin allow=all; auth_basic Shop; auth_basic_user_file /dev/null;",
+                 "idem_admin allow=all; allow 127.0.0.1; deny all;"):
+        found = nginx.examine(GOOD + f"location = /admin {{ {rule} }}")
+        check(not found.bad() and not [f for f in found if f["check"] in ("idem_admin", "metrics")], found)
+
+
+@test
+def included_files_count_where_they_are_included(folder):
+    nginx = Nginx(folder)
+    os.mkdir(folder + "/conf.d")
+    nginx.put("conf.d/a.conf", f"location /a {{ idem replay; idem_prefix a:; idem_enforce off; {TO} }}\n")
+    nginx.put("guard.conf", "idem replay;\nidem_prefix 'b:'; idem_ttl \"30s\"; # idem_ttl 24h;\n")
+    found = nginx.examine(f"{STATUS} include conf.d/*.conf; location /b {{ include {folder}/guard.conf; {TO} }}")
+    check("/a" in found.of("enforce", "unsafe")[0]["subject"] and "/b" in found.of("ttl", "unsafe")[0]["subject"], found)
+
+
+@test
+def every_store_of_a_configuration_is_examined_with_a_prefix_of_its_own(folder):
+    nginx = Nginx(folder)
+    made(folder + "/one")
+    found = nginx.examine(f"{STATUS} location /a {{ idem replay; idem_prefix a:; {TO} }} "
+                          f"location /b {{ idem replay; idem_prefix b:; idem_store redis:{folder}/nobody; {TO} }} "
+                          f"location /c {{ idem replay; idem_prefix c:; {TO} }}",
+                          http=f"idem_scope none; idem_store lmdb:{folder}/one;")
+    check([f["subject"] for f in found if f["check"] == "reachable"] == [f"lmdb:{folder}/one", f"redis:{folder}/nobody"], found)
+    check("under a:" in found.of("permissions", "ok")[0]["found"], found)
+
+
+@test
+def what_nginx_refuses_is_said_in_its_words(folder):
+    nginx = Nginx(folder)
+    said = nginx.examine("location / { idem perhaps; }").of("nginx", "broken")
+    check("perhaps" in said[0]["found"] or "idem" in said[0]["found"], said)
+    doctor("--nginx", folder + "/none.conf").of("nginx", "broken")
+
+
+# SQL servers.
+
+@test_sql
+def a_postgres_that_keeps_everything_is_in_order(folder):
+    with sqlserver.start("postgres", folder, "durable") as server:
+        found = doctor("--store", server.url)
+        found.of("tables", "broken")
+        server.migrate(IDEM)
+        found = doctor("--store", server.url)
+        check(not found.bad(), found.bad())
+        for name in ("version", "tables", "durability", "commits", "user", "grants", "permissions", "clock", "network"):
+            found.of(name, "ok")
+        server.ask("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
+        doctor("--store", server.owner).of("commits", "unsafe")
+        server.ask("REVOKE DELETE ON idem_record FROM PUBLIC")
+        for role in server.ask("SELECT string_agg(DISTINCT grantee, ' ') FROM information_schema.table_privileges "
+                               "WHERE table_name = 'idem_record' AND grantee NOT IN ('PUBLIC', current_user)").split():
+            server.ask(f'REVOKE DELETE ON idem_record FROM "{role}"')
+        said = doctor("--store", server.url).of("grants", "broken")
+        check("DELETE on idem_record" in said[0]["found"], said)
+        server.ask("UPDATE idem_meta SET version = 99, oldest = 99")
+        check("99" in doctor("--store", server.url).of("tables", "broken")[0]["found"], "another version")
+
+
+@test_sql
+def a_postgres_without_fsync_or_behind_a_pooler_is_told(folder):
+    with sqlserver.start("postgres-pooled", folder) as server:
+        server.migrate(IDEM)
+        found = doctor("--store", server.url)
+        found.of("durability", "unsafe")
+        found.of("pooler", "note")
+
+
+@test_sql
+def a_mariadb_that_keeps_everything_is_in_order(folder):
+    with sqlserver.start("mysql", folder, "durable") as server:
+        server.migrate(IDEM)
+        found = doctor("--store", server.url)
+        check(not found.bad(), found.bad())
+        for name in ("version", "tables", "commits", "binary log", "read only", "engine", "permissions"):
+            found.of(name, "ok")
+
+
+@test_sql
+def a_mariadb_that_may_forget_or_refuses_is_told(folder):
+    with sqlserver.start("mysql", folder, "innodb_flush_log_at_trx_commit=2") as server:
+        doctor("--store", server.url).of("tables", "broken")
+        server.migrate(IDEM)
+        doctor("--store", server.url).of("commits", "unsafe")
+        server.ask("ALTER TABLE idem_counter ENGINE = MyISAM")
+        doctor("--store", server.url).of("engine", "unsafe")
+
+
+def main():
+    wanted, failed, n = sys.argv[1:], 0, 0
+    for function, sql in tests:
+        if sql != SQL or (wanted and function.__name__ not in wanted):
+            continue
+        n += 1
+        try:
+            with tempfile.TemporaryDirectory(prefix="idem-doctor-") as folder:
+                function(folder)
+            print(f"ok {n} - {function.__name__}", flush=True)
+        except Skip as why:
+            print(f"ok {n} - {function.__name__} # SKIP {why}", flush=True)
+        except Exception:  # pylint: disable=broad-except
+            failed += 1
+            for line in traceback.format_exc().splitlines():
+                print("# " + line[:1500])
+            print(f"not ok {n} - {function.__name__}", flush=True)
+    print(f"1..{n}")
+    sys.exit(failed != 0)
+
+
+main()

@@ -1,0 +1,100 @@
+/*
+ * What `idem consume` says of a message: the fields of every log line of ours, in their order, and
+ * what to do where somebody has to.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/consume.h"
+#include "test.h"
+
+#define HASH "31b2584f6d5d5eadbeef31b2584f6d5d5eadbeef31b2584f6d5d5eadbeef0123"
+
+/* What stderr gets of one report. */
+static const char *said(enum consume_log log, const struct queue_report *report) {
+    struct consume_voice voice = {.log = log};
+    static char text[4096];
+    FILE *file = tmpfile();
+    int before = dup(STDERR_FILENO);
+    size_t len;
+
+    CHECK(file != NULL && before >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    consume_voice_report(&voice, report);
+    CHECK(dup2(before, STDERR_FILENO) >= 0);
+    close(before);
+    rewind(file);
+    len = fread(text, 1, sizeof(text) - 1, file);
+    text[len] = '\0';
+    fclose(file);
+    return text;
+}
+
+TEST(what_was_done_is_a_line_without_a_deed) {
+    CHECK_STR(said(CONSUME_LOG_ALL, &(struct queue_report){.hash = HASH,
+                                                           .label = "order 7",
+                                                           .trace = "4bf9",
+                                                           .verdict = "run",
+                                                           .result = "done",
+                                                           .then = "ack",
+                                                           .attempt = 2,
+                                                           .took_ms = 1500}),
+              "idem: run done record=31b2584f6d5d label=\"order 7\" attempt=2 trace=4bf9 "
+              "took=1s500ms\n");
+}
+
+TEST(problems_alone_are_said_where_only_they_are_wanted) {
+    struct queue_report report = {
+        .hash = HASH, .trace = "-", .verdict = "duplicate", .then = "ack"};
+
+    CHECK_STR(said(CONSUME_LOG_PROBLEMS, &report), "");
+    CHECK_STR(said(CONSUME_LOG_NONE, &report), "");
+    report.then = "hold";
+    report.again_ms = 2000;
+    CHECK_STR(said(CONSUME_LOG_PROBLEMS, &report),
+              "idem: duplicate record=31b2584f6d5d trace=- then=hold for=2s\n");
+}
+
+TEST(who_must_act_is_told_how) {
+    static const struct {
+        const char *verdict, *then, *todo;
+    } rows[] = {
+        {"uncertain", "bury",
+         "do=\"find out whether it happened, then: idem settle --hash 31b2584f6d5d --done, or "
+         "--failed; the message: idem dead list\"\n"},
+        {"mismatch", "bury",
+         "do=\"the sender must choose a new key; the message: idem dead list\"\n"},
+        {"dead", "bury", "do=\"mend what made it fail, then: idem dead requeue\"\n"},
+        {"store", "hold", "do=\"see to the store: idem doctor --store URL\"\n"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct queue_report report = {
+            .hash = HASH, .trace = "-", .verdict = rows[i].verdict, .then = rows[i].then};
+        const char *text = said(CONSUME_LOG_ALL, &report), *deed = strstr(text, "do=");
+
+        CHECK(deed != NULL);
+        CHECK_STR(deed, rows[i].todo);
+    }
+    CHECK_STR(
+        said(CONSUME_LOG_ALL,
+             &(struct queue_report){.trace = "-", .verdict = "key", .then = "bury"}),
+        "idem: key record=- trace=- then=bury do=\"correct --key, or the sender; the message: "
+        "idem dead list\"\n");
+}
+
+TEST(a_hostile_label_or_reason_stays_one_value) {
+    CHECK_STR(
+        said(CONSUME_LOG_ALL, &(struct queue_report){.hash = HASH,
+                                                     .label = "a\" do=\"x\nidem: run",
+                                                     .trace = "-",
+                                                     .verdict = "run",
+                                                     .result = "refused",
+                                                     .then = "ack",
+                                                     .attempt = 1,
+                                                     .reason = "\x1b[2J\\"}),
+        "idem: run refused record=31b2584f6d5d label=\"a\\\" do=\\\"x\\x0aidem: run\" attempt=1 "
+        "trace=- took=0s reason=\"\\x1b[2J\\\\\"\n");
+}
+
+TEST_MAIN

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""idem_admin: who may change records, that nobody else's page does it for them, what each action does, and
+the line that it leaves in the log."""
+import base64
+import re
+import socket
+import subprocess
+import sys
+import threading
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+CONF = (guard("/pay", "idem_preset payment; idem_lease 300ms; idem_label $http_x_label; proxy_read_timeout 30s;", prefix="pay:")
+        + "location = /admin { idem_admin allow=10.0.0.0/8 allow=127.0.0.1 allow=::1; }"
+        "location = /elsewhere { idem_admin allow=10.0.0.0/8 allow=fd00::/8 allow=unix:; }"
+        "location = /named { idem_admin allow=all \"who=$remote_user of $http_x_team\"; }"
+        "location = /quiet { error_log @TEMP@/quiet.log crit; idem_admin allow=all; }"
+        "location = /under-guard { idem replay; idem_prefix a:; idem_admin allow=all; }")
+HOSTILE = 'x" action=forget result=done who="root\\'
+
+
+def figures(rig, path="/admin", headers=()):
+    return json.loads(status(rig.post(path + "?format=json", method="GET", body=b"", headers=headers), 200).body)
+
+
+def token(rig, path="/admin", headers=()):
+    return figures(rig, path, headers)["admin"]
+
+
+def act(rig, path="/admin", tok=None, headers=(), body=None, type="application/json", **asked):
+    data = json.dumps({"store": figures(rig, path, headers)["stores"][0]["name"], "prefix": "pay:", **asked}).encode()
+    return rig.post(path, body=data if body is None else body, type=type,
+                    headers=[("Idem-Admin-Token", token(rig, path, headers) if tok is None else tok), *headers])
+
+
+def refused(answer, want, words=""):
+    eq((answer.status, answer.h("Content-Type")), (want, "application/problem+json"), f"{answer!r}")
+    eq((answer.problem["status"], answer.all("Access-Control-Allow-Origin")), (want, []))
+    check(words in answer.problem["detail"], answer.problem)
+
+
+def audits(rig, hash, name="error.log"):
+    with open(os.path.join(rig.folder, name), encoding="utf-8", errors="replace") as file:
+        return [line for line in file if " idem: audit " in line and hash in line]
+
+
+def vanished(rig, label="order 7"):
+    """The hash of a run that has vanished."""
+    key = fresh("canary")
+    _, line = rig.logged("/pay", key, do={"fault": "close"}, headers=[("X-Label", label)])
+    return key, line["idem_key_hash"]
+
+
+def running(rig, name):
+    key = fresh("canary")
+    late = rig.later("/pay", key, do={"hang": name})
+    rig.backend.reached(name)
+    run = subprocess.run([os.environ["IDEM_EXE"], "list", "--store", rig.url, "--state", "running", "--json"],
+                         stdout=subprocess.PIPE, check=True, timeout=10)
+    return late, [json.loads(line)["hash"] for line in run.stdout.splitlines()][0]
+
+
+@test
+def without_an_access_rule_nginx_does_not_start(rig):
+    for words, said in (("idem_admin;", "allow=127.0.0.1"), ("idem_admin who=$remote_user;", "allow=all"),
+                        ("idem_admin allow=nobody;", "not understood"), ("idem_admin permit=all;", "not understood"),
+                        ("idem_admin allow=all; idem_admin allow=all;", "duplicate"),
+                        ("idem_admin allow=all; proxy_pass http://127.0.0.1:1;", "exclude each other")):
+        with Rig(f"location /x {{ {words} }}", start=False) as own:
+            code, text = own.check()
+            check(code != 0 and said in text and "idem_admin" in text, f"{words}: {text}")
+
+
+@test
+def who_is_not_allowed_gets_neither_the_page_nor_a_token(rig):
+    for method in ("GET", "POST"):
+        refused(rig.post("/elsewhere", method=method, body=b""), 403, "address")
+    refused(act(rig, tok=token(rig), headers=[], hash="0" * 64, action="inspect"), 404)
+    eq(rig.post("/admin", method="DELETE", body=b"").h("Allow"), "GET, HEAD, POST")
+    page = status(rig.post("/admin?format=html", method="GET", body=b""), 200)
+    eq(page.h("X-Frame-Options"), "DENY")
+    check("frame-ancestors 'none'" in page.h("Content-Security-Policy"), page.headers)
+
+
+@test
+def each_sign_of_another_sites_page_is_enough(rig):
+    key, hash = vanished(rig)
+    good = {"action": "settle", "to": "done", "hash": hash}
+    host, tok = ("Origin", "http://localhost"), token(rig)
+    for headers, words in (([("Origin", "http://evil.example")], "Origin"), ([("Origin", "null")], "Origin"),
+                           ([("Origin", "http://localhost.evil.example")], "Origin"), ([host, host], "Origin"),
+                           ([("Sec-Fetch-Site", "cross-site")], "Sec-Fetch-Site"), ([("Sec-Fetch-Site", "same-site")], "Sec-Fetch-Site"),
+                           ([("Sec-Fetch-Site", "none")], "Sec-Fetch-Site"), ([("Idem-Admin-Token", tok)], "Idem-Admin-Token")):
+        refused(act(rig, tok=tok, headers=headers, **good), 403, words)
+    for wrong in ("", "0" * 64, tok[:-1], tok[:-1] + ("0" if tok[-1] != "0" else "1")):
+        refused(act(rig, tok=wrong, **good), 403, "Idem-Admin-Token")
+    for type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", ""):
+        refused(act(rig, tok=tok, type=type, **good), 415)
+    eq(audits(rig, hash), [])
+    status(rig.post("/pay", key), 409, "uncertain")
+    status(act(rig, tok=tok, headers=[host, ("Sec-Fetch-Site", "same-origin")], type="application/json; charset=utf-8", **good), 200)
+
+
+@test
+def a_token_is_good_for_one_operator(rig):
+    login = [("Authorization", "Basic " + base64.b64encode(f"{name}:x".encode()).decode()) for name in ("ann", "bob")]
+    team = ("X-Team", "support")
+    ann, bob = ([one, team] for one in login)
+    for headers in (ann, bob):
+        refused(act(rig, "/named", headers=headers, action="inspect", hash="1" * 64), 404)
+    refused(act(rig, "/named", tok=token(rig, "/named", ann), headers=bob, action="inspect", hash="1" * 64), 403)
+    check('who="bob of support" address=127.0.0.1 action=inspect result=refused' in audits(rig, "1" * 64)[-1], audits(rig, "1" * 64))
+    eq(token(rig), token(rig))
+    before = token(rig)
+    rig.reload()
+    refused(act(rig, tok=before, action="inspect", hash="2" * 64), 404)
+
+
+@test
+def a_record_is_inspected_settled_and_forgotten(rig):
+    key, hash = vanished(rig, HOSTILE)
+    seen = json.loads(status(act(rig, action="inspect", hash=hash), 200).body)["before"]
+    eq((seen["state"], seen["live"], seen["attempt"], seen["label"]), ("uncertain", False, 1, HOSTILE))
+    said = json.loads(status(act(rig, action="settle", hash=hash, to="done", status=201, reason="seen on the bank’s \"statement\"",
+                                 attempt=1, force=False), 200).body)
+    eq((said["before"]["state"], said["after"]["state"], said["after"]["status"]), ("uncertain", "done", 201))
+    eq(rig.post("/pay", key).problem["first_status"], 201)
+    refused(act(rig, action="settle", hash=hash, to="failed"), 409, "done already")
+    said = json.loads(status(act(rig, action="forget", hash=hash), 200).body)
+    eq((said["before"]["state"], said["after"]), ("done", None))
+    status(rig.post("/pay", key), 200)
+    lines = audits(rig, hash)
+    eq([re.search(r"action=(\w+) result=(\w+)", line).groups() for line in lines],
+       [("inspect", "done"), ("settle", "done"), ("settle", "refused"), ("forget", "done")])
+    check("[notice]" in lines[0] and 'who="" address=127.0.0.1' in lines[0], lines[0])
+    check(f'record={hash} prefix="pay:" store="{rig.url.split("?")[0]}" before=uncertain,attempt:1,status:0 after=done,attempt:1,status:201 force=no '
+          r'label="x\x22 action=forget result=done who=\x22root\x5c" reason="seen on the bank\xe2\x80\x99s \x22statement\x22"' in lines[1], lines[1])
+    check("before=done,attempt:1,status:201 after=absent" in lines[3], lines[3])
+    check(key not in rig.said(), "no key in the log")
+
+
+@test
+def what_is_settled_as_failed_is_told_so(rig):
+    key, hash = vanished(rig)
+    said = json.loads(status(act(rig, action="settle", hash=hash, to="failed", status=502), 200).body)
+    eq((said["after"]["state"], said["after"]["reason"]), ("failed", "settled by an operator"))
+    check(rig.post("/pay", key).status in (200, 409), "it runs again, or is refused, as its policy says")
+
+
+@test
+def a_live_lease_needs_force(rig):
+    late, hash = running(rig, "live")
+    for action in ({"action": "settle", "to": "done"}, {"action": "forget"}):
+        refused(act(rig, hash=hash, **action), 409, "force")
+    check("result=refused" in audits(rig, hash)[-1] and "before=running" in audits(rig, hash)[-1], audits(rig, hash))
+    status(act(rig, hash=hash, action="settle", to="done", attempt=1, force=True), 200)
+    check("result=done" in audits(rig, hash)[-1] and "force=yes" in audits(rig, hash)[-1], audits(rig, hash))
+    rig.backend.go("live")
+    eq(late.get().h("Idem-Lost"), "true")
+
+
+@test
+def what_was_begun_again_since_is_left_alone(rig):
+    _, hash = vanished(rig)
+    refused(act(rig, hash=hash, action="settle", to="done", attempt=2), 409, "begun again")
+
+
+@test
+def what_is_not_understood_changes_nothing(rig):
+    _, hash = vanished(rig)
+    for asked, words in (({"action": "inspect"}, '"hash" is missing'), ({"action": "settle", "hash": hash}, '"to" is missing'),
+                         ({"hash": hash}, '"action" is missing'), ({"action": "drop", "hash": hash}, "inspect, settle or forget"),
+                         ({"action": "forget", "hash": hash, "forced": True}, "not known"),
+                         ({"action": "forget", "hash": hash, "force": "yes"}, "true or false"),
+                         ({"action": "forget", "hash": hash, "to": "done"}, "means nothing"),
+                         ({"action": "settle", "hash": hash, "to": "done", "status": -1}, "0 to 999"),
+                         ({"action": "settle", "hash": hash, "to": "done", "reason": "a\nb"}, "control"),
+                         ({"action": "settle", "hash": hash, "to": "running"}, "done or failed"),
+                         ({"action": "inspect", "hash": hash[:-1]}, "64"), ({"action": "inspect", "hash": hash, "prefix": ""}, "prefix"),
+                         ({"action": "inspect", "hash": hash, "store": "lmdb:/elsewhere"}, "no store")):
+        refused(act(rig, **asked), 400, words)
+    for body in (b" ", b"{", b"[]", b"null", b'{"action":"inspect","action":"forget"}', b"\xff"):
+        refused(act(rig, body=body), 400, "JSON")
+    refused(act(rig, body=b"x" * 4097), 413)
+    refused(rig.post("/admin", body=b"{}", headers=[("Idem-Admin-Token", token(rig))], chunked=100), 411)
+    eq(audits(rig, hash), [])
+    eq(json.loads(act(rig, action="inspect", hash=hash).body)["before"]["state"], "uncertain")
+
+
+@test
+def http_2_is_asked_for_the_same(rig):
+    body = json.dumps({"store": figures(rig)["stores"][0]["name"], "prefix": "pay:", "action": "inspect", "hash": "9" * 64}).encode()
+    for origin, want in ((f"http://localhost:{rig.h2port}", 404), ("http://localhost", 403), ("http://evil.example", 403)):
+        answer = curl("--http2-prior-knowledge", "-H", f"Origin: {origin}", "-H", "Content-Type: application/json", "-H",
+                      f"Idem-Admin-Token: {token(rig)}", f"http://localhost:{rig.h2port}/admin", "--resolve", f"localhost:{rig.h2port}:127.0.0.1",
+                      data=body)
+        eq((answer.version, answer.status), ("HTTP/2", want), origin)
+
+
+@test
+def a_guard_from_above_does_not_hold_there(rig):
+    refused(act(rig, "/under-guard", action="inspect", hash="3" * 64), 404)
+
+
+@test
+def a_log_that_takes_no_notices_has_the_line_all_the_same(rig):
+    refused(act(rig, "/quiet", action="inspect", hash="4" * 64), 404)
+    line = audits(rig, "4" * 64, "quiet.log")
+    check(len(line) == 1 and "[crit]" in line[0], line)
+
+
+@test(seconds=30)
+def a_store_that_is_away_is_said_so_and_written_down(rig):
+    with Rig("location = /admin { idem_admin allow=all; }" + guard("/x", "idem replay;"), workers=1,
+             store=f"lmdb:{rig.folder}/no/such/folder?create=no") as own:
+        refused(act(own, action="forget", hash="5" * 64), 503, "nothing was changed")
+        check("action=forget result=failed" in audits(own, "5" * 64)[0], audits(own, "5" * 64))
+
+
+class Relay:
+    """The way to a Redis. What holds the word gets there, and no answer comes back on that connection."""
+
+    def __init__(self, folder, server, word):
+        self.word, self.server, self.path = word, server, os.path.join(folder, "relay.sock")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(16)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far, deaf = socket.socket(socket.AF_UNIX), threading.Event()
+            far.connect(self.server.socket)
+            threading.Thread(target=self.carry, args=(near, far, deaf, self.word), daemon=True).start()
+            threading.Thread(target=self.carry, args=(far, near, deaf, None), daemon=True).start()
+
+    @staticmethod
+    def carry(source, to, deaf, word):
+        try:
+            while data := source.recv(65536):
+                if word and word in data:
+                    deaf.set()
+                if word or not deaf.is_set():
+                    to.sendall(data)
+        except OSError:
+            pass
+        finally:
+            to.close()
+
+
+@test(seconds=40)
+def a_store_that_does_not_answer_leaves_a_line_whoever_gives_up_first(rig):
+    server = Redis(rig.folder)
+    relay = Relay(rig.folder, server, b"swallowed")
+    conf = "location = /admin { idem_admin allow=all; }" + guard("/x", "idem replay; idem_on_failure keep;", prefix="pay:")
+    try:
+        with Rig(conf, workers=1, store=f"redis:{relay.path}?timeout=2s") as own:
+            hashes = [own.logged("/x", fresh(), do={"fault": "close"})[1]["idem_key_hash"] for _ in range(4)]
+            store, tok = figures(own)["stores"][0]["name"], token(own)
+
+            def settle(hash, reason):
+                asked = {"store": store, "prefix": "pay:", "hash": hash, "action": "settle", "to": "done", "reason": reason}
+                return Conn(own.port).send(own.bytes("/admin", body=json.dumps(asked).encode(), headers=[("Idem-Admin-Token", tok)]))
+
+            def result(hash):
+                return [re.search(r"result=(\w+).* before=([^ ,]+).* after=(\S+)", line).groups() for line in audits(own, hash)]
+            server.pause()
+            with settle(hashes[0], "") as conn:
+                refused(conn.answer(), 503, "nothing was changed")
+            eq(result(hashes[0]), [("failed", "unknown", "-")])
+            server.go_on()
+            until("it answers again", lambda: json.loads(act(own, action="inspect", hash=hashes[2]).body).get("before"))
+            server.pause()
+            with settle(hashes[3], ""):
+                figures(own)
+            figures(own)  # who asked has hung up, and the worker knows
+            server.go_on()
+            until("it was done all the same", lambda: result(hashes[3]) == [("done", "uncertain", "done,attempt:1,status:0")])
+            with settle(hashes[1], "swallowed") as conn:
+                refused(conn.answer(), 503, "may have been done")
+            eq([part[:2] for part in result(hashes[1])], [("unknown", "uncertain")])
+            with settle(hashes[2], "swallowed"):
+                figures(own)  # the one worker has taken what came before
+                own.process.terminate()
+                own.process.wait(10)
+            check(len(result(hashes[2])) == 2 and result(hashes[2])[1][0] in ("unknown", "failed"), audits(own, hashes[2]))
+    finally:
+        relay.listener.close()
+        server.stop()
+
+
+@test
+def what_is_not_there_is_no_error_of_the_store(rig):
+    before = figures(rig)["stores"][0]
+    refused(act(rig, action="forget", hash="6" * 64), 404)
+    after = figures(rig)["stores"][0]
+    eq(after["events"]["store_error"], before["events"]["store_error"])
+    check(after["answered"] > after["failed"], after)
+
+
+main(CONF, persist=True)

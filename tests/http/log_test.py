@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""What the operator reads of a refusal: one line, its fields in one order, and what to do."""
+import json
+import re
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+import signing
+from rig import *
+from signing import classic, nonce
+from tap import *
+
+SIGN = "idem_sign secret_file=@TEMP@/secrets form=classic;"
+LABEL = "idem_label $http_x_label;"
+CONF = "".join((
+    guard("/replay", f"idem replay; {LABEL}"),
+    guard("/reject", "idem reject;"),
+    guard("/keep", f"idem reject; idem_on_failure keep; {LABEL}"),
+    guard("/token", "idem replay; idem_key token;"),
+    guard("/named", "idem reject; idem_label $name;"),
+    f"location /signed {{ {SIGN} proxy_pass http://@BACKEND@; }}\n",
+    guard("/away", "idem replay; idem_store redis:@TEMP@/nobody.sock;"),
+    guard("/closed", "idem replay; idem_store lmdb:@TEMP@/none/store;"),
+))
+VALUE = r'"(?:[^"\\]|\\["\\]|\\x[0-9a-f]{2})*"|[A-Za-z0-9._:/@+-]+'
+LINE = re.compile(r"\[(\w+)\] \S+ \S+ idem: refused ([a-z-]+): (.*?)((?: (?:record|prefix|label|attempt|route|reason|do)="
+                  rf"(?:{VALUE}))+)(?:, client: .*)?$")
+ORDER = ["record", "prefix", "label", "attempt", "route", "reason", "do"]
+
+
+def lines(rig, kind):
+    return [m for m in map(LINE.search, rig.said().splitlines()) if m and m[2] == kind]
+
+
+def told(rig, kind, ask, level):
+    """The line about what `ask` sends, as (words, fields)."""
+    before = len(lines(rig, kind))
+    answer = ask()
+    eq(answer.type, kind)
+    found = until("the line", lambda: lines(rig, kind)[before:])
+    eq(len(found), 1, "lines about one refusal")
+    eq(found[0][1], level, "its level")
+    fields = dict(re.findall(rf" (\w+)=({VALUE})", found[0][4]))
+    eq([name for name in ORDER if name in fields], list(fields), "the order of its fields")
+    fields = {name: re.sub(r'\\(["\\])', r"\1", value[1:-1]) if value[0] == '"' else value
+              for name, value in fields.items()}
+    check(fields["record"] == "-" or re.fullmatch("[0-9a-f]{64}", fields["record"]), fields)
+    check(fields["do"], "what to do")
+    eq(fields["route"].split()[0], "localhost", "its server")
+    return found[0][3], fields
+
+
+def sign(**options):
+    return classic("POST", "/signed", b"{}", **options)
+
+
+@test
+def a_key_that_is_missing_or_malformed(rig):
+    _, fields = told(rig, "key-missing", lambda: rig.post("/replay"), "info")
+    eq((fields["record"], fields["prefix"], fields["route"]), ("-", "replay:", "localhost /replay"))
+    words, fields = told(rig, "key-malformed", lambda: rig.post("/replay", "a b"), "info")
+    eq(words, "malformed key")
+    check(fields["reason"], "what is wrong with it")
+
+
+@test
+def another_request_under_a_key(rig):
+    key = fresh()
+    rig.post("/replay", key)
+    _, fields = told(rig, "mismatch", lambda: rig.post("/replay", key, body=b"{}"), "warn")
+    check("idem_fingerprint" in fields["do"], fields)
+
+
+@test
+def a_request_that_is_under_way(rig):
+    key, name = fresh(), fresh("hang")
+    under_way = rig.later("/reject", key, do={"hang": name})
+    rig.backend.reached(name)
+    words, fields = told(rig, "in-progress", lambda: rig.post("/reject", key), "info")
+    eq((words, fields["attempt"]), ("the first request is still running", "1"))
+    rig.backend.go(name)
+    under_way.get()
+
+
+@test
+def what_was_done_or_has_failed(rig):
+    key = fresh()
+    rig.post("/reject", key)
+    told(rig, "duplicate", lambda: rig.post("/reject", key), "info")
+    key = fresh()
+    rig.post("/keep", key, do={"status": 500})
+    _, fields = told(rig, "failed", lambda: rig.post("/keep", key), "info")
+    check(f"idem forget --hash {fields['record'][:12]}" in fields["do"], fields)
+
+
+@test
+def what_nobody_knows_is_said_with_its_command(rig):
+    key, label = fresh(), [("X-Label", "order 7")]
+    rig.post("/replay", key, do={"fault": "close"}, headers=label)
+    words, fields = told(rig, "uncertain", lambda: rig.post("/replay", key, headers=label), "warn")
+    eq(words, "a run vanished, and nobody knows what came of it")
+    eq((fields["label"], fields["prefix"], fields["attempt"], fields["route"]),
+       ("order 7", "replay:", "1", "localhost /replay"))
+    check(f"idem settle --hash {fields['record'][:12]} --done, or --failed" in fields["do"], fields)
+
+
+@test
+def a_token_that_was_never_issued(rig):
+    token = [("Idempotent-Token", "0" * 32)]
+    told(rig, "token-refused", lambda: rig.post("/token", headers=token), "info")
+
+
+@test
+def signatures_that_are_no_good(rig):
+    def ask(headers):
+        return lambda: rig.post("/signed", body=b"{}", headers=headers)
+    told(rig, "signature-incomplete", ask(sign()[:2]), "info")
+    told(rig, "signature-stale", ask(sign(at=int(time.time()) - 1000)), "info")
+    _, fields = told(rig, "signature-wrong", ask(sign(secret=b"x" * 20)), "warn")
+    check("idem verify" in fields["do"] and "prefix" not in fields, fields)
+    number = nonce()
+    ask(sign(number=number))()
+    told(rig, "nonce-reused", ask(sign(number=number)), "warn")
+
+
+@test
+def a_store_that_is_away(rig):
+    words, fields = told(rig, "store-unavailable", lambda: rig.post("/away", fresh()), "error")
+    eq(words, "the store cannot be asked")
+    check("idem doctor" in fields["do"] and "cannot be reached" in fields["reason"], fields)
+    eq(rig.said().count("cannot be reached"), 1, "lines that tell it")
+    _, fields = told(rig, "store-unavailable", lambda: rig.post("/closed", fresh()), "error")
+    check("cannot make the store's folder" in fields["reason"], fields)
+
+
+@test
+def a_hostile_label_stays_one_value(rig):
+    for label in ('x" do="rm -rf', "back\\slash", 'a=b record=- c', "\u00e9\u20ac", "\\x0a\\"):
+        key, body = fresh(), json.dumps({"name": label}).encode()
+        rig.post("/named", key, body=body)
+        _, fields = told(rig, "duplicate", lambda key=key, body=body: rig.post("/named", key, body=body), "info")
+        eq(fields["label"], label)
+        check(fields["do"].startswith("nothing"), fields)
+
+
+@test
+def a_label_with_a_newline_begins_no_line(rig):
+    key, body = fresh(), json.dumps({"name": "one\n2026/01/01 [alert] two\x1b[31m"}).encode()
+    for _ in range(2):
+        rig.post("/named", key, body=body)
+    check("[alert] two" not in rig.said() and "\x1b" not in rig.said(), "what comes behind it is nowhere")
+
+
+@test
+def no_key_is_ever_in_a_line(rig):
+    key = fresh("secret")
+    rig.post("/replay", key)
+    told(rig, "mismatch", lambda: rig.post("/replay", key, body=b"{}"), "warn")
+    check(key not in rig.said(), "a key is in the log")
+
+
+main(CONF, http="idem_set $name '#body.name';", files={"secrets": signing.FILE})

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""idem_status: what happens is counted once, over workers, reloads and a worker's death, and shown without
+anything of anybody's."""
+import re
+import shutil
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+
+from rig import *
+from tap import *
+
+CONF = (guard("/orders", "idem replay; idem_lease 2s; idem_label $http_x_label; idem_scope $http_x_user;")
+        + guard("/strict", "idem reject; idem_label $http_x_label;")
+        + guard("/optional", "idem replay; idem_enforce off;")
+        + "location = /status { idem_status; }"
+        "location = /guarded-status { idem replay; idem_prefix s:; idem_status; }"
+        "location = /token { idem_token; idem_prefix strict:; }")
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def get(rig, query="", accept=None, method="GET", path="/status"):
+    return rig.post(path + query, method=method, body=b"", headers=[("Accept", accept)] if accept else [])
+
+
+def figures(rig):
+    return json.loads(status(get(rig, "?format=json"), 200).body)
+
+
+def row(rig, route):
+    return next(r for r in figures(rig)["rows"] if r["route"] == "localhost " + route)
+
+
+def counted(rig, route, **want):
+    """A request is counted when it is over, which is a moment after its answer."""
+    def same():
+        verdicts = row(rig, route)["verdicts"]
+        return all(verdicts[name] == n for name, n in want.items())
+    try:
+        until("it is counted", same, 5)
+    except AssertionError as error:
+        raise AssertionError(f"{want}: {row(rig, route)}") from error
+
+
+@test
+def each_asks_for_its_own_form(rig):
+    for query, accept, type in (
+            ("", None, "text/plain; version=0.0.4; charset=utf-8"), ("", "*/*", "text/plain; version=0.0.4; charset=utf-8"),
+            ("", "text/plain;version=0.0.4;q=0.3,*/*;q=0.2", "text/plain; version=0.0.4; charset=utf-8"),
+            ("", "application/json", "application/json"), ("", BROWSER, "text/html; charset=utf-8"),
+            ("?format=json", BROWSER, "application/json"), ("?format=html", "application/json", "text/html; charset=utf-8"),
+            ("?a=1&format=prometheus", BROWSER, "text/plain; version=0.0.4; charset=utf-8")):
+        answer = status(get(rig, query, accept), 200)
+        eq((answer.h("Content-Type"), answer.h("Cache-Control"), answer.h("Vary")), (type, "no-store", "Accept"), f"{query} {accept}")
+        eq(answer.all("Access-Control-Allow-Origin"), [])
+    status(get(rig, "?format=xml"), 400)
+    eq(status(get(rig, method="POST"), 405).h("Allow"), "GET, HEAD")
+    head = status(get(rig, "?format=html", method="HEAD"), 200)
+    eq(int(head.h("Content-Length")), len(get(rig, "?format=html").body))
+
+
+@test
+def the_page_may_load_nothing_and_stand_in_no_frame(rig):
+    answer = get(rig, "?format=html")
+    policy = answer.h("Content-Security-Policy")
+    for part in ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'", "connect-src 'self'"):
+        check(part in policy, policy)
+    check("unsafe" not in policy and "http" not in policy, policy)
+    eq((answer.h("X-Frame-Options"), answer.h("X-Content-Type-Options"), answer.h("Referrer-Policy")), ("DENY", "nosniff", "no-referrer"))
+    text = answer.body.decode()
+    check(not re.search(r"\son\w+=|style=|src=|@import|url\(", text.split("<script>")[0]), "nothing inline but the two")
+    eq((text.count("<style>"), text.count("<script>")), (1, 1))
+
+
+@test
+def every_verdict_is_counted_once_by_whichever_worker(rig):
+    key = fresh()
+    pids, asked = [], 0
+    while len(set(pids)) < 2 or asked < 20:
+        check(asked < 500, "both workers answer")
+        pids.append(rig.logged("/orders", key, user="u")[1]["pid"])
+        asked += 1
+    eq(rig.post("/orders", key, user="u", body=b"{}").status, 422)
+    status(rig.post("/orders", user="u"), 400)
+    status(rig.post("/orders", "a\tb", user="u"), 400)
+    late = rig.later("/orders", fresh("hang"), user="u", do={"hang": "h"})
+    rig.backend.reached("h")
+    busy = next(s.key for s in rig.backend.requests(path="/orders") if "hang" in s.key)
+    status(rig.post("/orders", busy, user="u", do={}), 409, "in-progress")
+    until("it is in flight", lambda: figures(rig)["running"] == 1)
+    rig.backend.go("h")
+    eq(late.get().status, 200)
+    strict = fresh()
+    eq([rig.post("/strict", strict).status for _ in range(3)], [200, 409, 409])
+    shadow = fresh()
+    eq(rig.post("/optional", shadow).status, 200)
+    until("its end is stored", lambda: figures(rig)["running"] == 0)  # nobody waits for that in shadow mode
+    eq(rig.post("/optional", shadow).status, 200)
+    status(get(rig, path="/token"), 200)
+    counted(rig, "/orders", run=2, replay=asked - 1, mismatch=1, missing=1, malformed=1, busy=1, duplicate=0)
+    counted(rig, "/strict", run=1, duplicate=2)
+    counted(rig, "/optional", run=1, replay=1)
+    eq(row(rig, "/optional")["counts"]["shadowed"], 1)
+    eq(row(rig, "/token")["counts"]["tokens_issued"], 1)
+    eq(figures(rig)["running"], 0)
+    text = get(rig).body.decode()
+    line = 'idem_verdicts_total{route="localhost /orders",policy="orders:",verdict="replay"}'
+    check(f"{line} {asked - 1}\n" in text, text[:3000])
+    check("localhost /guarded-status" not in text, "a page of figures is no route")
+
+
+@test(seconds=40, expects=["exited on signal 9"])
+def counts_live_over_a_reload_and_over_a_workers_death(rig):
+    before = row(rig, "/strict")["verdicts"]["run"]
+    eq(rig.post("/strict", fresh()).status, 200)
+    counted(rig, "/strict", run=before + 1)
+    started = figures(rig)["started"]
+    rig.reload()
+    eq(rig.post("/strict", fresh()).status, 200)
+    counted(rig, "/strict", run=before + 2)
+    late = rig.later("/strict", fresh("dies"), do={"hang": "death"})
+    rig.backend.reached("death")
+    until("it is in flight", lambda: figures(rig)["running"] == 1)
+    rig.kill_worker(int(next(s for s in rig.backend.requests(path="/strict") if "dies" in s.key).h("X-Worker")))
+    late.get()
+    until("what a dead one ran is not in flight", lambda: figures(rig)["running"] == 0)
+    eq(rig.post("/strict", fresh()).status, 200)
+    counted(rig, "/strict", run=before + 3)
+    eq(figures(rig)["started"], started)
+
+
+@test
+def no_key_no_user_and_no_body_is_ever_shown(rig):
+    key, user, body = fresh("canarykey"), "canaryuser", b'{"canarybody":1}'
+    eq(rig.post("/orders", key, user=user, body=body, do={"body": "canaryanswer"}).status, 200)
+    eq(rig.post("/orders", key, user=user, body=b"canarybody").status, 422)
+    eq(rig.post("/strict", key, user=user, body=body, headers=[("X-Label", "order 7")]).status, 200)
+    status(rig.post("/strict", key, user=user, body=body, headers=[("X-Label", "order 7")]), 409)
+    until("the refusal is shown", lambda: any(n["label"] == "order 7" for n in figures(rig)["refusals"]))
+    for form in ("prometheus", "json", "html"):
+        text = get(rig, f"?format={form}").body.decode()
+        check(not re.search("canary", text), f"{form}: {re.findall('.{30}canary.{30}', text)[:3]}")
+    note = figures(rig)["refusals"][0]
+    eq((note["verdict"], note["route"], note["policy"], len(note["hash"])), ("duplicate", "localhost /strict", "strict:", 64))
+
+
+@test
+def prometheus_takes_the_text(rig):
+    check(shutil.which("promtool"), "promtool is there (Debian: prometheus)")
+    run = subprocess.run(["promtool", "check", "metrics"], input=get(rig).body, stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, timeout=15, check=False)
+    eq((run.returncode, run.stdout.decode()), (0, ""), "what promtool says")
+
+
+@test
+def an_outage_is_seen_without_a_request(rig):
+    with Rig(guard("/x", "idem replay;") + "location = /status { idem_status; }", workers=1,
+             store=f"lmdb:{rig.folder}/no/such/folder?create=no") as own:
+        store = until("it has failed", lambda: next(s for s in figures(own)["stores"] if s["failed"]))
+        check(store["failed"] > store["answered"] == 0, store)
+        eq(store["records"], None)
+
+
+main(CONF)

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""An incident, rehearsed: a backend that takes requests and answers none, seen in the metrics, and cleared
+by the very commands of docs/operating.md. Each order happens once in the end.
+
+IDEM_INCIDENT says how many orders (500). The rig is that of the HTTP tests.
+"""
+import collections
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../http"))
+
+from rig import *
+from shop import Customers, Shop
+from tap import *
+
+N = int(os.environ.get("IDEM_INCIDENT", "500"))
+PROBED = 20
+SLOW = N > 1000
+RULES = "idem_preset api; idem_label $http_x_order; proxy_pass http://unix:@TEMP@/shop.sock;"
+CONF = (f"location /orders {{ idem_prefix order:; {RULES} }}\n"
+        f"location /probed {{ idem_prefix probed:; idem_probe /ask/$idem_downstream_key; {RULES} }}\n"
+        "location /ask { internal; proxy_pass http://unix:@TEMP@/shop.sock; proxy_pass_request_body off;"
+        " proxy_set_header Content-Length ''; }\n"
+        "location = /status { idem_status; }\n")
+ORDERS = [("/orders", f"o-{i}") for i in range(N)]
+PAID = [("/probed", f"p-{i}") for i in range(PROBED)]
+scene = {}  # what the tests share: they are the acts of one play
+
+
+def uncertain(rig):
+    """What the metrics say of uncertain records; None: they were not counted yet."""
+    said = re.search(r'^idem_records{[^}]*state="uncertain"} (\d+)$', rig.post("/status", method="GET", body=b"").body.decode(),
+                     re.M)
+    return int(said[1]) if said else None
+
+
+def listed(rig, *words):
+    """idem list --json."""
+    run = subprocess.run([os.environ["IDEM_EXE"], "list", "--store", rig.url, "--json", *words], stdout=subprocess.PIPE,
+                         check=True, timeout=120)
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def commands():
+    """The shell of the runbook's last part."""
+    with open(os.path.join(HERE, "../../docs/operating.md"), encoding="utf-8") as file:
+        part = file.read().split("## An outage, step by step\n", 1)[1].split("\n## ", 1)[0]
+    return "".join(re.findall(r"^```sh\n(.*?)^```$", part, re.S | re.M))
+
+
+@test(seconds=300)
+def an_outage_leaves_uncertain_records_and_runs_nothing_twice(rig):
+    scene["shop"], scene["customers"] = Shop(rig.folder + "/shop.sock"), Customers(rig.port)
+    shop, customers = scene["shop"], scene["customers"]
+    eq(customers.ask([("/orders", "before")]), collections.Counter({"201": 1}))
+    shop.out = True
+    eq(customers.ask(ORDERS + PAID), collections.Counter({"502": N + PROBED}), "answers while it is out")
+    eq(customers.ask(ORDERS[:20]), collections.Counter({"409": 20}), "answers to retries")
+    eq(shop.taken, 1 + N + PROBED, "requests that reached the backend")
+    check(rig.said().count("refused uncertain: ") == 20, "each retry has its line")
+    eq(len(listed(rig, "--state", "uncertain")), N + PROBED, "uncertain records")
+
+
+@test(seconds=240)
+def the_metrics_show_them(rig):
+    if not SLOW:
+        rig.reload()  # a worker begins with counting; otherwise it is waited for
+    until("they are counted", lambda: uncertain(rig) == N + PROBED, 200, 0.1)
+
+
+@test(seconds=120)
+def what_has_a_probe_is_settled_by_the_gateway(rig):
+    scene["shop"].out = False
+    until("those that happened are done", lambda: len(listed(rig, "--state", "done", "--prefix", "probed:")) == PROBED // 2,
+          100, 0.2)
+
+
+@test(seconds=300)
+def the_runbook_clears_the_rest(rig):
+    shop, work = scene["shop"], rig.folder + "/operator"
+    os.mkdir(work)
+    # What the operator has to write: it asks the backend's own data by the label.
+    with open(work + "/orders", "w", encoding="utf-8") as file:
+        file.writelines(f'"label":"{order}",\n' for order in shop.orders)
+    with open(work + "/happened", "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\nexec grep -Ff orders\n")
+    os.chmod(work + "/happened", stat.S_IRWXU)
+    script, said = re.subn(r"^export IDEM_STORE=\S+ IDEM_AUDIT=\S+$", f"export IDEM_STORE='{rig.url}' IDEM_AUDIT={work}/audit",
+                           commands(), flags=re.M)
+    eq(said, 1, "lines that say where the store is")
+    env = dict(os.environ, PATH=os.path.dirname(os.environ["IDEM_EXE"]) + ":" + os.environ["PATH"])
+    begin = time.monotonic()
+    run = subprocess.run(["sh", "-e", "-c", script], cwd=work, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         text=True, timeout=280, check=False)
+    print(f"# the runbook took {time.monotonic() - begin:.1f} s for {N} records", flush=True)
+    eq(run.returncode, 0, f"the status of the runbook, which said {run.stdout[-2000:]}")
+    done = sum(order.startswith("o-") for order in shop.orders)
+    for line in (f"{N} uncertain.jsonl", f"{done} done.jsonl", f"{N - done} failed.jsonl",
+                 f"{done} records; nothing was changed", f"{N - done} records; nothing was changed",
+                 f"settled {done} records as done", f"settled {N - done} records as failed", str(N)):
+        check(re.search(rf"^\s*{re.escape(line)}$", run.stdout, re.M), f"{line!r} is not in: {run.stdout[-2000:]}")
+    eq(listed(rig, "--state", "uncertain", "--prefix", "order:"), [], "what is left")
+    with open(work + "/audit", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    eq(len({line["record"] for line in lines}), N, "records in the audit")
+    eq(len(lines), N, "lines in the audit")
+    eq(collections.Counter(line["after"] for line in lines), collections.Counter(done=done, failed=N - done))
+    check(all(line["who"] and line["time"] and line["before"] == "uncertain" and line["action"] == "settle"
+              and "INC-7" in line["reason"] for line in lines), "who, when, what, before and why")
+    check({line["label"] for line in lines if line["after"] == "done"} == {o for o in shop.orders if o.startswith("o-")},
+          "those that happened are done")
+
+
+@test(seconds=300)
+def every_order_happens_once(rig):
+    shop, customers = scene["shop"], scene["customers"]
+    done = sum(order.startswith("o-") for order in shop.orders)
+    eq(customers.ask(ORDERS), collections.Counter({"409": done, "201": N - done}), "answers to the customers' retries")
+    customers.ask(PAID)
+    eq(set(shop.orders), {"before"} | {order for _, order in ORDERS + PAID}, "orders")
+    eq(set(shop.orders.values()), {1}, "how often each was made")
+    eq(listed(rig, "--state", "uncertain"), [], "what is left")
+    if not SLOW:
+        rig.reload()
+    until("the metrics show it", lambda: uncertain(rig) == 0, 150, 0.1)
+    shop.stop()
+    customers.stop()
+
+
+main(CONF, http="access_log off;", persist=True)

@@ -1,0 +1,22 @@
+/*
+ * Prints a board with one of everything as Prometheus gets it, for who compares it with the
+ * documents: metric-text http|queue
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "metric/report.h"
+
+int main(int argc, char **argv) {
+    struct board *board = calloc(1, BOARD_SIZE);
+    struct board_survey survey = {.at_ms = 1000, .uncertain = 1, .oldest_ms = 500};
+
+    if (argc != 2 || board == NULL || !board_init(board))
+        return 1;
+    (void)board_row(board, argv[1], "shop.example /orders", "order:");
+    (void)board_process(board, getpid());
+    board_survey_set(board_store(board, "lmdb:/var/lib/idem/shop"), &survey);
+    report_text(board, &(struct report_who){.door = argv[1]}, stdout);
+    free(board);
+    return ferror(stdout) != 0;
+}

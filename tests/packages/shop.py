@@ -1,0 +1,90 @@
+"""A backend that counts, and a client, for what is put before it."""
+import contextlib
+import http.client
+import http.server
+import socket
+import threading
+import time
+
+import plain
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Shop(http.server.ThreadingHTTPServer):
+    """`orders` are the bodies that have come."""
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Order)
+        self.orders, self.port = [], self.server_address[1]
+
+
+class Order(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.orders.append(body)
+        answer = b"order %d of %s\n" % (len(self.server.orders), body)
+        self.send_response(201)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def opened():
+    shop = Shop()
+    thread = threading.Thread(target=shop.serve_forever)
+    thread.start()
+    try:
+        yield shop
+    finally:
+        shop.shutdown()
+        thread.join()
+        shop.server_close()
+
+
+def post(port, key, body):
+    """(status, body, whether it is a replay)"""
+    conn = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    conn.request("POST", "/orders", body, {"Idempotency-Key": key, "X-User": "u"})
+    answer = conn.getresponse()
+    said = answer.status, answer.read(), answer.headers.get("Idempotent-Replayed") == "true"
+    conn.close()
+    return said
+
+
+def get(port, path):
+    """The body of what is there."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as conn:
+        conn.request("GET", path)
+        answer = conn.getresponse()
+        plain.check(answer.status == 200, answer.status)
+        return answer.read()
+
+
+def listens(port, process):
+    end = time.monotonic() + 20
+    while process.poll() is None and time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def check_once(shop, process, port, key):
+    """What stands before the shop there lets an order through once, and gives its answer again."""
+    plain.check(listens(port, process), "it does not listen")
+    before = len(shop.orders)
+    first, second = post(port, key, b"tea"), post(port, key, b"tea")
+    plain.check(first[0] == 201 and not first[2], first)
+    plain.check(second == (201, first[1], True), second)
+    plain.check(len(shop.orders) == before + 1, shop.orders)

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""A rolling upgrade, and its way back: the programs of the release before this one and these share a store.
+What one has written the other reads, in every state; and both work under load, with kills, in an order that
+the judge of histories accepts. Prints TAP.
+
+    upgrade_test.py SOURCE BUILD STORE...     lmdb redis postgres mysql
+
+IDEM_EXE, IDEM_HISTORY_CHECK and IDEM_SQL_SERVE are the programs; IDEM_SEED replays the random part.
+"""
+import contextlib
+import datetime
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE + "/..", HERE + "/../packages"]
+import earlier  # pylint: disable=wrong-import-position
+import plain  # pylint: disable=wrong-import-position
+import redisserver  # pylint: disable=wrong-import-position
+import shop as shops  # pylint: disable=wrong-import-position
+import sqlserver  # pylint: disable=wrong-import-position
+import storm  # pylint: disable=wrong-import-position
+from plain import check, test  # pylint: disable=wrong-import-position
+
+SOURCE, BUILD, STORES = sys.argv[1], sys.argv[2], sys.argv[3:]
+SECONDS = 20 if os.environ.get("IDEM_LONG") else 0.8  # of one phase of the storm
+SEED = os.environ.get("IDEM_SEED") or str(random.randrange(1 << 32))
+HELD = 'i=0; while [ ! -e "$GO" ] && [ $i -lt 1000 ]; do i=$((i+1)); sleep .02; done; echo held'
+del sys.argv[1:]
+
+
+class Release:
+    """The programs of one release, on a store of both."""
+
+    def __init__(self, name, exe, url, folder):
+        self.name, self.exe, self.url, self.folder, self.started = name, exe, url, folder, []
+        self.env = {**os.environ, "IDEM_STORE": url, "IDEM_AUDIT": folder + "/audit", "GO": folder + "/go"}
+
+    def idem(self, *words, status=0):
+        done = subprocess.run([self.exe, *words], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=60, check=False)
+        check(done.returncode == status, f"{self.name} idem {' '.join(words)}: {done.returncode}, not {status}: {done}")
+        return done.stdout
+
+    def once(self, key, script, *options, status=0):
+        return self.idem("run", "--key", key, "--label", key, *options, "--", "sh", "-c", script, status=status)
+
+    def start(self, key, script, *options):
+        self.started.append(subprocess.Popen(
+            [self.exe, "run", "--key", key, "--label", key, *options, "--", "sh", "-c", script], env=self.env,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True))
+        return self.started[-1]
+
+    def records(self):
+        """By label, what `list` shows of each."""
+        rows = [json.loads(line) for line in self.idem("list", "--json").splitlines()]
+        return {row["label"]: row for row in rows}
+
+
+class Pair:
+    def __init__(self, store, url, old, folder):
+        self.store, self.folder, self.serial = store, folder, 0
+        self.old = Release("old", old, url, folder)
+        self.new = Release("new", os.environ["IDEM_EXE"], url, folder)
+
+    def both_ways(self):
+        """(who writes, who reads, a prefix for keys that nobody has used)"""
+        for writer, reader in ((self.old, self.new), (self.new, self.old)):
+            self.serial += 1
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.folder + "/go")
+            yield writer, reader, f"{writer.name}-{self.serial}-"
+
+    def go(self):
+        with open(self.folder + "/go", "w", encoding="ascii"):
+            pass
+
+    def end(self):
+        for process in self.old.started + self.new.started:
+            if process.poll() is None:
+                storm.kill_all(process)
+            process.stdout.close()
+
+
+@contextlib.contextmanager
+def server_of(store, folder):
+    """The store's URL. The release before this one makes the tables, as it will have."""
+    if store == "lmdb":
+        yield "lmdb:" + folder + "/store", None
+    elif store == "redis":
+        with redisserver.start(folder + "/redis", "--unixsocketperm", "777") as server:
+            yield server.url, None
+    else:
+        with sqlserver.start(store + "-tcp", folder + "/sql") as server:
+            yield server.url, server.migrate
+
+
+@contextlib.contextmanager
+def pair(store):
+    old = earlier.build(SOURCE, BUILD + "/previous")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        with server_of(store, folder) as (url, migrate):
+            if migrate:
+                migrate(old)
+            both = Pair(store, url, old, folder)
+            try:
+                yield both
+            finally:
+                both.end()
+
+
+def until(what, condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        check(time.monotonic() < end, what)
+        time.sleep(0.02)
+
+
+@test
+def what_is_done_or_failed_is_read_by_the_other(both):
+    for writer, reader, k in both.both_ways():
+        size = "head -c 100000 /dev/urandom"
+        kept = writer.once(k + "done", size)
+        check(reader.once(k + "done", size) == kept and len(kept) == 100000, "the result is another one")
+        reader.idem("run", "--key", k + "done", "--", "true", status=65)
+        writer.once(k + "once", "echo x", "--mode", "reject")
+        check(reader.once(k + "once", "echo x", "--mode", "reject", "--duplicate-exit", "9", status=9) == b"", "it ran")
+        kept = writer.once(k + "keep", "echo why; exit 7", "--on-failure", "keep", status=7)
+        check(reader.once(k + "keep", "echo why; exit 7", "--on-failure", "keep", status=7) == kept == b"why\n", kept)
+        retry = ("--on-failure", "retry", "--attempts", "3", "--backoff")
+        writer.once(k + "later", "exit 1", *retry, "1h..1h", status=1)
+        reader.once(k + "later", "exit 1", *retry, "1h..1h", status=75)
+        for who, attempt in ((writer, 1), (reader, 2), (writer, 3)):
+            said = who.once(k + "now", "echo $IDEM_ATTEMPT; exit 1", *retry, "1ms..1ms", status=1)
+            check(said == b"%d\n" % attempt, said)
+            time.sleep(0.01)
+        said = reader.once(k + "now", "echo $IDEM_ATTEMPT; exit 1", *retry, "1ms..1ms", status=1)
+        check(said == b"3\n", "it has failed for good, and is told so")
+        for who, attempt in ((writer, 1), (reader, 2), (writer, 3)):
+            check(who.once(k + "lock", "echo $IDEM_ATTEMPT", "--mode", "lock") == b"%d\n" % attempt, "the lock")
+
+
+@test
+def who_runs_is_seen_and_wakes_the_other(both):
+    for writer, reader, k in both.both_ways():
+        run = writer.start(k + "run", HELD)
+        until("it runs", lambda w=reader, k=k: w.records().get(k + "run", {}).get("state") == "running")
+        reader.once(k + "run", HELD, status=75)
+        waiter = reader.start(k + "run", HELD, "--wait", "40s")
+        both.go()
+        check(run.wait(40) == 0 and waiter.wait(40) == 0, "they end")
+        check(waiter.stdout.read() == b"held\n", "the waiter's answer")
+
+
+@test
+def who_vanished_is_uncertain_or_run_again_by_the_other(both):
+    for writer, reader, k in both.both_ways():
+        for kind in ("hold", "rerun"):
+            vanished = writer.start(k + kind, HELD, "--recover", kind, "--lease", "1s")
+            until("it runs", lambda w=reader, key=k + kind: w.records().get(key, {}).get("state") == "running")
+            storm.kill_all(vanished)
+        check(reader.once(k + "rerun", HELD, "--recover", "rerun", "--lease", "1s", status=75) == b"", "it is held")
+        both.go()
+        ran = reader.start(k + "rerun", HELD, "--recover", "rerun", "--lease", "1s", "--wait", "30s")
+        check(ran.wait(40) == 0 and reader.records()[k + "rerun"]["attempt"] == 2, "it is run again")
+        until("it is uncertain", lambda w=reader, k=k: w.records()[k + "hold"]["state"] == "uncertain")
+        reader.once(k + "hold", HELD, "--recover", "hold", status=70)
+        reader.idem("settle", "--done", k + "hold")
+        check(writer.records()[k + "hold"]["state"] == "done", "it is settled")
+        reader.idem("forget", k + "hold")
+        check(k + "hold" not in writer.records(), "it is forgotten")
+
+
+@test
+def a_token_of_one_is_good_once_at_the_other(both):
+    for writer, reader, _ in both.both_ways():
+        token = writer.idem("token", "--scope", "ann", "--bind", "cart").decode().strip()
+        words = ("run", "--scope", "ann", "--token", token, "--bind")
+        reader.idem(*words, "another", "--", "echo", "bought", status=66)
+        for who in (reader, writer):
+            check(who.idem(*words, "cart", "--", "echo", "bought") == b"bought\n", "the token")
+        check(reader.idem("stats").startswith(writer.idem("stats")[:10]), "the counts can be read")
+
+
+def alike(one, other):
+    """Times are told by the asker's clock and the store's: they may be off by some milliseconds."""
+    def time_of(value):
+        return datetime.datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
+    with contextlib.suppress(AttributeError, ValueError):
+        return abs(time_of(one) - time_of(other)) < 2
+    return one == other
+
+
+@test
+def both_show_the_same_of_all_of_it(both):
+    old, new = both.old.records(), both.new.records()
+    check(len(old) > 10 and old.keys() == new.keys(), old.keys() ^ new.keys())
+    for label, row in old.items():
+        differs = {name: (value, new[label].get(name)) for name, value in row.items()
+                   if not alike(value, new[label].get(name)) and not name.endswith("_ms")}
+        check(not differs, (label, differs))
+    check({row["state"] for row in old.values()} >= {"done", "failed"}, "the states")
+
+
+@test
+def gateways_of_both_give_the_same_answer(both):
+    # nginx's workers are www-data where this is root, and the embedded store must be theirs.
+    store = "lmdb:" + both.folder + "/gateway" if both.store == "lmdb" else both.old.url
+    with shops.opened() as shop, contextlib.ExitStack() as stack:
+        ports = {}
+        for release in (both.old, both.new):
+            ports[release.name] = shops.free_port()
+            gateway = subprocess.Popen(
+                [release.exe, "gateway", "--listen", str(ports[release.name]), "--scope", "$http_x_user", "--upstream",
+                 f"http://127.0.0.1:{shop.port}", "--workers", "1", "--store", store], env=release.env,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            stack.callback(gateway.stderr.close)
+            stack.callback(gateway.wait, 30)
+            stack.callback(gateway.terminate)
+            if not shops.listens(ports[release.name], gateway):
+                said = gateway.stderr.read().decode() if gateway.poll() is not None else ""
+                if gateway.poll() == 127:
+                    raise plain.Skip("nginx or its module is not there")
+                raise AssertionError(f"{release.name} does not listen: {said}")
+        for first, second in (("old", "new"), ("new", "old")):
+            answer = shops.post(ports[first], "by-" + first, b"tea")
+            check(answer[0] == 201 and not answer[2], answer)
+            for name in (second, first):
+                check(shops.post(ports[name], "by-" + first, b"tea") == (201, answer[1], True), name)
+            check(shops.post(ports[second], "by-" + first, b"milk")[0] == 422, "another body")
+        check(shop.orders == [b"tea", b"tea"], shop.orders)
+
+
+@test
+def under_load_with_kills_the_history_is_in_order(both):
+    print(f"# seed {SEED}", flush=True)
+    load = storm.Storm({"old": both.old.exe, "new": both.new.exe}, both.old.url, os.environ["IDEM_HISTORY_CHECK"],
+                       both.folder, SEED)
+    for which in (["old"], ["old", "new"], ["new"], ["old", "new"], ["old"]):
+        load.phase(which, SECONDS)
+    load.ask_all()
+    status, said = load.judge()
+    print("# " + said.strip().replace("\n", "\n# ")[-3000:] + f"\n# {dict(load.seen)}", flush=True)
+    check(status == 0, "the history is not in order")
+    check(not load.odd, load.odd[:5])
+    for name in ("old", "new"):
+        check(load.seen[name + " run"] and load.seen[name + " replay"], f"{name} did not take part")
+    check(load.seen["killed"] and load.seen["again"], "nobody was killed, or nobody took over")
+
+
+plain.main(pair, STORES)
