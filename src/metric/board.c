@@ -95,7 +95,10 @@ struct board_store *board_store(struct board *board, const char *url) {
         if (strcmp(store->name, name) == 0 || i == BOARD_STORES - 1)
             return store;
     }
-    memcpy(store->name, name, sizeof(name));
+    if (store == &board->stores[BOARD_STORES - 1])
+        name_set(store->name, sizeof(store->name), "other");
+    else
+        memcpy(store->name, name, sizeof(name));
     atomic_store(&store->used, 1);
     return store;
 }

@@ -48,6 +48,11 @@ TEST(what_has_no_room_is_counted_together) {
     CHECK(last == &board->rows[BOARD_ROWS - 1]);
     CHECK_STR(last->route, "other");
     CHECK(board_row(board, "http", "r1", "p:") == &board->rows[1]);
+    for (int i = 0; i < BOARD_STORES + 2; i++) {
+        snprintf(route, sizeof(route), "lmdb:/s%d", i);
+        CHECK_STR(board_store(board, route)->name, i < BOARD_STORES - 1 ? route : "other");
+    }
+    CHECK(board_store(board, "lmdb:/s1") == &board->stores[1]);
 }
 
 TEST(long_names_are_cut_between_characters) {
