@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """An incident, rehearsed: a backend that takes requests and answers none, seen in the metrics, and cleared
-by the very commands of docs/operating.md. Each order happens once in the end.
+by the very commands of docs/operating.md. Prometheus raises the alarm, and ends it. Each order happens once in the end.
 
 IDEM_INCIDENT says how many orders (500). The rig is that of the HTTP tests.
 """
@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../http"))
 
 from rig import *
+from alerts import Prometheus
 from shop import Customers, Shop
 from tap import *
 
@@ -74,6 +75,8 @@ def the_metrics_show_them(rig):
     if not SLOW:
         rig.reload()  # a worker begins with counting; otherwise it is waited for
     until("they are counted", lambda: uncertain(rig) == N + PROBED, 200, 0.1)
+    scene["prometheus"] = Prometheus(rig.folder + "/prometheus", rig.port)
+    until("there is an alarm", lambda: scene["prometheus"].value("IdemUncertainRecords") == N + PROBED, 30, 0.2)
 
 
 @test(seconds=120)
@@ -135,6 +138,8 @@ def every_order_happens_once(rig):
     if not SLOW:
         rig.reload()
     until("the metrics show it", lambda: uncertain(rig) == 0, 150, 0.1)
+    until("the alarm is over", lambda: scene["prometheus"].value("IdemUncertainRecords") == 0, 30, 0.2)
+    scene["prometheus"].stop()
     shop.stop()
     customers.stop()
 
