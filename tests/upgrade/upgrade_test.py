@@ -64,8 +64,8 @@ class Release:
 
 
 class Pair:
-    def __init__(self, store, url, old, folder):
-        self.store, self.folder, self.serial = store, folder, 0
+    def __init__(self, store, url, old, folder, server):
+        self.store, self.folder, self.serial, self.server = store, folder, 0, server
         self.old = Release("old", old, url, folder)
         self.new = Release("new", os.environ["IDEM_EXE"], url, folder)
 
@@ -90,15 +90,15 @@ class Pair:
 
 @contextlib.contextmanager
 def server_of(store, folder):
-    """The store's URL. The release before this one makes the tables, as it will have."""
+    """The store's URL, and its server."""
     if store == "lmdb":
         yield "lmdb:" + folder + "/store", None
     elif store == "redis":
         with redisserver.start(folder + "/redis", "--unixsocketperm", "777") as server:
-            yield server.url, None
+            yield server.url, server
     else:
         with sqlserver.start(store + "-tcp", folder + "/sql") as server:
-            yield server.url, server.migrate
+            yield server.url, server
 
 
 @contextlib.contextmanager
@@ -106,10 +106,10 @@ def pair(store):
     old = earlier.build(SOURCE, BUILD + "/previous")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        with server_of(store, folder) as (url, migrate):
-            if migrate:
-                migrate(old)
-            both = Pair(store, url, old, folder)
+        with server_of(store, folder) as (url, server):
+            if store not in ("lmdb", "redis"):
+                server.migrate(old)  # the release before this one makes the tables, as it will have
+            both = Pair(store, url, old, folder, server)
             try:
                 yield both
             finally:
@@ -209,8 +209,9 @@ def both_show_the_same_of_all_of_it(both):
     check({row["state"] for row in old.values()} >= {"done", "failed"}, "the states")
 
 
-@test
-def gateways_of_both_give_the_same_answer(both):
+@contextlib.contextmanager
+def gateways(both):
+    """(a shop, the ports of both before it)"""
     # nginx's workers are www-data where this is root, and the embedded store must be theirs.
     store = "lmdb:" + both.folder + "/gateway" if both.store == "lmdb" else both.old.url
     with shops.opened() as shop, contextlib.ExitStack() as stack:
@@ -229,6 +230,12 @@ def gateways_of_both_give_the_same_answer(both):
                 if gateway.poll() == 127:
                     raise plain.Skip("nginx or its module is not there")
                 raise AssertionError(f"{release.name} does not listen: {said}")
+        yield shop, ports
+
+
+@test
+def gateways_of_both_give_the_same_answer(both):
+    with gateways(both) as (shop, ports):
         for first, second in (("old", "new"), ("new", "old")):
             answer = shops.post(ports[first], "by-" + first, b"tea")
             check(answer[0] == 201 and not answer[2], answer)
@@ -236,6 +243,71 @@ def gateways_of_both_give_the_same_answer(both):
                 check(shops.post(ports[name], "by-" + first, b"tea") == (201, answer[1], True), name)
             check(shops.post(ports[second], "by-" + first, b"milk")[0] == 422, "another body")
         check(shop.orders == [b"tea", b"tea"], shop.orders)
+
+
+@test
+def gateways_of_both_under_load_let_each_order_through_once(both):
+    answers = {}
+
+    def ask(names, key):
+        for _ in range(200):  # while it runs, the others are told to come again
+            status, body, _ = shops.post(ports[random.choice(names)], key, key.encode())
+            if status != 409:
+                answers.setdefault(key, set()).add((status, body))
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{key} does not end")
+
+    with gateways(both) as (shop, ports):
+        for phase, names in enumerate((["old"], ["old", "new"], ["new"], ["old", "new"], ["old"])):
+            keys = [f"load-{phase}-{i}" for i in range(40)] * 4 + list(answers)  # and all those before
+            random.shuffle(keys)
+
+            def work(names=names, keys=keys):
+                while True:
+                    try:
+                        key = keys.pop()
+                    except IndexError:
+                        return
+                    ask(names, key)
+            storm.together(8, work)
+        check(len(answers) == 200 and all(len(said) == 1 for said in answers.values()), "answers differ")
+        check(sorted(shop.orders) == sorted(key.encode() for key in answers), "orders")
+
+
+@test
+def consumers_of_both_handle_each_message_once(both):
+    if both.store != "redis":
+        raise plain.Skip("messages come by way of Redis")
+    handled = both.folder + "/handled"
+
+    def consume(release):
+        return subprocess.Popen(
+            [release.exe, "consume", release.url, "--queue", "orders", "--key", "#body.id", "--store", release.url, "--lease", "5s",
+             "--exec", f"cat >>{handled}; sleep .01"], env=release.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+
+    def lines():
+        with contextlib.suppress(FileNotFoundError), open(handled, encoding="ascii") as file:
+            return [json.loads(line)["id"] for line in file]
+        return []
+
+    ids = []
+    for which in ([both.old], [both.old, both.new], [both.new], [both.new, both.old], [both.old]):
+        more = list(range(len(ids), len(ids) + 40))
+        ids += more
+        both.server.ask_all([("XADD", "orders", "*", "body", json.dumps({"id": i}) + "\n") for i in more * 2 + ids[:20]])
+        consumers = [consume(release) for release in which]
+        until("half of them are handled", lambda: len(lines()) >= len(ids) - 20, 40)
+        for consumer in consumers:  # in the middle of it: the next ones go on
+            consumer.terminate()
+        check([consumer.wait(40) for consumer in consumers] == [0] * len(consumers), "how they end")
+    last = consume(both.new)
+    until("all are acknowledged", lambda: both.server.ask("XPENDING", "orders", "idem")[0] == 0
+          and both.server.ask("XINFO", "GROUPS", "orders")[0][11] == 0, 40)
+    last.terminate()
+    check(last.wait(40) == 0, "how it ends")
+    check(sorted(lines()) == ids, "each once")
 
 
 @test
