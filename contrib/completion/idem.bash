@@ -28,7 +28,7 @@ _idem_flags() {
             "--lease --run-max --recover --on-failure --attempts --backoff --on-store-error"
         ;;
     dead)
-        echo "--queue --dead-letter --number --all --force --dry-run --body-field --store --json --result" \
+        echo "--queue --dead-letter --number --all --force --dry-run --body-field --audit --store --json --result" \
             "--help"
         ;;
     show) echo "--prefix --scope --token --hash --json --result --store --help" ;;

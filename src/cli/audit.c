@@ -1,6 +1,6 @@
 /*
- * Writes the audit, one JSON object per line. A file is appended to, a line at a time, and is on
- * the disk when the command ends. Fails where the file cannot be opened or written.
+ * Writes the audit. A file is appended to, a line at a time, and is on the disk when the command
+ * ends. Fails where the file cannot be opened or written.
  */
 #include "cli/audit.h"
 
@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/when.h"
 #include "store/store.h"
 
 /* A user by name, or by number where there is none. */
@@ -62,6 +61,7 @@ int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, con
     if (url == NULL)
         return status;
     *audit = (struct cli_audit){.action = action,
+                                .force = values->force,
                                 .path = values->audit != NULL ? values->audit : variable};
     (void)idem_url_public(url, audit->store, sizeof(audit->store));
     free(url);
@@ -77,41 +77,24 @@ int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, con
     return CLI_OK;
 }
 
-static void line_write(const struct cli_audit *audit, const struct idem_entry *before,
-                       const char *after, const char *reason, const char *refused, FILE *out) {
-    struct json_out json = {.out = out};
+static void line_fill(const struct cli_audit *audit, struct idem_audit *line) {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    json_out_open(&json, NULL);
-    cli_json_when(&json, "time", (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
-    json_out_text(&json, "who", audit->who);
-    if (audit->login[0] != '\0')
-        json_out_text(&json, "login", audit->login);
-    json_out_text(&json, "action", audit->action);
-    json_out_text(&json, "store", audit->store);
-    json_out_text(&json, "prefix", before->prefix);
-    json_out_text(&json, "record", before->hash);
-    if (before->label[0] != '\0')
-        json_out_text(&json, "label", before->label);
-    json_out_text(&json, "before", cli_entry_state(before));
-    json_out_uint(&json, "attempt", before->attempt);
-    json_out_text(&json, "after", refused != NULL ? cli_entry_state(before) : after);
-    if (reason != NULL)
-        json_out_text(&json, "reason", reason);
-    if (refused != NULL)
-        json_out_text(&json, "refused", refused);
-    json_out_line(&json);
+    line->time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    line->who = audit->who;
+    line->login = audit->login;
+    line->action = audit->action;
 }
 
-void cli_audit_line(struct cli_audit *audit, const struct idem_entry *before, const char *after,
-                    const char *reason, const char *refused) {
+void cli_audit_put(struct cli_audit *audit, struct idem_audit *line) {
     char *text = NULL;
     size_t len = 0;
     FILE *out = open_memstream(&text, &len);
 
+    line_fill(audit, line);
     if (out != NULL)
-        line_write(audit, before, after, reason, refused, out);
+        idem_audit_write(line, SIZE_MAX, out);
     if (out == NULL || fclose(out) != 0) {
         audit->failed = true;
     } else if (audit->file != NULL) { /* in one piece: others append, too */
@@ -122,6 +105,28 @@ void cli_audit_line(struct cli_audit *audit, const struct idem_entry *before, co
         fprintf(stderr, "idem: audit: %s", text);
     }
     free(text);
+}
+
+void cli_audit_line(struct cli_audit *audit, const struct idem_entry *before, const char *after,
+                    const char *reason, const struct idem_error *err) {
+    int code = err == NULL ? 0 : err->code;
+    struct idem_audit line = {
+        .result = idem_audit_result(code),
+        .record = before->hash,
+        .prefix = before->prefix,
+        .store = audit->store,
+        .before = cli_entry_state(before),
+        .attempt = before->attempt,
+        .after = code == 0                ? after
+                 : code == IDEM_E_UNKNOWN ? "unknown"
+                                          : cli_entry_state(before),
+        .force = audit->force,
+        .label = before->label,
+        .reason = reason,
+        .refused = err == NULL ? NULL : err->text,
+    };
+
+    cli_audit_put(audit, &line);
 }
 
 int cli_audit_close(struct cli_audit *audit) {

@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/audit.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/units.h"
 #include "queue/dead.h"
+#include "store/store.h"
 #include "json/out.h"
 
 struct dead {
@@ -21,7 +22,9 @@ struct dead {
     struct queue_dead *place;
     char *url, *name;
     struct idem *h; /* opened when a record is to be forgotten */
-    int64_t n;      /* of the letter in hand, from 1 */
+    struct cli_audit audit;
+    char broker_url[256]; /* without its password */
+    int64_t n;            /* of the letter in hand, from 1 */
     int64_t done, kept;
 };
 
@@ -145,8 +148,14 @@ static int show_one(struct dead *d, const struct queue_letter *letter) {
 
 /* Requeue. */
 
+/* A letter that is being requeued, and the record that it names; "": none. */
+struct requeue {
+    char prefix[IDEM_PREFIX_MAX + 1], hash[IDEM_HEX_LEN + 1];
+    const char *before, *after; /* its states; NULL: nobody has looked */
+};
+
 static int record_forget(struct dead *d, const struct idem_name *name,
-                         const struct idem_entry *entry) {
+                         const struct idem_entry *entry, struct requeue *requeue) {
     struct idem_error err;
 
     /* Done: somebody has settled it, and the message will be found to be a duplicate. Running: it
@@ -161,26 +170,26 @@ static int record_forget(struct dead *d, const struct idem_name *name,
     }
     if (entry->state != IDEM_FAILED && !(entry->state == IDEM_RUNNING && entry->uncertain))
         return CLI_OK;
-    if (idem_forget(d->h, name, false, &err) == 0 || err.code == IDEM_E_ABSENT ||
-        err.code == IDEM_E_LIVE)
+    if (idem_forget(d->h, name, false, &err) == 0) {
+        requeue->after = "absent";
         return CLI_OK;
-    return cli_say_error("dead", &err);
+    }
+    return err.code == IDEM_E_ABSENT || err.code == IDEM_E_LIVE ? CLI_OK
+                                                                : cli_say_error("dead", &err);
 }
 
 /* A record that says "failed for good" would have it dead again. */
-static int record_settle(struct dead *d, const struct queue_letter *letter) {
-    char prefix[IDEM_PREFIX_MAX + 1], hash[IDEM_HEX_LEN + 1], verdict[32];
-    unsigned char parsed[IDEM_HASH_LEN];
+static int record_settle(struct dead *d, const struct queue_letter *letter,
+                         struct requeue *requeue) {
+    struct idem_name name = {.prefix = requeue->prefix, .hash = requeue->hash};
     struct idem_entry entry;
     struct idem_error err;
-    struct idem_name name = {.prefix = prefix, .hash = hash};
     int status = CLI_OK;
+    char verdict[32];
 
-    header(letter, QUEUE_DEAD_RECORD_PREFIX, prefix, sizeof(prefix));
-    header(letter, QUEUE_DEAD_HASH, hash, sizeof(hash));
     header(letter, QUEUE_DEAD_VERDICT, verdict, sizeof(verdict));
     /* A mismatch is another message's record. */
-    if (prefix[0] == '\0' || !idem_hex_parse(hash, parsed) || strcmp(verdict, "mismatch") == 0)
+    if (requeue->hash[0] == '\0' || strcmp(verdict, "mismatch") == 0)
         return CLI_OK;
     if (letter->claimed && !d->values->force) {
         cli_say(
@@ -197,9 +206,39 @@ static int record_settle(struct dead *d, const struct queue_letter *letter) {
         return status;
     if (idem_lookup(d->h, &name, &entry, &err) < 0)
         return err.code == IDEM_E_ABSENT ? CLI_OK : cli_say_error("dead", &err);
-    status = record_forget(d, &name, &entry);
+    requeue->before = requeue->after = cli_entry_state(&entry);
+    status = record_forget(d, &name, &entry, requeue);
     idem_entry_release(&entry);
     return status;
+}
+
+static void requeue_begin(const struct queue_letter *letter, struct requeue *requeue) {
+    unsigned char parsed[IDEM_HASH_LEN];
+
+    requeue->before = requeue->after = NULL;
+    header(letter, QUEUE_DEAD_RECORD_PREFIX, requeue->prefix, sizeof(requeue->prefix));
+    header(letter, QUEUE_DEAD_HASH, requeue->hash, sizeof(requeue->hash));
+    if (requeue->prefix[0] == '\0' || !idem_hex_parse(requeue->hash, parsed))
+        requeue->prefix[0] = requeue->hash[0] = '\0';
+}
+
+/* In which queue it is now; with the record, where that was changed or looked at. */
+static void requeue_note(struct dead *d, const struct requeue *requeue, const char *result,
+                         const char *refused) {
+    struct idem_audit line = {
+        .result = result,
+        .record = requeue->hash,
+        .prefix = requeue->prefix,
+        .store = requeue->before == NULL ? NULL : d->audit.store,
+        .broker = d->broker_url,
+        .queue = d->values->queue,
+        .before = requeue->before,
+        .after = requeue->after,
+        .force = d->values->force,
+        .refused = refused,
+    };
+
+    cli_audit_put(&d->audit, &line);
 }
 
 /* It goes to the queue that the operator has named, and to no other that it may name itself. */
@@ -215,21 +254,27 @@ static int origin_check(const struct dead *d, const struct queue_letter *letter)
 }
 
 static int requeue_one(struct dead *d, const struct queue_letter *letter) {
+    struct requeue requeue;
     struct idem_error err;
     int status = origin_check(d, letter);
 
     if (status == CLI_OK && d->values->dry_run)
         return list_one(d, letter);
+    requeue_begin(letter, &requeue);
     if (status == CLI_OK)
-        status = record_settle(d, letter);
-    if (status == CLI_UNCERTAIN && d->values->all) {
-        d->kept++;
-        return CLI_OK;
+        status = record_settle(d, letter, &requeue);
+    if (status != CLI_OK) {
+        requeue_note(d, &requeue, status == CLI_UNCERTAIN ? "refused" : "failed", NULL);
+        d->kept += status == CLI_UNCERTAIN && d->values->all;
+        return status == CLI_UNCERTAIN && d->values->all ? CLI_OK : status;
     }
-    if (status != CLI_OK)
-        return status;
-    if (d->broker->requeue(d->place, d->values->queue, &err) < 0 ||
-        d->broker->remove(d->place, letter->receipt, &err) < 0)
+    if (d->broker->requeue(d->place, d->values->queue, &err) < 0) {
+        requeue_note(d, &requeue, idem_audit_result(err.code), err.text);
+        return cli_say_error("dead", &err);
+    }
+    /* The copy is there: should the letter stay, its key decides. */
+    requeue_note(d, &requeue, "done", NULL);
+    if (d->broker->remove(d->place, letter->receipt, &err) < 0)
         return cli_say_error("dead", &err);
     d->done++;
     return CLI_OK;
@@ -280,6 +325,7 @@ static int place_open(struct dead *d) {
         d->name = NULL;
         return CLI_SYSTEM;
     }
+    (void)idem_url_public(d->url, d->broker_url, sizeof(d->broker_url));
     d->broker = queue_dead_find(d->url, &err);
     if (d->broker == NULL)
         return cli_say_error("dead", &err);
@@ -300,6 +346,10 @@ static int values_check(const struct cli_values *values, size_t *ret) {
             if (strcmp(values->operands[0], deeds[i].name) != 0)
                 continue;
             *ret = i;
+            if (deeds[i].each == requeue_one && values->queue == NULL) {
+                cli_say("dead: say with --queue to which queue they go back");
+                return CLI_USAGE;
+            }
             if (!deeds[i].one || values->letter != 0 || (values->all && i == 2))
                 return CLI_OK;
             cli_say("dead: say which one with --number N, as idem dead list counts them%s",
@@ -315,8 +365,10 @@ static int values_check(const struct cli_values *values, size_t *ret) {
 static int dead_run(const struct cli_values *values) {
     struct dead d = {.values = values};
     size_t deed = 0;
-    int status = values_check(values, &deed);
+    int status = values_check(values, &deed), written;
 
+    if (status == CLI_OK && deeds[deed].each == requeue_one && !values->dry_run)
+        status = cli_audit_open(&d.audit, values, "requeue");
     if (status == CLI_OK)
         status = place_open(&d);
     if (status == CLI_OK)
@@ -328,8 +380,9 @@ static int dead_run(const struct cli_values *values) {
         status = cli_flush();
     if (d.done + d.kept != 0)
         cli_say("%" PRId64 " requeued, %" PRId64 " kept", d.done, d.kept);
-    if (status == CLI_OK && d.kept != 0)
-        status = CLI_UNCERTAIN;
+    written = cli_audit_close(&d.audit);
+    if (status == CLI_OK)
+        status = d.kept != 0 ? CLI_UNCERTAIN : written;
     idem_close(d.h);
     free(d.url);
     free(d.name);
@@ -337,9 +390,9 @@ static int dead_run(const struct cli_values *values) {
 }
 
 static const char *const dead_options[] = {
-    "queue",        "dead-letter", "dead-number", "all",  "force-uncertain",
-    "dead-dry-run", "body-field",  "store",       "json", "dead-result",
-    "help",         NULL};
+    "queue",        "dead-letter", "dead-number", "all",   "force-uncertain",
+    "dead-dry-run", "body-field",  "audit",       "store", "json",
+    "dead-result",  "help",        NULL};
 
 const struct cli_command cli_dead = {
     .name = "dead",
@@ -347,7 +400,8 @@ const struct cli_command cli_dead = {
     .synopsis = "list|show|requeue URL --queue NAME [OPTIONS]",
     .text = "Lists the dead letters of a queue from the oldest, shows one, or has them handled\n"
             "again: `requeue` forgets that the message has failed (--store), sends it back to its\n"
-            "queue, and then removes it here. What is only looked at stays where it is.\n",
+            "queue, and then removes it here, with a line in the audit. What is only looked at\n"
+            "stays where it is.\n",
     .after = "  idem dead list amqp://localhost --queue orders\n"
              "  idem dead requeue amqp://localhost --queue orders --number 3\n",
     .operand = "a URL",

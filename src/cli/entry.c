@@ -51,14 +51,14 @@ void cli_entry_head(FILE *out) {
 
 void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
     char hash[CLI_HASH_SHORT + 1], attempt[16] = "-", status[16] = "-",
-                                   changed[CLI_WHEN_TEXT] = "-", age[CLI_WHEN_TEXT] = "-",
+                                   changed[IDEM_WHEN_TEXT] = "-", age[IDEM_WHEN_TEXT] = "-",
                                    prefix[sizeof(entry->prefix)], label[sizeof(entry->label)];
 
     snprintf(hash, sizeof(hash), "%.*s", CLI_HASH_SHORT, entry->hash);
     if (cli_entry_readable(entry)) {
         snprintf(attempt, sizeof(attempt), "%" PRIu32, entry->attempt);
         /* Whole seconds: a table is for the eye. */
-        cli_when_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
+        idem_when_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
         cli_when_relative(entry->changed_ms, now_ms, age, sizeof(age));
     }
     if (is_over(entry))
@@ -78,10 +78,10 @@ static void line_text(FILE *out, const char *name, const char *text) {
 }
 
 static void line_when(FILE *out, const char *name, int64_t ms, int64_t now_ms) {
-    char at[CLI_WHEN_TEXT], relative[CLI_WHEN_TEXT];
+    char at[IDEM_WHEN_TEXT], relative[IDEM_WHEN_TEXT];
 
     if (ms != 0)
-        fprintf(out, LINE "%s (%s)\n", name, cli_when_print(ms, at, sizeof(at)),
+        fprintf(out, LINE "%s (%s)\n", name, idem_when_print(ms, at, sizeof(at)),
                 cli_when_relative(ms, now_ms, relative, sizeof(relative)));
 }
 

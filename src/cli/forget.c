@@ -33,7 +33,7 @@ static int forget(struct idem *h, const struct cli_values *values, struct cli_au
     look(h, &name, &before);
     rc = idem_forget(h, &name, values->force, &err);
     if (before.hash[0] != '\0') /* else nobody knows of what */
-        cli_audit_line(audit, &before, "absent", NULL, rc < 0 ? err.text : NULL);
+        cli_audit_line(audit, &before, "absent", NULL, rc < 0 ? &err : NULL);
     if (rc < 0)
         return cli_say_error("forget", &err);
     puts("forgotten");

@@ -32,7 +32,7 @@ struct run {
     char *key;
     char *vars;
     size_t vars_len;
-    char planned[CLI_WHEN_TEXT];
+    char planned[IDEM_WHEN_TEXT];
     unsigned char *fingerprint;
     size_t fingerprint_len;
     struct idem_policy with;
@@ -159,8 +159,8 @@ static int key_schedule(struct run *run) {
 
     if (status != CLI_OK)
         return status;
-    cli_when_print(1000 * cli_schedule_planned(&run->values->schedule, now), run->planned,
-                   sizeof(run->planned));
+    idem_when_print(1000 * cli_schedule_planned(&run->values->schedule, now), run->planned,
+                    sizeof(run->planned));
     if (asprintf(&planned, "%s@%s", run->key, run->planned) < 0)
         return CLI_SYSTEM;
     free(run->key);

@@ -37,7 +37,7 @@ static int entry_settle_one(struct idem *h, const struct idem_name *name,
 
     how.attempt = entry->attempt;
     rc = idem_settle(h, name, &how, &err);
-    cli_audit_line(audit, entry, idem_state_name(how.to), how.reason, rc < 0 ? err.text : NULL);
+    cli_audit_line(audit, entry, idem_state_name(how.to), how.reason, rc < 0 ? &err : NULL);
     if (rc < 0)
         return cli_say_error("settle", &err);
     printf("settled as %s\n", idem_state_name(how.to));

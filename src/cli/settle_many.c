@@ -100,7 +100,7 @@ static void outcome_note(struct batch *batch, const struct idem_entry *shown, in
                          const struct idem_error *err) {
     pthread_mutex_lock(&batch->lock);
     cli_audit_line(batch->audit, shown, idem_state_name(batch->how.to), batch->how.reason,
-                   rc < 0 ? err->text : NULL);
+                   rc < 0 ? err : NULL);
     if (rc == 0)
         batch->settled++;
     else if (rc != IDEM_E_ABSENT && rc != IDEM_E_LIVE && rc != IDEM_E_SETTLED &&

@@ -116,7 +116,7 @@ static void parts_print(const struct report *report) {
 
 static void time_print(const struct report *report) {
     const struct idem_sign_parts *parts = &report->checked.parts;
-    char when[CLI_WHEN_TEXT], ago[CLI_WHEN_TEXT], window[IDEM_UNITS_TEXT], text[256];
+    char when[IDEM_WHEN_TEXT], ago[IDEM_WHEN_TEXT], window[IDEM_UNITS_TEXT], text[256];
     int64_t away = parts->time_ms - report->now_ms;
 
     if (!parts->timed) {
@@ -127,13 +127,13 @@ static void time_print(const struct report *report) {
                  away > report->signer->window_ms || -away > report->signer->window_ms
                      ? "too far away"
                      : "current",
-                 cli_when_print(parts->time_ms, when, sizeof(when)),
+                 idem_when_print(parts->time_ms, when, sizeof(when)),
                  cli_when_relative(parts->time_ms, report->now_ms, ago, sizeof(ago)), window);
         line("time", text);
     }
     if (parts->expires && parts->expires_ms <= report->now_ms) {
         snprintf(text, sizeof(text), "expired: %s, %s",
-                 cli_when_print(parts->expires_ms, when, sizeof(when)),
+                 idem_when_print(parts->expires_ms, when, sizeof(when)),
                  cli_when_relative(parts->expires_ms, report->now_ms, ago, sizeof(ago)));
         line("", text);
     }

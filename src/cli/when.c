@@ -12,28 +12,6 @@
 #include "core/error.h"
 #include "core/units.h"
 
-const char *cli_when_print(int64_t ms, char *buf, size_t size) {
-    time_t seconds = (time_t)(ms / 1000);
-    int rest = (int)(ms % 1000);
-    struct tm tm;
-    size_t len;
-
-    if (rest < 0) {
-        rest += 1000;
-        seconds--;
-    }
-    if (gmtime_r(&seconds, &tm) == NULL || tm.tm_year < -1900 || tm.tm_year > 9999 - 1900) {
-        snprintf(buf, size, "?");
-        return buf;
-    }
-    len = strftime(buf, size, "%Y-%m-%dT%H:%M:%S", &tm);
-    if (rest != 0)
-        snprintf(buf + len, size - len, ".%03dZ", rest);
-    else
-        snprintf(buf + len, size - len, "Z");
-    return buf;
-}
-
 const char *cli_when_relative(int64_t ms, int64_t now_ms, char *buf, size_t size) {
     static const struct {
         int64_t ms;
@@ -159,10 +137,10 @@ int cli_when_parse(const char *text, int64_t now_ms, int64_t *ret_ms, struct ide
 }
 
 void cli_json_when(struct json_out *json, const char *name, int64_t ms) {
-    char text[CLI_WHEN_TEXT];
+    char text[IDEM_WHEN_TEXT];
 
     if (ms == 0)
         json_out_null(json, name);
     else
-        json_out_text(json, name, cli_when_print(ms, text, sizeof(text)));
+        json_out_text(json, name, idem_when_print(ms, text, sizeof(text)));
 }

@@ -1,16 +1,11 @@
 /*
- * Moments as people and programs read them: RFC 3339 in UTC, and how long ago.
+ * Moments on the command line: RFC 3339, and how long ago.
  */
 #ifndef IDEM_CLI_WHEN_H
 #define IDEM_CLI_WHEN_H
 
+#include "core/when.h"
 #include "json/out.h"
-
-#define CLI_WHEN_TEXT 40
-
-/* "2026-11-15T20:00:00Z", with milliseconds where `ms` has some; returns buf. "?" outside the
-   years 0 to 9999. */
-const char *cli_when_print(int64_t ms, char *buf, size_t size);
 
 /* "3m ago", "in 2h", one unit only, for people; returns buf. */
 const char *cli_when_relative(int64_t ms, int64_t now_ms, char *buf, size_t size);

@@ -10,6 +10,7 @@
 #include <openssl/hmac.h>
 #include <string.h>
 
+#include "core/audit.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/units.h"
@@ -55,7 +56,8 @@ static bool store_take(const struct idem_json *value, struct idem_admin_request 
 static bool prefix_take(const struct idem_json *value, struct idem_admin_request *request) {
     struct idem_record_key *key = &request->key;
 
-    if (value->type != IDEM_JSON_STRING || value->n == 0 || value->n > IDEM_PREFIX_MAX)
+    if (value->type != IDEM_JSON_STRING || value->n == 0 || value->n > IDEM_PREFIX_MAX ||
+        memchr(value->at.text, '\0', value->n) != NULL)
         return false;
     memmove(key->at + value->n, key->at + key->prefix_len, IDEM_HASH_LEN);
     memcpy(key->at, value->at.text, value->n);
@@ -323,61 +325,57 @@ void idem_admin_problem(int status, const char *title, const char *detail, FILE 
     json_out_line(&json);
 }
 
-/* The line for the log. */
+/* The audit. */
 
-/* Quoted, and at most so many bytes with its escapes. */
-static void quoted(FILE *out, const char *name, const void *text, size_t len, size_t max) {
-    const unsigned char *at = text;
-    size_t room = max, i;
+#define LINE_TEXT 200 /* of each text, so that a line of nginx's log holds all of them */
+#define LINE_COPY (LINE_TEXT + 4) /* enough to see that there was more, whatever is cut in two */
 
-    fprintf(out, " %s=\"", name);
-    for (i = 0; i < len && room >= 4; i++) {
-        bool plain = at[i] >= ' ' && at[i] < 0x7f && at[i] != '"' && at[i] != '\\';
-
-        room -= plain ? 1 : 4;
-        if (plain)
-            fputc(at[i], out);
-        else
-            fprintf(out, "\\x%02x", at[i]);
-    }
-    fputs(i < len ? "...\"" : "\"", out);
+static const char *text_copy(const void *at, size_t len, char ret[LINE_COPY]) {
+    if (len > LINE_COPY - 1)
+        len = LINE_COPY - 1;
+    memcpy(ret, at, len);
+    ret[len] = '\0';
+    return ret;
 }
 
-static void found_print(FILE *out, const char *name, const struct idem_admin_found *found) {
-    fprintf(out, " %s=", name);
-    if (found->rc == 0)
-        fprintf(out, "%s,attempt:%" PRIu32 ",status:%" PRId32, state_name(found),
-                found->entry.attempt, found->entry.status);
-    else
-        fputs(found->rc == IDEM_E_ABSENT          ? "absent"
-              : found->rc == IDEM_E_CORRUPT       ? "damaged"
-              : found->rc == IDEM_ADMIN_NOT_ASKED ? "-"
-                                                  : "unknown",
-              out);
+static const char *found_name(const struct idem_admin_found *found) {
+    return found->rc == 0                      ? state_name(found)
+           : found->rc == IDEM_E_ABSENT        ? "absent"
+           : found->rc == IDEM_E_CORRUPT       ? "damaged"
+           : found->rc == IDEM_ADMIN_NOT_ASKED ? NULL
+                                               : "unknown";
 }
 
 void idem_admin_line(const struct idem_admin_audit *audit, char out[IDEM_ADMIN_LINE]) {
     const struct idem_admin_request *request = audit->request;
-    const struct idem_admin_caller *caller = audit->caller;
-    FILE *line = fmemopen(out, IDEM_ADMIN_LINE, "w");
+    const struct idem_admin_found *before = audit->before, *after = audit->after;
+    char who[LINE_COPY], address[LINE_COPY], prefix[LINE_COPY], store[LINE_COPY], reason[LINE_COPY];
     char hash[IDEM_HEX_LEN + 1];
+    struct idem_audit line = {
+        .time_ms = audit->time_ms,
+        .who = text_copy(audit->caller->who.at, audit->caller->who.len, who),
+        .address = text_copy(audit->caller->address.at, audit->caller->address.len, address),
+        .action = action_names[request->action],
+        .result = idem_audit_result(audit->code),
+        .record = hash,
+        .prefix = text_copy(request->key.at, request->key.prefix_len, prefix),
+        .store = text_copy(request->store.at, request->store.len, store),
+        .before = found_name(before),
+        .attempt = before->entry.attempt,
+        .after = found_name(after),
+        .status = after->entry.status,
+        .force = request->force,
+        .label = before->entry.label,
+    };
+    FILE *file = fmemopen(out, IDEM_ADMIN_LINE, "w");
 
     out[0] = '\0';
-    if (line == NULL)
+    if (file == NULL)
         return;
     idem_record_key_hex(&request->key, hash);
-    fputs("audit", line);
-    quoted(line, "who", caller->who.at, caller->who.len, 200);
-    fprintf(line, " address=%.*s action=%s result=%s record=%s", (int)caller->address.len,
-            caller->address.at, action_names[request->action], audit->result, hash);
-    quoted(line, "prefix", request->key.at, request->key.prefix_len, 200);
-    quoted(line, "store", request->store.at, request->store.len, 140);
-    found_print(line, "before", audit->before);
-    found_print(line, "after", audit->after);
-    fprintf(line, " force=%s", request->force ? "yes" : "no");
-    quoted(line, "label", audit->before->entry.label, strlen(audit->before->entry.label), 300);
     if (request->action == IDEM_ADMIN_SETTLE)
-        quoted(line, "reason", request->settle.reason.at, request->settle.reason.len, 400);
-    fclose(line);
-    out[IDEM_ADMIN_LINE - 1] = '\0';
+        line.reason = text_copy(request->settle.reason.at, request->settle.reason.len, reason);
+    idem_audit_write(&line, LINE_TEXT, file);
+    fclose(file);
+    out[strcspn(out, "\n")] = '\0';
 }

@@ -67,12 +67,13 @@ void idem_admin_answer(const struct idem_admin_found *before, const struct idem_
 /* A refusal (RFC 9457), in one line. */
 void idem_admin_problem(int status, const char *title, const char *detail, FILE *out);
 
-/* The line for the log. What others have chosen is quoted and cut, so that it cannot be taken for
-   something else; what decides comes first. */
+/* The audit (core/audit.h) of a request, without a line feed. What others have chosen is cut: it all
+   fits. */
 struct idem_admin_audit {
+    int64_t time_ms;
     const struct idem_admin_caller *caller;
     const struct idem_admin_request *request;
-    const char *result; /* done, refused, unknown */
+    int code; /* what came of it */
     const struct idem_admin_found *before, *after;
 };
 #define IDEM_ADMIN_LINE 1700

@@ -101,22 +101,24 @@ ngx_http_idem_act_write(ngx_http_idem_act_t *act)
 {
     char                      line[IDEM_ADMIN_LINE];
     ngx_log_t                *log = act->request->connection->log;
+    ngx_time_t               *tp;
     ngx_uint_t                level;
     struct idem_admin_audit   audit;
 
+    tp = ngx_timeofday();
+
+    audit.time_ms = (int64_t) tp->sec * 1000 + tp->msec;
     audit.caller = &act->caller;
     audit.request = &act->asked;
     audit.before = &act->before;
     audit.after = &act->after;
 
-    audit.result = act->rc == 0 ? "done"
-                   : ngx_http_idem_act_is_refusal(act->rc) ? "refused"
-                   : act->rc == IDEM_E_UNKNOWN ? "unknown" : "failed";
+    audit.code = act->rc;
 
     idem_admin_line(&audit, line);
     level = ngx_min(NGX_LOG_NOTICE, log->log_level);
 
-    ngx_log_error(level, log, 0, "idem: %s", line);
+    ngx_log_error(level, log, 0, "idem: audit: %s", line);
 }
 
 

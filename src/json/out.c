@@ -8,33 +8,46 @@
 
 #include "core/units.h"
 
-static void char_write(FILE *out, uint32_t c, const char *bytes, size_t n) {
-    if (c == '"' || c == '\\')
-        fprintf(out, "\\%c", (int)c);
+#define CHARACTER 12 /* the longest as it is written, with a NUL */
+
+/* The next character as it is written; how many bytes of the text it was. */
+static size_t character(const char *bytes, size_t len, char ret[CHARACTER]) {
+    uint32_t c = 0;
+    size_t n = idem_utf8_next(bytes, len, &c);
+
+    if (n == 0)
+        snprintf(ret, CHARACTER, "\\ufffd");
+    else if (c == '"' || c == '\\')
+        snprintf(ret, CHARACTER, "\\%c", (int)c);
     else if (c == '\n')
-        fputs("\\n", out);
+        snprintf(ret, CHARACTER, "\\n");
     else if (idem_utf8_is_control(c) || c == 0x2028 || c == 0x2029)
         /* C1 and the two separators are legal in JSON, but not in every terminal or script. */
-        fprintf(out, "\\u%04" PRIx32, c);
+        snprintf(ret, CHARACTER, "\\u%04" PRIx32, c);
     else
-        fwrite(bytes, 1, n, out);
+        *(char *)mempcpy(ret, bytes, n) = '\0';
+    return n == 0 ? 1 : n;
 }
 
-void json_out_string(FILE *out, const char *bytes, size_t len) {
-    uint32_t c = 0;
-    size_t n;
+static void string_write(FILE *out, const char *bytes, size_t len, size_t max) {
+    size_t written = 0, n;
+    char next[CHARACTER];
 
     fputc('"', out);
     for (size_t at = 0; at < len; at += n) {
-        n = idem_utf8_next(bytes + at, len - at, &c);
-        if (n != 0) {
-            char_write(out, c, bytes + at, n);
-        } else {
-            fputs("\\ufffd", out);
-            n = 1;
+        n = character(bytes + at, len - at, next);
+        written += strlen(next);
+        if (written > max) {
+            fputs("...", out);
+            break;
         }
+        fputs(next, out);
     }
     fputc('"', out);
+}
+
+void json_out_string(FILE *out, const char *bytes, size_t len) {
+    string_write(out, bytes, len, SIZE_MAX);
 }
 
 static void member(struct json_out *json, const char *name) {
@@ -64,8 +77,12 @@ void json_out_line(struct json_out *json) {
 }
 
 void json_out_text(struct json_out *json, const char *name, const char *text) {
+    json_out_cut(json, name, text, SIZE_MAX);
+}
+
+void json_out_cut(struct json_out *json, const char *name, const char *text, size_t max) {
     member(json, name);
-    json_out_string(json->out, text, strlen(text));
+    string_write(json->out, text, strlen(text), max);
 }
 
 void json_out_int(struct json_out *json, const char *name, int64_t value) {

@@ -23,6 +23,8 @@ void json_out_close(struct json_out *json);
 void json_out_line(struct json_out *json); /* closes the outermost, and ends its line */
 
 void json_out_text(struct json_out *json, const char *name, const char *text);
+/* At most `max` bytes of it as it is written, and dots for the rest. */
+void json_out_cut(struct json_out *json, const char *name, const char *text, size_t max);
 void json_out_int(struct json_out *json, const char *name, int64_t value);
 void json_out_uint(struct json_out *json, const char *name, uint64_t value);
 void json_out_bool(struct json_out *json, const char *name, bool value);

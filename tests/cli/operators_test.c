@@ -461,15 +461,16 @@ TEST(every_change_leaves_a_line_of_who_what_before_and_after) {
     audit = file_text("audit");
     json_check(audit);
     CHECK_INT(lines(audit), 4);
-    CHECK_HAS(audit, "\"action\":\"settle\"");
-    CHECK_HAS(audit, "\"label\":\"order 7\",\"before\":\"uncertain\",\"attempt\":1,"
-                     "\"after\":\"done\",\"reason\":\"seen at the bank\"}\n");
+    CHECK_HAS(audit, "\"action\":\"settle\",\"result\":\"done\"");
+    CHECK_HAS(audit, "\"before\":\"uncertain\",\"attempt\":1,\"after\":\"done\","
+                     "\"label\":\"order 7\",\"reason\":\"seen at the bank\"}\n");
+    CHECK_HAS(audit, "\"action\":\"settle\",\"result\":\"refused\"");
     CHECK_HAS(audit, "\"before\":\"done\",\"attempt\":1,\"after\":\"done\",");
     CHECK_HAS(audit, "\"refused\":\"");
-    CHECK_HAS(audit, "\"label\":\"order 8\",\"before\":\"uncertain\",\"attempt\":1,"
-                     "\"after\":\"failed\",");
+    CHECK_HAS(audit, "\"before\":\"uncertain\",\"attempt\":1,\"after\":\"failed\","
+                     "\"label\":\"order 8\"");
     CHECK_HAS(audit, "\"action\":\"forget\"");
-    CHECK_HAS(audit, "\"before\":\"done\",\"attempt\":1,\"after\":\"absent\"}\n");
+    CHECK_HAS(audit, "\"before\":\"done\",\"attempt\":1,\"after\":\"absent\"");
     CHECK_HAS(audit, hash_of("order-4712"));
     CHECK(strstr(audit, "order-471") == NULL); /* no key */
     CHECK_HAS(audit, "\"who\":\"");

@@ -108,12 +108,12 @@ TEST(what_others_chose_cannot_break_out_of_the_line) {
     struct idem_admin_caller caller = {AT("a\n\"b\\"), AT("10.0.0.1")};
     struct idem_admin_request request;
     struct idem_admin_found before = {0}, after = {.rc = IDEM_E_ABSENT};
-    struct idem_admin_audit audit = {&caller, &request, "done", &before, &after};
+    struct idem_admin_audit audit = {1125, &caller, &request, 0, &before, &after};
     char line[IDEM_ADMIN_LINE];
     struct idem_error err;
 
     CHECK_INT(
-        read_one("{\"action\":\"forget\",\"store\":\"s\",\"prefix\":\"p\\u0000\",\"hash\":\"" HASH
+        read_one("{\"action\":\"forget\",\"store\":\"s\",\"prefix\":\"p\\u0001\",\"hash\":\"" HASH
                  "\"}",
                  &request, &err),
         0);
@@ -123,11 +123,40 @@ TEST(what_others_chose_cannot_break_out_of_the_line) {
     idem_admin_line(&audit, line);
     CHECK_HAS(
         line,
-        "audit who=\"a\\x0a\\x22b\\x5c\" address=10.0.0.1 action=forget result=done record=" HASH
-        " prefix=\"p\\x00\" store=\"s\" before=done,attempt:2,status:0 after=absent force=no "
-        "label=\"\\xff\\xff");
-    CHECK_HAS(line, "\\xff...\"");
-    CHECK(strlen(line) < IDEM_ADMIN_LINE - 1 && strchr(line, '\n') == NULL);
+        "{\"time\":\"1970-01-01T00:00:01.125Z\",\"who\":\"a\\n\\\"b\\\\\",\"address\":\"10.0.0.1\","
+        "\"action\":\"forget\",\"result\":\"done\",\"record\":\"" HASH
+        "\",\"prefix\":\"p\\u0001\",\"store\":\"s\",\"before\":\"done\",\"attempt\":2,\"after\":"
+        "\"absent\","
+        "\"label\":\"\\ufffd\\ufffd");
+    CHECK_HAS(line, "\\ufffd...\"}");
+    CHECK(strchr(line, '\n') == NULL);
+}
+
+TEST(the_longest_line_is_whole) {
+    char who[4096], reason[IDEM_REASON_MAX];
+    struct idem_admin_caller caller = {{who, sizeof(who)}, {who, sizeof(who)}};
+    struct idem_admin_request request = {.action = IDEM_ADMIN_SETTLE,
+                                         .key.prefix_len = IDEM_PREFIX_MAX,
+                                         .store = {who, sizeof(who)},
+                                         .settle.reason = {(unsigned char *)reason, sizeof(reason)},
+                                         .force = true};
+    struct idem_admin_found before = {.entry = {.uncertain = true, .attempt = UINT32_MAX}},
+                            after = {.entry = {.state = IDEM_FAILED, .status = INT32_MIN}};
+    struct idem_admin_audit audit = {
+        INT64_C(253402300799999), &caller, &request, IDEM_E_LIVE, &before, &after};
+    char line[IDEM_ADMIN_LINE];
+
+    memset(who, 0x7f, sizeof(who));
+    memset(reason, 0x7f, sizeof(reason));
+    memset(request.key.at, 0x7f, sizeof(request.key.at));
+    memset(before.entry.label, 0x7f, IDEM_LABEL_MAX);
+    before.entry.state = IDEM_RUNNING;
+    idem_admin_line(&audit, line);
+    CHECK_HAS(line, "\\u007f...\"}");
+    CHECK(line[strlen(line) - 1] == '}');
+    memset(who, 'w', sizeof(who)); /* cut where it is plain, too */
+    idem_admin_line(&audit, line);
+    CHECK_HAS(line, "www...\",\"address\"");
 }
 
 TEST_MAIN

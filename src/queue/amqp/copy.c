@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/when.h"
 #include "queue/amqp/amqp.h"
 
 #define ADDED_MAX 16
@@ -91,9 +92,7 @@ static void origin_add(struct making *m, const struct rabbit_message *message) {
 
 static void epitaph_add(struct making *m, const struct rabbit_message *message,
                         const struct queue_epitaph *epitaph) {
-    time_t now = time(NULL);
-    struct tm utc;
-    char text[40];
+    char text[IDEM_WHEN_TEXT];
 
     word_add(m, QUEUE_DEAD_VERDICT, epitaph->verdict);
     word_add(m, QUEUE_DEAD_REASON, epitaph->reason);
@@ -104,8 +103,7 @@ static void epitaph_add(struct making *m, const struct rabbit_message *message,
     word_add(m, QUEUE_DEAD_RECORD_PREFIX, epitaph->prefix);
     word_add(m, QUEUE_DEAD_HASH, epitaph->hash);
     word_add(m, QUEUE_DEAD_QUEUE, message->base.queue);
-    if (gmtime_r(&now, &utc) != NULL && strftime(text, sizeof(text), "%FT%TZ", &utc) > 0)
-        made_add(m, QUEUE_DEAD_AT, text);
+    made_add(m, QUEUE_DEAD_AT, idem_when_print(1000 * (int64_t)time(NULL), text, sizeof(text)));
 }
 
 static void properties_set(struct rabbit_copy *copy, const char *user) {

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/when.h"
 #include "queue/stream/stream.h"
 
 #define SEND_MAX 128 /* ids of a command */
@@ -143,9 +144,7 @@ static void letter_count(struct letter *letter, const char *name, int64_t value)
 /* What the entry had of these names is of an earlier burial. */
 static void letter_write(struct letter *letter, const struct stream_message *message,
                          const struct queue_epitaph *epitaph) {
-    char now[32];
-    struct tm tm;
-    time_t at = time(NULL);
+    char now[IDEM_WHEN_TEXT];
 
     for (size_t i = 0; i < message->fields_n; i++)
         if (!is_epitaph(message->fields[2 * i]))
@@ -158,8 +157,8 @@ static void letter_write(struct letter *letter, const struct stream_message *mes
     letter_say(letter, QUEUE_DEAD_HASH, epitaph->hash);
     letter_say(letter, QUEUE_DEAD_QUEUE, message->base.queue);
     letter_say(letter, STREAM_DEAD_ID, message->id);
-    if (gmtime_r(&at, &tm) != NULL && strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &tm) > 0)
-        letter_say(letter, QUEUE_DEAD_AT, now);
+    letter_say(letter, QUEUE_DEAD_AT,
+               idem_when_print(1000 * (int64_t)time(NULL), now, sizeof(now)));
 }
 
 /* XADD. */

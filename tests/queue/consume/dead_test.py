@@ -25,6 +25,10 @@ class Grave:
         return self.rig.idem("dead", *words[:1], self.rig.broker.url, "--queue", self.queue.name, "--store", self.store,
                              *words[1:], status=status)
 
+    def holds(self, letters, messages):
+        """What was looked at is back a moment later."""
+        until(f"{letters} letters, and {messages} messages", lambda: (self.queue.dead_count(), self.queue.count()) == (letters, messages))
+
     def numbers(self):
         return [json.loads(line)["number"] for line in self.dead("list", "--json").splitlines()]
 
@@ -75,7 +79,7 @@ def one_is_requeued_and_handled_as_if_it_were_new(rig):
     grave, effects = Grave(rig, 3), rig.effects()
     got = f"{rig.folder}/{rig.fresh('got')}"
     check("1 requeued" in grave.dead("requeue", "--number", 2), "it says so")
-    eq((grave.queue.dead_count(), grave.queue.count()), (2, 1), "letters, and messages")
+    grave.holds(2, 1)
     consumer = rig.consume(grave.queue, *FAST, "--exec", f"echo $IDEM_HEADERS >{got}; {effects.line()}", store=grave.store)
     effects.wait(1)
     settled(grave.queue, consumer)
@@ -94,7 +98,7 @@ def all_are_requeued_after_a_look_at_what_would_be(rig):
     eq((len(said.splitlines()), grave.queue.count()), (5, 0), "a dry run")
     until("all of them are there again", lambda: grave.queue.dead_count() == 4)
     check("4 requeued, 0 kept" in grave.dead("requeue", "--all"), "it says how many")
-    eq((grave.queue.dead_count(), grave.queue.count()), (0, 4), "letters, and messages")
+    grave.holds(0, 4)
     consumer = grave.consume(effects)
     effects.wait(4)
     consumer.stop()
@@ -144,12 +148,40 @@ def what_is_uncertain_is_kept_unless_it_is_forced(rig):
     said = doubt.dead("requeue", "--number", 1, status=UNCERTAIN)
     check("is uncertain" in said and "--force" in said and "idem settle" in said, said)
     check("0 requeued, 1 kept" in doubt.dead("requeue", "--all", status=UNCERTAIN), "all: it is kept")
-    eq((doubt.queue.dead_count(), doubt.queue.count()), (1, 0), "letters, and messages")
+    doubt.holds(1, 0)
     check("1 requeued" in doubt.dead("requeue", "--number", 1, "--force"), "forced")
     consumer = doubt.consume(effects)
     effects.wait(1)
     settled(doubt.queue, consumer)
     eq((effects.all(), doubt.queue.dead_count()), ([[doubt.keys[0], "1"]], 0), "effects, and letters")
+
+
+@test
+def each_requeue_leaves_a_line_of_who_what_before_and_after(rig):
+    grave, doubt, path = Grave(rig, 2), Doubt(rig), f"{rig.folder}/{rig.fresh('audit')}"
+    grave.dead("requeue", "--all", "--dry-run", "--audit", path)
+    check(not os.path.exists(path), "a dry run is none")
+    grave.dead("requeue", "--number", 1, "--audit", "/no/such/folder/audit", status=74)
+    grave.holds(2, 0)
+    grave.dead("requeue", "--all", "--audit", path)
+    doubt.dead("requeue", "--all", "--audit", path, status=UNCERTAIN)
+    doubt.dead("requeue", "--number", 1, "--force", "--audit", path)
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    lines = [json.loads(line) for line in text.splitlines()]
+    eq([(line["action"], line["result"], line["before"], line["after"], line["queue"], "force" in line) for line in lines],
+       [("requeue", "done", "failed", "absent", grave.queue.name, False)] * 2 +
+       [("requeue", "refused", "uncertain", "uncertain", doubt.queue.name, False),
+        ("requeue", "done", "uncertain", "absent", doubt.queue.name, True)], "lines")
+    check(all(line["who"] and line["time"] and line["store"].startswith("lmdb:") and len(line["record"]) == 64 for line in lines), lines)
+    check(all(line["broker"].split(":")[0] == rig.broker.url.split(":")[0] for line in lines) and "guest:" not in text, lines)
+    check(MARK not in text, "no key in the audit")
+
+
+@test
+def it_is_said_where_they_go_back_to(rig):
+    said = rig.idem("dead", "requeue", rig.broker.url, "--dead-letter", "x", "--all", status=64)
+    check("--queue" in said, said)
 
 
 @test
@@ -199,7 +231,8 @@ def a_letter_goes_to_no_queue_that_the_operator_has_not_named(rig):
     said = grave.dead("requeue", "--number", 2, "--force", status=UNCERTAIN)
     check(f"came from {other.name}" in said, said)
     check("1 requeued, 1 kept" in grave.dead("requeue", "--all", status=UNCERTAIN), "all: it is kept")
-    eq((other.count(), grave.queue.dead_count(), grave.queue.count()), (0, 1, 1), "where they are")
+    grave.holds(1, 1)
+    eq(other.count(), 0, "elsewhere")
 
 
 @test
