@@ -9,24 +9,24 @@
 #include <string.h>
 
 #include "cli/input.h"
+#include "core/hash.h"
 #include "core/print.h"
+#include "http/binary.h"
 #include "json/json.h"
-
-#define HASH_LEN 64
 
 static const char wrong[] = "neither a hash of 64 digits nor a line of idem list --json";
 
+/* In small letters, as records have it. */
 static bool hash_take(const char *text, size_t len, struct cli_only_row *ret) {
-    if (len != HASH_LEN)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i] >= 'A' && text[i] <= 'F' ? (char)(text[i] | 0x20) : text[i];
+    char hex[IDEM_HEX_LEN + 1];
+    unsigned char hash[IDEM_HASH_LEN];
 
-        if (c == '\0' || strchr("0123456789abcdef", c) == NULL)
-            return false;
-        ret->hash[i] = c;
-    }
-    ret->hash[HASH_LEN] = '\0';
+    if (len != IDEM_HEX_LEN)
+        return false;
+    *(char *)mempcpy(hex, text, len) = '\0';
+    if (!idem_hex_parse(hex, hash))
+        return false;
+    idem_hex_encode(hash, sizeof(hash), ret->hash);
     return true;
 }
 

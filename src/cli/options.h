@@ -114,8 +114,9 @@ struct cli_policy_help {
     const char *word, *arg, *help;
 };
 
-/* Ends with a name that is NULL. */
+/* Each ends with a name that is NULL. */
 extern const struct cli_option cli_option_table[];
+extern const struct cli_policy_help cli_policy_help_table[];
 
 struct cli_command;
 

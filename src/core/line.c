@@ -9,23 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/out.h"
 #include "core/units.h"
 
 #define CHARACTER 10 /* as it is written, with a NUL */
-
-struct out {
-    char *at;
-    size_t len, size;
-};
-
-static void put(struct out *out, const char *bytes, size_t len) {
-    size_t room = out->size - 1 - out->len;
-
-    if (len > room)
-        len = room;
-    memcpy(out->at + out->len, bytes, len);
-    out->len += len;
-}
 
 static bool is_plain(const char *text) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -52,37 +39,37 @@ static size_t character(const char *text, size_t len, char ret[CHARACTER]) {
     return n;
 }
 
-static void quoted_put(struct out *out, const char *text) {
+static void quoted_put(struct idem_out *out, const char *text) {
     size_t len = strlen(text), written = 0, n;
     char next[CHARACTER];
 
-    put(out, "\"", 1);
+    idem_out_say(out, "\"");
     for (size_t at = 0; at < len; at += n) {
         n = character(text + at, len - at, next);
         if (written + strlen(next) > IDEM_LINE_VALUE_MAX) {
-            put(out, "...", 3);
+            idem_out_say(out, "...");
             break;
         }
-        put(out, next, strlen(next));
+        idem_out_say(out, next);
         written += strlen(next);
     }
-    put(out, "\"", 1);
+    idem_out_say(out, "\"");
 }
 
-static void field_put(struct out *out, const char *name, const char *value) {
+static void field_put(struct idem_out *out, const char *name, const char *value) {
     if (value == NULL || value[0] == '\0')
         return;
-    put(out, " ", 1);
-    put(out, name, strlen(name));
-    put(out, "=", 1);
+    idem_out_say(out, " ");
+    idem_out_say(out, name);
+    idem_out_say(out, "=");
     if (is_plain(value))
-        put(out, value, strlen(value));
+        idem_out_say(out, value);
     else
         quoted_put(out, value);
 }
 
 size_t idem_line_print(const struct idem_line *line, char *buf, size_t size) {
-    struct out out = {buf, 0, size};
+    struct idem_out out = {buf, size - 1, 0};
     char attempt[16] = "";
     const struct {
         const char *name, *value;
@@ -102,9 +89,11 @@ size_t idem_line_print(const struct idem_line *line, char *buf, size_t size) {
 
     if (line->attempt != 0)
         snprintf(attempt, sizeof(attempt), "%" PRIu32, line->attempt);
-    put(&out, line->words, strlen(line->words));
+    idem_out_say(&out, line->words);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         field_put(&out, fields[i].name, fields[i].value);
+    if (out.len > out.size)
+        out.len = out.size;
     buf[out.len] = '\0';
     return out.len;
 }
