@@ -191,8 +191,8 @@ test(async function an_operator_settles_a_run_that_vanished() {
   eq(await rig.post('/payments/cut', 'cut1'), 409);
   const lines = audit(hash);
   eq(lines.length, 2, 'lines in the log');
-  check(lines[1].includes('action=settle result=done') && lines[1].includes('before=uncertain,attempt:1,status:0 after=done,attempt:1,status:201') &&
-    lines[1].includes('reason="seen on the <bank> statement"'), lines[1]);
+  check(lines[1].includes('"action":"settle","result":"done"') && lines[1].includes('"before":"uncertain","attempt":1,"after":"done","status":201') &&
+    lines[1].includes('"reason":"seen on the <bank> statement"'), lines[1]);
   await over(tab);
 });
 

@@ -197,7 +197,8 @@ def mixed(rig, kinds, weights):
         until("all are handled", lambda stage=stage: stage.handled() >= stage.keys, max(1, end - time.monotonic()), 0.1)
     print(f"# killed: {plan}", flush=True)
     for stage in stages:
-        settled(stage.queue, *stage.consumers, seconds=60)
+        # A queue of dead letters that has lost its leader is left alone for a minute.
+        settled(stage.queue, *stage.consumers, seconds=120)
         lines = stage.history()
         code, said = stage.judged(lines)
         print(f"# {stage.kind}, {'shared' if stage.shared else 'guarded' if stage.guarded else 'plain'}: {said.strip().splitlines()[-1]}", flush=True)
@@ -207,17 +208,17 @@ def mixed(rig, kinds, weights):
         forged(stage, lines)
 
 
-@test(seconds=SECONDS + 60, alone=True, only="rabbit")
+@test(seconds=SECONDS + 140, alone=True, only="rabbit")
 def every_message_happens_in_its_order_and_none_is_lost_whoever_is_killed(rig):
     mixed(rig, ["quorum", "classic"], {"consumer": 4, "store": 1, "broker": 1})
 
 
-@test(seconds=SECONDS + 60, alone=True, only="rabbit", long=True)
+@test(seconds=SECONDS + 140, alone=True, only="rabbit", long=True)
 def the_same_with_the_kinds_of_queues_exchanged(rig):
     mixed(rig, ["classic", "quorum"], {"consumer": 4, "store": 1, "broker": 1})
 
 
-@test(seconds=SECONDS + 60, alone=True, only="stream")
+@test(seconds=SECONDS + 140, alone=True, only="stream")
 def each_entry_happens_in_its_order_and_none_is_lost_whoever_is_killed(rig):
     mixed(rig, ["stream"], {"consumer": 4, "store": 2, "broker": 3})
 
