@@ -77,7 +77,7 @@ struct rabbit_session {
     bool ready;                   /* it is logged in, and channel 1 is open */
     bool side;                    /* channel 2 is open */
     bool blocked;                 /* the server takes no publishes now */
-    uint32_t consumers;           /* of the queue that was declared last */
+    uint32_t consumers, messages; /* of the queue that was declared last */
     int64_t beat_at;              /* when a heartbeat was sent while it rested */
     int code;                     /* of the last refusal (404, ...); 0: it was no refusal */
     char place[280];              /* for people */

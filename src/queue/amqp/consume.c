@@ -187,12 +187,14 @@ static void session_begin(struct consumer *c) {
 }
 
 /* Where an order matters: who still seems to consume may be us, before a crash of ours or of the
-   server, and what he had in hand would come behind what we would be given now. Who is alive is
-   not waited for for long. */
+   server, and what he had in hand would come behind what we would be given now. A queue that has no
+   leader yet, after a crash, says that it is empty and that nobody consumes. Neither is waited for
+   for long. */
 static bool is_haunted(struct consumer *c) {
     int64_t now = idem_loop_now();
+    bool clear = c->s.consumers == 0 && c->s.messages != 0;
 
-    if (!c->thread->ordered || c->s.consumers == 0 || now - c->since >= GHOST_MS)
+    if (!c->thread->ordered || clear || now - c->since >= GHOST_MS)
         return false;
     c->retry_at = now + GHOST_LOOK_MS;
     return true;

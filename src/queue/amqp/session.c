@@ -387,6 +387,7 @@ int rabbit_session_declare(struct rabbit_session *s, const char *queue, bool pas
                                 args == NULL ? amqp_empty_table : *args);
         if (rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "")) {
             s->consumers = ok->consumer_count;
+            s->messages = ok->message_count;
             amqp_maybe_release_buffers_on_channel(s->conn, 2);
             return 0;
         }

@@ -245,6 +245,23 @@ TEST(where_an_order_matters_what_a_consumer_had_who_is_just_gone_comes_first) {
     client_close(&client);
 }
 
+/* So says one that has no leader yet, after a crash of the server. */
+TEST(where_an_order_matters_a_queue_that_says_it_is_empty_is_not_believed_at_once) {
+    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "silent");
+
+    client_open(&client, farm.server.port);
+    publish("silent", true, 0);
+    config.ordered = true;
+    hand_open(&hand, &config);
+    queue_broker_amqp.fetch(hand.link, true);
+    hand_turn(&hand, 500);
+    CHECK(strstr(hand.log, "is there") == NULL);
+    publish("silent", true, 1);
+    hand_wait(&hand, 1, 20000);
+    hand_close(&hand);
+    client_close(&client);
+}
+
 TEST(who_is_alive_is_not_waited_for_for_long) {
     static struct client neighbour;
 
