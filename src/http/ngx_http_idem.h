@@ -111,6 +111,7 @@ typedef struct {
     struct board_store        *board;       /* NULL: nothing is counted */
     struct board_meter         meter;
     struct survey              survey;      /* in the first worker */
+    unsigned                   ringing:1;   /* within the timer's own handler */
 } ngx_http_idem_store_t;
 
 

@@ -87,7 +87,9 @@ ngx_http_idem_timer_handler(ngx_event_t *ev)
     ngx_http_idem_store_t  *store = ev->data;
 
     if (store->h != NULL) {
+        store->ringing = 1;
         idem_timeout(store->h);
+        store->ringing = 0;
     }
 }
 
@@ -187,13 +189,15 @@ ngx_http_idem_set_timer(void *data, int64_t ms)
     if (ms == 0) {
 
         /* in this turn of the loop, behind all that it has still to do: what
-           its requests ask for goes out together */
+           its requests ask for goes out together. What the library has for
+           itself (a scan goes on) comes in the next one: this would not end
+           before that */
 
         if (ev->timer_set) {
             ngx_del_timer(ev);
         }
 
-        ngx_post_event(ev, &ngx_posted_events);
+        ngx_post_event(ev, store->ringing ? &ngx_posted_next_events : &ngx_posted_events);
         return;
     }
 

@@ -162,4 +162,30 @@ def an_outage_is_seen_without_a_request(rig):
         eq(store["records"], None)
 
 
+COUNTER = os.environ.get("IDEM_TURN_COUNTER", "")
+
+
+@test(seconds=60)
+def a_look_at_many_records_lets_requests_through(rig):
+    """The embedded store is read a thousand records at a time, and each time the worker looks who else is there."""
+    if not COUNTER or sanitizers():
+        raise Skip("IDEM_TURN_COUNTER does not say what counts, or that cannot be loaded beside a sanitizer")
+    with Rig(guard("/x", "idem reject;") + "location = /status { idem_status; }", workers=1, start=False) as own:
+        count = own.folder + "/count"
+        own.environment = lambda: dict(os.environ, LD_PRELOAD=COUNTER, IDEM_TURN_COUNT=count)
+        own.start()
+
+        def fill(_):
+            for _ in range(530):
+                status(own.post("/x", fresh()), 200)
+        together(4, fill)
+        os.truncate(count, 0)
+        counted_at = figures(own)["stores"][0]["records"]
+        own.reload()
+        until("they are counted", lambda: figures(own)["stores"][0]["records"] not in (None, counted_at))
+        with open(count, encoding="ascii") as file:
+            turns = [int(line) for line in file]
+        check(sum(turns) >= 3 and max(turns) < 3, f"looks of a thousand records, turn by turn: {turns}")
+
+
 main(CONF)
