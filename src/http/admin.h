@@ -53,6 +53,11 @@ bool idem_admin_token_good(const unsigned char secret[IDEM_ADMIN_SECRET],
 /* Whether an Origin is that of the Host that was asked. */
 bool idem_admin_same_origin(struct idem_http_text origin, struct idem_http_text host);
 
+/* A host (without its port, in small letters) that no name leads to: an address, or localhost. */
+bool idem_admin_host_is_plain(struct idem_http_text host);
+/* Whether it is what server_name means: a name, .name, *.name or name.* */
+bool idem_admin_host_matches(struct idem_http_text host, struct idem_http_text name);
+
 /* A record as it was found, or why it was not: IDEM_E_ABSENT, or another code. */
 struct idem_admin_found {
     int rc;

@@ -150,6 +150,8 @@ typedef struct {
     ngx_array_t                allow;       /* ngx_cidr_t */
     unsigned                   all:1;       /* whoever has come through the access phase */
     ngx_http_complex_value_t  *who;
+    ngx_http_server_name_t    *names;       /* of the server, by which it may be asked */
+    ngx_uint_t                 names_n;
 } ngx_http_idem_admin_t;
 
 
@@ -480,6 +482,7 @@ ngx_int_t ngx_http_idem_show(ngx_http_request_t *r, const char *token);
 /* admin.c */
 char *ngx_http_idem_admin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_idem_admin_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_admin_names(ngx_conf_t *cf, ngx_http_idem_admin_t *admin);
 ngx_int_t ngx_http_idem_admin_secret(ngx_http_idem_main_conf_t *imcf);
 ngx_int_t ngx_http_idem_admin_check(ngx_http_request_t *r, struct idem_admin_caller *caller);
 ngx_int_t ngx_http_idem_admin_refuse(ngx_http_request_t *r, ngx_uint_t status,

@@ -141,6 +141,8 @@ ngx_http_idem_zone_init(ngx_shm_zone_t *zone, void *data)
         stores[i]->board = board_store(board, (char *) stores[i]->url.data);
     }
 
+    board_stores_keep(board);
+
     routes = imcf->routes.elts;
 
     for (i = 0; i < imcf->routes.nelts; i++) {

@@ -116,6 +116,10 @@ ngx_http_idem_status_handler(ngx_http_request_t *r)
     ngx_int_t  rc;
     ngx_str_t  methods = ngx_string("GET, HEAD");
 
+    if (r != r->main) {                    /* access rules do not hold for those */
+        return NGX_HTTP_FORBIDDEN;
+    }
+
     rc = ngx_http_idem_allow(r, NGX_HTTP_GET|NGX_HTTP_HEAD, &methods);
 
     return rc == NGX_OK ? ngx_http_idem_show(r, NULL) : rc;

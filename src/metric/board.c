@@ -83,6 +83,10 @@ struct board_row *board_row(struct board *board, const char *door, const char *r
     return row;
 }
 
+static bool is_shared(const struct board *board, const struct board_store *store) {
+    return store == &board->stores[BOARD_STORES - 1];
+}
+
 struct board_store *board_store(struct board *board, const char *url) {
     struct board_store *store = NULL;
     char text[512], name[BOARD_STORE_MAX + 1];
@@ -93,14 +97,18 @@ struct board_store *board_store(struct board *board, const char *url) {
         if (atomic_load(&store->used) == 0)
             break;
         if (strcmp(store->name, name) == 0 || i == BOARD_STORES - 1)
-            return store;
+            break;
     }
-    if (store == &board->stores[BOARD_STORES - 1])
-        name_set(store->name, sizeof(store->name), "other");
-    else
-        memcpy(store->name, name, sizeof(name));
+    atomic_store(&store->turn, atomic_load(&board->turn) + 1);
+    if (atomic_load(&store->used) != 0)
+        return store;
+    name_set(store->name, sizeof(store->name), is_shared(board, store) ? "other" : name);
     atomic_store(&store->used, 1);
     return store;
+}
+
+void board_stores_keep(struct board *board) {
+    atomic_fetch_add(&board->turn, 1);
 }
 
 void board_row_keep(struct board *board, struct board_row *row, const struct board_store *store) {
@@ -110,7 +118,7 @@ void board_row_keep(struct board *board, struct board_row *row, const struct boa
 const struct board_store *board_row_store(const struct board *board, const struct board_row *row) {
     uint32_t at = atomic_load(&row->store);
 
-    return at == 0 || at > BOARD_STORES ? NULL : &board->stores[at - 1];
+    return at == 0 || at >= BOARD_STORES ? NULL : &board->stores[at - 1];
 }
 
 void board_store_answered(struct board_store *store) {
@@ -265,8 +273,10 @@ void board_survey_set(struct board_store *store, const struct board_survey *surv
     SEQ_WRITE(&store->survey_seq, &store->survey, survey);
 }
 
-void board_survey_get(const struct board_store *store, struct board_survey *ret) {
-    if (!SEQ_READ(&store->survey_seq, ret, &store->survey))
+void board_survey_get(const struct board *board, const struct board_store *store,
+                      struct board_survey *ret) {
+    if (atomic_load(&store->turn) < atomic_load(&board->turn) || is_shared(board, store) ||
+        !SEQ_READ(&store->survey_seq, ret, &store->survey))
         *ret = (struct board_survey){0};
 }
 

@@ -116,6 +116,7 @@ struct board_survey {
 
 struct board_store {
     _Atomic uint32_t used;
+    _Atomic uint32_t turn;          /* in which it was last named */
     char name[BOARD_STORE_MAX + 1]; /* its URL without what may be secret */
     struct board_histogram ops[BOARD_OPS];
     _Atomic uint64_t events[IDEM_EVENT__COUNT];
@@ -156,8 +157,9 @@ struct board {
     uint32_t layout; /* BOARD_LAYOUT of who made it */
     int64_t started_ms;
     unsigned char secret[32]; /* of who makes tokens of it; zeros: nobody yet. Never shown */
-    struct board_row rows[BOARD_ROWS]; /* the last is for what has no room of its own */
-    struct board_store stores[BOARD_STORES];
+    struct board_row rows[BOARD_ROWS];       /* the last is for what has no room of its own */
+    struct board_store stores[BOARD_STORES]; /* likewise */
+    _Atomic uint32_t turn;                   /* how often board_stores_keep() was said */
     struct board_process processes[BOARD_PROCESSES];
     _Atomic uint64_t notes_n;
     struct board_note_slot notes[BOARD_NOTES];
@@ -179,7 +181,9 @@ bool board_init(struct board *board);
 struct board_row *board_row(struct board *board, const char *door, const char *route,
                             const char *policy);
 struct board_store *board_store(struct board *board, const char *url);
-/* Says where a row's records are; and tells it, NULL if it was not said. */
+/* From here on only those stores are in use that were named since this was last said. */
+void board_stores_keep(struct board *board);
+/* Says where a row's records are; and tells it, NULL if it was not said or is one of several. */
 void board_row_keep(struct board *board, struct board_row *row, const struct board_store *store);
 const struct board_store *board_row_store(const struct board *board, const struct board_row *row);
 
@@ -212,7 +216,10 @@ void board_refused(struct board *board, const struct board_row *row, enum board_
 size_t board_notes(const struct board *board, struct board_note *ret, size_t max);
 
 void board_survey_set(struct board_store *store, const struct board_survey *survey);
-void board_survey_get(const struct board_store *store, struct board_survey *ret);
+/* at_ms is 0 where there is none: also of a store that is no more in use, and of several that share
+   the last place. */
+void board_survey_get(const struct board *board, const struct board_store *store,
+                      struct board_survey *ret);
 
 /* Takes a sample, if the last one is old enough; whoever comes first. */
 void board_sample(struct board *board);

@@ -69,11 +69,12 @@ static void found_write(struct json_out *json, const struct board_found *found) 
     json_out_close(json);
 }
 
-static void survey_write(struct json_out *json, const struct board_store *store) {
+static void survey_write(struct json_out *json, const struct board *board,
+                         const struct board_store *store) {
     static const char *const names[2] = {"oldest_running", "oldest_uncertain"};
     struct board_survey survey;
 
-    board_survey_get(store, &survey);
+    board_survey_get(board, store, &survey);
     if (survey.at_ms == 0) {
         json_out_null(json, "records");
         return;
@@ -91,7 +92,8 @@ static void survey_write(struct json_out *json, const struct board_store *store)
     json_out_close(json);
 }
 
-static void store_write(struct json_out *json, const struct board_store *store) {
+static void store_write(struct json_out *json, const struct board *board,
+                        const struct board_store *store) {
     static const char *const ops[BOARD_OPS] = {"claim", "finish", "other"};
 
     json_out_open(json, NULL);
@@ -107,7 +109,7 @@ static void store_write(struct json_out *json, const struct board_store *store) 
     for (size_t op = 0; op < BOARD_OPS; op++)
         times_write(json, ops[op], &store->ops[op]);
     json_out_close(json);
-    survey_write(json, store);
+    survey_write(json, board, store);
     json_out_close(json);
 }
 
@@ -201,7 +203,7 @@ void report_json(const struct board *board, const struct report_who *who, FILE *
     rows_write(&json, board);
     json_out_list(&json, "stores");
     for (size_t i = 0; i < BOARD_STORES && atomic_load(&board->stores[i].used) != 0; i++)
-        store_write(&json, &board->stores[i]);
+        store_write(&json, board, &board->stores[i]);
     json_out_list_end(&json);
     notes_write(&json, board);
     samples_write(&json, board);

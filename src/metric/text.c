@@ -228,7 +228,7 @@ static void surveys_print(FILE *out, const struct board *board) {
     head_print(out, "records", "gauge",
                "Records in the store that run, and those whose run vanished, as last counted.");
     for (size_t i = 0; store_next(board, i); i++) {
-        board_survey_get(&board->stores[i], &survey);
+        board_survey_get(board, &board->stores[i], &survey);
         if (survey.at_ms == 0)
             continue;
         store_print(out, "records", &board->stores[i]);
@@ -239,7 +239,7 @@ static void surveys_print(FILE *out, const struct board *board) {
     head_print(out, "oldest_uncertain_seconds", "gauge",
                "How long ago the oldest run of which nobody knows what came of it began.");
     for (size_t i = 0; store_next(board, i); i++) {
-        board_survey_get(&board->stores[i], &survey);
+        board_survey_get(board, &board->stores[i], &survey);
         if (survey.at_ms == 0)
             continue;
         age = survey.oldest_ms == 0 ? 0 : board_now() - survey.oldest_ms;
@@ -249,7 +249,7 @@ static void surveys_print(FILE *out, const struct board *board) {
     head_print(out, "records_counted_timestamp_seconds", "gauge",
                "When the records were last counted.");
     for (size_t i = 0; store_next(board, i); i++) {
-        board_survey_get(&board->stores[i], &survey);
+        board_survey_get(board, &board->stores[i], &survey);
         if (survey.at_ms == 0)
             continue;
         store_print(out, "records_counted_timestamp_seconds", &board->stores[i]);

@@ -111,6 +111,41 @@ def each_sign_of_another_sites_page_is_enough(rig):
     status(act(rig, tok=tok, headers=[host, ("Sec-Fetch-Site", "same-origin")], type="application/json; charset=utf-8", **good), 200)
 
 
+def asked_by(rig, host, tok=""):
+    """(GET, and an action), as the page of a site sends them whose name leads here."""
+    headers = [("Origin", f"http://{host}"), ("Sec-Fetch-Site", "same-origin")]
+    body = json.dumps({"store": figures(rig)["stores"][0]["name"], "prefix": "pay:", "action": "inspect", "hash": "a" * 64}).encode()
+    return (rig.post("/admin?format=json", method="GET", body=b"", headers=headers, host=host),
+            rig.post("/admin", body=body, headers=headers + [("Idem-Admin-Token", tok)], host=host))
+
+
+@test
+def a_name_that_is_not_the_servers_leads_nowhere(rig):
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80"):
+        for answer in asked_by(rig, host, token(rig)):
+            refused(answer, 403, "server_name")
+    for host in ("localhost", "LOCALHOST:80", "127.0.0.1", "[::1]:8080", "shop.localhost"):
+        eq([answer.status for answer in asked_by(rig, host, token(rig))], [200, 404], host)
+    names = "_ ops.example .team.example ~^night\\d+\\.example$"
+    with Rig(CONF, server=f"server_name {names};") as own:
+        for host in ("ops.example", "team.example", "a.team.example", "night7.example:81"):
+            eq([answer.status for answer in asked_by(own, host, token(own))], [200, 404], host)
+        for host in ("evil.example", "xteam.example", "nightx.example"):
+            eq([answer.status for answer in asked_by(own, host, token(own))], [403, 403], host)
+
+
+@test
+def a_subrequest_leads_nowhere(rig):
+    with Rig(CONF + f"location = /mirrored {{ mirror /admin; proxy_pass http://@BACKEND@; }} location = /status {{ idem_status; }}"
+             f"location = /included {{ ssi on; ssi_types *; proxy_pass http://@BACKEND@; }}") as own:
+        for _ in range(3):
+            status(own.post("/mirrored", body=b"{}"), 200)
+        for path in ("/admin", "/status"):
+            said = own.post("/included", method="GET", body=b"", do={"body": f'<!--# include virtual="{path}?format=json" -->'})
+            check(b"stores" not in said.body and b"403" in said.body, said.body[:300])
+        check("exited on signal" not in own.said(), own.said()[-600:])
+
+
 @test
 def a_token_is_good_for_one_operator(rig):
     login = [("Authorization", "Basic " + base64.b64encode(f"{name}:x".encode()).decode()) for name in ("ann", "bob")]

@@ -55,6 +55,50 @@ TEST(what_has_no_room_is_counted_together) {
     CHECK(board_store(board, "lmdb:/s1") == &board->stores[1]);
 }
 
+static int64_t surveyed(const struct board *board, const struct board_store *store) {
+    struct board_survey survey;
+
+    board_survey_get(board, store, &survey);
+    return survey.at_ms;
+}
+
+TEST(what_was_found_in_a_store_that_is_not_used_any_more_is_not_told) {
+    struct board *board = board_new();
+    struct board_store *stays = board_store(board, "lmdb:/stays"),
+                       *goes = board_store(board, "lmdb:/goes");
+
+    board_stores_keep(board);
+    board_survey_set(stays, &(struct board_survey){.at_ms = 1});
+    board_survey_set(goes, &(struct board_survey){.at_ms = 2});
+    CHECK_INT(surveyed(board, stays), 1);
+    CHECK_INT(surveyed(board, goes), 2);
+    CHECK(board_store(board, "lmdb:/stays") == stays);
+    CHECK_INT(surveyed(board, stays), 1); /* also in between */
+    board_stores_keep(board);
+    CHECK_INT(surveyed(board, stays), 1);
+    CHECK_INT(surveyed(board, goes), 0);
+    CHECK(board_store(board, "lmdb:/goes") == goes); /* it is back */
+    CHECK_INT(surveyed(board, goes), 2);
+}
+
+TEST(stores_that_share_a_place_tell_of_no_records) {
+    struct board *board = board_new();
+    struct board_row *row = board_row(board, "http", "r", "p:");
+    struct board_store *other = &board->stores[BOARD_STORES - 1];
+    char url[32];
+
+    for (int i = 0; i < BOARD_STORES; i++) {
+        snprintf(url, sizeof(url), "lmdb:/s%d", i);
+        CHECK(board_store(board, url) == &board->stores[i]);
+    }
+    board_survey_set(other, &(struct board_survey){.at_ms = 1});
+    CHECK_INT(surveyed(board, other), 0);
+    board_row_keep(board, row, other);
+    CHECK(board_row_store(board, row) == NULL);
+    board_row_keep(board, row, other - 1);
+    CHECK(board_row_store(board, row) == other - 1);
+}
+
 TEST(long_names_are_cut_between_characters) {
     struct board *board = board_new();
     char route[400];

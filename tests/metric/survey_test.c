@@ -140,11 +140,11 @@ TEST(a_survey_counts_what_runs_and_what_is_uncertain_and_names_the_oldest) {
     CHECK_INT(idem_claim_done(claims[59], 0, NULL, 0, finished, &p), 0);
     turn_until(&p, 26);
     survey_start(&survey, p.rig.h, p.store);
-    board_survey_get(p.store, &found);
+    board_survey_get(p.board, p.store, &found);
     CHECK_INT(found.at_ms, 0);
     for (int i = 0; i < 500 && found.at_ms == 0; i++) {
         (void)idem_poll_turn(&p.rig.poll, NULL, 0, 20);
-        board_survey_get(p.store, &found);
+        board_survey_get(p.board, p.store, &found);
     }
     CHECK_INT(found.uncertain, 25);
     CHECK_INT(found.running, 34);
