@@ -196,11 +196,20 @@ static void peer_ready(struct idem_fd *fd, int events) {
         peer_hang_up(peer);
 }
 
-static struct peer *peer_free(struct metrics *metrics) {
-    for (size_t i = 0; i < PEERS_MAX; i++)
-        if (metrics->peers[i].metrics == NULL)
-            return &metrics->peers[i];
-    return NULL;
+/* A place that is free, or that of who has asked nothing for longest. NULL: all are being
+   answered. */
+static struct peer *peer_place(struct metrics *metrics) {
+    struct peer *idle = NULL;
+
+    for (size_t i = 0; i < PEERS_MAX; i++) {
+        struct peer *peer = &metrics->peers[i];
+
+        if (peer->metrics == NULL)
+            return peer;
+        if (peer->answer == NULL && (idle == NULL || peer->timer.at < idle->timer.at))
+            idle = peer;
+    }
+    return idle;
 }
 
 static void peer_open(struct metrics *metrics, struct peer *peer, int fd) {
@@ -221,9 +230,11 @@ static void listen_ready(struct idem_fd *listening, int events) {
     int fd;
 
     (void)events;
-    while ((peer = peer_free(metrics)) != NULL) {
+    while ((peer = peer_place(metrics)) != NULL) {
         fd = accept4(metrics->fd.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
+            if (peer->metrics != NULL)
+                peer_close(peer);
             peer_open(metrics, peer, fd);
             continue;
         }
