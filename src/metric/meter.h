@@ -19,7 +19,7 @@ void board_meter_init(struct board_meter *meter, struct board_store *store,
 
 /*
  * Goes through all records, page by page, and rests: at least SURVEY_REST_MS, and so long that it
- * takes no more than a tenth of the time. One process should have it.
+ * takes no more than a twentieth of the time. One process should have it.
  */
 #define SURVEY_REST_MS 10000
 struct survey {
