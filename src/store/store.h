@@ -299,7 +299,9 @@ int idem_url_parse(const char *text, struct idem_url *ret, struct idem_error *er
 void idem_url_release(struct idem_url *url);
 /* %XX, in place; false on a bad escape or an escaped NUL. */
 bool idem_url_decode(char *text);
-/* What of a URL may be shown: without a user, a password and options. Returns buf. */
+/* What of a URL may be shown: without a user, a password and options but db=, which tells stores of
+   one server apart. Of one with an @ behind a ? only the scheme: the password may hold the ?.
+   Returns buf. */
 const char *idem_url_public(const char *text, char *buf, size_t size);
 const char *idem_url_get(const struct idem_url *url, const char *name); /* NULL: not said */
 

@@ -126,18 +126,31 @@ const char *idem_url_get(const struct idem_url *url, const char *name) {
     return NULL;
 }
 
+/* Which database it is, as the query says it; its length, 0: not at all. */
+static size_t query_db(const char *query, const char **ret) {
+    for (const char *at = query; at != NULL; at = strchr(at + 1, '&'))
+        if (strncmp(at + 1, "db=", 3) == 0) {
+            *ret = at + 1;
+            return strcspn(at + 1, "&");
+        }
+    return 0;
+}
+
 const char *idem_url_public(const char *text, char *buf, size_t size) {
-    const char *rest = strchr(text, ':'), *query = strchr(text, '?'), *at;
+    const char *rest = strchr(text, ':'), *query = strchr(text, '?'), *at, *db = "";
     size_t scheme = rest == NULL ? 0 : (size_t)(rest - text) + 1;
-    size_t len = query == NULL ? strlen(text) : (size_t)(query - text);
+    size_t len = query == NULL ? strlen(text) : (size_t)(query - text), db_len;
 
     if (len < scheme)
         scheme = 0;
+    if (query != NULL && strchr(query, '@') != NULL) { /* the password may hold the ? */
+        snprintf(buf, size, "%.*s", (int)scheme, text);
+        return buf;
+    }
+    db_len = query_db(query, &db);
     at = memrchr(text + scheme, '@', len - scheme);
-    if (at == NULL)
-        snprintf(buf, size, "%.*s", (int)len, text);
-    else
-        snprintf(buf, size, "%.*s//%.*s", (int)scheme, text, (int)(len - (size_t)(at + 1 - text)),
-                 at + 1);
+    snprintf(buf, size, "%.*s%s%.*s%s%.*s", at == NULL ? 0 : (int)scheme, text,
+             at == NULL ? "" : "//", (int)(at == NULL ? len : len - (size_t)(at + 1 - text)),
+             at == NULL ? text : at + 1, db_len == 0 ? "" : "?", (int)db_len, db);
     return buf;
 }

@@ -62,4 +62,29 @@ TEST(an_error_does_not_show_the_url) {
     CHECK(strstr(err.text, "hunter2") == NULL);
 }
 
+static const char *shown(const char *text) {
+    static char buf[200];
+
+    return idem_url_public(text, buf, sizeof(buf));
+}
+
+TEST(what_is_shown_of_a_url_has_no_secret) {
+    CHECK_STR(shown("redis://ann:hunter2@h:1/2?timeout=1s"), "redis://h:1/2");
+    CHECK_STR(shown("redis://:p@ss@h"), "redis://h");
+    CHECK_STR(shown("lmdb:/var/lib/idem?sync=off"), "lmdb:/var/lib/idem");
+    CHECK_STR(shown("redis://:hunter2?x@h"), "redis:");
+    CHECK_STR(shown("redis://:hunter2?db=1@h"), "redis:");
+    CHECK_STR(shown("redis:/s?user=a@b"), "redis:");
+    CHECK_STR(shown("hunter2?x:y@h"), "");
+    CHECK_STR(shown("none"), "none");
+}
+
+TEST(two_databases_of_a_server_are_shown_as_two) {
+    CHECK_STR(shown("redis:/s?db=1"), "redis:/s?db=1");
+    CHECK_STR(shown("redis:/s?timeout=1s&db=12&user=ann"), "redis:/s?db=12");
+    CHECK_STR(shown("redis://ann:hunter2@h?db=3"), "redis://h?db=3");
+    CHECK_STR(shown("mysql:/s?user=u&db=shop"), "mysql:/s?db=shop");
+    CHECK_STR(shown("redis:/s?ldb=1&db2=2"), "redis:/s");
+}
+
 TEST_MAIN

@@ -118,6 +118,8 @@ TEST(a_stores_name_has_neither_user_nor_password_nor_options) {
         {"postgres://u:x@/idem?host=/run/pg&password=hunter2", "postgres:///idem"},
         {"lmdb:/var/lib/idem/x?sync=off", "lmdb:/var/lib/idem/x"},
         {"mysql://db/shop", "mysql://db/shop"},
+        {"redis:/run/redis.sock?db=1", "redis:/run/redis.sock?db=1"},
+        {"redis:/run/redis.sock?db=2&timeout=1s", "redis:/run/redis.sock?db=2"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
