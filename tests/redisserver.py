@@ -4,9 +4,15 @@
 
 On a socket in the folder; it keeps what it was told over kill() and start(), and ends with us.
 Further words are settings of the server: start(folder, "--maxmemory", "50mb").
+
+    with redisserver.cluster(folder) as nodes: redisserver.cluster_url(nodes), nodes[0].ask("PING")
+
+Three masters, on ports of the loopback besides: node.port.
 """
+import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -152,3 +158,53 @@ class Server:
 
 def start(folder, *settings):
     return Server(folder, *settings)
+
+
+# A cluster.
+
+SLOTS = 16384
+
+
+def ports_free(n):
+    """Ports of the loopback that nobody has, nor those by which nodes of a cluster speak, 10000 further."""
+    found = []
+    for port in random.sample(range(20000, 30000), 1000):
+        with socket.socket() as one, socket.socket() as other:
+            try:
+                one.bind(("127.0.0.1", port))
+                other.bind(("127.0.0.1", port + 10000))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == n:
+            return found
+    raise AssertionError("no ports are free")
+
+
+def cluster_join(nodes):
+    for i, node in enumerate(nodes):
+        node.ask("CLUSTER", "ADDSLOTSRANGE", SLOTS * i // len(nodes), SLOTS * (i + 1) // len(nodes) - 1)
+        nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+    end = time.monotonic() + SECONDS
+    wanted = [b"cluster_state:ok", b"cluster_slots_ok:%d" % SLOTS, b"cluster_size:%d" % len(nodes)]
+    while not all(word in node.ask("CLUSTER", "INFO") for node in nodes for word in wanted):
+        if time.monotonic() > end:
+            raise AssertionError("the cluster does not come together")
+        time.sleep(0.05)
+
+
+def cluster_url(nodes):
+    return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+
+
+@contextlib.contextmanager
+def cluster(folder, n=3):
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for port in ports_free(n):
+            node = stack.enter_context(start(f"{folder}/{port}", "--port", str(port), "--bind", "127.0.0.1",
+                                             "--cluster-enabled", "yes"))
+            node.port = port
+            nodes.append(node)
+        cluster_join(nodes)
+        yield nodes

@@ -180,7 +180,10 @@ def what_redis_may_forget_is_unsafe(folder):
                 server.ask("CONFIG", "SET", name.replace("_", "-"), value)
             return doctor("--store", server.url)
         check("second" in with_settings().of("persistence", "note")[0]["found"], "everysec")
-        with_settings(appendfsync="no").of("persistence", "unsafe")
+        with_settings(no_appendfsync_on_rewrite="yes")
+        check("rewritten" in [f for f in doctor("--store", server.url) if f["grade"] == "unsafe"][0]["found"], "everysec")
+        check("rewritten" in with_settings(appendfsync="always").of("persistence", "unsafe")[0]["found"], "always")
+        with_settings(appendfsync="no", no_appendfsync_on_rewrite="no").of("persistence", "unsafe")
         check("snapshots" in with_settings(appendonly="no", save="3600 1").of("persistence", "unsafe")[0]["found"], "save")
         check("restart" in with_settings(save="").of("persistence", "unsafe")[0]["found"], "nothing")
         found = with_settings(maxmemory_policy="allkeys-lru")
@@ -198,6 +201,43 @@ def a_replica_is_broken(folder):
         found = doctor("--store", server.url + "?timeout=500ms")
         found.of("role", "broken")
         found.of("reachable", "broken")
+
+
+@test
+def every_master_of_a_cluster_is_looked_at(folder):
+    with redisserver.cluster(folder) as nodes:
+        places = {f"127.0.0.1:{node.port}" for node in nodes}
+
+        def subjects(found, name, grade):
+            return {f["subject"] for f in found if f["check"] == name and f["grade"] == grade}
+        found = doctor("--store", redisserver.cluster_url(nodes[:1]))
+        check(not found.bad(), found.bad())
+        for name in ("version", "eviction", "persistence"):
+            check(subjects(found, name, "ok") == places, name, found)
+        for bad in nodes:
+            good = [node for node in nodes if node is not bad]
+            place = f"127.0.0.1:{bad.port}"
+            bad.ask("CONFIG", "SET", "appendonly", "no")
+            found = doctor("--store", redisserver.cluster_url(good))
+            check(subjects(found, "persistence", "unsafe") == {place}, found)
+            bad.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+            for url in (redisserver.cluster_url(good[:1]), redisserver.cluster_url([bad, *good])):
+                found = doctor("--store", url)
+                check(subjects(found, "eviction", "unsafe") == {place}, url, found)
+                check(subjects(found, "eviction", "ok") == places - {place}, url, found)
+            check(place in subjects(found, "reachable", "broken"), found)  # which a store refuses
+            bad.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+            bad.ask("CONFIG", "SET", "appendonly", "yes")
+
+
+@test
+def a_master_of_a_cluster_that_is_away_is_broken(folder):
+    with redisserver.cluster(folder) as nodes:
+        place = f"127.0.0.1:{nodes[2].port}"
+        for away in (nodes[2].pause, nodes[2].kill):
+            away()
+            found = doctor("--store", redisserver.cluster_url(nodes[:2]) + "?timeout=500ms&connect_timeout=200ms")
+            check(place in {f["subject"] for f in found if f["check"] == "reachable" and f["grade"] == "broken"}, found)
 
 
 @test
@@ -246,6 +286,7 @@ def a_clock_that_is_off_is_told(folder):
 def a_url_that_is_none_is_broken(folder):
     doctor("--store", "lmbd:/x").of("URL", "broken")
     doctor("--store", f"lmdb:{folder}?sync=perhaps").of("URL", "broken")
+    check("hunter2" not in json.dumps(doctor("--store", "redis://:hunter2?x@h")), "a password is shown")
 
 
 @test

@@ -114,6 +114,7 @@ static bool range_take(struct redis_store *store, const struct redis_reply *rang
     if (node == NULL)
         return false;
     node->known = true;
+    redis_fact(&node->conn, "cluster_master", "yes");
     for (long long slot = first; slot <= last; slot++)
         store->slots[slot] = node;
     return true;

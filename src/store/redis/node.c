@@ -158,7 +158,7 @@ static void fence(struct redis_conn *conn, struct redis_node *node, const char *
     memcpy(node->run_id, run, sizeof(run));
 }
 
-static void fact(const struct redis_conn *conn, const char *name, const char *value) {
+void redis_fact(const struct redis_conn *conn, const char *name, const char *value) {
     const struct redis_node *node = conn->data;
     const struct idem_store *base = &node->store->base;
 
@@ -180,7 +180,7 @@ static void facts_tell(const struct redis_conn *conn, const char *info) {
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (info_get(info, names[i], value, sizeof(value)))
-            fact(conn, names[i], value);
+            redis_fact(conn, names[i], value);
 }
 
 static void take_info(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
@@ -243,7 +243,7 @@ static void take_config(struct redis_conn *conn, void *data, const struct redis_
                            conn->place);
         return;
     }
-    fact(conn, reply->items[0]->text, reply->items[1]->text);
+    redis_fact(conn, reply->items[0]->text, reply->items[1]->text);
     if (strcmp(reply->items[0]->text, "save") == 0)
         node->saves = reply->items[1]->len != 0;
     else if (strcmp(reply->items[0]->text, "appendonly") == 0 &&
@@ -274,6 +274,7 @@ static void take_last(struct redis_conn *conn, void *data, const struct redis_re
     if (reply == NULL || reply->type != REDIS_REPLY_STRING)
         return;
     redis_conn_ready(conn);
+    redis_fact(conn, "ready", "yes");
     idem_store_connected(&node->store->base, &node->met);
     redis_store_ready(node->store);
 }
@@ -289,7 +290,7 @@ static void take_id(struct redis_conn *conn, void *data, const struct redis_repl
 /* Settings; those behind the first two are only for who examines the server. */
 static void settings_ask(struct redis_conn *conn, struct redis_node *node) {
     static const char *const names[] = {"save", "appendonly", "appendfsync",
-                                        "min-replicas-to-write"};
+                                        "no-appendfsync-on-rewrite", "min-replicas-to-write"};
     size_t n = node->store->base.fact == NULL ? 2 : sizeof(names) / sizeof(names[0]);
     struct redis_buffer out = {0};
 
@@ -328,6 +329,7 @@ static void node_lost(struct redis_conn *conn) {
     struct redis_node *node = conn->data;
     struct redis_store *store = node->store;
 
+    redis_fact(conn, "lost", conn->why);
     redis_store_trouble(store, conn->code, false, "%s: %s", conn->place, conn->why);
     if (store->config.kind == REDIS_SENTINEL) {
         redis_conn_close(conn);

@@ -134,6 +134,9 @@ void redis_pages_free(struct redis_store *store);
 struct redis_node *redis_node_new(struct redis_store *store, const struct idem_host_name *host);
 struct redis_node *redis_node_find(struct redis_store *store, const struct idem_host_name *host);
 void redis_node_free(struct redis_node *node);
+/* Something that this server is, to who examines it; besides its own names: "ready" (it can be
+   used), "lost" (why it cannot), "cluster_master" (the map names it). */
+void redis_fact(const struct redis_conn *conn, const char *name, const char *value);
 /* AUTH, SELECT and the name, which every connection begins with. What is refused goes to the role;
    `last` takes the last reply, whatever it is; NULL: nothing comes of it. */
 void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data);
