@@ -114,9 +114,22 @@ def what_everybody_may_read_or_replace_is_unsafe(folder):
 
 
 @test
+def what_a_group_may_touch_is_not_said_to_be_one_users(folder):
+    path = made(folder + "/store")
+    group = os.stat(path).st_gid
+    for folder_mode, file_mode, grade in ((0o700, 0o660, "ok"), (0o770, 0o600, "note"), (0o750, 0o640, "note"),
+                                          (0o711, 0o640, "note"), (0o750, 0o600, "ok")):
+        os.chmod(path, folder_mode)
+        os.chmod(path + "/data.mdb", file_mode)
+        said = doctor("--store", f"lmdb:{path}").of("owner", grade)[0]["found"]
+        check(("nobody else" in said) == (grade == "ok") and (f"group {group}" in said) == (grade == "note"), said)
+
+
+@test
 def sync_off_is_told(folder):
     subprocess.run([IDEM, "run", "--store", f"lmdb:{folder}/s?sync=off", "--key", "k", "--", "true"], check=True)
     check("power" in doctor("--store", f"lmdb:{folder}/s?sync=off").of("sync", "note")[0]["found"], "why")
+    doctor("--store", f"lmdb:{folder}/s?sync=off&accept_loss=yes").of("sync", "unsafe")
 
 
 @test
@@ -464,8 +477,11 @@ def a_postgres_that_keeps_everything_is_in_order(folder):
         server.migrate(IDEM)
         found = doctor("--store", server.url)
         check(not found.bad(), found.bad())
-        for name in ("version", "tables", "durability", "commits", "user", "grants", "permissions", "clock", "network"):
+        for name in ("version", "tables", "durability", "logging", "commits", "user", "grants", "permissions", "clock", "network"):
             found.of(name, "ok")
+        server.ask("ALTER TABLE idem_record SET UNLOGGED")
+        check("idem_record" in doctor("--store", server.url).of("logging", "unsafe")[0]["found"], "which")
+        server.ask("ALTER TABLE idem_record SET LOGGED")
         server.ask("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
         doctor("--store", server.owner).of("commits", "unsafe")
         server.ask("REVOKE DELETE ON idem_record FROM PUBLIC")

@@ -94,9 +94,24 @@ static void system_look(struct doctor *d, const char *subject, const char *path)
 
 /* Who may touch it. */
 
+/* Whether a group may do something with the folder or the file in it, and which. */
+static bool group_may(const char *path, const struct stat *folder, gid_t *ret) {
+    struct stat st;
+
+    *ret = folder->st_gid;
+    if ((folder->st_mode & (S_IWGRP | S_IXGRP)) == (S_IWGRP | S_IXGRP))
+        return true;
+    if (!data_stat(path, &st) || (st.st_mode & S_IRWXG) == 0 ||
+        (folder->st_mode & (S_IXGRP | S_IXOTH)) == 0)
+        return false;
+    *ret = st.st_gid;
+    return true;
+}
+
 static bool owner_look(struct doctor *d, const char *subject, const char *path,
                        const struct stat *folder) {
     struct stat st;
+    gid_t gid;
 
     if (!may_use(path)) {
         doctor_find(
@@ -114,6 +129,12 @@ static bool owner_look(struct doctor *d, const char *subject, const char *path,
         doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 600 data.mdb, chmod 700 the folder",
                     "everybody may read data.mdb (mode %03o), with the stored answers",
                     (unsigned)st.st_mode & 0777);
+    else if (group_may(path, folder, &gid))
+        doctor_find(d, DOCTOR_NOTE, subject, "owner",
+                    "chmod 600 data.mdb, chmod 700 the folder, unless all of the group are meant",
+                    "uid %ld, and the group %ld: each of it may read the stored answers, or change "
+                    "the store",
+                    (long)folder->st_uid, (long)gid);
     else
         doctor_find(d, DOCTOR_OK, subject, "owner", NULL, "uid %ld, and nobody else",
                     (long)folder->st_uid);
@@ -164,14 +185,21 @@ static void replicas_look(struct doctor *d, const char *subject) {
                 kubernetes ? " in Kubernetes" : "");
 }
 
-static void sync_look(struct doctor *d, const char *subject, const char *sync) {
-    if (sync != NULL && strcmp(sync, "off") == 0)
+static void sync_look(struct doctor *d, const char *subject, const struct idem_url *url) {
+    const char *sync = idem_url_get(url, "sync"), *accept = idem_url_get(url, "accept_loss");
+
+    if (sync == NULL || strcmp(sync, "off") != 0)
+        doctor_find(d, DOCTOR_OK, subject, "sync", NULL,
+                    "what was acknowledged survives a power loss");
+    else if (accept != NULL && strcmp(accept, "yes") == 0)
+        doctor_find(d, DOCTOR_UNSAFE, subject, "sync",
+                    "leave accept_loss=yes out until a loss is to be accepted, or sync=off",
+                    "sync=off and accept_loss=yes: after a power loss the store begins empty, and "
+                    "what was done runs again");
+    else
         doctor_find(d, DOCTOR_NOTE, subject, "sync", "leave sync=off out where that is too much",
                     "sync=off: a power loss may take everything since the store was opened; it is "
                     "noticed, and refused to open without accept_loss=yes");
-    else
-        doctor_find(d, DOCTOR_OK, subject, "sync", NULL,
-                    "what was acknowledged survives a power loss");
 }
 
 bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *url) {
@@ -188,7 +216,7 @@ bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *u
                     "neither it nor a folder to make it in is there: %s", strerror(errno));
         return false;
     }
-    sync_look(d, subject, idem_url_get(url, "sync"));
+    sync_look(d, subject, url);
     system_look(d, subject, there ? path : above);
     room_look(d, subject, there ? path : above, idem_url_get(url, "size"));
     replicas_look(d, subject);

@@ -46,6 +46,12 @@ static const struct question questions[] = {
      "set full_page_writes = on"},
     {PG, DOCTOR_UNSAFE, "commits", "SELECT current_setting('synchronous_commit')",
      "on local remote_write remote_apply", forgets, commits_todo},
+    {PG, DOCTOR_UNSAFE, "logging",
+     "SELECT coalesce(string_agg(relname, ', '), 'logged') FROM pg_class WHERE oid IN "
+     "(to_regclass('idem_record'), to_regclass('idem_counter'), to_regclass('idem_event'), "
+     "to_regclass('idem_tx'), to_regclass('idem_meta')) AND relpersistence <> 'p'",
+     "logged", "unlogged tables: a crash empties them, and what was done runs again",
+     "ALTER TABLE ... SET LOGGED"},
     {PG, DOCTOR_NOTE, "user", "SELECT rolsuper::text FROM pg_roles WHERE rolname = current_user",
      "false", "the user is a superuser, who may more than a store needs",
      "a user with SELECT, INSERT, UPDATE and DELETE on the tables"},
