@@ -373,12 +373,15 @@ http {{
         {locations}
     }}
     proxy_http_version 1.1;
-    {http or f'idem_store lmdb:{self.folder}/store; idem_scope $http_x_user; idem_label $http_x_order;'}
+    {http or f'idem_store lmdb:{self.folder}/store; idem_scope $cookie_session; idem_label $http_x_order;'}
 }}
 """)
+        return doctor("--nginx", self.folder + "/nginx.conf", "--nginx-exe", NGINX, *words, env=self.env(), **options)
+
+    @staticmethod
+    def env():
         preload = os.environ.get("IDEM_PRELOAD")
-        env = {"LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"} if preload else {}
-        return doctor("--nginx", self.folder + "/nginx.conf", "--nginx-exe", NGINX, *words, env=env, **options)
+        return {"LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"} if preload else {}
 
 
 TO = "proxy_pass http://127.0.0.1:9;"
@@ -403,11 +406,16 @@ def what_makes_a_guard_unsafe_is_found_wherever_it_is_said(folder):
     def one(rules, name, grade, **options):
         return nginx.examine(f"{STATUS} location /x {{ idem replay; idem_prefix x:; {rules} {TO} }}", **options).of(name, grade)
     one("idem_enforce off;", "enforce", "unsafe")
-    one("idem_enforce $http_x_on;", "enforce", "note")
+    one("idem_enforce $https;", "enforce", "note")
+    one("idem_enforce $http_x_on;", "enforce", "unsafe")
     one("idem_scope none; auth_basic Shop; auth_basic_user_file /dev/null;", "scope", "unsafe")
     one("idem_scope none;", "scope", "unsafe", server="auth_request /auth;")
-    one("idem_scope $request_id;", "scope", "unsafe")
+    for scope in ("$request_id", '"${request_id}"', "a${REQUEST_ID}b", "$remote_user$msec", "$time_local",
+                  "$s; set $s $request_id", "$s; set $s x; if ($arg_a) { set $s ${t}; } set $t $connection"):
+        check("each request" in one(f"idem_scope {scope};", "scope", "unsafe")[0]["found"], scope)
+    one("idem_scope $s;", "scope", "unsafe", server="set $s $request_id;")
     one("idem_scope $http_authorization;", "scope", "note")
+    one("idem_scope ${http_authorization};", "scope", "note")
     one("proxy_http_version 1.0;", "upstream", "note")
     one("idem_ttl 30s;", "ttl", "unsafe")
     one("idem_wait 2m;", "wait", "note")
@@ -421,6 +429,49 @@ def what_makes_a_guard_unsafe_is_found_wherever_it_is_said(folder):
 
 
 @test
+def a_scope_that_any_client_may_claim_is_unsafe(folder):
+    nginx = Nginx(folder)
+
+    def one(rules, **options):
+        found = nginx.examine(f"{STATUS} location /x {{ idem replay; idem_prefix x:; {rules} {TO} }}", **options)
+        return [f["grade"] for f in found if f["check"] == "scope"]
+    basic = "auth_basic Shop; auth_basic_user_file /dev/null;"
+    for rules in ("idem_scope $http_x_user;", "idem_scope 'u-${http_x_user}';", "set $u $http_x_user; idem_scope $u;",
+                  "idem_scope $arg_user;", "idem_scope $http_x_user; " + basic,
+                  "idem_scope $http_x_user; allow 10.0.0.1; deny all; satisfy any; " + basic,
+                  "idem_scope $http_x_user; deny 10.0.0.1;"):
+        check(one(rules) == ["unsafe"], rules)
+    check(one("idem_scope $http_x_user; allow 10.0.0.1; deny all;") == ["note"], "a proxy's")
+    check(one("idem_scope $http_x_user;", server="allow 10.0.0.1; deny all;") == ["note"], "a proxy's, by the server")
+    # What cannot be guessed, what was checked, and what a map makes of it.
+    for rules in ("idem_scope $http_x_api_key;", "idem_scope $http_x_auth_token;", "idem_scope $cookie_session;",
+                  "idem_scope $remote_user; " + basic, "set $u $u$remote_user; idem_scope $u;"):
+        check(one(rules) == [], rules)
+    stores = f"idem_store lmdb:{folder}/store; idem_label $http_x_order;"
+    check(one("idem_scope $known;", http=stores + " map $http_x_user $known { ann 1; default 2; }") == [], "a map")
+
+
+@test
+def a_guard_that_the_client_switches_off_is_unsafe(folder):
+    nginx = Nginx(folder)
+
+    def one(rules, http="", **options):
+        http = f"idem_store lmdb:{folder}/store; idem_scope $cookie_session; idem_label $http_x_order; {http}"
+        return nginx.examine(f"{STATUS} location /x {{ idem replay; idem_prefix x:; {rules} {TO} }}", http=http, **options)
+    for condition in ("$http_x", '$http_x = "a b"', "$arg_debug ~ ^[0-9]$", "$cookie_x"):
+        said = one(f"if ({condition}) {{ idem off; }}").of("guard", "unsafe")
+        check(said[0]["subject"].startswith("nginx shop.example /x if ("), said)
+    one("set $o $http_x; if ($o) { idem off; }").of("guard", "unsafe")
+    one("if ($o) { idem off; }", http="map $http_x $o { y 1; default 0; }").of("guard", "unsafe")
+    one("if ($request_method = PUT) { idem off; }").of("guard", "note")
+    # The other rules hold there, too; an `if` that is no matter of ours is none.
+    one("if ($request_method = PUT) { idem_enforce off; }").of("enforce", "unsafe")
+    check(one("if ($request_method = PUT) { idem_ttl 30s; }").of("ttl", "unsafe")[0]["subject"].endswith("PUT)"), "where")
+    found = one("if ($http_x) { return 403; } if ($arg_y) { set $z 1; }")
+    check(not found.bad() and not [f for f in found if " if " in f["subject"]], found)
+
+
+@test
 def what_is_not_there_is_told(folder):
     nginx = Nginx(folder)
     nginx.examine(f"location / {{ {TO} }}").of("guards", "unsafe")
@@ -430,9 +481,18 @@ def what_is_not_there_is_told(folder):
 @test
 def operators_whom_nobody_asks_who_they_are_are_unsafe(folder):
     nginx = Nginx(folder)
-    nginx.examine(GOOD + "location = /admin { idem_admin allow=all; }").of("idem_admin", "unsafe")
-    for rule in ("idem_admin allow=127.0.0.1;", "idem_admin allow=all; auth_basic Shop; auth_basic_user_file /dev/null;",
-                 "idem_admin allow=all; allow 127.0.0.1; deny all;"):
+    basic = "auth_basic Shop; auth_basic_user_file /dev/null;"
+    for rule in ("allow=all;", "allow=0.0.0.0/0;", "allow=127.0.0.1 allow=::/0;", "allow=all; deny 192.0.2.1;",
+                 "allow=all; allow all; deny all;", "allow=all; allow 0.0.0.0/0; deny all;",
+                 "allow=all; satisfy any; allow all; " + basic, "allow=all; satisfy any; deny 192.0.2.1;"):
+        nginx.examine(GOOD + f"location = /admin {{ idem_admin {rule} }}").of("idem_admin", "unsafe")
+    for verify in ("optional", "optional_no_ca"):
+        nginx.examine(GOOD + "location = /admin { idem_admin allow=all; }",
+                      server=f"ssl_verify_client {verify}; ssl_client_certificate /dev/null;").of("idem_admin", "unsafe")
+    for rule in ("idem_admin allow=127.0.0.1;", "idem_admin allow=10.0.0.0/8 allow=fc00::/7;", "idem_admin allow=all; " + basic,
+                 "idem_admin allow=all; allow 127.0.0.1; deny all;",
+                 "idem_admin allow=all; satisfy any; allow 127.0.0.1; deny all; " + basic,
+                 "idem_admin allow=all; satisfy any; deny 192.0.2.1; " + basic):
         found = nginx.examine(GOOD + f"location = /admin {{ {rule} }}")
         check(not found.bad() and not [f for f in found if f["check"] in ("idem_admin", "metrics")], found)
 
@@ -445,6 +505,33 @@ def included_files_count_where_they_are_included(folder):
     nginx.put("guard.conf", "idem replay;\nidem_prefix 'b:'; idem_ttl \"30s\"; # idem_ttl 24h;\n")
     found = nginx.examine(f"{STATUS} include conf.d/*.conf; location /b {{ include {folder}/guard.conf; {TO} }}")
     check("/a" in found.of("enforce", "unsafe")[0]["subject"] and "/b" in found.of("ttl", "unsafe")[0]["subject"], found)
+
+
+@test
+def included_files_are_those_beside_the_name_that_was_said(folder):
+    nginx = Nginx(folder)
+    nginx.examine(f"{STATUS} {GOOD} include sites/*.conf;")
+    for name in ("real", "etc", "etc/sites"):
+        os.mkdir(f"{folder}/{name}")
+    os.rename(folder + "/nginx.conf", folder + "/real/nginx.conf")
+    os.symlink("../real/nginx.conf", folder + "/etc/nginx.conf")
+    nginx.put("etc/sites/x.conf", f"location /x {{ idem replay; idem_prefix x:; idem_enforce off; {TO} }}\n")
+    for name, where in ((folder + "/etc/nginx.conf", folder), ("nginx.conf", folder + "/etc"), ("../etc/nginx.conf", folder + "/etc")):
+        found = doctor("--nginx", name, "--nginx-exe", NGINX, cwd=where, env=nginx.env())
+        check("/x" in found.of("enforce", "unsafe")[0]["subject"], name, found)
+
+
+@test
+def what_is_too_much_to_be_examined_is_not_passed_over_in_silence(folder):
+    nginx = Nginx(folder)
+    stores = "".join(f"location /{i} {{ idem replay; idem_prefix x:; idem_store lmdb:{folder}/s{i}; {TO} }}" for i in range(33))
+    check("32 stores" in nginx.examine(STATUS + stores).of("limits", "unsafe")[0]["found"], "stores")
+    os.mkdir(folder + "/many")
+    for i in range(1024):
+        nginx.put(f"many/{i:04}.conf", f"location /{i} {{ idem_enforce off; return 404; }}\n")
+    check("files" in nginx.examine(f"{STATUS} {GOOD} include many/*.conf;").of("limits", "unsafe")[0]["found"], "files")
+    nginx.put("large.conf", ("#" * 1023 + "\n") * (32 << 10))
+    check("32 MiB" in nginx.examine(f"{STATUS} {GOOD} include large.conf;").of("limits", "unsafe")[0]["found"], "a dump")
 
 
 @test

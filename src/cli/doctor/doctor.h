@@ -10,6 +10,7 @@
  *     nginx.c    a configuration of nginx: its guards, and its stores
  *     dump.c     what nginx -T writes of it
  *     tree.c     its blocks
+ *     variable.c its variables
  *     reader.c   its syntax
  *
  * Nothing that is examined is changed but for one record of our own, which is forgotten again.

@@ -28,7 +28,7 @@ static int wait_for(pid_t pid) {
     return -1;
 }
 
-/* What the file has; owned by the caller, NULL without memory. */
+/* What the file has; owned by the caller, NULL without memory, or where it is too much. */
 static char *file_text(FILE *file, size_t *ret_len) {
     long len = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     char *text = len < 0 || len > DUMP_MAX ? NULL : calloc(1, (size_t)len + 1);
@@ -75,6 +75,11 @@ char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, int *ret_s
         *ret_status = CLI_NOT_FOUND;
     } else if (wait_for(pid) == 0) {
         text = file_text(out, ret_len);
+        if (text == NULL)
+            doctor_find(d, DOCTOR_UNSAFE, path, "limits", "examine its parts one by one",
+                        "nginx -T writes more than %d MiB of it, or than there is memory for: "
+                        "nothing of it is known",
+                        DUMP_MAX >> 20);
     } else {
         said = file_text(err, &said_len);
         doctor_find(d, DOCTOR_BROKEN, path, "nginx", "nginx -t -c FILE says all of it",

@@ -16,7 +16,7 @@ enum nginx_word {
     AUTH_REQUEST,
     AUTH_JWT,
     VERIFY_CLIENT,
-    DENY,
+    SATISFY,
     ENFORCE,
     LABEL,
     PROBE,
@@ -24,7 +24,7 @@ enum nginx_word {
     STORE,
     HTTP_VERSION,
     SERVER_NAME,
-    PROXY_PASS, /* from here on its own only */
+    PROXY_PASS, /* from here on a location's own only */
     INTERNAL,
     TOKEN,
     JS,
@@ -33,19 +33,39 @@ enum nginx_word {
     NGINX_WORDS
 };
 
+/* Who comes in by allow and deny: the first that fits counts. */
+enum nginx_access {
+    ACCESS_UNSAID,
+    ACCESS_SOME,   /* neither of those below: who is not named comes in */
+    ACCESS_ALL,    /* allow all, before any deny all */
+    ACCESS_CLOSED, /* deny all: only who is named */
+};
+
+/* set $NAME VALUE, or map VALUE $NAME. */
+struct nginx_set {
+    const struct nginx_set *next;
+    const char *name, *value; /* both as they are said */
+    bool map;
+};
+
 struct nginx_scope {
-    const struct nginx_scope *outer;
+    struct nginx_scope *outer;
     struct nginx_scope *next;        /* in the order of the files */
     const char *values[NGINX_WORDS]; /* its first word; NULL: not said here */
     const char *location;            /* NULL: it is none */
-    struct idem_layer layer;         /* the policy's words */
-    bool guards, off;                /* idem or idem_preset was said here; `off` */
-    bool admin_all;                  /* idem_admin allow=all */
+    const char *condition;           /* of an `if`, which is of its location; NULL: it is none */
+    const struct nginx_set *sets;    /* those of its ifs, too */
+    enum nginx_access access;
+    struct idem_layer layer; /* the policy's words */
+    bool says;               /* anything of idem's */
+    bool guards, off;        /* idem or idem_preset was said here; `off` */
+    bool admin_all;          /* idem_admin allow=all, or a network of everybody */
 };
 
 struct nginx_tree {
     struct nginx_scope *first, **last;
     struct idem_arena arena; /* all scopes, and the text that they point into */
+    bool cut;                /* more than is read was there: the rest is not known */
 };
 
 /* What nginx -T writes, to be freed; NULL with *ret_status: CLI_OK where it has refused, which is a
@@ -60,5 +80,13 @@ void nginx_tree_release(struct nginx_tree *tree);
 /* What is in force in a block: the nearest that says. NULL: nobody does. */
 const char *nginx_value(const struct nginx_scope *scope, enum nginx_word word);
 bool nginx_guarded(const struct nginx_scope *scope);
+enum nginx_access nginx_access(const struct nginx_scope *scope);
+
+/* Whether a text names a variable that `is` one, itself or by a variable that `set` makes of it;
+   `maps`: or one that `map` chooses by it. `is` gets its name without $ and braces. */
+bool nginx_names(const struct nginx_scope *scope, const char *text, bool maps,
+                 bool (*is)(const char *name));
+/* Whether a name fits one of these patterns (fnmatch, whatever the case); NULL at the end. */
+bool nginx_name_fits(const char *name, const char *const *patterns);
 
 #endif

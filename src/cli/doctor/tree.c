@@ -1,9 +1,10 @@
 /*
  * Blocks of a configuration: the files of a dump, each read where it is included. Fails without
- * memory; what is nested or included too deeply is left out.
+ * memory; what is nested or included too deeply, or is too much, is left out, and that is told.
  */
 #include <fnmatch.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/doctor/nginx.h"
@@ -36,7 +37,7 @@ static const struct {
     {"auth_request", AUTH_REQUEST},
     {"auth_jwt", AUTH_JWT},
     {"ssl_verify_client", VERIFY_CLIENT},
-    {"deny", DENY},
+    {"satisfy", SATISFY},
     {"idem_enforce", ENFORCE},
     {"idem_label", LABEL},
     {"idem_probe", PROBE},
@@ -60,11 +61,13 @@ static void files_split(struct walk *walk, char *text, char *end) {
     for (; line < end; line = next) {
         next = memchr(line, '\n', (size_t)(end - line));
         next = next == NULL ? end : next + 1;
-        if (strncmp(line, mark, strlen(mark)) != 0 || next - line < 3 || next[-2] != ':' ||
-            walk->files_n == FILES_MAX)
+        if (strncmp(line, mark, strlen(mark)) != 0 || next - line < 3 || next[-2] != ':')
             continue;
         if (file != NULL)
             file->end = line;
+        walk->tree->cut |= walk->files_n == FILES_MAX;
+        if (walk->files_n == FILES_MAX)
+            return;
         colon = next - 2;
         *colon = '\0';
         file = &walk->files[walk->files_n++];
@@ -94,19 +97,61 @@ static void policy_take(struct nginx_scope *scope, const struct nginx_said *said
                           NULL);
 }
 
-static void directive_take(struct nginx_scope *scope, const struct nginx_said *said) {
+/* An address of allow: everybody's, or a network that is as good as that. */
+static bool is_everybody(const char *address) {
+    const char *slash = strchr(address, '/');
+
+    return strcmp(address, "all") == 0 || (slash != NULL && strtol(slash + 1, NULL, 10) < 4);
+}
+
+static void access_take(struct nginx_scope *scope, const struct nginx_said *said) {
+    bool allow = strcmp(said->words[0], "allow") == 0;
+
+    if (said->n < 2 || (!allow && strcmp(said->words[0], "deny") != 0))
+        return;
+    if (scope->access == ACCESS_UNSAID)
+        scope->access = ACCESS_SOME;
+    if (scope->access != ACCESS_SOME) /* all that follows fits nobody */
+        return;
+    if (allow && is_everybody(said->words[1]))
+        scope->access = ACCESS_ALL;
+    else if (!allow && strcmp(said->words[1], "all") == 0)
+        scope->access = ACCESS_CLOSED;
+}
+
+static void set_take(struct walk *walk, struct nginx_scope *scope, const char *name,
+                     const char *value, bool map) {
+    struct nginx_set *set = idem_arena_alloc(&walk->tree->arena, sizeof(*set));
+
+    if (scope->condition != NULL)
+        scope = scope->outer;
+    if (set == NULL) {
+        walk->failed = IDEM_E_NOMEM;
+        return;
+    }
+    *set = (struct nginx_set){scope->sets, name, value, map};
+    scope->sets = set;
+}
+
+static void directive_take(struct walk *walk, struct nginx_scope *scope,
+                           const struct nginx_said *said) {
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
         if (strcmp(said->words[0], watched[i].name) == 0)
             scope->values[watched[i].word] = said->n > 1 ? said->words[1] : "";
     if (strcmp(said->words[0], "idem_admin") == 0)
         for (size_t i = 1; i < said->n; i++)
-            scope->admin_all |= strcmp(said->words[i], "allow=all") == 0;
+            scope->admin_all |=
+                strncmp(said->words[i], "allow=", 6) == 0 && is_everybody(said->words[i] + 6);
+    if (strcmp(said->words[0], "set") == 0 && said->n > 2)
+        set_take(walk, scope, said->words[1], said->words[2], false);
+    scope->says |= strncmp(said->words[0], "idem", 4) == 0;
+    access_take(scope, said);
     policy_take(scope, said);
 }
 
 /* Blocks. */
 
-static struct nginx_scope *scope_new(struct walk *walk, const struct nginx_scope *outer) {
+static struct nginx_scope *scope_new(struct walk *walk, struct nginx_scope *outer) {
     struct nginx_scope *scope = idem_arena_alloc(&walk->tree->arena, sizeof(*scope));
 
     if (scope == NULL) {
@@ -116,6 +161,42 @@ static struct nginx_scope *scope_new(struct walk *walk, const struct nginx_scope
     *scope = (struct nginx_scope){.outer = outer};
     *walk->tree->last = scope;
     walk->tree->last = &scope->next;
+    return scope;
+}
+
+/* The words behind the name, as one; NULL without memory. */
+static const char *words_join(struct walk *walk, const struct nginx_said *said) {
+    size_t len = 1;
+    char *text;
+
+    for (size_t i = 1; i < said->n; i++)
+        len += strlen(said->words[i]) + 1;
+    text = idem_arena_alloc(&walk->tree->arena, len);
+    if (text == NULL) {
+        walk->failed = IDEM_E_NOMEM;
+        return NULL;
+    }
+    text[0] = '\0';
+    for (size_t i = 1, at = 0; i < said->n; i++)
+        at += (size_t)snprintf(text + at, len - at, "%s%s", i == 1 ? "" : " ", said->words[i]);
+    return text;
+}
+
+/* What a block's head says. */
+static struct nginx_scope *scope_open(struct walk *walk, struct nginx_scope *outer,
+                                      const struct nginx_said *said) {
+    struct nginx_scope *scope = scope_new(walk, outer);
+
+    if (scope == NULL)
+        return NULL;
+    if (strcmp(said->words[0], "location") == 0 && said->n > 1) {
+        scope->location = said->words[said->n - 1];
+    } else if (strcmp(said->words[0], "if") == 0) {
+        scope->location = outer->location;
+        scope->condition = words_join(walk, said);
+    } else if (strcmp(said->words[0], "map") == 0 && said->n > 2) {
+        set_take(walk, outer, said->words[2], said->words[1], true);
+    }
     return scope;
 }
 
@@ -141,20 +222,19 @@ static void block_walk(struct walk *walk, struct nginx_reader *reader, struct ng
     enum nginx_what what;
 
     if (walk->depth >= NGINX_DEPTH_MAX) { /* nginx nests no deeper: the rest is left out */
+        walk->tree->cut = true;
         reader->at = reader->end;
         return;
     }
     walk->depth++;
     while ((what = nginx_next(reader, &said)) != NGINX_END && what != NGINX_BLOCK_END) {
         if (what == NGINX_BLOCK) {
-            inner = scope == NULL ? NULL : scope_new(walk, scope);
-            if (inner != NULL && strcmp(said.words[0], "location") == 0 && said.n > 1)
-                inner->location = said.words[said.n - 1];
+            inner = scope == NULL ? NULL : scope_open(walk, scope, &said);
             block_walk(walk, reader, inner);
         } else if (scope != NULL && strcmp(said.words[0], "include") == 0 && said.n > 1) {
             include_walk(walk, said.words[1], scope);
         } else if (scope != NULL) {
-            directive_take(scope, &said);
+            directive_take(walk, scope, &said);
         }
     }
     walk->depth--;
@@ -166,6 +246,7 @@ static void file_walk(struct walk *walk, const struct file *file, struct nginx_s
     struct nginx_reader reader;
     char *copy;
 
+    walk->tree->cut |= walk->visits >= VISITS_MAX;
     if (walk->visits++ >= VISITS_MAX)
         return;
     copy = idem_arena_alloc(&walk->tree->arena, len + 1);
@@ -204,6 +285,8 @@ void nginx_tree_release(struct nginx_tree *tree) {
 /* What is in force. */
 
 const char *nginx_value(const struct nginx_scope *scope, enum nginx_word word) {
+    if (word >= PROXY_PASS && scope->condition != NULL && scope->values[word] == NULL)
+        scope = scope->outer;
     if (word >= PROXY_PASS)
         return scope->values[word];
     for (; scope != NULL; scope = scope->outer)
@@ -216,4 +299,10 @@ bool nginx_guarded(const struct nginx_scope *scope) {
     while (scope != NULL && !scope->guards)
         scope = scope->outer;
     return scope != NULL && !scope->off;
+}
+
+enum nginx_access nginx_access(const struct nginx_scope *scope) {
+    while (scope->outer != NULL && scope->access == ACCESS_UNSAID)
+        scope = scope->outer;
+    return scope->access;
 }
