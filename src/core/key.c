@@ -256,7 +256,8 @@ static int fingerprint_given(struct making *m) {
 static int fingerprint_make(struct making *m) {
     const struct idem_args *args = m->args;
 
-    m->ret->fingerprint.definition = 0;
+    /* All of it is stored: what is not said must not tell what was on the stack. */
+    m->ret->fingerprint = (struct idem_fingerprint){0};
     if (m->policy->fingerprint == IDEM_NONE)
         return 0;
     if (m->policy->fingerprint_expr != NULL && args->fingerprint != NULL)

@@ -485,6 +485,23 @@ TEST(a_stronger_place_overrules_an_expression) {
     idem_close(h);
 }
 
+/* What is stored of a fingerprint that is none, where the memory held something else before. */
+TEST(no_fingerprint_is_stored_as_zeros_and_not_as_what_the_memory_held) {
+    static const struct idem_fingerprint zeros;
+    static const int kinds[] = {IDEM_NONE, 0};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        struct idem_guard *guard = guard_of(NULL, (struct idem_policy){.fingerprint = kinds[i]});
+        struct idem_args args = {.key = "k", .key_len = 1};
+        struct idem_identity identity;
+
+        memset(&identity, 0xa5, sizeof(identity));
+        CHECK_INT(idem_identity_make(guard, idem_guard_policy(guard), &args, &identity, &err), 0);
+        CHECK(memcmp(&identity.fingerprint, &zeros, sizeof(zeros)) == 0);
+        idem_guard_free(guard);
+    }
+}
+
 TEST(a_length_without_bytes_is_an_error) {
     struct idem_guard *guard = guard_of(NULL, (struct idem_policy){0});
     const struct {
