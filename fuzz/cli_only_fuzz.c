@@ -1,5 +1,5 @@
 /*
- * Lines of --only: what is taken is a hash of 64 digits, or nothing.
+ * Lines of --only: what is taken is a hash of 64 digits under a prefix, or nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,14 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     struct cli_only_row row;
     size_t len;
 
-    if (cli_only_line((const char *)data, size, &row) != NULL)
+    /* The last bit of the length says whether --prefix was given. */
+    if (cli_only_line((const char *)data, size, size % 2 == 0 ? NULL : "t:", &row) != NULL)
         return 0;
     len = strlen(row.hash);
     if ((len != 0 && len != 64) || strspn(row.hash, "0123456789abcdef") != len)
+        abort();
+    if ((len != 0) != (row.prefix[0] != '\0') || row.attempt < CLI_ONLY_ANY ||
+        row.attempt > UINT32_MAX)
         abort();
     return 0;
 }

@@ -11,10 +11,15 @@
 #include "cli/input.h"
 #include "core/hash.h"
 #include "core/print.h"
+#include "core/units.h"
 #include "http/binary.h"
 #include "json/json.h"
 
 static const char wrong[] = "neither a hash of 64 digits nor a line of idem list --json";
+static const char wrong_prefix[] = "of a prefix that no record can have";
+static const char wrong_attempt[] = "of an attempt that is no number from 0 to 4294967295";
+static const char alone[] = "a hash without its prefix, which must be said with --prefix: records "
+                            "under two prefixes may have the same hash";
 
 /* In small letters, as records have it. */
 static bool hash_take(const char *text, size_t len, struct cli_only_row *ret) {
@@ -30,53 +35,83 @@ static bool hash_take(const char *text, size_t len, struct cli_only_row *ret) {
     return true;
 }
 
-/* {"hash":"...","attempt":N,...} */
+static const char *prefix_take(const struct idem_json *prefix, struct cli_only_row *ret) {
+    if (prefix == NULL)
+        return NULL;
+    if (prefix->type != IDEM_JSON_STRING || prefix->n == 0 || prefix->n > IDEM_PREFIX_MAX ||
+        memchr(prefix->at.text, '\0', prefix->n) != NULL)
+        return wrong_prefix;
+    *(char *)mempcpy(ret->prefix, prefix->at.text, prefix->n) = '\0';
+    return NULL;
+}
+
+/* One that is not understood must not become any. */
+static const char *attempt_take(const struct idem_json *attempt, struct cli_only_row *ret) {
+    int64_t number;
+
+    if (attempt == NULL)
+        return NULL;
+    if (attempt->type != IDEM_JSON_NUMBER ||
+        idem_count_parse(attempt->at.text, attempt->n, &number, NULL) != 0 || number > UINT32_MAX)
+        return wrong_attempt;
+    ret->attempt = number;
+    return NULL;
+}
+
+/* {"hash":"...","prefix":"...","attempt":N,...} */
 static const char *object_take(const char *text, size_t len, struct cli_only_row *ret) {
-    const struct idem_json *hash, *attempt;
+    const struct idem_json *hash;
     const char *fault = wrong;
     struct idem_arena arena;
     struct idem_json object;
-    char number[16];
 
     idem_print_arena(&arena, len);
     if (idem_json_parse(text, len, &arena, &object, NULL) == 0 && object.type == IDEM_JSON_OBJECT) {
         hash = idem_json_get(&object, "hash", 4);
-        attempt = idem_json_get(&object, "attempt", 7);
         if (hash != NULL && hash->type == IDEM_JSON_STRING &&
             hash_take(hash->at.text, hash->n, ret))
-            fault = NULL;
-        if (attempt != NULL && attempt->type == IDEM_JSON_NUMBER && attempt->flag &&
-            attempt->n < sizeof(number)) {
-            snprintf(number, sizeof(number), "%.*s", (int)attempt->n, attempt->at.text);
-            ret->attempt = (uint32_t)strtoul(number, NULL, 10);
-        }
+            fault = prefix_take(idem_json_get(&object, "prefix", 6), ret)
+                        ?: attempt_take(idem_json_get(&object, "attempt", 7), ret);
     }
     idem_arena_free(&arena);
     return fault;
 }
 
-const char *cli_only_line(const char *line, size_t len, struct cli_only_row *ret) {
-    *ret = (struct cli_only_row){.attempt = 0};
+const char *cli_only_line(const char *line, size_t len, const char *prefix,
+                          struct cli_only_row *ret) {
+    const char *fault;
+
+    *ret = (struct cli_only_row){.attempt = CLI_ONLY_ANY};
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == ' '))
         len--;
     if (len == 0)
         return NULL;
     if (line[0] == '{')
-        return object_take(line, len, ret);
-    return hash_take(line, len, ret) ? NULL : wrong;
+        fault = object_take(line, len, ret);
+    else
+        fault = hash_take(line, len, ret) ? NULL : wrong;
+    if (fault == NULL && ret->prefix[0] == '\0') {
+        if (prefix == NULL)
+            return alone;
+        snprintf(ret->prefix, sizeof(ret->prefix), "%s", prefix);
+    }
+    return fault;
 }
 
-static int by_hash(const void *a, const void *b) {
-    return strcmp(((const struct cli_only_row *)a)->hash, ((const struct cli_only_row *)b)->hash);
+static int by_name(const void *first, const void *second) {
+    const struct cli_only_row *a = first, *b = second;
+    int order = strcmp(a->hash, b->hash) ?: strcmp(a->prefix, b->prefix);
+
+    return order != 0 ? order : (a->attempt > b->attempt) - (a->attempt < b->attempt);
 }
 
 /* Each once: who is named twice was listed twice. */
 static void rows_order(struct cli_only *only) {
     size_t n = 0;
 
-    qsort(only->rows, only->n, sizeof(*only->rows), by_hash);
+    qsort(only->rows, only->n, sizeof(*only->rows), by_name);
     for (size_t i = 0; i < only->n; i++)
-        if (n == 0 || strcmp(only->rows[n - 1].hash, only->rows[i].hash) != 0)
+        if (n == 0 || by_name(&only->rows[n - 1], &only->rows[i]) != 0)
             only->rows[n++] = only->rows[i];
     only->n = n;
 }
@@ -97,7 +132,7 @@ static int row_add(struct cli_only *only, size_t *size, const struct cli_only_ro
     return CLI_OK;
 }
 
-static int rows_read(FILE *in, const char *path, struct cli_only *only) {
+static int rows_read(FILE *in, const char *path, const char *prefix, struct cli_only *only) {
     struct cli_only_row row;
     const char *fault;
     size_t size = 0, room = 0, number = 0;
@@ -107,7 +142,7 @@ static int rows_read(FILE *in, const char *path, struct cli_only *only) {
 
     while (status == CLI_OK && (len = cli_input_line(in, &line, &room)) >= 0) {
         number++;
-        fault = cli_only_line(line, (size_t)len, &row);
+        fault = cli_only_line(line, (size_t)len, prefix, &row);
         if (fault != NULL) {
             cli_say("--only: %s: line %zu is %s; nothing was changed", path, number, fault);
             status = CLI_USAGE;
@@ -123,7 +158,7 @@ static int rows_read(FILE *in, const char *path, struct cli_only *only) {
     return status;
 }
 
-int cli_only_read(const char *path, struct cli_only *ret) {
+int cli_only_read(const char *path, const char *prefix, struct cli_only *ret) {
     bool input = strcmp(path, "-") == 0;
     FILE *in = input ? stdin : fopen(path, "re");
     int status;
@@ -133,7 +168,7 @@ int cli_only_read(const char *path, struct cli_only *ret) {
         cli_say("--only: cannot open %s: %s", path, strerror(errno));
         return CLI_ABSENT;
     }
-    status = rows_read(in, path, ret);
+    status = rows_read(in, path, prefix, ret);
     if (!input)
         fclose(in);
     if (status == CLI_OK && ret->n == 0) {
@@ -150,17 +185,20 @@ void cli_only_release(struct cli_only *only) {
     *only = (struct cli_only){0};
 }
 
-bool cli_only_has(const struct cli_only *only, const struct idem_entry *entry) {
-    struct cli_only_row key = {.attempt = 0}, *row;
+static bool row_meet(const struct cli_only *only, const struct idem_entry *entry, int64_t attempt) {
+    struct cli_only_row key = {.attempt = attempt}, *row;
 
-    if (only->rows == NULL)
-        return true;
     memcpy(key.hash, entry->hash, sizeof(key.hash));
-    row = bsearch(&key, only->rows, only->n, sizeof(key), by_hash);
-    if (row == NULL || (row->attempt != 0 && row->attempt != entry->attempt))
-        return false;
-    row->met = true;
-    return true;
+    memcpy(key.prefix, entry->prefix, sizeof(key.prefix));
+    row = bsearch(&key, only->rows, only->n, sizeof(key), by_name);
+    if (row != NULL)
+        row->met = true;
+    return row != NULL;
+}
+
+bool cli_only_has(const struct cli_only *only, const struct idem_entry *entry) {
+    return only->rows == NULL || row_meet(only, entry, entry->attempt) ||
+           row_meet(only, entry, CLI_ONLY_ANY);
 }
 
 size_t cli_only_unmet(const struct cli_only *only) {

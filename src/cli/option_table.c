@@ -37,8 +37,8 @@ const struct cli_option cli_option_table[] = {
      CLI_TEXT, AT(state), 0, 0},
     {"since", 0, "TIME", "changed since then: 2h (ago), 2026-11-15T20:00:00Z",
      CLI_TEXT, AT(since), 0, 0},
-    {"only", 0, "FILE", "of these, only those that a line of FILE names: a hash, or\n"
-                        "what idem list --json writes; -: standard input",
+    {"only", 0, "FILE", "of these, only those that a line of FILE names: what idem\n"
+                        "list --json writes, or (with --prefix) a hash; -: stdin",
      CLI_TEXT, AT(only), 0, 0},
     {"json", 0, NULL, "one JSON object per line",
      CLI_FLAG, AT(json), 0, 0},

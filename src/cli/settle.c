@@ -131,7 +131,7 @@ const struct cli_command cli_settle = {
     .after = "  idem settle --done --reason 'seen on the bank statement' order-4711\n"
              "  idem settle --failed report@2026-11-15T20:00:00Z    (run with --at)\n"
              "  idem settle --state uncertain --since 2h --failed --dry-run\n"
-             "  idem settle --state uncertain --only happened.jsonl --done --yes\n",
+             "  idem settle --state uncertain --prefix order: --only happened.jsonl --done --yes\n",
     .operand = "a key",
     .options = settle_options,
     .run = settle_run,

@@ -208,8 +208,10 @@ int cli_settle_many(struct idem *h, const struct cli_values *values, struct cli_
                           .h = h,
                           .how = cli_settlement(values),
                           .lock = PTHREAD_MUTEX_INITIALIZER};
-    int status = values->only == NULL ? CLI_OK : cli_only_read(values->only, &batch.only);
+    int status = CLI_OK;
 
+    if (values->only != NULL)
+        status = cli_only_read(values->only, values->layer.said.prefix, &batch.only);
     if (status == CLI_OK)
         status = batches_settle(&batch);
     cli_only_release(&batch.only);

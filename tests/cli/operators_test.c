@@ -18,8 +18,9 @@ static void go(void) {
 }
 
 /* A run that vanished: idem is killed while the command runs, and its lease runs out. */
-static void vanish(const char *key, const char *label) {
-    struct proc proc = START_SH(key, until_go(), "--label", label, "--lease", "100ms");
+static void vanish_under(const char *prefix, const char *key, const char *label) {
+    struct proc proc =
+        START_SH(key, until_go(), "--prefix", prefix, "--label", label, "--lease", "100ms");
     char want[128];
 
     WAIT_FOR(wrote(proc.verdict, "run "));
@@ -27,6 +28,10 @@ static void vanish(const char *key, const char *label) {
     proc_wait(&proc);
     snprintf(want, sizeof(want), "\"label\":\"%s\"", label);
     WAIT_FOR(strstr(RUN("list", "--state", "uncertain", "--json").out, want) != NULL);
+}
+
+static void vanish(const char *key, const char *label) {
+    vanish_under("run:", key, label);
 }
 
 static char *hash_of(const char *key) {
@@ -340,11 +345,12 @@ TEST(of_many_only_those_are_settled_that_a_file_names) {
     vanish("c", "three");
     file_write("plain", hash_of("a"));
     file_write("listed", RUN("list", "--state", "uncertain", "--json").out);
-    ran =
-        RUN("settle", "--state", "uncertain", "--only", in_folder("plain"), "--done", "--dry-run");
+    ran = RUN("settle", "--state", "uncertain", "--prefix", "run:", "--only", in_folder("plain"),
+              "--done", "--dry-run");
     CHECK_HAS(ran.out, "one\n");
     CHECK_HAS(ran.out, "\n1 record; nothing was changed\n");
-    ran = RUN("settle", "--state", "uncertain", "--only", in_folder("plain"), "--done", "--yes");
+    ran = RUN("settle", "--state", "uncertain", "--prefix", "run:", "--only", in_folder("plain"),
+              "--done", "--yes");
     CHECK_HAS(ran.out, "settled 1 record as done\n");
     CHECK_INT(RUN("settle", "--failed", "b").status, 0);
     vanish("b", "two again");
@@ -354,6 +360,52 @@ TEST(of_many_only_those_are_settled_that_a_file_names) {
     CHECK_HAS(ran.out, " not found as uncertain\n");
     CHECK_HAS(RUN("list", "--state", "uncertain").out, "two again\n");
     CHECK_HAS(RUN("list", "--state", "failed").out, "three\n");
+}
+
+/* A hash is that of scope and key: two prefixes may have one record each of the same hash. */
+TEST(a_list_names_records_under_their_prefix) {
+    struct ran ran;
+
+    vanish_under("order:", "7", "an order");
+    vanish_under("payment:", "7", "a payment");
+    file_write("listed", RUN("list", "--prefix", "order:", "--json").out);
+    ran = RUN("settle", "--state", "uncertain", "--only", in_folder("listed"), "--done", "--yes");
+    CHECK_HAS(ran.out, "\nsettled 1 record as done\n");
+    CHECK_HAS(RUN("list", "--prefix", "order:", "--state", "done").out, "an order\n");
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, "a payment\n");
+}
+
+TEST(a_hash_alone_is_taken_under_a_prefix_that_is_said) {
+    struct ran ran;
+
+    vanish_under("order:", "7", "an order");
+    vanish_under("payment:", "7", "a payment");
+    file_write("plain", keep(strndup(strstr(RUN("list", "--json").out, "\"hash\":\"") + 8, 64)));
+    ran = RUN("settle", "--state", "uncertain", "--only", in_folder("plain"), "--done", "--yes");
+    CHECK_INT(ran.status, 64);
+    CHECK_HAS(ran.err, "line 1 is a hash without its prefix, which must be said with --prefix");
+    CHECK_INT(lines(RUN("list", "--state", "uncertain", "--json").out), 2);
+    ran = RUN("settle", "--state", "uncertain", "--prefix", "payment:", "--only",
+              in_folder("plain"), "--done", "--yes");
+    CHECK_HAS(ran.out, "\nsettled 1 record as done\n");
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, "an order\n");
+}
+
+TEST(a_line_of_an_attempt_that_is_none_changes_nothing) {
+    static const char *const bad[] = {"\"1\"", "1.0", "1e0", "-1", "4294967297", "null"};
+    struct ran ran;
+    char text[300];
+
+    vanish("a", "one");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(text, sizeof(text), "{\"hash\":\"%s\",\"prefix\":\"run:\",\"attempt\":%s}\n",
+                 hash_of("a"), bad[i]);
+        file_write("only", text);
+        ran = RUN("settle", "--state", "uncertain", "--only", in_folder("only"), "--done", "--yes");
+        CHECK_INT(ran.status, 64);
+        CHECK_HAS(ran.err, "line 1 is of an attempt that is no number");
+    }
+    CHECK_HAS(RUN("list", "--state", "uncertain").out, "one\n");
 }
 
 TEST(a_file_that_names_something_else_changes_nothing) {
@@ -366,7 +418,8 @@ TEST(a_file_that_names_something_else_changes_nothing) {
         snprintf(text, sizeof(text), "%s%s%s", i < 2 ? "" : hash_of("a"), i < 2 ? "" : "\r\n",
                  bad[i]);
         file_write("only", text);
-        ran = RUN("settle", "--state", "uncertain", "--only", in_folder("only"), "--done", "--yes");
+        ran = RUN("settle", "--state", "uncertain", "--prefix", "run:", "--only", in_folder("only"),
+                  "--done", "--yes");
         CHECK_INT(ran.status, 64);
         CHECK_HAS(ran.err, "--only: ");
     }
