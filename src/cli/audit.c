@@ -1,15 +1,19 @@
 /*
- * Writes the audit. A file is appended to, a line at a time, and is on the disk when the command
- * ends. Fails where the file cannot be opened or written.
+ * Writes the audit, a line at a time and each in one piece, because others append, too. What is
+ * begun is on the disk before it is done, and the rest when the command ends. Fails where a line
+ * cannot be written: then nothing more is begun.
  */
 #include "cli/audit.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,22 +42,52 @@ static uid_t login_uid(void) {
     return (uid_t)uid;
 }
 
-static int file_open(struct cli_audit *audit) {
-    int fd = open(audit->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+/* A pipe that nobody reads is refused, instead of waiting for its reader. */
+static int file_open(const char *path) {
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640);
 
-    audit->file = fd < 0 ? NULL : fdopen(fd, "a");
-    if (audit->file != NULL)
-        return CLI_OK;
-    cli_say("%s: the audit, %s, cannot be written: %s; nothing was changed", audit->action,
-            audit->path, strerror(errno));
     if (fd >= 0)
-        close(fd);
-    return CLI_IO;
+        fcntl(fd, F_SETFL, O_APPEND);
+    return fd;
+}
+
+/* The system's log, and not by syslog(3), which does not tell whether a line was taken. */
+static int log_open(void) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Thrown away; or closed when idem was started, which has put /dev/null there. */
+static bool is_nowhere(int fd) {
+    struct stat there, nowhere;
+
+    return fstat(fd, &there) < 0 || (S_ISCHR(there.st_mode) && stat("/dev/null", &nowhere) == 0 &&
+                                     there.st_rdev == nowhere.st_rdev);
+}
+
+/* 0, or what is wrong with where it goes. */
+static const char *place_open(struct cli_audit *audit) {
+    if (audit->path != NULL && audit->path[0] != '\0') {
+        audit->fd = file_open(audit->path);
+        return audit->fd >= 0 ? NULL : errno == ENXIO ? "nobody reads it" : strerror(errno);
+    }
+    audit->path = "/dev/log";
+    audit->fd = log_open();
+    audit->log = audit->fd >= 0;
+    if (audit->log)
+        return NULL;
+    audit->path = "stderr";
+    audit->fd = STDERR_FILENO;
+    return is_nowhere(audit->fd) ? "it is closed; say where with --audit" : NULL;
 }
 
 int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, const char *action) {
-    const char *variable = getenv("IDEM_AUDIT");
-    struct stat log;
+    const char *variable = getenv("IDEM_AUDIT"), *fault;
     uid_t login;
     int status;
     char *url = cli_store_url_said(values, &status);
@@ -69,12 +103,14 @@ int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, con
     login = login_uid();
     if (login != (uid_t)-1 && login != getuid())
         user_name(login, audit->login, sizeof(audit->login));
-    if (audit->path != NULL && audit->path[0] != '\0')
-        return file_open(audit);
-    audit->syslog = stat("/dev/log", &log) == 0 && S_ISSOCK(log.st_mode);
-    if (audit->syslog)
-        openlog("idem", LOG_PID, LOG_AUTH);
-    return CLI_OK;
+    signal(SIGPIPE, SIG_IGN); /* a reader who leaves is a line that cannot be written */
+    fault = place_open(audit);
+    audit->opened = fault == NULL;
+    if (audit->opened)
+        return CLI_OK;
+    cli_say("%s: the audit, %s, cannot be written: %s; nothing was changed", action, audit->path,
+            fault);
+    return CLI_IO;
 }
 
 static void line_fill(const struct cli_audit *audit, struct idem_audit *line) {
@@ -87,59 +123,115 @@ static void line_fill(const struct cli_audit *audit, struct idem_audit *line) {
     line->action = audit->action;
 }
 
-void cli_audit_put(struct cli_audit *audit, struct idem_audit *line) {
-    char *text = NULL;
-    size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
-
-    line_fill(audit, line);
-    if (out != NULL)
-        idem_audit_write(line, SIZE_MAX, out);
-    if (out == NULL || fclose(out) != 0) {
-        audit->failed = true;
-    } else if (audit->file != NULL) { /* in one piece: others append, too */
-        audit->failed |= fwrite(text, 1, len, audit->file) != len || fflush(audit->file) != 0;
-    } else if (audit->syslog) {
-        syslog(LOG_NOTICE, "%.*s", (int)len - 1, text);
-    } else {
-        fprintf(stderr, "idem: audit: %s", text);
-    }
-    free(text);
-}
-
-void cli_audit_line(struct cli_audit *audit, const struct idem_entry *before, const char *after,
-                    const char *reason, const struct idem_error *err) {
-    int code = err == NULL ? 0 : err->code;
-    struct idem_audit line = {
-        .result = idem_audit_result(code),
+static struct idem_audit line_of(const struct cli_audit *audit, const struct idem_entry *before,
+                                 const char *after, const char *reason) {
+    return (struct idem_audit){
         .record = before->hash,
         .prefix = before->prefix,
         .store = audit->store,
         .before = cli_entry_state(before),
         .attempt = before->attempt,
-        .after = code == 0                ? after
-                 : code == IDEM_E_UNKNOWN ? "unknown"
-                                          : cli_entry_state(before),
+        .after = after,
         .force = audit->force,
         .label = before->label,
         .reason = reason,
-        .refused = err == NULL ? NULL : err->text,
     };
+}
 
+static void line_head(const struct cli_audit *audit, FILE *out) {
+    time_t now = time(NULL);
+    char when[32];
+    struct tm tm;
+
+    if (audit->fd == STDERR_FILENO)
+        fputs("idem: audit: ", out);
+    if (audit->log && strftime(when, sizeof(when), "%b %e %T", localtime_r(&now, &tm)) != 0)
+        fprintf(out, "<%d>%s idem[%ld]: ", LOG_AUTH | LOG_NOTICE, when, (long)getpid());
+}
+
+static int bytes_write(int fd, const char *bytes, size_t len) {
+    ssize_t n;
+
+    for (size_t at = 0; at < len; at += (size_t)n) {
+        n = write(fd, bytes + at, len - at);
+        if (n < 0 && errno == EINTR)
+            n = 0;
+        else if (n <= 0)
+            return n < 0 ? errno : EIO;
+    }
+    return 0;
+}
+
+void cli_audit_put(struct cli_audit *audit, struct idem_audit *line) {
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    int fault = ENOMEM;
+
+    line_fill(audit, line);
+    if (out != NULL) {
+        line_head(audit, out);
+        idem_audit_write(line, SIZE_MAX, out);
+        if (fclose(out) == 0)
+            fault = bytes_write(audit->fd, text, audit->log ? len - 1 : len);
+    }
+    if (audit->fault == 0)
+        audit->fault = fault;
+    free(text);
+}
+
+/* What has no disk (EINVAL) is as safe as it can be. */
+static void disk_sync(struct cli_audit *audit) {
+    if (audit->fault == 0 && fsync(audit->fd) < 0 && errno != EINVAL && errno != EROFS)
+        audit->fault = errno;
+}
+
+int cli_audit_ready(struct cli_audit *audit) {
+    disk_sync(audit);
+    if (audit->fault == 0)
+        return CLI_OK;
+    cli_say("%s: the audit, %s, cannot be written: %s; nothing is changed without it",
+            audit->action, audit->path, strerror(audit->fault));
+    audit->told = true;
+    return CLI_IO;
+}
+
+int cli_audit_begin(struct cli_audit *audit, const struct idem_entry *before, size_t n,
+                    const char *after, const char *reason) {
+    for (size_t i = 0; i < n && audit->fault == 0; i++) {
+        struct idem_audit line = line_of(audit, &before[i], after, reason);
+
+        line.result = "begun";
+        cli_audit_put(audit, &line);
+    }
+    return cli_audit_ready(audit);
+}
+
+void cli_audit_line(struct cli_audit *audit, const struct idem_entry *before, const char *after,
+                    const char *reason, const struct idem_error *err) {
+    int code = err == NULL ? 0 : err->code;
+    struct idem_audit line = line_of(audit, before, after, reason);
+
+    line.result = idem_audit_result(code);
+    if (code != 0) {
+        line.after = code == IDEM_E_UNKNOWN ? "unknown" : line.before;
+        line.refused = err->text;
+    }
     cli_audit_put(audit, &line);
 }
 
 int cli_audit_close(struct cli_audit *audit) {
-    if (audit->file != NULL)
-        audit->failed |= fsync(fileno(audit->file)) < 0 && errno != EINVAL;
-    if (audit->file != NULL)
-        audit->failed |= fclose(audit->file) != 0;
-    audit->file = NULL;
-    if (audit->syslog)
-        closelog();
-    if (!audit->failed)
+    if (!audit->opened)
         return CLI_OK;
-    cli_say("%s: not all of the audit could be written%s%s", audit->action,
-            audit->path == NULL ? "" : " to ", audit->path == NULL ? "" : audit->path);
+    disk_sync(audit);
+    if (audit->fd != STDERR_FILENO && close(audit->fd) < 0 && audit->fault == 0)
+        audit->fault = errno;
+    audit->opened = false;
+    if (audit->fault == 0)
+        return CLI_OK;
+    if (!audit->told)
+        cli_say("%s: the end of the audit could not be written to %s: %s; what is begun there and "
+                "has no end may have been changed",
+                audit->action, audit->path, strerror(audit->fault));
     return CLI_IO;
 }

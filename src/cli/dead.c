@@ -1,14 +1,15 @@
 /*
  * `idem dead`: the messages that could not be handled, and giving them another try.
  * Fails where the broker cannot be reached or has no such queue. A requeue goes in
- * three steps, of which each may be the last without losing anything: the record
- * is forgotten, the copy is confirmed, the letter is removed.
+ * four steps, of which each may be the last without losing anything: it is written
+ * down, the record is forgotten, the copy is confirmed, the letter is removed.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/audit.h"
+#include "cli/signals.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/units.h"
@@ -152,35 +153,31 @@ static int show_one(struct dead *d, const struct queue_letter *letter) {
 struct requeue {
     char prefix[IDEM_PREFIX_MAX + 1], hash[IDEM_HEX_LEN + 1];
     const char *before, *after; /* its states; NULL: nobody has looked */
+    bool forget;
 };
 
-static int record_forget(struct dead *d, const struct idem_name *name,
-                         const struct idem_entry *entry, struct requeue *requeue) {
-    struct idem_error err;
+/* Whether it is to be forgotten: a record that says "failed for good" would have it dead again. */
+static int record_judge(const struct dead *d, const struct idem_entry *entry,
+                        struct requeue *requeue) {
+    bool uncertain = entry->state == IDEM_RUNNING && entry->uncertain;
 
-    /* Done: somebody has settled it, and the message will be found to be a duplicate. Running: it
-       is held until that is over. A record of another version or damaged is its reader's. */
-    if (entry->state == IDEM_RUNNING && entry->uncertain && !d->values->force) {
+    if (uncertain && !d->values->force) {
         cli_say("dead: number %" PRId64
                 " is uncertain: nobody knows whether it happened. Find out, "
                 "and say so with idem settle --hash %.*s --done or --failed; or have it run again "
                 "with --force",
-                d->n, CLI_HASH_SHORT, name->hash);
+                d->n, CLI_HASH_SHORT, requeue->hash);
         return CLI_UNCERTAIN;
     }
-    if (entry->state != IDEM_FAILED && !(entry->state == IDEM_RUNNING && entry->uncertain))
-        return CLI_OK;
-    if (idem_forget(d->h, name, false, &err) == 0) {
+    /* Done: somebody has settled it, and the message will be found to be a duplicate. Running: it
+       is held until that is over. A record of another version or damaged is its reader's. */
+    requeue->forget = entry->state == IDEM_FAILED || uncertain;
+    if (requeue->forget)
         requeue->after = "absent";
-        return CLI_OK;
-    }
-    return err.code == IDEM_E_ABSENT || err.code == IDEM_E_LIVE ? CLI_OK
-                                                                : cli_say_error("dead", &err);
+    return CLI_OK;
 }
 
-/* A record that says "failed for good" would have it dead again. */
-static int record_settle(struct dead *d, const struct queue_letter *letter,
-                         struct requeue *requeue) {
+static int record_look(struct dead *d, const struct queue_letter *letter, struct requeue *requeue) {
     struct idem_name name = {.prefix = requeue->prefix, .hash = requeue->hash};
     struct idem_entry entry;
     struct idem_error err;
@@ -207,15 +204,24 @@ static int record_settle(struct dead *d, const struct queue_letter *letter,
     if (idem_lookup(d->h, &name, &entry, &err) < 0)
         return err.code == IDEM_E_ABSENT ? CLI_OK : cli_say_error("dead", &err);
     requeue->before = requeue->after = cli_entry_state(&entry);
-    status = record_forget(d, &name, &entry, requeue);
+    status = record_judge(d, &entry, requeue);
     idem_entry_release(&entry);
     return status;
+}
+
+static int record_forget(struct dead *d, struct requeue *requeue, struct idem_error *err) {
+    struct idem_name name = {.prefix = requeue->prefix, .hash = requeue->hash};
+
+    if (!requeue->forget || idem_forget(d->h, &name, false, err) == 0)
+        return 0;
+    requeue->after = err->code == IDEM_E_UNKNOWN ? "unknown" : requeue->before;
+    return err->code == IDEM_E_ABSENT || err->code == IDEM_E_LIVE ? 0 : err->code;
 }
 
 static void requeue_begin(const struct queue_letter *letter, struct requeue *requeue) {
     unsigned char parsed[IDEM_HASH_LEN];
 
-    requeue->before = requeue->after = NULL;
+    *requeue = (struct requeue){.before = NULL};
     header(letter, QUEUE_DEAD_RECORD_PREFIX, requeue->prefix, sizeof(requeue->prefix));
     header(letter, QUEUE_DEAD_HASH, requeue->hash, sizeof(requeue->hash));
     if (requeue->prefix[0] == '\0' || !idem_hex_parse(requeue->hash, parsed))
@@ -253,31 +259,48 @@ static int origin_check(const struct dead *d, const struct queue_letter *letter)
     return CLI_UNCERTAIN;
 }
 
+/* What is written down as begun. */
+static int requeue_do(struct dead *d, const struct queue_letter *letter, struct requeue *requeue) {
+    struct idem_error err;
+
+    if (record_forget(d, requeue, &err) < 0 ||
+        d->broker->requeue(d->place, d->values->queue, &err) < 0) {
+        requeue_note(d, requeue, idem_audit_result(err.code), err.text);
+        return cli_say_error("dead", &err);
+    }
+    /* The copy is there: should the letter stay, its key decides. */
+    requeue_note(d, requeue, "done", NULL);
+    if (d->broker->remove(d->place, letter->receipt, &err) < 0)
+        return cli_say_error("dead", &err);
+    d->done++;
+    return CLI_OK;
+}
+
 static int requeue_one(struct dead *d, const struct queue_letter *letter) {
     struct requeue requeue;
-    struct idem_error err;
     int status = origin_check(d, letter);
 
     if (status == CLI_OK && d->values->dry_run)
         return list_one(d, letter);
     requeue_begin(letter, &requeue);
     if (status == CLI_OK)
-        status = record_settle(d, letter, &requeue);
+        status = record_look(d, letter, &requeue);
     if (status != CLI_OK) {
         requeue_note(d, &requeue, status == CLI_UNCERTAIN ? "refused" : "failed", NULL);
         d->kept += status == CLI_UNCERTAIN && d->values->all;
         return status == CLI_UNCERTAIN && d->values->all ? CLI_OK : status;
     }
-    if (d->broker->requeue(d->place, d->values->queue, &err) < 0) {
-        requeue_note(d, &requeue, idem_audit_result(err.code), err.text);
-        return cli_say_error("dead", &err);
+    cli_signals_hold();
+    requeue_note(d, &requeue, "begun", NULL);
+    status = cli_audit_ready(&d->audit);
+    if (status == CLI_OK)
+        status = requeue_do(d, letter, &requeue);
+    if (status == CLI_OK && cli_signals_came()) {
+        cli_say("dead: stopped by a signal");
+        return CLI_SYSTEM;
     }
-    /* The copy is there: should the letter stay, its key decides. */
-    requeue_note(d, &requeue, "done", NULL);
-    if (d->broker->remove(d->place, letter->receipt, &err) < 0)
-        return cli_say_error("dead", &err);
-    d->done++;
-    return CLI_OK;
+    cli_signals_let();
+    return status;
 }
 
 /* The whole. */
@@ -386,6 +409,7 @@ static int dead_run(const struct cli_values *values) {
     idem_close(d.h);
     free(d.url);
     free(d.name);
+    cli_signals_let();
     return status;
 }
 

@@ -5,20 +5,28 @@
 #include <string.h>
 
 #include "cli/audit.h"
+#include "cli/signals.h"
+#include "core/entry.h"
 
-/* What it was; one that cannot be read is known by its name. */
-static void look(struct idem *h, const struct idem_name *name, struct idem_entry *ret) {
+/* What it was, as far as that can be read: its name is known in any case. CLI_OK, or a status after
+   saying why. */
+static int look(struct idem *h, const struct idem_name *name, struct idem_entry *ret) {
+    struct idem_record_key key;
     struct idem_error err;
     int rc = idem_lookup(h, name, ret, &err);
 
     if (rc == 0) {
         idem_entry_release(ret);
-        return;
+        return CLI_OK;
     }
-    *ret = (struct idem_entry){.state = rc == IDEM_E_ABSENT ? IDEM_ABSENT : IDEM_DAMAGED};
-    snprintf(ret->prefix, sizeof(ret->prefix), "%s", name->prefix);
-    if (name->hash != NULL)
-        snprintf(ret->hash, sizeof(ret->hash), "%s", name->hash);
+    if (rc != IDEM_E_ABSENT && rc != IDEM_E_VERSION && rc != IDEM_E_CORRUPT)
+        return cli_say_error("forget", &err);
+    if (idem_name_key(name, &key, &err) != 0)
+        return cli_say_error("forget", &err);
+    idem_entry_fill_bad(ret, &key, rc);
+    if (rc == IDEM_E_ABSENT)
+        ret->state = IDEM_ABSENT;
+    return CLI_OK;
 }
 
 static int forget(struct idem *h, const struct cli_values *values, struct cli_audit *audit) {
@@ -28,12 +36,16 @@ static int forget(struct idem *h, const struct cli_values *values, struct cli_au
     struct idem_error err;
     int status = cli_name(h, values, &hold, &name), rc;
 
+    if (status == CLI_OK)
+        status = look(h, &name, &before);
     if (status != CLI_OK)
         return status;
-    look(h, &name, &before);
+    cli_signals_hold();
+    status = cli_audit_begin(audit, &before, 1, "absent", NULL);
+    if (status != CLI_OK)
+        return status;
     rc = idem_forget(h, &name, values->force, &err);
-    if (before.hash[0] != '\0') /* else nobody knows of what */
-        cli_audit_line(audit, &before, "absent", NULL, rc < 0 ? &err : NULL);
+    cli_audit_line(audit, &before, "absent", NULL, rc < 0 ? &err : NULL);
     if (rc < 0)
         return cli_say_error("forget", &err);
     puts("forgotten");
@@ -54,6 +66,7 @@ static int forget_run(const struct cli_values *values) {
         status = status == CLI_OK ? written : status;
     }
     idem_close(h);
+    cli_signals_let();
     return status;
 }
 

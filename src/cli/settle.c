@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/entry.h"
+#include "cli/signals.h"
 
 #define TTL_DEFAULT_S 86400
 
@@ -33,9 +34,13 @@ static int entry_settle_one(struct idem *h, const struct idem_name *name,
                             struct cli_audit *audit) {
     struct idem_settlement how = cli_settlement(values);
     struct idem_error err;
-    int rc;
+    int status, rc;
 
     how.attempt = entry->attempt;
+    cli_signals_hold();
+    status = cli_audit_begin(audit, entry, 1, idem_state_name(how.to), how.reason);
+    if (status != CLI_OK)
+        return status;
     rc = idem_settle(h, name, &how, &err);
     cli_audit_line(audit, entry, idem_state_name(how.to), how.reason, rc < 0 ? &err : NULL);
     if (rc < 0)
@@ -111,6 +116,7 @@ static int settle_run(const struct cli_values *values) {
         status = status == CLI_OK ? written : status;
     }
     idem_close(h);
+    cli_signals_let();
     return status;
 }
 

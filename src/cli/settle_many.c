@@ -1,7 +1,9 @@
 /*
  * Settling many records: listed, asked about, and settled if they are still what was shown, by many
  * hands. They need --yes or a typed yes, which goes for those that were shown and for no other.
- * What was settled before a failure stays so, and has its lines in the audit.
+ * A batch is written down as begun before any of it is changed, so that one fsync is enough for all
+ * of it; then each has a line of what came of it, also where that is nothing. A failure or a signal
+ * ends it between two records. What was settled before stays so.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,6 +14,8 @@
 #include "cli/entry.h"
 #include "cli/only.h"
 #include "cli/settle.h"
+#include "cli/signals.h"
+#include "core/error.h"
 
 /* How many are asked about at once. */
 #define BATCH 1024
@@ -95,7 +99,8 @@ static bool is_still(const struct batch *batch, const struct idem_entry *shown,
            cli_filter_takes(batch->values, now);
 }
 
-/* With what came of it; each line is written before the hand takes the next record. */
+/* With what came of it; each line is written before the hand takes the next record. One that cannot
+   be written ends it (is_over). */
 static void outcome_note(struct batch *batch, const struct idem_entry *shown, int rc,
                          const struct idem_error *err) {
     pthread_mutex_lock(&batch->lock);
@@ -113,9 +118,42 @@ static bool is_over(struct batch *batch) {
     bool over;
 
     pthread_mutex_lock(&batch->lock);
-    over = batch->status != CLI_OK;
+    over = batch->status != CLI_OK || batch->audit->fault != 0;
     pthread_mutex_unlock(&batch->lock);
-    return over;
+    return over || cli_signals_came();
+}
+
+static void entry_leave(struct batch *batch, const struct idem_entry *shown, const char *why) {
+    struct idem_error err;
+
+    outcome_note(batch, shown, idem_error_set(&err, IDEM_E_LIVE, "%s", why), &err);
+}
+
+/* True: it may be settled; else it is written down why not. */
+static bool entry_check(struct batch *batch, const struct idem_entry *shown,
+                        const struct idem_name *name) {
+    struct idem_entry now;
+    struct idem_error err;
+    int rc = idem_lookup(batch->h, name, &now, &err);
+    bool still, ours;
+
+    if (rc != 0) {
+        outcome_note(batch, shown, rc, &err);
+        return false;
+    }
+    still = is_still(batch, shown, &now);
+    ours = !still && is_ours(batch, &now);
+    idem_entry_release(&now);
+    if (still)
+        return true;
+    if (ours) {
+        pthread_mutex_lock(&batch->lock);
+        batch->listed--;
+        pthread_mutex_unlock(&batch->lock);
+    }
+    entry_leave(batch, shown,
+                ours ? "it is settled so already" : "it has changed since it was shown");
+    return false;
 }
 
 static void entry_settle(void *data, size_t i) {
@@ -123,27 +161,14 @@ static void entry_settle(void *data, size_t i) {
     const struct idem_entry *shown = &batch->shown[i];
     struct idem_name name = {.prefix = shown->prefix, .hash = shown->hash};
     struct idem_settlement how = batch->how;
-    struct idem_entry now;
     struct idem_error err;
-    bool still;
     int rc;
 
-    if (is_over(batch))
-        return;
-    rc = idem_lookup(batch->h, &name, &now, &err);
-    if (rc != 0) {
-        if (rc != IDEM_E_ABSENT)
-            outcome_note(batch, shown, rc, &err);
+    if (is_over(batch)) {
+        entry_leave(batch, shown, "it was not tried: idem was stopped, or had failed, before");
         return;
     }
-    still = is_still(batch, shown, &now);
-    if (!still && is_ours(batch, &now)) {
-        pthread_mutex_lock(&batch->lock);
-        batch->listed--;
-        pthread_mutex_unlock(&batch->lock);
-    }
-    idem_entry_release(&now);
-    if (!still)
+    if (!entry_check(batch, shown, &name))
         return;
     how.attempt = shown->attempt;
     rc = idem_settle(batch->h, &name, &how, &err);
@@ -158,12 +183,23 @@ static int batch_settle(struct batch *batch) {
         return status;
     if (!confirmed(batch->values, batch->n))
         return CLI_USAGE;
+    cli_signals_hold();
+    status = cli_audit_begin(batch->audit, batch->shown, batch->n, idem_state_name(batch->how.to),
+                             batch->how.reason);
+    if (status != CLI_OK)
+        return status;
     cli_crew(batch->n, entry_settle, batch);
+    if (batch->status == CLI_OK && cli_signals_came()) {
+        cli_say("settle: stopped by a signal");
+        return CLI_SYSTEM;
+    }
+    cli_signals_let(); /* the next question may be answered so */
     return batch->status;
 }
 
 static int many_say(const struct batch *batch, int status) {
     size_t left = batch->listed - batch->settled, unmet = cli_only_unmet(&batch->only);
+    int flushed;
 
     if (status != CLI_OK && batch->settled == 0) {
         cli_say("settle: nothing was changed");
@@ -180,7 +216,8 @@ static int many_say(const struct batch *batch, int status) {
            idem_state_name(batch->how.to));
     if (status == CLI_OK && left != 0)
         printf("%zu left alone: changed since shown, or still being run\n", left);
-    return status != CLI_OK ? status : cli_flush();
+    flushed = cli_flush();
+    return status != CLI_OK ? status : flushed;
 }
 
 static int batches_settle(struct batch *batch) {

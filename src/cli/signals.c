@@ -1,6 +1,7 @@
 /*
  * Takes the signals that idem run passes on, and SIGCHLD. Fails where no
- * descriptor is left.
+ * descriptor is left. Holds those that would end a change of operators' in its
+ * middle.
  *
  * A signal that was ignored when idem was started (nohup, `&` in a script)
  * stays so, for idem and for the command. SIGPIPE is ignored meanwhile: a
@@ -25,6 +26,32 @@ static bool is_ignored(int sig) {
     struct sigaction action;
 
     return sigaction(sig, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+static sigset_t held; /* by us, and not by who has started idem */
+
+void cli_signals_hold(void) {
+    static const int ending[] = {SIGTERM, SIGINT, SIGHUP};
+    sigset_t blocked;
+
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    for (size_t i = 0; i < sizeof(ending) / sizeof(ending[0]); i++)
+        if (!is_ignored(ending[i]) && !sigismember(&blocked, ending[i]))
+            sigaddset(&held, ending[i]);
+    sigprocmask(SIG_BLOCK, &held, NULL);
+}
+
+bool cli_signals_came(void) {
+    sigset_t pending;
+
+    sigpending(&pending);
+    sigandset(&pending, &pending, &held);
+    return !sigisemptyset(&pending);
+}
+
+void cli_signals_let(void) {
+    sigprocmask(SIG_UNBLOCK, &held, NULL);
+    sigemptyset(&held);
 }
 
 int cli_signals_take(struct cli_signals *signals, bool tty) {

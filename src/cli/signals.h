@@ -1,6 +1,7 @@
 /*
  * Signals of `idem run`: read from a descriptor, so that they take their turn in
- * the loop, and put back as they were for the command.
+ * the loop, and put back as they were for the command. And those that end what
+ * operators do.
  */
 #ifndef IDEM_CLI_SIGNALS_H
 #define IDEM_CLI_SIGNALS_H
@@ -18,6 +19,12 @@ struct cli_signals {
 /* For every command, before anything else: a write beyond RLIMIT_FSIZE fails, and is told like a
    full disk, instead of ending idem in the middle of it. */
 void cli_signals_begin(void);
+
+/* A change is not ended between its two lines of the audit: INT, TERM and HUP wait from hold to
+   let, in this thread and in those that it starts meanwhile, and act then. */
+void cli_signals_hold(void);
+bool cli_signals_came(void); /* one is waiting: nothing more should be begun */
+void cli_signals_let(void);
 
 /* Blocks them and opens the descriptor; `tty` says that a terminal does the job control. 0, or -1
    with errno. */

@@ -1,6 +1,6 @@
 /*
- * The audit: a line for each thing that an operator does or is refused, the same from the command
- * line and from the gateway. One JSON object,
+ * The audit: a line for each thing that an operator begins, and one for what came of it, the same
+ * from the command line and from the gateway. One JSON object,
  *
  *     {"time":"2026-11-15T20:00:00.125Z","who":"ann","action":"settle","result":"done",...}
  *
@@ -20,7 +20,7 @@ struct idem_audit {
     const char *who, *login; /* login: who was it before sudo or su, where that is another */
     const char *address;
     const char *action; /* inspect, settle, forget, requeue */
-    const char *result; /* done; refused, failed: nothing was changed; unknown */
+    const char *result; /* begun; done; refused, failed: nothing was changed; unknown */
     const char *record, *prefix, *store;
     const char *broker, *queue; /* where a message went */
     const char *before;         /* states */

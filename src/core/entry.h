@@ -6,6 +6,10 @@
 
 #include "core/protocol.h"
 
+/* The record that a name is of. 0, or IDEM_E_INVALID or IDEM_E_NOMEM. */
+int idem_name_key(const struct idem_name *name, struct idem_record_key *ret,
+                  struct idem_error *err);
+
 /* Everything but the result's bytes. */
 void idem_entry_fill(struct idem_entry *entry, const struct idem_record_key *key,
                      const struct idem_record *record, bool live, int64_t left_ms);

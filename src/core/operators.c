@@ -14,8 +14,8 @@
 #define SETTLE_TTL_S (24 * 3600)
 #define SETTLE_TTL_MAX_S ((int64_t)3650 * 24 * 3600)
 
-static int name_key(const struct idem_name *name, struct idem_record_key *ret,
-                    struct idem_error *err) {
+int idem_name_key(const struct idem_name *name, struct idem_record_key *ret,
+                  struct idem_error *err) {
     struct idem_bytes prefix = {(const unsigned char *)name->prefix,
                                 name->prefix == NULL ? 0 : strlen(name->prefix)};
 
@@ -73,7 +73,7 @@ int idem_lookup(struct idem *h, const struct idem_name *name, struct idem_entry 
     int rc = idem_need(h, err) ?: idem_need(name, err) ?: idem_need(ret, err);
 
     if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
-        (rc = name_key(name, &op.key, err)) != 0 ||
+        (rc = idem_name_key(name, &op.key, err)) != 0 ||
         (rc = idem_handle_run(h, &op, lookup_take, err)) != 0)
         return rc;
     if (lookup.rc != 0) {
@@ -166,7 +166,7 @@ int idem_settle(struct idem *h, const struct idem_name *name, const struct idem_
     int rc = idem_need(h, err) ?: idem_need(name, err) ?: idem_need(how, err);
 
     if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
-        (rc = settle_check(how, err)) != 0 || (rc = name_key(name, &key, err)) != 0)
+        (rc = settle_check(how, err)) != 0 || (rc = idem_name_key(name, &key, err)) != 0)
         return rc;
     return settle_run(h, &key, how, how->attempt, err);
 }
@@ -180,7 +180,7 @@ static int settle_entry(struct idem *h, const struct idem_entry *entry,
                         const struct idem_settlement *how, size_t *n, struct idem_error *err) {
     struct idem_name name = {.prefix = entry->prefix, .hash = entry->hash};
     struct idem_record_key key;
-    int rc = name_key(&name, &key, err);
+    int rc = idem_name_key(&name, &key, err);
 
     if (rc == 0)
         rc = settle_run(h, &key, how, entry->attempt, err);
@@ -235,7 +235,7 @@ int idem_forget(struct idem *h, const struct idem_name *name, bool force, struct
     int rc = idem_need(h, err) ?: idem_need(name, err);
 
     if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
-        (rc = name_key(name, &op.key, err)) != 0)
+        (rc = idem_name_key(name, &op.key, err)) != 0)
         return rc;
     return idem_handle_run(h, &op, NULL, err);
 }

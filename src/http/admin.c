@@ -387,6 +387,10 @@ static const char *found_name(const struct idem_admin_found *found) {
                                                : "unknown";
 }
 
+static const char *state_meant(const struct idem_admin_request *request) {
+    return idem_state_name(request->action == IDEM_ADMIN_SETTLE ? request->settle.to : IDEM_ABSENT);
+}
+
 void idem_admin_line(const struct idem_admin_audit *audit, char out[IDEM_ADMIN_LINE]) {
     const struct idem_admin_request *request = audit->request;
     const struct idem_admin_found *before = audit->before, *after = audit->after;
@@ -397,14 +401,14 @@ void idem_admin_line(const struct idem_admin_audit *audit, char out[IDEM_ADMIN_L
         .who = text_copy(audit->caller->who.at, audit->caller->who.len, who),
         .address = text_copy(audit->caller->address.at, audit->caller->address.len, address),
         .action = action_names[request->action],
-        .result = idem_audit_result(audit->code),
+        .result = audit->begun ? "begun" : idem_audit_result(audit->code),
         .record = hash,
         .prefix = text_copy(request->key.at, request->key.prefix_len, prefix),
         .store = text_copy(request->store.at, request->store.len, store),
         .before = found_name(before),
         .attempt = before->entry.attempt,
-        .after = found_name(after),
-        .status = after->entry.status,
+        .after = audit->begun ? state_meant(request) : found_name(after),
+        .status = audit->begun ? request->settle.status : after->entry.status,
         .force = request->force,
         .label = before->entry.label,
     };

@@ -72,14 +72,15 @@ void idem_admin_answer(const struct idem_admin_found *before, const struct idem_
 /* A refusal (RFC 9457), in one line. */
 void idem_admin_problem(int status, const char *title, const char *detail, FILE *out);
 
-/* The audit (core/audit.h) of a request, without a line feed. What others have chosen is cut: it all
-   fits. */
+/* The audit (core/audit.h) of a request, without a line feed. What others have chosen is cut: it
+   all fits. */
 struct idem_admin_audit {
     int64_t time_ms;
     const struct idem_admin_caller *caller;
     const struct idem_admin_request *request;
     int code; /* what came of it */
     const struct idem_admin_found *before, *after;
+    bool begun; /* it is still to be done, and `after` not known */
 };
 #define IDEM_ADMIN_LINE 1700
 void idem_admin_line(const struct idem_admin_audit *audit, char out[IDEM_ADMIN_LINE]);

@@ -3,12 +3,13 @@
  * What an operator asks for is done: the record is looked up, changed, and
  * looked up again, on the worker's own loop.
  *
- *     BEFORE ─> CHANGE ─> AFTER
- *       └──────────┴────────┴──> a line in the log, and the answer
+ *     BEFORE ─> a line ─> CHANGE ─> AFTER
+ *       └───────────────────┴─────────┴──> a line in the log, and the answer
  *
- * The line is written whatever comes of it: also where the record is not there,
- * where the store is away, and where the worker ends before it is answered. A
- * client that hangs up changes nothing of it.
+ * The first line says that it is begun, so that also a worker that is killed has
+ * changed nothing without one. The last is written whatever comes of it: also
+ * where the record is not there, where the store is away, and where the worker
+ * ends before it is answered. A client that hangs up changes nothing of it.
  */
 
 #include "ngx_http_idem.h"
@@ -97,7 +98,7 @@ ngx_http_idem_act_over(ngx_http_idem_act_t *act)
    does take: nobody changes a record unseen. */
 
 static void
-ngx_http_idem_act_write(ngx_http_idem_act_t *act)
+ngx_http_idem_act_write(ngx_http_idem_act_t *act, bool begun)
 {
     char                      line[IDEM_ADMIN_LINE];
     ngx_log_t                *log = act->request->connection->log;
@@ -114,6 +115,7 @@ ngx_http_idem_act_write(ngx_http_idem_act_t *act)
     audit.after = &act->after;
 
     audit.code = act->rc;
+    audit.begun = begun;
 
     idem_admin_line(&audit, line);
     level = ngx_min(NGX_LOG_NOTICE, log->log_level);
@@ -132,7 +134,7 @@ ngx_http_idem_act_stop(ngx_http_idem_act_t *act)
     if (act->begun) {
         ngx_http_idem_act_over(act);
         act->rc = ngx_http_idem_act_code(act, IDEM_E_UNKNOWN);
-        ngx_http_idem_act_write(act);
+        ngx_http_idem_act_write(act, false);
     }
 }
 
@@ -223,7 +225,7 @@ static ngx_int_t
 ngx_http_idem_act_end(ngx_http_idem_act_t *act)
 {
     ngx_http_idem_act_over(act);
-    ngx_http_idem_act_write(act);
+    ngx_http_idem_act_write(act, false);
 
     return ngx_http_idem_act_reply(act);
 }
@@ -283,6 +285,8 @@ ngx_http_idem_act_next(ngx_http_idem_act_t *act, int rc)
         if (act->asked.settle.attempt == 0) {              /* what is changed is what was seen */
             act->asked.settle.attempt = act->before.entry.attempt;
         }
+
+        ngx_http_idem_act_write(act, true);
 
         return NGX_HTTP_IDEM_ACT_CHANGE;
 

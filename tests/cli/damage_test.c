@@ -61,6 +61,19 @@ TEST(a_damaged_record_is_listed_as_damaged_and_removed_by_force) {
     CHECK(starts_with(RUN_SH("a", ":").verdict, "run attempt=1 "));
 }
 
+TEST(a_damaged_record_that_is_removed_by_its_key_has_its_lines_in_the_audit) {
+    char *audit, *lines;
+
+    RUN_SH("a", ":");
+    damage("a");
+    CHECK_INT(RUN("forget", "--force", "a").status, 0);
+    audit = file_text("audit");
+    lines = strstr(audit, script("\"result\":\"begun\",\"record\":\"%s", hash_of("a")));
+    CHECK(lines != NULL);
+    CHECK_HAS(lines, script("\"result\":\"done\",\"record\":\"%s", hash_of("a")));
+    CHECK_HAS(lines, "\"before\":\"damaged\",\"after\":\"absent\",\"force\":true");
+}
+
 TEST(a_record_of_a_newer_version_is_not_called_damaged) {
     struct idem_record_key name = key_of("a");
 

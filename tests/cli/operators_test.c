@@ -1,66 +1,9 @@
 /*
  * What operators do: show, list, settle, forget, stats.
  */
-#include "harness.h"
+#include "operators.h"
 
 #include <pty.h>
-
-#include "idem.h"
-
-/* Runs until the file `go` is there, so that it can vanish before and be run again after. */
-static char *until_go(void) {
-    return script("i=0; while [ ! -e %s ] && [ $i -lt 400 ]; do i=$((i+1)); sleep .02; done",
-                  in_folder("go"));
-}
-
-static void go(void) {
-    CHECK(creat(in_folder("go"), 0600) >= 0);
-}
-
-/* A run that vanished: idem is killed while the command runs, and its lease runs out. */
-static void vanish_under(const char *prefix, const char *key, const char *label) {
-    struct proc proc =
-        START_SH(key, until_go(), "--prefix", prefix, "--label", label, "--lease", "100ms");
-    char want[128];
-
-    WAIT_FOR(wrote(proc.verdict, "run "));
-    kill(proc.pid, SIGKILL);
-    proc_wait(&proc);
-    snprintf(want, sizeof(want), "\"label\":\"%s\"", label);
-    WAIT_FOR(strstr(RUN("list", "--state", "uncertain", "--json").out, want) != NULL);
-}
-
-static void vanish(const char *key, const char *label) {
-    vanish_under("run:", key, label);
-}
-
-static char *hash_of(const char *key) {
-    char *hash = strstr(RUN("show", "--json", key).out, "\"hash\":\"");
-
-    CHECK(hash != NULL);
-    hash = keep(strndup(hash + 8, 64));
-    CHECK_INT(strspn(hash, "0123456789abcdef"), 64);
-    return hash;
-}
-
-/* Whether each line is JSON, by somebody else's reading. */
-static void json_check(const char *text) {
-    FILE *python = popen("python3 -c 'import json, sys\n"
-                         "for line in sys.stdin: json.loads(line)'",
-                         "w");
-
-    CHECK(python != NULL);
-    CHECK(fwrite(text, 1, strlen(text), python) == strlen(text));
-    CHECK_INT(pclose(python), 0);
-}
-
-static int lines(const char *text) {
-    int n = 0;
-
-    for (; *text != '\0'; text++)
-        n += *text == '\n';
-    return n;
-}
 
 /* Show. */
 
@@ -429,32 +372,6 @@ TEST(a_file_that_names_something_else_changes_nothing) {
     CHECK_HAS(RUN("list", "--state", "uncertain").out, "one\n");
 }
 
-static enum idem_result fail_for_good(struct idem_run *run, void *data) {
-    (void)run;
-    (void)data;
-    return IDEM_RESULT_FINAL;
-}
-
-/* Failed for good, so many of them. */
-static void fail_many(int n) {
-    static const struct idem_policy policy = {.prefix = "many:", .scope = IDEM_SCOPE_NONE};
-    struct idem_guard *guard;
-    struct idem_error err;
-    struct idem *h;
-
-    CHECK(idem_open(temp_url("store", "sync=off"), NULL, &h, &err) == 0);
-    CHECK(idem_guard_new(h, &policy, &guard, &err) == 0);
-    for (int i = 0; i < n; i++) {
-        struct idem_args args = {.key = &i, .key_len = sizeof(i)};
-        struct idem_outcome out;
-
-        CHECK(idem_call(h, guard, &args, fail_for_good, NULL, &out, &err) == 0);
-        idem_outcome_release(&out);
-    }
-    idem_guard_free(guard);
-    idem_close(h);
-}
-
 TEST(more_than_a_batch_are_settled_in_several) {
     struct ran ran;
 
@@ -495,53 +412,6 @@ TEST(a_live_lease_is_settled_and_forgotten_by_force_only) {
     CHECK_INT(RUN("forget", "--force", "k").status, 0);
     go();
     CHECK_INT(proc_wait(&proc).status, 76);
-}
-
-/* The audit. */
-
-TEST(every_change_leaves_a_line_of_who_what_before_and_after) {
-    char *audit;
-
-    vanish("order-4711", "order 7");
-    vanish("order-4712", "order 8");
-    CHECK_INT(RUN("settle", "--done", "--reason", "seen at the bank", "order-4711").status, 0);
-    CHECK_INT(RUN("settle", "--failed", "order-4711").status, 65);
-    CHECK_INT(RUN("settle", "--state", "uncertain", "--failed", "--dry-run").status, 0);
-    audit = file_text("audit");
-    CHECK_INT(lines(audit), 2); /* a dry run is none */
-    CHECK_INT(RUN("settle", "--state", "uncertain", "--failed", "--yes").status, 0);
-    CHECK_INT(RUN("forget", "order-4711").status, 0);
-    audit = file_text("audit");
-    json_check(audit);
-    CHECK_INT(lines(audit), 4);
-    CHECK_HAS(audit, "\"action\":\"settle\",\"result\":\"done\"");
-    CHECK_HAS(audit, "\"before\":\"uncertain\",\"attempt\":1,\"after\":\"done\","
-                     "\"label\":\"order 7\",\"reason\":\"seen at the bank\"}\n");
-    CHECK_HAS(audit, "\"action\":\"settle\",\"result\":\"refused\"");
-    CHECK_HAS(audit, "\"before\":\"done\",\"attempt\":1,\"after\":\"done\",");
-    CHECK_HAS(audit, "\"refused\":\"");
-    CHECK_HAS(audit, "\"before\":\"uncertain\",\"attempt\":1,\"after\":\"failed\","
-                     "\"label\":\"order 8\"");
-    CHECK_HAS(audit, "\"action\":\"forget\"");
-    CHECK_HAS(audit, "\"before\":\"done\",\"attempt\":1,\"after\":\"absent\"");
-    CHECK_HAS(audit, hash_of("order-4712"));
-    CHECK(strstr(audit, "order-471") == NULL); /* no key */
-    CHECK_HAS(audit, "\"who\":\"");
-    CHECK_HAS(audit, "\"store\":\"lmdb:/");
-}
-
-TEST(without_an_audit_nothing_is_changed) {
-    struct ran ran;
-
-    vanish("k", "order 7");
-    setenv("IDEM_AUDIT", in_folder("no/such/folder"), 1);
-    ran = RUN("settle", "--done", "k");
-    CHECK_INT(ran.status, 74);
-    CHECK_HAS(ran.err, "cannot be written: No such file or directory; nothing was changed");
-    CHECK_INT(RUN("forget", "k").status, 74);
-    CHECK_INT(RUN("settle", "--done", "--audit", "/dev/full", "k").status, 74);
-    setenv("IDEM_AUDIT", "", 1); /* the system's log, or stderr */
-    CHECK_INT(RUN("forget", "k").status, 0);
 }
 
 /* Stats. */

@@ -130,7 +130,7 @@ TEST(what_others_chose_cannot_break_out_of_the_line) {
     struct idem_admin_caller caller = {AT("a\n\"b\\"), AT("10.0.0.1")};
     struct idem_admin_request request;
     struct idem_admin_found before = {0}, after = {.rc = IDEM_E_ABSENT};
-    struct idem_admin_audit audit = {1125, &caller, &request, 0, &before, &after};
+    struct idem_admin_audit audit = {1125, &caller, &request, 0, &before, &after, false};
     char line[IDEM_ADMIN_LINE];
     struct idem_error err;
 
@@ -154,6 +154,27 @@ TEST(what_others_chose_cannot_break_out_of_the_line) {
     CHECK(strchr(line, '\n') == NULL);
 }
 
+TEST(what_is_begun_tells_what_it_is_to_become) {
+    struct idem_admin_caller caller = {AT("ann"), AT("::1")};
+    struct idem_admin_request request;
+    struct idem_admin_found before = {.entry = {.state = IDEM_RUNNING, .uncertain = true}};
+    struct idem_admin_found after = {.rc = IDEM_ADMIN_NOT_ASKED};
+    struct idem_admin_audit audit = {0, &caller, &request, 0, &before, &after, true};
+    char line[IDEM_ADMIN_LINE];
+    struct idem_error err;
+
+    CHECK_INT(read_one("{\"action\":\"settle\",\"to\":\"done\",\"status\":201,\"store\":\"s\","
+                       "\"prefix\":\"p\",\"hash\":\"" HASH "\"}",
+                       &request, &err),
+              0);
+    idem_admin_line(&audit, line);
+    CHECK_HAS(line, "\"action\":\"settle\",\"result\":\"begun\"");
+    CHECK_HAS(line, "\"before\":\"uncertain\",\"after\":\"done\",\"status\":201");
+    request.action = IDEM_ADMIN_FORGET;
+    idem_admin_line(&audit, line);
+    CHECK_HAS(line, "\"before\":\"uncertain\",\"after\":\"absent\"");
+}
+
 TEST(the_longest_line_is_whole) {
     char who[4096], reason[IDEM_REASON_MAX];
     struct idem_admin_caller caller = {{who, sizeof(who)}, {who, sizeof(who)}};
@@ -165,7 +186,7 @@ TEST(the_longest_line_is_whole) {
     struct idem_admin_found before = {.entry = {.uncertain = true, .attempt = UINT32_MAX}},
                             after = {.entry = {.state = IDEM_FAILED, .status = INT32_MIN}};
     struct idem_admin_audit audit = {
-        INT64_C(253402300799999), &caller, &request, IDEM_E_LIVE, &before, &after};
+        INT64_C(253402300799999), &caller, &request, IDEM_E_LIVE, &before, &after, false};
     char line[IDEM_ADMIN_LINE];
 
     memset(who, 0x7f, sizeof(who));

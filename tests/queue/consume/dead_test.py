@@ -162,6 +162,7 @@ def each_requeue_leaves_a_line_of_who_what_before_and_after(rig):
     grave.dead("requeue", "--all", "--dry-run", "--audit", path)
     check(not os.path.exists(path), "a dry run is none")
     grave.dead("requeue", "--number", 1, "--audit", "/no/such/folder/audit", status=74)
+    grave.dead("requeue", "--number", 1, "--audit", "/dev/full", status=74)
     grave.holds(2, 0)
     grave.dead("requeue", "--all", "--audit", path)
     doubt.dead("requeue", "--all", "--audit", path, status=UNCERTAIN)
@@ -170,8 +171,10 @@ def each_requeue_leaves_a_line_of_who_what_before_and_after(rig):
         text = file.read()
     lines = [json.loads(line) for line in text.splitlines()]
     eq([(line["action"], line["result"], line["before"], line["after"], line["queue"], "force" in line) for line in lines],
-       [("requeue", "done", "failed", "absent", grave.queue.name, False)] * 2 +
+       [("requeue", "begun", "failed", "absent", grave.queue.name, False),
+        ("requeue", "done", "failed", "absent", grave.queue.name, False)] * 2 +
        [("requeue", "refused", "uncertain", "uncertain", doubt.queue.name, False),
+        ("requeue", "begun", "uncertain", "absent", doubt.queue.name, True),
         ("requeue", "done", "uncertain", "absent", doubt.queue.name, True)], "lines")
     check(all(line["who"] and line["time"] and line["store"].startswith("lmdb:") and len(line["record"]) == 64 for line in lines), lines)
     check(all(line["broker"].split(":")[0] == rig.broker.url.split(":")[0] for line in lines) and "guest:" not in text, lines)

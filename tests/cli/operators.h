@@ -1,0 +1,93 @@
+/*
+ * Records for operators: some that have vanished, and many that have failed.
+ */
+#ifndef IDEM_TESTS_CLI_OPERATORS_H
+#define IDEM_TESTS_CLI_OPERATORS_H
+
+#include "harness.h"
+
+#include "idem.h"
+
+/* Runs until the file `go` is there, so that it can vanish before and be run again after. */
+__attribute__((unused)) static char *until_go(void) {
+    return script("i=0; while [ ! -e %s ] && [ $i -lt 400 ]; do i=$((i+1)); sleep .02; done",
+                  in_folder("go"));
+}
+
+__attribute__((unused)) static void go(void) {
+    CHECK(creat(in_folder("go"), 0600) >= 0);
+}
+
+/* A run that vanished: idem is killed while the command runs, and its lease runs out. */
+__attribute__((unused)) static void vanish_under(const char *prefix, const char *key,
+                                                 const char *label) {
+    struct proc proc =
+        START_SH(key, until_go(), "--prefix", prefix, "--label", label, "--lease", "100ms");
+    char want[128];
+
+    WAIT_FOR(wrote(proc.verdict, "run "));
+    kill(proc.pid, SIGKILL);
+    proc_wait(&proc);
+    snprintf(want, sizeof(want), "\"label\":\"%s\"", label);
+    WAIT_FOR(strstr(RUN("list", "--state", "uncertain", "--json").out, want) != NULL);
+}
+
+__attribute__((unused)) static void vanish(const char *key, const char *label) {
+    vanish_under("run:", key, label);
+}
+
+__attribute__((unused)) static char *hash_of(const char *key) {
+    char *hash = strstr(RUN("show", "--json", key).out, "\"hash\":\"");
+
+    CHECK(hash != NULL);
+    hash = keep(strndup(hash + 8, 64));
+    CHECK_INT(strspn(hash, "0123456789abcdef"), 64);
+    return hash;
+}
+
+/* Whether each line is JSON, by somebody else's reading. */
+__attribute__((unused)) static void json_check(const char *text) {
+    FILE *python = popen("python3 -c 'import json, sys\n"
+                         "for line in sys.stdin: json.loads(line)'",
+                         "w");
+
+    CHECK(python != NULL);
+    CHECK(fwrite(text, 1, strlen(text), python) == strlen(text));
+    CHECK_INT(pclose(python), 0);
+}
+
+__attribute__((unused)) static int lines(const char *text) {
+    int n = 0;
+
+    for (; *text != '\0'; text++)
+        n += *text == '\n';
+    return n;
+}
+
+static enum idem_result fail_for_good(struct idem_run *run, void *data) {
+    (void)run;
+    (void)data;
+    return IDEM_RESULT_FINAL;
+}
+
+/* Failed for good, so many of them. */
+__attribute__((unused)) static void fail_many(int n) {
+    static const struct idem_policy policy = {.prefix = "many:", .scope = IDEM_SCOPE_NONE};
+    struct idem_guard *guard;
+    struct idem_error err;
+    struct idem *h;
+
+    CHECK(idem_open(temp_url("store", "sync=off"), NULL, &h, &err) == 0);
+    CHECK(idem_guard_new(h, &policy, &guard, &err) == 0);
+    for (int i = 0; i < n; i++) {
+        struct idem_args args = {.key = &i, .key_len = sizeof(i)};
+        struct idem_outcome out;
+
+        CHECK(idem_call(h, guard, &args, fail_for_good, NULL, &out, &err) == 0);
+        idem_outcome_release(&out);
+    }
+    idem_guard_free(guard);
+    idem_close(h);
+}
+
+#endif
