@@ -111,7 +111,8 @@ enum idem_code {
     IDEM_E_FORK = -9,     /* the handle was opened before a fork */
     IDEM_E_ABSENT = -10,  /* there is no such record; opening: no store (create=no) */
     IDEM_E_LIVE = -11,    /* somebody holds a live lease on it: needs force */
-    IDEM_E_SETTLED = -12, /* it is done already: forget it, if it must run again */
+    IDEM_E_SETTLED = -12, /* it is done already: forget it, if it must run again; or it is not what
+                             was to be settled any more (idem_settlement.from) */
 
     /* Of a transaction in SQL; idem_tx_call() begins it anew by itself. */
     IDEM_E_RETRY_TX = -13, /* it met another one: roll it back, and begin it anew */
@@ -534,9 +535,11 @@ struct idem_settlement {
     enum idem_state to; /* IDEM_DONE or IDEM_FAILED */
     int32_t status;
     const char *reason;
-    bool force;       /* although a lease is live */
-    uint32_t attempt; /* only if it is still at this attempt; 0: any */
-    int64_t ttl_s;    /* default 24 h */
+    bool force;           /* although a lease is live */
+    uint32_t attempt;     /* only if it is still at this attempt; 0: any */
+    int64_t ttl_s;        /* default 24 h */
+    enum idem_state from; /* only if it is still in this state, else IDEM_E_SETTLED: of two who have
+                             seen it uncertain (IDEM_RUNNING), one settles it; IDEM_ABSENT: any */
 };
 int idem_settle(struct idem *h, const struct idem_name *name, const struct idem_settlement *how,
                 struct idem_error *err);

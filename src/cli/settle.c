@@ -37,6 +37,7 @@ static int entry_settle_one(struct idem *h, const struct idem_name *name,
     int status, rc;
 
     how.attempt = entry->attempt;
+    how.from = entry->state;
     cli_signals_hold();
     status = cli_audit_begin(audit, entry, 1, idem_state_name(how.to), how.reason);
     if (status != CLI_OK)

@@ -171,6 +171,7 @@ static void entry_settle(void *data, size_t i) {
     if (!entry_check(batch, shown, &name))
         return;
     how.attempt = shown->attempt;
+    how.from = shown->state;
     rc = idem_settle(batch->h, &name, &how, &err);
     outcome_note(batch, shown, rc, &err);
 }

@@ -136,6 +136,8 @@ int idem_list(struct idem *h, const struct idem_filter *filter, struct idem_curs
 static int settle_check(const struct idem_settlement *how, struct idem_error *err) {
     if (how->to != IDEM_DONE && how->to != IDEM_FAILED)
         return idem_error_set(err, IDEM_E_INVALID, "a record is settled as done or as failed");
+    if ((unsigned)how->from > IDEM_FAILED)
+        return idem_error_set(err, IDEM_E_INVALID, "idem_settlement.from is no state of a record");
     if (how->reason != NULL && strlen(how->reason) > IDEM_REASON_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "a reason has at most %d bytes",
                               IDEM_REASON_MAX);
@@ -145,14 +147,15 @@ static int settle_check(const struct idem_settlement *how, struct idem_error *er
 }
 
 static int settle_run(struct idem *h, const struct idem_record_key *key,
-                      const struct idem_settlement *how, uint32_t attempt, struct idem_error *err) {
+                      const struct idem_settlement *how, struct idem_error *err) {
     struct idem_op op = {.kind = IDEM_OP_SETTLE, .key = *key};
 
     op.in.settle = (struct idem_settle_in){
         .to = how->to,
         .status = how->status,
         .force = how->force,
-        .attempt = attempt,
+        .attempt = how->attempt,
+        .from = how->from,
         .ttl_ms = (how->ttl_s > 0 ? how->ttl_s : SETTLE_TTL_S) * 1000,
         .reason = {(const unsigned char *)how->reason,
                    how->reason == NULL ? 0 : strlen(how->reason)},
@@ -168,7 +171,7 @@ int idem_settle(struct idem *h, const struct idem_name *name, const struct idem_
     if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
         (rc = settle_check(how, err)) != 0 || (rc = idem_name_key(name, &key, err)) != 0)
         return rc;
-    return settle_run(h, &key, how, how->attempt, err);
+    return settle_run(h, &key, how, err);
 }
 
 static bool may_settle(enum idem_state state) {
@@ -179,11 +182,14 @@ static bool may_settle(enum idem_state state) {
 static int settle_entry(struct idem *h, const struct idem_entry *entry,
                         const struct idem_settlement *how, size_t *n, struct idem_error *err) {
     struct idem_name name = {.prefix = entry->prefix, .hash = entry->hash};
+    struct idem_settlement as_seen = *how;
     struct idem_record_key key;
     int rc = idem_name_key(&name, &key, err);
 
+    as_seen.attempt = entry->attempt;
+    as_seen.from = entry->state;
     if (rc == 0)
-        rc = settle_run(h, &key, how, entry->attempt, err);
+        rc = settle_run(h, &key, &as_seen, err);
     if (rc == 0)
         (*n)++;
     return rc == IDEM_E_ABSENT || rc == IDEM_E_LIVE || rc == IDEM_E_SETTLED ? 0 : rc;

@@ -242,8 +242,9 @@ int idem_protocol_settle(struct idem_record *record, const struct idem_settle_in
         return IDEM_E_LIVE;
     if (lease_held(record, now) && !in->force)
         return IDEM_E_LIVE;
-    /* A lock that is free has nothing to settle either. */
-    if (record->state == IDEM_DONE)
+    /* A lock that is free has nothing to settle either. And who has seen another state has seen
+       what somebody else has settled since, at the same attempt. */
+    if (record->state == IDEM_DONE || (in->from != IDEM_ABSENT && in->from != record->state))
         return IDEM_E_SETTLED;
     record->state = in->to;
     record->final = false;

@@ -69,6 +69,7 @@ struct idem_settle_in {
     bool force;
     uint32_t attempt; /* 0: any */
     int64_t ttl_ms;
+    enum idem_state from; /* IDEM_ABSENT: any */
 };
 int idem_protocol_settle(struct idem_record *record, const struct idem_settle_in *in,
                          struct idem_time now);

@@ -192,7 +192,8 @@ ngx_http_idem_act_reply(ngx_http_idem_act_t *act)
 
     case IDEM_E_SETTLED:
         return ngx_http_idem_admin_refuse(r, NGX_HTTP_CONFLICT,
-                                          "It is done already. Forget it, if it must run again.");
+                                          "It is done already, or was settled since you looked. "
+                                          "Look again; forget it, if it must run again.");
 
     case IDEM_E_UNKNOWN:
         return ngx_http_idem_admin_refuse(r, NGX_HTTP_SERVICE_UNAVAILABLE,
@@ -285,6 +286,8 @@ ngx_http_idem_act_next(ngx_http_idem_act_t *act, int rc)
         if (act->asked.settle.attempt == 0) {              /* what is changed is what was seen */
             act->asked.settle.attempt = act->before.entry.attempt;
         }
+
+        act->asked.settle.from = act->before.entry.state;
 
         ngx_http_idem_act_write(act, true);
 

@@ -166,7 +166,8 @@ int idem_op_refuse(struct idem_op *op, int code) {
                        : code == IDEM_E_LIVE
                            ? "somebody holds it with a live lease (wait, or use force), or it is "
                              "not at that attempt any more"
-                           : "it is done already; forget it if it must run again";
+                           : "it is done already (forget it if it must run again), or somebody "
+                             "has settled it since it was seen";
 
     idem_record_key_hex(&op->key, hex);
     return idem_error_set(&op->error, code, "record %.12s: %s", hex, text);

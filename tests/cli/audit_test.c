@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#define MANY 3000
+
 static int times(const char *text, const char *part) {
     int n = 0;
 
@@ -124,16 +126,33 @@ TEST(what_is_not_there_has_its_lines_too) {
     CHECK_INT(times(file_text("audit"), "\"before\":\"absent\",\"after\":\"absent\""), 2);
 }
 
-/* Killed. */
+/* They have all seen them uncertain. */
+TEST(of_operators_who_differ_one_settles_each_record) {
+    struct proc operators[3];
+    char *list, *hash, *audit;
 
-#define MANY 3000
+    harness_folder();
+    run_many(MANY, IDEM_RESULT_UNKNOWN);
+    list = RUN("list", "--json").out;
+    for (int i = 0; i < 3; i++)
+        operators[i] = START("settle", "--state", "uncertain", i == 0 ? "--done" : "--failed",
+                             "--reason", script("by number %d", i), "--yes");
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(proc_wait(&operators[i]).status, 0);
+    audit = file_text("audit");
+    CHECK_INT(times(audit, "\"result\":\"done\""), MANY);
+    for (; (hash = strstr(list, "\"hash\":\"")) != NULL; list = hash + 1)
+        CHECK(strstr(audit, script("\"result\":\"done\",\"record\":\"%.64s\"", hash + 8)) != NULL);
+}
+
+/* Killed. */
 
 /* Is sent the signal in the midst of settling them. */
 static struct ran settle_and_send(int sig) {
     struct proc proc;
 
     harness_folder();
-    fail_many(MANY);
+    run_many(MANY, IDEM_RESULT_FINAL);
     proc = START("settle", "--state", "failed", "--done", "--yes");
     WAIT_FOR(times(file_text("audit"), "\"result\":\"done\"") > 100);
     kill(proc.pid, sig);

@@ -1,5 +1,5 @@
 /*
- * Records for operators: some that have vanished, and many that have failed.
+ * Records for operators: some that have vanished, and many that have ended.
  */
 #ifndef IDEM_TESTS_CLI_OPERATORS_H
 #define IDEM_TESTS_CLI_OPERATORS_H
@@ -64,14 +64,13 @@ __attribute__((unused)) static int lines(const char *text) {
     return n;
 }
 
-static enum idem_result fail_for_good(struct idem_run *run, void *data) {
+static enum idem_result end_as(struct idem_run *run, void *data) {
     (void)run;
-    (void)data;
-    return IDEM_RESULT_FINAL;
+    return *(enum idem_result *)data;
 }
 
-/* Failed for good, so many of them. */
-__attribute__((unused)) static void fail_many(int n) {
+/* So many that have ended so. */
+__attribute__((unused)) static void run_many(int n, enum idem_result end) {
     static const struct idem_policy policy = {.prefix = "many:", .scope = IDEM_SCOPE_NONE};
     struct idem_guard *guard;
     struct idem_error err;
@@ -83,7 +82,7 @@ __attribute__((unused)) static void fail_many(int n) {
         struct idem_args args = {.key = &i, .key_len = sizeof(i)};
         struct idem_outcome out;
 
-        CHECK(idem_call(h, guard, &args, fail_for_good, NULL, &out, &err) == 0);
+        CHECK(idem_call(h, guard, &args, end_as, &end, &out, &err) == 0);
         idem_outcome_release(&out);
     }
     idem_guard_free(guard);

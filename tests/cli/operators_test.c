@@ -376,7 +376,7 @@ TEST(more_than_a_batch_are_settled_in_several) {
     struct ran ran;
 
     harness_folder();
-    fail_many(1100);
+    run_many(1100, IDEM_RESULT_FINAL);
     ran = RUN("settle", "--state", "failed", "--done", "--yes");
     CHECK_INT(ran.status, 0);
     CHECK_INT(lines(ran.out), 1102);

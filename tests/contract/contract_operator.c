@@ -110,6 +110,25 @@ CONTRACT(a_settlement_for_another_attempt_settles_nothing) {
     CHECK_INT(settle(c, "k", second), 0);
 }
 
+/* Of two operators who have seen it uncertain, the second settles nothing, at the same attempt. */
+CONTRACT(a_settlement_for_another_state_settles_nothing) {
+    struct idem_settle_in as_failed = settle_to(IDEM_FAILED, 1, "the first"),
+                          as_done = settle_to(IDEM_DONE, 0, "the second");
+
+    as_failed.from = as_done.from = IDEM_RUNNING;
+    CHECK_INT(claim(c, "k", claim_by(1)).verdict, IDEM_RUN);
+    CHECK_INT(settle(c, "k", as_done), IDEM_E_LIVE);
+    advance(LEASE_MS);
+    CHECK_INT(settle(c, "k", as_failed), 0);
+    CHECK_INT(settle(c, "k", as_done), IDEM_E_SETTLED);
+    CHECK_INT(settle(c, "k", as_failed), IDEM_E_SETTLED);
+    as_done.force = true;
+    CHECK_INT(settle(c, "k", as_done), IDEM_E_SETTLED);
+    as_done.from = IDEM_FAILED;
+    CHECK_INT(settle(c, "k", as_done), 0);
+    CHECK_INT(settle(c, "k", as_done), IDEM_E_SETTLED);
+}
+
 CONTRACT(a_settlement_lives_for_its_own_ttl) {
     struct idem_settle_in brief = settle_to(IDEM_DONE, 0, "");
 

@@ -106,6 +106,7 @@ static void question_settle(struct rng *rng, struct idem_settle_in *in) {
         .force = chance(rng, 30),
         .attempt = (uint32_t)PICK(rng, 0, 0, 0, 1, 2),
         .ttl_ms = PICK(rng, 1000, 20000),
+        .from = (enum idem_state)PICK(rng, IDEM_ABSENT, IDEM_ABSENT, IDEM_RUNNING, IDEM_FAILED),
     };
     if (chance(rng, 50))
         in->reason = pool_bytes(rng, 12);
@@ -198,7 +199,8 @@ void question_say(const struct question *q, char *buf, size_t size) {
                  q->in.finish.owner[1], idem_said_name(q->in.finish.said), q->in.finish.status,
                  q->in.finish.delay_ms);
     if (q->kind == IDEM_OP_SETTLE)
-        snprintf(buf + n, size - (size_t)n, " to %s attempt %u%s", idem_state_name(q->in.settle.to),
+        snprintf(buf + n, size - (size_t)n, " from %s to %s attempt %u%s",
+                 idem_state_name(q->in.settle.from), idem_state_name(q->in.settle.to),
                  q->in.settle.attempt, q->in.settle.force ? " force" : "");
 }
 

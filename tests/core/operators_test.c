@@ -36,6 +36,28 @@ TEST(operators_see_settle_and_forget) {
     idem_close(h);
 }
 
+TEST(of_two_who_have_seen_it_uncertain_one_settles_it) {
+    struct idem *h = open_store("sync=off");
+    struct idem_guard *guard = guard_of(h, (struct idem_policy){0});
+    struct idem_settlement as_failed = {.to = IDEM_FAILED, .attempt = 1, .from = IDEM_RUNNING},
+                           as_done = {.to = IDEM_DONE, .attempt = 1, .from = IDEM_RUNNING};
+    struct idem_name name = {.prefix = "t:", .key = "k", .key_len = 1};
+    struct work work = {.say = IDEM_RESULT_UNKNOWN};
+    struct idem_outcome out = call(h, guard, "k", &work);
+    struct idem_error err;
+
+    idem_outcome_release(&out);
+    CHECK_INT(idem_settle(h, &name, &as_failed, &err), 0);
+    CHECK_INT(idem_settle(h, &name, &as_done, &err), IDEM_E_SETTLED);
+    CHECK_HAS(err.text, "somebody has settled it since it was seen");
+    as_done.from = IDEM_DAMAGED;
+    CHECK_INT(idem_settle(h, &name, &as_done, &err), IDEM_E_INVALID);
+    as_done.from = IDEM_ABSENT;
+    CHECK_INT(idem_settle(h, &name, &as_done, &err), 0);
+    idem_guard_free(guard);
+    idem_close(h);
+}
+
 static bool not_the_third(const struct idem_entry *entry, void *data) {
     (*(int *)data)++;
     return strcmp(entry->label, "3") != 0;

@@ -263,6 +263,7 @@ static void write_settle(struct redis_job *job) {
     pack(&p, in->status, 4);
     pack(&p, in->ttl_ms, 6);
     pack(&p, (int64_t)in->reason.len, 2);
+    pack(&p, in->from, 1);
     put_eval(job, REDIS_SCRIPT_SETTLE, 3);
     put_packed(job, &p);
     put_bytes(job, in->reason);

@@ -224,13 +224,14 @@ call('SET', key, char(225, ARGV[2] ~= '' and 16 or 0, 1, 0) .. zeros(8) .. sub(q
 return 1
 
 --@ settle
--- ARGV[1]: state 1, force 2, attempt 3-6, status 7-10, life 11-16, length of the reason 17-18.
+-- ARGV[1]: state 1, force 2, attempt 3-6, status 7-10, life 11-16, length of the reason 17-18, the state it must
+-- have 19 (0: any).
 -- ARGV[2]: reason, [3]: life for PX.
 local q = ARGV[1]
 if not v then return -10 end
 if sub(q, 3, 6) ~= '\0\0\0\0' and sub(q, 3, 6) ~= sub(v, 5, 8) then return -11 end
 if state == 2 and due > since and byte(q, 2) == 0 then return -11 end
-if state == 3 then return -12 end
+if state == 3 or (byte(q, 19) ~= 0 and byte(q, 19) ~= state) then return -12 end
 call('SET', key, char(225, flags % 2 + bound / 2, byte(q, 1), 0) .. sub(v, 5, 12) .. string.rep('\0', 16)
     .. sub(v, 29, 64) .. sub(q, 11, 16) .. NOTHING .. six(age + since) .. NOTHING .. sub(q, 7, 10) .. sub(v, 93, 94)
     .. sub(q, 17, 18) .. sub(v, 97, 96 + bound) .. sub(v, rest, rest + labels - 1) .. ARGV[2], 'PX', ARGV[3])
