@@ -190,9 +190,10 @@ test(async function an_operator_settles_a_run_that_vanished() {
   eq(await row(tab, 'uncertain', 'invoice 4711').count(), 0, 'rows of what was settled');
   eq(await rig.post('/payments/cut', 'cut1'), 409);
   const lines = audit(hash);
-  eq(lines.length, 2, 'lines in the log');
-  check(lines[1].includes('"action":"settle","result":"done"') && lines[1].includes('"before":"uncertain","attempt":1,"after":"done","status":201') &&
-    lines[1].includes('"reason":"seen on the <bank> statement"'), lines[1]);
+  eq(lines.length, 3, 'lines in the log: it was looked at, begun and done');
+  check(lines[1].includes('"action":"settle","result":"begun"'), lines[1]);
+  check(lines[2].includes('"action":"settle","result":"done"') && lines[2].includes('"before":"uncertain","attempt":1,"after":"done","status":201') &&
+    lines[2].includes('"reason":"seen on the <bank> statement"'), lines[2]);
   await over(tab);
 });
 
