@@ -237,7 +237,7 @@ const struct cli_option cli_option_table[] = {
      CLI_FLAG, AT(result), 0, 0, .id = "dead-result"},
     {"all", 0, NULL, "all of them",
      CLI_FLAG, AT(all), 0, 0},
-    {"audit", 0, "FILE", "append a line for each change to this file ($IDEM_AUDIT;\n"
+    {"audit", 0, "FILE", "append the lines of each change to this file ($IDEM_AUDIT;\n"
                          "the system's log)",
      CLI_TEXT, AT(audit), 0, 0},
     {"yes", 'y', NULL, "do not ask",
