@@ -109,6 +109,10 @@ bool rabbit_session_sent(struct rabbit_session *s, int status, const char *doing
 /* Declares on channel 2: 0, the code of the refusal, or -1 if the session is over. */
 int rabbit_session_declare(struct rabbit_session *s, const char *queue, bool passive,
                            const amqp_table_t *args);
+/* Consumes on channel 2 without ever getting anything, so that the queue's leader has answered, and
+   counts us in `consumers` from now on; false: it was refused, or the server cannot. */
+bool rabbit_session_look(struct rabbit_session *s, const char *queue);
+void rabbit_session_look_end(struct rabbit_session *s);
 void rabbit_session_fail(struct rabbit_session *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -24,6 +24,7 @@
 #define NEVER_MS 3600000
 #define GHOST_MS 3000 /* in which a server has noticed that a consumer is gone */
 #define GHOST_LOOK_MS 50
+#define CALM_MS 1000 /* in which a queue has found its leader after a crash */
 
 size_t rabbit_out_bytes = QUEUE_OUT_BYTES;
 
@@ -34,6 +35,8 @@ struct consumer {
     uint64_t session;
     unsigned host, tries, looks;
     int64_t retry_at, since;
+    int64_t look_since; /* when the first look was, whether others consume; 0: there was none */
+    bool looking;       /* as a consumer that gets nothing */
     bool found, consuming;
     char tag[RABBIT_NAME_MAX];
     size_t tag_len;
@@ -173,6 +176,8 @@ static void session_begin(struct consumer *c) {
     if (rabbit_session_open(&c->s, &t->config, c->host, "consuming")) {
         c->session++;
         c->looks = 0;
+        c->look_since = 0;
+        c->looking = false;
         c->since = idem_loop_now();
         c->retry_at = 0;
         rabbit_thread_line(t, amqp_get_sockfd(c->s.conn));
@@ -186,16 +191,32 @@ static void session_begin(struct consumer *c) {
                       c->s.why, (long long)pause);
 }
 
+/* Whether nobody else consumes. What a queue says of itself may be of before a crash of the server,
+   until it has a leader; but that leader has answered who looks as a consumer, and counts him. */
+static bool is_clear(const struct consumer *c, int64_t waited) {
+    if (c->looking)
+        return c->s.consumers == 1;
+    return c->s.consumers == 0 && c->s.messages != 0 && waited >= CALM_MS;
+}
+
 /* Where an order matters: who still seems to consume may be us, before a crash of ours or of the
-   server, and what he had in hand would come behind what we would be given now. A queue that has no
-   leader yet, after a crash, says that it is empty and that nobody consumes. Neither is waited for
-   for long. */
+   server, and what he had in hand would come behind what we would be given now. He is not waited
+   for for long. */
 static bool is_haunted(struct consumer *c) {
     int64_t now = idem_loop_now();
-    bool clear = c->s.consumers == 0 && c->s.messages != 0;
 
-    if (!c->thread->ordered || clear || now - c->since >= GHOST_MS)
+    if (!c->thread->ordered)
         return false;
+    if (c->look_since == 0) {
+        c->looking = rabbit_session_look(&c->s, c->thread->topology.queue);
+        c->look_since = idem_loop_now();
+        c->retry_at = now;
+        return true;
+    }
+    if (is_clear(c, now - c->look_since) || now - c->look_since >= GHOST_MS) {
+        rabbit_session_look_end(&c->s);
+        return c->s.conn == NULL;
+    }
     c->retry_at = now + GHOST_LOOK_MS;
     return true;
 }
@@ -209,6 +230,7 @@ static void queue_find(struct consumer *c) {
         c->found = true;
         rabbit_thread_say(t, true, "connected to %s; the queue %s is there", c->s.place, queue);
     } else if (code > 0) {
+        c->look_since = 0; /* who looked is gone with the refusal */
         c->retry_at = idem_loop_now() + rabbit_pause_ms(c->looks);
         if (c->looks == 0)
             rabbit_thread_say(t, false,

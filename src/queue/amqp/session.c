@@ -1,7 +1,7 @@
 /*
  * A connection to a server, from its login to its end. Whatever goes wrong ends it and leaves a
- * text that says why; only a declaration may be refused without harm, as it has a channel of its
- * own.
+ * text that says why; only a declaration, or a look, may be refused without harm, as it has a
+ * channel of its own.
  *
  * A server that is silent for two heartbeats is lost, by librabbitmq's own count while it reads.
  * While it writes, it would wait for ever, so that the kernel is asked to give up after as long.
@@ -372,17 +372,19 @@ void rabbit_session_rest(struct rabbit_session *s, int event) {
 
 /* Declarations. */
 
+static bool side_open(struct rabbit_session *s) {
+    if (s->conn != NULL && !s->side) {
+        (void)amqp_channel_open(s->conn, 2);
+        s->side = rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "channel");
+    }
+    return s->side;
+}
+
 int rabbit_session_declare(struct rabbit_session *s, const char *queue, bool passive,
                            const amqp_table_t *args) {
     const amqp_queue_declare_ok_t *ok;
 
-    if (s->conn == NULL)
-        return -1;
-    if (!s->side) {
-        (void)amqp_channel_open(s->conn, 2);
-        s->side = rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "channel");
-    }
-    if (s->side) {
+    if (side_open(s)) {
         ok = amqp_queue_declare(s->conn, 2, amqp_cstring_bytes(queue), passive, 1, 0, 0,
                                 args == NULL ? amqp_empty_table : *args);
         if (rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "")) {
@@ -393,4 +395,53 @@ int rabbit_session_declare(struct rabbit_session *s, const char *queue, bool pas
         }
     }
     return s->conn == NULL ? -1 : s->code;
+}
+
+/* Looks. */
+
+/* What the server says of itself at the login; "" if it does not. */
+static void property_read(const struct rabbit_session *s, const char *name, char *buf,
+                          size_t size) {
+    const amqp_table_t *said = amqp_get_server_properties(s->conn);
+
+    buf[0] = '\0';
+    for (int i = 0; i < said->num_entries; i++)
+        if (rabbit_is(said->entries[i].key, name) &&
+            said->entries[i].value.kind == AMQP_FIELD_KIND_UTF8)
+            rabbit_clean(said->entries[i].value.value.bytes, buf, size);
+}
+
+/* All kinds of RabbitMQ's queues know a consumer's credit from 3.9 on; 4.0 would send messages. */
+static bool has_credit(const struct rabbit_session *s) {
+    char product[16], version[16];
+    unsigned major = 0, minor = 0;
+
+    property_read(s, "product", product, sizeof(product));
+    property_read(s, "version", version, sizeof(version));
+    return strcmp(product, "RabbitMQ") == 0 && sscanf(version, "%u.%u", &major, &minor) == 2 &&
+           major == 3 && minor >= 9;
+}
+
+bool rabbit_session_look(struct rabbit_session *s, const char *queue) {
+    amqp_table_entry_t none[] = {
+        {.key = amqp_cstring_bytes("credit"), .value.kind = AMQP_FIELD_KIND_I64},
+        {.key = amqp_cstring_bytes("drain"), .value.kind = AMQP_FIELD_KIND_BOOLEAN},
+    };
+    amqp_table_entry_t credit = {.key = amqp_cstring_bytes("x-credit"),
+                                 .value.kind = AMQP_FIELD_KIND_TABLE};
+    amqp_table_t args = {.num_entries = 1, .entries = &credit};
+
+    credit.value.value.table = (amqp_table_t){.num_entries = 2, .entries = none};
+    if (!has_credit(s) || !side_open(s))
+        return false;
+    (void)amqp_basic_consume(s->conn, 2, amqp_cstring_bytes(queue), amqp_empty_bytes, 0, 0, 0,
+                             args);
+    return rabbit_session_ok(s, amqp_get_rpc_reply(s->conn), 2, "consuming");
+}
+
+void rabbit_session_look_end(struct rabbit_session *s) {
+    if (s->conn == NULL || !s->side)
+        return;
+    s->side = false;
+    (void)rabbit_session_ok(s, amqp_channel_close(s->conn, 2, AMQP_REPLY_SUCCESS), 2, "channel");
 }

@@ -211,28 +211,34 @@ TEST(a_copy_of_which_nothing_is_heard_is_not_taken) {
     client_close(&client);
 }
 
-/* Somebody has the first ten of twenty messages, as a consumer that has crashed a moment ago. */
-static void start_haunted(const char *queue, struct client *ghost) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), queue);
+/* Through the proxy, which may lie. */
+static void start_ordered(const char *queue) {
+    struct queue_config config = hand_config(farm_url(proxy.port, ""), queue);
 
-    client_open(&client, farm.server.port);
-    publish(queue, true, 20);
-    client_open(ghost, farm.server.port);
-    (void)amqp_basic_qos(ghost->conn, 1, 0, 10, 0);
-    (void)amqp_basic_consume(ghost->conn, 1, amqp_cstring_bytes(queue), amqp_empty_bytes, 0, 0, 0,
-                             amqp_empty_table);
-    client_wait_count(&client, queue, 10, 20000);
     config.prefetch = 20;
     config.ordered = true;
     hand_open(&hand, &config);
     queue_broker_amqp.fetch(hand.link, true);
 }
 
-TEST(where_an_order_matters_what_a_consumer_had_who_is_just_gone_comes_first) {
+/* Somebody has the first ten of twenty messages, as a consumer that has crashed a moment ago. */
+static void start_haunted(const char *queue, bool quorum, struct client *ghost) {
+    client_open(&client, farm.server.port);
+    publish(queue, quorum, 20);
+    client_open(ghost, farm.server.port);
+    (void)amqp_basic_qos(ghost->conn, 1, 0, 10, 0);
+    (void)amqp_basic_consume(ghost->conn, 1, amqp_cstring_bytes(queue), amqp_empty_bytes, 0, 0, 0,
+                             amqp_empty_table);
+    client_wait_count(&client, queue, 10, 20000);
+    start_ordered(queue);
+}
+
+static void check_ghost_is_waited_for(const char *queue, bool quorum) {
     static struct client ghost;
     char body[16];
 
-    start_haunted("haunted", &ghost);
+    start_haunted(queue, quorum, &ghost);
+    client_wait_consumers(&client, queue, 2, 20000); /* who looks, and gets nothing */
     hand_turn(&hand, 500);
     CHECK_INT(hand.got_n, 0);
     client_close(&ghost);
@@ -241,36 +247,81 @@ TEST(where_an_order_matters_what_a_consumer_had_who_is_just_gone_comes_first) {
         snprintf(body, sizeof(body), "m%zu", i);
         CHECK_STR(hand_body(&hand, i), body);
     }
-    hand_close(&hand);
-    client_close(&client);
+    client_wait_consumers(&client, queue, 1, 20000); /* and is gone */
+    finish();
 }
 
-/* So says one that has no leader yet, after a crash of the server. */
-TEST(where_an_order_matters_a_queue_that_says_it_is_empty_is_not_believed_at_once) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "silent");
+TEST(where_an_order_matters_what_a_consumer_had_who_is_just_gone_comes_first) {
+    proxy_start(&proxy, farm.server.port);
+    check_ghost_is_waited_for("haunted", true);
+    proxy_start(&proxy, farm.server.port);
+    check_ghost_is_waited_for("haunted.classic", false);
+}
 
-    client_open(&client, farm.server.port);
-    publish("silent", true, 0);
-    config.ordered = true;
-    hand_open(&hand, &config);
-    queue_broker_amqp.fetch(hand.link, true);
+/* After a crash of the server, and until it has a leader, a quorum queue says what it had written
+   down last: here, of before the consumer came. */
+TEST(where_an_order_matters_what_a_queue_says_before_its_leader_does_is_not_believed) {
+    proxy_start(&proxy, farm.server.port);
+    proxy.lie_from = "\5stale\0\0\0\12\0\0\0\1"; /* ten messages are ready, one consumes */
+    proxy.lie_len = 14;
+    proxy.lie_to = "\5stale\0\0\0\24\0\0\0\0"; /* twenty, and nobody does */
+    check_ghost_is_waited_for("stale", true);
+}
+
+TEST(where_an_order_matters_a_queue_that_was_away_is_looked_at_anew) {
+    static struct client ghost;
+
+    proxy_start(&proxy, farm.server.port);
+    start_haunted("away", true, &ghost);
+    client_wait_consumers(&client, "away", 2, 20000);
+    proxy.from = "away";
+    proxy.to = "none";
+    hand_wait_line(&hand, "messages are fetched when it is there", 20000);
+    client_wait_consumers(&client, "away", 1, 20000);
+    proxy.to = NULL;
+    client_wait_consumers(&client, "away", 2, 20000);
     hand_turn(&hand, 500);
+    CHECK_INT(hand.got_n, 0);
+    client_close(&ghost);
+    hand_wait(&hand, 20, 20000);
+    CHECK_STR(hand_body(&hand, 0), "m0");
+    finish();
+}
+
+/* RabbitMQ 4, and others: nothing is consumed to look, and an empty queue may be one that has no
+   leader. */
+TEST(where_an_order_matters_a_queue_that_cannot_be_looked_at_is_not_believed_at_once) {
+    proxy_start(&proxy, farm.server.port);
+    proxy.lie_from = "RabbitMQ";
+    proxy.lie_len = strlen("RabbitMQ");
+    proxy.lie_to = "RabbitXY";
+    client_open(&client, farm.server.port);
+    publish("silent", true, 1);
+    start_ordered("silent");
+    hand_turn(&hand, 500);
+    client_wait_consumers(&client, "silent", 0, 0);
+    CHECK(strstr(hand.log, "is there") == NULL);
+    hand_wait(&hand, 1, 2000);
+    hand_ack(&hand, 0);
+    hand_turn(&hand, 100);
+    hand_close(&hand);
+    start_ordered("silent");
+    hand_turn(&hand, 1500);
     CHECK(strstr(hand.log, "is there") == NULL);
     publish("silent", true, 1);
     hand_wait(&hand, 1, 20000);
-    hand_close(&hand);
-    client_close(&client);
+    finish();
 }
 
 TEST(who_is_alive_is_not_waited_for_for_long) {
     static struct client neighbour;
 
-    start_haunted("alive", &neighbour);
+    proxy_start(&proxy, farm.server.port);
+    start_haunted("alive", true, &neighbour);
     hand_wait(&hand, 10, 20000);
     CHECK_STR(hand_body(&hand, 0), "m10");
-    hand_close(&hand);
     client_close(&neighbour);
-    client_close(&client);
+    finish();
 }
 
 /* All of the server. */

@@ -77,10 +77,8 @@ static bool send_all(int fd, const unsigned char *bytes, size_t len) {
     return true;
 }
 
-static void replace(const struct proxy *p, unsigned char *bytes, size_t len) {
-    const char *to = p->to;
-    size_t n = to == NULL ? 0 : strlen(to);
-    unsigned char *at = to == NULL ? NULL : memmem(bytes, len, p->from, n);
+static void replace(unsigned char *bytes, size_t len, const void *from, const void *to, size_t n) {
+    unsigned char *at = to == NULL ? NULL : memmem(bytes, len, from, n);
 
     if (at != NULL)
         memcpy(at, to, n);
@@ -91,10 +89,11 @@ static bool up_pass(struct proxy *p, int i) {
     static unsigned char bytes[1 << 16];
     ssize_t n = read(p->pairs[i].client, bytes, sizeof(bytes));
     const unsigned char *cut = p->cut_at, *at;
+    const char *to = p->to;
 
     if (n <= 0)
         return false;
-    replace(p, bytes, (size_t)n);
+    replace(bytes, (size_t)n, p->from, to, to == NULL ? 0 : strlen(to));
     at = cut == NULL ? NULL : memmem(bytes, (size_t)n, cut, p->cut_at_len);
     if (at == NULL)
         return send_all(p->pairs[i].server, bytes, (size_t)n);
@@ -113,6 +112,7 @@ static bool down_pass(struct proxy *p, int i) {
         return false;
     if (p->deaf)
         return true;
+    replace(bytes, (size_t)n, p->lie_from, p->lie_to, p->lie_len);
     if (cut >= 0 && n >= cut) {
         p->cut_after = -1;
         p->cuts++;

@@ -18,9 +18,11 @@ struct proxy {
     /* When a client says these bytes, it is cut behind so many more: once. */
     const unsigned char *_Atomic cut_at;
     size_t cut_at_len, cut_behind;
-    const char *from, *_Atomic to; /* in what clients say, words of the same length */
-    _Atomic bool deaf;             /* nothing is passed on to clients */
-    _Atomic bool closed;           /* who comes is sent away */
+    const char *from, *_Atomic to;         /* in what clients say, words of the same length */
+    const void *lie_from, *_Atomic lie_to; /* in what the server says, */
+    size_t lie_len;                        /* of the same length */
+    _Atomic bool deaf;                     /* nothing is passed on to clients */
+    _Atomic bool closed;                   /* who comes is sent away */
     _Atomic unsigned met, cuts;
 
     int listener, wake[2];
