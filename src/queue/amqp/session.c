@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -414,12 +415,11 @@ static void property_read(const struct rabbit_session *s, const char *name, char
 /* All kinds of RabbitMQ's queues know a consumer's credit from 3.9 on; 4.0 would send messages. */
 static bool has_credit(const struct rabbit_session *s) {
     char product[16], version[16];
-    unsigned major = 0, minor = 0;
 
     property_read(s, "product", product, sizeof(product));
     property_read(s, "version", version, sizeof(version));
-    return strcmp(product, "RabbitMQ") == 0 && sscanf(version, "%u.%u", &major, &minor) == 2 &&
-           major == 3 && minor >= 9;
+    return strcmp(product, "RabbitMQ") == 0 && strncmp(version, "3.", 2) == 0 &&
+           strtoul(version + 2, NULL, 10) >= 9;
 }
 
 bool rabbit_session_look(struct rabbit_session *s, const char *queue) {

@@ -294,7 +294,9 @@ def two_consumers_share_a_queue_and_each_message_happens_once(rig):
 @test
 def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
     queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
-    flags = ["--lease", "20s", "--json", "--exec", f"sleep 3; {effects.line()}"]
+    go = f"{rig.folder}/{rig.fresh('go')}"
+    wait = f"i=0; while [ ! -e {go} ] && [ $i -lt 600 ]; do i=$((i+1)); sleep .05; done"
+    flags = ["--lease", "20s", "--json", "--exec", f"{wait}; {effects.line()}"]
     first = rig.consume(queue, *flags, "--consumer", "one", store=store)
     first.wait_for("connected to")
     queue.publish(key)
@@ -305,10 +307,12 @@ def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
     queue.publish(key)
     time.sleep(1.5)
     check(not second.has("duplicate") and not first.has("duplicate"), "nothing was acknowledged")
-    check(first.counts()["in_hand"] + second.counts()["in_hand"] == 3, "all three are in hand")
+    until("all three are in hand", lambda: first.counts()["in_hand"] + second.counts()["in_hand"] == 3)
     held = len(re.findall("busy .*then=hold", first.said() + second.said()))
     fetched = first.counts()["fetched"] + second.counts()["fetched"]
     check(held < 40 and fetched == 3, f"it was asked for {held} times in 1.5 s, and fetched {fetched} times")
+    with open(go, "w", encoding="ascii"):
+        pass
     effects.wait(1)
     until("two duplicates", lambda: len(re.findall("duplicate record=", first.said() + second.said())) == 2)
     settled(queue, first, second)
