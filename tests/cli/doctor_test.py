@@ -9,6 +9,7 @@ is built with a sanitizer.
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -449,6 +450,20 @@ def a_scope_that_any_client_may_claim_is_unsafe(folder):
         check(one(rules) == [], rules)
     stores = f"idem_store lmdb:{folder}/store; idem_label $http_x_order;"
     check(one("idem_scope $known;", http=stores + " map $http_x_user $known { ann 1; default 2; }") == [], "a map")
+
+
+@test
+def the_examples_of_the_documents_have_a_scope_that_is_proven(folder):
+    nginx, root = Nginx(folder), os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    for name in ("README.md", "README.zh-CN.md", "docs/http.md", "contrib/examples/nginx-shop.conf"):
+        with open(os.path.join(root, name), encoding="utf-8") as file:
+            guards = [rules for _, rules in re.findall(r"^( +)location /orders \{\n(.*?)^\1\}", file.read(), re.S | re.M)
+                      if "idem_scope" in rules and "$order_id" not in rules]  # that one is not known here
+        check(guards, f"{name} has none")
+        for rules in guards:
+            rules = re.sub(r"idem_store .*", "", rules)
+            found = nginx.examine(f"{STATUS} location /orders {{ {rules} }}")
+            check(not [f for f in found.bad() if f["check"] == "scope"], name, found.bad())
 
 
 @test
