@@ -7,7 +7,7 @@ which no output is shown.
 import re
 
 ELSEWHERE = ("sql", "mysql")  # run by tests/sql/docs_test.py
-SHOWN = ("", "sh")  # drawings, and what takes too long or is being run already
+SHOWN = ("", "sh")  # drawings; and what shown.py checks and mostly does not run
 
 
 def of_markdown(text):
@@ -15,10 +15,23 @@ def of_markdown(text):
         yield found.group(1), found.group(2)
 
 
+def prose(text):
+    """Everything but the fences."""
+    return re.sub(r"^```\w*\n.*?^```$", "", text, flags=re.S | re.M)
+
+
 def unfenced(text):
     """Examples that nobody would find: indented instead of fenced."""
-    text = re.sub(r"^```\w*\n.*?^```$", "", text, flags=re.S | re.M)
-    return re.findall(r"(?<=\n\n)    \S.*", text)
+    return re.findall(r"(?<=\n\n)    \S.*", prose(text))
+
+
+def anchors(text):
+    """What a link can lead to behind a #, as GitHub makes it: a title that comes again is counted."""
+    seen = {}
+    for title in re.findall(r"^#+ (.*)$", prose(text), re.M):
+        name = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name}-{seen[name] - 1}"
 
 
 def mdoc_plain(text):

@@ -7,8 +7,11 @@ are read, and each of their policies is used. A fence ```nginx is a whole config
 nginx -t with the module; one whose first line is # NAME is a file of that name besides. A fence ```js is a module that can be read, and what it imports is there.
 A fence ```console is a session: each line that begins
 with `$ ` is run by sh, and what follows must be its output, where `...` in a line stands for
-anything; stdout and stderr are compared together. The commands of a manual have no output: each
-must succeed, in a store of its own. Fences ```sql and ```mysql are run by tests/sql/docs_test.py.
+anything; stdout and stderr are compared together. It exits with 0: one that fails shows its status
+(`; echo "status $?"`). The commands of a manual have no output: each
+must succeed, in a store of its own. Fences ```sql and ```mysql are run by tests/sql/docs_test.py. What
+is shown only (```sh, commands in a sentence) is looked up (shown.py), and so are numbers and names
+that are repeated from the source (facts.py).
 
     run.py SOURCE PAGE...
 """
@@ -22,7 +25,9 @@ import tempfile
 sys.dont_write_bytecode = True  # the source may belong to somebody else
 
 import examples
+import facts
 import install
+import shown
 
 count = failures = 0
 
@@ -104,8 +109,9 @@ class Page:
     def run_console(self, text):
         for command, want in steps(self.ported(text).splitlines()):
             done = self.installed.sh(command, self.folder)
-            report(matches(want, done.stdout), f"{self.name}: {name_of(command)}",
-                   "wanted:\n" + "\n".join(want) + f"\ngot:\n{done.stdout}")
+            report(done.returncode == 0 and matches(want, done.stdout),
+                   f"{self.name}: {name_of(command)}", "wanted:\n" + "\n".join(want) +
+                   f"\ngot, with status {done.returncode}:\n{done.stdout}")
 
     def run_c(self, text):
         """It compiles without a warning, and a whole program links; a session may run it."""
@@ -186,9 +192,17 @@ class Page:
                 report(False, f"{self.name}: a fence of kind {kind}",
                        "examples are c, ini, nginx, js, console, sql or mysql")
 
+    def leads(self, link, anchor):
+        path = os.path.join(os.path.dirname(self.path), link) if link else self.path
+        if not os.path.exists(path) or not anchor or not path.endswith(".md"):
+            return os.path.exists(path)
+        with open(path, encoding="utf-8") as file:
+            return anchor in examples.anchors(file.read())
+
     def check_markdown(self):
-        lost = [link for link in re.findall(r"\]\(([^)#:]+)[^)]*\)", self.text)
-                if not os.path.exists(os.path.join(os.path.dirname(self.path), link))]
+        lost = [link + "#" + anchor for link, anchor in
+                re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", examples.prose(self.text))
+                if not self.leads(link, anchor)]
         report(not lost, f"{self.name}: its links lead somewhere", "\n".join(lost))
         hidden = examples.unfenced(self.text)
         report(not hidden, f"{self.name}: its examples are fenced", "\n".join(hidden))
@@ -240,6 +254,8 @@ def page_run(installed, path):
         page.run()
         if path.endswith(".md"):
             page.check_markdown()
+            shown.Shown(installed, sys.argv[1], folder).check(page, report)
+            facts.Facts(sys.argv[1], report).check(page)
         else:
             report(count > before, f"{page.name}: it has examples")
         if page.name == "annotations.md":

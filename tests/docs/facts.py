@@ -1,0 +1,114 @@
+"""Numbers and names that pages repeat from the source: each is compared with where it comes from."""
+import os
+import re
+
+import examples
+
+# Rows of run.md, and the exit status that each is about.
+EXITS = {"somebody runs it now": "CLI_BUSY", "nobody knows whether it happened": "CLI_UNCERTAIN",
+         "the key was used for another command line": "CLI_MISMATCH", "it failed for good": "CLI_DEAD",
+         "the store cannot be reached": "CLI_STORE"}
+HEADER = re.compile(r"\bIdem(?:potency|potent)?-[A-Z][\w-]*")
+
+
+class Facts:
+    def __init__(self, source, report):
+        self.source, self.report = source, report
+
+    def read(self, path):
+        with open(os.path.join(self.source, path), encoding="utf-8") as file:
+            return file.read()
+
+    def equal(self, name, said, meant):
+        self.report(said == meant, name, f"it says {said}\nand there is {meant}")
+
+    def exits(self, page):
+        codes = dict(re.findall(r"(CLI_\w+) = (\d+)", self.read("src/cli/cli.h")))
+        rows = dict(re.findall(r"^\| (?:refused: )?([^|]*?) \| (\d+)\b", page.text, re.M))
+        rows.pop("done before, mode reject", None)
+        self.equal(f"{page.name}: its exit statuses are those of idem run", rows,
+                   {row: codes[code] for row, code in EXITS.items()})
+
+    def release(self, page):
+        source = self.read("src/http/ngx_http_idem_conf.c")
+        meant = re.search(r"default_release\[\] = \{(.*?)\}", source, re.S).group(1)
+        said = re.search(r"give the key back; default ([\d ]+),", page.text)
+        self.equal(f"{page.name}: the statuses that give a key back are the module's",
+                   said and said.group(1).split(), re.findall(r"\d+", meant))
+
+    def refusals(self, page):
+        meant = re.findall(r'\{"([a-z-]+)", (\d+), "', self.read("src/http/problem.c"))
+        rows = re.findall(r"^\| (`urn:idem:[^|]*) \| (\d+) \|", page.text, re.M)
+        said = [(kind, status) for row, status in rows for kind in re.findall(r"([a-z-]+)`", row)]
+        self.equal(f"{page.name}: it has every refusal once, with its status", sorted(said), sorted(meant))
+
+    def http(self, page):
+        self.release(page)
+        self.refusals(page)
+
+    def room(self, page):
+        source = self.read("src/metric/board.h")
+        meant = tuple(int(re.search(rf"#define {name} (\d+)", source).group(1)) - 1
+                      for name in ("BOARD_ROWS", "BOARD_STORES"))  # the last is for the rest
+        said = re.search(r"room for (\d+) routes and (\d+) stores", page.text)
+        self.equal(f"{page.name}: there is room for as much as it says",
+                   said and tuple(map(int, said.groups())), meant)
+
+    def packages(self, page):
+        control = self.read("debian/control")
+        table = page.text.split("| package |")[1].split("\n\n")[0]
+        said = [name for row in re.findall(r"^\| (`.*?) \|", table, re.M)
+                for name in re.findall(r"`([^`]+)`", row)]
+        self.equal(f"{page.name}: its packages are those of debian/control", sorted(said),
+                   sorted(re.findall(r"^Package: (\S+)", control, re.M)))
+        needed = re.findall(r"`((?:lib\S+|zlib\S+|nginx)-dev)`", page.text)
+        lost = [name for name in needed if not re.search(rf"^ ?(Package: )?{re.escape(name)}\b",
+                                                         control, re.M)]
+        self.report(needed and not lost, f"{page.name}: what it is built with is in debian/control",
+                    "\n".join(lost))
+
+    def translation(self, page):
+        """It shows what README.md shows, in the same order; what is for people may differ."""
+        first = self.read("README.md")
+        kinds = [[kind for kind, _ in examples.of_markdown(text)] for text in (page.text, first)]
+        self.equal(f"{page.name}: it has the examples of README.md", *kinds)
+        code = [[re.sub(r"\s*(#|--|/\*) .*", "", text) for kind, text in
+                 examples.of_markdown(whole) if kind in ("sh", "sql", "c", "nginx")]
+                for whole in (page.text, first)]
+        self.equal(f"{page.name}: their code is README.md's", *code)
+        names = HEADER.findall(first + self.read("docs/choose.md"))
+        lost = sorted(set(HEADER.findall(page.text)) - set(names))
+        self.report(not lost, f"{page.name}: its headers are those of README.md and choose.md",
+                    "\n".join(lost))
+        links = [set(re.findall(r"\]\((docs/[^)]+|[^):#]+)\)", text)) for text in (page.text, first)]
+        lost = sorted(links[1] - links[0] - {page.name})
+        self.report(not lost, f"{page.name}: it leads wherever README.md does", "\n".join(lost))
+
+    def measured(self, page):
+        """Figures of what an operation costs are those that were measured."""
+        table = page.text.split("| operations a second |")[1].split("\n\n")[0]
+        said = re.findall(r"\d+(?:[.,]\d+)+", table)
+        there = re.findall(r"\d+(?:\.\d+)?", self.read("docs/benchmarks.md").replace(",", ""))
+        lost = [figure for figure in said if figure.replace(",", "") not in there]
+        self.report(len(said) > 20 and not lost, f"{page.name}: its figures are those of benchmarks.md",
+                    "\n".join(lost))
+
+    def headers(self, page):
+        """A header of ours is one that the source knows."""
+        if not hasattr(self, "known"):
+            self.known = set()
+            for folder in ("src", "web"):
+                for at, _, names in os.walk(os.path.join(self.source, folder)):
+                    for name in names:
+                        if name.endswith((".c", ".h", ".js")):
+                            self.known |= set(HEADER.findall(self.read(os.path.join(at, name))))
+        lost = sorted(set(HEADER.findall(page.text)) - self.known)
+        self.report(not lost, f"{page.name}: its headers are there", "\n".join(lost))
+
+    def check(self, page):
+        of = {"run.md": self.exits, "http.md": self.http, "metrics.md": self.room,
+              "packages.md": self.packages, "scaling.md": self.measured,
+              "README.zh-CN.md": self.translation}
+        if page.name in of:
+            of[page.name](page)
+        self.headers(page)
