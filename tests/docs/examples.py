@@ -10,6 +10,11 @@ ELSEWHERE = ("sql", "mysql")  # run by tests/sql/docs_test.py
 SHOWN = ("", "sh")  # drawings; and what shown.py checks and mostly does not run
 
 
+def name_of(text):
+    """For a line of TAP, where # has a meaning."""
+    return re.sub(r"[^A-Za-z0-9 ._/-]", " ", text)[:70]
+
+
 def of_markdown(text):
     for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M):
         yield found.group(1), found.group(2)

@@ -41,10 +41,6 @@ def report(ok, name, why=""):
     print(f"{'ok' if ok else 'not ok'} {count} - {name}", flush=True)
 
 
-def name_of(text):
-    return re.sub(r"[^A-Za-z0-9 ._/-]", " ", text)[:70]
-
-
 def file_write(path, text):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
@@ -110,7 +106,7 @@ class Page:
         for command, want in steps(self.ported(text).splitlines()):
             done = self.installed.sh(command, self.folder)
             report(done.returncode == 0 and matches(want, done.stdout),
-                   f"{self.name}: {name_of(command)}", "wanted:\n" + "\n".join(want) +
+                   f"{self.name}: {examples.name_of(command)}", "wanted:\n" + "\n".join(want) +
                    f"\ngot, with status {done.returncode}:\n{done.stdout}")
 
     def run_c(self, text):
@@ -138,7 +134,7 @@ class Page:
             done = self.installed.sh(f"idem run --config settings{number} {policy} -- true",
                                      self.folder)
             report(done.returncode == 0,
-                   f"{self.name}: settings {number} are read {name_of(policy)}".strip(), done.stdout)
+                   f"{self.name}: settings {number} are read {examples.name_of(policy)}".strip(), done.stdout)
 
     def run_nginx(self, text):
         number = self.number("nginx")
@@ -179,7 +175,7 @@ class Page:
             command = re.sub(r"^\$ |^(\S+ ){4}\S+ (?=idem )", "", line)
             self.stage(command)
             done = self.installed.sh(command, self.folder)
-            report(done.returncode == 0, f"{self.name}: {name_of(command)}",
+            report(done.returncode == 0, f"{self.name}: {examples.name_of(command)}",
                    f"status {done.returncode}\n{done.stdout}")
 
     def run(self):

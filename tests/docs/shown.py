@@ -111,7 +111,7 @@ class Shown:
     def check(self, page, report):
         for kind, text in examples.of_page(page.path, page.text):
             for words in commands(text) if kind == "sh" else ():
-                name = f"{page.name}: {' '.join(words)[:70]}"
+                name = f"{page.name}: {examples.name_of(' '.join(words))}"
                 wrong = self.wrong(words)
                 report(not wrong, name + " is there", "\n".join(wrong))
                 command = self.runnable(words)
