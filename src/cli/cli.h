@@ -71,6 +71,9 @@ const char *cli_printable(const char *text, char *buf, size_t size);
 /* For idem_options.notice, with the values as its data: a line on stderr, unless --quiet. */
 void cli_notice(void *data, const char *text);
 
+/* Root's own store is there. Whoever else could write to it could put a link where root writes. */
+#define CLI_ROOTS_FOLDER "/var/lib/idem"
+
 /* The URL of a store that is made where there is none: --store, $IDEM_STORE, or the default place,
    whose folders are made. Owned by the caller; NULL after saying why, with *ret_status set. */
 char *cli_store_url(const struct cli_values *values, int *ret_status);

@@ -109,7 +109,7 @@ static int serve(struct gateway *g) {
         status = gateway_listen_check(&g->listen);
     if (status != CLI_OK)
         return status;
-    g->store = cli_store_url(g->values, &status);
+    g->store = gateway_store_url(g, &status);
     if (g->store == NULL)
         return status;
     g->store = cli_store_url_whole(g->store);
@@ -199,7 +199,8 @@ const struct cli_command cli_gateway = {
     .after =
         "In expressions the request is #method, #path, #query, #headers, #cookies, #body, #user.\n"
         "Root is not needed. Started by root, nginx's workers run as www-data, and the store\n"
-        "must be theirs: a folder that is not there yet is made so.\n\n"
+        "must be theirs: a folder that is not there yet is made so. Without --store it is\n"
+        "/var/lib/idem/gateway then.\n\n"
         "nginx's own limits hold: a request's body of more than 1 MiB is refused (413), and a\n"
         "backend that says nothing for 60 s is not waited for (504, and what came of it is\n"
         "uncertain). In the file of --config:\n\n"

@@ -60,6 +60,9 @@ int gateway_find(struct gateway *g);
 /* The user whom nginx's workers become if this is root. */
 int gateway_user(struct gateway *g);
 
+/* As cli_store_url(); where root says none, the workers' is in a folder below root's own. */
+char *gateway_store_url(const struct gateway *g, int *ret_status);
+
 /* Makes the store as the workers will open it, so that what is wrong with it is told at once. One
    on a server that does not answer is left to them: they try again until it does. */
 int gateway_store_check(struct gateway *g);

@@ -156,6 +156,25 @@ int gateway_user(struct gateway *g) {
 
 /* The store. */
 
+char *gateway_store_url(const struct gateway *g, int *ret_status) {
+    const char *said = g->values->store != NULL ? g->values->store : getenv("IDEM_STORE");
+    struct stat folder;
+    char *url;
+
+    if (g->user[0] == '\0' || (said != NULL && said[0] != '\0'))
+        return cli_store_url(g->values, ret_status);
+    /* The workers pass through root's folder, in which each file is root's alone. */
+    (void)mkdir(CLI_ROOTS_FOLDER, 0711);
+    if (stat(CLI_ROOTS_FOLDER, &folder) == 0)
+        (void)!chmod(CLI_ROOTS_FOLDER, (folder.st_mode & 07777) | S_IXGRP | S_IXOTH);
+    url = strdup("lmdb:" CLI_ROOTS_FOLDER "/gateway");
+    if (url == NULL) {
+        cli_say("no memory");
+        *ret_status = CLI_SYSTEM;
+    }
+    return url;
+}
+
 static bool is_empty(int folder) {
     int fd = dup(folder);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -171,8 +190,16 @@ static bool is_empty(int folder) {
     return empty;
 }
 
+static bool is_roots_folder(const struct stat *folder) {
+    struct stat roots;
+
+    return stat(CLI_ROOTS_FOLDER, &roots) == 0 && roots.st_dev == folder->st_dev &&
+           roots.st_ino == folder->st_ino;
+}
+
 /* Root's part in it: the workers could not make the folder where only root may, and not use one
-   that root has made. What is in use already is not given away. */
+   that root has made. What is in use already is not given away, and never the place of root's own
+   store. */
 static void folder_give(const struct gateway *g, const char *path, bool make) {
     struct stat folder;
     int fd;
@@ -182,7 +209,7 @@ static void folder_give(const struct gateway *g, const char *path, bool make) {
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
-    if (fstat(fd, &folder) == 0 && folder.st_uid == 0 && is_empty(fd))
+    if (fstat(fd, &folder) == 0 && folder.st_uid == 0 && is_empty(fd) && !is_roots_folder(&folder))
         (void)!fchown(fd, g->uid, g->gid);
     close(fd);
 }
@@ -206,8 +233,9 @@ _Noreturn static void store_try(const struct gateway *g, bool embedded) {
         status = cli_say_error("gateway: store", &err);
         if (embedded && g->user[0] != '\0')
             cli_say("gateway: nginx's workers run as %s, and the store must be theirs: give the "
-                    "folder to that user, or start this as somebody else than root",
-                    g->user);
+                    "folder to that user (not %s itself, which is root's), or start this as "
+                    "somebody else than root",
+                    g->user, CLI_ROOTS_FOLDER);
     } else {
         (void)cli_say_error("gateway: the store fails, and is tried again", &err);
     }

@@ -43,7 +43,7 @@ static char *state_folder(void) {
     int n;
 
     if (geteuid() == 0)
-        return strdup("/var/lib/idem");
+        return strdup(CLI_ROOTS_FOLDER);
     if (state != NULL && state[0] == '/') {
         n = asprintf(&path, "%s/idem", state);
         return n < 0 ? NULL : path;

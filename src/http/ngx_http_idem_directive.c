@@ -135,7 +135,7 @@ ngx_http_idem_store_url(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (ngx_strncasecmp(value[1].data, (u_char *) "lmdb:", 5) == 0 && value[1].data[5] != '/') {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "idem_store: \"%V\" is another store for each folder that nginx is "
-                           "started in; write the whole path, as in lmdb:/var/lib/idem",
+                           "started in; write the whole path, as in lmdb:/var/lib/nginx/idem",
                            &value[1]);
         return NGX_CONF_ERROR;
     }

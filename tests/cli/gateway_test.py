@@ -839,6 +839,64 @@ def roots_workers_own_the_store_that_was_made_for_them():
         check_has(done.stderr, "give the folder to that user")
 
 
+def with_var_lib(path):
+    """What makes a program see this folder as /var/lib; None where that cannot be."""
+    prefix = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" /var/lib && shift && exec "$@"', "sh", path]
+    may = ROOT and shutil.which("unshare") and subprocess.run([*prefix, "true"], stderr=subprocess.DEVNULL)
+    return prefix if may and may.returncode == 0 else None
+
+
+def mode_of(path):
+    found = os.stat(path)
+    return found.st_uid, stat.S_IMODE(found.st_mode)
+
+
+@served
+def roots_own_store_is_not_given_to_the_workers():
+    for before in (None, 0o711, "run"):
+        with folder() as path:
+            lib, env = path + "/lib", environment(path)
+            os.mkdir(lib)
+            prefix = with_var_lib(lib)
+            if prefix is None:
+                return
+            del env["IDEM_STORE"]
+            run = [*prefix, IDEM, "run", "--key", "k", "--", "true"]
+            if before == "run":
+                subprocess.run(run, env=env, check=True)
+            elif before:
+                os.mkdir(lib + "/idem", before)
+            shop = Shop(path)
+            g = None
+            try:
+                g = Gateway(path, shop, prefix=prefix, env=env)
+                check_is(g.order("k")[0], 201)
+                check_is(mode_of(lib + "/idem"), (0, 0o711))
+                check(os.stat(lib + "/idem/gateway/data.mdb").st_uid != 0, "the workers' store is root's")
+                check_is(mode_of(lib + "/idem/gateway")[1], 0o700)
+                subprocess.run(run, env=env, check=True)
+                check_is(mode_of(lib + "/idem/data.mdb"), (0, 0o600))
+            finally:
+                if g is not None:
+                    g.end()
+                shop.end()
+
+
+@served
+def the_place_of_roots_store_is_not_given_away_even_if_it_is_named():
+    with folder() as path:
+        os.makedirs(path + "/lib/idem")
+        prefix = with_var_lib(path + "/lib")
+        if prefix is None:
+            return
+        done = subprocess.run([*prefix, IDEM, "gateway", *FLAGS, "--listen", str(free_port()),
+                               "--store", "lmdb:/var/lib/idem"],
+                              env=environment(path), stderr=subprocess.PIPE, text=True, timeout=30)
+        check_is(done.returncode, 69)
+        check_has(done.stderr, "not /var/lib/idem itself")
+        check_is(mode_of(path + "/lib/idem")[0], 0)
+
+
 def main():
     chosen = [one for one in tests if len(sys.argv) < 2 or one[0].__name__ in sys.argv[1:]]
     missing = [name for name, there in (("nginx", NGINX), ("the module", os.path.exists(MODULE)),
