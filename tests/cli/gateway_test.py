@@ -839,6 +839,24 @@ def roots_workers_own_the_store_that_was_made_for_them():
         check_has(done.stderr, "give the folder to that user")
 
 
+@served
+def the_workers_can_open_their_store_after_root_has_looked_into_it():
+    if not ROOT:
+        return
+    with folder() as path:
+        shop = Shop(path)
+        try:
+            for key in ("before", "after"):
+                g = Gateway(path, shop)
+                try:
+                    check_is(g.order(key)[0], 201)
+                finally:
+                    g.end()
+                check_is(idem(path, "list").returncode, 0)
+        finally:
+            shop.end()
+
+
 def with_var_lib(path):
     """What makes a program see this folder as /var/lib; None where that cannot be."""
     prefix = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" /var/lib && shift && exec "$@"', "sh", path]

@@ -249,6 +249,19 @@ void lmdb_state_note(const struct lmdb_env *env, struct lmdb_state *state) {
         state->size = state->mtime_ns = 0;
 }
 
+/* A new one, through no link that somebody else has put there. Root leaves it to whose folder it
+   is: they must be able to read it. */
+static int temp_open(const struct lmdb_env *env) {
+    struct stat folder;
+    int fd;
+
+    (void)unlinkat(env->dir_fd, STATE_TEMP, 0);
+    fd = openat(env->dir_fd, STATE_TEMP, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 && geteuid() == 0 && fstat(env->dir_fd, &folder) == 0)
+        (void)!fchown(fd, folder.st_uid, folder.st_gid);
+    return fd;
+}
+
 /* Durable before it counts: written aside, synced, renamed, and the folder synced. */
 int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err) {
     char text[256];
@@ -256,7 +269,7 @@ int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struc
                        "idem-store " STATE_FORMAT "\nsync %s\nclean %s\nboot %s\ndata %lld %lld\n",
                        state->sync == LMDB_SYNC_OFF ? "off" : "always", state->clean ? "yes" : "no",
                        state->boot, (long long)state->size, (long long)state->mtime_ns);
-    int fd = openat(env->dir_fd, STATE_TEMP, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = temp_open(env);
     bool ok = fd >= 0 && write(fd, text, (size_t)len) == len && fsync(fd) == 0;
     int saved = errno;
 
