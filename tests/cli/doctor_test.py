@@ -9,6 +9,7 @@ is built with a sanitizer.
 """
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -357,10 +358,10 @@ class Nginx:
         with open(f"{self.folder}/{name}", "w", encoding="utf-8") as file:
             file.write(text)
 
-    def examine(self, locations, *words, http="", server="server_name shop.example;", **options):
+    def examine(self, locations, *words, http="", server="server_name shop.example;", user="user root;", **options):
         self.put("nginx.conf", f"""
 load_module {MODULE}; # not }} a block
-{'user root;' if ROOT else ''}
+{user if ROOT else ''}
 pid {self.folder}/pid;
 error_log {self.folder}/error.log;
 events {{ }}
@@ -559,6 +560,35 @@ def every_store_of_a_configuration_is_examined_with_a_prefix_of_its_own(folder):
                           http=f"idem_scope none; idem_store lmdb:{folder}/one;")
     check([f["subject"] for f in found if f["check"] == "reachable"] == [f"lmdb:{folder}/one", f"redis:{folder}/nobody"], found)
     check("under a:" in found.of("permissions", "ok")[0]["found"], found)
+
+
+@test
+def a_store_is_judged_for_the_user_of_the_workers(folder):
+    if not ROOT:
+        raise Skip("only root's workers are somebody else")
+    nginx = Nginx(folder)
+    os.chmod(folder, 0o755)
+    path, workers = folder + "/store", pwd.getpwnam("nobody")
+
+    def examined(user="user nobody nogroup;"):
+        return nginx.examine(STATUS + GOOD, user=user)
+    # There is none, and only root could make it; nginx's own default is nobody, or what it was compiled for.
+    for user in ("user nobody nogroup;", ""):
+        check("Permission denied" in examined(user).of("folder", "broken")[0]["found"], user)
+    made(path)
+    check("nobody" in examined().of("permissions", "broken")[0]["found"], "root's")
+    os.chown(path, workers.pw_uid, -1)
+    check("chown -R nobody" in examined().of("permissions", "broken")[0]["do"], "root's files")
+    for name in os.listdir(path):
+        os.chown(f"{path}/{name}", workers.pw_uid, -1)
+    found = examined()
+    check(not found.bad() and found.of("permissions", "ok"), found.bad())
+    check(all(os.stat(f"{path}/{name}").st_uid != 0 for name in os.listdir(path)), "it has left root's files there")
+    os.chown(path + "/lock.mdb", 0, 0)
+    examined().of("permissions", "broken")
+    os.chown(path + "/lock.mdb", workers.pw_uid, -1)
+    os.chmod(folder, 0o700)  # the way there
+    examined().of("permissions", "broken")
 
 
 @test

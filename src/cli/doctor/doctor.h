@@ -18,6 +18,8 @@
 #ifndef IDEM_CLI_DOCTOR_DOCTOR_H
 #define IDEM_CLI_DOCTOR_DOCTOR_H
 
+#include <sys/types.h>
+
 #include "cli/cli.h"
 #include "store/store.h"
 
@@ -29,8 +31,16 @@ enum doctor_grade {
     DOCTOR_GRADES
 };
 
+/* Who will use a store. */
+struct doctor_user {
+    const char *name;
+    uid_t uid;
+    gid_t gid;
+};
+
 struct doctor {
     const struct cli_values *values;
+    const struct doctor_user *user; /* root's nginx has workers of another; NULL: who runs this */
     unsigned counts[DOCTOR_GRADES];
 };
 

@@ -1,6 +1,6 @@
 /*
- * Runs nginx -T. It fails where nginx is not there, and ends nginx where that takes longer than a
- * minute.
+ * Runs nginx -T, with -V. It fails where nginx is not there, and ends nginx where that takes longer
+ * than a minute.
  */
 #include <errno.h>
 #include <signal.h>
@@ -39,6 +39,21 @@ static char *file_text(FILE *file, size_t *ret_len) {
     return text;
 }
 
+/* Whom the workers become where the configuration says nobody: what nginx -V tells, or nginx's
+   own default. */
+static void compiled_user(FILE *err, char ret[NGINX_USER]) {
+    size_t len;
+    char *said = file_text(err, &len), *at = said == NULL ? NULL : strstr(said, " --user=");
+
+    if (at != NULL) {
+        at += strlen(" --user=");
+        snprintf(ret, NGINX_USER, "%.*s", (int)strcspn(at, " \n"), at);
+    } else {
+        snprintf(ret, NGINX_USER, "nobody");
+    }
+    free(said);
+}
+
 /* The last thing that nginx complained of, without when and who. */
 static const char *complaint(char *text) {
     const char *found = "it says nothing";
@@ -55,9 +70,10 @@ static const char *complaint(char *text) {
     return found;
 }
 
-char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, int *ret_status) {
+char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, char ret_user[NGINX_USER],
+                 int *ret_status) {
     const char *exe = d->values->nginx_exe == NULL ? "nginx" : d->values->nginx_exe;
-    char *argv[] = {(char *)exe, "-T", "-c", (char *)path, NULL}, *text = NULL, *said = NULL;
+    char *argv[] = {(char *)exe, "-V", "-T", "-c", (char *)path, NULL}, *text = NULL, *said = NULL;
     FILE *out = tmpfile(), *err = tmpfile();
     size_t said_len;
     pid_t pid;
@@ -75,6 +91,7 @@ char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, int *ret_s
         *ret_status = CLI_NOT_FOUND;
     } else if (wait_for(pid) == 0) {
         text = file_text(out, ret_len);
+        compiled_user(err, ret_user);
         if (text == NULL)
             doctor_find(d, DOCTOR_UNSAFE, path, "limits", "examine its parts one by one",
                         "nginx -T writes more than %d MiB of it, or than there is memory for: "

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/doctor/doctor.h"
@@ -29,15 +31,44 @@ static bool data_stat(const char *folder, struct stat *ret) {
     return there;
 }
 
-/* Whether whoever runs this may use the folder and the file in it. */
+/* Whether whoever runs this may use the folder and the files in it; else errno. */
 static bool may_use(const char *folder) {
+    static const char *const files[] = {"data.mdb", "lock.mdb", "idem.lock", "idem.shared",
+                                        "idem.state"};
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool may = fd >= 0 && access(folder, R_OK | W_OK | X_OK) == 0 &&
-               (faccessat(fd, "data.mdb", R_OK | W_OK, 0) == 0 || errno == ENOENT);
+    bool may = fd >= 0 && access(folder, R_OK | W_OK | X_OK) == 0;
 
+    for (size_t i = 0; may && i < sizeof(files) / sizeof(files[0]); i++)
+        may = faccessat(fd, files[i], R_OK | W_OK, 0) == 0 || errno == ENOENT;
     if (fd >= 0)
         close(fd);
     return may;
+}
+
+static bool may_make(const char *folder) {
+    return access(folder, W_OK | X_OK) == 0;
+}
+
+/* The same for the user who will use it: root may everything, so that a process looks that has
+   become the workers' user. */
+static bool user_may(const struct doctor *d, bool (*may)(const char *folder), const char *folder) {
+    const struct doctor_user *user = d->user;
+    int status = 0;
+    pid_t pid;
+
+    if (user == NULL)
+        return may(folder);
+    pid = fork();
+    if (pid == 0)
+        _exit(initgroups(user->name, user->gid) == 0 && setgid(user->gid) == 0 &&
+                      setuid(user->uid) == 0 && may(folder)
+                  ? 0
+                  : errno);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (pid > 0)
+        errno = WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+    return pid > 0 && errno == 0;
 }
 
 /* File systems that will not do. Numbers as in statfs(2). */
@@ -108,17 +139,32 @@ static bool group_may(const char *path, const struct stat *folder, gid_t *ret) {
     return true;
 }
 
-static bool owner_look(struct doctor *d, const char *subject, const char *path,
-                       const struct stat *folder) {
-    struct stat st;
-    gid_t gid;
+static void refusal_tell(struct doctor *d, const char *subject, const struct stat *folder) {
+    char todo[128];
 
-    if (!may_use(path)) {
+    if (d->user == NULL) {
         doctor_find(
             d, DOCTOR_BROKEN, subject, "permissions",
             "run this as the user whose store it is (sudo -u www-data idem doctor), or give "
             "it to that user",
             "uid %ld may not use it; it belongs to uid %ld", (long)geteuid(), (long)folder->st_uid);
+        return;
+    }
+    snprintf(todo, sizeof(todo), "give it to them with all that is in it: chown -R %s",
+             d->user->name);
+    doctor_find(d, DOCTOR_BROKEN, subject, "permissions", todo,
+                "nginx's workers run as %s and may not use it, or not a file in it; it belongs to "
+                "uid %ld: guarded requests get 503",
+                d->user->name, (long)folder->st_uid);
+}
+
+static bool owner_look(struct doctor *d, const char *subject, const char *path,
+                       const struct stat *folder) {
+    struct stat st;
+    gid_t gid;
+
+    if (!user_may(d, may_use, path)) {
+        refusal_tell(d, subject, folder);
         return false;
     }
     if ((folder->st_mode & S_IWOTH) != 0)
@@ -210,10 +256,12 @@ bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *u
     snprintf(path, sizeof(path), "%s", url->rest);
     snprintf(above, sizeof(above), "%s", url->rest);
     there = stat(path, &st) == 0;
-    if (!there && (stat(dirname(above), &st) < 0 || access(above, W_OK | X_OK) < 0)) {
+    if (!there && (stat(dirname(above), &st) < 0 || !user_may(d, may_make, above))) {
         doctor_find(d, DOCTOR_BROKEN, subject, "folder",
                     "make the folder above it, for the user who runs the gateway",
-                    "neither it nor a folder to make it in is there: %s", strerror(errno));
+                    "neither it nor a folder to make it in is there%s%s: %s",
+                    d->user == NULL ? "" : " for ", d->user == NULL ? "" : d->user->name,
+                    strerror(errno));
         return false;
     }
     sync_look(d, subject, url);

@@ -2,6 +2,8 @@
  * The guards of an nginx configuration, each with what it inherits, by a table of rules; then the
  * stores that it names. What nginx refuses is a finding.
  */
+#include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,6 +307,19 @@ static void tree_examine(struct round *round, const struct nginx_tree *tree, con
         doctor_store(round->d, round->stores[i].url, round->stores[i].prefix);
 }
 
+/* The user of the workers; false: whoever runs nginx, since only root can become another. */
+static bool workers_user(const struct nginx_tree *tree, const char *compiled,
+                         struct doctor_user *ret) {
+    const char *name = tree->user != NULL ? tree->user : compiled;
+    struct passwd *user = geteuid() == 0 ? getpwnam(name) : NULL;
+    struct group *group = getgrnam(tree->group != NULL ? tree->group : name); /* as nginx does */
+
+    if (user == NULL)
+        return false;
+    *ret = (struct doctor_user){name, user->pw_uid, group == NULL ? user->pw_gid : group->gr_gid};
+    return true;
+}
+
 /* Links are not followed: nginx finds what is included beside the name that it was given. Owned by
    the caller; NULL with errno. */
 static char *path_absolute(const char *said) {
@@ -319,7 +334,8 @@ static char *path_absolute(const char *said) {
 
 int doctor_nginx(struct doctor *d, const char *said) {
     struct round round = {.d = d};
-    char *path = path_absolute(said), *text = NULL;
+    char *path = path_absolute(said), *text = NULL, compiled[NGINX_USER];
+    struct doctor_user user;
     struct nginx_tree tree;
     int status = CLI_OK;
     size_t len = 0;
@@ -328,10 +344,12 @@ int doctor_nginx(struct doctor *d, const char *said) {
         doctor_find(d, DOCTOR_BROKEN, said, "nginx", "name the file as it is", "%m");
         return CLI_OK;
     }
-    text = nginx_dump(d, path, &len, &status);
+    text = nginx_dump(d, path, &len, compiled, &status);
     if (text != NULL) {
         if (nginx_tree_read(&tree, path, text, len) == 0) {
+            d->user = workers_user(&tree, compiled, &user) ? &user : NULL;
             tree_examine(&round, &tree, path);
+            d->user = NULL;
         } else {
             cli_say("doctor: no memory");
             status = CLI_SYSTEM;

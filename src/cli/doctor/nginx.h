@@ -9,6 +9,7 @@
 #include "core/policy.h"
 
 #define NGINX_DEPTH_MAX 32
+#define NGINX_USER 64
 
 /* What is remembered of a block, by name. */
 enum nginx_word {
@@ -64,13 +65,16 @@ struct nginx_scope {
 
 struct nginx_tree {
     struct nginx_scope *first, **last;
-    struct idem_arena arena; /* all scopes, and the text that they point into */
-    bool cut;                /* more than is read was there: the rest is not known */
+    struct idem_arena arena;  /* all scopes, and the text that they point into */
+    const char *user, *group; /* of the workers; NULL: not said */
+    bool cut;                 /* more than is read was there: the rest is not known */
 };
 
-/* What nginx -T writes, to be freed; NULL with *ret_status: CLI_OK where it has refused, which is a
-   finding, or a status after saying why it was not asked. */
-char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, int *ret_status);
+/* What nginx -T writes, to be freed, and the user that it was compiled for; NULL with *ret_status:
+   CLI_OK where it has refused, which is a finding, or a status after saying why it was not asked.
+ */
+char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, char ret_user[NGINX_USER],
+                 int *ret_status);
 
 /* The blocks of such a text, which is changed; `path` is the configuration's own. 0 or
    IDEM_E_NOMEM. Released either way. */

@@ -142,6 +142,10 @@ static void directive_take(struct walk *walk, struct nginx_scope *scope,
         for (size_t i = 1; i < said->n; i++)
             scope->admin_all |=
                 strncmp(said->words[i], "allow=", 6) == 0 && is_everybody(said->words[i] + 6);
+    if (strcmp(said->words[0], "user") == 0 && said->n > 1 && scope->outer == NULL) {
+        walk->tree->user = said->words[1];
+        walk->tree->group = said->n > 2 ? said->words[2] : NULL;
+    }
     if (strcmp(said->words[0], "set") == 0 && said->n > 2)
         set_take(walk, scope, said->words[1], said->words[2], false);
     scope->says |= strncmp(said->words[0], "idem", 4) == 0;
