@@ -168,6 +168,20 @@ def the_gateway_starts_as_container_and_manifest_say(_):
 
 
 @test
+def the_package_has_what_its_book_links_to(_):
+    said = re.search(r"foreach page : \[(.*?)\]", read(SOURCE + "/man/meson.build"), re.S).group(1)
+    book = set(re.findall(r"'([\w-]+)'", said))
+    examples = {row.removesuffix("/*") for row in read(SOURCE + "/debian/idem.examples").split()}
+    for page in book:
+        text = read(f"{SOURCE}/docs/{page}.md")
+        missing = set(re.findall(r"\]\(([\w-]+)\.md[)#]", text)) - book
+        check(not missing, f"{page}.md: {missing}")
+        missing = set(re.findall(r"\]\(\.\./(contrib/[\w-]+)/", text)) - examples - {"contrib/systemd"}  # units
+        check(not missing, f"{page}.md: {missing}")
+    check("dh_compress -X.md\n" in read(SOURCE + "/debian/rules"), "links lead to .md, and not to .md.gz")
+
+
+@test
 def packages_are_named_by_the_library(_):
     meson = read(SOURCE + "/src/meson.build")
     soversion = re.search(r"soversion: '(.*?)'", meson).group(1)
