@@ -73,6 +73,8 @@ void consume_metrics_counts(struct consume_metrics *m, const struct queue_counts
     atomic_store(&m->row->counts[BOARD_BURIED], counts->dead);
     atomic_store(&m->row->counts[BOARD_UNBURIED], counts->unburied);
     atomic_store(&m->row->counts[BOARD_LOST], counts->lost);
+    atomic_store(&m->row->counts[BOARD_CANCELLED], counts->cancelled);
+    atomic_store(&m->row->counts[BOARD_UNKNOWN], counts->unknown);
     atomic_store(&m->process->in_hand, (int64_t)counts->in_hand);
     atomic_store(&m->process->working, (int64_t)counts->working);
     board_sample(m->board);

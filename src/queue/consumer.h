@@ -42,6 +42,8 @@ struct queue_counts {
     uint64_t dead;             /* among the dead letters */
     uint64_t held;             /* how often one was kept back, since somebody else was at it */
     uint64_t lost;             /* runs whose lease went to somebody else */
+    uint64_t cancelled;        /* runs that were ended: their lease was lost, or run_max over */
+    uint64_t unknown;          /* runs of which nobody knows what came of them */
     uint64_t store_errors;     /* claims and finishes that the store did not take */
     uint64_t unburied;         /* how often a dead letter was not taken */
     uint64_t in_hand, working; /* now */

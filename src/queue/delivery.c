@@ -196,6 +196,7 @@ static void work_told(struct queue_work *work, const struct queue_said *said) {
     d->row = queue_result_row(d->said.result, queue_room(c->policy, idem_claim_is_last(d->claim)));
     d->worker = false;
     c->counts.working--;
+    c->counts.unknown += d->said.result == QUEUE_UNKNOWN;
     idem_task_post(c->loop, &c->pump);
     if (d->said.result != QUEUE_UNBEGUN && !d->row->release)
         d->holds = 0;
@@ -242,8 +243,10 @@ static void claim_lost(struct idem_claim *claim, enum idem_end why, void *data) 
 
     (void)claim;
     d->taken |= why == IDEM_END_TAKEN;
-    if (d->state == DELIVERY_WORKING)
-        handler->cancel(handler->data, &d->work);
+    if (d->state != DELIVERY_WORKING)
+        return;
+    d->c->counts.cancelled++;
+    handler->cancel(handler->data, &d->work);
 }
 
 static void worker_free(struct delivery *d) {

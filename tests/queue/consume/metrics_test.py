@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""What a consumer counts (--metrics), asked for over HTTP: each thing is made to happen, and is there. Prints TAP."""
+import shutil
+import subprocess
+import sys
+import urllib.request
+
+sys.dont_write_bytecode = True
+from frame import *
+from rig import *
+
+# By the key's last word.
+HANDLER = 'case "$IDEM_KEY" in *bad) exit 1;; *long) sleep 0.7;; *stuck) exec sleep 30;; *crash) kill -SEGV $$;; esac'
+FLAGS = ["--workers", 8, "--lease", "2s", "--backoff", "500ms..500ms", "--attempts", 2, "--recover", "hold", "--run-max", "2s",
+         "--prefix", "mail:", "--metrics", "127.0.0.1:0", "--exec", HANDLER]
+
+
+def asked(consumer, query=""):
+    consumer.wait_for(r"metrics at http")
+    address = re.search(r"metrics at (http://\S+)", consumer.said())[1]
+    with urllib.request.urlopen(address + query, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def figures(consumer):
+    """Family, with the verdict, the operation or the state behind it: value. Of histograms, sum and count."""
+    found = {}
+    for name, labels, value in re.findall(r"^idem_(\w+?)(?:_total)?(?:{(.*)})? (\S+)$", asked(consumer), re.M):
+        if "le=" not in labels:
+            found[" ".join([name] + re.findall(r'(?:verdict|op|state)="(\w+)"', labels))] = float(value)
+    return found
+
+
+def counted(consumer, want, seconds=15):
+    """They are copied once a second."""
+    def differ():
+        have = figures(consumer)
+        return {name: have.get(name) for name, n in want.items() if have.get(name) != n}
+    try:
+        until("it is counted", lambda: not differ(), seconds, 0.1)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {differ()}, and not {want}") from error
+
+
+def consume(rig, queue, store):
+    """By a key whose message has a fingerprint."""
+    return rig.consume(queue, *FLAGS, store=store, key="header:idempotency-key")
+
+
+def send(queue, key, **more):
+    queue.publish(key, {"Idempotency-Key": key}, **more)
+
+
+def one_that_is_uncertain(rig, queue, store):
+    """Left by a consumer before, so that whoever counts records finds it at once."""
+    consumer = consume(rig, queue, store)
+    send(queue, rig.key() + "crash")
+    until("its letter", queue.dead_count)
+    settled(queue, consumer)
+    queue.letters()
+
+
+@test(seconds=60)
+def each_count_of_a_consumer_is_seen_over_http(rig):
+    queue, store = rig.queue(), rig.lmdb()
+    good, bad = [rig.key() for _ in range(3)], rig.key() + "bad"
+    one_that_is_uncertain(rig, queue, store)
+    consumer = consume(rig, queue, store)
+    counted(consumer, {"records uncertain": 1, "records running": 0, "verdicts run": 0, "messages_done": 0})
+    for key in (*good, bad, rig.key() + "stuck", rig.key() + "long"):
+        send(queue, key)
+    queue.publish_bytes(b'{"note": "sesame"}')
+    until("no key, no attempt left, and nobody knows", lambda: queue.dead_count() == 3)
+    send(queue, good[0])
+    send(queue, good[1], other=1)
+    send(queue, bad)
+    counted(consumer, {
+        "verdicts run": 7, "verdicts duplicate": 1, "verdicts mismatch": 1, "verdicts malformed": 1, "verdicts dead": 1,
+        "verdicts uncertain": 1, "verdicts store_error": 0, "messages_done": 4, "messages_retried": 2, "messages_buried": 5,
+        "messages_unburied": 0, "cancelled": 1, "outcomes_unknown": 1, "leases_lost": 1, "store_errors": 0,
+        "handler_seconds_count": 7, "messages_in_hand": 0, "messages_handled_now": 0, "claims_in_flight": 0})
+    have = figures(consumer)
+    check(2.7 <= have["handler_seconds_sum"] < 30, have)
+    check(have["store_seconds_count claim"] >= 11 and have["store_seconds_count finish"] >= 7, have)
+    text, more = asked(consumer), asked(consumer, "?format=json")
+    check(not any(word in text + more for word in (MARK, rig.broker.password, rig.broker.password_in_url)), "no key, no password")
+    check(shutil.which("promtool"), "promtool is there (Debian: prometheus)")
+    run = subprocess.run(["promtool", "check", "metrics"], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                         timeout=30, check=False)
+    eq((run.returncode, run.stdout), (0, ""), "what promtool says")
+    settled(queue, consumer)
+
+
+@test(seconds=60)
+def a_key_that_somebody_else_is_at_is_counted_as_busy(rig):
+    queue, store, key = rig.queue(), rig.lmdb(), rig.key()
+    consumer = rig.consume(queue, *FLAGS, store=store)
+    counted(consumer, {"verdicts busy": 0})
+    with subprocess.Popen([IDEM, "run", "--store", store, "--prefix", "mail:", "--key", key, "--", "sleep", "2"]):
+        until("it runs", lambda: rig.idem("list", "--store", store, "--state", "running", "--json"))
+        queue.publish(key)
+        until("it is counted", lambda: figures(consumer)["verdicts busy"])
+    counted(consumer, {"verdicts duplicate": 1, "verdicts run": 0, "handler_seconds_count": 0})
+    settled(queue, consumer)
+
+
+@test(seconds=60)
+def a_store_that_is_away_and_comes_back_is_seen_over_http(rig):
+    queue, server = rig.queue(), rig.store
+    consumer = rig.consume(queue, *FLAGS, store=server.url)
+    queue.publish(rig.key())
+    counted(consumer, {"messages_done": 1, "store_errors": 0, "store_reconnects": 0})
+    server.kill()
+    queue.publish(rig.key())
+    until("errors are counted", lambda: figures(consumer)["verdicts store_error"] and figures(consumer)["store_errors"])
+    server.start()
+    counted(consumer, {"messages_done": 2, "verdicts run": 2}, 30)
+    check(figures(consumer)["store_reconnects"] >= 1, figures(consumer))
+    check(redistcp.PASSWORD not in asked(consumer) and redistcp.PASSWORD_IN_URL not in asked(consumer), "no password")
+    settled(queue, consumer)
+
+
+if __name__ == "__main__":
+    main()
