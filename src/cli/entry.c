@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/result.h"
 #include "cli/when.h"
+#include "core/hash.h"
 #include "core/units.h"
 #include "json/out.h"
 
@@ -18,12 +19,20 @@ static bool is_over(const struct idem_entry *entry) {
     return entry->state == IDEM_DONE || entry->state == IDEM_FAILED;
 }
 
+/* By which the backend knows the operation, whatever label it has; empty where it cannot be told.
+ */
+static const char *downstream_key(const struct idem_entry *entry, char buf[IDEM_HEX_LEN + 1]) {
+    return idem_downstream_key(entry->prefix, entry->hash, buf) == 0 ? buf : "";
+}
+
 void cli_entry_json(const struct idem_entry *entry, FILE *out) {
     struct json_out json = {out, false};
+    char key[IDEM_HEX_LEN + 1];
 
     json_out_open(&json, NULL);
     json_out_text(&json, "hash", entry->hash);
     json_out_text(&json, "prefix", entry->prefix);
+    json_out_text(&json, "downstream_key", downstream_key(entry, key));
     json_out_text(&json, "label", entry->label);
     json_out_text(&json, "state", cli_entry_state(entry));
     json_out_uint(&json, "attempt", entry->attempt);
@@ -137,6 +146,8 @@ static void line_result(FILE *out, const struct idem_entry *entry) {
 }
 
 void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+    char key[IDEM_HEX_LEN + 1];
+
     line_text(out, "hash", entry->hash);
     line_text(out, "prefix", entry->prefix);
     line_text(out, "label", entry->label);
@@ -149,4 +160,5 @@ void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out) 
     line_when(out, "created", entry->created_ms, now_ms);
     line_when(out, "changed", entry->changed_ms, now_ms);
     line_when(out, "expires", entry->expires_ms, now_ms);
+    fprintf(out, "downstream_key %s\n", downstream_key(entry, key));
 }

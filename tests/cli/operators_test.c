@@ -29,6 +29,24 @@ TEST(a_record_is_shown_by_key_and_by_hash) {
     CHECK_INT(RUN("show", "--hash", hash, "--prefix", "other:").status, 66);
 }
 
+TEST(a_record_tells_the_key_by_which_the_backend_knows_it) {
+    char command[200], want[64 + 1], line[100];
+    FILE *sum;
+
+    RUN_SH("k", ":");
+    snprintf(command, sizeof(command), "printf 'idem downstream key\\0run:\\0%%s' %s | sha256sum",
+             hash_of("k"));
+    sum = popen(command, "r");
+    CHECK(sum != NULL);
+    CHECK(fgets(want, sizeof(want), sum) != NULL);
+    pclose(sum);
+    snprintf(line, sizeof(line), "\"downstream_key\":\"%s\",", want);
+    CHECK_HAS(RUN("show", "--json", "k").out, line);
+    CHECK_HAS(RUN("list", "--json").out, line);
+    snprintf(line, sizeof(line), "downstream_key %s\n", want);
+    CHECK_HAS(RUN("show", "k").out, line);
+}
+
 TEST(a_record_is_shown_in_its_scope_only) {
     RUN_SH("k", ":", "--scope", "alice");
     CHECK_INT(RUN("show", "k").status, 66);

@@ -38,7 +38,7 @@ class Shop:
     def __init__(self, path):
         self.out, self.taken = False, 0
         self.orders = collections.Counter()  # how often each was made
-        self.keys = set()                    # their downstream keys
+        self.keys = {}                       # downstream key: order
         self.loop = Loop()
         self.server = self.loop.run(asyncio.start_unix_server(self.serve, path, backlog=4096))
 
@@ -64,7 +64,7 @@ class Shop:
         self.taken += 1
         if not self.out or self.taken % 2:
             self.orders[fields["x-order"]] += 1
-            self.keys.add(key)
+            self.keys[key] = fields["x-order"]
         return None if self.out else 201
 
     def stop(self):
