@@ -14,6 +14,10 @@ from tap import *
 CONF = (guard("/orders", "idem replay; idem_lease 2s; idem_label $http_x_label; idem_scope $http_x_user;")
         + guard("/strict", "idem reject; idem_label $http_x_label;")
         + guard("/optional", "idem replay; idem_enforce off;")
+        + guard("/spend", "idem replay; idem_key token;", prefix="strict:")
+        + guard("/small", "idem replay; idem_result_max 1k;")
+        + guard("/bounded", "idem replay; idem_run_max 500ms;")
+        + guard("/late", "idem replay;")
         + "location = /status { idem_status; }"
         "location = /guarded-status { idem replay; idem_prefix s:; idem_status; }"
         "location = /token { idem_token; idem_prefix strict:; }")
@@ -110,6 +114,75 @@ def every_verdict_is_counted_once_by_whichever_worker(rig):
     check("localhost /guarded-status" not in text, "a page of figures is no route")
 
 
+def idem(rig, *words):
+    return subprocess.run([os.environ["IDEM_EXE"], *words, "--store", rig.url], stdout=subprocess.PIPE, check=True,
+                          timeout=20).stdout
+
+
+def lose(rig):
+    """The record of a run is forgotten while the backend works."""
+    late = rig.later("/late", fresh(), do={"hang": "lost"})
+    rig.backend.reached("lost")
+    record, = map(json.loads, idem(rig, "list", "--state", "running", "--prefix", "late:", "--json").splitlines())
+    idem(rig, "forget", "--hash", record["hash"], "--force", "--audit", rig.folder + "/audit")
+    rig.backend.go("lost")
+    eq(late.get().h("Idem-Lost"), "true")
+
+
+@test
+def what_came_of_runs_is_counted_besides(rig):
+    token = json.loads(status(get(rig, path="/token"), 200).body)["token"]
+    for _ in range(2):  # and replayed
+        status(rig.post("/spend", headers=[("Idempotent-Token", token)]), 200)
+    status(rig.post("/small", fresh(), do={"size": 3000}), 200)
+    status(rig.post("/small", fresh(), do={"size": 30}), 200)
+    status(rig.post("/small", fresh(), do={"fault": "close"}), 502)
+    lose(rig)
+    status(rig.post("/bounded", fresh(), do={"hang": "long"}), 504)
+    rig.backend.go("long")
+    for route, runs, counts in (("/spend", 1, {"tokens_spent": 1}), ("/small", 3, {"results_not_kept": 1, "unknown": 1}),
+                                ("/late", 1, {"lost": 1}), ("/bounded", 1, {"cancelled": 1, "unknown": 1})):
+        counted(rig, route, run=runs)
+        eq({name: n for name, n in row(rig, route)["counts"].items() if n}, counts, route)
+
+
+@test(seconds=40)
+def how_long_the_store_took_is_counted_by_what_it_did(rig):
+    redis = Redis(rig.folder)
+    try:
+        with Rig(guard("/x", "idem reject;") + "location = /status { idem_status; }", workers=1, store=f"redis:{redis.socket}") as own:
+            def store():
+                return figures(own)["stores"][0]
+            status(own.post("/x", fresh()), 200)
+            until("both are counted", lambda: [store()["times"][op]["count"] for op in ("claim", "finish")] == [1, 1])
+            eq((store()["events"]["store_error"], store()["reconnects"], store()["failed"]), (0, 0, 0))
+            redis.pause()
+            late = own.later("/x", fresh())
+            time.sleep(0.4)
+            redis.go_on()
+            status(late.get(), 200)
+            until("it is counted", lambda: store()["times"]["finish"]["count"] == 2)
+            claims, ends = store()["times"]["claim"], store()["times"]["finish"]
+            check(claims["count"] == 2 and 200000 < claims["sum_us"] < 5000000 and claims["p99_us"] > 100000, claims)
+            check(0 < ends["sum_us"] < claims["sum_us"], (claims, ends))
+            redis.kill()
+            status(own.post("/x", fresh()), 503)
+            counted(own, "/x", store_error=1)
+            check(store()["events"]["store_error"] >= 1 and store()["failed"], store())
+            redis.start()
+            until("it is there again", lambda: own.post("/x", fresh()).status == 200, 10, 0.2)
+            check(store()["reconnects"] >= 1, store())
+    finally:
+        redis.stop()
+
+
+@test(seconds=30)
+def what_happens_over_time_is_kept(rig):
+    until("there are two samples", lambda: figures(rig)["intervals"] and figures(rig)["last_minute"], 15, 0.2)
+    status(rig.post("/strict", fresh()), 200)
+    until("a run is in one of them", lambda: any(part["verdicts"].get("run") for part in figures(rig)["intervals"]), 10, 0.2)
+
+
 @test(seconds=40, expects=["exited on signal 9"])
 def counts_live_over_a_reload_and_over_a_workers_death(rig):
     before = row(rig, "/strict")["verdicts"]["run"]
@@ -160,6 +233,9 @@ def an_outage_is_seen_without_a_request(rig):
         store = until("it has failed", lambda: next(s for s in figures(own)["stores"] if s["failed"]))
         check(store["failed"] > store["answered"] == 0, store)
         eq(store["records"], None)
+        status(own.post("/x", fresh()), 503)
+        counted(own, "/x", store_error=1)
+        check(figures(own)["stores"][0]["events"]["store_error"] > store["events"]["store_error"], "a store that never opened")
 
 
 COUNTER = os.environ.get("IDEM_TURN_COUNTER", "")

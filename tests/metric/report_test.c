@@ -157,6 +157,52 @@ TEST(json_is_json_and_has_the_same) {
     free(board);
 }
 
+/* Ninety in a hundred are quick, eight take some milliseconds, two take seconds. */
+static void times_fill(struct board_histogram *histogram) {
+    for (int i = 0; i < 100; i++)
+        board_observe(histogram, i < 90 ? 80 : i < 98 ? 4000 : 3000000);
+}
+
+static void times_check(const struct idem_json *times) {
+    static const struct {
+        const char *name;
+        int64_t least, most;
+    } parts[] = {{"p50_us", 50, 100}, {"p95_us", 2500, 5000}, {"p99_us", 1000000, 5000000}};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        int64_t us = strtoll(member(times, parts[i].name)->at.text, NULL, 10);
+
+        CHECK(us >= parts[i].least && us <= parts[i].most);
+    }
+}
+
+TEST(half_most_and_nearly_all_of_the_times_are_told_apart) {
+    struct board *board = board_new();
+    struct board_store *store = board_store(board, "lmdb:/x");
+    struct idem_arena arena;
+    struct idem_json all;
+    const struct idem_json *times;
+    char *text;
+
+    board_sample(board);
+    board->sampled_ms -= BOARD_SAMPLE_MS;
+    board->samples[0].at_ms -= BOARD_SAMPLE_MS;
+    times_fill(&store->ops[BOARD_OP_FINISH]);
+    board_sample(board);
+    text = report(report_json, board, "http");
+    idem_arena_init(&arena, 1 << 20);
+    CHECK_INT(idem_json_parse(text, strlen(text), &arena, &all, NULL), 0);
+    times = member(&member(&all, "stores")->at.items[0], "times");
+    times_check(member(times, "finish"));
+    CHECK_TEXT(member(member(times, "finish"), "sum_us"), "6039200");
+    CHECK_TEXT(member(member(times, "claim"), "count"), "0");
+    times_check(&member(&all, "intervals")->at.items[0]);
+    times_check(member(&all, "last_minute"));
+    idem_arena_free(&arena);
+    free(text);
+    free(board);
+}
+
 TEST(a_name_that_is_not_utf8_does_not_spoil_either) {
     struct board *board = board_new();
     struct idem_arena arena;
