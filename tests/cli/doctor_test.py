@@ -4,17 +4,20 @@
     doctor_test.py [NAME...]
 
 IDEM_EXE is the program. With IDEM_SQL_SERVE the SQL servers are examined, without it everything else.
-IDEM_CLOCK is a library that sets the machine's clock off; IDEM_PRELOAD what nginx needs for a module that
-is built with a sanitizer.
+IDEM_CLOCK is a library that sets the machine's clock off, IDEM_MACHINE one that gives it another disk; IDEM_PRELOAD
+what nginx needs for a module that is built with a sanitizer.
 """
 import json
 import os
 import pwd
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
 
 sys.dont_write_bytecode = True
@@ -168,6 +171,34 @@ def containers_are_told_that_it_is_one_machines_memory(folder):
     check("Kubernetes" in found.of("replicas", "note")[0]["found"], found)
 
 
+def elsewhere(folder, **env):
+    """On a machine that is otherwise."""
+    if not os.environ.get("IDEM_MACHINE"):
+        raise Skip("no library that makes it another")
+    return doctor("--store", f"lmdb:{folder}/none", env={"LD_PRELOAD": os.environ["IDEM_MACHINE"], **env})
+
+
+@test
+def file_systems_that_will_not_do_are_unsafe(folder):
+    for number, name, why in (("6969", "NFS", "network"), ("ff534d42", "CIFS", "network"), ("fe534d42", "SMB2", "network"),
+                              ("65735546", "FUSE", "network"), ("1021994", "tmpfs", "restarts"), ("794c7630", "overlayfs", "replaced")):
+        said = elsewhere(folder, IDEM_FILE_SYSTEM=number).of("file system", "unsafe")[0]["found"]
+        check(said.startswith(name + " ") and why in said, said)
+    elsewhere(folder, IDEM_FILE_SYSTEM="ef53").of("file system", "ok")
+
+
+@test
+def a_disk_that_is_nearly_full_is_unsafe(folder):
+    for left, grade in ((63 << 20, "unsafe"), (65 << 20, "note"), (20 << 30, "ok")):
+        elsewhere(folder, IDEM_DISK_LEFT=str(left)).of("room", grade)
+
+
+@test
+def a_container_is_known_by_its_marker(folder):
+    for marker in ("/.dockerenv", "/run/.containerenv"):
+        check("container" in elsewhere(folder, IDEM_MARKER=marker).of("replicas", "note")[0]["found"], marker)
+
+
 @test
 def a_file_that_is_no_store_is_broken(folder):
     path = made(folder + "/store")
@@ -216,6 +247,73 @@ def a_replica_is_broken(folder):
         found = doctor("--store", server.url + "?timeout=500ms")
         found.of("role", "broken")
         found.of("reachable", "broken")
+
+
+class Relay:
+    """Before a Redis: what it answers comes later, and otherwise."""
+
+    def __init__(self, server, delay=0.0, old=b"\0", new=b"\0"):
+        self.server, self.delay, self.old, self.new = server, delay, old, new
+        self.url = server.url + ".relay"
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(server.socket + ".relay")
+        self.listener.listen()
+        self.start(self.serve)
+
+    @staticmethod
+    def start(deed, *args):
+        threading.Thread(target=deed, args=args, daemon=True).start()
+
+    def serve(self):
+        while True:
+            client, server = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
+            server.connect(self.server.socket)
+            self.start(self.pass_on, client, server, lambda data: data)
+            self.start(self.pass_on, server, client, self.change)
+
+    @staticmethod
+    def pass_on(one, other, change):
+        try:
+            while data := one.recv(1 << 20):
+                other.sendall(change(data))
+            other.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def change(self, data):
+        time.sleep(self.delay)
+        return data.replace(self.old, self.new)
+
+
+@test
+def a_store_that_is_far_away_is_told(folder):
+    with redisserver.start(folder) as server:
+        said = doctor("--store", Relay(server, delay=0.03).url).of("reachable", "note")[0]["found"]
+        check("takes 3" in said, said)
+
+
+@test
+def a_log_that_cannot_be_written_is_unsafe(folder):
+    with redisserver.start(folder) as server:
+        relay = Relay(server, old=b"aof_last_write_status:ok\r\naof_last_cow", new=b"aof_last_write_status:err\r\naof_last_co")
+        found = [f for f in doctor("--store", relay.url) if f["check"] == "persistence" and f["grade"] == "unsafe"]
+        check(len(found) == 1 and "failed" in found[0]["found"], found)
+
+
+@test
+def replicas_that_are_not_waited_for_are_told(folder):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with redisserver.start(folder + "/master", "--port", str(port)) as server, redisserver.start(folder + "/replica") as replica:
+        check(not [f for f in doctor("--store", server.url) if f["check"] == "replicas"], "it has none")
+        replica.ask("REPLICAOF", "127.0.0.1", port)
+        end = time.monotonic() + 20
+        while b"connected_slaves:1" not in server.ask("INFO", "replication"):
+            check(time.monotonic() < end, "it has one")
+            time.sleep(0.05)
+        check("failover" in doctor("--store", server.url).of("replicas", "note")[0]["found"], "nobody waits for it")
+        server.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+        check(not [f for f in doctor("--store", server.url) if f["check"] == "replicas"], "it is asked for")
 
 
 @test
@@ -290,7 +388,7 @@ def a_clock_that_is_off_is_told(folder):
     if not os.environ.get("IDEM_CLOCK"):
         raise Skip("no library that sets it off")
     with redisserver.start(folder) as server:
-        for seconds, grade in ((5, "note"), (-3600, "unsafe")):
+        for seconds, grade in ((5, "note"), (-5, "note"), (15, "unsafe"), (-3600, "unsafe")):
             env = {"LD_PRELOAD": os.environ["IDEM_CLOCK"], "IDEM_CLOCK_OFF": str(seconds)}
             doctor("--store", server.url, env=env).of("clock", grade)
 
