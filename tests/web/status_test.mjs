@@ -264,6 +264,8 @@ for (const [name, { figures, says }] of Object.entries(LOOKS)) {
       check(says.test(await tab.textContent('#headline h2')), await tab.textContent('#headline h2'));
       eq(await tab.evaluate(() => document.documentElement.scrollWidth), width, 'how wide the page is');
       check(await tab.locator('#flow .ran').evaluate((path) => path.getAttribute('d').length > 1000), 'the chart is drawn');
+      const lines = await tab.locator('#time .line').evaluateAll((paths) => paths.map((path) => path.getAttribute('d')));
+      check(new Set(lines).size === 3 && lines.every((d) => d.length > 1000), 'half, 95 % and 99 % are three lines');
       seen.push(await tab.evaluate(() => getComputedStyle(document.body).backgroundColor));
       await shot(tab, `${name}-${width}-${colorScheme}`);
       await over(tab);
