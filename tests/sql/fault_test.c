@@ -35,7 +35,7 @@ TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_agai
     struct answer a;
 
     server_begin(NULL);
-    open_plain(&c, "&timeout=400ms&connections=1");
+    open_plain(&c, "&timeout=2s&connections=1");
     run_done(&c, "a", 1, "before");
     server_pause(&farm.server);
     claim_fill(&call, &c, "k", 1);
@@ -441,7 +441,7 @@ TEST(a_server_that_died_has_no_session_to_be_ended_and_others_are_left_alone) {
     char url[1024];
 
     server_begin(NULL);
-    open_plain(&c, "&timeout=300ms&connections=1");
+    open_plain(&c, "&timeout=2s&connections=1");
     run_done(&c, "k", 1, "r");
     server_pause(&farm.server); /* it hangs, and somebody starts it anew */
     claim_fill(&call, &c, "k2", 1);

@@ -126,7 +126,7 @@ TEST(a_server_that_refuses_to_write_is_no_unknown_outcome) {
     char key[16];
 
     server_begin(NULL);
-    open_plain(&c, "&timeout=400ms&connections=1");
+    open_plain(&c, "&timeout=2s&connections=1");
     run_done(&c, "k", 1, "r");
     read_only_set(true);
     conn_idle(&c, 100);
