@@ -419,12 +419,13 @@ static void sum(struct consume *c) {
     consume_voice_sum(&c->voice, &counts);
 }
 
-/* Once: what is handled may end. Once more: it is made to. */
+/* SIGUSR1 reports the counts, and so does SIGHUP, unless it is ignored (nohup): deprecated. The
+   first signal to end lets running handlers finish; the second one ends them. */
 static void signals_read(struct consume *c) {
     struct signalfd_siginfo info;
 
     while (cli_signals_next(&c->signals, &info)) {
-        if (info.ssi_signo == SIGHUP) {
+        if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGHUP) {
             sum(c);
         } else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT ||
                    info.ssi_signo == SIGQUIT) {
@@ -568,7 +569,7 @@ const struct cli_command cli_consume = {
         "Takes messages from RabbitMQ (amqp:, amqps:) or a Redis stream (redis:, rediss:), has\n"
         "each handled once, and acknowledges it when that is stored. A message that fails is\n"
         "tried again, later and later; one that cannot be handled goes to the dead letters\n"
-        "(idem dead). SIGTERM ends it when what is handled has ended, SIGHUP tells the counts.\n",
+        "(idem dead). SIGTERM ends it when what is handled has ended, SIGUSR1 reports counts.\n",
     .after = "  idem consume amqp://localhost --queue orders --key '#body.orderId' \\\n"
              "      --to http://127.0.0.1:9000/orders\n"
              "  idem consume redis://localhost --queue mail --key header:Idempotency-Key \\\n"

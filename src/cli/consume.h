@@ -28,7 +28,7 @@ void consume_voice_report(struct consume_voice *voice, const struct queue_report
 void consume_voice_state(struct consume_voice *voice, bool ready, const char *text);
 /* Once a second. */
 void consume_voice_progress(struct consume_voice *voice, const struct queue_counts *counts);
-/* All that was counted, as one line for people: SIGHUP, and the end. */
+/* All that was counted, as one line for people: at SIGUSR1, and at the end. */
 void consume_voice_sum(struct consume_voice *voice, const struct queue_counts *counts);
 
 /* The key, as --key says it; what is no name of one is an expression. */
