@@ -120,11 +120,12 @@ static int equal(struct idem_work *work, const struct idem_value *a, const struc
 
 int idem_op_compare(struct idem_work *work, enum idem_expr_op op, const struct idem_value *a,
                     const struct idem_value *b, bool *ret) {
+    bool same = false;
     int cmp = 0, trouble;
 
     if (op == IDEM_EXPR_OP_EQ || op == IDEM_EXPR_OP_NE) {
-        trouble = equal(work, a, b, ret);
-        *ret ^= op == IDEM_EXPR_OP_NE;
+        trouble = equal(work, a, b, &same);
+        *ret = same == (op == IDEM_EXPR_OP_EQ);
         return trouble;
     }
     trouble = order(work, a, b, false, &cmp);
