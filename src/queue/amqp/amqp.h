@@ -397,6 +397,9 @@ rabbit_main_fn rabbit_consume_main, rabbit_publish_main;
 
 /* Until a queue that was declared is used; tests have less. */
 extern int64_t rabbit_settle_ms;
+/* In which a server has noticed that a consumer is gone, and in which a queue has found its leader
+   after a crash of the server; tests choose others. */
+extern _Atomic int64_t rabbit_ghost_ms, rabbit_calm_ms;
 /* QUEUE_OUT_BYTES; tests have less. */
 extern size_t rabbit_out_bytes;
 

@@ -22,11 +22,10 @@
 #define FRAMES_MAX 4096 /* per turn, so that acknowledgements are not held up */
 #define STEADY_MS 10000 /* who lives that long begins with short pauses again */
 #define NEVER_MS 3600000
-#define GHOST_MS 3000 /* in which a server has noticed that a consumer is gone */
 #define GHOST_LOOK_MS 50
-#define CALM_MS 1000 /* in which a queue has found its leader after a crash */
 
 size_t rabbit_out_bytes = QUEUE_OUT_BYTES;
+_Atomic int64_t rabbit_ghost_ms = 3000, rabbit_calm_ms = 1000;
 
 struct consumer {
     struct rabbit_thread *thread;
@@ -196,7 +195,7 @@ static void session_begin(struct consumer *c) {
 static bool is_clear(const struct consumer *c, int64_t waited) {
     if (c->looking)
         return c->s.consumers == 1;
-    return c->s.consumers == 0 && c->s.messages != 0 && waited >= CALM_MS;
+    return c->s.consumers == 0 && c->s.messages != 0 && waited >= rabbit_calm_ms;
 }
 
 /* Where an order matters: who still seems to consume may be us, before a crash of ours or of the
@@ -213,7 +212,7 @@ static bool is_haunted(struct consumer *c) {
         c->retry_at = now;
         return true;
     }
-    if (is_clear(c, now - c->look_since) || now - c->look_since >= GHOST_MS) {
+    if (is_clear(c, now - c->look_since) || now - c->look_since >= rabbit_ghost_ms) {
         rabbit_session_look_end(&c->s);
         return c->s.conn == NULL;
     }

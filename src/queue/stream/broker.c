@@ -17,7 +17,6 @@
 #include "core/error.h"
 #include "queue/stream/stream.h"
 
-#define CLOSE_MS 1000
 #define LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
 
 size_t stream_room(const struct stream_link *link) {
@@ -265,10 +264,13 @@ static bool is_unsaid(const struct stream_link *link) {
     return n > 0;
 }
 
-/* What was said and not answered, for at most a second. Nobody is told of anything meanwhile. */
+int64_t stream_close_ms = 1000;
+
+/* Waits until the server has answered everything that was sent, at most so long. No callback is
+   called meanwhile. */
 static void link_drain(struct stream_link *link) {
     struct redis_conn *conn = &link->command;
-    int64_t end = idem_loop_now() + CLOSE_MS, left;
+    int64_t end = idem_loop_now() + stream_close_ms, left;
     struct pollfd fd;
 
     while (is_unsaid(link) && (left = end - idem_loop_now()) > 0) {

@@ -85,6 +85,10 @@
 #define STREAM_UNSAID_MAX                                                                          \
     ((size_t)10000) /* acks without an answer; with more, nothing is fetched */
 
+/* For how long a link that is closed waits until what it has sent is answered; tests wait longer.
+ */
+extern int64_t stream_close_ms;
+
 #define STREAM_BLOCK_MS 5000
 #define STREAM_MIN_IDLE_MS 3000
 #define STREAM_LEASE_MS 30000 /* where the config has none */

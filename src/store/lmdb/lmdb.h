@@ -167,9 +167,10 @@ struct lmdb_store {
 
 /* How long others are waited for, in seconds. Variable only so that tests need not last as long. */
 struct lmdb_patience {
-    int door; /* by who opens or closes, for another process that does */
-    int stop; /* by a closing, for what is still being written */
-    int busy; /* by who opens, for another thread that opens or closes the same store */
+    int door;   /* by who opens or closes, for another process that does */
+    int stop;   /* by a closing, for what is still being written */
+    int busy;   /* by who opens, for another thread that opens or closes the same store */
+    int length; /* for another process that changes the length of the file */
 };
 extern struct lmdb_patience lmdb_patience;
 

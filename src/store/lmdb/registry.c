@@ -16,7 +16,7 @@
 #include "core/fork.h"
 #include "store/lmdb/lmdb.h"
 
-struct lmdb_patience lmdb_patience = {.door = 10, .stop = 10, .busy = 20};
+struct lmdb_patience lmdb_patience = {.door = 10, .stop = 10, .busy = 20, .length = 1};
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t registry_change;

@@ -25,7 +25,6 @@
 
 #define TIME_NS_FIRST 0xeffffffau /* the machine's own time namespace */
 #define WAIT_STEP_MS 10
-#define LENGTH_WAIT_MS 1000 /* its holders take a few ms */
 
 /* Bytes of idem.lock. The locks belong to the descriptor, not to the process, and go with it. */
 enum {
@@ -59,7 +58,7 @@ static int lock_door(int fd) {
 }
 
 int lmdb_lock_length(struct lmdb_env *env) {
-    return lock_wait(env->lock_fd, LOCK_LENGTH, LENGTH_WAIT_MS, 1);
+    return lock_wait(env->lock_fd, LOCK_LENGTH, lmdb_patience.length * 1000, 1);
 }
 
 void lmdb_unlock_length(struct lmdb_env *env) {
