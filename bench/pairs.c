@@ -53,14 +53,16 @@ static void on_claim(struct idem_claim *claim, int rc, const struct idem_answer 
 
 static void begin(struct caller *caller) {
     static const char fingerprint[] = "POST /orders {\"id\":4711,\"amount\":42}";
+    static long serial; /* no key is used twice, in this run or another */
     struct pairs *pairs = caller->pairs;
     struct idem_error error;
     char key[64];
     struct idem_args args = {
         .key = key, .fingerprint = fingerprint, .fingerprint_len = sizeof(fingerprint) - 1};
 
-    args.key_len = (size_t)snprintf(key, sizeof(key), "%d-%ld-%ld", getpid(), (long)time(NULL),
-                                    pairs->begun++);
+    pairs->begun++;
+    args.key_len =
+        (size_t)snprintf(key, sizeof(key), "%d-%ld-%ld", getpid(), (long)time(NULL), serial++);
     caller->sent = now_s();
     if (idem_claim_new(pairs->h, pairs->guard, &args, on_claim, caller, &caller->claim, &error) < 0)
         errx(1, "%s", error.text);
@@ -105,7 +107,6 @@ void pairs_open(struct pairs *pairs, const char *url) {
     pairs->poll.timeout = timeout;
     pairs->poll.sink = pairs->h;
     pairs_run(pairs, 1, 100); /* connected, and warm */
-    sleep(1);                 /* the keys of this second are taken */
 }
 
 void pairs_close(struct pairs *pairs) {

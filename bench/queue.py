@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Messages: the consumer beside a bare one, on a RabbitMQ of our own.
 
-    queue.py BUILD FOLDER ROUNDS
+    queue.py BUILD FOLDER ROUNDS DIVISOR
 
 BUILD has bench-queue, amqp-serve and idem; the servers' data are put into FOLDER. What is compared
 is run in turn on the same server, each time on a queue that was filled anew, so that each ratio is
-of one moment.
+of one moment. DIVISOR makes every number of messages smaller, for a run that only shows that it works.
 """
+import contextlib
 import json
 import os
 import signal
@@ -14,19 +15,21 @@ import socket
 import statistics
 import subprocess
 import sys
-import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests"))
 
+import ports
 import rabbit
+import redisserver
+from waiting import LIMIT, patient, until
 
-BUILD, FOLDER, ROUNDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+BUILD, FOLDER, ROUNDS, DIVISOR = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 BENCH, IDEM = BUILD + "/bench/bench-queue", BUILD + "/src/cli/idem"
 os.environ["IDEM_AMQP_SERVE"] = BUILD + "/tests/queue/amqp/amqp-serve"
 
-MESSAGES, PREFETCH = 20000, 100
-SLOW = {"jsonl": 60000, "to": 20000}  # to another process and back, one at a time: some seconds of it
+MESSAGES, PREFETCH = 20000 // DIVISOR, 100
+SLOW = {"jsonl": 60000 // DIVISOR, "to": 20000 // DIVISOR}  # to another process and back, one at a time: some seconds of it
 
 
 def bench(url, *words):
@@ -35,49 +38,30 @@ def bench(url, *words):
     return [float(word) for word in done.stdout.split()]
 
 
-def port_free():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+def connects(port):
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+        return True
+    except OSError:
+        return False
 
 
-class Server:
-    """A program on a port of ours, which ends with it."""
-
-    def __init__(self, port, *words):
-        self.port = port
-        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        for _ in range(100):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError(f"{words[0]} did not start")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
-
-
-def redis_start():
-    port = port_free()
-    return Server(port, "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
-                  "no", "--dir", FOLDER)
-
-
-def endpoint_start():
-    """Takes everything, as fast as can be."""
-    port, path = port_free(), FOLDER + "/nginx.conf"
+@contextlib.contextmanager
+def endpoint():
+    """Takes every request, as fast as can be; its URL."""
+    port, path = ports.free_port(), FOLDER + "/nginx.conf"
     with open(path, "w", encoding="ascii") as conf:
         conf.write(f"""daemon off; pid {FOLDER}/nginx.pid; error_log stderr crit; events {{}}
 http {{ access_log off; keepalive_requests 1000000; client_body_temp_path {FOLDER}/body;
 proxy_temp_path {FOLDER}/a; fastcgi_temp_path {FOLDER}/b; uwsgi_temp_path {FOLDER}/c; scgi_temp_path {FOLDER}/d;
 server {{ listen 127.0.0.1:{port}; location / {{ return 204; }} }} }}""")
-    return Server(port, "nginx", "-e", "stderr", "-c", path)
+    process = subprocess.Popen(["nginx", "-e", "stderr", "-c", path], stdout=subprocess.DEVNULL)
+    try:
+        until("the endpoint listens", lambda: connects(port) or process.poll() is not None)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.terminate()
+        process.wait()
 
 
 after = first = 0  # no key is used in two rounds, unless duplicates are wanted
@@ -113,7 +97,7 @@ def command(url, store, messages, *handler):
     process = subprocess.Popen([IDEM, "consume", url, "--queue", "bench", "--key", "#body.orderId", "--store",
                                 store, "--prefetch", str(PREFETCH), "--log", "none", "--json", *handler],
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    rates, done = [], 0
+    rates, done = [], 0  # of the seconds in which it worked from beginning to end
     for line in process.stdout:
         counts = json.loads(line)
         done = counts["done"]
@@ -123,11 +107,11 @@ def command(url, store, messages, *handler):
             rates.append(counts["per_second"])
     cpu = cpu_s(process.pid)
     process.send_signal(signal.SIGTERM)
-    process.wait(30)
-    return [statistics.median(rates[1:]), cpu * 1e6 / done]  # the first second began before the first
+    process.wait(LIMIT)
+    return [statistics.median(rates[1:] or [counts["per_second"]]), cpu * 1e6 / done]
 
 
-def measure(url, redis, endpoint):
+def measure(url, redis, to):
     lmdb, worker = f"lmdb:{FOLDER}/store?sync=off", f"{BENCH} - worker"
 
     def one(messages, what, *words):
@@ -148,16 +132,17 @@ def measure(url, redis, endpoint):
         compare(f"duplicates skipped, {name}", lambda s=store: skipped(s), lambda: one(MESSAGES, "bare"))
     compare("--exec-jsonl, one worker", lambda: consumed(SLOW["jsonl"], "--exec-jsonl", worker),
             lambda: one(SLOW["jsonl"], "bare-jsonl", worker))
-    compare("--to, one worker", lambda: consumed(SLOW["to"], "--to", endpoint),
-            lambda: one(SLOW["to"], "bare-to", endpoint))
+    compare("--to, one worker", lambda: consumed(SLOW["to"], "--to", to),
+            lambda: one(SLOW["to"], "bare-to", to))
 
 
 def main():
     print(f"Messages per second, and CPU us of the consumer for each; medians of {ROUNDS} rounds in turn, prefetch "
           f"{PREFETCH}")
     print("                                        bare      idem   ratio   bare us  idem us")
-    with rabbit.start(FOLDER + "/rabbit") as server, redis_start() as redis, endpoint_start() as endpoint:
-        measure(server.url, f"redis://127.0.0.1:{redis.port}", f"http://127.0.0.1:{endpoint.port}/")
+    with rabbit.start(FOLDER + "/rabbit", sync=True) as server, \
+            redisserver.start(FOLDER + "/redis", "--appendonly", "no") as redis, endpoint() as to:
+        measure(server.url, patient(redis.url), to)
 
 
 main()

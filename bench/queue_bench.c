@@ -296,7 +296,6 @@ static void idem(const char *url, const char *queue, long messages, unsigned pre
                   .queue = queue,
                   .prefetch = prefetch,
                   .lease_ms = 30000,
-                  .delay_min_ms = 1000,
                   .delay_max_ms = 300000},
         .handler = {&ours, prefetch, begin, cancel},
         .events = {&ours, reported, NULL, stopped},

@@ -35,7 +35,7 @@ static double set_plain(const struct latency *latency, long n) {
                        n, 0);
 
     from = now_s();
-    if (write(latency->fd, command, (size_t)len) != len || poll(&fd, 1, 5000) != 1 ||
+    if (write(latency->fd, command, (size_t)len) != len || poll(&fd, 1, 120000) != 1 ||
         read(latency->fd, answer, sizeof(answer)) != 5)
         errx(1, "plain SET");
     return now_s() - from;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """SQL: guards and stores beside the same work written by hand, on servers of our own.
 
-    sql.py BUILD FOLDER ROUNDS
+    sql.py BUILD FOLDER ROUNDS DIVISOR
 
 BUILD has bench-sql, sql-serve and idem; the servers' data are put into FOLDER. What is compared is
-run in turn on the same server, so that each ratio is of one moment. BENCH_SQL_ROWS says how full the
+run in turn on the same server, so that each ratio is of one moment. DIVISOR makes every number of
+operations smaller, for a run that only shows that it works. BENCH_SQL_ROWS says how full the
 tables of the last part are.
 """
 import os
@@ -16,8 +17,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests"))
 
 import sqlserver
+from waiting import patient
 
-BUILD, FOLDER, ROUNDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+BUILD, FOLDER, ROUNDS, DIVISOR = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 os.environ["IDEM_SQL_SERVE"] = BUILD + "/tests/sql/sql-serve"
 
 # Tests are content with less than what the servers come with.
@@ -30,7 +32,7 @@ POOLS = {"postgres": "shared_buffers={}", "mysql": "innodb-buffer-pool-size={}"}
 
 # How many of each at a time: connections or callers, and how many all in all, durable or not.
 WIDTHS = {"pairs": 64, "plain": 64, "guard": 8, "call": 8, "hand": 8}
-NUMBERS = {True: 2000, False: 16000}
+NUMBERS = {True: 2000 // DIVISOR, False: 16000 // DIVISOR}
 
 
 def serve(kind, name, durable, pool):
@@ -44,7 +46,7 @@ def serve(kind, name, durable, pool):
 
 def load(server, name, number):
     """How many per second, and microseconds of the server's CPU time for each."""
-    url = server.owner + ("&sweep=no" if name == "pairs" else "")
+    url = patient(server.owner) + ("&sweep=no" if name == "pairs" else "")
     done = subprocess.run([BUILD + "/bench/bench-sql", url, name, str(WIDTHS[name]), str(number)],
                           stdout=subprocess.PIPE, text=True, check=True, timeout=600)
     return [float(word) for word in done.stdout.split()]
@@ -124,7 +126,7 @@ def growth():
             for name in ("guard", "pairs"):
                 rows = []
                 for _ in range(ROUNDS):
-                    a, b = load(small, name, 2000), load(large, name, 2000)
+                    a, b = load(small, name, NUMBERS[True]), load(large, name, NUMBERS[True])
                     rows.append((a[0], b[0], a[0] / b[0], a[1], b[1], b[1] / a[1]))
                 print("  {:9} {:6} {:8.0f} {:10.0f} {:6.2f} {:9.1f} {:9.1f} {:6.2f}".format(
                     kind, name, *(median(rows, column) for column in range(6))), flush=True)
