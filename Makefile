@@ -1,11 +1,10 @@
 # A short front for Meson. `make help` lists what there is.
 BUILD ?= build
 PREFIX ?= /usr/local
-MESON_TEST = meson test --no-rebuild --print-errorlogs
 
 # Which packages each target needs stands in tools/packages; they are installed
 # by name, quietly, and only if missing.
-.PHONY: all run run-command check test test-all bench fuzz install deb clean help
+.PHONY: all run run-command check test test-brokers test-clients test-install test-upgrade test-all bench fuzz install deb clean help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
@@ -14,10 +13,14 @@ help:
 	@echo 'make          build into $(BUILD)/'
 	@echo 'make run      see it work: a shop, a gateway before it, a retry (RUN_ONCE=1: and end)'
 	@echo 'make run-command  the same with a command: done once, then replayed'
-	@echo 'make check    the tests that take less than a minute'
-	@echo 'make test     all tests: with gcc, with the sanitizers, fuzzed with clang'
-	@echo 'make test-all the same with the long forms (half an hour)'
-	@echo 'make bench    measure; docs/benchmarks.md has the figures of one run'
+	@echo 'make check    the quick tests: less than a minute'
+	@echo 'make test     the tests of the C system: with gcc, with the sanitizers, fuzzed with clang'
+	@echo 'make test-brokers  RabbitMQ'
+	@echo 'make test-clients  the browser client, in Node and in Chromium'
+	@echo 'make test-install  make install, and the module in nginx'\''s own build'
+	@echo 'make test-upgrade  this release and the one before it on one store'
+	@echo 'make test-all all of these in their long form (an hour and more)'
+	@echo 'make bench    measure (BENCH_QUICK=1: only see that it works); docs/benchmarks.md has the figures of one run'
 	@echo 'make fuzz     fuzz each target for FUZZ_SECONDS (default 60)'
 	@echo 'make install  library, header, man pages, idem(1), the nginx module; PREFIX, DESTDIR'
 	@echo 'make deb      Debian packages, into dist/ (DIST)'
@@ -42,10 +45,13 @@ run-command: $(BUILD)/build.ninja
 check:
 	@tools/packages build check
 	@$(MAKE) -s all
-	@$(MESON_TEST) -C $(BUILD) --suite check
+	@tests/repeat 1 --build $(BUILD) check
 
 test:
 	@tests/run
+
+test-brokers test-clients test-install test-upgrade: test-%:
+	@tests/run $*
 
 test-all:
 	@IDEM_LONG=1 tests/run

@@ -14,7 +14,7 @@ import signal
 import subprocess
 
 DEATHSIG = 1  # of prctl
-SECONDS = 60
+SECONDS = 300  # only a failure reaches them
 
 Message = collections.namedtuple("Message", "body message_id headers")
 
@@ -48,10 +48,10 @@ def header(word):
 class Server:
     """Whatever goes wrong is an AssertionError, and the test's end."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, sync):
         os.makedirs(folder, exist_ok=True)
-        self.process = subprocess.Popen([os.environ["IDEM_AMQP_SERVE"], folder],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        words = [os.environ["IDEM_AMQP_SERVE"], folder] + (["sync"] if sync else [])
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         preexec_fn=follow_parent, bufsize=0)
         self.said = b""
         try:
@@ -123,8 +123,11 @@ class Server:
                        dict(header(word) for word in words[2:]))
 
     def kill(self):
-        """-9."""
+        """-9. It forgets the queues that were declared after settle(), and some seconds before."""
         self.tell("kill")
+
+    def settle(self):
+        self.tell("settle")
 
     def restart(self):
         """After kill(): as it was, with what was safe."""
@@ -147,5 +150,6 @@ class Server:
         self.process.stdout.close()
 
 
-def start(folder):
-    return Server(folder)
+def start(folder, sync=False):
+    """Without sync nothing that it writes waits for the disk."""
+    return Server(folder, sync)

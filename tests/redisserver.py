@@ -12,14 +12,14 @@ Three masters, on ports of the loopback besides: node.port.
 import contextlib
 import ctypes
 import os
-import random
 import signal
 import socket
 import subprocess
-import time
+
+import ports
+import waiting
 
 DEATHSIG = 1  # of prctl
-SECONDS = 20
 
 
 class RedisError(Exception):
@@ -28,6 +28,17 @@ class RedisError(Exception):
 
 def follow_parent():
     ctypes.CDLL(None).prctl(DEATHSIG, signal.SIGTERM)
+
+
+def state(pid):
+    """A letter, as ps(1) has it."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
 
 
 class Answers:
@@ -80,13 +91,11 @@ class Server:
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             preexec_fn=follow_parent)
-        end = time.monotonic() + SECONDS
-        while not self.answers():
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(f"redis-server did not start: see {self.folder}/log")
-            time.sleep(0.01)
+        waiting.until("redis-server", self.answers)
 
     def answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"redis-server did not start: see {self.folder}/log")
         try:
             return self.ask("PING") == b"PONG"
         except (OSError, RedisError):  # RedisError: it is loading
@@ -100,7 +109,7 @@ class Server:
         """Many commands in one go; their replies."""
         commands = list(commands)
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(SECONDS)
+            sock.settimeout(waiting.LIMIT)
             sock.connect(self.socket)
             answers, replies = Answers(sock), []
             for at in range(0, len(commands), 500):
@@ -110,19 +119,27 @@ class Server:
             return replies
 
     def kill(self):
-        """SIGKILL; start() brings it back with what it had."""
+        """SIGKILL; start() brings it back with what it had. A child that rewrites its file goes with it."""
+        if self.process.poll() is not None:
+            return
+        self.pause()
+        family = children(self.process.pid)
         self.process.kill()
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        waiting.until("its children are gone", lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in family))
 
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
+        waiting.until("it stands still", lambda: state(self.process.pid) in "TZX")
 
     def go_on(self):
         self.process.send_signal(signal.SIGCONT)
 
     def stop(self):
-        if self.process.poll() is None:
-            self.kill()
+        self.kill()
 
     # Streams.
 
@@ -165,32 +182,35 @@ def start(folder, *settings):
 SLOTS = 16384
 
 
-def ports_free(n):
-    """Ports of the loopback that nobody has, nor those by which nodes of a cluster speak, 10000 further."""
-    found = []
-    for port in random.sample(range(20000, 30000), 1000):
-        with socket.socket() as one, socket.socket() as other:
-            try:
-                one.bind(("127.0.0.1", port))
-                other.bind(("127.0.0.1", port + 10000))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == n:
-            return found
-    raise AssertionError("no ports are free")
+def view(node, n):
+    """{id: (epoch, ranges of slots)} of the n nodes, as one sees them; None: some are not there yet."""
+    if b"cluster_state:ok" not in node.ask("CLUSTER", "INFO"):
+        return None
+    seen = {}
+    for line in node.ask("CLUSTER", "NODES").decode().splitlines():
+        words = line.split()
+        if len(words) < 8 or "master" not in words[2] or "fail" in words[2] or words[7] != "connected":
+            return None
+        seen[words[0]] = words[6], [word for word in words[8:] if word[0] != "["]
+    return seen if len(seen) == n else None
+
+
+def agrees(nodes):
+    """Whether all nodes are up and connected, have epochs of their own, and name the same owner for each
+    slot: as farm_agrees() in tests/redis/farm.c."""
+    views = [view(node, len(nodes)) for node in nodes]
+    first = views[0]
+    return first is not None and all(other == first for other in views) \
+        and len({epoch for epoch, _ in first.values()}) == len(nodes)
 
 
 def cluster_join(nodes):
     for i, node in enumerate(nodes):
+        node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
         node.ask("CLUSTER", "ADDSLOTSRANGE", SLOTS * i // len(nodes), SLOTS * (i + 1) // len(nodes) - 1)
-        nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port)
-    end = time.monotonic() + SECONDS
-    wanted = [b"cluster_state:ok", b"cluster_slots_ok:%d" % SLOTS, b"cluster_size:%d" % len(nodes)]
-    while not all(word in node.ask("CLUSTER", "INFO") for node in nodes for word in wanted):
-        if time.monotonic() > end:
-            raise AssertionError("the cluster does not come together")
-        time.sleep(0.05)
+        for other in nodes[:i]:
+            other.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+    waiting.until("the nodes of the cluster agree", lambda: agrees(nodes))
 
 
 def cluster_url(nodes):
@@ -201,7 +221,7 @@ def cluster_url(nodes):
 def cluster(folder, n=3):
     with contextlib.ExitStack() as stack:
         nodes = []
-        for port in ports_free(n):
+        for port in ports.free_ports(n):
             node = stack.enter_context(start(f"{folder}/{port}", "--port", str(port), "--bind", "127.0.0.1",
                                              "--cluster-enabled", "yes"))
             node.port = port

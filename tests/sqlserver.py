@@ -12,8 +12,10 @@ import select
 import signal
 import subprocess
 
+from waiting import patient
+
 DEATHSIG = 1  # of prctl
-SECONDS = 40
+SECONDS = 300  # only a failure takes that long
 
 
 class SqlError(Exception):
@@ -69,7 +71,7 @@ class Server:
 
     def migrate(self, idem):
         """Idem's tables, by idem(1)."""
-        subprocess.run([idem, "migrate", "--store", self.owner], check=True, timeout=SECONDS,
+        subprocess.run([idem, "migrate", "--store", patient(self.owner)], check=True, timeout=SECONDS,
                        stdout=subprocess.DEVNULL)
 
     def kill(self):

@@ -43,6 +43,14 @@ static const char *temp_folder(void) {
     return temp_path;
 }
 
+/* The path of a file in the folder, in a buffer that the next call overwrites. */
+static inline const char *temp_file(const char *name) {
+    static char path[sizeof(temp_path) + 64];
+
+    snprintf(path, sizeof(path), "%s/%s", temp_folder(), name);
+    return path;
+}
+
 /* lmdb:FOLDER/NAME[?OPTIONS], in one of four buffers that take turns. */
 static inline const char *temp_url(const char *name, const char *options) {
     static char urls[4][512];

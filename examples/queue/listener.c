@@ -66,7 +66,7 @@ static enum consume_status consume_message(struct listener *listener,
 static void deliver(struct listener *listener, struct message_ext *ext) {
     while (consume_message(listener, ext) == RECONSUME_LATER && ext->reconsume_times < 16) {
         ext->reconsume_times++;
-        usleep(100000);
+        usleep(100000); /* sleep: as a broker that delivers later */
     }
 }
 

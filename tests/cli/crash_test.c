@@ -17,22 +17,19 @@ static const struct column hold = {"--recover", "hold", false};
 static const struct column rerun = {"--recover", "rerun", true};
 static const struct column lock = {"--mode", "lock", true};
 
-/* Long enough for a look at a live lease on a busy machine. */
-#define LEASE "2s"
-
 /* Appends its attempt to `began`, waits for `go`, and appends to `ended`. */
 static char *command(void) {
-    return script("echo $IDEM_ATTEMPT >> %s; i=0; while [ ! -e %s ] && [ $i -lt 1000 ]; do "
-                  "i=$((i+1)); sleep .02; done; echo x >> %s",
-                  in_folder("began"), in_folder("go"), in_folder("ended"));
+    return script("echo $IDEM_ATTEMPT >> %s; %s; echo x >> %s", in_folder("began"),
+                  until_there("go"), in_folder("ended"));
 }
 
 static void go(void) {
-    CHECK(creat(in_folder("go"), 0600) >= 0);
+    make_there("go");
 }
 
 static struct proc start(const struct column *column) {
-    return START_SH("k", command(), "--lease", LEASE, column->flag, column->value, "--wait", "20s");
+    return START_SH("k", command(), "--lease", LEASE, column->flag, column->value, "--wait", "120s",
+                    "--kill-after", "10m");
 }
 
 /* Without waiting. */
@@ -58,9 +55,10 @@ static void vanished_check(const struct column *column) {
 
     CHECK_INT(ran.status, 75);
     CHECK_INT(lines_of("began"), 1);
+    leases_end();
     if (column->reruns) {
         next = start(column);
-        WAIT_FOR(lines_of("began") == 2);
+        WAIT_UNTIL(lines_of("began") == 2);
         if (!exists("go"))
             go();
         ran = proc_wait(&next);
@@ -68,8 +66,7 @@ static void vanished_check(const struct column *column) {
         CHECK(starts_with(ran.verdict, "run attempt=2 "));
         return;
     }
-    WAIT_FOR((ran = ask(column)).status != 75);
-    CHECK_INT(ran.status, 70);
+    CHECK_INT(ask(column).status, 70);
     CHECK_INT(lines_of("began"), 1);
     CHECK_INT(RUN("settle", "--done", "k").status, 0);
     CHECK(starts_with(ask(column).verdict, "duplicate attempt=1 "));
@@ -84,8 +81,11 @@ static void before_the_claim_is_stored(const struct column *column) {
     struct raw raw;
 
     writes_stop(&raw);
+    clock_stop(); /* it waits for its answer as long as we do */
     proc = start(column);
-    sleep_ms(300);
+    WAIT_UNTIL(has_store(proc.pid));
+    /* sleep: until it waits for the lock, which nothing shows; earlier is right, too */
+    wait_ms(50);
     CHECK(!wrote(proc.verdict, "run "));
     die(&proc);
     raw_end(&raw);
@@ -97,7 +97,7 @@ static void before_the_claim_is_stored(const struct column *column) {
 static void while_it_runs(const struct column *column) {
     struct proc proc = start(column);
 
-    WAIT_FOR(lines_of("began") == 1);
+    WAIT_UNTIL(lines_of("began") == 1);
     die(&proc);
     vanished_check(column);
 }
@@ -106,11 +106,12 @@ static void after_it_ran(const struct column *column) {
     struct proc proc = start(column);
     struct raw raw;
 
-    WAIT_FOR(lines_of("began") == 1);
+    WAIT_UNTIL(lines_of("began") == 1);
     writes_stop(&raw);
     go();
-    WAIT_FOR(lines_of("ended") == 1);
-    sleep_ms(100);
+    WAIT_UNTIL(lines_of("ended") == 1);
+    /* sleep: until it waits for the lock, which nothing shows; earlier is right, too */
+    wait_ms(50);
     CHECK(!wrote(proc.verdict, "stored "));
     die(&proc);
     raw_end(&raw);
@@ -121,9 +122,9 @@ static void after_it_ran(const struct column *column) {
 static char *after_done_is_stored(const struct column *column) {
     struct proc proc = start(column);
 
-    WAIT_FOR(lines_of("began") == 1);
+    WAIT_UNTIL(lines_of("began") == 1);
     go();
-    WAIT_FOR(wrote(proc.verdict, "stored said=done"));
+    WAIT_UNTIL(wrote(proc.verdict, "stored said=done"));
     die(&proc);
     return ask(column).verdict;
 }
@@ -131,10 +132,11 @@ static char *after_done_is_stored(const struct column *column) {
 static void it_was_only_slow(const struct column *column) {
     struct proc slow = start(column), next;
 
-    WAIT_FOR(lines_of("began") == 1);
-    kill(slow.pid, SIGSTOP);
+    WAIT_UNTIL(lines_of("began") == 1);
+    raw_child_stop(in_folder("store"), slow.pid);
+    leases_end();
     next = start(column);
-    WAIT_FOR(lines_of("began") == 2);
+    WAIT_UNTIL(lines_of("began") == 2);
     kill(slow.pid, SIGCONT);
     CHECK_INT(proc_wait(&slow).status, 76);
     go();
@@ -196,9 +198,10 @@ TEST(lock_after_done_is_stored_it_is_free) {
 TEST(hold_that_was_only_slow_may_still_finish) {
     struct proc slow = start(&hold);
 
-    WAIT_FOR(lines_of("began") == 1);
-    kill(slow.pid, SIGSTOP);
-    WAIT_FOR(ask(&hold).status == 70);
+    WAIT_UNTIL(lines_of("began") == 1);
+    raw_child_stop(in_folder("store"), slow.pid);
+    leases_end();
+    CHECK_INT(ask(&hold).status, 70);
     go();
     kill(slow.pid, SIGCONT);
     CHECK_HAS(proc_wait(&slow).verdict, "stored said=done attempt=1 ");
@@ -213,4 +216,7 @@ TEST(lock_that_was_only_slow_is_refused_late_and_counted) {
     it_was_only_slow(&lock);
 }
 
-TEST_MAIN
+int main(int argc, char **argv) {
+    test_at_a_time = 4;
+    return test_main(argc, argv);
+}

@@ -6,11 +6,14 @@
 #ifndef IDEM_TESTS_CLI_HARNESS_H
 #define IDEM_TESTS_CLI_HARNESS_H
 
+#include "lease_clock.h"
 #include "temp.h"
 #include "test.h"
+#include "wait.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -30,6 +33,29 @@ struct ran {
     size_t out_len, err_len;
 };
 
+/* The clock of leases of all that is started from now on: lease_clock.c. A program that moves no
+   clock is started without that library. */
+static volatile struct lease_clock *harness_clock;
+
+static void clock_make(void) {
+    const char *library = getenv("IDEM_LEASE_CLOCK_LIBRARY");
+    char path[sizeof(temp_path) + 8];
+    void *at;
+    int fd;
+
+    if (library == NULL)
+        return;
+    snprintf(path, sizeof(path), "%s/clock", temp_path);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, sizeof(*harness_clock)) == 0);
+    at = mmap(NULL, sizeof(*harness_clock), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(at != MAP_FAILED);
+    close(fd);
+    harness_clock = at;
+    setenv("IDEM_LEASE_CLOCK", path, 1);
+    setenv("LD_PRELOAD", library, 1);
+}
+
 /* The folder of this test, made at its first use, where the store is as well. Signals are as a
    person would have them: a script that runs tests with `&` ignores SIGINT and SIGQUIT. */
 __attribute__((unused)) static const char *harness_folder(void) {
@@ -39,6 +65,7 @@ __attribute__((unused)) static const char *harness_folder(void) {
         setenv("IDEM_STORE", temp_url("store", NULL), 1);
         snprintf(audit, sizeof(audit), "%s/audit", temp_folder());
         setenv("IDEM_AUDIT", audit, 1);
+        clock_make();
         signal(SIGINT, SIG_DFL);
         signal(SIGQUIT, SIG_DFL);
     }
@@ -173,22 +200,6 @@ __attribute__((unused)) static struct ran run_argv(const char *const *argv) {
 #define START_SH(key, script, ...)                                                                 \
     START("run", "--verdict-fd", VERDICT_FD, "--key", key, ##__VA_ARGS__, "--", "sh", "-c", script)
 
-__attribute__((unused)) static void sleep_ms(long ms) {
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-
-    while (nanosleep(&t, &t) < 0)
-        CHECK(errno == EINTR);
-}
-
-/* Waits until `done` holds; the test's own time limit ends a wait in vain. */
-#define WAIT_FOR(done)                                                                             \
-    do {                                                                                           \
-        for (int waited_ = 0; !(done); waited_++) {                                                \
-            CHECK(waited_ < 4000);                                                                 \
-            sleep_ms(5);                                                                           \
-        }                                                                                          \
-    } while (0)
-
 __attribute__((unused)) static bool exists(const char *name) {
     return access(in_folder(name), F_OK) == 0;
 }
@@ -231,6 +242,106 @@ __attribute__((unused, format(printf, 1, 2))) static char *script(const char *fm
     CHECK(vasprintf(&text, fmt, args) >= 0);
     va_end(args);
     return keep(text);
+}
+
+__attribute__((unused)) static void wait_ms(long ms) {
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    while (nanosleep(&left, &left) < 0) /* sleep: the caller has the reason */
+        CHECK(errno == EINTR);
+}
+
+/* Part of a script: waits until this file of the folder is there, or the folder is not. */
+__attribute__((unused)) static const char *until_there(const char *name) {
+    return script("while [ ! -e %s ] && [ -e %s ]; do sleep .02; done", in_folder(name),
+                  harness_folder());
+}
+
+__attribute__((unused)) static void make_there(const char *name) {
+    int fd = creat(in_folder(name), 0600);
+
+    CHECK(fd >= 0);
+    close(fd);
+}
+
+/* Of a file in /proc/PID; "" if there is no such process. */
+__attribute__((unused)) static char *proc_text(pid_t pid, const char *name) {
+    static char text[65536];
+    char path[64];
+    FILE *file;
+    size_t n = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    file = fopen(path, "r");
+    if (file != NULL) {
+        n = fread(text, 1, sizeof(text) - 1, file);
+        fclose(file);
+    }
+    text[n] = '\0';
+    return text;
+}
+
+/* The state of a process: a letter, 'X' if there is none. */
+__attribute__((unused)) static char proc_state(pid_t pid) {
+    const char *end = strrchr(proc_text(pid, "stat"), ')');
+
+    return end == NULL ? 'X' : end[2];
+}
+
+/* True if it has opened the test's store. */
+__attribute__((unused)) static bool has_store(pid_t pid) {
+    return strstr(proc_text(pid, "maps"), in_folder("store")) != NULL;
+}
+
+/* What is left of a record's lease, in ms; 0: nothing. */
+__attribute__((unused)) static long lease_left(const char *key) {
+    const char *left = strstr(RUN("show", "--json", key).out, "\"left_ms\":");
+
+    return left == NULL ? 0 : strtol(left + strlen("\"left_ms\":"), NULL, 10);
+}
+
+/* A lease that no pause of a machine outlasts; it ends when the test says so. */
+#define LEASE "10m"
+#define LEASE_S 600
+
+/* So many seconds pass, for all that this test has started and starts. */
+__attribute__((unused)) static void clock_forward(int64_t seconds) {
+    harness_folder();
+    harness_clock->ahead_s += seconds;
+}
+
+/* No time passes any more. */
+__attribute__((unused)) static void clock_stop(void) {
+    struct timespec now;
+
+    harness_folder();
+    CHECK(clock_gettime(CLOCK_BOOTTIME, &now) == 0);
+    harness_clock->stopped_s = now.tv_sec;
+}
+
+/* So many seconds pass, and an idem run looks at the clock. The signal is passed on to its command,
+   to which it is nothing. */
+__attribute__((unused)) static void clock_forward_for(pid_t pid, int64_t seconds) {
+    clock_forward(seconds);
+    kill(pid, SIGCONT);
+}
+
+/* Whoever holds one has been silent for longer. */
+__attribute__((unused)) static void leases_end(void) {
+    clock_forward(LEASE_S + 1);
+}
+
+/* The store shows it as long as it was at first, more or less. */
+__attribute__((unused)) static bool is_renewed(const char *key) {
+    return lease_left(key) > LEASE_S * 1000L * 3 / 4;
+}
+
+/* Half of a lease passes, twice, and each time it is renewed. */
+__attribute__((unused)) static void renewals_wait(const char *key, pid_t pid) {
+    for (int i = 0; i < 2; i++) {
+        clock_forward_for(pid, LEASE_S / 2);
+        WAIT_UNTIL(is_renewed(key));
+    }
 }
 
 __attribute__((unused)) static bool starts_with(const char *text, const char *with) {

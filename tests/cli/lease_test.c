@@ -4,6 +4,8 @@
  */
 #include "harness.h"
 
+#include "../lmdb/raw.h"
+
 #include <sched.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -11,21 +13,21 @@
 /* Appends its attempt to `runs`, then sleeps long in the foreground; on SIGTERM it says so. */
 static char *long_script(void) {
     return script("trap 'echo term >> %s; exit 9' TERM; echo $IDEM_ATTEMPT >> %s; echo out; "
-                  "i=0; while [ ! -e %s ] && [ $i -lt 800 ]; do i=$((i+1)); sleep .02; done",
-                  in_folder("terms"), in_folder("runs"), in_folder("go"));
+                  "%s",
+                  in_folder("terms"), in_folder("runs"), until_there("go"));
 }
 
 static void go(void) {
-    CHECK(creat(in_folder("go"), 0600) >= 0);
+    make_there("go");
 }
 
 TEST(the_lease_is_renewed_while_the_command_lives) {
     char *sh = long_script();
-    struct proc first = START_SH("k", sh, "--lease", "1s");
+    struct proc first = START_SH("k", sh, "--lease", LEASE);
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
-    sleep_ms(2200);
+    WAIT_UNTIL(lines_of("runs") == 1);
+    renewals_wait("k", first.pid);
     CHECK_INT(RUN_SH("k", sh, "--recover", "rerun").status, 75);
     go();
     ran = proc_wait(&first);
@@ -36,13 +38,15 @@ TEST(the_lease_is_renewed_while_the_command_lives) {
 
 TEST(a_run_whose_idem_was_killed_is_uncertain_under_hold) {
     char *sh = long_script();
-    struct proc first = START_SH("k", sh, "--lease", "300ms");
+    struct proc first = START_SH("k", sh, "--lease", LEASE);
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
+    WAIT_UNTIL(lines_of("runs") == 1);
     kill(first.pid, SIGKILL);
     CHECK_INT(proc_wait(&first).signal, SIGKILL);
-    WAIT_FOR((ran = RUN_SH("k", sh)).status != 75);
+    CHECK_INT(RUN_SH("k", sh).status, 75);
+    leases_end();
+    ran = RUN_SH("k", sh);
     CHECK_INT(ran.status, 70);
     CHECK(starts_with(ran.err, "idem: uncertain: run:"));
     CHECK_HAS(ran.err, "idem settle");
@@ -62,27 +66,28 @@ TEST(a_command_whose_idem_was_killed_goes_on_until_it_writes_into_its_pipe) {
                           in_folder("runs"), in_folder(mode), in_folder("ended"));
         struct proc proc = START_SH(mode, sh, "--mode", mode);
 
-        WAIT_FOR(lines_of("runs") == i + 1);
+        WAIT_UNTIL(lines_of("runs") == i + 1);
         kill(proc.pid, SIGKILL);
         proc_wait(&proc);
         CHECK(creat(in_folder(mode), 0600) >= 0);
-        WAIT_FOR(lines_of("ended") == i + 1);
+        WAIT_UNTIL(lines_of("ended") == i + 1);
     }
     CHECK_STR(slurp(open(in_folder("ended"), O_RDONLY), NULL), "0\n141\n");
 }
 
 TEST(a_run_whose_idem_was_killed_is_run_again_under_rerun) {
     char *sh = long_script();
-    struct proc first = START_SH("k", sh, "--lease", "1s", "--recover", "rerun"), second;
+    struct proc first = START_SH("k", sh, "--lease", LEASE, "--recover", "rerun"), second;
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
+    WAIT_UNTIL(lines_of("runs") == 1);
     kill(first.pid, SIGKILL);
     proc_wait(&first);
     /* The command must not outlive its guard where somebody else is going to run it. */
-    WAIT_FOR(exists("terms"));
-    second = START_SH("k", sh, "--lease", "1s", "--recover", "rerun", "--wait", "10s");
-    WAIT_FOR(lines_of("runs") == 2);
+    WAIT_UNTIL(exists("terms"));
+    leases_end();
+    second = START_SH("k", sh, "--lease", LEASE, "--recover", "rerun", "--wait", "120s");
+    WAIT_UNTIL(lines_of("runs") == 2);
     go();
     ran = proc_wait(&second);
     CHECK_INT(ran.status, 0);
@@ -92,13 +97,14 @@ TEST(a_run_whose_idem_was_killed_is_run_again_under_rerun) {
 TEST(a_crash_counts_as_an_attempt) {
     char *sh = long_script();
     struct proc first =
-        START_SH("k", sh, "--lease", "200ms", "--recover", "rerun", "--attempts", "1");
+        START_SH("k", sh, "--lease", LEASE, "--recover", "rerun", "--attempts", "1");
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
+    WAIT_UNTIL(lines_of("runs") == 1);
     kill(first.pid, SIGKILL);
     proc_wait(&first);
-    WAIT_FOR((ran = RUN_SH("k", sh, "--recover", "rerun", "--attempts", "1")).status != 75);
+    leases_end();
+    ran = RUN_SH("k", sh, "--recover", "rerun", "--attempts", "1");
     CHECK_INT(ran.status, 77);
     CHECK_HAS(ran.err, "vanished");
     CHECK_INT(lines_of("runs"), 1);
@@ -106,14 +112,16 @@ TEST(a_crash_counts_as_an_attempt) {
 
 TEST(an_owner_that_slept_beyond_its_lease_ends_its_command_and_is_refused) {
     char *sh = long_script();
-    struct proc first = START_SH("k", sh, "--lease", "1s", "--recover", "rerun");
+    struct proc first =
+        START_SH("k", sh, "--lease", LEASE, "--recover", "rerun", "--kill-after", "10m");
     struct proc second;
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
-    kill(first.pid, SIGSTOP);
-    second = START_SH("k", sh, "--lease", "1s", "--recover", "rerun", "--wait", "10s");
-    WAIT_FOR(lines_of("runs") == 2);
+    WAIT_UNTIL(lines_of("runs") == 1);
+    raw_child_stop(in_folder("store"), first.pid);
+    leases_end();
+    second = START_SH("k", sh, "--lease", LEASE, "--recover", "rerun", "--wait", "120s");
+    WAIT_UNTIL(lines_of("runs") == 2);
     kill(first.pid, SIGCONT);
     ran = proc_wait(&first);
     CHECK_INT(ran.status, 76);
@@ -130,12 +138,13 @@ TEST(an_owner_that_slept_beyond_its_lease_ends_its_command_and_is_refused) {
 
 TEST(an_owner_that_slept_beyond_its_lease_may_still_finish_under_hold) {
     char *sh = long_script();
-    struct proc first = START_SH("k", sh, "--lease", "300ms");
+    struct proc first = START_SH("k", sh, "--lease", LEASE);
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
-    kill(first.pid, SIGSTOP);
-    WAIT_FOR(RUN_SH("k", sh).status == 70);
+    WAIT_UNTIL(lines_of("runs") == 1);
+    raw_child_stop(in_folder("store"), first.pid);
+    leases_end();
+    CHECK_INT(RUN_SH("k", sh).status, 70);
     go();
     kill(first.pid, SIGCONT);
     ran = proc_wait(&first);
@@ -144,14 +153,29 @@ TEST(an_owner_that_slept_beyond_its_lease_may_still_finish_under_hold) {
     CHECK(starts_with(RUN_SH("k", sh).verdict, "replay attempt=1 "));
 }
 
+/* Waits until the process whose number is in this file is dead. Nobody may be there to reap it: a
+   zombie is dead enough. */
+static void dead_check(const char *name) {
+    int fd = open(in_folder(name), O_RDONLY);
+    long pid = strtol(slurp(fd, NULL), NULL, 10);
+
+    close(fd);
+    CHECK(pid > 1);
+    WAIT_UNTIL(strchr("ZX", proc_state((pid_t)pid)) != NULL);
+}
+
 TEST(a_command_that_ended_while_its_owner_slept_is_recorded_if_nobody_took_over) {
-    char *sh = script("echo x >> %s; sleep .2; echo out", in_folder("runs"));
-    struct proc first = START_SH("k", sh, "--lease", "300ms", "--recover", "rerun");
+    char *sh = script("echo $$ > %s; echo x >> %s; %s; echo out", in_folder("pid"),
+                      in_folder("runs"), until_there("go"));
+    struct proc first = START_SH("k", sh, "--lease", LEASE, "--recover", "rerun");
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
-    kill(first.pid, SIGSTOP);
-    sleep_ms(1000);
+    WAIT_UNTIL(lines_of("runs") == 1);
+    raw_child_stop(in_folder("store"), first.pid);
+    go();
+    dead_check("pid");
+    leases_end();
+    CHECK_INT(lease_left("k"), 0);
     kill(first.pid, SIGCONT);
     ran = proc_wait(&first);
     CHECK_INT(ran.status, 0);
@@ -161,10 +185,10 @@ TEST(a_command_that_ended_while_its_owner_slept_is_recorded_if_nobody_took_over)
 
 TEST(an_owner_whose_record_was_settled_meanwhile_is_refused) {
     char *sh = long_script();
-    struct proc first = START_SH("k", sh, "--lease", "20s");
+    struct proc first = START_SH("k", sh, "--lease", LEASE);
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
+    WAIT_UNTIL(lines_of("runs") == 1);
     CHECK_INT(RUN("settle", "--failed", "k").status, 75);
     CHECK_INT(RUN("settle", "--failed", "--force", "k").status, 0);
     go();
@@ -174,9 +198,21 @@ TEST(an_owner_whose_record_was_settled_meanwhile_is_refused) {
     CHECK_HAS(ran.verdict, "\nlost said=done attempt=1 status=0 hash=");
 }
 
+#define RUN_MAX "60s"
+#define RUN_MAX_S 60
+
+/* The command has made this file, and then run_max is over. */
+static struct ran run_max_ends(struct proc *proc, const char *made) {
+    WAIT_UNTIL(lines_of(made) == 1);
+    clock_forward_for(proc->pid, RUN_MAX_S + 1);
+    return proc_wait(proc);
+}
+
 TEST(a_command_that_takes_longer_than_run_max_is_ended_and_uncertain) {
     char *sh = long_script();
-    struct ran ran = RUN_SH("k", sh, "--run-max", "1s");
+    struct proc proc =
+        START_SH("k", sh, "--lease", LEASE, "--run-max", RUN_MAX, "--kill-after", "10m");
+    struct ran ran = run_max_ends(&proc, "runs");
 
     CHECK_INT(ran.status, 70);
     CHECK(exists("terms"));
@@ -189,42 +225,25 @@ TEST(a_command_that_takes_longer_than_run_max_is_ended_and_uncertain) {
 
 TEST(an_unguarded_command_is_ended_after_run_max_as_well) {
     char *sh = long_script();
-    struct ran ran = RUN_SH("k", sh, "--run-max", "1s", "--on-store-error", "open", "--store",
-                            "lmdb:/proc/none/store");
+    struct proc proc = START_SH("k", sh, "--run-max", RUN_MAX, "--kill-after", "10m",
+                                "--on-store-error", "open", "--store", "lmdb:/proc/none/store");
+    struct ran ran = run_max_ends(&proc, "runs");
 
     CHECK_INT(ran.status, 70);
     CHECK(exists("terms"));
 }
 
-/* Waits until the process whose number is in this file is dead. Nobody may be there to reap it: a
-   zombie is dead enough. */
-static void dead_check(const char *name) {
-    int fd = open(in_folder(name), O_RDONLY);
-    long pid = strtol(slurp(fd, NULL), NULL, 10);
-    char path[64], state = 'X';
-
-    CHECK(pid > 1);
-    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    for (int waited = 0;; waited++) {
-        FILE *stat = fopen(path, "r");
-
-        if (stat == NULL || fscanf(stat, "%*d (%*[^)]) %c", &state) != 1 || state == 'Z')
-            break;
-        fclose(stat);
-        CHECK(waited < 200);
-        sleep_ms(10);
-    }
-}
-
 /* Two processes, of which the second ignores SIGTERM, and the first if `stubborn`. */
 static char *family_script(bool stubborn) {
-    return script("%s echo $$ > %s; sh -c 'trap \"\" TERM; echo $$ > %s; while :; do sleep .05; "
-                  "done' & while :; do sleep .05; done",
-                  stubborn ? "trap '' TERM;" : "", in_folder("pid"), in_folder("pid2"));
+    return script("%s echo $$ > %s; sh -c 'trap \"\" TERM; echo $$ > %s; %s' & %s",
+                  stubborn ? "trap '' TERM;" : "", in_folder("pid"), in_folder("pid2"),
+                  until_there("never"), until_there("never"));
 }
 
 TEST(a_command_that_will_not_end_is_killed_with_all_that_it_started) {
-    struct ran ran = RUN_SH("k", family_script(true), "--run-max", "1s", "--kill-after", "200ms");
+    struct proc proc = START_SH("k", family_script(true), "--lease", LEASE, "--run-max", RUN_MAX,
+                                "--kill-after", "200ms");
+    struct ran ran = run_max_ends(&proc, "pid2");
 
     CHECK_INT(ran.status, 70);
     CHECK_HAS(ran.verdict, " status=137 ");
@@ -233,7 +252,9 @@ TEST(a_command_that_will_not_end_is_killed_with_all_that_it_started) {
 }
 
 TEST(what_a_command_started_does_not_outlive_its_being_ended) {
-    struct ran ran = RUN_SH("k", family_script(false), "--run-max", "1s");
+    struct proc proc = START_SH("k", family_script(false), "--lease", LEASE, "--run-max", RUN_MAX,
+                                "--kill-after", "10m");
+    struct ran ran = run_max_ends(&proc, "pid2");
 
     CHECK_INT(ran.status, 70);
     CHECK_HAS(ran.verdict, " status=143 ");
@@ -285,7 +306,7 @@ static struct proc start_held(const char *sh, enum held_at at) {
         harness_dup(proc.verdict, 9);
         ptrace(PTRACE_TRACEME, 0, 0, 0);
         execl(harness_exe(), "idem", "run", "--verdict-fd", VERDICT_FD, "--key", "k", "--lease",
-              "300ms", "--", "sh", "-c", sh, NULL);
+              LEASE, "--", "sh", "-c", sh, NULL);
         _exit(99);
     }
     hold(proc.pid, at);
@@ -302,7 +323,8 @@ static void held_until_taken(enum held_at at) {
     struct proc first = start_held(sh, at);
     struct ran ran;
 
-    WAIT_FOR(RUN_SH("k", sh).status == 70);
+    leases_end();
+    CHECK_INT(RUN_SH("k", sh).status, 70);
     CHECK_INT(RUN("settle", "--failed", "k").status, 0);
     CHECK_INT(RUN_SH("k", sh).status, 0);
     CHECK_INT(lines_of("runs"), 1);
@@ -329,7 +351,8 @@ TEST(an_owner_held_up_before_the_start_runs_it_if_nobody_took_over) {
         struct proc first = start_held(sh, (enum held_at)at);
         struct ran ran;
 
-        WAIT_FOR(RUN_SH("k", sh).status == 70);
+        leases_end();
+        CHECK_INT(RUN_SH("k", sh).status, 70);
         let_go(&first);
         ran = proc_wait(&first);
         CHECK_INT(ran.status, 0);
@@ -339,4 +362,7 @@ TEST(an_owner_held_up_before_the_start_runs_it_if_nobody_took_over) {
     }
 }
 
-TEST_MAIN
+int main(int argc, char **argv) {
+    test_at_a_time = 6;
+    return test_main(argc, argv);
+}

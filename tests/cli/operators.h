@@ -9,27 +9,27 @@
 #include "idem.h"
 
 /* Runs until the file `go` is there, so that it can vanish before and be run again after. */
-__attribute__((unused)) static char *until_go(void) {
-    return script("i=0; while [ ! -e %s ] && [ $i -lt 400 ]; do i=$((i+1)); sleep .02; done",
-                  in_folder("go"));
+__attribute__((unused)) static const char *until_go(void) {
+    return until_there("go");
 }
 
 __attribute__((unused)) static void go(void) {
-    CHECK(creat(in_folder("go"), 0600) >= 0);
+    make_there("go");
 }
 
 /* A run that vanished: idem is killed while the command runs, and its lease runs out. */
 __attribute__((unused)) static void vanish_under(const char *prefix, const char *key,
                                                  const char *label) {
     struct proc proc =
-        START_SH(key, until_go(), "--prefix", prefix, "--label", label, "--lease", "100ms");
+        START_SH(key, until_go(), "--prefix", prefix, "--label", label, "--lease", LEASE);
     char want[128];
 
-    WAIT_FOR(wrote(proc.verdict, "run "));
+    WAIT_UNTIL(wrote(proc.verdict, "run "));
     kill(proc.pid, SIGKILL);
     proc_wait(&proc);
+    leases_end();
     snprintf(want, sizeof(want), "\"label\":\"%s\"", label);
-    WAIT_FOR(strstr(RUN("list", "--state", "uncertain", "--json").out, want) != NULL);
+    CHECK_HAS(RUN("list", "--state", "uncertain", "--json").out, want);
 }
 
 __attribute__((unused)) static void vanish(const char *key, const char *label) {

@@ -15,8 +15,8 @@ static char *trap_script(void) {
 
     return script("for s in INT HUP QUIT USR1 USR2; do trap \"echo $s >> %s\" $s; done; "
                   "trap 'echo TERM >> %s; exit ${TERM_STATUS-0}' TERM; echo ready; "
-                  "i=0; while [ $i -lt 800 ]; do i=$((i+1)); sleep .02; done",
-                  got, got);
+                  "%s",
+                  got, got, until_there("never"));
 }
 
 TEST(signals_are_passed_on_and_what_comes_of_them_is_recorded) {
@@ -26,10 +26,10 @@ TEST(signals_are_passed_on_and_what_comes_of_them_is_recorded) {
     struct ran ran;
     int fd;
 
-    WAIT_FOR(wrote(proc.out, "ready"));
+    WAIT_UNTIL(wrote(proc.out, "ready"));
     for (int i = 0; i < 5; i++) {
         kill(proc.pid, sent[i]);
-        WAIT_FOR(lines_of("got") == i + 1);
+        WAIT_UNTIL(lines_of("got") == i + 1);
     }
     kill(proc.pid, SIGTERM);
     ran = proc_wait(&proc);
@@ -40,10 +40,10 @@ TEST(signals_are_passed_on_and_what_comes_of_them_is_recorded) {
 }
 
 TEST(a_command_that_dies_by_a_signal_we_passed_on_is_released) {
-    struct proc proc = START_SH("k", "echo ready; sleep 20");
+    struct proc proc = START_SH("k", "echo ready; exec sleep 600"); /* sleep: it is killed */
     struct ran ran;
 
-    WAIT_FOR(wrote(proc.out, "ready"));
+    WAIT_UNTIL(wrote(proc.out, "ready"));
     kill(proc.pid, SIGTERM);
     ran = proc_wait(&proc);
     CHECK_INT(ran.status, 143);
@@ -56,9 +56,9 @@ TEST(a_waiter_dies_by_the_signal_and_spoils_nothing) {
     struct proc first = START_SH("k", sh), second;
     struct ran ran;
 
-    WAIT_FOR(lines_of("runs") == 1);
-    second = START_SH("k", sh, "--wait", "30s");
-    sleep_ms(150);
+    WAIT_UNTIL(lines_of("runs") == 1);
+    second = START_SH("k", sh, "--wait", "120s");
+    WAIT_UNTIL(has_store(second.pid));
     kill(second.pid, SIGTERM);
     ran = proc_wait(&second);
     CHECK_INT(ran.signal, SIGTERM);
@@ -70,11 +70,12 @@ TEST(a_waiter_dies_by_the_signal_and_spoils_nothing) {
 TEST(a_signal_at_any_moment_leaves_the_key_free_or_run) {
     char *sh = script("echo x >> %s", in_folder("runs"));
 
+    clock_stop(); /* a claim is waited for after the signal, however long its answer takes */
     for (int i = 0; i < 25; i++) {
         struct proc proc = START_SH("k", sh, "--mode", "lock");
         struct ran ran;
 
-        sleep_ms(i / 2);
+        wait_ms(i / 2); /* sleep: any moment will do */
         kill(proc.pid, SIGTERM);
         ran = proc_wait(&proc);
         if (ran.signal == 0 && ran.status != 0 && ran.status != 143)
@@ -87,14 +88,17 @@ TEST(a_signal_at_any_moment_leaves_the_key_free_or_run) {
 }
 
 TEST(what_was_ignored_stays_ignored_for_the_command) {
+    char *sh = script("echo ready; %s; echo end", until_there("go"));
     struct proc proc;
     struct ran ran;
 
     signal(SIGHUP, SIG_IGN);
-    proc = START_SH("k", "echo ready; sleep .4; echo end");
+    proc = START_SH("k", sh);
     signal(SIGHUP, SIG_DFL);
-    WAIT_FOR(wrote(proc.out, "ready"));
+    WAIT_UNTIL(wrote(proc.out, "ready"));
     kill(proc.pid, SIGHUP);
+    RUN_SH("another", ":"); /* it would be dead by then */
+    make_there("go");
     ran = proc_wait(&proc);
     CHECK_INT(ran.status, 0);
     CHECK_STR(ran.out, "ready\nend\n");
@@ -170,7 +174,7 @@ TEST(an_end_that_a_limit_keeps_from_being_stored_is_told_and_no_death) {
     struct proc proc = START_SH("k", sh, "--finish-timeout", "200ms");
     struct ran ran;
 
-    WAIT_FOR(wrote(proc.verdict, "run "));
+    WAIT_UNTIL(wrote(proc.verdict, "run "));
     CHECK(prlimit(proc.pid, RLIMIT_FSIZE, &limit, NULL) == 0);
     CHECK(creat(in_folder("go"), 0600) >= 0);
     ran = proc_wait(&proc);
@@ -189,23 +193,29 @@ TEST(a_command_that_writes_too_much_dies_as_it_would_without_idem) {
     }
 }
 
+/* The command is one process and starts none: a shell whose child is stopped between vfork() and
+   exec() waits for it in state D and never shows T. */
 TEST(a_stop_without_a_terminal_stops_both_and_continues_both) {
-    char *sh = script("echo $$; while [ ! -e %s ]; do echo x >> %s; sleep .02; done",
-                      in_folder("go"), in_folder("ticks"));
-    struct proc proc = START_SH("k", sh);
-    int before, status;
+    const char *fifo = in_folder("fifo");
+    struct proc proc;
+    pid_t command;
+    int status, fd;
 
-    WAIT_FOR(lines_of("ticks") > 2);
+    CHECK(mkfifo(fifo, 0600) == 0);
+    proc = START_SH("k", script("echo $$; exec cat %s", fifo));
+    fd = open(fifo, O_WRONLY); /* until cat has opened it, too */
+    CHECK(fd >= 0);
+    WAIT_UNTIL(wrote(proc.out, "\n"));
+    command = (pid_t)strtol(slurp(proc.out, NULL), NULL, 10);
+    CHECK(command > 1);
     kill(proc.pid, SIGTSTP);
     CHECK(waitpid(proc.pid, &status, WUNTRACED) == proc.pid);
     CHECK(WIFSTOPPED(status));
-    sleep_ms(100);
-    before = lines_of("ticks");
-    sleep_ms(150);
-    CHECK_INT(lines_of("ticks"), before);
+    WAIT_UNTIL(proc_state(command) == 'T');
     kill(proc.pid, SIGCONT);
-    WAIT_FOR(lines_of("ticks") > before);
-    CHECK(creat(in_folder("go"), 0600) >= 0);
+    WAIT_UNTIL(proc_state(command) != 'T');
+    CHECK(write(fd, "end\n", 4) == 4);
+    close(fd);
     CHECK_INT(proc_wait(&proc).status, 0);
 }
 
@@ -225,7 +235,7 @@ static struct proc start_piped(const char *key, const char *sh, int *ret_from) {
         harness_dup(proc.err, 2);
         harness_dup(proc.verdict, 9);
         execl(harness_exe(), "idem", "run", "--key", key, "--verdict-fd", VERDICT_FD, "--lease",
-              "1s", "--recover", "rerun", "--", "sh", "-c", sh, NULL);
+              LEASE, "--recover", "rerun", "--", "sh", "-c", sh, NULL);
         _exit(99);
     }
     close(fds[1]);
@@ -234,8 +244,9 @@ static struct proc start_piped(const char *key, const char *sh, int *ret_from) {
 }
 
 TEST(a_reader_that_leaves_early_does_not_keep_the_finish_from_being_recorded) {
-    const char *sh = "echo first; sleep .2; i=0; while [ $i -lt 2000 ]; do echo line $i; "
-                     "i=$((i+1)); done; echo last";
+    char *sh = script("echo first; %s; i=0; while [ $i -lt 2000 ]; do echo line $i; "
+                      "i=$((i+1)); done; echo last",
+                      until_there("gone"));
     struct proc proc;
     struct ran ran;
     char byte;
@@ -245,6 +256,7 @@ TEST(a_reader_that_leaves_early_does_not_keep_the_finish_from_being_recorded) {
     proc = start_piped("k", sh, &from);
     CHECK(read(from, &byte, 1) == 1);
     close(from);
+    make_there("gone");
     ran = proc_wait(&proc);
     CHECK_INT(ran.status, 0);
     CHECK_STR(ran.err, "");
@@ -269,8 +281,8 @@ TEST(a_reader_that_is_slow_slows_the_command_but_not_the_lease) {
 
     harness_folder();
     proc = start_piped("k", sh, &from);
-    WAIT_FOR(wrote(proc.verdict, "run "));
-    sleep_ms(2200);
+    WAIT_UNTIL(wrote(proc.verdict, "run "));
+    renewals_wait("k", proc.pid);
     /* It is still running, and still its owner's. */
     CHECK_INT(RUN_SH("k", sh, "--recover", "rerun").status, 75);
     while ((n = read(from, buf, sizeof(buf))) > 0)
@@ -292,7 +304,7 @@ TEST(a_result_is_stored_although_nobody_reads_the_output) {
 
     harness_folder();
     proc = start_piped("k", sh, &from);
-    WAIT_FOR(wrote(proc.verdict, "stored said=done"));
+    WAIT_UNTIL(wrote(proc.verdict, "stored said=done"));
     CHECK_INT(RUN_SH("k", sh, "--recover", "rerun").out_len, 100000);
     while ((n = read(from, buf, sizeof(buf))) > 0)
         total += (size_t)n;
@@ -301,8 +313,8 @@ TEST(a_result_is_stored_although_nobody_reads_the_output) {
 }
 
 TEST(a_process_left_behind_does_not_hold_idem_up) {
-    char *sh = script("(echo late; sleep 3; touch %s) & echo out; echo err >&2; exit 0",
-                      in_folder("left"));
+    char *sh = script("(echo late; %s; touch %s) & echo out; echo err >&2; exit 0",
+                      until_there("go"), in_folder("left"));
     struct ran first = RUN_SH("k", sh), again;
 
     CHECK_INT(first.status, 0);
@@ -311,10 +323,15 @@ TEST(a_process_left_behind_does_not_hold_idem_up) {
     CHECK_STR(first.err, "err\n");
     again = RUN_SH("k", sh);
     CHECK_STR(again.out, first.out);
+    make_there("go");
+    WAIT_UNTIL(exists("left")); /* it was there all the time */
 }
 
 TEST(a_chatty_process_left_behind_does_not_hold_idem_up) {
-    struct ran ran = RUN_SH("k", "(while :; do echo more; done) & echo $! >&2; exit 0");
+    char *sh =
+        script("(echo more; touch %s; while :; do echo more; done) & echo $! >&2; %s; exit 0",
+               in_folder("begun"), until_there("begun"));
+    struct ran ran = RUN_SH("k", sh);
     long pid = strtol(ran.err, NULL, 10);
 
     CHECK(pid > 1);
@@ -448,7 +465,7 @@ static struct terminal terminal_start(const char *const *argv) {
     while (waitpid(job, &status, WUNTRACED) == job && WIFSTOPPED(status)) {
         tcsetpgrp(0, getpgrp());
         dprintf(1, "[stopped]");
-        usleep(200000);
+        usleep(200000); /* sleep: as a person does; how long does not matter */
         tcsetpgrp(0, job);
         kill(-job, SIGCONT);
     }
@@ -477,11 +494,11 @@ static const char *terminal_until(struct terminal *terminal, const char *part) {
 }
 
 TEST(ctrl_c_reaches_the_command_once_and_idem_dies_by_it_as_well) {
-    char *sh = script("echo ready; sleep 20; echo never");
+    /* One process: a shell that is just about to start another one would start it nevertheless. */
+    const char *sh = "echo ready; exec sleep 600"; /* sleep: it is killed */
     struct terminal t = TERMINAL("run", "--key", "k", "--", "sh", "-c", sh);
 
     terminal_until(&t, "ready");
-    sleep_ms(150); /* a shell that is just about to start `sleep` would start it nevertheless */
     CHECK(write(t.master, "\003", 1) == 1);
     terminal_until(&t, "[signal 2]");
     CHECK_INT(RUN("show", "k").status, 66);
@@ -501,10 +518,9 @@ __attribute__((constructor)) static void count_main(void) {
         return;
     signal(SIGINT, interrupt_count);
     dprintf(1, "ready\n");
-    for (int i = 0; i < 1000 && interrupts == 0; i++)
-        usleep(20000);
+    WAIT_UNTIL(interrupts > 0);
     for (int i = 0; i < 20; i++)
-        usleep(20000);
+        usleep(20000); /* sleep: a second one would come with the first; a signal ends the call */
     _exit(10 + interrupts);
 }
 
@@ -548,4 +564,7 @@ TEST(a_command_whose_output_is_not_kept_has_the_terminal_itself) {
     terminal_until(&t, "[exit 1]");
 }
 
-TEST_MAIN
+int main(int argc, char **argv) {
+    test_at_a_time = 4;
+    return test_main(argc, argv);
+}

@@ -5,10 +5,11 @@
 #include "harness.h"
 
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <termios.h>
 
-/* Starts idem run --lease 1s --recover rerun with these descriptors, -1 for files. */
+/* Starts idem run --lease 10m --recover rerun with these descriptors, -1 for files. */
 static struct proc start_to(int out, int err, int verdict, const char *key, const char *sh,
                             const char *flag, const char *value) {
     struct proc proc = {.out = harness_file(), .err = harness_file(), .verdict = harness_file()};
@@ -21,7 +22,7 @@ static struct proc start_to(int out, int err, int verdict, const char *key, cons
         harness_dup(err < 0 ? proc.err : err, 2);
         harness_dup(verdict < 0 ? proc.verdict : verdict, 9);
         execl(harness_exe(), "idem", "run", "--key", key, "--verdict-fd", VERDICT_FD, "--lease",
-              "1s", "--recover", "rerun", flag, value, "--", "sh", "-c", sh, NULL);
+              LEASE, "--recover", "rerun", flag, value, "--", "sh", "-c", sh, NULL);
         _exit(99);
     }
     return proc;
@@ -63,10 +64,10 @@ static void flood_check(int from) {
     CHECK_HAS(bytes, "\n59999\n60000\nend\n");
 }
 
-/* A lease and a half later its owner still has it, and who started idem has no other open file. */
+/* Its owner renews it and still has it, and who started idem has no other open file. */
 static void kept_check(const struct proc *proc, int shared) {
-    WAIT_FOR(wrote(proc->verdict, "run "));
-    sleep_ms(1500);
+    WAIT_UNTIL(wrote(proc->verdict, "run "));
+    renewals_wait("k", proc->pid);
     CHECK_INT(RUN_SH("k", flood, "--recover", "rerun", "--fingerprint", "none").status, 75);
     CHECK((fcntl(shared, F_GETFL) & O_NONBLOCK) == 0);
 }
@@ -119,13 +120,19 @@ TEST(a_pipe_that_others_write_to_as_well_slows_the_command_but_not_the_lease) {
     CHECK(pipe2(fds, O_CLOEXEC) == 0);
     other = start_to(fds[1], -1, -1, "other", "yes other", "--mode", "replay");
     proc = start_to(fds[1], -1, -1, "k", "yes", "--mode", "replay");
-    WAIT_FOR(wrote(other.verdict, "run "));
-    WAIT_FOR(wrote(proc.verdict, "run "));
+    WAIT_UNTIL(wrote(other.verdict, "run "));
+    WAIT_UNTIL(wrote(proc.verdict, "run "));
     for (int i = 0; i < 300; i++) {
         CHECK(read(fds[0], buf, sizeof(buf)) > 0);
-        sleep_ms(1);
+        wait_ms(1); /* sleep: a slow reader; how slow does not matter */
     }
-    kept_check(&proc, fds[1]);
+    for (int i = 0; i < 2; i++) {
+        clock_forward_for(proc.pid, LEASE_S / 2);
+        kill(other.pid, SIGCONT);
+        WAIT_UNTIL(is_renewed("k") && is_renewed("other"));
+    }
+    CHECK_INT(RUN_SH("k", flood, "--recover", "rerun", "--fingerprint", "none").status, 75);
+    CHECK((fcntl(fds[1], F_GETFL) & O_NONBLOCK) == 0);
     CHECK_INT(RUN_SH("other", flood, "--recover", "rerun", "--fingerprint", "none").status, 75);
     kill(proc.pid, SIGTERM);
     kill(other.pid, SIGTERM);
@@ -134,7 +141,8 @@ TEST(a_pipe_that_others_write_to_as_well_slows_the_command_but_not_the_lease) {
 }
 
 TEST(what_is_written_by_a_thread_keeps_its_order) {
-    const char *sh = "echo 1; sleep .03; echo 2 >&2; sleep .03; echo 3; sleep .03; echo 4 >&2";
+    char *sh = script("echo 1; %s; echo 2 >&2; %s; echo 3; %s; echo 4 >&2", until_there("1"),
+                      until_there("2"), until_there("3"));
     int master, slave;
     struct proc proc;
     char buf[64];
@@ -143,24 +151,14 @@ TEST(what_is_written_by_a_thread_keeps_its_order) {
     harness_folder();
     terminal_open(&master, &slave);
     proc = start_to(master, master, -1, "k", sh, "--mode", "replay");
+    for (int i = 1; i <= 4; i++) { /* each is written once the one before was read */
+        while (n < 2 * i)
+            n += read(slave, buf + n, sizeof(buf) - (size_t)n);
+        make_there(script("%d", i));
+    }
     CHECK_INT(proc_wait(&proc).status, 0);
-    while (n < 8)
-        n += read(slave, buf + n, sizeof(buf) - (size_t)n);
     buf[n] = '\0';
     CHECK_STR(buf, "1\n2\n3\n4\n");
-}
-
-/* Whether it ends within a few seconds, whatever nobody reads. */
-static struct ran ends_soon(struct proc *proc) {
-    int64_t waited = 0;
-    siginfo_t info = {0};
-
-    while (waitid(P_PID, (id_t)proc->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == 0) {
-        CHECK(waited++ < 400);
-        sleep_ms(10);
-    }
-    return proc_wait(proc);
 }
 
 TEST(a_terminal_that_nobody_reads_does_not_hold_up_signals_and_run_max) {
@@ -168,16 +166,18 @@ TEST(a_terminal_that_nobody_reads_does_not_hold_up_signals_and_run_max) {
     struct ran ran;
 
     for (int i = 0; i < 4; i++) {
-        int ends[2];
+        int ends[2], queued;
 
         harness_folder();
         terminal_open(&ends[0], &ends[1]);
-        proc = start_to(ends[i / 2], -1, -1, "k", flood, "--run-max", i % 2 == 0 ? "20s" : "1s");
-        WAIT_FOR(wrote(proc.verdict, "run "));
-        sleep_ms(300);
+        proc = start_to(ends[i / 2], -1, -1, "k", flood, "--run-max", i % 2 == 0 ? "200s" : "60s");
+        WAIT_UNTIL(wrote(proc.verdict, "run "));
+        WAIT_UNTIL(ioctl(ends[1 - i / 2], FIONREAD, &queued) == 0 && queued > 0);
         if (i % 2 == 0)
             kill(proc.pid, SIGTERM);
-        ran = ends_soon(&proc);
+        else
+            clock_forward_for(proc.pid, 61);
+        ran = proc_wait(&proc);
         CHECK_INT(ran.status, i % 2 == 0 ? 143 : 70);
         CHECK_HAS(ran.verdict, i % 2 == 0 ? "stored said=release" : "stored said=unknown");
         CHECK_INT(RUN("forget", "--force", "k").status, i % 2 == 0 ? 66 : 0);
@@ -197,11 +197,11 @@ TEST(a_verdict_that_nobody_reads_holds_up_neither_the_command_nor_its_lease) {
     for (int i = 0; i < size; i += (int)n)
         CHECK((n = write(fds[1], buf, (size_t)(size - i))) > 0);
     proc = start_to(-1, -1, fds[1], "k", sh, "--mode", "replay");
-    WAIT_FOR(lines_of("runs") == 1);
-    sleep_ms(1500);
+    WAIT_UNTIL(lines_of("runs") == 1);
+    renewals_wait("k", proc.pid);
     CHECK_INT(RUN_SH("k", sh, "--recover", "rerun").status, 75);
     CHECK(creat(in_folder("go"), 0600) >= 0);
-    WAIT_FOR(RUN_SH("k", sh, "--recover", "rerun").status == 0);
+    WAIT_UNTIL(RUN_SH("k", sh, "--recover", "rerun").status == 0);
     CHECK((fcntl(fds[1], F_GETFL) & O_NONBLOCK) == 0);
     for (int i = 0; i < size; i += (int)n)
         CHECK((n = read(fds[0], buf, (size_t)(size - i))) > 0);
@@ -221,12 +221,16 @@ TEST(what_idem_says_itself_holds_up_no_lease) {
     harness_folder();
     terminal_open(&master, &slave);
     proc = start_to(open("/dev/full", O_WRONLY | O_CLOEXEC), slave, -1, "k",
-                    "seq 1 60000 >&2; echo x; sleep 20", "--mode", "replay");
+                    "seq 1 60000 >&2; echo x; exec sleep 600", /* sleep: it is killed */
+                    "--mode", "replay");
     kept_check(&proc, slave);
     kill(proc.pid, SIGTERM);
-    WAIT_FOR(wrote(proc.verdict, "stored said=release"));
+    WAIT_UNTIL(wrote(proc.verdict, "stored said=release"));
     kill(proc.pid, SIGKILL);
     proc_wait(&proc);
 }
 
-TEST_MAIN
+int main(int argc, char **argv) {
+    test_at_a_time = 4;
+    return test_main(argc, argv);
+}

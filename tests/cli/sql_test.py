@@ -8,13 +8,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 import urllib.parse
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import sqlserver  # pylint: disable=wrong-import-position
+from waiting import LIMIT, patient, until  # pylint: disable=wrong-import-position
 
 IDEM = os.environ["IDEM_EXE"]
 VARIABLES = {"postgres": "IDEM_POSTGRES_PASSWORD", "mysql": "IDEM_MYSQL_PASSWORD"}
@@ -33,7 +33,7 @@ def check(good, what):
 
 class Database:
     def __init__(self, kind, server):
-        self.kind, self.url, self.owner = kind, server.url, server.owner
+        self.kind, self.url, self.owner = kind, patient(server.url), patient(server.owner)
         self.password = urllib.parse.unquote(re.match(r"\w+://\w+:([^@]*)@", self.url).group(1))
         self.bare = re.sub(r":[^:@/]*@", "@", self.url, count=1)
 
@@ -41,7 +41,7 @@ class Database:
         """What it wrote, after an exit status."""
         clean = {k: v for k, v in os.environ.items() if not k.endswith("_PASSWORD")}
         run = subprocess.run([IDEM, *words, "--store", store or self.url] if store != "" else [IDEM, *words],
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=40, check=False,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False,
                              env=dict(clean, **env))
         check(run.returncode == status, f"idem {' '.join(words)}: {run.returncode}, not {status}: {run.stdout}")
         return run.stdout
@@ -50,7 +50,7 @@ class Database:
         """idem run of a script, which must not stand behind --store."""
         clean = {k: v for k, v in os.environ.items() if not k.endswith("_PASSWORD")}
         return subprocess.run([IDEM, "run", "--store", self.url, *options.get("flags", []), "--key", key, "--", "sh",
-                               "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=40,
+                               "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT,
                               check=False, env=clean)
 
 
@@ -80,18 +80,14 @@ def operators_see_settle_and_forget(db):
     name = re.search(r"[0-9a-f]{64}", shown).group()
     check(name[:12] in db.idem("list"), "it is listed")
     check(re.search(r"done\D+[1-9]", db.idem("stats")), "it is counted")
-    vanished = subprocess.Popen([IDEM, "run", "--store", db.url, "--recover", "hold", "--lease", "1s", "--key", "gone",
-                                 "--", "sleep", "30"], stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 15
-    while "running" not in db.idem("list") and time.monotonic() < end:
-        time.sleep(0.05)
-    vanished.kill()
-    vanished.wait()
-    for child in subprocess.run(["pgrep", "-P", str(vanished.pid)], stdout=subprocess.PIPE, text=True,
-                                check=False).stdout.split():
-        os.kill(int(child), 9)
-    while not db.idem("list", "--state", "uncertain").strip() and time.monotonic() < end:
-        time.sleep(0.1)
+    with subprocess.Popen([IDEM, "run", "--store", db.url, "--recover", "hold", "--lease", "5s", "--key", "gone",
+                           "--", "sh", "-c", "echo $$; exec sleep 600"],  # sleep: it is killed
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as vanished:
+        command = int(vanished.stdout.readline())
+        until("it runs", lambda: "running" in db.idem("list"))
+        vanished.kill()
+    os.kill(command, 9)
+    until("its lease is over", lambda: db.idem("list", "--state", "uncertain").strip())
     check("uncertain" in db.idem("list"), "it is uncertain")
     db.idem("settle", "gone", "--prefix", "run:", "--scope", "none", "--done")
     check("done" in db.idem("show", "gone", "--prefix", "run:", "--scope", "none"), "it is settled")
@@ -102,13 +98,13 @@ def operators_see_settle_and_forget(db):
 @test
 def a_password_is_hidden_and_may_come_from_the_environment(db):
     escaped = urllib.parse.quote(db.password, safe="")
-    run = subprocess.Popen([IDEM, "run", "--store", db.url, "--key", "title", "--", "sh", "-c", "echo up; sleep 5"],
+    run = subprocess.Popen([IDEM, "run", "--store", db.url, "--key", "title", "--", "sh", "-c", "echo up; sleep 600"],  # sleep: it is killed
                            stdout=subprocess.PIPE, text=True)
     check(run.stdout.readline() == "up\n", "it runs")
     with open(f"/proc/{run.pid}/cmdline", "rb") as file:
         title = file.read().decode()
     run.terminate()
-    run.wait(20)
+    run.wait(LIMIT)
     check(escaped not in title and "//xxx" in title, title)
     variable = VARIABLES[db.kind]
     check("done" in db.idem("stats", store=db.bare, **{variable: db.password}), "by the environment")
@@ -133,7 +129,7 @@ def main():
         for kind in VARIABLES:
             with sqlserver.start(kind + "-tcp", f"{folder}/{kind}") as server:
                 db = Database(kind, server)
-                for body in tests:
+                for body in (one for one in tests if not sys.argv[1:] or one.__name__ in [*sys.argv[1:], tests[0].__name__]):
                     count += 1
                     good = True
                     try:

@@ -3,6 +3,7 @@
  * every call-back comes, with a code where there was no memory, and nothing is
  * leaked.
  */
+#include "../wait.h"
 #include "alloc_each.h"
 #include "host.h"
 #include "idem.h"
@@ -66,10 +67,10 @@ static void on_finish(struct idem_claim *claim, int rc, bool lost, const struct 
 
 /* Every call-back comes, with a code where nothing else can be said. */
 static void on_turn_until(const bool *flag) {
-    int64_t end = idem_loop_now() + 5000;
+    int64_t end = wait_now_ms() + WAIT_LIMIT_S * 1000;
 
     while (!*flag) {
-        CHECK(idem_loop_now() < end);
+        CHECK(wait_now_ms() < end);
         CHECK(host_turn(&on.host, 1000) == 0);
     }
 }
@@ -171,11 +172,11 @@ static void claims_fail(const char *options) {
     idem_guard_free(guard);
 }
 
-TEST_IN(a_claim_on_a_loop_is_answered_or_there_is_no_memory_under_sync_off, 120) {
+TEST(a_claim_on_a_loop_is_answered_or_there_is_no_memory_under_sync_off) {
     claims_fail("sync=off");
 }
 
-TEST_IN(a_claim_on_a_loop_is_answered_or_there_is_no_memory_under_sync_always, 120) {
+TEST(a_claim_on_a_loop_is_answered_or_there_is_no_memory_under_sync_always) {
     claims_fail("sync=always");
 }
 

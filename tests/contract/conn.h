@@ -14,7 +14,9 @@
 struct test;
 static struct test **test_last __attribute__((unused));
 static int test_main(int argc, char **argv) __attribute__((unused));
+#include "loop_clock.h"
 #include "test.h"
+#include "wait.h"
 
 /* The store's clocks, shared by all processes that were forked after they were made. */
 struct shared_clock {
@@ -40,7 +42,9 @@ struct conn {
     struct idem_store *store;
 };
 
-/* The code and err of idem_store_open(). */
+/* The code and err of idem_store_open(). Of a server's times those that the URL leaves out are 100
+ * s.
+ */
 int conn_try(struct conn *conn, const char *url, enum host_kind kind,
              const struct idem_clock *clock, struct idem_error *err);
 void conn_open(struct conn *conn, const char *url, enum host_kind kind,
@@ -48,7 +52,25 @@ void conn_open(struct conn *conn, const char *url, enum host_kind kind,
 void conn_close(struct conn *conn);       /* takes a closed one */
 void conn_close_store(struct conn *conn); /* only that: may be done inside a call-back */
 void conn_turn(struct conn *conn, int64_t max_ms);
+/* So long by the loop's clock (loop_clock.h), and much less in fact: for what must not happen. */
+void conn_pass(struct conn *conn, int64_t ms);
 void conn_idle(struct conn *conn, int64_t ms); /* turns for so long, whatever happens */
+
+/* While the loop's clock stands still otherwise: a turn, and time goes on up to `left`, and hardly
+   beyond that. What comes only by a later timer does not come before the test's limit. */
+void conn_turn_slowly(struct conn *conn, int64_t *left);
+
+/* Turns until the condition holds; one that never does ends the test. */
+#define TURN_UNTIL(conn, condition) WAIT_BY(conn_turn((conn), 10), condition)
+
+/* The same, where what comes only by a timer that is so far away is too late. */
+#define TURN_UNTIL_WITHIN(conn, ms, condition)                                                     \
+    do {                                                                                           \
+        int64_t turn_left_ = (ms);                                                                 \
+        loop_clock_stop();                                                                         \
+        WAIT_BY(conn_turn_slowly((conn), &turn_left_), condition);                                 \
+        loop_clock_go_on();                                                                        \
+    } while (0)
 
 struct call {
     struct idem_op op;

@@ -169,7 +169,7 @@ static int take_driver(int argc, char **argv, const struct contract_driver *driv
 }
 
 static void test_add(struct test *t, const char *name, void (*run)(void)) {
-    *t = (struct test){.name = name, .run = run, .seconds = 60};
+    *t = (struct test){.name = name, .run = run, .seconds = TEST_LIMIT_S};
     *test_last = t;
     test_last = &t->next;
 }

@@ -1,6 +1,7 @@
 /*
  * The contract of operations over many records: list and sweep.
  */
+#include "../wait.h"
 #include "contract.h"
 #include "core/hash.h"
 
@@ -235,15 +236,11 @@ CONTRACT(what_stays_is_listed_once_while_others_come_and_go) {
         CHECK(seen[i] == 1 || (contract_driver()->unordered && seen[i] > 0));
 }
 
-/* What the closed store holds; one that sweeps by itself is given 20 s. */
+/* What the closed store holds; one that sweeps by itself is waited for. */
 static bool stored_is(size_t want) {
     const struct contract_driver *driver = contract_driver();
 
-    for (int i = 0; driver->sweeps_itself && i < 200; i++) {
-        if (driver->stored(contract_folder()) == want)
-            return true;
-        usleep(100000);
-    }
+    WAIT_UNTIL(!driver->sweeps_itself || driver->stored(contract_folder()) == want);
     return driver->stored == NULL || driver->stored(contract_folder()) == want;
 }
 

@@ -38,11 +38,8 @@ static void waiter_stop(struct waiter *waiter) {
 
 /* Turns until it was woken `wakes` times, which must not take the safety net's time. */
 static void waiter_expect(struct waiter *waiter, unsigned wakes) {
-    int64_t end = idem_loop_now() + contract_driver()->slow_poll_ms * 9 / 10, left;
-
-    while (waiter->wakes < wakes && (left = end - idem_loop_now()) > 0)
-        conn_turn(waiter->conn, left);
-    CHECK(waiter->wakes >= wakes);
+    TURN_UNTIL_WITHIN(waiter->conn, contract_driver()->slow_poll_ms * 9 / 10,
+                      waiter->wakes >= wakes);
 }
 
 /* In force: the first wake-up has come. */
@@ -58,6 +55,7 @@ CONTRACT(a_watch_is_woken_once_when_it_is_in_force) {
     waiter_begin(&waiter, c, "k");
     CHECK_INT(waiter.wakes, 1);
     waiter_stop(&waiter);
+    /* sleep: only time shows that no wake-up comes later */
     conn_idle(c, 20);
     CHECK_INT(waiter.wakes, 1);
 }
@@ -99,6 +97,7 @@ static void each_ending(struct conn *c, void (*end)(char word, void *data), void
 
         CHECK_INT(claim(c, key, claim_by(1)).verdict, IDEM_RUN);
         waiter_begin(&waiter, c, key);
+        /* sleep: a wake-up that is on its way comes by then; a later one is right, too */
         conn_idle(c, 5);
         wakes = waiter.wakes;
         end(*word, data);
@@ -167,7 +166,7 @@ CONTRACT_BARE(no_finish_falls_between_the_wish_and_the_wake_up) {
         snprintf(key, sizeof(key), "round%u", i);
         peer_tell(&peer, 'x');
         if (i % 4 != 0)
-            usleep(i * 7 % 40 * 10);
+            usleep(i * 7 % 40 * 10); /* sleep: any moment will do */
         waiter_start(&waiter, c, key);
         do {
             waiter_expect(&waiter, seen + 1);
@@ -273,6 +272,7 @@ CONTRACT(a_waiter_may_leave_from_inside_its_wake_up) {
         CHECK_INT(finish(other, "k", done_by(i, 0, NULL)), IDEM_ACK);
         for (unsigned k = 0; k < 3; k++)
             waiter_expect(&waiters[k], 2);
+        /* sleep: only time shows that no second wake-up comes */
         conn_idle(c, 10);
     }
     for (unsigned i = 0; i < 3; i++)
@@ -302,7 +302,8 @@ CONTRACT(a_waiter_may_stop_another_from_inside_its_wake_up) {
     b.data = &a;
     CHECK_INT(claim(other, "k", claim_by(1)).verdict, IDEM_RUN);
     CHECK_INT(finish(other, "k", done_by(1, 200, "r")), IDEM_ACK);
-    conn_idle(c, 30 + contract_driver()->poll_ms);
+    TURN_UNTIL(c, (conn_pass(c, 10), a.wakes + b.wakes >= 3));
+    conn_pass(c, 30 + contract_driver()->poll_ms);
     CHECK(a.wakes + b.wakes >= 3);
     CHECK_INT((a.data == NULL ? &a : &b)->wakes, wakes_when_stopped);
     waiter_stop(a.data == NULL ? &b : &a);
@@ -341,6 +342,7 @@ CONTRACT(closing_from_inside_a_wake_up_is_safe) {
         waiter_start(&second, other, "k");
         while (other->store != NULL)
             conn_turn(other, 1000);
+        /* sleep: only time shows that no wake-up comes later */
         conn_idle(other, 5);
         CHECK_INT(closer.wakes + second.wakes, 1);
         conn_close(other);

@@ -8,6 +8,7 @@
  * model knows what the store's clock said. IDEM_SEED=N replays the questions
  * (not their interleaving), IDEM_LONG=1 runs the long form.
  */
+#include "../wait.h"
 #include "contract.h"
 #include "engine.h"
 #include "model.h"
@@ -258,8 +259,7 @@ static void crowd_run(const char *options, uint64_t seed, unsigned rounds) {
         crowd->clock->wall += ms;
     }
     conn_close(&conn);
-    while (ended < PROCESSES) /* a server is a child, too */
-        usleep(1000);
+    WAIT_UNTIL(ended >= PROCESSES); /* a server is a child, too */
     (void)signal(SIGCHLD, SIG_DFL);
     engine_stop();
     folder_remove(folder);

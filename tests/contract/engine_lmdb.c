@@ -3,10 +3,14 @@
  */
 #include "engine.h"
 
+#include "store/lmdb/lmdb.h"
+
 void engine_start(const char *folder, const char *options, struct shared_clock *clock, int clock_fd,
                   char *url, size_t size) {
     (void)clock;
     (void)clock_fd;
+    /* A process that is slow while it opens, closes or grows the store is waited for. */
+    lmdb_patience = (struct lmdb_patience){.door = 120, .stop = 120, .busy = 120, .length = 120};
     snprintf(url, size, "lmdb:%s/store?%s", folder, options);
 }
 

@@ -6,6 +6,8 @@
 
 #include <lmdb.h>
 
+#include "store/lmdb/lmdb.h"
+
 static void url_sync_off(const char *folder, char *url, size_t size) {
     snprintf(url, size, "lmdb:%s/store?sync=off", folder);
 }
@@ -191,5 +193,7 @@ CONTRACT_BARE(a_process_that_was_killed_leaves_its_lease_and_nothing_else) {
 }
 
 int main(int argc, char **argv) {
+    /* A process that is slow while it opens, closes or grows the store is waited for. */
+    lmdb_patience = (struct lmdb_patience){.door = 120, .stop = 120, .busy = 120, .length = 120};
     return contract_main(argc, argv, drivers, sizeof(drivers) / sizeof(drivers[0]));
 }

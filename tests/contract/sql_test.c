@@ -19,7 +19,7 @@ static void stop(void) {
 /* Nobody sweeps but the tests. */
 static void url(const char *folder, char *out, size_t size) {
     (void)folder;
-    farm_url(&farm, "&sweep=no&timeout=20s", out, size);
+    farm_url(&farm, "&sweep=no", out, size);
 }
 
 static size_t stored(const char *folder) {

@@ -6,8 +6,10 @@
 #include <time.h>
 
 #include "idem.h"
+#include "loop_clock.h"
 #include "temp.h"
 #include "test.h"
+#include "wait.h"
 
 /* A host on epoll. Edge-triggered where asked for. */
 struct host {
@@ -20,7 +22,7 @@ struct host {
 static int64_t now_ms(void) {
     struct timespec ts;
 
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    clock_gettime(CLOCK_BOOTTIME, &ts); /* loop_clock.h */
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
@@ -148,11 +150,8 @@ static struct idem_claim *ask(struct host *host, const struct idem_guard *guard,
     return claim;
 }
 
-static void turn_until(struct host *host, const int *count, int want, int ms) {
-    int64_t end = now_ms() + ms;
-
-    while (*count < want && now_ms() < end && host->h != NULL)
-        host_turn(host, 50);
+static void turn_until(struct host *host, const int *count, int want) {
+    WAIT_UNTIL((host_turn(host, 10), *count >= want || host->h == NULL));
     CHECK_INT(*count, want);
 }
 
@@ -165,16 +164,16 @@ static void claim_and_done(const char *options, bool edge) {
     host_open(&host, options, edge);
     guard = guard_of(&host, (struct idem_policy){0});
     claim = ask(&host, guard, "k", &seen);
-    turn_until(&host, &seen.answers, 1, 5000);
+    turn_until(&host, &seen.answers, 1);
     CHECK_INT(seen.verdict, IDEM_RUN);
     CHECK_INT(idem_claim_done(claim, 200, "body", 4, on_finish, &seen), 0);
     CHECK_INT(seen.finishes, 0);
     CHECK_INT(idem_claim_done(claim, 200, "body", 4, on_finish, &seen), IDEM_E_INVALID);
-    turn_until(&host, &seen.finishes, 1, 5000);
+    turn_until(&host, &seen.finishes, 1);
     CHECK(!seen.late && seen.rc == 0);
     idem_claim_free(claim);
     claim = ask(&host, guard, "k", &again);
-    turn_until(&host, &again.answers, 1, 5000);
+    turn_until(&host, &again.answers, 1);
     CHECK_INT(again.verdict, IDEM_REPLAY);
     CHECK_STR(again.result, "body");
     idem_claim_free(claim);
@@ -208,7 +207,7 @@ TEST(a_claim_may_be_freed_inside_its_call_back) {
     host_open(&host, "sync=always", false);
     guard = guard_of(&host, (struct idem_policy){0});
     ask(&host, guard, "k", &seen);
-    turn_until(&host, &seen.answers, 1, 5000);
+    turn_until(&host, &seen.answers, 1);
     idem_guard_free(guard);
     host_close(&host);
 }
@@ -249,7 +248,7 @@ TEST(a_claim_given_up_is_released_in_the_background) {
         host_turn(&host, 20);
     CHECK_INT(seen.answers, 0);
     claim = ask(&host, guard, "k", &next);
-    turn_until(&host, &next.answers, 1, 5000);
+    turn_until(&host, &next.answers, 1);
     CHECK_INT(next.verdict, IDEM_RUN);
     idem_claim_free(claim);
     idem_guard_free(guard);
@@ -268,13 +267,13 @@ static void close_while_asking(useconds_t ms) {
     claim = ask(&host, guard, "k", &seen);
     host_turn(&host, 0);
     host_turn(&host, 0);
-    usleep(1000 * ms);
+    usleep(1000 * ms); /* sleep: any moment will do */
     host_close(&host);
     CHECK_INT(seen.answers, 0);
     idem_claim_free(claim);
     host_open(&host, "sync=always", false);
     claim = ask(&host, guard, "k", &next);
-    turn_until(&host, &next.answers, 1, 5000);
+    turn_until(&host, &next.answers, 1);
     CHECK_INT(next.verdict, IDEM_RUN);
     idem_claim_free(claim);
     idem_guard_free(guard);
@@ -286,7 +285,7 @@ TEST(a_claim_given_up_by_closing_is_released_too) {
 }
 
 TEST(a_claim_that_was_granted_when_the_handle_is_closed_is_released) {
-    close_while_asking(100);
+    close_while_asking(50);
 }
 
 TEST(a_finish_that_was_sent_is_stored_though_the_handle_is_closed) {
@@ -298,7 +297,7 @@ TEST(a_finish_that_was_sent_is_stored_though_the_handle_is_closed) {
     host_open(&host, "sync=always", false);
     guard = guard_of(&host, (struct idem_policy){0});
     claim = ask(&host, guard, "k", &seen);
-    turn_until(&host, &seen.answers, 1, 5000);
+    turn_until(&host, &seen.answers, 1);
     CHECK_INT(idem_claim_done(claim, 0, "r", 1, on_finish, &seen), 0);
     host_turn(&host, 0); /* it is sent */
     host_close(&host);
@@ -306,7 +305,7 @@ TEST(a_finish_that_was_sent_is_stored_though_the_handle_is_closed) {
     idem_claim_free(claim);
     host_open(&host, "sync=always", false);
     claim = ask(&host, guard, "k", &next);
-    turn_until(&host, &next.answers, 1, 5000);
+    turn_until(&host, &next.answers, 1);
     CHECK_INT(next.verdict, IDEM_REPLAY);
     idem_claim_free(claim);
     idem_guard_free(guard);
@@ -320,21 +319,21 @@ TEST(a_stalled_owner_under_rerun_is_told_once_and_changes_nothing) {
     struct idem_claim *first, *second;
 
     host_open(&host, "sync=off", false);
-    guard = guard_of(&host, (struct idem_policy){.lease_ms = 100, .recover = IDEM_RECOVER_RERUN});
+    guard = guard_of(&host, (struct idem_policy){.lease_ms = 60000, .recover = IDEM_RECOVER_RERUN});
     first = ask(&host, guard, "k", &old);
     idem_claim_on_lost(first, on_lost, &old);
-    turn_until(&host, &old.answers, 1, 5000);
-    usleep(150000); /* nothing is renewed: the lease is over */
+    turn_until(&host, &old.answers, 1);
+    loop_clock_forward(61000); /* nothing is renewed: the lease is over */
     host_turn(&host, 0);
-    turn_until(&host, &old.lost, 1, 1000);
+    turn_until(&host, &old.lost, 1);
     second = ask(&host, guard, "k", &new);
-    turn_until(&host, &new.answers, 1, 5000);
+    turn_until(&host, &new.answers, 1);
     CHECK_INT(new.verdict, IDEM_RUN);
     CHECK_INT(idem_claim_done(first, 1, "late", 4, on_finish, &old), 0);
-    turn_until(&host, &old.finishes, 1, 5000);
+    turn_until(&host, &old.finishes, 1);
     CHECK(old.late);
     CHECK_INT(idem_claim_done(second, 2, "good", 4, on_finish, &new), 0);
-    turn_until(&host, &new.finishes, 1, 5000);
+    turn_until(&host, &new.finishes, 1);
     CHECK(!new.late);
     CHECK_INT(old.lost, 1);
     idem_claim_free(first);
@@ -350,17 +349,17 @@ TEST(a_stalled_owner_under_hold_may_still_finish) {
     struct idem_claim *first, *second;
 
     host_open(&host, "sync=off", false);
-    guard = guard_of(&host, (struct idem_policy){.lease_ms = 100});
+    guard = guard_of(&host, (struct idem_policy){.lease_ms = 60000});
     first = ask(&host, guard, "k", &old);
     idem_claim_on_lost(first, on_lost, &old);
-    turn_until(&host, &old.answers, 1, 5000);
-    usleep(150000);
+    turn_until(&host, &old.answers, 1);
+    loop_clock_forward(61000);
     CHECK_INT(idem_claim_done(first, 1, "late", 4, on_finish, &old), 0);
-    turn_until(&host, &old.finishes, 1, 5000);
+    turn_until(&host, &old.finishes, 1);
     CHECK(!old.late);
     CHECK_INT(old.lost, 0);
     second = ask(&host, guard, "k", &new);
-    turn_until(&host, &new.answers, 1, 5000);
+    turn_until(&host, &new.answers, 1);
     CHECK_INT(new.verdict, IDEM_REPLAY);
     idem_claim_free(first);
     idem_claim_free(second);
@@ -378,9 +377,9 @@ TEST(a_renewal_can_be_asked_for) {
     guard = guard_of(&host, (struct idem_policy){0});
     claim = ask(&host, guard, "k", &seen);
     CHECK_INT(idem_claim_renew(claim, on_finish, &seen), IDEM_E_INVALID); /* not running yet */
-    turn_until(&host, &seen.answers, 1, 5000);
+    turn_until(&host, &seen.answers, 1);
     CHECK_INT(idem_claim_renew(claim, on_finish, &seen), 0);
-    turn_until(&host, &seen.finishes, 1, 5000);
+    turn_until(&host, &seen.finishes, 1);
     CHECK(!seen.late && seen.rc == 0);
     idem_claim_free(claim);
     idem_guard_free(guard);
@@ -392,22 +391,22 @@ TEST(a_parked_claim_is_woken_by_the_finish) {
     struct idem_guard *guard, *waits;
     struct seen run = {0}, wait = {0};
     struct idem_claim *first, *second;
-    int64_t begun;
 
     host_open(&host, "sync=off", true);
     guard = guard_of(&host, (struct idem_policy){0});
-    waits = guard_of(&host, (struct idem_policy){.wait_ms = 60000});
+    waits = guard_of(&host, (struct idem_policy){.wait_ms = 120000});
     first = ask(&host, guard, "k", &run);
-    turn_until(&host, &run.answers, 1, 5000);
+    turn_until(&host, &run.answers, 1);
     second = ask(&host, waits, "k", &wait);
-    for (int64_t end = now_ms() + 3000; now_ms() < end;)
-        host_turn(&host, 20); /* until its slow poll is 2 s apart */
+    for (int i = 0; i < 300; i++) { /* until its slow poll is 2 s apart */
+        loop_clock_forward(10);
+        host_turn(&host, 1);
+    }
+    loop_clock_stop(); /* it is not by time that it is woken */
     CHECK_INT(wait.answers, 0);
     CHECK_INT(idem_claim_done(first, 0, "r", 1, on_finish, &run), 0);
-    begun = now_ms();
-    turn_until(&host, &wait.answers, 1, 5000);
+    turn_until(&host, &wait.answers, 1);
     CHECK_INT(wait.verdict, IDEM_REPLAY);
-    CHECK(now_ms() - begun < 1000);
     idem_claim_free(first);
     idem_claim_free(second);
     idem_guard_free(guard);

@@ -6,11 +6,11 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "idem.h"
 #include "temp.h"
 #include "test.h"
+#include "wait.h"
 
 static inline struct idem *open_store(const char *options) {
     struct idem_error err = {0};
@@ -44,28 +44,24 @@ struct work {
     const char *result;
     int32_t status;
     const char *reason;
-    int ms;            /* takes that long */
-    bool until_cancel; /* runs until it is cancelled, 5 s at most */
+    bool until_cancel; /* runs until it is cancelled */
+    atomic_int *count; /* or until this has come so far; NULL: not */
+    int until;
+    void (*then)(void); /* and then does this; NULL: nothing */
     atomic_int runs;
     uint32_t attempt;
     bool cancelled;
 };
-
-static inline void sleep_ms(int64_t ms) {
-    struct timespec ts = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-
-    nanosleep(&ts, NULL);
-}
 
 static inline enum idem_result do_work(struct idem_run *run, void *data) {
     struct work *work = data;
 
     work->runs++;
     work->attempt = idem_run_attempt(run);
-    if (work->ms > 0)
-        sleep_ms(work->ms);
-    for (int i = 0; work->until_cancel && i < 500 && !idem_run_cancelled(run); i++)
-        sleep_ms(10);
+    WAIT_UNTIL(!work->until_cancel || idem_run_cancelled(run));
+    WAIT_UNTIL(work->count == NULL || *work->count >= work->until);
+    if (work->then != NULL)
+        work->then();
     work->cancelled = idem_run_cancelled(run);
     if (work->result != NULL)
         CHECK_INT(idem_run_set_result(run, work->result, strlen(work->result)), 0);

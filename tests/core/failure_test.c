@@ -2,6 +2,7 @@
  * What each way of failing leaves behind: the function's own failures, and the store's.
  */
 #include "calls.h"
+#include "loop_clock.h"
 
 TEST(a_retryable_failure_is_released_by_default) {
     struct idem *h = open_store("sync=off");
@@ -25,15 +26,16 @@ TEST(a_retryable_failure_under_retry_waits_for_its_back_off_and_ends) {
     struct work work = {.say = IDEM_RESULT_RETRY, .status = 5, .reason = "no answer"};
     struct idem_outcome out;
 
+    loop_clock_stop();
     CHECK_INT(verdict(h, guard, "k", &work), IDEM_RUN);
     out = call(h, guard, "k", &work);
     CHECK_INT(out.verdict, IDEM_BUSY);
     CHECK(out.retry_after_ms > 0 && out.retry_after_ms <= 150);
     idem_outcome_release(&out);
-    sleep_ms(200);
+    loop_clock_forward(151);
     CHECK_INT(verdict(h, guard, "k", &work), IDEM_RUN);
     CHECK_INT(work.attempt, 2);
-    sleep_ms(200);
+    loop_clock_forward(151);
     out = call(h, guard, "k", &work);
     CHECK_INT(out.verdict, IDEM_DEAD);
     CHECK_INT(out.status, 5);
@@ -95,9 +97,10 @@ TEST(an_unknown_outcome_is_run_again_under_rerun) {
     struct idem_guard *guard = guard_of(h, policy);
     struct work work = {.say = IDEM_RESULT_UNKNOWN};
 
+    loop_clock_stop();
     CHECK_INT(verdict(h, guard, "k", &work), IDEM_RUN);
     CHECK_INT(verdict(h, guard, "k", &work), IDEM_BUSY);
-    sleep_ms(80);
+    loop_clock_forward(51);
     work.say = IDEM_RESULT_DONE;
     CHECK_INT(verdict(h, guard, "k", &work), IDEM_RUN);
     CHECK_INT(work.attempt, 2);
@@ -150,11 +153,13 @@ TEST(an_unguarded_run_is_cancelled_when_run_max_is_over) {
     struct idem *h = open_full();
     struct idem_guard *open = guard_of(
         h, (struct idem_policy){.on_store_error = IDEM_ON_STORE_ERROR_OPEN, .run_max_ms = 300});
-    struct work hasty = {.ms = 50}, slow = {.until_cancel = true};
+    struct work hasty = {0}, slow = {.until_cancel = true};
     struct idem_outcome out;
 
+    loop_clock_stop();
     CHECK_INT(verdict(h, open, "hasty", &hasty), IDEM_RUN);
     CHECK(!hasty.cancelled);
+    loop_clock_go_on();
     out = call(h, open, "slow", &slow);
     CHECK(out.unguarded && slow.cancelled);
     CHECK_INT(count_of(h, IDEM_EVENT_LEASE_LOST), 1); /* and none for what was over in time */

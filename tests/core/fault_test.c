@@ -5,6 +5,7 @@
  */
 #include "core/handle.h"
 #include "core/policy.h"
+#include "loop_clock.h"
 #include "temp.h"
 #include "test.h"
 #include "turned.h"
@@ -92,6 +93,7 @@ static const struct idem_driver faulty_driver = {
 static void rig_open(struct rig *rig) {
     struct idem_options options = {.op_timeout_ms = 100};
 
+    loop_clock_stop();
     rig_begin(rig, "sync=off", &options);
     faulty.real = rig->h->store;
     faulty.base = (struct idem_store){.driver = &faulty_driver, .loop = &rig->h->loop};
@@ -104,11 +106,15 @@ static void rig_close(struct rig *rig) {
     rig_end(rig);
 }
 
-static void rig_turn(struct rig *rig, int64_t ms) {
-    int64_t end = idem_loop_now() + ms;
+#define STEP_MS 2
 
-    while (idem_loop_now() < end)
-        CHECK_INT(idem_poll_turn(&rig->poll, NULL, 0, end - idem_loop_now()), 0);
+/* So long by the loop's clock, which stands still otherwise: all that is asked is answered in the
+   turns themselves. */
+static void time_pass(struct rig *rig, int64_t ms) {
+    for (int64_t passed = 0; passed < ms; passed += STEP_MS) {
+        loop_clock_forward(STEP_MS);
+        CHECK_INT(idem_poll_turn(&rig->poll, NULL, 0, 0), 0);
+    }
 }
 
 struct seen {
@@ -165,7 +171,7 @@ static struct idem_claim *ask(struct rig *rig, struct idem_policy policy, struct
     CHECK_INT(idem_claim_new(rig->h, guard, &args, on_answer, seen, &claim, NULL), 0);
     idem_claim_on_lost(claim, on_lost, seen);
     idem_guard_free(guard);
-    rig_turn(rig, 20);
+    time_pass(rig, 20);
     return claim;
 }
 
@@ -230,7 +236,7 @@ TEST(a_claim_that_is_not_answered_is_unknown_and_released_behind) {
     break_it(FAULT_DEAF, IDEM_OP_CLAIM); /* it is granted, and nobody knows */
     claim = ask(&rig, (struct idem_policy){0}, &seen);
     CHECK_INT(seen.answers, 0);
-    rig_turn(&rig, 200);
+    time_pass(&rig, 200);
     CHECK_INT(seen.answers, 1);
     CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
     idem_claim_free(claim);
@@ -251,10 +257,10 @@ TEST(a_finish_whose_answer_is_lost_is_said_again_and_acknowledged) {
     CHECK_INT(seen.verdict, IDEM_RUN);
     break_it(FAULT_DEAF, IDEM_OP_FINISH);
     CHECK_INT(idem_claim_done(claim, 7, "result", 6, on_finish, &seen), 0);
-    rig_turn(&rig, 30);
+    time_pass(&rig, 30);
     CHECK_INT(seen.finishes, 0);
     break_it(FAULT_NONE, IDEM_OP_FINISH);
-    rig_turn(&rig, 300);
+    time_pass(&rig, 300);
     CHECK_INT(seen.finishes, 1);
     CHECK_INT(seen.rc, 0);
     CHECK(!seen.late);
@@ -275,12 +281,12 @@ TEST(a_finish_is_not_called_superseded_where_it_may_have_been_stored) {
     CHECK_INT(seen.verdict, IDEM_RUN);
     break_it(FAULT_DEAF, IDEM_OP_FINISH);
     CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish, &seen), 0);
-    rig_turn(&rig, 20);
+    time_pass(&rig, 20);
     CHECK_INT(seen.finishes, 0);
     next = ask(&rig, lock, &other);
     CHECK_INT(other.verdict, IDEM_RUN);
     break_it(FAULT_NONE, IDEM_OP_FINISH);
-    rig_turn(&rig, 300);
+    time_pass(&rig, 300);
     CHECK_INT(seen.finishes, 1);
     CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
     CHECK(!seen.late);
@@ -298,11 +304,11 @@ TEST(a_finish_waits_for_a_store_that_comes_back) {
     claim = ask(&rig, (struct idem_policy){0}, &seen);
     break_it(FAULT_DOWN, IDEM_OP_FINISH);
     CHECK_INT(idem_claim_done(claim, 7, "result", 6, on_finish, &seen), 0);
-    rig_turn(&rig, 300);
+    time_pass(&rig, 300);
     CHECK_INT(seen.finishes, 0);
     CHECK(faulty.submits > 3);
     break_it(FAULT_NONE, IDEM_OP_FINISH);
-    rig_turn(&rig, 700);
+    time_pass(&rig, 700);
     CHECK_INT(seen.finishes, 1);
     CHECK_INT(seen.rc, 0);
     idem_claim_free(claim);
@@ -318,7 +324,7 @@ TEST(a_finish_that_cannot_be_stored_is_unknown_in_the_end) {
     claim = ask(&rig, (struct idem_policy){.finish_timeout_ms = 200}, &seen);
     break_it(FAULT_SILENT, IDEM_OP_FINISH);
     CHECK_INT(idem_claim_done(claim, 7, "result", 6, on_finish, &seen), 0);
-    rig_turn(&rig, 600);
+    time_pass(&rig, 600);
     CHECK_INT(seen.finishes, 1);
     CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
     idem_claim_free(claim);
@@ -334,9 +340,9 @@ static void renewals_fail(struct rig *rig, enum fault fault, enum idem_recover r
     *claim = ask(rig, policy, seen);
     CHECK_INT(seen->verdict, IDEM_RUN);
     break_it(fault, IDEM_OP_FINISH);
-    rig_turn(rig, 200);
+    time_pass(rig, 200);
     CHECK_INT(seen->lost, 0); /* the lease is not over yet */
-    rig_turn(rig, 400);
+    time_pass(rig, 400);
 }
 
 TEST(a_run_under_rerun_is_cancelled_when_its_lease_is_over_by_our_clock) {
@@ -370,12 +376,12 @@ TEST(a_run_under_hold_goes_on_and_renewing_is_tried_again) {
     renewals_fail(&rig, FAULT_DOWN, IDEM_RECOVER_HOLD, &seen, &claim);
     CHECK_INT(seen.lost, 0);
     before = faulty.submits;
-    rig_turn(&rig, 200);
+    time_pass(&rig, 200);
     CHECK(faulty.submits > before);
     break_it(FAULT_NONE, IDEM_OP_FINISH);
-    rig_turn(&rig, 200);
+    time_pass(&rig, 200);
     CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish, &seen), 0);
-    rig_turn(&rig, 50);
+    time_pass(&rig, 50);
     CHECK_INT(seen.finishes, 1);
     CHECK(!seen.late);
     idem_claim_free(claim);
@@ -402,7 +408,7 @@ TEST(a_renewal_that_was_asked_for_is_told_of_the_failure_first) {
     claim = ask(&rig, policy, &seen);
     break_it(FAULT_DEAF, IDEM_OP_FINISH);
     CHECK_INT(idem_claim_renew(claim, on_finish, &seen), 0);
-    rig_turn(&rig, 500);
+    time_pass(&rig, 500);
     CHECK_INT(seen.finishes, 1);
     CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
     CHECK_INT(seen.lost, 1);
@@ -459,7 +465,7 @@ TEST(an_error_outlives_the_claim_that_is_freed_in_its_call_back) {
     break_it(FAULT_DOWN, IDEM_OP_CLAIM);
     CHECK_INT(idem_guard_new(rig.h, &policy, &guard, NULL), 0);
     CHECK_INT(idem_claim_new(rig.h, guard, &args, on_answer_free, &seen, &claim, NULL), 0);
-    rig_turn(&rig, 20);
+    time_pass(&rig, 20);
     CHECK_INT(seen.answers, 1);
     idem_guard_free(guard);
     rig_close(&rig);
@@ -486,7 +492,7 @@ TEST(a_renewals_error_outlives_the_claim_that_is_freed_in_its_call_back) {
     claim = ask(&rig, (struct idem_policy){0}, &seen);
     break_it(FAULT_DOWN, IDEM_OP_FINISH);
     CHECK_INT(idem_claim_renew(claim, on_finish_free, &seen), 0);
-    rig_turn(&rig, 20);
+    time_pass(&rig, 20);
     CHECK_INT(seen.rc, IDEM_E_REFUSED);
     CHECK_STR(seen.text, "down");
     rig_close(&rig);
@@ -501,7 +507,7 @@ TEST(a_finishs_error_outlives_the_claim_that_is_freed_in_its_call_back) {
     claim = ask(&rig, (struct idem_policy){.finish_timeout_ms = 50}, &seen);
     break_it(FAULT_DOWN, IDEM_OP_FINISH);
     CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish_free, &seen), 0);
-    rig_turn(&rig, 200);
+    time_pass(&rig, 200);
     CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
     CHECK_HAS(seen.text, "down");
     rig_close(&rig);
@@ -516,11 +522,11 @@ TEST(a_release_in_the_background_that_is_not_answered_is_sent_again) {
     break_it(FAULT_DEAF, IDEM_OP_CLAIM); /* it is granted, and nobody knows */
     claim = ask(&rig, (struct idem_policy){0}, &seen);
     break_it(FAULT_SILENT, IDEM_OP_FINISH);
-    rig_turn(&rig, 150);
+    time_pass(&rig, 150);
     CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
     idem_claim_free(claim);
     break_it(FAULT_NONE, IDEM_OP_FINISH);
-    rig_turn(&rig, 150);
+    time_pass(&rig, 150);
     claim = ask(&rig, (struct idem_policy){0}, &next);
     CHECK_INT(next.verdict, IDEM_RUN);
     idem_claim_free(claim);
@@ -541,14 +547,14 @@ TEST(what_was_not_begun_does_not_stay_uncertain_when_giving_it_back_fails) {
     CHECK_INT(idem_guard_new(rig.h, &policy, &guard, NULL), 0);
     CHECK_INT(idem_claim_new(rig.h, guard, &args, on_answer, &seen, &claim, NULL), 0);
     idem_guard_free(guard);
-    idem_timeout(rig.h); /* it is sent */
-    usleep(150000);      /* and we are away for longer than the lease */
+    idem_timeout(rig.h);     /* it is sent */
+    loop_clock_forward(150); /* and we are away for longer than the lease */
     break_it(FAULT_DOWN, IDEM_OP_FINISH);
-    rig_turn(&rig, 30);
+    time_pass(&rig, 30);
     CHECK_INT(seen.rc, IDEM_E_REFUSED);
     idem_claim_free(claim);
     break_it(FAULT_NONE, IDEM_OP_FINISH);
-    rig_turn(&rig, 300);
+    time_pass(&rig, 300);
     claim = ask(&rig, (struct idem_policy){0}, &next);
     CHECK_INT(next.verdict, IDEM_RUN);
     idem_claim_free(claim);
@@ -568,14 +574,14 @@ TEST(a_run_whose_lease_is_over_when_the_answer_comes_does_not_begin) {
     rig.h->op_timeout_ms = 5000;
     CHECK_INT(idem_guard_new(rig.h, &policy, &guard, NULL), 0);
     CHECK_INT(idem_claim_new(rig.h, guard, &args, on_answer, &seen, &claim, NULL), 0);
-    idem_timeout(rig.h); /* it is sent */
-    usleep(150000);      /* and we are away for longer than the lease */
-    rig_turn(&rig, 30);
+    idem_timeout(rig.h);     /* it is sent */
+    loop_clock_forward(150); /* and we are away for longer than the lease */
+    time_pass(&rig, 30);
     CHECK_INT(seen.answers, 1);
     CHECK_INT(seen.verdict, IDEM_RUN);
     /* Given back and asked for anew: the lease that runs now began after that. */
     CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish, &seen), 0);
-    rig_turn(&rig, 30);
+    time_pass(&rig, 30);
     CHECK(seen.finishes == 1 && !seen.late && seen.lost == 0);
     idem_claim_free(claim);
     idem_guard_free(guard);

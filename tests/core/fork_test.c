@@ -27,6 +27,8 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *lock) {
     return lock_counted("pthread_rwlock_wrlock", lock);
 }
 
+static atomic_bool held, let_go;
+
 /* The process that a function forked; 0 in the child itself. */
 static pid_t forked = -1;
 
@@ -34,7 +36,8 @@ static void *lock_holder(void *data) {
     struct idem *h = data;
 
     pthread_mutex_lock(&h->service->lock);
-    sleep_ms(300);
+    held = true;
+    WAIT_UNTIL(let_go);
     pthread_mutex_unlock(&h->service->lock);
     return NULL;
 }
@@ -45,13 +48,15 @@ static enum idem_result fork_inside(struct idem_run *run, void *data) {
 
     CHECK_INT(idem_run_set_result(run, "r", 1), 0);
     CHECK_INT(pthread_create(&thread, NULL, lock_holder, data), 0);
-    sleep_ms(100);
+    WAIT_UNTIL(held);
     forked = fork();
     CHECK(forked >= 0);
-    if (forked == 0)
-        alarm(10); /* the frame's limit is the parent's */
-    else
+    if (forked == 0) {
+        alarm(TEST_LIMIT_S); /* the frame's limit is the parent's */
+    } else {
+        let_go = true;
         pthread_join(thread, NULL);
+    }
     return IDEM_RESULT_DONE;
 }
 

@@ -6,21 +6,24 @@
 #include "calls.h"
 #include "core/error.h"
 #include "core/handle.h"
+#include "loop_clock.h"
 #include "turned.h"
 
-#define LEASE_MS 400
-#define AWAY_MS 500
+#define LEASE_MS 60000
+#define AWAY_MS 61000
 
 /* With the writer thread, which goes on while the loop does not. */
 static void rig_open(struct rig *rig) {
     rig_begin(rig, "sync=always", NULL);
 }
 
-static void turn_until(struct rig *rig, const int *count, int want) {
-    int64_t end = idem_loop_now() + 5000;
+#define CHECK_TURN(rig) check_turn(idem_poll_turn(&(rig)->poll, NULL, 0, 10))
+static void check_turn(int rc) {
+    CHECK_INT(rc, 0);
+}
 
-    while (*count < want && idem_loop_now() < end)
-        CHECK_INT(idem_poll_turn(&rig->poll, NULL, 0, 100), 0);
+static void turn_until(struct rig *rig, const int *count, int want) {
+    WAIT_UNTIL((CHECK_TURN(rig), *count >= want));
     CHECK_INT(*count, want);
 }
 
@@ -66,6 +69,26 @@ static void on_lost(struct idem_claim *claim, enum idem_end why, void *data) {
     ((struct seen *)data)->lost++;
 }
 
+/* True if the record is stored as one that runs, and whether so far it has been renewed. */
+static bool is_stored(struct idem *h, int64_t left) {
+    struct idem_name name = {.prefix = "t:", .key = "k", .key_len = 1};
+    struct idem_entry entry;
+    bool stored;
+
+    if (idem_lookup(h, &name, &entry, NULL) != 0)
+        return false;
+    stored = entry.state == IDEM_RUNNING && entry.left_ms >= left;
+    idem_entry_release(&entry);
+    return stored;
+}
+
+static void stored_wait(int64_t left) {
+    struct idem *h = open_store("sync=always");
+
+    WAIT_UNTIL(is_stored(h, left));
+    idem_close(h);
+}
+
 /* Sends a claim, and is away while it is granted and its lease ends. */
 static struct idem_claim *ask_and_sleep(struct rig *rig, const struct idem_guard *guard,
                                         struct seen *seen) {
@@ -75,7 +98,8 @@ static struct idem_claim *ask_and_sleep(struct rig *rig, const struct idem_guard
     CHECK_INT(idem_claim_new(rig->h, guard, &args, on_answer, seen, &claim, NULL), 0);
     idem_timeout(rig->h);
     idem_timeout(rig->h);
-    sleep_ms(AWAY_MS);
+    stored_wait(1);
+    loop_clock_forward(AWAY_MS);
     CHECK_INT(seen->answers, 0);
     return claim;
 }
@@ -169,10 +193,14 @@ TEST(a_renewal_that_is_acknowledged_after_its_lease_is_told_as_lost) {
     CHECK_INT(idem_claim_new(rig.h, guard, &args, on_answer, &seen, &claim, NULL), 0);
     idem_claim_on_lost(claim, on_lost, &seen);
     turn_until(&rig, &seen.answers, 1);
+    loop_clock_stop();
+    loop_clock_forward(LEASE_MS / 2);
     CHECK_INT(idem_claim_renew(claim, on_finish, &seen), 0);
     idem_timeout(rig.h);
     idem_timeout(rig.h);
-    sleep_ms(AWAY_MS);
+    stored_wait(LEASE_MS);
+    loop_clock_go_on();
+    loop_clock_forward(AWAY_MS);
     turn_until(&rig, &seen.finishes, 1);
     CHECK(seen.rc == 0 && seen.late);
     CHECK_INT(seen.lost, 1); /* at once, and not when it would be renewed */
@@ -261,7 +289,7 @@ static struct idem *open_front(void (*asleep)(void), int times) {
 }
 
 static void sleep_alone(void) {
-    sleep_ms(AWAY_MS);
+    loop_clock_forward(AWAY_MS);
 }
 
 static struct idem *other;
@@ -272,7 +300,7 @@ static void sleep_and_be_probed(void) {
     struct work work = {.result = "probed"};
     struct idem_outcome out;
 
-    sleep_ms(AWAY_MS);
+    loop_clock_forward(AWAY_MS);
     CHECK_INT(idem_call(other, others_guard, &args, do_work, &work, &out, NULL), 0);
     CHECK_INT(out.verdict, IDEM_PROBE);
     idem_outcome_release(&out);

@@ -237,15 +237,15 @@ static void process_run(const char *url, int64_t *ids, _Atomic unsigned *through
     struct idem_snowflake *s;
     struct idem *h;
 
-    alarm(50); /* an orphan that waits for ever would keep the output open */
+    alarm(TEST_LIMIT_S); /* an orphan that waits for ever would keep the output open */
     h = open_at(url);
     s = snowflakes(h, 7);
     for (unsigned i = 0; i < EACH; i++) {
         ids[i] = next(s);
         CHECK_INT(WORKER(ids[i]), WORKER(ids[0]));
     }
-    for (++*through; *through < PROCESSES;)
-        sleep_ms(2);
+    ++*through;
+    WAIT_UNTIL(*through >= PROCESSES);
     idem_snowflake_free(s);
     idem_close(h);
 }
@@ -288,7 +288,7 @@ static int64_t killed_last(const char *url, int64_t ahead_ms) {
     if (pid == 0) {
         struct idem_snowflake *s;
 
-        alarm(50);
+        alarm(TEST_LIMIT_S);
         s = snowflakes(open_at(url), 7);
         idem_snowflake_shift(s, ahead_ms);
         for (unsigned i = 0; i < 3 * SEQUENCES; i++)

@@ -24,7 +24,7 @@ static void sink_timeout(void *sink) {
     idem_loop_timeout(sink);
 }
 
-TEST_IN(a_timer_of_the_poll_host_fires, 10) {
+TEST(a_timer_of_the_poll_host_fires) {
     struct idem_timer timer = {.fire = timer_fire};
     struct idem_loop loop;
     struct idem_host hooks;
@@ -43,7 +43,7 @@ TEST_IN(a_timer_of_the_poll_host_fires, 10) {
     idem_poll_release(&host);
 }
 
-TEST_IN(a_turn_with_a_limit_ends, 10) {
+TEST(a_turn_with_a_limit_ends) {
     int64_t begun = idem_loop_now();
     struct idem_poll host;
 
@@ -53,7 +53,7 @@ TEST_IN(a_turn_with_a_limit_ends, 10) {
     idem_poll_release(&host);
 }
 
-TEST_IN(a_run_that_blocks_is_cancelled_in_time, 20) {
+TEST(a_run_that_blocks_is_cancelled_in_time) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *guard = guard_of(h, (struct idem_policy){.run_max_ms = 100});
     struct work work = {.until_cancel = true};

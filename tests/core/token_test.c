@@ -3,6 +3,7 @@
  */
 #include "calls.h"
 #include "turned.h"
+#include "wait.h"
 
 static const struct idem_policy tokens = {
     .prefix = "t:", .scope = IDEM_SCOPE_CALLER, .key_kind = IDEM_KEY_TOKEN};
@@ -183,8 +184,7 @@ static void tell(struct idem_issue *made, int rc, const char *token, const struc
 }
 
 static void turn(struct rig *rig, const struct told *told) {
-    for (int i = 0; i < 200 && told->n == 0; i++)
-        idem_poll_turn(&rig->poll, NULL, 0, 10);
+    WAIT_BY(idem_poll_turn(&rig->poll, NULL, 0, 10), told->n > 0);
 }
 
 TEST(on_a_loop_it_is_told_once_and_may_be_freed_there) {

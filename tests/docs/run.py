@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Runs what the documents show, each page in a folder of its own, with what `make install` has
-installed.
+"""Runs what the documents show, each page in a folder of its own, with what this build installs.
 
 C is compiled; a fence ```c whose first line is /* NAME */ is a file of that name besides. Settings
 are read, and each of their policies is used. A fence ```nginx is a whole configuration, and passes
@@ -13,21 +12,23 @@ must succeed, in a store of its own. Fences ```sql and ```mysql are run by tests
 is shown only (```sh, commands in a sentence) is looked up (shown.py), and so are numbers and names
 that are repeated from the source (facts.py).
 
-    run.py SOURCE PAGE...
+    run.py SOURCE BUILD PAGE...
 """
 import os
 import re
 import signal
-import socket
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True  # the source may belong to somebody else
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
 import examples
 import facts
-import install
+import installed as installs
 import shown
+from ports import free_port
 
 count = failures = 0
 
@@ -64,12 +65,6 @@ def key_of(section):
     return flags.group(1) if flags else "--key ini"
 
 
-def port_free():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 def processes_end(folder):
     """What a session has left running there."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -93,7 +88,7 @@ class Page:
         with open(path, encoding="utf-8") as file:
             self.text = file.read()
         # Who runs this may have something at these ports.
-        self.ports = {name: str(port_free()) for name in ("8080", "9000", "9100")}
+        self.ports = {name: str(free_port()) for name in ("8080", "9000", "9100")}
 
     def ported(self, text):
         return re.sub(r"(?<=127\.0\.0\.1:)(8080|9000|9100)\b", lambda at: self.ports[at.group()], text)
@@ -140,7 +135,10 @@ class Page:
         number = self.number("nginx")
         named = re.match(r"# (\S+\.conf)\n", text)
         name = named.group(1) if named else f"nginx{number}.conf"
-        file_write(f"{self.folder}/{name}", self.ported(text))
+        text = self.ported(text)
+        if "access_log" not in text:  # nginx would open the system's, which is root's
+            text = re.sub(r"^http \{", r"\g<0> access_log off;", text, flags=re.M)
+        file_write(f"{self.folder}/{name}", text)
         for made in ("logs", "modules"):
             os.makedirs(f"{self.folder}/{made}", exist_ok=True)
         done = self.installed.sh(
@@ -168,7 +166,7 @@ class Page:
             os.chmod(f"{self.folder}/{program}", 0o755)
         if command.startswith(("idem list", "idem settle")):
             self.installed.sh("idem run --key order-4711 --lease 100ms -- sh -c 'kill -9 $PPID'; "
-                              "sleep .3", self.folder)
+                              "while [ -z \"$(idem list --state uncertain)\" ]; do sleep .02; done", self.folder)
 
     def run_man(self, text):
         for line in text.splitlines():
@@ -264,10 +262,9 @@ def page_run(installed, path):
 def main():
     with tempfile.TemporaryDirectory(prefix="idem-docs.") as root:
         os.chmod(root, 0o755)
-        installed = install.Installed(sys.argv[1], root)
-        if install.check(installed, root, report):
-            for path in sys.argv[2:]:
-                page_run(installed, path)
+        installed = installs.from_build(sys.argv[2], root)
+        for path in sys.argv[3:]:
+            page_run(installed, path)
     print(f"1..{count}")
     return failures != 0
 

@@ -423,7 +423,7 @@ static void text_make(struct made *made) {
     static const char *const plain[] = {"a",     ",",       "[",        "]",  "\"", "1",
                                         " ",     "\\u0000", "-",        ".",  "E",  "true",
                                         "false", "1.0",     "Infinity", "NaN"};
-    char json[64] = "", form[64] = "", sized[80];
+    char json[64] = "", form[64] = "", sized[96];
     uint32_t n = random_below(4), piece;
 
     for (uint32_t i = 0; i < n; i++) {

@@ -29,6 +29,9 @@ import struct
 import threading
 import time
 
+from ports import free_port
+from waiting import LIMIT, until
+
 REASONS = {200: "OK", 201: "Created", 204: "No Content", 302: "Found", 404: "Not Found",
            500: "Internal Server Error"}
 
@@ -39,6 +42,22 @@ def pattern(size, seed=0):
     return (unit * (size // len(unit) + 1))[:size]
 
 
+def unread(sock):
+    """How many bytes lie in the other end's socket that its process has not read yet; None: it is gone."""
+    def address(pair):
+        return "%08X:%04X" % (struct.unpack("=I", socket.inet_aton(pair[0]))[0], pair[1])
+    try:
+        ends = [address(sock.getpeername()), address(sock.getsockname())]
+    except OSError:
+        return None
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        for line in file:
+            words = line.split()
+            if words[1:3] == ends:
+                return int(words[4].split(":")[1], 16)
+    return None
+
+
 class Cut(Exception):
     """The peer has gone, or we have decided to."""
 
@@ -46,9 +65,9 @@ class Cut(Exception):
 class Seen:
     """One request as it reached the backend."""
 
-    def __init__(self, serial, wire):
+    def __init__(self, serial, wire, sock):
         self.serial = serial
-        self.wire = wire
+        self.wire, self.sock = wire, sock
         self.method = self.target = ""
         self.headers = []
         self.body = b""
@@ -302,9 +321,9 @@ class Backend:
     def open(self, host="127.0.0.1", port=0):
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((host, port))
+        self.port = port or free_port()
+        self.listener.bind((host, self.port))
         self.listener.listen(1024)
-        self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, args=(self.listener,), daemon=True).start()
 
     def accept(self, listener):
@@ -339,9 +358,9 @@ class Backend:
     def go(self, name):
         self.events[name].set()
 
-    def reached(self, name, count=1, seconds=10):
+    def reached(self, name, count=1):
         """Wait until so many requests hang at that name."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + LIMIT
         with self.arrived:
             while self.arrivals[name] < count:
                 left = end - time.monotonic()
@@ -359,10 +378,8 @@ class Backend:
     def effects(self, key=None, path=None, ref=None):
         return sum(s.effect for s in self.requests(key, path, ref))
 
-    def wait_effects(self, count, seconds=10, **which):
-        end = time.monotonic() + seconds
-        while self.effects(**which) < count and time.monotonic() < end:
-            time.sleep(0.01)
+    def wait_effects(self, count, **which):
+        until(f"{count} effects of {which}", lambda: self.effects(**which) >= count)
         got = self.effects(**which)
         if got != count:
             raise AssertionError(f"{got} effects instead of {count} of {which}: {self.requests(**which)}")
@@ -390,7 +407,7 @@ class Backend:
         return json.loads(text) if text else {}
 
     def exchange(self, wire):
-        seen = Seen(0, wire.number)
+        seen = Seen(0, wire.number, wire.sock)
         chosen = []
 
         def limit_of(request):
@@ -432,11 +449,11 @@ class Backend:
 
     def work(self, wire, seen, do):
         if do.get("delay"):
-            time.sleep(do["delay"])
+            time.sleep(do["delay"])  # sleep: the test asks for it; nothing may depend on how long it is
         seen.effect = do.get("effect", True) and seen.method not in ("GET", "HEAD", "OPTIONS")
         seen.effected = time.monotonic()
         if do.get("late"):
-            time.sleep(do["late"])
+            time.sleep(do["late"])  # sleep: as before
         if do.get("hang"):
             self.hang(wire, seen, do["hang"])
 
@@ -444,9 +461,7 @@ class Backend:
         with self.arrived:
             self.arrivals[name] += 1
             self.arrived.notify_all()
-        for _ in range(600):
-            if self.events[name].wait(0.1):
-                return
+        while not self.events[name].wait(0.02):
             if seen.left is None and wire.gone():
                 seen.left = time.monotonic()
 
@@ -512,17 +527,16 @@ class Blackhole:
         self.listener.bind(("127.0.0.1", 0))
         self.listener.listen(0)
         self.port = self.listener.getsockname()[1]
-        self.fillers = []
-        for _ in range(16):
-            filler = socket.socket()
-            filler.settimeout(0.2)
-            self.fillers.append(filler)
-            try:
-                filler.connect(("127.0.0.1", self.port))
-            except OSError:
-                return
+        self.filler = socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT)
+        until("its queue is full", self.is_full)
+
+    def is_full(self):
+        """Linux drops a SYN while more connections wait to be accepted than the backlog allows. Of a socket
+        that listens, tcp_info has the two numbers as tcpi_unacked and tcpi_sacked."""
+        info = self.listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        waiting, backlog = struct.unpack_from("=II", info, 24)
+        return waiting > backlog
 
     def close(self):
-        for filler in self.fillers:
-            filler.close()
+        self.filler.close()
         self.listener.close()

@@ -16,7 +16,7 @@ CONF = "".join((
     guard("/single", "idem replay; client_body_in_single_buffer on; client_body_buffer_size 1m;"),
     guard("/methods", "idem replay; idem_methods PUT DELETE;"),
     guard("/patient", "idem replay; client_body_timeout 500ms;"),
-    guard("/wait", "idem replay; idem_wait 5s;"),
+    guard("/wait", "idem replay; idem_wait 1h;"),
     guard("/11", "idem replay; proxy_http_version 1.1; proxy_set_header Connection '';"),
 ))
 
@@ -78,7 +78,7 @@ def the_same_bytes_arrive_slowly(rig):
     with Conn(rig.port) as conn:
         for i in range(0, len(data), len(data) // 6 + 1):
             conn.send(data[i:i + len(data) // 6 + 1])
-            time.sleep(0.05)
+            time.sleep(0.01)  # sleep: the parts come one by one
         first = conn.answer()
     both(rig, "/replay", key, first, rig.post("/replay", key, body=body, type="text/plain"))
 
@@ -102,7 +102,7 @@ def a_client_that_stops_in_its_body_leaves_no_record(rig):
         data = rig.bytes("/replay", key, body=pattern(size), type=type, chunked=chunked)
         conn = Conn(rig.port)
         conn.send(data[:-10])
-        time.sleep(0.1)
+        rig.turn()
         conn.close()
         first = status(rig.post("/replay", key, body=b"another"), 200)
         check(not first.replayed, "no record was left")

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """fastcgi_pass and uwsgi_pass are guarded like proxy_pass."""
 import sys
-import time
 
 sys.dont_write_bytecode = True
 
@@ -9,11 +8,11 @@ from rig import *
 from tap import *
 
 FASTCGI, UWSGI = "fastcgi_pass @FASTCGI@; @CGI_FASTCGI@", "uwsgi_pass @UWSGI@; @CGI_UWSGI@"
-CONF = "".join(
+CONF = WATCH + "".join(
     guard(f"/{kind}", "idem replay; idem_result_max 512k;", to=to)
     + guard(f"/{kind}-payment", "idem_preset payment;", to=to)
-    + guard(f"/{kind}-wait", f"idem replay; idem_wait 10s; {kind}_read_timeout 30s;", to=to)
-    + guard(f"/{kind}-slow", f"idem replay; {kind}_read_timeout 500ms;", to=to)
+    + guard(f"/{kind}-wait", f"idem replay; idem_wait 1h;", to=to)
+    + guard(f"/{kind}-slow", f"idem replay; {kind}_read_timeout 300ms;", to=to)
     + guard(f"/{kind}-abort", f"idem replay; {kind}_ignore_client_abort off;", to=to)
     + guard(f"/{kind}-unbuffered", f"idem replay; {kind}_buffering off;", to=to)
     + guard(f"/{kind}-refused", "idem replay;", to=f"{kind}_pass @REFUSED@;")
@@ -107,8 +106,10 @@ def a_broken_answer_is_unknown(rig, path, backend):
         status(rig.post(path, key), 409, "uncertain")
         eq(len(backend.requests(key=key)), 1)
     key = fresh()
-    status(rig.post(path + "-slow", key, do={"late": 1}), 504)
+    name = fresh("hang")
+    status(rig.post(path + "-slow", key, do={"hang": name}), 504)
     status(rig.post(path + "-slow", key), 409, "uncertain")
+    backend.go(name)
 
 
 @test
@@ -163,9 +164,9 @@ def a_client_that_leaves_finds_its_answer(rig, path, backend):
     conn = Conn(rig.port).send(rig.bytes(path + "-abort", key, do={"hang": name}))
     backend.reached(name)
     conn.reset()
-    time.sleep(0.1)
+    rig.turn()
     backend.go(name)
-    answer = until("an answer", lambda: (lambda a: a if a.status == 200 else None)(rig.post(path + "-abort", key)))
+    answer = until_200("an answer", lambda: rig.post(path + "-abort", key))
     check(answer.replayed, repr(answer))
     eq(backend.effects(key=key), 1)
 
@@ -175,8 +176,7 @@ def a_client_that_leaves_finds_its_answer(rig, path, backend):
 def duplicates_wait(rig, path, backend):
     key, name = fresh(), fresh("hang")
     under_way = [rig.later(path + "-wait", key, do={"hang": name}) for _ in range(6)]
-    backend.reached(name)
-    time.sleep(0.3)
+    rig.until_parked(5)
     backend.go(name)
     eq(len({u.get().body for u in under_way}), 1)
     eq(backend.effects(key=key), 1)

@@ -11,6 +11,8 @@ import subprocess
 import threading
 import time
 
+from waiting import LIMIT
+
 
 class Answer:
     def __init__(self):
@@ -65,7 +67,7 @@ def request(method, path, headers=(), body=b"", version="HTTP/1.1", host="localh
 class Conn:
     """A connection of HTTP/1.x."""
 
-    def __init__(self, port, tls=False, timeout=20, host="127.0.0.1"):
+    def __init__(self, port, tls=False, timeout=LIMIT, host="127.0.0.1"):
         self.sock = socket.create_connection((host, port), timeout=timeout)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls:
@@ -174,9 +176,9 @@ def send(port, data, method="POST", **options):
         return conn.send(data).answer(method)
 
 
-def burst(port, requests, timeout=60):
+def burst(port, requests):
     """All of the requests at once, each on its own connection; the answers in their order."""
-    conns = [Conn(port, timeout=timeout) for _ in requests]
+    conns = [Conn(port) for _ in requests]
     try:
         for conn, data in zip(conns, requests):
             conn.send(data)
@@ -224,18 +226,18 @@ class Later:
     def done(self):
         return not self.thread.is_alive()
 
-    def get(self, seconds=30):
-        self.thread.join(seconds)
+    def get(self):
+        self.thread.join(LIMIT)
         if self.thread.is_alive():
-            raise AssertionError(f"no answer within {seconds} s")
+            raise AssertionError(f"no answer within {LIMIT} s")
         if self.error:
             raise self.error
         return self.result
 
 
-def curl(*args, data=None, timeout=30):
+def curl(*args, data=None):
     """curl -i; the answer, and curl's exit status as answer.code."""
-    command = ["curl", "-sS", "-i", "-k", "--max-time", str(timeout), *args]
+    command = ["curl", "-sS", "-i", "-k", "--max-time", str(LIMIT), *args]
     if data is not None:
         command += ["--data-binary", "@-"]
     run = subprocess.run(command, input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
@@ -260,8 +262,8 @@ def curl(*args, data=None, timeout=30):
 class H2:
     """Just enough of HTTP/2 to send a request and to take it back: no answer is decoded."""
 
-    def __init__(self, port, timeout=20):
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, port):
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
         self.sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(4, 0, 0, b""))
         self.buffer = b""
         self.next = 1

@@ -30,8 +30,8 @@ except ImportError as missing:
 CONF = "".join((
     guard("/orders", "idem replay; proxy_http_version 1.1;"),
     guard("/moved-here", "idem replay;"),
-    guard("/wait", "idem replay; idem_wait 20s;"),
-    guard("/brief", "idem replay; idem_lease 900ms;"),
+    guard("/wait", "idem replay; idem_wait 1h;"),
+    guard("/brief", "idem replay; idem_lease 10s;"),  # who is told to wait waits that long at most
     guard("/loose", "idem replay; idem_fingerprint method path;"),
     "location /plain { proxy_pass http://@BACKEND@; }\n",
 ))
@@ -72,7 +72,7 @@ class Cutter:
                         data = one.recv(65536)
                         if one is far and cut is not None and len(data) >= cut:
                             near.sendall(data[:cut])
-                            time.sleep(0.02)  # it arrives before the reset
+                            until("it is read before the reset", lambda: not unread(near))
                             near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                             return
                         if one is far and cut is not None:
@@ -152,8 +152,10 @@ def who_heeds_retry_after_gets_the_first_answer(rig):
     rig.backend.reached(name)
     with session(status_forcelist=[409, 503]) as client:
         began = time.monotonic()
-        second = Later(lambda: client.post(f"http://127.0.0.1:{rig.port}/brief", data=b"x", headers=headers(key)))
-        time.sleep(0.2)
+        rid = fresh("rid")
+        second = Later(lambda: client.post(f"http://127.0.0.1:{rig.port}/brief", data=b"x",
+                                           headers=headers(key, **{"X-Rid": rid})))
+        eq(rig.log(rid)["idem_verdict"], "busy")
         rig.backend.go(name)
         answer = second.get()
     check(answer.status_code == 200 and is_replay(answer), f"{answer.status_code} {answer.headers}")
@@ -237,7 +239,7 @@ def httpx_speaks_both_versions_and_meets_the_same_record(rig):
     key, bodies = fresh(), []
     for http2, base in ((False, f"http://127.0.0.1:{rig.port}"), (False, f"https://127.0.0.1:{rig.tlsport}"),
                         (True, f"https://127.0.0.1:{rig.tlsport}")):
-        with httpx.Client(http2=http2, verify=False, trust_env=False) as client:
+        with httpx.Client(http2=http2, verify=False, trust_env=False, timeout=LIMIT) as client:
             for _ in range(2):
                 answer = client.post(base + "/orders", json={"a": 1}, headers=headers(key))
                 eq((answer.status_code, answer.http_version), (200, "HTTP/2" if http2 else "HTTP/1.1"))
@@ -252,7 +254,7 @@ def many_streams_of_httpx_are_one_effect(rig):
     key = fresh()
 
     async def ask():
-        async with httpx.AsyncClient(http2=True, verify=False, trust_env=False, timeout=15,
+        async with httpx.AsyncClient(http2=True, verify=False, trust_env=False, timeout=LIMIT,
                                      limits=httpx.Limits(max_connections=1)) as client:
             return await asyncio.gather(*(client.post(f"https://127.0.0.1:{rig.tlsport}/wait", content=b"x", headers=headers(
                 key, {"late": 0.2})) for _ in range(30)))
@@ -263,7 +265,7 @@ def many_streams_of_httpx_are_one_effect(rig):
 
 
 def output_of(*command):
-    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=15, check=False)
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False)
     eq(run.returncode, 0, f"{command[0]}: {run.stdout[-500:]}: the exit status")
     return run.stdout
 

@@ -10,9 +10,9 @@ sys.dont_write_bytecode = True
 from rig import *
 from tap import *
 
-CONF = "".join((
+CONF = WATCH + "".join((
     guard("/replay", "idem replay;"),
-    guard("/wait", "idem replay; idem_wait 20s;"),
+    guard("/wait", "idem replay; idem_wait 1h;"),
     guard("/small", "idem replay; idem_result_max 1k; proxy_http_version 1.1;"),
     guard("/unbuffered", "idem replay; proxy_buffering off; proxy_http_version 1.1;"),
     guard("/abort-on", "idem replay; proxy_ignore_client_abort off;"),
@@ -21,14 +21,9 @@ CONF = "".join((
 ))
 
 
-def settles(rig, path, key, seconds=10, **options):
+def settles(rig, path, key, **options):
     """Ask until the key is no longer busy."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = rig.post(path, key, **options)
-        if answer.type != "in-progress" or time.monotonic() > end:
-            return answer
-        time.sleep(0.02)
+    return until_answer("the key is free", lambda: rig.post(path, key, **options), lambda a: a.type != "in-progress")
 
 
 def captured(rig, path, key, **options):
@@ -47,7 +42,7 @@ def a_client_that_leaves_while_the_upstream_works_finds_its_answer(rig):
             conn = Conn(rig.port).send(rig.bytes(path, key, do={"hang": name, "size": 10000}))
             rig.backend.reached(name)
             getattr(conn, end)()
-            time.sleep(0.1)
+            rig.turn()
             status(rig.post(path, key), 409, "in-progress")
             rig.backend.go(name)
             captured(rig, path, key)
@@ -59,7 +54,7 @@ def a_client_of_tls_that_leaves_finds_its_answer(rig):
     conn = Conn(rig.tlsport, tls=True).send(rig.bytes("/replay", key, do={"hang": name}))
     rig.backend.reached(name)
     conn.close()
-    time.sleep(0.1)
+    rig.turn()
     rig.backend.go(name)
     captured(rig, "/replay", key)
 
@@ -77,10 +72,9 @@ def a_stream_that_is_reset_finds_its_answer(rig):
                 h2.sock.close()
             else:
                 h2.reset(stream)
-                time.sleep(0.1)
                 other = h2.post("/replay", [("idempotency-key", fresh())], b"x")
                 check(b"serial" in h2.until_end(other), "the connection lives on")
-            time.sleep(0.1)
+            rig.turn()
             rig.backend.go(name)
             captured(rig, "/replay", key)
 
@@ -102,7 +96,7 @@ def who_leaves_in_mid_body_of_the_upstream_finds_all_of_it(rig):
     conn = Conn(rig.port).send(rig.bytes("/replay", key, do={"size": 100000, "pause": [50000, name]}))
     rig.backend.reached(name)
     conn.reset()
-    time.sleep(0.1)
+    rig.turn()
     rig.backend.go(name)
     eq(len(captured(rig, "/replay", key).body), 100000)
 
@@ -147,13 +141,13 @@ def a_parked_duplicate_may_leave(rig):
     under_way = rig.later("/wait", key, do={"hang": name})
     rig.backend.reached(name)
     parked = [Conn(rig.port).send(rig.bytes("/wait", key)) for _ in range(20)]
-    time.sleep(0.3)
+    rig.until_parked(20)
     for i, conn in enumerate(parked):
         if i % 4 == 0:
             conn.close()
         elif i % 4 == 1:
             conn.reset()
-    time.sleep(0.2)
+    rig.turn()
     rig.backend.go(name)
     first = status(under_way.get(), 200)
     for i, conn in enumerate(parked):
@@ -170,16 +164,14 @@ def a_parked_duplicate_that_left_holds_no_connection(rig):
     key, name = fresh(), fresh("hang")
     under_way = rig.later("/wait", key, do={"hang": name})
     rig.backend.reached(name)
-    def settled():
-        count = open_files()
-        time.sleep(0.3)
-        return count if open_files() == count else 0
-    before = until("earlier tests' connections are gone", settled)
     parked = [Conn(rig.port).send(rig.bytes("/wait", key)) for _ in range(50)]
-    until("they are parked", lambda: open_files() >= before + 50)
+    rig.until_parked(50)
+    held = open_files()
     for i, conn in enumerate(parked):
         (conn.close if i % 2 else conn.reset)()
-    until("their connections are closed", lambda: open_files() <= before + 5, 3)
+    until("their connections are closed", lambda: open_files() <= held - 50)
+    until("the first one alone runs on", lambda: rig.figures()["running"] == 1)
+    check(not under_way.done(), "it runs on")
     rig.backend.go(name)
     status(under_way.get(), 200)
     eq(rig.backend.effects(key=key), 1)
@@ -193,10 +185,10 @@ def a_parked_stream_may_be_reset(rig):
     with H2(rig.h2port) as h2:
         headers = [("idempotency-key", key), ("content-type", "text/plain")]
         streams = [h2.post("/wait", headers, b"x") for _ in range(6)]
-        time.sleep(0.3)
+        rig.until_parked(6)
         for stream in streams[:5]:
             h2.reset(stream)
-        time.sleep(0.2)
+        until("one is left", lambda: rig.figures()["parked"] == 1)
         rig.backend.go(name)
         first = status(under_way.get(), 200)
         eq(h2.until_end(streams[5]), first.body)
@@ -210,12 +202,13 @@ def when_all_leave_the_last_parked_one_does_not_run(rig):
     first = Conn(rig.port).send(rig.bytes("/wait", key, do={"hang": name, "status": 500}))
     rig.backend.reached(name)
     parked = [Conn(rig.port).send(rig.bytes("/wait", key)) for _ in range(5)]
-    time.sleep(0.3)
+    rig.until_parked(5)
     for conn in [first, *parked]:
         conn.close()
-    time.sleep(0.3)
+    until("they have gone", lambda: rig.figures()["parked"] == 0)
+    rig.turn()
     rig.backend.go(name)
-    time.sleep(0.5)
+    until("the first one has ended", lambda: rig.figures()["running"] == 0)
     answer = status(settles(rig, "/wait", key), 200)
     effects = rig.backend.effects(key=key)
     check(effects == (1 if answer.replayed else 2) or effects == 2, f"{effects} effects, {answer!r}")
@@ -225,7 +218,7 @@ def when_all_leave_the_last_parked_one_does_not_run(rig):
 def half_a_close_runs_nothing_twice(rig):
     key = fresh()
     with Conn(rig.port) as conn:
-        conn.send(rig.bytes("/replay", key, do={"late": 0.2}))
+        conn.send(rig.bytes("/replay", key, do={"late": 0.1}))
         conn.sock.shutdown(1)
         answer = conn.answer()
     check(answer.status in (200, None), repr(answer))
@@ -234,12 +227,13 @@ def half_a_close_runs_nothing_twice(rig):
     eq(rig.backend.effects(key=key), 1, "effects")
 
 
-@test(seconds=40)
+@test
 def whenever_a_client_leaves_there_is_one_effect_at_most(rig):
     chance = random.Random(5)
     keys = [fresh() for _ in range(120)]
     for key in keys:
         conn = Conn(rig.port).send(rig.bytes("/replay", key, do={"size": 3000}))
+        # sleep: a moment that is left to chance
         time.sleep(chance.choice((0, 0, 0.0005, 0.001, 0.002, 0.005)))
         chance.choice((conn.close, conn.reset))()
     for key in keys:
@@ -248,13 +242,14 @@ def whenever_a_client_leaves_there_is_one_effect_at_most(rig):
         eq(answer.body, rig.backend.requests(key=key)[0].answer)
 
 
-@test(seconds=40)
+@test
 def whenever_a_stream_is_reset_there_is_one_effect_at_most(rig):
     chance = random.Random(6)
     keys = [fresh() for _ in range(100)]
     with H2(rig.h2port) as h2:
         for key in keys:
             stream = h2.post("/replay", [("idempotency-key", key), ("content-type", "application/json")], b'{"a":1}')
+            # sleep: a moment that is left to chance
             time.sleep(chance.choice((0, 0, 0.0005, 0.001, 0.003)))
             h2.reset(stream)
     for key in keys:

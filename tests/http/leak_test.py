@@ -6,7 +6,6 @@ IDEM_LEAK is the number of requests that are measured (8000; IDEM_LONG: 100000).
 import os
 import sys
 import threading
-import time
 
 sys.dont_write_bytecode = True
 
@@ -14,7 +13,7 @@ from rig import *
 from tap import *
 
 COUNT = int(os.environ.get("IDEM_LEAK") or (100000 if LONG else 8000))
-CONF = "".join((
+CONF = WATCH + "".join((
     guard("/replay", "idem replay; idem_ttl 5s; proxy_http_version 1.1; proxy_set_header Connection '';",
           to="proxy_pass http://kept;"),
     guard("/wait", "idem replay; idem_ttl 5s; idem_wait 2s;"),
@@ -60,10 +59,11 @@ def exercise(rig, count):
     for thread in threads:
         thread.join()
     rig.backend.seen.clear()
-    time.sleep(1)
+    until("nothing runs or waits", lambda: (lambda now: not now["running"] and not now["parked"])(rig.figures()))
+    rig.turn()
 
 
-@test(seconds=1800 if LONG else 150)
+@test(seconds=1800 if LONG else SECONDS)
 def memory_and_descriptors_stay_flat(rig):
     exercise(rig, max(COUNT // 2, 4000))
     workers = rig.worker_pids()

@@ -192,7 +192,7 @@ def an_answer_that_was_spooled_to_a_file_is_whole(rig):
         key = fresh()
         with Conn(rig.port) as conn:
             conn.send(rig.bytes("/spooled", key, do={"size": size}))
-            time.sleep(0.2)
+            time.sleep(0.1)  # sleep: it reads late
             first = conn.answer()
         eq(first.body, rig.backend.requests(key=key)[0].answer)
         replay_of(first, rig.post("/spooled", key))

@@ -13,14 +13,19 @@ from rig import *
 from tap import *
 
 KILLED = ["exited on signal 9"]
-PROBED = "idem replay; idem_lease 400ms; idem_probe /_status/{0};"
-CONF = "".join((
+# A URI that needs the request is asked for a client only, never in the background.
+PROBED = "idem replay; idem_probe /_status/{0}?$request_id;"
+IN_BACKGROUND = "idem replay; idem_probe /_status/{0};"
+CONF = WATCH + "".join((
     guard("/replay", "idem replay;"),
-    guard("/wait", "idem replay; idem_wait 20s; idem_lease 600ms;"),
-    guard("/hold", "idem replay; idem_lease 500ms;"),
-    guard("/rerun", "idem replay; idem_recover rerun; idem_lease 500ms; idem_attempts 2;"),
-    guard("/lock", "idem lock; idem_lease 500ms;"),
-    guard("/brief", "idem replay; idem_lease 300ms; proxy_read_timeout 30s;"),
+    guard("/wait", "idem replay; idem_wait 1h;"),
+    guard("/wait-briefly", "idem replay; idem_wait 1h; idem_lease 600ms;"),
+    guard("/hold", "idem replay; idem_lease 300ms;"),
+    # These end a run whose lease is over: they have time to be killed before.
+    guard("/rerun", "idem replay; idem_fingerprint body; idem_recover rerun; idem_lease 2s; idem_attempts 2;"),
+    guard("/rerun-sure", "idem replay; idem_fingerprint body; idem_recover rerun; idem_attempts 2;", prefix="rerun:"),
+    guard("/lock", "idem lock; idem_lease 2s;"),
+    guard("/brief", "idem replay; idem_lease 100ms;"),
     guard("/yes", PROBED.format("yes")),
     guard("/no", PROBED.format("no")),
     guard("/dunno", PROBED.format("dunno")),
@@ -28,19 +33,21 @@ CONF = "".join((
     guard("/one", PROBED.format("one") + " idem_fingerprint none;"),
     guard("/cut", PROBED.format("cut") + " idem_result_max 10k;"),
     guard("/once", PROBED.format("once").replace("idem replay", "idem reject")),
-    guard("/bare", "idem replay; idem_probe /_bare/status;"),
-    guard("/late", "idem replay; idem_run_max 500ms; idem_probe /_status/late?$request_id;"),
+    guard("/bare", "idem replay; idem_probe /_bare/status?$request_id;"),
+    guard("/late", "idem replay; idem_fingerprint body; idem_run_max 300ms; idem_lease 300ms; idem_probe /_status/late?$request_id;"),
+    guard("/late-again", "idem replay; idem_fingerprint body; idem_probe /_status/late?$request_id;", prefix="late:"),
     "location /_bare/ { internal; proxy_pass http://@BACKEND@; }\n",
-    guard("/quiet", PROBED.format("quiet")),
-    guard("/astray", "idem replay; idem_lease 400ms; idem_probe /_nowhere;"),
-    guard("/astray-page", "idem replay; idem_lease 400ms; idem_probe /_page;"),
+    guard("/quiet", IN_BACKGROUND.format("quiet")),
+    guard("/left", IN_BACKGROUND.format("left") + " idem_lease 400ms;"),
+    guard("/astray", "idem replay; idem_probe /_nowhere;"),
+    guard("/astray-page", "idem replay; idem_probe /_page;"),
     "location = /_page { internal; return 200 found; }\n",
     guard("/theirs", 'idem replay; idem_lease 400ms; idem_probe "/_status/$http_idempotency_key";'),
     guard("/unsafe", 'idem replay; idem_lease 400ms; idem_fingerprint none; idem_probe "/_status/$arg_u";'),
-    guard("/twice", PROBED.format("twice")),
+    guard("/twice", IN_BACKGROUND.format("twice")),
     guard("/named", 'idem replay; idem_probe "/_status/named?hash=$idem_key_hash&down=$idem_downstream_key&ref=$http_x_ref";'),
     "location /_status/ { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
-    " proxy_set_header Content-Length ''; proxy_read_timeout 5s; }\n",
+    " proxy_set_header Content-Length ''; }\n",
 ))
 
 
@@ -74,63 +81,80 @@ class Load(threading.Thread):
         return collections.Counter(s.key for s in self.rig.backend.requests() if s.effect)
 
 
-def vanish(rig, path, key, **options):
-    """A run whose worker is killed; its client sees the connection end."""
-    name = fresh("hang")
-    under_way = rig.later(path, key, do={"hang": name}, **options)
-    rig.backend.reached(name)
-    rig.kill_worker(int(rig.backend.requests(key=key)[-1].h("X-Worker")))
-    eq(under_way.get().status, None, "the client's answer")
-    rig.backend.go(name)
+def progress(loads, least=10):
+    """Each of them goes on."""
+    before = [len(load.keys) for load in loads]
+    until("there is load", lambda: all(len(load.keys) >= n + least for load, n in zip(loads, before)))
 
 
-@test(seconds=60)
+def vanish(rig, path, times=1):
+    """The key of a run whose worker is killed, so often; its client sees the connection end. A worker that was not
+    scheduled for longer than the lease has ended the run before: then another key is tried."""
+    def vanished(key):
+        name = fresh("hang")
+        under_way = rig.later(path, key, do={"hang": name})
+        until("it runs, or its lease is over", lambda: rig.backend.arrivals[name] or under_way.done())
+        if rig.backend.arrivals[name]:
+            rig.kill_worker(int(rig.backend.requests(key=key, path=path)[-1].h("X-Worker")))
+        rig.backend.go(name)
+        return under_way.get().status is None
+
+    def tried():
+        key = fresh()
+        for left in reversed(range(times)):
+            if not vanished(key):
+                return None
+            if left:
+                rig.until_lease_over(path[1:] + ":")
+        return key
+    return until("a run is killed with its worker", tried)
+
+
+@test
 def a_reload_under_load_loses_nothing(rig):
     loads = [Load(rig) for _ in range(4)]
     for load in loads:
         load.start()
     for _ in range(4):
-        time.sleep(0.4)
+        progress(loads)
         rig.reload()
-    time.sleep(0.4)
+    progress(loads)
     for load in loads:
         load.stop()
-    check(sum(len(load.keys) for load in loads) > 40, "there was load")
 
 
-@test(seconds=60)
+@test
 def a_run_in_an_old_worker_is_renewed_and_finished(rig):
     key, name = fresh(), fresh("hang")
     under_way = rig.later("/hold", key, do={"hang": name})
     rig.backend.reached(name)
     old = rig.reload()
-    for _ in range(4):
-        time.sleep(0.4)
-        status(rig.post("/hold", key), 409, "in-progress")
+    rig.until_renewed("hold:", 4)
+    # A worker that is not scheduled for longer than its lease has it again with its next renewal.
+    until_answer("it is held", lambda: rig.post("/hold", key), lambda a: a.type == "in-progress")
     rig.backend.go(name)
     first = status(under_way.get(), 200)
     replay_of(first, rig.post("/hold", key))
     eq(rig.backend.effects(key=key), 1)
-    until("the old workers go", lambda: not any(alive(pid) for pid in old), 15)
+    rig.are_gone(old)
 
 
-@test(seconds=60)
+@test
 def duplicates_parked_in_an_old_worker_get_the_answer(rig):
     key, name = fresh(), fresh("hang")
     under_way = [rig.later("/wait", key, do={"hang": name}) for _ in range(8)]
-    rig.backend.reached(name)
-    time.sleep(0.3)
+    rig.until_parked(7)
     old = rig.reload()
     under_way += [rig.later("/wait", key) for _ in range(4)]
-    time.sleep(0.3)
+    rig.until_parked(11)
     rig.backend.go(name)
     eq({u.get().status for u in under_way}, {200})
     eq(len({u.get().body for u in under_way}), 1, "different answers")
     eq(rig.backend.effects(key=key), 1)
-    until("the old workers go", lambda: not any(alive(pid) for pid in old), 15)
+    rig.are_gone(old)
 
 
-@test(seconds=60)
+@test
 def a_reload_keeps_what_was_stored(rig):
     key = fresh()
     first = status(rig.post("/replay", key), 200)
@@ -138,7 +162,7 @@ def a_reload_keeps_what_was_stored(rig):
     replay_of(first, rig.post("/replay", key))
 
 
-@test(seconds=60)
+@test
 def an_upgrade_of_the_binary_under_load_loses_nothing(rig):
     with Rig(guard("/replay", "idem replay;"), start=False) as other:
         other.start(adopted=True)
@@ -159,15 +183,15 @@ def an_upgrade_of_the_binary_under_load_loses_nothing(rig):
                 return None
             ready = [p for p in children(pid) if "worker process" in title(p)]
             return pid if pid != old.pid and len(ready) >= 2 else None
-        new = until("a new master", new_master, 20)
+        new = until("a new master", new_master)
         try:
-            time.sleep(0.5)
+            progress(loads)
             old.send_signal(signal.SIGQUIT)
-            time.sleep(0.5)
+            progress(loads)
             other.backend.go(name)
             first = status(under_way.get(), 200)
-            old.wait(20)
-            time.sleep(0.3)
+            old.wait()
+            progress(loads)
             for load in loads:
                 load.stop()
             replay_of(first, other.post("/replay", key))
@@ -175,80 +199,77 @@ def an_upgrade_of_the_binary_under_load_loses_nothing(rig):
         finally:
             workers = children(new)
             os.kill(new, signal.SIGTERM)
-            until("the new nginx ends", lambda: not alive(new) and not any(alive(p) for p in workers), 10)
+            until("the new nginx ends", lambda: not alive(new) and not any(alive(p) for p in workers))
 
 
-@test(seconds=30)
+@test
 def a_backend_of_ten_leases_is_waited_for(rig):
-    key = fresh()
-    under_way = rig.later("/brief", key, do={"late": 3.2})
-    for _ in range(5):
-        time.sleep(0.5)
-        status(rig.post("/brief", key), 409, "in-progress")
+    key, name = fresh(), fresh("hang")
+    under_way = rig.later("/brief", key, do={"hang": name})
+    rig.backend.reached(name)
+
+    rig.until_renewed("brief:", 30)  # at a third of a lease each
+    # A worker that is not scheduled for longer than its lease has it again with its next renewal.
+    until_answer("it is held", lambda: rig.post("/brief", key), lambda a: a.type == "in-progress")
+    rig.backend.go(name)
     first = status(under_way.get(), 200)
     eq(first.all("Idem-Lost"), [])
     replay_of(first, rig.post("/brief", key))
     eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=30, expects=KILLED)
+@test(expects=KILLED)
 def what_a_killed_worker_ran_is_held(rig):
-    key = fresh()
-    vanish(rig, "/hold", key)
+    key = vanish(rig, "/hold")
     answer = rig.post("/hold", key)
     check(answer.type in ("in-progress", "uncertain"), repr(answer))
-    time.sleep(0.8)
+    rig.until_lease_over("hold:")
     for _ in range(2):
         status(rig.post("/hold", key), 409, "uncertain")
     eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=30, expects=KILLED)
+@test(expects=KILLED)
 def what_a_killed_worker_ran_is_run_again_where_the_policy_says_so(rig):
-    key = fresh()
-    vanish(rig, "/rerun", key)
-    time.sleep(0.8)
-    first, line = rig.logged("/rerun", key)
+    key = vanish(rig, "/rerun")
+    rig.until_lease_over("rerun:")
+    first, line = rig.logged("/rerun-sure", key)
     eq((status(first, 200).replayed, line["idem_attempt"]), (False, "2"))
-    replay_of(first, rig.post("/rerun", key))
+    replay_of(first, rig.post("/rerun-sure", key))
     eq([s.h("Idem-Attempt") for s in rig.backend.requests(key=key)], ["1", "2"])
     # A crash counts as an attempt: two, and it is dead.
-    key = fresh()
-    for _ in range(2):
-        vanish(rig, "/rerun", key)
-        time.sleep(0.8)
+    key = vanish(rig, "/rerun", 2)
+    rig.until_lease_over("rerun:")
     answer, line = rig.logged("/rerun", key)
     eq(line["idem_verdict"], "dead")
     check(answer.status >= 400, repr(answer))
     eq(rig.backend.effects(key=key), 2)
 
 
-@test(seconds=30, expects=KILLED)
+@test(expects=KILLED)
 def a_lock_of_a_killed_worker_is_freed_by_its_lease(rig):
-    key = fresh()
-    vanish(rig, "/lock", key)
-    status(until("the lease ends", lambda: (lambda a: a if a.status == 200 else None)(rig.post("/lock", key)), 5,
-                 0.1), 200)
+    key = vanish(rig, "/lock")
+    until_200("the lease ends", lambda: rig.post("/lock", key))
 
 
-@test(seconds=30, expects=KILLED)
+@test(expects=KILLED)
 def parked_duplicates_of_a_killed_run_do_not_hang(rig):
     key, name = fresh(), fresh("hang")
-    first = rig.later("/wait", key, do={"hang": name})
+    first = rig.later("/wait-briefly", key, do={"hang": name})
     rig.backend.reached(name)
     killed = int(rig.backend.requests(key=key)[0].h("X-Worker"))
-    parked = [rig.later("/wait", key) for _ in range(8)]
-    time.sleep(0.4)
+    parked = [rig.later("/wait-briefly", key) for _ in range(8)]
+    until("they are parked, or were", lambda: rig.figures()["parked"] + sum(p.done() for p in parked) == 8)
     rig.kill_worker(killed)
     eq(first.get().status, None)
     for later in parked:
-        answer = later.get(10)
+        answer = later.get()
         check(answer.status is None or answer.type == "uncertain", repr(answer))
     rig.backend.go(name)
     eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=30)
+@test
 def a_probe_that_finds_it_settles_it_with_that_answer(rig):
     rig.backend.script("/_status/yes", {"status": 201, "body": "found it", "headers": [["Location", "http://o/1"]]})
     key = fresh()
@@ -263,7 +284,7 @@ def a_probe_that_finds_it_settles_it_with_that_answer(rig):
     eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=30)
+@test
 def a_probe_that_finds_nothing_lets_it_run(rig):
     rig.backend.script("/_status/no", {"status": 404})
     key = fresh()
@@ -274,21 +295,28 @@ def a_probe_that_finds_nothing_lets_it_run(rig):
     eq([s.path for s in rig.backend.requests(key=key)], ["/no", "/_status/no", "/no"])
 
 
-@test(seconds=30)
+@test
 def a_probe_that_took_too_long_lets_nothing_run(rig):
     """Nobody holds the key any more: another prober may have been told the same."""
-    rig.backend.script("/_status/late", {"status": 404, "delay": 1})
+    name = fresh("hang")
+    rig.backend.script("/_status/late", {"status": 404, "hang": name})
     key = fresh()
-    status(rig.post("/late", key, do={"fault": "close"}), 502)
-    status(rig.post("/late", key), 409, "uncertain")
-    eq([s.path for s in rig.backend.requests(key=key)], ["/late", "/_status/late"])
+    status(rig.post("/late-again", key, do={"fault": "close"}), 502)
+    asked = rig.later("/late", key)
+    rig.backend.reached(name)
+    time.sleep(0.4)  # sleep: idem_run_max is over then, of which the next two lines are a sign
+    rig.turn()
+    rig.until_lease_over("late:")
+    rig.backend.go(name)
+    status(asked.get(), 409, "uncertain")
+    eq([s.path for s in rig.backend.requests(key=key)], ["/late-again", "/_status/late"])
     rig.backend.script("/_status/late", {"status": 404})
-    first = status(rig.post("/late", key), 200)
-    replay_of(first, rig.post("/late", key))
+    first = status(rig.post("/late-again", key), 200)
+    replay_of(first, rig.post("/late-again", key))
     eq(rig.backend.effects(key=key), 2)
 
 
-@test(seconds=30)
+@test
 def a_probe_that_does_not_know_leaves_it_uncertain(rig):
     for path, name, do in (("/dunno", "dunno", {"status": 500}), ("/dunno", "dunno", {"fault": "close"}),
                            ("/dunno", "dunno", {"status": 302}), ("/dunno", "dunno", {"status": 403})):
@@ -296,14 +324,13 @@ def a_probe_that_does_not_know_leaves_it_uncertain(rig):
         key = fresh()
         status(rig.post(path, key, do={"fault": "close"}), 502)
         for _ in range(2):
-            answer = status(until("the prober has ended", lambda: (
-                lambda a: a if a.type != "in-progress" else None)(rig.post(path, key))), 409, "uncertain")
+            answer = status(rig.post(path, key), 409, "uncertain")
             told = answer.body.replace(answer.problem["key_hash"].encode(), b"")  # whose digits may be any
             check(b"403" not in told and answer.h("Location") is None, repr(answer))
         eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=30)
+@test
 def a_probe_has_no_body_whatever_its_location_says(rig):
     rig.backend.script("/_bare/status", {"body": "found"})
     for size in (10, 100000):
@@ -316,7 +343,7 @@ def a_probe_has_no_body_whatever_its_location_says(rig):
                ("GET", b"", "0", None))
 
 
-@test(seconds=30)
+@test
 def a_probe_that_breaks_off_leaves_it_uncertain(rig):
     for do in ({"size": 1000, "truncate": 500}, {"size": 1000, "truncate": 0}, {"fault": "bighead"}):
         rig.backend.script("/_status/cut", do)
@@ -326,7 +353,7 @@ def a_probe_that_breaks_off_leaves_it_uncertain(rig):
         eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=30)
+@test
 def a_probe_whose_answer_is_not_kept_settles_it(rig):
     rig.backend.script("/_status/cut", {"size": 50000, "status": 201})
     rig.backend.script("/_status/once", {"status": 201})
@@ -338,55 +365,66 @@ def a_probe_whose_answer_is_not_kept_settles_it(rig):
         eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=30)
+@test
 def a_probe_that_no_backend_answers_says_nothing(rig):
     for path in ("/astray", "/astray-page"):
         key = fresh()
         status(rig.post(path, key, do={"fault": "close"}), 502)
-        for _ in range(2):
-            status(until("the prober has ended", lambda: (
-                lambda a: a if a.type != "in-progress" else None)(rig.post(path, key))), 409, "uncertain")
+        for _ in range(2):  # a round in the background may be at it
+            status(until_answer("the prober has ended", lambda path=path, key=key: rig.post(path, key),
+                                lambda a: a.type != "in-progress"), 409, "uncertain")
         eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=40)
+@test
 def a_probe_that_needs_the_request_is_not_asked_in_the_background(rig):
     rig.backend.script("/_status/", {"body": "all there are"})
     key = fresh()
     rig.backend.script("/_status/" + key, {"body": "this one"})
     status(rig.post("/theirs", key, do={"fault": "close"}), 502)
-    time.sleep(7)  # longer than a round
+    rig.backend.script("/_status/quiet", {"status": 500})
+    status(rig.post("/quiet", fresh(), do={"fault": "close"}), 502)
+    rig.reload()  # all rounds begin at the same time then
+    before = len(rig.backend.requests(path="/_status/quiet"))
+    until("a round has asked twice", lambda: len(rig.backend.requests(path="/_status/quiet")) >= before + 2)
     eq(rig.backend.requests(path="/_status/"), [], "probes that ask about nothing")
     answer = status(rig.post("/theirs", key), 200)
     eq((answer.body, rig.backend.effects(key=key)), (b"this one", 1))
 
 
-@test(seconds=30)
+@test
 def a_probe_that_has_no_uri_leaves_it_uncertain(rig):
     rig.backend.script("/_status/x", {"status": 500})
     key = fresh()
     status(rig.post("/unsafe", key, do={"fault": "close"}), 502)
     for u in ("../../secret", "x", "../.."):
-        status(until("the prober has ended", lambda: (
-            lambda a: a if a.type != "in-progress" else None)(rig.post("/unsafe?u=" + u, key))), 409, "uncertain")
+        status(rig.post("/unsafe?u=" + u, key), 409, "uncertain")
     eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=40)
+@test
 def what_ran_after_a_probe_is_probed_again(rig):
-    rig.backend.script("/_status/twice", {"status": 404})
-    key = fresh()
-    status(rig.post("/twice", key, do={"fault": "close"}), 502)
-    status(rig.post("/twice", key, do={"fault": "close"}), 502)
-    eq(rig.backend.effects(key=key), 2, "it never happened, and ran")
-    before = len(rig.backend.requests(path="/_status/twice"))
-    rig.backend.script("/_status/twice", {"body": "found"})
-    until("a probe in the background", lambda: len(rig.backend.requests(path="/_status/twice")) > before, 20, 0.2)
-    answer = until("settled", lambda: (lambda a: a if a.status == 200 else None)(rig.post("/twice", key)), 5, 0.2)
-    eq((answer.body, rig.backend.effects(key=key)), (b"found", 2))
+    key, plain = fresh(), rig.backend.directive
+
+    def directive(seen):
+        """A probe that comes after the first run finds nothing, whether a client asks or a round."""
+        if seen.path != "/_status/twice":
+            return plain(seen)
+        return {"body": "found"} if rig.backend.effects(key=key) == 2 else {"status": 404}
+    rig.backend.directive = directive
+    try:
+        status(rig.post("/twice", key, do={"fault": "close"}), 502)
+        until_answer("no round is at it", lambda: rig.post("/twice", key, do={"fault": "close"}), lambda a: a.status == 502)
+        eq(rig.backend.effects(key=key), 2, "it never happened, and ran")
+        rig.reload()  # a round begins soon after
+        until("a probe in the background", lambda: [s for s in rig.backend.requests(path="/_status/twice") if s.answer == b"found"])
+        answer = until_200("settled", lambda: rig.post("/twice", key))
+        eq((answer.body, rig.backend.effects(key=key)), (b"found", 2))
+    finally:
+        rig.backend.directive = plain
 
 
-@test(seconds=30)
+@test
 def there_is_one_prober_at_a_time(rig):
     name = fresh("hang")
     rig.backend.script("/_status/one", {"body": "found", "hang": name})
@@ -394,7 +432,8 @@ def there_is_one_prober_at_a_time(rig):
     status(rig.post("/one", key, do={"fault": "close"}), 502)
     under_way = [rig.later("/one", key) for _ in range(12)]
     rig.backend.reached(name)
-    time.sleep(0.6)  # longer than the lease: the prober renews it
+    until("the others are refused", lambda: sum(u.done() for u in under_way) == 11)
+    rig.until_renewed("one:")
     eq(len(rig.backend.requests(path="/_status/one")), 1, "probes")
     status(rig.post("/one", key), 409, "in-progress")
     rig.backend.go(name)
@@ -406,7 +445,7 @@ def there_is_one_prober_at_a_time(rig):
     eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=30)
+@test
 def a_probe_knows_the_hash_and_the_request(rig):
     rig.backend.script("/_status/named", {"status": 200, "body": "ok"})
     key, ref = fresh(), fresh("ref")
@@ -418,7 +457,7 @@ def a_probe_knows_the_hash_and_the_request(rig):
     eq(probe.target, f"/_status/named?hash={line['idem_key_hash']}&down={down}&ref={ref}")
 
 
-@test(seconds=30)
+@test
 def a_client_that_leaves_the_prober_leaves_it_settled(rig):
     name = fresh("hang")
     rig.backend.script("/_status/hidden", {"body": "found", "hang": name})
@@ -427,32 +466,31 @@ def a_client_that_leaves_the_prober_leaves_it_settled(rig):
     conn = Conn(rig.port).send(rig.bytes("/hidden", key))
     rig.backend.reached(name)
     conn.reset()
-    time.sleep(0.2)
+    rig.turn()
     rig.backend.go(name)
-    answer = until("settled", lambda: (lambda a: a if a.status == 200 else None)(rig.post("/hidden", key)), 10)
+    answer = until_200("settled", lambda: rig.post("/hidden", key))
     eq(answer.body, b"found")
     eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=60, expects=KILLED)
+@test(expects=KILLED)
 def what_a_killed_worker_left_is_probed_in_the_background(rig):
-    rig.backend.script("/_status/quiet", {"body": "found"})
-    key = fresh()
-    vanish(rig, "/quiet", key)
-    until("a probe that no client asked for", lambda: rig.backend.requests(path="/_status/quiet"), 30, 0.2)
-    time.sleep(0.5)
-    answer = status(rig.post("/quiet", key), 200)
+    rig.backend.script("/_status/left", {"body": "found"})
+    key = vanish(rig, "/left")
+    until("a probe that no client asked for", lambda: rig.backend.requests(path="/_status/left"))
+    until("it is settled", lambda: all(r["state"] == "done" for r in rig.records("left:")))
+    answer = status(rig.post("/left", key), 200)
     check(answer.replayed and answer.body == b"found", repr(answer))
     eq(rig.backend.effects(key=key), 1)
 
 
-@test(seconds=60, expects=KILLED)
+@test(expects=KILLED)
 def workers_killed_under_load_lose_only_their_own(rig):
     loads = [Load(rig, "/hold") for _ in range(4)]
     for load in loads:
         load.start()
     for _ in range(4):
-        time.sleep(0.5)
+        progress(loads)
         rig.kill_worker(rig.worker_pids()[0])
     for load in loads:
         load.on = False

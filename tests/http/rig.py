@@ -18,16 +18,20 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 
-from backend import Backend, Blackhole, Fastcgi, Http, Uwsgi, pattern
-from client import Answer, Conn, H2, Later, burst, curl, request, send, together
-
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-import sqlserver  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from backend import Backend, Blackhole, Fastcgi, Http, Uwsgi, Wire, pattern, unread
+from client import Answer, Conn, H2, Later, burst, curl, request, send, together
+from ports import free_ports
+from waiting import LIMIT, until
+import redisserver
+import sqlserver
 
 MODULE = os.environ.get("IDEM_HTTP_MODULE", "")
 STORE = os.environ.get("IDEM_HTTP_STORE") or "lmdb"
@@ -36,6 +40,8 @@ LONG = bool(os.environ.get("IDEM_LONG"))
 DEATHSIG, SUBREAPER = 1, 36  # of prctl
 
 BAD = re.compile(r"\[alert\]|\[emerg\]|\[crit\]|AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error")
+PATIENT = "timeout=60s&connect_timeout=60s"  # of a store that is a server
+NGINX_CLOCK = os.environ.get("IDEM_NGINX_CLOCK_LIBRARY", "")
 serials = itertools.count(1)
 started = []
 
@@ -43,15 +49,6 @@ started = []
 def fresh(name="k"):
     """A key that nobody used yet."""
     return f"{name}-{os.getpid()}-{next(serials)}"
-
-
-def free_ports(n):
-    """Ports that were free a moment ago, no two of them the same: all are held until the last is found."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(n)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def follow_parent():
@@ -83,23 +80,29 @@ def title(pid):
         return ""
 
 
-def alive(pid):
+def state(pid):
+    """As ps(1) shows it: R, S, T ...; Z: it has gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+            return file.read().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return False
+        return "Z"
 
 
-def until(what, condition, seconds=10, step=0.02):
-    end = time.monotonic() + seconds
-    while True:
-        result = condition()
-        if result:
-            return result
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {seconds} s")
-        time.sleep(step)
+def alive(pid):
+    return state(pid) != "Z"
+
+
+def until_answer(what, ask, is_it):
+    """Sends a request again and again until its answer is the one that is waited for."""
+    def asked():
+        answer = ask()
+        return answer if is_it(answer) else None
+    return until(what, asked, 0.02)
+
+
+def until_200(what, ask):
+    return until_answer(what, ask, lambda answer: answer.status == 200)
 
 
 def bad_lines(text, expects=()):
@@ -127,6 +130,21 @@ def sanitizers():
             "UBSAN_OPTIONS": os.environ.get("UBSAN_OPTIONS", "print_stacktrace=1")}
 
 
+class Clock:
+    """The clock of a rig's nginx (nginx_clock.c). A worker sees a change at its next turn: Rig.turn()."""
+
+    def __init__(self, path):
+        self.path = path
+        self.set()
+
+    def set(self, ahead_ms=0, wall_ms=0, stop=False):
+        """`ahead_ms`: all clocks are ahead by it; `wall_ms`: the time of day stands still there; `stop`: the clocks
+        of timers stand still, so that no timeout is reached."""
+        still = [int(time.clock_gettime(clock) * 1000) if stop else 0 for clock in (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)]
+        with open(self.path, "r+b" if os.path.exists(self.path) else "wb") as file:
+            file.write(struct.pack("=qqqq", ahead_ms, wall_ms, *still))
+
+
 class Adopted:
     """A process whose parent has gone: nginx takes SIGUSR2 only then. Enough of a Popen."""
 
@@ -134,7 +152,7 @@ class Adopted:
         ctypes.CDLL(None).prctl(SUBREAPER, 1)
         # The shell stays until nginx knows it as its parent.
         script = 'pid=$1; shift; "$@" >/dev/null & echo $!; while [ ! -s "$pid" ]; do sleep 0.02; done'
-        run = subprocess.run(["sh", "-c", script, "sh", pidfile, *command], check=True, timeout=20,
+        run = subprocess.run(["sh", "-c", script, "sh", pidfile, *command], check=True, timeout=LIMIT,
                              stdout=subprocess.PIPE, **options)
         self.pid, self.returncode = int(run.stdout), None
 
@@ -148,12 +166,12 @@ class Adopted:
                 self.returncode = None if alive(self.pid) else -1
         return self.returncode
 
-    def wait(self, timeout=20):
-        end = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > end:
-                raise subprocess.TimeoutExpired("nginx", timeout)
-            time.sleep(0.02)
+    def wait(self, timeout=LIMIT):
+        """It has the one limit, as `until` does."""
+        try:
+            until("nginx ends", lambda: self.poll() is not None)
+        except AssertionError as error:
+            raise subprocess.TimeoutExpired("nginx", timeout) from error
 
     def send_signal(self, number):
         if self.poll() is None:
@@ -163,50 +181,9 @@ class Adopted:
         self.send_signal(signal.SIGTERM)
 
 
-class Redis:
-    """A Redis of our own on a socket in the folder."""
-
-    def __init__(self, folder, persist=False):
-        self.folder, self.persist, self.process = folder, persist, None
-        self.socket = os.path.join(folder, "redis.sock")
-        self.start()
-
-    def start(self):
-        command = ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.folder,
-                   "--save", "", "--appendonly", "yes" if self.persist else "no",
-                   "--appendfsync", "always" if self.persist else "no"]
-        with open(os.path.join(self.folder, "redis.log"), "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=follow_parent)
-        until("redis answers", self.answers)
-
-    def answers(self):
-        try:
-            return self.ask(b"PING\r\n").startswith(b"+PONG")
-        except OSError:
-            return False
-
-    def ask(self, command):
-        """A command of one line, on a connection of its own; the beginning of the answer."""
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(1)
-            sock.connect(self.socket)
-            sock.sendall(command)
-            return sock.recv(100)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def pause(self):
-        self.process.send_signal(signal.SIGSTOP)
-
-    def go_on(self):
-        self.process.send_signal(signal.SIGCONT)
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+def start_redis(folder, persist=False):
+    """A Redis in a folder of its own. persist: it keeps all over kill() and start()."""
+    return redisserver.start(folder, *([] if persist else ["--appendonly", "no", "--appendfsync", "no"]))
 
 
 CGI = "".join(f"{{0}}_param {name} ${value};" for name, value in (
@@ -222,26 +199,33 @@ def guard(path, rules, to=None, prefix=None):
     return f"location {path} {{ idem_prefix {name}; {rules} {target} }}\n"
 
 
+# Where a test asks how many requests are parked or run.
+WATCH = "location = /rig-status { idem off; idem_status; access_log off; }\n"
+
+
 class Rig:
     """nginx in front of a backend. In its configuration @BACKEND@, @FASTCGI@ and @UWSGI@ stand for
-    addresses, @SELF@ and @TLS@ for nginx's own, @REFUSED@ for one that nobody listens on, @STORE@ for the store's URL, @TEMP@ for the
-    folder."""
+    addresses, @SELF@ and @TLS@ for nginx's own, @REFUSED@ for one that nobody listens on, @STORE@ for the store's
+    URL, @SURE@ for the URL of the same store without the `options`, @TEMP@ for the folder. A store is given all
+    the time there is, unless `options` or a location limit it. `expects` is what its log may have besides."""
 
     def __init__(self, locations, http="", server="", main="", workers=2, store=None, persist=False,
-                 defaults="idem_store @STORE@; idem_scope none;", start=True, backend=None,
-                 options="", files=None):
+                 defaults="idem_store @STORE@; idem_scope none; idem_finish_timeout 1h;", start=True, backend=None,
+                 options="", files=None, expects=(), clock=False):
         self.folder = tempfile.mkdtemp(prefix="idem-http-")
         os.chmod(self.folder, 0o755)
+        self.clock = Clock(self.folder + "/clock") if clock else None
         for name, text in (files or {}).items():
             self.put(name, text)
         self.process = self.server = self.redis = self.fastcgi = self.uwsgi = None
-        self.workers, self.extra = workers, []
+        self.workers, self.extra, self.expects = workers, [], expects
         self.backend, self.own_backend = backend or Backend(), backend is None
         self.fastcgi, self.uwsgi = Backend(Fastcgi), Backend(Uwsgi)
         self.refused, self.port, self.h2port, self.tlsport = free_ports(4)
         started.append(self)
         try:
-            self.url = store or self.make_store(persist, options)
+            self.sure = store or self.make_store(persist)
+            self.url = self.with_options(options) if options else self.sure
             self.conf = self.write(locations, http, server, main, defaults if MODULE else "")
             if start:
                 self.start()
@@ -257,20 +241,25 @@ class Rig:
         self.stop()
         if error is not None:
             error.add_note("the end of its own nginx's log:\n" + "\n".join(said.splitlines()[-12:]))
-        elif bad_lines(said):
-            raise AssertionError("its own nginx logged:\n" + "\n".join(bad_lines(said)[:20]))
+        elif bad_lines(said, self.expects):
+            raise AssertionError("its own nginx logged:\n" + "\n".join(bad_lines(said, self.expects)[:20]))
 
-    def make_store(self, persist, options):
+    def make_store(self, persist):
         """Its URL; where it is a server, that is `server`, and `redis` as well if it is one."""
         if STORE == "redis":
-            self.server = self.redis = Redis(self.folder, persist)
-            return f"redis:{self.redis.socket}" + ("?" + options if options else "")
+            self.server = self.redis = start_redis(self.folder + "/redis", persist)
+            return self.redis.url + "?" + PATIENT
         if STORE in ("postgres", "mysql"):
             self.server = sqlserver.start(STORE, self.folder + "/sql")
             self.server.migrate(os.environ["IDEM_EXE"])
-            return self.server.url + ("&" + options if options else "")
+            return self.server.url + "&" + PATIENT
         sync = "always" if STORE == "lmdb-always" else "off"
-        return f"lmdb:{self.folder}/store?sync={sync}" + ("&" + options if options else "")
+        return f"lmdb:{self.folder}/store?sync={sync}"
+
+    def with_options(self, options):
+        """The store's URL with these options instead of the patient ones."""
+        url = self.sure.replace(PATIENT, options)
+        return url if url != self.sure else url + ("&" if "?" in url else "?") + options
 
     def put(self, name, text, mode=0o600):
         """A file in the folder."""
@@ -293,7 +282,7 @@ class Rig:
                             ("FASTCGI", f"127.0.0.1:{self.fastcgi.port}"),
                             ("UWSGI", f"127.0.0.1:{self.uwsgi.port}"),
                             ("REFUSED", f"127.0.0.1:{self.refused}"),
-                            ("SELF", f"127.0.0.1:{self.port}"), ("TLS", f"127.0.0.1:{self.tlsport}"), ("STORE", self.url),
+                            ("SELF", f"127.0.0.1:{self.port}"), ("TLS", f"127.0.0.1:{self.tlsport}"), ("STORE", self.url), ("SURE", self.sure),
                             ("TEMP", self.folder), ("CGI_FASTCGI", CGI.format("fastcgi")),
                             ("CGI_UWSGI", CGI.format("uwsgi"))):
             text = text.replace(f"@{name}@", value)
@@ -336,6 +325,7 @@ http {{
         server_name localhost;
         {server}
         location = /rig-is-up {{ {'idem off;' if MODULE else ''} access_log off; return 204; }}
+        location = /rig-worker {{ {'idem off;' if MODULE else ''} access_log off; return 200 $pid; }}
         {locations}
     }}
 }}
@@ -351,12 +341,16 @@ http {{
         return [NGINX, "-p", self.folder, "-c", self.conf, *args]
 
     def environment(self):
-        return dict(os.environ, **sanitizers())
+        env = sanitizers()
+        if self.clock:  # behind the sanitizers' libraries
+            env = {**env, "LD_PRELOAD": ":".join(filter(None, (env.get("LD_PRELOAD"), NGINX_CLOCK))),
+                   "IDEM_NGINX_CLOCK": self.clock.path}
+        return dict(os.environ, **env)
 
     def check(self):
         """nginx -t: its exit status and what it said."""
         run = subprocess.run(self.command("-t"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             env=self.environment(), timeout=60, check=False)
+                             env=self.environment(), timeout=LIMIT, check=False)
         return run.returncode, run.stdout.decode("utf-8", "replace")
 
     def start(self, adopted=False):
@@ -366,13 +360,13 @@ http {{
             else:
                 self.process = subprocess.Popen(self.command(), stdout=log, stderr=log,
                                                 env=self.environment(), preexec_fn=follow_parent)
-        until("nginx answers", self.up, 20)
+        until("nginx answers", self.up)
 
     def up(self):
         if self.process.poll() is not None:
             raise AssertionError(f"nginx ended with {self.process.returncode}:\n{self.said()[-3000:]}")
         try:
-            return send(self.port, request("GET", "/rig-is-up"), timeout=5).status == 204 and \
+            return send(self.port, request("GET", "/rig-is-up")).status == 204 and \
                 len(self.worker_pids()) >= self.workers
         except OSError:
             return False
@@ -381,23 +375,47 @@ http {{
         return [pid for pid in children(self.process.pid) if "worker process" in title(pid)
                 and "shutting down" not in title(pid)]
 
+    def turn(self):
+        """Each worker goes once through its loop: it has handled what had come to its sockets before."""
+        left = set(map(str, self.worker_pids()))
+
+        def asked():
+            for answer in burst(self.port, [request("GET", "/rig-worker")] * 8):
+                left.discard(answer.body.decode())
+            return not left
+        until("each worker answers", asked)
+
+    def until_each(self, what, path, is_it):
+        """Each worker has given such an answer: one that is slow may be the last to learn something."""
+        left = set(map(str, self.worker_pids()))
+
+        def asked():
+            rids = [fresh("rid") for _ in range(8)]
+            answers = burst(self.port, [self.bytes(path, fresh(), rid=rid) for rid in rids])
+            left.difference_update(self.log(rid)["pid"] for rid, answer in zip(rids, answers) if is_it(answer))
+            return not left
+        until(what, asked)
+
     def reload(self):
         """A new configuration's workers are there; the old ones may still work."""
         old = set(self.worker_pids())
         self.process.send_signal(signal.SIGHUP)
-        until("new workers", lambda: len(set(self.worker_pids()) - old) >= self.workers, 20)
+        until("new workers", lambda: len(set(self.worker_pids()) - old) >= self.workers)
         return old
 
-    def kill_worker(self, pid, seconds=10):
+    def kill_worker(self, pid):
         os.kill(pid, signal.SIGKILL)
-        until("the worker is gone", lambda: not alive(pid), seconds)
-        until("a new worker", lambda: len(self.worker_pids()) >= self.workers, seconds)
+        until("the worker is gone", lambda: not alive(pid))
+        until("a new worker", lambda: len(self.worker_pids()) >= self.workers)
 
-    def quit(self, seconds=20):
-        """A graceful exit; False if it takes longer."""
+    def are_gone(self, pids):
+        until("the old workers go", lambda: not any(alive(pid) for pid in pids))
+
+    def quit(self):
+        """A graceful exit; False if it does not come."""
         self.process.send_signal(signal.SIGQUIT)
         try:
-            self.process.wait(seconds)
+            self.process.wait(LIMIT)
             return True
         except subprocess.TimeoutExpired:
             return False
@@ -414,7 +432,7 @@ http {{
                     pass
             self.process.terminate()
             try:
-                self.process.wait(5)
+                self.process.wait(LIMIT)
             except subprocess.TimeoutExpired:
                 for pid in [self.process.pid, *children(self.process.pid)]:
                     try:
@@ -424,7 +442,8 @@ http {{
                 self.process.wait()
             for pid in left:
                 if alive(pid) and "nginx" in title(pid):
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it may go by itself meanwhile
+                        os.kill(pid, signal.SIGKILL)
         for backend in (self.fastcgi, self.uwsgi, *([self.backend] if self.own_backend else []), *self.extra):
             if backend is not None:
                 backend.close()
@@ -447,7 +466,7 @@ http {{
                 pass
         return text
 
-    def log(self, rid, seconds=5):
+    def log(self, rid):
         """The line of the access log for a request that was sent with this id."""
         def find():
             try:
@@ -459,7 +478,38 @@ http {{
             except FileNotFoundError:
                 pass
             return None
-        return until(f"a line in the access log for {rid}", find, seconds)
+        return until(f"a line in the access log for {rid}", find)
+
+    def figures(self):
+        """What idem_status shows; the configuration has WATCH."""
+        return json.loads(self.post("/rig-status?format=json", method="GET", body=b"").body)
+
+    def until_parked(self, count):
+        """So many duplicates wait, in all workers together."""
+        until(f"{count} are parked", lambda: self.figures()["parked"] >= count)
+
+    def until_renewed(self, prefix, times=1):
+        """The lease of the run under a prefix is renewed so often: what is left of it grows."""
+        left = []
+
+        def renewed():
+            left.append(max([r["left_ms"] for r in self.records(prefix)], default=0))
+            return sum(after > before for before, after in zip(left, left[1:])) >= times
+        until(f"what runs under {prefix} is renewed", renewed)
+
+    def until_lease_over(self, prefix):
+        """Nothing under a prefix holds its lease any more."""
+        until(f"leases under {prefix} are over",
+              lambda: not self.idem("list", "--state", "running", "--json", "--prefix", prefix))
+
+    def records(self, prefix):
+        """What `idem list --json` shows of the records under a prefix; to look changes none."""
+        return [json.loads(line) for line in self.idem("list", "--json", "--prefix", prefix).splitlines()]
+
+    def idem(self, *words):
+        """What idem(1) writes about the store, which is given all the time there is."""
+        return subprocess.run([os.environ["IDEM_EXE"], *words, "--store", self.sure], stdout=subprocess.PIPE,
+                              check=True, timeout=LIMIT).stdout
 
     # Requests.
 
@@ -476,7 +526,7 @@ http {{
         fields += [(n, v) for n, v in (("X-User", user), ("X-Ref", ref), ("X-Rid", rid)) if v is not None]
         return request(method, path, fields + list(headers), body, **options)
 
-    def post(self, path, key=None, port=None, tls=False, timeout=20, method="POST", **options):
+    def post(self, path, key=None, port=None, tls=False, timeout=LIMIT, method="POST", **options):
         data = self.bytes(path, key, method=method, **options)
         return send(port or self.port, data, method=method, tls=tls, timeout=timeout)
 

@@ -2,7 +2,6 @@
 """The rig itself, over a plain nginx: what the other tests rely on."""
 import os
 import sys
-import time
 
 sys.dont_write_bytecode = True
 
@@ -10,7 +9,8 @@ from rig import *
 from tap import *
 
 CONF = """
-location / { proxy_pass http://@BACKEND@; proxy_read_timeout 1s; proxy_intercept_errors off; }
+location / { proxy_pass http://@BACKEND@; proxy_intercept_errors off; }
+location /slow { proxy_pass http://@BACKEND@; proxy_read_timeout 300ms; }
 location /11 { proxy_pass http://@BACKEND@; proxy_http_version 1.1; }
 location /refused { proxy_pass http://@REFUSED@; }
 location /fastcgi { fastcgi_pass @FASTCGI@; @CGI_FASTCGI@ }
@@ -52,7 +52,9 @@ def a_backend_can_fail_in_many_ways(rig):
     answer = rig.post("/a", fresh(), do={"size": 1000, "truncate": 500})
     check(not answer.complete, f"truncated {answer!r}")
     status(rig.post("/refused"), 502)
-    status(rig.post("/a", fresh(), do={"late": 1.5}), 504)
+    name = fresh("hang")
+    status(rig.post("/slow", fresh(), do={"hang": name}), 504)
+    rig.backend.go(name)
 
 
 @test
@@ -93,7 +95,7 @@ def clients_speak_http_1_and_2_and_tls(rig):
 def workers_are_reloaded_and_killed(rig):
     old = rig.reload()
     status(rig.post("/a"), 200)
-    until("the old ones go", lambda: not any(alive(p) for p in old))
+    rig.are_gone(old)
     rig.kill_worker(rig.worker_pids()[0])
     status(rig.post("/a"), 200)
 
@@ -113,10 +115,8 @@ def the_access_log_has_a_line(rig):
 @test
 def a_connection_that_is_never_accepted_times_out(rig):
     hole = Blackhole()
-    began = time.monotonic()
     with Rig(f"location / {{ proxy_pass http://127.0.0.1:{hole.port}; proxy_connect_timeout 300ms; }}") as other:
         status(other.post("/a"), 504)
-    check(time.monotonic() - began < 10, "soon")
     hole.close()
 
 

@@ -5,15 +5,14 @@ import signal
 import socket
 import sys
 import threading
-import time
 
 sys.dont_write_bytecode = True
 
 from rig import *
 from tap import *
 
-CONF = guard("/p", 'idem replay; idem_lease 60s; idem_probe "/_status?$idem_downstream_key";') + \
-    "location /_status { internal; proxy_set_header X-Worker $pid; proxy_pass http://@BACKEND@; }\n"
+CONF = guard("/p", 'idem replay; idem_lease 1h; idem_probe "/_status?$idem_downstream_key";') + \
+    "location /_status { internal; proxy_set_header X-Worker $pid; proxy_set_header X-Asked $msec; proxy_pass http://@BACKEND@; }\n"
 SHORT = "worker_shutdown_timeout 300ms;"
 
 
@@ -40,8 +39,7 @@ def at_each(rig, answers, rest=None):
 
 def is_uncertain(rig, key):
     """At once, or as soon as a round that asks about it has ended."""
-    answer = until("nobody holds it", lambda: (lambda a: a if a.type != "in-progress" else None)(
-        rig.post("/p", key)), 3)
+    answer = until_answer("nobody holds it", lambda: rig.post("/p", key), lambda a: a.type != "in-progress")
     status(answer, 409, "uncertain")
     eq(rig.backend.effects(key=key), 1)
 
@@ -51,7 +49,7 @@ class Gate:
 
     def __init__(self, redis):
         self.redis, self.listener = redis, socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}?timeout=20s"
+        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}?{PATIENT}"
         self.shut, self.came, self.open = threading.Event(), threading.Event(), threading.Event()
         self.open.set()
         threading.Thread(target=self.accept, daemon=True).start()
@@ -71,7 +69,7 @@ class Gate:
         self.pump(near, far, self.watch)
 
     def answer(self, near, far):
-        self.pump(far, near, lambda _: self.open.wait(60))
+        self.pump(far, near, lambda _: self.open.wait())
 
     def watch(self, data):
         if self.shut.is_set() and b"\r\nSET\r\n" in data:
@@ -95,15 +93,21 @@ class Gate:
         self.listener.close()
 
 
-@test(seconds=40)
+@test
 def one_worker_asks_and_what_never_happened_is_asked_about_once(rig):
     with Rig(CONF, workers=3) as other:
+        at_each(other, {})  # before there is anything that a round could ask about
         names = vanish(other, 21)
         never, *rest = names
+
+        def asked(key):
+            return len(probes(other, {names[key]}))
         at_each(other, {names[never]: {"status": 404}})
-        until("all are asked about, three times", lambda: len(probes(other)) >= 3 * len(rest) + 1, 15, 0.05)
+        until("it is told that one never happened", lambda: any(s.status == 404 for s in probes(other, {names[never]})))
+        before, at_once = {key: asked(key) for key in rest}, asked(never)
+        until("all others are asked about, three times more", lambda: all(asked(key) >= before[key] + 3 for key in rest))
         eq(len({s.h("X-Worker") for s in probes(other)}), 1, "workers that ask")
-        eq(len(probes(other, {names[never]})), 1, "probes of what never happened")
+        eq(asked(never), at_once, "probes of what never happened")
         first = status(other.post("/p", never), 200)
         check(not first.replayed, "its client's retry runs it")
         eq(other.backend.effects(key=never), 2)
@@ -111,7 +115,7 @@ def one_worker_asks_and_what_never_happened_is_asked_about_once(rig):
         eq(other.backend.effects(key=rest[0]), 1)
 
 
-@test(seconds=40)
+@test
 def a_round_asks_fifty_a_second_and_leaves_nothing_open(rig):
     def open_files():
         return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in other.worker_pids())
@@ -119,51 +123,52 @@ def a_round_asks_fifty_a_second_and_leaves_nothing_open(rig):
         before = open_files()
         at_each(other, {}, {"body": "found"})
         names = vanish(other, 70)
-        until("all are asked about", lambda: len(probes(other)) >= 70, 15, 0.05)
-        starts = sorted(s.start for s in probes(other))
+        until("all are asked about", lambda: len(probes(other)) >= 70)
+        starts = sorted(float(s.h("X-Asked")) for s in probes(other))  # when nginx asked: the backend may be slow
         eq(len(starts), 70, "probes")
         least = min(after - before for before, after in zip(starts, starts[50:]))
-        check(least > 0.8, f"fifty-one within {least:.2f} s")
+        check(least > 0.5, f"fifty-one within {least:.2f} s")  # a second, by nginx's clock, which may be a turn old
         # The store's own, and a listening socket that was not looked at before: a few; SQL has four connections.
         own = 24 if STORE in ("postgres", "mysql") else 8
-        until("all is closed again", lambda: open_files() <= before + own, 5)
-        for key in names:
-            answer = status(other.post("/p", key), 200)
+        until("all is closed again", lambda: open_files() <= before + own)
+        for key in names:  # asked about is not settled yet
+            answer = until_200("it is settled", lambda key=key: other.post("/p", key))
             check(answer.replayed and answer.body == b"found", repr(answer))
         eq(other.backend.effects(), 70)
 
 
-@test(seconds=40)
+@test
 def a_prober_that_is_made_to_go_gives_it_back_at_once(rig):
-    """Its lease would block the key for another minute."""
+    """Its lease would block the key for another hour."""
     with Rig(CONF, main=SHORT) as other:
+        at_each(other, {})
         (key, name), hang = vanish(other, 1).popitem(), fresh("hang")
         at_each(other, {name: {"hang": hang, "status": 500}})
         under_way = other.later("/p", key)
         other.backend.reached(hang)
         at_each(other, {})
-        old = other.reload()
-        until("the old workers are gone", lambda: not any(alive(pid) for pid in old), 10)
+        other.are_gone(other.reload())
         under_way.get()
         is_uncertain(other, key)
         other.backend.go(hang)
 
 
-@test(seconds=40, stores="redis")
+@test(stores="redis")
 def a_probe_that_is_granted_to_a_worker_that_goes_is_given_back(rig):
     gate = Gate(rig.redis.socket)
     try:
         with Rig(CONF, store=gate.url, workers=1) as other:
-            (key, _), = vanish(other, 1).items()
             at_each(other, {})
+            (key, _), = vanish(other, 1).items()
             gate.shut.set()
-            check(gate.came.wait(10), "a round claims it")
+            check(gate.came.wait(LIMIT), "a round claims it")
+            before = len(probes(other))
             old, = other.worker_pids()
             other.process.send_signal(signal.SIGHUP)
-            until("it is told to go", lambda: "shutting down" in title(old), 10)
+            until("it is told to go", lambda: "shutting down" in title(old))
             gate.open.set()
-            until("the old worker is gone", lambda: not alive(old), 10)
-            eq([s for s in probes(other) if s.h("X-Worker") == str(old)], [], "probes by a worker that goes")
+            until("the old worker is gone", lambda: not alive(old))
+            eq(len([s for s in probes(other) if s.h("X-Worker") == str(old)]), before, "probes by a worker that goes")
             is_uncertain(other, key)
     finally:
         gate.close()

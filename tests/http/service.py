@@ -4,8 +4,8 @@
     service.py KIND URL FOLDER PORT
 
 Its prefix is its path. It speaks to its database by psql or mariadb, and writes a line to FOLDER/calls for each request. X-Do says
-where it dies (before, after: the COMMIT), that its transaction stays open until FOLDER/go is there (open), or
-that it keeps no result (bare); X-Row, what is changed of its row then.
+where it dies (before, after: the COMMIT), that its transaction stays open until FOLDER/go is there (open; FOLDER/opened
+is there meanwhile), or that it keeps no result (bare); X-Row, what is changed of its row then.
 """
 import http.server
 import json
@@ -49,7 +49,7 @@ class Session:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait()
 
 
 def quoted(text):
@@ -97,10 +97,11 @@ class Service(http.server.BaseHTTPRequestHandler):
             session.ask(f"UPDATE idem_tx SET {self.headers['X-Row']} WHERE status IS NULL")
         if do == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        for _ in range(400 if do == "open" else 0):
-            if os.path.exists(f"{self.folder}/go"):
-                break
-            time.sleep(0.02)
+        if do == "open":
+            with open(f"{self.folder}/opened", "w", encoding="ascii"):
+                pass
+        while do == "open" and not os.path.exists(f"{self.folder}/go"):
+            time.sleep(0.02)  # sleep: the step of a poll
         session.ask("COMMIT")
         if do in ("after", "bare"):
             os.kill(os.getpid(), signal.SIGKILL)

@@ -172,13 +172,18 @@ def a_target_is_signed_as_it_is_sent(rig):
 
 @test
 def the_timestamp_may_be_a_window_away_and_no_more(rig):
-    for form in FORMS:
-        now = int(time.time())
-        path = place(rig, form)
-        for off in (-50, 50):
-            status(signed(rig, form, path, at=now + off), 200)
-        for off in (-70, 70, -86400, 86400 * 365):
-            status(signed(rig, form, path, at=now + off), 401, "signature-stale")
+    """The window is a minute. nginx's time stands still, so that its edge is exact."""
+    now = int(time.time())
+    conf = f"location /classic {{ {SIGN} form=classic; {PASS} }} location /rfc9421 {{ {SIGN}; {PASS} }}"
+    with Rig(conf, files=SECRETS, clock=True) as own:
+        own.clock.set(wall_ms=now * 1000)
+        own.turn()
+        for form in FORMS:
+            path = place(own, form)
+            for off in (-60, 0, 60):
+                status(signed(own, form, path, at=now + off), 200)
+            for off in (-61, 61, -86400, 86400 * 365):
+                status(signed(own, form, path, at=now + off), 401, "signature-stale")
     status(signed(rig, "classic", place(rig, "classic"), at=int(time.time() * 1000)), 200)  # milliseconds
     for bad in ("", "x", "-1", "1.5", "0", "0x10", "1e9"):
         status(signed(rig, "classic", place(rig, "classic"), at=bad), 401, "signature-incomplete")
@@ -287,18 +292,20 @@ def a_nonce_is_used_for_every_location_and_form(rig):
 
 
 @test
-def a_nonce_is_remembered_until_its_timestamp_is_old(rig):
-    """Of a second to come it is good for twice the window."""
-    at = int(time.time() * 1000) + 950
-    fields = classic("POST", "/brief/classic", b"x", at=at)
-    status(rig.post("/brief/classic", body=b"x", headers=fields), 200)
-    seen = {}
-    while "signature-stale" not in seen and time.time() * 1000 < at + 4000:
-        answer = status(rig.post("/brief/classic", body=b"x", headers=fields), 401)
-        seen[answer.type] = time.time() * 1000
-        time.sleep(0.01)
-    eq(list(seen), ["nonce-reused", "signature-stale"])
-    check(seen["nonce-reused"] > at + 900, "it is refused at the far edge of the window for its nonce")
+def a_nonce_is_remembered_until_its_timestamp_is_old(_rig):
+    """Of a minute to come it is good for twice the window, and refused for its nonce up to the last millisecond.
+    The embedded store forgets by nginx's clock; a server does by its own, which does not move here."""
+    now = int(time.time()) * 1000
+    with Rig(f"location / {{ {SIGN} form=classic window=1m; {PASS} }}", files=SECRETS, clock=True) as own:
+        def answer(after_ms):
+            own.clock.set(wall_ms=now + after_ms)
+            own.turn()
+            return own.post("/x", body=b"x", headers=fields)
+        fields = classic("POST", "/x", b"x", at=now + 60000)
+        status(answer(0), 200)
+        for after_ms in (0, 60000, 119999, 120000):
+            status(answer(after_ms), 401, "nonce-reused")
+        status(answer(120001), 401, "signature-stale")
 
 
 @test
@@ -387,7 +394,17 @@ def of_many_at_once_with_one_nonce_one_passes(rig):
         eq(runs(rig, path), 1)
 
 
-@test(seconds=90, expects=["exited on signal 9"])
+def passes_in_time(rig, form, path):
+    """The headers of a request that passed: a window of a second is soon over on a busy machine."""
+    def passed():
+        fields = FORMS[form]("POST", path, b'{"a":1}')
+        answer = rig.post(path, headers=fields)
+        check(answer.status == 200 or answer.type == "signature-stale", repr(answer))
+        return fields if answer.status == 200 else None
+    return until("it passes", passed)
+
+
+@test(expects=["exited on signal 9"])
 def ten_thousand_captured_requests_are_all_refused(rig):
     """Eight connections send what was taken down before: within the window, over its edge, after a reload and
     after a worker's death."""
@@ -395,9 +412,7 @@ def ten_thousand_captured_requests_are_all_refused(rig):
     for i in range(50):
         for form in FORMS:
             path = place(rig, form, "/brief" if i % 2 else "/wide")
-            fields = FORMS[form]("POST", path, b'{"a":1}')
-            status(rig.post(path, headers=fields), 200)
-            captured.append(rig.bytes(path, headers=fields, close=False))
+            captured.append(rig.bytes(path, headers=passes_in_time(rig, form, path), close=False))
     before = len(rig.backend.requests())
     taken, count, lock = [], [0], threading.Lock()
 
@@ -588,7 +603,7 @@ def not_even_what_nginx_logs_for_its_developers_has_a_secret(rig):
                     answer = own.post(path, headers=headers)
                     check(b"horse" not in answer.body, answer.body)
             status(own.post(path), 401, "signature-incomplete")
-        own.reload()
+        own.are_gone(own.reload())
         with open(own.folder + "/debug.log", encoding="utf-8", errors="replace") as file:
             said = own.said() + file.read()
         check("[debug]" in said and "http header: " in said, "it is no log of that level")
@@ -610,7 +625,7 @@ def refusals_are_counted(rig):
     with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
         def counts():
             run = subprocess.run([EXE, "stats", "--store", own.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                 timeout=20, check=True)
+                                 timeout=LIMIT, check=True)
             words = [line.split() for line in run.stdout.decode().splitlines()]
             return [int(w[1]) for w in words if w[0].startswith("signature_") or w[0] == "nonce_reused"]
         fields = classic("POST", "/x", b'{"a":1}')
@@ -643,8 +658,8 @@ def a_body_is_hashed_once(rig):
 def piped(rig, form, url, words="", sent=""):
     """What a shell does with `idem sign | curl`: the answer's status."""
     script = (f"{EXE} sign --key-id shop-1 --secret-file {rig.folder}/secrets --form {form} {words} '{url}' |"
-              f" curl -sS --max-time 20 -o /dev/null -w '%{{http_code}}' -H @- {sent} '{url}'")
-    run = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+              f" curl -sS --max-time {LIMIT} -o /dev/null -w '%{{http_code}}' -H @- {sent} '{url}'")
+    run = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT, check=False)
     return run.stdout.decode()
 
 
@@ -726,16 +741,16 @@ def secrets_are_read_again_with_a_reload(rig):
         own.start()
         eq((by(old), by(new)), (200, 401))
         write(new, old)
-        own.reload()
+        own.are_gone(own.reload())
         until("the new secret is taken", lambda: by(new) == 200)
         eq(by(old), 200)
         write(new)
-        own.reload()
+        own.are_gone(own.reload())
         until("the old secret is refused", lambda: by(old) == 401)
         eq(by(new), 200)
         captured = classic("POST", "/x", b"x", key="a", secret=new)
         status(own.post("/x", body=b"x", headers=captured), 200)
-        own.reload()
+        own.are_gone(own.reload())
         status(own.post("/x", body=b"x", headers=captured), 401, "nonce-reused")
 
 
@@ -771,7 +786,7 @@ def switching_it_on_or_off_makes_no_retry_a_mismatch(rig):
         for _ in range(2):
             status(signed(own, "classic", "/params"), 200)
         own.write(off, "", "", "", "idem_store @STORE@; idem_scope none;")
-        own.reload()
+        own.are_gone(own.reload())
         until("no signature is asked for", lambda: order(0, False).status == 200)
         for i, first in enumerate(firsts):
             replay_of(first, order(i, False))
@@ -790,10 +805,10 @@ def who_leaves_while_his_nonce_is_asked_for_is_let_go(rig):
         conns = [Conn(own.port) for _ in range(40)]
         for conn in conns:
             conn.send(own.bytes("/x", headers=classic("POST", "/x", b'{"a":1}')))
-        time.sleep(0.3)
+        own.turn()
         for conn in conns:
             conn.close()
-        time.sleep(0.3)
+        own.turn()
         own.redis.go_on()
         for _ in range(20):
             status(signed(own, "classic", "/x"), 200)
@@ -808,7 +823,7 @@ def without_a_store_nothing_signed_passes(rig):
                    for name, rule in (("closed", ""), ("open", "idem_on_store_error open;"), ("shadow", "idem_enforce off;")))
     with Rig(conf, store="redis://127.0.0.1:1", files=SECRETS) as own:
         for path in ("/closed", "/open", "/shadow"):
-            answer = own.post(path, key=fresh(), headers=classic("POST", path, b'{"a":1}'), timeout=30)
+            answer = own.post(path, key=fresh(), headers=classic("POST", path, b'{"a":1}'))
             status(answer, 503, "store-unavailable")
             check(answer.h("Retry-After"), "Retry-After")
             status(own.post(path, key=fresh()), 401, "signature-incomplete")
@@ -817,7 +832,7 @@ def without_a_store_nothing_signed_passes(rig):
 
 def counted(rig, *names):
     """What `idem stats` says of these events."""
-    run = subprocess.run([EXE, "stats", "--json", "--store", rig.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=True)
+    run = subprocess.run([EXE, "stats", "--json", "--store", rig.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=LIMIT, check=True)
     return [json.loads(run.stdout)["events"][name] for name in names]
 
 
@@ -832,7 +847,7 @@ def refusals_are_counted(rig):
         until("all are counted", lambda: counted(own, "signature_incomplete", "signature_stale", "signature_wrong", "nonce_reused") == [1] * 4)
 
 
-@test(seconds=60, stores="redis")
+@test(stores="redis")
 def who_leaves_while_the_nonce_is_asked_for_harms_nobody(rig):
     with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
         pids = sorted(own.worker_pids())
@@ -842,20 +857,24 @@ def who_leaves_while_the_nonce_is_asked_for_harms_nobody(rig):
             with H2(own.h2port) as h2:
                 headers = [(n.lower(), v) for n, v in classic("POST", "/gone", b"x")]
                 h2.reset(h2.post("/gone", headers, b"x"))
-                stays = own.later("/stays", rid=end, headers=classic("POST", "/stays", b'{"a":1}'))
-                time.sleep(0.4)
+                stays = Conn(own.port).send(own.bytes("/stays", rid=end, headers=classic("POST", "/stays", b'{"a":1}')))
+                own.turn()
+                began = time.monotonic()
                 for conn in gone:
                     getattr(conn, end)()
-                time.sleep(0.3)
+                own.turn()
+                paused = time.monotonic() - began
                 own.redis.go_on()
-                status(stays.get(), 200)
-                check(float(own.log(end)["idem_time"]) > 0.3, "the time that the store took")
+                status(stays.answer(), 200)
+                stays.close()
+                took = float(own.log(end)["idem_time"])
+                check(took > paused - 0.05, f"the time that the store took: {took} of {paused}")
         status(signed(own, "classic", "/stays"), 200)
         eq(sorted(own.worker_pids()), pids)
         eq({r.path for r in own.backend.requests()}, {"/stays"})
 
 
-@test(seconds=60, stores="redis")
+@test(stores="redis")
 def a_nonce_that_nobody_answers_for_is_given_up_in_time(rig):
     """Nobody knows whether it was used: the request is refused, and passes at most once after that."""
     with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS, options="timeout=50s", workers=1) as own:

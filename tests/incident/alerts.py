@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import urllib.request
 
-from rig import follow_parent, free_ports
+from rig import LIMIT, follow_parent, free_ports
 
 RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../contrib/prometheus/idem.rules.yml")
 CONFIG = """
@@ -42,7 +42,7 @@ class Prometheus:
     def value(self, name):
         """That with which an alert fires; 0: it does not. None: there is no answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/alerts", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/alerts", timeout=LIMIT) as answer:
                 alerts = json.load(answer)["data"]["alerts"]
         except OSError:
             return None
@@ -50,4 +50,4 @@ class Prometheus:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(LIMIT)

@@ -47,7 +47,7 @@ def uncertain(rig):
 def listed(rig, *words):
     """idem list --json."""
     run = subprocess.run([os.environ["IDEM_EXE"], "list", "--store", rig.url, "--json", *words], stdout=subprocess.PIPE,
-                         check=True, timeout=120)
+                         check=True, timeout=LIMIT)
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
@@ -58,7 +58,7 @@ def commands():
     return "".join(re.findall(r"^```sh\n(.*?)^```$", part, re.S | re.M))
 
 
-@test(seconds=300)
+@test
 def an_outage_leaves_uncertain_records_and_runs_nothing_twice(rig):
     scene["shop"], scene["customers"] = Shop(rig.folder + "/shop.sock"), Customers(rig.port)
     shop, customers = scene["shop"], scene["customers"]
@@ -68,29 +68,29 @@ def an_outage_leaves_uncertain_records_and_runs_nothing_twice(rig):
     eq(customers.ask(ORDERS[:20]), collections.Counter({"409": 20}), "answers to retries")
     eq(shop.taken, 1 + N + PROBED, "requests that reached the backend")
     check(rig.said().count("refused uncertain: ") == 20, "each retry has its line")
-    eq(len(listed(rig, "--state", "uncertain")), N + PROBED, "uncertain records")
+    # A record that a round in the background asks about runs for that moment.
+    until("all are uncertain", lambda: len(listed(rig, "--state", "uncertain")) == N + PROBED)
 
 
-@test(seconds=240)
+@test
 def the_metrics_show_them(rig):
     rig.reload()  # a worker begins with counting
-    until("they are counted", lambda: uncertain(rig) == N + PROBED, 200, 0.1)
+    until("they are counted", lambda: uncertain(rig) == N + PROBED)
     scene["prometheus"] = Prometheus(rig.folder + "/prometheus", rig.port)
-    until("there is an alarm", lambda: scene["prometheus"].value("IdemUncertainRecords") == N + PROBED, 30, 0.2)
+    until("there is an alarm", lambda: scene["prometheus"].value("IdemUncertainRecords") == N + PROBED, 0.1)
 
 
-@test(seconds=120)
+@test
 def what_has_a_probe_is_settled_by_the_gateway(rig):
     shop = scene["shop"]
     shop.out = False
-    # Which of them the backend took depends on the order in which they reached it.
     happened = {order for order in shop.orders if order.startswith("p-")}
     check(0 < len(happened) < PROBED, f"some of them happened: {len(happened)}")
     until("those that happened are done",
-          lambda: {record["label"] for record in listed(rig, "--state", "done", "--prefix", "probed:")} == happened, 100, 0.2)
+          lambda: {record["label"] for record in listed(rig, "--state", "done", "--prefix", "probed:")} == happened, 0.1)
 
 
-@test(seconds=300)
+@test
 def the_runbook_clears_the_rest(rig):
     shop, work = scene["shop"], rig.folder + "/operator"
     os.mkdir(work)
@@ -105,10 +105,13 @@ def the_runbook_clears_the_rest(rig):
     script, said = re.subn(r"^export IDEM_STORE=\S+ IDEM_AUDIT=\S+$", f"export IDEM_STORE='{rig.url}' IDEM_AUDIT={work}/audit",
                            commands(), flags=re.M)
     eq(said, 1, "lines that say where the store is")
+    # The doctor calls a store broken that is silent for five seconds: on a busy machine it is asked again.
+    script, said = re.subn(r"^idem doctor$", "until idem doctor; do sleep 1; done", script, flags=re.M)  # sleep: the step of a poll
+    eq(said, 1, "lines that ask the doctor")
     env = dict(os.environ, PATH=os.path.dirname(os.environ["IDEM_EXE"]) + ":" + os.environ["PATH"])
     begin = time.monotonic()
     run = subprocess.run(["sh", "-e", "-c", script], cwd=work, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                         text=True, timeout=280, check=False)
+                         text=True, timeout=SECONDS, check=False)
     print(f"# the runbook took {time.monotonic() - begin:.1f} s for {N} records", flush=True)
     eq(run.returncode, 0, f"the status of the runbook, which said {run.stdout[-2000:]}")
     done = sum(order.startswith("o-") for order in shop.orders)
@@ -132,18 +135,19 @@ def the_runbook_clears_the_rest(rig):
     check(0 < sum(record["label"] == "" for record in settled) < done, "some of them have a label")
 
 
-@test(seconds=300)
+@test
 def every_order_happens_once(rig):
     shop, customers = scene["shop"], scene["customers"]
     done = sum(order.startswith("o-") for order in shop.orders)
     eq(customers.ask(ORDERS), collections.Counter({"409": done, "201": N - done}), "answers to the customers' retries")
-    customers.ask(PAID)
+    # A round in the background may be asking about one: its customer is told to come again.
+    until("all that have a probe are answered", lambda: not customers.ask(PAID)["409"])
     eq(set(shop.orders), {"before"} | {order for _, order in ORDERS + PAID}, "orders")
     eq(set(shop.orders.values()), {1}, "how often each was made")
     eq(listed(rig, "--state", "uncertain"), [], "what is left")
     rig.reload()
-    until("the metrics show it", lambda: uncertain(rig) == 0, 150, 0.1)
-    until("the alarm is over", lambda: scene["prometheus"].value("IdemUncertainRecords") == 0, 30, 0.2)
+    until("the metrics show it", lambda: uncertain(rig) == 0)
+    until("the alarm is over", lambda: scene["prometheus"].value("IdemUncertainRecords") == 0, 0.1)
     scene["prometheus"].stop()
     shop.stop()
     customers.stop()

@@ -101,7 +101,7 @@ static enum idem_result effect(struct idem_run *run, void *data) {
              idem_run_attempt(run));
     note(call->worker, call->key, "claimed", names);
     if (call->sleep_ms > 0)
-        rig_sleep(call->sleep_ms);
+        rig_sleep(call->sleep_ms); /* sleep: as long as the work takes */
     if (idem_run_cancelled(run)) {
         call->says = IDEM_RESULT_UNKNOWN;
     } else {

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../wait.h"
 #include "rig.h"
 #include "test.h"
 
@@ -293,6 +294,7 @@ TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
     char name[32];
     int fd, rc = 0;
 
+    lmdb_patience.length = 1;
     rig_open(&rig, rig_url("store", "sync=off"), NULL);
     fd = open(rig_path(rig_path(rig_folder(), "store"), "idem.lock"), O_RDWR | O_CLOEXEC);
     CHECK(fd >= 0);
@@ -314,7 +316,8 @@ TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
 
 static atomic_bool map_refused, map_slow;
 
-/* Both names that a library may have been compiled for. */
+/* Both names that a library may have been compiled for. sleep: for as long as a thread may take to
+   run into the gap; none is right, too. */
 #define MMAP(function, symbol)                                                                     \
     void *function(void *at, size_t len, int prot, int flags, int fd,                              \
                    int64_t from) __asm__(symbol);                                                  \
@@ -323,7 +326,7 @@ static atomic_bool map_refused, map_slow;
             errno = ENOMEM;                                                                        \
             return MAP_FAILED;                                                                     \
         }                                                                                          \
-        if (map_slow && fd >= 0)                                                                   \
+        if (map_slow && fd >= 0) /* sleep: a machine that takes its time */                        \
             rig_sleep(400);                                                                        \
         return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, from);                          \
     }
@@ -371,7 +374,7 @@ int mdb_env_info(MDB_env *env, MDB_envinfo *ret) {
     if (looks) {
         looks = false;
         looked = true;
-        rig_sleep(200);
+        rig_sleep(200); /* sleep: so that the other one unmaps; any moment is right */
     }
     return real(env, ret);
 }
@@ -381,8 +384,7 @@ static void *grow_main(void *data) {
 
     (void)data;
     rig_open(&rig, store_url, NULL);
-    while (!looked)
-        rig_sleep(1);
+    WAIT_UNTIL(looked);
     map_slow = true;
     for (unsigned i = 0; i < 4; i++)
         big_once(&rig, 0, i);

@@ -3,7 +3,9 @@
  */
 #include "raw.h"
 
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "core/checksum.h"
 #include "rig.h"
@@ -77,6 +79,16 @@ void raw_record_newer(const char *folder, const struct idem_record_key *key) {
     raw_put(&raw, "records", key->at, idem_record_key_len(key), value, len);
     raw_end(&raw);
     free(value);
+}
+
+void raw_child_stop(const char *folder, pid_t child) {
+    struct raw raw;
+    int status;
+
+    raw_begin(&raw, folder, true);
+    NEED(kill(child, SIGSTOP) == 0);
+    NEED(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    raw_end(&raw);
 }
 
 /* The row is an epoch (4 bytes) and the boot id. */

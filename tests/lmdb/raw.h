@@ -7,6 +7,7 @@
 #define IDEM_LMDB_RAW_H
 
 #include <lmdb.h>
+#include <sys/types.h>
 
 #include "core/record.h"
 
@@ -30,6 +31,10 @@ size_t raw_count(const char *folder, const char *table);
 
 /* Makes the stored record one of a newer format, checksum and all. */
 void raw_record_newer(const char *folder, const struct idem_record_key *key);
+
+/* Stops a child (SIGSTOP) that has the store open, at a moment when it is not writing: otherwise no
+   other process could write until it goes on. */
+void raw_child_stop(const char *folder, pid_t child);
 
 /* Changes the boot that the store believes itself in. */
 void raw_boot_change(const char *folder);

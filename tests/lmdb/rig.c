@@ -15,7 +15,18 @@
 
 #include "temp.h"
 
-#define ANSWER_LIMIT_MS 30000
+#define ANSWER_LIMIT_MS 120000
+
+/* Patience. */
+
+struct lmdb_patience rig_documented;
+
+/* A process or a disk that others keep busy is no reason to refuse anything. A test that sits a
+   wait out sets a shorter one. */
+__attribute__((constructor)) static void patience_set(void) {
+    rig_documented = lmdb_patience;
+    lmdb_patience = (struct lmdb_patience){.door = 120, .stop = 120, .busy = 120, .length = 120};
+}
 
 /* Clocks. */
 
@@ -235,10 +246,11 @@ struct idem_stats rig_stats(struct rig *rig) {
 /* The library's handle. */
 
 struct idem *rig_handle(const char *url) {
+    static const struct idem_options options = {.op_timeout_ms = 120000};
     struct idem_error err = {0};
     struct idem *h = NULL;
 
-    if (idem_open(url, NULL, &h, &err) != 0) {
+    if (idem_open(url, &options, &h, &err) != 0) {
         fprintf(stderr, "# cannot open %s: %s\n", url, err.text);
         exit(1);
     }
@@ -274,7 +286,7 @@ static enum idem_result give(struct idem_run *run, void *data) {
 static int call(struct idem *h, const char *key, const struct given *given,
                 struct idem_outcome *ret, struct idem_error *err) {
     static const struct idem_policy policy = {
-        .prefix = "rig:", .scope = IDEM_SCOPE_NONE, .finish_timeout_ms = 1000};
+        .prefix = "rig:", .scope = IDEM_SCOPE_NONE, .finish_timeout_ms = 120000};
     struct idem_args args = {.key = key, .key_len = strlen(key)};
     struct idem_guard *guard = NULL;
     int rc;
@@ -387,7 +399,7 @@ pid_t rig_spawn(void (*fn)(void *data), void *data) {
     pid_t pid;
 
     for (int i = 0; threads && i < 200 && !threads_rest(); i++)
-        rig_sleep(10);
+        rig_sleep(10); /* sleep: the step of a poll, which may end in vain */
     fflush(NULL);
     pid = fork();
     NEED(pid >= 0);
@@ -426,7 +438,7 @@ void rig_child_ok(const char *what, void (*fn)(void *data), void *data) {
 void rig_sleep(int64_t ms) {
     struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
 
-    (void)nanosleep(&ts, NULL);
+    (void)nanosleep(&ts, NULL); /* sleep: the caller has the reason */
 }
 
 const char *rig_path(const char *folder, const char *name) {

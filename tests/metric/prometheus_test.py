@@ -32,7 +32,7 @@ def promtool(*args, **options):
     """Its exit status and what it said."""
     try:
         run = subprocess.run(["promtool", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             timeout=60, check=False, **options)
+                             timeout=300, check=False, **options)
         return run.returncode, run.stdout.decode("utf-8", "replace")
     except FileNotFoundError:
         return 127, "promtool is not there (Debian: prometheus)"
@@ -62,7 +62,7 @@ def sections(markdown):
 
 
 def main():
-    texts = {door: subprocess.run([TEXT, door], stdout=subprocess.PIPE, check=True, timeout=20).stdout
+    texts = {door: subprocess.run([TEXT, door], stdout=subprocess.PIPE, check=True, timeout=300).stdout
              for door in ("http", "queue")}
     want = table({door: text.decode() for door, text in texts.items()})
     if "--print" in sys.argv:

@@ -1,6 +1,7 @@
 /*
  * What a handle's meter counts, and what a survey finds, with a store of LMDB.
  */
+#include "../wait.h"
 #include "metric/meter.h"
 
 #include "turned.h"
@@ -65,8 +66,7 @@ static struct idem_claim *claim_start(struct parts *p, const char *key) {
 }
 
 static void turn_until(struct parts *p, unsigned answers) {
-    for (int i = 0; i < 500 && p->answers < answers; i++)
-        (void)idem_poll_turn(&p->rig.poll, NULL, 0, 20);
+    WAIT_UNTIL((idem_poll_turn(&p->rig.poll, NULL, 0, 5), p->answers >= answers));
     CHECK_INT(p->answers, answers);
 }
 
@@ -74,15 +74,13 @@ TEST(a_meter_counts_operations_events_and_what_goes_on) {
     struct parts p;
     struct idem_claim *first, *second;
 
-    parts_begin(&p, (struct idem_policy){.wait_ms = 20000});
+    parts_begin(&p, (struct idem_policy){.wait_ms = 120000});
     first = claim_start(&p, "k");
     turn_until(&p, 1);
     CHECK_INT(p.verdict, IDEM_RUN);
     CHECK_INT(p.process->running, 1);
     second = claim_start(&p, "k");
-    for (int i = 0; i < 500 && p.process->parked == 0; i++)
-        (void)idem_poll_turn(&p.rig.poll, NULL, 0, 20);
-    CHECK_INT(p.process->parked, 1);
+    WAIT_BY((void)idem_poll_turn(&p.rig.poll, NULL, 0, 20), p.process->parked == 1);
     CHECK_INT(idem_claim_done(first, 200, "r", 1, finished, &p), 0);
     CHECK_INT(p.process->running, 1); /* until its end is stored */
     turn_until(&p, 3);
@@ -131,7 +129,7 @@ TEST(a_survey_counts_what_runs_and_what_is_uncertain_and_names_the_oldest) {
         claims[n] = claim_start(&p, key);
         turn_until(&p, (unsigned)n + 1);
         if (n % 10 == 0)
-            usleep(2000); /* so that some are older by their clock */
+            usleep(2000); /* sleep: so that some are older by their clock */
     }
     p.answers = 0;
     for (int i = 0; i < 25; i++)
@@ -142,10 +140,8 @@ TEST(a_survey_counts_what_runs_and_what_is_uncertain_and_names_the_oldest) {
     survey_start(&survey, p.rig.h, p.store);
     board_survey_get(p.board, p.store, &found);
     CHECK_INT(found.at_ms, 0);
-    for (int i = 0; i < 500 && found.at_ms == 0; i++) {
-        (void)idem_poll_turn(&p.rig.poll, NULL, 0, 20);
-        board_survey_get(p.board, p.store, &found);
-    }
+    WAIT_UNTIL((idem_poll_turn(&p.rig.poll, NULL, 0, 5), board_survey_get(p.board, p.store, &found),
+                found.at_ms != 0));
     CHECK_INT(found.uncertain, 25);
     CHECK_INT(found.running, 34);
     CHECK_INT(found.oldest_n[0], BOARD_OLDEST);

@@ -3,6 +3,7 @@
  * of it, and how it is written.
  */
 #include "judged.h"
+#include "temp.h"
 
 TEST(keys_are_judged_apart) {
     policy(HOLD);
@@ -84,12 +85,12 @@ TEST(a_piece_shows_the_lines_of_its_key_with_their_numbers) {
 }
 
 TEST(what_is_written_is_what_is_read) {
-    char path[] = "/tmp/idem-history-XXXXXX";
-    int made = mkstemp(path), fd = history_open(path);
+    const char *path = temp_file("history");
+    int fd = history_open(path);
     size_t size;
     FILE *out = open_memstream(&report, &size);
 
-    CHECK(made >= 0 && fd >= 0 && out != NULL);
+    CHECK(fd >= 0 && out != NULL);
     CHECK_INT(history_write(fd, "*", "policy", "%s", RERUN), 0);
     CHECK_INT(history_write(fd, "k", "claim", "owner=%s", "a"), 0);
     CHECK_INT(history_write(fd, "k", "claimed", "owner=a verdict=run attempt=%d", 1), 0);
@@ -101,13 +102,11 @@ TEST(what_is_written_is_what_is_read) {
     CHECK_HAS(report, "invariant 1");
     CHECK_INT(sum.lines, 6);
     close(fd);
-    close(made);
-    unlink(path);
 }
 
 TEST(many_writers_share_one_log) {
-    char path[] = "/tmp/idem-history-XXXXXX";
-    int fd = mkstemp(path), status;
+    const char *path = temp_file("history");
+    int fd = history_open(path), status;
 
     CHECK(fd >= 0);
     CHECK_INT(history_write(fd, "*", "policy", "%s", LOCK), 0);
@@ -127,12 +126,11 @@ TEST(many_writers_share_one_log) {
     CHECK_INT(sum.torn, 0);
     CHECK_INT(sum.claims, 2000);
     close(fd);
-    unlink(path);
 }
 
 TEST(a_long_history_of_one_key_is_judged_soon) {
-    char path[] = "/tmp/idem-history-XXXXXX";
-    FILE *log = fdopen(mkstemp(path), "w");
+    const char *path = temp_file("history");
+    FILE *log = fopen(path, "w");
 
     CHECK(log != NULL);
     fprintf(log, "0 - * policy mode=lock lease_ms=1000 .\n");
@@ -145,7 +143,6 @@ TEST(a_long_history_of_one_key_is_judged_soon) {
     CHECK_INT(fclose(log), 0);
     CHECK_INT(history_check_file(path, stderr, &sum), 0);
     CHECK_INT(sum.runs, 20000);
-    unlink(path);
 }
 
 TEST_MAIN

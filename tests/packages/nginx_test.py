@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The module in nginx's own build, with the nginx source that Debian ships: as a dynamic module with every
-store, and compiled in with one. Prints TAP.
+"""The module in nginx's own build (src/http/config). Prints TAP.
 
-    nginx_test.py SOURCE
+    nginx_test.py SOURCE installed    with the source in Debian's nginx-dev: a dynamic module for the nginx that
+                                      is installed
+    nginx_test.py SOURCE fetched      with the source package that Debian ships, which is fetched: as a dynamic
+                                      module with every store, and compiled in with one
 """
 import contextlib
 import glob
@@ -18,14 +20,22 @@ import plain  # pylint: disable=wrong-import-position
 import shop as shops  # pylint: disable=wrong-import-position
 from plain import check, test  # pylint: disable=wrong-import-position
 
-SOURCE = sys.argv.pop(1)
-CONF = """%s
-user root;
+SOURCE, WHICH = sys.argv.pop(1), sys.argv.pop(1)
+INSTALLED = "/usr/share/nginx/src"
+# Nothing of it belongs to root alone: an ordinary user runs this test, too.
+CONF = "%s\n" + ("user root;" if os.geteuid() == 0 else "") + """
 daemon off;
+pid       logs/nginx.pid;
+error_log logs/error.log;
 events {
 }
 http {
     access_log off;
+    client_body_temp_path body;
+    proxy_temp_path       proxy;
+    fastcgi_temp_path     fastcgi;
+    uwsgi_temp_path       uwsgi;
+    scgi_temp_path        scgi;
     server {
         listen 127.0.0.1:%d;
         location / {
@@ -47,7 +57,15 @@ def apt(folder, *words):
     plain.run("apt-get", "-q", *(f"-o{name}={value}" for name, value in settings.items()), *words, cwd=folder)
 
 
-def nginx_source(folder):
+def nginx_installed(folder):
+    """The source that nginx-dev has, without its Makefile and flags."""
+    if not os.path.exists(INSTALLED + "/configure"):
+        raise plain.Skip("nginx-dev has no source here")
+    shutil.copytree(INSTALLED, folder + "/nginx")
+    return folder + "/nginx/"
+
+
+def nginx_fetched(folder):
     """Debian's nginx, unpacked and patched."""
     if not shutil.which("apt-get"):
         raise plain.Skip("this is no Debian")
@@ -68,20 +86,20 @@ class Build:
     def __init__(self, folder, source):
         self.folder, self.source, self.shop = folder, source, None
 
-    def configure(self, how, objs, status=0, **env):
+    def configure(self, how, objs, *flags, status=0, **env):
         return plain.run("./configure", f"--builddir={objs}", f"--prefix={self.folder}/prefix", "--with-cc-opt=-O0",
-                         f"{how}={SOURCE}/src/http", cwd=self.source, status=status, env={**os.environ, **env})
+                         *flags, f"{how}={SOURCE}/src/http", cwd=self.source, status=status, env={**os.environ, **env})
 
-    def make(self, objs):
-        plain.run("make", "-f", f"{objs}/Makefile", "-j2", "binary", "modules", cwd=self.source)
+    def make(self, objs, *what):
+        plain.run("make", "-f", f"{objs}/Makefile", "-j2", *what, cwd=self.source)
 
-    def order(self, objs, load):
+    def order(self, objs, load, nginx=None):
         """An order through what was built."""
         place, port = f"{self.folder}/{objs}", shops.free_port()
         os.makedirs(place + "/logs")
         with open(place + "/nginx.conf", "w", encoding="utf-8") as file:
             file.write(CONF % (load, port, self.shop.port, place))
-        nginx = [f"{self.source}/{objs}/nginx", "-p", place, "-c", place + "/nginx.conf"]
+        nginx = [nginx or f"{self.source}/{objs}/nginx", "-p", place, "-c", place + "/nginx.conf"]
         plain.run(*nginx, "-t")
         with subprocess.Popen(nginx) as process:
             try:
@@ -93,33 +111,52 @@ class Build:
 @contextlib.contextmanager
 def build():
     with tempfile.TemporaryDirectory() as folder:
-        made = Build(folder, nginx_source(folder))
+        made = Build(folder, (nginx_installed if WHICH == "installed" else nginx_fetched)(folder))
         with shops.opened() as made.shop:
             yield made
 
 
-@test
+def fetched(body):
+    """A test that wants the whole of nginx."""
+    return test(body) if WHICH == "fetched" else body
+
+
+def installed(body):
+    return test(body) if WHICH == "installed" else body
+
+
+@installed
+def the_nginx_that_is_installed_loads_a_module_of_nginx_s_own_build(made):
+    flags = plain.run("bash", "-c", '. ./conf_flags; printf "%s\\n" "${NGX_CONF_FLAGS[@]}"', cwd=made.source).split()
+    said = made.configure("--add-dynamic-module", "dynamic", *flags, IDEM_STORES="lmdb redis")
+    check("stores: lmdb redis\n" in said, said)
+    made.make("dynamic", "modules")
+    made.order("dynamic", f"load_module {made.source}/dynamic/ngx_http_idem_module.so;",
+               shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"))
+
+
+@fetched
 def a_dynamic_module_is_built_and_loaded(made):
     said = made.configure("--add-dynamic-module", "dynamic")
     check("stores: lmdb redis postgres mysql\n" in said, said)
-    made.make("dynamic")
+    made.make("dynamic", "binary", "modules")
     module = made.source + "/dynamic/ngx_http_idem_module.so"
     shown = {line.split()[-1] for line in plain.run("nm", "-D", "--defined-only", module).splitlines()}
     check(shown == {"ngx_modules", "ngx_module_names", "ngx_module_order"}, shown)
     made.order("dynamic", f"load_module {module};")
 
 
-@test
+@fetched
 def a_store_may_be_chosen_and_the_module_compiled_in(made):
     said = made.configure("--add-module", "static", IDEM_STORES="lmdb")
     check("stores: lmdb\n" in said, said)
-    made.make("static")
+    made.make("static", "binary", "modules")
     needs = plain.run("ldd", made.source + "/static/nginx")
     check("liblmdb" in needs and "libpq" not in needs and "libmariadb" not in needs, needs)
     made.order("static", "")
 
 
-@test
+@fetched
 def a_store_that_cannot_be_had_is_said(made):
     said = made.configure("--add-module", "none", status=1, IDEM_STORES="lmdb oracle")
     check("a store that cannot be had here: oracle" in said, said)

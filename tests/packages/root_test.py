@@ -20,6 +20,7 @@ import shop as shops  # pylint: disable=wrong-import-position
 import units  # pylint: disable=wrong-import-position
 from plain import check, test  # pylint: disable=wrong-import-position
 from units import read  # pylint: disable=wrong-import-position
+from waiting import LIMIT  # pylint: disable=wrong-import-position
 
 SOURCE = sys.argv.pop(1)
 PACKAGES = ["libidem0.1", "libidem-dev", "idem", "libnginx-mod-http-idem"]
@@ -68,7 +69,7 @@ def running(system, script):
             raise AssertionError(f"{error}\n{log.read().decode('utf-8', 'replace')}") from error
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(LIMIT)
 
 
 @test

@@ -4,15 +4,10 @@ import http.client
 import http.server
 import socket
 import threading
-import time
 
 import plain
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from ports import free_port  # pylint: disable=unused-import
+from waiting import LIMIT, until
 
 
 class Shop(http.server.ThreadingHTTPServer):
@@ -53,7 +48,7 @@ def opened():
 
 def post(port, key, body):
     """(status, body, whether it is a replay)"""
-    conn = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    conn = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     conn.request("POST", "/orders", body, {"Idempotency-Key": key, "X-User": "u"})
     answer = conn.getresponse()
     said = answer.status, answer.read(), answer.headers.get("Idempotent-Replayed") == "true"
@@ -63,7 +58,7 @@ def post(port, key, body):
 
 def get(port, path):
     """The body of what is there."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as conn:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)) as conn:
         conn.request("GET", path)
         answer = conn.getresponse()
         plain.check(answer.status == 200, answer.status)
@@ -71,13 +66,11 @@ def get(port, path):
 
 
 def listens(port, process):
-    end = time.monotonic() + 20
-    while process.poll() is None and time.monotonic() < end:
+    """Whether somebody does, in the end; not if the process has ended."""
+    def answers():
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return True
-        time.sleep(0.05)
-    return False
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+    return until("it listens, or ends", lambda: "listens" if answers() else process.poll() is not None) == "listens"
 
 
 def check_once(shop, process, port, key):

@@ -2,8 +2,11 @@
  * Every allocation fails in its turn: the answer is IDEM_E_NOMEM, nothing leaks, and what the
  * caller had is untouched. The linker puts the functions below before malloc and its kin.
  */
+#include <fcntl.h>
+
 #include "core/policy.h"
 #include "core/settings.h"
+#include "temp.h"
 #include "test.h"
 
 void *__real_malloc(size_t size);
@@ -93,7 +96,7 @@ TEST(parsing_settings_survives_each_failed_allocation) {
     fail_each(parse_once, 10);
 }
 
-static char path[] = "/tmp/idem-nomem-XXXXXX";
+static const char *path;
 
 static int load_once(struct idem_error *err) {
     struct idem_settings *s = untouched;
@@ -106,12 +109,14 @@ static int load_once(struct idem_error *err) {
 }
 
 TEST(loading_settings_survives_each_failed_allocation) {
-    int fd = mkstemp(path);
+    int fd;
+
+    path = temp_file("settings");
+    fd = creat(path, 0600);
 
     CHECK(write(fd, conf, strlen(conf)) == (ssize_t)strlen(conf));
     close(fd);
     fail_each(load_once, 11);
-    unlink(path);
 }
 
 static struct idem_settings *original;

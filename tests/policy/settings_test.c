@@ -2,6 +2,7 @@
  * The settings file: what it may say, and how it is told what it may not.
  */
 #include "core/settings.h"
+#include "temp.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -255,8 +256,8 @@ TEST(a_copy_lives_on) {
 
 /* Files. */
 
-static void file_write(char *path, const char *text, size_t len) {
-    int fd = mkstemp(path);
+static void file_write(const char *path, const char *text, size_t len) {
+    int fd = creat(path, 0600);
 
     CHECK(fd >= 0);
     CHECK(write(fd, text, len) == (ssize_t)len);
@@ -264,7 +265,7 @@ static void file_write(char *path, const char *text, size_t len) {
 }
 
 TEST(a_file_is_loaded_and_its_mistakes_carry_its_name) {
-    char path[] = "/tmp/idem-settings-XXXXXX";
+    const char *path = temp_file("settings");
     struct idem_settings *s = NULL;
     char *large = calloc(1, IDEM_SETTINGS_FILE_MAX + 1);
 
@@ -274,7 +275,6 @@ TEST(a_file_is_loaded_and_its_mistakes_carry_its_name) {
     idem_settings_free(s);
     unlink(path);
 
-    memcpy(path + strlen(path) - 6, "XXXXXX", 6);
     file_write(path, "[policy a]\nprefix\n", 18);
     s = NULL;
     CHECK_INT(idem_settings_load(path, &s, &err), IDEM_E_INVALID);
@@ -283,7 +283,6 @@ TEST(a_file_is_loaded_and_its_mistakes_carry_its_name) {
     CHECK_HAS(err.text, ":2: there is no = in this line");
     unlink(path);
 
-    memcpy(path + strlen(path) - 6, "XXXXXX", 6);
     memset(large, '\n', IDEM_SETTINGS_FILE_MAX + 1);
     file_write(path, large, IDEM_SETTINGS_FILE_MAX + 1);
     CHECK_INT(idem_settings_load(path, &s, &err), IDEM_E_INVALID);

@@ -4,6 +4,7 @@
 #include "idem.h"
 #include "temp.h"
 #include "test.h"
+#include "wait.h"
 
 static struct idem *h;
 static struct idem_guard *guards[4]; /* until the test's end */
@@ -18,16 +19,17 @@ static enum idem_result say(struct idem_run *run, void *data) {
 
 static enum idem_result say_later(struct idem_run *run, void *data) {
     (void)data;
-    idem_run_set_delay(run, 60000);
+    idem_run_set_delay(run, 3600000);
     return IDEM_RESULT_RETRY;
 }
 
 static struct idem_guard *guard_of(struct idem_policy policy) {
+    static const struct idem_options options = {.op_timeout_ms = WAIT_LIMIT_S * 1000};
     struct idem_guard *guard = NULL;
     struct idem_error err = {0};
 
     if (h == NULL)
-        CHECK_INT(idem_open(temp_url("store", "sync=off"), NULL, &h, &err), 0);
+        CHECK_INT(idem_open(temp_url("store", "sync=off"), &options, &h, &err), 0);
     policy.prefix = "q:";
     policy.scope = IDEM_SCOPE_NONE;
     policy.preset = IDEM_PRESET_QUEUE;
@@ -83,12 +85,10 @@ TEST(a_failure_is_to_come_later_and_the_last_one_is_dead) {
     CHECK_INT(got.disposal, IDEM_CONSUME_RETRY_LATER);
     CHECK_INT(got.retry_ms, 50);
     CHECK_STR(got.reason, "said by the test");
-    got = consume(guard, NULL, "{\"id\": 1}", IDEM_RESULT_RETRY);
-    if (got.verdict == IDEM_BUSY) { /* not due yet */
-        CHECK_INT(got.disposal, IDEM_CONSUME_RETRY_LATER);
-        usleep(60000);
-        got = consume(guard, NULL, "{\"id\": 1}", IDEM_RESULT_RETRY);
-    }
+    /* It may not be due yet. */
+    WAIT_UNTIL((got = consume(guard, NULL, "{\"id\": 1}", IDEM_RESULT_RETRY)).verdict !=
+                   IDEM_BUSY ||
+               got.disposal != IDEM_CONSUME_RETRY_LATER);
     CHECK_INT(got.disposal, IDEM_CONSUME_DEAD);
     CHECK_INT(got.attempt, 2);
     got = consume(guard, NULL, "{\"id\": 1}", IDEM_RESULT_DONE);
@@ -104,10 +104,10 @@ TEST(a_handler_may_say_when_it_wants_it_again) {
 
     CHECK_INT(idem_consume(h, guard, &message, say_later, NULL, &got, NULL), 0);
     CHECK_INT(got.disposal, IDEM_CONSUME_RETRY_LATER);
-    CHECK_INT(got.retry_ms, 60000);
+    CHECK_INT(got.retry_ms, 3600000);
     CHECK_INT(idem_consume(h, guard, &message, say_later, NULL, &got, NULL), 0);
     CHECK_INT(got.verdict, IDEM_BUSY);
-    CHECK(got.retry_ms > 50000 && got.retry_ms <= 60000);
+    CHECK(got.retry_ms > 3000000 && got.retry_ms <= 3600000);
 }
 
 TEST(what_is_refused_is_dead_at_once) {

@@ -6,7 +6,13 @@
 #include "queue/delivery.h"
 #include "rig.h"
 
+#define NEVER_MS 3600000
+
 static struct rig rig;
+
+static void pause_set(int64_t ms) {
+    idem_timer_set(&rig.h->loop, &rig.consumer->backlog.timer, ms);
+}
 
 static void begin(void) {
     rig.prefetch = 8;
@@ -37,13 +43,15 @@ TEST(what_finds_no_memory_waits_and_whatever_comes_behind_it_waits_too) {
         if (!failed)
             break;
         fails++;
+        pause_set(NEVER_MS);
+        /* sleep: only time shows that nothing is reported meanwhile */
         rig_turn(&rig, 20);
         CHECK_INT(rig.lines_n, 0);
         CHECK_INT(rig.works_n, 0);
         CHECK_HAS(rig.states, "no memory for a message");
         rig.states[0] = '\0';
-        idem_timer_set(&rig.h->loop, &rig.consumer->backlog.timer, 0); /* its pause is over */
-        rig_until(&rig, &rig.lines_n, 3, 5000);
+        pause_set(0);
+        rig_until(&rig, &rig.lines_n, 3);
         for (int i = 0; i < 3; i++) {
             CHECK_STR(rig.lines[i].what, "ack");
             CHECK(!rig.messages[i].out);
@@ -51,7 +59,7 @@ TEST(what_finds_no_memory_waits_and_whatever_comes_behind_it_waits_too) {
         CHECK(rig.lines[0].n == 0 || (rig.lines[1].n == 0 && rig.lines[0].n == 2));
     }
     CHECK(fails >= 3);
-    rig_until(&rig, &rig.lines_n, 3, 5000);
+    rig_until(&rig, &rig.lines_n, 3);
     rig_finish(&rig);
 }
 
@@ -67,7 +75,7 @@ static void backlog_of(int n) {
 
 TEST(it_is_tried_again_by_itself) {
     backlog_of(2);
-    rig_until(&rig, &rig.lines_n, 2, 5000);
+    rig_until(&rig, &rig.lines_n, 2);
     CHECK_STR(rig.lines[0].what, "ack");
     CHECK_INT(rig.consumer->backlog.n, 0);
     rig_finish(&rig);
@@ -81,24 +89,23 @@ TEST(what_waits_for_memory_is_given_back_by_a_stop_in_its_order) {
         CHECK_STR(rig.lines[i].what, "giveback");
         CHECK_INT(rig.lines[i].n, i);
     }
-    rig_turn(&rig, 20);
-    CHECK(rig.stopped);
+    RIG_UNTIL(&rig, rig.stopped);
     rig_finish(&rig);
 }
 
 TEST(what_waits_for_memory_is_kept_and_may_be_gone) {
     backlog_of(3);
-    rig_turn(&rig, 20);
+    pause_set(NEVER_MS);
     idem_timer_set(&rig.h->loop, &rig.consumer->extend_timer, 0);
-    rig_turn(&rig, 20);
-    CHECK_INT(rig.extended, 3);
+    rig_until(&rig, &rig.extended, 3);
     rig.events.gone(rig.events.data, &rig.messages[2].m); /* the last one, then the first */
     rig.events.gone(rig.events.data, &rig.messages[0].m);
     CHECK_INT(rig.lines_n, 2);
     CHECK_INT(rig.consumer->backlog.n, 1);
     rig_deliver(&rig, "{\"id\": 3, \"user\": 3}", NULL);
     CHECK_INT(rig.consumer->backlog.n, 2);
-    rig_until(&rig, &rig.lines_n, 4, 5000);
+    pause_set(0);
+    rig_until(&rig, &rig.lines_n, 4);
     CHECK_INT(rig.lines[2].n, 1);
     CHECK_INT(rig.lines[3].n, 3);
     rig_finish(&rig);

@@ -10,8 +10,10 @@
 #include "queue/consumer.h"
 #include "temp.h"
 #include "test.h"
+#include "wait.h"
 
 #define RIG_MAX 256
+#define RIG_LONG_MS 600000 /* no test takes as long, however busy the machine is */
 
 struct rig_message {
     struct queue_message m;
@@ -63,13 +65,15 @@ struct rig {
 
     struct rig_work works[RIG_MAX];
     int works_n, open_works, most_works;
-    struct queue_said say[RIG_MAX]; /* what the handler says of message n; result 0: it waits */
+    struct queue_said say[RIG_MAX];    /* what the handler says of message n; result 0: it waits */
+    struct queue_said script[RIG_MAX]; /* what it says of its n-th work, in place of that */
     struct idem_task work_task;
     int said_n;
 
     int reports;
     struct rig_report said[RIG_MAX]; /* what was said of them, in order */
-    enum { RIG_STORE_UP, RIG_STORE_REFUSES, RIG_STORE_SILENT } store;
+    enum { RIG_STORE_UP, RIG_STORE_REFUSES, RIG_STORE_SILENT, RIG_STORE_LATE } store;
+    struct idem_op *late_op; /* under RIG_STORE_LATE, until rig_store_go_on() */
     int (*submit)(struct idem_store *store, struct idem_op *op); /* of the real one */
     void (*cancel)(struct idem_store *store, struct idem_op *op);
     struct idem_driver driver;
@@ -237,9 +241,11 @@ static void rig_works_run(struct idem_task *task) {
     (void)task;
     for (int i = 0; i < rig_now->works_n; i++) {
         struct rig_work *work = &rig_now->works[i];
+        const struct queue_said *said =
+            rig_now->script[i].result != 0 ? &rig_now->script[i] : &rig_now->say[work->n];
 
-        if (work->work != NULL && rig_now->say[work->n].result != 0)
-            rig_say(work, rig_now->say[work->n]);
+        if (work->work != NULL && said->result != 0)
+            rig_say(work, *said);
     }
 }
 
@@ -305,22 +311,38 @@ static struct idem_guard *rig_guard(const struct idem_policy *policy) {
     return guard;
 }
 
-/* The store, which a test can have refuse or say nothing. */
+/* The store, which a test can have refuse, say nothing, or not be asked yet. */
 
 static int rig_submit(struct idem_store *store, struct idem_op *op) {
     if (rig_now->store == RIG_STORE_UP)
         return rig_now->submit(store, op);
     if (rig_now->store == RIG_STORE_REFUSES)
         return idem_error_set(&op->error, IDEM_E_REFUSED, "the test's store refuses");
-    op->driver = rig_now; /* under way, for ever */
+    if (rig_now->store == RIG_STORE_LATE)
+        rig_now->late_op = op;
+    op->driver = rig_now; /* under way */
     return 0;
 }
 
+/* The last operation goes to the store now. */
+static inline void rig_store_go_on(struct rig *rig) {
+    struct idem_op *op = rig->late_op;
+
+    CHECK(op != NULL);
+    rig->store = RIG_STORE_UP;
+    rig->late_op = NULL;
+    op->driver = NULL;
+    CHECK_INT(rig->submit(rig->h->store, op), 0);
+}
+
 static void rig_cancel_op(struct idem_store *store, struct idem_op *op) {
-    if (op->driver == rig_now)
-        op->driver = NULL;
-    else
+    if (op->driver != rig_now) {
         rig_now->cancel(store, op);
+        return;
+    }
+    op->driver = NULL;
+    if (op == rig_now->late_op)
+        rig_now->late_op = NULL;
 }
 
 static void rig_store_wrap(struct rig *rig) {
@@ -335,6 +357,7 @@ static void rig_store_wrap(struct rig *rig) {
 }
 
 static void rig_store(struct rig *rig, const char *url) {
+    static const struct idem_options options = {.op_timeout_ms = RIG_LONG_MS};
     struct idem_host host;
     struct idem_error err = {0};
 
@@ -342,7 +365,7 @@ static void rig_store(struct rig *rig, const char *url) {
     rig->poll.ready = rig_ready;
     rig->poll.timeout = rig_timeout;
     host = idem_poll_host(&rig->poll);
-    if (idem_open_on(url, NULL, &host, &rig->h, &err) < 0) {
+    if (idem_open_on(url, &options, &host, &rig->h, &err) < 0) {
         fprintf(stderr, "# %s\n", err.text);
         exit(1);
     }
@@ -390,9 +413,9 @@ static void rig_start(struct rig *rig, struct idem_policy policy, unsigned worke
     rig_start_on(rig, temp_url("store", "sync=off"), policy, workers, order);
 }
 
-/* Turns the loop until `*value` is `want`, for at most so long. */
-static void rig_until(struct rig *rig, const int *value, int want, int ms) {
-    int64_t by = idem_loop_now() + ms;
+/* Turns the loop until `*value` is `want`. */
+static void rig_until(struct rig *rig, const int *value, int want) {
+    int64_t by = idem_loop_now() + WAIT_LIMIT_S * 1000;
 
     while (*value != want && idem_loop_now() < by)
         (void)idem_poll_turn(&rig->poll, NULL, 0, 10);
@@ -404,6 +427,11 @@ static void rig_until(struct rig *rig, const int *value, int want, int ms) {
     }
 }
 
+/* Turns the loop until the condition is true. */
+#define RIG_UNTIL(rig, condition)                                                                  \
+    WAIT_BY((void)idem_poll_turn(&(rig)->poll, NULL, 0, 10), condition)
+
+/* Turns the loop for so long: to show that nothing happens. */
 static void rig_turn(struct rig *rig, int ms) {
     int64_t by = idem_loop_now() + ms;
 
@@ -433,6 +461,7 @@ static int rig_deliver(struct rig *rig, const char *body, const char *id) {
 }
 
 static void rig_finish(struct rig *rig) {
+    /* sleep: answers that are on their way; later ones are right, too */
     rig_turn(rig, 10); /* answers that are on their way */
     queue_consumer_free(rig->consumer);
     idem_guard_free(rig->guard);
@@ -446,6 +475,7 @@ static struct idem_policy rig_policy(void) {
     return (struct idem_policy){.prefix = "q:",
                                 .scope = IDEM_SCOPE_NONE,
                                 .preset = IDEM_PRESET_QUEUE,
+                                .lease_ms = RIG_LONG_MS,
                                 .backoff_min_ms = 300,
                                 .backoff_max_ms = 1000};
 }

@@ -4,6 +4,7 @@
 #include "behind.h"
 
 #include "../store/ask.h"
+#include "../wait.h"
 #include "temp.h"
 
 struct server server;
@@ -23,14 +24,15 @@ void server_begin(void) {
 void open_plain(struct conn *c, const char *options) {
     char url[512];
 
-    snprintf(url, sizeof(url), "redis:%s?%s", server.socket, options);
+    snprintf(url, sizeof(url), "redis:%s?connect_timeout=100s&%s", server.socket, options);
     conn_open(c, url, HOST_POLL, NULL);
 }
 
 static void open_proxied(struct conn *c, enum host_kind kind, const char *options) {
     char url[512];
 
-    snprintf(url, sizeof(url), "redis:%s?%s", proxy.path, options);
+    snprintf(url, sizeof(url), "redis:%s?%s%s", proxy.path,
+             strstr(options, "connect_timeout") != NULL ? "" : "connect_timeout=100s&", options);
     conn_open(c, url, kind, NULL);
     CHECK_INT(lookup(c, "is it there").rc, IDEM_E_ABSENT);
 }
@@ -41,10 +43,12 @@ void proxied(struct conn *c, enum host_kind kind, const char *options) {
     open_proxied(c, kind, options);
 }
 
-/* Until it has happened, or the test's time is up. */
 void turn_until(struct conn *c, bool (*holds)(void)) {
-    while (!holds())
-        conn_turn(c, 20);
+    TURN_UNTIL(c, holds());
+}
+
+void pass_until(struct conn *c, bool (*holds)(void)) {
+    TURN_UNTIL(c, (conn_pass(c, 50), holds()));
 }
 
 static unsigned asked_before;

@@ -19,6 +19,8 @@ void proxied(struct conn *c, enum host_kind kind, const char *options);
 
 /* Until it has happened, or the test's time is up. */
 void turn_until(struct conn *c, bool (*holds)(void));
+/* The same, while the loop's clock goes faster. */
+void pass_until(struct conn *c, bool (*holds)(void));
 /* Submits, and waits until the server was asked. */
 void submit_asked(struct conn *c, struct call *call);
 

@@ -14,7 +14,7 @@ static const char *store_begin(void) {
 
     snprintf(folder, sizeof(folder), "%s/server", harness_folder());
     server_start(&server, folder, "redis-server", false, args, -1);
-    return script("redis:%s?timeout=1s", server.socket);
+    return script("redis:%s?timeout=12s", server.socket);
 }
 
 /* Of the children that were waited for. */
@@ -33,26 +33,35 @@ static long now_ms(void) {
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The command kills the server, so that its own end cannot be stored. */
+/* The command kills the server, so that its own end cannot be stored. To begin takes some CPU time,
+   and more of it where others take it, too: a tenth of the time is more than that, and much less
+   than who never sleeps uses even beside others. */
 static void sleeps_while_it_is_tried(const char *mode) {
     const char *store = store_begin();
     long cpu = cpu_ms(), begun = now_ms();
     struct ran ran = RUN_SH(mode, script("kill -9 %d", (int)server.pid), "--store", store, "--mode",
-                            mode, "--finish-timeout", "3s");
+                            mode, "--finish-timeout", "30s");
 
-    CHECK(now_ms() - begun >= 2500);
+    long took = now_ms() - begun;
+
+    CHECK(took >= 29500);
     CHECK_HAS(ran.err, "unstored");
     CHECK(ran.status != 0);
     cpu = cpu_ms() - cpu;
-    if (cpu >= 800)
-        fprintf(stderr, "# %ld ms of CPU time in 3 s\n", cpu);
-    CHECK(cpu < 800);
+    fprintf(stderr, "# %ld ms of CPU time in %ld ms\n", cpu, took);
+    CHECK(cpu < took / 10);
     server_stop(&server);
 }
 
 TEST(a_finish_that_is_tried_again_and_again_takes_no_cpu_time) {
     sleeps_while_it_is_tried("replay");
+}
+
+TEST(a_finish_without_a_result_that_is_tried_again_and_again_takes_no_cpu_time) {
     sleeps_while_it_is_tried("reject");
 }
 
-TEST_MAIN
+int main(int argc, char **argv) {
+    test_at_a_time = 2;
+    return test_main(argc, argv);
+}

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -187,8 +188,10 @@ static void *fakes_main(void *data) {
         for (size_t i = 0; i < FAKE_CLIENTS; i++)
             fds[1 + FAKES_MAX + i] = (struct pollfd){
                 .fd = fakes.clients[i].fd == 0 ? -1 : fakes.clients[i].fd, .events = POLLIN};
+        fakes.busy = false;
         if (poll(fds, 1 + FAKES_MAX + FAKE_CLIENTS, -1) < 0 && errno != EINTR)
             fail("poll");
+        fakes.busy = true;
         if (fds[0].revents != 0)
             return NULL;
         for (size_t i = 0; i < FAKE_CLIENTS; i++)
@@ -200,6 +203,28 @@ static void *fakes_main(void *data) {
             if (fds[1 + i].revents != 0)
                 client_begin(i);
     }
+}
+
+/* In this order: what is not to be read any more is being answered, or is answered. */
+static bool nothing_is_due(void) {
+    int unread;
+
+    for (size_t i = 0; i < fakes.n; i++) {
+        struct pollfd fd = {.fd = fakes.listener[i], .events = POLLIN};
+
+        if (poll(&fd, 1, 0) > 0)
+            return false;
+    }
+    for (size_t i = 0; i < FAKE_CLIENTS; i++)
+        if (fakes.clients[i].fd != 0 && ioctl(fakes.clients[i].fd, FIONREAD, &unread) == 0 &&
+            unread > 0)
+            return false;
+    return !fakes.busy;
+}
+
+/* Twice: a client may be accepted while the first look goes by. */
+bool fakes_are_idle(void) {
+    return nothing_is_due() && nothing_is_due();
 }
 
 void fakes_start(size_t n, bool (*say)(const struct fake_command *, char *, size_t)) {

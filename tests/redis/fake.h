@@ -34,6 +34,7 @@ struct fakes {
     _Atomic unsigned met[FAKES_MAX];   /* connections */
     _Atomic unsigned asked[FAKES_MAX]; /* commands behind the greeting */
 
+    _Atomic bool busy; /* the thread is at work */
     int listener[FAKES_MAX], wake[2];
     struct {
         int fd; /* 0: none */
@@ -52,6 +53,9 @@ void fakes_stop(void);
 /* What every connection asks first, as a server answers it; false: it is none of that. */
 bool fake_greets(const struct fake_command *command, char *out, size_t size);
 bool fake_is(const struct fake_command *command, const char *first, const char *second);
+
+/* True if all that has come to them is answered. */
+bool fakes_are_idle(void);
 
 /* To a client that has asked nothing. */
 void fake_push(int client, const char *bytes);

@@ -9,13 +9,17 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../certificates.h"
+#include "../wait.h"
+
+/* How long the nodes of a cluster wait for each other. A node that is met is forgotten where its
+   answer does not come within that time. */
+#define LONG_MS "2000000000"
 
 #define SLOTS 16384
-#define WAIT_TRIES 600 /* of 50 ms */
+#define SENTINELS 3
 
 #define USER "idem"
 #define PASSWORD "a:b@c/d?e"
@@ -24,10 +28,6 @@
 static void fail(const char *what) {
     fprintf(stderr, "# %s\n", what);
     exit(1);
-}
-
-static void pause_ms(long ms) {
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
 static const char *const needed[] = {
@@ -91,7 +91,7 @@ static void args_of(const struct farm *farm, size_t i, const char **args, char t
         args[n++] = "--cluster-enabled";
         args[n++] = "yes";
         args[n++] = "--cluster-node-timeout";
-        args[n++] = farm->clock_fd >= 0 ? "2000000000" : "2000";
+        args[n++] = LONG_MS;
         break;
     default:
         break;
@@ -111,26 +111,48 @@ void farm_restart(struct farm *farm, size_t i) {
                  farm->clock_fd);
 }
 
+/* A server is never taken for dead because the machine is busy: farm_deaths_noticed(). */
+#define NEVER_MS "3600000"
+#define SOON_MS "1000"
+
+/* It knows the replica and the other sentinels at once, and need not wait to hear of them. */
+static void sentinel_configure(const struct farm *farm, size_t i, const char *path) {
+    FILE *file = fopen(path, "w");
+
+    if (file == NULL)
+        fail(path);
+    fprintf(file,
+            "sentinel myid %040zx\n"
+            "sentinel monitor shop 127.0.0.1 %d 2\n"
+            "sentinel down-after-milliseconds shop " NEVER_MS "\n"
+            "sentinel failover-timeout shop 4000\n"
+            "sentinel known-replica shop 127.0.0.1 %d\n",
+            i, farm->servers[0].port, farm->servers[1].port);
+    for (size_t k = farm->servers_n; k < farm->all_n; k++)
+        if (k != i)
+            fprintf(file, "sentinel known-sentinel shop 127.0.0.1 %d %040zx\n",
+                    farm->servers[k].port, k);
+    fclose(file);
+}
+
 static void sentinel_start(struct farm *farm, size_t i) {
     struct server *server = &farm->servers[i];
     static const char *const none[] = {NULL};
     char folder[512], path[600];
-    FILE *file;
 
     snprintf(folder, sizeof(folder), "%.200s/%zu", farm->folder, i);
     mkdir(folder, 0700);
     snprintf(path, sizeof(path), "%s/sentinel.conf", folder);
-    file = fopen(path, "w");
-    if (file == NULL)
-        fail(path);
-    fprintf(file,
-            "sentinel monitor shop 127.0.0.1 %d 2\n"
-            "sentinel down-after-milliseconds shop 1000\n"
-            "sentinel failover-timeout shop 4000\n",
-            farm->servers[0].port);
-    fclose(file);
+    sentinel_configure(farm, i, path);
     server->sentinel = true;
     server_start(server, folder, "redis-sentinel", true, none, -1);
+}
+
+static void sentinels_start(struct farm *farm) {
+    for (size_t i = 0; i < SENTINELS; i++)
+        farm->servers[farm->all_n++].port = port_free();
+    for (size_t i = farm->servers_n; i < farm->all_n; i++)
+        sentinel_start(farm, i);
 }
 
 /* Servers that get to know each other wait for time to pass. */
@@ -146,44 +168,162 @@ static void clock_tick(const struct farm *farm, int64_t ms) {
     munmap(clock, 16);
 }
 
-static void cluster_join(struct farm *farm) {
-    char answer[4096], first[16], last[16], port[16];
+/* A node of a cluster, as another one or itself sees it. */
+struct seen {
+    char id[41];
+    unsigned long long epoch;
+    char slots[600]; /* its ranges, without those that are being moved */
+};
 
-    for (size_t i = 0; i < farm->servers_n; i++) {
-        snprintf(first, sizeof(first), "%zu", SLOTS * i / farm->servers_n);
-        snprintf(last, sizeof(last), "%zu", SLOTS * (i + 1) / farm->servers_n - 1);
-        server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", "ADDSLOTSRANGE", first,
-                   last, NULL);
-        snprintf(port, sizeof(port), "%d", farm->servers[i].port);
-        if (i > 0)
-            server_ask(&farm->servers[0], answer, sizeof(answer), "CLUSTER", "MEET", "127.0.0.1",
-                       port, NULL);
+/* One line of CLUSTER NODES: id address flags master ping pong epoch link slots... False: the node
+   is not in the cluster for good, or there is no connection to it. */
+static bool seen_read(char *line, struct seen *seen) {
+    const char *words[8] = {NULL};
+    char *rest = line, *word;
+    size_t n = 0;
+
+    *seen = (struct seen){.id = ""};
+    while ((word = strsep(&rest, " ")) != NULL) {
+        if (n < 8)
+            words[n++] = word;
+        else if (word[0] != '[')
+            snprintf(seen->slots + strlen(seen->slots), sizeof(seen->slots) - strlen(seen->slots),
+                     "%s ", word);
     }
-    for (size_t i = 0, tries = 0; i < farm->servers_n; tries++) {
-        server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", "INFO", NULL);
-        if (strstr(answer, "cluster_state:ok") != NULL &&
-            strstr(answer, "cluster_slots_ok:16384") != NULL &&
-            strstr(answer, "cluster_size:3") != NULL) {
-            i++;
-            continue;
-        }
-        if (tries == WAIT_TRIES)
-            fail("the cluster does not come together");
-        clock_tick(farm, 100);
-        pause_ms(50);
+    if (n < 8 || strstr(words[2], "master") == NULL || strstr(words[2], "fail") != NULL ||
+        strcmp(words[7], "connected") != 0)
+        return false;
+    snprintf(seen->id, sizeof(seen->id), "%s", words[0]);
+    seen->epoch = strtoull(words[6], NULL, 10);
+    return true;
+}
+
+static int seen_order(const void *a, const void *b) {
+    return strcmp(((const struct seen *)a)->id, ((const struct seen *)b)->id);
+}
+
+/* All nodes as the server sees them, in the order of their ids; false: some are not there yet. */
+static bool view_read(const struct farm *farm, size_t i, struct seen view[FARM_MAX]) {
+    char answer[8192], *rest = answer, *line;
+    size_t n = 0;
+
+    memset(view, 0, FARM_MAX * sizeof(view[0]));
+    server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", "INFO", NULL);
+    if (strstr(answer, "cluster_state:ok\r") == NULL)
+        return false;
+    server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", "NODES", NULL);
+    (void)strsep(&rest, "\n"); /* its length */
+    while ((line = strsep(&rest, "\r\n")) != NULL)
+        if (line[0] != '\0' && (n == farm->servers_n || !seen_read(line, &view[n++])))
+            return false;
+    qsort(view, n, sizeof(view[0]), seen_order);
+    return n == farm->servers_n;
+}
+
+static bool epochs_differ(const struct seen *view, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (view[i].epoch == view[k].epoch)
+                return false;
+    return true;
+}
+
+bool farm_agrees(const struct farm *farm) {
+    struct seen first[FARM_MAX], other[FARM_MAX];
+
+    clock_tick(farm, 20);
+    if (!view_read(farm, 0, first) || !epochs_differ(first, farm->servers_n))
+        return false;
+    for (size_t i = 1; i < farm->servers_n; i++)
+        if (!view_read(farm, i, other) || memcmp(first, other, sizeof(first)) != 0)
+            return false;
+    return true;
+}
+
+static void cluster_told(const struct farm *farm, size_t i, const char *word, const char *first,
+                         const char *second) {
+    char answer[256];
+
+    server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", word, first, second, NULL);
+    if (answer[0] != '+') {
+        fprintf(stderr, "# CLUSTER %s: %s", word, answer);
+        fail("the cluster is not made");
     }
 }
 
-static void replica_wait(struct farm *farm) {
-    char answer[4096];
+static void setting_say(const struct farm *farm, size_t i, const char *ms) {
+    bool sentinel = i >= farm->servers_n;
+    char answer[256];
 
-    for (int tries = 0; tries < WAIT_TRIES; tries++) {
-        server_ask(&farm->servers[1], answer, sizeof(answer), "INFO", "replication", NULL);
-        if (strstr(answer, "master_link_status:up") != NULL)
-            return;
-        pause_ms(50);
+    if (sentinel)
+        server_ask(&farm->servers[i], answer, sizeof(answer), "SENTINEL", "SET", "shop",
+                   "down-after-milliseconds", ms, NULL);
+    else
+        server_ask(&farm->servers[i], answer, sizeof(answer), "CONFIG", "SET",
+                   "cluster-node-timeout", ms, NULL);
+    if (strncmp(answer, "+OK", 3) != 0)
+        fail(answer);
+}
+
+void farm_deaths_noticed(const struct farm *farm) {
+    for (size_t i = farm->kind == FARM_SENTINEL ? farm->servers_n : 0; i < farm->all_n; i++)
+        setting_say(farm, i, SOON_MS);
+}
+
+/* Each meets each: none has to wait until it hears of another. */
+static void cluster_join(const struct farm *farm) {
+    char first[16], last[16], port[16];
+
+    for (size_t i = 0; i < farm->servers_n; i++) {
+        snprintf(first, sizeof(first), "%zu", i + 1);
+        cluster_told(farm, i, "SET-CONFIG-EPOCH", first, NULL);
+        snprintf(first, sizeof(first), "%zu", SLOTS * i / farm->servers_n);
+        snprintf(last, sizeof(last), "%zu", SLOTS * (i + 1) / farm->servers_n - 1);
+        cluster_told(farm, i, "ADDSLOTSRANGE", first, last);
+        snprintf(port, sizeof(port), "%d", farm->servers[i].port);
+        for (size_t k = 0; k < i; k++)
+            cluster_told(farm, k, "MEET", "127.0.0.1", port);
     }
-    fail("the replica does not find its master");
+    WAIT_UNTIL(farm_agrees(farm));
+}
+
+/* The replica has all that the master has, and goes on with it. */
+static bool replica_follows(const struct farm *farm) {
+    char answer[8192];
+
+    server_ask(&farm->servers[0], answer, sizeof(answer), "INFO", "replication", NULL);
+    if (strstr(answer, "state=online") == NULL)
+        return false;
+    server_ask(&farm->servers[1], answer, sizeof(answer), "INFO", "replication", NULL);
+    return strstr(answer, "master_link_status:up") != NULL;
+}
+
+/* True if the sentinel is connected to the master, its replica and the two other sentinels, and
+   could have the one replaced by the other. */
+static bool sentinel_is_ready(const struct farm *farm, size_t i) {
+    static const char *const lists[] = {"MASTERS", "REPLICAS", "SENTINELS"};
+    char answer[8192];
+
+    for (size_t k = 0; k < 3; k++) {
+        server_ask(&farm->servers[i], answer, sizeof(answer), "SENTINEL", lists[k],
+                   k == 0 ? NULL : "shop", NULL);
+        if (strstr(answer, "disconnected") != NULL || strstr(answer, "_down") != NULL)
+            return false;
+        if (k == 1 && strstr(answer, "master-link-status\r\n$2\r\nok\r\n") == NULL)
+            return false;
+    }
+    server_ask(&farm->servers[i], answer, sizeof(answer), "INFO", "sentinel", NULL);
+    if (strstr(answer, "status=ok") == NULL || strstr(answer, "slaves=1,sentinels=3") == NULL)
+        return false;
+    server_ask(&farm->servers[i], answer, sizeof(answer), "SENTINEL", "CKQUORUM", "shop", NULL);
+    return strncmp(answer, "+OK 3 usable", 12) == 0;
+}
+
+static bool sentinels_are_ready(const struct farm *farm) {
+    for (size_t i = farm->servers_n; i < farm->all_n; i++)
+        if (!sentinel_is_ready(farm, i))
+            return false;
+    return true;
 }
 
 void farm_start(struct farm *farm, enum farm_kind kind, const char *folder, int clock_fd) {
@@ -200,9 +340,9 @@ void farm_start(struct farm *farm, enum farm_kind kind, const char *folder, int 
         cluster_join(farm);
     if (kind != FARM_SENTINEL)
         return;
-    replica_wait(farm);
-    for (int i = 0; i < 3; i++)
-        sentinel_start(farm, farm->all_n++);
+    WAIT_UNTIL(replica_follows(farm));
+    sentinels_start(farm);
+    WAIT_UNTIL(sentinels_are_ready(farm));
 }
 
 void farm_stop(struct farm *farm) {

@@ -27,8 +27,15 @@ struct farm {
     size_t all_n;
 };
 
+/* Waits until all of it is ready: the nodes of a cluster agree, the sentinels know each other. */
 void farm_start(struct farm *farm, enum farm_kind kind, const char *folder, int clock_fd);
+/* True if all nodes of the cluster are up and connected, have epochs of their own, and name the
+   same owner for each slot. tests/redisserver.py asks the same. */
+bool farm_agrees(const struct farm *farm);
 void farm_stop(struct farm *farm);
+/* From now on a server that has not answered for a second is taken for dead, by the sentinels or by
+   the other nodes; before that, never. */
+void farm_deaths_noticed(const struct farm *farm);
 void farm_flush(struct farm *farm);
 size_t farm_keys(struct farm *farm); /* of all masters */
 /* Its URL, with further options ("&a=b") or "". */

@@ -2,9 +2,9 @@
  * List and stats where servers answer what is no record, change under it, or are
  * slow: by fake servers, each with names of its own on two pages.
  */
-#include <time.h>
-
+#include "../loop_clock.h"
 #include "../store/ask.h"
+#include "../wait.h"
 #include "core/hash.h"
 #include "fake.h"
 #include "store/redis/store.h"
@@ -18,7 +18,7 @@ static char names[NAMES][100], hashes[NAMES][IDEM_HEX_LEN + 1];
 static unsigned told[NAMES];
 static _Atomic unsigned seen[NAMES]; /* looks that were asked for */
 static _Atomic unsigned scripts, scans, events_asked;
-static _Atomic unsigned map_kind;
+static _Atomic unsigned map_kind, maps;
 
 static void names_make(void) {
     for (size_t i = 0; i < NAMES; i++) {
@@ -196,7 +196,7 @@ TEST(a_list_follows_what_a_moving_slot_or_a_busy_server_answers) {
 
     names_make();
     fakes_start(2, say_trouble);
-    url_open(&c, "redis+cluster", "timeout=10s");
+    url_open(&c, "redis+cluster", "timeout=100s");
     list_rest(&c, &cursor, 100);
     told_check(0, 1, 1);
     told_check(1, 1, 1);
@@ -210,7 +210,7 @@ TEST(stats_follows_what_the_slot_of_the_counts_answers) {
 
     names_make();
     fakes_start(2, say_trouble);
-    url_open(&c, "redis+cluster", "timeout=10s");
+    url_open(&c, "redis+cluster", "timeout=100s");
     kind_fill(&call, &c, IDEM_OP_STATS, "");
     (void)call_run(&call);
     CHECK_INT(call.rc, 0);
@@ -275,6 +275,7 @@ static size_t owner_of(size_t range) {
 
 static bool say_three(const struct fake_command *command, char *out, size_t size) {
     if (fake_is(command, "CLUSTER", "SLOTS")) {
+        maps++;
         snprintf(out, size, "*%d\r\n", map_kind == MAP_JOINED ? 4 : 3);
         range_say(out, size, 0, 4999, owner_of(0));
         range_say(out, size, 5000, 9999, owner_of(1));
@@ -305,7 +306,7 @@ static void three_open(struct conn *c, struct idem_cursor *cursor, unsigned kind
 
     names_make();
     fakes_start(4, say_three);
-    url_open(c, "redis+cluster", "timeout=10s");
+    url_open(c, "redis+cluster", "timeout=100s");
     for (size_t n = 0; n < PER_FAKE + PER_PAGE;)
         n += page_list(c, cursor, PER_PAGE, true);
     for (size_t i = 0; i < 3; i++) {
@@ -316,9 +317,10 @@ static void three_open(struct conn *c, struct idem_cursor *cursor, unsigned kind
     }
     CHECK(told_of(first) == PER_FAKE && told_of(second) == PER_PAGE);
     map_kind = kind;
+    maps = 0;
     kind_fill(&call, c, IDEM_OP_LOOKUP, "nobody's"); /* MOVED, so that the map is asked for */
     CHECK_INT(call_submit(&call), 0);
-    conn_idle(c, 300);
+    TURN_UNTIL(c, maps >= 2); /* it has read the first */
     c->store->driver->cancel(c->store, &call.op);
     list_rest(c, cursor, PER_PAGE);
 }
@@ -403,12 +405,12 @@ TEST(a_cursor_may_be_asked_for_twice) {
     fakes_stop();
 }
 
-/* Ten pages, and each takes as long as a fifth of the deadline. */
+/* Ten pages, and each takes as long as a fifth of the deadline. No time passes but by them. */
 #define SLOW_MS 60
 
 static bool say_slow(const struct fake_command *command, char *out, size_t size) {
     if (fake_is(command, "SCAN", NULL)) {
-        nanosleep(&(struct timespec){.tv_nsec = SLOW_MS * 1000000}, NULL);
+        loop_clock_forward(SLOW_MS);
         page_say(0, (unsigned)strtoul(command->word[1], NULL, 10), 10, out, size);
         scans++;
     } else if (fake_is(command, "GETRANGE", NULL)) {
@@ -428,6 +430,7 @@ TEST(stats_that_gets_on_may_take_longer_than_an_operation) {
 
     names_make();
     fakes_start(1, say_slow);
+    loop_clock_stop();
     url_open(&c, "redis", "timeout=300ms");
     kind_fill(&call, &c, IDEM_OP_STATS, "");
     (void)call_run(&call);
@@ -454,16 +457,22 @@ TEST(an_operation_beside_a_long_stats_is_given_up_in_its_time) {
 
     names_make();
     fakes_start(1, say_slow);
+    loop_clock_stop();
     url_open(&c, "redis", "timeout=300ms");
     kind_fill(&call, &c, IDEM_OP_STATS, "");
     CHECK_INT(call_submit(&call), 0);
-    conn_idle(&c, 150);
+    TURN_UNTIL(&c, scans >= 2);
     fakes.say = say_silence;
     begun = idem_loop_now();
     kind_fill(&beside, &c, IDEM_OP_LOOKUP, "k");
-    (void)call_run(&beside);
+    CHECK_INT(call_submit(&beside), 0);
+    while (beside.completed == 0) {
+        conn_turn(&c, 1);
+        loop_clock_forward(10);
+    }
     CHECK(beside.rc != 0);
     CHECK(idem_loop_now() - begun < 1000);
+    loop_clock_go_on();
     (void)call_wait(&call);
     conn_close(&c);
     fakes_stop();

@@ -4,8 +4,8 @@
  */
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <time.h>
 
+#include "../wait.h"
 #include "idem.h"
 #include "server.h"
 #include "temp.h"
@@ -23,14 +23,16 @@ static void server_begin(void) {
 
     snprintf(folder, sizeof(folder), "%s/server", temp_folder());
     server_start(&server, folder, "redis-server", true, args, -1);
-    snprintf(url, sizeof(url), "redis://localhost:%d/2?timeout=20s", server.port);
+    snprintf(url, sizeof(url), "redis://localhost:%d/2?connect_timeout=100s&timeout=100s",
+             server.port);
 }
 
 static struct idem *opened(void) {
+    static const struct idem_options options = {.op_timeout_ms = 100000};
     struct idem_error err = {0};
     struct idem *h;
 
-    if (idem_open(url, NULL, &h, &err) != 0) {
+    if (idem_open(url, &options, &h, &err) != 0) {
         fprintf(stderr, "# %s\n", err.text);
         exit(1);
     }
@@ -77,7 +79,8 @@ static void worker(unsigned seed) {
                                               .scope = IDEM_SCOPE_NONE,
                                               .mode = IDEM_MODE_REPLAY,
                                               .ttl_s = 3600,
-                                              .wait_ms = 30000};
+                                              .finish_timeout_ms = 100000,
+                                              .wait_ms = 120000};
     struct idem *h = opened();
     struct idem_guard *guard = guarded(h, &policy);
 
@@ -136,17 +139,15 @@ TEST(what_many_processes_want_at_once_happens_once_each) {
     CHECK_INT(all, KEYS);
 }
 
-/* The paused one. */
+/* The paused one, and who takes over: only the lease of the first may run out. */
 
-static const struct idem_policy rerun = {.prefix = "r:",
-                                         .scope = IDEM_SCOPE_NONE,
-                                         .mode = IDEM_MODE_REPLAY,
-                                         .recover = IDEM_RECOVER_RERUN,
-                                         .on_failure = IDEM_ON_FAILURE_RETRY,
-                                         .attempts = 5,
-                                         .ttl_s = 3600,
-                                         .lease_ms = 1000,
-                                         .wait_ms = IDEM_NONE};
+#define RERUN(lease)                                                                               \
+    {                                                                                              \
+        .prefix = "r:", .scope = IDEM_SCOPE_NONE, .mode = IDEM_MODE_REPLAY,                        \
+        .recover = IDEM_RECOVER_RERUN, .on_failure = IDEM_ON_FAILURE_RETRY, .attempts = 5,         \
+        .ttl_s = 3600, .lease_ms = (lease), .finish_timeout_ms = 100000, .wait_ms = IDEM_NONE      \
+    }
+static const struct idem_policy brief = RERUN(2000), lasting = RERUN(3600000);
 
 static enum idem_result tell_and_wait(struct idem_run *run, void *data) {
     int *pipes = data;
@@ -161,7 +162,7 @@ static enum idem_result tell_and_wait(struct idem_run *run, void *data) {
 static void runner(int in, int out) {
     int pipes[2] = {in, out};
     struct idem *h = opened();
-    struct idem_guard *guard = guarded(h, &rerun);
+    struct idem_guard *guard = guarded(h, &brief);
     struct idem_outcome o = call(h, guard, "k", tell_and_wait, pipes);
 
     CHECK_INT(o.verdict, IDEM_RUN);
@@ -191,6 +192,15 @@ static enum idem_result take_over(struct idem_run *run, void *data) {
     return IDEM_RESULT_DONE;
 }
 
+static bool has_taken_over(struct idem *h, struct idem_guard *guard, struct paused *paused) {
+    struct idem_outcome out = call(h, guard, "k", take_over, paused);
+
+    CHECK(out.verdict == (paused->attempt == 0 ? IDEM_BUSY : IDEM_RUN));
+    CHECK(out.verdict != IDEM_RUN || out.finish == IDEM_FINISH_STORED);
+    idem_outcome_release(&out);
+    return paused->attempt != 0;
+}
+
 TEST(a_process_that_was_paused_beyond_its_lease_changes_nothing_and_is_counted) {
     struct paused paused = {0};
     struct idem_stats stats = {0};
@@ -214,16 +224,10 @@ TEST(a_process_that_was_paused_beyond_its_lease_changes_nothing_and_is_counted) 
     CHECK(read(from[0], &word, 1) == 1);
     CHECK(kill(pid, SIGSTOP) == 0);
     h = opened();
-    guard = guarded(h, &rerun);
+    guard = guarded(h, &lasting);
     paused.pid = pid;
     paused.to = to[1];
-    for (int i = 0; i < 400 && paused.attempt == 0; i++) {
-        out = call(h, guard, "k", take_over, &paused);
-        CHECK(out.verdict == (paused.attempt == 0 ? IDEM_BUSY : IDEM_RUN));
-        CHECK(out.verdict != IDEM_RUN || out.finish == IDEM_FINISH_STORED);
-        idem_outcome_release(&out);
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    }
+    WAIT_UNTIL(has_taken_over(h, guard, &paused));
     CHECK_INT(paused.attempt, 2);
     out = call(h, guard, "k", take_over, &paused);
     CHECK_INT(out.verdict, IDEM_REPLAY);

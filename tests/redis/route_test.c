@@ -2,10 +2,10 @@
  * Where to: servers that disagree, that answer errors only, or that have no room.
  * They are asked again, but not without a pause; and a map is not trusted blindly.
  */
-#include <time.h>
-
+#include "../loop_clock.h"
 #include "../store/ask.h"
 #include "../store/proxy.h"
+#include "../wait.h"
 #include "fake.h"
 #include "store/redis/store.h"
 #include "temp.h"
@@ -30,23 +30,27 @@ static unsigned asked_all(void) {
     return fakes.asked[0] + fakes.asked[1] + fakes.asked[2];
 }
 
-/* A second of it, with somebody who asks all the time. */
-static void second_of(struct conn *c) {
-    int64_t end = idem_loop_now() + 1000;
+/* Without pauses it is thousands in a second. With them, from 50 ms on and growing, about five for
+   each. */
+#define FEW 60
+static unsigned few; /* in the time that it took */
+
+/* A second of it, with somebody who asks all the time, and longer until they were met and asked so
+   often. */
+static void second_of(struct conn *c, unsigned least, unsigned least_asked) {
+    int64_t begun = idem_loop_now(), end = begun + 1000;
     struct call call;
 
     conn_open(c, url, HOST_POLL, NULL);
-    while (idem_loop_now() < end) {
+    while (idem_loop_now() < end || met_all() < least || asked_all() < least_asked) {
         claim_fill(&call, c, "k", 1);
         (void)call_run(&call);
         CHECK(call.rc != 0);
-        conn_idle(c, 5);
+        conn_turn(c, 5);
     }
+    few = FEW * (unsigned)(1 + (idem_loop_now() - begun) / 1000);
     fprintf(stderr, "# %u connections, %u commands\n", met_all(), asked_all());
 }
-
-/* Without pauses it is thousands. With them, from 50 ms on and growing, about five for each. */
-#define FEW 60
 
 static bool say_error(const struct fake_command *command, char *out, size_t size) {
     (void)command;
@@ -59,9 +63,9 @@ TEST(servers_of_a_cluster_that_answer_errors_at_once_are_asked_with_pauses) {
 
     fakes_start(2, say_error);
     cluster_url("timeout=200ms");
-    second_of(&c);
-    CHECK(asked_all() > 1 && asked_all() < FEW);
-    CHECK(met_all() < FEW);
+    second_of(&c, 2, 2);
+    CHECK(asked_all() > 1 && asked_all() < few);
+    CHECK(met_all() < few);
     conn_close(&c);
     fakes_stop();
 }
@@ -78,8 +82,8 @@ TEST(servers_of_a_cluster_that_hang_up_are_asked_with_pauses) {
 
     fakes_start(2, say_end);
     cluster_url("timeout=200ms");
-    second_of(&c);
-    CHECK(met_all() > 1 && met_all() < FEW);
+    second_of(&c, 2, 0);
+    CHECK(met_all() > 1 && met_all() < few);
     conn_close(&c);
     fakes_stop();
 }
@@ -89,9 +93,9 @@ TEST(sentinels_that_answer_errors_at_once_are_asked_with_pauses) {
 
     fakes_start(2, say_error);
     sentinel_url("timeout=200ms");
-    second_of(&c);
-    CHECK(asked_all() > 1 && asked_all() < FEW);
-    CHECK(met_all() < FEW);
+    second_of(&c, 2, 2);
+    CHECK(asked_all() > 1 && asked_all() < few);
+    CHECK(met_all() < few);
     conn_close(&c);
     fakes_stop();
 }
@@ -107,8 +111,8 @@ TEST(sentinels_that_know_no_master_are_asked_with_pauses) {
 
     fakes_start(2, say_nil);
     sentinel_url("timeout=200ms");
-    second_of(&c);
-    CHECK(met_all() > 1 && met_all() < FEW);
+    second_of(&c, 2, 0);
+    CHECK(met_all() > 1 && met_all() < few);
     conn_close(&c);
     fakes_stop();
 }
@@ -129,8 +133,8 @@ TEST(a_master_that_the_sentinels_name_and_that_hangs_up_is_asked_for_with_pauses
 
     fakes_start(3, say_master);
     sentinel_url("timeout=200ms");
-    second_of(&c);
-    CHECK(met_all() > 3 && met_all() < FEW);
+    second_of(&c, 4, 0);
+    CHECK(met_all() > 3 && met_all() < few);
     conn_close(&c);
     fakes_stop();
 }
@@ -158,14 +162,23 @@ static bool say_other(const struct fake_command *command, char *out, size_t size
 }
 
 TEST(servers_that_send_each_other_an_operation_are_given_time) {
-    struct answer a;
+    struct call call;
     struct conn c;
 
     fakes_start(2, say_other);
+    loop_clock_stop();
     cluster_url("timeout=1s");
     conn_open(&c, url, HOST_POLL, NULL);
-    a = claim(&c, "k", 1);
-    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    claim_fill(&call, &c, "k", 1);
+    CHECK_INT(call_submit(&call), 0);
+    /* Time passes only while all is answered: what is under way at the deadline is unknown. */
+    while (call.completed == 0) {
+        conn_turn(&c, 0);
+        WAIT_UNTIL(fakes_are_idle());
+        conn_turn(&c, 0);
+        loop_clock_forward(1);
+    }
+    CHECK_INT(call.rc, IDEM_E_REFUSED);
     fprintf(stderr, "# %u commands\n", asked_all());
     CHECK(asked_all() > 3 && asked_all() < 100);
     conn_close(&c);
@@ -204,15 +217,20 @@ static const char *key_in_half(unsigned half) {
 
 TEST(a_map_with_port_0_does_not_lead_to_a_socket_of_this_machine) {
     static struct proxy proxy;
+    struct call call;
     struct conn c;
 
     proxy_start(&proxy, temp_folder(), "proxy", NULL);
     snprintf(path, sizeof(path), "%s", proxy.path);
     fakes_start(2, say_socket);
-    cluster_url("timeout=300ms");
+    cluster_url("timeout=100s");
     conn_open(&c, url, HOST_POLL, NULL);
     CHECK_INT(lookup(&c, key_in_half(1)).rc, IDEM_E_ABSENT);
-    CHECK_INT(lookup(&c, key_in_half(0)).rc, IDEM_E_REFUSED); /* nobody has it */
+    kind_fill(&call, &c, IDEM_OP_LOOKUP, key_in_half(0));
+    CHECK_INT(call_submit(&call), 0);
+    conn_pass(&c, 1000);
+    loop_clock_forward(100000);
+    CHECK_INT(answer_wait(&call).rc, IDEM_E_REFUSED); /* nobody has it */
     CHECK_INT(lookup(&c, key_in_half(1)).rc, IDEM_E_ABSENT);
     CHECK_INT(proxy.met, 0);
     conn_close(&c);
@@ -231,23 +249,19 @@ static bool say_absent(const struct fake_command *command, char *out, size_t siz
 static void no_room(const char *user) {
     struct answer a;
     struct conn c;
-    int64_t end;
 
     fakes_start(1, say_absent);
     fakes.at_once = "-ERR max number of clients reached\r\n";
-    snprintf(url, sizeof(url), "redis://%s127.0.0.1:%d?timeout=10s", user, fakes.port[0]);
+    snprintf(url, sizeof(url), "redis://%s127.0.0.1:%d?timeout=100s", user, fakes.port[0]);
     conn_open(&c, url, HOST_POLL, NULL);
     a = lookup(&c, "k");
     CHECK_INT(a.rc, IDEM_E_REFUSED);
     CHECK_HAS(a.text, "maxclients");
-    conn_idle(&c, 500);
-    CHECK(fakes.met[0] > 1 && fakes.met[0] < FEW);
+    conn_pass(&c, 500);
+    CHECK(fakes.met[0] < FEW);
+    TURN_UNTIL(&c, fakes.met[0] > 1);
     fakes.at_once = NULL;
-    end = idem_loop_now() + 10000;
-    do {
-        conn_idle(&c, 20);
-        a = lookup(&c, "k");
-    } while (a.rc == IDEM_E_REFUSED && idem_loop_now() < end);
+    TURN_UNTIL(&c, (a = lookup(&c, "k")).rc != IDEM_E_REFUSED);
     CHECK_INT(a.rc, IDEM_E_ABSENT);
     conn_close(&c);
     fakes_stop();
@@ -321,7 +335,7 @@ TEST(a_server_of_a_cluster_that_is_not_named_is_at_the_host_that_was_asked) {
     struct conn c;
 
     fakes_start(2, say_unnamed);
-    snprintf(url, sizeof(url), "redis+cluster://127.0.0.1:%d?timeout=3s", fakes.port[0]);
+    snprintf(url, sizeof(url), "redis+cluster://127.0.0.1:%d?timeout=100s", fakes.port[0]);
     conn_open(&c, url, HOST_POLL, NULL);
     CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
     conn_close(&c);

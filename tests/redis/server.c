@@ -18,8 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../wait.h"
+
 #define ARGS_MAX 96
-#define START_TRIES 1000 /* of 10 ms */
 
 static void fail(const char *what) {
     fprintf(stderr, "# %s: %s\n", what, strerror(errno));
@@ -29,7 +30,7 @@ static void fail(const char *what) {
 static int server_connect(const struct server *server) {
     struct sockaddr_un path = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct timeval limit = {.tv_sec = 10};
+    struct timeval limit = {.tv_sec = WAIT_LIMIT_S};
 
     if (fd < 0)
         fail("socket");
@@ -75,10 +76,27 @@ static void server_exec(const struct server *server, const char *program, const 
     _exit(127);
 }
 
+/* True if the server answers; it opens its socket after its port. One that has ended ends the test.
+ */
+static bool server_is_ready(const struct server *server, const char *program) {
+    char answer[64];
+    int fd = server_connect(server), status;
+
+    if (fd >= 0) {
+        close(fd);
+        server_ask(server, answer, sizeof(answer), "PING", NULL);
+        return answer[0] != '\0' && strncmp(answer, "-LOADING", 8) != 0;
+    }
+    if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
+        fprintf(stderr, "# %s did not start: see %s/log\n", program, server->folder);
+        exit(1);
+    }
+    return false;
+}
+
 void server_start(struct server *server, const char *folder, const char *program, bool port,
                   const char *const *args, int clock_fd) {
     static const char *const none[] = {NULL};
-    char answer[64];
 
     snprintf(server->folder, sizeof(server->folder), "%.255s", folder);
     snprintf(server->socket, sizeof(server->socket), "%s/s", server->folder);
@@ -91,22 +109,7 @@ void server_start(struct server *server, const char *folder, const char *program
         fail("fork");
     if (server->pid == 0)
         server_exec(server, program, args == NULL ? none : args, clock_fd);
-    for (int i = 0; i < START_TRIES; i++) {
-        int fd = server_connect(server), status;
-
-        if (fd >= 0) {
-            close(fd);
-            server_ask(server, answer, sizeof(answer), "PING", NULL);
-            if (strncmp(answer, "-LOADING", 8) != 0)
-                return;
-        }
-        if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
-            fprintf(stderr, "# %s did not start: see %s/log\n", program, server->folder);
-            exit(1);
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-    fail("the server does not answer");
+    WAIT_UNTIL(server_is_ready(server, program));
 }
 
 void server_stop(struct server *server) {
@@ -117,12 +120,51 @@ void server_stop(struct server *server) {
     server->pid = 0;
 }
 
+static bool server_stands(const struct server *server) {
+    char path[64], text[512];
+    const char *end;
+    FILE *file;
+    size_t n;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)server->pid);
+    file = fopen(path, "r");
+    if (file == NULL)
+        fail(path);
+    n = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    end = strrchr(text, ')'); /* its name may hold blanks */
+    return end != NULL && end[1] == ' ' && end[2] == 'T';
+}
+
 void server_pause(const struct server *server) {
     kill(server->pid, SIGSTOP);
+    WAIT_UNTIL(server_stands(server));
 }
 
 void server_go_on(const struct server *server) {
     kill(server->pid, SIGCONT);
+}
+
+/* The length of the reply at the beginning of the text; 0: not all of it is there. */
+static size_t reply_length(const char *text, size_t len) {
+    const char *end = memmem(text, len, "\r\n", 2);
+    size_t used, size;
+    long n;
+
+    if (end == NULL)
+        return 0;
+    used = (size_t)(end - text) + 2;
+    n = strtol(text + 1, NULL, 10);
+    if (text[0] == '$' && n >= 0)
+        return used + (size_t)n + 2 <= len ? used + (size_t)n + 2 : 0;
+    for (long i = 0; text[0] == '*' && i < n; i++) {
+        size = reply_length(text + used, len - used);
+        if (size == 0)
+            return 0;
+        used += size;
+    }
+    return used;
 }
 
 void server_ask(const struct server *server, char *out, size_t size, const char *first, ...) {
@@ -145,9 +187,15 @@ void server_ask(const struct server *server, char *out, size_t size, const char 
         len += (size_t)snprintf(command + len, sizeof(command) - len, "$%zu\r\n%s\r\n",
                                 strlen(word), word);
     va_end(args);
-    if (write(fd, command, len) != (ssize_t)len)
-        fail("write");
-    got = read(fd, out, size - 1);
-    out[got < 0 ? 0 : got] = '\0';
+    /* Sentinels have a server close its connections when they promote it: no answer, then. */
+    if (send(fd, command, len, MSG_NOSIGNAL) != (ssize_t)len && errno != EPIPE &&
+        errno != ECONNRESET)
+        fail("send");
+    for (len = 0; len < size - 1 && reply_length(out, len) == 0; len += (size_t)got) {
+        got = read(fd, out + len, size - 1 - len);
+        if (got <= 0)
+            break;
+    }
+    out[len] = '\0';
     close(fd);
 }

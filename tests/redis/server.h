@@ -25,7 +25,7 @@ struct server {
 void server_start(struct server *server, const char *folder, const char *program, bool port,
                   const char *const *args, int clock_fd);
 void server_stop(struct server *server);        /* SIGKILL, and waits */
-void server_pause(const struct server *server); /* SIGSTOP */
+void server_pause(const struct server *server); /* SIGSTOP, and waits */
 void server_go_on(const struct server *server);
 
 /* One command by a connection of its own, as words; what came back, cut at size. */

@@ -2,9 +2,8 @@
  * Wishes to be woken: how many are made, of whom, and what becomes of them when
  * a slot moves.
  */
-#include <time.h>
-
 #include "../store/ask.h"
+#include "../wait.h"
 #include "fake.h"
 #include "store/redis/store.h"
 
@@ -29,10 +28,7 @@ static void waiter_stop(struct waiter *waiter, struct conn *c) {
 }
 
 static void woken_wait(struct waiter *waiter, struct conn *c, unsigned wakes) {
-    int64_t end = idem_loop_now() + 5000;
-
-    while (waiter->wakes < wakes && idem_loop_now() < end)
-        conn_turn(c, 50);
+    TURN_UNTIL(c, waiter->wakes >= wakes);
     CHECK_INT(waiter->wakes, wakes);
 }
 
@@ -59,9 +55,11 @@ static void name_say(char *out, size_t size, const char *word, const char *name)
 static bool subscribes(const struct fake_command *command, char *out, size_t size) {
     if (fake_is(command, "SSUBSCRIBE", NULL)) {
         sharded[command->fake]++;
+        wished[command->fake]++;
         name_say(out, size, "ssubscribe", command->word[1]);
     } else if (fake_is(command, "SUBSCRIBE", NULL)) {
         plain[command->fake]++;
+        wished[command->fake]++;
         name_say(out, size, "subscribe", command->word[1]);
     } else if (fake_is(command, "SUNSUBSCRIBE", NULL)) {
         ended++;
@@ -72,18 +70,17 @@ static bool subscribes(const struct fake_command *command, char *out, size_t siz
     } else {
         return false;
     }
-    wished[command->fake]++;
     wisher = command->client;
     return true;
 }
 
-static _Atomic unsigned late; /* the confirmation that comes late; 0: none */
+static _Atomic unsigned late; /* the confirmation that waits until this is changed; 0: none */
 
 static bool say_alone(const struct fake_command *command, char *out, size_t size) {
     bool known = subscribes(command, out, size);
 
-    if (late != 0 && plain[0] == late && fake_is(command, "SUBSCRIBE", NULL))
-        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    if (fake_is(command, "SUBSCRIBE", NULL))
+        WAIT_UNTIL(late == 0 || plain[0] != late);
     return known;
 }
 
@@ -109,14 +106,15 @@ TEST(waiters_of_one_key_that_come_one_by_one_do_not_wake_each_other) {
         waiter_start(&waiters[i], &c, "k");
         woken_wait(&waiters[i], &c, 1); /* in force */
     }
-    conn_idle(&c, 50);
+    conn_pass(&c, 500);
     for (unsigned i = 0; i < WAITERS; i++)
         wakes += waiters[i].wakes;
     CHECK_INT(wakes, WAITERS);
     CHECK_INT(plain[0], 1);
     for (unsigned i = 0; i < WAITERS; i++)
         waiter_stop(&waiters[i], &c);
-    conn_idle(&c, 50);
+    TURN_UNTIL(&c, ended > 0);
+    conn_pass(&c, 500);
     CHECK_INT(ended, 1);
     conn_close(&c);
     fakes_stop();
@@ -157,6 +155,7 @@ TEST(a_waiter_that_comes_when_another_has_just_gone_is_woken_when_its_own_wish_i
     waiter_stop(&first, &c);
     waiter_start(&second, &c, "k");
     woken_wait(&second, &c, 1);
+    late = 0;
     woken_wait(&second, &c, 2);
     waiter_stop(&other, &c);
     waiter_stop(&second, &c);
@@ -234,7 +233,7 @@ TEST(a_wish_whose_slot_has_gone_away_is_made_again_where_it_is) {
     fake_push(wisher, bytes);
     woken_wait(&waiter, &c, 2);
     CHECK_INT(sharded[1], 1);
-    conn_idle(&c, 300);
+    conn_pass(&c, 500);
     CHECK_INT(sharded[1], 1);
     CHECK_INT(waiter.wakes, 2);
     waiter_stop(&waiter, &c);
@@ -244,6 +243,7 @@ TEST(a_wish_whose_slot_has_gone_away_is_made_again_where_it_is) {
 
 TEST(wishes_are_made_again_once_a_cluster_is_up_and_not_without_a_pause) {
     struct waiter waiter;
+    unsigned before;
     struct conn c;
 
     open_cluster(&c, say_owner);
@@ -251,10 +251,15 @@ TEST(wishes_are_made_again_once_a_cluster_is_up_and_not_without_a_pause) {
     woken_wait(&waiter, &c, 1);
     waiter_stop(&waiter, &c);
     down = true;
+    before = wished[0];
     waiter_start(&waiter, &c, "k");
-    conn_idle(&c, 500);
+    loop_clock_stop(); /* where turns take long, no more time passes */
+    conn_pass(&c, 500);
     CHECK_INT(waiter.wakes, 0);
     CHECK(wished[0] < 20);
+    loop_clock_go_on();
+    TURN_UNTIL(&c, wished[0] >= before + 2);
+    CHECK_INT(waiter.wakes, 0);
     down = false;
     woken_wait(&waiter, &c, 1);
     waiter_stop(&waiter, &c);
@@ -283,7 +288,7 @@ TEST(a_wish_that_is_in_force_is_left_alone_by_a_new_map) {
     waiter_start(&waiter, &c, "k");
     woken_wait(&waiter, &c, 1);
     (void)lookup(&c, "k");
-    conn_idle(&c, 300);
+    conn_pass(&c, 500);
     CHECK(maps >= 2);
     CHECK_INT(sharded[0], 1);
     CHECK_INT(waiter.wakes, 1);

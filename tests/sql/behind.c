@@ -62,8 +62,7 @@ void proxied(struct conn *c, enum host_kind kind, const char *options) {
 }
 
 void turn_until(struct conn *c, bool (*holds)(void)) {
-    while (!holds())
-        conn_turn(c, 20);
+    TURN_UNTIL(c, holds());
 }
 
 static unsigned asked_before;
@@ -106,7 +105,7 @@ struct idem_sql row_hold(const char *key) {
     struct idem_sql conn;
 
     idem_record_key_hex(&name, hex);
-    farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
+    farm_url_as(&farm, FARM_OWNER, FARM_PATIENT, url, sizeof(url));
     CHECK_INT(idem_sql_open(url, &conn, &error), 0);
     snprintf(sql, sizeof(sql),
              "SELECT 1 FROM idem_record WHERE prefix = 't:' AND hash = %s%s' FOR UPDATE",

@@ -450,7 +450,7 @@ TEST(an_outcome_waits_for_who_may_still_commit) {
         IDEM_E_UNKNOWN);
     CHECK_INT(answer.status, 77);
     db_commit(rival);
-    CHECK_INT(idem_tx_outcome(conn, guard, &args, 7000, &answer, &err), 0);
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, 120000, &answer, &err), 0);
     CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
     /* The limit was for that time only. */
     if (db_kind == IDEM_SQL_MYSQL)
@@ -478,12 +478,13 @@ static void outcome_meet(int i) {
         db_begin(conn, NULL);
         CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
         CHECK(write(begun[1], &c, 1) == 1);
-        usleep(200000);
+        /* sleep: the other one begins to wait, which nothing shows; later is right, too */
+        usleep(100000);
         db_commit(conn);
     } else {
         db_do(conn, levels[db_kind]);
         CHECK(read(begun[0], &c, 1) == 1);
-        CHECK_INT(idem_tx_outcome(conn, guard, &args, 5000, &answer, &err), 0);
+        CHECK_INT(idem_tx_outcome(conn, guard, &args, 120000, &answer, &err), 0);
         CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
     }
     db_close(conn);

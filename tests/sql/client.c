@@ -28,7 +28,7 @@ static PGconn *postgres_open(const struct client *client) {
     const char *names[12] = {"user", "password", "dbname", "connect_timeout", "host", "port"};
     char port[16], paths[3][400];
     const char *values[12] = {client->user, client->password, client->db,
-                              "10",         client->socket,   port};
+                              "120",        client->socket,   port};
     static const char *const files[][2] = {
         {"sslrootcert", "ca.crt"}, {"sslcert", "client.crt"}, {"sslkey", "client.key"}};
     int n = 6;
@@ -69,7 +69,7 @@ static const char *postgres_try(const struct client *client, const char *sql, ch
 }
 
 static bool mariadb_open(MYSQL *conn, const struct client *client) {
-    unsigned seconds = 10,
+    unsigned seconds = 120,
              protocol = client->socket != NULL ? MYSQL_PROTOCOL_SOCKET : MYSQL_PROTOCOL_TCP;
     char ca[400], cert[400], key[400];
     my_bool yes = 1;

@@ -49,7 +49,7 @@ static void cut_now(int client, int server, enum cut how, const char *buf, size_
 
     if (how == CUT_BEHIND) {
         CHECK(write(server, buf, n) == (ssize_t)n);
-        CHECK(poll(&behind, 1, 10000) == 1); /* it has answered */
+        CHECK(poll(&behind, 1, 120000) == 1); /* it has answered */
     }
     shutdown(client, SHUT_RDWR);
     close(client);
@@ -62,7 +62,7 @@ static void way_run(int listener, enum cut how) {
     struct sockaddr_un address;
     char buf[16384];
 
-    alarm(50);
+    alarm(TEST_LIMIT_S);
     path_of(db_socket(), &address);
     CHECK(client >= 0 && connect(server, (struct sockaddr *)&address, sizeof(address)) == 0);
     for (;;) {
@@ -127,7 +127,7 @@ static void cut_once(enum cut how, int id, const char *key) {
         CHECK_INT(idem_tx_outcome(anew, guard, &args, 200, &answer, &err), IDEM_E_UNKNOWN);
         CHECK(write(release_fds[1], "x", 1) == 1);
     }
-    CHECK_INT(idem_tx_outcome(anew, guard, &args, 10000, &answer, &err), 0);
+    CHECK_INT(idem_tx_outcome(anew, guard, &args, 120000, &answer, &err), 0);
     CHECK_INT(answer.verdict, happened ? IDEM_TX_HAPPENED : IDEM_TX_NEVER);
     CHECK_INT(answer.status, happened ? 201 : 0);
     CHECK_INT(db_askf(anew, "SELECT count(*) FROM work WHERE id = %d", id), happened);
@@ -175,7 +175,7 @@ TEST(a_commit_by_hand_that_was_not_answered_is_unknown) {
     db_begin(conn, NULL);
     CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
     CHECK_INT(commit_by_hand(conn), IDEM_E_UNKNOWN);
-    CHECK_INT(idem_tx_outcome(anew, guard, &args, 10000, &answer, &err), 0);
+    CHECK_INT(idem_tx_outcome(anew, guard, &args, 120000, &answer, &err), 0);
     CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
     db_close(conn);
     db_close(anew);
@@ -216,7 +216,7 @@ static void judge(struct idem_sql conn, const struct told *told) {
 
     snprintf(key, sizeof(key), "%d", told->id);
     args = db_key(key);
-    CHECK_INT(idem_tx_outcome(conn, guard, &args, 10000, &answer, &err), 0);
+    CHECK_INT(idem_tx_outcome(conn, guard, &args, 120000, &answer, &err), 0);
     idem_tx_answer_release(&answer);
     CHECK(answer.verdict == IDEM_TX_HAPPENED || answer.verdict == IDEM_TX_NEVER);
     CHECK_INT(db_askf(conn, "SELECT count(*) FROM work WHERE id = %d", told->id),
@@ -242,7 +242,7 @@ static void kill_round(int round) {
     close(fds[1]);
     for (n = 0; n < 8; n++)
         CHECK(read(fds[0], &told[n % 4], sizeof(told[0])) == sizeof(told[0]));
-    pause_ms(1 + 7 * round);
+    usleep(1000 * (1 + 7 * (useconds_t)round)); /* sleep: any moment will do */
     db_server_kill();
     /* The last few of them. */
     while (read(fds[0], &told[n % 4], sizeof(told[0])) == sizeof(told[0]))

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "../temp.h"
+#include "../wait.h"
 #include "client.h"
 #include "farm.h"
 #include "sql/dialect.h"
@@ -84,7 +85,7 @@ static struct idem_sql sqlite_open(void) {
     sqlite3 *conn;
 
     need(sqlite3_open(sqlite_path, &conn) == SQLITE_OK, sqlite_path);
-    sqlite3_busy_timeout(conn, 20000);
+    sqlite3_busy_timeout(conn, 120000);
     sqlite3_exec(conn, "PRAGMA synchronous = OFF", NULL, NULL, NULL);
     return idem_sql_sqlite(conn);
 }
@@ -281,7 +282,7 @@ void db_crowd(int n, void (*fn)(int i)) {
 
         need(pid >= 0, "a process");
         if (pid == 0) {
-            alarm(50);
+            alarm(WAIT_LIMIT_S);
             fn(i);
             exit(0);
         }
@@ -330,7 +331,7 @@ void db_url(char *url, size_t size) {
     if (db_kind == IDEM_SQL_SQLITE)
         snprintf(url, size, "sqlite:%s", sqlite_path);
     else
-        farm_url_as(&farm, FARM_OWNER, "", url, size);
+        farm_url_as(&farm, FARM_OWNER, FARM_PATIENT, url, size);
 }
 
 static void engine_choose(void) {

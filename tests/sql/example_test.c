@@ -51,7 +51,7 @@ static void crowd_join(struct crowd *crowd, int i, const char *command, const in
     CHECK(crowd->pids[i] >= 0);
     if (crowd->pids[i] > 0)
         return;
-    alarm(40);
+    alarm(TEST_LIMIT_S);
     close(gate[1]); /* the parent's alone is left */
     snprintf(text, sizeof(text), "%s", command);
     words_of(text, argv, 10);

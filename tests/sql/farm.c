@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "../certificates.h"
+#include "../wait.h"
 #include "client.h"
 #include "process.h"
 
@@ -49,6 +50,14 @@ static void certificates_demand(const struct farm *farm) {
         process_fail(farm->folder, error);
 }
 
+/* Until it answers by the way that the tests take; a test with certificates of its own has another.
+ */
+static void farm_wait(struct farm *farm) {
+    if (kinds[farm->kind].way == WAY_TLS && farm->server.options.settings != NULL)
+        return;
+    WAIT_UNTIL(farm_try(farm, kinds[farm->kind].user, "SELECT 1") == NULL);
+}
+
 void farm_start_with(struct farm *farm, enum farm_kind kind, const char *folder, int clock_fd,
                      const char *const *settings, bool durable) {
     enum way way = kinds[kind].way;
@@ -72,6 +81,7 @@ void farm_start_with(struct farm *farm, enum farm_kind kind, const char *folder,
     snprintf(path, sizeof(path), "%s/pooler", farm->folder);
     if (way == WAY_POOLED)
         pooler_start(&farm->pooler, &farm->server, path);
+    farm_wait(farm);
 }
 
 void farm_start(struct farm *farm, enum farm_kind kind, const char *folder, int clock_fd) {
@@ -89,6 +99,7 @@ void farm_kill(struct farm *farm) {
 
 void farm_restart(struct farm *farm) {
     server_restart(&farm->server);
+    farm_wait(farm);
 }
 
 /* URLs. */
@@ -161,7 +172,7 @@ void farm_sql(struct farm *farm, const char *sql) {
 #define FEW "1000" /* rows that are removed sooner than the table is made anew */
 
 static const char postgres_flush[] =
-    "DO $$ DECLARE t text; n bigint; BEGIN SET LOCAL lock_timeout = '10s';"
+    "DO $$ DECLARE t text; n bigint; BEGIN SET LOCAL lock_timeout = '120s';"
     " FOREACH t IN ARRAY ARRAY['idem_record', 'idem_counter', 'idem_event', 'idem_tx'] LOOP"
     "  IF to_regclass(t) IS NULL THEN CONTINUE; END IF;"
     "  EXECUTE format('SELECT count(*) FROM (SELECT FROM %I LIMIT " FEW " + 1) few', t) INTO n;"

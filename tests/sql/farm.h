@@ -45,6 +45,10 @@ void farm_url(const struct farm *farm, const char *options, char *url, size_t si
 void farm_url_as(const struct farm *farm, enum farm_user user, const char *options, char *url,
                  size_t size);
 
+/* Options for who opens that URL by idem_sql_open() or another program: by default a server has
+   five seconds to answer in. conn_open() has them anyway. */
+#define FARM_PATIENT "&connect_timeout=100s&timeout=100s"
+
 /* SQL as the owner, by the socket; one that fails ends the test. Statements are separated by
    semicolons. */
 void farm_sql(struct farm *farm, const char *sql);

@@ -47,6 +47,7 @@ static void command(const struct server *server, struct args *args) {
     args_add(args, "--port=%d", server->port);
     args_add(args, "--skip-name-resolve"); /* the socket's users are not those of 127.0.0.1 */
     args_add(args, "--max-connections=300");
+    args_add(args, "--connect-timeout=120"); /* a client may be out of breath in its greeting */
     args_add(args, "--performance-schema=OFF");
     args_add(args, "--innodb-buffer-pool-size=16M");
     args_add(args, "--innodb-log-file-size=4M");

@@ -347,7 +347,7 @@ TEST(a_client_that_is_killed_leaves_all_or_nothing) {
             db_do(conn, "DELETE FROM idem_tx");
             db_do(conn, "UPDATE work SET n = 0 WHERE id = 92000");
             victim_run();
-            CHECK_INT(idem_tx_outcome(conn, guard, &args, 10000, &answer, &err), 0);
+            CHECK_INT(idem_tx_outcome(conn, guard, &args, 120000, &answer, &err), 0);
             CHECK_INT(answer.verdict, done ? IDEM_TX_HAPPENED : IDEM_TX_NEVER);
             CHECK_INT(answer.status, done ? 200 : 0);
             idem_tx_answer_release(&answer);

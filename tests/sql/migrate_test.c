@@ -217,7 +217,7 @@ static void sql_hold(struct idem_sql conn) {
         db_do(conn, "SELECT 1 FROM idem_tx FOR UPDATE");
     }
     CHECK(write(begun[1], "bbb", 3) == 3);
-    usleep(100000);
+    usleep(50000); /* sleep: the others begin to wait, which nothing shows; later is right, too */
     db_commit(conn);
 }
 

@@ -194,7 +194,7 @@ TEST(a_function_that_leaves_its_connection_unusable_is_told) {
     CHECK_HAS(err.text, stmt != NULL ? "sqlite3_reset()" : "still open");
     sqlite3_finalize(stmt);
     db_close(conn);
-    CHECK_INT(idem_tx_outcome(other, guard, &args, 5000, &answer, &err), 0);
+    CHECK_INT(idem_tx_outcome(other, guard, &args, 120000, &answer, &err), 0);
     CHECK_INT(answer.verdict, IDEM_TX_NEVER);
     db_close(other);
     idem_guard_free(guard);

@@ -8,11 +8,10 @@
 #include <sys/wait.h>
 
 #include "../port.h"
+#include "../wait.h"
 #include "client.h"
 #include "engine.h"
 #include "process.h"
-
-#define START_TRIES 2000 /* of 5 ms */
 
 static FILE *pooler_file(const struct pooler *pooler, const char *name, char *path, size_t size) {
     FILE *file;
@@ -49,6 +48,12 @@ static void pooler_settings(const struct pooler *pooler, const struct server *se
     process_give(path, engine_postgres.user);
 }
 
+static bool pooler_answers(const struct pooler *pooler, const struct client *client) {
+    if (waitpid(pooler->pid, NULL, WNOHANG) == pooler->pid)
+        process_fail(pooler->folder, "pgbouncer did not start");
+    return client_try(client, "SELECT 1", NULL, 0) == NULL;
+}
+
 void pooler_start(struct pooler *pooler, const struct server *server, const char *folder) {
     const struct process_how how = {
         .user = engine_postgres.user, .folder = folder, .death = SIGKILL, .clock_fd = -1};
@@ -65,14 +70,7 @@ void pooler_start(struct pooler *pooler, const struct server *server, const char
     pooler_settings(pooler, server, path, sizeof(path));
     client.port = pooler->port;
     pooler->pid = process_start(&how, argv);
-    for (int i = 0; i < START_TRIES; i++) {
-        if (client_try(&client, "SELECT 1", NULL, 0) == NULL)
-            return;
-        if (waitpid(pooler->pid, NULL, WNOHANG) == pooler->pid)
-            process_fail(folder, "pgbouncer did not start");
-        pause_ms(5);
-    }
-    process_fail(folder, "pgbouncer does not answer");
+    WAIT_UNTIL(pooler_answers(pooler, &client));
 }
 
 void pooler_stop(struct pooler *pooler) {

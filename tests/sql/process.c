@@ -18,12 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FAMILY_MAX 512
-#define WAIT_TRIES 4000 /* of 5 ms */
+#include "../wait.h"
 
-void pause_ms(long ms) {
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
+#define FAMILY_MAX 512
 
 void process_fail(const char *folder, const char *what) {
     char path[600], line[1000];
@@ -142,6 +139,7 @@ static void child(const struct process_how *how, const char *const *argv, pid_t 
     dup2(in, 0);
     dup2(log, 1);
     dup2(log, 2);
+    setenv("TMPDIR", how->folder, 1); /* ours is not for another user to write to */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     clock_set(how);
@@ -276,8 +274,7 @@ void process_kill_all(pid_t pid) {
         kill(family[i], SIGKILL);
     waitpid(pid, NULL, 0);
     for (size_t i = 1; i < n; i++)
-        for (int tries = 0; tries < WAIT_TRIES && !process_gone(family[i]); tries++)
-            pause_ms(5);
+        WAIT_UNTIL(process_gone(family[i]));
 }
 
 /* The other end of `fd` is closed by process_go_on(), or by our end. */
@@ -299,8 +296,7 @@ void process_pause_all(pid_t pid, struct process_pause *pause) {
     if (pause->guard != 0)
         return;
     for (size_t i = 0; i < n; i++)
-        for (int tries = 0; tries < WAIT_TRIES && !process_stands(family[i]); tries++)
-            pause_ms(1);
+        WAIT_UNTIL(process_stands(family[i]));
     fflush(NULL);
     if (pipe2(ends, O_CLOEXEC) < 0 || (pause->guard = fork()) < 0)
         process_fail("pause", strerror(errno));
@@ -321,11 +317,13 @@ void process_go_on(struct process_pause *pause) {
 }
 
 void process_end(pid_t pid, int signal) {
+    int64_t end = wait_now_ms() + WAIT_LIMIT_S * 1000;
+
     kill(pid, signal);
-    for (int tries = 0; tries < WAIT_TRIES; tries++) {
+    while (wait_now_ms() < end) {
         if (waitpid(pid, NULL, WNOHANG) != 0)
             return;
-        pause_ms(5);
+        wait_step();
     }
     process_kill_all(pid);
 }

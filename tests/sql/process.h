@@ -41,12 +41,10 @@ struct process_pause {
 void process_pause_all(pid_t pid, struct process_pause *pause);
 void process_go_on(struct process_pause *pause); /* takes one that was not paused */
 
-/* Asks it to end; SIGKILL for all of it if it does not within 20 s. */
+/* Asks it to end; SIGKILL for all of it if it does not end. */
 void process_end(pid_t pid, int signal);
 
 /* Prints the file `log` of the folder, and ends the test. */
 __attribute__((noreturn)) void process_fail(const char *folder, const char *what);
-
-void pause_ms(long ms);
 
 #endif

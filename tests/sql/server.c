@@ -9,11 +9,10 @@
 #include <sys/wait.h>
 
 #include "../port.h"
+#include "../wait.h"
 #include "client.h"
 #include "engine.h"
 #include "process.h"
-
-#define START_TRIES 4000 /* of 5 ms */
 
 const struct engine *engine_of(enum server_engine engine) {
     return engine == SERVER_POSTGRES ? &engine_postgres : &engine_mariadb;
@@ -34,6 +33,8 @@ void args_add(struct args *args, const char *format, ...) {
 static bool server_answers(const struct server *server, const char *db) {
     struct client client = client_root(server);
 
+    if (waitpid(server->pid, NULL, WNOHANG) == server->pid)
+        process_fail(server->folder, "the server did not start");
     client.db = db;
     return client_try(&client, "SELECT 1", NULL, 0) == NULL;
 }
@@ -51,14 +52,7 @@ void engine_launch(struct server *server, const char *db) {
     for (const char *const *at = server->options.settings; at != NULL && *at != NULL; at++)
         args_add(&args, "--%s", *at);
     server->pid = process_start(&how, args.argv);
-    for (int i = 0; i < START_TRIES; i++) {
-        if (server_answers(server, db))
-            return;
-        if (waitpid(server->pid, NULL, WNOHANG) == server->pid)
-            process_fail(server->folder, "the server did not start");
-        pause_ms(5);
-    }
-    process_fail(server->folder, "the server does not answer");
+    WAIT_UNTIL(server_answers(server, db));
 }
 
 void server_start(struct server *server, enum server_engine engine, const char *folder,

@@ -5,10 +5,10 @@ import select
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import sqlserver  # pylint: disable=wrong-import-position
+import waiting  # pylint: disable=wrong-import-position
 
 count = failed = 0
 
@@ -46,10 +46,8 @@ def one(kind, folder):
         pid = pid_of(kind, folder)
         server.process.kill()
         server.process.wait()
-        end = time.monotonic() + 10
-        while alive(pid) and time.monotonic() < end:
-            time.sleep(0.02)
-        row(not alive(pid), f"{kind}_goes_with_its_program")
+        waiting.until(f"the end of {kind}", lambda: not alive(pid))
+        row(True, f"{kind}_goes_with_its_program")
 
 
 def pid_of(kind, folder):

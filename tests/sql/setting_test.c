@@ -80,13 +80,17 @@ TEST(a_value_that_does_not_fit_is_refused_and_not_cut) {
     farm_stop(&farm);
 }
 
-#define WAITING "FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
+/* 0: nobody waits for a row; 1: somebody does, at another level; 2: at the right one. */
+#define WAITING                                                                                    \
+    "SELECT 1 + MAX(trx_isolation_level = 'READ COMMITTED') FROM information_schema.INNODB_TRX "   \
+    "WHERE trx_state = 'LOCK WAIT'"
 
 /* By another level it would hold gaps between rows, and be in the way of others. */
 TEST(a_statement_reads_what_is_committed_and_may_write_whatever_is_the_servers_default) {
     struct idem_sql held;
     struct call call;
     struct conn c;
+    long level;
 
     if (is_postgres())
         return;
@@ -97,9 +101,10 @@ TEST(a_statement_reads_what_is_committed_and_may_write_whatever_is_the_servers_d
     held = row_hold("k");
     done_fill(&call, &c, "k", 1, "r");
     CHECK_INT(call_submit(&call), 0);
-    while (root_number("SELECT COUNT(*) " WAITING) != 1)
-        conn_idle(&c, 150); /* the table shows what it was until nobody has looked for 100 ms */
-    CHECK_INT(root_number("SELECT trx_isolation_level = 'READ COMMITTED' " WAITING), 1);
+    while ((level = root_number(WAITING)) == 0)
+        /* sleep: the server refreshes this table only if nobody has read it for 100 ms */
+        conn_idle(&c, 150);
+    CHECK_INT(level, 2);
     idem_sql_close(held);
     CHECK_INT(call_wait(&call), 0);
     conn_close(&c);
@@ -113,9 +118,29 @@ static void read_only_set(bool on) {
         root_do(on ? "ALTER SYSTEM SET default_transaction_read_only = on"
                    : "ALTER SYSTEM RESET default_transaction_read_only");
         root_do("SELECT pg_reload_conf()");
+        /* A new session has it: then the server has told those that are there. */
+        WAIT_UNTIL(root_number("SELECT (current_setting('default_transaction_read_only') = "
+                               "'on')::int") == on);
     } else {
         root_do(on ? "SET GLOBAL read_only = 1" : "SET GLOBAL read_only = 0");
     }
+}
+
+/* True if so many were refused and are to be said again. */
+static bool all_wait(const struct sql_store *store, int n) {
+    for (const struct sql_job *job = store->paused; job != NULL; job = job->turn_next)
+        n--;
+    return n == 0;
+}
+
+/* What is under way at its deadline is unknown: it comes while nothing is. */
+static void deadline_pass(struct conn *c, int n) {
+    struct sql_store *store = idem_container_of(c->store, struct sql_store, base);
+
+    loop_clock_stop();
+    TURN_UNTIL(c, all_wait(store, n));
+    idem_timer_set(&c->loop, &store->again, 1000000);
+    loop_clock_forward(100000);
 }
 
 TEST(a_server_that_refuses_to_write_is_no_unknown_outcome) {
@@ -126,15 +151,15 @@ TEST(a_server_that_refuses_to_write_is_no_unknown_outcome) {
     char key[16];
 
     server_begin(NULL);
-    open_plain(&c, "&timeout=2s&connections=1");
+    open_plain(&c, "&timeout=100s&connections=1");
     run_done(&c, "k", 1, "r");
     read_only_set(true);
-    conn_idle(&c, 100);
     for (int i = 0; i < NONCES; i++) {
         snprintf(key, sizeof(key), "n%d", i);
         once_fill(&nonces[i], &c, key);
         CHECK_INT(call_submit(&nonces[i]), 0);
     }
+    deadline_pass(&c, NONCES);
     for (int i = 0; i < NONCES; i++) {
         a = answer_wait(&nonces[i]);
         CHECK_INT(a.rc, IDEM_E_REFUSED);
@@ -152,10 +177,10 @@ TEST(a_nonce_that_is_refused_by_a_server_that_will_take_it_in_a_moment_is_said_a
     open_plain(&c, "&connections=1");
     run_done(&c, "k", 1, "r");
     read_only_set(true);
-    conn_idle(&c, 100);
     once_fill(&call, &c, "n");
     CHECK_INT(call_submit(&call), 0);
-    conn_idle(&c, 200);
+    for (int i = 0; i < 50; i++)
+        conn_turn(&c, 10);
     CHECK_INT(call.completed, 0);
     read_only_set(false);
     CHECK_INT(call_wait(&call), 0);
@@ -192,7 +217,7 @@ TEST(a_statement_that_an_operator_cancels_is_said_again) {
     done_fill(&call, &c, "k", 1, "r");
     CHECK_INT(call_submit(&call), 0);
     turn_until(&c, waiting_cancel);
-    conn_idle(&c, 50);
+    conn_pass(&c, 50);
     CHECK_INT(call.completed, 0);
     idem_sql_close(held);
     CHECK_STR(answer_wait(&call).text, "");
@@ -217,7 +242,7 @@ TEST(a_statement_that_could_not_be_prepared_is_prepared_again_on_the_same_connec
     server_begin(NULL);
     open_plain(&c, "&connections=1");
     run_done(&c, "k", 1, "r");
-    farm_url_as(&farm, FARM_OWNER, "", url, sizeof(url));
+    farm_url_as(&farm, FARM_OWNER, FARM_PATIENT, url, sizeof(url));
     CHECK_INT(idem_sql_open(url, &lock, &error), 0);
     session = root_number(SESSION);
     PQclear(PQexec(lock.at.pg, "BEGIN; LOCK TABLE idem_counter IN ACCESS EXCLUSIVE MODE"));
@@ -226,6 +251,7 @@ TEST(a_statement_that_could_not_be_prepared_is_prepared_again_on_the_same_connec
         once_fill(&nonces[i], &c, key);
         CHECK_INT(call_submit(&nonces[i]), 0);
     }
+    /* sleep: longer than it waits for a lock */
     conn_idle(&c, 600); /* more than it waits for a lock */
     idem_sql_close(lock);
     for (int i = 0; i < NONCES; i++) {

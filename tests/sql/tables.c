@@ -13,7 +13,7 @@ void tables_make(struct farm *farm) {
     struct idem_sql conn;
     char url[1024];
 
-    farm_url_as(farm, FARM_OWNER, "", url, sizeof(url));
+    farm_url_as(farm, FARM_OWNER, FARM_PATIENT, url, sizeof(url));
     if (idem_sql_open(url, &conn, &error) == 0 && idem_sql_migrate(conn, &error) == 0) {
         idem_sql_close(conn);
         return;

@@ -99,28 +99,34 @@ static bool is_deaf(struct proxy *proxy, int i, const char *bytes, size_t len) {
     return proxy->pairs[i].deaf;
 }
 
-/* From a client; false: the pair is over. */
-static bool ask_pass(struct proxy *proxy, int i) {
-    static char bytes[1 << 16];
-    ssize_t n = read(proxy->pairs[i].client, bytes, sizeof(bytes));
+/* What a client has asked; false: the pair is over. */
+static bool asked_take(struct proxy *proxy, int i, const char *bytes, size_t n) {
     const char *say = proxy->say;
 
-    if (n <= 0)
-        return false;
-    proxy->asked++;
-    if (is_deaf(proxy, i, bytes, (size_t)n))
+    if (is_deaf(proxy, i, bytes, n))
         return true;
     if (proxy->hold) {
-        if (proxy->held_len + (size_t)n > sizeof(proxy->held))
+        if (proxy->held_len + n > sizeof(proxy->held))
             fail("too much to hold");
-        memcpy(proxy->held + proxy->held_len, bytes, (size_t)n);
-        proxy->held_len += (size_t)n;
+        memcpy(proxy->held + proxy->held_len, bytes, n);
+        proxy->held_len += n;
         proxy->held_server = proxy->pairs[i].server;
         return true;
     }
     if (proxy->pairs[i].server >= 0)
-        return send_all(proxy->pairs[i].server, bytes, (size_t)n);
+        return send_all(proxy->pairs[i].server, bytes, n);
     return say == NULL || send_all(proxy->pairs[i].client, say, strlen(say));
+}
+
+/* From a client; false: the pair is over. It is counted when it was passed on, or kept: who waits
+   for the count may then do otherwise with what comes next. */
+static bool ask_pass(struct proxy *proxy, int i) {
+    static char bytes[1 << 16];
+    ssize_t n = read(proxy->pairs[i].client, bytes, sizeof(bytes));
+    bool goes_on = n > 0 && asked_take(proxy, i, bytes, (size_t)n);
+
+    proxy->asked += n > 0;
+    return goes_on;
 }
 
 static bool answer_pass(struct proxy *proxy, int i) {
@@ -196,7 +202,7 @@ bool proxy_let_go(struct proxy *proxy) {
     if (proxy->held_server < 0)
         fail("nothing is held");
     answered = send_all(proxy->held_server, proxy->held, proxy->held_len) &&
-               poll(&fd, 1, 10000) == 1 && read(proxy->held_server, bytes, sizeof(bytes)) > 0;
+               poll(&fd, 1, 120000) == 1 && read(proxy->held_server, bytes, sizeof(bytes)) > 0;
     close(proxy->held_server);
     proxy->held_server = -1;
     proxy->held_len = 0;

@@ -42,7 +42,7 @@ def build(source, folder):
                 shutil.rmtree(place + part, ignore_errors=True)
             unpack(source, name, place + "/source")
             plain.run("meson", "setup", place + "/build", place + "/source", "--buildtype=plain",
-                      env={**os.environ, "CC": "gcc", "CFLAGS": "-O0"})
+                      env={**os.environ, "CC": "gcc", "CC_LD": "mold", "CFLAGS": "-O0 -g0"})
             there = plain.run("ninja", "-C", place + "/build", "-t", "targets", "all")
             plain.run("ninja", "-C", place + "/build", *(t for t in TARGETS if f"\n{t}:" in "\n" + there))
             with open(place + "/built", "w", encoding="ascii"):

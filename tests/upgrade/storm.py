@@ -15,6 +15,8 @@ import tempfile
 import threading
 import time
 
+from waiting import LIMIT, until
+
 LEASE_MS = 1000
 KEYS = 16  # new ones in each phase
 # The command line is the same in every run of a key: it is the fingerprint.
@@ -22,7 +24,7 @@ COMMAND = '''
 note() { "$CHECK" --append "$LOG" "$OWNER" "$KEY" "$@"; }
 note claimed owner=$OWNER verdict=run attempt=$IDEM_ATTEMPT
 note effect owner=$OWNER attempt=$IDEM_ATTEMPT
-sleep $PAUSE
+sleep $PAUSE # sleep: a moment that is left to chance
 if [ "$FAIL" != 0 ]; then note finish owner=$OWNER said=$FAIL; exit 1; fi
 note finish owner=$OWNER said=done digest=$OWNER-$IDEM_ATTEMPT
 echo $OWNER-$IDEM_ATTEMPT
@@ -77,7 +79,7 @@ class Storm:
             process = subprocess.Popen(command, env=env, pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=out,
                                        stderr=subprocess.DEVNULL, start_new_session=True)
             try:
-                process.wait(kill if kill is not None else 40)
+                process.wait(kill if kill is not None else LIMIT)
             except subprocess.TimeoutExpired:
                 kill_all(process)
                 self.note(owner, "*", "crash", "")
@@ -113,28 +115,29 @@ class Storm:
         idem = [self.programs[name]]
         env = {**os.environ, "IDEM_AUDIT": "/dev/null"}
         found = subprocess.run(idem + ["list", "--state", "uncertain", "--json", "--store", self.url], env=env,
-                               stdout=subprocess.PIPE, timeout=40, check=True).stdout.splitlines()
+                               stdout=subprocess.PIPE, timeout=LIMIT, check=True).stdout.splitlines()
         for key in [json.loads(line)["label"] for line in found]:
             self.note("operator", key, "settle", f"x-by={name}")
             done = subprocess.run(idem + ["settle", "--failed", key, "--store", self.url], env=env,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=40, check=False)
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT, check=False)
             self.note("operator", key, "settled", "")
             self.seen[f"{name} settled"] += done.returncode == 0
 
-    def phase(self, which, seconds, threads=5):
-        """Both releases, or one of them, for a while; with keys that are new and all those before."""
+    def phase(self, which, asks, threads=5):
+        """Both releases, or one of them, so often in each thread; with keys that are new and all those before."""
         self.keys_add(KEYS)
-        end = time.monotonic() + seconds
 
         def work():
-            while time.monotonic() < end:
+            for _ in range(asks):
                 self.one(which)
         together(threads, work)
         self.settle(which)
 
     def ask_all(self, threads=5):
         """When every lease is over: each key once more, by one release or the other."""
-        time.sleep(LEASE_MS / 1000 * 1.5)
+        listed = [self.programs["new"], "list", "--state", "running", "--json", "--store", self.url]
+        until("every lease is over", lambda: not subprocess.run(listed, stdout=subprocess.PIPE, timeout=LIMIT,
+                                                                check=True).stdout)
         left = list(enumerate(self.keys))
 
         def work():
@@ -147,7 +150,7 @@ class Storm:
     def judge(self):
         """(exit status, what the judge said)"""
         done = subprocess.run([self.check, self.log], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=120, check=False)
+                              timeout=LIMIT, check=False)
         return done.returncode, done.stdout
 
 

@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { webcrypto } from 'node:crypto';
 import fs from 'node:fs';
 import http from 'node:http';
-import { check, eq, run, test } from './tap.mjs';
+import { check, eq, pause, run, test, until } from './tap.mjs';
 
 globalThis.crypto ??= webcrypto; // Node 18 has it, but not as a global
 const SOURCE = new URL('../../web/idem.js', import.meta.url);
@@ -47,7 +47,7 @@ const cut = (_, request) => request.socket.destroy();
 const cutInBody = (response) => {
   response.writeHead(201, { 'Content-Length': 100 });
   response.write('{"id":');
-  setTimeout(() => response.destroy(), 30);
+  setTimeout(() => response.destroy(), 30); // sleep: it breaks off in the middle, or before it
 };
 const never = () => {};
 
@@ -71,6 +71,20 @@ const click = (script, storage, options = {}) =>
 const fails = (promise) => promise.then(() => { throw new Error('it did not fail'); }, (error) => error);
 const reloaded = async () => ({ idemFetch, forgetKey } = await import(`${SOURCE}?${++paths}`));
 const different = (keys) => new Set(keys).size;
+
+// The time limits of idemFetch are the test's, which says when one is over: where this process stands still for a while,
+// they would be over before the answer is read.
+const LIMIT = 654321;
+async function withLimits(body) {
+  const { setTimeout: real, clearTimeout: clear } = globalThis, limits = new Set();
+  globalThis.setTimeout = (end, ms, ...rest) => (ms === LIMIT ? (limits.add(end), end) : real(end, ms, ...rest));
+  globalThis.clearTimeout = (timer) => limits.delete(timer) || clear(timer);
+  try {
+    await body(limits);
+  } finally {
+    Object.assign(globalThis, { setTimeout: real, clearTimeout: clear });
+  }
+}
 
 test(async function it_is_smaller_than_4_KiB_compressed() {
   const size = execFileSync('gzip', ['-9n'], { input: fs.readFileSync(SOURCE) }).length;
@@ -115,28 +129,36 @@ test(async function an_answer_that_breaks_off_is_none() {
   eq(different(script.keys()), 1, 'the number of keys');
 });
 
-test(async function an_answer_that_never_comes_is_given_up_and_asked_for_again() {
+const askedForAgain = (options = {}) => withLimits(async (limits) => {
   const script = scripted(never, replay);
-  eq((await click(script, tab(), { retries: 1, timeout: 300 })).idem.attempts, 2);
+  const answer = click(script, tab(), { retries: 1, timeout: LIMIT, ...options });
+  await until('it is asked', () => script.seen.length === 1);
+  for (const end of limits) end();
+  eq((await answer).idem.attempts, 2);
   eq(different(script.keys()), 1, 'the number of keys');
+});
+
+test(async function an_answer_that_never_comes_is_given_up_and_asked_for_again() {
+  await askedForAgain();
 });
 
 test(async function a_body_that_never_ends_is_given_up() {
   const script = scripted((response) => response.writeHead(200).write('a'));
-  const begin = Date.now(), error = await fails(click(script, tab(), { timeout: 300 }));
+  const error = await fails(click(script, tab(), { timeout: 300 }));
   eq(error.name ?? 'TimeoutError', 'TimeoutError'); // Node 18 makes an empty object of it
-  check(Date.now() - begin < 5000, 'it waited on');
 });
 
 test(async function the_time_limit_is_not_the_pages() {
-  const response = await click(scripted(done), tab(), { timeout: 200 });
-  await new Promise((resolve) => setTimeout(resolve, 400));
-  eq(await response.json(), { id: 1 });
+  await withLimits(async (limits) => {
+    const response = await click(scripted(done), tab(), { timeout: LIMIT });
+    eq(limits.size, 0, 'limits that are left');
+    eq(await response.json(), { id: 1 });
+  });
 });
 
 test(async function a_stream_is_not_waited_for() {
   const script = scripted((response) => response.writeHead(200, { 'Content-Type': 'text/event-stream' }).write('a'));
-  eq((await click(script, tab(), { timeout: 1000 })).status, 200);
+  eq((await click(script, tab(), { timeout: 60000 })).status, 200);
 });
 
 test(async function a_server_that_stays_away_is_given_up_and_the_key_is_kept() {
@@ -156,7 +178,7 @@ for (const [word, status] of [['in-progress', 409], ['store-unavailable', 503]])
     const response = await click(script, tab(), { retries: 1 });
     eq([response.status, response.idem.attempts], [201, 2]);
     const waited = script.seen[1].at - script.seen[0].at;
-    check(waited >= 990 && waited < 2500, `it waited ${waited} ms`);
+    check(waited >= 990, `it waited ${waited} ms`);
     eq(different(script.keys()), 1, 'the number of keys');
   } }[word.replace('-', '_') + '_is_waited_for_as_long_as_it_says']);
 
@@ -257,11 +279,17 @@ for (const [word, status] of [['token-refused', 403], ['key-malformed', 400], ['
 
 test(async function a_click_right_after_the_answer_is_the_same_one() {
   const script = scripted(done, problem('duplicate', 409, false), replay), storage = tab();
-  for (let i = 0; i < 4; i++) await click(script, storage, { linger: 400 });
-  eq(different(script.keys()), 1, 'the number of keys');
-  await new Promise((resolve) => setTimeout(resolve, 450));
-  await click(script, storage, { linger: 400 });
-  eq(different(script.keys()), 2, 'the number of keys later');
+  const real = Date.now, begin = real();
+  try {
+    Date.now = () => begin;
+    for (let i = 0; i < 4; i++) await click(script, storage, { linger: 400 });
+    eq(different(script.keys()), 1, 'the number of keys');
+    Date.now = () => begin + 450;
+    await click(script, storage, { linger: 400 });
+    eq(different(script.keys()), 2, 'the number of keys later');
+  } finally {
+    Date.now = real;
+  }
 });
 
 test(async function a_corrected_request_gets_a_key_of_its_own() {
@@ -330,8 +358,7 @@ test(async function what_cannot_be_signed_is_not_sent_and_not_tried_again() {
 });
 
 test(async function a_request_that_is_signed_has_its_time_limit() {
-  const script = scripted(never, replay);
-  eq((await click(script, tab(), { retries: 1, timeout: 300, sign: signer() })).idem.attempts, 2);
+  await askedForAgain({ sign: signer() });
 });
 
 test(async function signRequest_is_loaded_when_it_is_called() {
@@ -357,7 +384,7 @@ test(async function a_late_answer_does_not_forget_the_next_operations_key() {
   let answer;
   const script = scripted((response) => (answer = () => done(response)), cut), storage = tab();
   const first = click(script, storage, { operation: 'o', linger: 0 });
-  while (!answer) await new Promise((resolve) => setTimeout(resolve, 10));
+  await until('it is asked', () => answer);
   forgetKey('o', storage);
   await fails(click(script, storage, { operation: 'o' }));
   answer();
@@ -382,8 +409,8 @@ test(async function a_given_key_is_the_first_of_its_operation() {
 });
 
 test(async function an_abort_keeps_the_key_and_is_not_tried_again() {
-  const script = scripted(never, done), storage = tab(), control = new AbortController();
-  setTimeout(() => control.abort(), 200);
+  const control = new AbortController();
+  const script = scripted(() => control.abort(), done), storage = tab();
   let retried = 0;
   const onRetry = () => (retried += 1);
   eq((await fails(click(script, storage, { signal: control.signal, retries: 5, onRetry }))).name, 'AbortError');
@@ -395,19 +422,17 @@ test(async function an_abort_keeps_the_key_and_is_not_tried_again() {
 
 test(async function an_abort_ends_the_wait() {
   const script = scripted(says(503, { 'Retry-After': '30' })), storage = tab(), control = new AbortController();
-  setTimeout(() => control.abort(), 200);
-  const begin = Date.now();
-  eq((await fails(click(script, storage, { signal: control.signal, retries: 5 }))).name, 'AbortError');
-  check(Date.now() - begin < 2000, 'it waited on');
+  const onRetry = () => setTimeout(() => control.abort(), 50); // sleep: it waits by then, or is about to
+  eq((await fails(click(script, storage, { signal: control.signal, retries: 5, onRetry }))).name, 'AbortError');
+  eq(script.seen.length, 1, 'requests');
   eq(storage.map.size, 1, 'keys kept');
 });
 
 test(async function an_abort_when_it_is_told_of_the_wait_ends_it() {
   const script = scripted(says(503, { 'Retry-After': '30' })), control = new AbortController();
-  const begin = Date.now();
   eq((await fails(click(script, tab(), { signal: control.signal, retries: 5, onRetry: () => control.abort() }))).name,
     'AbortError');
-  check(Date.now() - begin < 2000, 'it waited on');
+  eq(script.seen.length, 1, 'requests');
 });
 
 test(async function where_no_key_could_be_sent_nothing_is() {
@@ -469,7 +494,7 @@ test(async function a_storage_that_fills_up_is_not_believed_any_more() {
     setItem(name, value);
   };
   await click(script, storage, { linger: 100 });
-  await new Promise((resolve) => setTimeout(resolve, 150));
+  await pause(150); // sleep: longer than it lingers
   await click(script, storage, { linger: 0 });
   eq(different(script.keys()), 2, 'the number of keys');
 });

@@ -25,11 +25,25 @@ export const need = (name) => {
 export const listening = (server) => new Promise((resolve) =>
   server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
 
+const listens = (...where) => new Promise((resolve) => {
+  const server = net.createServer().once('error', () => resolve(undefined));
+  server.listen(...where, () => resolve(server));
+});
+
+// A port on which nothing listens, and which no other test gets while this process lives: tests/port.c
+// explains the scheme.
 export async function freePort() {
-  const server = net.createServer();
-  const port = await listening(server);
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (;;) {
+    const port = 10000 + Math.floor(Math.random() * 10000);
+    const reserved = await listens(`\0idem-test-port-${port}`);
+    const probe = reserved && (await listens(port, '127.0.0.1'));
+    reserved?.unref();
+    if (probe) {
+      await new Promise((resolve) => probe.close(resolve));
+      return port;
+    }
+    reserved?.close();
+  }
 }
 
 // The way to the gateway. cuts: how many answers to a POST are lost yet; the request gets through.
@@ -77,16 +91,25 @@ class Network {
 class Backend {
   orders = [];
   answer = undefined; // instead of an order, once
-  delay = 0;
+  holds = false; // orders wait until release()
+  held = [];
 
   async open() {
     this.server = http.createServer((request, response) => {
       let body = '';
       request.on('data', (chunk) => (body += chunk));
-      request.on('end', () => setTimeout(() => this.serve(request, response, body),
-        request.method === 'POST' ? this.delay : 0));
+      request.on('end', () => {
+        const serve = () => this.serve(request, response, body);
+        if (this.holds && request.method === 'POST') this.held.push(serve);
+        else serve();
+      });
     });
     this.port = await listening(this.server);
+  }
+
+  release() {
+    this.holds = false;
+    for (const serve of this.held.splice(0)) serve();
   }
 
   serve(request, response, body) {
@@ -140,14 +163,14 @@ http {
             location /signed/digest/ { ${sign} headers=Content-Digest; proxy_pass http://127.0.0.1:${backend}; }
             location = /signed/forms { ${sign} headers=Idempotency-Key; proxy_pass http://127.0.0.1:${backend}; idem replay; idem_prefix m:; }
             location = /signed/orders { ${sign} headers=Idempotency-Key; proxy_pass http://127.0.0.1:${shop}/orders;
-                idem replay; idem_prefix s:; idem_scope $idem_sign_key_id; idem_wait 10s; } }
-        location /orders { proxy_pass http://127.0.0.1:${shop}; idem replay; idem_prefix o:; idem_wait 10s; }
-        location /busy/ { proxy_pass http://127.0.0.1:${shop}/; idem replay; idem_prefix b:; idem_lease 2s; }
+                idem replay; idem_prefix s:; idem_scope $idem_sign_key_id; idem_wait 1h; } }
+        location /orders { proxy_pass http://127.0.0.1:${shop}; idem replay; idem_prefix o:; idem_wait 1h; }
+        location /busy/ { proxy_pass http://127.0.0.1:${shop}/; idem replay; idem_prefix b:; idem_lease 50s; }
         location /token { idem_token; idem_prefix f:; location = /token/brief { idem_token; idem_token_ttl 1s; } }
         location = /form { proxy_pass http://127.0.0.1:${backend}; ${proxied}
-            idem replay; idem_prefix f:; idem_wait 10s; idem_key token param=token; }
+            idem replay; idem_prefix f:; idem_wait 1h; idem_key token param=token; }
         location = /fetched { proxy_pass http://127.0.0.1:${backend}; ${proxied}
-            idem replay; idem_prefix f:; idem_wait 10s; idem_key token; }
+            idem replay; idem_prefix f:; idem_wait 1h; idem_key token; }
         location = /upload { proxy_pass http://127.0.0.1:${backend}; ${proxied}
             idem_preset submit; idem_prefix u:; idem_scope $remote_addr; }
     }
@@ -158,7 +181,7 @@ http {
         idem replay;
         idem_prefix order:;
         idem_scope $cookie_session$http_x_user;
-        idem_wait 10s;
+        idem_wait 1h;
         include ${folder}/page.conf;
         location / { proxy_pass http://127.0.0.1:${shop}; ${proxied} }
     }
@@ -207,15 +230,28 @@ export class Rig {
     if (this.wantsBrowser) await this.openBrowser();
   }
 
+  // The headless shell: the same engine for half the CPU time, but without a back/forward cache.
   async openBrowser() {
+    this.browser = await this.launch('/usr/bin/chromium-headless-shell');
+  }
+
+  // A new person in Chromium as people have it, with a back/forward cache.
+  async contextWithCache() {
+    this.wholeBrowser ??= await this.launch('/usr/bin/chromium');
+    const context = await this.wholeBrowser.newContext();
+    await this.stopClock(context);
+    return context;
+  }
+
+  launch(executablePath) {
     const { chromium } = createRequire(need('IDEM_WEB_MODULES') + '/')('playwright-core');
-    this.browser = await chromium.launch({
-      executablePath: '/usr/bin/chromium',
+    return chromium.launch({
+      executablePath,
       chromiumSandbox: false, // it sees no pages but ours
       args: ['--disable-gpu', `--host-resolver-rules=MAP *${NAME} 127.0.0.1, MAP localhost 127.0.0.1, ` +
         'MAP * ~NOTFOUND'],
       ignoreDefaultArgs: ['--disable-back-forward-cache'],
-      timeout: 30000,
+      timeout: 120000,
     });
   }
 
@@ -240,7 +276,7 @@ export class Rig {
   }
 
   async openShop() {
-    this.start('shop', need('IDEM_SHOP'), ['0', path.join(this.folder, 'orders.db')]);
+    this.shopProcess = this.start('shop', need('IDEM_SHOP'), ['0', path.join(this.folder, 'orders.db')]);
     const [, port] = await until('the shop says its port', () => /:(\d+), orders/.exec(this.said('shop.out')));
     this.shop = Number(port);
   }
@@ -268,10 +304,47 @@ export class Rig {
     });
   }
 
+  // While the shop takes no orders. It is the process itself that setpriv(1) has become.
+  async whileShopStops(work) {
+    this.shopProcess.kill('SIGSTOP');
+    try {
+      await work();
+    } finally {
+      this.shopProcess.kill('SIGCONT');
+    }
+  }
+
+  // The gateway has claimed a request and sent it to the shop, which has not read it: it stands still.
+  async untilShopHasOne() {
+    const port = ':' + this.shop.toString(16).toUpperCase().padStart(4, '0');
+    await until('the shop has a request', () => fs.readFileSync('/proc/net/tcp', 'latin1').split('\n').some((line) => {
+      // 01: connected; where the shop listens the number is that of connections. Then bytes to send, and to read.
+      const [, local, , state, queues] = line.trim().split(/ +/);
+      return local?.endsWith(port) && state === '01' && !queues.endsWith(':00000000');
+    }));
+  }
+
+  // A page's time of day stands still until later(): what a click is taken for depends on when it came. Where
+  // pages sign it goes on, since the gateway compares it with its own.
+  async stopClock(context) {
+    await context.addInitScript(([began, signs]) => {
+      const real = Date.now;
+      Date.now = () => {
+        const now = location.hostname === signs ? real() : began;
+        try {
+          return now + Number(sessionStorage.getItem('clock of the test') ?? 0);
+        } catch {
+          return now; // a document that has no storage
+        }
+      };
+    }, [Date.now(), this.secure && new URL(this.secure).hostname]);
+  }
+
   // A tab of a new person's, unless it is another one of a person who is there.
   async tab(page, context) {
-    const tab = await (context ?? (await this.browser.newContext())).newPage();
-    tab.setDefaultTimeout(10000);
+    if (!context) await this.stopClock((context = await this.browser.newContext()));
+    const tab = await context.newPage();
+    tab.setDefaultTimeout(120000);
     tab.errors = [];
     tab.on('pageerror', (error) => tab.errors.push(String(error)));
     await tab.goto(new URL(page, this.origin).href);
@@ -286,10 +359,11 @@ export class Rig {
 
   async close() {
     await this.browser?.close();
+    await this.wholeBrowser?.close();
     this.network.server && this.network.close();
     for (const child of this.children) {
       child.kill('SIGTERM');
-      const late = setTimeout(() => child.kill('SIGKILL'), 5000);
+      const late = setTimeout(() => child.kill('SIGKILL'), 60000); // sleep: no test waits for this limit
       await ended(child);
       clearTimeout(late);
     }
@@ -298,6 +372,23 @@ export class Rig {
     fs.rmSync(this.folder, { recursive: true, force: true });
   }
 }
+
+export const later = (tab, ms) => tab.evaluate((more) => sessionStorage.setItem('clock of the test',
+  Number(sessionStorage.getItem('clock of the test') ?? 0) + more), ms);
+
+// Requests of a page are counted where it makes them, from its beginning: those that Playwright tells of come when they
+// come.
+export const countFetches = (context) => context.addInitScript(() => {
+  const real = window.fetch.bind(window);
+  window.fetched = [];
+  window.fetch = (what, ...rest) => {
+    window.fetched.push(String(what.url ?? what));
+    return real(what, ...rest);
+  };
+});
+export const fetches = (tab, end) => tab.evaluate((last) => window.fetched.filter((url) => url.endsWith(last)).length, end);
+// sleep: by the page's own timer, behind those of it that are due before; the caller has the reason
+export const timePasses = (tab, ms) => tab.evaluate((time) => new Promise((resolve) => setTimeout(resolve, time)), ms);
 
 export async function shut(...tabs) {
   for (const tab of tabs) {

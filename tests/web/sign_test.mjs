@@ -188,7 +188,7 @@ function peer(verb, secrets, form, names, keyId, request) {
   const input = `${method} ${protocol.slice(0, -1)} ${host} ${pathname}${search}\n` +
     Object.entries(headers).map(([name, value]) => `${name}: ${value}\n`).join('') + '\n' + (body ?? '');
   const { status, stdout, stderr } = spawnSync(need('IDEM_SIGN_PEER'),
-    [verb, rig.write(verb, secrets), form, names, ...(keyId ? [keyId] : [])], { input, encoding: 'utf8', timeout: 10000 });
+    [verb, rig.write(verb, secrets), form, names, ...(keyId ? [keyId] : [])], { input, encoding: 'utf8', timeout: 120000 });
   if (status !== 0) throw new Error(stderr);
   return stdout.trim();
 }

@@ -1,12 +1,13 @@
 // The frame of the browser client's tests: functions named as sentences, TAP on stdout.
 //
-//     test(async function a_sentence() { ... }, SECONDS)
+//     test(async function a_sentence() { ... })
 //     await run()         with names of tests as arguments, those only
 
+const SECONDS = 300, LIMIT = 120; // of a test, and of a condition that is waited for; only a failure reaches them
 const tests = [];
 let count = 0, failed = 0;
 
-export const test = (body, seconds = 20) => tests.push({ body, seconds });
+export const test = (body) => tests.push(body);
 
 export function report(ok, name, why = '') {
   count += 1;
@@ -24,21 +25,23 @@ export function check(condition, what) {
   if (!condition) throw new Error(what);
 }
 
+// sleep: each call of it says why
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-export async function until(what, condition, seconds = 10) {
-  for (const end = Date.now() + seconds * 1000; ;) {
+export async function until(what, condition) {
+  for (const end = Date.now() + LIMIT * 1000; ;) {
     const value = await condition();
     if (value) return value;
-    if (Date.now() > end) throw new Error(`${what}: not within ${seconds} s`);
-    await pause(20);
+    if (Date.now() > end) throw new Error(`${what}: not within ${LIMIT} s`);
+    await pause(10); // sleep: the step of a poll
   }
 }
 
-async function limited(body, seconds) {
+async function limited(body) {
   let timer;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not done within ${seconds} s`)), seconds * 1000);
+    // sleep: no test waits for this limit
+    timer = setTimeout(() => reject(new Error(`not done within ${SECONDS} s`)), SECONDS * 1000);
   });
   try {
     await Promise.race([body(), late]);
@@ -49,12 +52,12 @@ async function limited(body, seconds) {
 
 export async function run(finish = async () => {}) {
   const wanted = process.argv.slice(2);
-  const chosen = tests.filter(({ body }) => !wanted.length || wanted.includes(body.name));
+  const chosen = tests.filter((body) => !wanted.length || wanted.includes(body.name));
   if (!chosen.length) report(false, 'there_is_a_test_of_that_name');
-  for (const { body, seconds } of chosen) {
+  for (const body of chosen) {
     const begin = Date.now();
     try {
-      await limited(body, seconds);
+      await limited(body);
       report(true, body.name);
     } catch (error) {
       report(false, body.name, error.stack ?? String(error));

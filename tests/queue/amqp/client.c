@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "../../wait.h"
 #include "server.h"
 
 static void fail(const char *what) {
@@ -37,10 +37,11 @@ static void check(const struct client *c, const char *what) {
 }
 
 bool client_try(struct client *c, int port) {
-    struct timeval limit = {.tv_sec = 10};
+    struct timeval limit = {.tv_sec = WAIT_LIMIT_S};
     amqp_socket_t *socket;
 
     *c = (struct client){.conn = amqp_new_connection()};
+    (void)amqp_set_handshake_timeout(c->conn, &limit);
     socket = amqp_tcp_socket_new(c->conn);
     if (amqp_socket_open_noblock(socket, "127.0.0.1", port, &limit) != AMQP_STATUS_OK ||
         amqp_login(c->conn, "/", 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, SERVER_USER, SERVER_PASSWORD)
@@ -130,7 +131,7 @@ static void ack_take(struct client *c, const amqp_basic_ack_t *ack) {
 }
 
 void client_confirm(struct client *c) {
-    struct timeval limit = {.tv_sec = 20};
+    struct timeval limit = {.tv_sec = WAIT_LIMIT_S};
     amqp_frame_t frame;
 
     while (c->confirmed < c->sent) {
@@ -178,29 +179,14 @@ int client_count(struct client *c, const char *queue) {
     return look(c, queue, &messages, &consumers) ? messages : -1;
 }
 
-void client_wait_consumers(struct client *c, const char *queue, int n, int ms) {
+void client_wait_consumers(struct client *c, const char *queue, int n) {
     int messages, consumers = -1;
 
-    for (int i = 0; i <= ms / 20; i++) {
-        if (look(c, queue, &messages, &consumers) && consumers == n)
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-    fprintf(stderr, "# %d consume from the queue %s, not %d\n", consumers, queue, n);
-    exit(1);
+    WAIT_UNTIL(look(c, queue, &messages, &consumers) && consumers == n);
 }
 
-void client_wait_count(struct client *c, const char *queue, int n, int ms) {
-    int got = -1;
-
-    for (int i = 0; i <= ms / 20; i++) {
-        got = client_count(c, queue);
-        if (got == n)
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-    fprintf(stderr, "# the queue %s has %d messages, not %d\n", queue, got, n);
-    exit(1);
+void client_wait_count(struct client *c, const char *queue, int n) {
+    WAIT_UNTIL(client_count(c, queue) == n);
 }
 
 bool client_get(struct client *c, const char *queue, amqp_message_t *ret) {

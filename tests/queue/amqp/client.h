@@ -42,9 +42,9 @@ void client_publish(struct client *c, const char *queue, const char *body);
 /* Messages that are ready in the queue; -1: there is no such queue. */
 int client_count(struct client *c, const char *queue);
 /* Waits until so many consume from it, for at most so long. */
-void client_wait_consumers(struct client *c, const char *queue, int n, int ms);
+void client_wait_consumers(struct client *c, const char *queue, int n);
 /* Waits until there are so many messages. */
-void client_wait_count(struct client *c, const char *queue, int n, int ms);
+void client_wait_count(struct client *c, const char *queue, int n);
 /* The first message, taken away; false: it is empty. Free with amqp_destroy_message(). */
 bool client_get(struct client *c, const char *queue, amqp_message_t *ret);
 /* A header of it as text ("" if it is none), in one of four buffers that take turns; NULL. */

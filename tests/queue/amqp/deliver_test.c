@@ -70,7 +70,7 @@ TEST(a_message_comes_with_its_properties_as_they_were_sent) {
     client_send(&client, "shop", "orders.new", &p, "{\"id\": 7}", 9);
     client_confirm(&client);
     hand_start(&hand, farm_url(farm.server.port, ""), "props");
-    hand_wait(&hand, 1, 20000);
+    hand_wait(&hand, 1);
     CHECK_STR(hand_body(&hand, 0), "{\"id\": 7}");
     CHECK_STR(hand.got[0].message->queue, "props");
     CHECK(!hand.got[0].message->redelivered);
@@ -131,7 +131,7 @@ TEST(headers_come_with_all_their_digits) {
     client_send(&client, "", "headers", &p, "", 0);
     client_confirm(&client);
     hand_start(&hand, farm_url(farm.server.port, ""), "headers");
-    hand_wait(&hand, 1, 20000);
+    hand_wait(&hand, 1);
     CHECK_INT(hand.got[0].message->body.len, 0);
     CHECK_INT(hand.got[0].message->headers_n, 13); /* x-delivery-count is none of them */
     CHECK_STR(hand_header(&hand, 0, "idempotency-key"), "k-1");
@@ -164,14 +164,14 @@ TEST(bodies_of_any_length_and_any_bytes_come_whole) {
         client_send(&client, "", "bodies", NULL, body, lengths[i]);
     client_confirm(&client);
     hand_start(&hand, farm_url(farm.server.port, ""), "bodies");
-    hand_wait(&hand, 5, 20000);
+    hand_wait(&hand, 5);
     for (size_t i = 0; i < 5; i++) {
         CHECK_INT(hand.got[i].message->body.len, lengths[i]);
         CHECK(memcmp(hand.got[i].message->body.at, body, lengths[i]) == 0);
         hand_ack(&hand, i);
     }
     hand_close(&hand);
-    client_wait_count(&client, "bodies", 0, 20000);
+    client_wait_count(&client, "bodies", 0);
     client_close(&client);
     free(body);
 }
@@ -180,16 +180,16 @@ TEST(no_more_are_out_than_the_prefetch) {
     start("prefetch", false);
     publish_many("prefetch", 100);
     hand_start(&hand, farm_url(farm.server.port, ""), "prefetch");
-    hand_wait(&hand, 10, 20000);
+    hand_wait(&hand, 10);
     hand_turn(&hand, 200);
     CHECK_INT(hand.got_n, 10);
     for (size_t i = 0; i < 100; i++) {
-        hand_wait(&hand, i + 1, 20000);
+        hand_wait(&hand, i + 1);
         hand_ack(&hand, i);
     }
     CHECK_INT(hand.out_most, 10);
     hand_close(&hand);
-    client_wait_count(&client, "prefetch", 0, 20000);
+    client_wait_count(&client, "prefetch", 0);
     client_close(&client);
 }
 
@@ -209,37 +209,41 @@ static void start_heavy(const char *queue, bool quorum, const char *options) {
     config.prefetch = HEAVY;
     hand_open(&hand, &config);
     queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 4, 20000);
+    hand_wait(&hand, 4);
 }
 
-/* For longer than a server waits for a heartbeat. */
+/* For longer than a server waits for a heartbeat, which is twice its time, and longer than a busy
+   machine stands still. */
 TEST(no_more_bytes_are_out_than_there_is_room_for) {
-    start_heavy("bytes", false, "heartbeat=1s");
-    hand_turn(&hand, 4000);
+    start_heavy("bytes", false, "heartbeat=6s");
+    hand_turn(&hand, 12500);
     CHECK_INT(hand.got_n, 4);
     for (size_t i = 0; i < HEAVY; i++) {
-        hand_wait(&hand, i + 1, 20000);
+        hand_wait(&hand, i + 1);
         hand_ack(&hand, i);
     }
     CHECK_INT(hand.out_most, 4);
     CHECK_INT(hand.gone_n, 0);
     hand_close(&hand);
-    client_wait_count(&client, "bytes", 0, 20000);
+    client_wait_count(&client, "bytes", 0);
     client_close(&client);
 }
 
+/* From the `*next` on, which is the first that is still out. */
+static bool all_given_back(size_t *next) {
+    while (*next < hand.got_n)
+        hand_giveback(&hand, (*next)++);
+    return true;
+}
+
+/* What was on its way goes back, too. */
 TEST(a_stop_with_no_room_left_gives_all_back) {
+    size_t back = 1;
+
     start_heavy("bytes-stop", true, "");
     queue_broker_amqp.fetch(hand.link, false);
     hand_ack(&hand, 0);
-    for (size_t i = 1, turns = 0; turns < 1000; turns++) { /* what was on its way goes back, too */
-        while (i < hand.got_n)
-            hand_giveback(&hand, i++);
-        hand_turn(&hand, 10);
-        if (client_count(&client, "bytes-stop") == HEAVY - 1)
-            break;
-    }
-    CHECK_INT(client_count(&client, "bytes-stop"), HEAVY - 1);
+    HAND_UNTIL(&hand, all_given_back(&back) && client_count(&client, "bytes-stop") == HEAVY - 1);
     CHECK(hand.out_most <= 4);
     hand_close(&hand);
     client_close(&client);
@@ -254,22 +258,21 @@ static void some_stay(const char *queue, bool quorum) {
     config.prefetch = 20;
     hand_open(&hand, &config);
     queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 20, 20000);
+    hand_wait(&hand, 20);
     for (size_t i = 20; i-- > 0;) /* and in another order */
         if (i != 3 && i != 17)
             hand_ack(&hand, i);
-    hand_turn(&hand, 100);
     hand_close(&hand);
-    client_wait_count(&client, queue, 2, 20000);
+    client_wait_count(&client, queue, 2);
     hand_start(&hand, config.url, queue);
-    hand_wait(&hand, 2, 20000);
+    hand_wait(&hand, 2);
     CHECK_STR(hand_body(&hand, 0), "m3");
     CHECK_STR(hand_body(&hand, 1), "m17");
     CHECK(hand.got[0].message->redelivered);
     hand_ack(&hand, 0);
     hand_ack(&hand, 1);
     hand_close(&hand);
-    client_wait_count(&client, queue, 0, 20000);
+    client_wait_count(&client, queue, 0);
     client_close(&client);
 }
 
@@ -285,11 +288,11 @@ TEST(what_is_said_before_the_end_is_sent) {
     start("end", false);
     publish_many("end", 10);
     hand_start(&hand, farm_url(farm.server.port, ""), "end");
-    hand_wait(&hand, 10, 20000);
+    hand_wait(&hand, 10);
     for (size_t i = 0; i < 10; i += 2)
         hand_ack(&hand, i);
     hand_close(&hand);
-    client_wait_count(&client, "end", 5, 20000);
+    client_wait_count(&client, "end", 5);
     client_close(&client);
 }
 
@@ -297,15 +300,15 @@ TEST(what_is_given_back_comes_again) {
     start("back", true);
     client_publish(&client, "back", "one");
     hand_start(&hand, farm_url(farm.server.port, ""), "back");
-    hand_wait(&hand, 1, 20000);
+    hand_wait(&hand, 1);
     hand_giveback(&hand, 0);
-    hand_wait(&hand, 2, 20000);
+    hand_wait(&hand, 2);
     CHECK_STR(hand_body(&hand, 1), "one");
     CHECK(hand.got[1].message->redelivered);
     CHECK_INT(hand.gone_n, 0);
     hand_ack(&hand, 1);
     hand_close(&hand);
-    client_wait_count(&client, "back", 0, 20000);
+    client_wait_count(&client, "back", 0);
     client_close(&client);
 }
 
@@ -315,24 +318,24 @@ TEST(nothing_comes_before_it_is_fetched_nor_after) {
     start("fetch", false);
     publish_many("fetch", 3);
     hand_open(&hand, &config);
-    hand_wait_line(&hand, "the queue fetch is there", 20000);
+    hand_wait_line(&hand, "the queue fetch is there");
     hand_turn(&hand, 200);
     CHECK_INT(hand.got_n, 0);
     queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 3, 20000);
+    hand_wait(&hand, 3);
     queue_broker_amqp.fetch(hand.link, false);
-    client_wait_consumers(&client, "fetch", 0, 20000);
+    client_wait_consumers(&client, "fetch", 0);
     publish_many("fetch", 2);
     hand_turn(&hand, 200);
     CHECK_INT(hand.got_n, 3);
     hand_giveback(&hand, 2); /* those that are out can still be given back */
     hand_ack(&hand, 1);
-    client_wait_count(&client, "fetch", 3, 20000);
+    client_wait_count(&client, "fetch", 3);
     queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 6, 20000);
+    hand_wait(&hand, 6);
     hand_ack(&hand, 0); /* over all that */
     hand_close(&hand);
-    client_wait_count(&client, "fetch", 3, 20000);
+    client_wait_count(&client, "fetch", 3);
     client_close(&client);
 }
 
@@ -340,11 +343,11 @@ TEST(what_is_given_back_at_the_end_does_not_come_again) {
     start("stop", true);
     publish_many("stop", 5);
     hand_start(&hand, farm_url(farm.server.port, ""), "stop");
-    hand_wait(&hand, 5, 20000);
+    hand_wait(&hand, 5);
     queue_broker_amqp.fetch(hand.link, false);
     for (size_t i = 0; i < 5; i++)
         hand_giveback(&hand, i);
-    client_wait_count(&client, "stop", 5, 20000);
+    client_wait_count(&client, "stop", 5);
     hand_turn(&hand, 100);
     CHECK_INT(hand.got_n, 5);
     hand_close(&hand);
@@ -361,10 +364,10 @@ TEST(a_server_that_refuses_to_deliver_is_asked_again) {
                              1, amqp_empty_table);
     CHECK_INT(amqp_get_rpc_reply(jealous.conn).reply_type, AMQP_RESPONSE_NORMAL);
     hand_start(&hand, farm_url(farm.server.port, ""), "jealous");
-    hand_wait_line(&hand, "is lost: consuming: ACCESS_REFUSED", 20000);
+    hand_wait_line(&hand, "is lost: consuming: ACCESS_REFUSED");
     client_close(&jealous);
     client_publish(&client, "jealous", "one");
-    hand_wait(&hand, 1, 20000);
+    hand_wait(&hand, 1);
     hand_ack(&hand, 0);
     hand_close(&hand);
     client_close(&client);
@@ -373,11 +376,11 @@ TEST(a_server_that_refuses_to_deliver_is_asked_again) {
 TEST(a_queue_that_is_not_there_is_waited_for) {
     client_open(&client, farm.server.port);
     hand_start(&hand, farm_url(farm.server.port, ""), "later");
-    hand_wait_line(&hand, "no queue 'later'", 20000);
+    hand_wait_line(&hand, "no queue 'later'");
     CHECK(!hand.ready);
     client_declare(&client, "later", false, NULL);
     client_publish(&client, "later", "one");
-    hand_wait(&hand, 1, 20000);
+    hand_wait(&hand, 1);
     CHECK(hand.ready);
     hand_ack(&hand, 0);
     hand_close(&hand);
@@ -388,26 +391,26 @@ TEST(a_queue_that_is_deleted_and_made_again_is_consumed_again) {
     start("deleted", false);
     publish_many("deleted", 15);
     hand_start(&hand, farm_url(farm.server.port, ""), "deleted");
-    hand_wait(&hand, 10, 20000);
+    hand_wait(&hand, 10);
     client_delete(&client, "deleted");
-    hand_wait_line(&hand, "was deleted", 20000);
+    hand_wait_line(&hand, "was deleted");
     CHECK(!hand.ready);
     CHECK_INT(hand.gone_n, 10); /* none of them is out any more: the prefetch is of the new one */
     client_declare(&client, "deleted", true, NULL);
     publish_many("deleted", 15);
-    hand_wait(&hand, 20, 20000);
+    hand_wait(&hand, 20);
     hand_turn(&hand, 200);
     CHECK_INT(hand.got_n, 20);
     hand_ack(&hand, 0); /* of the queue that was: no harm is done */
     hand_giveback(&hand, 1);
     for (size_t i = 10; i < 25; i++) {
-        hand_wait(&hand, i + 1, 20000);
+        hand_wait(&hand, i + 1);
         hand_ack(&hand, i);
     }
     hand_turn(&hand, 100);
     CHECK_INT(hand.gone_n, 10);
     hand_close(&hand);
-    client_wait_count(&client, "deleted", 0, 20000);
+    client_wait_count(&client, "deleted", 0);
     client_close(&client);
 }
 
@@ -416,7 +419,7 @@ TEST(a_wrong_password_is_told_and_not_shown) {
 
     snprintf(url, sizeof(url), "amqp://%s:wr0ng-w0rd@127.0.0.1:%d", SERVER_USER, farm.server.port);
     hand_start(&hand, url, "props");
-    hand_wait_line(&hand, "ACCESS_REFUSED", 20000);
+    hand_wait_line(&hand, "ACCESS_REFUSED");
     CHECK(strstr(hand.log, "wr0ng") == NULL);
     CHECK_HAS(hand.log, "the next try is in");
     hand_close(&hand);
@@ -428,7 +431,7 @@ TEST(a_virtual_host_that_is_not_there_is_told) {
     snprintf(url, sizeof(url), "amqp://%s:%s@127.0.0.1:%d/no%%2Fwhere", SERVER_USER,
              SERVER_PASSWORD_IN_URL, farm.server.port);
     hand_start(&hand, url, "props");
-    hand_wait_line(&hand, "no/where", 20000);
+    hand_wait_line(&hand, "no/where");
     hand_close(&hand);
 }
 
@@ -440,8 +443,8 @@ TEST(of_two_hosts_the_one_that_is_there_is_used) {
     snprintf(url, sizeof(url), "amqp://%s:%s@127.0.0.1:1,127.0.0.1:%d/%%2F", SERVER_USER,
              SERVER_PASSWORD_IN_URL, farm.server.port);
     hand_start(&hand, url, "hosts");
-    hand_wait_line(&hand, "127.0.0.1:1: it cannot be reached", 20000);
-    hand_wait(&hand, 1, 20000);
+    hand_wait_line(&hand, "127.0.0.1:1: it cannot be reached");
+    hand_wait(&hand, 1);
     hand_ack(&hand, 0);
     hand_close(&hand);
     client_close(&client);
@@ -452,8 +455,8 @@ TEST(of_two_hosts_the_one_that_is_there_is_used) {
 static const char *tls_url(const char *host, const char *options) {
     static char url[2000];
 
-    snprintf(url, sizeof(url), "amqps://%s:%s@%s:%d?connect_timeout=5s%s", SERVER_USER,
-             SERVER_PASSWORD_IN_URL, host, farm.server.tls_port, options);
+    snprintf(url, sizeof(url), "amqps://%s:%s@%s:%d?heartbeat=60s&connect_timeout=60s%s",
+             SERVER_USER, SERVER_PASSWORD_IN_URL, host, farm.server.tls_port, options);
     return url;
 }
 
@@ -482,13 +485,13 @@ TEST(messages_come_through_tls_where_the_certificate_is_right) {
                  i == 3 ? "&tls_verify=no" : "");
         client_publish(&client, "tls", "one");
         hand_start(&hand, tls_url(urls[i], options), "tls");
-        hand_wait(&hand, 1, 20000);
+        hand_wait(&hand, 1);
         CHECK(hand_delay(&hand, 0, 250)); /* by the other connection */
-        hand_wait(&hand, 2, 20000);
+        hand_wait(&hand, 2);
         hand_ack(&hand, 1);
         hand_close(&hand);
     }
-    client_wait_count(&client, "tls", 0, 20000);
+    client_wait_count(&client, "tls", 0);
     client_close(&client);
 }
 
@@ -503,21 +506,21 @@ TEST(bodies_of_many_records_come_whole_through_tls) {
         client_send(&client, "", "tls-body", NULL, body, LEN - (size_t)i);
     client_confirm(&client);
     hand_start(&hand, tls_url("localhost", with_files("a")), "tls-body");
-    hand_wait(&hand, 5, 20000);
+    hand_wait(&hand, 5);
     for (size_t i = 0; i < 5; i++) {
         CHECK_INT(hand.got[i].message->body.len, LEN - i);
         CHECK(memcmp(hand.got[i].message->body.at, body, LEN - i) == 0);
         hand_ack(&hand, i);
     }
     hand_close(&hand);
-    client_wait_count(&client, "tls-body", 0, 20000);
+    client_wait_count(&client, "tls-body", 0);
     client_close(&client);
     free(body);
 }
 
 TEST(a_certificate_that_nobody_vouches_for_is_refused) {
     hand_start(&hand, tls_url("localhost", ""), "tls");
-    hand_wait_line(&hand, "TLS: self-signed certificate in certificate chain", 20000);
+    hand_wait_line(&hand, "TLS: self-signed certificate in certificate chain");
     CHECK(!hand.ready);
     hand_close(&hand);
 }
@@ -527,27 +530,24 @@ TEST(a_certificate_for_another_host_is_refused) {
 
     snprintf(options, sizeof(options), "%s&tls_name=elsewhere.example", with_files("a"));
     hand_start(&hand, tls_url("localhost", options), "tls");
-    hand_wait_line(&hand, "TLS: hostname mismatch", 20000);
+    hand_wait_line(&hand, "TLS: hostname mismatch");
     CHECK(!hand.ready);
     hand_close(&hand);
     snprintf(options, sizeof(options), "%s&tls_name=127.0.0.2", with_files("a"));
     hand_start(&hand, tls_url("127.0.0.1", options), "tls");
-    hand_wait_line(&hand, "TLS: IP address mismatch", 20000);
+    hand_wait_line(&hand, "TLS: IP address mismatch");
     hand_close(&hand);
 }
 
 TEST(a_link_is_closed_whatever_it_is_at) {
-    int64_t began = idem_loop_now();
-
     hand_start(&hand, farm_url(farm.server.port, ""), "props");
     hand_close(&hand);
     hand_start(&hand, "amqp://127.0.0.1:1", "props");
     hand_turn(&hand, 50);
     hand_close(&hand);
-    CHECK(idem_loop_now() - began < 8000);
 }
 
-TEST_IN(tables_as_deep_as_a_frame_do_no_harm, 60) {
+TEST(tables_as_deep_as_a_frame_do_no_harm) {
     enum { DEEP = 20000 };
     amqp_field_value_t *levels = calloc(DEEP, sizeof(*levels));
     amqp_table_entry_t headers[2] = {entry("deep", AMQP_FIELD_KIND_ARRAY),
@@ -565,11 +565,11 @@ TEST_IN(tables_as_deep_as_a_frame_do_no_harm, 60) {
     client_send(&client, "", "deep", &p, "x", 1);
     client_confirm(&client);
     hand_start(&hand, farm_url(farm.server.port, ""), "deep");
-    hand_wait(&hand, 1, 20000);
+    hand_wait(&hand, 1);
     CHECK_STR(hand_header(&hand, 0, "flat"), "here");
     CHECK_STR(hand_header(&hand, 0, "deep"), "(none)");
     CHECK(hand_delay(&hand, 0, 250)); /* its copy is as deep */
-    hand_wait(&hand, 2, 20000);
+    hand_wait(&hand, 2);
     hand_ack(&hand, 1);
     hand_close(&hand);
     client_close(&client);

@@ -25,7 +25,7 @@ static void keep(int line, const char *folder) {
     char word;
 
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    server_start(&server, folder);
+    server_start(&server, folder, false);
     if (write(line, &server, sizeof(server)) != sizeof(server))
         _exit(1);
     while (read(line, &word, 1) == 1) {
@@ -95,20 +95,8 @@ void farm_go_on(const struct farm *farm) {
     tell(farm, 'g');
 }
 
-void farm_ctl(const struct farm *farm, const char *command) {
-    const struct server *server = &farm->server;
-    char line[1200];
-
-    snprintf(line, sizeof(line),
-             "HOME='%s/home' ERL_EPMD_PORT=%d RABBITMQ_CONF_ENV_FILE='%s/env.conf' "
-             "/usr/lib/rabbitmq/bin/rabbitmqctl --quiet --erlang-cookie idem --node "
-             "idem%d@localhost %s >'%s/ctl.log' 2>&1",
-             server->folder, server->epmd_port, server->folder, server->port, command,
-             server->folder);
-    if (system(line) == 0)
-        return;
-    fprintf(stderr, "# rabbitmqctl %s failed: see %s/ctl.log\n", command, server->folder);
-    exit(1);
+void farm_eval(const struct farm *farm, const char *expression) {
+    server_eval(&farm->server, expression);
 }
 
 const char *farm_url(int port, const char *options) {
@@ -116,7 +104,9 @@ const char *farm_url(int port, const char *options) {
     static unsigned turn;
     char *url = urls[turn++ % 4];
 
-    snprintf(url, sizeof(urls[0]), "amqp://%s:%s@127.0.0.1:%d%s%s", SERVER_USER,
-             SERVER_PASSWORD_IN_URL, port, options[0] == '\0' ? "" : "?", options);
+    if (options[0] == '\0')
+        options = "heartbeat=60s&connect_timeout=60s";
+    snprintf(url, sizeof(urls[0]), "amqp://%s:%s@127.0.0.1:%d?%s", SERVER_USER,
+             SERVER_PASSWORD_IN_URL, port, options);
     return url;
 }

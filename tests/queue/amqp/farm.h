@@ -21,11 +21,11 @@ void farm_restart(const struct farm *farm);
 void farm_pause(const struct farm *farm);
 void farm_go_on(const struct farm *farm);
 
-/* A command of rabbitmqctl(8). */
-void farm_ctl(const struct farm *farm, const char *command);
+/* Has the server evaluate an expression of Erlang, without the dot at its end. */
+void farm_eval(const struct farm *farm, const char *expression);
 
-/* Its URL, with options ("a=b&c=d") or "", at a port of its own or of a proxy's; in one of four
-   buffers that take turns. */
+/* Its URL, at a port of its own or of a proxy's, with options ("a=b&c=d"); "": with times that a
+   busy machine does not overrun. In one of four buffers that take turns. */
 const char *farm_url(int port, const char *options);
 
 #endif

@@ -114,8 +114,8 @@ void hand_turn(struct hand *h, int64_t ms) {
         (void)idem_poll_turn(&h->poll, NULL, 0, left);
 }
 
-static void wait_for(struct hand *h, const size_t *count, size_t n, int64_t ms, const char *what) {
-    int64_t until = idem_loop_now() + ms;
+static void wait_for(struct hand *h, const size_t *count, size_t n, const char *what) {
+    int64_t until = idem_loop_now() + WAIT_LIMIT_S * 1000;
 
     while (*count < n && idem_loop_now() < until)
         (void)idem_poll_turn(&h->poll, NULL, 0, 100);
@@ -123,20 +123,20 @@ static void wait_for(struct hand *h, const size_t *count, size_t n, int64_t ms, 
         fail(h, what, *count, n);
 }
 
-void hand_wait(struct hand *h, size_t n, int64_t ms) {
-    wait_for(h, &h->got_n, n, ms, "messages");
+void hand_wait(struct hand *h, size_t n) {
+    wait_for(h, &h->got_n, n, "messages");
 }
 
-void hand_wait_gone(struct hand *h, size_t n, int64_t ms) {
-    wait_for(h, &h->gone_n, n, ms, "messages that are gone");
+void hand_wait_gone(struct hand *h, size_t n) {
+    wait_for(h, &h->gone_n, n, "messages that are gone");
 }
 
-void hand_wait_told(struct hand *h, size_t n, int64_t ms) {
-    wait_for(h, &h->told_n, n, ms, "answers");
+void hand_wait_told(struct hand *h, size_t n) {
+    wait_for(h, &h->told_n, n, "answers");
 }
 
-void hand_wait_line(struct hand *h, const char *words, int64_t ms) {
-    int64_t until = idem_loop_now() + ms;
+void hand_wait_line(struct hand *h, const char *words) {
+    int64_t until = idem_loop_now() + WAIT_LIMIT_S * 1000;
 
     while (strstr(h->log, words) == NULL && idem_loop_now() < until)
         (void)idem_poll_turn(&h->poll, NULL, 0, 100);
@@ -183,7 +183,7 @@ bool hand_delay(struct hand *h, size_t i, int64_t ms) {
     size_t before = h->told_n;
 
     hand_delay_begin(h, i, ms);
-    hand_wait_told(h, before + 1, 30000);
+    hand_wait_told(h, before + 1);
     if (h->taken)
         (void)take(h, i);
     return h->taken;
@@ -193,7 +193,7 @@ bool hand_bury(struct hand *h, size_t i, const struct queue_epitaph *epitaph) {
     size_t before = h->told_n;
 
     queue_broker_amqp.bury(h->link, h->got[i].message, epitaph, hand_told, h);
-    hand_wait_told(h, before + 1, 30000);
+    hand_wait_told(h, before + 1);
     return h->taken;
 }
 

@@ -5,6 +5,7 @@
 #ifndef IDEM_TEST_QUEUE_AMQP_HAND_H
 #define IDEM_TEST_QUEUE_AMQP_HAND_H
 
+#include "../../wait.h"
 #include "loop/poll.h"
 #include "queue/amqp/amqp.h"
 
@@ -34,12 +35,15 @@ void hand_open(struct hand *h, const struct queue_config *config);
 /* With fetch. */
 void hand_start(struct hand *h, const char *url, const char *queue);
 void hand_close(struct hand *h);
+/* Turns the loop for so long: to show that nothing comes. */
 void hand_turn(struct hand *h, int64_t ms);
-/* Until there were so many messages in all, at most so long. */
-void hand_wait(struct hand *h, size_t n, int64_t ms);
-void hand_wait_gone(struct hand *h, size_t n, int64_t ms);
+/* Turns the loop until the condition is true. */
+#define HAND_UNTIL(h, condition) WAIT_BY(hand_turn(h, 10), condition)
+/* Until there were so many messages in all. */
+void hand_wait(struct hand *h, size_t n);
+void hand_wait_gone(struct hand *h, size_t n);
 /* Until people were told something with these words. */
-void hand_wait_line(struct hand *h, const char *words, int64_t ms);
+void hand_wait_line(struct hand *h, const char *words);
 
 void hand_ack(struct hand *h, size_t i);
 void hand_giveback(struct hand *h, size_t i);
@@ -49,7 +53,7 @@ bool hand_bury(struct hand *h, size_t i, const struct queue_epitaph *epitaph);
 /* The same without waiting. */
 void hand_delay_begin(struct hand *h, size_t i, int64_t ms);
 queue_told_fn hand_told; /* data: the hand */
-void hand_wait_told(struct hand *h, size_t n, int64_t ms);
+void hand_wait_told(struct hand *h, size_t n);
 
 /* Its body as text, in one of four buffers. */
 const char *hand_body(const struct hand *h, size_t i);

@@ -37,9 +37,17 @@ static void reset(int fd) {
 }
 
 static void pair_end(struct proxy *p, int i) {
-    close(p->pairs[i].client);
+    if (p->pairs[i].client >= 0)
+        close(p->pairs[i].client);
     reset(p->pairs[i].server);
     p->pairs[i].client = p->pairs[i].server = -1;
+}
+
+/* The client has gone: the server gets all that it has said, and the end behind it. */
+static void pair_drain(struct proxy *p, int i) {
+    close(p->pairs[i].client);
+    p->pairs[i].client = -1;
+    (void)shutdown(p->pairs[i].server, SHUT_WR);
 }
 
 static void pair_begin(struct proxy *p) {
@@ -55,7 +63,7 @@ static void pair_begin(struct proxy *p) {
         close(client);
         return;
     }
-    while (i < PROXY_PAIRS && p->pairs[i].client >= 0)
+    while (i < PROXY_PAIRS && p->pairs[i].server >= 0)
         i++;
     if (i == PROXY_PAIRS)
         fail("too many connections");
@@ -84,19 +92,35 @@ static void replace(unsigned char *bytes, size_t len, const void *from, const vo
         memcpy(at, to, n);
 }
 
+static void acks_count(struct proxy *p, const unsigned char *bytes, size_t len) {
+    static const unsigned char method[] = {0, 60, 0, 80}; /* basic.ack */
+    const unsigned char *at = bytes, *end = bytes + len;
+
+    while ((at = memmem(at, (size_t)(end - at), method, sizeof(method))) != NULL) {
+        p->acks++;
+        at += sizeof(method);
+    }
+}
+
 /* From a client; false: the pair is over. */
 static bool up_pass(struct proxy *p, int i) {
-    static unsigned char bytes[1 << 16];
+    unsigned char bytes[1 << 16];
     ssize_t n = read(p->pairs[i].client, bytes, sizeof(bytes));
     const unsigned char *cut = p->cut_at, *at;
     const char *to = p->to;
 
+    if (n == 0)
+        pair_drain(p, i);
     if (n <= 0)
-        return false;
+        return n == 0;
     replace(bytes, (size_t)n, p->from, to, to == NULL ? 0 : strlen(to));
     at = cut == NULL ? NULL : memmem(bytes, (size_t)n, cut, p->cut_at_len);
-    if (at == NULL)
-        return send_all(p->pairs[i].server, bytes, (size_t)n);
+    if (at == NULL) {
+        bool sent = send_all(p->pairs[i].server, bytes, (size_t)n);
+
+        acks_count(p, bytes, (size_t)n);
+        return sent;
+    }
     p->cut_at = NULL;
     p->cuts++;
     (void)send_all(p->pairs[i].server, bytes, (size_t)(at - bytes) + p->cut_behind);
@@ -104,13 +128,13 @@ static bool up_pass(struct proxy *p, int i) {
 }
 
 static bool down_pass(struct proxy *p, int i) {
-    static unsigned char bytes[1 << 16];
+    unsigned char bytes[1 << 16];
     ssize_t n = read(p->pairs[i].server, bytes, sizeof(bytes));
     long cut = p->cut_after;
 
     if (n <= 0)
         return false;
-    if (p->deaf)
+    if (p->deaf || p->pairs[i].client < 0)
         return true;
     replace(bytes, (size_t)n, p->lie_from, p->lie_to, p->lie_len);
     if (cut >= 0 && n >= cut) {
@@ -140,13 +164,13 @@ static void *proxy_main(void *data) {
         if (fds[0].revents != 0)
             return NULL;
         for (int i = 0; i < PROXY_PAIRS; i++) {
-            bool on = p->pairs[i].client >= 0;
+            bool on = p->pairs[i].server >= 0;
 
             if (on && fds[2 + 2 * i].revents != 0)
                 on = up_pass(p, i);
             if (on && fds[3 + 2 * i].revents != 0)
                 on = down_pass(p, i);
-            if (!on && p->pairs[i].client >= 0)
+            if (!on && p->pairs[i].server >= 0)
                 pair_end(p, i);
         }
         if (fds[1].revents != 0)
@@ -179,6 +203,6 @@ void proxy_stop(struct proxy *p) {
     close(p->wake[0]);
     close(p->listener);
     for (int i = 0; i < PROXY_PAIRS; i++)
-        if (p->pairs[i].client >= 0)
+        if (p->pairs[i].server >= 0)
             pair_end(p, i);
 }

@@ -24,6 +24,7 @@ struct proxy {
     _Atomic bool deaf;                     /* nothing is passed on to clients */
     _Atomic bool closed;                   /* who comes is sent away */
     _Atomic unsigned met, cuts;
+    _Atomic unsigned acks; /* that clients have sent */
 
     int listener, wake[2];
     struct {

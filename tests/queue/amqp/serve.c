@@ -1,11 +1,13 @@
 /*
- * A RabbitMQ for tests that are not in C: amqp-serve FOLDER (tests/rabbit.py).
+ * A RabbitMQ for tests that are not in C: amqp-serve FOLDER [sync] (tests/rabbit.py). Without
+ * `sync` it does not wait for the disk.
  *
  * Writes its URL and that with TLS, one per line, and then obeys the words that
  * come by standard input, one line each, answered by one line that begins with
  * "ok" or "no". Every text in them is in hex digits, "-" for an empty one:
  *
  *     kill, restart, pause, go-on
+ *     settle                  queues that were declared before it outlive a kill
  *     declare QUEUE classic|quorum [NAME=TEXT | NAME:NUMBER]...
  *     delete QUEUE            count QUEUE         (of what is ready; -1: no such queue)
  *     bind EXCHANGE QUEUE KEY
@@ -18,8 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "../../wait.h"
 #include "client.h"
 #include "server.h"
 
@@ -29,7 +31,6 @@
 static struct server server;
 static struct client client;
 static bool connected;
-static struct timespec declared; /* when the last queue was */
 static char *words[WORDS_MAX];
 static size_t words_n;
 
@@ -70,13 +71,10 @@ static void encode(const void *bytes, size_t len) {
 
 /* A server that was killed is found again. */
 static void connect_again(void) {
-    for (int i = 0; !connected && i < 200; i++) {
-        connected = client_try(&client, server.port);
-        if (!connected)
-            nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    }
-    if (!connected)
-        fail("no connection");
+    if (connected)
+        return;
+    WAIT_UNTIL(client_try(&client, server.port));
+    connected = true;
 }
 
 static void disconnect(void) {
@@ -112,7 +110,6 @@ static void declare(void) {
         args[i - 3].number = is_text ? 0 : strtoll(value, NULL, 10);
     }
     client_declare(&client, name_of(1), strcmp(words[2], "quorum") == 0, args);
-    clock_gettime(CLOCK_MONOTONIC, &declared);
 }
 
 static void publish(void) {
@@ -173,24 +170,15 @@ static void get(void) {
     amqp_destroy_message(&message);
 }
 
-/* A server that is killed forgets the queues that it has just made: that is not what tests
-   in Python are about. */
-static void settle(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (now.tv_sec - declared.tv_sec < 4)
-        nanosleep(&(struct timespec){.tv_sec = 4 - (now.tv_sec - declared.tv_sec)}, NULL);
-}
-
 /* Words for the server; false: it is none. */
 static bool obey_server(const char *word) {
     if (strcmp(word, "kill") == 0) {
         disconnect();
-        settle();
         server_kill(&server);
     } else if (strcmp(word, "restart") == 0) {
         server_restart(&server);
+    } else if (strcmp(word, "settle") == 0) {
+        server_settle(&server);
     } else if (strcmp(word, "pause") == 0) {
         server_pause(&server);
     } else if (strcmp(word, "go-on") == 0) {
@@ -227,11 +215,11 @@ static bool obey(const char *word) {
 int main(int argc, char **argv) {
     char *line = malloc(LINE_MAX_LEN), *rest;
 
-    if (argc != 2 || line == NULL) {
-        fprintf(stderr, "amqp-serve FOLDER: see tests/queue/amqp/serve.c\n");
+    if (argc < 2 || line == NULL) {
+        fprintf(stderr, "amqp-serve FOLDER [sync]: see tests/queue/amqp/serve.c\n");
         return 64;
     }
-    server_start(&server, argv[1]);
+    server_start(&server, argv[1], argc > 2 && strcmp(argv[2], "sync") == 0);
     printf("amqp://%s:%s@127.0.0.1:%d\n", SERVER_USER, SERVER_PASSWORD_IN_URL, server.port);
     printf("amqps://%s:%s@localhost:%d?tls_ca=%s/ca.crt\n", SERVER_USER, SERVER_PASSWORD_IN_URL,
            server.tls_port, server.folder);

@@ -17,6 +17,7 @@ def check(server):
         server.send("c", str(i))
     server.confirm()
     assert server.count("c") == 1
+    server.settle()
     server.kill()
     server.restart()
     assert server.get("q") == rabbit.Message(

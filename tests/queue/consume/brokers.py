@@ -1,4 +1,8 @@
-"""RabbitMQ and Redis Streams, as their publishers and operators see them: one face for both."""
+"""RabbitMQ and Redis Streams, as their publishers and operators see them: one face for both.
+
+Behind `url` neither a server nor a consumer that stands still for ten seconds is taken for lost: a burial that is
+not answered would be made again. `plain_url` has no options.
+"""
 import os
 import re
 import sys
@@ -23,13 +27,14 @@ class Letter:
 class Rabbit:
     """The server; `kind` is of the queues that it makes. It is asked nothing while it is down."""
     name = "rabbit"
+    patience = "?heartbeat=60s&connect_timeout=60s"
     password = "a:b@c/d?e"
     password_in_url = "a:b%40c%2Fd%3Fe"
-    settle_s = 4.2  # a queue that is younger does not survive a kill -9 of RabbitMQ 3.10
 
     def __init__(self, server, kind, lock=None):
         self.server, self.kind = server, kind
-        self.url, self.port = self.server.url, int(self.server.url.rsplit(":", 1)[1])
+        self.plain_url, self.port = self.server.url, int(self.server.url.rsplit(":", 1)[1])
+        self.url = self.plain_url + self.patience
         self.lock = lock or threading.RLock()
 
     @classmethod
@@ -45,6 +50,10 @@ class Rabbit:
 
     def stop(self):
         self.server.stop()
+
+    def settle(self):
+        """What is declared by now outlives a kill(); RabbitMQ 3.10 writes it down some seconds later."""
+        self.locked(self.server.settle)
 
     def kill(self):
         self.locked(self.server.kill)
@@ -99,13 +108,14 @@ class Rabbit:
 class Stream:
     """Redis, with one stream per queue and the group "idem"."""
     name = "stream"
+    patience = "?timeout=120s&connect_timeout=120s"
     password = redistcp.PASSWORD
     password_in_url = redistcp.PASSWORD_IN_URL
-    settle_s = 0
 
     def __init__(self, server, kind):
         self.server, self.kind = server, kind
-        self.url, self.port = self.server.url, self.server.port
+        self.plain_url, self.port = self.server.url, self.server.port
+        self.url = self.plain_url + self.patience
         self.ask = server.ask
 
     @classmethod
@@ -117,6 +127,9 @@ class Stream:
 
     def stop(self):
         self.server.stop()
+
+    def settle(self):
+        pass
 
     def kill(self):
         self.server.kill()

@@ -8,24 +8,25 @@ sys.dont_write_bytecode = True
 from frame import *
 from rig import *
 
-FAST = ["--lease", "2s", "--backoff", "500ms..500ms"]
-
-
 # The stop.
 
 
 @test
 def sigterm_waits_for_what_is_handled_and_gives_back_what_was_not_begun(rig):
     queue, effects, store, keys = rig.queue(), rig.effects(), rig.lmdb(), [rig.key() for _ in range(4)]
-    consumer = rig.consume(queue, *FAST, "--exec", f"{effects.line()}; sleep 1.5", store=store)
+    gate = rig.gate()
+    consumer = rig.consume(queue, *FAST, "--drain", "10m", "--exec", f"{effects.line()}; {gate.wait()}", store=store)
     for key in keys:
         queue.publish(key)
     effects.wait(1)
-    began = time.monotonic()
-    consumer.stop()
-    check(0.7 < time.monotonic() - began < 8, f"it took {time.monotonic() - began:.2f} s")
+    consumer.signal(signal.SIGTERM)
+    until("it has given back the others", lambda: consumer.has("stopping") and consumer.told("in hand") == 1)
+    check(consumer.running() and not consumer.has("run done"), "it waits")
+    gate.open()
+    eq(consumer.end(), 0, "how it ended")
     check(consumer.has("stopping") and consumer.has("run done record=", 1), consumer.said())
-    eq((effects.keys(), queue.count()), (keys[:1], 3), "what was done, and what is left")
+    eq(effects.keys(), keys[:1], "what was done")
+    until("three are left", lambda: queue.count() == 3)
     consumer = rig.consume(queue, *FAST, "--exec", effects.line(), store=store)
     effects.wait(4)
     settled(queue, consumer)
@@ -35,15 +36,14 @@ def sigterm_waits_for_what_is_handled_and_gives_back_what_was_not_begun(rig):
 @test
 def a_second_sigterm_ends_what_is_handled_and_that_is_no_failure(rig):
     queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
-    consumer = rig.consume(queue, *FAST, "--exec", f"{effects.line()}; exec sleep 20", store=store)
+    # sleep: what is ended by the test, and else outlives it
+    consumer = rig.consume(queue, *FAST, "--drain", "10m", "--exec", f"{effects.line()}; exec sleep 600", store=store)
     queue.publish(key)
     effects.wait(1)
     consumer.signal(signal.SIGTERM)
     consumer.wait_for("stopping")
-    quiet("it waits", consumer.running)
-    began = time.monotonic()
+    eq(consumer.told("handled now"), 1, "it waits for what is handled")
     consumer.stop()
-    check(time.monotonic() - began < 6, f"it took {time.monotonic() - began:.2f} s")
     consumer.wait_for(r"run unknown record=.*made to end")
     eq(rig.idem("list", "--store", store, "--state", "failed").count(queue.name), 0, "failed records")
     consumer = rig.consume(queue, *FAST, "--exec", effects.line(), store=store)
@@ -56,49 +56,61 @@ def a_second_sigterm_ends_what_is_handled_and_that_is_no_failure(rig):
 def the_deadline_of_a_stop_ends_who_does_not_listen(rig):
     queue, effects, key = rig.queue(), rig.effects(), rig.key()
     consumer = rig.consume(queue, *FAST, "--drain", "1s", "--kill-after", "500ms", "--exec",
-                           f"trap '' TERM; {effects.line()}; sleep 20 & wait; sleep 20")
+                           f"trap '' TERM; {effects.line()}; sleep 600 & wait; sleep 600")  # sleep: it is killed
     queue.publish(key)
     effects.wait(1)
     began = time.monotonic()
     consumer.stop()
-    check(1.3 < time.monotonic() - began < 8, f"it took {time.monotonic() - began:.2f} s")
+    check(time.monotonic() - began > 1.3, f"it took {time.monotonic() - began:.2f} s")
 
 
 @test
 def a_stop_gives_up_what_only_waits_for_its_time(rig):
     queue, key, effects, store = rig.queue(), rig.key(), rig.effects(), rig.lmdb()
-    consumer = rig.consume(queue, "--lease", "2s", "--backoff", "10s..10s", "--order-by", "#body.id", "--exec",
+    consumer = rig.consume(queue, "--lease", "60s", "--backoff", "10m..10m", "--order-by", "#body.id", "--exec",
                            f"{effects.line()}; exit 75", store=store)
     queue.publish(key)
     consumer.wait_for(r"run retry .*then=hold")
-    began = time.monotonic()
     consumer.stop()
-    check(time.monotonic() - began < 4, f"it took {time.monotonic() - began:.2f} s")
-    eq(queue.count(), 1, "it is still there")
+    until("it is still there", lambda: queue.count() == 1)
 
 
 # What it says.
 
 
 @test
-def sighup_tells_the_counts(rig):
+def sigusr1_reports_the_counts_and_so_does_sighup(rig):
     queue, effects, key = rig.queue(), rig.effects(), rig.key()
     consumer = rig.consume(queue, *FAST, "--exec", effects.line())
     for _ in range(3):
         queue.publish(key)
     consumer.wait_for("duplicate record=", times=2)
     check(not consumer.sum(), "not asked for yet")
-    consumer.signal(signal.SIGHUP)
-    until("it tells", consumer.sum)
-    counts = consumer.sum()
-    eq((counts["fetched"], counts["done"], counts["duplicates"], counts["in hand"]), (3, 1, 2, 0), "the counts")
+    for lines, number in enumerate((signal.SIGUSR1, signal.SIGHUP), 1):
+        consumer.signal(number)
+        consumer.wait_for(r"fetched \d+, ", times=lines)
+        counts = consumer.sum()
+        eq((counts["fetched"], counts["done"], counts["duplicates"], counts["in hand"]), (3, 1, 2, 0), "the counts")
     check(consumer.running(), "it goes on")
+    consumer.stop()
+
+
+@test
+def under_nohup_sighup_stays_ignored_and_sigusr1_reports(rig):
+    queue, effects = rig.queue(), rig.effects()
+    consumer = rig.consume(queue, *FAST, "--exec", effects.line(), ignored=(signal.SIGHUP,))
+    queue.publish(rig.key())
+    effects.wait(1)
+    consumer.signal(signal.SIGHUP)
+    eq(consumer.told("fetched"), 1, "the count")
+    eq(len(re.findall(r"fetched \d+, ", consumer.said())), 1, "reports")
     consumer.stop()
 
 
 @test
 def json_is_a_line_each_second_on_stdout(rig):
     queue, effects = rig.queue(), rig.effects()
+    began = time.monotonic()
     consumer = rig.consume(queue, *FAST, "--json", "--log", "none", "--exec", effects.line())
     for _ in range(5):
         queue.publish(rig.key())
@@ -109,8 +121,7 @@ def json_is_a_line_each_second_on_stdout(rig):
     check(all({"ready", "fetched", "done", "duplicates", "retries", "dead", "held", "lost", "store_errors", "in_hand",
                "working", "per_second"} <= set(line) for line in lines), lines)
     check(lines[-1]["ready"] and lines[-1]["in_hand"] == 0, lines[-1])
-    gaps = [b - a for (a, _), (b, _) in zip(consumer.out, consumer.out[1:])]
-    check(all(0.3 < gap < 6 for gap in gaps), gaps)
+    check(len(lines) <= time.monotonic() - began + 2, f"no more than one each second, and one at the end: {lines}")
     check(not consumer.has(r"run done"), "nothing of a message on stderr")
 
 
@@ -137,14 +148,17 @@ def on_a_terminal_one_line_shows_how_it_goes(rig):
                                preexec_fn=follow_parent)
     os.close(far)
     seen = b""
+
+    def shows_it():
+        nonlocal seen
+        if select.select([near], [], [], 0)[0]:
+            seen += os.read(near, 65536)
+        return b"done 1" in seen
     try:
         queue.publish(rig.key())
-        end = time.monotonic() + 15
-        while b"done 1" not in seen and time.monotonic() < end:
-            if select.select([near], [], [], 0.2)[0]:
-                seen += os.read(near, 65536)
+        until("it shows that one is done", shows_it)
         process.terminate()
-        eq(process.wait(10), 0, "how it ended")
+        eq(process.wait(LIMIT), 0, "how it ended")
     finally:
         process.kill()
         process.wait()

@@ -30,7 +30,7 @@ def examples():
                 for line in lines_of(fence):
                     yield page, line
     for command in ("consume", "dead"):
-        said = subprocess.run([IDEM, "help", command], stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
+        said = subprocess.run([IDEM, "help", command], stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT).stdout
         for line in lines_of(said.split("Options:")[-1]):
             yield "help " + command, line
 

@@ -116,7 +116,7 @@ static int row_once(struct work *work) {
 /* So that a kill meets it anywhere. */
 static void linger(const struct work *work) {
     if (work->id != 0)
-        usleep((useconds_t)(rand() % PAUSE_MAX_US));
+        usleep((useconds_t)(rand() % PAUSE_MAX_US)); /* sleep: for as long as chance has it */
 }
 
 /* The history. */

@@ -5,10 +5,13 @@ import time
 
 
 class Endpoint:
-    """An HTTP server that does as it is told, per key and attempt, and remembers what came."""
+    """An HTTP server that does as it is told, per key and attempt, and remembers what came.
+
+    {key: [(status, headers, silent), ...]}: one that is silent answers when the endpoint ends.
+    """
 
     def __init__(self, port=0, answers=None):
-        self.seen, self.answers = [], answers or {}
+        self.seen, self.answers, self.ended = [], answers or {}, threading.Event()
         endpoint = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -19,8 +22,9 @@ class Endpoint:
                 key, attempt = self.headers["Idempotency-Key"].strip('"'), int(self.headers["Idem-Attempt"])
                 endpoint.seen.append((key, attempt, body, self.headers, time.monotonic()))
                 steps = endpoint.answers.get(key, [])
-                status, headers, pause = steps[attempt - 1] if attempt <= len(steps) else (200, {}, 0)
-                time.sleep(pause)
+                status, headers, silent = steps[attempt - 1] if attempt <= len(steps) else (200, {}, False)
+                if silent:
+                    endpoint.ended.wait()
                 try:
                     self.send_response(status)
                     for name, value in headers.items():
@@ -44,6 +48,7 @@ class Endpoint:
         return self
 
     def __exit__(self, *_):
+        self.ended.set()
         self.server.shutdown()
         self.server.server_close()
 

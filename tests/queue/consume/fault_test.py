@@ -7,9 +7,6 @@ from frame import *
 from proxy import Proxy
 from rig import *
 
-FAST = ["--lease", "2s", "--backoff", "500ms..500ms"]
-
-
 def publish_all(queue, keys):
     for key in keys:
         queue.publish(key)
@@ -25,19 +22,18 @@ class Outage:
         kept, rig.kind, rig.broker.kind = rig.kind, kind, kind
         self.queue, self.effects, self.keys = rig.queue(), rig.effects(), [rig.key() for _ in range(6)]
         rig.kind = rig.broker.kind = kept
-        self.begun = f"{rig.folder}/{rig.fresh('begun')}"
-        self.consumer = rig.consume(self.queue, "--lease", "5s", "--exec",
-                                    f"mkdir {self.begun} 2>/dev/null && sleep 2; {self.effects.line()}")
+        self.begun, self.gate = f"{rig.folder}/{rig.fresh('begun')}", rig.gate()
+        self.consumer = rig.consume(self.queue, *FAST, "--exec", f"touch {self.begun}; {self.gate.wait()}; {self.effects.line()}")
         self.consumer.wait_for("connected to")
 
 
-@test(seconds=90, alone=True)
+@test(alone=True)
 def a_broker_that_is_killed_is_waited_for_and_finds_done_what_was_handled(rig):
     stages = [Outage(rig, kind) for kind in (("classic", "quorum") if rig.broker.name == "rabbit" else ("stream",))]
     waiting, effects, key, idle = rig.queue(), rig.effects(), rig.key(), rig.consume(rig.queue(), "--exec", "true")
     idle.wait_for("connected to")
     waiting.publish(key)
-    time.sleep(rig.broker.settle_s)
+    rig.broker.settle()
     for stage in stages:
         publish_all(stage.queue, stage.keys)
     until("one of each is handled", lambda: all(os.path.exists(stage.begun) for stage in stages))
@@ -47,15 +43,16 @@ def a_broker_that_is_killed_is_waited_for_and_finds_done_what_was_handled(rig):
         late.wait_for(r"no connection|tried again|refused")
         for stage in stages:
             stage.consumer.wait_for(r"lost|tried again|made again|no connection")
+            stage.gate.open()
             stage.effects.wait(1)
         idle.wait_for(r"lost|tried again|made again|no connection")
-        idle.stop(10)
+        idle.stop()
     finally:
         rig.broker.restart()
-    effects.wait(1, 40)
+    effects.wait(1)
     settled(waiting, late)
     for stage in stages:
-        stage.effects.wait(len(stage.keys), 40)
+        stage.effects.wait(len(stage.keys))
         settled(stage.queue, stage.consumer)
         eq(sorted(stage.effects.keys()), sorted(stage.keys), "effects")
 
@@ -69,7 +66,6 @@ def a_queue_that_is_deleted_and_made_again_is_consumed_again(rig):
     rig.broker.delete(queue.name)
     if rig.broker.name == "rabbit":
         consumer.wait_for(r"was deleted|is there again")
-        time.sleep(0.5)
     rig.broker.declare(queue.name)
     queue.publish(keys[1])
     effects.wait(2)
@@ -80,10 +76,13 @@ def a_queue_that_is_deleted_and_made_again_is_consumed_again(rig):
 @test
 def a_queue_that_is_deleted_while_its_message_is_handled_is_survived(rig):
     queue, effects, keys = rig.queue(), rig.effects(), [rig.key(), rig.key()]
-    consumer = rig.consume(queue, *FAST, "--exec", f"{effects.line()}; sleep 1.5")
+    gate = rig.gate()
+    consumer = rig.consume(queue, *FAST, "--exec", f"{effects.line()}; {gate.wait()}")
     queue.publish(keys[0])
     effects.wait(1)
     rig.broker.delete(queue.name)
+    consumer.wait_for(r"was deleted|not there any more")
+    gate.open()
     consumer.wait_for(r"run done")
     rig.broker.declare(queue.name)
     queue.publish(keys[1])
@@ -100,7 +99,7 @@ def a_connection_that_is_cut_in_mid_acknowledgement_costs_nothing(rig):
         proxy.hold(rig.broker.is_ack)
         consumer = rig.consume(queue, *FAST, "--exec", effects.line(), url=rig.broker.at(proxy.port))
         queue.publish(keys[0])
-        check(proxy.held.wait(10), "an acknowledgement is on its way")
+        check(proxy.held.wait(LIMIT), "an acknowledgement is on its way")
         proxy.let_part()
         proxy.cut()
         queue.publish(keys[1])
@@ -112,20 +111,17 @@ def a_connection_that_is_cut_in_mid_acknowledgement_costs_nothing(rig):
 @test(alone=True)
 def a_broker_that_is_silent_is_left_and_found_again(rig):
     queue, effects, keys = rig.queue(), rig.effects(), [rig.key(), rig.key()]
-    url = rig.broker.url + ("?heartbeat=1s" if rig.broker.name == "rabbit" else "")
+    url = rig.broker.plain_url + ("?heartbeat=1s" if rig.broker.name == "rabbit" else "?timeout=1s&connect_timeout=1s")
     consumer = rig.consume(queue, *FAST, "--exec", effects.line(), url=url)
     queue.publish(keys[0])
     effects.wait(1)
     rig.broker.pause()
     try:
-        if rig.broker.name == "rabbit":
-            consumer.wait_for(r"lost", 20)
-        else:
-            time.sleep(3)
+        consumer.wait_for(r"lost|no answer within")
     finally:
         rig.broker.go_on()
     queue.publish(keys[1])
-    effects.wait(2, 20)
+    effects.wait(2)
     settled(queue, consumer)
     eq(sorted(effects.keys()), sorted(keys), "effects")
 
@@ -142,14 +138,13 @@ def messages_come_by_tls(rig):
 # Dead letters that are not taken.
 
 
-def stuck(consumer, queue, seconds=2.5):
+def stuck(consumer):
     """A dead letter is not taken: it is kept, and not spun on."""
     consumer.wait_for(r"a dead letter is not taken: .*it is kept and tried again")
-    before = consumer.counts().get("unburied", 0)
-    time.sleep(seconds)
-    more = consumer.counts().get("unburied", 0) - before
-    check(more <= 4 * seconds, f"{more} tries in {seconds} s")
-    check(consumer.counts()["in_hand"] >= 1, consumer.counts())
+    until("it is tried again", lambda: consumer.counts().get("unburied", 0) >= 3)
+    counts, seconds = consumer.counts(), len(consumer.out)  # a line is written each second of the consumer's own
+    check(counts["unburied"] <= 4 * (seconds + 1), f"{counts['unburied']} tries in {seconds} s")
+    check(counts["in_hand"] >= 1, counts)
 
 
 @test(only="rabbit", kinds="all")
@@ -158,7 +153,7 @@ def dead_letters_without_a_queue_for_them_are_kept_until_there_is_one(rig):
     consumer = rig.consume(queue, *FAST, "--retry-topology", "none", "--json", "--on-exit", "9=dead", "--exec",
                            f'{effects.line()}; [ "$IDEM_KEY" != {bad} ] || exit 9')
     queue.publish(bad)
-    stuck(consumer, queue)
+    stuck(consumer)
     queue.publish(good)
     effects.wait(2)
     eq(queue.broker.count(queue.dead), None, "dead letters")
@@ -177,14 +172,14 @@ def dead_letters_that_find_their_queue_full_are_kept_until_there_is_room(rig):
     consumer = rig.consume(queue, *FAST, "--json", "--on-exit", "9=dead", "--exec", f"{effects.line()}; exit 9")
     publish_all(queue, keys)
     effects.wait(3)
-    stuck(consumer, queue)
+    stuck(consumer)
     eq(queue.dead_count(), 1, "dead letters")
     taken = []
 
     def take():
         taken.extend(json.loads(l.body)["id"] for l in queue.letters())
         return len(set(taken)) == 3
-    until("all of them, as there is room", take, 20, 0.3)
+    until("all of them, as there is room", take, step=0.3)
     settled(queue, consumer)
     eq(sorted(effects.keys()), sorted(keys), "none was handled twice")
 
@@ -196,7 +191,7 @@ def dead_letters_that_the_server_refuses_are_kept_until_it_takes_them(rig):
     consumer = rig.consume(queue, *FAST, "--json", "--on-exit", "9=dead", "--exec",
                            f'{effects.line()}; [ "$IDEM_KEY" != {bad} ] || exit 9')
     queue.publish(bad)
-    stuck(consumer, queue)
+    stuck(consumer)
     queue.publish(good)
     effects.wait(2)
     rig.broker.ask("DEL", queue.dead)
@@ -215,7 +210,7 @@ def a_dead_letter_that_is_not_taken_waits_for_the_next_start(rig):
     queue.publish(bad)
     consumer.wait_for(r"a dead letter is not taken")
     consumer.stop()
-    eq(queue.count(), 1, "it is still there")
+    until("it is still there", lambda: queue.count() == 1)
     if rig.broker.name == "stream":
         rig.broker.ask("DEL", queue.dead)
     rig.broker.declare(queue.dead)
@@ -227,43 +222,47 @@ def a_dead_letter_that_is_not_taken_waits_for_the_next_start(rig):
 # The store.
 
 
-@test(seconds=60)
+@test(slow=True)
 def a_store_that_is_down_stops_the_work_and_loses_nothing(rig):
     queue, effects, store = rig.queue(), rig.effects(), rig.store
-    keys, begun = [rig.key() for _ in range(20)], f"{rig.folder}/{rig.fresh('begun')}"
-    consumer = rig.consume(queue, "--lease", "3s", "--backoff", "500ms..500ms", "--json", "--workers", 2, "--exec",
-                           f"touch {begun}; sleep 0.2; {effects.line()}", store=store.url)
+    keys, begun, gate = [rig.key() for _ in range(20)], f"{rig.folder}/{rig.fresh('begun')}", rig.gate()
+    lease = 12  # longer than a consumer stands still
+    consumer = rig.consume(queue, "--lease", f"{lease}s", "--backoff", "500ms..500ms", "--json", "--workers", 2, "--exec",
+                           f"touch {begun}; {gate.wait()}; {effects.line()}", store=store.url)
     consumer.wait_for("connected to")
     publish_all(queue, keys[:2])
     until("one is handled", lambda: os.path.exists(begun))
     store.kill()
+    gate.open()
     try:
         publish_all(queue, keys[2:])
         consumer.wait_for(r"the store: ")
-        time.sleep(30 if LONG else 5)  # longer than a lease
+        time.sleep(30 if LONG else lease + 1)  # sleep: longer than a lease
         # What was being handled when it went down may have ended; nothing was begun since.
         check(len(effects.all()) <= 2, effects.all())
-        check(consumer.running() and consumer.counts()["done"] == 0, consumer.counts())
+        check(consumer.running() and consumer.counts().get("done", 0) == 0, consumer.counts())
     finally:
         store.start()
     consumer.wait_for(r"the store answers again")
-    until("all are done", lambda: set(effects.keys()) == set(keys), 30)
+    until("all are done", lambda: set(effects.keys()) == set(keys))
     settled(queue, consumer)
     # The lease of what was handled was over in between: it may have been handled once more.
     check(all(len(effects.attempts(key)) == 1 for key in keys[2:]), effects.all())
     check(all(len(effects.attempts(key)) <= 2 for key in keys[:2]), effects.all())
 
 
-@test(seconds=40)
+@test
 def a_short_outage_of_the_store_does_not_make_it_happen_twice(rig):
     queue, effects, store, key = rig.queue(), rig.effects(), rig.store, rig.key()
-    consumer = rig.consume(queue, "--lease", "20s", "--exec", f"{effects.line()}; sleep 1", store=store.url)
+    gate = rig.gate()
+    consumer = rig.consume(queue, *FAST, "--exec", f"{effects.line()}; {gate.wait()}", store=store.url)
     queue.publish(key)
     effects.wait(1)
     store.kill()
-    time.sleep(3)
+    gate.open()
+    consumer.wait_for(r"the store: ")
     store.start()
-    consumer.wait_for(r"run done", 20)
+    consumer.wait_for(r"run done")
     settled(queue, consumer)
     eq(effects.all(), [[key, "1"]], "effects")
 
@@ -271,48 +270,55 @@ def a_short_outage_of_the_store_does_not_make_it_happen_twice(rig):
 # Several.
 
 
-@test(seconds=60)
+@test
 def two_consumers_share_a_queue_and_each_message_happens_once(rig):
     queue, effects, store = rig.queue(), rig.effects(), rig.lmdb()
     keys = [rig.key() for _ in range(60)]
-    flags = FAST + ["--workers", 3, "--exec", f"sleep 0.02; {effects.line()}"]
+    gate = rig.gate()
+    # Of six keys that are handled at a time, all that come twice may be held, and need not wait for a whole lease
+    # with the broker, as those do beyond half of --prefetch.
+    flags = FAST + ["--workers", 3, "--prefetch", 16, "--exec", f"{gate.wait()}; {effects.line()}"]
     consumers = [rig.consume(queue, *flags, "--consumer", name, store=store) for name in ("one", "two")]
     for consumer in consumers:
         consumer.wait_for("connected to")
     for key in keys:
         queue.publish(key)
         queue.publish(key)
-    until("all are done", lambda: len(effects.all()) >= len(keys), 30)
-    until("duplicates, too", lambda: sum(len(re.findall("duplicate record=", c.said())) for c in consumers) >= len(keys), 30)
+    until("both have their hands full", lambda: all(c.told("handled now") == 3 for c in consumers))
+    gate.open()
+    effects.wait(len(keys))
+    until("duplicates, too", lambda: sum(len(re.findall("duplicate record=", c.said())) for c in consumers) >= len(keys))
     settled(queue, *consumers)
     eq(sorted(effects.keys()), sorted(keys), "effects")
     sums = [c.sum() for c in consumers]
     eq(sum(s["done"] for s in sums), len(keys), "done")
-    check(all(s["done"] > 5 for s in sums), f"both had something to do: {sums}")
+    check(all(s["done"] >= 3 for s in sums), f"both had something to do: {sums}")
 
 
 @test
 def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
     queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
-    go = f"{rig.folder}/{rig.fresh('go')}"
-    wait = f"i=0; while [ ! -e {go} ] && [ $i -lt 600 ]; do i=$((i+1)); sleep .05; done"
-    flags = ["--lease", "20s", "--json", "--exec", f"{wait}; {effects.line()}"]
-    first = rig.consume(queue, *flags, "--consumer", "one", store=store)
+    gate = rig.gate()
+    flags = ["--lease", "60s", "--json", "--exec", f"{gate.wait()}; {effects.line()}"]
+    first = rig.consume(queue, *flags, "--consumer", "one", "--prefetch", 1, store=store)
     first.wait_for("connected to")
     queue.publish(key)
     until("it runs", lambda: first.counts().get("working") == 1)
-    second = rig.consume(queue, *flags, "--consumer", "two", "--prefetch", 1, store=store)
+    second = rig.consume(queue, *flags, "--consumer", "two", "--prefetch", 2, store=store)
     second.wait_for("connected to")
-    queue.publish(key)  # the first has it in hand, or the second
     queue.publish(key)
-    time.sleep(1.5)
+    queue.publish(key)
+    began = time.monotonic()
+    until("all three are in hand", lambda: sum(c.counts().get("in_hand", 0) for c in (first, second)) == 3)
+
+    def held():
+        return len(re.findall("busy .*then=hold", first.said() + second.said()))
+    until("they were asked for again", lambda: held() >= 3)
+    often, took = held(), time.monotonic() - began
     check(not second.has("duplicate") and not first.has("duplicate"), "nothing was acknowledged")
-    until("all three are in hand", lambda: first.counts()["in_hand"] + second.counts()["in_hand"] == 3)
-    held = len(re.findall("busy .*then=hold", first.said() + second.said()))
     fetched = first.counts()["fetched"] + second.counts()["fetched"]
-    check(held < 40 and fetched == 3, f"it was asked for {held} times in 1.5 s, and fetched {fetched} times")
-    with open(go, "w", encoding="ascii"):
-        pass
+    check(often < 25 * (took + 1) and fetched == 3, f"it was asked for {often} times in {took:.1f} s, and fetched {fetched} times")
+    gate.open()
     effects.wait(1)
     until("two duplicates", lambda: len(re.findall("duplicate record=", first.said() + second.said())) == 2)
     settled(queue, first, second)
@@ -321,15 +327,18 @@ def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
 
 @test
 def who_was_stopped_for_longer_than_a_lease_finds_itself_superseded(rig):
-    queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
-    flags = ["--lease", "1s", "--backoff", "500ms..500ms", "--prefetch", 1]
-    first = rig.consume(queue, *flags, "--consumer", "one", "--exec", f"{effects.line()}; sleep 1", store=store)
+    # A store without locks: it is stopped wherever it is. A lease that it does not lose before that.
+    queue, effects, store, key = rig.queue(), rig.effects(), rig.store.url, rig.key()
+    gate = rig.gate()
+    first = rig.consume(queue, "--lease", "12s", "--backoff", "500ms..500ms", "--prefetch", 1, "--consumer", "one", "--exec",
+                        f"{effects.line()}; {gate.wait()}", store=store)
     queue.publish(key)
     effects.wait(1)
     first.signal(signal.SIGSTOP)
-    second = rig.consume(queue, *flags, "--consumer", "two", "--exec", effects.line(), store=store)
+    second = rig.consume(queue, *FAST, "--prefetch", 1, "--consumer", "two", "--exec", effects.line(), store=store)
     queue.publish(key)
     second.wait_for(r"run done record=.*attempt=2")
+    gate.open()
     first.signal(signal.SIGCONT)
     first.wait_for("duplicate record=")
     settled(queue, first, second)
@@ -344,11 +353,15 @@ def who_was_stopped_for_longer_than_a_lease_finds_itself_superseded(rig):
 def an_order_is_kept_over_a_failure_which_holds_up_no_other_lane(rig):
     queue, effects = rig.queue(), rig.effects()
     slow, fast = [rig.key() for _ in range(4)], [rig.key() for _ in range(4)]
-    command = f'[ "$IDEM_KEY" != {slow[0]} -o $IDEM_ATTEMPT -ge 3 ] || exit 1; {effects.line()}'
-    consumer = rig.consume(queue, *FAST, "--workers", 3, "--order-by", "#body.lane", "--exec", command)
+    gate = rig.gate()
+    command = f'[ "$IDEM_KEY" != {slow[0]} ] || {gate.is_open()} || exit 1; {effects.line()}'
+    consumer = rig.consume(queue, *FAST, "--attempts", 100, "--workers", 3, "--order-by", "#body.lane", "--exec", command)
     for one, other in zip(slow, fast):
         queue.publish(one, lane="slow")
         queue.publish(other, lane="fast")
+    effects.wait(4)
+    consumer.wait_for(r"run retry .*then=hold", times=2)
+    gate.open()
     effects.wait(8)
     settled(queue, consumer)
     done = effects.keys()
@@ -361,8 +374,8 @@ def an_order_is_kept_over_a_failure_which_holds_up_no_other_lane(rig):
 def an_order_is_kept_over_stops_and_kills(rig):
     queue, effects, store = rig.queue(), rig.effects(), rig.lmdb()
     keys = [rig.key() for _ in range(24)]
-    flags = ["--lease", "1s", "--backoff", "500ms..500ms", "--workers", 2, "--order-by", "#body.lane", "--exec",
-             f"{effects.line()}; sleep 0.1"]
+    flags = ["--lease", "3s", "--backoff", "500ms..500ms", "--workers", 2, "--order-by", "#body.lane", "--exec",
+             f"{effects.line()}; sleep 0.1"]  # sleep: so that a stop or a kill comes in the middle
     for key in keys:
         queue.publish(key, lane="one")
     for n in range(4):
@@ -374,7 +387,7 @@ def an_order_is_kept_over_stops_and_kills(rig):
         else:
             consumer.kill()
     consumer = rig.consume(queue, *flags, store=store)
-    until("all are done", lambda: set(effects.keys()) == set(keys), 20)
+    until("all are done", lambda: set(effects.keys()) == set(keys))
     settled(queue, consumer)
     eq(list(dict.fromkeys(effects.keys())), keys, "the order of first effects")
 
@@ -383,10 +396,14 @@ def an_order_is_kept_over_stops_and_kills(rig):
 def without_an_order_a_failure_makes_room(rig):
     queue, effects = rig.queue(), rig.effects()
     bad, good = rig.key(), [rig.key() for _ in range(6)]
-    command = f'[ "$IDEM_KEY" != {bad} -o $IDEM_ATTEMPT -ge 2 ] || exit 75; {effects.line()}'
-    consumer = rig.consume(queue, "--lease", "2s", "--backoff", "1s..2s", "--prefetch", 1, "--exec", command)
+    gate = rig.gate()
+    command = f'[ "$IDEM_KEY" != {bad} ] || {gate.is_open()} || exit 75; {effects.line()}'
+    consumer = rig.consume(queue, *FAST, "--attempts", 100, "--prefetch", 1, "--exec", command)
     queue.publish(bad)
     publish_all(queue, good)
+    effects.wait(6)
+    consumer.wait_for(r"run retry .*then=delay")
+    gate.open()
     effects.wait(7)
     settled(queue, consumer)
     eq(effects.keys(), good + [bad], "the order")

@@ -1,9 +1,10 @@
 """The frame of these tests: functions named as sentences, TAP on stdout.
 
     @test                      def a_sentence(rig): ...
-    @test(seconds=60, kinds="all", only="rabbit", alone=True, long=True)
+    @test(kinds="all", only="rabbit", alone=True, slow=True, long=True)
 
-kinds="all": with each kind of queue (classic and quorum), and not with the first alone. One broker is
+kinds="all": with each kind of queue (classic and quorum), and not with the first alone. slow: it is the
+first to begin. long: only with IDEM_LONG. One broker is
 shared by the tests of a program, which run some at a time, since they wait more than they work; those
 that kill or stop it run alone. A line in which a consumer shows a password, a key or a body, or in
 which a sanitizer speaks, fails the test.
@@ -22,6 +23,7 @@ import brokers
 import rig as rigs
 
 AT_A_TIME = 10
+LIMIT_S = 7200 if rigs.LONG else 300  # of a test; only one that hangs reaches it
 tests = []
 
 
@@ -30,14 +32,14 @@ class Skip(Exception):
 
 
 class Test:
-    def __init__(self, body, seconds, kinds, only, alone, long):
-        self.body, self.name, self.seconds, self.kinds, self.only = body, body.__name__, seconds, kinds, only
-        self.alone, self.long = alone, long
+    def __init__(self, body, kinds, only, alone, slow, long):
+        self.body, self.name, self.kinds, self.only = body, body.__name__, kinds, only
+        self.alone, self.slow, self.long = alone, slow, long
 
 
-def test(function=None, seconds=30, kinds="first", only=None, alone=False, long=False):
+def test(function=None, kinds="first", only=None, alone=False, slow=False, long=False):
     def add(body):
-        tests.append(Test(body, seconds, kinds, only, alone, long))
+        tests.append(Test(body, kinds, only, alone, slow, long))
         return body
     return add(function) if function else add
 
@@ -77,15 +79,14 @@ class Report:
 
 def run_one(one, kind, broker, folder, report):
     rig = rigs.Rig(broker, folder, kind)
-    seconds = one.seconds * (4 if rigs.LONG else 1)
     # Whoever waits for a consumer that is gone does not wait for long.
-    limit = threading.Timer(seconds, lambda: [c.process.kill() for c in rig.consumers])
+    limit = threading.Timer(LIMIT_S, lambda: [c.process.kill() for c in rig.consumers])
     begin, failure, skip = time.monotonic(), None, None
     limit.start()
     try:
         one.body(rig)
-        if time.monotonic() - begin > seconds:
-            failure = f"it took {time.monotonic() - begin:.1f} s, and {seconds} were allowed"
+        if time.monotonic() - begin > LIMIT_S:
+            failure = f"it took {time.monotonic() - begin:.1f} s, and {LIMIT_S} are allowed"
     except Skip as why:
         skip = str(why)
     except BaseException as error:  # pylint: disable=broad-except
@@ -121,8 +122,7 @@ def main():
         broker = brokers.start(folder + "/broker")
         try:
             with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
-                # What may take longest comes first.
-                for one, kind in sorted(chosen, key=lambda pair: -pair[0].seconds):
+                for one, kind in sorted(chosen, key=lambda pair: not pair[0].slow):
                     if not one.alone:
                         pool.submit(run_one, one, kind, broker, folder, report)
             for one, kind in chosen:

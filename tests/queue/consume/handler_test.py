@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
 """What handlers say, and what becomes of the message then: programs, workers that stay, endpoints. Prints TAP."""
-import socket
 import sys
 
 sys.dont_write_bytecode = True
+import ports
 from endpoint import Endpoint
 from frame import *
 from rig import *
 
-FAST = ["--lease", "2s", "--backoff", "500ms..500ms"]
 
-
-def letter_of(queue, seconds=15):
-    until(f"a letter in {queue.dead}", queue.dead_count, seconds)
+def letter_of(queue):
+    until(f"a letter in {queue.dead}", queue.dead_count)
     return queue.letters()[0]
 
 
@@ -91,32 +89,37 @@ def a_handler_that_segfaults_under_hold_is_uncertain(rig):
     eq(letter.headers["idem-verdict"], "uncertain", "the letter")
 
 
-@test
-def a_handler_that_takes_ten_leases_keeps_its_own(rig):
+@test(slow=True)
+def a_handler_that_takes_several_leases_keeps_its_own(rig):
     queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
-    lease, seconds = ("1s", 11) if LONG else ("600ms", 6.3)
-    flags = ["--lease", lease, "--backoff", "500ms..500ms", "--exec", f"sleep {seconds}; {effects.line()}"]
+    # Two thirds of a lease, in which it must be renewed, are longer than a consumer stands still; the first renewal
+    # alone does not last to the end.
+    lease, leases = 18, 4 if LONG else 1.5
+    # sleep: longer than leases that nobody renews
+    flags = ["--lease", f"{lease}s", "--backoff", "500ms..500ms", "--exec", f"sleep {lease * leases}; {effects.line()}"]
     first = rig.consume(queue, *flags, "--consumer", "one", store=store)
     second = rig.consume(queue, *flags, "--consumer", "two", store=store)
     for consumer in (first, second):
         consumer.wait_for(r"connected to")
     queue.publish(key)
     queue.publish(key)
-    effects.wait(1, seconds + 10)
+    effects.wait(1)
     until("the other one is a duplicate", lambda: first.has("duplicate record=") or second.has("duplicate record="))
     settled(queue, first, second)
     eq((first.sum()["lost"], second.sum()["lost"]), (0, 0), "leases lost")
     eq(effects.all(), [[key, "1"]], "effects")
 
 
-@test(kinds="all")
+@test(kinds="all", slow=True)
 def a_burst_of_duplicates_of_one_that_is_handled_is_settled(rig):
     queue, effects, key = rig.queue(), rig.effects(), rig.key()
-    consumer = rig.consume(queue, "--exec", f"sleep 2; {effects.line()}")
+    gate = rig.gate()
+    consumer = rig.consume(queue, "--exec", f"{gate.wait()}; {effects.line()}")
     for _ in range(30):  # many more than it keeps in hand
         queue.publish(key)
-    effects.wait(1)
-    until("the others are duplicates", lambda: consumer.told("duplicates") == 29, 30)
+    until("more were fetched than it keeps in hand", lambda: consumer.told("fetched") >= 15)
+    gate.open()
+    until("the others are duplicates", lambda: consumer.told("duplicates") == 29)
     settled(queue, consumer)
     eq(effects.all(), [[key, "1"]], "effects")
 
@@ -193,7 +196,7 @@ def workers_stay_and_say_what_becomes_of_each_message(rig):
     began = time.monotonic()
     for name, do in dos.items():
         queue.publish(keys[name], do=do)
-    effects.wait(12, 20)
+    effects.wait(12)
     until("a letter", queue.dead_count)
     check(time.monotonic() - began >= 1, "the delay was kept")
     last = rig.key()
@@ -217,7 +220,7 @@ def workers_stay_and_say_what_becomes_of_each_message(rig):
 @test
 def an_endpoint_gets_the_message_its_key_and_the_attempt(rig):
     queue, key = rig.queue(), rig.key()
-    with Endpoint(answers={key: [(503, {}, 0)]}) as endpoint:
+    with Endpoint(answers={key: [(503, {}, False)]}) as endpoint:
         consumer = rig.consume(queue, *FAST, "--to", endpoint.url)
         queue.publish(key, {"tenant": "north", "Content-Type": "text/evil", "Idem-Attempt": "77", "Host": "evil"})
         until("two requests", lambda: len(endpoint.of(key)) == 2)
@@ -236,33 +239,47 @@ def an_endpoint_gets_the_message_its_key_and_the_attempt(rig):
 @test
 def statuses_of_an_endpoint_decide(rig):
     queue = rig.queue()
-    keys = {name: rig.key() for name in ("created", "conflict", "missing", "broken", "moved", "slow", "gateway", "last")}
-    answers = {keys["created"]: [(201, {}, 0)], keys["conflict"]: [(409, {"Retry-After": "2"}, 0)],
-               keys["missing"]: [(404, {}, 0)], keys["broken"]: [(500, {}, 0)],
-               keys["moved"]: [(302, {"Location": "http://127.0.0.1:9/"}, 0)], keys["slow"]: [(200, {}, 3)],
-               keys["gateway"]: [(502, {}, 0)], keys["last"]: [(500, {}, 0)] * 3}
+    keys = {name: rig.key() for name in ("created", "conflict", "missing", "broken", "moved", "gateway", "last")}
+    answers = {keys["created"]: [(201, {}, False)], keys["conflict"]: [(409, {"Retry-After": "2"}, False)],
+               keys["missing"]: [(404, {}, False)], keys["broken"]: [(500, {}, False)],
+               keys["moved"]: [(302, {"Location": "http://127.0.0.1:9/"}, False)],
+               keys["gateway"]: [(502, {}, False)], keys["last"]: [(500, {}, False)] * 3}
     with Endpoint(answers=answers) as endpoint:
-        consumer = rig.consume(queue, *FAST, "--attempts", 3, "--workers", 4, "--to-timeout", "1s", "--to", endpoint.url)
+        consumer = rig.consume(queue, *FAST, "--attempts", 3, "--workers", 4, "--to-timeout", "2m", "--to", endpoint.url)
         for key in keys.values():
             queue.publish(key)
         until("three letters", lambda: queue.dead_count() == 3)
-        until("each has come", lambda: len(endpoint.seen) == 14)
-        consumer.wait_for(r"run done", times=5)
+        until("each has come", lambda: len(endpoint.seen) == 12)
+        consumer.wait_for(r"run done", times=4)
         settled(queue, consumer)
         attempts = {name: [s[1] for s in endpoint.of(key)] for name, key in keys.items()}
         when = [s[4] for s in endpoint.of(keys["conflict"])]
-    eq(attempts, {"created": [1], "conflict": [1, 2], "missing": [1], "broken": [1, 2], "moved": [1], "slow": [1, 2],
-                  "gateway": [1, 2], "last": [1, 2, 3]}, "attempts")
-    check(1.9 <= when[1] - when[0] < 6, f"Retry-After: 2 was {when[1] - when[0]:.2f} s")
+    eq(attempts, {"created": [1], "conflict": [1, 2], "missing": [1], "broken": [1, 2], "moved": [1], "gateway": [1, 2],
+                  "last": [1, 2, 3]}, "attempts")
+    check(when[1] - when[0] >= 1.9, f"Retry-After: 2 was {when[1] - when[0]:.2f} s")
     eq(sorted((l.headers["idem-status"], l.headers["idem-verdict"]) for l in queue.letters()),
        [("302", "refused"), ("404", "refused"), ("500", "dead")], "letters")
-    consumer.wait_for(r"run unknown record=.*then=(delay|hold)", times=2)
+    consumer.wait_for(r"run unknown record=.*then=(delay|hold)")
+
+
+@test
+def an_endpoint_that_is_too_slow_leaves_it_unknown_and_is_asked_again(rig):
+    queue, key = rig.queue(), rig.key()
+    with Endpoint(answers={key: [(200, {}, True)]}) as endpoint:
+        # A machine that is busy may be as slow: then it is asked once more.
+        consumer = rig.consume(queue, *FAST, "--attempts", 100, "--to-timeout", "1s", "--to", endpoint.url)
+        queue.publish(key)
+        consumer.wait_for(r"run unknown record=.*attempt=1 .*then=(delay|hold)")
+        consumer.wait_for(r"run done record=.*attempt=([2-9]|\d\d)")
+        settled(queue, consumer)
+        eq([seen[1] for seen in endpoint.of(key)][:2], [1, 2], "attempts")
+    eq(queue.dead_count(), 0, "dead letters")
 
 
 @test
 def on_status_says_otherwise(rig):
     queue, keys = rig.queue(), [rig.key(), rig.key()]
-    with Endpoint(answers={keys[0]: [(404, {}, 0)], keys[1]: [(500, {}, 0)]}) as endpoint:
+    with Endpoint(answers={keys[0]: [(404, {}, False)], keys[1]: [(500, {}, False)]}) as endpoint:
         consumer = rig.consume(queue, *FAST, "--on-status", "404=retry,5xx=dead", "--to", endpoint.url)
         for key in keys:
             queue.publish(key)
@@ -273,16 +290,15 @@ def on_status_says_otherwise(rig):
     eq((queue.letters()[0].headers["idem-status"], len(endpoint.of(keys[1]))), ("500", 1), "the dead one")
 
 
-@test(seconds=40)
+@test
 def an_endpoint_that_is_down_costs_no_attempt(rig):
     queue, key = rig.queue(), rig.key()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = ports.free_port()
     consumer = rig.consume(queue, *FAST, "--attempts", 2, "--to", f"http://127.0.0.1:{port}/")
     queue.publish(key)
     consumer.wait_for(r"run unbegun .*then=hold", times=2)
     with Endpoint(port) as endpoint:
-        until("it comes", lambda: endpoint.of(key), 20)
+        until("it comes", lambda: endpoint.of(key))
         consumer.wait_for(r"run done")
         settled(queue, consumer)
         eq([s[1] for s in endpoint.of(key)], [1], "attempts")

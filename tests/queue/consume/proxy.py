@@ -3,6 +3,8 @@ import socket
 import struct
 import threading
 
+from waiting import LIMIT
+
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset
 
 
@@ -31,7 +33,7 @@ class Proxy:
             except OSError:
                 return
             try:
-                far = socket.create_connection(("127.0.0.1", self.target), 10)
+                far = socket.create_connection(("127.0.0.1", self.target), LIMIT)
             except OSError:
                 near.close()
                 continue

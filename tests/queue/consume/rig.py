@@ -17,6 +17,7 @@ sys.dont_write_bytecode = True
 import brokers
 import redistcp
 from rabbit import follow_parent
+from waiting import LIMIT, until
 
 IDEM = os.environ.get("IDEM_EXE", "idem")
 LONG = bool(os.environ.get("IDEM_LONG"))
@@ -26,41 +27,31 @@ MARK = "sesame"
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer")
 
 
-def until(what, condition, seconds=15, pause=0.02):
-    """What the condition gave, once it is true."""
-    end = time.monotonic() + seconds
-    while True:
-        good = condition()
-        if good:
-            return good
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {seconds} s")
-        time.sleep(pause)
-
-
-def quiet(what, condition, seconds=0.6):
-    """It holds, all the time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not condition():
-            raise AssertionError(f"{what}: not any more")
-        time.sleep(0.02)
+# A lease that holds, however busy the machine is. Where a lease has to end, its test has a shorter one.
+FAST = ["--lease", "60s", "--backoff", "500ms..500ms"]
 
 
 class Consumer:
     """A running `idem consume`."""
 
-    def __init__(self, words, env, cwd):
+    def __init__(self, words, env, cwd, ignored=()):
         self.words = words
         self.lines, self.out = [], []  # of stderr with their times, and of stdout
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, errors="replace", env=env, cwd=cwd,
-                                        preexec_fn=follow_parent)
+                                        preexec_fn=lambda: self.prepare(ignored))
         self.pid = self.process.pid
         self.readers = [threading.Thread(target=self.read, args=pair, daemon=True)
                         for pair in ((self.process.stderr, self.lines), (self.process.stdout, self.out))]
         for reader in self.readers:
             reader.start()
+
+    @staticmethod
+    def prepare(ignored):
+        """In the child, before it becomes idem."""
+        follow_parent()
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
 
     @staticmethod
     def read(file, into):
@@ -75,9 +66,9 @@ class Consumer:
     def has(self, pattern, times=1):
         return len(re.findall(pattern, self.said(), re.M)) >= times
 
-    def wait_for(self, pattern, seconds=15, times=1):
+    def wait_for(self, pattern, times=1):
         try:
-            until(f"a line with {pattern!r}", lambda: self.has(pattern, times), seconds)
+            until(f"a line with {pattern!r}", lambda: self.has(pattern, times))
         except AssertionError as error:
             raise AssertionError(f"{error}; the consumer said:\n" + "\n".join(self.said().splitlines()[-30:])) from None
 
@@ -86,44 +77,55 @@ class Consumer:
         return json.loads(self.out[-1][1]) if self.out else {}
 
     def sum(self):
-        """The counts that SIGHUP and the end tell, by their first words."""
+        """The counts reported at SIGUSR1 and at the end, by their first words."""
         found = re.findall(r"^.*fetched \d+, .*$", self.said(), re.M)
         return {name.strip(): int(n) for name, n in re.findall(r"([a-z ]+) (\d+)", found[-1])} if found else {}
 
     def told(self, name):
         """A count, as it is now; -1 if it does not say."""
         before = len(re.findall(r"fetched \d+, ", self.said()))
-        self.signal(signal.SIGHUP)
+        self.signal(signal.SIGUSR1)
         until("it tells its counts", lambda: len(re.findall(r"fetched \d+, ", self.said())) > before)
         return self.sum().get(name, -1)
 
     def running(self):
         return self.process.poll() is None
 
+    def takes(self, number):
+        """Whether a signal would not simply end it: it has begun to wait for those, or ignores this one."""
+        try:
+            with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
+                masks = re.findall(r"^Sig(?:Blk|Ign|Cgt):\t(\w+)$", file.read(), re.M)
+        except OSError:
+            return True
+        return not self.running() or any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
     def signal(self, number):
+        if number not in (signal.SIGSTOP, signal.SIGCONT):
+            until("it waits for signals", lambda: self.takes(number))
         self.process.send_signal(number)
 
     def kill(self):
         """As a crash is."""
         if self.running():
             self.process.kill()
-        return self.end(10)
+        return self.end()
 
-    def end(self, seconds=20):
+    def end(self):
         """Its exit status, once it has ended."""
         try:
-            self.process.wait(seconds)
+            self.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not end within {seconds} s; it said:\n" +
+            raise AssertionError(f"it did not end within {LIMIT} s; it said:\n" +
                                  "\n".join(self.said().splitlines()[-20:])) from None
         for reader in self.readers:
-            reader.join(5)
+            reader.join(LIMIT)
         return self.process.returncode
 
-    def stop(self, seconds=20):
+    def stop(self):
         """Gracefully."""
         self.signal(signal.SIGTERM)
-        status = self.end(seconds)
+        status = self.end()
         if status != 0:
             raise AssertionError(f"it ended with {status}; it said:\n" + "\n".join(self.said().splitlines()[-20:]))
         return status
@@ -154,9 +156,9 @@ class Queue:
         """The dead letters, taken out of their queue."""
         return self.broker.take(self.dead)
 
-    def empty(self, seconds=15):
+    def empty(self):
         """Nothing waits in it, and nobody has any of it, once its consumers have ended."""
-        until(f"{self.name} is empty", lambda: self.count() == 0, seconds)
+        until(f"{self.name} is empty", lambda: self.count() == 0)
 
 
 class Rig:
@@ -206,37 +208,59 @@ class Rig:
     def effects(self):
         return Effects(f"{self.folder}/{self.fresh('effects')}")
 
+    def gate(self):
+        return Gate(f"{self.folder}/{self.fresh('gate')}")
+
     def env(self, **more):
         clean = {k: v for k, v in os.environ.items() if not k.endswith("_PASSWORD") and k != "IDEM_STORE"}
         return dict(clean, **more)
 
-    def consume(self, queue, *flags, store=None, url=None, key="#body.id", env=None):
+    def consume(self, queue, *flags, store=None, url=None, key="#body.id", env=None, ignored=()):
         words = [IDEM, "consume", url or self.broker.url, "--queue", getattr(queue, "name", queue), "--store",
                  store or self.lmdb(), *(["--key", key] if key else []), *map(str, flags)]
         if self.broker.name == "stream" and "--consumer" not in flags:
             words += ["--consumer", "first"]
-        consumer = Consumer(words, self.env(**(env or {})), self.folder)
+        consumer = Consumer(words, self.env(**(env or {})), self.folder, ignored)
         self.consumers.append(consumer)
         return consumer
 
-    def idem(self, *words, status=0, env=None, seconds=30):
+    def idem(self, *words, status=0, env=None):
         """What idem(1) wrote to both, after an exit status."""
         run = subprocess.run([IDEM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False,
+                             stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False,
                              env=self.env(**(env or {})), cwd=self.folder)
         if run.returncode != status:
             raise AssertionError(f"idem {shlex.join(map(str, words))}: {run.returncode}, not {status}: {run.stdout}")
         return run.stdout
 
 
-def settled(queue, *consumers, seconds=20):
+def settled(queue, *consumers):
     """Nothing waits or is in hand; then the consumers go when they are asked to, and leave nothing behind."""
     until("nothing waits, nor is in hand",
-          lambda: queue.count() == 0 and all(c.told("in hand") == 0 for c in consumers) and queue.count() == 0, seconds,
-          0.05)
+          lambda: queue.count() == 0 and all(c.told("in hand") == 0 for c in consumers) and queue.count() == 0,
+          step=0.05)
     for consumer in consumers:
         consumer.stop()
     queue.empty()
+
+
+class Gate:
+    """Where handlers wait until the test lets them go on."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def wait(self):
+        """The command of a shell that does it. It ends with its consumer at the latest."""
+        return f"while [ ! -e {self.path} ]; do sleep .02; done"
+
+    def is_open(self):
+        """The command of a shell that says it."""
+        return f"[ -e {self.path} ]"
+
+    def open(self):
+        with open(self.path, "w", encoding="ascii"):
+            pass
 
 
 class Effects:
@@ -261,5 +285,8 @@ class Effects:
     def attempts(self, key):
         return [int(words[1]) for words in self.all() if words[0] == key]
 
-    def wait(self, n, seconds=15):
-        return until(f"{n} effects, where there are {len(self.all())}", lambda: len(self.all()) >= n, seconds)
+    def wait(self, n):
+        try:
+            until(f"{n} effects", lambda: len(self.all()) >= n)
+        except AssertionError as error:
+            raise AssertionError(f"{error}, but {self.all()}") from None

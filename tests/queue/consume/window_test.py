@@ -11,14 +11,28 @@ from frame import *
 from proxy import Proxy
 from rig import *
 
-LEASE = ["--lease", "1s", "--backoff", "500ms..500ms"]
+# Who is killed has a lease that ends soon, and may lose it when it stands still; who comes after it has one that holds
+# (FAST).
+SHORT = ["--lease", "3s", "--backoff", "500ms..500ms"]
 READY = r"connected to"
 
 
-def killer(rig, effects, before=""):
-    """A handler that does its work, but the first of all kills its parent: after what `before` says."""
-    flag = f"{rig.folder}/{rig.fresh('killed')}"
-    return f'if mkdir {flag} 2>/dev/null; then {before or ":"}; kill -9 $PPID; exit 1; fi; {effects.line()}'
+class Killer:
+    """A handler that does its work, but the first of all kills its parent: after what `before` says. It outlives the
+    lease of a parent that stood still, and is not told to end before it has killed it."""
+
+    def __init__(self, rig, effects, before=":"):
+        self.path = f"{rig.folder}/{rig.fresh('killed')}"
+        self.command = (f"trap '' TERM; if [ ! -e {self.path} ]; then {before}; echo $IDEM_ATTEMPT >{self.path}; "
+                        f"kill -9 $PPID; exit 1; fi; {effects.line()}")
+
+    def flags(self):
+        return ["--kill-after", "10m", "--exec", self.command]
+
+    def attempt(self):
+        """That which has killed: a parent that stood still may have lost one before."""
+        with open(self.path, encoding="ascii") as file:
+            return int(file.read())
 
 
 def died(consumer):
@@ -28,7 +42,7 @@ def died(consumer):
 @test(kinds="all")
 def before_the_claim_with_a_store_that_is_down_it_is_merely_delivered_again(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.store
-    consumer = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store.url)
+    consumer = rig.consume(queue, *SHORT, "--exec", effects.line(), store=store.url)
     consumer.wait_for(READY)
     store.kill()
     queue.publish(key)
@@ -36,7 +50,7 @@ def before_the_claim_with_a_store_that_is_down_it_is_merely_delivered_again(rig)
     consumer.kill()
     store.start()
     eq(effects.keys(), [], "what was done without a store")
-    consumer = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store.url)
+    consumer = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
     effects.wait(1)
     settled(queue, consumer)
     eq(effects.all(), [[key, "1"]], "effects")
@@ -45,7 +59,7 @@ def before_the_claim_with_a_store_that_is_down_it_is_merely_delivered_again(rig)
 @test(kinds="all")
 def while_the_claim_is_on_its_way_it_is_handled_when_that_is_over(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.store
-    consumer = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store.url)
+    consumer = rig.consume(queue, *SHORT, "--exec", effects.line(), store=store.url)
     consumer.wait_for(READY)
     store.pause()
     try:
@@ -54,7 +68,7 @@ def while_the_claim_is_on_its_way_it_is_handled_when_that_is_over(rig):
         consumer.kill()
     finally:
         store.go_on()
-    consumer = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store.url)
+    consumer = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
     effects.wait(1)
     settled(queue, consumer)
     eq(effects.keys(), [key], "effects")
@@ -63,25 +77,25 @@ def while_the_claim_is_on_its_way_it_is_handled_when_that_is_over(rig):
 @test(kinds="all")
 def claimed_and_not_begun_it_is_handled_when_the_lease_is_over(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.lmdb()
-    command = killer(rig, effects)
-    first = rig.consume(queue, *LEASE, "--exec", command, store=store)
+    killer = Killer(rig, effects)
+    first = rig.consume(queue, *SHORT, *killer.flags(), store=store)
     queue.publish(key)
     died(first)
     eq(effects.keys(), [], "effects before")
-    again = rig.consume(queue, *LEASE, "--exec", command, store=store)
+    again = rig.consume(queue, *FAST, *killer.flags(), store=store)
     effects.wait(1)
     settled(queue, again)
-    eq(effects.all(), [[key, "2"]], "effects")
+    eq(effects.all(), [[key, str(killer.attempt() + 1)]], "effects")
 
 
 @test(kinds="all")
 def claimed_and_not_begun_under_hold_it_is_a_dead_letter(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.lmdb()
-    flags = LEASE + ["--recover", "hold", "--exec", killer(rig, effects)]
-    first = rig.consume(queue, *flags, store=store)
+    flags = ["--recover", "hold", *Killer(rig, effects).flags()]
+    first = rig.consume(queue, *SHORT, *flags, store=store)
     queue.publish(key)
     died(first)
-    again = rig.consume(queue, *flags, store=store)
+    again = rig.consume(queue, *FAST, *flags, store=store)
     again.wait_for(r"uncertain .*then=bury")
     settled(queue, again)
     eq(effects.keys(), [], "effects")
@@ -92,25 +106,26 @@ def claimed_and_not_begun_under_hold_it_is_a_dead_letter(rig):
 @test(kinds="all")
 def handled_and_not_stored_it_is_handled_once_more_and_is_told_so(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.lmdb()
-    command = killer(rig, effects, effects.line())
-    first = rig.consume(queue, *LEASE, "--exec", command, store=store)
+    killer = Killer(rig, effects, effects.line())
+    first = rig.consume(queue, *SHORT, *killer.flags(), store=store)
     queue.publish(key)
     died(first)
-    eq(effects.attempts(key), [1], "effects before")
-    again = rig.consume(queue, *LEASE, "--exec", command, store=store)
+    last = killer.attempt()
+    eq(effects.attempts(key), [last], "effects before")
+    again = rig.consume(queue, *FAST, *killer.flags(), store=store)
     effects.wait(2)
     settled(queue, again)
-    eq(effects.all(), [[key, "1"], [key, "2"]], "effects")
+    eq(effects.all(), [[key, str(last)], [key, str(last + 1)]], "effects")
 
 
 @test(kinds="all")
 def handled_and_not_stored_under_hold_it_is_not_handled_again(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.lmdb()
-    flags = LEASE + ["--recover", "hold", "--exec", killer(rig, effects, effects.line())]
-    first = rig.consume(queue, *flags, store=store)
+    flags = ["--recover", "hold", *Killer(rig, effects, effects.line()).flags()]
+    first = rig.consume(queue, *SHORT, *flags, store=store)
     queue.publish(key)
     died(first)
-    again = rig.consume(queue, *flags, store=store)
+    again = rig.consume(queue, *FAST, *flags, store=store)
     again.wait_for(r"uncertain .*then=bury")
     settled(queue, again)
     eq(effects.all(), [[key, "1"]], "effects")
@@ -122,33 +137,40 @@ def handled_in_a_transaction_of_its_own_it_happens_once_wherever_it_is_killed(ri
     queue, key, store = rig.queue(), rig.key(), rig.lmdb()
     database = f"{rig.folder}/{rig.fresh('guarded')}.db"
     rig.idem("migrate", "--store", f"sqlite:{database}")
-    subprocess.run([guarded, "make", database], check=True, timeout=20)
+    subprocess.run([guarded, "make", database], check=True, timeout=LIMIT)
     flag = f"{rig.folder}/{rig.fresh('killed')}"
-    command = (f"{guarded} once {database} || exit; if mkdir {flag} 2>/dev/null; then kill -9 $PPID; fi")
-    first = rig.consume(queue, *LEASE, "--exec", command, store=store)
+    command = (f"trap '' TERM; {guarded} once {database} || exit; if mkdir {flag} 2>/dev/null; then kill -9 $PPID; fi")
+    first = rig.consume(queue, *SHORT, "--kill-after", "10m", "--exec", command, store=store)
     queue.publish(key)
     died(first)
-    again = rig.consume(queue, *LEASE, "--exec", command, store=store)
-    again.wait_for(r"run done .*attempt=2")
+    again = rig.consume(queue, *FAST, "--exec", command, store=store)
+    again.wait_for(r"run done ")
     settled(queue, again)
-    rows = subprocess.run([guarded, "list", database], stdout=subprocess.PIPE, text=True, check=True, timeout=20)
+    rows = subprocess.run([guarded, "list", database], stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT)
     eq([row.split()[2] for row in rows.stdout.splitlines()], [key], "rows")
 
 
 @test(kinds="all")
 def handled_with_a_store_that_is_silent_it_is_not_acknowledged(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.store
-    first = rig.consume(queue, *LEASE, "--exec", f"{effects.line()}; kill -STOP {store.process.pid}", store=store.url)
+    gate, pid = rig.gate(), f"{rig.folder}/{rig.fresh('pid')}"
+    # A lease that holds: it has to end only where the end of the run was not on its way.
+    first = rig.consume(queue, "--lease", "30s", "--backoff", "500ms..500ms", "--exec",
+                        f"echo $$ >{pid}; {effects.line()}; {gate.wait()}", store=store.url)
     try:
         queue.publish(key)
         effects.wait(1)
-        time.sleep(0.7)
+        store.pause()
+        gate.open()
+        # Its consumer has seen that it has ended: nobody else removes it from the table of processes.
+        until("the handler is gone", lambda: not os.path.exists(f"/proc/{open(pid, encoding='ascii').read().strip()}"))
+        first.told("in hand")
         first.kill()
         check(not first.has("run done"), first.said())
         until("it is still there", lambda: queue.count() == 1)
     finally:
         store.go_on()
-    again = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store.url)
+    again = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
     again.wait_for(r"duplicate record=|run done record=.*attempt=2")  # its end was on its way, or not
     settled(queue, again)
     eq(effects.attempts(key), [1] if again.has("duplicate record=") else [1, 2], "attempts")
@@ -159,13 +181,13 @@ def done_and_not_acknowledged_it_is_a_duplicate(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.lmdb()
     with Proxy(rig.broker.port) as proxy:
         proxy.hold(rig.broker.is_ack)
-        first = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store, url=rig.broker.at(proxy.port))
+        first = rig.consume(queue, *FAST, "--exec", effects.line(), store=store, url=rig.broker.at(proxy.port))
         queue.publish(key)
         first.wait_for(r"run done ")
-        check(proxy.held.wait(10), "an acknowledgement is on its way")
+        check(proxy.held.wait(LIMIT), "an acknowledgement is on its way")
         first.kill()
         proxy.cut()
-    again = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store)
+    again = rig.consume(queue, *FAST, "--exec", effects.line(), store=store)
     again.wait_for(r"^.*duplicate record=")
     settled(queue, again)
     eq(again.sum()["duplicates"], 1, "duplicates")
@@ -175,13 +197,13 @@ def done_and_not_acknowledged_it_is_a_duplicate(rig):
 @test(kinds="all", only="rabbit")
 def the_copy_for_later_is_confirmed_and_the_original_not_acknowledged_one_record_decides(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.lmdb()
-    flags = LEASE + ["--exec", f"[ $IDEM_ATTEMPT -ge 2 ] || exit 75; {effects.line()}"]
+    flags = FAST + ["--exec", f"[ $IDEM_ATTEMPT -ge 2 ] || exit 75; {effects.line()}"]
     with Proxy(rig.broker.port) as proxy:
         proxy.hold(rig.broker.is_ack)
         first = rig.consume(queue, *flags, store=store, url=rig.broker.at(proxy.port))
         queue.publish(key)
         first.wait_for(r"run retry .*then=delay")
-        check(proxy.held.wait(10), "an acknowledgement is on its way")
+        check(proxy.held.wait(LIMIT), "an acknowledgement is on its way")
         first.kill()
         proxy.cut()
     again = rig.consume(queue, *flags, store=store)
@@ -193,13 +215,13 @@ def the_copy_for_later_is_confirmed_and_the_original_not_acknowledged_one_record
 @test(kinds="all")
 def the_dead_letter_is_confirmed_and_the_original_not_acknowledged_it_is_dead_and_not_handled_again(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.lmdb()
-    flags = LEASE + ["--on-exit", "65=dead", "--exec", f"{effects.line()}; exit 65"]
+    flags = FAST + ["--on-exit", "65=dead", "--exec", f"{effects.line()}; exit 65"]
     with Proxy(rig.broker.port) as proxy:
         proxy.hold(rig.broker.is_ack)
         first = rig.consume(queue, *flags, store=store, url=rig.broker.at(proxy.port))
         queue.publish(key)
         first.wait_for(r"run refused .*then=bury")
-        check(proxy.held.wait(10), "an acknowledgement is on its way")
+        check(proxy.held.wait(LIMIT), "an acknowledgement is on its way")
         first.kill()
         proxy.cut()
     eq(queue.dead_count(), 1, "dead letters before")
@@ -213,7 +235,8 @@ def the_dead_letter_is_confirmed_and_the_original_not_acknowledged_it_is_dead_an
 @test(kinds="all")
 def buried_and_not_stored_as_failed_nothing_is_lost(rig):
     queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.store
-    flags = LEASE + ["--on-exit", "65=dead", "--exec", f"{effects.line()}; kill -STOP {store.process.pid}; exit 65"]
+    flags = ["--lease", "15s", "--backoff", "500ms..500ms", "--on-exit", "65=dead", "--exec",
+             f"{effects.line()}; kill -STOP {store.process.pid}; exit 65"]
     first = rig.consume(queue, *flags, store=store.url)
     try:
         queue.publish(key)
@@ -221,7 +244,7 @@ def buried_and_not_stored_as_failed_nothing_is_lost(rig):
         first.kill()
     finally:
         store.go_on()
-    again = rig.consume(queue, *LEASE, "--exec", effects.line(), store=store.url)
+    again = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
     effects.wait(1)
     # Either the end was on its way and is stored, or it is handled again: one of both, never neither.
     until("it is dealt with", lambda: again.has(r"dead record=.*then=bury|run done record="))

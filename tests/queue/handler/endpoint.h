@@ -48,17 +48,25 @@ static inline void endpoint_stop(struct endpoint *e) {
     CHECK_INT(waitpid(e->pid, NULL, 0), e->pid);
 }
 
-/* A port of the loopback that listens and never accepts; or, closed, one that nobody listens on. */
-static inline int listener(int *ret_port) {
+/* A port of the loopback that nobody listens on, and that nobody else gets as long as it is open.
+ */
+static inline int bound(int *ret_port) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(at);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     CHECK(fd >= 0);
     CHECK_INT(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    CHECK_INT(listen(fd, 16), 0);
     CHECK_INT(getsockname(fd, (struct sockaddr *)&at, &len), 0);
     *ret_port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* One that listens and never accepts. */
+static inline int listener(int *ret_port) {
+    int fd = bound(ret_port);
+
+    CHECK_INT(listen(fd, 16), 0);
     return fd;
 }
 
@@ -67,7 +75,7 @@ static inline struct handler_to_config config_of(const char *scheme, int port) {
 
     snprintf(url, sizeof(url), "%s://127.0.0.1:%d/handle?x=1", scheme, port);
     return (struct handler_to_config){
-        .url = url, .prefix = "order:", .timeout_ms = 5000, .workers = 32};
+        .url = url, .prefix = "order:", .timeout_ms = WAIT_LIMIT_S * 1000, .workers = 32};
 }
 
 static inline void open_with(struct hand *hand, const struct handler_to_config *config) {

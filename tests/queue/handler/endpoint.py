@@ -3,7 +3,7 @@
 
 Listens on a free port of the loopback, which it writes into FOLDER/port, and writes each
 request that it got whole, as a line of JSON, into FOLDER/requests. The header X-Do is JSON:
-act, status, headers, body, seconds. It ends when its stdin does.
+act, status, headers, body, n. It ends when its stdin does.
 """
 import hashlib
 import json
@@ -11,7 +11,6 @@ import os
 import socket
 import sys
 import threading
-import time
 
 folder = sys.argv[1]
 context = None
@@ -20,6 +19,7 @@ if len(sys.argv) > 2:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(sys.argv[2], sys.argv[3])
 lock = threading.Lock()
+crowd, arrived = 0, threading.Condition()
 
 
 def log(entry):
@@ -63,8 +63,14 @@ def act(conn, do):
     if what == 'answer':
         answer(conn, do)
         return True
-    if what == 'slow':
-        time.sleep(do['seconds'])
+    if what == 'silent':
+        threading.Event().wait()
+    if what == 'together':  # when so many wait
+        global crowd
+        with arrived:
+            crowd += 1
+            arrived.notify_all()
+            arrived.wait_for(lambda: crowd >= do['n'])
         answer(conn, do)
         return True
     if what == 'hints':

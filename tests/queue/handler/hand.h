@@ -11,6 +11,7 @@
 #include "loop/poll.h"
 #include "temp.h"
 #include "test.h"
+#include "wait.h"
 
 #define HAND_FIELDS 1200
 #define HAND_HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -66,6 +67,10 @@ static void hand_turn(struct hand *hand, int64_t ms) {
     CHECK(idem_poll_turn(&hand->poll, NULL, 0, ms) >= 0);
 }
 
+/* Turns the loop until the condition is true. */
+#define HAND_UNTIL(hand, condition) WAIT_BY(hand_turn(hand, 5), condition)
+
+/* Turns the loop for so long: to show that nothing happens. */
 static inline void hand_spin(struct hand *hand, int64_t ms) {
     int64_t until = idem_loop_now() + ms, left;
 
@@ -141,25 +146,19 @@ static inline void hand_cancel(struct hand *hand, struct item *item) {
     CHECK_INT(item->told, before);
 }
 
-static inline void hand_wait_all(struct hand *hand, int told, int64_t ms) {
-    int64_t until = idem_loop_now() + ms;
-
-    while (hand->told < told && idem_loop_now() < until)
-        hand_turn(hand, until - idem_loop_now());
+static inline void hand_wait_all(struct hand *hand, int told) {
+    HAND_UNTIL(hand, hand->told >= told);
     CHECK_INT(hand->told, told);
 }
 
-static void hand_wait(struct hand *hand, struct item *item, int64_t ms) {
-    int64_t until = idem_loop_now() + ms;
-
-    while (item->told == 0 && idem_loop_now() < until)
-        hand_turn(hand, until - idem_loop_now());
+static void hand_wait(struct hand *hand, struct item *item) {
+    HAND_UNTIL(hand, item->told != 0);
     CHECK_INT(item->told, 1);
 }
 
 static inline void hand_run(struct hand *hand, struct item *item) {
     hand_begin(hand, item);
-    hand_wait(hand, item, 10000);
+    hand_wait(hand, item);
 }
 
 #define CHECK_SAID(item, want)                                                                     \
@@ -208,39 +207,28 @@ static char *file_read(const char *name, size_t *ret_len) {
 
 /* A number that a program writes into a file; it is waited for. */
 static inline int file_number(const char *name) {
-    for (int i = 0; i < 500; i++) {
-        char *text = file_read(name, NULL);
-        bool whole = strchr(text, '\n') != NULL;
-        long n = strtol(text, NULL, 10);
+    char *text;
+    long n;
 
-        free(text);
-        if (whole)
-            return (int)n;
-        usleep(10000);
-    }
-    fprintf(stderr, "# nobody has written %s\n", name);
-    exit(1);
+    WAIT_UNTIL(strchr(text = file_read(name, NULL), '\n') != NULL || (free(text), false));
+    n = strtol(text, NULL, 10);
+    free(text);
+    return (int)n;
 }
 
-/* Whether the process is gone, or will be within a while; what nobody has reaped yet is gone. */
-static inline bool is_gone(int pid, int ms) {
+/* True if the process is gone; one that nobody has reaped yet is. */
+static inline bool is_gone(int pid) {
     char path[64], state = 'Z';
+    FILE *file;
 
-    for (int i = 0; i <= ms / 10; i++) {
-        FILE *file;
-
-        snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-        file = fopen(path, "r");
-        if (file == NULL)
-            return true;
-        if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            state = 'Z';
-        (void)fclose(file);
-        if (state == 'Z' || state == 'X')
-            return true;
-        usleep(10000);
-    }
-    return false;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "r");
+    if (file == NULL)
+        return true;
+    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'Z';
+    (void)fclose(file);
+    return state == 'Z' || state == 'X';
 }
 
 #endif

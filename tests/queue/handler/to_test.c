@@ -17,7 +17,7 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
     if (real == NULL)
         real = (__typeof__(real))dlsym(RTLD_NEXT, "getaddrinfo");
     if (name != NULL && strcmp(name, "slow.invalid") == 0)
-        sleep(10);
+        sleep(600); /* sleep: for longer than the test may take */
     return real(name, service, hints, ret);
 }
 
@@ -256,13 +256,15 @@ TEST(an_endpoint_that_is_too_slow_is_unknown) {
 
     config.timeout_ms = 1000;
     open_with(&hand, &config);
-    item = run_do(&hand, "{\"act\": \"slow\", \"seconds\": 20}");
+    item = run_do(&hand, "{\"act\": \"silent\"}");
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK(idem_loop_now() - since >= 1000);
-    CHECK(idem_loop_now() - since < 10000);
     free(item);
-    item = run_do(&hand, "{\"act\": \"slow\", \"seconds\": 0.1}");
-    CHECK_SAID(item, QUEUE_DONE);
+    item = run_do(&hand, NULL);
+    while (item->said.result != QUEUE_DONE) { /* a busy machine may take as long */
+        free(item);
+        item = run_do(&hand, NULL);
+    }
     free(item);
     hand_close(&hand);
     endpoint_stop(&e);
@@ -273,10 +275,9 @@ TEST(where_nothing_was_sent_nothing_was_begun) {
     struct handler_to_config config;
     struct item *item;
     struct hand hand;
-    int port, fd = listener(&port);
+    int port, fd = bound(&port);
 
     /* Nobody is there. */
-    close(fd);
     open_at(&hand, port);
     item = run_do(&hand, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
@@ -284,6 +285,7 @@ TEST(where_nothing_was_sent_nothing_was_begun) {
     CHECK_INT(item->said.status, 0);
     free(item);
     hand_close(&hand);
+    close(fd);
     /* There is, but it speaks no TLS. */
     config = config_of("https", e.port);
     open_with(&hand, &config);
@@ -306,23 +308,26 @@ TEST(where_nothing_was_sent_nothing_was_begun) {
 TEST(nobody_waits_for_a_name_that_is_looked_up_for_ever) {
     struct handler_to_config config = config_of("http", 9);
     struct item *item = item_do(NULL), *other = item_do(NULL), *third = item_do(NULL);
-    int64_t since = idem_loop_now();
     struct hand hand;
 
     config.url = "http://slow.invalid/";
-    config.timeout_ms = 300;
     open_with(&hand, &config);
-    hand_begin(&hand, item);
     hand_begin(&hand, other);
+    /* sleep: until both are on their way; any moment will do */
     hand_spin(&hand, 50);
     hand_cancel(&hand, other);
-    hand_wait_all(&hand, 2, 5000);
-    CHECK_SAID(item, QUEUE_UNBEGUN);
+    hand_wait(&hand, other);
     CHECK_SAID(other, QUEUE_UNBEGUN);
     hand_begin(&hand, third);
+    /* sleep: until it is on its way; any moment will do */
     hand_spin(&hand, 50);
     hand_close(&hand);
-    CHECK(idem_loop_now() - since < 3000);
+    CHECK_INT(third->told, 0);
+    config.timeout_ms = 300;
+    open_with(&hand, &config);
+    hand_run(&hand, item);
+    CHECK_SAID(item, QUEUE_UNBEGUN);
+    hand_close(&hand);
     free(item);
     free(other);
     free(third);
@@ -331,24 +336,26 @@ TEST(nobody_waits_for_a_name_that_is_looked_up_for_ever) {
 TEST(a_server_that_never_greets_was_not_sent_anything) {
     int port, fd = listener(&port);
     struct handler_to_config config = config_of("https", port);
-    struct item *item, *other;
+    struct item *item = item_do(NULL);
     struct hand hand;
 
-    config.timeout_ms = 1500;
     open_with(&hand, &config);
-    item = item_do(NULL);
-    other = item_do(NULL);
     hand_begin(&hand, item);
-    hand_begin(&hand, other);
+    /* sleep: until it is on its way; any moment will do */
     hand_spin(&hand, 100);
-    hand_cancel(&hand, other);
-    hand_cancel(&hand, other);
-    hand_wait_all(&hand, 2, 20000);
+    hand_cancel(&hand, item);
+    hand_cancel(&hand, item);
+    hand_wait(&hand, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
-    CHECK_SAID(other, QUEUE_UNBEGUN);
-    CHECK_STR(other->reason, "it was not sent: it was cancelled");
+    CHECK_STR(item->reason, "it was not sent: it was cancelled");
     free(item);
-    free(other);
+    hand_close(&hand);
+    config.timeout_ms = 1000;
+    open_with(&hand, &config);
+    item = run_do(&hand, NULL);
+    CHECK_SAID(item, QUEUE_UNBEGUN);
+    CHECK_HAS(item->reason, "it was not sent: ");
+    free(item);
     hand_close(&hand);
     close(fd);
 }
@@ -371,16 +378,15 @@ TEST(after_the_end_of_the_lease_nothing_is_sent) {
 
 TEST(what_is_cancelled_after_it_was_sent_is_unknown) {
     struct endpoint e = endpoint_start(false);
-    struct item *item = item_do("{\"act\": \"slow\", \"seconds\": 20}");
+    struct item *item = item_do("{\"act\": \"silent\"}");
     struct hand hand;
 
     open_at(&hand, e.port);
     hand_begin(&hand, item);
-    for (int i = 0; i < 100 && requests_n() == 0; i++)
-        hand_spin(&hand, 20);
+    HAND_UNTIL(&hand, requests_n() == 1);
     hand_cancel(&hand, item);
     hand_cancel(&hand, item);
-    hand_wait(&hand, item, 1000);
+    hand_wait(&hand, item);
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK_HAS(item->reason, "it was cancelled");
     free(item);
@@ -394,16 +400,14 @@ TEST(what_is_cancelled_after_it_was_sent_is_unknown) {
 TEST(many_go_out_at_once) {
     struct endpoint e = endpoint_start(false);
     struct item *items[32];
-    int64_t since = idem_loop_now();
     struct hand hand;
 
     open_at(&hand, e.port);
     for (int i = 0; i < 32; i++) {
-        items[i] = item_do("{\"act\": \"slow\", \"seconds\": 0.5}");
+        items[i] = item_do("{\"act\": \"together\", \"n\": 32}");
         hand_begin(&hand, items[i]);
     }
-    hand_wait_all(&hand, 32, 12000);
-    CHECK(idem_loop_now() - since < 12000);
+    hand_wait_all(&hand, 32);
     for (int i = 0; i < 32; i++) {
         CHECK_SAID(items[i], QUEUE_DONE);
         free(items[i]);
@@ -412,20 +416,18 @@ TEST(many_go_out_at_once) {
     endpoint_stop(&e);
 }
 
-TEST_IN(an_answer_of_a_gigabyte_is_read_and_dropped, 120) {
+TEST(an_answer_of_a_gigabyte_is_read_and_dropped) {
     struct endpoint e = endpoint_start(false);
-    struct handler_to_config config = config_of("http", e.port);
     struct rusage before, after;
     struct item *item;
     struct hand hand;
 
-    config.timeout_ms = 60000;
-    open_with(&hand, &config);
+    open_at(&hand, e.port);
     free(run_do(&hand, NULL));
     CHECK_INT(getrusage(RUSAGE_SELF, &before), 0);
     item = item_do("{\"act\": \"huge\", \"length\": 1073741824}");
     hand_begin(&hand, item);
-    hand_wait(&hand, item, 60000);
+    hand_wait(&hand, item);
     CHECK_SAID(item, QUEUE_DONE);
     CHECK_INT(getrusage(RUSAGE_SELF, &after), 0);
     CHECK(after.ru_maxrss - before.ru_maxrss < 32 << 10);
@@ -464,16 +466,13 @@ TEST(an_endpoint_that_goes_and_comes_back_is_found_again) {
 
 TEST(closing_gives_up_what_is_on_its_way) {
     struct endpoint e = endpoint_start(false);
-    struct item *item = item_do("{\"act\": \"slow\", \"seconds\": 20}");
-    int64_t since;
+    struct item *item = item_do("{\"act\": \"silent\"}");
     struct hand hand;
 
     open_at(&hand, e.port);
     hand_begin(&hand, item);
-    hand_spin(&hand, 200);
-    since = idem_loop_now();
+    HAND_UNTIL(&hand, requests_n() == 1);
     hand_close(&hand);
-    CHECK(idem_loop_now() - since < 1000);
     CHECK_INT(item->told, 0);
     free(item);
     endpoint_stop(&e);
@@ -508,4 +507,7 @@ TEST(what_cannot_be_opened_is_refused) {
     hand_close(&hand);
 }
 
-TEST_MAIN
+int main(int argc, char **argv) {
+    test_at_a_time = 4; /* they wait more than they work */
+    return test_main(argc, argv);
+}

@@ -4,11 +4,17 @@
  */
 #include "../../redis/fake.h"
 #include "../../redis/farm.h"
+#include "loop_clock.h"
 #include "taker.h"
 #include "temp.h"
 
 /* With it nothing is looked for at intervals before a test has ended. */
 #define LONG_LEASE 3600000
+
+/* A time-out that no busy machine reaches, and one that is over at once by the loop's clock. */
+#define PATIENT "timeout=60s&connect_timeout=60s"
+#define PATIENT_MS 60000
+#define BLOCK_MS 600000
 
 static void proxied_begin(void) {
     server_begin();
@@ -32,20 +38,24 @@ TEST(a_server_that_dies_with_messages_out_keeps_them_ours) {
     add_n(6, 0);
     taker_open(&t, &(struct queue_config){.prefetch = 4});
     taker_until(&t, 4);
-    CHECK(taker_delay(&t, 3, 800));
+    CHECK(taker_delay(&t, 3, 600000));
     server_stop(&server);
     taker_until_text(&t, "it is tried again");
     CHECK(!t.ready);
     taker_ack(&t, 0);
+    /* sleep: until it has tried in vain; any moment will do */
     taker_idle(&t, 300);
     server_begin();
     taker_ack(&t, 1);
+    taker_until(&t, 6);
+    taker_ack(&t, 4);
+    taker_due(&t);
     taker_until(&t, 7);
     CHECK_INT(t.gone, 0);
     CHECK(t.ready);
     taker_ack(&t, 2);
-    CHECK_STR(body_of(&t, 4), "m4");
-    for (size_t i = 4; i < 7; i++)
+    CHECK_STR(body_of(&t, 5), "m5");
+    for (size_t i = 5; i < 7; i++)
         taker_ack(&t, i);
     for (size_t i = 0; i < 7; i++)
         CHECK_INT(came(&t, t.ids[i]), i == 3 || strcmp(t.ids[i], t.ids[3]) == 0 ? 2 : 1);
@@ -75,6 +85,7 @@ TEST(a_server_that_lost_its_data_makes_what_is_out_gone) {
     CHECK_STR(body_of(&t, 5), "new");
     taker_ack(&t, 5);
     pending_until(&t, "", 0);
+    /* sleep: only time shows that nothing more comes */
     taker_idle(&t, 500);
     CHECK_INT(t.n, 6);
     CHECK_INT(t.gone, 3);
@@ -93,8 +104,7 @@ TEST(a_server_that_is_paused_is_used_again_when_it_goes_on) {
     taker_until(&t, 2);
     server_pause(&server);
     taker_ack(&t, 0);
-    taker_idle(&t, 5000);
-    CHECK_HAS(t.text, "no answer within 1000 ms");
+    taker_until_text(&t, "no answer within 1000 ms");
     server_go_on(&server);
     taker_ack(&t, 1);
     taker_until(&t, 3);
@@ -105,20 +115,24 @@ TEST(a_server_that_is_paused_is_used_again_when_it_goes_on) {
     taker_close(&t);
 }
 
-/* The read blocks for longer than that. */
+/* The read may block for longer than the time-out of what is asked. */
 TEST(silence_while_a_read_blocks_is_no_loss) {
     struct taker t;
     char url[400];
 
     server_begin();
-    snprintf(url, sizeof(url), "redis:%s?timeout=300ms", server.socket);
+    snprintf(url, sizeof(url), "redis:%s?" PATIENT, server.socket);
     taker_open(&t, &(struct queue_config){.url = url});
-    taker_hurry(&t);
     add("m");
-    taker_until(&t, 1); /* so that the next read is shorter, and longer than the time-out still */
+    taker_until(&t, 1);
     taker_ack(&t, 0);
-    taker_idle(&t, 2500);
-    CHECK_INT(t.states, 2); /* made, connected */
+    blocked_until(&t, 1);
+    taker_sync(&t); /* nothing is asked but by the read */
+    loop_clock_stop();
+    loop_clock_forward(PATIENT_MS + 1000);
+    calls_until(&t, "xpending", 1); /* what is done at intervals is done */
+    CHECK_INT(t.states, 2);         /* made, connected */
+    loop_clock_go_on();
     add("m");
     taker_until(&t, 2);
     taker_close(&t);
@@ -131,7 +145,7 @@ TEST(answers_that_are_cut_at_any_byte_lose_nothing_and_bring_nothing_twice) {
     size_t acked = 0, n = 0;
 
     proxied_begin();
-    taker_open_proxied(&t, "me", "timeout=5s", LONG_LEASE);
+    taker_open_proxied(&t, "me", PATIENT, LONG_LEASE);
     for (long at = 0; at < 140; at += 7) {
         unsigned before = proxy.cuts;
 
@@ -140,11 +154,8 @@ TEST(answers_that_are_cut_at_any_byte_lose_nothing_and_bring_nothing_twice) {
         taker_until(&t, n);
         for (; acked < n; acked++)
             taker_ack(&t, acked);
-        for (int i = 0; i < 10 && proxy.cuts == before; i++)
-            taker_turn(&t, 20);
-        proxy.cut_after = -1;
+        WAIT_BY(taker_turn(&t, 20), proxy.cuts > before); /* each second something is answered */
     }
-    CHECK(proxy.cuts > 10);
     pending_until(&t, "", 0);
     CHECK_INT(t.n, n);
     CHECK_INT(t.gone, 0);
@@ -159,13 +170,14 @@ TEST(an_ack_whose_answer_is_lost_is_said_again) {
 
     proxied_begin();
     add_n(3, 0);
-    taker_open_proxied(&t, "me", "timeout=500ms", 0);
+    taker_open_proxied(&t, "me", PATIENT, LONG_LEASE);
     taker_until(&t, 3);
     proxy.deaf_at = "XACK"; /* the server never hears it */
     taker_ack(&t, 0);
     taker_ack(&t, 1);
-    taker_idle(&t, 200);
+    WAIT_BY(taker_turn(&t, 10), proxy.deaf_at == NULL);
     CHECK_INT(pending("me"), 3);
+    loop_clock_forward(PATIENT_MS);
     pending_until(&t, "me", 1);
     CHECK_INT(t.n, 3);
     taker_close(&t);
@@ -176,18 +188,22 @@ TEST(entries_of_an_answer_that_never_came_are_found_as_our_own) {
     struct taker t;
 
     proxied_begin();
-    taker_open_proxied(&t, "me", "timeout=500ms", LONG_LEASE);
-    taker_hurry(&t);
-    stream_link_of(t.link)->claim_ms = LONG_LEASE;
+    taker_open_proxied(&t, "me", PATIENT, LONG_LEASE);
+    taker_block(&t, BLOCK_MS);
     add("m");
-    taker_until(&t, 1); /* so that the next read is shorter */
+    taker_until(&t, 1); /* so that the next read is the longer one */
     taker_ack(&t, 0);
-    taker_idle(&t, 200);
+    pending_until(&t, "", 0);
+    blocked_until(&t, 1);
     proxy.swallow = true;
     add_n(3, 0);
     pending_until(&t, "me", 1); /* the read that blocked had it */
+    WAIT_UNTIL(proxy.swallowed > 0);
     CHECK_INT(t.n, 1);
+    loop_clock_forward(BLOCK_MS + PATIENT_MS);
+    taker_until_text(&t, "no answer within");
     proxy.swallow = false;
+    loop_clock_forward(PATIENT_MS); /* greetings whose answers were swallowed, too */
     taker_until(&t, 4);
     for (size_t i = 0; i < 3; i++) {
         CHECK_STR(body_of(&t, i + 1), numbered("m", (unsigned)i));
@@ -201,20 +217,23 @@ TEST(entries_of_an_answer_that_never_came_are_found_as_our_own) {
 
 TEST(a_burial_whose_answer_is_lost_is_not_taken) {
     static const struct queue_epitaph epitaph = {.verdict = "dead"};
+    unsigned before;
     struct taker t;
 
     proxied_begin();
     add("m");
-    taker_open_proxied(&t, "me", "timeout=500ms", 0);
+    taker_open_proxied(&t, "me", PATIENT, LONG_LEASE);
     taker_until(&t, 1);
     proxy.deaf_at = "XADD";
-    CHECK(!taker_bury(&t, 0, &epitaph));
+    before = taker_bury_begin(&t, 0, &epitaph);
+    WAIT_BY(taker_turn(&t, 10), proxy.deaf_at == NULL);
+    loop_clock_forward(PATIENT_MS);
+    CHECK(!taker_told(&t, before));
     CHECK_HAS(t.why, "connection was lost");
     CHECK(!taker_bury(&t, 0, &epitaph));
     CHECK_HAS(t.why, "no connection");
-    for (int i = 0; i < 100 && !taker_bury(&t, 0, &epitaph); i++)
+    while (!taker_bury(&t, 0, &epitaph))
         taker_turn(&t, 20);
-    CHECK(t.taken);
     taker_close(&t);
     proxy_stop(&proxy);
 }
@@ -228,10 +247,10 @@ TEST(who_was_away_for_too_long_leaves_to_others_what_they_have_taken) {
     taker_open_proxied(&a, "a", "timeout=1s", 0);
     taker_until(&a, 4);
     taker_hurry(&a);
-    CHECK(taker_delay(&a, 3, 1500));
-    taker_idle(&a, 300);
+    CHECK(taker_delay(&a, 3, 600000));
+    taker_sync(&a);
     proxy_stop(&proxy);
-    taker_idle(&a, 100);
+    taker_until_text(&a, "it is tried again");
     time_pass(4000);
     taker_open_as(&b, "b");
     taker_hurry(&b);
@@ -240,7 +259,10 @@ TEST(who_was_away_for_too_long_leaves_to_others_what_they_have_taken) {
     pending_until(&b, "", 3);
     proxy_start(&proxy, temp_folder(), "proxy", server.socket);
     taker_until_gone(&a, 1); /* that which is pending nowhere */
-    taker_idle(&a, 1500);
+    taker_due(&a);
+    /* sleep: only time shows that nothing more comes */
+    taker_idle(&a, 200);
+    taker_sync(&a);
     CHECK_INT(a.n, 4); /* the delayed one does not come: b has it */
     CHECK_INT(a.gone, 1);
     CHECK_INT(pending("b"), 3);
@@ -248,7 +270,7 @@ TEST(who_was_away_for_too_long_leaves_to_others_what_they_have_taken) {
     pending_until(&a, "b", 2);
     taker_give(&a, 2); /* it is not ours to give */
     taker_ack(&a, 1);
-    taker_idle(&a, 400);
+    taker_sync(&a);
     CHECK_INT(pending("b"), 2);
     CHECK_INT(a.n, 4);
     taker_close(&a);
@@ -285,6 +307,7 @@ static void taken_away(const char *first, const char *second, const char *third)
         taker_ack(&t, i);
     }
     pending_until(&t, "", 0);
+    /* sleep: only time shows that nothing more comes */
     taker_idle(&t, 300);
     CHECK_INT(t.n, 6);
     CHECK_INT(t.gone, 2);
@@ -343,6 +366,7 @@ TEST(a_name_that_is_no_stream_is_told_and_tried_until_it_is_mended) {
     queue_broker_stream.fetch(t.link, true);
     taker_until_text(&t, "no stream");
     CHECK(!t.ready);
+    /* sleep: only time shows that it is not sent again */
     taker_idle(&t, 1000);
     CHECK_INT(t.states, 1); /* it is not said again and again */
     say("DEL", "q", NULL);
@@ -388,6 +412,7 @@ TEST(a_wrong_password_is_told_and_never_shown) {
     snprintf(url, sizeof(url), "redis://idem:geheim@127.0.0.1:%d", farm.servers[0].port);
     taker_begin(&t, &(struct queue_config){.url = url});
     taker_until_text(&t, "refuses the user or the password");
+    /* sleep: only time shows that it does not get in */
     taker_idle(&t, 500);
     CHECK(!t.ready);
     CHECK(strstr(t.text, "geheim") == NULL);
@@ -413,8 +438,8 @@ TEST(tls_is_spoken) {
         CHECK_STR(body_of(&t, i), numbered("m", i));
         taker_ack(&t, i);
     }
+    pending_until(&t, "", 0);
     taker_close(&t);
-    CHECK_INT(pending(""), 0);
     farm_stop(&farm);
 }
 
@@ -427,7 +452,8 @@ static const char *url_of_user(const char *user) {
     snprintf(path, sizeof(path), "%s/pw", temp_folder());
     file = fopen(path, "w");
     CHECK(file != NULL && fputs("pw", file) >= 0 && fclose(file) == 0);
-    snprintf(url, sizeof(url), "redis:%s?user=%s&password_file=%s", server.socket, user, path);
+    snprintf(url, sizeof(url), "redis:%s?user=%s&password_file=%s&" PATIENT, server.socket, user,
+             path);
     return url;
 }
 
@@ -442,6 +468,7 @@ TEST(a_user_who_may_not_is_told_so) {
     taker_until(&t, 1);
     taker_ack(&t, 0);
     taker_until_text(&t, "XACK: the user may not do that");
+    /* sleep: only time shows that it is not sent again */
     taker_idle(&t, 300); /* it is not said again and again */
     CHECK_INT(pending("me"), 1);
     say("ACL", "SETUSER", "poor", "+@all", NULL);
@@ -576,6 +603,7 @@ TEST(a_server_that_answers_what_it_was_not_asked_is_not_asked_without_end) {
 
         taker_begin(&t, &(struct queue_config){.url = url});
         queue_broker_stream.fetch(t.link, true);
+        /* sleep: it does not ask without a pause, of which only time can tell */
         taker_idle(&t, 200);
         if (fakes.asked[0] - before > 50)
             fprintf(stderr, "# %u times: %s", fakes.asked[0] - before, odd[odd_at]);
@@ -585,4 +613,7 @@ TEST(a_server_that_answers_what_it_was_not_asked_is_not_asked_without_end) {
     fakes_stop();
 }
 
-TEST_MAIN
+int main(int argc, char **argv) {
+    test_at_a_time = 4; /* they wait more than they work */
+    return test_main(argc, argv);
+}

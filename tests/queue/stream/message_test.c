@@ -165,6 +165,7 @@ TEST(what_is_too_large_is_left_pending_and_told_and_nothing_waits_for_it) {
         taker_until_text(&t, "it has 173015052 bytes in 3 fields");
         CHECK_HAS(t.text, "left pending under me");
         CHECK_INT(pending("me"), 5);
+        /* sleep: only time shows that it is not sent again */
         taker_idle(&t, 300);
         at = strstr(t.text, "it has 173015052");
         CHECK(strstr(at + 1, "it has 173015052") == NULL);
@@ -200,6 +201,7 @@ TEST(no_more_is_fetched_while_what_is_out_has_too_many_bytes) {
         big_add(1, (size_t)30 << 20);
     taker_open(&t, &(struct queue_config){.prefetch = 100});
     taker_until(&t, 9);
+    /* sleep: only time shows that nothing more comes */
     taker_idle(&t, 500);
     CHECK(t.n < 12);
     while (t.n < 12) {

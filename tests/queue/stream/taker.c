@@ -9,8 +9,9 @@
 #include <sys/un.h>
 
 #include "temp.h"
+#include "wait.h"
 
-#define WAIT_MS 20000
+#define WAIT_MS (WAIT_LIMIT_S * 1000)
 
 /* Call-backs. */
 
@@ -82,7 +83,8 @@ void taker_begin(struct taker *taker, const struct queue_config *config) {
     struct idem_error err = {0};
     char url[400];
 
-    snprintf(url, sizeof(url), "redis:%s", server.socket);
+    snprintf(url, sizeof(url), "redis:%s?timeout=%ds&connect_timeout=%ds", server.socket,
+             WAIT_LIMIT_S, WAIT_LIMIT_S);
     full.url = full.url == NULL ? url : full.url;
     full.queue = full.queue == NULL ? "q" : full.queue;
     full.consumer = full.consumer == NULL ? "me" : full.consumer;
@@ -102,6 +104,7 @@ void taker_begin(struct taker *taker, const struct queue_config *config) {
 }
 
 void taker_open(struct taker *taker, const struct queue_config *config) {
+    stream_close_ms = WAIT_MS;
     taker_begin(taker, config);
     taker_until_text(taker, "connected to");
     CHECK(taker->ready);
@@ -135,8 +138,14 @@ void taker_hurry(struct taker *taker) {
     link->claim_ms = 300;
     link->claim_due = 0;
     link->renew_ms = 100; /* and with it all that is done each second */
-    link->reading_config.timeout_ms -= link->block_ms - 1500;
-    link->block_ms = 1500;
+    taker_block(taker, 1500);
+}
+
+void taker_block(struct taker *taker, int64_t ms) {
+    struct stream_link *link = stream_link_of(taker->link);
+
+    link->reading_config.timeout_ms += ms - link->block_ms;
+    link->block_ms = ms;
 }
 
 /* Waiting. */
@@ -181,6 +190,24 @@ void taker_until_gone(struct taker *taker, size_t n) {
         taker_turn(taker, 100);
 }
 
+void taker_sync(struct taker *taker) {
+    const struct redis_conn *conn = &stream_link_of(taker->link)->command;
+    int64_t end = idem_loop_now() + WAIT_MS;
+
+    do {
+        taker_turn(taker, 5);
+        late(taker, "answers", end);
+    } while (conn->state != REDIS_CONN_READY || conn->wants_n > 0 || conn->out.len > conn->out_at);
+}
+
+void taker_due(struct taker *taker) {
+    struct stream_link *link = stream_link_of(taker->link);
+
+    for (struct stream_entry *entry = link->lists[STREAM_DELAYED].first; entry != NULL;
+         entry = entry->next)
+        idem_timer_set(link->loop, &entry->due, 0);
+}
+
 /* Giving back. */
 
 static struct queue_message *give(struct taker *taker, size_t i) {
@@ -207,10 +234,9 @@ void taker_extend(struct taker *taker, size_t i) {
     queue_broker_stream.extend(taker->link, &taker->got[i], 1);
 }
 
-static bool told_wait(struct taker *taker, unsigned before) {
+bool taker_told(struct taker *taker, unsigned before) {
     int64_t end = idem_loop_now() + WAIT_MS;
 
-    taker->calling = false;
     for (; taker->told == before; late(taker, "told", end))
         taker_turn(taker, 100);
     CHECK_INT(taker->told, before + 1);
@@ -222,19 +248,25 @@ bool taker_delay(struct taker *taker, size_t i, int64_t ms) {
     unsigned before = taker->told;
 
     queue_broker_stream.delay(taker->link, message, ms, on_told, taker);
-    if (told_wait(taker, before))
+    taker->calling = false;
+    if (taker_told(taker, before))
         return true;
     taker->got[i] = message;
     taker->out++;
     return false;
 }
 
-bool taker_bury(struct taker *taker, size_t i, const struct queue_epitaph *epitaph) {
+unsigned taker_bury_begin(struct taker *taker, size_t i, const struct queue_epitaph *epitaph) {
     unsigned before = taker->told;
 
     taker->calling = true;
     queue_broker_stream.bury(taker->link, taker->got[i], epitaph, on_told, taker);
-    return told_wait(taker, before);
+    taker->calling = false;
+    return before;
+}
+
+bool taker_bury(struct taker *taker, size_t i, const struct queue_epitaph *epitaph) {
+    return taker_told(taker, taker_bury_begin(taker, i, epitaph));
 }
 
 /* Messages. */
@@ -274,7 +306,7 @@ const char *header_of(const struct taker *taker, size_t i, const char *name) {
 static int server_reach(void) {
     struct sockaddr_un path = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct timeval limit = {.tv_sec = 20};
+    struct timeval limit = {.tv_sec = WAIT_LIMIT_S};
 
     snprintf(path.sun_path, sizeof(path.sun_path), "%.107s", server.socket);
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&path, sizeof(path)) == 0);
@@ -334,6 +366,34 @@ long pending(const char *consumer) {
                              : say("XPENDING", "q", "idem", "-", "+", "1000", consumer, NULL);
 
     return answer[0] == '*' ? strtol(answer + 1, NULL, 10) : -1;
+}
+
+/* The number behind a name in what INFO says; 0: it is not there. */
+static long info_of(const char *section, const char *name) {
+    const char *at = strstr(say("INFO", section, NULL), name);
+
+    return at == NULL ? 0 : strtol(at + strlen(name), NULL, 10);
+}
+
+void blocked_until(struct taker *taker, long n) {
+    int64_t end = idem_loop_now() + WAIT_MS;
+
+    for (; info_of("clients", "blocked_clients:") != n; late(taker, "blocked reads", end))
+        taker_turn(taker, 5);
+}
+
+long calls_of(const char *command) {
+    char name[64];
+
+    snprintf(name, sizeof(name), "cmdstat_%s:calls=", command);
+    return info_of("commandstats", name);
+}
+
+void calls_until(struct taker *taker, const char *command, long more) {
+    int64_t end = idem_loop_now() + WAIT_MS;
+
+    for (more += calls_of(command); calls_of(command) < more; late(taker, command, end))
+        taker_turn(taker, 5);
 }
 
 void pending_until(struct taker *taker, const char *consumer, long n) {
