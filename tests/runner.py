@@ -421,16 +421,24 @@ class Pool:
 
 
 def end_with_signals(pool):
-    """When a signal ends this run, its programs end, too. (SIGKILL leaves them running.)"""
-    def end(number, _frame):
+    """When a signal ends this run, its programs end, too. (SIGKILL leaves them running.)
+
+    A thread waits for the signal: Python runs handlers in the main thread only, and a signal that another thread
+    receives does not wake the main thread from a lock."""
+    received, send = os.pipe()
+    os.set_blocking(send, False)
+
+    def end():
+        number = os.read(received, 1)[0]
         pool.running.end()
-        # Nothing is printed after the sum. If this thread itself is printing now, it has the lock already.
-        pool.progress.lock.acquire(timeout=1)
+        pool.progress.lock.acquire(timeout=1)  # nothing is printed after the sum
         os.write(1, b"\n0 passed, 1 failed\n")  # print() may be in the middle of a line, and is not flushed by _exit()
         os._exit(128 + number)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, end)
+            signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(send, warn_on_full_buffer=False)
+    threading.Thread(target=end, daemon=True).start()
 
 
 def slowest_first(results):

@@ -304,7 +304,10 @@ def end_by_signal(run):
     blocks does not wake that thread either."""
     threads = [int(name) for name in os.listdir(f"/proc/{run.pid}/task") if int(name) != run.pid]
     os.kill(threads[0], signal.SIGTERM)
-    until("it ends before its program does", lambda: run.poll() is not None)
+    try:
+        until("it ends before its program does", lambda: run.poll() is not None)
+    finally:
+        run.kill()
     check(run.returncode == 128 + signal.SIGTERM, run.returncode)
 
 
