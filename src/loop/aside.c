@@ -12,7 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define EXIT_WAIT_MS 100
+#define EXIT_WAIT_MS 1000
 
 struct errand {
     atomic_int holders;
@@ -29,8 +29,8 @@ struct idem_aside {
     void *data;
 };
 
-/* Threads that are at work. What they use (OpenSSL, the resolver) is taken down when the process
-   ends: those that are nearly done are waited for, those that are not will not notice any more. */
+/* Threads that are at work. Their libraries (OpenSSL, the resolver) free their tables when the
+   process ends: it waits for threads that are nearly done. The others are blocked. */
 static atomic_int working;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -46,8 +46,14 @@ static void working_forget(void) {
 
 static void working_watch(void) {
     (void)pthread_atfork(NULL, NULL, working_forget);
-    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     (void)atexit(working_wait);
+}
+
+/* Keeps OpenSSL from freeing its tables at exit, while a thread is in a TLS handshake: the thread
+   would crash. The first call to OpenSSL decides, so this runs before main(). In a host that used
+   OpenSSL before it loaded this library (nginx), only working_wait() helps. */
+__attribute__((constructor)) static void openssl_stay(void) {
+    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 }
 
 static void errand_leave(struct errand *errand) {
