@@ -116,7 +116,7 @@ def measure(front, url, script, server):
 
 
 def answers(url):
-    """Whether it answers well; what is to be replayed is done then."""
+    """True if the response is right. Afterwards there is a result to replay."""
     request = urllib.request.Request(url, data=b"y" * BODY,
                                      headers={"Idempotency-Key": "one", "Content-Type": ""})
     try:

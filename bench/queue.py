@@ -58,6 +58,8 @@ server {{ listen 127.0.0.1:{port}; location / {{ return 204; }} }} }}""")
     process = subprocess.Popen(["nginx", "-e", "stderr", "-c", path], stdout=subprocess.DEVNULL)
     try:
         until("the endpoint listens", lambda: connects(port) or process.poll() is not None)
+        if process.poll() is not None:
+            sys.exit(f"queue: nginx ended with status {process.returncode}: see {path}")
         yield f"http://127.0.0.1:{port}/"
     finally:
         process.terminate()

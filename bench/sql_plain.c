@@ -120,7 +120,7 @@ static void postgres_run(struct plain *p, unsigned callers) {
             fds[i] = (struct pollfd){.fd = PQsocket(p->conns[i].at.pg),
                                      .events = (short)(POLLIN | (left > 0 ? POLLOUT : 0))};
         }
-        if (poll(fds, CONNECTIONS, 5000) <= 0)
+        if (poll(fds, CONNECTIONS, 120000) <= 0)
             errx(1, "silence");
         for (unsigned i = 0; i < CONNECTIONS; i++)
             if (fds[i].revents & POLLIN)

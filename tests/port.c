@@ -1,5 +1,5 @@
 /*
- * Reserving ports. Whether a port is free is found by binding to it. Between that
+ * Reserving ports. A bind shows that a port is free. Between that
  * and the moment at which the server binds to it, and while the server is killed and
  * started again, another test must not take it: a reservation is an abstract socket
  * named after the port. It needs no file, works across users and build directories,

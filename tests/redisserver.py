@@ -196,7 +196,7 @@ def view(node, n):
 
 
 def agrees(nodes):
-    """Whether all nodes are up and connected, have epochs of their own, and name the same owner for each
+    """True if all nodes are up and connected, have epochs of their own, and name the same owner for each
     slot: as farm_agrees() in tests/redis/farm.c."""
     views = [view(node, len(nodes)) for node in nodes]
     first = views[0]
@@ -223,7 +223,8 @@ def cluster(folder, n=3):
         nodes = []
         for port in ports.free_ports(n):
             node = stack.enter_context(start(f"{folder}/{port}", "--port", str(port), "--bind", "127.0.0.1",
-                                             "--cluster-enabled", "yes"))
+                                             "--cluster-enabled", "yes",
+                                             "--cluster-node-timeout", "2000000000"))  # only a test takes one for dead
             node.port = port
             nodes.append(node)
         cluster_join(nodes)

@@ -131,7 +131,7 @@ class Result:
     @classmethod
     def of_trouble(cls, program, error):
         """Of a program that could not be run."""
-        result = cls(program, os.devnull, 0, 0, 0, "1..0")
+        result = cls(program, os.devnull, 0, 0, 1, "1..0")  # status 1: a program without TAP has not passed either
         result.failures = [f"it could not be run: {error}"]
         return result
 
@@ -342,7 +342,9 @@ class Progress:
         text = f"[{self.ended}/{self.total}] {self.elapsed()} " + (f"{self.failed} failed; " if self.failed else "") \
             + ", ".join(filter(None, [self.work, *self.now]))
         if self.terminal:
-            print(f"\r\x1b[K{text[:110]}", end="", flush=True)
+            # A line that wraps cannot be rewritten.
+            width = min(110, shutil.get_terminal_size().columns - 1)
+            print(f"\r\x1b[K{text[:width]}", end="", flush=True)
         elif force or time.monotonic() - self.printed > self.PAUSE:
             self.printed = time.monotonic()
             print(text[:160], flush=True)

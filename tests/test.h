@@ -103,7 +103,7 @@ static void test_begin(struct test *t) {
         test_running++;
 }
 
-/* Waits for the next one that ends; whoever else is a child here is none of ours. */
+/* Waits for the next one that ends; other children of this process are not tests. */
 static void test_end_one(void) {
     int status;
     pid_t pid = waitpid(-1, &status, 0);

@@ -25,7 +25,7 @@ static inline void wait_us(long us) {
 
 /* Between two looks at a condition. */
 static inline void wait_step(void) {
-    wait_us(2000);
+    wait_us(2000); /* sleep: the step of a poll */
 }
 
 static inline void wait_check(int64_t end, const char *file, int line, const char *condition) {
@@ -48,7 +48,7 @@ static inline void wait_check(int64_t end, const char *file, int line, const cha
 /* The interval after one of so many microseconds: they grow, since some conditions are expensive.
  */
 static inline long wait_longer(long us) {
-    wait_us(us);
+    wait_us(us); /* sleep: the step of a poll */
     return us < 20000 ? us * 3 / 2 : us;
 }
 

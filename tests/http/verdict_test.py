@@ -288,7 +288,7 @@ def an_uncertain_outcome_is_not_run_again(rig):
 
 
 def others_work(rig):
-    """Whether the store is free. Who was stopped in a commit holds its lock."""
+    """True if the store is free. A process that was stopped in a commit holds its lock."""
     try:
         return rig.post("/replay", fresh(), timeout=10).status == 200
     except TimeoutError:

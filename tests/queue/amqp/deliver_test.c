@@ -181,7 +181,7 @@ TEST(no_more_are_out_than_the_prefetch) {
     publish_many("prefetch", 100);
     hand_start(&hand, farm_url(farm.server.port, ""), "prefetch");
     hand_wait(&hand, 10);
-    hand_turn(&hand, 200);
+    hand_idle(&hand, 200); /* sleep: nothing more comes */
     CHECK_INT(hand.got_n, 10);
     for (size_t i = 0; i < 100; i++) {
         hand_wait(&hand, i + 1);
@@ -216,7 +216,7 @@ static void start_heavy(const char *queue, bool quorum, const char *options) {
    machine stands still. */
 TEST(no_more_bytes_are_out_than_there_is_room_for) {
     start_heavy("bytes", false, "heartbeat=6s");
-    hand_turn(&hand, 12500);
+    hand_idle(&hand, 12500); /* sleep: two heartbeats */
     CHECK_INT(hand.got_n, 4);
     for (size_t i = 0; i < HEAVY; i++) {
         hand_wait(&hand, i + 1);
@@ -319,14 +319,14 @@ TEST(nothing_comes_before_it_is_fetched_nor_after) {
     publish_many("fetch", 3);
     hand_open(&hand, &config);
     hand_wait_line(&hand, "the queue fetch is there");
-    hand_turn(&hand, 200);
+    hand_idle(&hand, 200); /* sleep: nothing more comes */
     CHECK_INT(hand.got_n, 0);
     queue_broker_amqp.fetch(hand.link, true);
     hand_wait(&hand, 3);
     queue_broker_amqp.fetch(hand.link, false);
     client_wait_consumers(&client, "fetch", 0);
     publish_many("fetch", 2);
-    hand_turn(&hand, 200);
+    hand_idle(&hand, 200); /* sleep: nothing more comes */
     CHECK_INT(hand.got_n, 3);
     hand_giveback(&hand, 2); /* those that are out can still be given back */
     hand_ack(&hand, 1);
@@ -348,7 +348,7 @@ TEST(what_is_given_back_at_the_end_does_not_come_again) {
     for (size_t i = 0; i < 5; i++)
         hand_giveback(&hand, i);
     client_wait_count(&client, "stop", 5);
-    hand_turn(&hand, 100);
+    hand_idle(&hand, 100); /* sleep: nothing more comes */
     CHECK_INT(hand.got_n, 5);
     hand_close(&hand);
     client_close(&client);
@@ -399,7 +399,7 @@ TEST(a_queue_that_is_deleted_and_made_again_is_consumed_again) {
     client_declare(&client, "deleted", true, NULL);
     publish_many("deleted", 15);
     hand_wait(&hand, 20);
-    hand_turn(&hand, 200);
+    hand_idle(&hand, 200); /* sleep: nothing more comes */
     CHECK_INT(hand.got_n, 20);
     hand_ack(&hand, 0); /* of the queue that was: no harm is done */
     hand_giveback(&hand, 1);
@@ -407,7 +407,7 @@ TEST(a_queue_that_is_deleted_and_made_again_is_consumed_again) {
         hand_wait(&hand, i + 1);
         hand_ack(&hand, i);
     }
-    hand_turn(&hand, 100);
+    hand_idle(&hand, 100); /* sleep: nothing more comes */
     CHECK_INT(hand.gone_n, 10);
     hand_close(&hand);
     client_wait_count(&client, "deleted", 0);
@@ -543,7 +543,7 @@ TEST(a_link_is_closed_whatever_it_is_at) {
     hand_start(&hand, farm_url(farm.server.port, ""), "props");
     hand_close(&hand);
     hand_start(&hand, "amqp://127.0.0.1:1", "props");
-    hand_turn(&hand, 50);
+    hand_idle(&hand, 50); /* sleep: any moment of a connection that is refused */
     hand_close(&hand);
 }
 

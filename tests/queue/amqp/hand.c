@@ -107,7 +107,7 @@ void hand_close(struct hand *h) {
     idem_poll_release(&h->poll);
 }
 
-void hand_turn(struct hand *h, int64_t ms) {
+void hand_idle(struct hand *h, int64_t ms) {
     int64_t until = idem_loop_now() + ms, left;
 
     while ((left = until - idem_loop_now()) > 0)

@@ -36,9 +36,9 @@ void hand_open(struct hand *h, const struct queue_config *config);
 void hand_start(struct hand *h, const char *url, const char *queue);
 void hand_close(struct hand *h);
 /* Turns the loop for so long: to show that nothing comes. */
-void hand_turn(struct hand *h, int64_t ms);
+void hand_idle(struct hand *h, int64_t ms);
 /* Turns the loop until the condition is true. */
-#define HAND_UNTIL(h, condition) WAIT_BY(hand_turn(h, 10), condition)
+#define HAND_UNTIL(h, condition) WAIT_BY(hand_idle(h, 10), condition)
 /* Until there were so many messages in all. */
 void hand_wait(struct hand *h, size_t n);
 void hand_wait_gone(struct hand *h, size_t n);

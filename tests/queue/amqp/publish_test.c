@@ -106,7 +106,7 @@ static void comes_back_as_it_was(const char *queue, bool quorum) {
     }
     CHECK_INT(client_count(&client, other), 1);
     hand_ack(&hand, 2);
-    hand_turn(&hand, 100);
+    hand_idle(&hand, 100); /* sleep: nothing more comes */
     CHECK_INT(hand.got_n, 3);
     free(before);
     finish();
@@ -169,7 +169,7 @@ TEST(many_copies_may_be_under_way) {
     hand_wait_told(&hand, MANY);
     CHECK(hand.taken);
     hand_wait(&hand, 2 * MANY);
-    hand_turn(&hand, 200);
+    hand_idle(&hand, 200); /* sleep: nothing more comes */
     CHECK_INT(hand.got_n, 2 * MANY);
     finish();
 }
@@ -213,7 +213,6 @@ TEST(a_dead_letter_says_why_and_where_from) {
     CHECK(hand_bury(&hand, 1, &epitaph)); /* of a copy: the same */
     letter_check("bury", "bury.dead");
     hand_ack(&hand, 1);
-    hand_turn(&hand, 100);
     client_wait_count(&client, "bury", 0);
     finish();
 }
@@ -411,7 +410,7 @@ TEST(a_body_that_is_too_large_for_the_disk_waits_with_the_server_until_there_is_
     hand_wait_line(&hand, "there is no room for it");
     hand_wait(&hand, 1);
     hand_ack(&hand, 0);
-    hand_turn(&hand, 500);
+    hand_idle(&hand, 500); /* sleep: nothing more comes */
     CHECK(strstr(strstr(hand.log, "no room for it") + 1, "no room for it") == NULL);
     hand_close(&hand);
     client_wait_count(&client, "no-room", 1);
