@@ -454,7 +454,7 @@ static void copies_prepare(void) {
     hand_wait(&late, 1);
     hand_wait(&maker, 1);
     hand_delay_begin(&maker, 0, COPY_MS);
-    client_wait_count(&client, "new.idem.retry.8000", 0);
+    client_wait_count(&client, "new.idem.retry.20000", 0);
     CHECK(hand_delay(&late, 0, COPY_MS));
 }
 
