@@ -432,10 +432,13 @@ def end_with_signals(pool):
 
     def end():
         number = os.read(received, 1)[0]
-        pool.running.end()
-        pool.progress.lock.acquire(timeout=1)  # nothing is printed after the sum
-        os.write(1, b"\n0 passed, 1 failed\n")  # print() may be in the middle of a line, and is not flushed by _exit()
-        os._exit(128 + number)
+        try:
+            pool.running.end()
+            pool.progress.lock.acquire(timeout=1)  # nothing is printed after the sum
+            # print() may be in the middle of a line, and is not flushed by _exit(). The reader may be gone.
+            os.write(1, b"\n0 passed, 1 failed\n")
+        finally:
+            os._exit(128 + number)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: None)

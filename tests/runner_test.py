@@ -360,6 +360,18 @@ def a_run_that_is_ended_leaves_no_program_behind(folder):
 
 
 @test
+def a_run_ends_though_nobody_reads_what_it_prints(folder):
+    made = fresh(folder)
+    made.program("two", f"echo $$ >>{made.folder}/pids; exec sleep 600")  # sleep: it is killed
+    made.build()
+    with subprocess.Popen(["tests/repeat", "1", "two"], cwd=made.folder, env=made.environment(), stdout=subprocess.PIPE,
+                          start_new_session=True) as run:
+        until("the program runs", lambda: os.path.exists(made.folder + "/pids"))
+        run.stdout.close()
+        end_by_signal(run)
+
+
+@test
 def a_program_has_an_environment_of_its_own(folder):
     made = fresh(folder)
     made.programs.clear()
