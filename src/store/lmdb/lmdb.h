@@ -6,6 +6,7 @@
  *   env.c     an LMDB environment: open, check, transactions
  *   map.c     how data.mdb is mapped: for reading, or, where it may, for writing
  *   tables.c  what stands in the file: tables, format, boot
+ *   folder.c  the directory: as whom root uses it, and what must not stand in it
  *   state.c   the small files beside it: who has it open, how, since which boot
  *   clock.c   the two clocks, and the refusal of a jump
  *   batch.c   many operations in one transaction; the writer thread
@@ -96,6 +97,14 @@ struct lmdb_file {
     ino_t ino;
 };
 
+/* folder.c: the directory's, as whom root uses it */
+struct lmdb_owner {
+    uid_t uid;
+    gid_t gid;
+    gid_t *groups;
+    size_t groups_n;
+};
+
 struct lmdb_env {
     struct lmdb_env *next; /* in the process's registry */
     unsigned refs;
@@ -103,6 +112,7 @@ struct lmdb_env {
     pid_t pid;
     dev_t dev; /* of the folder */
     ino_t ino;
+    struct lmdb_owner owner;
     bool usable; /* neither being opened nor being closed; under the registry's lock */
     struct lmdb_file data_file, lock_file, door_file; /* as they were opened */
     struct timespec looked;                           /* when they were last seen in place */
