@@ -182,6 +182,8 @@ int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
 
 static void write_end(struct lmdb_env *env, bool stored) {
     lmdb_expiry_settled(env, stored);
+    if (!stored)
+        lmdb_clock_unsaved(env);
     pthread_rwlock_unlock(&env->map_lock);
     pthread_mutex_unlock(&env->write_lock);
 }

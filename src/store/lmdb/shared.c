@@ -23,6 +23,7 @@
 
 #include "core/error.h"
 #include "store/lmdb/folder.h"
+#include "store/lmdb/jumps.h"
 
 #define SHARED_FILE "idem.shared"
 #define SHARED_MAGIC 0x6d656469u
@@ -40,6 +41,7 @@ struct lmdb_shared {
         _Atomic uint32_t overflow; /* its FIFO was full: look at everything */
     } slots[SLOTS];
     _Atomic uint64_t buckets[BUCKETS][WORDS];
+    struct lmdb_jumps jumps; /* earlier versions with this format end before it */
 };
 
 _Static_assert(IDEM_EVENT__COUNT <= 64, "more events than the shared file has room for");
@@ -98,7 +100,7 @@ int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err) {
         slots_reset(env);
     if (alone || env->config.accept_clock)
         shared->high = env->clock.high;
-    return 0;
+    return lmdb_jumps_open(env, err);
 }
 
 void lmdb_shared_close(struct lmdb_env *env) {
@@ -119,6 +121,10 @@ int64_t lmdb_shared_high(struct lmdb_env *env, int64_t wall) {
                                         __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             return wall;
     return high;
+}
+
+struct lmdb_jumps *lmdb_shared_jumps(struct lmdb_env *env) {
+    return &env->shared->jumps;
 }
 
 uint64_t lmdb_shared_count(const struct lmdb_env *env, enum idem_event event) {

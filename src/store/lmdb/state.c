@@ -31,6 +31,7 @@ enum {
     LOCK_DOOR, /* held while a process opens or closes */
     LOCK_USE,  /* shared by all that have the store open */
     LOCK_LENGTH,
+    LOCK_CLOCK,
     LOCK_SLOT = 16
 };
 
@@ -63,6 +64,14 @@ int lmdb_lock_length(struct lmdb_env *env) {
 
 void lmdb_unlock_length(struct lmdb_env *env) {
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_LENGTH);
+}
+
+int lmdb_lock_clock(struct lmdb_env *env) {
+    return lock_wait(env->lock_fd, LOCK_CLOCK, lmdb_patience.length * 1000, 1);
+}
+
+void lmdb_unlock_clock(struct lmdb_env *env) {
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_CLOCK);
 }
 
 int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err) {
@@ -108,6 +117,7 @@ void lmdb_lock_close(struct lmdb_env *env) {
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_DOOR);
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_USE);
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_LENGTH);
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_CLOCK);
     close(env->lock_fd);
     env->lock_fd = -1;
 }
