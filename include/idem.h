@@ -107,7 +107,7 @@ enum idem_code {
     IDEM_E_FULL = -5,     /* store or disk is full: nothing happened */
     IDEM_E_CORRUPT = -6,  /* a record or the store's file is damaged */
     IDEM_E_VERSION = -7,  /* written by a newer version than this one reads */
-    IDEM_E_CLOCK = -8,    /* the machine's clock jumped by more than a day */
+    IDEM_E_CLOCK = -8,    /* the machine's clock jumped, by more than a day in all */
     IDEM_E_FORK = -9,     /* the handle was opened before a fork */
     IDEM_E_ABSENT = -10,  /* there is no such record; opening: no store (create=no) */
     IDEM_E_LIVE = -11,    /* somebody holds a live lease on it: needs force */

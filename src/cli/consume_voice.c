@@ -47,7 +47,10 @@ static const struct {
      "message: "
      "idem dead list"},
     {"key", "bury", "correct --key, or the sender; the message: idem dead list"},
-    {"mismatch", "bury", "the sender must choose a new key; the message: idem dead list"},
+    {"mismatch", "bury",
+     "the sender must choose a new key; if the recorded message never ran, idem forget --hash HASH "
+     "frees the key for this one (idem settle --failed only for that one), then: idem dead "
+     "requeue"},
     {NULL, "bury", "mend what made it fail, then: idem dead requeue"},
     {"store", NULL, "see to the store: idem doctor --store URL"},
 };
@@ -70,7 +73,7 @@ static const char *todo_of(const struct queue_report *report, char *buf, size_t 
 
 void consume_voice_report(struct consume_voice *voice, const struct queue_report *report) {
     char took[IDEM_UNITS_TEXT] = "", again[IDEM_UNITS_TEXT] = "", words[64],
-         hash[CLI_HASH_SHORT + 1] = "", todo[200], text[IDEM_LINE_MAX];
+         hash[CLI_HASH_SHORT + 1] = "", todo[260], text[IDEM_LINE_MAX];
     struct idem_line line = {.words = words,
                              .record = hash,
                              .label = report->label,

@@ -137,13 +137,16 @@ static void refusal_text(const struct cli_voice *voice, const struct idem_answer
         return;
     case IDEM_MISMATCH:
         snprintf(
-            buf, size, "%s",
+            buf, size,
+            "%s; if that one never ran, idem forget --hash %.*s frees the key for this one (idem "
+            "settle --failed only for that one)",
             voice->selected
                 ? "was asked for with other variables before: what fingerprint_expr selects "
                   "of them differs; use another key for another operation, or compare nothing, "
                   "with --fingerprint none instead of the expression"
                 : "was asked for with another command line before; use another key for "
-                  "another command, or allow it with --fingerprint none");
+                  "another command, or allow it with --fingerprint none",
+            CLI_HASH_SHORT, voice->hash);
         return;
     case IDEM_UNCERTAIN:
         snprintf(buf, size,
@@ -173,7 +176,7 @@ static void refusal_text(const struct cli_voice *voice, const struct idem_answer
 }
 
 void cli_voice_refusal(const struct cli_voice *voice, const struct idem_answer *answer) {
-    char name[CLI_VOICE_NAME], text[IDEM_REASON_MAX + 256];
+    char name[CLI_VOICE_NAME], text[IDEM_REASON_MAX + 512];
 
     if (voice->quiet)
         return;

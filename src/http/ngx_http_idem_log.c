@@ -26,8 +26,9 @@ static const ngx_http_idem_words_t  ngx_http_idem_words[IDEM_HTTP_PROBLEMS] = {
         "the client must send one key, once, of 1 to 255 visible characters" },
 
     [IDEM_HTTP_MISMATCH] = { NGX_LOG_WARN, "the key came back with another request",
-        "the client must choose a new key for each operation; if it is the same one, see "
-        "idem_fingerprint" },
+        "the client must choose a new key for each operation (the same one: see "
+        "idem_fingerprint); if the recorded request never ran, idem forget --hash HASH frees "
+        "the key, idem settle --failed lets only that request run again" },
 
     [IDEM_HTTP_IN_PROGRESS] = { NGX_LOG_INFO, "the first request is still running",
         "nothing: the client may ask again later; idem_wait lets it wait" },
@@ -101,7 +102,7 @@ ngx_http_idem_log_todo(ngx_http_idem_ctx_t *ctx, u_char *buf, size_t size)
 void
 ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    u_char                        words[160], route[260], reason[260], todo[160];
+    u_char                        words[160], route[260], reason[260], todo[260];
     char                          text[IDEM_LINE_MAX];
     struct idem_line              line;
     ngx_http_core_loc_conf_t     *clcf;

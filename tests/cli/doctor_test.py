@@ -163,6 +163,7 @@ def sync_off_is_told(folder):
     subprocess.run([IDEM, "run", "--store", f"lmdb:{folder}/s?sync=off", "--key", "k", "--", "true"], check=True)
     check("power" in doctor("--store", f"lmdb:{folder}/s?sync=off").of("sync", "note")[0]["found"], "why")
     doctor("--store", f"lmdb:{folder}/s?sync=off&accept_loss=yes").of("sync", "unsafe")
+    doctor("--store", f"lmdb:{folder}/s?accept_clock=yes").of("accept_clock", "unsafe")
 
 
 @test

@@ -192,6 +192,47 @@ TEST(an_uncertain_run_settled_as_failed_runs_again) {
     CHECK_INT(RUN_SH("k", until_go()).status, 0);
 }
 
+/* A crash between the claim and the run: the record is of a command line that never ran. The
+   refusal of another one names the two ways out, and they do what it says. */
+TEST(a_command_that_never_ran_holds_its_key_until_an_operator_frees_it) {
+    const char *forget, *settle = "(idem settle --failed only for that one)";
+    struct ran ran;
+
+    vanish("k", "order 1");
+    forget = script("idem forget --hash %.12s frees the key for this one", hash_of("k"));
+    ran = RUN_SH("k", "echo right");
+    CHECK_INT(ran.status, 65);
+    CHECK_HAS(ran.err, forget);
+    CHECK_HAS(ran.err, settle);
+    ran = RUN("run", "--key", "k", "--vars", "{\"a\":1}", "--fingerprint-expr", "#a", "--", "true");
+    CHECK_INT(ran.status, 70); /* made by another definition: not comparable */
+    CHECK_INT(RUN("settle", "--failed", "k").status, 0);
+    ran = RUN_SH("k", "echo right");
+    CHECK_INT(ran.status, 65);
+    CHECK_HAS(ran.err, forget);
+    go();
+    CHECK_INT(RUN_SH("k", until_go()).status, 0);
+    CHECK_INT(RUN_SH("k", "echo right").status, 65);
+    CHECK_INT(RUN("forget", "--hash", script("%.12s", hash_of("k"))).status, 0);
+    ran = RUN_SH("k", "echo right");
+    CHECK_INT(ran.status, 0);
+    CHECK_STR(ran.out, "right\n");
+}
+
+TEST(other_variables_are_refused_with_the_way_out) {
+    struct ran ran;
+
+#define WITH(vars)                                                                                 \
+    RUN("run", "--key", "k", "--vars", vars, "--fingerprint-expr", "#a", "--", "echo", "once")
+    CHECK_INT(WITH("{\"a\":1}").status, 0);
+    ran = WITH("{\"a\":2}");
+    CHECK_INT(ran.status, 65);
+    CHECK_HAS(ran.err, "with other variables before");
+    CHECK_HAS(ran.err, script("idem forget --hash %.12s frees the key", hash_of("k")));
+    CHECK_HAS(ran.err, "only for that one)\n");
+#undef WITH
+}
+
 TEST(many_are_settled_at_once_and_a_dry_run_changes_nothing) {
     struct ran ran;
     char *before;

@@ -63,7 +63,9 @@ TEST(who_must_act_is_told_how) {
          "do=\"find out whether it happened, then: idem settle --hash 31b2584f6d5d --done, or "
          "--failed; the message: idem dead list\"\n"},
         {"mismatch", "bury",
-         "do=\"the sender must choose a new key; the message: idem dead list\"\n"},
+         "do=\"the sender must choose a new key; if the recorded message never ran, idem forget "
+         "--hash 31b2584f6d5d frees the key for this one (idem settle --failed only for that "
+         "one), then: idem dead requeue\"\n"},
         {"dead", "bury", "do=\"mend what made it fail, then: idem dead requeue\"\n"},
         {"store", "hold", "do=\"see to the store: idem doctor --store URL\"\n"},
     };

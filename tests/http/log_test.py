@@ -71,6 +71,8 @@ def another_request_under_a_key(rig):
     rig.post("/replay", key)
     _, fields = told(rig, "mismatch", lambda: rig.post("/replay", key, body=b"{}"), "warn")
     check("idem_fingerprint" in fields["do"], fields)
+    check(f"idem forget --hash {fields['record'][:12]} frees the key" in fields["do"], fields)
+    check("idem settle --failed lets only that request run again" in fields["do"], fields)
 
 
 @test

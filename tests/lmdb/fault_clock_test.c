@@ -1,7 +1,8 @@
 /*
  * Clocks that jump, and machines that were started again: a jump of more than a
- * day is refused and reported, and nothing is forgotten by it; a smaller one
- * never makes time go back; a new boot ends every lease.
+ * day is refused and reported, and nothing is forgotten by it; so are smaller
+ * ones forward that add up to more than a day in a week; a smaller one back never
+ * makes time go back; a new boot ends every lease.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -271,6 +272,323 @@ TEST(a_store_that_was_refused_for_its_clock_is_still_a_clean_one) {
     rig_close(&rig);
 }
 
+/* Jumps forward that add up. */
+
+static void check_sum_refused(struct rig *rig) {
+    struct rig_claim claim;
+
+    CHECK_INT(rig_claim(rig, "kept", &claim), IDEM_E_CLOCK);
+    check_jump_text(&rig->error, "jumped forward by ");
+    CHECK_HAS(rig->error.text, "24 h in all are accepted");
+}
+
+/* Without operator action, a record that is done for 24 h must not run again before. */
+TEST(two_jumps_of_23_hours_are_not_both_accepted) {
+    struct rig rig;
+    int64_t high;
+
+    store_open(&rig, "sync=off");
+    rig.policy.ttl_ms = DAY_MS;
+    rig_once(&rig, "paid", "once", 4);
+    ticks->wall += 23 * HOUR_MS;
+    CHECK_INT(rig_ask(&rig, "paid"), IDEM_REPLAY);
+    high = store_time(&rig);
+    ticks->wall += 23 * HOUR_MS;
+    check_all_refused(&rig, "forward by 23 h 0 min, after 23 h 0 min in the last 7 days");
+    rig_clock_pass(ticks, HOUR_MS / 2);
+    check_sum_refused(&rig);
+    ticks->wall -= 23 * HOUR_MS;
+    CHECK_INT(store_time(&rig), high + HOUR_MS / 2);
+    CHECK_INT(rig_ask(&rig, "paid"), IDEM_REPLAY);
+    rig_close(&rig);
+}
+
+TEST(many_small_jumps_are_accepted_up_to_a_day_in_all) {
+    struct rig rig;
+
+    store_open(&rig, "sync=always");
+    for (int i = 0; i < 48; i++) {
+        ticks->wall += HOUR_MS / 2;
+        CHECK(is_kept(&rig));
+        rig_clock_pass(ticks, 60000);
+    }
+    ticks->wall += 5000;
+    check_sum_refused(&rig);
+    ticks->wall -= 5000;
+    CHECK(is_kept(&rig));
+    rig_close(&rig);
+}
+
+TEST(jumps_are_accepted_again_after_a_week_of_uptime) {
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    rig.policy.ttl_ms = 90 * DAY_MS;
+    rig_once(&rig, "long", "result", 6);
+    for (int i = 0; i < 4; i++) {
+        ticks->wall += 24 * HOUR_MS;
+        CHECK(rig_holds(&rig, "long", "result", 6));
+        rig_clock_pass(ticks, 7 * DAY_MS - HOUR_MS);
+        CHECK(rig_holds(&rig, "long", "result", 6));
+        ticks->wall += HOUR_MS;
+        check_sum_refused(&rig);
+        ticks->wall -= HOUR_MS;
+        rig_clock_pass(ticks, DAY_MS + HOUR_MS);
+    }
+    rig_close(&rig);
+}
+
+/* A long window: no seven days hold more than one, wherever they begin. */
+TEST(no_seven_days_of_uptime_hold_more_than_a_day_of_jumps) {
+    enum { HOURS = 60 * 24, WEEK = 7 * 24 };
+    static int64_t taken[HOURS];
+    int64_t all = 0;
+    uint64_t seed = 21;
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    rig.policy.ttl_ms = 300 * DAY_MS;
+    rig_once(&rig, "long", "x", 1);
+    for (int hour = 0; hour < HOURS; hour++) {
+        int64_t by = (int64_t)(rig_random(&seed) % (3 * (uint64_t)HOUR_MS)) + 1001, sum = 0;
+        struct idem_op op = {.kind = IDEM_OP_TIME};
+
+        ticks->wall += by;
+        if (rig_run(&rig, &op, NULL, NULL) == 0)
+            taken[hour] = by;
+        else
+            ticks->wall -= by;
+        for (int i = hour; i >= 0 && i > hour - WEEK; i--)
+            sum += taken[i];
+        CHECK(sum <= DAY_MS);
+        all += taken[hour];
+        rig_clock_pass(ticks, HOUR_MS);
+    }
+    CHECK(all > 60 / LMDB_JUMP_DAYS * (DAY_MS - 3 * HOUR_MS));
+    rig_close(&rig);
+}
+
+TEST(a_jump_that_was_set_right_and_comes_again_counts_once) {
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    for (int i = 0; i < 5; i++) {
+        ticks->wall += 20 * HOUR_MS;
+        CHECK(is_kept(&rig));
+        rig_clock_pass(ticks, 60000);
+        ticks->wall -= 20 * HOUR_MS;
+        CHECK(is_kept(&rig));
+        rig_clock_pass(ticks, 60000);
+    }
+    ticks->wall += 23 * HOUR_MS; /* three more than ever */
+    CHECK(is_kept(&rig));
+    ticks->wall += 2 * HOUR_MS;
+    check_sum_refused(&rig);
+    rig_close(&rig);
+}
+
+/* While time stands still it is no reserve: what it falls behind counts when it is made up. */
+TEST(a_jump_after_time_stood_still_counts_in_full) {
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    ticks->wall -= 20 * HOUR_MS;
+    CHECK(is_kept(&rig));
+    rig_clock_pass(ticks, 21 * HOUR_MS);
+    CHECK(is_kept(&rig));
+    ticks->wall += 20 * HOUR_MS;
+    CHECK(is_kept(&rig));
+    ticks->wall += 5 * HOUR_MS;
+    check_sum_refused(&rig);
+    rig_close(&rig);
+}
+
+/* Two clocks are never read at once; how far apart they are read is no jump. */
+TEST(how_the_clocks_are_read_does_not_add_up) {
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    for (int i = 0; i < 20000; i++) {
+        int64_t by = i % 2 == 0 ? 900 : -900;
+
+        ticks->wall += by;
+        rig_clock_pass(ticks, 1000);
+        (void)store_time(&rig);
+    }
+    ticks->wall += 23 * HOUR_MS;
+    CHECK(is_kept(&rig));
+    rig_close(&rig);
+}
+
+/* What the count outlives. */
+
+static void again_after(const char *options, void (*meanwhile)(void), bool refused) {
+    struct rig rig;
+
+    store_open(&rig, options);
+    ticks->wall += 23 * HOUR_MS;
+    rig_once(&rig, "later", "x", 1);
+    rig_close(&rig);
+    meanwhile();
+    rig_clock_pass(ticks, HOUR_MS);
+    rig_open(&rig, url(options), &calls);
+    CHECK(is_kept(&rig));
+    ticks->wall += 2 * HOUR_MS;
+    if (refused)
+        check_sum_refused(&rig);
+    else
+        CHECK(is_kept(&rig));
+    rig_close(&rig);
+}
+
+static void nothing(void) {
+}
+
+static void shared_lost(void) {
+    CHECK(unlink(rig_path(rig_path(rig_folder(), "store"), "idem.shared")) == 0);
+}
+
+static void restart(void) {
+    raw_boot_change(rig_path(rig_folder(), "store"));
+    ticks->lease = 5000;
+}
+
+static void restart_and_shared_lost(void) {
+    restart();
+    shared_lost();
+}
+
+TEST(jumps_are_counted_over_restarts_of_the_process) {
+    again_after("sync=off", nothing, true);
+}
+
+TEST(jumps_are_counted_without_the_shared_file) {
+    again_after("sync=always", shared_lost, true);
+}
+
+TEST(jumps_are_counted_over_boots) {
+    again_after("sync=always", restart, true);
+}
+
+TEST(jumps_are_counted_over_boots_without_the_shared_file) {
+    again_after("sync=always", restart_and_shared_lost, true);
+}
+
+/* Each restart of the machine loses a little of the uptime, never much. */
+TEST(a_week_of_uptime_may_lie_in_many_boots) {
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    rig.policy.ttl_ms = 90 * DAY_MS;
+    rig_once(&rig, "long", "result", 6);
+    ticks->wall += 23 * HOUR_MS;
+    rig_once(&rig, "first", "x", 1);
+    for (int day = 0; day < 9; day++) {
+        char name[16];
+
+        rig_clock_pass(ticks, DAY_MS);
+        snprintf(name, sizeof(name), "day%d", day);
+        rig_once(&rig, name, "x", 1);
+        rig_close(&rig);
+        restart();
+        rig_open(&rig, url("sync=off"), &calls);
+        rig.policy.ttl_ms = 90 * DAY_MS;
+    }
+    ticks->wall += 23 * HOUR_MS;
+    CHECK(rig_holds(&rig, "long", "result", 6));
+    rig_close(&rig);
+}
+
+TEST(a_jump_while_it_was_closed_counts) {
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    rig_close(&rig);
+    ticks->wall += 23 * HOUR_MS;
+    rig_open(&rig, url("sync=off"), &calls);
+    CHECK(is_kept(&rig));
+    ticks->wall += 2 * HOUR_MS;
+    check_sum_refused(&rig);
+    rig_close(&rig);
+    CHECK_INT(rig_try(&rig, url("sync=off"), &calls), IDEM_E_CLOCK);
+    check_jump_text(&rig.error, "forward by ");
+    ticks->wall -= 2 * HOUR_MS;
+    rig_open(&rig, url("sync=off"), &calls);
+    CHECK(is_kept(&rig));
+    rig_close(&rig);
+}
+
+/* The release before this one knows no count: it reads what this one writes, and the other way. */
+static void count_removed(void) {
+    static const char *const folder = "store";
+    struct raw raw;
+    size_t len = 0;
+    void *clock;
+    MDB_val name = {5, "jumps"};
+    MDB_dbi meta;
+
+    raw_begin(&raw, rig_path(rig_folder(), folder), true);
+    clock = raw_get(&raw, "meta", "clock", 5, &len);
+    CHECK(clock != NULL);
+    CHECK_INT(len, 16); /* as that release reads it */
+    free(clock);
+    CHECK(mdb_dbi_open(raw.txn, "meta", 0, &meta) == 0);
+    CHECK(mdb_del(raw.txn, meta, &name, NULL) == 0);
+    raw_end(&raw);
+    shared_lost();
+}
+
+TEST(a_store_of_the_release_before_begins_to_count) {
+    again_after("sync=off", count_removed, false);
+}
+
+TEST(a_jump_between_the_release_before_and_this_one_counts) {
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    rig_close(&rig);
+    count_removed();
+    ticks->wall += 23 * HOUR_MS;
+    rig_open(&rig, url("sync=off"), &calls);
+    ticks->wall += 2 * HOUR_MS;
+    check_sum_refused(&rig);
+    rig_close(&rig);
+}
+
+TEST(what_the_release_before_has_accepted_is_in_force) {
+    struct {
+        int64_t lease, wall;
+    } clock;
+    struct rig rig;
+    struct raw raw;
+
+    store_open(&rig, "sync=off");
+    rig_close(&rig);
+    rig_clock_pass(ticks, HOUR_MS);
+    ticks->wall += 3 * DAY_MS;
+    clock.lease = ticks->lease;
+    clock.wall = ticks->wall;
+    raw_begin(&raw, rig_path(rig_folder(), "store"), true);
+    raw_put(&raw, "meta", "clock", 5, &clock, sizeof(clock));
+    raw_end(&raw);
+    rig_open(&rig, url("sync=off"), &calls);
+    CHECK_INT(store_time(&rig), ticks->wall);
+    rig_close(&rig);
+}
+
+TEST(a_damaged_count_is_refused) {
+    struct rig rig;
+    struct raw raw;
+
+    store_open(&rig, "sync=off");
+    rig_close(&rig);
+    raw_begin(&raw, rig_path(rig_folder(), "store"), true);
+    raw_put(&raw, "meta", "jumps", 5, "damaged", 7);
+    raw_end(&raw);
+    CHECK_INT(rig_try(&rig, url("sync=off"), &calls), IDEM_E_CORRUPT);
+    CHECK_HAS(rig.error.text, "the clock's record is damaged");
+}
+
 /* A machine that was started again. */
 
 /* The lease clock begins anew; so many hours went by. */
@@ -393,6 +711,151 @@ TEST(the_highest_time_is_one_for_all_processes) {
     CHECK_INT(write(pair.go[1], "", 1), 1);
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK_INT(status, 0);
+    rig_close(&rig);
+}
+
+/* Several processes. */
+
+struct watcher {
+    const char *url;
+    int go[2], said[2];
+};
+
+/* Looks at the store whenever it is told to, and says what came of it. */
+static void look_on(void *data) {
+    struct watcher *watcher = data;
+    struct rig rig;
+    char byte;
+
+    rig_open(&rig, watcher->url, &calls);
+    do {
+        struct idem_op op = {.kind = IDEM_OP_TIME};
+
+        byte = rig_run(&rig, &op, NULL, NULL) == 0 ? 'y' : 'n';
+        CHECK_INT(write(watcher->said[1], &byte, 1), 1);
+        CHECK_INT(read(watcher->go[0], &byte, 1), 1);
+    } while (byte == 'g');
+    rig_close(&rig);
+}
+
+static bool watcher_sees(const struct watcher *watcher, bool first) {
+    char byte = 'g';
+
+    CHECK(first || write(watcher->go[1], &byte, 1) == 1);
+    CHECK_INT(read(watcher->said[0], &byte, 1), 1);
+    return byte == 'y';
+}
+
+static pid_t watcher_start(struct watcher *watcher) {
+    pid_t pid;
+
+    CHECK(pipe(watcher->go) == 0 && pipe(watcher->said) == 0);
+    pid = rig_spawn(look_on, watcher);
+    CHECK(watcher_sees(watcher, true));
+    return pid;
+}
+
+static void watcher_end(const struct watcher *watcher, pid_t pid) {
+    int status;
+
+    CHECK_INT(write(watcher->go[1], "e", 1), 1);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
+}
+
+TEST(a_jump_that_several_processes_see_counts_once) {
+    struct watcher watcher = {.url = url("sync=off")};
+    struct rig rig;
+    pid_t pid;
+
+    store_open(&rig, "sync=off");
+    pid = watcher_start(&watcher);
+    for (int i = 0; i < 3; i++) {
+        ticks->wall += 8 * HOUR_MS;
+        if (i % 2 == 0)
+            CHECK(is_kept(&rig));
+        CHECK(watcher_sees(&watcher, false));
+        CHECK(is_kept(&rig));
+    }
+    ticks->wall += HOUR_MS;
+    CHECK(!watcher_sees(&watcher, false));
+    check_sum_refused(&rig);
+    watcher_end(&watcher, pid);
+    rig_close(&rig);
+}
+
+/* Which nothing has written down yet. */
+TEST(a_jump_that_was_only_read_by_is_known_to_processes_that_open_later) {
+    struct watcher watcher = {.url = url("sync=off")};
+    struct rig rig;
+    pid_t pid;
+
+    store_open(&rig, "sync=off");
+    ticks->wall += 23 * HOUR_MS;
+    CHECK(is_kept(&rig));
+    pid = watcher_start(&watcher);
+    ticks->wall += 2 * HOUR_MS;
+    CHECK(!watcher_sees(&watcher, false));
+    check_sum_refused(&rig);
+    watcher_end(&watcher, pid);
+    rig_close(&rig);
+}
+
+static void accept(void *data) {
+    struct rig rig;
+
+    rig_open(&rig, data, &calls);
+    (void)store_time(&rig);
+    rig_close(&rig);
+}
+
+/* The operator opens it once, in a process that writes nothing. */
+static void accepted_meanwhile(int64_t first, int64_t second) {
+    struct watcher watcher = {.url = url("sync=off")};
+    const char *accepting = url("sync=off&accept_clock=yes");
+    struct rig rig;
+    pid_t pid;
+
+    store_open(&rig, "sync=off");
+    pid = watcher_start(&watcher);
+    ticks->wall += first;
+    CHECK(is_kept(&rig));
+    ticks->wall += second;
+    CHECK(!watcher_sees(&watcher, false));
+    rig_child_ok("accepting", accept, (void *)accepting);
+    CHECK(watcher_sees(&watcher, false));
+    CHECK_INT(store_time(&rig), ticks->wall);
+    ticks->wall += 23 * HOUR_MS; /* counted anew */
+    CHECK_INT(store_time(&rig), ticks->wall);
+    ticks->wall += 2 * HOUR_MS;
+    CHECK(!watcher_sees(&watcher, false));
+    watcher_end(&watcher, pid);
+    rig_close(&rig);
+}
+
+TEST(a_sum_that_the_operator_accepts_is_accepted_by_processes_that_run) {
+    accepted_meanwhile(23 * HOUR_MS, 23 * HOUR_MS);
+}
+
+TEST(a_jump_that_the_operator_accepts_is_accepted_by_processes_that_run) {
+    accepted_meanwhile(HOUR_MS, 100 * DAY_MS);
+}
+
+TEST(a_jump_back_that_the_operator_accepts_is_accepted_by_processes_that_run) {
+    accepted_meanwhile(HOUR_MS, -100 * DAY_MS);
+}
+
+TEST(what_the_operator_accepts_is_stored_although_nothing_else_is_written) {
+    struct rig rig;
+
+    store_open(&rig, "sync=off");
+    rig_close(&rig);
+    ticks->wall += 100 * DAY_MS;
+    check_open_refused("sync=off", "forward");
+    rig_child_ok("accepting", accept, (void *)url("sync=off&accept_clock=yes"));
+    shared_lost();
+    rig_open(&rig, url("sync=off"), &calls);
+    CHECK_INT(store_time(&rig), ticks->wall);
     rig_close(&rig);
 }
 

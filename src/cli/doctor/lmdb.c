@@ -248,6 +248,17 @@ static void sync_look(struct doctor *d, const char *subject, const struct idem_u
                     "noticed, and refused to open without accept_loss=yes");
 }
 
+/* For one command, after somebody has looked at the clock. */
+static void clock_look(struct doctor *d, const char *subject, const struct idem_url *url) {
+    const char *accept = idem_url_get(url, "accept_clock");
+
+    if (accept != NULL && strcmp(accept, "yes") == 0)
+        doctor_find(d, DOCTOR_UNSAFE, subject, "accept_clock",
+                    "leave accept_clock=yes out until a jump of the clock is to be accepted",
+                    "accept_clock=yes: whatever the machine's clock says when a process starts is "
+                    "taken as right; a wrong one forgets what was done, and it runs again");
+}
+
 bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *url) {
     char path[PATH_MAX], above[PATH_MAX];
     struct stat st;
@@ -265,6 +276,7 @@ bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *u
         return false;
     }
     sync_look(d, subject, url);
+    clock_look(d, subject, url);
     system_look(d, subject, there ? path : above);
     room_look(d, subject, there ? path : above, idem_url_get(url, "size"));
     replicas_look(d, subject);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "store/lmdb/folder.h"
 #include "store/lmdb/tree.h"
 
 /* LMDB's own number for the table of free pages; its tools use it so. */
@@ -77,18 +78,19 @@ static int file_bad(const struct lmdb_env *env, off_t have, off_t need, size_t p
    back in one transaction are never written. It is lengthened by a hole, so that a page which is
    mapped is a page which is there. */
 int lmdb_check_file(struct lmdb_env *env, struct idem_error *err) {
-    int fd = openat(env->dir_fd, "data.mdb", O_RDWR | O_CLOEXEC);
     MDB_envinfo info;
     MDB_stat stat;
     struct stat st = {0};
     size_t page = 0;
     off_t need;
-    int rc;
+    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
 
+    if (rc != 0)
+        return rc;
     mdb_env_info(env->mdb, &info);
     mdb_env_stat(env->mdb, &stat);
     need = (off_t)((info.me_last_pgno + 1) * stat.ms_psize);
-    rc = fd < 0 || fstat(fd, &st) < 0 ? errno : lmdb_tree_check(fd, stat.ms_psize, &page);
+    rc = fd < 0 ? ENOENT : lmdb_tree_check(fd, stat.ms_psize, &page);
     if (rc == 0 && st.st_size < need && ftruncate(fd, need) < 0)
         rc = errno;
     if (fd >= 0)
@@ -101,7 +103,8 @@ int lmdb_check_file(struct lmdb_env *env, struct idem_error *err) {
 int lmdb_check_present(struct lmdb_env *env, struct idem_error *err) {
     struct stat st;
 
-    if (fstatat(env->dir_fd, "data.mdb", &st, 0) < 0 || st.st_size > 0)
+    if (fstatat(env->dir_fd, "data.mdb", &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_size > 0 ||
+        !S_ISREG(st.st_mode)) /* which is refused when it is to be opened */
         return 0;
     return idem_error_set(
         err, IDEM_E_CORRUPT,
@@ -114,11 +117,13 @@ int lmdb_check_present(struct lmdb_env *env, struct idem_error *err) {
 #define LOCK_FILE_LEN (1024 * 64 + 256)
 
 int lmdb_check_lock_file(struct lmdb_env *env, struct idem_error *err) {
-    int fd = openat(env->dir_fd, "lock.mdb", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    int rc = fd < 0 ? errno : posix_fallocate(fd, 0, LOCK_FILE_LEN);
+    struct stat st;
+    int fd, rc = lmdb_folder_file(env, "lock.mdb", O_RDWR | O_CREAT, &fd, &st, err);
 
-    if (fd >= 0)
-        close(fd);
+    if (rc != 0)
+        return rc;
+    rc = posix_fallocate(fd, 0, LOCK_FILE_LEN);
+    close(fd);
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "allocate lock.mdb");
 }
 

@@ -5,14 +5,15 @@
  *
  * A real time that jumped by more than a day against the other clock is an
  * error, not a time: judged by it, every record would be forgotten at once, or
- * kept for ever. It stays an error until the clock is right again or the store
- * is opened with accept_clock=yes.
+ * kept for ever. So are smaller jumps forward that add up to more than a day in
+ * a week (jumps.c). It stays an error until the clock is right again or the
+ * store is opened with accept_clock=yes, by this process or by another.
  */
 #include <string.h>
 #include <time.h>
 
 #include "core/error.h"
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/jumps.h"
 
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
 #define SAVE_EVERY_MS 10000
@@ -46,13 +47,22 @@ struct saved_clock {
     int64_t lease, wall;
 };
 
-static MDB_val clock_name(void) {
-    static char name[] = "clock";
+static int clock_put(struct lmdb_env *env, MDB_txn *txn, char *label, void *row, size_t size) {
+    MDB_val name = {strlen(label), label}, value = {size, row};
 
-    return (MDB_val){sizeof(name) - 1, name};
+    return mdb_put(txn, env->meta, &name, &value, 0);
 }
 
-static int jump_error(const struct lmdb_env *env, int64_t by, struct idem_error *err) {
+/* Both rows, in one transaction. */
+static int clock_store(struct lmdb_env *env, MDB_txn *txn, struct saved_clock saved,
+                       struct lmdb_jumps *jumps) {
+    char clock[] = "clock", label[] = "jumps";
+    int rc = clock_put(env, txn, clock, &saved, sizeof(saved));
+
+    return rc == 0 ? clock_put(env, txn, label, jumps, sizeof(*jumps)) : rc;
+}
+
+int lmdb_clock_refuse(const struct lmdb_env *env, int64_t by, struct idem_error *err) {
     return idem_error_set(err, IDEM_E_CLOCK,
                           "%s: the machine's clock jumped %s by %lld hours; "
                           "set it right, or open the store once with accept_clock=yes if it is",
@@ -60,47 +70,110 @@ static int jump_error(const struct lmdb_env *env, int64_t by, struct idem_error 
                           (long long)((by < 0 ? -by : by) / 3600000));
 }
 
-int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct idem_error *err) {
-    struct lmdb_clock *clock = &env->clock;
-    struct saved_clock saved;
-    MDB_val name = clock_name(), value;
-    int64_t by;
+/* MDB_NOTFOUND is no error; *ret stays as it is then. */
+static int jumps_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_jumps *ret) {
+    char label[] = "jumps";
+    MDB_val name = {sizeof(label) - 1, label}, value;
     int rc = mdb_get(txn, env->meta, &name, &value);
 
+    if (rc == 0)
+        rc = lmdb_jumps_parse(value.mv_data, value.mv_size, ret);
+    return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/* *ret_found is false where the store is new. */
+static int saved_load(struct lmdb_env *env, MDB_txn *txn, struct saved_clock *ret,
+                      bool *ret_found) {
+    char label[] = "clock";
+    MDB_val name = {sizeof(label) - 1, label}, value;
+    int rc = mdb_get(txn, env->meta, &name, &value);
+
+    *ret_found = rc == 0;
+    if (rc == 0 && value.mv_size != sizeof(*ret))
+        return MDB_CORRUPTED;
+    if (rc == 0)
+        memcpy(ret, value.mv_data, sizeof(*ret));
+    return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/* After a boot, time may have passed: only going back can be judged. */
+static bool saved_refused(const struct lmdb_clock *clock, struct saved_clock saved, bool same_boot,
+                          int64_t *ret_by) {
+    *ret_by = clock->wall - saved.wall;
+    if (same_boot)
+        *ret_by -= clock->lease - saved.lease;
+    return *ret_by < -DAY_MS || (same_boot && *ret_by > DAY_MS);
+}
+
+int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct idem_error *err) {
+    struct lmdb_clock *clock = &env->clock;
+    struct saved_clock saved = {0};
+    bool found;
+    int64_t by;
+    int rc = saved_load(env, txn, &saved, &found);
+
+    if (rc == 0)
+        rc = jumps_load(env, txn, &clock->jumps);
+    if (rc == MDB_CORRUPTED)
+        return idem_error_set(err, IDEM_E_CORRUPT, "%s: the clock's record is damaged",
+                              env->config.path);
+    if (rc != 0)
+        return lmdb_fail(env, err, rc, "read");
     clock->lease = clock->source.lease(clock->source.data);
     clock->wall = clock->source.wall(clock->source.data);
     clock->high = clock->wall;
-    if (rc == MDB_NOTFOUND)
+    clock->same_boot = same_boot;
+    if (!found || env->config.accept_clock)
         return 0;
-    if (rc != 0)
-        return lmdb_fail(env, err, rc, "read");
-    if (value.mv_size != sizeof(saved))
-        return idem_error_set(err, IDEM_E_CORRUPT, "%s: the clock's record is damaged",
-                              env->config.path);
-    memcpy(&saved, value.mv_data, sizeof(saved));
-    by = clock->wall - saved.wall;
-    if (same_boot)
-        by -= clock->lease - saved.lease;
-    /* After a boot, time may have passed: only going back can be judged. */
-    if (!env->config.accept_clock && (by < -DAY_MS || (same_boot && by > DAY_MS)))
-        return jump_error(env, by, err);
-    if (!env->config.accept_clock && saved.wall > clock->high)
-        clock->high = saved.wall;
-    clock->saved = env->config.accept_clock ? 0 : saved.wall;
+    if (saved_refused(clock, saved, same_boot, &by))
+        return lmdb_clock_refuse(env, by, err);
+    clock->file_lease = saved.lease;
+    clock->file_wall = saved.wall;
+    clock->high = saved.wall;
+    clock->saved = saved.wall;
+    clock->changes = clock->jumps.changes;
     return 0;
 }
 
-int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now) {
-    struct saved_clock saved = {now.lease, now.wall};
-    MDB_val name = clock_name(), value = {sizeof(saved), &saved};
+int lmdb_clock_accept(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err) {
+    struct lmdb_clock *clock = &env->clock;
+    struct lmdb_jumps jumps;
     int rc;
 
-    if (now.wall - env->clock.saved < SAVE_EVERY_MS)
+    lmdb_jumps_accepted(env, &jumps);
+    rc = clock_store(env, txn, (struct saved_clock){clock->lease, clock->wall}, &jumps);
+    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
+}
+
+/* Without the lock nothing is saved now, and the next batch tries again. */
+int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now) {
+    struct lmdb_clock *clock = &env->clock;
+    struct lmdb_jumps *shared = lmdb_shared_jumps(env), jumps;
+    int rc;
+
+    if (now.wall - clock->saved < SAVE_EVERY_MS &&
+        __atomic_load_n(&shared->changes, __ATOMIC_SEQ_CST) == clock->changes)
         return 0;
-    rc = mdb_put(txn, env->meta, &name, &value, 0);
-    if (rc == 0)
-        env->clock.saved = now.wall;
+    pthread_mutex_lock(&clock->lock);
+    rc = lmdb_lock_clock(env);
+    if (rc == 0) {
+        lmdb_jumps_pass(shared, now.lease);
+        jumps = *shared;
+        lmdb_unlock_clock(env);
+    }
+    pthread_mutex_unlock(&clock->lock);
+    if (rc < 0)
+        return 0;
+    rc = clock_store(env, txn, (struct saved_clock){now.lease, now.wall}, &jumps);
+    if (rc == 0) {
+        clock->saved = now.wall;
+        clock->changes = jumps.changes;
+    }
     return rc;
+}
+
+void lmdb_clock_unsaved(struct lmdb_env *env) {
+    env->clock.saved = 0;
 }
 
 int64_t lmdb_clock_real(struct lmdb_env *env) {
@@ -112,21 +185,53 @@ int64_t lmdb_clock_real(struct lmdb_env *env) {
     return wall;
 }
 
+static struct idem_time clock_read(const struct lmdb_clock *clock) {
+    int64_t lease = clock->source.lease(clock->source.data);
+
+    return (struct idem_time){.lease = lease, .wall = clock->source.wall(clock->source.data)};
+}
+
+/* Read again under the lock: another process may have judged meanwhile, by a later reading. */
+static int clock_judge(struct lmdb_env *env, struct idem_time *at, struct idem_error *err) {
+    struct lmdb_clock *clock = &env->clock;
+    int64_t by = (at->wall - clock->wall) - (at->lease - clock->lease);
+
+    if (by > DAY_MS || by < -DAY_MS)
+        return lmdb_clock_refuse(env, by, err);
+    if (lmdb_jumps_none(env, *at))
+        return 0;
+    *at = clock_read(clock);
+    return lmdb_jumps_judge(env, *at, err);
+}
+
+/* True if the operator has said meanwhile, to any process, that the clock is right. */
+static bool clock_accepted(struct lmdb_env *env, struct idem_time at) {
+    struct lmdb_clock *clock = &env->clock;
+    uint64_t accepted = __atomic_load_n(&lmdb_shared_jumps(env)->accepted, __ATOMIC_SEQ_CST);
+
+    if (accepted == clock->accepted)
+        return false;
+    clock->accepted = accepted;
+    clock->lease = at.lease;
+    clock->wall = at.wall;
+    return true;
+}
+
 int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err) {
     struct lmdb_clock *clock = &env->clock;
-    int64_t lease, wall, by;
-    bool jumped;
+    struct idem_time at;
+    int rc;
 
     pthread_mutex_lock(&clock->lock);
-    lease = clock->source.lease(clock->source.data);
-    wall = clock->source.wall(clock->source.data);
-    by = (wall - clock->wall) - (lease - clock->lease);
-    jumped = by > DAY_MS || by < -DAY_MS;
-    if (!jumped) {
-        clock->lease = lease;
-        clock->wall = wall;
-        *ret = (struct idem_time){.lease = lease, .wall = lmdb_shared_high(env, wall)};
+    at = clock_read(clock);
+    rc = clock_judge(env, &at, err);
+    if (rc != 0 && clock_accepted(env, at))
+        rc = clock_judge(env, &at, err);
+    if (rc == 0) {
+        clock->lease = at.lease;
+        clock->wall = at.wall;
+        *ret = (struct idem_time){.lease = at.lease, .wall = lmdb_shared_high(env, at.wall)};
     }
     pthread_mutex_unlock(&clock->lock);
-    return jumped ? jump_error(env, by, err) : 0;
+    return rc;
 }

@@ -19,7 +19,7 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "store/lmdb/check.h"
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/folder.h"
 
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing) {
     const char *path = env->config.path;
@@ -137,8 +137,10 @@ static bool data_gone(const struct lmdb_env *env) {
 static bool locks_gone(const struct lmdb_env *env) {
     struct stat st;
 
-    return fstatat(env->dir_fd, "lock.mdb", &st, 0) < 0 || !same_file(&st, &env->lock_file) ||
-           fstatat(env->dir_fd, LMDB_LOCK_FILE, &st, 0) < 0 || !same_file(&st, &env->door_file);
+    return fstatat(env->dir_fd, "lock.mdb", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+           !same_file(&st, &env->lock_file) ||
+           fstatat(env->dir_fd, LMDB_LOCK_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+           !same_file(&st, &env->door_file);
 }
 
 /* Looked at once per tick of the kernel's clock: a few ms. */
@@ -180,6 +182,8 @@ int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
 
 static void write_end(struct lmdb_env *env, bool stored) {
     lmdb_expiry_settled(env, stored);
+    if (!stored)
+        lmdb_clock_unsaved(env);
     pthread_rwlock_unlock(&env->map_lock);
     pthread_mutex_unlock(&env->write_lock);
 }
@@ -259,14 +263,10 @@ bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn) {
 
 static int database_open(struct lmdb_env *env, bool alone, bool trusted,
                          const struct lmdb_state *state, struct idem_error *err) {
-    struct stat st;
     int rc = lmdb_map_open(env, alone, trusted, err);
 
     if (rc != 0)
         return rc;
-    if (fstatat(env->dir_fd, "lock.mdb", &st, 0) < 0)
-        return lmdb_fail(env, err, errno, "look at lock.mdb");
-    env->lock_file = (struct lmdb_file){st.st_dev, st.st_ino};
     lmdb_readers_check(env);
     return lmdb_tables_open(env, alone, state, err);
 }
@@ -391,6 +391,7 @@ void lmdb_env_free(struct lmdb_env *env) {
     free(env->scratch);
     free(env->config.path);
     free(env->data_path);
+    lmdb_owner_release(&env->owner);
     free(env);
 }
 
@@ -425,6 +426,7 @@ int lmdb_env_new(const struct lmdb_config *config, const struct idem_clock *cloc
     env->dev = st->st_dev;
     env->ino = st->st_ino;
     env->dir_fd = dir_fd;
+    env->owner.uid = st->st_uid;
     env->lock_fd = -1;
     pthread_rwlock_init(&env->map_lock, NULL);
     pthread_mutex_init(&env->lock, NULL);
@@ -440,7 +442,7 @@ int lmdb_env_new(const struct lmdb_config *config, const struct idem_clock *cloc
     return 0;
 }
 
-int lmdb_env_start(struct lmdb_env *env, struct idem_error *err) {
+static int env_start(struct lmdb_env *env, struct idem_error *err) {
     bool alone;
     int rc = lmdb_lock_open(env, &alone, err);
 
@@ -448,5 +450,20 @@ int lmdb_env_start(struct lmdb_env *env, struct idem_error *err) {
         rc = env_open_locked(env, alone, err);
     if (rc == 0)
         lmdb_lock_opened(env);
+    return rc;
+}
+
+/* As the directory's owner, from the first file to the last. The writer thread is started in
+   between, and stays the owner. */
+int lmdb_env_start(struct lmdb_env *env, struct idem_error *err) {
+    struct lmdb_identity before;
+    int rc;
+
+    lmdb_owner_find(&env->owner, env->owner.uid);
+    rc = lmdb_owner_become(&env->owner, &before);
+    if (rc != 0)
+        return lmdb_owner_fail(env, rc, err);
+    rc = env_start(env, err);
+    lmdb_owner_resign(&before);
     return rc;
 }

@@ -6,8 +6,10 @@
  *   env.c     an LMDB environment: open, check, transactions
  *   map.c     how data.mdb is mapped: for reading, or, where it may, for writing
  *   tables.c  what stands in the file: tables, format, boot
+ *   folder.c  the directory: as whom root uses it, and what must not stand in it
  *   state.c   the small files beside it: who has it open, how, since which boot
  *   clock.c   the two clocks, and the refusal of a jump
+ *   jumps.c   how far real time has jumped forward, and how far it may
  *   batch.c   many operations in one transaction; the writer thread
  *   ops.c     each operation on one record, inside a transaction
  *   scan.c    list and stats: operations that look at many records
@@ -69,13 +71,33 @@ struct lmdb_state {
     char boot[LMDB_BOOT_LEN + 1];
 };
 
+/* jumps.c: as it stands in the shared file and in data.mdb */
+#define LMDB_JUMP_DAYS 8
+struct lmdb_jumps {
+    char boot[LMDB_BOOT_LEN];     /* whose lease clock it is */
+    uint32_t format;              /* 0: there is none yet */
+    int64_t uptime, lease;        /* ms of uptime, over all boots, when the lease clock said that */
+    int64_t offset;               /* the store's time minus the lease clock, as it was accepted */
+    int64_t days[LMDB_JUMP_DAYS]; /* ms of jumps in each day of uptime; they take turns */
+    uint64_t changes;             /* how often one was added, or all were accepted */
+    uint64_t accepted;            /* how often by the operator */
+};
+
 /* clock.c */
 struct lmdb_clock {
     pthread_mutex_t lock;
     struct idem_clock source;
     int64_t lease, wall; /* a moment both were read at */
-    int64_t high;        /* of this process and the file, until the others are asked */
+    int64_t high;        /* of the file, or of this process where that has none */
     int64_t saved;       /* what the file has of the highest */
+    uint64_t changes;    /* what it has of the jumps */
+    uint64_t accepted;   /* by the operator, when this process looked */
+
+    /* As they were when the store was opened. */
+    char boot[LMDB_BOOT_LEN + 1];
+    bool same_boot;                /* the file's clock is this boot's */
+    int64_t file_lease, file_wall; /* the file's clock */
+    struct lmdb_jumps jumps;       /* the file's */
 };
 
 #define LMDB_READERS_MAX 1024
@@ -96,6 +118,14 @@ struct lmdb_file {
     ino_t ino;
 };
 
+/* folder.c: the directory's, as whom root uses it */
+struct lmdb_owner {
+    uid_t uid;
+    gid_t gid;
+    gid_t *groups;
+    size_t groups_n;
+};
+
 struct lmdb_env {
     struct lmdb_env *next; /* in the process's registry */
     unsigned refs;
@@ -103,6 +133,7 @@ struct lmdb_env {
     pid_t pid;
     dev_t dev; /* of the folder */
     ino_t ino;
+    struct lmdb_owner owner;
     bool usable; /* neither being opened nor being closed; under the registry's lock */
     struct lmdb_file data_file, lock_file, door_file; /* as they were opened */
     struct timespec looked;                           /* when they were last seen in place */
@@ -234,6 +265,9 @@ void lmdb_lock_close(struct lmdb_env *env);
 /* Held while the file's length is looked at, changed and mapped: LMDB cuts it to what it maps. */
 int lmdb_lock_length(struct lmdb_env *env);
 void lmdb_unlock_length(struct lmdb_env *env);
+/* Held while jumps of the clock are looked at and added. */
+int lmdb_lock_clock(struct lmdb_env *env);
+void lmdb_unlock_clock(struct lmdb_env *env);
 bool lmdb_lock_slot(struct lmdb_env *env, int slot); /* for shared.c */
 void lmdb_unlock_slot(struct lmdb_env *env, int slot);
 /* The text is cut to pieces. *ret is untouched on failure. */
@@ -253,7 +287,13 @@ int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *
 /* clock.c */
 void lmdb_clock_init(struct lmdb_clock *clock, const struct idem_clock *source);
 int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct idem_error *err);
+/* With accept_clock=yes: the file forgets what it knew. */
+int lmdb_clock_accept(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err);
 int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now);
+/* What was saved last may not have been stored. */
+void lmdb_clock_unsaved(struct lmdb_env *env);
+/* A jump of more than a day, back or forward. */
+int lmdb_clock_refuse(const struct lmdb_env *env, int64_t by, struct idem_error *err);
 /* The machine's real time as it was last read, which may go back. */
 int64_t lmdb_clock_real(struct lmdb_env *env);
 int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err);
@@ -328,6 +368,7 @@ void lmdb_shared_close(struct lmdb_env *env);
 void lmdb_shared_tally(struct lmdb_env *env, enum idem_event event, uint64_t n);
 /* The highest real time that any process has seen; raised to `wall`. */
 int64_t lmdb_shared_high(struct lmdb_env *env, int64_t wall);
+struct lmdb_jumps *lmdb_shared_jumps(struct lmdb_env *env);
 uint64_t lmdb_shared_count(const struct lmdb_env *env, enum idem_event event);
 int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd);
 void lmdb_slot_leave(struct lmdb_env *env, int slot);

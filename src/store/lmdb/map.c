@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -24,7 +25,7 @@
 
 #include "core/error.h"
 #include "store/lmdb/check.h"
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/folder.h"
 
 /* Room beyond the limit, for finishes and the sweep when the store is full. */
 #define RESERVE_MIN ((size_t)1 << 20)
@@ -86,17 +87,41 @@ static int file_lengthen(int fd, size_t from, size_t *to) {
     return rc;
 }
 
-/* LMDB's environment, open. */
-static int mdb_start(struct lmdb_env *env, unsigned flags, size_t map) {
+/* LMDB opens its files by name, and follows links: what it would find is looked at before. lock.mdb
+   is only looked at, because to close it would end LMDB's locks. */
+static int files_look(struct lmdb_env *env, struct idem_error *err) {
+    struct stat st;
+    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
+
+    if (fd >= 0)
+        close(fd);
+    return rc == 0 ? lmdb_folder_look(env, "lock.mdb", &env->lock_file, err) : rc;
+}
+
+/* And looked at afterwards: what it has open is what has the names. */
+static int files_verify(struct lmdb_env *env, struct idem_error *err) {
+    struct lmdb_file *lock = &env->lock_file;
+    int rc = lmdb_folder_same(env, "data.mdb", &env->data_file, err);
+
+    if (rc == 0 && lock->ino == 0) /* LMDB has made it */
+        rc = lmdb_folder_look(env, "lock.mdb", lock, err);
+    return rc == 0 ? lmdb_folder_same(env, "lock.mdb", lock, err) : rc;
+}
+
+/* LMDB's environment, open. The directory is the one that was opened, whatever has its name by
+   now. */
+static int mdb_open_files(struct lmdb_env *env, unsigned flags, size_t map) {
     mdb_filehandle_t fd = -1;
+    char path[32];
     struct stat st;
     int rc;
 
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", env->dir_fd);
     flags |= MDB_NOTLS | (env->config.sync == LMDB_SYNC_OFF ? MDB_NOSYNC : 0);
     if ((rc = mdb_env_create(&env->mdb)) != 0 || (rc = mdb_env_set_maxdbs(env->mdb, 8)) != 0 ||
         (rc = mdb_env_set_maxreaders(env->mdb, LMDB_READERS_MAX)) != 0 ||
         (rc = mdb_env_set_mapsize(env->mdb, map)) != 0 ||
-        (rc = mdb_env_open(env->mdb, env->config.path, flags, 0600)) != 0 ||
+        (rc = mdb_env_open(env->mdb, path, flags, 0600)) != 0 ||
         (rc = mdb_env_get_fd(env->mdb, &fd)) != 0)
         return rc;
     if (fstat(fd, &st) < 0)
@@ -107,25 +132,35 @@ static int mdb_start(struct lmdb_env *env, unsigned flags, size_t map) {
     return 0;
 }
 
+static int mdb_start(struct lmdb_env *env, unsigned flags, size_t map, struct idem_error *err) {
+    int rc = files_look(env, err);
+
+    if (rc != 0)
+        return rc;
+    rc = mdb_open_files(env, flags, map);
+    return rc == 0 ? files_verify(env, err) : lmdb_fail(env, err, rc, "open it");
+}
+
 static void mdb_stop(struct lmdb_env *env) {
     mdb_env_close(env->mdb);
     env->mdb = NULL;
 }
 
 static int plain_open(struct lmdb_env *env, struct idem_error *err) {
-    int rc = mdb_start(env, 0, lmdb_map_limit(&env->config));
-
-    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "open it");
+    return mdb_start(env, 0, lmdb_map_limit(&env->config), err);
 }
 
 /* With the lock on its length held: allocates the whole file, and a step beyond what is used.
  *ret_length stays as it is where it must not be written in the map. */
-static int length_make(const struct lmdb_env *env, size_t used, size_t *ret_length) {
-    int fd = openat(env->dir_fd, "data.mdb", O_RDWR | O_CLOEXEC), rc;
+static int length_make(const struct lmdb_env *env, size_t used, size_t *ret_length,
+                       struct idem_error *err) {
     size_t length = length_next(env, used);
     struct stat st = {0};
+    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
 
-    rc = fd < 0 || fstat(fd, &st) < 0 ? errno : 0;
+    if (rc != 0)
+        return rc;
+    rc = fd < 0 ? ENOENT : 0;
     if (rc == 0 && allocation_holds(fd)) {
         rc = file_allocate(fd, 0, (size_t)st.st_size);
         if (rc == 0 && length > (size_t)st.st_size &&
@@ -136,22 +171,23 @@ static int length_make(const struct lmdb_env *env, size_t used, size_t *ret_leng
     }
     if (fd >= 0)
         close(fd);
-    return rc == EOPNOTSUPP ? 0 : rc;
+    return rc == 0 || rc == EOPNOTSUPP ? 0 : lmdb_fail(env, err, rc, "open it");
 }
 
 /* Where it may not be, it stays or is opened as it was. */
 static int direct_open(struct lmdb_env *env, size_t used, struct idem_error *err) {
     size_t length = 0;
-    int rc = lmdb_lock_length(env) < 0 ? errno : length_make(env, used, &length);
+    int rc = lmdb_lock_length(env) < 0 ? lmdb_fail(env, err, errno, "open it")
+                                       : length_make(env, used, &length, err);
 
     if (rc == 0 && length > 0) {
         if (env->mdb != NULL)
             mdb_stop(env);
-        rc = mdb_start(env, MDB_WRITEMAP, length);
+        rc = mdb_start(env, MDB_WRITEMAP, length, err);
         env->direct = rc == 0;
     }
     lmdb_unlock_length(env);
-    return rc == 0 ? 0 : lmdb_fail(env, err, rc, "open it");
+    return rc;
 }
 
 static size_t pages_used(const struct lmdb_env *env) {

@@ -14,7 +14,7 @@
 
 #include "core/error.h"
 #include "core/fork.h"
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/folder.h"
 
 struct lmdb_patience lmdb_patience = {.door = 10, .stop = 10, .busy = 20, .length = 1};
 
@@ -56,39 +56,6 @@ static void registry_forked(void) {
 static void registry_init(void) {
     change_init();
     (void)pthread_atfork(lmdb_registry_take, lmdb_registry_give, registry_forked);
-}
-
-static int folder_make(const char *path, struct idem_error *err) {
-    if (mkdir(path, 0700) == 0 || errno == EEXIST)
-        return 0;
-    return idem_error_set(err, errno == ENOSPC ? IDEM_E_FULL : IDEM_E_REFUSED,
-                          "cannot make the store's folder %s: %s%s", path, strerror(errno),
-                          errno == ENOENT ? "; make the folder above it first" : "");
-}
-
-static int folder_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
-                       struct idem_error *err) {
-    const char *path = config->path;
-    int fd, rc = config->create ? folder_make(path, err) : 0;
-
-    if (rc != 0)
-        return rc;
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (!config->create && (fd < 0 ? errno == ENOENT : faccessat(fd, "data.mdb", F_OK, 0) < 0)) {
-        if (fd >= 0)
-            close(fd);
-        return idem_error_set(err, IDEM_E_ABSENT, "there is no store at %s", path);
-    }
-    if (fd < 0 || fstat(fd, ret_st) < 0) {
-        int saved = errno;
-
-        if (fd >= 0)
-            close(fd);
-        return idem_error_set(err, IDEM_E_REFUSED, "cannot open the store's folder %s: %s", path,
-                              strerror(saved));
-    }
-    *ret_fd = fd;
-    return 0;
 }
 
 static struct lmdb_env *registry_find(const struct stat *st) {
@@ -175,7 +142,7 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
 
     idem_fork_watch();
     pthread_once(&registry_once, registry_init);
-    rc = folder_open(config, &dir_fd, &st, err);
+    rc = lmdb_folder_open(config, &dir_fd, &st, err);
     if (rc != 0)
         return rc;
     lmdb_registry_take();
@@ -198,7 +165,13 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
 
 /* What is left when nothing writes any more. */
 static void env_end(struct lmdb_env *env) {
-    lmdb_env_seal(env);
+    struct lmdb_identity before;
+
+    /* Without a clean end the file is looked through when it is opened next. */
+    if (lmdb_owner_become(&env->owner, &before) == 0) {
+        lmdb_env_seal(env);
+        lmdb_owner_resign(&before);
+    }
     lmdb_registry_take();
     registry_remove(env);
     lmdb_registry_give();

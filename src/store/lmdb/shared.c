@@ -22,7 +22,8 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/folder.h"
+#include "store/lmdb/jumps.h"
 
 #define SHARED_FILE "idem.shared"
 #define SHARED_MAGIC 0x6d656469u
@@ -40,6 +41,7 @@ struct lmdb_shared {
         _Atomic uint32_t overflow; /* its FIFO was full: look at everything */
     } slots[SLOTS];
     _Atomic uint64_t buckets[BUCKETS][WORDS];
+    struct lmdb_jumps jumps; /* earlier versions with this format end before it */
 };
 
 _Static_assert(IDEM_EVENT__COUNT <= 64, "more events than the shared file has room for");
@@ -64,13 +66,12 @@ static void slots_reset(struct lmdb_env *env) {
 }
 
 int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err) {
-    int fd = openat(env->dir_fd, SHARED_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     struct lmdb_shared *shared;
-    int rc;
+    struct stat st;
+    int fd, rc = lmdb_folder_file(env, SHARED_FILE, O_RDWR | O_CREAT, &fd, &st, err);
 
-    if (fd < 0)
-        return idem_error_set(err, IDEM_E_REFUSED, "cannot open %s/%s: %s", env->config.path,
-                              SHARED_FILE, strerror(errno));
+    if (rc != 0)
+        return rc;
     /* Allocated, not sparse: a full disk must be an error here and not a SIGBUS later. */
     rc = posix_fallocate(fd, 0, sizeof(*shared));
     if (rc != 0) {
@@ -99,7 +100,7 @@ int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err) {
         slots_reset(env);
     if (alone || env->config.accept_clock)
         shared->high = env->clock.high;
-    return 0;
+    return lmdb_jumps_open(env, err);
 }
 
 void lmdb_shared_close(struct lmdb_env *env) {
@@ -120,6 +121,10 @@ int64_t lmdb_shared_high(struct lmdb_env *env, int64_t wall) {
                                         __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             return wall;
     return high;
+}
+
+struct lmdb_jumps *lmdb_shared_jumps(struct lmdb_env *env) {
+    return &env->shared->jumps;
 }
 
 uint64_t lmdb_shared_count(const struct lmdb_env *env, enum idem_event event) {
@@ -147,7 +152,7 @@ static bool slot_dead(struct lmdb_env *env, int slot) {
     int fd;
 
     slot_name(slot, name);
-    fd = openat(env->dir_fd, name, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    fd = lmdb_folder_fifo(env, name, O_WRONLY);
     if (fd >= 0)
         close(fd);
     return fd < 0 && (errno == ENXIO || errno == ENOENT);
@@ -178,7 +183,7 @@ static void slot_free(struct lmdb_env *env, int slot) {
     pthread_mutex_unlock(&env->lock);
 }
 
-int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
+static int slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
     for (int slot = 0; slot < SLOTS; slot++) {
         char name[16];
         int fd;
@@ -190,9 +195,7 @@ int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
         env->shared->slots[slot].named = 1;
         (void)unlinkat(env->dir_fd, name, 0);
         /* Opened for both, so that it never reads as ended and no writer's end matters. */
-        fd = mkfifoat(env->dir_fd, name, 0600) < 0
-                 ? -1
-                 : openat(env->dir_fd, name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+        fd = mkfifoat(env->dir_fd, name, 0600) < 0 ? -1 : lmdb_folder_fifo(env, name, O_RDWR);
         if (fd < 0) {
             slot_free(env, slot);
             return -1;
@@ -205,9 +208,25 @@ int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
     return -1;
 }
 
+int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
+    struct lmdb_identity before;
+    int rc;
+
+    if (lmdb_owner_become(&env->owner, &before) != 0)
+        return -1;
+    rc = slot_take(env, ret_slot, ret_fd);
+    lmdb_owner_resign(&before);
+    return rc;
+}
+
+/* A name that cannot be removed is found dead, and removed by whoever opens the store alone. */
 void lmdb_slot_leave(struct lmdb_env *env, int slot) {
+    struct lmdb_identity before = {0};
+
     slot_clear_bits(env, slot);
+    (void)lmdb_owner_become(&env->owner, &before);
     slot_free(env, slot);
+    lmdb_owner_resign(&before);
 }
 
 void lmdb_slot_want(struct lmdb_env *env, int slot, const struct idem_record_key *key) {
@@ -234,7 +253,7 @@ static void slot_tell(struct lmdb_env *env, int slot, const struct idem_record_k
         return;
     }
     slot_name(slot, name);
-    fd = openat(env->dir_fd, name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    fd = lmdb_folder_fifo(env, name, O_RDWR);
     if (fd < 0)
         return;
     if (write(fd, hash, IDEM_HASH_LEN) != IDEM_HASH_LEN) {
@@ -249,9 +268,14 @@ static void slot_tell(struct lmdb_env *env, int slot, const struct idem_record_k
 
 void lmdb_wake(struct lmdb_env *env, const struct idem_record_key *key) {
     _Atomic uint64_t *bucket = env->shared->buckets[lmdb_bucket(key)];
+    struct lmdb_identity before = {0};
 
     for (int word = 0; word < WORDS; word++) {
         uint64_t bits = bucket[word];
+
+        /* Waiters that cannot be woken poll. */
+        if (bits != 0 && lmdb_owner_become(&env->owner, &before) != 0)
+            return;
 
         while (bits != 0) {
             int bit = __builtin_ctzll(bits);
@@ -259,5 +283,6 @@ void lmdb_wake(struct lmdb_env *env, const struct idem_record_key *key) {
             bits &= bits - 1;
             slot_tell(env, word * 64 + bit, key);
         }
+        lmdb_owner_resign(&before);
     }
 }

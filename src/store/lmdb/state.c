@@ -17,7 +17,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/folder.h"
 
 #define STATE_FILE "idem.state"
 #define STATE_TEMP "idem.state.new"
@@ -31,6 +31,7 @@ enum {
     LOCK_DOOR, /* held while a process opens or closes */
     LOCK_USE,  /* shared by all that have the store open */
     LOCK_LENGTH,
+    LOCK_CLOCK,
     LOCK_SLOT = 16
 };
 
@@ -65,18 +66,24 @@ void lmdb_unlock_length(struct lmdb_env *env) {
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_LENGTH);
 }
 
+int lmdb_lock_clock(struct lmdb_env *env) {
+    return lock_wait(env->lock_fd, LOCK_CLOCK, lmdb_patience.length * 1000, 1);
+}
+
+void lmdb_unlock_clock(struct lmdb_env *env) {
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_CLOCK);
+}
+
 int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err) {
     struct stat st;
     bool alone;
+    int rc;
 
     lmdb_registry_take(); /* so that no child has it open without knowing */
-    env->lock_fd = openat(env->dir_fd, LMDB_LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    rc = lmdb_folder_file(env, LMDB_LOCK_FILE, O_RDWR | O_CREAT, &env->lock_fd, &st, err);
     lmdb_registry_give();
-    if (env->lock_fd < 0 || fstat(env->lock_fd, &st) < 0)
-        return idem_error_set(err, IDEM_E_REFUSED,
-                              "cannot open %s/%s: %s; the store's folder "
-                              "must be writable by this user",
-                              env->config.path, LMDB_LOCK_FILE, strerror(errno));
+    if (rc != 0)
+        return rc;
     env->door_file = (struct lmdb_file){st.st_dev, st.st_ino};
     if (lock_door(env->lock_fd) < 0)
         goto failed;
@@ -110,6 +117,7 @@ void lmdb_lock_close(struct lmdb_env *env) {
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_DOOR);
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_USE);
     (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_LENGTH);
+    (void)lock_byte(env->lock_fd, F_UNLCK, LOCK_CLOCK);
     close(env->lock_fd);
     env->lock_fd = -1;
 }
@@ -206,19 +214,21 @@ int lmdb_state_parse(const struct lmdb_env *env, char *text, struct lmdb_state *
 int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_found,
                     struct idem_error *err) {
     char text[256];
-    int fd = openat(env->dir_fd, STATE_FILE, O_RDONLY | O_CLOEXEC);
+    struct stat st;
     ssize_t n;
+    int fd = -1, rc = lmdb_folder_file(env, STATE_FILE, O_RDONLY, &fd, &st, err);
 
-    if (fd < 0 && errno == ENOENT) {
+    if (rc != 0)
+        return rc;
+    if (fd < 0) {
         *ret_found = false;
         return 0;
     }
-    n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    n = read(fd, text, sizeof(text) - 1);
     if (n < 0)
         idem_error_set(err, IDEM_E_REFUSED, "cannot read %s/%s: %s", env->config.path, STATE_FILE,
                        strerror(errno));
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     if (n < 0)
         return IDEM_E_REFUSED;
     text[n] = '\0';
@@ -229,7 +239,7 @@ int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_foun
 static bool data_stat(const struct lmdb_env *env, int64_t *size, int64_t *mtime_ns) {
     struct stat st;
 
-    if (fstatat(env->dir_fd, "data.mdb", &st, 0) < 0)
+    if (fstatat(env->dir_fd, "data.mdb", &st, AT_SYMLINK_NOFOLLOW) < 0)
         return false;
     *size = st.st_size;
     *mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
@@ -248,17 +258,10 @@ void lmdb_state_note(const struct lmdb_env *env, struct lmdb_state *state) {
         state->size = state->mtime_ns = 0;
 }
 
-/* A new one, through no link that somebody else has put there. Root leaves it to whose folder it
-   is: they must be able to read it. */
+/* A new one, and never through a link. */
 static int temp_open(const struct lmdb_env *env) {
-    struct stat folder;
-    int fd;
-
     (void)unlinkat(env->dir_fd, STATE_TEMP, 0);
-    fd = openat(env->dir_fd, STATE_TEMP, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0 && geteuid() == 0 && fstat(env->dir_fd, &folder) == 0)
-        (void)!fchown(fd, folder.st_uid, folder.st_gid);
-    return fd;
+    return openat(env->dir_fd, STATE_TEMP, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 }
 
 /* Durable before it counts: written aside, synced, renamed, and the folder synced. */

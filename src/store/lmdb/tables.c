@@ -86,7 +86,9 @@ static int tables_load(struct lmdb_env *env, MDB_txn *txn, bool alone, const cha
         (rc = mdb_dbi_open(txn, "aux", flags, &env->aux)) != 0)
         return lmdb_fail(env, err, rc, "open the tables");
     rc = epoch_load(env, txn, alone, boot, &same_boot, err);
-    return rc == 0 ? lmdb_clock_load(env, txn, same_boot, err) : rc;
+    if (rc == 0)
+        rc = lmdb_clock_load(env, txn, same_boot, err);
+    return rc == 0 && alone && env->config.accept_clock ? lmdb_clock_accept(env, txn, err) : rc;
 }
 
 /* Between the opening and this, another process may have made the file longer. */
@@ -112,8 +114,10 @@ int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *
     if (rc != 0)
         return lmdb_fail(env, err, rc, alone ? "begin" : "read");
     rc = lmdb_clock_id(clock_id, err);
-    if (rc == 0)
+    if (rc == 0) {
+        memcpy(env->clock.boot, clock_id, sizeof(clock_id));
         rc = tables_load(env, txn, alone, clock_id, err);
+    }
     if (rc == 0 && alone && env->config.sync == LMDB_SYNC_OFF)
         rc = lmdb_state_write(env, state, err);
     if (rc != 0) {

@@ -1,0 +1,378 @@
+/*
+ * A store whose directory belongs to another user, opened by root: root uses it
+ * as that user, and nothing that the user puts there makes root write to, make
+ * or read a file of root's. What needs root is skipped elsewhere.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <sys/fsuid.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#include "rig.h"
+#include "test.h"
+#include "wait.h"
+
+#define OWNER 65534 /* nobody */
+#define STORE "store"
+#define SECRET "root's own"
+#define SWAPS 400
+
+static const char *in_store(const char *name) {
+    return rig_path(rig_path(rig_folder(), STORE), name);
+}
+
+static const char *victim(void) {
+    return rig_path(rig_folder(), "victim");
+}
+
+static bool is_root(void) {
+    if (geteuid() == 0)
+        return true;
+    fprintf(stderr, "# not root\n");
+    return false;
+}
+
+/* A closed store with one record. */
+static void make(void *url) {
+    struct idem *h = rig_handle(url);
+
+    rig_call_runs(h, "kept", "result", 6);
+    idem_close(h);
+}
+
+static void give(uid_t uid) {
+    const char *path = rig_path(rig_folder(), STORE);
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+
+    CHECK(dir != NULL && chown(path, uid, uid) == 0);
+    while ((entry = readdir(dir)) != NULL)
+        if (entry->d_name[0] != '.')
+            CHECK(fchownat(dirfd(dir), entry->d_name, uid, uid, AT_SYMLINK_NOFOLLOW) == 0);
+    closedir(dir);
+}
+
+/* The store of another user, where this is root; and a file that is not the store's. */
+static void store_made(const char *options) {
+    rig_child_ok("making", make, (void *)rig_url(STORE, options));
+    if (geteuid() == 0)
+        give(OWNER);
+    rig_file_write(victim(), SECRET, strlen(SECRET));
+    CHECK(chmod(victim(), 0600) == 0);
+}
+
+static void check_victim(void) {
+    char text[64];
+    struct stat st;
+    size_t n = rig_file_read(victim(), text, sizeof(text));
+
+    CHECK_INT(n, strlen(SECRET));
+    CHECK(memcmp(text, SECRET, n) == 0);
+    CHECK(stat(victim(), &st) == 0);
+    CHECK_INT(st.st_uid, geteuid());
+    CHECK_INT(st.st_mode & 07777, 0600);
+    CHECK(access(rig_path(rig_folder(), "absent"), F_OK) < 0);
+}
+
+/* What may stand where a file of the store is expected. */
+
+static void put_link(const char *path) {
+    CHECK(symlink(victim(), path) == 0);
+}
+
+static void put_dangling(const char *path) {
+    CHECK(symlink(rig_path(rig_folder(), "absent"), path) == 0);
+}
+
+static void put_hard_link(const char *path) {
+    CHECK(link(victim(), path) == 0);
+}
+
+static void put_fifo(const char *path) {
+    CHECK(mkfifo(path, 0600) == 0);
+}
+
+static void put_folder(const char *path) {
+    CHECK(mkdir(path, 0700) == 0);
+}
+
+static void put_device(const char *path) {
+    if (geteuid() == 0 && mknod(path, S_IFCHR | 0666, makedev(1, 3)) == 0)
+        return;
+    put_fifo(path); /* no user but root may make one, and not in every container */
+}
+
+static const struct {
+    void (*put)(const char *path);
+    const char *word;
+} kinds[] = {
+    {put_link, "is a symbolic link"}, {put_dangling, "is a symbolic link"},
+    {put_hard_link, "hard links"},    {put_fifo, "is a FIFO"},
+    {put_folder, "is a directory"},   {put_device, "is a"},
+};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static bool kept_in(const char *url) {
+    struct idem *h = rig_handle(url);
+    bool kept = rig_call_replays(h, "kept", "result", 6);
+
+    idem_close(h);
+    return kept;
+}
+
+static void each_name_and_kind(const char *options) {
+    static const char *const names[] = {"data.mdb", "lock.mdb", "idem.lock", "idem.shared",
+                                        "idem.state"};
+
+    store_made(options);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        CHECK(rename(in_store(names[i]), in_store("away")) == 0);
+        for (size_t k = 0; k < KINDS; k++) {
+            struct idem_error err;
+
+            kinds[k].put(in_store(names[i]));
+            if (geteuid() == 0 && kinds[k].put != put_hard_link)
+                CHECK(lchown(in_store(names[i]), OWNER, OWNER) == 0);
+            CHECK_INT(rig_refused(rig_url(STORE, options), &err), IDEM_E_REFUSED);
+            CHECK_HAS(err.text, in_store(names[i]));
+            CHECK_HAS(err.text, kinds[k].word);
+            CHECK_HAS(err.text, "remove");
+            check_victim();
+            CHECK(remove(in_store(names[i])) == 0);
+        }
+        CHECK(rename(in_store("away"), in_store(names[i])) == 0);
+    }
+    CHECK(kept_in(rig_url(STORE, options)));
+}
+
+TEST(what_is_not_a_file_of_the_store_is_refused_and_not_written_to) {
+    each_name_and_kind(NULL);
+}
+
+TEST(what_is_not_a_file_of_the_store_is_refused_and_not_written_to_with_sync_off) {
+    each_name_and_kind("sync=off");
+}
+
+TEST(root_uses_another_users_store_and_leaves_it_to_that_user) {
+    static const char *const options[] = {NULL, "sync=off"};
+    struct dirent *entry;
+    struct stat st;
+    DIR *dir;
+
+    if (!is_root())
+        return;
+    for (size_t i = 0; i < 2; i++) {
+        store_made(options[i]);
+        /* Made anew by root. */
+        CHECK(unlink(in_store("idem.shared")) == 0 && unlink(in_store("lock.mdb")) == 0 &&
+              unlink(in_store("idem.lock")) == 0);
+        CHECK(kept_in(rig_url(STORE, options[i])));
+        dir = opendir(rig_path(rig_folder(), STORE));
+        while ((entry = readdir(dir)) != NULL) {
+            CHECK(fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0);
+            CHECK(st.st_uid == OWNER || strcmp(entry->d_name, "..") == 0);
+        }
+        closedir(dir);
+        check_victim();
+        CHECK(unlink(in_store("data.mdb")) == 0 && unlink(in_store("idem.state")) == 0);
+    }
+}
+
+/* A line of /proc/self/task/TID/status. */
+static bool status_line(const char *tid, const char *name, char *ret, size_t size) {
+    char path[300];
+    FILE *file;
+    bool found = false;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%s/status", tid);
+    file = fopen(path, "re");
+    while (file != NULL && !found && fgets(ret, (int)size, file) != NULL)
+        found = strncmp(ret, name, strlen(name)) == 0;
+    if (file != NULL)
+        fclose(file);
+    return found;
+}
+
+/* How many threads of this process use files as that user. */
+static unsigned threads_as(unsigned uid) {
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *entry;
+    unsigned n = 0, real, effective, saved, files;
+    char line[256];
+
+    CHECK(dir != NULL);
+    while ((entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] == '.' || !status_line(entry->d_name, "Uid:", line, sizeof(line)))
+            continue;
+        CHECK(sscanf(line, "Uid: %u %u %u %u", &real, &effective, &saved, &files) == 4);
+        CHECK(real == 0 && effective == 0 && saved == 0);
+        n += files == uid;
+        if (files != 0 && status_line(entry->d_name, "Groups:", line, sizeof(line)))
+            CHECK(strstr(line, " 4242 ") == NULL);
+    }
+    closedir(dir);
+    return n;
+}
+
+TEST(only_the_thread_that_writes_stays_the_owner_and_without_roots_groups) {
+    static const gid_t groups[] = {0, 4242};
+    gid_t after[8];
+    struct idem *h;
+
+    if (!is_root())
+        return;
+    store_made(NULL);
+    CHECK(setgroups(2, groups) == 0);
+    h = rig_handle(rig_url(STORE, NULL));
+    CHECK_INT(setfsuid((uid_t)-1), 0);
+    CHECK_INT(setfsgid((gid_t)-1), 0);
+    CHECK_INT(getgroups(8, after), 2);
+    CHECK(after[0] == 0 && after[1] == 4242);
+    CHECK_INT(threads_as(OWNER), 1);
+    rig_call_runs(h, "more", "x", 1);
+    idem_close(h);
+    CHECK_INT(threads_as(OWNER), 0);
+    CHECK_INT(setfsuid((uid_t)-1), 0);
+    rig_file_write(rig_path(rig_folder(), "log"), "x", 1); /* where only root may */
+}
+
+/* The owner swaps a file and a link as fast as it can, while root opens the store. */
+struct swap {
+    const char *name, *other;
+};
+
+static void swap_on(void *data) {
+    const struct swap *swap = data;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;)
+        (void)syscall(SYS_renameat2, AT_FDCWD, swap->name, AT_FDCWD, swap->other,
+                      2 /* RENAME_EXCHANGE */);
+}
+
+static void open_while_swapped(const char *name, void (*put)(const char *path)) {
+    struct swap swap = {strdup(in_store(name)), strdup(in_store("other"))};
+    pid_t pid;
+    int status;
+
+    put(swap.other);
+    CHECK(lchown(swap.other, OWNER, OWNER) == 0);
+    pid = rig_spawn(swap_on, &swap);
+    for (int i = 0; i < SWAPS; i++) {
+        struct idem_error err;
+        struct idem *h;
+
+        if (idem_open(rig_url(STORE, NULL), NULL, &h, &err) == 0)
+            idem_close(h);
+        check_victim();
+    }
+    kill(pid, SIGKILL);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    (void)unlink(swap.other);
+    CHECK(rename(rig_path(rig_folder(), STORE), rig_path(rig_folder(), name)) == 0);
+    free((void *)swap.name);
+    free((void *)swap.other);
+}
+
+TEST(a_link_that_is_swapped_in_at_any_moment_leads_root_nowhere) {
+    static const char *const names[] = {"lock.mdb", "data.mdb", "idem.shared", "idem.lock"};
+
+    if (!is_root())
+        return;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        store_made(NULL);
+        open_while_swapped(names[i], i % 2 == 0 ? put_dangling : put_link);
+    }
+}
+
+TEST(a_file_of_roots_in_another_users_store_is_refused_and_says_whose_it_should_be) {
+    struct idem_error err;
+
+    if (!is_root())
+        return;
+    store_made(NULL);
+    CHECK(chown(in_store("data.mdb"), 0, 0) == 0);
+    CHECK_INT(rig_refused(rig_url(STORE, NULL), &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, in_store("data.mdb"));
+    CHECK_HAS(err.text, "chown 65534");
+    CHECK(chown(in_store("data.mdb"), OWNER, OWNER) == 0);
+    CHECK(kept_in(rig_url(STORE, NULL)));
+}
+
+/* Root that gave up becoming others. */
+static void without_setuid(void *data) {
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct caps[2];
+    struct idem_error err;
+
+    CHECK(syscall(SYS_capget, &head, caps) == 0);
+    for (int i = 0; i < 2; i++) {
+        uint32_t keep = i == 0 ? ~(uint32_t)(1u << CAP_SETUID | 1u << CAP_SETGID) : ~0u;
+
+        caps[i].effective &= keep;
+        caps[i].permitted &= keep;
+    }
+    CHECK(syscall(SYS_capset, &head, caps) == 0);
+    CHECK_INT(rig_refused(data, &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, "belongs to uid 65534");
+    CHECK_HAS(err.text, "start this as that user");
+}
+
+TEST(root_that_may_not_become_the_owner_is_refused) {
+    if (!is_root())
+        return;
+    store_made(NULL);
+    rig_child_ok("without CAP_SETUID", without_setuid, (void *)rig_url(STORE, NULL));
+    check_victim();
+}
+
+/* As servers do: they open as root and become another user. */
+static void leave_root(void *data) {
+    struct idem *h = rig_handle(data);
+
+    CHECK(setgroups(0, NULL) == 0 && setgid(OWNER) == 0 && setuid(OWNER) == 0);
+    rig_call_runs(h, "later", "x", 1);
+    CHECK(rig_call_replays(h, "kept", "result", 6));
+    idem_close(h);
+}
+
+TEST(a_process_that_stops_being_root_goes_on_with_its_store) {
+    if (!is_root())
+        return;
+    store_made(NULL);
+    rig_child_ok("no longer root", leave_root, (void *)rig_url(STORE, NULL));
+    CHECK(kept_in(rig_url(STORE, NULL)));
+}
+
+/* A name for the directory itself. */
+
+TEST(another_users_link_does_not_lead_root_into_a_directory_of_roots) {
+    const char *link_url = rig_url("link", NULL), *slash_url = rig_url("link/", NULL);
+    struct idem_error err;
+
+    if (!is_root())
+        return;
+    CHECK(mkdir(rig_path(rig_folder(), "roots"), 0700) == 0);
+    CHECK(symlink(rig_path(rig_folder(), "roots"), rig_path(rig_folder(), "link")) == 0);
+    CHECK(lchown(rig_path(rig_folder(), "link"), OWNER, OWNER) == 0);
+    CHECK_INT(rig_refused(link_url, &err), IDEM_E_REFUSED);
+    CHECK_HAS(err.text, "link of another user");
+    CHECK_INT(rig_refused(slash_url, &err), IDEM_E_REFUSED);
+    CHECK_INT(rig_file_count(rig_path(rig_folder(), "roots"), ""), 0);
+    CHECK(lchown(rig_path(rig_folder(), "link"), 0, 0) == 0);
+    idem_close(rig_handle(link_url));
+}
+
+TEST(a_link_to_the_directory_is_followed_for_whoever_may) {
+    store_made(NULL);
+    CHECK(symlink(rig_path(rig_folder(), STORE), rig_path(rig_folder(), "link")) == 0);
+    CHECK(kept_in(rig_url("link", NULL)));
+}
+
+TEST_MAIN
