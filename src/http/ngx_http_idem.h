@@ -171,7 +171,7 @@ struct ngx_http_idem_loc_conf_s {
     ngx_http_idem_key_t       *key;
     ngx_uint_t                 print;
     struct idem_expr          *print_expr;
-    ngx_uint_t                 methods;
+    ngx_array_t               *methods;     /* of ngx_str_t: those that are guarded */
     ngx_http_complex_value_t  *probe;       /* NULL: nobody is asked */
     ngx_str_t                 *probe_type;  /* of what a row holds; NULL: a URI is asked */
     ngx_http_complex_value_t  *label;       /* NULL: none */
@@ -362,6 +362,7 @@ extern ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
 void *ngx_http_idem_create_main_conf(ngx_conf_t *cf);
 void *ngx_http_idem_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
+ngx_uint_t ngx_http_idem_is_guarded(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 
 /* directive.c */
 char *ngx_http_idem_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

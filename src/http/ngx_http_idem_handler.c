@@ -114,7 +114,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
             return NGX_ERROR;
         }
 
-        guarded = (guarded && (r->method & conf->methods));
+        guarded = (guarded && ngx_http_idem_is_guarded(r, conf));
 
         return guarded || conf->sign ? ngx_http_idem_begin(r, conf, guarded) : NGX_DECLINED;
     }
@@ -150,7 +150,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         ctx->state = NGX_HTTP_IDEM_PASSED;
 
         if (r->content_handler == NULL
-            || (!ctx->conf->sign && !(r->method & ctx->conf->methods)))
+            || (!ctx->conf->sign && !ngx_http_idem_is_guarded(r, ctx->conf)))
         {
             return NGX_DECLINED;
         }
