@@ -150,9 +150,16 @@ typedef struct {
     ngx_array_t                allow;       /* ngx_cidr_t */
     unsigned                   all:1;       /* whoever has come through the access phase */
     ngx_http_complex_value_t  *who;
-    ngx_http_server_name_t    *names;       /* of the server, by which it may be asked */
-    ngx_uint_t                 names_n;
 } ngx_http_idem_admin_t;
+
+
+/* by which names a page of ours may be asked for */
+
+typedef struct {
+    ngx_http_server_name_t    *names;       /* the server's */
+    ngx_uint_t                 n;
+    unsigned                   any:1;
+} ngx_http_idem_hosts_t;
 
 
 typedef struct ngx_http_idem_loc_conf_s  ngx_http_idem_loc_conf_t;
@@ -183,6 +190,7 @@ struct ngx_http_idem_loc_conf_s {
     struct board_row          *row;         /* NULL: nothing is counted */
     unsigned                   shows:1;     /* what was counted; it is no guard then */
     ngx_http_idem_admin_t     *admin;       /* who may change records; NULL: nobody */
+    ngx_http_idem_hosts_t     *hosts;       /* of idem_status and idem_admin */
 
     u_char                    *file;        /* where it was switched on, for messages */
     ngx_uint_t                 line;
@@ -451,7 +459,9 @@ ngx_int_t ngx_http_idem_pieces(ngx_http_request_t *r, ngx_http_idem_piece_pt pie
 ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_body_sums(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
-/* serve.c: NGX_OK, or the answer to another method; and a text, whole */
+/* serve.c: whether Host is ours; NGX_OK, or the answer to another method; and a text, whole */
+ngx_int_t ngx_http_idem_hosts_names(ngx_conf_t *cf, ngx_http_idem_hosts_t *hosts);
+ngx_uint_t ngx_http_idem_hosts_have(ngx_http_request_t *r, ngx_http_idem_hosts_t *hosts);
 ngx_int_t ngx_http_idem_allow(ngx_http_request_t *r, ngx_uint_t methods, ngx_str_t *names);
 ngx_int_t ngx_http_idem_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type,
     ngx_str_t *cache);
@@ -483,7 +493,6 @@ ngx_int_t ngx_http_idem_show(ngx_http_request_t *r, const char *token);
 /* admin.c */
 char *ngx_http_idem_admin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_idem_admin_handler(ngx_http_request_t *r);
-ngx_int_t ngx_http_idem_admin_names(ngx_conf_t *cf, ngx_http_idem_admin_t *admin);
 ngx_int_t ngx_http_idem_admin_secret(ngx_http_idem_main_conf_t *imcf);
 ngx_int_t ngx_http_idem_admin_check(ngx_http_request_t *r, struct idem_admin_caller *caller);
 ngx_int_t ngx_http_idem_admin_refuse(ngx_http_request_t *r, ngx_uint_t status,

@@ -458,8 +458,12 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->admin == NULL) {
         conf->admin = prev->admin;         /* an "if" keeps the handler of its location */
+    }
 
-    } else if (ngx_http_idem_admin_names(cf, conf->admin) != NGX_OK) {
+    if (conf->hosts == NULL) {
+        conf->hosts = prev->hosts;
+
+    } else if (ngx_http_idem_hosts_names(cf, conf->hosts) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 

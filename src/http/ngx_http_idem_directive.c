@@ -608,8 +608,28 @@ ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *
 ngx_http_idem_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_str_t                 *value = cf->args->elts;
     ngx_http_core_loc_conf_t  *clcf;
     ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->hosts) {
+        return "is duplicate, or stands beside idem_admin";
+    }
+
+    ilcf->hosts = ngx_pcalloc(cf->pool, sizeof(ngx_http_idem_hosts_t));
+    if (ilcf->hosts == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (cf->args->nelts == 2) {
+        if (ngx_strcmp(value[1].data, "host=any") != 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_status: \"%V\" is not understood; it "
+                               "takes \"host=any\", or nothing", &value[1]);
+            return NGX_CONF_ERROR;
+        }
+
+        ilcf->hosts->any = 1;
+    }
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->handler = ngx_http_idem_status_handler;
