@@ -30,6 +30,7 @@
  *     round.c     the same in the background, for runs that nobody asks for again
  *     variable.c  $idem_*, and idem_set
  *     fields.c    header fields
+ *     strip.c     which of them no backend may see, and what would be taken for them
  *
  * One request, from the left to the right:
  *
@@ -186,9 +187,11 @@ struct ngx_http_idem_loc_conf_s {
     ngx_http_complex_value_t  *enforce;     /* NULL: on; without variables: off */
     ngx_array_t               *release;     /* of ngx_uint_t: statuses */
     ngx_array_t               *headers;     /* of ngx_str_t: replayed besides */
+    ngx_array_t               *deciders;    /* headers of one spelling, see strip.c; NULL: none */
     ngx_http_idem_heritage_t   heritage;
     struct board_row          *row;         /* NULL: nothing is counted */
     unsigned                   shows:1;     /* what was counted; it is no guard then */
+    unsigned                   decider_odd:1;   /* a name of deciders has an underscore */
     ngx_http_idem_admin_t     *admin;       /* who may change records; NULL: nobody */
     ngx_http_idem_hosts_t     *hosts;       /* of idem_status and idem_admin */
 
@@ -415,6 +418,12 @@ ngx_http_idem_text(ngx_str_t *s)
     return text;
 }
 
+/* strip.c */
+ngx_int_t ngx_http_idem_deciders(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf);
+ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
+ngx_int_t ngx_http_idem_drop(ngx_http_request_t *r, ngx_str_t *name);
+ngx_uint_t ngx_http_idem_is_ours(ngx_table_elt_t *header);
+
 /* store.c */
 ngx_http_idem_store_t *ngx_http_idem_store_add(ngx_conf_t *cf, ngx_str_t *url);
 ngx_int_t ngx_http_idem_store_open(ngx_http_idem_store_t *store, ngx_cycle_t *cycle);
@@ -522,6 +531,7 @@ ngx_int_t ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx
 u_char *ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_is_cut(ngx_http_upstream_t *u);
+ngx_uint_t ngx_http_idem_upstream_status(ngx_http_request_t *r);
 void ngx_http_idem_unsay(ngx_http_request_t *r);
 ngx_uint_t ngx_http_idem_is_accel(ngx_http_upstream_t *u);
 void ngx_http_idem_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
@@ -529,7 +539,6 @@ void ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_give_up(ngx_http_idem_ctx_t *ctx, enum idem_end why);
 void ngx_http_idem_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum idem_end why);
-ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r);
 
 /* capture.c */
 ngx_int_t ngx_http_idem_header_filter(ngx_http_request_t *r);
@@ -587,6 +596,9 @@ struct idem_expr *ngx_http_idem_compile(ngx_conf_t *cf, ngx_str_t *text);
 char *ngx_http_idem_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_uint_t ngx_http_idem_is_set(ngx_http_variable_t *v);
 ngx_uint_t ngx_http_idem_is_computed(ngx_conf_t *cf, ngx_str_t *value);
+ngx_int_t ngx_http_idem_variable_next(ngx_conf_t *cf, ngx_str_t *value, size_t *at,
+    ngx_str_t *name);
+ngx_http_variable_t *ngx_http_idem_find_set(ngx_conf_t *cf, ngx_str_t *name);
 
 
 #endif /* _NGX_HTTP_IDEM_H_INCLUDED_ */

@@ -477,9 +477,9 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         return NGX_CONF_ERROR;
     }
 
-    if (conf->on != 1 && !conf->issues) {
-        return NGX_CONF_OK;
+    if ((conf->on == 1 || conf->issues) && ngx_http_idem_merge_guard(cf, conf, prev) != NGX_OK) {
+        return NGX_CONF_ERROR;
     }
 
-    return ngx_http_idem_merge_guard(cf, conf, prev) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return ngx_http_idem_deciders(cf, conf) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

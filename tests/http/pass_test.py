@@ -41,7 +41,8 @@ CONF = "".join((
     " proxy_set_header Content-Length ''; }\n",
     guard("/mirrored", "idem replay; mirror /mirror;"),
     guard("= /mirror", "internal; idem replay;", prefix="mirrored:"),
-    guard("/intercepted", "idem replay; proxy_intercept_errors on; error_page 500 503 404 = @again;"),
+    guard("/intercepted", "idem replay; proxy_intercept_errors on; error_page 500 503 404 422 = @again; error_page 410 =200 @again;"
+          " error_page 402 @again;"),
     guard("@again", "idem replay;", prefix="intercepted:"),
     guard("/unintercepted", "idem replay; error_page 502 504 = @unguarded;",
           to="proxy_pass http://@BACKEND@;"),
@@ -318,8 +319,20 @@ def error_page_does_not_send_it_again(rig):
     for code in (500, 503, 404):
         key = fresh()
         answer = rig.post("/intercepted", key, do={"status": code})
-        check(answer.status is not None and answer.complete, repr(answer))
+        check(status(answer, code).complete, repr(answer))
         eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+
+
+@test
+def an_intercepted_answer_whose_page_is_refused_is_stored_as_the_backends(rig):
+    for code in (404, 422, 410, 402):
+        key = fresh()
+        rid = fresh("rid")
+        first = status(rig.post("/intercepted", key, do={"status": code}, rid=rid), code)
+        replay_of(first, rig.post("/intercepted", key))
+        eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+        stored = json.loads(rig.idem("show", "--json", "--prefix", "intercepted:", "--hash", rig.log(rid)["idem_key_hash"]))
+        eq((stored["state"], stored["status"]), ("done", code))
 
 
 @test
