@@ -17,6 +17,7 @@
  *     capture.c   holds the answer until its end is stored
  *     keep.c      what is kept of it
  *     reply.c     replays and refusals
+ *     unpack.c    replays for clients that do not take gzip
  *     log.c       what the operator reads of a refusal
  *     token.c     the location that issues tokens
  *     js.c        the location that serves the browser's half
@@ -62,6 +63,7 @@
 #include "http/answer.h"
 #include "http/field.h"
 #include "http/form.h"
+#include "http/inflate.h"
 #include "http/multipart.h"
 #include "http/problem.h"
 #include "metric/meter.h"
@@ -253,6 +255,7 @@ typedef enum {
 
 
 typedef struct ngx_http_idem_row_s  ngx_http_idem_row_t;
+typedef struct ngx_http_idem_unpack_s  ngx_http_idem_unpack_t;
 typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
 
 
@@ -329,6 +332,7 @@ struct ngx_http_idem_ctx_s {
     unsigned                   refused:1;
     enum idem_http_problem_kind  problem;
     const char                *detail;      /* of a refusal, beside the policy's message */
+    ngx_http_idem_unpack_t    *unpack;      /* a replay that is decoded; NULL: none, or over */
 
     /* what came of it */
 
@@ -339,6 +343,7 @@ struct ngx_http_idem_ctx_s {
     int64_t                    ttl;         /* the backend's own; 0: none */
     ngx_str_t                  kept;        /* the answer's body, so far */
     size_t                     kept_size;
+    struct idem_http_measure   measure;     /* of what is kept, where it is in gzip */
     ngx_chain_t               *pending;     /* of what does not fit */
     ngx_chain_t              **pending_last;
     ngx_http_idem_heard_e      heard;       /* of the answer, or of a probe's */
@@ -348,6 +353,7 @@ struct ngx_http_idem_ctx_s {
     unsigned                   accel:1;     /* it has named another place instead of an answer */
     unsigned                   told:1;      /* and said what came of it */
     unsigned                   discard:1;   /* its body is not to be kept */
+    unsigned                   measured:1;
     unsigned                   lost:1;
 
     /* a probe's answer */
@@ -548,6 +554,7 @@ void ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_send(ngx_http_idem_ctx_t *ctx);
 
 /* keep.c */
+ngx_uint_t ngx_http_idem_is_gzip(ngx_str_t *coding);
 off_t ngx_http_idem_limit(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
     size_t size);
@@ -559,10 +566,17 @@ ngx_int_t ngx_http_idem_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
 void ngx_http_idem_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
     const char *verdict);
 ngx_int_t ngx_http_idem_replay_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_replay_head(ngx_http_request_t *r, size_t len);
+ngx_int_t ngx_http_idem_replay_as_is(ngx_http_request_t *r, struct idem_http_text *body);
 ngx_int_t ngx_http_idem_refuse_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value);
 ngx_int_t ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_uint_t status, ngx_chain_t **out);
+
+/* unpack.c */
+ngx_int_t ngx_http_idem_unpack(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_http_answer *answer);
+void ngx_http_idem_unpack_drop(ngx_http_idem_ctx_t *ctx);
 
 /* log.c */
 void ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);

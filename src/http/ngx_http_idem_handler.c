@@ -58,6 +58,8 @@ ngx_http_idem_cleanup(void *data)
     ngx_http_idem_run_detach(ctx);
     ngx_http_idem_row_drop(ctx);
     ngx_http_idem_sign_drop(ctx);
+    ngx_http_idem_unpack_drop(ctx);
+    idem_http_measure_drop(&ctx->measure);
 
     if (ctx->max.timer_set) {
         ngx_del_timer(&ctx->max);
