@@ -268,6 +268,7 @@ typedef struct {
     ngx_event_t                cancel;      /* what has come is looked at before */
     enum idem_end              lost;        /* why its lease is gone: nothing may begin under it */
     unsigned                   finished:1;  /* its end was said */
+    unsigned                   result:1;    /* and there was one to keep */
 } ngx_http_idem_run_t;
 
 
@@ -355,6 +356,7 @@ struct ngx_http_idem_ctx_s {
     unsigned                   discard:1;   /* its body is not to be kept */
     unsigned                   measured:1;
     unsigned                   lost:1;
+    unsigned                   unkept:1;    /* it is done, and duplicates will not get its answer */
 
     /* a probe's answer */
 
