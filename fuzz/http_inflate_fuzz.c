@@ -29,6 +29,24 @@ static int unpack(const void *bytes, size_t len, size_t step, char *out, size_t 
     return rc;
 }
 
+/* In pieces of `step`, it must know beforehand what came of unpacking. */
+static void measure(const uint8_t *bytes, size_t len, size_t step, size_t max, int rc, size_t out) {
+    struct idem_http_measure m;
+    struct idem_http_decoded decoded;
+
+    idem_http_measure_begin(&m, max);
+    for (size_t at = 0; at < len; at += step)
+        idem_http_measure_add(&m, bytes + at, len - at < step ? len - at : step);
+    decoded = idem_http_measure_end(&m);
+    if (rc == 0)
+        assert(decoded.kind == IDEM_HTTP_DECODED_EXACT && decoded.size == out);
+    else /* what is too long may be damaged as well, behind its bound */
+        assert(decoded.kind ==
+                   (rc == IDEM_E_FULL ? IDEM_HTTP_DECODED_OVER : IDEM_HTTP_DECODED_NEVER) ||
+               rc == IDEM_E_CORRUPT || decoded.kind == IDEM_HTTP_DECODED_NEVER);
+    idem_http_measure_drop(&m);
+}
+
 static void pack_and_unpack(const uint8_t *data, size_t size, size_t step) {
     z_stream z = {0};
     size_t room, len;
@@ -45,6 +63,8 @@ static void pack_and_unpack(const uint8_t *data, size_t size, size_t step) {
     assert(deflate(&z, Z_FINISH) == Z_STREAM_END);
     assert(unpack(packed, z.total_out, step, out, size, &len) == 0);
     assert(len == size && memcmp(out, data, size) == 0);
+    measure(packed, z.total_out, step, size, 0, size);
+    assert(idem_http_gzip_claims((struct idem_http_text){(char *)packed, z.total_out}) == size);
     assert(size == 0 || unpack(packed, z.total_out, step, out, size - 1, &len) == IDEM_E_FULL);
     assert(unpack(packed, z.total_out - 1, step, out, size, &len) == IDEM_E_CORRUPT);
     deflateEnd(&z);
@@ -55,8 +75,9 @@ static void pack_and_unpack(const uint8_t *data, size_t size, size_t step) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char out[4096];
     size_t len, step = size == 0 ? 1 : data[0] % 64u + 1;
+    int rc = unpack(data, size, step, out, sizeof(out), &len);
 
-    unpack(data, size, step, out, sizeof(out), &len);
+    measure(data, size, step, sizeof(out), rc, len);
     pack_and_unpack(data, size, step);
     return 0;
 }

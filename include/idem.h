@@ -384,6 +384,7 @@ struct idem_outcome {
     bool unguarded;          /* the store was down and on_store_error=open */
     bool last;               /* with IDEM_RUN: one that fails is not run again */
     bool has_result;
+    bool result_kept; /* with IDEM_RUN: see idem_claim_result_kept() */
     int32_t status;
     uint32_t attempt;
     int64_t retry_after_ms; /* with IDEM_BUSY; with IDEM_RUN that is to be tried again, when */
@@ -454,6 +455,15 @@ int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason
 int idem_claim_release(struct idem_claim *claim, idem_finish_cb *cb, void *data);
 int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish_cb *cb,
                        void *data);
+
+/*
+ * From the call-back of a finish that was stored: whether the result is stored with it. It is not
+ * where none was given, the mode is not replay, or it is longer than result_max. Nor is it where
+ * the store has no room for it (IDEM_E_FULL): the finish is then stored without it, so that what
+ * was done is never run again; duplicates get IDEM_DUPLICATE instead of IDEM_REPLAY, and it is
+ * counted as IDEM_EVENT_RESULT_DROPPED.
+ */
+bool idem_claim_result_kept(const struct idem_claim *claim);
 
 /* Renews now; the claim does so by itself at a third of the lease. Not after `lost`, and one at a
    time. A finish that is said meanwhile drops its call-back. */
@@ -572,6 +582,8 @@ enum idem_event {
     IDEM_EVENT_SIGNATURE_STALE,
     IDEM_EVENT_SIGNATURE_WRONG,
     IDEM_EVENT_NONCE_REUSED,
+    IDEM_EVENT_RESULT_DROPPED, /* a finish was stored without its result: there was no room for it
+                                */
     IDEM_EVENT__COUNT
 };
 const char *idem_event_name(enum idem_event event);

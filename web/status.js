@@ -29,7 +29,7 @@ const OF_QUEUE = {
 const words = (verdict) => (isQueue() && OF_QUEUE[verdict]) || VERDICTS[verdict] || [verdict, ''];
 const RAN = ['run', 'open', 'signed'];
 const COUNTS = { tokens_issued: 'tokens issued', tokens_spent: 'tokens spent', results_not_kept: 'results not kept', lost: 'superseded while they ran', cancelled: 'cancelled', unknown: 'ended unknown', shadowed: 'passed in shadow mode' };
-const EVENTS = { store_error: 'errors', superseded: 'superseded', lease_lost: 'leases lost', unstored: 'ends not stored', unguarded: 'run unguarded' };
+const EVENTS = { store_error: 'errors', superseded: 'superseded', lease_lost: 'leases lost', unstored: 'ends not stored', result_dropped: 'results dropped (store full)', unguarded: 'run unguarded' };
 
 const integer = new Intl.NumberFormat('en');
 const count = (n) => integer.format(n);

@@ -95,7 +95,7 @@ const struct cli_option cli_option_table[] = {
                         "'serial header=NAME credential=NAME', 'token [param=NAME]',\n"
                         "or text with nginx's variables (header=Idempotency-Key)",
      CLI_TEXT, AT(key), 0, 0, .id = "gateway-key"},
-    {"methods", 0, "LIST", "what is guarded, of POST PUT PATCH DELETE ('POST PATCH')",
+    {"methods", 0, "LIST", "the methods that are guarded; others pass ('POST PATCH')",
      CLI_TEXT, AT(methods), 0, 0},
     {"fingerprint", 0, "PARTS", "what must be equal when a key comes back: of method path\n"
                                 "query body; none; or an expression over the request",

@@ -147,8 +147,8 @@ static void call_finished(struct idem_claim *claim, int rc, bool lost, const str
                           void *data) {
     struct call *call = data;
 
-    (void)claim;
     (void)err;
+    call->out.result_kept = rc == 0 && !lost && idem_claim_result_kept(claim);
     call->out.finish = rc != 0 ? IDEM_FINISH_UNKNOWN : lost ? IDEM_FINISH_LOST : IDEM_FINISH_STORED;
     idem_waiter_tell(&call->waiter);
 }

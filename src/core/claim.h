@@ -66,6 +66,7 @@ struct idem_claim {
     int64_t delay_ms; /* instead of the back-off; 0: that */
     bool finish_sent;
     bool finish_doubted;            /* one that was sent may have been stored */
+    bool finish_shrunk;             /* the result was left out: the store had no room for it */
     struct idem_error finish_error; /* the last one, while it is tried again */
     idem_tried_cb *finish_tried;
     void *finish_tried_data;

@@ -20,6 +20,8 @@ static void finish_over(struct idem_claim *c, int rc, bool lost, const struct id
         idem_handle_tally(c->h, IDEM_EVENT_UNSTORED);
     else if (lost)
         idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
+    else if (c->finish_shrunk)
+        idem_handle_tally(c->h, IDEM_EVENT_RESULT_DROPPED);
     if (c->finish_cb != NULL)
         c->finish_cb(c, rc, lost, err, c->finish_data);
 }
@@ -36,6 +38,12 @@ static void finish_shrink(struct idem_claim *c, int rc) {
         return;
     c->op.in.finish.keep_result = false;
     c->op.in.finish.result.len = 0;
+    c->finish_shrunk = true;
+}
+
+bool idem_claim_result_kept(const struct idem_claim *c) {
+    return (c->state == IDEM_CLAIM_FINISHING || c->state == IDEM_CLAIM_OVER) &&
+           c->op.kind == IDEM_OP_FINISH && c->op.in.finish.keep_result;
 }
 
 static void finish_tell(struct idem_claim *c, const struct idem_error *err) {

@@ -100,6 +100,7 @@ const struct idem_word idem_words_event[] = {
     {"signature_stale", IDEM_EVENT_SIGNATURE_STALE},
     {"signature_wrong", IDEM_EVENT_SIGNATURE_WRONG},
     {"nonce_reused", IDEM_EVENT_NONCE_REUSED},
+    {"result_dropped", IDEM_EVENT_RESULT_DROPPED},
     {NULL, 0},
 };
 

@@ -116,6 +116,42 @@ const char *idem_expr_stranger(const struct idem_expr *expr, const char *const *
     return node->at.value.at.text;
 }
 
+/* The name that a step takes, NULL if it is computed. */
+static const struct idem_value *step_member(const struct idem_node *step) {
+    if (step->kind == IDEM_NODE_INDEX)
+        step = step->first;
+    if (step->kind == IDEM_NODE_NAME ||
+        (step->kind == IDEM_NODE_LITERAL && step->at.value.type == IDEM_VALUE_STRING))
+        return &step->at.value;
+    return NULL;
+}
+
+static const struct idem_value *member_find(const struct idem_node *node, const char *variable,
+                                            size_t *left) {
+    const char *const names[] = {variable, NULL};
+    const struct idem_node *first = node->first;
+    const struct idem_value *found;
+
+    if (node->kind == IDEM_NODE_PATH && first->kind == IDEM_NODE_VARIABLE &&
+        is_named(&first->at.value, names) && (found = step_member(first->next)) != NULL &&
+        (*left)-- == 0)
+        return found;
+    for (const struct idem_node *child = first; child != NULL; child = child->next)
+        if ((found = member_find(child, variable, left)) != NULL)
+            return found;
+    return NULL;
+}
+
+const char *idem_expr_member(const struct idem_expr *expr, const char *variable, size_t i,
+                             size_t *ret) {
+    const struct idem_value *found = member_find(expr->root, variable, &i);
+
+    if (found == NULL)
+        return NULL;
+    *ret = found->n;
+    return found->at.text;
+}
+
 const char *idem_expr_text(const struct idem_expr *expr) {
     return expr->text;
 }

@@ -46,6 +46,12 @@ int idem_expr_compile_key(const char *text, size_t len, struct idem_expr **ret,
    reads only those. Borrowed. */
 const char *idem_expr_stranger(const struct idem_expr *expr, const char *const *names, size_t *ret);
 
+/* The member number `i`, from 0, of a variable that the expression reads by its name
+   (#headers['X-User'], #headers.host), and the name's length; NULL after the last. A name that is
+   computed is not among them. Borrowed. */
+const char *idem_expr_member(const struct idem_expr *expr, const char *variable, size_t i,
+                             size_t *ret);
+
 /* As it was given; borrowed. */
 const char *idem_expr_text(const struct idem_expr *expr);
 

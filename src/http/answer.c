@@ -6,6 +6,7 @@
  */
 #include "http/answer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define MAGIC 'A'
@@ -14,6 +15,8 @@
 #define BODY_AT 6    /* where the body's length stands */
 #define HEADER_LEN 5
 #define NAME_MAX_LEN 255
+#define DECODED "X-Idem-Decoded"
+#define DECODED_MAX ((size_t)UINT32_MAX)
 
 #define NAME(text)                                                                                 \
     { (text), sizeof(text) - 1 }
@@ -85,6 +88,7 @@ static const struct never {
     {NAME("Accept-Ranges"), "promises parts, and a replay is always whole"},
     {NAME("Idempotency-Key"), FRESH},
     {NAME("Idempotent-Replayed"), FRESH},
+    {NAME(DECODED), FRESH},
 };
 
 static bool begins(struct idem_http_text text, struct idem_http_text with) {
@@ -126,6 +130,42 @@ static size_t number_get(const unsigned char *at, int bytes) {
     for (int i = 0; i < bytes; i++)
         value |= (size_t)at[i] << (8 * i);
     return value;
+}
+
+struct idem_http_header idem_http_decoded_print(const struct idem_http_decoded *decoded,
+                                                char room[IDEM_HTTP_DECODED_TEXT]) {
+    struct idem_http_header header = {NAME(DECODED), {room, 0}};
+    int len = decoded->kind == IDEM_HTTP_DECODED_NEVER
+                  ? snprintf(room, IDEM_HTTP_DECODED_TEXT, "no")
+                  : snprintf(room, IDEM_HTTP_DECODED_TEXT, "%zu%s", decoded->size,
+                             decoded->kind == IDEM_HTTP_DECODED_OVER ? "+" : "");
+
+    header.value.len = (size_t)len;
+    return header;
+}
+
+/* Nothing but what is printed: digits without a zero before them, with a plus or without, or "no".
+ */
+static bool decoded_read(const struct idem_http_header *header, struct idem_http_decoded *ret) {
+    struct idem_http_text digits = header->value;
+    int64_t size;
+
+    if (header->name.len != sizeof(DECODED) - 1 ||
+        memcmp(header->name.at, DECODED, sizeof(DECODED) - 1) != 0)
+        return false;
+    if (digits.len == 2 && memcmp(digits.at, "no", 2) == 0) {
+        *ret = (struct idem_http_decoded){.kind = IDEM_HTTP_DECODED_NEVER};
+        return true;
+    }
+    if (digits.len > 0 && digits.at[digits.len - 1] == '+')
+        digits.len--;
+    if (!idem_http_number(digits, 0, (int64_t)DECODED_MAX, &size) ||
+        digits.at[0] < (digits.len > 1 ? '1' : '0') || digits.at[digits.len - 1] < '0')
+        return false;
+    *ret = (struct idem_http_decoded){
+        .kind = digits.len < header->value.len ? IDEM_HTTP_DECODED_OVER : IDEM_HTTP_DECODED_EXACT,
+        .size = (size_t)size};
+    return true;
 }
 
 static bool status_good(size_t status) {
@@ -171,11 +211,12 @@ int idem_http_answer_begin(struct idem_http_answer_out *out, void *room, size_t 
                            const struct idem_http_header *headers, size_t n) {
     size_t head = head_size(headers, n);
     unsigned char *at = room;
+    struct idem_http_decoded decoded;
 
     if (head == 0 || head > size || status < 0 || !status_good((size_t)status))
         return IDEM_E_INVALID;
     for (size_t i = 0; i < n; i++)
-        if (!header_good(&headers[i]))
+        if (!header_good(&headers[i]) && (i > 0 || !decoded_read(&headers[i], &decoded)))
             return IDEM_E_INVALID;
     at[0] = MAGIC;
     at[1] = VERSION;
@@ -225,8 +266,9 @@ bool idem_http_answer_next(struct idem_http_text *headers, struct idem_http_head
 
 int idem_http_answer_read(const void *bytes, size_t len, struct idem_http_answer *ret) {
     const unsigned char *at = bytes;
-    struct idem_http_text rest;
+    struct idem_http_text rest, headers;
     struct idem_http_header header;
+    struct idem_http_decoded decoded = {.kind = IDEM_HTTP_DECODED_UNKNOWN};
     size_t status, n, body_len, headers_len;
 
     if (len < 2 || at[0] != MAGIC || at[1] == 0)
@@ -242,17 +284,23 @@ int idem_http_answer_read(const void *bytes, size_t len, struct idem_http_answer
         len - body_len > IDEM_HTTP_HEAD_MAX)
         return IDEM_E_CORRUPT;
     headers_len = len - FIXED_LEN - body_len;
-    rest = (struct idem_http_text){(const char *)at + FIXED_LEN, headers_len};
-    for (size_t i = 0; i < n; i++)
-        if (!idem_http_answer_next(&rest, &header) || !header_good(&header))
+    headers = rest = (struct idem_http_text){(const char *)at + FIXED_LEN, headers_len};
+    for (size_t i = 0; i < n; i++) {
+        if (!idem_http_answer_next(&rest, &header))
             return IDEM_E_CORRUPT;
+        if (i == 0 && decoded_read(&header, &decoded))
+            headers = rest;
+        else if (!header_good(&header))
+            return IDEM_E_CORRUPT;
+    }
     if (rest.len != 0)
         return IDEM_E_CORRUPT;
     *ret = (struct idem_http_answer){
         .status = (int)status,
-        .headers_n = n,
-        .headers = {(const char *)at + FIXED_LEN, headers_len},
+        .headers_n = n - (decoded.kind != IDEM_HTTP_DECODED_UNKNOWN),
+        .headers = headers,
         .body = {(const char *)at + FIXED_LEN + headers_len, body_len},
+        .decoded = decoded,
     };
     return 0;
 }

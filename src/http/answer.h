@@ -6,6 +6,11 @@
  *     each header: length of its name (1) and of its value (4), name, value
  *     body
  *
+ * Where the body is in gzip, the first header is X-Idem-Decoded, which says how long it is without:
+ * a replay for a client that does not take gzip is decided by it. It is a header because the
+ * release before this one reads headers and would refuse any other form. Reading keeps it apart
+ * from the headers of the answer.
+ *
  * Numbers are little endian. Reading trusts nothing: a record may be damaged, or
  * written by somebody else.
  */
@@ -30,6 +35,22 @@ bool idem_http_header_kept(struct idem_http_text name, struct idem_http_text con
 /* NULL, or why a replay never repeats a header of this name, as the end of a sentence that begins
    with the name: "Set-Cookie belongs to ...". */
 const char *idem_http_header_refused(struct idem_http_text name);
+
+/* How long a body in gzip is, decoded; as far as that was known when it was stored. */
+enum idem_http_decoded_kind {
+    IDEM_HTTP_DECODED_UNKNOWN, /* stored by the release before, or not in gzip */
+    IDEM_HTTP_DECODED_EXACT,   /* so many bytes */
+    IDEM_HTTP_DECODED_OVER,    /* more than that */
+    IDEM_HTTP_DECODED_NEVER,   /* it is no gzip, or damaged */
+};
+struct idem_http_decoded {
+    enum idem_http_decoded_kind kind;
+    size_t size;
+};
+#define IDEM_HTTP_DECODED_TEXT 24
+/* The header, with its value in `room`; of no use if the kind is UNKNOWN. */
+struct idem_http_header idem_http_decoded_print(const struct idem_http_decoded *decoded,
+                                                char room[IDEM_HTTP_DECODED_TEXT]);
 
 /* Bytes that the whole will take; 0 if it cannot be stored: too many headers, or too long. */
 size_t idem_http_answer_size(const struct idem_http_header *headers, size_t n, size_t body_len);
@@ -57,6 +78,7 @@ struct idem_http_answer {
     size_t headers_n;
     struct idem_http_text headers; /* for idem_http_answer_next() */
     struct idem_http_text body;
+    struct idem_http_decoded decoded;
 };
 /* 0, IDEM_E_CORRUPT, or IDEM_E_VERSION. Only what is well formed as a whole is given out; *ret is
    untouched otherwise. */

@@ -37,6 +37,21 @@ bool idem_http_same(struct idem_http_text a, struct idem_http_text b) {
     return true;
 }
 
+static char variable_char(char c) {
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c | 0x20);
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '_';
+}
+
+bool idem_http_same_variable(struct idem_http_text a, struct idem_http_text b) {
+    if (a.len != b.len)
+        return false;
+    for (size_t i = 0; i < a.len; i++)
+        if (variable_char(a.at[i]) != variable_char(b.at[i]))
+            return false;
+    return true;
+}
+
 static const char *key_quoted(struct idem_http_text value, char *out, size_t *ret_len) {
     struct idem_sf sf = idem_sf_of(value);
     struct idem_sf_bare string;

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define GZIP_ONLY (15 + 16) /* windowBits */
+#define GZIP_MIN 18         /* a header and a trailer, with nothing between them */
+#define MEASURED 16384      /* bytes at a time, which are thrown away */
 
 int idem_http_inflate_init(struct idem_http_inflate *z, const void *bytes, size_t len, size_t max) {
     struct idem_http_inflate fresh = {.left = max};
@@ -58,4 +60,71 @@ int idem_http_inflate_next(struct idem_http_inflate *z, void *out, size_t size, 
     z->left -= room;
     *ret_len = room;
     return 0;
+}
+
+void idem_http_measure_begin(struct idem_http_measure *m, size_t max) {
+    *m = (struct idem_http_measure){.max = max};
+    m->open = inflateInit2(&m->zlib, GZIP_ONLY) == Z_OK;
+    m->failed = !m->open;
+}
+
+void idem_http_measure_drop(struct idem_http_measure *m) {
+    if (m->open)
+        inflateEnd(&m->zlib);
+    m->open = false;
+}
+
+/* One step. False: there is nothing left to do with what has come. */
+static bool measure_step(struct idem_http_measure *m) {
+    unsigned char thrown[MEASURED];
+    int rc;
+
+    if (m->ended && (m->zlib.avail_in == 0 || inflateReset(&m->zlib) != Z_OK))
+        return false;
+    m->ended = false;
+    m->zlib.next_out = thrown;
+    m->zlib.avail_out = sizeof(thrown);
+    rc = inflate(&m->zlib, Z_NO_FLUSH);
+    m->size += sizeof(thrown) - m->zlib.avail_out;
+    m->ended = rc == Z_STREAM_END;
+    m->failed = rc == Z_MEM_ERROR;
+    m->damaged |= rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR;
+    return !m->damaged && m->size <= m->max && rc != Z_BUF_ERROR &&
+           (m->zlib.avail_in > 0 || m->zlib.avail_out == 0);
+}
+
+void idem_http_measure_add(struct idem_http_measure *m, const void *bytes, size_t len) {
+    if (!m->open || len == 0)
+        return;
+    if (len > UINT_MAX) /* a stored answer has less */
+        m->damaged = true;
+    m->zlib.next_in = (Bytef *)bytes; /* zlib does not write there */
+    m->zlib.avail_in = (uInt)len;
+    while (!m->damaged && measure_step(m))
+        continue;
+    if (m->damaged || m->size > m->max)
+        idem_http_measure_drop(m);
+}
+
+struct idem_http_decoded idem_http_measure_end(struct idem_http_measure *m) {
+    struct idem_http_decoded decoded = {.kind = IDEM_HTTP_DECODED_EXACT, .size = m->size};
+
+    idem_http_measure_drop(m);
+    if (m->failed)
+        return (struct idem_http_decoded){.kind = IDEM_HTTP_DECODED_UNKNOWN};
+    if (m->damaged || (!m->ended && m->size <= m->max)) {
+        decoded.kind = IDEM_HTTP_DECODED_NEVER;
+    } else if (m->size > m->max) {
+        decoded.kind = IDEM_HTTP_DECODED_OVER;
+        decoded.size = m->max;
+    }
+    return decoded;
+}
+
+size_t idem_http_gzip_claims(struct idem_http_text body) {
+    const unsigned char *end = (const unsigned char *)body.at + body.len;
+
+    if (body.len < GZIP_MIN)
+        return 0;
+    return (size_t)end[-4] | (size_t)end[-3] << 8 | (size_t)end[-2] << 16 | (size_t)end[-1] << 24;
 }

@@ -8,7 +8,7 @@
 
 #include <zlib.h>
 
-#include "http/field.h"
+#include "http/answer.h"
 
 struct idem_http_inflate {
     z_stream zlib;
@@ -29,5 +29,27 @@ void idem_http_inflate_release(struct idem_http_inflate *inflate);
  */
 int idem_http_inflate_next(struct idem_http_inflate *inflate, void *out, size_t size,
                            size_t *ret_len);
+
+/*
+ * How long a body would be, decoded, while it comes in pieces: before it is stored. Nothing is
+ * decoded once it is more than `max` bytes, or found to be damaged.
+ */
+struct idem_http_measure {
+    z_stream zlib;
+    size_t size, max;
+    bool open;  /* zlib has memory */
+    bool ended; /* between two members, or behind the last */
+    bool damaged;
+    bool failed; /* no memory: nothing is known */
+};
+/* What was begun is released by end or drop, each of which may be called again. */
+void idem_http_measure_begin(struct idem_http_measure *measure, size_t max);
+void idem_http_measure_add(struct idem_http_measure *measure, const void *bytes, size_t len);
+struct idem_http_decoded idem_http_measure_end(struct idem_http_measure *measure);
+void idem_http_measure_drop(struct idem_http_measure *measure);
+
+/* The length that the last member of a body in gzip claims for itself (RFC 1952, ISIZE); 0: it has
+   no room for one. The whole is no shorter, unless it is damaged. */
+size_t idem_http_gzip_claims(struct idem_http_text body);
 
 #endif

@@ -17,6 +17,7 @@
  *     capture.c   holds the answer until its end is stored
  *     keep.c      what is kept of it
  *     reply.c     replays and refusals
+ *     unpack.c    replays for clients that do not take gzip
  *     log.c       what the operator reads of a refusal
  *     token.c     the location that issues tokens
  *     js.c        the location that serves the browser's half
@@ -30,6 +31,7 @@
  *     round.c     the same in the background, for runs that nobody asks for again
  *     variable.c  $idem_*, and idem_set
  *     fields.c    header fields
+ *     strip.c     which of them no backend may see, and what would be taken for them
  *
  * One request, from the left to the right:
  *
@@ -61,6 +63,7 @@
 #include "http/answer.h"
 #include "http/field.h"
 #include "http/form.h"
+#include "http/inflate.h"
 #include "http/multipart.h"
 #include "http/problem.h"
 #include "metric/meter.h"
@@ -150,9 +153,16 @@ typedef struct {
     ngx_array_t                allow;       /* ngx_cidr_t */
     unsigned                   all:1;       /* whoever has come through the access phase */
     ngx_http_complex_value_t  *who;
-    ngx_http_server_name_t    *names;       /* of the server, by which it may be asked */
-    ngx_uint_t                 names_n;
 } ngx_http_idem_admin_t;
+
+
+/* by which names a page of ours may be asked for */
+
+typedef struct {
+    ngx_http_server_name_t    *names;       /* the server's */
+    ngx_uint_t                 n;
+    unsigned                   any:1;
+} ngx_http_idem_hosts_t;
 
 
 typedef struct ngx_http_idem_loc_conf_s  ngx_http_idem_loc_conf_t;
@@ -171,7 +181,7 @@ struct ngx_http_idem_loc_conf_s {
     ngx_http_idem_key_t       *key;
     ngx_uint_t                 print;
     struct idem_expr          *print_expr;
-    ngx_uint_t                 methods;
+    ngx_array_t               *methods;     /* of ngx_str_t: those that are guarded */
     ngx_http_complex_value_t  *probe;       /* NULL: nobody is asked */
     ngx_str_t                 *probe_type;  /* of what a row holds; NULL: a URI is asked */
     ngx_http_complex_value_t  *label;       /* NULL: none */
@@ -179,10 +189,13 @@ struct ngx_http_idem_loc_conf_s {
     ngx_http_complex_value_t  *enforce;     /* NULL: on; without variables: off */
     ngx_array_t               *release;     /* of ngx_uint_t: statuses */
     ngx_array_t               *headers;     /* of ngx_str_t: replayed besides */
+    ngx_array_t               *deciders;    /* headers of one spelling, see strip.c; NULL: none */
     ngx_http_idem_heritage_t   heritage;
     struct board_row          *row;         /* NULL: nothing is counted */
     unsigned                   shows:1;     /* what was counted; it is no guard then */
+    unsigned                   decider_odd:1;   /* a name of deciders has an underscore */
     ngx_http_idem_admin_t     *admin;       /* who may change records; NULL: nobody */
+    ngx_http_idem_hosts_t     *hosts;       /* of idem_status and idem_admin */
 
     u_char                    *file;        /* where it was switched on, for messages */
     ngx_uint_t                 line;
@@ -242,6 +255,7 @@ typedef enum {
 
 
 typedef struct ngx_http_idem_row_s  ngx_http_idem_row_t;
+typedef struct ngx_http_idem_unpack_s  ngx_http_idem_unpack_t;
 typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
 
 
@@ -254,6 +268,7 @@ typedef struct {
     ngx_event_t                cancel;      /* what has come is looked at before */
     enum idem_end              lost;        /* why its lease is gone: nothing may begin under it */
     unsigned                   finished:1;  /* its end was said */
+    unsigned                   result:1;    /* and there was one to keep */
 } ngx_http_idem_run_t;
 
 
@@ -318,6 +333,7 @@ struct ngx_http_idem_ctx_s {
     unsigned                   refused:1;
     enum idem_http_problem_kind  problem;
     const char                *detail;      /* of a refusal, beside the policy's message */
+    ngx_http_idem_unpack_t    *unpack;      /* a replay that is decoded; NULL: none, or over */
 
     /* what came of it */
 
@@ -328,6 +344,7 @@ struct ngx_http_idem_ctx_s {
     int64_t                    ttl;         /* the backend's own; 0: none */
     ngx_str_t                  kept;        /* the answer's body, so far */
     size_t                     kept_size;
+    struct idem_http_measure   measure;     /* of what is kept, where it is in gzip */
     ngx_chain_t               *pending;     /* of what does not fit */
     ngx_chain_t              **pending_last;
     ngx_http_idem_heard_e      heard;       /* of the answer, or of a probe's */
@@ -337,7 +354,9 @@ struct ngx_http_idem_ctx_s {
     unsigned                   accel:1;     /* it has named another place instead of an answer */
     unsigned                   told:1;      /* and said what came of it */
     unsigned                   discard:1;   /* its body is not to be kept */
+    unsigned                   measured:1;
     unsigned                   lost:1;
+    unsigned                   unkept:1;    /* it is done, and duplicates will not get its answer */
 
     /* a probe's answer */
 
@@ -362,6 +381,7 @@ extern ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
 void *ngx_http_idem_create_main_conf(ngx_conf_t *cf);
 void *ngx_http_idem_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
+ngx_uint_t ngx_http_idem_is_guarded(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 
 /* directive.c */
 char *ngx_http_idem_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -405,6 +425,12 @@ ngx_http_idem_text(ngx_str_t *s)
 
     return text;
 }
+
+/* strip.c */
+ngx_int_t ngx_http_idem_deciders(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf);
+ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
+ngx_int_t ngx_http_idem_drop(ngx_http_request_t *r, ngx_str_t *name);
+ngx_uint_t ngx_http_idem_is_ours(ngx_table_elt_t *header);
 
 /* store.c */
 ngx_http_idem_store_t *ngx_http_idem_store_add(ngx_conf_t *cf, ngx_str_t *url);
@@ -450,7 +476,9 @@ ngx_int_t ngx_http_idem_pieces(ngx_http_request_t *r, ngx_http_idem_piece_pt pie
 ngx_int_t ngx_http_idem_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_body_sums(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
-/* serve.c: NGX_OK, or the answer to another method; and a text, whole */
+/* serve.c: whether Host is ours; NGX_OK, or the answer to another method; and a text, whole */
+ngx_int_t ngx_http_idem_hosts_names(ngx_conf_t *cf, ngx_http_idem_hosts_t *hosts);
+ngx_uint_t ngx_http_idem_hosts_have(ngx_http_request_t *r, ngx_http_idem_hosts_t *hosts);
 ngx_int_t ngx_http_idem_allow(ngx_http_request_t *r, ngx_uint_t methods, ngx_str_t *names);
 ngx_int_t ngx_http_idem_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type,
     ngx_str_t *cache);
@@ -482,7 +510,6 @@ ngx_int_t ngx_http_idem_show(ngx_http_request_t *r, const char *token);
 /* admin.c */
 char *ngx_http_idem_admin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_idem_admin_handler(ngx_http_request_t *r);
-ngx_int_t ngx_http_idem_admin_names(ngx_conf_t *cf, ngx_http_idem_admin_t *admin);
 ngx_int_t ngx_http_idem_admin_secret(ngx_http_idem_main_conf_t *imcf);
 ngx_int_t ngx_http_idem_admin_check(ngx_http_request_t *r, struct idem_admin_caller *caller);
 ngx_int_t ngx_http_idem_admin_refuse(ngx_http_request_t *r, ngx_uint_t status,
@@ -512,6 +539,7 @@ ngx_int_t ngx_http_idem_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx
 u_char *ngx_http_idem_downstream(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_is_cut(ngx_http_upstream_t *u);
+ngx_uint_t ngx_http_idem_upstream_status(ngx_http_request_t *r);
 void ngx_http_idem_unsay(ngx_http_request_t *r);
 ngx_uint_t ngx_http_idem_is_accel(ngx_http_upstream_t *u);
 void ngx_http_idem_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
@@ -519,7 +547,6 @@ void ngx_http_idem_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_give_up(ngx_http_idem_ctx_t *ctx, enum idem_end why);
 void ngx_http_idem_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum idem_end why);
-ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r);
 
 /* capture.c */
 ngx_int_t ngx_http_idem_header_filter(ngx_http_request_t *r);
@@ -529,6 +556,7 @@ void ngx_http_idem_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_send(ngx_http_idem_ctx_t *ctx);
 
 /* keep.c */
+ngx_uint_t ngx_http_idem_is_gzip(ngx_str_t *coding);
 off_t ngx_http_idem_limit(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
     size_t size);
@@ -540,10 +568,17 @@ ngx_int_t ngx_http_idem_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
 void ngx_http_idem_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
     const char *verdict);
 ngx_int_t ngx_http_idem_replay_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_replay_head(ngx_http_request_t *r, size_t len);
+ngx_int_t ngx_http_idem_replay_as_is(ngx_http_request_t *r, struct idem_http_text *body);
 ngx_int_t ngx_http_idem_refuse_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value);
 ngx_int_t ngx_http_idem_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_uint_t status, ngx_chain_t **out);
+
+/* unpack.c */
+ngx_int_t ngx_http_idem_unpack(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_http_answer *answer);
+void ngx_http_idem_unpack_drop(ngx_http_idem_ctx_t *ctx);
 
 /* log.c */
 void ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
@@ -577,6 +612,9 @@ struct idem_expr *ngx_http_idem_compile(ngx_conf_t *cf, ngx_str_t *text);
 char *ngx_http_idem_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_uint_t ngx_http_idem_is_set(ngx_http_variable_t *v);
 ngx_uint_t ngx_http_idem_is_computed(ngx_conf_t *cf, ngx_str_t *value);
+ngx_int_t ngx_http_idem_variable_next(ngx_conf_t *cf, ngx_str_t *value, size_t *at,
+    ngx_str_t *name);
+ngx_http_variable_t *ngx_http_idem_find_set(ngx_conf_t *cf, ngx_str_t *name);
 
 
 #endif /* _NGX_HTTP_IDEM_H_INCLUDED_ */

@@ -90,8 +90,9 @@ ngx_http_idem_admin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     admin = ngx_pcalloc(cf->pool, sizeof(ngx_http_idem_admin_t));
+    ilcf->hosts = ngx_pcalloc(cf->pool, sizeof(ngx_http_idem_hosts_t));
 
-    if (admin == NULL
+    if (admin == NULL || ilcf->hosts == NULL
         || ngx_array_init(&admin->allow, cf->pool, 2, sizeof(ngx_cidr_t)) != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -126,29 +127,6 @@ ngx_http_idem_admin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     clcf->handler = ngx_http_idem_admin_handler;
 
     return ngx_http_idem_metric_zone(cf) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
-
-/* When the whole server was read. nginx forgets its names with its configuration's text. */
-
-ngx_int_t
-ngx_http_idem_admin_names(ngx_conf_t *cf, ngx_http_idem_admin_t *admin)
-{
-    size_t                     size;
-    ngx_http_core_srv_conf_t  *cscf;
-
-    cscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
-    size = cscf->server_names.nelts * sizeof(ngx_http_server_name_t);
-
-    admin->names = ngx_palloc(cf->pool, size);
-    if (admin->names == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(admin->names, cscf->server_names.elts, size);
-    admin->names_n = cscf->server_names.nelts;
-
-    return NGX_OK;
 }
 
 
@@ -399,43 +377,6 @@ ngx_http_idem_admin_get(ngx_http_request_t *r, struct idem_admin_caller *caller)
 }
 
 
-/* Whether the server is known by that name to who configured it. A browser can be led here by any
-   name (its owner's DNS says so), and takes this for that site's own then. */
-
-static ngx_uint_t
-ngx_http_idem_admin_is_ours(ngx_http_request_t *r, ngx_http_idem_admin_t *admin)
-{
-    ngx_uint_t               i;
-    ngx_str_t               *host = &r->headers_in.server;
-    ngx_http_server_name_t  *names = admin->names;
-
-    if (host->len == 0 || idem_admin_host_is_plain(ngx_http_idem_text(host))) {
-        return 1;
-    }
-
-    for (i = 0; i < admin->names_n; i++) {
-
-#if (NGX_PCRE)
-        if (names[i].regex) {
-
-            if (ngx_regex_exec(names[i].regex->regex, host, NULL, 0) >= 0) {
-                return 1;
-            }
-
-            continue;
-        }
-#endif
-
-        if (idem_admin_host_matches(ngx_http_idem_text(host), ngx_http_idem_text(&names[i].name)))
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
 ngx_int_t
 ngx_http_idem_admin_handler(ngx_http_request_t *r)
 {
@@ -460,10 +401,10 @@ ngx_http_idem_admin_handler(ngx_http_request_t *r)
                                         "Your address is none of those that may do this.");
     }
 
-    if (!ngx_http_idem_admin_is_ours(r, admin)) {
+    if (!ngx_http_idem_hosts_have(r, conf->hosts)) {
         return ngx_http_idem_admin_warn(r, NGX_HTTP_FORBIDDEN,
                                         "The Host of the request is none of this server's names. "
-                                        "Say it in server_name, or ask by an address.");
+                                        "Add it to server_name, or use an address.");
     }
 
     rc = ngx_http_idem_allow(r, NGX_HTTP_GET|NGX_HTTP_HEAD|NGX_HTTP_POST, &methods);

@@ -63,9 +63,14 @@ static ngx_int_t
 ngx_http_idem_mark(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_str_t  yes = ngx_string("true");
+    ngx_str_t  no = ngx_string("no");
     ngx_str_t  open = ngx_string("open");
 
     if (ctx->lost && ngx_http_idem_add_header(r, "Idem-Lost", &yes) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->unkept && !ctx->lost && ngx_http_idem_add_header(r, "Idem-Kept", &no) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -395,6 +400,12 @@ ngx_http_idem_store(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     {
         ngx_str_null(&result);
     }
+
+    /* a failure that is tried again has other answers to come */
+
+    ctx->unkept = (result.data == NULL && ctx->conf->policy->mode == IDEM_MODE_REPLAY
+                   && (ctx->outcome == NGX_HTTP_IDEM_DONE
+                       || ctx->outcome == NGX_HTTP_IDEM_KEEP));
 
     if (ctx->run) {
         ngx_http_idem_finish(ctx, ctx->outcome, r->headers_out.status, result.data,

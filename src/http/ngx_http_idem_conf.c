@@ -17,6 +17,11 @@ static const ngx_uint_t  ngx_http_idem_default_release[] = {
     401, 407, 408, 421, 423, 425, 429
 };
 
+static ngx_str_t  ngx_http_idem_default_methods[] = {
+    ngx_string("POST"),
+    ngx_string("PATCH")
+};
+
 
 void *
 ngx_http_idem_create_main_conf(ngx_conf_t *cf)
@@ -71,6 +76,7 @@ ngx_http_idem_create_loc_conf(ngx_conf_t *cf)
     conf->sign = NGX_CONF_UNSET_PTR;
     conf->scope = NGX_CONF_UNSET_PTR;
     conf->key = NGX_CONF_UNSET_PTR;
+    conf->methods = NGX_CONF_UNSET_PTR;
     conf->probe = NGX_CONF_UNSET_PTR;
     conf->label = NGX_CONF_UNSET_PTR;
     conf->bind = NGX_CONF_UNSET_PTR;
@@ -286,8 +292,7 @@ ngx_http_idem_merge_values(ngx_http_idem_loc_conf_t *conf, ngx_http_idem_loc_con
     ngx_conf_merge_ptr_value(conf->bind, prev->bind, NULL);
     ngx_conf_merge_ptr_value(conf->enforce, prev->enforce, NULL);
     ngx_conf_merge_ptr_value(conf->headers, prev->headers, NULL);
-    ngx_conf_merge_bitmask_value(conf->methods, prev->methods,
-                                 (NGX_CONF_BITMASK_SET|NGX_HTTP_POST|NGX_HTTP_PATCH));
+    ngx_conf_merge_ptr_value(conf->methods, prev->methods, NULL);
 }
 
 
@@ -397,6 +402,34 @@ ngx_http_idem_merge_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf,
 }
 
 
+/* By name: nginx has one number for all methods that it does not know. */
+
+ngx_uint_t
+ngx_http_idem_is_guarded(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
+{
+    ngx_str_t   *names;
+    ngx_uint_t   i, n;
+
+    names = ngx_http_idem_default_methods;
+    n = sizeof(ngx_http_idem_default_methods) / sizeof(ngx_str_t);
+
+    if (conf->methods) {
+        names = conf->methods->elts;
+        n = conf->methods->nelts;
+    }
+
+    for (i = 0; i < n; i++) {
+        if (r->method_name.len == names[i].len
+            && ngx_memcmp(r->method_name.data, names[i].data, names[i].len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 char *
 ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
@@ -425,8 +458,12 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->admin == NULL) {
         conf->admin = prev->admin;         /* an "if" keeps the handler of its location */
+    }
 
-    } else if (ngx_http_idem_admin_names(cf, conf->admin) != NGX_OK) {
+    if (conf->hosts == NULL) {
+        conf->hosts = prev->hosts;
+
+    } else if (ngx_http_idem_hosts_names(cf, conf->hosts) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -440,9 +477,9 @@ ngx_http_idem_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         return NGX_CONF_ERROR;
     }
 
-    if (conf->on != 1 && !conf->issues) {
-        return NGX_CONF_OK;
+    if ((conf->on == 1 || conf->issues) && ngx_http_idem_merge_guard(cf, conf, prev) != NGX_OK) {
+        return NGX_CONF_ERROR;
     }
 
-    return ngx_http_idem_merge_guard(cf, conf, prev) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return ngx_http_idem_deciders(cf, conf) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

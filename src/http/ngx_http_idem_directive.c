@@ -7,12 +7,10 @@
 #include "ngx_http_idem.h"
 
 
-static ngx_conf_bitmask_t  ngx_http_idem_methods[] = {
-    { ngx_string("POST"), NGX_HTTP_POST },
-    { ngx_string("PUT"), NGX_HTTP_PUT },
-    { ngx_string("PATCH"), NGX_HTTP_PATCH },
-    { ngx_string("DELETE"), NGX_HTTP_DELETE },
-    { ngx_null_string, 0 }
+/* GET, HEAD and OPTIONS change nothing; nginx itself refuses the other two. */
+
+static const char  *ngx_http_idem_unguarded[] = {
+    "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", NULL
 };
 
 
@@ -259,38 +257,76 @@ ngx_http_idem_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* NULL, or why no request can have this method, or none is guarded that has. */
+
+static const char *
+ngx_http_idem_method_wrong(ngx_array_t *methods, ngx_str_t *name)
+{
+    size_t       i;
+    ngx_str_t   *said = methods->elts;
+    ngx_uint_t   k;
+
+    for (i = 0; i < name->len; i++) {
+        if ((name->data[i] < 'A' || name->data[i] > 'Z') && name->data[i] != '-'
+            && name->data[i] != '_')
+        {
+            return "no request can have this method: nginx refuses what is not made of capital "
+                   "letters, - and _";
+        }
+    }
+
+    for (k = 0; ngx_http_idem_unguarded[k]; k++) {
+        if (ngx_strcmp(name->data, ngx_http_idem_unguarded[k]) == 0) {
+            return "this method is never guarded";
+        }
+    }
+
+    for (k = 0; k < methods->nelts; k++) {
+        if (name->len == said[k].len && ngx_strncmp(name->data, said[k].data, name->len) == 0) {
+            return "this method is named twice";
+        }
+    }
+
+    return name->len ? NULL : "the name is empty";
+}
+
+
 char *
 ngx_http_idem_method_names(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                 *value;
-    ngx_uint_t                 i, m;
+    ngx_str_t                 *value, *name;
+    ngx_uint_t                 i;
+    const char                *wrong;
     ngx_http_idem_loc_conf_t  *ilcf = conf;
 
-    if (ilcf->methods) {
+    if (ilcf->methods != NGX_CONF_UNSET_PTR) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
-    ilcf->methods = NGX_CONF_BITMASK_SET;
+
+    ilcf->methods = ngx_array_create(cf->pool, cf->args->nelts, sizeof(ngx_str_t));
+    if (ilcf->methods == NULL) {
+        return NGX_CONF_ERROR;
+    }
 
     for (i = 1; i < cf->args->nelts; i++) {
+        wrong = ngx_http_idem_method_wrong(ilcf->methods, &value[i]);
 
-        for (m = 0; ngx_http_idem_methods[m].name.len; m++) {
-            if (ngx_strcmp(value[i].data, ngx_http_idem_methods[m].name.data) == 0) {
-                break;
-            }
-        }
-
-        if (ngx_http_idem_methods[m].name.len == 0
-            || (ilcf->methods & ngx_http_idem_methods[m].mask))
-        {
+        if (wrong) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "idem_methods: \"%V\" is not understood, or said twice; allowed: "
-                               "POST, PUT, PATCH, DELETE", &value[i]);
+                               "idem_methods: \"%V\": %s; allowed: POST, PUT, PATCH, DELETE and "
+                               "every other method except GET, HEAD, OPTIONS, TRACE and CONNECT",
+                               &value[i], wrong);
             return NGX_CONF_ERROR;
         }
 
-        ilcf->methods |= ngx_http_idem_methods[m].mask;
+        name = ngx_array_push(ilcf->methods);
+        if (name == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        *name = value[i];
     }
 
     return NGX_CONF_OK;
@@ -572,8 +608,28 @@ ngx_http_idem_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *
 ngx_http_idem_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_str_t                 *value = cf->args->elts;
     ngx_http_core_loc_conf_t  *clcf;
     ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    if (ilcf->hosts) {
+        return "is duplicate, or stands beside idem_admin";
+    }
+
+    ilcf->hosts = ngx_pcalloc(cf->pool, sizeof(ngx_http_idem_hosts_t));
+    if (ilcf->hosts == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (cf->args->nelts == 2) {
+        if (ngx_strcmp(value[1].data, "host=any") != 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_status: \"%V\" is not understood; it "
+                               "takes \"host=any\", or nothing", &value[1]);
+            return NGX_CONF_ERROR;
+        }
+
+        ilcf->hosts->any = 1;
+    }
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->handler = ngx_http_idem_status_handler;

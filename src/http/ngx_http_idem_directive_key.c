@@ -43,20 +43,22 @@ ngx_http_idem_key_wrong(ngx_conf_t *cf, ngx_str_t *word)
 }
 
 
-/* Whatever begins with Idem- is taken out of a request before its key is looked for. */
+/* What strip.c takes out of a request before its key is looked for. */
 
 static char *
 ngx_http_idem_key_name(ngx_conf_t *cf, ngx_str_t *name)
 {
-    if (name->len < 5 || (ngx_strncasecmp(name->data, (u_char *) "Idem-", 5) != 0
-                          && ngx_strncasecmp(name->data, (u_char *) "Idem_", 5) != 0))
-    {
+    ngx_table_elt_t  header;
+
+    header.key = *name;
+
+    if (!ngx_http_idem_is_ours(&header)) {
         return NGX_CONF_OK;
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "idem_key: no client can send \"%V\": what begins with Idem- is taken out "
-                       "of its requests; choose another name", name);
+                       "idem_key: no client can send \"%V\": what begins with Idem-, and "
+                       "Idempotency_Key, is taken out of its requests; choose another name", name);
 
     return NGX_CONF_ERROR;
 }

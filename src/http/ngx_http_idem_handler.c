@@ -58,6 +58,8 @@ ngx_http_idem_cleanup(void *data)
     ngx_http_idem_run_detach(ctx);
     ngx_http_idem_row_drop(ctx);
     ngx_http_idem_sign_drop(ctx);
+    ngx_http_idem_unpack_drop(ctx);
+    idem_http_measure_drop(&ctx->measure);
 
     if (ctx->max.timer_set) {
         ngx_del_timer(&ctx->max);
@@ -95,7 +97,7 @@ ngx_int_t
 ngx_http_idem_handler(ngx_http_request_t *r)
 {
     ngx_int_t                  rc;
-    ngx_uint_t                 accel, guarded;
+    ngx_uint_t                 accel, guarded, status;
     ngx_http_idem_ctx_t       *ctx;
     ngx_http_idem_loc_conf_t  *conf;
 
@@ -108,13 +110,11 @@ ngx_http_idem_handler(ngx_http_request_t *r)
     if (ctx == NULL) {
         conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
 
-        guarded = (conf->guard && !conf->issues);
-
-        if (guarded && ngx_http_idem_strip(r) != NGX_OK) {
+        if ((conf->guard || conf->sign) && ngx_http_idem_strip(r, conf) != NGX_OK) {
             return NGX_ERROR;
         }
 
-        guarded = (guarded && (r->method & conf->methods));
+        guarded = (conf->guard && !conf->issues && ngx_http_idem_is_guarded(r, conf));
 
         return guarded || conf->sign ? ngx_http_idem_begin(r, conf, guarded) : NGX_DECLINED;
     }
@@ -150,7 +150,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         ctx->state = NGX_HTTP_IDEM_PASSED;
 
         if (r->content_handler == NULL
-            || (!ctx->conf->sign && !(r->method & ctx->conf->methods)))
+            || (!ctx->conf->sign && !ngx_http_idem_is_guarded(r, ctx->conf)))
         {
             return NGX_DECLINED;
         }
@@ -218,6 +218,14 @@ ngx_http_idem_handler(ngx_http_request_t *r)
                       "idem: record %s: not sent to a second backend, \"%V\", %s", ctx->hash,
                       &r->uri, ctx->cancelled ? "after it was cancelled"
                                               : "after the first one was asked");
+
+        /* proxy_intercept_errors: its answer is known, although the page instead of it is not */
+
+        status = ctx->cancelled || r->upstream == NULL ? 0 : ngx_http_idem_upstream_status(r);
+
+        if (status >= NGX_HTTP_SPECIAL_RESPONSE) {
+            return (ngx_int_t) status;
+        }
 
         if (r->err_status >= NGX_HTTP_SPECIAL_RESPONSE) {
             return (ngx_int_t) r->err_status;

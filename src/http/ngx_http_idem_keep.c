@@ -22,6 +22,38 @@ ngx_http_idem_limit(ngx_http_idem_ctx_t *ctx)
 }
 
 
+ngx_uint_t
+ngx_http_idem_is_gzip(ngx_str_t *coding)
+{
+    struct idem_http_text  text = ngx_http_idem_text(coding);
+
+    return idem_http_same(text, IDEM_HTTP_TEXT("gzip"))
+           || idem_http_same(text, IDEM_HTTP_TEXT("x-gzip"));
+}
+
+
+/* How long it is without gzip is found out as it comes, and not at its end, or at its replay: that
+   would hold up the other requests for as long as all of it takes. */
+
+static void
+ngx_http_idem_measure(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
+    size_t size)
+{
+    ngx_table_elt_t  *encoding = r->headers_out.content_encoding;
+
+    if (ctx->kept.len == 0 && encoding && ngx_http_idem_is_gzip(&encoding->value)
+        && !ctx->measured)
+    {
+        ctx->measured = 1;
+        idem_http_measure_begin(&ctx->measure, (size_t) ngx_http_idem_limit(ctx));
+    }
+
+    if (ctx->measured) {
+        idem_http_measure_add(&ctx->measure, bytes, size);
+    }
+}
+
+
 ngx_int_t
 ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes, size_t size)
 {
@@ -55,6 +87,10 @@ ngx_http_idem_keep(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *byte
 
         ctx->kept.data = p;
         ctx->kept_size = room;
+    }
+
+    if (!ctx->discard) {
+        ngx_http_idem_measure(r, ctx, bytes, size);
     }
 
     ngx_memcpy(ctx->kept.data + ctx->kept.len, bytes, size);
@@ -124,9 +160,10 @@ ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t 
     ngx_table_elt_t          *header;
     ngx_http_idem_fields_t    fields;
     struct idem_http_header  *kept;
+    struct idem_http_decoded  decoded;
     struct idem_http_text     none = { "", 0 };
 
-    n = 2;                                      /* which nginx keeps apart */
+    n = 3;                                      /* which nginx keeps apart, and our own */
 
     for (part = &r->headers_out.headers.part; part; part = part->next) {
         n += part->nelts;
@@ -142,6 +179,19 @@ ngx_http_idem_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t 
     }
 
     n = 0;
+
+    if (ctx->measured) {
+        decoded = idem_http_measure_end(&ctx->measure);
+        type = ngx_pnalloc(r->pool, IDEM_HTTP_DECODED_TEXT);
+
+        if (type == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (decoded.kind != IDEM_HTTP_DECODED_UNKNOWN) {
+            kept[n++] = idem_http_decoded_print(&decoded, (char *) type);
+        }
+    }
 
     if (r->headers_out.content_type.len) {
         kept[n].name = IDEM_HTTP_TEXT("Content-Type");

@@ -278,6 +278,8 @@ ngx_http_idem_probed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         ctx->state = NGX_HTTP_IDEM_ANSWERED;
         ctx->probe_reason = NULL;          /* what comes of it now is another matter */
         ctx->kept.len = 0;
+        ctx->measured = 0;
+        idem_http_measure_drop(&ctx->measure);
         ngx_http_idem_hear(ctx, NGX_HTTP_IDEM_SILENT);
         ctx->discard = 0;
 

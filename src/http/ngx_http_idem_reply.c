@@ -4,10 +4,6 @@
  */
 
 #include "ngx_http_idem.h"
-#include "http/inflate.h"
-
-
-#define NGX_HTTP_IDEM_INFLATED  65536
 
 
 ngx_int_t
@@ -436,104 +432,76 @@ ngx_http_idem_takes_gzip(ngx_http_request_t *r)
 }
 
 
-/* For a client that does not take what the backend encoded unasked. */
+/* Whether the backend encoded it unasked, for a client that does not take it. */
 
-static ngx_int_t
-ngx_http_idem_inflate(ngx_http_request_t *r, struct idem_http_text *body)
+static ngx_uint_t
+ngx_http_idem_is_packed(ngx_http_request_t *r)
 {
-    int                       rc;
-    u_char                   *piece, *whole;
-    size_t                    len, size, room;
-    struct idem_http_inflate  inflate;
+    ngx_table_elt_t  *encoding = r->headers_out.content_encoding;
 
-    if (idem_http_inflate_init(&inflate, body->at, body->len, IDEM_RESULT_MAX) != 0) {
-        return NGX_ERROR;
-    }
-
-    size = 0;
-    room = NGX_HTTP_IDEM_INFLATED;
-    whole = ngx_palloc(r->pool, room);
-
-    for (rc = 0; whole; size += len) {
-
-        if (size == room) {
-            piece = ngx_palloc(r->pool, 2 * room);
-
-            if (piece) {
-                ngx_memcpy(piece, whole, size);
-            }
-
-            (void) ngx_pfree(r->pool, whole);
-            whole = piece;
-            room *= 2;
-            len = 0;
-            continue;
-        }
-
-        rc = idem_http_inflate_next(&inflate, whole + size, room - size, &len);
-
-        if (rc != 0 || len == 0) {
-            break;
-        }
-    }
-
-    idem_http_inflate_release(&inflate);
-
-    if (whole == NULL || rc == IDEM_E_NOMEM) {
-        return NGX_ERROR;
-    }
-
-    if (rc != 0) {
-        return NGX_DECLINED;                /* as it is, then */
-    }
-
-    body->at = (char *) whole;
-    body->len = size;
-
-    return NGX_OK;
+    return encoding && ngx_http_idem_is_gzip(&encoding->value) && !ngx_http_idem_takes_gzip(r);
 }
 
 
-static ngx_int_t
-ngx_http_idem_replay_body(ngx_http_request_t *r, struct idem_http_text *body)
+/* The head of a replay whose body has that length. */
+
+ngx_int_t
+ngx_http_idem_replay_head(ngx_http_request_t *r, size_t len)
 {
-    ngx_int_t              rc;
-    ngx_table_elt_t       *encoding;
-    struct idem_http_text  value;
+    if (r->headers_out.status == NGX_HTTP_NO_CONTENT) {
 
-    encoding = r->headers_out.content_encoding;
+        /* with a line of its own, as from a backend, nginx leaves its fields alone */
 
-    if (encoding == NULL || ngx_http_idem_takes_gzip(r)) {
-        return NGX_OK;
+        ngx_str_set(&r->headers_out.status_line, "204 No Content");
+
+    } else if (r->headers_out.status != NGX_HTTP_NOT_MODIFIED) {
+        r->headers_out.content_length_n = (off_t) len;
     }
 
-    value = ngx_http_idem_text(&encoding->value);
+    r->allow_ranges = 0;
+    r->disable_not_modified = 1;
+    r->err_status = 0;
 
-    if (!idem_http_same(value, IDEM_HTTP_TEXT("gzip"))
-        && !idem_http_same(value, IDEM_HTTP_TEXT("x-gzip")))
-    {
-        return NGX_OK;
+    return ngx_http_send_header(r);
+}
+
+
+ngx_int_t
+ngx_http_idem_replay_as_is(ngx_http_request_t *r, struct idem_http_text *body)
+{
+    ngx_buf_t    *b;
+    ngx_int_t     rc;
+    ngx_chain_t   out;
+
+    b = ngx_calloc_buf(r->pool);
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_idem_inflate(r, body);
+    rc = ngx_http_idem_replay_head(r, body->len);
 
-    if (rc == NGX_OK) {
-        encoding->hash = 0;
-        r->headers_out.content_encoding = NULL;
-        ngx_http_weak_etag(r);
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
     }
 
-    return rc == NGX_ERROR ? NGX_ERROR : NGX_OK;
+    b->pos = (u_char *) body->at;
+    b->last = b->pos + body->len;
+    b->memory = (body->len != 0);
+    b->last_buf = 1;
+    b->last_in_chain = 1;
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
 }
 
 
 ngx_int_t
 ngx_http_idem_replay_handler(ngx_http_request_t *r)
 {
-    ngx_buf_t                *b;
     ngx_int_t                 rc;
     ngx_str_t                 yes = ngx_string("true"), name, value;
-    ngx_chain_t               out;
     ngx_http_idem_ctx_t      *ctx;
     struct idem_http_answer   answer;
     struct idem_http_header   header;
@@ -566,37 +534,19 @@ ngx_http_idem_replay_handler(ngx_http_request_t *r)
         }
     }
 
-    if (ngx_http_idem_replay_body(r, &answer.body) != NGX_OK
-        || ngx_http_idem_add_header(r, "Idempotent-Replayed", &yes) != NGX_OK)
-    {
+    if (ngx_http_idem_add_header(r, "Idempotent-Replayed", &yes) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     r->headers_out.status = (ngx_uint_t) answer.status;
 
-    if (answer.status == NGX_HTTP_NO_CONTENT) {
+    if (ngx_http_idem_is_packed(r)) {
+        rc = ngx_http_idem_unpack(r, ctx, &answer);
 
-        /* with a line of its own, as from a backend, nginx leaves its fields alone */
-
-        ngx_str_set(&r->headers_out.status_line, "204 No Content");
-
-    } else if (answer.status != NGX_HTTP_NOT_MODIFIED) {
-        r->headers_out.content_length_n = (off_t) answer.body.len;
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
     }
 
-    b = ngx_calloc_buf(r->pool);
-    if (b == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    b->pos = (u_char *) answer.body.at;
-    b->last = b->pos + answer.body.len;
-    b->memory = (answer.body.len != 0);
-    b->last_buf = 1;
-    b->last_in_chain = 1;
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_idem_reply(r, &out);
+    return ngx_http_idem_replay_as_is(r, &answer.body);
 }

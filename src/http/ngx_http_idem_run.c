@@ -472,6 +472,7 @@ ngx_http_idem_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     claim = run->claim;
     policy = ctx->conf->policy;
     run->finished = 1;
+    run->result = (result != NULL);
 
     ctx->asked = ngx_current_msec;
 
@@ -538,6 +539,7 @@ ngx_http_idem_finished(struct idem_claim *claim, int rc, bool lost,
     const struct idem_error *err, void *data)
 {
     ngx_log_t            *log;
+    ngx_uint_t            dropped;
     ngx_http_idem_run_t  *run = data;
     ngx_http_idem_ctx_t  *ctx;
 
@@ -554,10 +556,24 @@ ngx_http_idem_finished(struct idem_claim *claim, int rc, bool lost,
                       "stored", idem_claim_hash(claim));
     }
 
+    dropped = (rc == 0 && !lost && run->result && !idem_claim_result_kept(claim));
+
+    if (dropped) {
+        ngx_log_error(NGX_LOG_ERR, log, 0,
+                      "idem: record %s: the store has no room for the result: it is stored as "
+                      "done without it, and duplicates get 409; make room, or lower "
+                      "idem_result_max", idem_claim_hash(claim));
+    }
+
     ngx_http_idem_run_free(run);
 
     if (ctx == NULL) {
         return;
+    }
+
+    if (dropped) {
+        ctx->unkept = 1;
+        ngx_http_idem_count(ctx->conf, BOARD_NOT_KEPT);
     }
 
     ctx->waited += ngx_current_msec - ctx->asked;

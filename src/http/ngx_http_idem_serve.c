@@ -1,10 +1,77 @@
 
 /*
  * What locations of our own have in common (token.c, js.c, status.c, admin.c):
- * which methods they take, and how a text of theirs goes out.
+ * by which names and methods they may be asked, and how a text of theirs goes
+ * out.
  */
 
 #include "ngx_http_idem.h"
+
+
+/* When the whole server was read. nginx forgets its names with its configuration's text. */
+
+ngx_int_t
+ngx_http_idem_hosts_names(ngx_conf_t *cf, ngx_http_idem_hosts_t *hosts)
+{
+    size_t                     size;
+    ngx_http_core_srv_conf_t  *cscf;
+
+    cscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
+    size = cscf->server_names.nelts * sizeof(ngx_http_server_name_t);
+
+    hosts->names = ngx_palloc(cf->pool, size);
+    if (hosts->names == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(hosts->names, cscf->server_names.elts, size);
+    hosts->n = cscf->server_names.nelts;
+
+    return NGX_OK;
+}
+
+
+/* A browser can be led here by any name (the DNS of that name's owner decides), and then takes our
+   page for a page of that site, whose scripts may read it. */
+
+ngx_uint_t
+ngx_http_idem_hosts_have(ngx_http_request_t *r, ngx_http_idem_hosts_t *hosts)
+{
+    ngx_uint_t               i;
+    ngx_str_t               *host = &r->headers_in.server;
+    ngx_http_server_name_t  *names;
+
+    if (hosts == NULL) {
+        return 0;
+    }
+
+    if (hosts->any || host->len == 0 || idem_admin_host_is_plain(ngx_http_idem_text(host))) {
+        return 1;
+    }
+
+    names = hosts->names;
+
+    for (i = 0; i < hosts->n; i++) {
+
+#if (NGX_PCRE)
+        if (names[i].regex) {
+
+            if (ngx_regex_exec(names[i].regex->regex, host, NULL, 0) >= 0) {
+                return 1;
+            }
+
+            continue;
+        }
+#endif
+
+        if (idem_admin_host_matches(ngx_http_idem_text(host), ngx_http_idem_text(&names[i].name)))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
 
 
 ngx_int_t

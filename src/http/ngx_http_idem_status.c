@@ -113,11 +113,25 @@ ngx_http_idem_show(ngx_http_request_t *r, const char *token)
 ngx_int_t
 ngx_http_idem_status_handler(ngx_http_request_t *r)
 {
-    ngx_int_t  rc;
-    ngx_str_t  methods = ngx_string("GET, HEAD");
+    ngx_int_t                  rc;
+    ngx_str_t                  methods = ngx_string("GET, HEAD");
+    ngx_http_idem_loc_conf_t  *conf;
 
     if (r != r->main) {                    /* access rules do not hold for those */
         return NGX_HTTP_FORBIDDEN;
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
+
+    if (!ngx_http_idem_hosts_have(r, conf->hosts)) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "idem: idem_status refuses a Host that is none of the server's names; add "
+                      "it to server_name, or say \"idem_status host=any;\"");
+
+        return ngx_http_idem_admin_refuse(r, NGX_HTTP_FORBIDDEN,
+                                          "The Host of the request is none of this server's names. "
+                                          "Add it to server_name, use an address, or set "
+                                          "\"idem_status host=any;\".");
     }
 
     rc = ngx_http_idem_allow(r, NGX_HTTP_GET|NGX_HTTP_HEAD, &methods);

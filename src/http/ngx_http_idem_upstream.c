@@ -17,84 +17,6 @@ static ngx_str_t  ngx_http_idem_scope_name = ngx_string("Idem-Scope");
 static ngx_str_t  ngx_http_idem_encoding_name = ngx_string("Accept-Encoding");
 
 
-/* What only we may say. To CGI an underscore is as good as a hyphen, where nginx lets it pass. */
-
-static ngx_uint_t
-ngx_http_idem_is_ours(ngx_table_elt_t *header)
-{
-    u_char  *name = header->key.data;
-    size_t   len = header->key.len;
-
-    if (len > 5 && (name[0] | 0x20) == 'i' && ngx_strncasecmp(name, (u_char *) "Idem", 4) == 0) {
-        return name[4] == '-' || name[4] == '_'
-               || (len == sizeof("Idempotency_Key") - 1
-                   && ngx_strncasecmp(name, (u_char *) "Idempotency_Key", len) == 0);
-    }
-
-    return 0;
-}
-
-
-/* Takes fields out of the request: those of that name, or ours. Who holds a pointer to one that is
-   dropped (r->headers_in.accept_encoding) still sees it. */
-
-static ngx_int_t
-ngx_http_idem_drop(ngx_http_request_t *r, ngx_str_t *name)
-{
-    ngx_list_t               kept;
-    ngx_table_elt_t         *header, *h;
-    ngx_http_idem_fields_t   fields;
-
-    ngx_http_idem_fields(&fields, &r->headers_in.headers);
-
-    while ((header = ngx_http_idem_next(&fields)) != NULL) {
-        if (name ? ngx_http_idem_is(header, name) : ngx_http_idem_is_ours(header)) {
-            break;
-        }
-    }
-
-    if (header == NULL) {
-        return NGX_OK;                         /* it is not there: nothing to do */
-    }
-
-    if (ngx_list_init(&kept, r->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    ngx_http_idem_fields(&fields, &r->headers_in.headers);
-
-    while ((header = ngx_http_idem_next(&fields)) != NULL) {
-        if (name ? ngx_http_idem_is(header, name) : ngx_http_idem_is_ours(header)) {
-            continue;
-        }
-
-        h = ngx_list_push(&kept);
-        if (h == NULL) {
-            return NGX_ERROR;
-        }
-
-        *h = *header;
-    }
-
-    r->headers_in.headers = kept;
-
-    if (kept.last == &kept.part) {
-        r->headers_in.headers.last = &r->headers_in.headers.part;
-    }
-
-    return NGX_OK;
-}
-
-
-/* What begins with Idem- is ours to say. */
-
-ngx_int_t
-ngx_http_idem_strip(ngx_http_request_t *r)
-{
-    return ngx_http_idem_drop(r, NULL);
-}
-
-
 static ngx_int_t
 ngx_http_idem_put(ngx_http_request_t *r, ngx_str_t *name, u_char *value, size_t len)
 {
@@ -317,7 +239,7 @@ ngx_http_idem_is_accel(ngx_http_upstream_t *u)
 
 /* Whether an answer's head came from the backend; its status, if so. */
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_idem_upstream_status(ngx_http_request_t *r)
 {
     ngx_http_upstream_t  *u = r->upstream;

@@ -441,63 +441,87 @@ ngx_http_idem_is_set(ngx_http_variable_t *v)
 }
 
 
+/* The next variable that a value names, in small letters; NGX_DECLINED: there are no more. */
+
+ngx_int_t
+ngx_http_idem_variable_next(ngx_conf_t *cf, ngx_str_t *value, size_t *at, ngx_str_t *name)
+{
+    size_t  start, end;
+
+    while (*at < value->len && value->data[*at] != '$') {
+        (*at)++;
+    }
+
+    if (*at == value->len) {
+        return NGX_DECLINED;
+    }
+
+    start = *at + 1;
+
+    if (start < value->len && value->data[start] == '{') {
+        start++;
+    }
+
+    for (end = start; end < value->len; end++) {
+        if (!((value->data[end] >= 'A' && value->data[end] <= 'Z')
+              || (value->data[end] >= 'a' && value->data[end] <= 'z')
+              || (value->data[end] >= '0' && value->data[end] <= '9')
+              || value->data[end] == '_'))
+        {
+            break;
+        }
+    }
+
+    name->len = end - start;
+    name->data = ngx_pnalloc(cf->pool, name->len + 1);
+
+    if (name->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_strlow(name->data, value->data + start, name->len);
+    *at = end;
+
+    return NGX_OK;
+}
+
+
+/* NULL: idem_set does not make it. */
+
+ngx_http_variable_t *
+ngx_http_idem_find_set(ngx_conf_t *cf, ngx_str_t *name)
+{
+    ngx_uint_t                  k;
+    ngx_hash_key_t             *keys;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    keys = cmcf->variables_keys->keys.elts;
+
+    for (k = 0; k < cmcf->variables_keys->keys.nelts; k++) {
+        if (keys[k].key.len == name->len
+            && ngx_strncmp(keys[k].key.data, name->data, name->len) == 0
+            && ngx_http_idem_is_set(keys[k].value))
+        {
+            return keys[k].value;
+        }
+    }
+
+    return NULL;
+}
+
+
 /* Whether a value is made of what idem_set reads. Both may stand in any order. */
 
 ngx_uint_t
 ngx_http_idem_is_computed(ngx_conf_t *cf, ngx_str_t *value)
 {
-    size_t                      i, start, end;
-    u_char                     *low;
-    ngx_str_t                   name;
-    ngx_uint_t                  k;
-    ngx_hash_key_t             *keys;
-    ngx_http_variable_t        *v;
-    ngx_http_core_main_conf_t  *cmcf;
+    size_t     at = 0;
+    ngx_str_t  name;
 
-    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
-    low = ngx_pnalloc(cf->temp_pool, value->len + 1);
-
-    if (low == NULL) {
-        return 0;
-    }
-
-    for (i = 0; i < value->len; i++) {
-
-        if (value->data[i] != '$') {
-            continue;
-        }
-
-        start = i + 1;
-
-        if (start < value->len && value->data[start] == '{') {
-            start++;
-        }
-
-        for (end = start; end < value->len; end++) {
-            if (!((value->data[end] >= 'A' && value->data[end] <= 'Z')
-                  || (value->data[end] >= 'a' && value->data[end] <= 'z')
-                  || (value->data[end] >= '0' && value->data[end] <= '9')
-                  || value->data[end] == '_'))
-            {
-                break;
-            }
-        }
-
-        name.data = low;
-        name.len = end - start;
-        ngx_strlow(low, value->data + start, name.len);
-
-        keys = cmcf->variables_keys->keys.elts;
-
-        for (k = 0; k < cmcf->variables_keys->keys.nelts; k++) {
-            v = keys[k].value;
-
-            if (keys[k].key.len == name.len
-                && ngx_strncmp(keys[k].key.data, name.data, name.len) == 0
-                && ngx_http_idem_is_set(v))
-            {
-                return 1;
-            }
+    while (ngx_http_idem_variable_next(cf, value, &at, &name) == NGX_OK) {
+        if (ngx_http_idem_find_set(cf, &name)) {
+            return 1;
         }
     }
 

@@ -61,7 +61,8 @@ enum board_verdict {
 enum board_count {
     BOARD_TOKEN_ISSUED,
     BOARD_TOKEN_SPENT,
-    BOARD_NOT_KEPT,  /* done, and its result was not stored: too long, a stream, or not wanted */
+    BOARD_NOT_KEPT,  /* done, and its result was not stored: too long, a stream, not wanted, no room
+                      */
     BOARD_LOST,      /* superseded while it ran */
     BOARD_CANCELLED, /* its run was ended, since its lease was lost or run_max over */
     BOARD_UNKNOWN,   /* ended without anybody knowing what came of it */

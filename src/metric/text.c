@@ -73,8 +73,8 @@ static const struct {
     {"tokens_issued_total", "Tokens that were issued.", BOARD_TOKEN_ISSUED, OF_HTTP},
     {"tokens_spent_total", "Tokens with which an operation began.", BOARD_TOKEN_SPENT, OF_HTTP},
     {"results_not_kept_total",
-     "Operations that were done and whose result was not stored: too long, a stream, or the "
-     "backend's wish.",
+     "Operations that were done and whose result was not stored: too long, a stream, the "
+     "backend's wish, or no room in the store.",
      BOARD_NOT_KEPT, OF_HTTP},
     {"answers_lost_total", "Answers whose owner was superseded while the backend worked.",
      BOARD_LOST, OF_HTTP},
@@ -120,6 +120,9 @@ static const struct {
      IDEM_EVENT_UNSTORED},
     {"unguarded_total", "Runs without a guard, since the store was away (on_store_error=open).",
      IDEM_EVENT_UNGUARDED},
+    {"results_dropped_total",
+     "Ends of runs that were stored without their result, since the store had no room for it.",
+     IDEM_EVENT_RESULT_DROPPED},
     {"store_errors_total", "Operations that the store refused, failed or did not answer.",
      IDEM_EVENT_STORE_ERROR},
 };

@@ -178,10 +178,18 @@ TEST(a_result_that_finds_no_room_does_not_make_the_run_uncertain) {
     memset(big, 'x', sizeof(big) - 1);
     out = call(h, guard, "k", &work);
     CHECK_INT(out.finish, IDEM_FINISH_STORED);
+    CHECK(!out.result_kept);
+    CHECK_INT(count_of(h, IDEM_EVENT_RESULT_DROPPED), 1);
     idem_outcome_release(&out);
     out = call(h, guard, "k", &work);
     CHECK_INT(out.verdict, IDEM_DUPLICATE);
     CHECK_INT(out.status, 7);
+    idem_outcome_release(&out);
+    work.result = "small";
+    out = call(h, guard, "other", &work);
+    CHECK(out.verdict == IDEM_RUN && out.result_kept);
+    CHECK_INT(count_of(h, IDEM_EVENT_RESULT_DROPPED), 1);
+    work.runs--;
     CHECK_INT(work.runs, 1);
     idem_outcome_release(&out);
     idem_guard_free(guard);

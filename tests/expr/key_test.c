@@ -25,6 +25,25 @@ TEST(a_key_is_what_java_prints_for_texts_and_numbers) {
     CHECK_KEY_OF("#{#user.id}", IDEM_EXPR_TEMPLATE, DOC, "7");
 }
 
+TEST(members_that_are_read_by_their_names_are_listed) {
+    static const char text[] =
+        "#h['X-A'] + #h.b + (#h[c] ?: #h?.d) + #h[#o.e] + #o.f + {#h['g'].h}";
+    static const char *const want[] = {"X-A", "b", "c", "d", "g"};
+    struct idem_expr *expr;
+    struct idem_error err;
+    const char *name;
+    size_t len, n;
+
+    CHECK(idem_expr_compile(text, sizeof(text) - 1, 0, &expr, &err) == 0);
+    for (n = 0; (name = idem_expr_member(expr, "h", n, &len)) != NULL; n++) {
+        CHECK(n < 5);
+        CHECK(strlen(want[n]) == len && memcmp(want[n], name, len) == 0);
+    }
+    CHECK(n == 5);
+    CHECK(idem_expr_member(expr, "x", 0, &len) == NULL);
+    idem_expr_free(expr);
+}
+
 TEST(a_null_operand_is_an_error_that_shows_the_expression) {
     CHECK_REFUSED("'a' + #n", KEY, DOC, "column 7: null");
     CHECK_HAS(outcome.err.text, "\n'a' + #n\n      ^");

@@ -7,7 +7,7 @@ all by hand, because the tests need control of every byte and of every close.
 
 A directive is a dict; each of its members is optional:
   status, headers, type        of the answer; headers is a list of pairs
-  body | size                  the body itself, or how many bytes of a pattern
+  body | size                  the body itself, text or (of a script) bytes, or how many bytes of a pattern
   frame                        length (default), chunked, close
   delay, late                  seconds before and after the side effect
   effect                       False: this is no side effect
@@ -515,7 +515,7 @@ class Backend:
         if "size" in do:
             return pattern(do["size"], seen.serial)
         if "body" in do:
-            return do["body"].encode()
+            return do["body"] if isinstance(do["body"], bytes) else do["body"].encode()
         return json.dumps({"serial": seen.serial, "path": seen.path}).encode()
 
 

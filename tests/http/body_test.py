@@ -15,6 +15,7 @@ CONF = "".join((
     guard("/file", "idem replay; client_body_in_file_only clean;"),
     guard("/single", "idem replay; client_body_in_single_buffer on; client_body_buffer_size 1m;"),
     guard("/methods", "idem replay; idem_methods PUT DELETE;"),
+    guard("/named", "idem replay; idem_methods QUERY REPORT LOCK X-UN_KNOWN;"),
     guard("/patient", "idem replay; client_body_timeout 500ms;"),
     guard("/wait", "idem replay; idem_wait 1h;"),
     guard("/11", "idem replay; proxy_http_version 1.1; proxy_set_header Connection '';"),
@@ -294,6 +295,20 @@ def the_guarded_methods_are_a_directive(rig):
             check(not status(rig.post("/replay", key, method=method), 200).replayed, f"{method} is not guarded")
         key = fresh()
         both(rig, "/methods", key, *(rig.post("/methods", key, method=method) for _ in range(2)))
+
+
+@test
+def a_method_that_nginx_does_not_know_is_guarded_by_its_name(rig):
+    for method in ("QUERY", "REPORT", "LOCK", "X-UN_KNOWN"):
+        key = fresh()
+        both(rig, "/named", key, *(rig.post("/named", key, method=method) for _ in range(2)))
+        eq([seen.method for seen in rig.backend.requests(key=key)], [method])
+        status(rig.post("/named", key, method="REPORT" if method == "QUERY" else "QUERY"), 422, "mismatch")
+        status(rig.post("/named", method=method), 400, "key-missing")
+    for method in ("SEARCH", "QUER", "QUERYS", "POST", "UNLOCK"):
+        key = fresh()
+        for _ in range(2):
+            check(not status(rig.post("/named", key, method=method), 200).replayed, f"{method} is not guarded")
 
 
 @test

@@ -16,7 +16,15 @@ CONF = WATCH + "".join(
     + guard(f"/{kind}-abort", f"idem replay; {kind}_ignore_client_abort off;", to=to)
     + guard(f"/{kind}-unbuffered", f"idem replay; {kind}_buffering off;", to=to)
     + guard(f"/{kind}-refused", "idem replay;", to=f"{kind}_pass @REFUSED@;")
-    for kind, to in (("fastcgi", FASTCGI), ("uwsgi", UWSGI)))
+    + guard(f"/{kind}-named", "idem replay; idem_key header=X-Order-Key optional;", to=to)
+    + guard(f"/{kind}-odd", "idem replay; idem_key header=X_Order-Key optional;", to=to)
+    + guard(f"/{kind}-serial", "idem replay; idem_key serial header=X-Serial-No credential=X-Cred-Id;", to=to)
+    + guard(f"/{kind}-token", "idem replay; idem_key token;", prefix="spelling:", to=to)
+    + guard(f"/{kind}-value", "idem replay; idem_key '$http_x_order_no';", to=to)
+    + guard(f"/{kind}-expr", "idem replay; idem_key $spelled; idem_fingerprint \"#headers['x-print-of'] + '.'\";", to=to)
+    + guard(f"/{kind}-scope", "idem replay; idem_scope $http_x_user_id; if ($http_x_user_id = no) { set $x 1; }", to=to)
+    for kind, to in (("fastcgi", FASTCGI), ("uwsgi", UWSGI))) + "location = /token { idem_token; idem_prefix spelling:; }\n"
+SPELLED = "idem_set $spelled \"#headers['x-expr-key']\";"
 
 
 def each(work):
@@ -73,6 +81,55 @@ def an_underscore_is_no_way_to_forge_our_headers(rig, path, backend):
     answer = rig.post(path, other, headers=[("Idempotency_Key", "another")], ref=ref)
     for seen in backend.requests(ref=ref):
         eq(seen.all("Idempotency-Key"), [other], "the key that the backend is told")
+
+
+def spellings(name):
+    """All that CGI programs may take for the header, but itself; and the last as a client would write it."""
+    return [s for s in (name.replace("-", "_"), name.replace("-", "_", 1), name.replace("-", ".", 1), name.lower().replace("-", "_"))
+            if s != name]
+
+
+@test
+@each
+def a_header_that_decides_reaches_the_program_in_one_spelling(rig, path, backend):
+    token = json.loads(rig.post("/token", method="GET", body=b"").body)["token"]
+    for variant, fields in (
+            ("-named", {"X-Order-Key": "a"}), ("-odd", {"X_Order-Key": "a"}), ("-serial", {"X-Serial-No": "7", "X-Cred-Id": "c"}),
+            ("-token", {"Idempotent-Token": token}), ("-value", {"X-Order-No": "a"}),
+            ("-expr", {"X-Expr-Key": "a", "X-Print-Of": "p"}), ("-scope", {"X-User-Id": "ann"})):
+        ref, forged = fresh("ref"), [(s, "forged") for name in fields for s in spellings(name)]
+        own = [(name, value + ("" if name == "Idempotent-Token" else ref)) for name, value in fields.items()]
+        key = ref if variant == "-scope" else None
+        before = status(rig.post(path + variant, key, headers=forged + own, ref=ref), 200)
+        replay_of(before, rig.post(path + variant, key, headers=own + forged, ref=ref))
+        seen, = backend.requests(ref=ref)
+        for name, value in own:
+            eq(seen.all(name.replace("_", "-")), [value], f"{path}{variant}")
+        eq([n for n, v in seen.headers if v == "forged"], [], f"{path}{variant}")
+
+
+@test
+@each
+def a_spelling_that_decides_nothing_is_no_key(rig, path, backend):
+    """Where the key is optional, a program must not take for it what the guard has not seen."""
+    for variant, sent in (("-named", "X_Order_Key"), ("-odd", "X-Order-Key"), ("-odd", "X_Order_Key")):
+        ref = fresh("ref")
+        for _ in range(2):
+            status(rig.post(path + variant, headers=[(sent, "7")], ref=ref), 200)
+        eq([seen.all("X-Order-Key") for seen in backend.requests(ref=ref)], [[], []], f"{path}{variant} {sent}")
+    # What a variable of nginx reads in any spelling is the program's too, where there is one.
+    key = fresh()
+    first = status(rig.post(path + "-scope", key, headers=[("x_user_id", "eve")]), 200)
+    replay_of(first, rig.post(path + "-scope", key, headers=[("X-User-Id", "eve"), ("X_User_Id", "ann")]))
+    eq([seen.all("X-User-Id") for seen in backend.requests(key=key)], [["eve"]])
+
+
+@test
+@each
+def accept_encoding_is_cleared_in_every_spelling(rig, path, backend):
+    key = fresh()
+    status(rig.post(path, key, headers=[(s, "gzip") for s in spellings("Accept-Encoding")]), 200)
+    eq(backend.requests(key=key)[0].all("Accept-Encoding"), [])
 
 
 @test
@@ -193,4 +250,4 @@ def an_answer_over_the_limit_flows_whole(rig, path, backend):
 
 
 if __name__ == "__main__":
-    main(CONF, http="underscores_in_headers on;")
+    main(CONF, http="underscores_in_headers on; ignore_invalid_headers off;" + SPELLED)

@@ -111,9 +111,13 @@ class Conn:
         return line.decode("latin-1")
 
     def take(self, n):
-        while len(self.buffer) < n and self.more():
-            pass
-        data, self.buffer = self.buffer[:n], self.buffer[n:]
+        parts, got, self.buffer = [self.buffer], len(self.buffer), b""
+        while got < n and self.more():
+            got += len(self.buffer)
+            parts.append(self.buffer)
+            self.buffer = b""
+        data = b"".join(parts)
+        data, self.buffer = data[:n], data[n:]
         return data
 
     def head(self, answer):

@@ -153,10 +153,10 @@ def a_fingerprint_is_of_parts_or_an_expression(rig):
 
 @test
 def guarded_methods_change_something(rig):
-    for value in ("GET", "HEAD", "OPTIONS", "POST GET", "post", "FOO", ""):
+    for value in ("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "POST GET", "post", "P0ST", "A/B", "POST POST", "''", ""):
         refused(rig, GOOD + f"idem_methods {value};" if value else GOOD + "idem_methods;",
                 *(("POST", "PUT", "PATCH", "DELETE") if value else ()))
-    for value in ("POST", "POST PUT PATCH DELETE", "DELETE"):
+    for value in ("POST", "POST PUT PATCH DELETE", "DELETE", "FOO", "QUERY REPORT", "LOCK X-UN_KNOWN", "POSTS POST"):
         accepted(rig, GOOD + f"idem_methods {value};")
 
 

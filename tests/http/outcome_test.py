@@ -24,6 +24,7 @@ CONF = "".join((
     guard("/listed", "idem replay; idem_release_status 404 429;"),
     guard("/small", "idem replay; idem_result_max 1k; proxy_http_version 1.1;"),
     guard("/unbuffered", "idem replay; proxy_buffering off; proxy_http_version 1.1;"),
+    guard("/rejected", "idem reject;"),
     guard("/tiny", "idem replay; proxy_buffer_size 4k; proxy_buffers 2 4k; proxy_busy_buffers_size 4k;"
           " proxy_http_version 1.1;"),
     guard("/tls", "idem replay;", to="proxy_pass https://@TLS@/plain;"),
@@ -512,6 +513,20 @@ def an_answer_of_http_1_0_is_captured(rig):
     first = status(rig.post("/replay", key, do={"size": 50000, "frame": "close", "http10": True}), 200)
     eq(len(first.body), 50000)
     stays(rig, "/replay", key, first)
+
+
+@test
+def a_first_response_says_when_its_retry_will_not_get_it_again(rig):
+    for path, do in (("/small", {"size": 5000}), ("/small", {"size": 5000, "frame": "chunked"}),
+                     ("/11", {"headers": [["X-Accel-Buffering", "no"]]}), ("/11", {"type": "text/event-stream", "frame": "chunked"}),
+                     ("/replay", {"headers": [["Idem-Store", "no"]]}), ("/replay", {"headers": [["Idem-Store", "no"], ["Idem-Kept", "yes"]]})):
+        key = fresh()
+        first = status(rig.post(path, key, do=do), 200)
+        eq((first.all("Idem-Kept"), first.complete), (["no"], True), f"{path} {do}")
+        eq(status(rig.post(path, key), 409, "duplicate").all("Idem-Kept"), [])
+    for path, do in (("/small", {"size": 500}), ("/replay", {"headers": [["Idem-Kept", "no"]]}), ("/rejected", {"size": 5000}),
+                     ("/replay", {"status": 503}), ("/replay", {"status": 429}), ("/replay", {"status": 204})):
+        eq(rig.post(path, fresh(), do=do).all("Idem-Kept"), [], f"{path} {do}")
 
 
 @test

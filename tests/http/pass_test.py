@@ -31,7 +31,7 @@ CONF = "".join((
     guard("/spooled", "idem replay; proxy_buffers 2 4k; proxy_buffer_size 4k; proxy_busy_buffers_size 4k;"
           " idem_result_max 2M;"),
     guard("/headers", "idem replay; add_header X-Added $request_method always; add_header X-Two b; expires 60s;"),
-    guard("/next", "idem replay; idem_methods POST PUT DELETE; " + NEXT, to="proxy_pass http://two;"),
+    guard("/next", "idem replay; idem_methods POST PUT DELETE QUERY; " + NEXT, to="proxy_pass http://two;"),
     guard("/half", "idem replay; " + NEXT, to="proxy_pass http://half;"),
     guard("/kept", "idem replay; proxy_http_version 1.1; proxy_set_header Connection '';",
           to="proxy_pass http://kept;"),
@@ -41,7 +41,8 @@ CONF = "".join((
     " proxy_set_header Content-Length ''; }\n",
     guard("/mirrored", "idem replay; mirror /mirror;"),
     guard("= /mirror", "internal; idem replay;", prefix="mirrored:"),
-    guard("/intercepted", "idem replay; proxy_intercept_errors on; error_page 500 503 404 = @again;"),
+    guard("/intercepted", "idem replay; proxy_intercept_errors on; error_page 500 503 404 422 = @again; error_page 410 =200 @again;"
+          " error_page 402 @again;"),
     guard("@again", "idem replay;", prefix="intercepted:"),
     guard("/unintercepted", "idem replay; error_page 502 504 = @unguarded;",
           to="proxy_pass http://@BACKEND@;"),
@@ -102,10 +103,16 @@ def get_head_and_options_pass_untouched(rig):
 
 @test
 def other_methods_pass_too(rig):
-    key = fresh()
-    for _ in range(2):
-        status(rig.post("/replay", key, method="PROPFIND", body=b""), 200)
-    eq(len(rig.backend.requests(key=key)), 2)
+    """Those that nginx does not know have one number among themselves: QUERY, REPORT, and whatever a backend makes up."""
+    for method in ("PUT", "DELETE", "PROPFIND", "LOCK", "QUERY", "REPORT", "X-UN_KNOWN"):
+        key = fresh()
+        for _ in range(2):
+            answer, line = rig.logged("/replay", key, method=method, headers=[("Idem-Attempt", "9")])
+            check(status(answer, 200) and not answer.replayed, repr(answer))
+            eq(line["idem_verdict"], "")
+        eq([seen.h("Idem-Attempt") for seen in rig.backend.requests(key=key)], [None, None])
+        for key in (None, '"broken'):
+            status(rig.post("/replay", key, method=method), 200)
 
 
 @test
@@ -223,8 +230,8 @@ def parts_that_subrequests_add_are_no_part_of_the_guard(rig):
 def a_claimed_request_never_goes_to_a_second_upstream(rig):
     for do in ({"fault": "close"}, {"fault": "rst"}, {"status": 500}, {"status": 503}, {"status": 429},
                {"fault": "bighead"}, {"read": 1}):
-        # nginx itself would send PUT and DELETE again; both servers are asked first in turn.
-        for method in ("POST", "PUT", "DELETE", "POST", "PUT", "DELETE", "PUT"):
+        # nginx itself would send PUT, DELETE and QUERY again; both servers are asked first in turn.
+        for method in ("POST", "PUT", "DELETE", "QUERY", "POST", "PUT", "DELETE", "QUERY", "PUT"):
             key = fresh()
             answer = rig.post("/next", key, do=do, method=method)
             check(answer.status in (500, 502, 503, 429), repr(answer))
@@ -312,8 +319,20 @@ def error_page_does_not_send_it_again(rig):
     for code in (500, 503, 404):
         key = fresh()
         answer = rig.post("/intercepted", key, do={"status": code})
-        check(answer.status is not None and answer.complete, repr(answer))
+        check(status(answer, code).complete, repr(answer))
         eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+
+
+@test
+def an_intercepted_answer_whose_page_is_refused_is_stored_as_the_backends(rig):
+    for code in (404, 422, 410, 402):
+        key = fresh()
+        rid = fresh("rid")
+        first = status(rig.post("/intercepted", key, do={"status": code}, rid=rid), code)
+        replay_of(first, rig.post("/intercepted", key))
+        eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
+        stored = json.loads(rig.idem("show", "--json", "--prefix", "intercepted:", "--hash", rig.log(rid)["idem_key_hash"]))
+        eq((stored["state"], stored["status"]), ("done", code))
 
 
 @test

@@ -102,6 +102,22 @@ def a_request_sent_again_is_refused_whatever_its_method(rig):
 
 
 @test
+def what_is_signed_reaches_the_program_in_one_spelling(rig):
+    """On the way, anybody could add X_Amount to a signed X-Amount: CGI programs have one variable for both."""
+    to = "fastcgi_pass @FASTCGI@; @CGI_FASTCGI@"
+    with Rig("".join(f"location /{form} {{ {SIGN} form={form} headers=X-Amount; {to} }}" for form in FORMS), files=SECRETS,
+             http="underscores_in_headers on;", workers=1) as own:
+        for form in FORMS:
+            ref, amount = fresh("ref"), [("X-Amount", "10")]
+            fields = FORMS[form]("POST", "/" + form, b"x", signed=amount) + amount
+            added = [(name.replace("-", "_"), "forged") for name, _ in fields if "-" in name]
+            status(own.post("/" + form, body=b"x", headers=added[:1] + fields + added, ref=ref), 200)
+            seen, = own.fastcgi.requests(ref=ref)
+            eq([n for n, v in seen.headers if v == "forged"], [], form)
+            eq(seen.all("X-Amount"), ["10"])
+
+
+@test
 def a_request_without_a_signature_is_refused_and_told_what_is_missing(rig):
     for form in FORMS:
         path = place(rig, form)

@@ -20,6 +20,8 @@ CONF = (guard("/orders", "idem replay; idem_label $http_x_label; idem_scope $htt
         + guard("/bounded", "idem replay; idem_run_max 500ms;")
         + guard("/late", "idem replay;")
         + "location = /status { idem_status; }"
+        "location = /any-status { idem_status host=any; }"
+        "location = /if-status { idem_status; if ($arg_x) { set $x 1; } }"
         "location = /guarded-status { idem replay; idem_prefix s:; idem_status; }"
         "location = /token { idem_token; idem_prefix strict:; }")
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -46,6 +48,32 @@ def counted(rig, route, **want):
         until("it is counted", same)
     except AssertionError as error:
         raise AssertionError(f"{want}: {row(rig, route)}") from error
+
+
+def asked_by(rig, host, path="/status"):
+    return rig.post(path + "?format=json&x=1", method="GET", body=b"", host=host)
+
+
+@test
+def a_name_that_is_not_the_servers_reads_nothing(rig):
+    """The owner of a name can make it lead here: what a page of that site asks for carries its name."""
+    for path in ("/status", "/if-status"):
+        for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "gateway-1.internal:8081"):
+            answer = asked_by(rig, host, path)
+            eq((answer.status, answer.h("Content-Type")), (403, "application/problem+json"), repr(answer))
+            check("server_name" in answer.problem["detail"] and b"routes" not in answer.body, answer.body)
+            status(asked_by(rig, host, "/any-status"), 200)
+        for host in ("localhost", "LOCALHOST:80", "127.0.0.1:8081", "[::1]:8080", "10.1.2.3"):
+            status(asked_by(rig, host, path), 200)
+    status(send(rig.port, b"GET /status HTTP/1.0\r\n\r\n"), 200)
+    with Rig("location = /status { idem_status; }", server="server_name gateway-1.internal .ops.example;", workers=1) as own:
+        for host, want in (("gateway-1.internal:8081", 200), ("a.ops.example", 200), ("10.1.2.3", 200),
+                           ("gateway-2.internal", 403), ("evil.example", 403)):
+            eq(asked_by(own, host).status, want, host)
+    for words in ("idem_status host=all;", "idem_status any;", "idem_status; idem_status;"):
+        with Rig(f"location = /x {{ {words} }}", start=False) as own:
+            code, text = own.check()
+            check(code != 0 and "idem_status" in text, text)
 
 
 @test

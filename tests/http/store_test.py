@@ -694,6 +694,29 @@ def a_store_that_is_full_refuses_new_keys_and_replays_old_ones(rig):
 
 
 @test(stores="lmdb")
+def a_result_that_finds_no_room_is_left_out_and_its_first_response_says_so(rig):
+    """It was done, and is never run again: but who comes again is told only that it was, and so the first one is told too."""
+    with Rig(guard("/big", "idem replay; idem_result_max 16M;") + guard("/kept", "idem_preset payment; idem_result_max 16M;")
+             + WATCH, options="size=2M", workers=1) as other:
+        small = fresh()
+        first = status(other.post("/big", small), 200)
+        eq(first.all("Idem-Kept"), [])
+        replay_of(first, other.post("/big", small))
+        for path, code, kind in (("/big", 201, "duplicate"), ("/kept", 500, "failed")):
+            key = fresh()
+            answer = status(other.post(path, key, do={"size": 3 << 20, "status": code}), code)
+            eq((answer.all("Idem-Kept"), len(answer.body), answer.complete), (["no"], 3 << 20, True))
+            again = status(other.post(path, key), 409, kind)
+            eq((again.problem["first_status" if kind == "duplicate" else "last_status"], again.all("Idem-Kept")), (code, []))
+            eq(other.backend.effects(key=key), 1)
+        check("no room for the result" in other.said(), other.said()[-600:])
+        until("it is counted", lambda: other.figures()["stores"][0]["events"]["result_dropped"] == 2)
+        eq([row["counts"]["results_not_kept"] for row in other.figures()["rows"]], [1, 1])
+        check(b"idem_results_dropped_total" in other.post("/rig-status?format=prometheus", method="GET", body=b"").body, "for alerts")
+        until("idem stats tells it", lambda: json.loads(other.idem("stats", "--json"))["events"]["result_dropped"] == 2)
+
+
+@test(stores="lmdb")
 def what_was_stored_survives_a_restart(rig):
     with Rig(CONF) as other:
         key, gone = fresh(), fresh()

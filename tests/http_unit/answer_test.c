@@ -57,6 +57,42 @@ TEST(what_is_written_is_read_again) {
     CHECK(!idem_http_answer_next(&answer.headers, &header));
 }
 
+TEST(how_long_a_body_is_decoded_is_no_header_of_the_answer) {
+    static const struct idem_http_decoded all[] = {{IDEM_HTTP_DECODED_EXACT, 0},
+                                                   {IDEM_HTTP_DECODED_EXACT, 67108864},
+                                                   {IDEM_HTTP_DECODED_OVER, 1048576},
+                                                   {IDEM_HTTP_DECODED_NEVER, 0}};
+    static const char *const wrong[] = {"",    "+",   "01",         "-1", "1 ",
+                                        "yes", "no+", "4294967296", "1++"};
+    struct idem_http_header headers[2] = {{{NULL, 0}, {NULL, 0}}, H("X-Empty", "")}, header;
+    char room[IDEM_HTTP_DECODED_TEXT];
+    struct idem_http_answer_out out;
+    struct idem_http_answer answer;
+    size_t len;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        headers[0] = idem_http_decoded_print(&all[i], room);
+        len = encode(200, headers, 2, "x", 1);
+        CHECK_INT(idem_http_answer_read(bytes, len, &answer), 0);
+        CHECK(answer.decoded.kind == all[i].kind && answer.decoded.size == all[i].size);
+        CHECK_INT(answer.headers_n, 1);
+        CHECK(idem_http_answer_next(&answer.headers, &header) && is(header.name, "X-Empty"));
+        CHECK(!idem_http_answer_next(&answer.headers, &header));
+    }
+    CHECK_INT(idem_http_answer_read(bytes, encode(200, two, 2, "x", 1), &answer), 0);
+    CHECK_INT(answer.decoded.kind, IDEM_HTTP_DECODED_UNKNOWN);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        headers[0].value = (struct idem_http_text){wrong[i], strlen(wrong[i])};
+        CHECK_INT(idem_http_answer_begin(&out, bytes, sizeof(bytes), 200, headers, 2),
+                  IDEM_E_INVALID);
+    }
+    /* Only as the first; and never one of the backend's. */
+    headers[1] = idem_http_decoded_print(&all[0], room);
+    headers[0] = two[1];
+    CHECK_INT(idem_http_answer_begin(&out, bytes, sizeof(bytes), 200, headers, 2), IDEM_E_INVALID);
+    CHECK(idem_http_header_refused(headers[1].name) != NULL);
+}
+
 TEST(an_answer_may_be_empty) {
     struct idem_http_answer answer;
     size_t len = encode(204, NULL, 0, "", 0);

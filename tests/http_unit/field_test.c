@@ -289,6 +289,11 @@ TEST(tokens_and_names_are_compared_without_case) {
     CHECK(idem_http_same(IDEM_HTTP_TEXT("ETag"), IDEM_HTTP_TEXT("etAG")));
     CHECK(!idem_http_same(IDEM_HTTP_TEXT("ETag"), IDEM_HTTP_TEXT("ETags")));
     CHECK(!idem_http_same(IDEM_HTTP_TEXT("a[b"), IDEM_HTTP_TEXT("a{b")));
+    CHECK(idem_http_same_variable(IDEM_HTTP_TEXT("X-Order-Key"), IDEM_HTTP_TEXT("x_ORDER.key")));
+    CHECK(idem_http_same_variable(IDEM_HTTP_TEXT(""), IDEM_HTTP_TEXT("")));
+    CHECK(!idem_http_same_variable(IDEM_HTTP_TEXT("X-Key"), IDEM_HTTP_TEXT("X-Keys")));
+    CHECK(!idem_http_same_variable(IDEM_HTTP_TEXT("X-Key"), IDEM_HTTP_TEXT("XxKey")));
+    CHECK(!idem_http_same_variable(IDEM_HTTP_TEXT("X-1"), IDEM_HTTP_TEXT("X-2")));
     CHECK(!idem_http_same(IDEM_HTTP_TEXT("a@"), IDEM_HTTP_TEXT("a`")));
     CHECK(idem_http_is_token(IDEM_HTTP_TEXT("x-!#$%&'*+.^_`|~9Z")));
     CHECK(!idem_http_is_token(IDEM_HTTP_TEXT("")));

@@ -131,6 +131,60 @@ TEST(what_follows_must_be_gzip_too) {
     CHECK_INT(unpack(two, 5, 5), 0);
 }
 
+/* In pieces of `step`. */
+static struct idem_http_decoded measured(size_t len, size_t step, size_t max) {
+    struct idem_http_text copy = text_n((const char *)packed, len);
+    struct idem_http_measure m;
+    struct idem_http_decoded decoded;
+
+    idem_http_measure_begin(&m, max);
+    for (size_t at = 0; at < len; at += step)
+        idem_http_measure_add(&m, copy.at + at, len - at < step ? len - at : step);
+    decoded = idem_http_measure_end(&m);
+    idem_http_measure_drop(&m);
+    text_free(copy);
+    return decoded;
+}
+
+TEST(the_length_is_known_before_it_is_decoded) {
+    size_t one = gzip(0, "hello, hello, hello", 19), two;
+    struct idem_http_decoded decoded;
+
+    for (size_t step = 1; step <= one; step++) {
+        decoded = measured(one, step, 19);
+        CHECK(decoded.kind == IDEM_HTTP_DECODED_EXACT && decoded.size == 19);
+        decoded = measured(one, step, 18);
+        CHECK(decoded.kind == IDEM_HTTP_DECODED_OVER && decoded.size == 18);
+        CHECK(measured(one - 1, step, 19).kind == IDEM_HTTP_DECODED_NEVER);
+    }
+    CHECK_INT(idem_http_gzip_claims((struct idem_http_text){(char *)packed, one}), 19);
+    CHECK_INT(idem_http_gzip_claims((struct idem_http_text){(char *)packed, 17}), 0);
+    two = gzip(one, ", world", 7);
+    decoded = measured(two, 5, 100);
+    CHECK(decoded.kind == IDEM_HTTP_DECODED_EXACT && decoded.size == 26);
+    CHECK(measured(0, 1, 10).kind == IDEM_HTTP_DECODED_NEVER);
+    memcpy(packed + one, "garbage", 7);
+    CHECK(measured(one + 7, 3, 100).kind == IDEM_HTTP_DECODED_NEVER);
+    two = gzip(0, "", 0);
+    decoded = measured(two, 4, 0);
+    CHECK(decoded.kind == IDEM_HTTP_DECODED_EXACT && decoded.size == 0);
+}
+
+TEST(a_bomb_is_not_measured_to_its_end) {
+    char *zeros = calloc(1, 16 << 20);
+    size_t len;
+    struct idem_http_measure m;
+
+    CHECK(zeros != NULL);
+    len = gzip(0, zeros, 16 << 20);
+    free(zeros);
+    idem_http_measure_begin(&m, 1 << 20);
+    idem_http_measure_add(&m, packed, len);
+    CHECK(m.size > 1 << 20 && m.size < 2 << 20 && !m.open);
+    idem_http_measure_add(&m, packed, len);
+    CHECK_INT(idem_http_measure_end(&m).kind, IDEM_HTTP_DECODED_OVER);
+}
+
 TEST(only_gzip_is_taken) {
     CHECK_INT(unpack(pack(0, "hello", 5, 15), 8, 100), IDEM_E_CORRUPT);
     CHECK_INT(unpack(pack(0, "hello", 5, -15), 8, 100), IDEM_E_CORRUPT);

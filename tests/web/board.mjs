@@ -5,7 +5,7 @@ const VERDICTS = ['run', 'open', 'replay', 'duplicate', 'busy', 'mismatch', 'unc
   'signature_incomplete', 'signature_stale', 'signature_wrong', 'nonce_reused', 'store_error'];
 const COUNTS = ['tokens_issued', 'tokens_spent', 'results_not_kept', 'lost', 'cancelled', 'unknown', 'shadowed', 'messages_done', 'messages_retried',
   'messages_buried', 'messages_unburied'];
-const EVENTS = ['superseded', 'lease_lost', 'unstored', 'unguarded', 'store_error'];
+const EVENTS = ['superseded', 'lease_lost', 'unstored', 'unguarded', 'store_error', 'result_dropped'];
 const STORE = 'redis://cache.internal:6379/0';
 
 const all = (names, some) => ({ ...Object.fromEntries(names.map((name) => [name, 0])), ...some });
