@@ -79,25 +79,32 @@ static void finish_again(struct idem_claim *c, int rc, const struct idem_error *
     c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
 }
 
-/* It was stored at first, perhaps, and then came another owner; or there was another before. */
+/* True if an earlier try may have been stored before another owner took the key over. A stored
+   `done` excludes a takeover, except in mode lock, where it frees the key. */
+static bool finish_is_unclear(const struct idem_claim *c) {
+    return c->finish_doubted &&
+           (c->op.in.finish.said != IDEM_SAID_DONE || c->policy.mode == IDEM_MODE_LOCK);
+}
+
 static void finish_unclear(struct idem_claim *c) {
     struct idem_error err;
 
     idem_error_set(&err, IDEM_E_UNKNOWN,
-                   "the store did not answer the first time, and then somebody else had the key: "
+                   "the store did not answer the first time, and then another owner had the key: "
                    "the finish may have been stored before");
     finish_over(c, IDEM_E_UNKNOWN, false, &err);
 }
 
 static void finish_complete(struct idem_op *op, int rc) {
     struct idem_claim *c = op->data;
+    bool lost = rc == 0 && op->out.finish.ack == IDEM_LOST;
 
     if (rc != 0)
         finish_again(c, rc, &op->error);
-    else if (op->out.finish.ack == IDEM_LOST && c->finish_doubted)
+    else if (lost && finish_is_unclear(c))
         finish_unclear(c);
     else
-        finish_over(c, 0, op->out.finish.ack == IDEM_LOST, NULL);
+        finish_over(c, 0, lost, NULL);
 }
 
 void idem_finish_send(struct idem_claim *c) {

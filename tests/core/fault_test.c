@@ -268,8 +268,8 @@ TEST(a_finish_whose_answer_is_lost_is_said_again_and_acknowledged) {
     rig_close(&rig);
 }
 
-/* A lock that was given back, the answer to which was lost, and that somebody took before it was
-   asked again. */
+/* A lock is given back, the reply is lost, and another caller takes the lock before the first one
+   asks again. */
 TEST(a_finish_is_not_called_superseded_where_it_may_have_been_stored) {
     struct idem_policy lock = {.mode = IDEM_MODE_LOCK};
     struct seen seen = {0}, other = {0};
@@ -293,6 +293,43 @@ TEST(a_finish_is_not_called_superseded_where_it_may_have_been_stored) {
     idem_claim_free(claim);
     idem_claim_free(next);
     rig_close(&rig);
+}
+
+/* The first `done` gets no reply and is not stored; its lease ends, and another owner takes over. In
+   these modes a stored `done` would have excluded the takeover. */
+static void check_superseded(struct idem_policy policy) {
+    struct seen seen = {0}, other = {0};
+    struct rig rig;
+    struct idem_claim *claim, *next;
+
+    policy.recover = IDEM_RECOVER_RERUN;
+    policy.lease_ms = 1000;
+    policy.finish_timeout_ms = 60000;
+    rig_open(&rig);
+    claim = ask(&rig, policy, &seen);
+    CHECK_INT(seen.verdict, IDEM_RUN);
+    break_it(FAULT_SILENT, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_done(claim, 0, "", 0, on_finish, &seen), 0);
+    time_pass(&rig, 2000);
+    CHECK_INT(seen.finishes, 0);
+    next = ask(&rig, policy, &other);
+    CHECK_INT(other.verdict, IDEM_RUN);
+    break_it(FAULT_NONE, IDEM_OP_FINISH);
+    time_pass(&rig, 300);
+    CHECK_INT(seen.finishes, 1);
+    CHECK_INT(seen.rc, 0);
+    CHECK(seen.late);
+    idem_claim_free(claim);
+    idem_claim_free(next);
+    rig_close(&rig);
+}
+
+TEST(a_late_done_in_mode_replay_is_lost_though_its_first_try_got_no_reply) {
+    check_superseded((struct idem_policy){.mode = IDEM_MODE_REPLAY});
+}
+
+TEST(a_late_done_in_mode_reject_is_lost_though_its_first_try_got_no_reply) {
+    check_superseded((struct idem_policy){.mode = IDEM_MODE_REJECT});
 }
 
 TEST(a_finish_waits_for_a_store_that_comes_back) {
