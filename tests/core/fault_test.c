@@ -295,8 +295,8 @@ TEST(a_finish_is_not_called_superseded_where_it_may_have_been_stored) {
     rig_close(&rig);
 }
 
-/* The first `done` gets no reply and is not stored; its lease ends, and another owner takes over. In
-   these modes a stored `done` would have excluded the takeover. */
+/* The first `done` gets no reply and is not stored; its lease ends, and another owner takes over.
+   In these modes a stored `done` would have excluded the takeover. */
 static void check_superseded(struct idem_policy policy) {
     struct seen seen = {0}, other = {0};
     struct rig rig;
