@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <linux/securebits.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -55,18 +56,18 @@ static int folder_make(const char *path, struct idem_error *err) {
    was opened: a name that is swapped back leads to another inode. */
 static bool name_trusted(const char *path, const struct stat *folder) {
     size_t len = strlen(path);
-    char *name;
+    char name[PATH_MAX];
     struct stat st;
-    int rc;
 
     if (geteuid() != 0 || folder->st_uid != 0)
         return true;
     while (len > 1 && path[len - 1] == '/') /* which would follow the link */
         len--;
-    name = strndup(path, len);
-    rc = name == NULL ? -1 : lstat(name, &st);
-    free(name);
-    if (rc < 0)
+    if (len >= sizeof(name)) /* which could not have been opened */
+        return false;
+    memcpy(name, path, len);
+    name[len] = '\0';
+    if (lstat(name, &st) < 0)
         return false;
     return S_ISLNK(st.st_mode) ? st.st_uid == 0
                                : st.st_dev == folder->st_dev && st.st_ino == folder->st_ino;
