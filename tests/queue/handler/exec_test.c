@@ -595,7 +595,7 @@ TEST(closing_ends_what_is_still_at_work) {
     hand_begin(&hand, item);
     pid = file_number("pid");
     hand_close(&hand);
-    CHECK(is_gone(pid));
+    WAIT_UNTIL(is_gone(pid)); /* SIGKILL takes a moment */
     CHECK_INT(item->told, 0);
     free(item);
 }
