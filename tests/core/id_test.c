@@ -277,8 +277,10 @@ static void *ask_on(void *data) {
     char text[IDEM_UUID_LEN + 1];
 
     (void)data;
-    while (!enough)
+    while (!enough) {
         CHECK_INT(idem_uuid7_at(2000000000000, text, NULL), 0);
+        wait_us(20); /* sleep: fork() takes the lock as well, and could wait for it for minutes */
+    }
     return NULL;
 }
 
