@@ -27,7 +27,7 @@ struct idem_http_text idem_http_trim(struct idem_http_text text);
 bool idem_http_is_token(struct idem_http_text text);
 /* Equal but for the case of ASCII letters. */
 bool idem_http_same(struct idem_http_text a, struct idem_http_text b);
-/* Whether programs that read headers as variables of CGI (HTTP_X_ORDER_KEY) take both names for
+/* True if programs that read headers as variables of CGI (HTTP_X_ORDER_KEY) take both names for
    one: these have no case, and an underscore for a hyphen, in some for every other character too
    that is neither a letter nor a digit. */
 bool idem_http_same_variable(struct idem_http_text a, struct idem_http_text b);

@@ -42,7 +42,7 @@ struct idem_http_measure {
     bool damaged;
     bool failed; /* no memory: nothing is known */
 };
-/* What was begun is released by end or drop, each of which may be called again. */
+/* End and drop release a measurement; each may be called again. */
 void idem_http_measure_begin(struct idem_http_measure *measure, size_t max);
 void idem_http_measure_add(struct idem_http_measure *measure, const void *bytes, size_t len);
 struct idem_http_decoded idem_http_measure_end(struct idem_http_measure *measure);

@@ -43,7 +43,7 @@ ngx_http_idem_key_wrong(ngx_conf_t *cf, ngx_str_t *word)
 }
 
 
-/* What strip.c takes out of a request before its key is looked for. */
+/* Refuses a header that strip.c removes before the key is read. */
 
 static char *
 ngx_http_idem_key_name(ngx_conf_t *cf, ngx_str_t *name)

@@ -432,7 +432,7 @@ ngx_http_idem_takes_gzip(ngx_http_request_t *r)
 }
 
 
-/* Whether the backend encoded it unasked, for a client that does not take it. */
+/* True if the backend encoded the result unasked and this client does not accept that. */
 
 static ngx_uint_t
 ngx_http_idem_is_packed(ngx_http_request_t *r)

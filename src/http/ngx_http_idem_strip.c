@@ -32,7 +32,7 @@ typedef struct {
 } ngx_http_idem_unwanted_t;
 
 
-/* Whether a name has anything but letters, digits and hyphens: without such a name in the request
+/* True if a name has anything but letters, digits and hyphens: without such a name in the request
    or the configuration there is one spelling only. */
 
 static ngx_uint_t
@@ -249,7 +249,7 @@ ngx_http_idem_deciders(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
 
 /* Requests. */
 
-/* What only we may say. */
+/* True for a header that only Idem may set. */
 
 ngx_uint_t
 ngx_http_idem_is_ours(ngx_table_elt_t *header)

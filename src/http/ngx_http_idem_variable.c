@@ -511,7 +511,7 @@ ngx_http_idem_find_set(ngx_conf_t *cf, ngx_str_t *name)
 }
 
 
-/* Whether a value is made of what idem_set reads. Both may stand in any order. */
+/* True if a value uses a variable of idem_set. The two directives may stand in any order. */
 
 ngx_uint_t
 ngx_http_idem_is_computed(ngx_conf_t *cf, ngx_str_t *value)

@@ -248,7 +248,7 @@ static void sync_look(struct doctor *d, const char *subject, const struct idem_u
                     "noticed, and refused to open without accept_loss=yes");
 }
 
-/* For one command, after somebody has looked at the clock. */
+/* accept_clock=yes is for one command, after an operator has checked the clock. */
 static void clock_look(struct doctor *d, const char *subject, const struct idem_url *url) {
     const char *accept = idem_url_get(url, "accept_clock");
 

@@ -213,7 +213,7 @@ void lmdb_owner_resign(struct lmdb_identity *before) {
 
     if (!before->changed)
         return;
-    /* What cannot be had back leaves this thread with less, not with more. */
+    /* If this fails, the thread is left with fewer rights, not with more. */
     (void)files_as(before->uid, before->gid);
     (void)groups_set(before->groups, before->groups_n);
     free(before->groups);
@@ -228,7 +228,7 @@ int lmdb_owner_fail(const struct lmdb_env *env, int rc, struct idem_error *err) 
                           env->config.path, (unsigned long)env->owner.uid, strerror(rc));
 }
 
-/* What stands in it. */
+/* Its files. */
 
 static const char *kind_name(mode_t mode) {
     switch (mode & S_IFMT) {

@@ -12,7 +12,7 @@
  * falls into. It falls while the store's time stands still, after real time was
  * set back. Smaller differences than a second are how the clocks are read.
  *
- * What was added stands in the shared file, where all processes use it under a
+ * The sums stand in the shared file, where all processes use them under a
  * lock, and in data.mdb, written by the transaction that first used the new
  * time. Across a boot nothing can be judged: the machine may have been off.
  */
@@ -95,7 +95,7 @@ bool lmdb_jumps_none(struct lmdb_env *env, struct idem_time at) {
     return by >= -SLACK_MS && by <= SLACK_MS;
 }
 
-/* What another version has let pass is in force already, and only added. */
+/* A jump that another version has accepted is in force already: it is only added. */
 static int jumps_judge(struct lmdb_env *env, struct idem_time at, struct idem_error *err) {
     struct lmdb_jumps *jumps = lmdb_shared_jumps(env);
     int64_t high = lmdb_shared_high(env, INT64_MIN), store = at.wall > high ? at.wall : high;
@@ -163,8 +163,8 @@ void lmdb_jumps_accepted(const struct lmdb_env *env, struct lmdb_jumps *ret) {
     jumps_forgive(ret, (struct idem_time){.lease = clock->lease, .wall = clock->wall});
 }
 
-/* What stands in data.mdb as the time is the newer one where an earlier version, which keeps no
-   count, was the last to write. */
+/* The time in data.mdb is newer than the count if an earlier version, which keeps none, was the
+   last to write. */
 int lmdb_jumps_open(struct lmdb_env *env, struct idem_error *err) {
     struct lmdb_clock *clock = &env->clock;
     struct lmdb_jumps *jumps = lmdb_shared_jumps(env);

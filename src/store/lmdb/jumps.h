@@ -17,7 +17,7 @@ bool lmdb_jumps_none(struct lmdb_env *env, struct idem_time at);
 int lmdb_jumps_judge(struct lmdb_env *env, struct idem_time at, struct idem_error *err);
 /* Time passes; days that are over too long ago are forgotten. */
 void lmdb_jumps_pass(struct lmdb_jumps *jumps, int64_t lease);
-/* What is to be stored where the clock is taken as right. */
+/* The count to store when an operator accepts the clock. */
 void lmdb_jumps_accepted(const struct lmdb_env *env, struct lmdb_jumps *ret);
 
 /* As it stands in data.mdb; MDB_CORRUPTED. *ret is untouched on failure. */

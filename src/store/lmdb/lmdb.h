@@ -290,7 +290,7 @@ int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct i
 /* With accept_clock=yes: the file forgets what it knew. */
 int lmdb_clock_accept(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err);
 int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now);
-/* What was saved last may not have been stored. */
+/* The time that was saved last may not have been stored. */
 void lmdb_clock_unsaved(struct lmdb_env *env);
 /* A jump of more than a day, back or forward. */
 int lmdb_clock_refuse(const struct lmdb_env *env, int64_t by, struct idem_error *err);

@@ -219,7 +219,7 @@ int lmdb_slot_take(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
     return rc;
 }
 
-/* A name that cannot be removed is found dead, and removed by whoever opens the store alone. */
+/* A name that cannot be removed is found dead, and removed when a process opens the store alone. */
 void lmdb_slot_leave(struct lmdb_env *env, int slot) {
     struct lmdb_identity before = {0};
 
