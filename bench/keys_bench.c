@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/print.h"
+#include "core/fingerprint.h"
 #include "expr/expr.h"
 
 #define ROUNDS 31

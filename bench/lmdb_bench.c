@@ -26,9 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/hash.h"
 #include "idem.h"
 #include "loop/poll.h"
+#include "protocol/record_key.h"
 #include "store/store.h"
 
 #define PREFIX "order:"

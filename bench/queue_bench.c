@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "core/handle.h"
-#include "queue/amqp/amqp.h"
+#include "queue/amqp/rabbit.h"
 #include "queue/consumer.h"
 
 #define CONFIRM_EVERY 1000

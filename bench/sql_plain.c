@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 #include "pairs.h"
 #include "sql_bench.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "queue/amqp/amqp.h"
+#include "queue/amqp/rabbit.h"
 
 #define SECRET "S3CR3T"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "queue/amqp/amqp.h"
+#include "queue/amqp/rabbit.h"
 #include "json/json.h"
 
 #define ENCODED_MAX (1 << 20)

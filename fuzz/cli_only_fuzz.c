@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/only.h"
+#include "cli/records/record_list.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "cli/result.h"
+#include "cli/run/run_result.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -13,12 +13,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct cli_reader reader, again;
     struct cli_chunk chunk, copy = {0};
     struct cli_result result;
-    struct cli_end end, end_again;
+    struct spawn_end end, end_again;
     size_t output = 0, copied = 0;
 
     if (!cli_result_read(data, size, &end, &reader))
         return 0;
-    assert(cli_end_status(&end) >= 0 && cli_end_status(&end) <= 255);
+    assert(spawn_end_status(&end) >= 0 && spawn_end_status(&end) <= 255);
     cli_result_init(&result, size);
     while (cli_reader_next(&reader, &chunk)) {
         assert(chunk.len != 0 && (chunk.stream == 1 || chunk.stream == 2));

@@ -5,9 +5,10 @@
 #include <assert.h>
 #include <string.h>
 
-#include "cli/handler/answer.h"
-#include "cli/handler/handler.h"
-#include "core/units.h"
+#include "base/units.h"
+#include "base/visible.h"
+#include "queue/handler/handler_answer.h"
+#include "queue/handler/handler_open.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,7 +19,7 @@ static void reason_check(const char *reason) {
     assert(len <= IDEM_REASON_MAX);
     for (size_t at = 0; at < len; at += n) {
         n = idem_utf8_next(reason + at, len - at, &c);
-        assert(n != 0 && !idem_utf8_is_control(c));
+        assert(n != 0 && idem_visible(c));
     }
 }
 

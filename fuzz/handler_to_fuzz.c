@@ -5,8 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "cli/handler/to.h"
-#include "core/units.h"
+#include "base/units.h"
+#include "queue/handler/handler_to.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

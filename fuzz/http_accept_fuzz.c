@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/field.h"
+#include "http/http_field.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/answer.h"
+#include "http/http_answer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

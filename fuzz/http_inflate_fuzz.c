@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/inflate.h"
+#include "http/http_inflate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,7 +18,7 @@ static int unpack(const void *bytes, size_t len, size_t step, char *out, size_t 
     int rc;
 
     assert(idem_http_inflate_init(&z, bytes, len, max) == 0);
-    while ((rc = idem_http_inflate_next(&z, piece, step, &n)) == 0 && n != 0) {
+    while ((rc = idem_http_inflate_next(&z, piece, step, &n)) == 0 && (n != 0 || !z.done)) {
         assert(n <= step && n <= max - at);
         memcpy(out + at, piece, n);
         at += n;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/multipart.h"
+#include "http/http_multipart.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

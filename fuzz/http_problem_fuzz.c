@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
-#include "http/problem.h"
+#include "base/units.h"
+#include "http/http_problem.h"
 #include "json/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/out.h"
-#include "http/binary.h"
-#include "http/structured.h"
+#include "base/text_out.h"
+#include "http/http_binary.h"
+#include "http/http_structured.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "json/json.h"
-#include "json/number.h"
+#include "json/json_number.h"
 
 struct out {
     char *bytes;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/lmdb_store.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

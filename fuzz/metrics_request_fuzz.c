@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "cli/metrics.h"
+#include "cli/consume/metrics_server.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/doctor/reader.h"
+#include "cli/doctor/nginx_reader.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/print.h"
-#include "core/units.h"
+#include "base/units.h"
+#include "core/fingerprint.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 

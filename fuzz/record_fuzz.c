@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/checksum.h"
+#include "protocol/checksum.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/redis/redis.h"
+#include "store/redis/redis_connection.h"
 
 #define SECRET "S3CR3T"
 

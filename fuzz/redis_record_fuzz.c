@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/redis/redis.h"
+#include "store/redis/redis_connection.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

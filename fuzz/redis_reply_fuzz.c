@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/redis/store.h"
+#include "store/redis/redis_store.h"
 
 #define TEXT_MAX 65536
 #define TURNS_MAX 64

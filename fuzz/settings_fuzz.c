@@ -3,8 +3,8 @@
  * copied and printed and whose words are in their bounds, or an error that says where, with the
  * result untouched.
  */
+#include "base/units.h"
 #include "core/settings.h"
-#include "core/units.h"
 
 #include <stdlib.h>
 #include <string.h>

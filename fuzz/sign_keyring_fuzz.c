@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sign/keyring.h"
+#include "sign/sign_keyring.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sign/request.h"
+#include "sign/sign_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

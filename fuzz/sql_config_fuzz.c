@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/sql/sql.h"
+#include "store/sql/sql_engine.h"
 
 #define SECRET "S3CR3T"
 

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sql/tx.h"
+#include "tx/tx.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

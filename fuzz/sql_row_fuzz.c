@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "store/sql/sql.h"
+#include "store/sql/sql_engine.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

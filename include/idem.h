@@ -4,7 +4,7 @@
  * This header is the manual of libidem. In one paragraph: open a store, make a
  * guard from a policy (C's annotation), and wrap your function in idem_call().
  * The first caller with a key runs the function; every later caller with that
- * key is told what came of it.
+ * key receives the outcome.
  *
  *     static const struct idem_policy create_order = {
  *         .prefix = "order:", .scope = IDEM_SCOPE_NONE,
@@ -30,10 +30,10 @@
  * the caller's struct idem_error (which may be NULL). Out-parameters are
  * untouched on failure. A verdict (busy, duplicate, ...) is not an error. A
  * pointer that is NULL is IDEM_E_INVALID in every function that returns a code,
- * unless it is said below that it may be NULL.
+ * unless its description below allows NULL.
  *
  * OWNERSHIP. Inputs are copied: nothing that is passed in needs to outlive the
- * call. Results handed to a call-back are borrowed until it returns. Results of
+ * call. Results passed to a callback are borrowed until it returns. Results of
  * blocking calls belong to the caller and are freed with the function named at
  * their declaration. Every destructor takes NULL.
  *
@@ -43,18 +43,19 @@
  * settings. A struct idem_claim belongs to the thread of its handle's loop. The
  * function given to idem_call() runs in the thread that called.
  *
- * FORK. A handle does not survive fork(): in the child every call answers
+ * FORK. A handle does not survive fork(): in the child every call returns
  * IDEM_E_FORK. There idem_close() leaves a handle from idem_open() as it is,
- * memory and descriptors, because another thread may have been amidst a change
- * when the process forked; one from idem_open_on() it frees without touching
- * what the parent uses, which is sound if the loop's own thread forked. Open
- * after the fork.
+ * memory and descriptors, because another thread may have been in the middle of
+ * a change when the process forked. It frees a handle from idem_open_on()
+ * without touching anything that the parent uses, which is sound if the loop's
+ * own thread forked. Open after the fork.
  *
  * SIGNALS. The library installs no signal handler, leaves the caller's mask as
  * it is, and raises no SIGPIPE. Its own threads block every signal. Blocking
  * calls go on after EINTR. No function here is async-signal-safe. Under a limit
- * on the size of files (RLIMIT_FSIZE) the kernel raises SIGXFSZ in whoever
- * writes: a program with such a limit ignores that signal, and gets IDEM_E_FULL.
+ * on the size of files (RLIMIT_FSIZE) the kernel raises SIGXFSZ in the process
+ * that writes: a program with such a limit must ignore that signal, and receives
+ * IDEM_E_FULL.
  *
  * PAGES. options.md (every option, its range and default), keys.md (expressions
  * and fingerprints), stores.md (URLs and what each store survives), sign.md
@@ -67,7 +68,7 @@
  * ABI. Only the functions below are exported, under versioned symbols. Before
  * 1.0 a minor release may change a struct, and the soname changes with it; a
  * patch release does not. Set structs up with designated initialisers or
- * memset: zero always means "not said".
+ * memset: zero always means "not set".
  */
 #ifndef IDEM_H
 #define IDEM_H
@@ -85,7 +86,7 @@ extern "C" {
 
 #define IDEM_VERSION "0.1.0"
 
-/* Bounds on what a caller may send; beyond them the call is IDEM_E_INVALID. */
+/* Limits of a caller's input; a call beyond them is IDEM_E_INVALID. */
 #define IDEM_KEY_MAX 4096
 #define IDEM_SCOPE_MAX 4096
 #define IDEM_PREFIX_MAX 128
@@ -100,29 +101,29 @@ const char *idem_version(void);
 
 enum idem_code {
     IDEM_OK = 0,
-    IDEM_E_INVALID = -1, /* the caller's mistake; the text says which */
+    IDEM_E_INVALID = -1, /* a mistake of the caller's; the text describes it */
     IDEM_E_NOMEM = -2,
-    IDEM_E_REFUSED = -3,  /* the store said no, or was not reached: nothing happened */
-    IDEM_E_UNKNOWN = -4,  /* it was asked and did not answer: it may have happened */
+    IDEM_E_REFUSED = -3,  /* the store refused, or could not be reached: nothing happened */
+    IDEM_E_UNKNOWN = -4,  /* the store did not respond: it may have happened */
     IDEM_E_FULL = -5,     /* store or disk is full: nothing happened */
     IDEM_E_CORRUPT = -6,  /* a record or the store's file is damaged */
     IDEM_E_VERSION = -7,  /* written by a newer version than this one reads */
     IDEM_E_CLOCK = -8,    /* the machine's clock jumped, by more than a day in all */
     IDEM_E_FORK = -9,     /* the handle was opened before a fork */
     IDEM_E_ABSENT = -10,  /* there is no such record; opening: no store (create=no) */
-    IDEM_E_LIVE = -11,    /* somebody holds a live lease on it: needs force */
-    IDEM_E_SETTLED = -12, /* it is done already: forget it, if it must run again; or it is not what
-                             was to be settled any more (idem_settlement.from) */
+    IDEM_E_LIVE = -11,    /* another owner holds a live lease on it: needs force */
+    IDEM_E_SETTLED = -12, /* it is done already: forget it, if it must run again; or its state is no
+                             longer idem_settlement.from */
 
     /* Of a transaction in SQL; idem_tx_call() begins it anew by itself. */
-    IDEM_E_RETRY_TX = -13, /* it met another one: roll it back, and begin it anew */
-    IDEM_E_TX_LOST = -14,  /* the same, and the server has rolled it back already: what is said on
-                              this connection now is said outside of it */
+    IDEM_E_RETRY_TX = -13, /* another transaction interfered: roll it back, and begin it anew */
+    IDEM_E_TX_LOST = -14, /* the same, and the server has rolled it back already: further statements
+                             on this connection are outside of it */
 };
 
 struct idem_error {
     int code;
-    char text[512]; /* what was wrong, where, and what to do; NUL-terminated */
+    char text[512]; /* the fault, its place, and the remedy; NUL-terminated */
 };
 
 /* Words. */
@@ -142,11 +143,11 @@ enum idem_verdict {
     IDEM_RUN = 1,   /* yours to run */
     IDEM_REPLAY,    /* done; here is the first result */
     IDEM_DUPLICATE, /* done; the result was not kept, or is not given out */
-    IDEM_BUSY,      /* somebody is at it, or the retry is not due yet */
-    IDEM_MISMATCH,  /* the key came back with another fingerprint */
+    IDEM_BUSY,      /* another owner runs it, or the retry is not due yet */
+    IDEM_MISMATCH,  /* the key was used before with another fingerprint */
     IDEM_UNCERTAIN, /* a run vanished, and recover=hold */
     IDEM_DEAD,      /* failed for good */
-    IDEM_NO_TOKEN,  /* never issued, expired, or somebody else's */
+    IDEM_NO_TOKEN,  /* never issued, expired, or issued to another caller */
     IDEM_PROBE,     /* yours to find out (only for a claim with .probe) */
 };
 
@@ -177,46 +178,44 @@ const char *idem_code_name(int code);
 
 /* Policy: C's annotation. */
 
-/* Where a number's zero is itself a wish ("do not wait", "no limit"). */
+/* For a number whose zero has a meaning of its own ("do not wait", "no limit"). */
 #define IDEM_NONE (-1)
 
-/* Says that there is one scope for everybody. It must be said. */
+/* Sets one scope for all callers. It must be set explicitly. */
 #define IDEM_SCOPE_NONE "none"
 
-/* Says that each call brings its own scope, and that one without is an error. */
+/* Requires that each call sets its own scope; a call without one is an error. */
 #define IDEM_SCOPE_CALLER "caller"
 
 /*
- * What a resolver sees and gives back. It writes at most `size` bytes into
- * `buf` and returns their number, 0 where there is no key (which is an error),
- * or a negative number to refuse the call.
+ * A function that computes a key. It writes at most `size` bytes into `buf` and returns their
+ * number, 0 if there is no key (which is an error), or a negative number to refuse the call.
  */
 typedef long idem_key_fn(void *data, char *buf, size_t size);
 
 /*
- * The annotation. Everything left at zero comes from [policy NAME] in the
- * settings, then from [defaults], then from the table of defaults in
- * options.md. A preset fills what its own layer leaves unsaid.
+ * The annotation. Everything left at zero is taken from [policy NAME] in the settings, then from
+ * [defaults], then from the table of defaults in options.md. A preset fills in the fields that its
+ * own layer does not set.
  */
 struct idem_policy {
     const char *name; /* names [policy NAME] in the settings, and errors */
     enum idem_preset preset;
     enum idem_mode mode;
     enum idem_key_kind key_kind;
-    const char *key_expr;         /* the key as an expression or a template: keys.md; alone, it
-                                     says IDEM_KEY_EXPRESSION */
-    idem_key_fn *key_fn;          /* computes a literal key from idem_args.data */
-    const char *prefix;           /* required: put before the key, 1..128 bytes */
-    const char *scope;            /* required: a fixed scope, IDEM_SCOPE_NONE or IDEM_SCOPE_CALLER;
-                                     a call may bring its own in idem_args */
-    int fingerprint;              /* which definition of "the same arguments" the caller
-                                     uses, 1..INT_MAX; fingerprints of two definitions are
-                                     not compared. IDEM_NONE: never. Default 1; where keys
-                                     are computed of the arguments, only what the call
-                                     brings as its fingerprint */
-    const char *fingerprint_expr; /* what of idem_args.json must be equal: keys.md */
-    int64_t json_max;             /* bytes; longer JSON is compared byte for byte, and refused
-                                     where an expression would read it */
+    const char *key_expr; /* the key as an expression or a template: keys.md; alone, it implies
+                             IDEM_KEY_EXPRESSION */
+    idem_key_fn *key_fn;  /* computes a literal key from idem_args.data */
+    const char *prefix;   /* required: put before the key, 1..128 bytes */
+    const char *scope; /* required: a fixed scope, IDEM_SCOPE_NONE or IDEM_SCOPE_CALLER; a call may
+                          set its own in idem_args */
+    int fingerprint;   /* the definition of "the same arguments" that the caller uses, 1..INT_MAX;
+                          fingerprints of two definitions are not compared. IDEM_NONE: none is
+                          compared. Default 1; if keys are computed from the arguments, only the
+                          fingerprint that the call passes */
+    const char *fingerprint_expr; /* the part of idem_args.json that must be equal: keys.md */
+    int64_t json_max; /* bytes; longer JSON is compared byte for byte, and refused if an expression
+                         would read it */
     int64_t ttl_s;
     int64_t hold_ttl_s;
     int64_t lease_ms;
@@ -229,7 +228,7 @@ struct idem_policy {
     int64_t backoff_max_ms;
     enum idem_on_duplicate on_duplicate;
     enum idem_on_store_error on_store_error;
-    const char *message;       /* what a refused caller reads */
+    const char *message;       /* the text for a refused caller */
     int64_t result_max;        /* bytes; a longer result is not kept */
     int64_t finish_timeout_ms; /* how long a finish is tried while the store is down */
     int64_t token_ttl_s;       /* how long a token may wait for its use */
@@ -240,10 +239,9 @@ struct idem_policy {
 struct idem_settings;
 
 /*
- * Reads an INI file: [defaults], [policy NAME]; the words of options.md.
- * An unknown word or a value out of range is IDEM_E_INVALID with file, line and
- * what is allowed. The settings belong to the caller: idem_settings_free(). The
- * name, which stands in errors, may be NULL.
+ * Reads an INI file: [defaults], [policy NAME]; the words of options.md. An unknown word or a value
+ * out of range is IDEM_E_INVALID with file, line and the allowed values. The settings belong to the
+ * caller: idem_settings_free(). The name, which appears in errors, may be NULL.
  */
 int idem_settings_load(const char *path, struct idem_settings **ret, struct idem_error *err);
 int idem_settings_parse(const char *name, const char *text, size_t len, struct idem_settings **ret,
@@ -256,11 +254,12 @@ struct idem;
 
 struct idem_options {
     const struct idem_settings *settings; /* copied */
-    int64_t op_timeout_ms;                /* one operation of the store; default 10 s */
+    int64_t op_timeout_ms; /* one operation of the store; default: 10 s, or a second more than the
+                              store's own timeout= if that is longer */
 
-    /* Told once each, as a line of text: what an operator should know of the store and is no error
-       (stores.md). It runs on the handle's loop or in its thread, and may call nothing of this
-       library. May be NULL. */
+    /* Receives a line of text, each once, that an operator should know about the store and that is
+       no error (stores.md). It runs on the handle's loop or in its thread, and may call nothing of
+       this library. May be NULL. */
     void (*notice)(void *data, const char *text);
     void *notice_data;
 };
@@ -273,11 +272,10 @@ int idem_open(const char *url, const struct idem_options *options, struct idem *
               struct idem_error *err);
 
 /*
- * The same on the caller's own loop. The library asks through two call-backs
- * and is told through two functions; level- and edge-triggered loops both work.
- * A call-back of the library runs only inside idem_ready() and idem_timeout(),
- * never inside the call that caused it. Any function here, idem_close()
- * included, may be called from inside a call-back.
+ * The same on the caller's own loop. The library makes requests through two callbacks and receives
+ * events through two functions; level- and edge-triggered loops both work. A callback of the
+ * library runs only inside idem_ready() and idem_timeout(), never inside the call that caused it.
+ * Any function here, idem_close() included, may be called from inside a callback.
  */
 #define IDEM_READ 1
 #define IDEM_WRITE 2
@@ -297,36 +295,36 @@ int idem_open_on(const char *url, const struct idem_options *options, const stru
 void idem_ready(struct idem *h, int fd, int events);
 void idem_timeout(struct idem *h);
 
-/* Call-backs that are outstanding are dropped: none runs after this. */
+/* Drops outstanding callbacks: none runs after this. */
 void idem_close(struct idem *h);
 
 /*
- * A policy that was merged with the settings and checked. Owned by the caller;
- * it may outlive the handle, which may be NULL where there are no settings.
+ * A policy that was merged with the settings and checked. Owned by the caller; it may outlive the
+ * handle, which may be NULL if there are no settings.
  */
 struct idem_guard;
 int idem_guard_new(const struct idem *h, const struct idem_policy *policy, struct idem_guard **ret,
                    struct idem_error *err);
 void idem_guard_free(struct idem_guard *guard);
 
-/* The merged policy: every field said but name, preset, key_fn and the expressions (and, under
-   mode=lock, a result_max, since nothing is kept; and fingerprint, where keys are computed and
-   nobody says it); borrowed from the guard. */
+/* The merged policy. Every field is set but name, preset, key_fn and the expressions; result_max
+   under mode=lock, which keeps no result; and fingerprint, if keys are computed and no layer sets
+   it. Borrowed from the guard. */
 const struct idem_policy *idem_guard_policy(const struct idem_guard *guard);
 
 /* Arguments of one call. */
 
 struct idem_args {
-    const void *key; /* or from the policy's key_fn, or made of what is below */
+    const void *key; /* or from the policy's key_fn, or made of the members below */
     size_t key_len;
-    const void *scope; /* who is asking, not empty; overrides the policy's */
+    const void *scope; /* the caller's identity, not empty; overrides the policy's */
     size_t scope_len;
     const void *json; /* the arguments, an object: its members are the variables of expressions.
                          Otherwise it is the fingerprint of a literal key, canonical (RFC 8785) */
     size_t json_len;
-    const void *fingerprint; /* bytes that must be equal when the key comes back; hashed here */
+    const void *fingerprint; /* bytes that must be equal when the key is used again; hashed here */
     size_t fingerprint_len;
-    const void *path; /* key_kind parameters: what is asked for */
+    const void *path; /* key_kind parameters: the requested path */
     size_t path_len;
     const void *serial, *credential; /* key_kind serial */
     size_t serial_len, credential_len;
@@ -347,7 +345,7 @@ enum idem_result {
     IDEM_RESULT_UNKNOWN, /* it may have happened: recover decides */
 };
 
-/* The run context: what the function may ask and say. Valid while it runs. */
+/* The run context: the function reads its input here and sets its result. Valid while it runs. */
 struct idem_run;
 typedef enum idem_result idem_fn(struct idem_run *run, void *data);
 
@@ -355,32 +353,32 @@ const void *idem_run_key(const struct idem_run *run, size_t *ret_len);
 uint32_t idem_run_attempt(const struct idem_run *run); /* the fencing number */
 void *idem_run_data(const struct idem_run *run);       /* idem_args.data */
 
-/* True for a prober's run: find out first whether it happened. */
+/* True for a prober's run: first find out if the operation happened. */
 bool idem_run_probing(const struct idem_run *run);
 
-/* True once the lease was lost or run_max is over: stop, somebody else may run. */
+/* True once the lease was lost or run_max is over: stop, another caller may run. */
 bool idem_run_cancelled(const struct idem_run *run);
 
-/* What to keep; copied. The last call wins. 0, IDEM_E_NOMEM, or IDEM_E_INVALID for a length
+/* Sets the result; copied. The last call wins. 0, IDEM_E_NOMEM, or IDEM_E_INVALID for a length
    without bytes. */
 int idem_run_set_result(struct idem_run *run, const void *bytes, size_t len);
 void idem_run_set_status(struct idem_run *run, int32_t status);
 void idem_run_set_reason(struct idem_run *run, const char *reason);
-/* With IDEM_RESULT_RETRY under on_failure=retry: not before so long, instead of the back-off. Less
-   than 1 is not taken. */
+/* With IDEM_RESULT_RETRY under on_failure=retry: the delay before the next run, instead of the
+   back-off. A value below 1 is ignored. */
 void idem_run_set_delay(struct idem_run *run, int64_t ms);
 
 enum idem_finish {
     IDEM_FINISH_NONE,    /* it did not run here */
-    IDEM_FINISH_STORED,  /* what the function said is remembered */
-    IDEM_FINISH_LOST,    /* somebody took over meanwhile; nothing was stored */
+    IDEM_FINISH_STORED,  /* the function's outcome is stored */
+    IDEM_FINISH_LOST,    /* another owner took over meanwhile; nothing was stored */
     IDEM_FINISH_UNKNOWN, /* the store did not acknowledge it within finish_timeout */
 };
 
 struct idem_outcome {
     enum idem_verdict verdict;
     enum idem_finish finish; /* with IDEM_RUN */
-    enum idem_result said;   /* with IDEM_RUN: what the function returned */
+    enum idem_result said;   /* with IDEM_RUN: the function's return value */
     bool unguarded;          /* the store was down and on_store_error=open */
     bool last;               /* with IDEM_RUN: one that fails is not run again */
     bool has_result;
@@ -397,9 +395,9 @@ struct idem_outcome {
 void idem_outcome_release(struct idem_outcome *outcome);
 
 /*
- * Computes the key, claims it, runs fn, renews the lease meanwhile, stores the
- * result or records the failure. Returns 0 with the outcome, or a negative code
- * when nothing was run. Blocks as long as fn and, as a duplicate, up to `wait`.
+ * Computes the key, claims it, runs fn, renews the lease meanwhile, stores the result or records
+ * the failure. Returns 0 with the outcome, or a negative code if nothing was run. Blocks as long as
+ * fn and, as a duplicate, up to `wait`.
  */
 int idem_call(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
               idem_fn *fn, void *data, struct idem_outcome *ret, struct idem_error *err);
@@ -410,35 +408,35 @@ struct idem_claim;
 
 struct idem_answer {
     enum idem_verdict verdict;
-    enum idem_state state; /* of the record; tells a running BUSY from a failed one */
+    enum idem_state state; /* of the record; distinguishes a running BUSY from a failed one */
     bool has_result;
     bool unguarded;
     int32_t status;
     uint32_t attempt;
     int64_t retry_after_ms;
-    const void *result; /* borrowed until the call-back returns */
+    const void *result; /* borrowed until the callback returns */
     size_t result_len;
     const char *reason;
     size_t reason_len;
 };
 
-/* rc is 0 with an answer, or a negative code with err. */
+/* rc is 0 with a verdict, or a negative code with err. */
 typedef void idem_claim_cb(struct idem_claim *claim, int rc, const struct idem_answer *answer,
                            const struct idem_error *err, void *data);
 
-/* rc is 0 (acknowledged), or a negative code; `lost` says that somebody took over. */
+/* rc is 0 (acknowledged), or a negative code; `lost` means that another owner took over. */
 typedef void idem_finish_cb(struct idem_claim *claim, int rc, bool lost,
                             const struct idem_error *err, void *data);
 
 /*
- * Claims; a duplicate is parked up to `wait`. After IDEM_RUN the lease is
- * renewed until a finish is said; `lost` is called once if that ends before.
+ * Claims; a duplicate is parked up to `wait`. After IDEM_RUN the lease is renewed until the finish;
+ * the callback set by idem_claim_on_lost() is called once if renewing ends before.
  */
 int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct idem_args *args,
                    idem_claim_cb *cb, void *data, struct idem_claim **ret, struct idem_error *err);
 
 enum idem_end {
-    IDEM_END_TAKEN = 1, /* somebody took over, or an operator settled or forgot it */
+    IDEM_END_TAKEN = 1, /* another owner took over, or an operator settled or forgot it */
     IDEM_END_LEASE,     /* recover=rerun, and the lease is over by our own clock */
     IDEM_END_RUN_MAX,   /* it took longer than run_max; the lease is not renewed any more */
 };
@@ -446,7 +444,7 @@ typedef void idem_lost_cb(struct idem_claim *claim, enum idem_end why, void *dat
 void idem_claim_on_lost(struct idem_claim *claim, idem_lost_cb *lost, void *data);
 
 /* Exactly one finish per claim, after IDEM_RUN or IDEM_PROBE, and none for an unguarded one
-   (IDEM_E_INVALID); each is tried again for finish_timeout. Result, reason and call-back may be
+   (IDEM_E_INVALID); each is tried again for finish_timeout. Result, reason and callback may be
    NULL: without a result none is kept. */
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
                     idem_finish_cb *cb, void *data);
@@ -457,25 +455,25 @@ int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish
                        void *data);
 
 /*
- * From the call-back of a finish that was stored: whether the result is stored with it. It is not
- * where none was given, the mode is not replay, or it is longer than result_max. Nor is it where
- * the store has no room for it (IDEM_E_FULL): the finish is then stored without it, so that what
- * was done is never run again; duplicates get IDEM_DUPLICATE instead of IDEM_REPLAY, and it is
- * counted as IDEM_EVENT_RESULT_DROPPED.
+ * For the callback of a finish that was stored: true if the result is stored with it. It is not
+ * stored if none was passed, if the mode is not replay, or if it is longer than result_max. If the
+ * store has no room for it (IDEM_E_FULL), the finish is stored without the result, so that an
+ * operation that is done never runs again; duplicates get IDEM_DUPLICATE instead of IDEM_REPLAY,
+ * and it is counted as IDEM_EVENT_RESULT_DROPPED.
  */
 bool idem_claim_result_kept(const struct idem_claim *claim);
 
 /* Renews now; the claim does so by itself at a third of the lease. Not after `lost`, and one at a
-   time. A finish that is said meanwhile drops its call-back. */
+   time. A finish meanwhile drops the renewal's callback. */
 int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data);
 
 const char *idem_claim_hash(const struct idem_claim *claim);
 const void *idem_claim_key(const struct idem_claim *claim, size_t *ret_len);
 
 /*
- * Drops the claim; no call-back of it runs any more. A claim that was not
- * answered yet is released in the background by its owner id. One that was
- * answered RUN and not finished is left to its lease and `recover`.
+ * Drops the claim; none of its callbacks runs any more. A claim without a verdict is released in
+ * the background by its owner id. A claim with IDEM_RUN that is not finished is left to its lease
+ * and `recover`.
  */
 void idem_claim_free(struct idem_claim *claim);
 
@@ -525,11 +523,10 @@ struct idem_filter {
 };
 
 /*
- * Lists at most `max` entries in the order of their names. `cursor` starts as
- * zeros, is moved on by each call, and has .end set after the last. A list is
- * not one snapshot: what changes meanwhile may be seen or missed. Without a
- * filter (NULL) it lists all. Records that cannot be read are listed by their
- * name and the reason alone, whatever `since_ms` says.
+ * Lists at most `max` entries in the order of their names. `cursor` starts as zeros; each call
+ * moves it on, and sets .end after the last entry. A list is not one snapshot: a change meanwhile
+ * may be seen or missed. Without a filter (NULL) it lists all. Records that cannot be read are
+ * listed by their name and the reason alone, regardless of `since_ms`.
  */
 struct idem_cursor {
     bool end;
@@ -539,8 +536,8 @@ struct idem_cursor {
 int idem_list(struct idem *h, const struct idem_filter *filter, struct idem_cursor *cursor,
               struct idem_entry *ret, size_t max, size_t *ret_n, struct idem_error *err);
 
-/* Says what came of an uncertain or failed record. It is asked again about failed ones only
-   while its policy has attempts left. */
+/* Sets the outcome of an uncertain or failed record. A failed one runs again only while its policy
+   has attempts left. */
 struct idem_settlement {
     enum idem_state to; /* IDEM_DONE or IDEM_FAILED */
     int32_t status;
@@ -548,14 +545,14 @@ struct idem_settlement {
     bool force;           /* although a lease is live */
     uint32_t attempt;     /* only if it is still at this attempt; 0: any */
     int64_t ttl_s;        /* default 24 h */
-    enum idem_state from; /* only if it is still in this state, else IDEM_E_SETTLED: of two who have
-                             seen it uncertain (IDEM_RUNNING), one settles it; IDEM_ABSENT: any */
+    enum idem_state from; /* only in this state, else IDEM_E_SETTLED: of two operators that see it
+                             uncertain (IDEM_RUNNING), one settles it; IDEM_ABSENT: any */
 };
 int idem_settle(struct idem *h, const struct idem_name *name, const struct idem_settlement *how,
                 struct idem_error *err);
 
-/* Every record that the filter (may be NULL: all) names and that may be settled; `each` (may be
-   NULL) sees them first and returns false to leave one out. */
+/* Settles every record that the filter (may be NULL: all) selects and that may be settled; `each`
+   (may be NULL) sees them first and returns false to leave one out. */
 int idem_settle_all(struct idem *h, const struct idem_filter *filter,
                     const struct idem_settlement *how,
                     bool (*each)(const struct idem_entry *entry, void *data), void *data,
@@ -573,12 +570,12 @@ enum idem_event {
     IDEM_EVENT_DEAD,
     IDEM_EVENT_NO_TOKEN,
     IDEM_EVENT_PROBE,
-    IDEM_EVENT_SUPERSEDED, /* a finish or renewal by somebody who had been superseded */
-    IDEM_EVENT_LEASE_LOST, /* a run that was cancelled: its lease was gone, or run_max over */
+    IDEM_EVENT_SUPERSEDED, /* a finish or renewal by an owner that had been superseded */
+    IDEM_EVENT_LEASE_LOST, /* a run that was cancelled: its lease was lost, or run_max over */
     IDEM_EVENT_UNSTORED,   /* a finish the store did not acknowledge in time */
     IDEM_EVENT_UNGUARDED,  /* run although the store was down */
     IDEM_EVENT_STORE_ERROR,
-    IDEM_EVENT_SIGNATURE_INCOMPLETE, /* requests whose signature was refused, and why */
+    IDEM_EVENT_SIGNATURE_INCOMPLETE, /* requests whose signature was refused, by reason */
     IDEM_EVENT_SIGNATURE_STALE,
     IDEM_EVENT_SIGNATURE_WRONG,
     IDEM_EVENT_NONCE_REUSED,
@@ -590,15 +587,15 @@ const char *idem_event_name(enum idem_event event);
 
 struct idem_stats {
     uint64_t issued, running, uncertain, done, failed; /* records now */
-    uint64_t events[IDEM_EVENT__COUNT];                /* since the store was made */
-    uint64_t bytes_used, bytes_max;                    /* 0 where the store cannot tell */
+    uint64_t events[IDEM_EVENT__COUNT];                /* since the store was created */
+    uint64_t bytes_used, bytes_max;                    /* 0 if the store cannot report it */
 };
 int idem_stats(struct idem *h, struct idem_stats *ret, struct idem_error *err);
 
 /*
- * Tokens, for policies with key = token: keys that the server issues, each for one operation. One
- * is issued to args->scope (or the policy's), for args->bind where that is set (and then not
- * empty), and can be used by who brings the same again: it is then the key of the call. It lives
+ * Tokens, for policies with key = token: keys that the server issues, each for one operation. A
+ * token is issued to args->scope (or the policy's), and for args->bind if that is set (and then not
+ * empty). A call with the same scope and bind can use it: it is then the key of the call. It lives
  * for the policy's token_ttl.
  */
 #define IDEM_TOKEN_LEN 32
@@ -606,7 +603,8 @@ int idem_token_issue(struct idem *h, const struct idem_guard *guard, const struc
                      char token[IDEM_TOKEN_LEN + 1], struct idem_error *err);
 
 /* The same on the caller's loop. rc is 0 with the token, or a negative code with err. It may be
-   freed at any time, also inside its call-back; before that, nobody is told. */
+   freed at any time, also inside its callback; if it is freed before, the callback is not
+   called. */
 struct idem_issue;
 typedef void idem_issue_cb(struct idem_issue *issue, int rc, const char *token,
                            const struct idem_error *err, void *data);
@@ -615,9 +613,9 @@ int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct 
 void idem_issue_free(struct idem_issue *issue);
 
 /*
- * Signed requests: proof that who holds a secret has sent this request, now, and once. A signer has
- * the secrets and the rules, and both ends use one: what idem_sign_request() makes,
- * idem_verify_request() takes. sign.md has the forms, the file of secrets and test vectors.
+ * Signed requests: proof that the holder of a secret has sent this request, now, and once. A signer
+ * has the secrets and the rules, and both ends use one: idem_verify_request() accepts the fields
+ * that idem_sign_request() makes. sign.md has the forms, the file of secrets and test vectors.
  *
  * A signer is immutable and may be shared by all threads. Freeing it wipes its secrets.
  */
@@ -657,7 +655,7 @@ struct idem_field {
 struct idem_request {
     const char *method;
     const char *scheme;    /* NULL: "https"; for @scheme and @target-uri */
-    const char *authority; /* host[:port]; may be NULL where nobody signs it */
+    const char *authority; /* host[:port]; may be NULL if it is not signed */
     const char *target;    /* path and query: "/orders?shop=7" */
     const struct idem_field *fields;
     size_t fields_n;
@@ -665,18 +663,18 @@ struct idem_request {
     size_t body_len;
 };
 
-/* Who signs, and with what. */
+/* The signing key, the nonce and the time. */
 struct idem_sign_with {
     const char *key_id; /* required */
     const char *nonce;  /* the next number, where there is a sequence; else NULL: 128 random bits */
     int64_t time_ms;    /* since 1970; 0: now; IDEM_NONE: without, where there is a sequence */
 };
 
-/* What to send besides; idem_signature_release() frees it. */
+/* The fields to send with the request; idem_signature_release() frees it. */
 struct idem_signature {
     struct idem_field fields[4];
     size_t fields_n;
-    char *signed_text; /* what was signed */
+    char *signed_text; /* the text that was signed */
 };
 int idem_sign_request(const struct idem_signer *signer, const struct idem_sign_with *with,
                       const struct idem_request *request, struct idem_signature *ret,
@@ -694,22 +692,23 @@ const char *idem_proof_name(enum idem_proof proof);
 
 struct idem_verified {
     enum idem_proof proof;
-    char key_id[IDEM_KEY_ID_MAX + 1]; /* as the request says it; proven with IDEM_PROOF_GOOD */
+    char key_id[IDEM_KEY_ID_MAX + 1]; /* as the request states it; proven with IDEM_PROOF_GOOD */
     char nonce[IDEM_NONCE_MAX + 1];
-    int64_t time_ms;   /* of the request; 0: it says none */
-    int64_t now_ms;    /* what it was compared with */
-    int64_t last;      /* with a sequence and a store: the highest number that was taken */
-    char detail[256];  /* what is wrong, fit for who sent it */
-    char *signed_text; /* what should have been signed; NULL where that is not known; owned:
+    int64_t time_ms;   /* of the request; 0: it has none */
+    int64_t now_ms;    /* the time with which it was compared */
+    int64_t last;      /* with a sequence and a store: the highest number that was accepted */
+    char detail[256];  /* the fault, in words fit for the sender */
+    char *signed_text; /* the text that should have been signed; NULL if it is not known; owned:
                           idem_verified_release() */
 };
 
 /*
- * In this order: the parts are there, the timestamp is current, the signature is right; and last
- * the store is asked, in one step, whether the nonce is new, which it then is no more. Without a
- * store (h is NULL) it is not asked. Returns 0 with the proof, or a negative code where there is
- * none: the store could not say, or no request can look like this one (IDEM_E_INVALID). It is not
- * to be taken then.
+ * Checks in this order: the parts are present, the timestamp is current, the signature is right;
+ * and last, that the nonce is new, which the store checks and records in one step. The nonce is
+ * kept for a day, with a window of more than 12 h for twice the window, so signers that share a
+ * store may have different windows up to 12 h. Without a store (h is NULL) the nonce is not
+ * checked. Returns 0 with the proof, or a negative code without one: the store could not respond,
+ * or no request can look like this one (IDEM_E_INVALID). Then do not accept the request.
  */
 int idem_verify_request(struct idem *h, const struct idem_signer *signer,
                         const struct idem_request *request, struct idem_verified *ret,
@@ -717,11 +716,11 @@ int idem_verify_request(struct idem *h, const struct idem_signer *signer,
 void idem_verified_release(struct idem_verified *verified);
 
 /*
- * SQL: once, inside your own transaction. The row that says "done" commits with your own rows or
- * not at all, so that no crash can come between them. You bring your own connection, with your
- * transaction open; the library says its statements on it and waits for their answers. It never
+ * SQL: once, inside your own transaction. The row that records the outcome commits with your own
+ * rows or not at all, so that no crash can separate them. You supply your own connection, with your
+ * transaction open; the library runs its statements on it and waits for the results. It never
  * begins, commits, rolls back or closes, but for idem_tx_call(), which does all but close. sql.md
- * has what each statement is, and how it goes in other languages.
+ * lists each statement, and shows the same in other languages.
  *
  *     begin
  *     rc = idem_tx_once(idem_sql_pg(conn), guard, &args, &answer, &err);
@@ -740,7 +739,7 @@ struct idem_tx_table;
 
 enum idem_sql_kind { IDEM_SQL_POSTGRES = 1, IDEM_SQL_MYSQL, IDEM_SQL_SQLITE };
 
-/* A connection of the caller's, borrowed. One whose kind is not in this build is IDEM_E_INVALID. */
+/* A connection of the caller's, borrowed. A kind that is not in this build is IDEM_E_INVALID. */
 struct idem_sql {
     enum idem_sql_kind kind;
     union {
@@ -789,8 +788,8 @@ int idem_sql_migrate(struct idem_sql conn, struct idem_error *err);
 enum idem_tx_verdict {
     IDEM_TX_FIRST = 1, /* yours to do, in this transaction */
     IDEM_TX_DUPLICATE, /* it was done before, and is committed, or is by this transaction's end */
-    IDEM_TX_MISMATCH,  /* the key came back with another fingerprint */
-    IDEM_TX_REFUSED,   /* of idem_tx_call(): the function said no; nothing was done */
+    IDEM_TX_MISMATCH,  /* the key was used before with another fingerprint */
+    IDEM_TX_REFUSED,   /* of idem_tx_call(): the function refused; nothing was done */
     IDEM_TX_HAPPENED,  /* of idem_tx_outcome(): it is committed */
     IDEM_TX_NEVER,     /* of idem_tx_outcome(): it is not, and will not be any more */
 };
@@ -800,7 +799,7 @@ struct idem_tx_answer {
     enum idem_tx_verdict verdict;
     bool has_result;
     int32_t status;
-    int said;     /* with IDEM_TX_REFUSED: what the function returned */
+    int said;     /* with IDEM_TX_REFUSED: the function's return value */
     void *result; /* owned: idem_tx_answer_release() */
     size_t result_len;
     char key_hash[65]; /* the name of the row in logs */
@@ -808,29 +807,30 @@ struct idem_tx_answer {
 void idem_tx_answer_release(struct idem_tx_answer *answer);
 
 /*
- * The guard, as the first statement of a transaction, or as early as may be. The key, its scope,
+ * The guard, as the first statement of a transaction, or as early as possible. The key, its scope,
  * prefix, fingerprint and ttl are made of guard and args as everywhere; mode=lock and key=token are
- * IDEM_E_INVALID. Somebody else's transaction with the same key is waited for, as long as the
- * server's own limit for locks (lock_timeout, innodb_lock_wait_timeout, busy_timeout) lets it. With
- * SQLite the transaction must have been begun with BEGIN IMMEDIATE.
+ * IDEM_E_INVALID. It waits for another transaction with the same key, as long as the server's own
+ * limit for locks (lock_timeout, innodb_lock_wait_timeout, busy_timeout) allows. With SQLite the
+ * transaction must have been begun with BEGIN IMMEDIATE.
  */
 int idem_tx_once(struct idem_sql conn, const struct idem_guard *guard, const struct idem_args *args,
                  struct idem_tx_answer *ret, struct idem_error *err);
 
-/* After IDEM_TX_FIRST, in the same transaction, once: what duplicates will be told. The result may
-   be NULL; one longer than result_max, or under mode=reject, is not kept, only the status is. */
+/* After IDEM_TX_FIRST, in the same transaction, once: stores the result for duplicates. The
+   result may be NULL; one longer than result_max, or under mode=reject, is not kept, only the
+   status is. */
 int idem_tx_result(struct idem_sql conn, const struct idem_guard *guard,
                    const struct idem_args *args, int32_t status, const void *result, size_t len,
                    struct idem_error *err);
 
 /*
- * What became of a transaction whose COMMIT was not answered, asked by another connection, on which
- * no transaction is open; for the time of this call one is, and it is rolled back. One that is
- * still about to commit is waited for at most wait_ms (0: as long as the server's own limit lets
- * it), and is IDEM_E_UNKNOWN then. IDEM_TX_HAPPENED with what it stored; IDEM_TX_NEVER: its row is
- * not there, and nobody is at it who could still commit one: this holds for every transaction whose
- * idem_tx_once() had been answered, and is asked about within its ttl. IDEM_TX_MISMATCH: the key is
- * somebody else's. With SQLite its own busy_timeout is the limit in every case.
+ * Returns the outcome of a transaction whose COMMIT had no response. Call it on another connection
+ * without an open transaction; this call opens one and rolls it back. If the transaction is still
+ * about to commit, it waits at most wait_ms (0: as long as the server's own limit allows), then
+ * returns IDEM_E_UNKNOWN. IDEM_TX_HAPPENED comes with the stored result. IDEM_TX_NEVER: its row
+ * does not exist, and no transaction is left that could still commit it; this holds for every
+ * transaction whose idem_tx_once() had returned, within its ttl. IDEM_TX_MISMATCH: the key was used
+ * with another fingerprint. With SQLite its own busy_timeout is the limit in every case.
  */
 int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
                     const struct idem_args *args, int64_t wait_ms, struct idem_tx_answer *ret,
@@ -838,11 +838,11 @@ int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
 
 /*
  * The whole in one call: begin, guard, fn, result, commit. fn returns 0 to commit; IDEM_E_RETRY_TX
- * or IDEM_E_TX_LOST, as it had them of a function here or of idem_sql_failure(), to have all of it
- * begun anew; another negative code to have it rolled back and returned; a positive number of its
- * own to have it rolled back, and told as IDEM_TX_REFUSED. A COMMIT that was not answered is
- * IDEM_E_UNKNOWN: connect anew and ask idem_tx_outcome(). No transaction may be open before. fn
- * must not begin or end one: what it did in another is rolled back, and IDEM_E_INVALID.
+ * or IDEM_E_TX_LOST, as a function here or idem_sql_failure() returned it, to begin all of it anew;
+ * another negative code to roll it back and return that code; a positive number of its own to roll
+ * it back, which is reported as IDEM_TX_REFUSED. A COMMIT without a response is IDEM_E_UNKNOWN:
+ * connect anew and call idem_tx_outcome(). No transaction may be open before. fn must not begin or
+ * end one: its work in another is rolled back, and IDEM_E_INVALID.
  */
 struct idem_tx;
 typedef int idem_tx_fn(struct idem_tx *tx, void *data);
@@ -850,7 +850,7 @@ typedef int idem_tx_fn(struct idem_tx *tx, void *data);
 struct idem_sql idem_tx_conn(const struct idem_tx *tx);
 unsigned idem_tx_attempt(const struct idem_tx *tx); /* 1, 2, ...: each is a new transaction */
 void *idem_tx_data(const struct idem_tx *tx);       /* idem_args.data */
-/* What to keep, as idem_tx_result() does; copied, and the last call wins. 0, IDEM_E_NOMEM, or
+/* Sets the result, as idem_tx_result() does; copied, and the last call wins. 0, IDEM_E_NOMEM, or
    IDEM_E_INVALID for a length without bytes. Without it, status 0 and no result. */
 int idem_tx_keep(struct idem_tx *tx, int32_t status, const void *result, size_t len);
 
@@ -873,24 +873,24 @@ int idem_tx_call(struct idem_sql conn, const struct idem_guard *guard, const str
                  struct idem_tx_answer *ret, struct idem_error *err);
 
 /*
- * What a statement of your own that failed means for its transaction: IDEM_E_RETRY_TX,
- * IDEM_E_TX_LOST, or IDEM_E_REFUSED, IDEM_E_FULL and so on. To be asked right behind it. `sqlstate`
- * is PQresultErrorField(result, PG_DIAG_SQLSTATE), and NULL for the others. A connection that was
- * lost is IDEM_E_UNKNOWN. Of a COMMIT of your own only IDEM_E_RETRY_TX and IDEM_E_TX_LOST say that
- * it did not happen; after another code, ask idem_tx_outcome().
+ * Returns the meaning of a failed statement of your own for its transaction: IDEM_E_RETRY_TX,
+ * IDEM_E_TX_LOST, or IDEM_E_REFUSED, IDEM_E_FULL and so on. Call it right after the statement.
+ * `sqlstate` is PQresultErrorField(result, PG_DIAG_SQLSTATE), and NULL for the others. A connection
+ * that was lost is IDEM_E_UNKNOWN. For a COMMIT of your own only IDEM_E_RETRY_TX and IDEM_E_TX_LOST
+ * mean that it did not happen; after another code, call idem_tx_outcome().
  */
 int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_error *err);
 
 /*
- * A table of your own that guards keep their rows in, where there is one already: the key in one
- * column, who is asking in another, both together (or the key alone) under a unique index. The
- * table itself takes the place of the prefix. With key = serial they are the serial number and the
- * credential, otherwise the key and the scope: what is not said must have no column, and what is
- * said must have one. The rest is stored where there is a column for it. Rows do not expire.
+ * A table of your own for the rows of guards: the key in one column, the caller's identity in
+ * another, both together (or the key alone) under a unique index. The table itself takes the place
+ * of the prefix. With key = serial the columns contain the serial number and the credential,
+ * otherwise the key and the scope: a value that is not set must have no column, and one that is set
+ * must have one. The rest is stored if there is a column for it. Rows do not expire.
  *
- * Columns that make one of two keys (by collation, blanks, length or type) are found when they do
+ * Columns that turn two keys into one (by collation, blanks, length or type) are found when they do
  * so: IDEM_E_INVALID, never a false duplicate. The same is true of a result that its column does
- * not give back as it was, and of a row that is in the way and cannot be seen.
+ * not return unchanged, and of a row that is in the way and cannot be seen.
  */
 struct idem_tx_columns {
     const char *table; /* required; "shop.dedup" is one in a schema */
@@ -912,12 +912,12 @@ int idem_tx_table_new(struct idem_sql conn, const struct idem_tx_columns *column
 void idem_tx_table_free(struct idem_tx_table *table);
 
 /*
- * Recipes for tables of your own: what makes a statement safe to be said twice. Each is said on
- * your connection, in a transaction or (but for locks) without one, and is right at each isolation
- * level. A row is named by a key that is unique, by all of its columns; where a key turns out to be
- * none, and more than one row was met, that is IDEM_E_INVALID, and yours to roll back. Names are
+ * Recipes for tables of your own: each makes a statement safe to repeat. Each runs on your
+ * connection, in a transaction or (but for locks) without one, and is right at each isolation
+ * level. A row is named by a unique key, by all of its columns; if a key turns out not to be
+ * unique, and matches more than one row, that is IDEM_E_INVALID, and yours to roll back. Names are
  * quoted, so that they are taken as they are written; "shop.orders" is a table in a schema. Values
- * are never part of a statement's text as they are.
+ * are never part of a statement's text.
  */
 struct idem_sql_column {
     const char *name;
@@ -928,7 +928,7 @@ struct idem_sql_row {
     const char *table;
     const struct idem_sql_column *key;
     size_t key_n;
-    const struct idem_sql_column *values; /* what is written besides, where something is */
+    const struct idem_sql_column *values; /* the other columns to write, if any */
     size_t values_n;
 };
 
@@ -937,8 +937,8 @@ enum idem_sql_verdict {
     IDEM_SQL_ALREADY_THERE,
     IDEM_SQL_UPDATED,
     IDEM_SQL_LOCKED,
-    IDEM_SQL_BUSY,    /* somebody else has it */
-    IDEM_SQL_SKIPPED, /* it is not there, or somebody else has it */
+    IDEM_SQL_BUSY,    /* another transaction has locked it */
+    IDEM_SQL_SKIPPED, /* it does not exist, or another transaction has locked it */
     IDEM_SQL_WON,
     IDEM_SQL_STALE,
     IDEM_SQL_GONE, /* there is no such row */
@@ -955,7 +955,7 @@ const char *idem_sql_verdict_name(enum idem_sql_verdict verdict);
 int idem_sql_insert(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err);
 
-/* Inserts it, or writes its values into the row that is there: IDEM_SQL_INSERTED or
+/* Inserts the row, or writes its values into the existing row: IDEM_SQL_INSERTED or
    IDEM_SQL_UPDATED. */
 int idem_sql_upsert(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err);
@@ -964,7 +964,7 @@ int idem_sql_upsert(struct idem_sql conn, const struct idem_sql_row *row,
 int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err);
 
-/* What a lock reads of its row, as it is now; idem_sql_cells_release(). */
+/* The columns of a locked row, as they are now; idem_sql_cells_release(). */
 struct idem_sql_cells {
     size_t n;
     struct idem_sql_value *at; /* texts and bytes end in a NUL that is not counted; numbers that
@@ -976,18 +976,18 @@ void idem_sql_cells_release(struct idem_sql_cells *cells);
 
 /*
  * Locks a row until the end of the transaction: IDEM_SQL_LOCKED, with n columns of it in *ret_cells
- * (both may be 0 and NULL), or IDEM_SQL_GONE. Check what was read here, then write: a SELECT of
- * your own may show an older row. wait_ms: 0 waits as long as the server's own limit lets it; more:
+ * (both may be 0 and NULL), or IDEM_SQL_GONE. Check the values read here, then write: a SELECT of
+ * your own may show an older row. wait_ms: 0 waits as long as the server's own limit allows; more:
  * so long (MySQL: in whole seconds), then IDEM_SQL_BUSY; IDEM_NONE: not at all, IDEM_SQL_BUSY at
- * once; IDEM_SKIP_LOCKED: IDEM_SQL_SKIPPED, whether it is gone or not to be had. With all of them
- * the transaction goes on.
+ * once; IDEM_SKIP_LOCKED: IDEM_SQL_SKIPPED, both for a missing and for a locked row. With all of
+ * them the transaction goes on.
  */
 int idem_sql_lock(struct idem_sql conn, const struct idem_sql_row *row, int64_t wait_ms,
                   const char *const *columns, size_t n, struct idem_sql_cells *ret_cells,
                   enum idem_sql_verdict *ret, struct idem_error *err);
 
-/* Writes the row's values, and version + 1, if it has still that version: IDEM_SQL_WON,
-   IDEM_SQL_STALE or IDEM_SQL_GONE; *ret_present (may be NULL) is the version that it has now. One
+/* Writes the row's values, and version + 1, if the row still has that version: IDEM_SQL_WON,
+   IDEM_SQL_STALE or IDEM_SQL_GONE; *ret_present (may be NULL) is its present version. A version
    that is NULL or no whole number, or whose column is full, is IDEM_E_INVALID. */
 int idem_sql_update_version(struct idem_sql conn, const struct idem_sql_row *row,
                             const char *column, int64_t version, int64_t *ret_present,
@@ -1009,11 +1009,11 @@ void idem_moves_free(struct idem_moves *moves);
 
 /*
  * Moves a row from one state to another, and writes its values with it: IDEM_SQL_MOVED;
- * IDEM_SQL_ALREADY: it stands in `to`, or where it can only have come to through `to` (but for a
- * move back, to where a row in `from` has been already: then in `to` only);
- * IDEM_SQL_FORBIDDEN: it stands elsewhere; IDEM_SQL_GONE. *ret_state (may be NULL) is the state
- * that it has now, of the moves' own; NULL where it is none of them, or there is no row. A move
- * that is not declared is IDEM_E_INVALID.
+ * IDEM_SQL_ALREADY: its state is `to`, or one that it can have reached only through `to` (but for a
+ * move back, to a state that a row in `from` has had already: then `to` only); IDEM_SQL_FORBIDDEN:
+ * it has another state; IDEM_SQL_GONE. *ret_state (may be NULL) is its present state, owned by the
+ * moves; NULL if it is none of them, or there is no row. A move that is not declared is
+ * IDEM_E_INVALID.
  */
 int idem_sql_move(struct idem_sql conn, const struct idem_sql_row *row, const char *column,
                   const struct idem_moves *moves, const char *from, const char *to,
@@ -1035,7 +1035,7 @@ struct idem_message {
     const void *body;
     size_t body_len;
     const char *id;    /* the broker's message id; may be NULL */
-    const char *queue; /* where it comes from; may be NULL */
+    const char *queue; /* its source; may be NULL */
     const struct idem_field *headers;
     size_t headers_n;
     const struct idem_field *properties; /* besides the id */
@@ -1047,16 +1047,16 @@ struct idem_message {
 
 enum idem_disposal {
     IDEM_CONSUME_ACK = 1,     /* it is done, now or before */
-    IDEM_CONSUME_RETRY_LATER, /* it is not, or nobody can say */
+    IDEM_CONSUME_RETRY_LATER, /* it is not done, or that is not known */
     IDEM_CONSUME_DEAD,        /* it never will be: no attempts left, refused, mismatch, no key */
 };
 
 struct idem_consumed {
     enum idem_disposal disposal;
     int64_t retry_ms;          /* with IDEM_CONSUME_RETRY_LATER */
-    enum idem_verdict verdict; /* 0: the store, or the key, was not to be had: see code */
-    enum idem_result said;     /* with IDEM_RUN: what the function returned */
-    int code;                  /* 0, or why there is no verdict */
+    enum idem_verdict verdict; /* 0: the store, or the key, was not available: see code */
+    enum idem_result said;     /* with IDEM_RUN: the function's return value */
+    int code;                  /* 0, or the reason why there is no verdict */
     int32_t status;
     uint32_t attempt;
     int64_t took_ms; /* the function */
@@ -1068,10 +1068,10 @@ struct idem_consumed {
 
 /*
  * Blocks as long as fn does. The guard's policy is best one with preset = queue. Key expressions
- * read {body, headers, properties, queue}; the id is the property message_id. With a key that
- * somebody chose (literal, id), another body under the same key is IDEM_CONSUME_DEAD. Returns 0
- * also where the store was not reached, which is IDEM_CONSUME_RETRY_LATER; a negative code is a
- * mistake of the caller's or IDEM_E_NOMEM, and nothing was run.
+ * read {body, headers, properties, queue}; the id is the property message_id. With a key that the
+ * sender chose (literal, id), another body under the same key is IDEM_CONSUME_DEAD. Returns 0 also
+ * if the store was not reached, which is IDEM_CONSUME_RETRY_LATER; a negative code is a mistake of
+ * the caller's or IDEM_E_NOMEM, and nothing was run.
  */
 int idem_consume(struct idem *h, const struct idem_guard *guard, const struct idem_message *message,
                  idem_fn *fn, void *data, struct idem_consumed *ret, struct idem_error *err);
@@ -1086,11 +1086,11 @@ int idem_uuid7(char out[IDEM_UUID_LEN + 1], struct idem_error *err);
 int idem_uuid4(char out[IDEM_UUID_LEN + 1], struct idem_error *err);
 
 /*
- * Snowflakes: numbers of 63 bits that grow with time (41 bits of ms since 2020,
- * 10 bits of worker, 12 bits of sequence). The worker id is leased in the store,
- * under a name (NULL: "idem:"), and what was given out is remembered there, so
- * that nobody gets a number twice whatever happens to processes and clocks. For
- * blocking handles, from any thread; it must be freed before the handle.
+ * Snowflakes: numbers of 63 bits that grow with time (41 bits of ms since 2020, 10 bits of worker,
+ * 12 bits of sequence). The worker id is leased in the store, under a name (NULL: "idem:"), and the
+ * store remembers which numbers were given out, so that no number is given out twice even if
+ * processes die or clocks jump. For blocking handles, from any thread; it must be freed before the
+ * handle.
  */
 struct idem_snowflake;
 int idem_snowflake_new(struct idem *h, const char *name, struct idem_snowflake **ret,

@@ -8,6 +8,10 @@ Further words are settings of the server: start(folder, "--maxmemory", "50mb").
     with redisserver.cluster(folder) as nodes: redisserver.cluster_url(nodes), nodes[0].ask("PING")
 
 Three masters, on ports of the loopback besides: node.port.
+
+    with redisserver.sentinel(folder, server.port) as sentinel: sentinel.master_url
+
+It watches a server that listens on a port, under the name "shop".
 """
 import contextlib
 import ctypes
@@ -85,11 +89,13 @@ class Server:
     def __exit__(self, *_):
         self.stop()
 
+    def words(self):
+        return ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.folder,
+                "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.settings]
+
     def start(self):
-        words = ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.folder,
-                 "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.settings]
         with open(os.path.join(self.folder, "log"), "ab") as log:
-            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            self.process = subprocess.Popen(self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             preexec_fn=follow_parent)
         waiting.until("redis-server", self.answers)
 
@@ -175,6 +181,24 @@ class Server:
 
 def start(folder, *settings):
     return Server(folder, *settings)
+
+
+class Sentinel(Server):
+    def __init__(self, folder, master_port):
+        self.port, self.master_port = ports.free_ports(1)[0], master_port
+        self.master_url = f"redis+sentinel://127.0.0.1:{self.port}/shop"
+        super().__init__(folder)
+
+    def words(self):
+        path = os.path.join(self.folder, "conf")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"port {self.port}\nbind 127.0.0.1\nunixsocket {self.socket}\ndir {self.folder}\n"
+                       f"sentinel monitor shop 127.0.0.1 {self.master_port} 1\n")
+        return ["redis-server", path, "--sentinel"]
+
+
+def sentinel(folder, master_port):
+    return Sentinel(folder, master_port)
 
 
 # A cluster.

@@ -2,9 +2,9 @@
  * The test frame: TEST(a_sentence) { ... } bodies with CHECK, in one program
  * per file, ending with TEST_MAIN. Each test runs in a child process of its
  * own under a time limit, so that a crash or a hang is one failed test; the
- * output is TAP. `program NAME...` runs the named tests only, `--no-fork` runs
- * them in the program itself, for a debugger. A program whose tests wait more
- * than they work, and leave each other alone, may have several run at a time.
+ * output is TAP. SKIP("why") ends a test that cannot be made here. `program NAME...` runs the named
+ * tests only, `--no-fork` runs them in the program itself, for a debugger. A program whose tests
+ * wait more than they work, and leave each other alone, may have several run at a time.
  */
 #ifndef IDEM_TEST_H
 #define IDEM_TEST_H
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,16 +26,22 @@ struct test {
     unsigned seconds;
     bool alone;
     struct test *next;
-    pid_t pid; /* 0: it does not run */
+    pid_t pid;     /* 0: it does not run */
+    char *skipped; /* why; shared with the test's process */
 };
+#define TEST_WHY_SIZE 256
 
-static struct test *test_first, **test_last = &test_first;
+/* A part of a test program that has no tests of its own uses CHECK alone. */
+#define TEST_UNUSED __attribute__((unused))
+
+static struct test *test_first TEST_UNUSED, **test_last TEST_UNUSED = &test_first;
+static struct test *test_now TEST_UNUSED; /* in its own process */
 static int test_at_a_time = 1, test_running, test_n, test_failed;
 
 #define TEST_AS(name, limit, alone)                                                                \
     static void name(void);                                                                        \
     __attribute__((constructor)) static void name##_register(void) {                               \
-        static struct test t = {#name, name, limit, alone, NULL, 0};                               \
+        static struct test t = {#name, name, limit, alone, NULL, 0, NULL};                         \
         *test_last = &t;                                                                           \
         test_last = &t.next;                                                                       \
     }                                                                                              \
@@ -84,9 +91,33 @@ static int test_at_a_time = 1, test_running, test_n, test_failed;
         }                                                                                          \
     } while (0)
 
+/* In the test's own function: ends it, and it is counted as skipped. */
+#define SKIP(why)                                                                                  \
+    do {                                                                                           \
+        snprintf(test_now->skipped, TEST_WHY_SIZE, "%s", (why));                                   \
+        return;                                                                                    \
+    } while (0)
+
 static void test_tell(const struct test *t, bool ok) {
-    printf("%s %d - %s\n", ok ? "ok" : "not ok", ++test_n, t->name);
+    bool skipped = ok && t->skipped[0] != '\0';
+
+    printf("%s %d - %s%s%s\n", ok ? "ok" : "not ok", ++test_n, t->name, skipped ? " # SKIP " : "",
+           skipped ? t->skipped : "");
     test_failed += !ok;
+}
+
+static void test_do(struct test *t) {
+    test_now = t;
+    t->run();
+}
+
+static void test_prepare(struct test *t) {
+    t->skipped =
+        mmap(NULL, TEST_WHY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (t->skipped == MAP_FAILED) {
+        perror("mmap");
+        exit(1);
+    }
 }
 
 static void test_begin(struct test *t) {
@@ -94,7 +125,7 @@ static void test_begin(struct test *t) {
     t->pid = fork();
     if (t->pid == 0) {
         alarm(t->seconds);
-        t->run();
+        test_do(t);
         exit(0);
     }
     if (t->pid < 0)
@@ -139,7 +170,7 @@ static void test_signals(void) {
         (void)signal(signals[i], SIG_DFL);
 }
 
-static int test_main(int argc, char **argv) {
+TEST_UNUSED static int test_main(int argc, char **argv) {
     bool forked = true;
     int chosen = 0;
 
@@ -158,10 +189,11 @@ static int test_main(int argc, char **argv) {
             wanted |= strcmp(argv[i], t->name) == 0;
         if (!wanted)
             continue;
+        test_prepare(t);
         if (forked) {
             test_run(t);
         } else {
-            t->run();
+            test_do(t);
             test_tell(t, true);
         }
     }

@@ -13,7 +13,7 @@
  * names a fact, state or verdict that has no word here, or when stdout cannot
  * be written: a model with a hole in it must not be checked.
  */
-#include "core/table.h"
+#include "protocol/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,7 +176,7 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--rows") == 0) {
         print_rows();
     } else if (argc == 1) {
-        printf("/* Made by tools/promela.c from src/core/table.c: do not edit. */\n");
+        printf("/* Made by tools/promela.c from src/protocol/table.c: do not edit. */\n");
         print_constants();
         print_claim_table();
         print_finish_table();

@@ -1,5 +1,5 @@
 // The status page: it asks for the board as JSON, and draws it. What comes from elsewhere (labels,
-// reasons, names) is set as text and never as HTML.
+// reasons, names) is set as text and never as HTML, and what nobody sees of it is shown as its code.
 'use strict';
 const $ = (id) => document.getElementById(id);
 const POLL = 2000, AWAY_MAX = 30000, ANSWER_MAX = 10000, SPAN = 15 * 60000, SHOWN = innerWidth < 704 ? 6 : 12;
@@ -68,15 +68,19 @@ const add = (a, b) => {
 const totals = (data, of = 'verdicts') => data.rows.reduce((sum, row) => add(sum, row[of]), {});
 const uncertain = (data) => data.stores.reduce((n, { records }) => n + (records?.uncertain ?? 0), 0);
 
+// As src/base/visible.c decides: a label neither reorders its line nor looks like another one.
+const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+
 // Elements. Text is always set as text.
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const name in attributes) element.setAttribute(name, attributes[name]);
-  element.append(...children);
+  element.append(...children.map((child) => (typeof child === 'string' ? visible(child) : child)));
   return element;
 }
 const say = (element, text) => {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = visible(text);
+  if (element.textContent !== shown) element.textContent = shown;
 };
 const button = (text, click, attributes) => {
   const element = make('button', { type: 'button', ...attributes }, text);
@@ -293,7 +297,7 @@ function headlineDraw(data) {
   $('headline').dataset.state = state;
   say($('headline').querySelector('h2'), text);
   say($('headline').querySelector('p'), [more, ...said.slice(1).map(([, other]) => other + '.')].join(' '));
-  document.title = `${state === 'good' ? '' : '! '}Idem – ${text}`;
+  document.title = visible(`${state === 'good' ? '' : '! '}Idem – ${text}`);
 }
 
 // Per second, over the last polls; at the first one by the newest sample.

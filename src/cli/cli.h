@@ -1,6 +1,6 @@
 /*
- * What the files of idem(1) share: the commands, the exit statuses, how errors
- * are said, and where the store is.
+ * The parts that the files of idem(1) share: the commands, the exit statuses, the error messages,
+ * and the opening of the store.
  */
 #ifndef IDEM_CLI_CLI_H
 #define IDEM_CLI_CLI_H
@@ -24,22 +24,23 @@ enum cli_exit {
     CLI_LOST = 76,
     CLI_DEAD = 77,
     CLI_CONFIG = 78,
-    CLI_NOT_EXECUTABLE = 126, /* as shells have it */
+    CLI_NOT_EXECUTABLE = 126, /* as in shells */
     CLI_NOT_FOUND = 127,
 };
 
 struct cli_command {
     const char *name;
     const char *summary;  /* one line */
-    const char *synopsis; /* what follows `idem NAME` */
+    const char *synopsis; /* the text after `idem NAME` */
     const char *text;     /* the rest of its help, before and after the options */
     const char *after;
-    const char *operand;                       /* "a key": what could begin with a dash; or NULL */
-    const char *const *options;                /* names in cli_option_table; NULL-terminated */
-    bool policy;                               /* takes the flags of the policy table as well */
-    const char *const *policy_without;         /* those that it does not take; NULL: takes all */
-    const struct cli_policy_help *policy_help; /* what it says differently of them, or NULL */
-    const char *policy_is; /* what else each of them is; NULL: settings' words */
+    const char *operand;        /* "a key": the operand that could begin with a dash; or NULL */
+    const char *const *options; /* names in cli_option_table; NULL-terminated */
+    bool policy;                /* accepts the flags of the policy table, too */
+    const char *const *policy_without; /* the flags that it does not accept; NULL: accepts all */
+    const struct cli_policy_help
+        *policy_help;      /* this command's own help for some of them, or NULL */
+    const char *policy_is; /* a second meaning of each of them; NULL: settings' words */
     bool stops;            /* options end at the first operand */
     int (*run)(const struct cli_values *values); /* returns the exit status */
 };
@@ -48,55 +49,62 @@ extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_for
     cli_eval, cli_canon, cli_id, cli_gateway, cli_token, cli_sign, cli_verify, cli_migrate,
     cli_consume, cli_dead, cli_doctor;
 
-/* All of them, NULL at the end. */
+/* All commands, NULL at the end. */
 extern const struct cli_command *const cli_commands[];
 
-/* Say.c. */
+/* cli_message.c. */
 
-/* One line on stderr: "idem: " and the text, with control characters made harmless. */
+/* Writes one line to stderr: "idem: " and the text. Control characters are made harmless. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* The same for a library's error; returns the exit status that goes with its code. */
+/* The same for an error of the library; returns the exit status for its code. */
 int cli_say_error(const char *doing, const struct idem_error *err);
 
-/* Flushes stdout; CLI_OK, or CLI_IO after saying why. A reader who left early is no failure. */
+/* Flushes stdout. Returns CLI_OK, or CLI_IO after reporting the error. A reader that closed the
+   pipe early is no failure. */
 int cli_flush(void);
 
-/* Bytes from a record as one line of a table: control characters and what is not UTF-8 become
-   '?'. Returns buf. */
+/* Copies bytes from a record as one line of a table: a byte that is not visible (base/visible.h) or
+   not UTF-8 becomes '?'. Returns buf. */
 const char *cli_printable(const char *text, char *buf, size_t size);
 
-/* Place.c. */
+/* store_open.c. */
 
-/* For idem_options.notice, with the values as its data: a line on stderr, unless --quiet. */
+/* The callback for idem_options.notice; its data are the values. Writes a line to stderr, unless
+   --quiet. */
 void cli_notice(void *data, const char *text);
 
-/* Root's own store is there. Whoever else could write to it could put a link where root writes. */
+/* The directory of root's own store. Another user who could write to it could put a link where root
+   writes. */
 #define CLI_ROOTS_FOLDER "/var/lib/idem"
 
-/* The URL of a store that is made where there is none: --store, $IDEM_STORE, or the default place,
-   whose folders are made. Owned by the caller; NULL after saying why, with *ret_status set. */
+/* Returns the URL of a store that is created if it does not exist: --store, $IDEM_STORE, or the
+   default place, whose directories are created. Owned by the caller; NULL after reporting the
+   error, with *ret_status set. */
 char *cli_store_url(const struct cli_values *values, int *ret_status);
-char *cli_store_url_said(const struct cli_values *values, int *ret_status); /* makes nothing */
+char *cli_store_url_said(const struct cli_values *values, int *ret_status); /* creates nothing */
 char *cli_store_url_whole(char *url);
-/* A copy of an argument that is a URL, whose user and password are made unreadable where processes
-   are listed. Owned by the caller; NULL after saying why. */
+/* Copies an argument that is a URL, and overwrites its user and password where processes are
+   listed. Owned by the caller; NULL after reporting the error. */
 char *cli_secret_url(const char *url);
 
-/* Opens a store that is there already, for blocking calls; NULL after saying why, with *ret_status
-   set. */
+/* Opens an existing store for blocking calls; NULL after reporting the error, with *ret_status set.
+   Not for a command that starts others: if root opens an embedded store in another user's
+   directory, the process becomes that user for good. So files that only root may open, such as the
+   audit, must be open before. */
 struct idem *cli_open(const struct cli_values *values, int *ret_status);
 
-/* The same for a store that is made where there is none. */
+/* The same for a store that is created if it does not exist. */
 struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status);
 
-/* Reads --config; *ret is NULL without one. CLI_OK, or a status after saying why. */
+/* Reads --config; *ret is NULL without one. Returns CLI_OK, or a status after reporting the
+   error. */
 int cli_settings(const struct cli_values *values, struct idem_settings **ret);
 
-/* Name.c. */
+/* record_select.c. */
 
-/* The record that `[--prefix P] [--scope S] KEY` or `--hash HEX` names; strings are borrowed
-   from values and from *hold. CLI_OK, or a status after saying why. */
+/* Finds the record that `[--prefix P] [--scope S] KEY` or `--hash HEX` names; strings are borrowed
+   from values and from *hold. Returns CLI_OK, or a status after reporting the error. */
 struct cli_name_hold {
     char hash[65];
     char prefix[IDEM_PREFIX_MAX + 1];
@@ -104,25 +112,26 @@ struct cli_name_hold {
 int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_hold *hold,
              struct idem_name *ret);
 
-/* Whether it says anything but its name: one that is damaged, or written by a newer version, is
-   listed all the same. */
+/* True if more than the record's name can be read. A record that is damaged, or written by a newer
+   version, is listed all the same. */
 bool cli_entry_readable(const struct idem_entry *entry);
 
 /* "running", "uncertain", "damaged" and so on, for people and for --state. */
 const char *cli_entry_state(const struct idem_entry *entry);
 
-/* The filter of --prefix, --state and --since. CLI_OK, or a status after saying why. */
+/* Makes the filter of --prefix, --state and --since. Returns CLI_OK, or a status after reporting
+   the error. */
 int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret);
 
-/* Whether --state names this entry: `running` is what still has its lease. */
+/* True if --state matches this entry; a `running` record still has its lease. */
 bool cli_filter_takes(const struct cli_values *values, const struct idem_entry *entry);
 
-/* Calls `each` for what the filter names until it returns false. CLI_OK, or a status after
-   saying why. */
+/* Calls `each` for each record that the filter selects until it returns false. Returns CLI_OK, or a
+   status after reporting the error. */
 int cli_each(struct idem *h, const struct cli_values *values, const struct idem_filter *filter,
              bool (*each)(const struct idem_entry *entry, void *data), void *data);
 
-/* How many digits of a hash are shown to people, and the fewest that --hash takes. */
+/* The number of digits of a hash that people see, and the least number that --hash takes. */
 #define CLI_HASH_SHORT 12
 #define CLI_HASH_LEAST 8
 

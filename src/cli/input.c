@@ -1,5 +1,5 @@
 /*
- * Input, within bounds.
+ * Reads input with a limit on its length.
  */
 #include "cli/input.h"
 

@@ -1,6 +1,6 @@
 /*
- * idem(1): finds the command, shows help and version, and hands over. Fails
- * with status 64 on what is no command.
+ * idem(1): finds the command, shows help and version, and runs the command. Fails with status 64 on
+ * an unknown command.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "cli/cli.h"
-#include "cli/signals.h"
-#include "core/error.h"
+#include "loop/signals.h"
 
 const struct cli_command *const cli_commands[] = {
     &cli_run,    &cli_gateway, &cli_consume, &cli_dead,   &cli_show,    &cli_list,
@@ -18,14 +18,14 @@ const struct cli_command *const cli_commands[] = {
     &cli_id,     &cli_token,   &cli_sign,    &cli_verify, &cli_migrate, NULL,
 };
 
-static const struct cli_command *command_find(const char *name) {
+static const struct cli_command *main_find_command(const char *name) {
     for (size_t i = 0; cli_commands[i] != NULL; i++)
         if (strcmp(cli_commands[i]->name, name) == 0)
             return cli_commands[i];
     return NULL;
 }
 
-static void help_main(FILE *out) {
+static void main_print_help(FILE *out) {
     fputs("idem makes an operation happen once, however often it is asked for.\n\n"
           "usage: idem COMMAND [OPTIONS]\n\n"
           "  idem run --key order-4711 -- ./charge-card 4711\n\n"
@@ -40,14 +40,14 @@ static void help_main(FILE *out) {
           out);
 }
 
-static void help_command(const struct cli_command *command, FILE *out) {
+static void command_print_help(const struct cli_command *command, FILE *out) {
     fprintf(out, "usage: idem %s %s\n\n%s", command->name, command->synopsis, command->text);
     cli_options_print(command, out);
     if (command->after != NULL)
         fprintf(out, "\n%s", command->after);
 }
 
-static int command_unknown(const char *name) {
+static int main_report_unknown(const char *name) {
     const char *names[20], *nearest;
     char quoted[IDEM_QUOTE_TEXT];
     size_t n = 0;
@@ -64,23 +64,23 @@ static int command_unknown(const char *name) {
     return CLI_USAGE;
 }
 
-static int help(const char *name) {
+static int main_help(const char *name) {
     const struct cli_command *command;
 
     if (name == NULL) {
-        help_main(stdout);
+        main_print_help(stdout);
         return cli_flush();
     }
-    command = command_find(name);
+    command = main_find_command(name);
     if (command == NULL)
-        return command_unknown(name);
-    help_command(command, stdout);
+        return main_report_unknown(name);
+    command_print_help(command, stdout);
     return cli_flush();
 }
 
-/* Where 0, 1 or 2 is closed, the store's file would get its number, and output would be written
-   into the store. */
-static bool descriptors_hold(void) {
+/* Opens /dev/null for each of 0, 1 and 2 that is closed: the store's file would get its number
+   otherwise, and output would be written into the store. */
+static bool main_open_descriptors(void) {
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
             continue;
@@ -90,7 +90,7 @@ static bool descriptors_hold(void) {
     return true;
 }
 
-static bool is_one_of(const char *word, const char *a, const char *b, const char *c) {
+static bool main_is_one_of(const char *word, const char *a, const char *b, const char *c) {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
 }
 
@@ -99,7 +99,7 @@ static int command_run(const struct cli_command *command, int argc, char **argv)
     int status = cli_parse(command, argc, argv, &values);
 
     if (status == CLI_OK)
-        status = values.help ? help(command->name) : command->run(&values);
+        status = values.help ? main_help(command->name) : command->run(&values);
     idem_policy_release(&values.layer);
     return status;
 }
@@ -107,21 +107,21 @@ static int command_run(const struct cli_command *command, int argc, char **argv)
 int main(int argc, char **argv) {
     const struct cli_command *command;
 
-    cli_signals_begin();
-    if (!descriptors_hold())
+    signals_begin();
+    if (!main_open_descriptors())
         return CLI_SYSTEM;
     if (argc < 2) {
-        help_main(stderr);
+        main_print_help(stderr);
         return CLI_USAGE;
     }
-    if (is_one_of(argv[1], "help", "--help", "-h"))
-        return help(argc > 2 ? argv[2] : NULL);
-    if (is_one_of(argv[1], "version", "--version", "-V")) {
+    if (main_is_one_of(argv[1], "help", "--help", "-h"))
+        return main_help(argc > 2 ? argv[2] : NULL);
+    if (main_is_one_of(argv[1], "version", "--version", "-V")) {
         printf("idem %s\n", idem_version());
         return cli_flush();
     }
-    command = command_find(argv[1]);
+    command = main_find_command(argv[1]);
     if (command == NULL)
-        return command_unknown(argv[1]);
+        return main_report_unknown(argv[1]);
     return command_run(command, argc - 1, argv + 1);
 }

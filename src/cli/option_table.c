@@ -1,5 +1,5 @@
 /*
- * Every flag of every command, and what the help says of it. A command names those that it takes.
+ * Every flag of every command, with its help. A command lists the flags that it takes.
  */
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -247,7 +247,7 @@ const struct cli_option cli_option_table[] = {
     {NULL, 0, NULL, NULL, CLI_FLAG, 0, 0, 0},
 };
 
-/* What the help says of the policy's words; the words themselves are the policy's. */
+/* The help of the policy's words; the policy itself defines the words. */
 const struct cli_policy_help cli_policy_help_table[] = {
     {"preset", "NAME", "a customary set: submit, api, payment, queue, job"},
     {"mode", "MODE", "lock, reject or replay (replay)"},

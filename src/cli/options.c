@@ -1,7 +1,7 @@
 /*
- * The parser of flags (option_table.c), and their help. It fails, with a line that says what to
- * write instead, on flags that the command does not take and on values that do
- * not fit. A line never repeats a value that could be a key or a scope.
+ * Parses flags by the table in option_table.c, and prints their help. Fails with a line about the
+ * remedy if the command does not take a flag, or a value does not fit. A message never repeats a
+ * value that could be a key or a scope.
  */
 #include "cli/options.h"
 
@@ -10,18 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/units.h"
 #include "cli/cli.h"
-#include "core/error.h"
-#include "core/units.h"
 
 #define FLAGS_MAX 64
 
-/* A flag of one command, from either table. */
+/* A flag of one command, from the table of flags or from the policy's. */
 struct flag {
     char name[32];
     int letter;
     const char *arg, *help;
-    const struct cli_option *own; /* one of these two */
+    const struct cli_option *own; /* either this one or `policy` is set */
     const struct idem_option *policy;
 };
 
@@ -30,7 +30,7 @@ struct flags {
     size_t n;
 };
 
-static bool policy_takes(const struct cli_command *command, const char *word) {
+static bool command_takes_policy(const struct cli_command *command, const char *word) {
     const char *const *without = command->policy_without;
 
     for (; without != NULL && *without != NULL; without++)
@@ -39,7 +39,7 @@ static bool policy_takes(const struct cli_command *command, const char *word) {
     return true;
 }
 
-static bool flag_help(const struct cli_policy_help *help, struct flag *flag) {
+static bool policy_help_find(const struct cli_policy_help *help, struct flag *flag) {
     for (; help != NULL && help->word != NULL; help++) {
         if (strcmp(flag->policy->word, help->word) == 0) {
             flag->arg = help->arg;
@@ -50,15 +50,15 @@ static bool flag_help(const struct cli_policy_help *help, struct flag *flag) {
     return false;
 }
 
-static void flag_add_policy(const struct cli_command *command, struct flags *flags,
-                            const struct idem_option *option) {
+static void command_add_policy_flag(const struct cli_command *command, struct flags *flags,
+                                    const struct idem_option *option) {
     struct flag *flag = &flags->at[flags->n];
 
-    if (!policy_takes(command, option->word))
+    if (!command_takes_policy(command, option->word))
         return;
     *flag = (struct flag){.arg = "VALUE", .help = "", .policy = option};
-    if (!flag_help(command->policy_help, flag))
-        (void)flag_help(cli_policy_help_table, flag);
+    if (!policy_help_find(command->policy_help, flag))
+        (void)policy_help_find(cli_policy_help_table, flag);
     snprintf(flag->name, sizeof(flag->name), "%s", option->word);
     for (char *c = flag->name; *c != '\0'; c++)
         if (*c == '_')
@@ -66,7 +66,8 @@ static void flag_add_policy(const struct cli_command *command, struct flags *fla
     flags->n++;
 }
 
-static void flag_add(const struct cli_command *command, struct flags *flags, const char *name) {
+static void command_add_flag(const struct cli_command *command, struct flags *flags,
+                             const char *name) {
     const struct idem_option *policy;
 
     for (const struct cli_option *own = cli_option_table; own->name != NULL; own++) {
@@ -81,19 +82,19 @@ static void flag_add(const struct cli_command *command, struct flags *flags, con
     }
     policy = idem_option_find_flag(name, strlen(name));
     if (policy != NULL)
-        flag_add_policy(command, flags, policy);
+        command_add_policy_flag(command, flags, policy);
 }
 
-/* In the order of the help: what the command names, then the policy's. */
-static void flags_gather(const struct cli_command *command, struct flags *flags) {
+/* Collects the flags in the order of the help: the command's own, then the policy's. */
+static void command_gather_flags(const struct cli_command *command, struct flags *flags) {
     flags->n = 0;
     for (const char *const *name = command->options; *name != NULL; name++)
-        flag_add(command, flags, *name);
+        command_add_flag(command, flags, *name);
     if (!command->policy)
         return;
     for (const struct idem_option *o = idem_option_table; o->word != NULL; o++)
         if (flags->n < FLAGS_MAX)
-            flag_add_policy(command, flags, o);
+            command_add_policy_flag(command, flags, o);
 }
 
 /* Help. */
@@ -125,15 +126,15 @@ static void flag_print(const struct flag *flag, FILE *out) {
 
 void cli_options_print(const struct cli_command *command, FILE *out) {
     struct flags flags;
-    bool told = false;
+    bool titled = false;
 
-    flags_gather(command, &flags);
+    command_gather_flags(command, &flags);
     fputs("\nOptions:\n", out);
     for (size_t i = 0; i < flags.n; i++) {
-        if (command->policy && flags.at[i].policy != NULL && !told) {
+        if (command->policy && flags.at[i].policy != NULL && !titled) {
             fprintf(out, "\nThe policy, each also a %s (defaults in brackets):\n",
                     command->policy_is == NULL ? "word of the settings" : command->policy_is);
-            told = true;
+            titled = true;
         }
         flag_print(&flags.at[i], out);
     }
@@ -143,8 +144,8 @@ void cli_options_print(const struct cli_command *command, FILE *out) {
 
 #define NEAR_MAX 32
 
-/* The number of letters to change, add, drop or swap; `a` and `b` are at most NEAR_MAX long. */
-static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len) {
+/* The number of letters to change, add, drop or swap. Both texts have at most NEAR_MAX letters. */
+static size_t options_distance(const char *a, size_t a_len, const char *b, size_t b_len) {
     size_t d[NEAR_MAX + 1][NEAR_MAX + 1], best;
 
     for (size_t i = 0; i <= a_len; i++) {
@@ -176,7 +177,7 @@ const char *cli_nearest(const char *text, size_t len, const char *const *words) 
     for (; *words != NULL; words++) {
         if (strlen(*words) > NEAR_MAX)
             continue;
-        far = distance(text, len, *words, strlen(*words));
+        far = options_distance(text, len, *words, strlen(*words));
         if (far < best) {
             best = far;
             nearest = *words;
@@ -187,14 +188,14 @@ const char *cli_nearest(const char *text, size_t len, const char *const *words) 
 
 /* Parsing. */
 
-static int usage(const struct cli_command *command, const char *name, const char *what) {
+static int command_usage(const struct cli_command *command, const char *name, const char *what) {
     cli_say("%s: --%s: %s (see: idem help %s)", command->name, name, what, command->name);
     return CLI_USAGE;
 }
 
-/* The word with a letter that is no flag: getopt_long() has left it behind with its last letter,
-   and stands on it before. */
-static const char *letter_word(int argc, char **argv, int letter) {
+/* The word with an unknown letter. At the last letter of a word getopt_long() has moved past the
+   word; before that, it has not. */
+static const char *options_letter_word(int argc, char **argv, int letter) {
     const char *left = argv[optind - 1];
     size_t len = strlen(left);
 
@@ -203,8 +204,9 @@ static const char *letter_word(int argc, char **argv, int letter) {
     return argv[optind];
 }
 
-/* A word that is near to no flag may be meant as an operand. */
-static int unknown_say(const struct cli_command *command, const char *quoted, const char *nearest) {
+/* If no flag is similar, the word may be meant as an operand. */
+static int command_unknown_report(const struct cli_command *command, const char *quoted,
+                                  const char *nearest) {
     if (nearest != NULL)
         cli_say("%s: unknown flag %s; did you mean --%s? (see: idem help %s)", command->name,
                 quoted, nearest, command->name);
@@ -217,8 +219,8 @@ static int unknown_say(const struct cli_command *command, const char *quoted, co
     return CLI_USAGE;
 }
 
-/* No value is repeated, and what follows a letter may be one. An expression is none. */
-static int letter_unknown(const struct cli_command *command, const char *word, int letter) {
+/* Text after an unknown letter may be a value, which is not repeated; an expression may be. */
+static int command_letter_unknown(const struct cli_command *command, const char *word, int letter) {
     const char flag[] = {'-', (char)letter};
     char quoted[IDEM_QUOTE_TEXT];
 
@@ -226,12 +228,12 @@ static int letter_unknown(const struct cli_command *command, const char *word, i
         idem_error_quote(word, strlen(word), quoted, sizeof(quoted));
     else
         idem_error_quote(flag, sizeof(flag), quoted, sizeof(quoted));
-    return unknown_say(command, quoted, NULL);
+    return command_unknown_report(command, quoted, NULL);
 }
 
-/* argv's word is unknown or ambiguous: its value, behind '=', is not repeated. */
-static int flag_unknown(const struct cli_command *command, const struct flags *flags,
-                        const char *word) {
+/* The word is unknown or ambiguous. Its value, after '=', is not repeated. */
+static int command_flag_unknown(const struct cli_command *command, const struct flags *flags,
+                                const char *word) {
     size_t len = strcspn(word + 2, "=");
     const char *names[FLAGS_MAX + 1];
     char quoted[IDEM_QUOTE_TEXT];
@@ -239,12 +241,12 @@ static int flag_unknown(const struct cli_command *command, const struct flags *f
     for (size_t i = 0; i < flags->n; i++)
         names[i] = flags->at[i].name;
     names[flags->n] = NULL;
-    return unknown_say(command, idem_error_quote(word, len + 2, quoted, sizeof(quoted)),
-                       cli_nearest(word + 2, len, names));
+    return command_unknown_report(command, idem_error_quote(word, len + 2, quoted, sizeof(quoted)),
+                                  cli_nearest(word + 2, len, names));
 }
 
-static int number_set(const struct cli_option *option, const char *text, int64_t *ret,
-                      struct idem_error *err) {
+static int option_number_set(const struct cli_option *option, const char *text, int64_t *ret,
+                             struct idem_error *err) {
     int64_t value = 0;
     int rc;
 
@@ -290,15 +292,15 @@ static int flag_set(const struct flag *flag, const char *text, struct cli_values
         *(const char **)field = text;
         return cli_schedule_parse(text, &values->schedule, err);
     default:
-        return number_set(flag->own, text, field, err);
+        return option_number_set(flag->own, text, field, err);
     }
 }
 
 #define LONG_BASE 256
 
-/* What getopt_long() wants to know; flag i comes back as LONG_BASE + i, or as its letter. */
-static void getopt_tables(const struct cli_command *command, const struct flags *flags,
-                          struct option *longs, char *letters, size_t size) {
+/* Makes the tables for getopt_long(), which returns LONG_BASE + i for flag i, or its letter. */
+static void command_getopt_tables(const struct cli_command *command, const struct flags *flags,
+                                  struct option *longs, char *letters, size_t size) {
     size_t at = 0;
 
     at += (size_t)snprintf(letters, size, "%s:", command->stops ? "+" : "");
@@ -314,7 +316,7 @@ static void getopt_tables(const struct cli_command *command, const struct flags 
     longs[flags->n] = (struct option){NULL, 0, NULL, 0};
 }
 
-static const struct flag *flag_of(const struct flags *flags, int got) {
+static const struct flag *flags_find(const struct flags *flags, int got) {
     if (got >= LONG_BASE && (size_t)(got - LONG_BASE) < flags->n)
         return &flags->at[got - LONG_BASE];
     for (size_t i = 0; i < flags->n; i++)
@@ -323,22 +325,22 @@ static const struct flag *flag_of(const struct flags *flags, int got) {
     return NULL;
 }
 
-/* One answer of getopt_long(). */
-static int flag_take(const struct cli_command *command, const struct flags *flags, int got,
-                     int argc, char **argv, struct cli_values *values) {
-    const struct flag *flag = flag_of(flags, got == ':' || got == '?' ? optopt : got);
+/* Handles one result of getopt_long(). */
+static int command_take_flag(const struct cli_command *command, const struct flags *flags, int got,
+                             int argc, char **argv, struct cli_values *values) {
+    const struct flag *flag = flags_find(flags, got == ':' || got == '?' ? optopt : got);
     struct idem_error err;
 
     if (flag == NULL && optopt != 0)
-        return letter_unknown(command, letter_word(argc, argv, optopt), optopt);
+        return command_letter_unknown(command, options_letter_word(argc, argv, optopt), optopt);
     if (flag == NULL)
-        return flag_unknown(command, flags, argv[optind - 1]);
+        return command_flag_unknown(command, flags, argv[optind - 1]);
     if (got == ':')
-        return usage(command, flag->name, "its value is missing");
+        return command_usage(command, flag->name, "its value is missing");
     if (got == '?')
-        return usage(command, flag->name, "it takes no value");
+        return command_usage(command, flag->name, "it takes no value");
     if (flag_set(flag, optarg, values, &err) < 0)
-        return usage(command, flag->name, err.text);
+        return command_usage(command, flag->name, err.text);
     return CLI_OK;
 }
 
@@ -355,12 +357,12 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, struct c
                                .number = 1,
                                .drain_ms = 30000,
                                .to_timeout_ms = 30000};
-    flags_gather(command, &flags);
-    getopt_tables(command, &flags, longs, letters, sizeof(letters));
+    command_gather_flags(command, &flags);
+    command_getopt_tables(command, &flags, longs, letters, sizeof(letters));
     opterr = 0;
-    optind = 0; /* glibc: begin anew, whatever was parsed before */
+    optind = 0; /* in glibc: start a new parse */
     while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
-        status = flag_take(command, &flags, got, argc, argv, ret);
+        status = command_take_flag(command, &flags, got, argc, argv, ret);
         if (status != CLI_OK)
             return status;
     }

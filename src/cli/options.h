@@ -1,24 +1,23 @@
 /*
- * Options: one table of all flags, from which the parser, the help and the
- * check of the manual are driven. Flags of the policy come from the policy's
- * own table (core/policy.h).
+ * Options: one table of all flags, which drives the parser, the help and the check of the manual.
+ * Flags of the policy are in the policy's own table (core/policy.h).
  */
 #ifndef IDEM_CLI_OPTIONS_H
 #define IDEM_CLI_OPTIONS_H
 
 #include <stdio.h>
 
-#include "cli/schedule.h"
+#include "cli/run/run_schedule.h"
 #include "core/policy.h"
 
-/* A flag that may be said several times. */
+/* The values of a flag that may be repeated. */
 #define CLI_LIST_MAX 32
 struct cli_list {
     const char *at[CLI_LIST_MAX];
     size_t n;
 };
 
-/* What a command line said. Strings are borrowed from argv. */
+/* The values on a command line. Strings are borrowed from argv. */
 struct cli_values {
     const char *store;
     const char *config;
@@ -47,7 +46,7 @@ struct cli_values {
     const char *replay_headers;
     const char *module;
     const char *nginx;
-    const char *key_id; /* of signed requests, from here on */
+    const char *key_id; /* from here on: signed requests */
     const char *secret_file;
     const char *form;
     const char *sign_headers;
@@ -58,7 +57,7 @@ struct cli_values {
     const char *method;
     const char *data_file;
     struct cli_list headers, data;
-    const char *queue; /* of consumers, from here on */
+    const char *queue; /* from here on: consumers */
     const char *exec, *exec_jsonl, *to, *to_ca;
     const char *order_by;
     const char *dead_letter;
@@ -68,14 +67,14 @@ struct cli_values {
     const char *log;
     const char *metrics;
     const char *audit;
-    const char *nginx_config, *nginx_exe; /* of the doctor, and the next line */
+    const char *nginx_config, *nginx_exe; /* of doctor, as is the next line */
     int64_t client_timeout_ms, retry_span_ms;
     int64_t prefetch, letter;
     int64_t drain_ms, to_timeout_ms;
     int64_t window_ms;
     struct cli_list upstreams;
     int64_t workers;
-    struct cli_schedule schedule; /* of `at` */
+    struct cli_schedule schedule; /* the parsed value of `at` */
     int64_t kill_after_ms;
     int64_t verdict_fd;
     int64_t duplicate_exit;
@@ -92,42 +91,42 @@ struct cli_values {
 enum cli_type {
     CLI_FLAG,     /* bool */
     CLI_TEXT,     /* const char * */
-    CLI_LIST,     /* struct cli_list; each time one more */
+    CLI_LIST,     /* struct cli_list; each use adds one */
     CLI_NUMBER,   /* int64_t, min..max */
     CLI_DURATION, /* int64_t, ms */
-    CLI_SCHEDULE, /* STEP[+OFFSET], as text and parsed */
+    CLI_SCHEDULE, /* STEP[+OFFSET]: as text, and parsed */
 };
 
 struct cli_option {
     const char *name; /* without the dashes */
-    int letter;       /* its short form, 0: none */
-    const char *arg;  /* what the help calls its value; NULL: it takes none */
+    int letter;       /* the short form; 0: none */
+    const char *arg;  /* the name of its value in the help; NULL: it takes none */
     const char *help;
     enum cli_type type;
     size_t offset; /* in struct cli_values */
     int64_t min, max;
-    const char *id; /* what commands list it by, where another has its name */
+    const char *id; /* the name in a command's list, if another flag has the same name */
 };
 
-/* What the help says of a word of the policy; a command may have words of its own for it. */
+/* The help of a policy's word; a command may have its own. */
 struct cli_policy_help {
     const char *word, *arg, *help;
 };
 
-/* Each ends with a name that is NULL. */
+/* The last row of each has a NULL name. */
 extern const struct cli_option cli_option_table[];
 extern const struct cli_policy_help cli_policy_help_table[];
 
 struct cli_command;
 
-/* Fills *ret, whose layer the caller releases with idem_policy_release() either way. CLI_OK, or
-   CLI_USAGE after saying why. argv[0] is the command. */
+/* Fills *ret; the caller releases ret->layer with idem_policy_release() either way. CLI_OK, or
+   CLI_USAGE after a message. argv[0] is the command. */
 int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_values *ret);
 
-/* Prints the options of a command as its help shows them. */
+/* Prints the options of a command for its help. */
 void cli_options_print(const struct cli_command *command, FILE *out);
 
-/* The word that is nearest to `text`, NULL where none is near enough; `words` ends with NULL. */
+/* The word most similar to `text`; NULL if none is similar enough. `words` ends with NULL. */
 const char *cli_nearest(const char *text, size_t len, const char *const *words);
 
 #endif

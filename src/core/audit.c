@@ -1,11 +1,11 @@
 /*
- * Writes the audit. Cannot fail; the stream may.
+ * Writes one line of the audit. Cannot fail itself; the caller checks the stream.
  */
 #include "core/audit.h"
 
-#include "core/when.h"
+#include "base/rfc3339.h"
 #include "idem.h"
-#include "json/out.h"
+#include "json/json_out.h"
 
 const char *idem_audit_result(int code) {
     switch (code) {
@@ -22,7 +22,8 @@ const char *idem_audit_result(int code) {
     }
 }
 
-static void text_write(struct json_out *json, const char *name, const char *text, size_t max) {
+static void audit_write_text(struct json_out *json, const char *name, const char *text,
+                             size_t max) {
     if (text != NULL && text[0] != '\0')
         json_out_cut(json, name, text, max);
 }
@@ -33,26 +34,26 @@ void idem_audit_write(const struct idem_audit *audit, size_t max, FILE *out) {
 
     json_out_open(&json, NULL);
     json_out_text(&json, "time", idem_when_print(audit->time_ms, when, sizeof(when)));
-    json_out_cut(&json, "who", audit->who, max); /* nobody is an answer, too */
-    text_write(&json, "login", audit->login, max);
-    text_write(&json, "address", audit->address, max);
-    text_write(&json, "action", audit->action, max);
-    text_write(&json, "result", audit->result, max);
-    text_write(&json, "record", audit->record, max);
-    text_write(&json, "prefix", audit->prefix, max);
-    text_write(&json, "store", audit->store, max);
-    text_write(&json, "broker", audit->broker, max);
-    text_write(&json, "queue", audit->queue, max);
-    text_write(&json, "before", audit->before, max);
+    json_out_cut(&json, "who", audit->who, max); /* always a member, even if empty */
+    audit_write_text(&json, "login", audit->login, max);
+    audit_write_text(&json, "address", audit->address, max);
+    audit_write_text(&json, "action", audit->action, max);
+    audit_write_text(&json, "result", audit->result, max);
+    audit_write_text(&json, "record", audit->record, max);
+    audit_write_text(&json, "prefix", audit->prefix, max);
+    audit_write_text(&json, "store", audit->store, max);
+    audit_write_text(&json, "broker", audit->broker, max);
+    audit_write_text(&json, "queue", audit->queue, max);
+    audit_write_text(&json, "before", audit->before, max);
     if (audit->attempt != 0)
         json_out_uint(&json, "attempt", audit->attempt);
-    text_write(&json, "after", audit->after, max);
+    audit_write_text(&json, "after", audit->after, max);
     if (audit->status != 0)
         json_out_int(&json, "status", audit->status);
     if (audit->force)
         json_out_bool(&json, "force", true);
-    text_write(&json, "label", audit->label, max);
-    text_write(&json, "reason", audit->reason, max);
-    text_write(&json, "refused", audit->refused, max);
+    audit_write_text(&json, "label", audit->label, max);
+    audit_write_text(&json, "reason", audit->reason, max);
+    audit_write_text(&json, "refused", audit->refused, max);
     json_out_line(&json);
 }

@@ -1,14 +1,13 @@
 /*
- * The blocking call: claim, run the caller's function in the caller's thread
- * while the service thread renews the lease, finish. The function's own failure
- * is told apart: retryable ones follow on_failure, final ones are kept, unknown
- * ones are left to `recover`.
+ * The blocking call: claims, runs the caller's function in the caller's thread while the service
+ * thread renews the lease, then finishes. The function's own failures differ: a retryable failure
+ * follows on_failure, a final failure is kept, an unknown outcome is left to `recover`.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "core/claim.h"
-#include "core/error.h"
 
 struct idem_run {
     struct idem_claim *claim;
@@ -23,10 +22,10 @@ struct idem_run {
     char *reason;
 };
 
-/* What the call-backs leave for the caller's thread. */
+/* Results that the callbacks leave for the caller's thread. */
 struct call {
     struct idem_waiter waiter;
-    int64_t lease_until; /* as it was when the handle was left */
+    int64_t lease_until; /* as it was when this thread last left the handle */
     struct idem_outcome out;
     struct idem_error err;
     int rc;
@@ -73,7 +72,7 @@ void idem_run_set_status(struct idem_run *run, int32_t status) {
     run->status = status;
 }
 
-/* Without memory the reason is lost, not the run. */
+/* If memory is short, the reason is lost, but not the run. */
 void idem_run_set_reason(struct idem_run *run, const char *reason) {
     free(run->reason);
     run->reason = reason == NULL ? NULL : strndup(reason, IDEM_REASON_MAX);
@@ -94,8 +93,8 @@ void idem_outcome_release(struct idem_outcome *outcome) {
     outcome->has_result = false;
 }
 
-/* The answer is borrowed: what the caller gets is a copy. */
-static int answer_copy(struct call *call, const struct idem_answer *answer) {
+/* The claim's answer is borrowed, so the caller gets a copy. */
+static int call_copy_answer(struct call *call, const struct idem_answer *answer) {
     struct idem_outcome *out = &call->out;
 
     out->verdict = answer->verdict;
@@ -129,7 +128,7 @@ static void call_answered(struct idem_claim *claim, int rc, const struct idem_an
         idem_lease_bound(claim);
     if (rc != 0)
         call->err = *err;
-    else if ((call->rc = answer_copy(call, answer)) != 0)
+    else if ((call->rc = call_copy_answer(call, answer)) != 0)
         idem_error_set(&call->err, call->rc, "no memory for a result of %zu bytes",
                        answer->result_len);
     idem_waiter_tell(&call->waiter);
@@ -153,8 +152,8 @@ static void call_finished(struct idem_claim *claim, int rc, bool lost, const str
     idem_waiter_tell(&call->waiter);
 }
 
-/* A retryable failure, as the policy has it. */
-static int finish_retryable(struct call *call, const struct idem_policy *policy) {
+/* A retryable failure follows the policy's on_failure. */
+static int call_finish_retryable(struct call *call, const struct idem_policy *policy) {
     struct idem_run *run = &call->run;
 
     if (policy->on_failure == IDEM_ON_FAILURE_RELEASE)
@@ -164,16 +163,16 @@ static int finish_retryable(struct call *call, const struct idem_policy *policy)
                            policy->on_failure == IDEM_ON_FAILURE_KEEP, call_finished, call);
 }
 
-static int finish_say(struct call *call) {
+static int call_finish(struct call *call) {
     struct idem_run *run = &call->run;
 
     switch (call->out.said) {
     case IDEM_RESULT_DONE:
-        /* A function that sets no result has an empty one, which is replayed. */
+        /* A function that sets no result has an empty result, which is replayed. */
         return idem_claim_done(run->claim, run->status, run->result == NULL ? "" : run->result,
                                run->result_len, call_finished, call);
     case IDEM_RESULT_RETRY:
-        return finish_retryable(call, &run->claim->policy);
+        return call_finish_retryable(call, &run->claim->policy);
     case IDEM_RESULT_FINAL:
         return idem_claim_fail(run->claim, run->status, run->reason, run->result, run->result_len,
                                true, call_finished, call);
@@ -196,10 +195,10 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
     } else {
         idem_handle_enter(h);
         call->waiter.ready = false;
-        if (finish_say(call) == 0)
+        if (call_finish(call) == 0)
             (void)idem_waiter_wait(h, &call->waiter, -1);
         else
-            out->finish = IDEM_FINISH_UNKNOWN; /* no memory: left to the lease */
+            out->finish = IDEM_FINISH_UNKNOWN; /* no memory: the lease ends the run */
         if (out->said == IDEM_RESULT_RETRY || out->said == IDEM_RESULT_UNKNOWN)
             out->retry_after_ms = idem_claim_delay(run->claim);
         idem_handle_leave(h);
@@ -211,7 +210,7 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
     out->reason = run->reason;
 }
 
-/* Waits for the answer, with the handle entered; leaves it. */
+/* Waits for the claim's answer. Called with the handle entered; leaves it. */
 static void call_wait(struct idem *h, struct call *call) {
     (void)idem_waiter_wait(h, &call->waiter, -1);
     call->lease_until = call->run.claim->lease_until;
@@ -226,8 +225,8 @@ static bool call_late(const struct call *call) {
     return call->run.cancelled || idem_loop_now() >= call->lease_until;
 }
 
-/* This thread, or the machine, may have slept since the answer came. What is late now is not
-   begun: it is asked for anew, unless it was renewed meanwhile. */
+/* This thread, or the machine, may have slept since the claim was granted. A run that would
+   begin after its lease is claimed anew, unless the service thread renewed the lease meanwhile. */
 static void call_freshen(struct idem *h, struct call *call) {
     while (call_granted(call) && !call->out.unguarded && call_late(call)) {
         idem_handle_enter(h);
@@ -241,8 +240,8 @@ static void call_freshen(struct idem *h, struct call *call) {
     }
 }
 
-/* The function may have forked: in the child the lock may be held by a thread that is not there,
-   and what there is to be freed is the parent's. */
+/* The function may have forked. In the child, a thread that does not exist there may hold the
+   lock, and everything that could be freed belongs to the parent. */
 static void call_end(struct idem *h, struct call *call) {
     memcpy(call->out.key_hash, idem_claim_hash(call->run.claim), sizeof(call->out.key_hash));
     if (idem_handle_check(h, NULL) == 0) {

@@ -1,7 +1,6 @@
 /*
- * One claim on a loop, from the question to its answer: policy, key, claim,
- * wait. What follows a RUN is in lease.c and finish.c. Every front door goes
- * through here.
+ * One claim on a loop, from the request to the verdict: policy, key, claim, wait. After a RUN,
+ * lease.c and finish.c take over. Every front door goes through here.
  *
  *      ASKING ──RUN, PROBE──> RUNNING ──done, fail, ...──> FINISHING ──> OVER
  *       ^  │ ^                   │ (renews at a third of the lease)
@@ -10,45 +9,44 @@
  *       │  └──anything else────> OVER
  *       └──woken, lease over, slow poll── PARKED
  *
- * Failure modes: the store refuses or does not answer (an error for the caller,
- * or an unguarded run under on_store_error=open). A call-back may free the claim,
- * so each is the last thing its function does.
+ * Failure modes: the store refuses or does not respond (an error for the caller, or an unguarded
+ * run under on_store_error=open). A callback may free the claim, so a function calls it last.
  */
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "core/claim.h"
-#include "core/error.h"
-#include "core/hash.h"
-#include "core/owner.h"
+#include "protocol/owner.h"
+#include "protocol/record_key.h"
 
-/* The safety net behind wake-ups: how often a parked claim asks by itself, at the latest. */
+/* The safety net behind wake-ups: the longest pause between two polls of a parked claim. */
 #define POLL_MAX_MS 2000
 
-/* How often a claim may be late: its lease over before the run could begin. */
+/* How often a claim may be late, i.e. its lease ends before the run can begin. */
 #define LATE_MAX 3
 
 static void claim_ask(struct idem_claim *c);
 static void claim_park(struct idem_claim *c, int64_t left_ms);
 
-/* The state, and what belongs to it. */
+/* State. */
 
-static bool is_running(enum idem_claim_state state) {
+static bool claim_state_is_running(enum idem_claim_state state) {
     return state == IDEM_CLAIM_RUNNING || state == IDEM_CLAIM_FINISHING;
 }
 
-/* How many are parked, and how many run, for who wants to know. */
+/* Reports changes in parked and running claims to the meter. */
 static void claim_measure(const struct idem_claim *c, enum idem_claim_state next) {
     const struct idem_meter *meter = c->h->store->meter;
     int parked = (next == IDEM_CLAIM_PARKED) - (c->state == IDEM_CLAIM_PARKED);
-    int running = is_running(next) - is_running(c->state);
+    int running = claim_state_is_running(next) - claim_state_is_running(c->state);
 
     if (meter != NULL && (parked != 0 || running != 0))
         meter->claims(meter->data, parked, running);
 }
 
-/* The one place where a claim changes its state. */
+/* The only function that changes a claim's state. */
 void idem_claim_set(struct idem_claim *c, enum idem_claim_state state) {
     static const unsigned allowed[] = {
         [IDEM_CLAIM_ASKING] =
@@ -73,9 +71,9 @@ static void claim_unwatch(struct idem_claim *c) {
     c->h->store->driver->unwatch(c->h->store, &c->watch);
 }
 
-/* Stops everything that could still call back. A finish that is under way when the handle is
-   closed is left to the store, which closes next and writes what it was given. */
-static void claim_quiet(struct idem_claim *c, bool closing) {
+/* Stops every pending callback. When the handle closes, a finish under way is left to the
+   store: the store closes next and still writes it. */
+static void claim_stop_callbacks(struct idem_claim *c, bool closing) {
     struct idem_loop *loop = &c->h->loop;
 
     idem_timer_clear(loop, &c->timer);
@@ -88,9 +86,9 @@ static void claim_quiet(struct idem_claim *c, bool closing) {
     idem_store_cancel(c->h->store, &c->renew_op);
 }
 
-/* The answer. */
+/* Verdicts. */
 
-static enum idem_event verdict_event(enum idem_verdict verdict) {
+static enum idem_event claim_verdict_event(enum idem_verdict verdict) {
     static const enum idem_event events[] = {
         [IDEM_RUN] = IDEM_EVENT_RUN,
         [IDEM_REPLAY] = IDEM_EVENT_REPLAY,
@@ -106,7 +104,7 @@ static enum idem_event verdict_event(enum idem_verdict verdict) {
     return events[verdict];
 }
 
-static void run_begin(struct idem_claim *c, const struct idem_record *record) {
+static void claim_begin_run(struct idem_claim *c, const struct idem_record *record) {
     idem_claim_set(c, IDEM_CLAIM_RUNNING);
     c->attempt = record->attempt;
     c->tries = record->tries;
@@ -115,7 +113,7 @@ static void run_begin(struct idem_claim *c, const struct idem_record *record) {
 
 static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum idem_verdict verdict,
                          int64_t left_ms) {
-    /* To who came with other arguments, or with somebody else's token, nothing is told. */
+    /* A mismatch, or a token that belongs to another client, reveals nothing about the record. */
     static const struct idem_record nothing;
     const struct idem_record *record =
         verdict == IDEM_MISMATCH || verdict == IDEM_NO_TOKEN ? &nothing : &op->out.claim.record;
@@ -137,17 +135,17 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
     idem_timer_clear(&c->h->loop, &c->timer);
     claim_unwatch(c);
     if (verdict == IDEM_RUN || verdict == IDEM_PROBE)
-        run_begin(c, record);
+        claim_begin_run(c, record);
     else
         idem_claim_set(c, IDEM_CLAIM_OVER);
-    if (verdict != c->granted) /* one that is granted again, being late, is one run */
-        idem_handle_tally(c->h, verdict_event(verdict));
+    if (verdict != c->granted) /* a claim that was late and is granted again counts as one run */
+        idem_handle_tally(c->h, claim_verdict_event(verdict));
     if (c->state == IDEM_CLAIM_RUNNING)
         c->granted = verdict;
     c->cb(c, 0, &answer, NULL, c->data);
 }
 
-/* The wait is over: the last answer was BUSY, and so is this one. */
+/* The wait is over and the last verdict was BUSY: the claim ends as BUSY. */
 static void claim_answer_busy(struct idem_claim *c) {
     struct idem_answer answer = {
         .verdict = IDEM_BUSY, .state = c->busy_state, .attempt = c->busy_attempt};
@@ -168,13 +166,13 @@ static void claim_end(struct idem_claim *c) {
     idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
 }
 
-/* The store is there, and yet nothing can be run: whatever on_store_error says. */
+/* The store works, but nothing can be run; on_store_error does not apply. */
 static void claim_refuse(struct idem_claim *c, int rc, const struct idem_error *err) {
     claim_end(c);
     c->cb(c, rc, NULL, err, c->data);
 }
 
-/* The store could not be asked. A token is never run on trust. */
+/* The store gave no verdict. A token is never run without one. */
 static void claim_error(struct idem_claim *c, int rc, const struct idem_error *err) {
     bool open = c->policy.on_store_error == IDEM_ON_STORE_ERROR_OPEN && !c->in.token &&
                 rc != IDEM_E_INVALID && rc != IDEM_E_FORK;
@@ -193,21 +191,21 @@ static void claim_error(struct idem_claim *c, int rc, const struct idem_error *e
 
 /* Asking and waiting. */
 
-/* What is given back must arrive: under recover=hold a lease that nobody ends is an uncertain
-   record, though nothing was run. An outcome that is unknown is seen to by claim_error(). */
-static void late_error(struct idem_claim *c, int rc, const struct idem_error *err) {
+/* The release must arrive: under recover=hold a lease that expires leaves an uncertain record,
+   though nothing was run. claim_error() handles a release whose outcome is unknown. */
+static void claim_late_failed(struct idem_claim *c, int rc, const struct idem_error *err) {
     if (rc != IDEM_E_UNKNOWN)
         idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
     claim_error(c, rc, err);
 }
 
-static void late_released(struct idem_op *op, int rc) {
+static void claim_late_released(struct idem_op *op, int rc) {
     struct idem_claim *c = op->data;
     struct idem_error err = op->error;
 
     idem_timer_clear(&c->h->loop, &c->timer);
     if (rc != 0) {
-        late_error(c, rc, &err);
+        claim_late_failed(c, rc, &err);
         return;
     }
     if (op->out.finish.ack == IDEM_LOST)
@@ -225,20 +223,20 @@ static void late_released(struct idem_op *op, int rc) {
         claim_ask(c);
 }
 
-/* Granted, and over by our clock before it could begin: somebody else may be running, or may have
-   found out that nothing had happened, and have done it. It is given back, and then asked for anew
-   under another name, a few times. */
+/* The claim was granted, but its lease is over by our clock before the run could begin. Another
+   owner may be running, or a prober may have found that nothing had happened and done the work.
+   So the claim is released and made anew under another owner id, at most LATE_MAX times. */
 static void claim_late(struct idem_claim *c) {
     c->late++;
     c->op.kind = IDEM_OP_FINISH;
     c->op.in.finish =
         (struct idem_finish_in){.said = IDEM_SAID_RELEASE, .ttl_ms = c->policy.ttl_s * 1000};
     memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
-    c->op.complete = late_released;
+    c->op.complete = claim_late_released;
     if (idem_store_submit(c->h->store, &c->op) != 0) {
         struct idem_error err = c->op.error;
 
-        late_error(c, err.code, &err);
+        claim_late_failed(c, err.code, &err);
         return;
     }
     idem_timer_set(&c->h->loop, &c->timer, c->h->op_timeout_ms);
@@ -251,13 +249,13 @@ void idem_claim_again(struct idem_claim *c) {
     claim_late(c);
 }
 
-static void ask_complete(struct idem_op *op, int rc) {
+static void claim_ask_complete(struct idem_op *op, int rc) {
     struct idem_claim *c = op->data;
     struct idem_error err;
 
     idem_timer_clear(&c->h->loop, &c->timer);
     if (rc != 0) {
-        err = op->error; /* the call-back may free the claim, and the operation with it */
+        err = op->error; /* the callback may free the claim, and the operation with it */
         claim_error(c, rc, &err);
         return;
     }
@@ -282,7 +280,7 @@ static void claim_ask(struct idem_claim *c) {
     c->op.kind = IDEM_OP_CLAIM;
     c->op.key = c->key;
     c->op.in.claim = c->in;
-    c->op.complete = ask_complete;
+    c->op.complete = claim_ask_complete;
     c->op.data = c;
     c->sent = idem_loop_now();
     if (idem_store_submit(c->h->store, &c->op) != 0) {
@@ -306,11 +304,11 @@ static void watch_wake(struct idem_watch *watch) {
     if (c->state == IDEM_CLAIM_PARKED)
         claim_ask_again(c);
     else
-        c->woken = true; /* while it is asking: ask once more */
+        c->woken = true; /* it is asking: ask once more after this response */
 }
 
-/* Sleeps until woken, until the lease or back-off in the way is over, or for the
-   slow poll. Holds no thread. */
+/* Sleeps until a wake-up, until the lease or back-off in the way is over, or until the slow
+   poll. Holds no thread. */
 static void claim_park(struct idem_claim *c, int64_t left_ms) {
     int64_t pause = c->wait_until - idem_loop_now();
 
@@ -357,9 +355,9 @@ static void timer_fire(struct idem_timer *timer) {
     }
 }
 
-/* Beginning and end. */
+/* Creation and release. */
 
-/* `h`: where it may be kept for the next one, or NULL. */
+/* `h` is the handle whose free list keeps the memory for the next claim, or NULL. */
 static void claim_release(struct idem *h, struct idem_claim *c) {
     OPENSSL_cleanse(c->key_bytes, c->key_len);
     if (c->key_bytes != c->key_room)
@@ -372,8 +370,8 @@ static void claim_release(struct idem *h, struct idem_claim *c) {
 }
 
 static struct idem_claim *claim_new(struct idem *h) {
-    bool spare = h != NULL && h->service == NULL;
-    struct idem_claim *c = spare ? idem_spare_take(&h->spare, sizeof(*c)) : malloc(sizeof(*c));
+    bool reuse = h != NULL && h->service == NULL;
+    struct idem_claim *c = reuse ? idem_spare_take(&h->spare, sizeof(*c)) : malloc(sizeof(*c));
 
     if (c != NULL) {
         memset(c, 0, sizeof(*c));
@@ -382,7 +380,7 @@ static struct idem_claim *claim_new(struct idem *h) {
     return c;
 }
 
-static void ask_first(struct idem_task *task) {
+static void claim_ask_first(struct idem_task *task) {
     claim_ask(idem_container_of(task, struct idem_claim, task));
 }
 
@@ -428,7 +426,7 @@ int idem_claim_make_named(const struct idem_guard *guard, const struct idem_reco
         claim_release(NULL, c);
         return rc;
     }
-    c->wait_until = 0; /* nobody waits for it */
+    c->wait_until = 0; /* a prober does not wait */
     claim_ready(c, cb, data);
     *ret = c;
     return 0;
@@ -458,8 +456,8 @@ void idem_claim_start(struct idem *h, struct idem_claim *c) {
     if (c->next != NULL)
         c->next->link = &c->next;
     h->claims = c;
-    /* From the loop, because a failed submit calls back. */
-    c->task.run = ask_first;
+    /* Posted to the loop, because a failed submit runs the callback at once. */
+    c->task.run = claim_ask_first;
     idem_task_post(&h->loop, &c->task);
 }
 
@@ -493,12 +491,12 @@ const void *idem_claim_key(const struct idem_claim *claim, size_t *ret_len) {
     return claim->key_bytes;
 }
 
-/* A claim whose answer is outstanding may be granted: it is released, behind it. */
+/* A claim without a response may have been granted, so a release is sent behind it. */
 static void claim_detach(struct idem_claim *c, bool closing) {
     bool asked = c->state == IDEM_CLAIM_ASKING && c->op.driver != NULL;
     struct idem *h = c->h;
 
-    claim_quiet(c, closing);
+    claim_stop_callbacks(c, closing);
     claim_measure(c, IDEM_CLAIM_OVER);
     *c->link = c->next;
     if (c->next != NULL)
@@ -521,7 +519,7 @@ void idem_claim_free(struct idem_claim *claim) {
     h = claim->h;
     if (claim->gone != NULL)
         *claim->gone = true;
-    /* In a child the host's timer is the parent's, too. */
+    /* In a forked child the host's timer still belongs to the parent. */
     if (h != NULL && idem_handle_check(h, NULL) != 0)
         h->loop.stopped = true;
     if (h != NULL)

@@ -1,19 +1,19 @@
 /*
- * What the owner says in the end: done, fail, release or unknown, sent until it is
- * acknowledged or finish_timeout is over, and then reported as unknown. Asking
- * again is safe: the same owner saying the same thing is acknowledged.
+ * Sends the owner's finish (done, fail, release or unknown) until the store acknowledges it or
+ * finish_timeout is over; then the outcome is reported as unknown. A repeated finish is safe: the
+ * store acknowledges the same finish of the same owner again.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/hash.h"
 #include "core/claim.h"
-#include "core/error.h"
-#include "core/hash.h"
 
 #define RETRY_FIRST_MS 20
 #define RETRY_MAX_MS 1000
 
-static void finish_over(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
+static void finish_end(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
     idem_timer_clear(&c->h->loop, &c->timer);
     idem_claim_set(c, IDEM_CLAIM_OVER);
     if (rc != 0)
@@ -26,13 +26,14 @@ static void finish_over(struct idem_claim *c, int rc, bool lost, const struct id
         c->finish_cb(c, rc, lost, err, c->finish_data);
 }
 
-/* Another try cannot help against these. */
-static bool finish_hopeless(int rc) {
+/* Another try cannot help against these codes. */
+static bool finish_is_permanent(int rc) {
     return rc == IDEM_E_INVALID || rc == IDEM_E_CORRUPT || rc == IDEM_E_VERSION ||
            rc == IDEM_E_FORK;
 }
 
-/* A result that finds no room must not make what was done uncertain: it is left out. */
+/* Leaves the result out if the store has no room for it: the run is done, and must not become
+   uncertain for lack of room. */
 static void finish_shrink(struct idem_claim *c, int rc) {
     if (rc != IDEM_E_FULL || c->op.in.finish.result.len == 0)
         return;
@@ -46,7 +47,7 @@ bool idem_claim_result_kept(const struct idem_claim *c) {
            c->op.kind == IDEM_OP_FINISH && c->op.in.finish.keep_result;
 }
 
-static void finish_tell(struct idem_claim *c, const struct idem_error *err) {
+static void finish_report_try(struct idem_claim *c, const struct idem_error *err) {
     if (c->finish_tried != NULL)
         c->finish_tried(c, err, c->finish_tried_data);
 }
@@ -56,43 +57,52 @@ void idem_claim_on_finish_tried(struct idem_claim *c, idem_tried_cb *tried, void
     c->finish_tried_data = data;
 }
 
-static void finish_again(struct idem_claim *c, int rc, const struct idem_error *cause) {
+static void finish_retry(struct idem_claim *c, int rc, const struct idem_error *cause) {
     int64_t left = c->finish_until - idem_loop_now();
-    struct idem_error err = *cause; /* not in the claim: the call-back may free it */
+    struct idem_error err = *cause; /* a copy, because the callback may free the claim */
 
     idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
     c->finish_doubted |= rc == IDEM_E_UNKNOWN;
-    if (finish_hopeless(rc)) {
-        finish_over(c, rc, false, &err);
+    if (finish_is_permanent(rc)) {
+        finish_end(c, rc, false, &err);
         return;
     }
     if (left <= 0) {
         idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not acknowledge the finish: %.400s",
                        cause->text);
-        finish_over(c, IDEM_E_UNKNOWN, false, &err);
+        finish_end(c, IDEM_E_UNKNOWN, false, &err);
         return;
     }
     c->finish_error = err;
-    finish_tell(c, &err);
+    finish_report_try(c, &err);
     finish_shrink(c, rc);
     idem_timer_set(&c->h->loop, &c->timer, c->retry_ms < left ? c->retry_ms : left);
     c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
 }
 
-/* True if an earlier try may have been stored before another owner took the key over. A stored
-   `done` excludes a takeover, except in mode lock, where it frees the key. */
-static bool finish_is_unclear(const struct idem_claim *c) {
-    return c->finish_doubted &&
-           (c->op.in.finish.said != IDEM_SAID_DONE || c->policy.mode == IDEM_MODE_LOCK);
+/* True if a stored `done` may have expired by now. Half of the ttl, because the store has a clock
+   of its own. */
+static bool finish_may_have_expired(const struct idem_claim *c) {
+    return idem_loop_now() - c->finish_since >= c->op.in.finish.ttl_ms / 2;
 }
 
-static void finish_unclear(struct idem_claim *c) {
+/* True if an earlier try may have been stored before another owner took the key over. A stored
+   `done` excludes a takeover while the store has it, except in mode lock, where it frees the key.
+   If an earlier try was stored with the result and this one has none, the two differ, and the store
+   does not recognize this one. */
+static bool finish_is_unclear(const struct idem_claim *c) {
+    return c->finish_doubted &&
+           (c->op.in.finish.said != IDEM_SAID_DONE || c->policy.mode == IDEM_MODE_LOCK ||
+            c->finish_shrunk || finish_may_have_expired(c));
+}
+
+static void finish_end_unclear(struct idem_claim *c) {
     struct idem_error err;
 
     idem_error_set(&err, IDEM_E_UNKNOWN,
                    "the store did not answer the first time, and then another owner had the key: "
                    "the finish may have been stored before");
-    finish_over(c, IDEM_E_UNKNOWN, false, &err);
+    finish_end(c, IDEM_E_UNKNOWN, false, &err);
 }
 
 static void finish_complete(struct idem_op *op, int rc) {
@@ -100,11 +110,11 @@ static void finish_complete(struct idem_op *op, int rc) {
     bool lost = rc == 0 && op->out.finish.ack == IDEM_LOST;
 
     if (rc != 0)
-        finish_again(c, rc, &op->error);
+        finish_retry(c, rc, &op->error);
     else if (lost && finish_is_unclear(c))
-        finish_unclear(c);
+        finish_end_unclear(c);
     else
-        finish_over(c, 0, lost, NULL);
+        finish_end(c, 0, lost, NULL);
 }
 
 void idem_finish_send(struct idem_claim *c) {
@@ -116,41 +126,41 @@ void idem_finish_send(struct idem_claim *c) {
 
         if (err.code == 0)
             idem_error_set(&err, IDEM_E_UNKNOWN, "it did not answer in time");
-        finish_again(c, IDEM_E_UNKNOWN, &err);
+        finish_retry(c, IDEM_E_UNKNOWN, &err);
         return;
     }
     c->finish_sent = true;
     rc = idem_store_submit(c->h->store, &c->op);
     if (rc != 0) {
-        finish_again(c, rc, &c->op.error);
+        finish_retry(c, rc, &c->op.error);
         return;
     }
-    /* The timer bounds the answer; asking again is safe under the same owner id. */
+    /* The timer bounds the response; another try under the same owner id is safe. */
     if (left <= 0 || left > c->h->op_timeout_ms)
         left = c->h->op_timeout_ms;
     idem_timer_set(&c->h->loop, &c->timer, left);
 }
 
-/* The pause after a try is over, or no answer came in time. */
+/* Tries again after the pause, or because no response arrived in time. */
 void idem_finish_resend(struct idem_claim *c) {
     struct idem_error err;
 
     if (c->op.driver != NULL) {
         c->finish_doubted = true;
         idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer a finish in time");
-        finish_tell(c, &err);
+        finish_report_try(c, &err);
     }
     idem_store_cancel(c->h->store, &c->op);
     idem_finish_send(c);
 }
 
-static void finish_first(struct idem_task *task) {
+static void finish_send_first(struct idem_task *task) {
     idem_finish_send(idem_container_of(task, struct idem_claim, task));
 }
 
-/* Takes a copy of what must outlive the caller's buffers: a finish may be sent
-   more than once. */
-static int finish_keep(struct idem_claim *c, const void *result, size_t len, const char *reason) {
+/* Copies result and reason, because a finish may be sent again after the caller's buffers are
+   freed. */
+static int finish_copy(struct idem_claim *c, const void *result, size_t len, const char *reason) {
     size_t reason_len = reason == NULL ? 0 : strnlen(reason, IDEM_REASON_MAX);
     unsigned char *copy = malloc(len + reason_len + 1);
 
@@ -175,7 +185,7 @@ static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, c
     if (idem_handle_check(c->h, NULL) != 0)
         return IDEM_E_FORK;
     c->op.in.finish = *in;
-    rc = finish_keep(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
+    rc = finish_copy(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
     if (rc != 0)
         return rc;
     idem_lease_stop(c);
@@ -191,21 +201,22 @@ static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, c
     c->finish_cb = cb;
     c->finish_data = data;
     c->retry_ms = RETRY_FIRST_MS;
-    c->finish_until = idem_loop_now() + c->policy.finish_timeout_ms;
-    /* From the loop, because a failed submit calls back. */
-    c->task.run = finish_first;
+    c->finish_since = idem_loop_now();
+    c->finish_until = c->finish_since + c->policy.finish_timeout_ms;
+    /* From the loop, because a failed submit calls the callback. */
+    c->task.run = finish_send_first;
     idem_task_post(&c->h->loop, &c->task);
     return 0;
 }
 
-static bool result_kept(const struct idem_claim *c, const void *result, size_t len) {
+static bool claim_keeps_result(const struct idem_claim *c, const void *result, size_t len) {
     return c->policy.mode == IDEM_MODE_REPLAY && result != NULL &&
            len <= (size_t)c->policy.result_max;
 }
 
-/* Doubles with each try, and up to half of it is added by chance, so that a crowd that failed
-   together does not come back together. Never below min; never above max, and the last step
-   leaves room for the chance below it. */
+/* Doubles the delay with each try and adds up to half of it by chance, so that many callers that
+   failed together do not retry together. The delay is never below min and never above max; the last
+   step leaves room for the chance below max. */
 int64_t idem_backoff(int64_t min, int64_t max, uint32_t tries) {
     int64_t delay = min, top = max - max / 3, spread;
     uint32_t random = 0;
@@ -219,7 +230,7 @@ int64_t idem_backoff(int64_t min, int64_t max, uint32_t tries) {
     return delay + (int64_t)((uint64_t)random * (uint64_t)(spread + 1) >> 32);
 }
 
-static int64_t backoff(const struct idem_claim *c) {
+static int64_t claim_backoff(const struct idem_claim *c) {
     if (c->delay_ms != 0)
         return c->delay_ms;
     return idem_backoff(c->policy.backoff_min_ms, c->policy.backoff_max_ms, c->tries);
@@ -245,7 +256,7 @@ int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result
 
     if (claim == NULL)
         return IDEM_E_INVALID;
-    in.keep_result = result_kept(claim, result, len);
+    in.keep_result = claim_keeps_result(claim, result, len);
     return finish_begin(claim, &in, result, len, NULL, cb, data);
 }
 
@@ -255,8 +266,8 @@ int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason
 
     if (claim == NULL)
         return IDEM_E_INVALID;
-    in.delay_ms = final ? 0 : backoff(claim);
-    in.keep_result = result_kept(claim, result, len);
+    in.delay_ms = final ? 0 : claim_backoff(claim);
+    in.keep_result = claim_keeps_result(claim, result, len);
     return finish_begin(claim, &in, result, len, reason, cb, data);
 }
 
@@ -272,6 +283,6 @@ int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish
 
     if (claim == NULL)
         return IDEM_E_INVALID;
-    in.delay_ms = idem_claim_reruns(claim) ? backoff(claim) : 0;
+    in.delay_ms = idem_claim_reruns(claim) ? claim_backoff(claim) : 0;
     return finish_begin(claim, &in, NULL, 0, reason, cb, data);
 }

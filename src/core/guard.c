@@ -1,9 +1,9 @@
 /*
- * Guards: a policy merged with the settings and checked once, and its expressions compiled, so
- * that a call has little to do. Fails on what idem_policy_resolve() refuses, on expressions that
- * do not compile, and when there is no memory.
+ * Guards: a policy that is merged with the settings and checked once, with compiled expressions,
+ * so that a call has little to do. Fails on a policy that idem_policy_resolve() refuses, on
+ * expressions that do not compile, and when there is no memory.
  */
-#include "core/error.h"
+#include "base/error.h"
 #include "core/policy.h"
 #include "core/settings.h"
 #include "expr/expr.h"
@@ -70,7 +70,7 @@ int idem_guard_make(const struct idem_settings *settings, const struct idem_poli
         if (layers[i] != NULL)
             rc = idem_policy_copy(layers[i], &guard->layers[i], err);
     }
-    /* Through the copies: what is resolved must not borrow from the caller. */
+    /* From the copies: the resolved policy must not borrow from the caller. */
     if (rc == 0)
         rc = idem_guard_with(guard, &none, &guard->resolved, err);
     if (rc == 0)

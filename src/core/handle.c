@@ -1,7 +1,7 @@
 /*
- * Handles: open, close, the host's way in, and how a blocking caller waits.
- * Fails where the store does, or where there is no memory, thread or
- * descriptor; a handle that was inherited over a fork answers IDEM_E_FORK.
+ * Handles: open, close, the host's events, and the wait of a blocking caller. Fails if the store
+ * does, or if there is no memory, thread or descriptor. A handle that was inherited over a fork
+ * returns IDEM_E_FORK.
  */
 #include "core/handle.h"
 
@@ -14,12 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/error.h"
-#include "core/fork.h"
+#include "base/error.h"
+#include "base/fork.h"
 #include "core/policy.h"
 #include "core/settings.h"
 
 #define OP_TIMEOUT_MS 10000
+#define OP_TIMEOUT_MORE_MS 1000 /* beyond the store's own timeout, whose error text is better */
 #define OP_TIMEOUT_MAX_MS 3600000
 #define TURNS_MAX 4
 
@@ -74,7 +75,7 @@ void idem_handle_measure(struct idem *h, const struct idem_meter *meter) {
 static void service_wake(struct idem_service *service) {
     static const uint64_t one = 1;
 
-    service->asleep = false; /* once is enough */
+    service->asleep = false; /* one wake-up is enough */
     if (write(service->wake_fd, &one, sizeof(one)) != (ssize_t)sizeof(one))
         errno = 0;
 }
@@ -90,8 +91,8 @@ static int service_watch(void *data, int fd, int events) {
     return 0;
 }
 
-/* A timer that is cleared or put off is not told to the thread: it wakes once too
-   often, instead of being woken at each call. Only its own waking starts afresh. */
+/* The thread does not learn of a timer that is cleared or postponed: it wakes once too often,
+   which is cheaper than a wake-up at each call. Only its own wake-up resets timer_at. */
 static void service_timer(void *data, int64_t ms) {
     struct idem_service *service = data;
     int64_t at;
@@ -112,7 +113,7 @@ static void service_ready(void *sink, int fd, int events) {
         idem_loop_ready(&h->loop, fd, events);
 }
 
-/* What is due, by the service thread or by a caller; the loop arms itself anew. */
+/* Runs due tasks and timers, in the service thread or a caller's; the loop arms itself anew. */
 static void service_run(struct idem *h) {
     h->service->tasks = false;
     idem_loop_timeout(&h->loop);
@@ -163,7 +164,7 @@ void idem_handle_enter(struct idem *h) {
     pthread_mutex_lock(&h->service->lock);
 }
 
-/* The service thread sleeps too long if a timer was armed meanwhile. */
+/* If a timer was armed meanwhile, the service thread would sleep too long. */
 static void service_catch_up(struct idem_service *service) {
     if (service->asleep && (service->tasks || service->timer_at < service->asleep_until))
         service_wake(service);
@@ -199,7 +200,7 @@ bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms) {
     struct idem_service *service = h->service;
     struct timespec until;
 
-    /* A long scan is left to the service thread, which looks after the others meanwhile. */
+    /* A long scan is left to the service thread, which serves the other callers meanwhile. */
     for (int turns = 0; turns < TURNS_MAX && !waiter->ready && h->loop.tasks != NULL; turns++)
         service_run(h);
     if (waiter->ready)
@@ -222,15 +223,15 @@ bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms) {
     return waiter->ready;
 }
 
-struct blocking_op {
+struct handle_run {
     struct idem_waiter waiter;
     void (*take)(struct idem_op *op, int rc);
     void *data;
     int rc;
 };
 
-static void blocking_complete(struct idem_op *op, int rc) {
-    struct blocking_op *run = op->data;
+static void handle_run_complete(struct idem_op *op, int rc) {
+    struct handle_run *run = op->data;
 
     run->rc = rc;
     op->data = run->data;
@@ -241,11 +242,11 @@ static void blocking_complete(struct idem_op *op, int rc) {
 
 int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem_op *op, int rc),
                     struct idem_error *err) {
-    struct blocking_op run = {.take = take, .data = op->data};
+    struct handle_run run = {.take = take, .data = op->data};
     int rc;
 
     idem_waiter_init(&run.waiter);
-    op->complete = blocking_complete;
+    op->complete = handle_run_complete;
     op->data = &run;
     op->driver = NULL;
     idem_handle_enter(h);
@@ -356,11 +357,14 @@ static int handle_new(const struct idem_options *options, struct idem **ret,
     return 0;
 }
 
-/* Nothing of it has run yet when the notice is set: it runs from the loop. */
-static int store_open(struct idem *h, const char *url, const struct idem_options *options,
-                      struct idem_error *err) {
+/* The notice callback is set in time: the store runs from the loop, so nothing has run yet. */
+static int handle_open_store(struct idem *h, const char *url, const struct idem_options *options,
+                             struct idem_error *err) {
     int rc = idem_store_open(url, &h->loop, NULL, &h->store, err);
 
+    if (rc == 0 && (options == NULL || options->op_timeout_ms == 0) &&
+        h->op_timeout_ms < h->store->timeout_ms + OP_TIMEOUT_MORE_MS)
+        h->op_timeout_ms = h->store->timeout_ms + OP_TIMEOUT_MORE_MS;
     if (rc == 0 && options != NULL) {
         h->store->notice = options->notice;
         h->store->notice_data = options->notice_data;
@@ -383,7 +387,7 @@ int idem_open(const char *url, const struct idem_options *options, struct idem *
     }
     host.data = h->service;
     idem_loop_init(&h->loop, &host);
-    rc = store_open(h, url, options, err);
+    rc = handle_open_store(h, url, options, err);
     if (rc != 0) {
         handle_free(h);
         return rc;
@@ -410,7 +414,7 @@ int idem_open_on(const char *url, const struct idem_options *options, const stru
     if (rc != 0)
         return rc;
     idem_loop_init(&h->loop, host);
-    rc = store_open(h, url, options, err);
+    rc = handle_open_store(h, url, options, err);
     if (rc != 0) {
         idem_loop_stop(&h->loop);
         handle_free(h);
@@ -420,7 +424,7 @@ int idem_open_on(const char *url, const struct idem_options *options, const stru
     return 0;
 }
 
-/* The host's way in. The handle may be closed meanwhile, and is freed on the way out. */
+/* The host's callbacks may close the handle; the outermost call frees it on its way out. */
 static void handle_exit(struct idem *h) {
     if (--h->depth == 0 && h->closed)
         handle_free(h);
@@ -428,7 +432,7 @@ static void handle_exit(struct idem *h) {
 
 void idem_ready(struct idem *h, int fd, int events) {
     if (h->forks != idem_fork_count())
-        return; /* what is to be read there is the parent's */
+        return; /* the descriptor and its data belong to the parent */
     h->depth++;
     idem_loop_ready(&h->loop, fd, events);
     handle_exit(h);
@@ -447,16 +451,17 @@ void idem_close(struct idem *h) {
         return;
     if (h->forks != idem_fork_count()) {
         if (h->service != NULL) {
-            h->closed = true; /* another thread may have been amidst a change: all of it stays */
+            h->closed = true; /* another thread may have been in the middle of a change: nothing can
+                                 be freed */
             return;
         }
-        h->loop.stopped = true; /* the host's descriptors are the parent's, too */
+        h->loop.stopped = true; /* the host's descriptors belong to the parent, too */
     } else if (h->service != NULL) {
         service_stop(h->service);
     }
     idem_claims_detach(h);
     idem_asks_detach(h);
-    idem_store_close(h->store); /* what is to be released is written here, if not before */
+    idem_store_close(h->store); /* writes the releases that are still pending */
     idem_errands_drop(h);
     if (!h->loop.stopped)
         idem_loop_stop(&h->loop);

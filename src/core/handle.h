@@ -1,18 +1,18 @@
 /*
- * The handle, inside: a store on a loop; and, for blocking callers, the thread
- * that runs that loop.
+ * The inside of the handle: a store on a loop; for blocking callers also the thread that runs the
+ * loop.
  *
- * Everything behind a blocking handle is guarded by one lock. A caller takes
- * it, submits, and runs the loop's tasks itself: what can be answered at once
- * is answered without another thread. For the rest it sleeps until the service
- * thread, which holds the lock except while it polls, has run its call-back.
+ * One lock guards everything behind a blocking handle. A caller takes the lock, submits, and runs
+ * the loop's tasks itself, so an immediate response needs no other thread. Otherwise the caller
+ * sleeps until the service thread, which holds the lock except while it polls, has run its
+ * callback.
  */
 #ifndef IDEM_CORE_HANDLE_H
 #define IDEM_CORE_HANDLE_H
 
 #include <pthread.h>
 
-#include "core/spare.h"
+#include "base/freelist.h"
 #include "loop/loop.h"
 #include "loop/poll.h"
 #include "store/store.h"
@@ -29,33 +29,34 @@ struct idem_service {
 };
 
 struct idem {
-    unsigned forks; /* idem_fork_count() when it was opened */
+    unsigned forks; /* idem_fork_count() at the time of opening */
     struct idem_loop loop;
     struct idem_store *store;
     struct idem_settings *settings;
     int64_t op_timeout_ms;
     struct idem_service *service; /* NULL: on the caller's own loop */
     struct idem_claim *claims;
-    struct idem_ask *asks;       /* on their way */
-    struct idem_spare spare;     /* claims that are over; on the caller's own loop only */
-    struct idem_errand *errands; /* releases in the background */
-    unsigned depth;              /* of calls from the host */
+    struct idem_ask *asks;       /* operations under way */
+    struct idem_spare spare;     /* memory of ended claims; only on the caller's own loop */
+    struct idem_errand *errands; /* releases that are retried in the background */
+    unsigned depth;              /* of nested calls from the host */
     bool closed;
 };
 
 /* IDEM_E_FORK after a fork, else 0. */
 int idem_handle_check(const struct idem *h, struct idem_error *err);
 
-/* IDEM_E_INVALID unless the handle is for blocking calls. */
+/* IDEM_E_INVALID unless the handle is one for blocking calls. */
 int idem_handle_check_blocking(const struct idem *h, struct idem_error *err);
-/* The same, unless it is on a loop of the caller's own. */
+/* IDEM_E_INVALID unless the handle is on the caller's own loop. */
 int idem_handle_check_loop(const struct idem *h, struct idem_error *err);
 
-/* Blocking callers: between these two the handle is theirs. */
+/* Blocking callers: between these two calls the handle is locked for the caller. */
 void idem_handle_enter(struct idem *h);
 void idem_handle_leave(struct idem *h);
 
-/* Something a blocking caller waits for; set up, told and waited for under the lock. */
+/* Lets a blocking caller wait for an event. Initialized, signalled and waited for under the
+   lock. */
 struct idem_waiter {
     pthread_cond_t cond;
     bool ready;
@@ -63,27 +64,27 @@ struct idem_waiter {
 void idem_waiter_init(struct idem_waiter *waiter);
 void idem_waiter_release(struct idem_waiter *waiter);
 void idem_waiter_tell(struct idem_waiter *waiter);
-/* Runs the loop's tasks and then sleeps until told, or until `ms` are over
-   (negative: no limit). True if told. */
+/* Runs the loop's tasks, then sleeps until the waiter is signalled or `ms` are over (negative:
+   no limit). True if it was signalled. */
 bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms);
 
-/* Submits and waits: the operation's code. What the answer points to is gone
-   afterwards, so `take` (may be NULL) sees it first, under the lock. */
+/* Submits an operation and waits; returns its code. The memory that the result points to is
+   freed afterwards, so `take` (may be NULL) sees the result first, under the lock. */
 int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem_op *op, int rc),
                     struct idem_error *err);
 
-/* Counts an event, in the store. */
+/* Counts an event in the store and on the meter. */
 void idem_handle_tally(struct idem *h, enum idem_event event);
 
-/* Has a meter told what goes on, from now on; it outlives the handle. NULL: none. */
+/* Sets the meter, which receives events from now on and must outlive the handle. NULL: none. */
 void idem_handle_measure(struct idem *h, const struct idem_meter *meter);
 
-/* claim.c: the handle is closing. */
+/* claim.c: detaches every claim, because the handle closes. */
 void idem_claims_detach(struct idem *h);
-void idem_asks_detach(struct idem *h); /* ask.c: likewise */
+void idem_asks_detach(struct idem *h); /* store_call.c: detaches every operation */
 
-/* errand.c: releases by owner id, in the background, tried again for a bounded time. Dropped once
-   the store is closed. */
+/* release_retry.c: releases a record by its owner id, in the background, with retries for a
+   bounded time. Pending releases are dropped once the store is closed. */
 void idem_errand_release(struct idem *h, const struct idem_record_key *key,
                          const unsigned char owner[IDEM_OWNER_LEN], int64_t ttl_ms);
 void idem_errands_drop(struct idem *h);

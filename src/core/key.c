@@ -1,52 +1,53 @@
 /*
- * Keys and fingerprints of calls. Fails on what is missing, empty or too long,
- * on JSON that cannot be read, and on what an expression refuses. No error holds
- * a key, a scope or an argument.
+ * Builds the key and the fingerprint of a call. Fails on missing, empty or too long arguments, on
+ * JSON that cannot be read, and on the errors of an expression. No error text contains a key, a
+ * scope or an argument.
  */
 #include "core/key.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/print.h"
+#include "base/error.h"
+#include "core/fingerprint.h"
 #include "expr/expr.h"
 
-/* An evaluation may take this beside the document. */
+/* The memory that an evaluation may use beside the document. */
 #define WORK_ROOM ((size_t)4 << 20)
 
-/* One call's, while they are made. */
-struct making {
+/* Builds the identity of one call. */
+struct builder {
     const struct idem_guard *guard;
     const struct idem_policy *policy;
     const struct idem_args *args;
     struct idem_identity *ret;
     struct idem_error *err;
     struct idem_arena arena;
-    struct idem_json json; /* the arguments, once they are read */
+    struct idem_json json; /* the arguments, valid once `read` is set */
     bool read;
 };
 
-static int too_long(struct idem_error *err, size_t len) {
+static int key_refuse_length(struct idem_error *err, size_t len) {
     return idem_error_set(err, IDEM_E_INVALID, "the key has %zu bytes; at most %d are allowed", len,
                           IDEM_KEY_MAX);
 }
 
 static int key_set(struct idem_identity *ret, const void *key, size_t len, struct idem_error *err) {
     if (len > IDEM_KEY_MAX)
-        return too_long(err, len);
+        return key_refuse_length(err, len);
     memcpy(ret->key, key, len);
     ret->key_len = len;
     return 0;
 }
 
-/* Which of the policy's words it is about. */
-static int about(struct idem_error *err, const char *word, int rc, const struct idem_error *why) {
+/* Prefixes an error with the policy option that it concerns. */
+static int key_error_at(struct idem_error *err, const char *word, int rc,
+                        const struct idem_error *why) {
     return idem_error_set(err, rc, "%s: %s", word, why->text);
 }
 
-/* The arguments, for an expression. */
-static int json_read(struct making *m, const char *word) {
+/* Parses the arguments for an expression, once. */
+static int builder_read_json(struct builder *m, const char *word) {
     const struct idem_args *args = m->args;
     struct idem_error why;
     int rc;
@@ -66,14 +67,14 @@ static int json_read(struct making *m, const char *word) {
     m->arena.left += WORK_ROOM;
     rc = idem_json_parse(args->json, args->json_len, &m->arena, &m->json, &why);
     if (rc != 0)
-        return about(m->err, "the arguments (idem_args.json)", rc, &why);
+        return key_error_at(m->err, "the arguments (idem_args.json)", rc, &why);
     m->read = true;
     return 0;
 }
 
 /* Keys. */
 
-static int key_given(struct making *m) {
+static int key_given(struct builder *m) {
     const struct idem_args *args = m->args;
     long n;
 
@@ -92,7 +93,7 @@ static int key_given(struct making *m) {
     return key_set(m->ret, args->key, args->key_len, m->err);
 }
 
-static int key_expression(struct making *m) {
+static int key_expression(struct builder *m) {
     struct idem_error why;
     const char *key;
     size_t len;
@@ -102,11 +103,11 @@ static int key_expression(struct making *m) {
         return idem_error_set(m->err, IDEM_E_INVALID,
                               "key = expression was said by the call, and its guard has no "
                               "key_expr: say both in the policy");
-    rc = json_read(m, "key_expr");
+    rc = builder_read_json(m, "key_expr");
     if (rc != 0)
         return rc;
     rc = idem_expr_key(m->guard->key_expr, &m->json, &m->arena, &key, &len, &why);
-    return rc != 0 ? about(m->err, "key_expr", rc, &why) : key_set(m->ret, key, len, m->err);
+    return rc != 0 ? key_error_at(m->err, "key_expr", rc, &why) : key_set(m->ret, key, len, m->err);
 }
 
 int idem_key_parameters(struct idem_bytes path, const struct idem_fingerprint *arguments,
@@ -119,7 +120,7 @@ int idem_key_parameters(struct idem_bytes path, const struct idem_fingerprint *a
                               "key = parameters needs the path, which says what is asked for "
                               "(idem_args.path)");
     if (path.len > IDEM_KEY_MAX - 1 - 2 * IDEM_HASH_LEN)
-        return too_long(err, path.len + 1 + 2 * IDEM_HASH_LEN);
+        return key_refuse_length(err, path.len + 1 + 2 * IDEM_HASH_LEN);
     memcpy(ret->key, path.at, path.len);
     at = ret->key + path.len;
     *at++ = ':';
@@ -131,7 +132,7 @@ int idem_key_parameters(struct idem_bytes path, const struct idem_fingerprint *a
     return 0;
 }
 
-static int key_parameters(struct making *m) {
+static int key_parameters(struct builder *m) {
     const struct idem_args *args = m->args;
     struct idem_fingerprint arguments;
     struct idem_print print;
@@ -162,17 +163,17 @@ int idem_key_serial(struct idem_bytes serial, struct idem_bytes credential,
                               missing, missing);
     n = snprintf((char *)ret->key, sizeof(ret->key), "%zu:", credential.len);
     if (credential.len > IDEM_KEY_MAX || serial.len > IDEM_KEY_MAX)
-        return too_long(err, credential.len > IDEM_KEY_MAX ? credential.len : serial.len);
+        return key_refuse_length(err, credential.len > IDEM_KEY_MAX ? credential.len : serial.len);
     ret->key_len = (size_t)n + credential.len + 1 + serial.len;
     if (ret->key_len > IDEM_KEY_MAX)
-        return too_long(err, ret->key_len);
+        return key_refuse_length(err, ret->key_len);
     memcpy(ret->key + n, credential.at, credential.len);
     ret->key[(size_t)n + credential.len] = ':';
     memcpy(ret->key + (size_t)n + credential.len + 1, serial.at, serial.len);
     return 0;
 }
 
-static int key_serial(struct making *m) {
+static int key_serial(struct builder *m) {
     const struct idem_args *args = m->args;
 
     return idem_key_serial((struct idem_bytes){args->serial, args->serial_len},
@@ -180,15 +181,15 @@ static int key_serial(struct making *m) {
                            m->err);
 }
 
-static int key_make(struct making *m) {
-    static int (*const makers[])(struct making * m) = {
+static int key_make(struct builder *m) {
+    static int (*const makers[])(struct builder * m) = {
         [IDEM_KEY_LITERAL] = key_given,         [IDEM_KEY_TOKEN] = key_given,
         [IDEM_KEY_EXPRESSION] = key_expression, [IDEM_KEY_PARAMETERS] = key_parameters,
         [IDEM_KEY_SERIAL] = key_serial,
     };
     enum idem_key_kind kind = m->policy->key_kind;
 
-    /* Who brings a key for a policy that makes its own has mistaken the one for the other. */
+    /* A caller that passes a key for a policy that makes its own confuses the two. */
     if (makers[kind] != key_given && m->args->key != NULL)
         return idem_error_set(m->err, IDEM_E_INVALID,
                               "idem_args.key is set, and the policy makes its keys itself "
@@ -199,39 +200,39 @@ static int key_make(struct making *m) {
 
 /* Fingerprints. */
 
-static int print_selected(struct making *m, struct idem_print *print) {
+static int builder_hash_selected(struct builder *m, struct idem_print *print) {
     const struct idem_expr *expr = m->guard->fingerprint_expr;
     struct idem_json selected;
     struct idem_error why;
-    int rc = json_read(m, "fingerprint_expr");
+    int rc = builder_read_json(m, "fingerprint_expr");
 
     if (rc != 0)
         return rc;
     rc = idem_expr_select(expr, &m->json, &m->arena, &selected, &why);
     if (rc == 0)
         rc = idem_print_json(print, idem_expr_text(expr), IDEM_PRINT_VALUE, &selected, &why);
-    return rc != 0 ? about(m->err, "fingerprint_expr", rc, &why) : 0;
+    return rc != 0 ? key_error_at(m->err, "fingerprint_expr", rc, &why) : 0;
 }
 
-static int print_arguments(struct making *m, struct idem_print *print) {
+static int builder_hash_arguments(struct builder *m, struct idem_print *print) {
     const struct idem_args *args = m->args;
 
     if (m->policy->fingerprint_expr != NULL)
-        return print_selected(m, print);
+        return builder_hash_selected(m, print);
     if (m->read)
         return idem_print_json(print, "json", IDEM_PRINT_JSON, &m->json, m->err);
     return idem_print_body(print, "json", true, (size_t)m->policy->json_max, args->json,
                            args->json_len, m->err);
 }
 
-static int fingerprint_computed(struct making *m) {
+static int builder_compute_fingerprint(struct builder *m) {
     struct idem_fingerprint fingerprint;
     struct idem_print print;
     int rc, ended;
 
     idem_print_begin(&print);
     idem_print_number(&print, (uint32_t)m->policy->fingerprint);
-    rc = print_arguments(m, &print);
+    rc = builder_hash_arguments(m, &print);
     ended = idem_print_end(&print, &fingerprint);
     if (rc == 0 && ended != 0)
         rc = idem_error_set(m->err, ended, "no memory for a hash");
@@ -240,23 +241,23 @@ static int fingerprint_computed(struct making *m) {
     return rc;
 }
 
-static int fingerprint_given(struct making *m) {
+static int builder_copy_fingerprint(struct builder *m) {
     const struct idem_args *args = m->args;
     int rc = idem_sha256((struct idem_bytes){args->fingerprint, args->fingerprint_len},
                          m->ret->fingerprint.hash);
 
     if (rc != 0)
         return idem_error_set(m->err, rc, "no memory for a hash");
-    /* 0: a policy that makes its keys itself, and says nothing of fingerprints. */
+    /* 0: a policy that makes its own keys and has no fingerprint option. */
     m->ret->fingerprint.definition =
         m->policy->fingerprint == 0 ? 1 : (uint32_t)m->policy->fingerprint;
     return 0;
 }
 
-static int fingerprint_make(struct making *m) {
+static int builder_make_fingerprint(struct builder *m) {
     const struct idem_args *args = m->args;
 
-    /* All of it is stored: what is not said must not tell what was on the stack. */
+    /* All of it is stored: unset bytes must not leak the stack. */
     m->ret->fingerprint = (struct idem_fingerprint){0};
     if (m->policy->fingerprint == IDEM_NONE)
         return 0;
@@ -265,16 +266,16 @@ static int fingerprint_make(struct making *m) {
                               "the call brings a fingerprint, and the policy computes one "
                               "(fingerprint_expr): leave one of them out");
     if (args->fingerprint != NULL)
-        return fingerprint_given(m);
+        return builder_copy_fingerprint(m);
     if (m->policy->fingerprint_expr != NULL || (m->policy->fingerprint != 0 && args->json != NULL))
-        return fingerprint_computed(m);
+        return builder_compute_fingerprint(m);
     return 0;
 }
 
-/* The whole. */
+/* The whole identity. */
 
-/* A length without bytes: who meant to say something must not be taken to have said nothing,
-   least of all of whose key it is. */
+/* A length without bytes is an error: a caller that meant to pass a value must not be treated
+   as one that passed none, least of all for the scope. */
 static int args_check(const struct idem_args *args, struct idem_error *err) {
     const struct {
         const char *name;
@@ -302,14 +303,14 @@ static int args_check(const struct idem_args *args, struct idem_error *err) {
 int idem_identity_make(const struct idem_guard *guard, const struct idem_policy *policy,
                        const struct idem_args *args, struct idem_identity *ret,
                        struct idem_error *err) {
-    struct making m = {.guard = guard, .policy = policy, .args = args, .ret = ret, .err = err};
+    struct builder m = {.guard = guard, .policy = policy, .args = args, .ret = ret, .err = err};
     int rc = args_check(args, err);
 
     idem_arena_init(&m.arena, 0);
     if (rc == 0)
         rc = key_make(&m);
     if (rc == 0)
-        rc = fingerprint_make(&m);
+        rc = builder_make_fingerprint(&m);
     idem_arena_free(&m.arena);
     return rc;
 }

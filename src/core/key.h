@@ -1,12 +1,12 @@
 /*
- * What makes two calls the same: the key and the fingerprint of one call, from
- * the guard's policy and the call's arguments.
+ * Decides which calls are the same: the key and the fingerprint of one call, from the guard's
+ * policy and the call's arguments.
  */
 #ifndef IDEM_CORE_KEY_H
 #define IDEM_CORE_KEY_H
 
 #include "core/policy.h"
-#include "core/record.h"
+#include "protocol/record.h"
 
 struct idem_identity {
     unsigned char key[IDEM_KEY_MAX];
@@ -14,15 +14,14 @@ struct idem_identity {
     struct idem_fingerprint fingerprint;
 };
 
-/* `policy` is the guard's, or that of one call. Runs the policy's key_fn. On failure, *ret is not
-   to be used. */
+/* `policy` is the guard's, or that of one call. Runs the policy's key_fn. After a failure, *ret
+   must not be used. */
 int idem_identity_make(const struct idem_guard *guard, const struct idem_policy *policy,
                        const struct idem_args *args, struct idem_identity *ret,
                        struct idem_error *err);
 
 /*
- * The two customary keys, of at most IDEM_KEY_MAX bytes. Neither can be made
- * twice of different parts:
+ * The two customary keys, of at most IDEM_KEY_MAX bytes. Different parts never give the same key:
  *
  *     PATH:DIGEST         parameters; the digest is that of a fingerprint, in hex
  *     LEN:CREDENTIAL:SERIAL

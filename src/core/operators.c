@@ -1,14 +1,14 @@
 /*
- * What operators do: look up, list, settle, forget, count. Blocking, on a
- * handle from idem_open().
+ * The operators' functions: look up, list, settle, forget, count. Blocking, on a handle from
+ * idem_open().
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/entry.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/handle.h"
-#include "core/hash.h"
+#include "protocol/record_entry.h"
+#include "protocol/record_key.h"
 
 #define SETTLE_STEP 100
 #define SETTLE_TTL_S (24 * 3600)
@@ -50,7 +50,7 @@ struct lookup {
     int rc;
 };
 
-static void lookup_take(struct idem_op *op, int rc) {
+static void op_copy_lookup(struct idem_op *op, int rc) {
     const struct idem_record *r = &op->out.lookup.record;
     struct lookup *lookup = op->data;
     struct idem_entry *entry = &lookup->entry;
@@ -74,7 +74,7 @@ int idem_lookup(struct idem *h, const struct idem_name *name, struct idem_entry 
 
     if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
         (rc = idem_name_key(name, &op.key, err)) != 0 ||
-        (rc = idem_handle_run(h, &op, lookup_take, err)) != 0)
+        (rc = idem_handle_run(h, &op, op_copy_lookup, err)) != 0)
         return rc;
     if (lookup.rc != 0) {
         idem_error_copy(err, &op.error);
@@ -91,7 +91,7 @@ void idem_entry_release(struct idem_entry *entry) {
     entry->result = NULL;
 }
 
-static void list_take(struct idem_op *op, int rc) {
+static void op_copy_list(struct idem_op *op, int rc) {
     if (rc == 0 && op->out.list.n != 0)
         memcpy(op->data, op->out.list.entries, op->out.list.n * sizeof(struct idem_entry));
 }
@@ -125,7 +125,7 @@ int idem_list(struct idem *h, const struct idem_filter *filter, struct idem_curs
     }
     op.in.list.cursor = *cursor;
     op.in.list.max = max;
-    rc = idem_handle_run(h, &op, list_take, err);
+    rc = idem_handle_run(h, &op, op_copy_list, err);
     if (rc != 0)
         return rc;
     *cursor = op.out.list.cursor;
@@ -133,7 +133,7 @@ int idem_list(struct idem *h, const struct idem_filter *filter, struct idem_curs
     return 0;
 }
 
-static int settle_check(const struct idem_settlement *how, struct idem_error *err) {
+static int settlement_check(const struct idem_settlement *how, struct idem_error *err) {
     if (how->to != IDEM_DONE && how->to != IDEM_FAILED)
         return idem_error_set(err, IDEM_E_INVALID, "a record is settled as done or as failed");
     if ((unsigned)how->from > IDEM_FAILED)
@@ -146,8 +146,8 @@ static int settle_check(const struct idem_settlement *how, struct idem_error *er
     return 0;
 }
 
-static int settle_run(struct idem *h, const struct idem_record_key *key,
-                      const struct idem_settlement *how, struct idem_error *err) {
+static int operators_settle(struct idem *h, const struct idem_record_key *key,
+                            const struct idem_settlement *how, struct idem_error *err) {
     struct idem_op op = {.kind = IDEM_OP_SETTLE, .key = *key};
 
     op.in.settle = (struct idem_settle_in){
@@ -169,18 +169,19 @@ int idem_settle(struct idem *h, const struct idem_name *name, const struct idem_
     int rc = idem_need(h, err) ?: idem_need(name, err) ?: idem_need(how, err);
 
     if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
-        (rc = settle_check(how, err)) != 0 || (rc = idem_name_key(name, &key, err)) != 0)
+        (rc = settlement_check(how, err)) != 0 || (rc = idem_name_key(name, &key, err)) != 0)
         return rc;
-    return settle_run(h, &key, how, err);
+    return operators_settle(h, &key, how, err);
 }
 
-static bool may_settle(enum idem_state state) {
+static bool operators_may_settle(enum idem_state state) {
     return state == IDEM_ISSUED || state == IDEM_RUNNING || state == IDEM_FAILED;
 }
 
-/* One of many: a record that moved on since it was listed is left alone. */
-static int settle_entry(struct idem *h, const struct idem_entry *entry,
-                        const struct idem_settlement *how, size_t *n, struct idem_error *err) {
+/* Settles one record of a list; a record that changed since it was listed is left alone. */
+static int operators_settle_entry(struct idem *h, const struct idem_entry *entry,
+                                  const struct idem_settlement *how, size_t *n,
+                                  struct idem_error *err) {
     struct idem_name name = {.prefix = entry->prefix, .hash = entry->hash};
     struct idem_settlement as_seen = *how;
     struct idem_record_key key;
@@ -189,14 +190,14 @@ static int settle_entry(struct idem *h, const struct idem_entry *entry,
     as_seen.attempt = entry->attempt;
     as_seen.from = entry->state;
     if (rc == 0)
-        rc = settle_run(h, &key, &as_seen, err);
+        rc = operators_settle(h, &key, &as_seen, err);
     if (rc == 0)
         (*n)++;
     return rc == IDEM_E_ABSENT || rc == IDEM_E_LIVE || rc == IDEM_E_SETTLED ? 0 : rc;
 }
 
-/* What was done before it failed stays done. */
-static void settled_note(struct idem_error *err, int rc, size_t settled) {
+/* Records settled before the failure stay settled, so the error reports their number. */
+static void error_note_settled(struct idem_error *err, int rc, size_t settled) {
     struct idem_error cause;
 
     if (err == NULL)
@@ -215,7 +216,7 @@ int idem_settle_all(struct idem *h, const struct idem_filter *filter,
     int rc = idem_need(h, err) ?: idem_need(how, err) ?: idem_need(ret_n, err);
 
     if (rc != 0 || (rc = idem_handle_check_blocking(h, err)) != 0 ||
-        (rc = settle_check(how, err)) != 0)
+        (rc = settlement_check(how, err)) != 0)
         return rc;
     entries = calloc(SETTLE_STEP, sizeof(*entries));
     if (entries == NULL)
@@ -225,14 +226,14 @@ int idem_settle_all(struct idem *h, const struct idem_filter *filter,
 
         rc = idem_list(h, filter, &cursor, entries, SETTLE_STEP, &n, err);
         for (size_t i = 0; rc == 0 && i < n; i++)
-            if (may_settle(entries[i].state) && (each == NULL || each(&entries[i], data)))
-                rc = settle_entry(h, &entries[i], how, &settled, err);
+            if (operators_may_settle(entries[i].state) && (each == NULL || each(&entries[i], data)))
+                rc = operators_settle_entry(h, &entries[i], how, &settled, err);
     }
     free(entries);
     if (rc == 0)
         *ret_n = settled;
     else if (settled > 0)
-        settled_note(err, rc, settled);
+        error_note_settled(err, rc, settled);
     return rc;
 }
 
@@ -257,7 +258,7 @@ int idem_stats(struct idem *h, struct idem_stats *ret, struct idem_error *err) {
     return 0;
 }
 
-static int time_get(struct idem *h, struct idem_op *op, struct idem_error *err) {
+static int operators_get_time(struct idem *h, struct idem_op *op, struct idem_error *err) {
     int rc = idem_handle_check_blocking(h, err);
 
     op->kind = IDEM_OP_TIME;
@@ -266,7 +267,7 @@ static int time_get(struct idem *h, struct idem_op *op, struct idem_error *err) 
 
 int idem_time(struct idem *h, int64_t *ret_ms, struct idem_error *err) {
     struct idem_op op = {0};
-    int rc = idem_need(h, err) ?: idem_need(ret_ms, err) ?: time_get(h, &op, err);
+    int rc = idem_need(h, err) ?: idem_need(ret_ms, err) ?: operators_get_time(h, &op, err);
 
     if (rc == 0)
         *ret_ms = op.out.time.ms;
@@ -275,7 +276,7 @@ int idem_time(struct idem *h, int64_t *ret_ms, struct idem_error *err) {
 
 int idem_date(struct idem *h, int64_t *ret_ms, struct idem_error *err) {
     struct idem_op op = {0};
-    int rc = idem_need(h, err) ?: idem_need(ret_ms, err) ?: time_get(h, &op, err);
+    int rc = idem_need(h, err) ?: idem_need(ret_ms, err) ?: operators_get_time(h, &op, err);
 
     if (rc == 0)
         *ret_ms = op.out.time.date;

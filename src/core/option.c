@@ -1,12 +1,12 @@
 /*
- * The table of options, and one option of a policy: finding it by its word, describing it, setting
- * it, filling and checking it. Fails on values that the table does not allow, and when there is no
- * memory for a text. No error holds the text of a scope.
+ * The table of options, and the operations on one option of a policy: find it by its word,
+ * describe it, set it, fill it, check it. Fails on values that the table does not allow, and when
+ * there is no memory for a text. No error text contains a scope.
  */
 #include "core/option.h"
 
-#include "core/error.h"
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -79,29 +79,29 @@ const struct idem_option idem_option_table[] = {
 };
 /* clang-format on */
 
-/* Fields by their offset. */
+/* Access to fields by their offset. */
 
-static const char **text_at(struct idem_policy *policy, size_t offset) {
+static const char **option_text_slot(struct idem_policy *policy, size_t offset) {
     return (const char **)(void *)((char *)policy + offset);
 }
 
-static const char *text_get(const struct idem_policy *policy, size_t offset) {
+static const char *option_get_text(const struct idem_policy *policy, size_t offset) {
     const char *text;
 
     memcpy(&text, (const char *)policy + offset, sizeof(text));
     return text;
 }
 
-static bool is_int(const struct idem_option *option) {
+static bool option_is_int(const struct idem_option *option) {
     return option->type == IDEM_OPTION_WORD || option->type == IDEM_OPTION_COUNT;
 }
 
-static int64_t number_get(const struct idem_policy *policy, const struct idem_option *option,
-                          size_t offset) {
+static int64_t option_get_number(const struct idem_policy *policy, const struct idem_option *option,
+                                 size_t offset) {
     int64_t wide;
     int narrow;
 
-    if (is_int(option)) {
+    if (option_is_int(option)) {
         memcpy(&narrow, (const char *)policy + offset, sizeof(narrow));
         return narrow;
     }
@@ -109,11 +109,11 @@ static int64_t number_get(const struct idem_policy *policy, const struct idem_op
     return wide;
 }
 
-static void number_put(struct idem_policy *policy, const struct idem_option *option, size_t offset,
-                       int64_t value) {
+static void option_put_number(struct idem_policy *policy, const struct idem_option *option,
+                              size_t offset, int64_t value) {
     int narrow = (int)value;
 
-    if (is_int(option))
+    if (option_is_int(option))
         memcpy((char *)policy + offset, &narrow, sizeof(narrow));
     else
         memcpy((char *)policy + offset, &value, sizeof(value));
@@ -160,19 +160,19 @@ const char *idem_option_words(char *buf, size_t size) {
     return buf;
 }
 
-/* One number as its option writes it. */
-static const char *number_print(const struct idem_option *option, int64_t value, char *buf,
-                                size_t size) {
+/* Formats one number in its option's unit. */
+static const char *option_print_number(const struct idem_option *option, int64_t value, char *buf,
+                                       size_t size) {
     int64_t ms;
 
     if (value == IDEM_NONE) {
         snprintf(buf, size, "none");
     } else if (option->type == IDEM_OPTION_SIZE) {
         idem_size_print(value, buf, size);
-    } else if (is_int(option)) {
+    } else if (option_is_int(option)) {
         snprintf(buf, size, "%" PRId64, value);
     } else if (__builtin_mul_overflow(value, option->unit, &ms)) {
-        /* Only a caller's own struct can hold this, in a field of seconds. */
+        /* Only a caller's own struct can hold such a value, in a field of seconds. */
         snprintf(buf, size, "%" PRId64 "s", value);
     } else {
         idem_duration_print(ms, buf, size);
@@ -190,14 +190,14 @@ const char *idem_option_allowed(const struct idem_option *option, char *buf, siz
                  option->plain ? " without control characters" : "");
         return buf;
     }
-    number_print(option, option->min, low, sizeof(low));
-    number_print(option, option->max, high, sizeof(high));
+    option_print_number(option, option->min, low, sizeof(low));
+    option_print_number(option, option->max, high, sizeof(high));
     snprintf(buf, size, "%s to %s%s%s", low, high, option->none ? ", or none" : "",
              option->type == IDEM_OPTION_RANGE ? ", one or two of them as 1s..5m" : "");
     return buf;
 }
 
-static bool word_known(const struct idem_option *option, int64_t value) {
+static bool option_knows_word(const struct idem_option *option, int64_t value) {
     return idem_word_name(option->values, (int)value)[0] != '?';
 }
 
@@ -208,28 +208,30 @@ const char *idem_option_print(const struct idem_option *option, const struct ide
     int64_t a, b;
 
     if (option->type == IDEM_OPTION_TEXT) {
-        text = text_get(policy, option->offset);
+        text = option_get_text(policy, option->offset);
         snprintf(buf, size, "%s", text == NULL ? "-" : text);
         return buf;
     }
-    a = number_get(policy, option, option->offset);
-    b = option->type == IDEM_OPTION_RANGE ? number_get(policy, option, option->offset_max) : a;
+    a = option_get_number(policy, option, option->offset);
+    b = option->type == IDEM_OPTION_RANGE ? option_get_number(policy, option, option->offset_max)
+                                          : a;
     if (a == 0 && b == 0)
         snprintf(buf, size, "-");
-    else if (option->type == IDEM_OPTION_WORD && word_known(option, a))
+    else if (option->type == IDEM_OPTION_WORD && option_knows_word(option, a))
         snprintf(buf, size, "%s", idem_word_name(option->values, (int)a));
     else if (a == b)
-        number_print(option, a, buf, size);
+        option_print_number(option, a, buf, size);
     else
-        snprintf(buf, size, "%s..%s", number_print(option, a, low, sizeof(low)),
-                 number_print(option, b, high, sizeof(high)));
+        snprintf(buf, size, "%s..%s", option_print_number(option, a, low, sizeof(low)),
+                 option_print_number(option, b, high, sizeof(high)));
     return buf;
 }
 
 /* Setting one option. */
 
-/* What is wrong with a text, as the end of a sentence; NULL if nothing is. */
-static const char *text_fault(const struct idem_option *option, const char *text, size_t len) {
+/* The fault of a text, as the end of a sentence; NULL if there is none. */
+static const char *option_text_fault(const struct idem_option *option, const char *text,
+                                     size_t len) {
     uint32_t c = 0;
     size_t n;
 
@@ -249,15 +251,15 @@ static const char *text_fault(const struct idem_option *option, const char *text
     return NULL;
 }
 
-static bool number_fits(const struct idem_option *option, int64_t value) {
+static bool option_fits_number(const struct idem_option *option, int64_t value) {
     if (value == IDEM_NONE)
         return option->none;
     return value >= option->min && value <= option->max;
 }
 
-/* Reads a value's own form, without its bounds, in the field's unit. */
-static int number_read(const struct idem_option *option, const char *value, size_t len,
-                       int64_t *ret, struct idem_error *err) {
+/* Parses a value in its option's form, in the field's unit, without a check of its bounds. */
+static int option_read_number(const struct idem_option *option, const char *value, size_t len,
+                              int64_t *ret, struct idem_error *err) {
     int64_t ms = 0;
     int rc;
 
@@ -278,7 +280,7 @@ static int number_read(const struct idem_option *option, const char *value, size
     return 0;
 }
 
-/* An IDEM_E_INVALID about an option: what is wrong, and what is allowed. */
+/* Sets an IDEM_E_INVALID about an option: the fault and the allowed values. */
 static int option_refuse(struct idem_error *err, const struct idem_option *option,
                          const char *what) {
     char allowed[IDEM_OPTION_TEXT_MAX];
@@ -287,15 +289,15 @@ static int option_refuse(struct idem_error *err, const struct idem_option *optio
                           idem_option_allowed(option, allowed, sizeof(allowed)));
 }
 
-static int number_parse(const struct idem_option *option, const char *value, size_t len,
-                        int64_t *ret, struct idem_error *err) {
+static int option_parse_number(const struct idem_option *option, const char *value, size_t len,
+                               int64_t *ret, struct idem_error *err) {
     char quoted[IDEM_QUOTE_TEXT], what[IDEM_QUOTE_TEXT + 32];
     struct idem_error why;
     int64_t number = 0;
 
-    if (number_read(option, value, len, &number, &why) < 0)
+    if (option_read_number(option, value, len, &number, &why) < 0)
         return option_refuse(err, option, why.text);
-    if (!number_fits(option, number)) {
+    if (!option_fits_number(option, number)) {
         snprintf(what, sizeof(what), "%s is out of range",
                  idem_error_quote(value, len, quoted, sizeof(quoted)));
         return option_refuse(err, option, what);
@@ -304,41 +306,41 @@ static int number_parse(const struct idem_option *option, const char *value, siz
     return 0;
 }
 
-static int number_set(struct idem_policy *policy, const struct idem_option *option,
-                      const char *value, size_t len, struct idem_error *err) {
+static int option_set_number(struct idem_policy *policy, const struct idem_option *option,
+                             const char *value, size_t len, struct idem_error *err) {
     int64_t number = 0;
-    int rc = number_parse(option, value, len, &number, err);
+    int rc = option_parse_number(option, value, len, &number, err);
 
     if (rc == 0)
-        number_put(policy, option, option->offset, number);
+        option_put_number(policy, option, option->offset, number);
     return rc;
 }
 
-static int range_set(struct idem_policy *policy, const struct idem_option *option,
-                     const char *value, size_t len, struct idem_error *err) {
+static int option_set_range(struct idem_policy *policy, const struct idem_option *option,
+                            const char *value, size_t len, struct idem_error *err) {
     const char *dots = len == 0 ? NULL : memmem(value, len, "..", 2);
     size_t low_len = dots == NULL ? len : (size_t)(dots - value);
     int64_t low = 0, high = 0;
     int rc;
 
-    rc = number_parse(option, value, low_len, &low, err);
+    rc = option_parse_number(option, value, low_len, &low, err);
     if (rc < 0)
         return rc;
     high = low;
     if (dots != NULL) {
-        rc = number_parse(option, dots + 2, len - low_len - 2, &high, err);
+        rc = option_parse_number(option, dots + 2, len - low_len - 2, &high, err);
         if (rc < 0)
             return rc;
     }
     if (low > high)
         return option_refuse(err, option, "the first time is longer than the second");
-    number_put(policy, option, option->offset, low);
-    number_put(policy, option, option->offset_max, high);
+    option_put_number(policy, option, option->offset, low);
+    option_put_number(policy, option, option->offset_max, high);
     return 0;
 }
 
-static int word_set(struct idem_policy *policy, const struct idem_option *option, const char *value,
-                    size_t len, struct idem_error *err) {
+static int option_set_word(struct idem_policy *policy, const struct idem_option *option,
+                           const char *value, size_t len, struct idem_error *err) {
     char quoted[IDEM_QUOTE_TEXT], what[IDEM_QUOTE_TEXT + 32];
     int number;
 
@@ -347,14 +349,14 @@ static int word_set(struct idem_policy *policy, const struct idem_option *option
                  idem_error_quote(value, len, quoted, sizeof(quoted)));
         return option_refuse(err, option, what);
     }
-    number_put(policy, option, option->offset, number);
+    option_put_number(policy, option, option->offset, number);
     return 0;
 }
 
-static int text_set(struct idem_policy *policy, const struct idem_option *option, const char *value,
-                    size_t len, struct idem_error *err) {
-    const char **slot = text_at(policy, option->offset);
-    const char *fault = text_fault(option, value, len);
+static int option_set_text(struct idem_policy *policy, const struct idem_option *option,
+                           const char *value, size_t len, struct idem_error *err) {
+    const char **slot = option_text_slot(policy, option->offset);
+    const char *fault = option_text_fault(option, value, len);
     char *copy;
 
     if (fault != NULL)
@@ -373,20 +375,20 @@ int idem_option_set(const struct idem_option *option, struct idem_policy *policy
                     size_t len, struct idem_error *err) {
     switch (option->type) {
     case IDEM_OPTION_WORD:
-        return word_set(policy, option, value, len, err);
+        return option_set_word(policy, option, value, len, err);
     case IDEM_OPTION_TEXT:
-        return text_set(policy, option, value, len, err);
+        return option_set_text(policy, option, value, len, err);
     case IDEM_OPTION_RANGE:
-        return range_set(policy, option, value, len, err);
+        return option_set_range(policy, option, value, len, err);
     default:
-        return number_set(policy, option, value, len, err);
+        return option_set_number(policy, option, value, len, err);
     }
 }
 
 /* Filling and checking. */
 
-/* Where one end is said and the other comes from a weaker layer, the weaker one gives way. */
-static void range_fill(struct idem_policy *into, const struct idem_policy *layer) {
+/* If one end is set and the other comes from a weaker layer, the weaker value gives way. */
+static void option_fill_range(struct idem_policy *into, const struct idem_policy *layer) {
     int64_t *low = &into->backoff_min_ms, *high = &into->backoff_max_ms;
 
     if (*low == 0 && *high == 0) {
@@ -404,39 +406,39 @@ void idem_option_fill(const struct idem_option *option, struct idem_policy *into
     size_t at = option->offset;
 
     if (option->type == IDEM_OPTION_TEXT) {
-        if (text_get(into, at) == NULL)
-            *text_at(into, at) = text_get(from, at);
+        if (option_get_text(into, at) == NULL)
+            *option_text_slot(into, at) = option_get_text(from, at);
     } else if (option->type == IDEM_OPTION_RANGE) {
-        range_fill(into, from);
-    } else if (number_get(into, option, at) == 0) {
-        number_put(into, option, at, number_get(from, option, at));
+        option_fill_range(into, from);
+    } else if (option_get_number(into, option, at) == 0) {
+        option_put_number(into, option, at, option_get_number(from, option, at));
     }
 }
 
 static bool option_fits(const struct idem_policy *policy, const struct idem_option *option) {
-    int64_t a = number_get(policy, option, option->offset), b;
+    int64_t a = option_get_number(policy, option, option->offset), b;
 
     if (option->type == IDEM_OPTION_WORD)
-        return a == 0 ? option->min == 0 : word_known(option, a);
+        return a == 0 ? option->min == 0 : option_knows_word(option, a);
     if (option->type != IDEM_OPTION_RANGE)
-        return number_fits(option, a);
-    b = number_get(policy, option, option->offset_max);
-    return number_fits(option, a) && number_fits(option, b) && a <= b;
+        return option_fits_number(option, a);
+    b = option_get_number(policy, option, option->offset_max);
+    return option_fits_number(option, a) && option_fits_number(option, b) && a <= b;
 }
 
 const char *idem_option_fault(const struct idem_option *option, const struct idem_policy *policy,
                               char *buf, size_t size) {
-    char said[IDEM_OPTION_TEXT_MAX];
+    char shown[IDEM_OPTION_TEXT_MAX];
     const char *text;
 
     if (option->type == IDEM_OPTION_TEXT) {
-        text = text_get(policy, option->offset);
+        text = option_get_text(policy, option->offset);
         if (text == NULL)
             return option->optional ? NULL : "is missing";
-        return text_fault(option, text, strnlen(text, (size_t)option->max + 1));
+        return option_text_fault(option, text, strnlen(text, (size_t)option->max + 1));
     }
     if (option_fits(policy, option))
         return NULL;
-    snprintf(buf, size, "is %s", idem_option_print(option, policy, said, sizeof(said)));
+    snprintf(buf, size, "is %s", idem_option_print(option, policy, shown, sizeof(shown)));
     return buf;
 }

@@ -1,12 +1,11 @@
 /*
- * Merging layers into a policy that is checked: the presets, the defaults, and what contradicts
- * what. Fails on words that are no option, on a policy without prefix or scope, on values out of
- * their bounds, on what contradicts mode=lock, and when there is no memory for a string. No error
- * holds the text of a scope.
+ * Merges layers into one checked policy: presets, defaults, contradictions. Fails on words that
+ * are no option, on a policy without prefix or scope, on values out of bounds, on values that
+ * contradict mode=lock, and when there is no memory for a string. No error text contains a scope.
  */
 #include "core/policy.h"
 
-#include "core/error.h"
+#include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +17,12 @@
 
 #define ATTEMPTS_RETRY 5
 
-/* True of every refusal: front doors add which one it was. */
+/* True of every refusal; front doors add the specific reason. */
 #define MESSAGE_DEFAULT "This request was refused, and nothing was run for it."
 
 /* clang-format off */
 static const struct idem_policy policy_presets[] = {
-    /* 45 s: longer than the time-out of the page whose button was clicked twice. */
+    /* 45 s: longer than the timeout of the page whose button was clicked twice. */
     [IDEM_PRESET_SUBMIT] = {.mode = IDEM_MODE_REPLAY, .ttl_s = 45, .wait_ms = 45 * SECOND},
     [IDEM_PRESET_API] = {.mode = IDEM_MODE_REPLAY, .ttl_s = DAY_S,
                          .on_failure = IDEM_ON_FAILURE_RELEASE},
@@ -63,7 +62,7 @@ static const struct idem_policy policy_default = {
 
 /* Layers. */
 
-/* Every string that a layer owns. */
+/* Lists every string that a layer owns. */
 #define TEXTS 6
 static void layer_texts(struct idem_layer *layer, const char **texts[TEXTS]) {
     texts[0] = &layer->said.name;
@@ -129,8 +128,8 @@ static void policy_fill(struct idem_policy *into, const struct idem_policy *laye
         into->key_fn = layer->key_fn;
 }
 
-/* Who says an expression says what it is for. */
-static void expressions_imply(struct idem_policy *said) {
+/* An expression implies the kind that it is for. */
+static void policy_imply_kinds(struct idem_policy *said) {
     if (said->key_expr != NULL && said->key_kind == 0)
         said->key_kind = IDEM_KEY_EXPRESSION;
     if (said->fingerprint_expr != NULL && said->fingerprint == 0)
@@ -141,18 +140,18 @@ void idem_policy_merge(struct idem_policy *into, const struct idem_policy *layer
     struct idem_policy said = *layer;
     bool first = into->preset == 0;
 
-    expressions_imply(&said);
+    policy_imply_kinds(&said);
     policy_fill(into, &said);
     if (first && layer->preset != 0 && (size_t)layer->preset < COUNT_OF(policy_presets))
         policy_fill(into, &policy_presets[layer->preset]);
 }
 
-/* The whole. */
+/* Resolving and checking. */
 
-#define WHO_TEXT (IDEM_QUOTE_TEXT + 8)
+#define POLICY_TEXT (IDEM_QUOTE_TEXT + 8)
 
-/* How errors name the policy. */
-static const char *policy_who(const struct idem_policy *policy, char *buf, size_t size) {
+/* The name of the policy in error texts. */
+static const char *policy_describe(const struct idem_policy *policy, char *buf, size_t size) {
     char quoted[IDEM_QUOTE_TEXT];
 
     if (policy->name == NULL)
@@ -162,48 +161,48 @@ static const char *policy_who(const struct idem_policy *policy, char *buf, size_
     return buf;
 }
 
-static int required_refuse(const struct idem_policy *policy, struct idem_error *err) {
-    char who[WHO_TEXT];
+static int policy_refuse_missing(const struct idem_policy *policy, struct idem_error *err) {
+    char policy_name[POLICY_TEXT];
 
     if (policy->prefix == NULL)
         return idem_error_set(
             err, IDEM_E_INVALID,
             "%s: prefix is missing; it is put before every key and kept apart from the name, so "
             "that renaming an operation does not forget its keys; say one, as in prefix = order:",
-            policy_who(policy, who, sizeof(who)));
+            policy_describe(policy, policy_name, sizeof(policy_name)));
     return idem_error_set(
         err, IDEM_E_INVALID,
         "%s: scope is missing; it says who is asking, so that one user's key never meets "
         "another's record; give a stable identity (user id, API key), or say that everybody "
         "shares one scope with scope = none (IDEM_SCOPE_NONE)",
-        policy_who(policy, who, sizeof(who)));
+        policy_describe(policy, policy_name, sizeof(policy_name)));
 }
 
 static int policy_check(const struct idem_policy *policy, struct idem_error *err) {
-    char who[WHO_TEXT], said[IDEM_OPTION_TEXT_MAX], allowed[IDEM_OPTION_TEXT_MAX];
+    char policy_name[POLICY_TEXT], said[IDEM_OPTION_TEXT_MAX], allowed[IDEM_OPTION_TEXT_MAX];
     const struct idem_option *o;
     const char *fault;
 
     if (policy->prefix == NULL || policy->scope == NULL)
-        return required_refuse(policy, err);
+        return policy_refuse_missing(policy, err);
     for (o = idem_option_table; o->word != NULL; o++) {
         fault = idem_option_fault(o, policy, said, sizeof(said));
         if (fault != NULL)
             return idem_error_set(err, IDEM_E_INVALID, "%s: %s %s; allowed: %s",
-                                  policy_who(policy, who, sizeof(who)), o->word, fault,
-                                  idem_option_allowed(o, allowed, sizeof(allowed)));
+                                  policy_describe(policy, policy_name, sizeof(policy_name)),
+                                  o->word, fault, idem_option_allowed(o, allowed, sizeof(allowed)));
     }
     return 0;
 }
 
 /*
- * mode=lock implies three more values. A weaker layer than the one that said lock is overruled;
- * the same or a stronger one that says otherwise is a mistake, and is told.
+ * mode=lock implies three more values. It overrules layers weaker than the one that sets it; a
+ * different value in the same or a stronger layer is a mistake and is reported.
  */
-static int policy_lock(const struct idem_policy *const *layers, size_t n,
-                       struct idem_policy *policy, struct idem_error *err) {
+static int policy_apply_lock(const struct idem_policy *const *layers, size_t n,
+                             struct idem_policy *policy, struct idem_error *err) {
     const char *against = NULL;
-    char who[WHO_TEXT];
+    char policy_name[POLICY_TEXT];
 
     for (size_t i = 0; i < n && against == NULL; i++) {
         if (layers[i] == NULL)
@@ -222,7 +221,7 @@ static int policy_lock(const struct idem_policy *const *layers, size_t n,
             err, IDEM_E_INVALID,
             "%s: %s contradicts mode=lock, which is one at a time only: it implies recover=rerun, "
             "no fingerprint and no result; leave it out, or choose mode=reject or mode=replay",
-            policy_who(policy, who, sizeof(who)), against);
+            policy_describe(policy, policy_name, sizeof(policy_name)), against);
     policy->recover = IDEM_RECOVER_RERUN;
     policy->fingerprint = IDEM_NONE;
     policy->fingerprint_expr = NULL;
@@ -230,8 +229,8 @@ static int policy_lock(const struct idem_policy *const *layers, size_t n,
     return 0;
 }
 
-/* One place that says two things. */
-static const char *layer_contradiction(const struct idem_policy *layer) {
+/* Finds contradictions within one layer. */
+static const char *policy_layer_contradiction(const struct idem_policy *layer) {
     if (layer->key_expr != NULL && layer->key_kind != 0 && layer->key_kind != IDEM_KEY_EXPRESSION)
         return "key_expr is said where key is not expression; leave one of them out";
     if (layer->fingerprint_expr != NULL && layer->fingerprint == IDEM_NONE)
@@ -239,7 +238,7 @@ static const char *layer_contradiction(const struct idem_policy *layer) {
     return NULL;
 }
 
-static const char *key_contradiction(const struct idem_policy *policy) {
+static const char *policy_key_contradiction(const struct idem_policy *policy) {
     if (policy->key_kind == IDEM_KEY_EXPRESSION && policy->key_expr == NULL)
         return "key = expression needs the expression; say it, as in key_expr = \"#order.id\"";
     if (policy->key_kind == IDEM_KEY_PARAMETERS && strcmp(policy->scope, IDEM_SCOPE_NONE) != 0 &&
@@ -249,19 +248,19 @@ static const char *key_contradiction(const struct idem_policy *policy) {
     return NULL;
 }
 
-/* What is said of keys and fingerprints, and what follows from it. */
-static int policy_keys(const struct idem_policy *const *layers, size_t n,
-                       struct idem_policy *policy, struct idem_error *err) {
+/* Checks the options of keys and fingerprints, and applies their consequences. */
+static int policy_apply_keys(const struct idem_policy *const *layers, size_t n,
+                             struct idem_policy *policy, struct idem_error *err) {
     const char *against = NULL;
-    char who[WHO_TEXT];
+    char policy_name[POLICY_TEXT];
 
     for (size_t i = 0; i < n && against == NULL; i++)
-        against = layers[i] == NULL ? NULL : layer_contradiction(layers[i]);
+        against = layers[i] == NULL ? NULL : policy_layer_contradiction(layers[i]);
     if (against == NULL)
-        against = key_contradiction(policy);
+        against = policy_key_contradiction(policy);
     if (against != NULL)
-        return idem_error_set(err, IDEM_E_INVALID, "%s: %s", policy_who(policy, who, sizeof(who)),
-                              against);
+        return idem_error_set(err, IDEM_E_INVALID, "%s: %s",
+                              policy_describe(policy, policy_name, sizeof(policy_name)), against);
     if (policy->key_kind != IDEM_KEY_EXPRESSION)
         policy->key_expr = NULL;
     if (policy->fingerprint == IDEM_NONE)
@@ -269,8 +268,9 @@ static int policy_keys(const struct idem_policy *const *layers, size_t n,
     return 0;
 }
 
-/* Keys that are computed of the arguments are compared with nothing else, unless it is said. */
-static bool key_is_computed(const struct idem_policy *policy) {
+/* A key that is computed from the arguments needs no fingerprint, unless the policy asks for
+   one. */
+static bool policy_key_is_computed(const struct idem_policy *policy) {
     return policy->key_kind == IDEM_KEY_EXPRESSION || policy->key_kind == IDEM_KEY_PARAMETERS;
 }
 
@@ -284,17 +284,17 @@ int idem_policy_resolve(const struct idem_policy *const *layers, size_t n, struc
         if (layers[i] != NULL)
             idem_policy_merge(&policy, layers[i]);
     }
-    compared = policy.fingerprint != 0 || !key_is_computed(&policy);
+    compared = policy.fingerprint != 0 || !policy_key_is_computed(&policy);
     idem_policy_merge(&policy, &policy_default);
     if (policy.attempts == 0)
         policy.attempts = policy.on_failure == IDEM_ON_FAILURE_RETRY ? ATTEMPTS_RETRY : IDEM_NONE;
     rc = policy_check(&policy, err);
     if (rc == 0)
-        rc = policy_keys(layers, n, &policy, err);
+        rc = policy_apply_keys(layers, n, &policy, err);
     if (rc == 0 && !compared)
         policy.fingerprint = 0;
     if (rc == 0 && policy.mode == IDEM_MODE_LOCK)
-        rc = policy_lock(layers, n, &policy, err);
+        rc = policy_apply_lock(layers, n, &policy, err);
     if (rc == 0)
         *ret = policy;
     return rc;

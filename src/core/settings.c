@@ -1,13 +1,13 @@
 /*
  * Reads the settings file, an INI dialect in which nothing is guessed: an unknown or repeated
- * section or word, a value out of range and every slip of form is IDEM_E_INVALID with
- * "FILE:LINE: what; allowed: ...". Fails besides when the file cannot be read, is larger than
- * IDEM_SETTINGS_FILE_MAX, or there is no memory. Settings do not change once made.
+ * section or word, a value out of range and every syntax error is IDEM_E_INVALID with "FILE:LINE:
+ * fault; allowed: ...". Also fails if the file cannot be read or is larger than
+ * IDEM_SETTINGS_FILE_MAX, or if there is no memory. Settings are immutable once made.
  */
 #include "core/settings.h"
 
-#include "core/error.h"
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,9 +24,9 @@ struct parser {
     const char *file;
     size_t line;
     struct idem_settings *settings;
-    struct idem_layer *section; /* NULL before the first */
+    struct idem_layer *section; /* NULL before the first section */
     bool defaults_seen;
-    uint64_t words_seen; /* of the section, by their place in the table */
+    uint64_t words_seen; /* in this section: a bit per option of the table */
     char value[IDEM_SETTINGS_LINE_MAX];
     struct idem_error *err;
 };
@@ -38,23 +38,23 @@ struct parser {
     idem_error_set((parser)->err, IDEM_E_INVALID, "%s:%zu: " fmt, (parser)->file, (parser)->line,  \
                    ##__VA_ARGS__)
 
-static bool is_blank(char c) {
+static bool settings_is_blank(char c) {
     return c == ' ' || c == '\t';
 }
 
 static struct text text_trim(struct text t) {
-    while (t.len > 0 && is_blank(t.at[0])) {
+    while (t.len > 0 && settings_is_blank(t.at[0])) {
         t.at++;
         t.len--;
     }
-    while (t.len > 0 && is_blank(t.at[t.len - 1]))
+    while (t.len > 0 && settings_is_blank(t.at[t.len - 1]))
         t.len--;
     return t;
 }
 
 /* Sections. */
 
-static const char *name_fault(struct text name) {
+static const char *text_name_fault(struct text name) {
     uint32_t c = 0;
     size_t n;
 
@@ -63,7 +63,7 @@ static const char *name_fault(struct text name) {
     if (name.len > IDEM_SETTINGS_NAME_MAX)
         return "has too long a name";
     for (size_t pos = 0; pos < name.len; pos += n) {
-        /* The line was found to be UTF-8 before. */
+        /* The line is known to be UTF-8. */
         n = idem_utf8_next(name.at + pos, name.len - pos, &c);
         if (n == 0 || idem_utf8_is_control(c) || c == '[' || c == ']' || c == '"')
             return "has a bracket, a quote or a control character in its name";
@@ -71,9 +71,9 @@ static const char *name_fault(struct text name) {
     return NULL;
 }
 
-/* The policy is named by a string of its own length; NULL if there is none. */
-static const struct idem_layer *policy_find(const struct idem_settings *settings,
-                                            struct text name) {
+/* `name` is not terminated; NULL if there is no such policy. */
+static const struct idem_layer *settings_find_policy(const struct idem_settings *settings,
+                                                     struct text name) {
     const char *other;
 
     for (size_t i = 0; i < settings->count; i++) {
@@ -84,7 +84,7 @@ static const struct idem_layer *policy_find(const struct idem_settings *settings
     return NULL;
 }
 
-static int policy_add(struct parser *parser, struct text name) {
+static int parser_add_policy(struct parser *parser, struct text name) {
     struct idem_settings *settings = parser->settings;
     char buf[IDEM_SETTINGS_NAME_MAX + 1];
     struct idem_layer *grown;
@@ -105,20 +105,20 @@ static int policy_add(struct parser *parser, struct text name) {
     return 0;
 }
 
-static int policy_begin(struct parser *parser, struct text name) {
-    const char *fault = name_fault(name);
+static int parser_begin_policy(struct parser *parser, struct text name) {
+    const char *fault = text_name_fault(name);
     char quoted[IDEM_QUOTE_TEXT];
 
     if (fault != NULL)
         return REFUSE(parser, "[policy NAME] %s; allowed: 1 to %d bytes", fault,
                       IDEM_SETTINGS_NAME_MAX);
-    if (policy_find(parser->settings, name) != NULL)
+    if (settings_find_policy(parser->settings, name) != NULL)
         return REFUSE(parser, "policy %s was there before; allowed: one section each",
                       idem_error_quote(name.at, name.len, quoted, sizeof(quoted)));
-    return policy_add(parser, name);
+    return parser_add_policy(parser, name);
 }
 
-static int section_begin(struct parser *parser, struct text line) {
+static int parser_begin_section(struct parser *parser, struct text line) {
     static const char policy[] = "policy";
     char quoted[IDEM_QUOTE_TEXT];
     struct text inner;
@@ -135,10 +135,10 @@ static int section_begin(struct parser *parser, struct text line) {
         return 0;
     }
     if (inner.len >= sizeof(policy) - 1 && memcmp(inner.at, policy, sizeof(policy) - 1) == 0 &&
-        (inner.len == sizeof(policy) - 1 || is_blank(inner.at[sizeof(policy) - 1]))) {
+        (inner.len == sizeof(policy) - 1 || settings_is_blank(inner.at[sizeof(policy) - 1]))) {
         inner.at += sizeof(policy) - 1;
         inner.len -= sizeof(policy) - 1;
-        return policy_begin(parser, text_trim(inner));
+        return parser_begin_policy(parser, text_trim(inner));
     }
     return REFUSE(parser, "%s is no section; allowed: " SECTIONS,
                   idem_error_quote(line.at, line.len, quoted, sizeof(quoted)));
@@ -146,8 +146,8 @@ static int section_begin(struct parser *parser, struct text line) {
 
 /* Words and values. */
 
-/* Undoes the quotes, into the parser's buffer, which is as long as a line may be. */
-static int value_unquote(struct parser *parser, struct text *value) {
+/* Removes the quotes. The result is in the parser's buffer, which is as long as a line may be. */
+static int parser_unquote_value(struct parser *parser, struct text *value) {
     size_t n = 0, pos;
 
     for (pos = 1; pos < value->len && value->at[pos] != '"'; pos++) {
@@ -168,12 +168,13 @@ static int value_unquote(struct parser *parser, struct text *value) {
     return 0;
 }
 
-static int value_read(struct parser *parser, struct text *value) {
+static int parser_read_value(struct parser *parser, struct text *value) {
     if (value->len == 0)
         return REFUSE(parser, "there is no value after the =");
     if (value->at[0] == '"')
-        return value_unquote(parser, value);
-    /* Is it the value's or a comment's? Nobody should have to know. */
+        return parser_unquote_value(parser, value);
+    /* Such a character could belong to the value or begin a comment: the file must be
+       unambiguous. */
     for (size_t i = 0; i < value->len; i++) {
         if (strchr("#;\"", value->at[i]) != NULL)
             return REFUSE(parser, "a value with #, ; or a quote in it must stand between double "
@@ -182,8 +183,9 @@ static int value_read(struct parser *parser, struct text *value) {
     return 0;
 }
 
-/* Refuses a word that is repeated, or may not stand here; unknown ones are not seen here. */
-static int word_check(struct parser *parser, struct text word) {
+/* Refuses a word that is repeated or not allowed in this section; idem_policy_set() refuses
+   unknown words. */
+static int parser_check_word(struct parser *parser, struct text word) {
     const struct idem_option *option = idem_option_find(word.at, word.len);
     uint64_t bit;
 
@@ -200,7 +202,7 @@ static int word_check(struct parser *parser, struct text word) {
     return 0;
 }
 
-static int word_set(struct parser *parser, struct text line) {
+static int parser_set_word(struct parser *parser, struct text line) {
     const char *equals = memchr(line.at, '=', line.len);
     struct text word, value;
     struct idem_error why;
@@ -213,9 +215,9 @@ static int word_set(struct parser *parser, struct text line) {
     value = text_trim((struct text){equals + 1, line.len - (size_t)(equals - line.at) - 1});
     if (parser->section == NULL)
         return REFUSE(parser, "a word stands before the first section; allowed: " SECTIONS);
-    rc = word_check(parser, word);
+    rc = parser_check_word(parser, word);
     if (rc == 0)
-        rc = value_read(parser, &value);
+        rc = parser_read_value(parser, &value);
     if (rc < 0)
         return rc;
     rc = idem_policy_set(parser->section, word.at, word.len, value.at, value.len, &why);
@@ -226,7 +228,7 @@ static int word_set(struct parser *parser, struct text line) {
 
 /* Lines. */
 
-static int line_read(struct parser *parser, struct text line) {
+static int parser_read_line(struct parser *parser, struct text line) {
     if (line.len > 0 && line.at[line.len - 1] == '\r')
         line.len--;
     if (line.len > IDEM_SETTINGS_LINE_MAX)
@@ -238,22 +240,22 @@ static int line_read(struct parser *parser, struct text line) {
     line = text_trim(line);
     if (line.len == 0 || line.at[0] == '#' || line.at[0] == ';')
         return 0;
-    return line.at[0] == '[' ? section_begin(parser, line) : word_set(parser, line);
+    return line.at[0] == '[' ? parser_begin_section(parser, line) : parser_set_word(parser, line);
 }
 
-static int lines_read(struct parser *parser, struct text rest) {
+static int parser_read_lines(struct parser *parser, struct text rest) {
     const char *end;
     size_t len;
     int rc;
 
-    /* Editors that end lines in CRLF also begin files with a mark. */
+    /* Editors that end lines in CRLF also begin files with a byte order mark. */
     if (rest.len >= 3 && memcmp(rest.at, "\xef\xbb\xbf", 3) == 0)
         rest = (struct text){rest.at + 3, rest.len - 3};
     while (rest.len > 0) {
         end = memchr(rest.at, '\n', rest.len);
         len = end == NULL ? rest.len : (size_t)(end - rest.at);
         parser->line++;
-        rc = line_read(parser, (struct text){rest.at, len});
+        rc = parser_read_line(parser, (struct text){rest.at, len});
         if (rc < 0)
             return rc;
         if (end == NULL)
@@ -286,7 +288,7 @@ int idem_settings_parse(const char *name, const char *text, size_t len, struct i
     parser->file = file;
     parser->settings = settings;
     parser->err = err;
-    rc = lines_read(parser, (struct text){text, len});
+    rc = parser_read_lines(parser, (struct text){text, len});
     free(parser);
     if (rc < 0) {
         idem_settings_free(settings);
@@ -298,8 +300,8 @@ int idem_settings_parse(const char *name, const char *text, size_t len, struct i
 
 /* Files. */
 
-/* Reads until the end, or one byte more than is allowed. False with errno on failure. */
-static bool file_read(int fd, char *buf, size_t size, size_t *ret_len) {
+/* Reads to the end, or one byte more than is allowed. False with errno on failure. */
+static bool settings_read_file(int fd, char *buf, size_t size, size_t *ret_len) {
     size_t len = 0;
     ssize_t n;
 
@@ -330,7 +332,7 @@ int idem_settings_load(const char *path, struct idem_settings **ret, struct idem
     buf = malloc(IDEM_SETTINGS_FILE_MAX + 1);
     if (buf == NULL)
         rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for settings");
-    else if (!file_read(fd, buf, IDEM_SETTINGS_FILE_MAX + 1, &len))
+    else if (!settings_read_file(fd, buf, IDEM_SETTINGS_FILE_MAX + 1, &len))
         rc = idem_error_set(err, IDEM_E_INVALID, "%s: cannot be read: %m", path);
     else
         rc = idem_settings_parse(path, buf, len, ret, err);
@@ -377,7 +379,7 @@ int idem_settings_copy(const struct idem_settings *settings, struct idem_setting
     return 0;
 }
 
-/* Looking. */
+/* Lookups. */
 
 const struct idem_policy *idem_settings_find(const struct idem_settings *settings,
                                              const char *name) {
@@ -385,7 +387,7 @@ const struct idem_policy *idem_settings_find(const struct idem_settings *setting
 
     if (settings == NULL || name == NULL)
         return NULL;
-    layer = policy_find(settings, (struct text){name, strlen(name)});
+    layer = settings_find_policy(settings, (struct text){name, strlen(name)});
     return layer == NULL ? NULL : &layer->said;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Settings: what idem.conf says, as layers for guards. The public part is in idem.h.
+ * Settings: the content of idem.conf, as layers for guards. The public part is in idem.h.
  *
  *     # Comments stand on lines of their own.
  *     [defaults]
@@ -22,18 +22,18 @@
 
 struct idem_settings {
     struct idem_layer defaults;
-    struct idem_layer *policies; /* each with its name, in the order of the file */
+    struct idem_layer *policies; /* each with its name, in the file's order */
     size_t count;
 };
 
-/* What [policy NAME] says, borrowed; NULL if there is no such section. Both may be NULL. */
+/* The section [policy NAME], borrowed; NULL if there is none. Both arguments may be NULL. */
 const struct idem_policy *idem_settings_find(const struct idem_settings *settings,
                                              const char *name);
 
-/* What [defaults] says, borrowed; NULL without settings. */
+/* The section [defaults], borrowed; NULL without settings. */
 const struct idem_policy *idem_settings_defaults(const struct idem_settings *settings);
 
-/* A copy that belongs to the caller: idem_settings_free(). NULL copies to NULL. */
+/* A copy, which the caller frees with idem_settings_free(). NULL copies to NULL. */
 int idem_settings_copy(const struct idem_settings *settings, struct idem_settings **ret,
                        struct idem_error *err);
 

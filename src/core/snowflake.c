@@ -1,24 +1,24 @@
 /*
- * Snowflakes: numbers of 63 bits that grow with time. 41 bits of ms since
- * 2020-01-01, 10 bits of worker, 12 bits of sequence.
+ * Snowflakes: numbers of 63 bits that grow with time. 41 bits of ms since 2020-01-01, 10 bits of
+ * worker, 12 bits of sequence.
  *
- * A worker id is leased: a counter in the store that lives as long as the lease,
- * and that only its holder can raise by one. Before a number is given out, its
- * ms is reserved in a second counter of that worker, which only grows and is
- * kept for ever: so no ms is given to two, whatever clocks do, whoever was
- * stopped or killed, and even if two believed to hold the same worker.
+ * A worker id is leased: it is a counter in the store that lives as long as the lease, and that
+ * only its holder can raise by one. Before a number is issued, its ms is reserved in a second
+ * counter of that worker, which only grows and is kept for ever. So no ms is issued twice: not if
+ * clocks jump, not if a process is stopped or killed, and not if two processes believe they hold
+ * the same worker.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/fork.h"
+#include "base/error.h"
+#include "base/fork.h"
 #include "core/handle.h"
-#include "core/hash.h"
 #include "core/id.h"
 #include "loop/loop.h"
+#include "protocol/record_key.h"
 #include "store/store.h"
 
 #define EPOCH_MS 1577836800000 /* 2020-01-01T00:00:00Z */
@@ -27,7 +27,7 @@
 #define TIME_MAX (((int64_t)1 << 41) - 1)
 #define LEASE_MS 60000
 #define FOREVER_MS ((int64_t)100 * 365 * 24 * 3600 * 1000)
-/* Of ms reserved at a time: few for who needs one number, more while they are used up. */
+/* Number of ms reserved at once: 1 at first, doubled with each reservation up to this limit. */
 #define WINDOW_MAX_MS 1000
 
 struct idem_snowflake {
@@ -36,16 +36,16 @@ struct idem_snowflake {
     unsigned forks;
     char name[IDEM_PREFIX_MAX + 1];
     int worker;        /* -1: none */
-    int64_t turn;      /* what its counter was raised to */
-    int64_t lease_end; /* by our own clock, from before the store was asked */
-    int64_t ms, end;   /* the ms in use, and the last one that is ours */
-    int sequence;      /* the next in that ms */
-    int64_t window;    /* how many to reserve next */
-    int64_t shift_ms;  /* of the clock, for tests */
+    int64_t turn;      /* the value to which its counter was raised */
+    int64_t lease_end; /* by our own clock, from before the request to the store */
+    int64_t ms, end;   /* the ms in use, and the last reserved ms */
+    int sequence;      /* the next number in that ms */
+    int64_t window;    /* the number of ms to reserve next */
+    int64_t shift_ms;  /* added to the clock, for tests */
 };
 
-static int count(struct idem_snowflake *s, const char *what, int worker, struct idem_count_in in,
-                 struct idem_op *op, struct idem_error *err) {
+static int snowflake_count(struct idem_snowflake *s, const char *what, int worker,
+                           struct idem_count_in in, struct idem_op *op, struct idem_error *err) {
     char key[64];
     int len = snprintf(key, sizeof(key), "snowflake %s %d", what, worker);
     int rc;
@@ -59,14 +59,14 @@ static int count(struct idem_snowflake *s, const char *what, int worker, struct 
     return idem_handle_run(s->h, op, NULL, err);
 }
 
-/* Takes or keeps a worker: true if its counter could be raised by one. */
-static int worker_raise(struct idem_snowflake *s, int worker, int64_t turn, int64_t ttl_ms,
-                        bool *ret_got, struct idem_error *err) {
+/* Acquires or renews a worker: *ret_got is true if its counter could be raised by one. */
+static int snowflake_raise_worker(struct idem_snowflake *s, int worker, int64_t turn,
+                                  int64_t ttl_ms, bool *ret_got, struct idem_error *err) {
     int64_t asked = idem_loop_now();
     struct idem_op op;
-    int rc = count(s, "worker", worker,
-                   (struct idem_count_in){.how = IDEM_COUNT_NEXT, .value = turn, .ttl_ms = ttl_ms},
-                   &op, err);
+    int rc = snowflake_count(
+        s, "worker", worker,
+        (struct idem_count_in){.how = IDEM_COUNT_NEXT, .value = turn, .ttl_ms = ttl_ms}, &op, err);
 
     if (rc != 0)
         return rc;
@@ -79,8 +79,9 @@ static int worker_raise(struct idem_snowflake *s, int worker, int64_t turn, int6
     return 0;
 }
 
-/* From a random place on, so that many who start together do not all ask for the same. */
-static int worker_take(struct idem_snowflake *s, struct idem_error *err) {
+/* Starts at a random worker, so that many processes that start together do not all try the
+   same. */
+static int snowflake_acquire_worker(struct idem_snowflake *s, struct idem_error *err) {
     unsigned start;
     bool got = false;
     int rc = 0;
@@ -91,7 +92,7 @@ static int worker_take(struct idem_snowflake *s, struct idem_error *err) {
     if (idem_random(&start, sizeof(start)) != 0)
         return idem_error_set(err, IDEM_E_REFUSED, "no random bits from the system");
     for (unsigned i = 0; i < WORKERS && rc == 0 && !got; i++)
-        rc = worker_raise(s, (int)((start + i) % WORKERS), 1, LEASE_MS, &got, err);
+        rc = snowflake_raise_worker(s, (int)((start + i) % WORKERS), 1, LEASE_MS, &got, err);
     if (rc == 0 && !got)
         rc = idem_error_set(err, IDEM_E_REFUSED,
                             "all %d worker ids of \"%s\" are in use; one that was not given back "
@@ -100,33 +101,35 @@ static int worker_take(struct idem_snowflake *s, struct idem_error *err) {
     return rc;
 }
 
-/* Kept from a third of the lease on. One that is over by our clock is not asked for again: its
-   counter may stand where ours did, and be somebody else's. */
-static int worker_keep(struct idem_snowflake *s, struct idem_error *err) {
+/* Renews the worker after a third of its lease. A worker whose lease is over by our clock is
+   not renewed: its counter may have our value again, but belong to another process. */
+static int snowflake_renew_worker(struct idem_snowflake *s, struct idem_error *err) {
     int64_t left = s->lease_end - idem_loop_now();
     bool got = false;
     int rc;
 
     if (s->worker < 0 || left <= 0)
-        return worker_take(s, err);
+        return snowflake_acquire_worker(s, err);
     if (left > LEASE_MS * 2 / 3)
         return 0;
-    rc = worker_raise(s, s->worker, s->turn + 1, LEASE_MS, &got, err);
-    return rc != 0 || got ? rc : worker_take(s, err);
+    rc = snowflake_raise_worker(s, s->worker, s->turn + 1, LEASE_MS, &got, err);
+    return rc != 0 || got ? rc : snowflake_acquire_worker(s, err);
 }
 
-/* The counter is raised to the present, then by the window: what it was raised by is ours. */
-static int window_reserve(struct idem_snowflake *s, int64_t now, struct idem_error *err) {
+/* Raises the counter to the present, then adds the window: the ms that were added are ours. */
+static int snowflake_reserve_window(struct idem_snowflake *s, int64_t now, struct idem_error *err) {
     struct idem_op op;
     int rc;
 
-    rc = worker_keep(s, err);
+    rc = snowflake_renew_worker(s, err);
     if (rc == 0)
-        rc = count(s, "time", s->worker,
-                   (struct idem_count_in){IDEM_COUNT_RAISE, now - 1, FOREVER_MS}, &op, err);
+        rc = snowflake_count(s, "time", s->worker,
+                             (struct idem_count_in){IDEM_COUNT_RAISE, now - 1, FOREVER_MS}, &op,
+                             err);
     if (rc == 0)
-        rc = count(s, "time", s->worker,
-                   (struct idem_count_in){IDEM_COUNT_ADD, s->window, FOREVER_MS}, &op, err);
+        rc = snowflake_count(s, "time", s->worker,
+                             (struct idem_count_in){IDEM_COUNT_ADD, s->window, FOREVER_MS}, &op,
+                             err);
     if (rc != 0)
         return rc;
     s->end = op.out.count.value;
@@ -139,8 +142,8 @@ static int window_reserve(struct idem_snowflake *s, int64_t now, struct idem_err
                : idem_error_set(err, IDEM_E_CLOCK, "snowflakes have no room for a time after 2089");
 }
 
-/* Moves to the present within the window; false if that is used up. */
-static bool window_move(struct idem_snowflake *s, int64_t now) {
+/* Moves to the present within the window; false if the window is used up. */
+static bool snowflake_advance(struct idem_snowflake *s, int64_t now) {
     if (s->sequence == SEQUENCES) {
         s->ms++;
         s->sequence = 0;
@@ -166,12 +169,12 @@ int idem_snowflake_next(struct idem_snowflake *s, int64_t *ret, struct idem_erro
     if (now < 1)
         return idem_error_set(err, IDEM_E_CLOCK, "the machine's clock stands before 2020");
     pthread_mutex_lock(&s->lock);
-    if (!window_move(s, now))
-        rc = window_reserve(s, now, err);
+    if (!snowflake_advance(s, now))
+        rc = snowflake_reserve_window(s, now, err);
     if (rc == 0)
         *ret = s->ms << 22 | (int64_t)s->worker << 12 | s->sequence++;
     else
-        s->end = 0; /* what was reserved, if anything, is left unused */
+        s->end = 0; /* a window that may have been reserved stays unused */
     pthread_mutex_unlock(&s->lock);
     return rc;
 }
@@ -196,7 +199,7 @@ int idem_snowflake_new(struct idem *h, const char *name, struct idem_snowflake *
     s->h = h;
     s->forks = idem_fork_count();
     memcpy(s->name, name, strlen(name) + 1);
-    rc = worker_take(s, err);
+    rc = snowflake_acquire_worker(s, err);
     if (rc != 0) {
         idem_snowflake_free(s);
         return rc;
@@ -209,14 +212,14 @@ void idem_snowflake_shift(struct idem_snowflake *s, int64_t ms) {
     s->shift_ms = ms;
 }
 
-/* The worker is given back: its counter lives for a moment more. */
+/* Gives the worker back: its counter expires after 1 ms. */
 void idem_snowflake_free(struct idem_snowflake *s) {
     bool got;
 
     if (s == NULL)
         return;
     if (s->forks == idem_fork_count() && s->worker >= 0 && idem_loop_now() < s->lease_end)
-        (void)worker_raise(s, s->worker, s->turn + 1, 1, &got, NULL);
+        (void)snowflake_raise_worker(s, s->worker, s->turn + 1, 1, &got, NULL);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

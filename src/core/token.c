@@ -1,17 +1,17 @@
 /*
- * Tokens: keys that are issued before they are used. One is 128 random bits, and its record,
- * issued, waits for the claim that uses it. Fails where the store does; a token whose issue was not
- * acknowledged is not told to anybody, and expires.
+ * Tokens: keys that are issued before they are used. A token is 128 random bits; its record, in
+ * state issued, waits for the claim that uses it. Fails where the store does. A token whose issue
+ * was not acknowledged is not returned, and expires.
  */
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ask.h"
+#include "base/error.h"
+#include "base/hash.h"
 #include "core/claim.h"
-#include "core/error.h"
-#include "core/hash.h"
-#include "core/owner.h"
+#include "core/store_call.h"
+#include "protocol/owner.h"
 
 struct idem_issue {
     struct idem_ask ask;
@@ -36,9 +36,10 @@ static int token_make(char out[IDEM_TOKEN_LEN + 1], struct idem_error *err) {
     return 0;
 }
 
-/* What is asked of the store; the label is put into `room`. */
-static int op_fill(const struct idem_guard *guard, const struct idem_args *args, const char *token,
-                   char room[IDEM_LABEL_MAX], struct idem_op *op, struct idem_error *err) {
+/* Fills the store operation; the label is put into `room`. */
+static int token_fill_op(const struct idem_guard *guard, const struct idem_args *args,
+                         const char *token, char room[IDEM_LABEL_MAX], struct idem_op *op,
+                         struct idem_error *err) {
     struct idem_issue_in *in = &op->in.issue;
     struct idem_policy policy;
     int rc = idem_guard_with(guard, args->with, &policy, err);
@@ -67,8 +68,8 @@ static int op_fill(const struct idem_guard *guard, const struct idem_args *args,
     return 0;
 }
 
-/* 128 bits that are taken already: somebody's random numbers are none. */
-static int issued_check(const struct idem_op *op, struct idem_error *err) {
+/* A collision of 128 random bits means the RNG is broken. */
+static int token_check_issued(const struct idem_op *op, struct idem_error *err) {
     if (op->out.issue.issued)
         return 0;
     return idem_error_set(err, IDEM_E_REFUSED,
@@ -84,8 +85,8 @@ int idem_token_issue(struct idem *h, const struct idem_guard *guard, const struc
 
     if (rc != 0 || (rc = idem_need(token, err)) != 0 ||
         (rc = idem_handle_check_blocking(h, err)) != 0 || (rc = token_make(made, err)) != 0 ||
-        (rc = op_fill(guard, args, made, label, &op, err)) != 0 ||
-        (rc = idem_handle_run(h, &op, NULL, err)) != 0 || (rc = issued_check(&op, err)) != 0)
+        (rc = token_fill_op(guard, args, made, label, &op, err)) != 0 ||
+        (rc = idem_handle_run(h, &op, NULL, err)) != 0 || (rc = token_check_issued(&op, err)) != 0)
         return rc;
     memcpy(token, made, sizeof(made));
     return 0;
@@ -93,11 +94,11 @@ int idem_token_issue(struct idem *h, const struct idem_guard *guard, const struc
 
 /* On a loop. */
 
-static void issue_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
+static void token_issue_complete(struct idem_ask *ask, int rc, const struct idem_error *err) {
     struct idem_issue *issue = idem_container_of(ask, struct idem_issue, ask);
     struct idem_error why;
 
-    if (rc == 0 && (rc = issued_check(&ask->op, &why)) != 0)
+    if (rc == 0 && (rc = token_check_issued(&ask->op, &why)) != 0)
         err = &why;
     issue->cb(issue, rc, rc == 0 ? issue->token : NULL, err, issue->data);
 }
@@ -115,13 +116,13 @@ int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct 
     if (issue == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a token");
     if ((rc = token_make(issue->token, err)) != 0 ||
-        (rc = op_fill(guard, args, issue->token, issue->label, &issue->ask.op, err)) != 0) {
+        (rc = token_fill_op(guard, args, issue->token, issue->label, &issue->ask.op, err)) != 0) {
         free(issue);
         return rc;
     }
     issue->cb = cb;
     issue->data = data;
-    issue->ask.answered = issue_answered;
+    issue->ask.answered = token_issue_complete;
     idem_ask_start(h, &issue->ask);
     *ret = issue;
     return 0;

@@ -1,28 +1,29 @@
 /*
- * The reader: one pass over the text. Values of the array or object being read
- * gather on a stack, and move into the arena together when it ends.
+ * The parser: one pass over the text. The values of an unfinished array or object are on a stack,
+ * and move into the arena together at its end.
  */
 #include "json/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 
-/* Up to this many names are compared with each other; more are sorted first. */
+/* Up to this many names, an insertion sort and a linear search are used; beyond it, qsort and a
+   binary search. */
 #define PAIRS_MAX 8
 
 struct reader {
     const char *text, *at, *end;
     struct idem_arena *arena;
-    struct idem_member *stack; /* items use the value alone */
+    struct idem_member *stack; /* items of arrays use only the value */
     size_t depth_n, stack_n, stack_size;
     struct idem_error *err;
 };
 
-/* Where something is wrong: lines and columns (in characters) from 1. */
-static int fail_at(struct reader *r, const char *at, const char *what) {
+/* Reports an error with line and column (in characters), both from 1. */
+static int reader_fail_at(struct reader *r, const char *at, const char *what) {
     size_t line = 1, column = 1;
 
     for (const char *p = r->text; p < at; p++) {
@@ -37,29 +38,30 @@ static int fail_at(struct reader *r, const char *at, const char *what) {
                           what);
 }
 
-static int fail(struct reader *r, const char *what) {
-    return fail_at(r, r->at, r->at == r->end ? "the document ends too early" : what);
+static int reader_fail(struct reader *r, const char *what) {
+    return reader_fail_at(r, r->at, r->at == r->end ? "the document ends too early" : what);
 }
 
-static void *take(struct reader *r, size_t size, int *ret_rc) {
+static void *reader_alloc(struct reader *r, size_t size, int *ret_rc) {
     void *at = idem_arena_alloc(r->arena, size);
 
     if (at == NULL)
         *ret_rc = idem_arena_spent(r->arena, size)
-                      ? fail_at(r, r->at, "the document needs more memory than is allowed")
+                      ? reader_fail_at(r, r->at, "the document needs more memory than is allowed")
                       : idem_error_set(r->err, IDEM_E_NOMEM, "no memory to read JSON");
     return at;
 }
 
-static void skip_space(struct reader *r) {
+static void reader_skip_space(struct reader *r) {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r'))
         r->at++;
 }
 
 /* Strings. */
 
-/* Eight bytes none of which ends a string, begins an escape, is a control or is not ASCII. */
-static bool plain8(const char *at) {
+/* True if none of eight bytes ends a string, begins an escape, is a control character or is not
+   ASCII. */
+static bool json_is_plain8(const char *at) {
     const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
     uint64_t w, quote, escape;
 
@@ -69,33 +71,33 @@ static bool plain8(const char *at) {
     return ((w | (w - ones * 0x20) | (quote - ones) | (escape - ones)) & high) == 0;
 }
 
-/* Moves over plain text up to a quote or an escape. */
-static int scan_plain(struct reader *r, bool *ascii) {
+/* Skips plain text up to a quote or an escape. */
+static int reader_scan_plain(struct reader *r, bool *ascii) {
     for (;;) {
         uint32_t code;
         size_t n;
 
-        while (r->end - r->at >= 8 && plain8(r->at))
+        while (r->end - r->at >= 8 && json_is_plain8(r->at))
             r->at += 8;
         if (r->at == r->end)
-            return fail(r, "");
+            return reader_fail(r, "");
         if (*r->at == '"' || *r->at == '\\')
             return 0;
         if ((unsigned char)*r->at < 0x20)
-            return fail(r, "a control character in a string must be written as \\u00XX");
+            return reader_fail(r, "a control character in a string must be written as \\u00XX");
         n = idem_utf8_next(r->at, (size_t)(r->end - r->at), &code);
         if (n == 0)
-            return fail(r, "a string has bytes that are not UTF-8");
+            return reader_fail(r, "a string has bytes that are not UTF-8");
         *ascii &= n == 1;
         r->at += n;
     }
 }
 
-static int hex4(struct reader *r, uint32_t *ret) {
+static int reader_hex4(struct reader *r, uint32_t *ret) {
     uint32_t code = 0;
 
     if (r->end - r->at < 4)
-        return fail_at(r, r->end, "the document ends too early");
+        return reader_fail_at(r, r->end, "the document ends too early");
     for (int i = 0; i < 4; i++) {
         char c = r->at[i];
         uint32_t digit;
@@ -105,7 +107,7 @@ static int hex4(struct reader *r, uint32_t *ret) {
         else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
             digit = (uint32_t)((c | 0x20) - 'a' + 10);
         else
-            return fail(r, "\\u needs four hexadecimal digits");
+            return reader_fail(r, "\\u needs four hexadecimal digits");
         code = code << 4 | digit;
     }
     r->at += 4;
@@ -113,38 +115,38 @@ static int hex4(struct reader *r, uint32_t *ret) {
     return 0;
 }
 
-/* At the digits behind \u; a pair of surrogates is one character. */
-static int unescape_code(struct reader *r, uint32_t *ret) {
+/* Decodes the digits after \u; a pair of surrogates is one character. */
+static int reader_unescape_code(struct reader *r, uint32_t *ret) {
     const char *begin = r->at;
     uint32_t low = 0;
-    int rc = hex4(r, ret);
+    int rc = reader_hex4(r, ret);
 
     if (rc != 0 || *ret < 0xd800 || *ret > 0xdfff)
         return rc;
     if (*ret >= 0xdc00 || r->end - r->at < 2 || r->at[0] != '\\' || r->at[1] != 'u')
-        return fail_at(r, begin, "half a surrogate pair: no character");
+        return reader_fail_at(r, begin, "half a surrogate pair: no character");
     r->at += 2;
-    rc = hex4(r, &low);
+    rc = reader_hex4(r, &low);
     if (rc != 0)
         return rc;
     if (low < 0xdc00 || low > 0xdfff)
-        return fail_at(r, begin, "half a surrogate pair: no character");
+        return reader_fail_at(r, begin, "half a surrogate pair: no character");
     *ret = 0x10000 + ((*ret - 0xd800) << 10) + (low - 0xdc00);
     return 0;
 }
 
-/* Behind a backslash. */
-static int unescape(struct reader *r, char **out, bool *ascii) {
+/* Decodes the escape after a backslash. */
+static int reader_unescape(struct reader *r, char **out, bool *ascii) {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     const char *found;
     uint32_t code;
     int rc;
 
     if (r->at == r->end)
-        return fail(r, "");
+        return reader_fail(r, "");
     if (*r->at == 'u') {
         r->at++;
-        rc = unescape_code(r, &code);
+        rc = reader_unescape_code(r, &code);
         if (rc != 0)
             return rc;
         *ascii &= code < 0x80;
@@ -153,15 +155,15 @@ static int unescape(struct reader *r, char **out, bool *ascii) {
     }
     found = *r->at == '\0' ? NULL : strchr(names, *r->at);
     if (found == NULL)
-        return fail(r,
-                    "there is no such escape; allowed: \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
+        return reader_fail(
+            r, "there is no such escape; allowed: \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
     *(*out)++ = values[found - names];
     r->at++;
     return 0;
 }
 
-/* From the first escape on: decoded text is never longer than what it was written as. */
-static int read_escaped(struct reader *r, const char *begin, struct idem_json *ret) {
+/* Decodes a string from its first escape on. Decoded text is never longer than its escaped form. */
+static int reader_read_escaped(struct reader *r, const char *begin, struct idem_json *ret) {
     const char *quote = r->at;
     char *out, *to;
     bool ascii = ret->flag;
@@ -169,7 +171,7 @@ static int read_escaped(struct reader *r, const char *begin, struct idem_json *r
 
     while (quote < r->end && *quote != '"')
         quote += *quote == '\\' && r->end - quote > 1 ? 2 : 1;
-    out = to = take(r, (size_t)(quote - begin) + 1, &rc);
+    out = to = reader_alloc(r, (size_t)(quote - begin) + 1, &rc);
     if (out == NULL)
         return rc;
     for (;;) {
@@ -177,11 +179,11 @@ static int read_escaped(struct reader *r, const char *begin, struct idem_json *r
         to += r->at - begin;
         if (*r->at++ == '"')
             break;
-        rc = unescape(r, &to, &ascii);
+        rc = reader_unescape(r, &to, &ascii);
         if (rc != 0)
             return rc;
         begin = r->at;
-        rc = scan_plain(r, &ascii);
+        rc = reader_scan_plain(r, &ascii);
         if (rc != 0)
             return rc;
     }
@@ -191,37 +193,37 @@ static int read_escaped(struct reader *r, const char *begin, struct idem_json *r
     return 0;
 }
 
-/* At the opening quote. */
-static int read_string(struct reader *r, struct idem_json *ret) {
+/* Begins at the opening quote. */
+static int reader_read_string(struct reader *r, struct idem_json *ret) {
     const char *begin = ++r->at;
     bool ascii = true;
-    int rc = scan_plain(r, &ascii);
+    int rc = reader_scan_plain(r, &ascii);
 
     if (rc != 0)
         return rc;
     *ret = (struct idem_json){
         .type = IDEM_JSON_STRING, .flag = ascii, .n = (uint32_t)(r->at - begin), .at.text = begin};
     if (*r->at == '\\')
-        return read_escaped(r, begin, ret);
+        return reader_read_escaped(r, begin, ret);
     r->at++;
     return 0;
 }
 
 /* Numbers and words. */
 
-static bool digit_at(const struct reader *r) {
+static bool reader_at_digit(const struct reader *r) {
     return r->at < r->end && *r->at >= '0' && *r->at <= '9';
 }
 
-static int digits(struct reader *r) {
-    if (!digit_at(r))
-        return fail(r, "a number needs a digit here");
-    while (digit_at(r))
+static int reader_skip_digits(struct reader *r) {
+    if (!reader_at_digit(r))
+        return reader_fail(r, "a number needs a digit here");
+    while (reader_at_digit(r))
         r->at++;
     return 0;
 }
 
-static int read_number(struct reader *r, struct idem_json *ret) {
+static int reader_read_number(struct reader *r, struct idem_json *ret) {
     const char *begin = r->at;
     bool integer = true;
     int rc;
@@ -229,22 +231,22 @@ static int read_number(struct reader *r, struct idem_json *ret) {
     r->at += *r->at == '-';
     if (r->at < r->end && *r->at == '0') {
         r->at++;
-        if (digit_at(r))
-            return fail(r, "a number must not begin with 0");
-    } else if ((rc = digits(r)) != 0) {
+        if (reader_at_digit(r))
+            return reader_fail(r, "a number must not begin with 0");
+    } else if ((rc = reader_skip_digits(r)) != 0) {
         return rc;
     }
     if (r->at < r->end && *r->at == '.') {
         integer = false;
         r->at++;
-        if ((rc = digits(r)) != 0)
+        if ((rc = reader_skip_digits(r)) != 0)
             return rc;
     }
     if (r->at < r->end && (*r->at | 0x20) == 'e') {
         integer = false;
         r->at++;
         r->at += r->at < r->end && (*r->at == '+' || *r->at == '-');
-        if ((rc = digits(r)) != 0)
+        if ((rc = reader_skip_digits(r)) != 0)
             return rc;
     }
     *ret = (struct idem_json){.type = IDEM_JSON_NUMBER,
@@ -254,7 +256,7 @@ static int read_number(struct reader *r, struct idem_json *ret) {
     return 0;
 }
 
-static int read_word(struct reader *r, struct idem_json *ret) {
+static int reader_read_word(struct reader *r, struct idem_json *ret) {
     static const struct {
         const char *word;
         size_t len;
@@ -273,12 +275,12 @@ static int read_word(struct reader *r, struct idem_json *ret) {
             return 0;
         }
     }
-    return fail(r, "a value is expected here");
+    return reader_fail(r, "a value is expected here");
 }
 
 /* Arrays and objects. */
 
-static int stack_push(struct reader *r, const struct idem_member *member) {
+static int reader_push(struct reader *r, const struct idem_member *member) {
     if (r->stack_n == r->stack_size) {
         size_t size = r->stack_size == 0 ? 64 : 2 * r->stack_size;
         struct idem_member *stack = realloc(r->stack, size * sizeof(*stack));
@@ -292,24 +294,24 @@ static int stack_push(struct reader *r, const struct idem_member *member) {
     return 0;
 }
 
-static int read_value(struct reader *r, struct idem_json *ret);
+static int reader_read_value(struct reader *r, struct idem_json *ret);
 
-/* After an item: whether there is another; moves over the comma or the end. */
-static int list_goes_on(struct reader *r, char close, bool *ret) {
-    skip_space(r);
+/* After an item, skips the comma or the closing bracket. Sets *ret if another item follows. */
+static int reader_list_continues(struct reader *r, char close, bool *ret) {
+    reader_skip_space(r);
     if (r->at == r->end)
-        return fail(r, "");
+        return reader_fail(r, "");
     *ret = *r->at == ',';
     if (!*ret && *r->at != close)
-        return fail(r, close == ']' ? "a comma or ] is expected here"
-                                    : "a comma or } is expected here");
+        return reader_fail(r, close == ']' ? "a comma or ] is expected here"
+                                           : "a comma or } is expected here");
     r->at++;
     if (*ret)
-        skip_space(r);
+        reader_skip_space(r);
     return 0;
 }
 
-static int items_keep(struct reader *r, size_t first, struct idem_json *ret) {
+static int reader_store_items(struct reader *r, size_t first, struct idem_json *ret) {
     size_t n = r->stack_n - first;
     struct idem_json *items;
     int rc = 0;
@@ -317,7 +319,7 @@ static int items_keep(struct reader *r, size_t first, struct idem_json *ret) {
     *ret = (struct idem_json){.type = IDEM_JSON_ARRAY, .n = (uint32_t)n};
     if (n == 0)
         return 0;
-    items = take(r, n * sizeof(*items), &rc);
+    items = reader_alloc(r, n * sizeof(*items), &rc);
     if (items == NULL)
         return rc;
     for (size_t i = 0; i < n; i++)
@@ -327,40 +329,40 @@ static int items_keep(struct reader *r, size_t first, struct idem_json *ret) {
     return 0;
 }
 
-static int read_array(struct reader *r, struct idem_json *ret) {
+static int reader_read_array(struct reader *r, struct idem_json *ret) {
     size_t first = r->stack_n;
     struct idem_member item = {0};
     bool more = false;
     int rc;
 
     r->at++;
-    skip_space(r);
+    reader_skip_space(r);
     if (r->at < r->end && *r->at == ']') {
         r->at++;
-        return items_keep(r, first, ret);
+        return reader_store_items(r, first, ret);
     }
     do {
-        if ((rc = read_value(r, &item.value)) != 0 || (rc = stack_push(r, &item)) != 0 ||
-            (rc = list_goes_on(r, ']', &more)) != 0)
+        if ((rc = reader_read_value(r, &item.value)) != 0 || (rc = reader_push(r, &item)) != 0 ||
+            (rc = reader_list_continues(r, ']', &more)) != 0)
             return rc;
     } while (more);
-    return items_keep(r, first, ret);
+    return reader_store_items(r, first, ret);
 }
 
-static int member_cmp(const struct idem_member *a, const struct idem_member *b) {
+static int member_compare(const struct idem_member *a, const struct idem_member *b) {
     return idem_utf16_cmp(a->name, a->len, b->name, b->len);
 }
 
-static int order_cmp(const void *a, const void *b, void *members) {
-    return member_cmp((struct idem_member *)members + *(const uint32_t *)a,
-                      (struct idem_member *)members + *(const uint32_t *)b);
+static int json_order_compare(const void *a, const void *b, void *members) {
+    return member_compare((struct idem_member *)members + *(const uint32_t *)a,
+                          (struct idem_member *)members + *(const uint32_t *)b);
 }
 
-static void order_insert(uint32_t *order, uint32_t n, const struct idem_member *members) {
+static void json_order_insert(uint32_t *order, uint32_t n, const struct idem_member *members) {
     for (uint32_t i = 1; i < n; i++) {
         uint32_t at = i, moved = order[i];
 
-        while (at > 0 && member_cmp(&members[order[at - 1]], &members[moved]) > 0) {
+        while (at > 0 && member_compare(&members[order[at - 1]], &members[moved]) > 0) {
             order[at] = order[at - 1];
             at--;
         }
@@ -368,21 +370,21 @@ static void order_insert(uint32_t *order, uint32_t n, const struct idem_member *
     }
 }
 
-/* True if they all differ. */
-static bool order_make(uint32_t *order, uint32_t n, const struct idem_member *members) {
+/* Sorts the members by name; false if two names are equal. */
+static bool json_order_make(uint32_t *order, uint32_t n, const struct idem_member *members) {
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
     if (n <= PAIRS_MAX)
-        order_insert(order, n, members);
+        json_order_insert(order, n, members);
     else
-        qsort_r(order, n, sizeof(*order), order_cmp, (void *)members);
+        qsort_r(order, n, sizeof(*order), json_order_compare, (void *)members);
     for (uint32_t i = 1; i < n; i++)
-        if (member_cmp(&members[order[i - 1]], &members[order[i]]) == 0)
+        if (member_compare(&members[order[i - 1]], &members[order[i]]) == 0)
             return false;
     return true;
 }
 
-static int members_keep(struct reader *r, size_t first, struct idem_json *ret) {
+static int reader_store_members(struct reader *r, size_t first, struct idem_json *ret) {
     uint32_t n = (uint32_t)(r->stack_n - first);
     struct idem_object *object;
     struct idem_member *members;
@@ -392,84 +394,84 @@ static int members_keep(struct reader *r, size_t first, struct idem_json *ret) {
     *ret = (struct idem_json){.type = IDEM_JSON_OBJECT, .n = n};
     if (n == 0)
         return 0;
-    object = take(r, sizeof(*object) + n * (sizeof(*members) + sizeof(*order)), &rc);
+    object = reader_alloc(r, sizeof(*object) + n * (sizeof(*members) + sizeof(*order)), &rc);
     if (object == NULL)
         return rc;
     members = (struct idem_member *)(object + 1);
     order = (uint32_t *)(members + n);
     memcpy(members, r->stack + first, n * sizeof(*members));
-    if (!order_make(order, n, members))
-        return fail_at(r, r->at - 1, "the object that ends here has a name twice");
+    if (!json_order_make(order, n, members))
+        return reader_fail_at(r, r->at - 1, "the object that ends here has a name twice");
     *object = (struct idem_object){members, order};
     ret->at.object = object;
     r->stack_n = first;
     return 0;
 }
 
-static int read_member(struct reader *r, struct idem_member *ret) {
+static int reader_read_member(struct reader *r, struct idem_member *ret) {
     struct idem_json name;
     int rc;
 
     if (r->at == r->end || *r->at != '"')
-        return fail(r, "a name in quotes is expected here");
-    rc = read_string(r, &name);
+        return reader_fail(r, "a name in quotes is expected here");
+    rc = reader_read_string(r, &name);
     if (rc != 0)
         return rc;
     ret->name = name.at.text;
     ret->len = name.n;
-    skip_space(r);
+    reader_skip_space(r);
     if (r->at == r->end || *r->at != ':')
-        return fail(r, "a colon is expected here");
+        return reader_fail(r, "a colon is expected here");
     r->at++;
-    skip_space(r);
-    return read_value(r, &ret->value);
+    reader_skip_space(r);
+    return reader_read_value(r, &ret->value);
 }
 
-static int read_object(struct reader *r, struct idem_json *ret) {
+static int reader_read_object(struct reader *r, struct idem_json *ret) {
     size_t first = r->stack_n;
     struct idem_member member;
     bool more = false;
     int rc;
 
     r->at++;
-    skip_space(r);
+    reader_skip_space(r);
     if (r->at < r->end && *r->at == '}') {
         r->at++;
-        return members_keep(r, first, ret);
+        return reader_store_members(r, first, ret);
     }
     do {
-        if ((rc = read_member(r, &member)) != 0 || (rc = stack_push(r, &member)) != 0 ||
-            (rc = list_goes_on(r, '}', &more)) != 0)
+        if ((rc = reader_read_member(r, &member)) != 0 || (rc = reader_push(r, &member)) != 0 ||
+            (rc = reader_list_continues(r, '}', &more)) != 0)
             return rc;
     } while (more);
-    return members_keep(r, first, ret);
+    return reader_store_members(r, first, ret);
 }
 
-static int read_nested(struct reader *r, struct idem_json *ret) {
+static int reader_read_nested(struct reader *r, struct idem_json *ret) {
     int rc;
 
     if (r->depth_n == IDEM_JSON_DEPTH_MAX)
-        return fail(r, "arrays and objects lie more than 256 deep");
+        return reader_fail(r, "arrays and objects lie more than 256 deep");
     r->depth_n++;
-    rc = *r->at == '[' ? read_array(r, ret) : read_object(r, ret);
+    rc = *r->at == '[' ? reader_read_array(r, ret) : reader_read_object(r, ret);
     r->depth_n--;
     return rc;
 }
 
-static int read_value(struct reader *r, struct idem_json *ret) {
+static int reader_read_value(struct reader *r, struct idem_json *ret) {
     if (r->at == r->end)
-        return fail(r, "");
+        return reader_fail(r, "");
     switch (*r->at) {
     case '[':
     case '{':
-        return read_nested(r, ret);
+        return reader_read_nested(r, ret);
     case '"':
-        return read_string(r, ret);
+        return reader_read_string(r, ret);
     case '-':
     case '0' ... '9':
-        return read_number(r, ret);
+        return reader_read_number(r, ret);
     default:
-        return read_word(r, ret);
+        return reader_read_word(r, ret);
     }
 }
 
@@ -480,16 +482,16 @@ int idem_json_parse(const char *text, size_t len, struct idem_arena *arena, stru
 
     if (len > UINT32_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "JSON: a document of more than 4 GiB");
-    skip_space(&r);
-    rc = read_value(&r, ret);
+    reader_skip_space(&r);
+    rc = reader_read_value(&r, ret);
     free(r.stack);
-    skip_space(&r);
+    reader_skip_space(&r);
     if (rc == 0 && r.at != r.end)
-        rc = fail(&r, "the document has ended before this");
+        rc = reader_fail(&r, "the document has ended before this");
     return rc;
 }
 
-static bool name_is(const struct idem_member *member, const char *name, size_t len) {
+static bool member_name_is(const struct idem_member *member, const char *name, size_t len) {
     return member->len == len && memcmp(member->name, name, len) == 0;
 }
 
@@ -501,7 +503,7 @@ const struct idem_json *idem_json_get(const struct idem_json *value, const char 
         return NULL;
     if (high <= PAIRS_MAX) {
         for (uint32_t i = 0; i < high; i++)
-            if (name_is(&object->members[i], name, len))
+            if (member_name_is(&object->members[i], name, len))
                 return &object->members[i].value;
         return NULL;
     }

@@ -1,7 +1,6 @@
 /*
- * Timers, tasks and descriptors over a host's loop. Timers are a pairing heap
- * and tasks a list, both of embedded nodes: nothing is allocated, so nothing
- * fails but the host's own watch.
+ * Timers, tasks and descriptors on a host's loop. Timers are a pairing heap and tasks a list, both
+ * of embedded nodes: nothing is allocated, so only the host's watch can fail.
  */
 #include "loop/loop.h"
 
@@ -29,7 +28,7 @@ int64_t idem_loop_now(void) {
     return idem_loop_now_us() / 1000;
 }
 
-/* Tells the host when to come back, if that has changed. */
+/* Sets the host's timer, if its time has changed. */
 static void loop_arm(struct idem_loop *loop) {
     int64_t at, now;
 
@@ -80,7 +79,7 @@ void idem_loop_unwatch(struct idem_loop *loop, struct idem_fd *fd) {
     }
 }
 
-static struct idem_timer *heap_meld(struct idem_timer *a, struct idem_timer *b) {
+static struct idem_timer *timer_heap_meld(struct idem_timer *a, struct idem_timer *b) {
     struct idem_timer *low, *high;
 
     if (a == NULL)
@@ -99,7 +98,7 @@ static struct idem_timer *heap_meld(struct idem_timer *a, struct idem_timer *b) 
 }
 
 /* Melds the siblings in pairs, then the pairs, without recursion. */
-static struct idem_timer *heap_meld_all(struct idem_timer *first) {
+static struct idem_timer *timer_heap_meld_all(struct idem_timer *first) {
     struct idem_timer *pairs = NULL, *all = NULL;
 
     while (first != NULL) {
@@ -109,7 +108,7 @@ static struct idem_timer *heap_meld_all(struct idem_timer *first) {
         a->next = NULL;
         if (b != NULL)
             b->next = NULL;
-        pair = heap_meld(a, b);
+        pair = timer_heap_meld(a, b);
         pair->next = pairs;
         pairs = pair;
     }
@@ -118,19 +117,19 @@ static struct idem_timer *heap_meld_all(struct idem_timer *first) {
 
         pairs = pair->next;
         pair->next = NULL;
-        all = heap_meld(all, pair);
+        all = timer_heap_meld(all, pair);
     }
     return all;
 }
 
-static void heap_insert(struct idem_loop *loop, struct idem_timer *timer) {
+static void loop_timer_insert(struct idem_loop *loop, struct idem_timer *timer) {
     timer->child = timer->next = NULL;
-    loop->timers = heap_meld(loop->timers, timer);
+    loop->timers = timer_heap_meld(loop->timers, timer);
     loop->timers->link = &loop->timers;
 }
 
-static void heap_remove(struct idem_loop *loop, struct idem_timer *timer) {
-    struct idem_timer *rest = heap_meld_all(timer->child);
+static void loop_timer_remove(struct idem_loop *loop, struct idem_timer *timer) {
+    struct idem_timer *rest = timer_heap_meld_all(timer->child);
 
     if (timer == loop->timers) {
         loop->timers = rest;
@@ -138,7 +137,7 @@ static void heap_remove(struct idem_loop *loop, struct idem_timer *timer) {
         *timer->link = timer->next;
         if (timer->next != NULL)
             timer->next->link = timer->link;
-        loop->timers = heap_meld(loop->timers, rest);
+        loop->timers = timer_heap_meld(loop->timers, rest);
     }
     if (loop->timers != NULL)
         loop->timers->link = &loop->timers;
@@ -148,15 +147,15 @@ static void heap_remove(struct idem_loop *loop, struct idem_timer *timer) {
 
 void idem_timer_set(struct idem_loop *loop, struct idem_timer *timer, int64_t ms) {
     if (timer->link != NULL)
-        heap_remove(loop, timer);
+        loop_timer_remove(loop, timer);
     timer->at = idem_loop_now() + (ms > 0 ? ms : 0);
-    heap_insert(loop, timer);
+    loop_timer_insert(loop, timer);
     loop_arm(loop);
 }
 
 void idem_timer_clear(struct idem_loop *loop, struct idem_timer *timer) {
     if (timer->link != NULL)
-        heap_remove(loop, timer);
+        loop_timer_remove(loop, timer);
     loop_arm(loop);
 }
 
@@ -204,8 +203,8 @@ void idem_loop_ready(struct idem_loop *loop, int fd, int events) {
     loop_leave(loop);
 }
 
-/* Only what was posted before is run: a task that posts itself again lets the
-   host breathe. */
+/* Runs only the tasks that were posted before: a task that posts itself again must not starve
+   the host. */
 static void loop_run_tasks(struct idem_loop *loop) {
     struct idem_task stop = {.run = NULL};
     struct idem_task *task;
@@ -218,7 +217,9 @@ static void loop_run_tasks(struct idem_loop *loop) {
         if (task->run != NULL)
             task->run(task);
         else
-            idem_task_post(loop, task); /* the end of a turn that this one is inside of */
+            idem_task_post(
+                loop,
+                task); /* `task` is the end mark of an outer turn that this one runs inside of */
     }
     idem_task_drop(loop, &stop);
 }
@@ -229,7 +230,7 @@ static void loop_run_timers(struct idem_loop *loop) {
     while (!loop->stopped && loop->timers != NULL && loop->timers->at <= now) {
         struct idem_timer *timer = loop->timers;
 
-        heap_remove(loop, timer);
+        loop_timer_remove(loop, timer);
         timer->fire(timer);
     }
 }

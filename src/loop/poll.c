@@ -1,10 +1,10 @@
 /*
- * The poll(2) host. Fails only where a new descriptor finds no memory; that is
- * reported to who wanted it watched. Turns allocate nothing.
+ * The poll(2) host. Fails only if there is no memory for a new descriptor; the watch then returns
+ * an error. Turns allocate nothing.
  *
- * poll(2) counts its time on a clock that stands still while the machine is
- * suspended, and leases do not: a timer on idem_loop_now()'s clock is watched
- * beside. Where there is none to be had, poll's own time bounds the sleep.
+ * poll(2) measures its timeout on a clock that stops while the machine is suspended; leases do not
+ * stop. So the set includes a timerfd on the clock of idem_loop_now(). Without a timerfd, poll's
+ * own timeout bounds the sleep.
  */
 #include "loop/poll.h"
 
@@ -106,7 +106,7 @@ static int poll_wait(struct pollfd *set, size_t n, int ms) {
     return poll(set, (nfds_t)n, ms);
 }
 
-/* Setting it anew takes back that it had fired: nothing is ever read from it. */
+/* Setting the timer again clears its expiry, so nothing is ever read from it. */
 int idem_poll_sleep(const struct idem_poll *poll, struct pollfd *set, size_t n, int ms) {
     struct itimerspec in = {.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}};
 
@@ -115,7 +115,7 @@ int idem_poll_sleep(const struct idem_poll *poll, struct pollfd *set, size_t n, 
     return poll_wait(set, n, ms);
 }
 
-/* The sink may watch and unwatch meanwhile: each descriptor is looked up again. */
+/* The sink may watch and unwatch during dispatch, so each descriptor is looked up again. */
 void idem_poll_tell(struct idem_poll *poll, const struct pollfd *got, size_t n) {
     for (size_t i = 0; i < n; i++) {
         int events = (got[i].revents & (POLLIN | POLLHUP | POLLERR) ? IDEM_READ : 0) |

@@ -1,21 +1,21 @@
 /*
- * Messages for which there was no memory. They wait as they are, in the order in
- * which they came, and whatever comes meanwhile waits behind them: to give them back
- * would have the broker send them again at once, for as long as memory is short.
- * The first is tried again after a pause. Nothing here needs memory, or fails.
+ * Messages that arrived when there was no memory. They wait unchanged, in the order of their
+ * arrival, and all later messages wait behind them: if they were returned, the broker would
+ * send them again at once, for as long as memory is short. The first is tried again after a
+ * pause. Nothing here needs memory, or fails.
  */
 #include "queue/delivery.h"
 
 #define AGAIN_MS 1000
 
-static void backlog_fire(struct idem_timer *timer) {
+static void backlog_retry(struct idem_timer *timer) {
     struct queue_consumer *c = idem_container_of(timer, struct queue_consumer, backlog.timer);
     struct queue_backlog *backlog = &c->backlog;
 
     while (backlog->first != NULL) {
         struct queue_message *next = backlog->first->next;
 
-        if (!queue_delivery_new(c, backlog->first)) {
+        if (!delivery_new(c, backlog->first)) {
             idem_timer_set(c->loop, timer, AGAIN_MS);
             return;
         }
@@ -25,12 +25,12 @@ static void backlog_fire(struct idem_timer *timer) {
     backlog->end = &backlog->first;
 }
 
-void queue_backlog_init(struct queue_consumer *c) {
+void backlog_init(struct queue_consumer *c) {
     c->backlog.end = &c->backlog.first;
-    c->backlog.timer.fire = backlog_fire;
+    c->backlog.timer.fire = backlog_retry;
 }
 
-void queue_backlog_put(struct queue_consumer *c, struct queue_message *message) {
+void backlog_put(struct queue_consumer *c, struct queue_message *message) {
     struct queue_backlog *backlog = &c->backlog;
     const struct queue_consumer_events *events = &c->config.events;
 
@@ -46,7 +46,7 @@ void queue_backlog_put(struct queue_consumer *c, struct queue_message *message) 
                       "and is tried again");
 }
 
-bool queue_backlog_gone(struct queue_consumer *c, struct queue_message *message) {
+bool backlog_remove(struct queue_consumer *c, struct queue_message *message) {
     struct queue_backlog *backlog = &c->backlog;
     struct queue_message **at = &backlog->first;
 
@@ -62,8 +62,8 @@ bool queue_backlog_gone(struct queue_consumer *c, struct queue_message *message)
     return true;
 }
 
-void queue_backlog_stop(struct queue_consumer *c) {
+void backlog_stop(struct queue_consumer *c) {
     while (c->backlog.first != NULL)
-        (void)queue_backlog_gone(c, c->backlog.first);
+        (void)backlog_remove(c, c->backlog.first);
     idem_timer_clear(c->loop, &c->backlog.timer);
 }

@@ -1,18 +1,18 @@
 /*
- * The broker table: what the consumer needs of a message broker, and what it is
- * told. One folder per broker (amqp, stream) fills it in.
+ * The broker table: the functions that a message broker offers to the consumer, and the events
+ * that it reports. One directory per broker (amqp, stream) implements it.
  *
- * Everything here is called from the loop's thread, and every call-back runs from
- * the loop: never inside the call that caused it, never after close(). A broker
- * that has threads of its own keeps them to itself.
+ * The consumer calls everything here from the loop's thread. Every callback runs from the
+ * loop: never inside the call that caused it, and never after close(). A broker that has
+ * threads of its own hides them.
  *
- * A message is out from the moment it is told (`message`) until it is given back
- * by ack, delay (once that was confirmed) or giveback; it is freed by the broker
- * then. At most `prefetch` of them are out (and more after `widen`), and QUEUE_OUT_BYTES and one
- * more. A connection that is lost takes what is out with it: `gone` is told for each, the message
- * stays readable until it is given back in whichever way, and all ways of giving it back do nothing
- * but free it; the broker will deliver it again. Connections are made anew, with growing pauses,
- * for ever; `state` tells people about it.
+ * A message is out from the `message` event until the consumer returns it by ack, delay (once
+ * that is confirmed) or giveback; then the broker frees it. At most `prefetch` messages are
+ * out (more after `widen`), and their bodies take at most QUEUE_OUT_BYTES, exceeded by no more
+ * than one message. When a connection is lost, the messages that are out are lost with it: the
+ * broker reports `gone` for each. Such a message stays readable until the consumer returns it,
+ * and every way to return it then only frees it; the broker delivers it again. The broker
+ * reconnects for ever, with growing pauses; `state` reports that for logs.
  */
 #ifndef IDEM_QUEUE_BROKER_H
 #define IDEM_QUEUE_BROKER_H
@@ -23,16 +23,16 @@
 
 struct queue_link;
 
-/* Of what is out; with more in hand, nothing more is taken from the broker. */
+/* Limit for the messages that are out: above it, the broker fetches nothing more. */
 #define QUEUE_OUT_BYTES ((size_t)256 << 20)
 
-/* What a dead letter says of itself, in headers idem-reason, idem-attempts, ... */
+/* The description of a dead letter, sent in its headers idem-reason, idem-attempts, ... */
 struct queue_epitaph {
     const char *verdict; /* dead, mismatch, uncertain, refused, key; trimmed */
     const char *reason;  /* for people; may be NULL */
     uint32_t attempts;
     int32_t status;
-    const char *prefix; /* of its record, for `idem dead requeue`; NULL: it has none */
+    const char *prefix; /* of the record, for `idem dead requeue`; NULL: there is no record */
     const char *hash;
 };
 
@@ -40,8 +40,8 @@ struct queue_events {
     void *data;
     void (*message)(void *data, struct queue_message *message);
     void (*gone)(void *data, struct queue_message *message);
-    /* A line for people: connected, lost and why, the queue is not there, ... `ready` says whether
-       messages can come now. */
+    /* A line for people: connected, connection lost and why, queue missing, ... `ready` is true
+       if messages can arrive now. */
     void (*state)(void *data, bool ready, const char *text);
 };
 
@@ -52,56 +52,60 @@ struct queue_config {
     const char *group;       /* stream: the consumer group; NULL: "idem" */
     const char *consumer;    /* stream: this consumer's name, the same over restarts; NULL: the
                                 machine's name */
-    const char *body_field;  /* stream: which field is the body; NULL: "body" */
+    const char *body_field;  /* stream: the field with the body; NULL: "body" */
     unsigned prefetch;
-    int64_t lease_ms;     /* of the policy: stream: pending entries idle for longer are taken */
-    int64_t delay_max_ms; /* the back-off's longest: a longer delay may come early */
-    bool ordered;         /* what is given back keeps its order, if it takes longer */
+    int64_t
+        lease_ms; /* of the policy; stream: takes over pending entries that are idle for longer */
+    int64_t delay_max_ms; /* the longest back-off: a message with a longer delay may arrive early */
+    bool ordered;         /* returned messages keep their order, even if that takes longer */
     bool topology;        /* amqp: declare queues for delays and dead letters */
 };
 
-/* Whether it was taken, and why not. */
+/* `taken` is true if the broker took the message; else `why` has the reason. */
 typedef void queue_told_fn(void *data, bool taken, const char *why);
 
 struct queue_broker {
     const char *name;
     const char *const *schemes; /* NULL-terminated */
 
-    /* Required. Checks the URL and the names; connecting goes on in the background, and no message
-       is fetched before `fetch`. */
+    /* Required. Checks the URL and the names. The broker connects in the background, and
+       fetches no message before `fetch`. */
     int (*open)(const struct queue_config *config, struct idem_loop *loop,
                 const struct queue_events *events, struct queue_link **ret, struct idem_error *err);
-    /* Begins to fetch, or stops to: a message that is on its way may still come after that. */
+    /* Starts or stops fetching. A message that is on its way may still arrive after a stop. */
     void (*fetch)(struct queue_link *link, bool on);
-    /* It is dealt with. Without an answer: one that is lost comes again. */
+    /* The message is finished. There is no confirmation: if the ack is lost, the broker
+       delivers the message again. */
     void (*ack)(struct queue_link *link, struct queue_message *message);
     /*
-     * Has it delivered again after so long, by a copy that was confirmed or however the broker can;
-     * when `told` says that it was taken, it is not ours any more. One that was not is still out.
+     * Has the message delivered again after `ms`, by a confirmed copy or by the broker's own means.
+     * Once the callback reports that it was taken, the consumer no longer owns the message. If it
+     * was not taken, the message is still out.
      */
     void (*delay)(struct queue_link *link, struct queue_message *message, int64_t ms,
                   queue_told_fn *told, void *data);
-    /* Puts a copy where the dead letters are, and tells when that is sure. It is still out. */
+    /* Puts a copy among the dead letters and runs the callback when the copy is durable. The
+       message is still out. */
     void (*bury)(struct queue_link *link, struct queue_message *message,
                  const struct queue_epitaph *epitaph, queue_told_fn *told, void *data);
-    /* Delivers it again at once, to whomever: it was not begun. */
+    /* Delivers the message again at once, to any consumer: its handling has not begun. */
     void (*giveback)(struct queue_link *link, struct queue_message *message);
-    /* Frees the link and all that is out. What was said before (acks) is sent first, for at most a
-       second; blocks that long. */
+    /* Frees the link and all messages that are out. Sends pending acks first, and blocks for
+       that for at most a second. */
     void (*close)(struct queue_link *link);
 
     /* Optional. */
-    /* We are still at these: called every third of the lease. */
+    /* These messages are still in work. Called every third of the lease. */
     void (*extend)(struct queue_link *link, struct queue_message *const *messages, size_t n);
-    /* So many more than prefetch may be out, from now on: so many of those that are wait for others
-       of them. Without it, they count. */
+    /* From now on, `more` messages may be out beyond prefetch: that many of those that are out
+       wait for others of them. Without this function, they count towards prefetch. */
     void (*widen)(struct queue_link *link, size_t more);
-    /* How long after a run has ended its message may still be delivered, whatever the policy says:
-       the broker's own time-outs. */
+    /* The longest time after the end of a run in which its message may still be delivered,
+       whatever the policy sets: the broker's own timeouts. */
     int64_t (*redelivery_ms)(const struct queue_config *config);
 };
 
-/* By the URL's scheme; NULL with IDEM_E_INVALID, which says those there are. */
+/* Finds the broker by the URL's scheme. NULL with IDEM_E_INVALID, which lists the known schemes. */
 const struct queue_broker *queue_broker_find(const char *url, struct idem_error *err);
 
 #endif

@@ -1,27 +1,27 @@
 /*
- * The consumer as a whole: who may be claimed next, what the broker is told
- * meanwhile, and the stop. What becomes of one message is in delivery.c. Fails
- * where the broker cannot be opened, or there is no memory.
+ * The consumer as a whole: the choice of the next claim, reports to the broker, and the stop.
+ * delivery.c handles each single message. Fails if the broker cannot be opened, or without
+ * memory.
  */
 #include "queue/consumer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "queue/delivery.h"
 
-/* How many that wait behind others may be in hand beyond prefetch. */
+/* Limit for messages beyond prefetch that wait behind others. */
 #define MORE_MAX ((size_t)10000)
 
-/* How long what was cancelled may take, before it is left to its lease. */
+/* Grace for cancelled runs; afterwards they are left to their leases. */
 #define FORCE_MS 30000
 #define EXTEND_LEAST_MS 100
 
 /* Lanes. */
 
-/* Said once, until there is room again. */
-static void crowd_tell(struct queue_consumer *c) {
+/* Reports once, until there is room again. */
+static void consumer_report_crowd(struct queue_consumer *c) {
     const struct queue_consumer_events *events = &c->config.events;
     size_t limit = c->config.queue.prefetch + c->more;
     char text[320];
@@ -40,8 +40,9 @@ static void crowd_tell(struct queue_consumer *c) {
         events->state(events->data, c->broker_ready, text);
 }
 
-/* Who waits for another must not keep out those who would not. Without an order they make room. */
-void queue_consumer_crowd(struct queue_consumer *c) {
+/* Messages that wait behind others must not keep out messages that need not wait. Without
+   --order-by they make room themselves. */
+void queue_consumer_update_crowd(struct queue_consumer *c) {
     const struct queue_broker *broker = c->config.broker;
     size_t more = c->behind < MORE_MAX ? c->behind : MORE_MAX;
 
@@ -51,20 +52,20 @@ void queue_consumer_crowd(struct queue_consumer *c) {
         c->more = more;
         broker->widen(c->link, more);
     }
-    crowd_tell(c);
+    consumer_report_crowd(c);
 }
 
-/* Nobody is before it any more. */
-static void delivery_first(struct queue_consumer *c, struct delivery *d) {
+/* The delivery is now the first in its lane. */
+static void consumer_delivery_first(struct queue_consumer *c, struct delivery *d) {
     if (!d->behind)
         return;
     d->behind = false;
     c->behind--;
-    queue_consumer_crowd(c);
+    queue_consumer_update_crowd(c);
 }
 
 void queue_consumer_ready(struct queue_consumer *c, struct delivery *d) {
-    delivery_first(c, d);
+    consumer_delivery_first(c, d);
     d->ready_next = NULL;
     d->ready_link = c->ready_end;
     *c->ready_end = d;
@@ -72,7 +73,7 @@ void queue_consumer_ready(struct queue_consumer *c, struct delivery *d) {
     idem_task_post(c->loop, &c->pump);
 }
 
-static void ready_drop(struct queue_consumer *c, struct delivery *d) {
+static void consumer_ready_remove(struct queue_consumer *c, struct delivery *d) {
     if (d->ready_link == NULL)
         return;
     *d->ready_link = d->ready_next;
@@ -83,31 +84,31 @@ static void ready_drop(struct queue_consumer *c, struct delivery *d) {
     d->ready_link = NULL;
 }
 
-static void stop_tell(struct queue_consumer *c) {
+static void consumer_report_stopped(struct queue_consumer *c) {
     if (c->told_stopped)
         return;
     c->told_stopped = true;
     c->config.events.stopped(c->config.events.data);
 }
 
-static void pump(struct idem_task *task) {
+static void consumer_pump(struct idem_task *task) {
     struct queue_consumer *c = idem_container_of(task, struct queue_consumer, pump);
 
     while (c->ready != NULL && c->counts.working < c->config.handler.workers) {
         struct delivery *d = c->ready;
 
-        ready_drop(c, d);
-        queue_delivery_claim(d);
+        consumer_ready_remove(c, d);
+        delivery_claim(d);
     }
     if (c->stopping && c->all == NULL)
-        stop_tell(c);
+        consumer_report_stopped(c);
 }
 
-void queue_consumer_let_go(struct queue_consumer *c, struct delivery *d) {
+void queue_consumer_remove(struct queue_consumer *c, struct delivery *d) {
     struct queue_place *next;
 
-    ready_drop(c, d);
-    delivery_first(c, d);
+    consumer_ready_remove(c, d);
+    consumer_delivery_first(c, d);
     *d->link = d->next;
     if (d->next != NULL)
         d->next->link = d->link;
@@ -122,8 +123,8 @@ void queue_consumer_let_go(struct queue_consumer *c, struct delivery *d) {
     idem_task_post(c->loop, &c->pump);
 }
 
-/* Said once when it begins to fail, and once when it is back. */
-void queue_consumer_store(struct queue_consumer *c, const struct idem_error *err) {
+/* Reports once when the store begins to fail, and once when it is back. */
+void queue_consumer_store_state(struct queue_consumer *c, const struct idem_error *err) {
     const struct queue_consumer_events *events = &c->config.events;
     bool down = err != NULL;
     char text[640];
@@ -138,26 +139,26 @@ void queue_consumer_store(struct queue_consumer *c, const struct idem_error *err
     events->state(events->data, c->broker_ready, text);
 }
 
-/* What the broker tells. */
+/* Events from the broker. */
 
-static void on_message(void *data, struct queue_message *message) {
+static void consumer_message(void *data, struct queue_message *message) {
     struct queue_consumer *c = data;
 
     c->counts.fetched++;
     if (c->stopping)
         c->config.broker->giveback(c->link, message);
-    else if (c->backlog.first != NULL || !queue_delivery_new(c, message))
-        queue_backlog_put(c, message);
+    else if (c->backlog.first != NULL || !delivery_new(c, message))
+        backlog_put(c, message);
 }
 
-static void on_gone(void *data, struct queue_message *message) {
+static void consumer_message_lost(void *data, struct queue_message *message) {
     if (message->owner != NULL)
-        queue_delivery_gone(message->owner);
+        delivery_lost(message->owner);
     else
-        (void)queue_backlog_gone(data, message);
+        (void)backlog_remove(data, message);
 }
 
-static void on_state(void *data, bool ready, const char *text) {
+static void consumer_broker_state(void *data, bool ready, const char *text) {
     struct queue_consumer *c = data;
 
     c->broker_ready = ready;
@@ -165,15 +166,15 @@ static void on_state(void *data, bool ready, const char *text) {
         c->config.events.state(c->config.events.data, ready, text);
 }
 
-/* What the broker is told meanwhile. */
+/* Reports to the broker. */
 
-static int64_t extend_ms(const struct queue_consumer *c) {
+static int64_t consumer_extend_interval(const struct queue_consumer *c) {
     int64_t ms = c->policy->lease_ms / 3;
 
     return ms < EXTEND_LEAST_MS ? EXTEND_LEAST_MS : ms;
 }
 
-static void extend(struct idem_timer *timer) {
+static void consumer_extend(struct idem_timer *timer) {
     struct queue_consumer *c = idem_container_of(timer, struct queue_consumer, extend_timer);
     struct queue_message **messages =
         malloc((c->counts.in_hand + c->backlog.n + 1) * sizeof(struct queue_message *));
@@ -187,23 +188,23 @@ static void extend(struct idem_timer *timer) {
     if (n != 0)
         c->config.broker->extend(c->link, messages, n);
     free(messages);
-    idem_timer_set(c->loop, timer, extend_ms(c));
+    idem_timer_set(c->loop, timer, consumer_extend_interval(c));
 }
 
-/* The stop. */
+/* Stopping. */
 
-static void stop_force(struct idem_timer *timer) {
+static void consumer_stop_force(struct idem_timer *timer) {
     struct queue_consumer *c = idem_container_of(timer, struct queue_consumer, stop_timer);
     struct delivery *next;
 
-    if (c->forced) { /* it was, and some are still there: they are left to leases and the broker */
-        stop_tell(c);
+    if (c->forced) { /* the grace is over too: the rest is left to leases and the broker */
+        consumer_report_stopped(c);
         return;
     }
     c->forced = true;
     for (struct delivery *d = c->all; d != NULL; d = next) {
         next = d->next;
-        queue_delivery_force(d);
+        delivery_cancel(d);
     }
     idem_timer_set(c->loop, timer, FORCE_MS);
 }
@@ -217,20 +218,20 @@ void queue_consumer_stop(struct queue_consumer *c, int64_t drain_ms) {
         c->config.broker->fetch(c->link, false);
         for (struct delivery *d = c->all; d != NULL; d = next) {
             next = d->next;
-            queue_delivery_stop(d);
+            delivery_stop(d);
         }
-        queue_backlog_stop(c);
+        backlog_stop(c);
         idem_task_post(c->loop, &c->pump);
     }
-    if (c->forced) { /* asked once more: whatever is left is left to leases and the broker */
-        stop_tell(c);
+    if (c->forced) { /* the second request: the rest is left to leases and the broker */
+        consumer_report_stopped(c);
     } else if (by < c->stop_by) {
         c->stop_by = by;
         idem_timer_set(c->loop, &c->stop_timer, drain_ms);
     }
 }
 
-/* Its beginning and its end. */
+/* Creation and release. */
 
 void queue_consumer_counts(const struct queue_consumer *consumer, struct queue_counts *ret) {
     *ret = consumer->counts;
@@ -240,11 +241,11 @@ void queue_consumer_free(struct queue_consumer *c) {
     if (c == NULL)
         return;
     c->stopping = c->told_stopped = true;
-    if (c->link != NULL) /* first: it could still tell of what it was asked */
+    if (c->link != NULL) /* first: it could still call back for pending requests */
         c->config.broker->close(c->link);
     c->link = NULL;
     while (c->all != NULL)
-        queue_delivery_free(c->all);
+        delivery_free(c->all);
     idem_timer_clear(c->loop, &c->extend_timer);
     idem_timer_clear(c->loop, &c->stop_timer);
     idem_timer_clear(c->loop, &c->backlog.timer);
@@ -256,7 +257,8 @@ void queue_consumer_free(struct queue_consumer *c) {
 int queue_consumer_new(const struct queue_consumer_config *config, struct queue_consumer **ret,
                        struct idem_error *err) {
     struct queue_consumer *c = calloc(1, sizeof(*c));
-    struct queue_events events = {c, on_message, on_gone, on_state};
+    struct queue_events events = {c, consumer_message, consumer_message_lost,
+                                  consumer_broker_state};
     int rc;
 
     if (c == NULL)
@@ -265,14 +267,14 @@ int queue_consumer_new(const struct queue_consumer_config *config, struct queue_
         .config = *config,
         .policy = idem_guard_policy(config->guard),
         .loop = &config->h->loop,
-        .pump.run = pump,
-        .extend_timer.fire = extend,
-        .stop_timer.fire = stop_force,
+        .pump.run = consumer_pump,
+        .extend_timer.fire = consumer_extend,
+        .stop_timer.fire = consumer_stop_force,
         .stop_by = INT64_MAX,
     };
     c->ready_end = &c->ready;
     c->all_end = &c->all;
-    queue_backlog_init(c);
+    backlog_init(c);
     if (queue_lanes_init(&c->lanes, config->queue.prefetch) != 0)
         rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a consumer");
     else
@@ -283,7 +285,7 @@ int queue_consumer_new(const struct queue_consumer_config *config, struct queue_
         return rc;
     }
     if (config->broker->extend != NULL)
-        idem_timer_set(c->loop, &c->extend_timer, extend_ms(c));
+        idem_timer_set(c->loop, &c->extend_timer, consumer_extend_interval(c));
     config->broker->fetch(c->link, true);
     *ret = c;
     return 0;

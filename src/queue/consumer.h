@@ -1,7 +1,7 @@
 /*
- * The consumer: each message handled once, whatever the broker. It fetches, claims
- * the key, has the message handled, stores what came of it, and only then lets
- * the broker forget it. One loop, no thread.
+ * The consumer: handles each message once, with any broker. It fetches a message, claims its
+ * key, passes it to the handler, stores the outcome, and only then acknowledges it. One loop,
+ * no thread.
  *
  *                        first in its lane,
  *      fetched           and a worker is free        run
@@ -15,16 +15,16 @@
  *                 │           │          │ taken                 │ retry: DELAYING     │ buried:
  *                 │           │          ▼                       │ lost: HOLDING       │ ack
  *                 │           │        OVER ◄────────────────────┴─────────────────────┘
- *                 └───────────┴── when its time is over
+ *                 └───────────┴── when its pause is over
  *
- * A message is acknowledged only when what became of it is stored. What cannot be
- * stored, or buried, stays in hand and is tried again: nothing is lost, and nothing
- * is spun on. Messages of one lane (--order-by, else of one key) are handled one
- * after the other; where an order was asked for, one that is to be tried again
- * holds its lane up, and else it makes room.
+ * A message is acknowledged only after its outcome is stored. If the outcome cannot be stored,
+ * or the dead letter cannot be buried, the consumer keeps the message and tries again after a
+ * pause: nothing is lost, and nothing spins. Messages of one lane (--order-by, else of one
+ * key) are handled one after the other. With --order-by, a message that is to be retried
+ * blocks its lane; without, it makes room.
  *
- * A stop gives back what was not begun, waits for what was, and at the deadline
- * cancels it: its record says "unknown" then, never "failed".
+ * A stop returns the messages whose handling has not begun and waits for the rest. At the
+ * deadline it cancels them: their records then state "unknown", never "failed".
  */
 #ifndef IDEM_QUEUE_CONSUMER_H
 #define IDEM_QUEUE_CONSUMER_H
@@ -32,43 +32,43 @@
 #include "queue/broker.h"
 #include "queue/decide.h"
 #include "queue/handler.h"
-#include "queue/key.h"
+#include "queue/message_key.h"
 
 struct queue_counts {
     uint64_t fetched;
     uint64_t done;
     uint64_t duplicates;
-    uint64_t retries;          /* to be tried again, after a failure */
-    uint64_t dead;             /* among the dead letters */
-    uint64_t held;             /* how often one was kept back, since somebody else was at it */
-    uint64_t lost;             /* runs whose lease went to somebody else */
-    uint64_t cancelled;        /* runs that were ended: their lease was lost, or run_max over */
-    uint64_t unknown;          /* runs of which nobody knows what came of them */
-    uint64_t store_errors;     /* claims and finishes that the store did not take */
-    uint64_t unburied;         /* how often a dead letter was not taken */
-    uint64_t in_hand, working; /* now */
+    uint64_t retries;      /* failed, and to be tried again */
+    uint64_t dead;         /* sent to the dead letters */
+    uint64_t held;         /* times a message was kept back because another owner runs its key */
+    uint64_t lost;         /* runs that lost their lease to another owner */
+    uint64_t cancelled;    /* runs that were ended: their lease was lost, or run_max was over */
+    uint64_t unknown;      /* runs whose outcome is unknown */
+    uint64_t store_errors; /* claims and finishes that the store did not take */
+    uint64_t unburied;     /* times the broker did not take a dead letter */
+    uint64_t in_hand, working; /* at this moment */
 };
 
-/* One message that was dealt with, for logs. Borrowed. */
+/* One message and its outcome, for logs. Borrowed. */
 struct queue_report {
-    const char *hash;  /* of the record; NULL: it has no key */
+    const char *hash;  /* of the record; NULL: the message has no key */
     const char *label; /* NULL: none */
     const char *trace;
     const char *verdict; /* run, duplicate, busy, ... */
-    const char *result;  /* of the handler: done, retry, ...; NULL: it was not asked */
+    const char *result;  /* of the handler: done, retry, ...; NULL: the handler was not called */
     const char *then;    /* ack, hold, delay, bury */
     const char *reason;  /* NULL: none */
     uint32_t attempt;
-    int64_t took_ms;  /* the handler */
-    int64_t again_ms; /* hold, delay: so long */
+    int64_t took_ms;  /* the handler's time */
+    int64_t again_ms; /* hold, delay: time until the next try */
 };
 
 struct queue_consumer_events {
     void *data;
     void (*report)(void *data, const struct queue_report *report); /* may be NULL */
-    /* The broker's state, or the store's, in words. */
+    /* The state of the broker or of the store, as a line for people. */
     void (*state)(void *data, bool ready, const char *text); /* may be NULL */
-    /* After queue_consumer_stop(), once, when nothing is in hand any more. */
+    /* After queue_consumer_stop(), once, when no message is in hand any more. */
     void (*stopped)(void *data);
 };
 
@@ -78,28 +78,28 @@ struct queue_consumer_config {
     struct queue_keying keying;
     const struct queue_broker *broker;
     struct queue_config queue;
-    struct queue_handler handler; /* its data outlives the consumer */
+    struct queue_handler handler; /* `data` must outlive the consumer */
     struct queue_consumer_events events;
 };
 
 struct queue_consumer;
 
-/* Opens the broker and begins to fetch. Everything is borrowed and must stay. */
+/* Opens the broker and starts to fetch. Everything in `config` is borrowed and must stay valid. */
 int queue_consumer_new(const struct queue_consumer_config *config, struct queue_consumer **ret,
                        struct idem_error *err);
 void queue_consumer_counts(const struct queue_consumer *consumer, struct queue_counts *ret);
 
-/* Fetches no more, gives back what was not begun, and waits for the rest, at most so long; said
-   again, the shorter time counts. */
+/* Stops fetching, returns the messages whose handling has not begun, and waits for the rest, at
+   most `drain_ms`. If it is called again, the earlier deadline counts. */
 void queue_consumer_stop(struct queue_consumer *consumer, int64_t drain_ms);
 
-/* Not inside one of its call-backs; its handler tells nothing any more. What is in hand is left to
-   leases and the broker. */
+/* Not to be called inside one of its callbacks. Its handler must report nothing afterwards.
+   Messages in hand are left to their leases and the broker. */
 void queue_consumer_free(struct queue_consumer *consumer);
 
 /*
- * The longest time after its end for which a message can still come again, with this policy and
- * broker: what `ttl` must not be below.
+ * The longest time after the end of a run in which its message can still arrive again, with
+ * this policy and broker: the lower limit for `ttl`.
  */
 int64_t queue_redelivery_ms(const struct idem_policy *policy, const struct queue_broker *broker,
                             const struct queue_config *config);

@@ -1,6 +1,6 @@
 /*
- * The two tables of decide.h. Pure; nothing here can fail: every verdict and every
- * result has a row, which a test proves.
+ * The two tables of decide.h. Pure; nothing here can fail: every verdict and every result has
+ * a row, which a test proves.
  */
 #include "queue/decide.h"
 

@@ -1,16 +1,15 @@
 /*
- * What becomes of a message: two tables, which the consumer and idem_consume()
- * share. The first is by what the store said of its key, the second by what the
- * handler said.
+ * Two tables that decide the fate of a message, shared by the consumer and idem_consume(). The
+ * first goes by the verdict of the store on its key, the second by the result of the handler.
  *
  *     verdict         the message            because
  *     run             is handled
  *     replay          ack                    it was done: a duplicate
  *     duplicate       ack                    the same
- *     busy, running   hold                   somebody is at it
+ *     busy, running   hold                   another owner runs it
  *     busy, failed    delay                  it is not due yet
  *     mismatch        bury, then ack         two messages, one key
- *     uncertain       bury, then ack         recover=hold: somebody must look
+ *     uncertain       bury, then ack         recover=hold: an operator must decide
  *     dead            bury, then ack         no attempts are left
  *
  *     result          the record             the message
@@ -22,8 +21,8 @@
  *     unknown         unknown                delay (hold: it is uncertain then, and buried)
  *     unbegun         released               hold
  *
- * A message is acknowledged only when what became of it is durable: the record is
- * stored, and a copy that is to come later, or lies among the dead, is confirmed.
+ * A message is acknowledged only when its outcome is durable: the record is stored, and the
+ * broker has confirmed the delayed copy or the dead letter.
  */
 #ifndef IDEM_QUEUE_DECIDE_H
 #define IDEM_QUEUE_DECIDE_H
@@ -33,31 +32,31 @@
 enum queue_step {
     QUEUE_STEP_WORK = 1,
     QUEUE_STEP_ACK,
-    QUEUE_STEP_HOLD,  /* keep it, and ask again */
+    QUEUE_STEP_HOLD,  /* keep it, and claim it again */
     QUEUE_STEP_DELAY, /* have it delivered again, later */
     QUEUE_STEP_BURY,
 };
 
-/* What the answer to a claim makes of the message. */
+/* Maps the verdict of a claim to a step. */
 struct queue_verdict_row {
     enum idem_verdict verdict;
     enum idem_state state; /* BUSY: running or failed; IDEM_ABSENT: any */
     enum queue_step step;
-    const char *epitaph; /* BURY: what the dead letter says */
+    const char *epitaph; /* BURY: the verdict in the dead letter */
 };
 const struct queue_verdict_row *queue_verdict_row(enum idem_verdict verdict, enum idem_state state);
 
-/* What is left of a run that fails. */
+/* The attempts that are left after a failed run. */
 enum queue_room {
     QUEUE_ROOM_ANY,
-    QUEUE_ROOM_LEFT,    /* attempts */
-    QUEUE_ROOM_NONE,    /* no more of them, or failures are kept */
-    QUEUE_ROOM_RELEASE, /* on_failure=release: they are not counted */
+    QUEUE_ROOM_LEFT,    /* attempts are left */
+    QUEUE_ROOM_NONE,    /* no attempts are left, or failures are final */
+    QUEUE_ROOM_RELEASE, /* on_failure=release: attempts are not counted */
 };
-/* `last`: a run that fails now is not run again. */
+/* `last`: no run follows one that fails now. */
 enum queue_room queue_room(const struct idem_policy *policy, bool last);
 
-/* What the handler's word makes of the record and of the message. */
+/* Maps the result of the handler to the record's finish and the message's step. */
 struct queue_result_row {
     enum queue_result result;
     enum queue_room room;
@@ -68,7 +67,7 @@ struct queue_result_row {
 };
 const struct queue_result_row *queue_result_row(enum queue_result result, enum queue_room room);
 
-/* What an epitaph means, for people, where nobody has said more. */
+/* The meaning of an epitaph, for people, for messages without a reason of their own. */
 const char *queue_epitaph_text(const char *epitaph);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * One message in the consumer's hands, and the consumer that has it. The states are
- * drawn in consumer.h.
+ * One message in the consumer's hands, and the consumer that has it. consumer.h has the
+ * drawing of the states.
  */
 #ifndef IDEM_QUEUE_DELIVERY_H
 #define IDEM_QUEUE_DELIVERY_H
 
 #include "core/claim.h"
 #include "queue/consumer.h"
-#include "queue/lane.h"
+#include "queue/key_lane.h"
 
 enum delivery_state {
     DELIVERY_WAITING,
@@ -22,41 +22,41 @@ enum delivery_state {
 
 struct delivery {
     struct queue_consumer *c;
-    struct delivery *next, **link;             /* all that are in hand */
-    struct delivery *ready_next, **ready_link; /* those that may be claimed now; NULL: it may not */
+    struct delivery *next, **link;             /* all deliveries in hand */
+    struct delivery *ready_next, **ready_link; /* ready to be claimed; link NULL: is not */
     struct queue_place place;
     enum delivery_state state;
     struct queue_message *message;
-    bool gone;   /* the broker has lost it, and will deliver it anew */
+    bool gone;   /* the broker has lost the message, and will deliver it anew */
     bool placed; /* in its lane */
-    bool behind; /* somebody else in it */
-    bool worker; /* has one of them, from its claim to the handler's result */
+    bool behind; /* another delivery is before it in its lane */
+    bool worker; /* occupies a worker, from its claim to the handler's result */
 
-    unsigned char *key; /* NULL: not made yet */
+    unsigned char *key; /* NULL: not computed yet */
     size_t key_len;
     struct idem_fingerprint print;
     char label[IDEM_LABEL_MAX + 1];
     char trace[QUEUE_TRACE_TEXT];
-    char hash[65]; /* empty: it was not claimed yet */
-    bool hidden;   /* what its trace would show is the key: logs call it by the hash */
+    char hash[65]; /* empty: not claimed yet */
+    bool hidden;   /* its trace would show the key: logs use the hash instead */
 
     struct idem_claim *claim;
     bool unguarded;
-    bool taken; /* the lease went to somebody else while it was handled */
+    bool taken; /* another owner got the lease during the run */
     uint32_t attempt;
     struct idem_timer timer; /* HOLDING; BURYING, until the next try */
     unsigned holds, burials; /* in a row */
-    bool unburied;           /* it is to be given back: no dead letter was taken */
+    bool unburied;           /* no dead letter was taken: the message is to be returned */
 
     struct queue_work work;
     int64_t begun;
     struct queue_said said;
-    const struct queue_result_row *row; /* NULL: the handler has not been asked */
+    const struct queue_result_row *row; /* NULL: the handler was not called */
     const char *verdict, *epitaph;
     char reason[IDEM_REASON_MAX + 1];
 };
 
-/* backlog.c: what waits for memory. */
+/* backlog.c: messages that wait for memory. */
 struct queue_backlog {
     struct queue_message *first, **end;
     size_t n;
@@ -70,75 +70,73 @@ struct queue_consumer {
     struct queue_link *link;
     struct queue_lanes lanes;
     struct queue_counts counts;
-    struct delivery *all, **all_end; /* as they came */
+    struct delivery *all, **all_end; /* in the order of arrival */
     struct delivery *ready, **ready_end;
-    struct idem_task pump;          /* claims what is ready */
-    struct idem_timer extend_timer; /* tells the broker what we are still at */
+    struct idem_task pump;          /* claims the ready deliveries */
+    struct idem_timer extend_timer; /* reports the messages in hand to the broker */
     struct idem_timer stop_timer;
-    int64_t stop_by; /* on idem_loop_now(); INT64_MAX: not asked to stop */
+    int64_t stop_by; /* on idem_loop_now(); INT64_MAX: no stop was requested */
     bool stopping, forced, told_stopped;
     bool store_down, broker_ready;
-    size_t holding, behind; /* how many of them */
-    size_t more;            /* of those behind: they do not count for prefetch */
-    bool crowded;           /* that was told */
+    size_t holding, behind; /* numbers of deliveries */
+    size_t more;            /* so many of `behind` do not count towards prefetch */
+    bool crowded;           /* the crowd was reported */
     struct queue_backlog backlog;
 };
 
-/* Takes a message over. False: there is no memory for it, and it is as it was. */
-bool queue_delivery_new(struct queue_consumer *c, struct queue_message *message);
-/* It may be claimed, and a worker is free. */
-void queue_delivery_claim(struct delivery *d);
-void queue_delivery_gone(struct delivery *d);
-/* Gives it back if it was not begun, or is a dead letter that nobody takes; one that is being
-   claimed, as soon as that is answered. */
-void queue_delivery_stop(struct delivery *d);
-/* The time for it is over: what is handled is cancelled. */
-void queue_delivery_force(struct delivery *d);
-/* Lets go of it, whatever becomes of it; nothing is said to the broker. */
-void queue_delivery_free(struct delivery *d);
+/* Takes ownership of a message. False: there is no memory, and the message is unchanged. */
+bool delivery_new(struct queue_consumer *c, struct queue_message *message);
+/* To be called when it may be claimed and a worker is free. */
+void delivery_claim(struct delivery *d);
+void delivery_lost(struct delivery *d);
+/* Returns the message if its handling has not begun, or if it is a dead letter that the broker
+   does not take. A delivery that is being claimed is returned when the claim has its verdict. */
+void delivery_stop(struct delivery *d);
+/* The deadline of the stop has passed: cancels the handler. */
+void delivery_cancel(struct delivery *d);
+/* Frees the delivery in any state; reports nothing to the broker. */
+void delivery_free(struct delivery *d);
 
-/* What delivery.c and finish.c have of each other. */
+/* Shared by delivery.c and delivery_finish.c only. */
 
-/* Pauses of what is kept in hand and tried again. */
+/* Pauses for messages that are kept in hand and retried. */
 #define DELIVERY_HOLD_MIN_MS 100
 #define DELIVERY_HOLD_MAX_MS 5000
 #define DELIVERY_UNBEGUN_MIN_MS 1000
 #define DELIVERY_UNBEGUN_MAX_MS 30000
 
-void queue_delivery_set(struct delivery *d, enum delivery_state state);
-void queue_delivery_report(const struct delivery *d, const char *then, int64_t again_ms);
-void queue_delivery_ack(struct delivery *d, const char *then);
-void queue_delivery_giveback(struct delivery *d);
-/* Kept in hand and asked about again, after a pause that grows. */
-void queue_delivery_hold(struct delivery *d, int64_t min, int64_t max);
-void queue_delivery_hold_over(struct idem_timer *timer);
-void queue_delivery_delay(struct delivery *d, int64_t ms);
+void delivery_set_state(struct delivery *d, enum delivery_state state);
+void delivery_report(const struct delivery *d, const char *then, int64_t again_ms);
+void delivery_ack(struct delivery *d, const char *then);
+void delivery_give_back(struct delivery *d);
+/* Keeps the message in hand and claims it again after a pause that grows. */
+void delivery_hold_backoff(struct delivery *d, int64_t min, int64_t max);
+void delivery_hold_end(struct idem_timer *timer);
+void delivery_delay(struct delivery *d, int64_t ms);
 
-/* With a claim, its record is finished when it is buried; without, there is nothing to finish. */
-void queue_delivery_bury(struct delivery *d, const char *epitaph);
-/* No dead letter was taken. It comes again; what the handler has said is stored before: then it is
-   dead, and buried. */
-void queue_delivery_unbury(struct delivery *d);
-/* Stores what the handler said. */
-void queue_delivery_finish(struct delivery *d);
-/* Somebody else has its lease. */
-void queue_delivery_taken(struct delivery *d);
-/* What is said to a claim of it. */
-void queue_finish_watch(struct delivery *d);
+/* With a claim, the record is finished after the burial; without, there is nothing to finish. */
+void delivery_bury(struct delivery *d, const char *epitaph);
+/* The broker took no dead letter. The handler's result is stored before the message is
+   returned: when it arrives again, its record is dead, and it is buried then. */
+void delivery_bury_abandon(struct delivery *d);
+/* Stores the handler's result. */
+void delivery_finish(struct delivery *d);
+/* Another owner has its lease. */
+void delivery_lease_taken(struct delivery *d);
+/* Sets the finish timeout and callback of its claim. */
+void delivery_finish_watch(struct delivery *d);
 
-/* backlog.c. */
-void queue_backlog_init(struct queue_consumer *c);
-void queue_backlog_put(struct queue_consumer *c, struct queue_message *message);
-/* Gives it back, if it is one of them. */
-bool queue_backlog_gone(struct queue_consumer *c, struct queue_message *message);
-/* Gives all of them back. */
-void queue_backlog_stop(struct queue_consumer *c);
+void backlog_init(struct queue_consumer *c);
+void backlog_put(struct queue_consumer *c, struct queue_message *message);
+/* Removes the message and returns it to the broker, if it is in the backlog. */
+bool backlog_remove(struct queue_consumer *c, struct queue_message *message);
+/* Returns all messages of the backlog to the broker. */
+void backlog_stop(struct queue_consumer *c);
 
-/* consumer.c. */
 void queue_consumer_ready(struct queue_consumer *c, struct delivery *d);
-void queue_consumer_let_go(struct queue_consumer *c, struct delivery *d);
-void queue_consumer_store(struct queue_consumer *c, const struct idem_error *err);
-/* Who waits, and for whom, has changed. */
-void queue_consumer_crowd(struct queue_consumer *c);
+void queue_consumer_remove(struct queue_consumer *c, struct delivery *d);
+void queue_consumer_store_state(struct queue_consumer *c, const struct idem_error *err);
+/* Called when the messages that wait for others have changed: adapts prefetch to them. */
+void queue_consumer_update_crowd(struct queue_consumer *c);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * What handles messages: a program, a long-lived worker, an HTTP endpoint, a C
- * function. The consumer begins a work when it has claimed the message's key, and
- * is told the result once, from the loop.
+ * The handler of messages: a program, a long-lived worker, an HTTP endpoint, a C function. The
+ * consumer starts a work after it has claimed the message's key. The handler reports the
+ * result once, from the loop.
  */
 #ifndef IDEM_QUEUE_HANDLER_H
 #define IDEM_QUEUE_HANDLER_H
@@ -19,12 +19,12 @@ const char *queue_result_name(enum queue_result result);
 
 struct queue_said {
     enum queue_result result;
-    int64_t delay_ms;   /* RETRY: when the handler wants it again; 0: the policy's back-off */
-    int32_t status;     /* its exit status, or HTTP's */
+    int64_t delay_ms;   /* RETRY: the handler's wish for the pause; 0: the policy's back-off */
+    int32_t status;     /* exit status or HTTP status */
     const char *reason; /* for people, borrowed; may be NULL */
 };
 
-/* One message in a handler's hands. Valid until it has told its result. */
+/* One message in a handler's hands. Valid until the handler has reported its result. */
 struct queue_work {
     const struct queue_message *message;
     const void *key;
@@ -32,23 +32,23 @@ struct queue_work {
     const char *hash; /* of the record */
     const char *trace;
     uint32_t attempt;
-    /* The end of the lease as it was granted, on idem_loop_now(): nothing may be begun later. What
-       renewals add is not told: whoever has not begun for so long is stuck, and to say UNBEGUN
-       costs no attempt. */
+    /* The end of the lease as it was granted, on idem_loop_now(): the handler must not begin
+       later. Renewals do not move it: a handler that has not begun by then is stuck, and
+       UNBEGUN costs no attempt. */
     int64_t not_after;
-    void *at; /* the handler's own */
+    void *at; /* for the handler's own use */
 
-    /* Told by the handler, exactly once, never inside begin(). */
+    /* The handler calls this exactly once, never inside begin(). */
     void (*told)(struct queue_work *work, const struct queue_said *said);
 };
 
 struct queue_handler {
     void *data;
-    /* How many it can have at a time; the consumer begins no more. */
+    /* Limit for works at a time; the consumer begins no more. */
     unsigned workers;
     void (*begin)(void *data, struct queue_work *work);
-    /* The lease is lost, or the consumer must stop: end it soon. Its result is told all the same.
-     */
+    /* The lease is lost, or the consumer must stop: end the work soon. The handler still
+       reports its result. */
     void (*cancel)(void *data, struct queue_work *work);
 };
 

@@ -1,7 +1,6 @@
 /*
- * What a message says: its headers by name, its variables as JSON, its trace id.
- * Fails without memory, and on a header or property that is there twice, of which
- * nobody could say which one counts.
+ * Views of a message: its headers by name, its variables as JSON, its trace id. Fails without
+ * memory, and on a header or property that occurs twice, since either could count.
  */
 #include "queue/message.h"
 
@@ -9,14 +8,14 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/error.h"
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 #include "json/json.h"
 
-/* A parse of the body may take so much; a body whose tree is larger is a text. */
+/* Memory limit for parsing a body. A body that needs more counts as text. */
 #define BODY_ROOM ((size_t)256 << 20)
 
-/* JSON in the making. */
+/* A growing buffer for JSON. */
 struct text {
     char *at;
     size_t len, size;
@@ -49,7 +48,7 @@ static void text_word(struct text *text, const char *word) {
     (void)text_put(text, word, strlen(word));
 }
 
-/* Valid UTF-8, between quotes. */
+/* Appends valid UTF-8 as a JSON string. */
 static void text_string(struct text *text, struct idem_bytes bytes) {
     struct idem_json value = {.type = IDEM_JSON_STRING, .n = (uint32_t)bytes.len};
 
@@ -57,7 +56,7 @@ static void text_string(struct text *text, struct idem_bytes bytes) {
     (void)idem_json_canon(&value, text_put, text, NULL);
 }
 
-static struct idem_bytes bytes_of(const char *word) {
+static struct idem_bytes message_bytes(const char *word) {
     return (struct idem_bytes){(const unsigned char *)word, strlen(word)};
 }
 
@@ -69,7 +68,7 @@ static bool bytes_equal(struct idem_bytes a, struct idem_bytes b) {
     return a.len == b.len && memcmp(a.at, b.at, a.len) == 0;
 }
 
-static const struct queue_field *twice(const struct queue_field *fields, size_t n) {
+static const struct queue_field *message_find_repeated(const struct queue_field *fields, size_t n) {
     for (size_t i = 1; i < n; i++)
         for (size_t j = 0; j < i; j++)
             if (bytes_equal(fields[i].name, fields[j].name))
@@ -77,9 +76,9 @@ static const struct queue_field *twice(const struct queue_field *fields, size_t 
     return NULL;
 }
 
-/* Names and values that are no text are left out: nothing that reads them can mean them. */
-static int fields_put(struct text *text, const char *name, const struct queue_field *fields,
-                      size_t n, struct idem_error *err) {
+/* Leaves out names and values that are not UTF-8: no expression can refer to them. */
+static int text_put_fields(struct text *text, const char *name, const struct queue_field *fields,
+                           size_t n, struct idem_error *err) {
     const struct queue_field *again;
     char quoted[IDEM_QUOTE_TEXT];
     bool more = false;
@@ -87,7 +86,7 @@ static int fields_put(struct text *text, const char *name, const struct queue_fi
     if (n > QUEUE_FIELDS_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "%s: there are %zu of them; at most %d are read",
                               name, n, QUEUE_FIELDS_MAX);
-    again = twice(fields, n);
+    again = message_find_repeated(fields, n);
     if (again != NULL)
         return idem_error_set(err, IDEM_E_INVALID,
                               "%s: %s is there twice, and nobody can say which one counts", name,
@@ -125,7 +124,7 @@ bool queue_body_is_json(struct idem_bytes body) {
     return is;
 }
 
-static void body_put(struct text *text, struct idem_bytes body) {
+static void text_put_body(struct text *text, struct idem_bytes body) {
     if (queue_body_is_json(body)) {
         text_word(text, ",\"body\":");
         (void)text_put(text, (const char *)body.at, body.len);
@@ -137,17 +136,17 @@ static void body_put(struct text *text, struct idem_bytes body) {
 
 int queue_variables(const struct queue_message *message, char **ret, size_t *ret_len,
                     struct idem_error *err) {
-    struct idem_bytes queue = bytes_of(message->queue == NULL ? "" : message->queue);
+    struct idem_bytes queue = message_bytes(message->queue == NULL ? "" : message->queue);
     struct text text = {0};
     int rc;
 
     text_word(&text, "{\"queue\":");
-    text_string(&text, bytes_valid(queue) ? queue : bytes_of(""));
-    rc = fields_put(&text, "headers", message->headers, message->headers_n, err);
+    text_string(&text, bytes_valid(queue) ? queue : message_bytes(""));
+    rc = text_put_fields(&text, "headers", message->headers, message->headers_n, err);
     if (rc == 0)
-        rc = fields_put(&text, "properties", message->properties, message->properties_n, err);
+        rc = text_put_fields(&text, "properties", message->properties, message->properties_n, err);
     if (rc == 0) {
-        body_put(&text, message->body);
+        text_put_body(&text, message->body);
         text_word(&text, "}");
         if (text.failed)
             rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a message's variables");
@@ -173,7 +172,7 @@ const struct queue_field *queue_header(const struct queue_message *message, cons
     return NULL;
 }
 
-bool queue_header_is_twice(const struct queue_message *message, const char *name) {
+bool queue_header_is_repeated(const struct queue_message *message, const char *name) {
     const struct queue_field *first = queue_header(message, name);
     struct queue_message rest = *message;
 
@@ -186,7 +185,7 @@ bool queue_header_is_twice(const struct queue_message *message, const char *name
 
 const struct queue_field *queue_property(const struct queue_message *message, const char *name) {
     for (size_t i = 0; i < message->properties_n; i++)
-        if (bytes_equal(message->properties[i].name, bytes_of(name)))
+        if (bytes_equal(message->properties[i].name, message_bytes(name)))
             return &message->properties[i];
     return NULL;
 }
@@ -195,7 +194,7 @@ const struct queue_field *queue_property(const struct queue_message *message, co
 #define TRACE_LEN 32
 #define TRACE_LEAST 55
 
-static struct idem_bytes trace_of(const struct queue_message *message) {
+static struct idem_bytes message_trace(const struct queue_message *message) {
     const struct queue_field *field = queue_header(message, "traceparent");
 
     if (field != NULL && !field->json && field->value.len >= TRACE_LEAST)
@@ -205,13 +204,13 @@ static struct idem_bytes trace_of(const struct queue_message *message) {
 }
 
 bool queue_trace_is_key(const struct queue_message *message, struct idem_bytes key) {
-    struct idem_bytes trace = trace_of(message);
+    struct idem_bytes trace = message_trace(message);
 
     return trace.len != 0 && bytes_equal(trace, key);
 }
 
 const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]) {
-    struct idem_bytes id = trace_of(message);
+    struct idem_bytes id = message_trace(message);
     size_t n = 0;
 
     for (; n < id.len && n < QUEUE_TRACE_TEXT - 1; n++)

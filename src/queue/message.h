@@ -1,21 +1,20 @@
 /*
- * A message, as every broker brings it: a body, headers and properties.
+ * A message, in one form for all brokers: a body, headers and properties.
  *
- * A message and all that it points to is one allocation, made by the broker that
- * brought it and freed with queue_message_free(); `link` says which that is, and
- * a broker puts a struct of its own around it to find the message again in its
- * own terms (a delivery tag, an entry's id).
+ * A message and all that it points to is one allocation, made and freed by its broker. A
+ * broker embeds the message in a struct of its own, which has the broker's handle for it (a
+ * delivery tag, an entry's id).
  */
 #ifndef IDEM_QUEUE_MESSAGE_H
 #define IDEM_QUEUE_MESSAGE_H
 
-#include "core/record.h"
 #include "idem.h"
+#include "protocol/record.h"
 
-/* More headers than these, and no key is made of a message. */
+/* No key is computed for a message with more headers. */
 #define QUEUE_FIELDS_MAX 1024
 
-/* One header or property. A value that is no text (a number, a truth value, a table) is JSON. */
+/* One header or property. A value that is not text (a number, a boolean, a table) is JSON. */
 struct queue_field {
     struct idem_bytes name, value;
     bool json;
@@ -23,42 +22,43 @@ struct queue_field {
 
 struct queue_message {
     struct idem_bytes body;
-    const struct queue_field *headers; /* what the sender put beside the body */
+    const struct queue_field *headers; /* set by the sender */
     size_t headers_n;
-    const struct queue_field *properties; /* what the broker knows of it: message_id, ... */
+    const struct queue_field *properties; /* set by the broker: message_id, ... */
     size_t properties_n;
-    const char *queue;          /* where it was taken from */
-    bool redelivered;           /* the broker says that it was delivered before */
-    void *owner;                /* the consumer's own */
+    const char *queue;          /* the queue it was taken from */
+    bool redelivered;           /* the broker reports an earlier delivery */
+    void *owner;                /* for the consumer's own use */
     struct queue_message *next; /* likewise */
 };
 
-/* The value of a header, by its name in any case; NULL: there is none. */
+/* Finds a header by its name in any case; NULL: there is none. */
 const struct queue_field *queue_header(const struct queue_message *message, const char *name);
-/* Whether it is there more than once, in whatever case. */
-bool queue_header_is_twice(const struct queue_message *message, const char *name);
-/* Of a property, by its very name. */
+/* True if the message has the header more than once, in any case. */
+bool queue_header_is_repeated(const struct queue_message *message, const char *name);
+/* Finds a property by its exact name. */
 const struct queue_field *queue_property(const struct queue_message *message, const char *name);
 
 /*
- * The variables of expressions: {"body": ..., "headers": {...}, "properties": {...}, "queue": ...}.
- * A body that is a JSON document is that document; one that is other UTF-8 is a text; what is
- * neither is left out, so that an expression that reads it says so. A header that is there twice
- * counts as the sender's mistake: IDEM_E_INVALID. *ret is the caller's: free().
+ * The variables of expressions: {"body": ..., "headers": {...}, "properties": {...}, "queue":
+ * ...}. A JSON body becomes that document; a body of other UTF-8 becomes a text; any other
+ * body is left out, so that an expression that reads it fails. A header that occurs twice is
+ * the sender's mistake: IDEM_E_INVALID. The caller frees *ret.
  */
 int queue_variables(const struct queue_message *message, char **ret, size_t *ret_len,
                     struct idem_error *err);
 
-/* Whether the body is one JSON document. */
+/* True if the body is one JSON document. */
 bool queue_body_is_json(struct idem_bytes body);
 
 /*
- * What logs call it: the trace id of a `traceparent` header (W3C), or its message id, or "-".
- * Cleaned of what does not belong into a line. Returns buf.
+ * The message's name in logs: the trace id of a `traceparent` header (W3C), or its message id,
+ * or "-". Unprintable bytes are replaced. Returns buf.
  */
 #define QUEUE_TRACE_TEXT 72
 const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]);
-/* Whether that shows the key, which no log may: then it goes by the name of its record. */
+/* True if that name would reveal the key, which must not be logged: logs then use the hash of
+   the record. */
 bool queue_trace_is_key(const struct queue_message *message, struct idem_bytes key);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * The rules, read from words: the same in directives, on the command line and in C.
+ * Parses the rules from words: the same in directives, on the command line and in C.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "http/chars.h"
+#include "base/error.h"
+#include "http/http_chars.h"
 #include "sign/sign.h"
 
 #define WINDOW_MIN_MS 1000
@@ -47,7 +47,7 @@ const struct idem_sign_form_row *idem_sign_form(enum idem_sign_form form) {
     return form == IDEM_SIGN_CLASSIC ? &idem_sign_classic : &idem_sign_rfc9421;
 }
 
-static bool name_ok(const struct idem_signer *signer, struct idem_http_text name) {
+static bool signer_name_is_valid(const struct idem_signer *signer, struct idem_http_text name) {
     if (name.at[0] != '@')
         return idem_http_is_token(name);
     if (signer->form == IDEM_SIGN_CLASSIC)
@@ -58,11 +58,11 @@ static bool name_ok(const struct idem_signer *signer, struct idem_http_text name
     return false;
 }
 
-static int name_add(struct idem_signer *signer, struct idem_http_text name,
-                    struct idem_error *err) {
+static int signer_name_add(struct idem_signer *signer, struct idem_http_text name,
+                           struct idem_error *err) {
     char quoted[IDEM_QUOTE_TEXT];
 
-    if (!name_ok(signer, name))
+    if (!signer_name_is_valid(signer, name))
         return idem_error_set(err, IDEM_E_INVALID, "headers: %s is no header's name%s",
                               idem_error_quote(name.at, name.len, quoted, sizeof(quoted)),
                               signer->form == IDEM_SIGN_CLASSIC
@@ -79,7 +79,8 @@ static int name_add(struct idem_signer *signer, struct idem_http_text name,
     return 0;
 }
 
-static int names_read(struct idem_signer *signer, const char *headers, struct idem_error *err) {
+static int signer_names_parse(struct idem_signer *signer, const char *headers,
+                              struct idem_error *err) {
     signer->text = strdup(headers);
     if (signer->text == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a signer");
@@ -94,19 +95,20 @@ static int names_read(struct idem_signer *signer, const char *headers, struct id
         for (size_t i = 0; i < name.len; i++)
             at[i] = idem_lower(at[i]);
         at += name.len;
-        if ((rc = name_add(signer, name, err)) != 0)
+        if ((rc = signer_name_add(signer, name, err)) != 0)
             return rc;
     }
     return 0;
 }
 
-static int rules_read(struct idem_signer *signer, const struct idem_sign_rules *rules,
-                      struct idem_error *err) {
+static int signer_rules_parse(struct idem_signer *signer, const struct idem_sign_rules *rules,
+                              struct idem_error *err) {
     int rc;
 
     signer->form = rules->form != 0 ? rules->form : IDEM_SIGN_RFC9421;
     signer->sequence = rules->sequence != 0 ? rules->sequence : IDEM_SEQUENCE_OFF;
     signer->window_ms = rules->window_ms != 0 ? rules->window_ms : IDEM_SIGN_WINDOW_MS;
+    signer->longest_ms = signer->window_ms;
     if (signer->form != IDEM_SIGN_RFC9421 && signer->form != IDEM_SIGN_CLASSIC)
         return idem_error_set(err, IDEM_E_INVALID, "form is neither rfc9421 nor classic");
     if ((unsigned)signer->sequence > IDEM_SEQUENCE_CONSECUTIVE)
@@ -114,7 +116,7 @@ static int rules_read(struct idem_signer *signer, const struct idem_sign_rules *
                               "sequence is none of off, increasing, consecutive");
     if (signer->window_ms < WINDOW_MIN_MS || signer->window_ms > WINDOW_MAX_MS)
         return idem_error_set(err, IDEM_E_INVALID, "window: allowed are 1s to 1d");
-    if (rules->headers != NULL && (rc = names_read(signer, rules->headers, err)) != 0)
+    if (rules->headers != NULL && (rc = signer_names_parse(signer, rules->headers, err)) != 0)
         return rc;
     if (rules->secret_file == NULL)
         return idem_error_set(err, IDEM_E_INVALID,
@@ -132,7 +134,7 @@ int idem_signer_new(const struct idem_sign_rules *rules, struct idem_signer **re
     signer = calloc(1, sizeof(*signer));
     if (signer == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a signer");
-    if ((rc = rules_read(signer, rules, err)) != 0) {
+    if ((rc = signer_rules_parse(signer, rules, err)) != 0) {
         idem_signer_free(signer);
         return rc;
     }
@@ -148,7 +150,7 @@ void idem_signer_free(struct idem_signer *signer) {
     free(signer);
 }
 
-/* What both forms read. */
+/* Functions that both forms use. */
 
 struct idem_http_text idem_sign_header(const struct idem_sign_request *request,
                                        struct idem_http_text name, size_t *ret_n) {

@@ -4,7 +4,7 @@
 #include "harness.h"
 
 #include "../lmdb/raw.h"
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 /* The name that the store has for a key of idem run's. */
 static struct idem_record_key key_of(const char *key) {

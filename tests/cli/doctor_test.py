@@ -32,7 +32,7 @@ import sqlserver  # pylint: disable=wrong-import-position
 IDEM = os.environ["IDEM_EXE"]
 SQL = "IDEM_SQL_SERVE" in os.environ
 NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
-MODULE = os.path.abspath(os.path.join(os.path.dirname(IDEM), "../http/ngx_http_idem_module.so"))
+MODULE = os.path.abspath(os.path.join(os.path.dirname(IDEM), "../nginx/ngx_http_idem_module.so"))
 ROOT = os.geteuid() == 0
 SERVERS = ("redis", "postgres", "mysql")  # what URLs of stores begin with that are asked over a connection
 tests = []
@@ -332,13 +332,31 @@ def a_log_that_cannot_be_written_is_unsafe(folder):
 @test
 def replicas_that_are_not_waited_for_are_told(folder):
     port = free_port()
-    with redisserver.start(folder + "/master", "--port", str(port)) as server, redisserver.start(folder + "/replica") as replica:
+    with redisserver.start(folder + "/master", "--port", str(port)) as server, redisserver.start(folder + "/replica") as replica, \
+            redisserver.sentinel(folder + "/sentinel", port) as sentinel:
         check(not [f for f in doctor("--store", server.url) if f["check"] == "replicas"], "it has none")
+        check("none to promote" in doctor("--store", sentinel.master_url).of("replicas", "note")[0]["found"], "Sentinel")
         replica.ask("REPLICAOF", "127.0.0.1", port)
         until("it has one", lambda: b"connected_slaves:1" in server.ask("INFO", "replication"))
-        check("failover" in doctor("--store", server.url).of("replicas", "note")[0]["found"], "nobody waits for it")
+        for url in (server.url, sentinel.master_url):
+            check("failover" in doctor("--store", url).of("replicas", "note")[0]["found"], "nobody waits for it")
+            check("all replicas" in doctor("--store", url + "?replicas=1").of("replicas", "ok")[0]["found"], "replicas=1")
+        check("refused" in doctor("--store", server.url + "?replicas=2", limits=True).of("replicas", "broken")[0]["found"], "replicas=2")
+        with redisserver.start(folder + "/second") as second:
+            second.ask("REPLICAOF", "127.0.0.1", port)
+            until("it has two", lambda: b"connected_slaves:2" in server.ask("INFO", "replication"))
+            check("may lack" in doctor("--store", server.url + "?replicas=1").of("replicas", "note")[0]["found"], "one of two")
         server.ask("CONFIG", "SET", "min-replicas-to-write", "1")
-        check(not [f for f in doctor("--store", server.url) if f["check"] == "replicas"], "it is asked for")
+        for url in (server.url, sentinel.master_url):
+            check("min-replicas-to-write" in doctor("--store", url).of("replicas", "ok")[0]["found"], "it is asked for")
+
+
+@test
+def a_master_of_sentinels_without_a_log_is_unsafe(folder):
+    port = free_port()
+    with redisserver.start(folder + "/master", "--port", str(port), "--appendonly", "no") as server, \
+            redisserver.sentinel(folder + "/sentinel", port) as sentinel:
+        check("restart" in doctor("--store", sentinel.master_url).of("persistence", "unsafe")[0]["found"], server.url)
 
 
 @test

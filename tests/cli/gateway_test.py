@@ -30,7 +30,7 @@ from waiting import LIMIT, until  # pylint: disable=wrong-import-position
 
 IDEM, SHOP = os.environ["IDEM_EXE"], os.environ.get("IDEM_SHOP")
 NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
-MODULE = os.path.join(os.path.dirname(IDEM), "../http/ngx_http_idem_module.so")
+MODULE = os.path.join(os.path.dirname(IDEM), "../nginx/ngx_http_idem_module.so")
 ROOT = os.geteuid() == 0
 FLAGS = ["--upstream", "http://127.0.0.1:9", "--scope", "none"]
 
@@ -511,7 +511,7 @@ def an_address_that_is_taken_is_told_at_once():
 @served
 def a_store_that_cannot_be_used_ends_it_before_nginx_starts():
     refused([*FLAGS, "--listen", str(free_port()), "--store", "lmdb:/proc/none/store"], 69,
-            "cannot make the store's folder")
+            "cannot make the store's directory")
 
 
 # End to end.

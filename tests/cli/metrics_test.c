@@ -1,7 +1,7 @@
 /*
  * The small server of metrics: what it answers, and whom it hangs up on.
  */
-#include "cli/metrics.h"
+#include "cli/consume/metrics_server.h"
 
 #include <arpa/inet.h>
 #include <sys/socket.h>

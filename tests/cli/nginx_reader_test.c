@@ -1,7 +1,7 @@
 /*
  * nginx's syntax, as the doctor reads it.
  */
-#include "cli/doctor/reader.h"
+#include "cli/doctor/nginx_reader.h"
 
 #include <stdlib.h>
 #include <string.h>

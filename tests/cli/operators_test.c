@@ -156,6 +156,27 @@ TEST(a_list_is_valid_json_whatever_the_label) {
     CHECK(strchr(RUN("list").out, '\t') == NULL);
 }
 
+/* A label that is shown as another order's, and one with words for programs only. */
+TEST(what_nobody_sees_in_a_label_reaches_no_terminal) {
+    static const char *const commands[][3] = {
+        {"list"}, {"list", "--json"}, {"show", "a"}, {"show", "--json", "a"}};
+    struct ran ran;
+
+    RUN_SH("a", "exit 3", "--on-failure", "keep", "--label",
+           "7\xe2\x80\xae"
+           "8\xf3\xa0\x81\x81");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        ran = run_argv((const char *const[]){commands[i][0], commands[i][1], commands[i][2], NULL});
+        CHECK_INT(ran.status, 0);
+        CHECK(strstr(ran.out, "\xe2\x80\xae") == NULL && strstr(ran.out, "\xf3\xa0") == NULL);
+        CHECK_HAS(ran.out, i % 2 == 0 ? "7?8?" : "\"label\":\"7\\u202e8\\udb40\\udc41\"");
+    }
+    ran = RUN_SH("a", "exit 3", "--mode", "reject", "--label",
+                 "7\xe2\x80\xae"
+                 "8");
+    CHECK_HAS(ran.err, "(7?8)");
+}
+
 TEST(a_long_list_comes_whole) {
     char key[16];
 

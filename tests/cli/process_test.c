@@ -471,7 +471,10 @@ static struct terminal terminal_start(const char *const *argv) {
     }
     dprintf(1, "[%s %d]", WIFSIGNALED(status) ? "signal" : "exit",
             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    _exit(0);
+    /* The end of a session hangs its terminal up, and what was not read yet may be lost: it ends
+       when the other side is closed (SIGHUP). */
+    for (;;)
+        pause();
 }
 
 #define TERMINAL(...) terminal_start((const char *const[]){__VA_ARGS__, NULL})

@@ -4,6 +4,28 @@
 #include "harness.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static bool file_has(const char *path, const char *text) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat file;
+    bool found;
+    void *at;
+
+    CHECK(fd >= 0 && fstat(fd, &file) == 0);
+    if (file.st_size == 0) {
+        close(fd);
+        return false;
+    }
+    at = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(at != MAP_FAILED);
+    found = memmem(at, (size_t)file.st_size, text, strlen(text)) != NULL;
+    munmap(at, (size_t)file.st_size);
+    close(fd);
+    return found;
+}
 
 /* Settings. */
 
@@ -178,6 +200,36 @@ TEST(the_default_store_is_in_the_users_own_folder) {
     }
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK_INT(status, 0);
+}
+
+/* The files of a store, which hold neither text and are their owner's alone. */
+static void store_files_check(const char *key, const char *scope) {
+    DIR *folder = opendir(in_folder("store"));
+    struct dirent *entry;
+    struct stat file;
+    char path[512];
+    int n = 0;
+
+    CHECK(folder != NULL && fstat(dirfd(folder), &file) == 0);
+    CHECK_INT(file.st_mode & 077, 0);
+    while ((entry = readdir(folder)) != NULL) {
+        snprintf(path, sizeof(path), "store/%.200s", entry->d_name);
+        CHECK(fstatat(dirfd(folder), entry->d_name, &file, AT_SYMLINK_NOFOLLOW) == 0);
+        if (!S_ISREG(file.st_mode))
+            continue;
+        CHECK_INT(file.st_mode & 077, 0);
+        CHECK(!file_has(in_folder(path), key) && !file_has(in_folder(path), scope));
+        n++;
+    }
+    closedir(folder);
+    CHECK(n >= 2);
+}
+
+TEST(a_store_has_neither_keys_nor_scopes_and_is_its_owners_alone) {
+    CHECK_INT(RUN_SH("canarykey", "echo canaryresult", "--scope", "canaryuser").status, 0);
+    store_files_check("canarykey", "canaryuser");
+    /* The search would find them: a result is stored as it is. */
+    CHECK(file_has(in_folder("store/data.mdb"), "canaryresult"));
 }
 
 /* Usage. */

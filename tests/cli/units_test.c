@@ -4,10 +4,10 @@
 #include "test.h"
 
 #include "cli/cli.h"
-#include "cli/result.h"
-#include "cli/schedule.h"
-#include "cli/when.h"
-#include "json/out.h"
+#include "cli/run/run_result.h"
+#include "cli/run/run_schedule.h"
+#include "cli/time_argument.h"
+#include "json/json_out.h"
 
 /* Schedules. */
 
@@ -101,7 +101,7 @@ static void chunk_check(struct cli_reader *reader, int stream, const char *bytes
 }
 
 TEST(a_result_comes_back_in_order_byte_for_byte) {
-    struct cli_end end = {.signalled = false, .number = 255}, got;
+    struct spawn_end end = {.signalled = false, .number = 255}, got;
     struct cli_reader reader;
     struct cli_result result;
     struct cli_chunk chunk;
@@ -124,7 +124,7 @@ TEST(a_result_comes_back_in_order_byte_for_byte) {
 }
 
 TEST(an_empty_result_is_a_result) {
-    struct cli_end end = {.signalled = true, .number = SIGKILL}, got;
+    struct spawn_end end = {.signalled = true, .number = SIGKILL}, got;
     struct cli_reader reader;
     struct cli_result result;
     struct cli_chunk chunk;
@@ -132,13 +132,13 @@ TEST(an_empty_result_is_a_result) {
     cli_result_init(&result, 0);
     CHECK(cli_result_end(&result, &end));
     CHECK(cli_result_read(result.bytes, result.len, &got, &reader));
-    CHECK_INT(cli_end_status(&got), 137);
+    CHECK_INT(spawn_end_status(&got), 137);
     CHECK(!cli_reader_next(&reader, &chunk));
     cli_result_release(&result);
 }
 
 TEST(output_is_kept_up_to_the_limit_and_not_at_all_beyond) {
-    struct cli_end end = {0};
+    struct spawn_end end = {0};
     struct cli_result result;
 
     cli_result_init(&result, 4);
@@ -168,7 +168,7 @@ TEST(a_damaged_result_is_refused_whole) {
     };
     static const size_t lens[] = {3, 4, 4, 4, 4, 9, 10, 10, 11, 9};
     struct cli_reader reader;
-    struct cli_end end;
+    struct spawn_end end;
 
     for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++)
         CHECK(!cli_result_read(wrong[i], lens[i], &end, &reader));
@@ -258,12 +258,15 @@ TEST(a_json_string_is_valid_whatever_its_bytes_are) {
     CHECK_STR(json_of("\xff\xc3(", 3), "\"\\ufffd\\ufffd(\"");
     CHECK_STR(json_of("\xed\xa0\x80", 3), "\"\\ufffd\\ufffd\\ufffd\"");
     CHECK_STR(json_of("\xe2\x80\xa8\x7f", 4), "\"\\u2028\\u007f\"");
+    CHECK_STR(json_of("\xe2\x80\xae\xc2\xad\xf3\xa0\x81\x81", 9),
+              "\"\\u202e\\u00ad\\udb40\\udc41\"");
 }
 
 TEST(a_printable_text_has_no_control_characters) {
     char buf[32], small[4];
 
     CHECK_STR(cli_printable("a\x1b[31mb\xff\xc3\xa9", buf, sizeof(buf)), "a?[31mb?\xc3\xa9");
+    CHECK_STR(cli_printable("7\xe2\x80\xae\xe2\x80\x8b", buf, sizeof(buf)), "7??");
     CHECK_STR(cli_printable("abcdef", small, sizeof(small)), "abc");
     CHECK_STR(cli_printable("ab\xc3\xa9", small, sizeof(small)), "ab");
 }

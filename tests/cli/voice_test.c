@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/consume.h"
+#include "cli/consume/command_consume.h"
 #include "test.h"
 
 #define HASH "31b2584f6d5d5eadbeef31b2584f6d5d5eadbeef31b2584f6d5d5eadbeef0123"

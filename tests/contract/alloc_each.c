@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/spare.h"
+#include "base/freelist.h"
 
 #define SLOW_TRIES 20
 #define LEAK_TRIES 24 /* libcrypto keeps the last 16 errors of a thread */

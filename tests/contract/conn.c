@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "../loop_clock.h"
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 static int64_t clock_lease(void *data) {
     return ((struct shared_clock *)data)->lease;

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 /* Calls fn with every policy a claim may bring, one after the other. */
 static void each_claim(void (*fn)(struct idem_claim_in in, void *data), void *data) {

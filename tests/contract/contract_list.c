@@ -3,7 +3,7 @@
  */
 #include "../wait.h"
 #include "contract.h"
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 static const struct idem_list_in any = {0};
 

@@ -4,6 +4,7 @@
  */
 #include "../wait.h"
 #include "contract.h"
+#include "protocol/record_key.h"
 
 static struct idem_settle_in settle_to(enum idem_state to, int32_t status, const char *reason) {
     return (struct idem_settle_in){
@@ -155,7 +156,10 @@ CONTRACT(what_was_forgotten_runs_as_if_it_never_had) {
 CONTRACT(errors_name_a_record_by_its_hash_and_never_by_its_key) {
     struct idem_record_key key = key_of("the secret key");
     const enum idem_op_kind kinds[] = {IDEM_OP_LOOKUP, IDEM_OP_SETTLE, IDEM_OP_FORGET};
+    char hex[IDEM_HEX_LEN + 1];
 
+    idem_record_key_hex(&key, hex);
+    hex[12] = '\0'; /* as errors show it */
     for (unsigned i = 0; i < 3; i++) {
         struct call call;
 
@@ -164,6 +168,7 @@ CONTRACT(errors_name_a_record_by_its_hash_and_never_by_its_key) {
             call.op.in.settle = settle_to(IDEM_DONE, 0, "the secret reason");
         CHECK_INT(call_run(&call), IDEM_E_ABSENT);
         CHECK(strstr(call.op.error.text, "secret") == NULL);
+        CHECK(strstr(call.op.error.text, hex) != NULL);
     }
 }
 

@@ -2,7 +2,7 @@
  * The contract of sizes and bytes: whatever is put in comes out as it was.
  */
 #include "contract.h"
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 #define RESULT_MAX ((size_t)1 << 20)
 

@@ -1,8 +1,8 @@
 /*
  * The contract of tokens, nonces and counters.
  */
+#include "base/hash.h"
 #include "contract.h"
-#include "core/hash.h"
 
 CONTRACT(a_token_is_issued_once_by_name) {
     CHECK(issue(c, "t", 1, 7, TTL_MS));

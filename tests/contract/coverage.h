@@ -5,7 +5,7 @@
 #ifndef IDEM_CONTRACT_COVERAGE_H
 #define IDEM_CONTRACT_COVERAGE_H
 
-#include "core/table.h"
+#include "protocol/table.h"
 
 void coverage_share(void); /* before the first fork */
 void coverage_claim(const struct idem_claim_row *row);

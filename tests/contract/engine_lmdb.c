@@ -3,7 +3,7 @@
  */
 #include "engine.h"
 
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/lmdb_store.h"
 
 void engine_start(const char *folder, const char *options, struct shared_clock *clock, int clock_fd,
                   char *url, size_t size) {

@@ -8,7 +8,7 @@
 #ifndef IDEM_CONTRACT_JUDGE_H
 #define IDEM_CONTRACT_JUDGE_H
 
-#include "core/protocol.h"
+#include "protocol/protocol.h"
 
 /* `record` may be absent (state IDEM_ABSENT) or expired. */
 const struct idem_claim_row *judge_claim(const struct idem_record *record,

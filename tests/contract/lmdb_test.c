@@ -6,7 +6,7 @@
 
 #include <lmdb.h>
 
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/lmdb_store.h"
 
 static void url_sync_off(const char *folder, char *url, size_t size) {
     snprintf(url, size, "lmdb:%s/store?sync=off", folder);

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 #include "contract.h"
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 #define OWNERS 5
 

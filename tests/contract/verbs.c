@@ -4,8 +4,8 @@
  * which says what the record must be after it. The driver must agree with both.
  */
 #include "contract.h"
-#include "core/hash.h"
 #include "coverage.h"
+#include "protocol/record_key.h"
 
 struct idem_record_key key_of(const char *name) {
     return key_in("t:", name);

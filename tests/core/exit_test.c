@@ -6,7 +6,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include "loop/aside.h"
+#include "loop/offload.h"
 #include "loop/poll.h"
 #include "test.h"
 

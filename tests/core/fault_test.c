@@ -13,6 +13,7 @@
 enum fault {
     FAULT_NONE,
     FAULT_DOWN,   /* refuses at once */
+    FAULT_FULL,   /* has no room */
     FAULT_SILENT, /* never answers, and never did anything */
     FAULT_DEAF,   /* does what it is asked; the answer is lost */
 };
@@ -40,6 +41,10 @@ static int faulty_submit(struct idem_store *base, struct idem_op *op) {
     if (faulty.fault == FAULT_DOWN) {
         op->error = (struct idem_error){.code = IDEM_E_REFUSED, .text = "down"};
         return IDEM_E_REFUSED;
+    }
+    if (faulty.fault == FAULT_FULL) {
+        op->error = (struct idem_error){.code = IDEM_E_FULL, .text = "full"};
+        return IDEM_E_FULL;
     }
     if (faulty.fault == FAULT_DEAF) {
         copy = malloc(sizeof(*copy));
@@ -295,9 +300,33 @@ TEST(a_finish_is_not_called_superseded_where_it_may_have_been_stored) {
     rig_close(&rig);
 }
 
+/* It is stored with its result, the reply is lost, and the next try leaves the result out. */
+TEST(a_done_that_was_stored_is_not_called_lost_when_its_result_finds_no_room_afterwards) {
+    struct idem_policy policy = {.mode = IDEM_MODE_REPLAY, .finish_timeout_ms = 60000};
+    struct seen seen = {0};
+    struct rig rig;
+    struct idem_claim *claim;
+
+    rig_open(&rig);
+    claim = ask(&rig, policy, &seen);
+    CHECK_INT(seen.verdict, IDEM_RUN);
+    break_it(FAULT_DEAF, IDEM_OP_FINISH);
+    CHECK_INT(idem_claim_done(claim, 7, "result", 6, on_finish, &seen), 0);
+    time_pass(&rig, 20);
+    break_it(FAULT_FULL, IDEM_OP_FINISH);
+    time_pass(&rig, 300);
+    CHECK_INT(seen.finishes, 0);
+    break_it(FAULT_NONE, IDEM_OP_FINISH);
+    time_pass(&rig, 2000);
+    CHECK_INT(seen.finishes, 1);
+    CHECK(!seen.late);
+    idem_claim_free(claim);
+    rig_close(&rig);
+}
+
 /* The first `done` gets no reply and is not stored; its lease ends, and another owner takes over.
-   In these modes a stored `done` would have excluded the takeover. */
-static void check_superseded(struct idem_policy policy) {
+ */
+static struct seen superseded(struct idem_policy policy) {
     struct seen seen = {0}, other = {0};
     struct rig rig;
     struct idem_claim *claim, *next;
@@ -317,19 +346,33 @@ static void check_superseded(struct idem_policy policy) {
     break_it(FAULT_NONE, IDEM_OP_FINISH);
     time_pass(&rig, 300);
     CHECK_INT(seen.finishes, 1);
-    CHECK_INT(seen.rc, 0);
-    CHECK(seen.late);
     idem_claim_free(claim);
     idem_claim_free(next);
     rig_close(&rig);
+    return seen;
+}
+
+/* In these modes a stored `done` would have excluded the takeover. */
+static void check_lost(enum idem_mode mode) {
+    struct seen seen = superseded((struct idem_policy){.mode = mode});
+
+    CHECK_INT(seen.rc, 0);
+    CHECK(seen.late);
 }
 
 TEST(a_late_done_in_mode_replay_is_lost_though_its_first_try_got_no_reply) {
-    check_superseded((struct idem_policy){.mode = IDEM_MODE_REPLAY});
+    check_lost(IDEM_MODE_REPLAY);
 }
 
 TEST(a_late_done_in_mode_reject_is_lost_though_its_first_try_got_no_reply) {
-    check_superseded((struct idem_policy){.mode = IDEM_MODE_REJECT});
+    check_lost(IDEM_MODE_REJECT);
+}
+
+TEST(a_late_done_is_unknown_where_a_stored_one_may_have_expired_before_the_takeover) {
+    struct seen seen = superseded((struct idem_policy){.mode = IDEM_MODE_REPLAY, .ttl_s = 1});
+
+    CHECK_INT(seen.rc, IDEM_E_UNKNOWN);
+    CHECK(!seen.late);
 }
 
 TEST(a_finish_waits_for_a_store_that_comes_back) {

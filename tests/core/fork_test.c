@@ -6,7 +6,7 @@
 
 #include "calls.h"
 #include "core/handle.h"
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 /* OpenSSL's locks, in place of the C library's functions: how often one was taken. */
 static atomic_int locked;

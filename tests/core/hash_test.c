@@ -1,5 +1,5 @@
 /* SHA-256 and SHA-512, whole and in pieces (FIPS 180-4's own examples). */
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * longer than the lease. Somebody else may have taken over by then, whatever `recover` says, so
  * nothing is begun: it is given back and asked for anew.
  */
+#include "base/error.h"
 #include "calls.h"
-#include "core/error.h"
 #include "core/handle.h"
 #include "loop_clock.h"
 #include "turned.h"

@@ -2,7 +2,7 @@
  * Lines of logs: fields in their order, and no value that ends a line, a quote or a terminal's
  * peace.
  */
-#include "core/line.h"
+#include "base/log_line.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,6 +51,15 @@ TEST(a_hostile_value_stays_one_value) {
               "run record=- label=\"caf\xc3\xa9 \\xff\\xc2\\x9b\"");
     CHECK_STR(printed(&(struct idem_line){.words = "run", .label = "a=b"}),
               "run record=- label=\"a=b\"");
+}
+
+TEST(what_nobody_sees_in_a_value_is_escaped) {
+    CHECK_STR(
+        printed(&(struct idem_line){.words = "run",
+                                    .label = "7\xe2\x80\xae"
+                                             "8\xe2\x80\x8b\xc2\xad\xe2\x80\xa8\xf3\xa0\x81\x81"}),
+        "run record=- label=\"7\\xe2\\x80\\xae8\\xe2\\x80\\x8b\\xc2\\xad\\xe2\\x80\\xa8"
+        "\\xf3\\xa0\\x81\\x81\"");
 }
 
 /* Each escape is whole, and the quote is closed. */

@@ -2,7 +2,7 @@
  * Descriptors in a set that is one to the loop: pipes, of which some are ready at
  * the same time.
  */
-#include "loop/nest.h"
+#include "loop/epoll_set.h"
 
 #include <fcntl.h>
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/owner.h"
+#include "protocol/owner.h"
 #include "test.h"
 
 #define THREADS 8

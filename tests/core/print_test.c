@@ -3,7 +3,7 @@
  * the difference is; and no body is too large. The linker puts the functions
  * below before malloc and its kin.
  */
-#include "core/print.h"
+#include "core/fingerprint.h"
 
 #include <sys/resource.h>
 

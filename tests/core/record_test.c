@@ -1,10 +1,10 @@
 /*
  * The record's form in bytes, and the names of records.
  */
-#include "core/record.h"
+#include "protocol/record.h"
 
-#include "core/checksum.h"
-#include "core/hash.h"
+#include "protocol/checksum.h"
+#include "protocol/record_key.h"
 #include "test.h"
 
 static const struct idem_record_key key = {.prefix_len = 6, .at = "order:0123456789"};

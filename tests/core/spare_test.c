@@ -1,7 +1,7 @@
 /*
  * Blocks that are kept: only so many, and the one that was given back last comes first.
  */
-#include "core/spare.h"
+#include "base/freelist.h"
 
 #include "test.h"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Both libraries export what idem.h declares, and nothing else.
-# symbols.sh SHARED STATIC HEADER
+# Both libraries export what idem.h declares, and nothing else; and contain nothing else.
+# symbols.sh SHARED STATIC HEADER OBJECTS (the archive that both are made of)
 set -u
 n=0
 report() {
@@ -23,4 +23,16 @@ report $? "every_exported_symbol_has_a_version"
 # The sanitizers' own marks (__odr_asan.idem_open) are no names of ours.
 same "$(nm -g --defined-only "$2" | sed -n 's/^[0-9a-f]* [A-Z] //p' | grep -v '^__' | sort)" \
     "the_static_library_has_no_other_global_name"
+# The linker takes from an archive what the declared functions need.
+map=$(mktemp)
+trap 'rm -f "$map"' EXIT
+# shellcheck disable=SC2046
+ld -r $(printf ' -u %s' $declared) -o /dev/null -Map "$map" "$4"
+linked=$?
+ar t "$4" | sed 's|.*/||' | sort >"$map.all"
+unused=$(grep -oE '[^/( ]+\.c\.o' "$map" | sort -u | comm -13 - "$map.all")
+rm -f "$map.all"
+[ -z "$unused" ] || echo "# no C program can reach:" $unused
+[ "$linked" = 0 ] && [ -z "$unused" ]
+report $? "the_library_contains_only_what_a_program_can_call"
 echo "1..$n"

@@ -2,7 +2,7 @@
  * The two tables: no case is left open, no row is dead, and docs/protocol.md
  * shows them as they are. `table-test --print` writes the part of that page.
  */
-#include "core/table.h"
+#include "protocol/table.h"
 
 #include "test.h"
 

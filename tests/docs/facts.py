@@ -30,14 +30,14 @@ class Facts:
                    {row: codes[code] for row, code in EXITS.items()})
 
     def release(self, page):
-        source = self.read("src/http/ngx_http_idem_conf.c")
+        source = self.read("src/nginx/ngx_http_idem_conf.c")
         meant = re.search(r"default_release\[\] = \{(.*?)\}", source, re.S).group(1)
         said = re.search(r"give the key back; default ([\d ]+),", page.text)
         self.equal(f"{page.name}: the statuses that give a key back are the module's",
                    said and said.group(1).split(), re.findall(r"\d+", meant))
 
     def refusals(self, page):
-        meant = re.findall(r'\{"([a-z-]+)", (\d+), "', self.read("src/http/problem.c"))
+        meant = re.findall(r'\{"([a-z-]+)", (\d+), "', self.read("src/http/http_problem.c"))
         rows = re.findall(r"^\| (`urn:idem:[^|]*) \| (\d+) \|", page.text, re.M)
         said = [(kind, status) for row, status in rows for kind in re.findall(r"([a-z-]+)`", row)]
         self.equal(f"{page.name}: it has every refusal once, with its status", sorted(said), sorted(meant))
@@ -47,7 +47,7 @@ class Facts:
         self.refusals(page)
 
     def room(self, page):
-        source = self.read("src/metric/board.h")
+        source = self.read("src/metric/metric_board.h")
         meant = tuple(int(re.search(rf"#define {name} (\d+)", source).group(1)) - 1
                       for name in ("BOARD_ROWS", "BOARD_STORES"))  # the last is for the rest
         said = re.search(r"room for (\d+) routes and (\d+) stores", page.text)
@@ -105,9 +105,28 @@ class Facts:
         lost = sorted(set(HEADER.findall(page.text)) - self.known)
         self.report(not lost, f"{page.name}: its headers are there", "\n".join(lost))
 
+    def defines(self, file, name):
+        """True if a program of the tests has a test of that name."""
+        path = os.path.join(self.source, "tests", file)
+        if not os.path.exists(path):
+            return False
+        forms = (rf"^(?:TEST(?:_IN|_ALONE)?|CONTRACT)\({name}\b", rf"^@\w+.*\n(?:@.*\n)*def {name}\(", rf"^test\(async function {name}\(",
+                 rf'^report \$\? "{name}"$')
+        return any(re.search(form, self.read(path), re.M) for form in forms)
+
+    def promises(self, page):
+        """Each promise has a test, and each test that is named is there."""
+        rows = [row for table in re.findall(r"^\| promise \|.*\n\|[-|]+\n((?:\|.*\n)+)", page.text, re.M)
+                for row in table.splitlines()]
+        bare = [row for row in rows if not re.search(r"\| `[\w/.]+:\w+`(?:, `[\w/.]+:\w+`)* \|$", row)]
+        self.report(len(rows) > 40 and not bare, f"{page.name}: each promise has a test", "\n".join(bare))
+        lost = [f"{file}:{name}" for row in rows for file, name in re.findall(r"`([\w/.]+):(\w+)`", row.rsplit("|", 2)[1])
+                if not self.defines(file, name)]
+        self.report(not lost, f"{page.name}: each test that it names is there", "\n".join(lost))
+
     def check(self, page):
         of = {"run.md": self.exits, "http.md": self.http, "metrics.md": self.room,
-              "packages.md": self.packages, "scaling.md": self.measured,
+              "packages.md": self.packages, "scaling.md": self.measured, "security.md": self.promises,
               "README.zh-CN.md": self.translation}
         if page.name in of:
             of[page.name](page)

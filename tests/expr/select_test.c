@@ -1,5 +1,5 @@
 /*
- * What fingerprints compare (src/expr/select.c), as the digest sees it.
+ * The values that fingerprints compare (src/expr/expr_select.c), as the digest sees it.
  */
 #include "expressions.h"
 

@@ -126,6 +126,17 @@ def a_spelling_that_decides_nothing_is_no_key(rig, path, backend):
 
 @test
 @each
+def a_spelling_that_a_variable_does_not_read_does_not_replace_one_that_it_reads(rig, path, backend):
+    """With `ignore_invalid_headers off` a name may have a full stop. $http_x_user_id never reads X.User-Id."""
+    key = fresh()
+    forged, own = ("X.User-Id", "eve"), ("X_User_Id", "ann")
+    first = status(rig.post(path + "-scope", key, headers=[forged, own]), 200)
+    replay_of(first, rig.post(path + "-scope", key, headers=[own]))
+    eq([seen.all("X-User-Id") for seen in backend.requests(key=key)], [["ann"]])
+
+
+@test
+@each
 def accept_encoding_is_cleared_in_every_spelling(rig, path, backend):
     key = fresh()
     status(rig.post(path, key, headers=[(s, "gzip") for s in spellings("Accept-Encoding")]), 200)

@@ -1,7 +1,7 @@
 /*
- * By LD_PRELOAD: how many bytes a program has decoded with zlib in the turns of its event loop, and
- * how many decoders it holds at their ends: two numbers a line, for each turn that decoded or
- * changed something, into the file that IDEM_INFLATE_COUNT names.
+ * By LD_PRELOAD: how many bytes a program has decoded with zlib in the turns of its event loop,
+ * from how many, and how many decoders it holds at their ends: three numbers a line, for each turn
+ * that decoded or changed something, into the file that IDEM_INFLATE_COUNT names.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ typedef int end_fn(z_stream *z);
 typedef int wait_fn(int epfd, void *events, int max, int timeout);
 
 static int log_fd = -1;
-static unsigned long bytes;
+static unsigned long bytes, read_bytes;
 static long held, told;
 
 /* Before main: nginx clears its environment. */
@@ -49,13 +49,14 @@ int inflateEnd(z_stream *z) {
 
 int inflate(z_stream *z, int flush) {
     static step_fn *next;
-    unsigned before = z->avail_out;
+    unsigned before = z->avail_out, unread = z->avail_in;
     int rc;
 
     if (next == NULL)
         next = (step_fn *)dlsym(RTLD_NEXT, "inflate");
     rc = next(z, flush);
     bytes += before - z->avail_out;
+    read_bytes += unread - z->avail_in;
     return rc;
 }
 
@@ -64,9 +65,10 @@ int epoll_wait(int epfd, void *events, int max, int timeout) {
 
     if (next == NULL)
         next = (wait_fn *)dlsym(RTLD_NEXT, "epoll_wait");
-    if ((bytes > 0 || held != told) && log_fd >= 0 && dprintf(log_fd, "%lu %ld\n", bytes, held) < 0)
+    if ((read_bytes > 0 || held != told) && log_fd >= 0 &&
+        dprintf(log_fd, "%lu %lu %ld\n", bytes, read_bytes, held) < 0)
         abort();
-    bytes = 0;
+    bytes = read_bytes = 0;
     told = held;
     return next(epfd, events, max, timeout);
 }

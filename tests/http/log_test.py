@@ -23,6 +23,12 @@ CONF = "".join((
     f"location /signed {{ {SIGN} proxy_pass http://@BACKEND@; }}\n",
     guard("/away", "idem replay; idem_store redis:@TEMP@/nobody.sock;"),
     guard("/closed", "idem replay; idem_store lmdb:@TEMP@/none/store;"),
+    guard("/intercepted", "idem replay; proxy_intercept_errors on; error_page 500 = @second;"),
+    guard("@second", "idem replay;", prefix="intercepted:"),
+    guard("/unsigned", "idem replay; proxy_intercept_errors on; error_page 500 = @signed;"),
+    f"location @signed {{ {SIGN} proxy_pass http://@BACKEND@; }}\n",
+    guard("/twice", "idem replay; proxy_intercept_errors on; error_page 502 = @twice;", to="proxy_pass http://@REFUSED@;"),
+    "location @twice { proxy_next_upstream error non_idempotent; proxy_pass http://@BACKEND@; }\n",
 ))
 VALUE = r'"(?:[^"\\]|\\["\\]|\\x[0-9a-f]{2})*"|[A-Za-z0-9._:/@+-]+'
 LINE = re.compile(r"\[(\w+)\] \S+ \S+ idem: refused ([a-z-]+): (.*?)((?: (?:record|prefix|label|attempt|route|reason|do)="
@@ -134,7 +140,7 @@ def a_store_that_is_away(rig):
     check("idem doctor" in fields["do"] and "cannot be reached" in fields["reason"], fields)
     eq(rig.said().count("cannot be reached"), 1, "lines that tell it")
     _, fields = told(rig, "store-unavailable", lambda: rig.post("/closed", fresh()), "error")
-    check("cannot make the store's folder" in fields["reason"], fields)
+    check("cannot make the store's directory" in fields["reason"], fields)
 
 
 @test
@@ -150,9 +156,41 @@ def a_hostile_label_stays_one_value(rig):
 @test
 def a_label_with_a_newline_begins_no_line(rig):
     key, body = fresh(), json.dumps({"name": "one\n2026/01/01 [alert] two\x1b[31m"}).encode()
-    for _ in range(2):
-        rig.post("/named", key, body=body)
+    rig.post("/named", key, body=body)
+    _, fields = told(rig, "duplicate", lambda: rig.post("/named", key, body=body), "info")
+    eq(fields["label"], "one")
     check("[alert] two" not in rig.said() and "\x1b" not in rig.said(), "what comes behind it is nowhere")
+
+
+@test
+def a_uri_with_a_newline_begins_no_line(rig):
+    """Those lines of ours that name a page have the client's URI, which nginx has decoded."""
+    forged = "/%0a2026/01/01%2000:00:00%20[error]%20forged%e2%80%ae%1b[31m"
+    for path, words in (("/intercepted", "not sent to a second backend"), ("/unsigned", "not led on to"),
+                        ("/twice", "non_idempotent")):
+        rig.post(path + forged, fresh(), do={"status": 500})
+        line = until("the line", lambda path=path, words=words: [
+            s for s in rig.said().splitlines() if words in s and f'"{path}/?2026' in s])[0]
+        check("[error] forged??[31m" in line, line)
+    check(not any(line.startswith("2026/01/01") for line in rig.said().splitlines()), "a line of the client's")
+
+
+@test
+def what_nobody_sees_in_a_label_is_escaped(rig):
+    """It would reorder the line, or hide words in it that only programs read."""
+    label = "order \u202e7\u200b\u00ad\u2028\U000e0041"
+    key, body = fresh(), json.dumps({"name": label}).encode()
+    rig.post("/named", key, body=body)
+    _, fields = told(rig, "duplicate", lambda: rig.post("/named", key, body=body), "info")
+    eq(fields["label"], "".join(c if c.isascii() else "".join(f"\\x{b:02x}" for b in c.encode()) for c in label))
+
+
+@test
+def what_a_backend_says_in_vain_is_logged_without_what_nobody_sees(rig):
+    value = "do\u202ene\x1b[31m".encode().decode("latin-1")
+    status(rig.post("/replay", fresh(), do={"headers": [["Idem-Outcome", value]]}), 200)
+    line = until("the line", lambda: [s for s in rig.said().splitlines() if "the backend's" in s])[0]
+    check('"Idem-Outcome": "do?ne?[31m" is not understood' in line, line)
 
 
 @test

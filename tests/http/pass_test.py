@@ -44,6 +44,9 @@ CONF = "".join((
     guard("/intercepted", "idem replay; proxy_intercept_errors on; error_page 500 503 404 422 = @again; error_page 410 =200 @again;"
           " error_page 402 @again;"),
     guard("@again", "idem replay;", prefix="intercepted:"),
+    guard("/recursive", "idem replay; proxy_intercept_errors on; recursive_error_pages on; error_page 404 = @recursive;"),
+    guard("@recursive", "idem replay; proxy_intercept_errors on; recursive_error_pages on; error_page 404 = @recursive;",
+          prefix="recursive:"),
     guard("/unintercepted", "idem replay; error_page 502 504 = @unguarded;",
           to="proxy_pass http://@BACKEND@;"),
     "location @unguarded { proxy_pass http://@BACKEND@; }\n",
@@ -333,6 +336,14 @@ def an_intercepted_answer_whose_page_is_refused_is_stored_as_the_backends(rig):
         eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
         stored = json.loads(rig.idem("show", "--json", "--prefix", "intercepted:", "--hash", rig.log(rid)["idem_key_hash"]))
         eq((stored["state"], stored["status"]), ("done", code))
+
+
+@test
+def a_page_that_is_refused_is_not_looked_for_again(rig):
+    key = fresh()
+    first = status(rig.post("/recursive", key, do={"status": 404}), 404)
+    replay_of(first, rig.post("/recursive", key))
+    eq(len(rig.backend.requests(key=key)), 1, "requests at the backend")
 
 
 @test

@@ -257,6 +257,17 @@ def no_key_no_user_and_no_body_is_ever_shown(rig):
 
 
 @test
+def what_nobody_sees_in_a_label_is_escaped_in_the_json(rig):
+    label, key = "order \u202e7\U000e0041", fresh()
+    headers = [("X-Label", label.encode().decode("latin-1"))]
+    eq(rig.post("/strict", key, headers=headers).status, 200)
+    status(rig.post("/strict", key, headers=headers), 409)
+    until("the refusal is shown", lambda: any(n["label"] == label for n in figures(rig)["refusals"]))
+    text = get(rig, "?format=json").body.decode()
+    check(r"order \u202e7\udb40\udc41" in text and text.isascii(), text)
+
+
+@test
 def prometheus_takes_the_text(rig):
     check(shutil.which("promtool"), "promtool is there (Debian: prometheus)")
     run = subprocess.run(["promtool", "check", "metrics"], input=get(rig).body, stdout=subprocess.PIPE,

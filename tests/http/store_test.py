@@ -115,6 +115,21 @@ def a_server_is_killed_and_comes_back(rig):
 
 
 @test(stores=SERVERS)
+def a_server_that_is_down_costs_no_request_the_timeout(rig):
+    """That is ten minutes here, which no test waits for."""
+    with Rig(CONF, options="timeout=10m&connect_timeout=10m", persist=True) as other:
+        is_up(other)
+        other.server.kill()
+        for _ in range(20):
+            key = fresh()
+            answer, line = other.logged("/sure", key)
+            status(answer, 503, "store-unavailable")
+            eq((line["idem_verdict"], other.backend.requests(key=key)), ("store_error", []))
+        other.server.start()
+        comes_up(other)
+
+
+@test(stores=SERVERS)
 def a_server_is_not_there_when_nginx_starts(rig):
     with Rig(CONF, options=FAST, start=False) as other:
         other.server.kill()

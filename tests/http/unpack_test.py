@@ -31,7 +31,7 @@ CONF = "".join((
 
 
 def counts(own):
-    """(bytes that were decoded, decoders that are open), for each turn of the worker's loop that decoded."""
+    """(bytes that were decoded, from how many, decoders that are open), for each turn of the worker's loop that decoded."""
     with open(own.folder + "/count", encoding="ascii") as file:
         return [tuple(map(int, line.split())) for line in file.read().splitlines()]
 
@@ -81,9 +81,9 @@ def a_long_body_is_decoded_in_pieces_between_which_others_have_their_turn(rig):
             is_decoded(answer, want)
         own.turn()
         turns = counts(own)
-        check(max(n for n, _ in turns) <= 4 * PIECE, f"bytes in a turn: {sorted(turns)[-5:]}")
-        check(sum(n for n, _ in turns) < 4 * (len(want) + PIECE), "each is decoded once")
-        eq(turns[-1][1], 0, "decoders that are left open")
+        check(max(n for n, _, _ in turns) <= 4 * PIECE, f"bytes in a turn: {sorted(turns)[-5:]}")
+        check(sum(n for n, _, _ in turns) < 4 * (len(want) + PIECE), "each is decoded once")
+        eq(turns[-1][2], 0, "decoders that are left open")
     counted(rig, work)
 
 
@@ -125,8 +125,8 @@ def what_is_longer_than_the_limit_goes_out_as_it_is_and_is_not_decoded(rig):
         for key, _, want in keys:
             is_decoded(own.post("/wide", key), want)
         own.turn()
-        check(max(n for n, _ in counts(own)) <= 2 * PIECE, f"bytes in a turn: {sorted(counts(own))[-5:]}")
-        eq(counts(own)[-1][1], 0, "decoders that are left open")
+        check(max(n for n, _, _ in counts(own)) <= 2 * PIECE, f"bytes in a turn: {sorted(counts(own))[-5:]}")
+        eq(counts(own)[-1][2], 0, "decoders that are left open")
     counted(rig, work)
 
 
@@ -139,12 +139,31 @@ def a_bomb_is_not_decoded_beyond_the_limit(rig):
         own.backend.script("/small", do)
         status(own.post("/small", key, headers=TAKES), 200)
         own.turn()
-        check(sum(n for n, _ in counts(own)) < MIB, "it is measured up to the limit")
+        check(sum(n for n, _, _ in counts(own)) < MIB, "it is measured up to the limit")
         os.truncate(own.folder + "/count", 0)
         for answer in together(10, lambda _: own.post("/small", key)):
             is_as_stored(answer, bomb)
         own.turn()
         eq(counts(own), [])
+    counted(rig, work)
+
+
+@test
+def a_body_that_decodes_to_nothing_lets_others_have_their_turn(rig):
+    """Empty members: 4 MiB of them give no byte of output, and took a worker a second."""
+    def work(own):
+        key, empty = fresh(), gzip.compress(b"", mtime=0) * (4 * MIB // 20)
+        own.backend.script("/wide", {"body": empty, "headers": [["Content-Encoding", "gzip"]]})
+        status(own.post("/wide", key, headers=TAKES), 200)
+        own.turn()
+        os.truncate(own.folder + "/count", 0)
+        for answer in together(2, lambda _: own.post("/wide", key)):
+            is_decoded(answer, b"")
+        own.turn()
+        turns = counts(own)
+        check(max(read for _, read, _ in turns) <= 2 * PIECE, f"bytes read in a turn: {sorted(turns)[-5:]}")
+        check(sum(read for _, read, _ in turns) >= 2 * len(empty), "both are decoded")
+        eq(turns[-1][2], 0, "decoders that are left open")
     counted(rig, work)
 
 
@@ -159,7 +178,7 @@ def a_client_that_leaves_leaves_no_decoder_behind(rig):
                 if i % 2:
                     check(conn.sock.recv(1, socket.MSG_PEEK), "the head has come")
                 conn.reset()
-        until("every decoder is released", lambda: own.turn() or counts(own)[-1][1] == 0)
+        until("every decoder is released", lambda: own.turn() or counts(own)[-1][2] == 0)
         is_decoded(own.post("/wide", key), want)
     counted(rig, work)
 

@@ -1,5 +1,5 @@
 /* What a client takes: Accept and Accept-Encoding. */
-#include "http/field.h"
+#include "http/http_field.h"
 
 #include "text.h"
 

@@ -2,9 +2,9 @@
  * What an operator asks for, as far as it needs no server: reading, tokens, origins, the line that
  * is left of it.
  */
-#include "http/admin.h"
+#include "nginx/admin.h"
 
-#include "core/hash.h"
+#include "protocol/record_key.h"
 #include "test.h"
 
 #define HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -1,5 +1,5 @@
 /* Stored answers: which headers belong to one, and its bytes. */
-#include "http/answer.h"
+#include "http/http_answer.h"
 
 #include "text.h"
 

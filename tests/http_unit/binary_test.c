@@ -1,5 +1,5 @@
 /* Base64 and hex. */
-#include "http/binary.h"
+#include "http/http_binary.h"
 
 #include "text.h"
 

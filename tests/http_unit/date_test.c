@@ -1,5 +1,5 @@
 /* Dates in their three forms, and Retry-After. */
-#include "http/field.h"
+#include "http/http_field.h"
 
 #include "text.h"
 

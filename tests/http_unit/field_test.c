@@ -1,5 +1,5 @@
 /* Header fields: the key, numbers, words and types. */
-#include "http/field.h"
+#include "http/http_field.h"
 
 #include "text.h"
 

@@ -1,5 +1,5 @@
 /* Queries and forms. */
-#include "http/form.h"
+#include "http/http_form.h"
 
 #include "text.h"
 

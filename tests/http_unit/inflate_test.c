@@ -1,5 +1,5 @@
 /* Stored bodies in gzip. */
-#include "http/inflate.h"
+#include "http/http_inflate.h"
 
 #include "text.h"
 
@@ -41,7 +41,7 @@ static int unpack(size_t len, size_t step, size_t max) {
     unpacked = malloc(max + 1);
     CHECK(unpacked != NULL);
     unpacked_len = 0;
-    while ((rc = idem_http_inflate_next(&z, out, step, &n)) == 0 && n != 0) {
+    while ((rc = idem_http_inflate_next(&z, out, step, &n)) == 0 && (n != 0 || !z.done)) {
         CHECK(n <= step && n <= max - unpacked_len);
         memcpy(unpacked + unpacked_len, out, n);
         unpacked_len += n;
@@ -183,6 +183,28 @@ TEST(a_bomb_is_not_measured_to_its_end) {
     CHECK(m.size > 1 << 20 && m.size < 2 << 20 && !m.open);
     idem_http_measure_add(&m, packed, len);
     CHECK_INT(idem_http_measure_end(&m).kind, IDEM_HTTP_DECODED_OVER);
+}
+
+/* Empty members give no output; each step reads 16 KiB of them and no more. */
+TEST(a_step_is_bounded_by_what_it_reads) {
+    struct idem_http_inflate z;
+    char out[64];
+    size_t len = 0, n = 99, steps = 0, read = 0;
+
+    while (len < sizeof(packed) - 64)
+        len = gzip(len, "", 0);
+    CHECK_INT(idem_http_inflate_init(&z, packed, len, 100), 0);
+    for (; !z.done; steps++) {
+        const unsigned char *at = z.zlib.next_in;
+
+        CHECK_INT(idem_http_inflate_next(&z, out, sizeof(out), &n), 0);
+        CHECK_INT(n, 0);
+        CHECK(z.zlib.next_in - at <= 16384);
+        read += (size_t)(z.zlib.next_in - at);
+    }
+    CHECK_INT(read, len);
+    CHECK(steps >= len / 16384);
+    idem_http_inflate_release(&z);
 }
 
 TEST(only_gzip_is_taken) {

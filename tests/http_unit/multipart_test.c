@@ -1,5 +1,5 @@
 /* Forms with files. */
-#include "http/multipart.h"
+#include "http/http_multipart.h"
 
 #include "text.h"
 

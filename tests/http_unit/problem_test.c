@@ -1,5 +1,5 @@
 /* Refusals, as JSON and as a page. */
-#include "http/problem.h"
+#include "http/http_problem.h"
 
 #include "text.h"
 #include "json/json.h"
@@ -153,6 +153,27 @@ TEST(any_text_is_harmless_in_a_page) {
     CHECK_HAS(page, "&lt;/p&gt;&lt;img src=x onerror=y&gt;");
     CHECK_HAS(page, "&lt;b&gt;");
     free(page);
+}
+
+/* The message is the operator's, and may need a joiner; the reason is anybody's. */
+TEST(what_nobody_sees_in_a_reason_is_shown) {
+    struct idem_http_problem problem = {
+        .kind = IDEM_HTTP_FAILED,
+        .detail = IDEM_HTTP_TEXT("\xd9\x85\xdb\x8c\xe2\x80\x8c\xd8\xb4"),
+        .reason = IDEM_HTTP_TEXT("7\xe2\x80\xae"
+                                 "8\xf3\xa0\x81\x81"),
+    };
+    char *shown = whole(idem_http_problem_html, &problem);
+
+    CHECK_HAS(shown, "7\xef\xbf\xbd"
+                     "8\xef\xbf\xbd</p>");
+    CHECK_HAS(shown, problem.detail.at);
+    free(shown);
+    shown = whole(idem_http_problem_json, &problem);
+    CHECK_HAS(shown, "\"reason\":\"7\\u202e8\\udb40\\udc41\"");
+    free(shown);
+    parse(&problem);
+    CHECK_STR(get("detail"), problem.detail.at);
 }
 
 TEST(a_page_needs_nothing_else) {

@@ -1,5 +1,5 @@
 /* A request as the object that expressions read. */
-#include "http/request.h"
+#include "http/http_request.h"
 
 #include "expr/expr.h"
 #include "text.h"

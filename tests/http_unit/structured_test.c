@@ -1,5 +1,5 @@
 /* Structured fields: the shapes of RFC 9651, as far as they are read here. */
-#include "http/structured.h"
+#include "http/http_structured.h"
 
 #include <stdarg.h>
 

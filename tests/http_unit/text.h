@@ -3,7 +3,7 @@
 #ifndef IDEM_HTTP_UNIT_TEXT_H
 #define IDEM_HTTP_UNIT_TEXT_H
 
-#include "http/field.h"
+#include "http/http_field.h"
 #include "test.h"
 
 static inline struct idem_http_text text_n(const char *bytes, size_t len) {

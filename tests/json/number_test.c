@@ -1,7 +1,7 @@
 /*
  * Numbers as text: what the JDK prints, what RFC 8785 prints, in any locale.
  */
-#include "json/number.h"
+#include "json/json_number.h"
 
 #include <locale.h>
 #include <math.h>

@@ -107,6 +107,48 @@ TEST(a_jump_back_by_years_is_refused_and_forgets_nothing) {
     jump_while_open(-4000 * DAY_MS, "back", "sync=off");
 }
 
+/* The count of jumps is at the end of idem.shared. */
+static void shared_spoil(size_t at, int64_t value) {
+    const char *path = rig_path(rig_path(rig_folder(), "store"), "idem.shared");
+
+    rig_file_poke(path, rig_file_size(path) - (off_t)sizeof(struct lmdb_jumps) + (off_t)at, &value,
+                  sizeof(value));
+}
+
+static const struct {
+    size_t at;
+    int64_t value;
+} impossible[] = {
+    {offsetof(struct lmdb_jumps, uptime), -3 * DAY_MS},
+    {offsetof(struct lmdb_jumps, uptime), INT64_MAX},
+    {offsetof(struct lmdb_jumps, lease), -1},
+    {offsetof(struct lmdb_jumps, offset), INT64_MIN},
+    {offsetof(struct lmdb_jumps, days[3]), INT64_MAX},
+    {offsetof(struct lmdb_jumps, days[3]), -1},
+};
+#define IMPOSSIBLE (sizeof(impossible) / sizeof(impossible[0]))
+
+TEST(an_impossible_count_of_jumps_in_the_shared_file_is_refused_and_not_used) {
+    for (size_t i = 0; i < IMPOSSIBLE; i++) {
+        struct rig rig;
+        struct rig_claim claim;
+
+        store_open(&rig, "sync=off");
+        shared_spoil(impossible[i].at, impossible[i].value);
+        ticks->wall += HOUR_MS;
+        CHECK_INT(rig_claim(&rig, "kept", &claim), IDEM_E_CORRUPT);
+        CHECK_HAS(rig.error.text, "idem.shared is damaged");
+        rig_close(&rig);
+        /* Whoever comes next goes on with what data.mdb has. */
+        rig_open(&rig, url("sync=off"), &calls);
+        CHECK(is_kept(&rig));
+        rig_close(&rig);
+        CHECK(unlink(rig_path(rig_path(rig_folder(), "store"), "data.mdb")) == 0);
+        CHECK(unlink(rig_path(rig_path(rig_folder(), "store"), "idem.state")) == 0);
+        CHECK(unlink(rig_path(rig_path(rig_folder(), "store"), "idem.shared")) == 0);
+    }
+}
+
 TEST(a_jump_back_by_less_than_a_day_makes_time_stand_still) {
     struct rig rig;
     int64_t before;

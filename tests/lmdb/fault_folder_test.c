@@ -70,7 +70,7 @@ TEST(a_folder_whose_parent_is_missing_is_refused) {
     CHECK_INT(rig_refused(rig_url("nowhere/store", NULL), &err), IDEM_E_REFUSED);
     CHECK_HAS(err.text, folder_of("nowhere/store"));
     CHECK_HAS(err.text, "No such file or directory");
-    CHECK_HAS(err.text, "make the folder above it");
+    CHECK_HAS(err.text, "make the directory above it");
 }
 
 TEST(a_store_that_is_not_there_is_not_made_with_create_no) {
@@ -170,7 +170,7 @@ TEST(a_file_that_may_not_be_written_is_refused_with_the_reason) {
 
     store_made(NULL);
     CHECK(chmod(rig_folder(), 0755) == 0);
-    CHECK(chmod(folder_of("store"), 0777) == 0);
+    CHECK(chmod(folder_of("store"), 0777) == 0); /* root alone refuses that */
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
             CHECK(chmod(rig_path(folder_of("store"), names[k]), k == i ? 0444 : 0666) == 0);
@@ -179,6 +179,7 @@ TEST(a_file_that_may_not_be_written_is_refused_with_the_reason) {
     }
     for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
         CHECK(chmod(rig_path(folder_of("store"), names[k]), 0600) == 0);
+    CHECK(chmod(folder_of("store"), 0700) == 0);
     check_kept(NULL);
 }
 

@@ -10,7 +10,7 @@
 
 #include "raw.h"
 #include "rig.h"
-#include "store/lmdb/lmdb.h"
+#include "store/lmdb/lmdb_store.h"
 #include "test.h"
 
 /* The first to ask makes it; children of this process mean the same one. */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "core/checksum.h"
+#include "protocol/checksum.h"
 #include "rig.h"
 
 #define INDEXED_LEN 8 /* before each record: the stamp under which the index has it */

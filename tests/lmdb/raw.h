@@ -9,7 +9,7 @@
 #include <lmdb.h>
 #include <sys/types.h>
 
-#include "core/record.h"
+#include "protocol/record.h"
 
 struct raw {
     MDB_env *env;

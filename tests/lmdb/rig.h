@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <sys/types.h>
 
-#include "core/hash.h"
 #include "loop/poll.h"
-#include "store/lmdb/lmdb.h"
+#include "protocol/record_key.h"
+#include "store/lmdb/lmdb_store.h"
 #include "store/store.h"
 
 #define NEED(cond)                                                                                 \

@@ -1,7 +1,7 @@
 /*
  * The board: counted by several processes and threads at once, read by others.
  */
-#include "metric/board.h"
+#include "metric/metric_board.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /*
  * What a board looks like from outside: Prometheus' text, and JSON.
  */
-#include "metric/report.h"
+#include "metric/metric_report.h"
 
 #include "test.h"
 #include "json/json.h"
@@ -199,6 +199,27 @@ TEST(half_most_and_nearly_all_of_the_times_are_told_apart) {
     times_check(&member(&all, "intervals")->at.items[0]);
     times_check(member(&all, "last_minute"));
     idem_arena_free(&arena);
+    free(text);
+    free(board);
+}
+
+TEST(what_nobody_sees_in_a_name_is_shown) {
+    struct board *board = board_new();
+    struct board_row *row = board_row(board, "http", "/a\xe2\x80\x8b", "p:");
+    char *text;
+
+    (void)board_row(board, "http", "/a\xf3\xa0\x81\x81", "p:");
+    board_refused(board, row, BOARD_MISMATCH, NULL,
+                  "7\xe2\x80\xae"
+                  "8");
+    text = report(report_text, board, "http");
+    CHECK_HAS(text, "route=\"/a\\\\u200b\"");
+    CHECK_HAS(text, "route=\"/a\\\\udb40\\\\udc41\"");
+    CHECK(strstr(text, "\xe2\x80\x8b") == NULL && strstr(text, "\xf3\xa0") == NULL);
+    free(text);
+    text = report(report_json, board, "http");
+    CHECK_HAS(text, "\"label\":\"7\\u202e8\"");
+    CHECK_HAS(text, "\"route\":\"/a\\u200b\"");
     free(text);
     free(board);
 }

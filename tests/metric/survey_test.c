@@ -2,7 +2,7 @@
  * What a handle's meter counts, and what a survey finds, with a store of LMDB.
  */
 #include "../wait.h"
-#include "metric/meter.h"
+#include "metric/metric_meter.h"
 
 #include "turned.h"
 

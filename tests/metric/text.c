@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "metric/report.h"
+#include "metric/metric_report.h"
 
 int main(int argc, char **argv) {
     struct board *board = calloc(1, BOARD_SIZE);

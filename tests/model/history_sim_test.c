@@ -1,14 +1,14 @@
 /*
  * The judge of histories against a simulated store: callers, messages and time
- * are drawn by lot, the store is core/protocol.c on one record. What a right
+ * are drawn by lot, the store is protocol/protocol.c on one record. What a right
  * store does must never be condemned, whatever was lost, late or repeated; each
  * of the faults that the model knows must be caught in some of the histories.
  *
  * The time is simulated, in milliseconds: a seed tells a whole history, and a
  * history that fails is printed with its seed.
  */
-#include "core/protocol.h"
 #include "history.h"
+#include "protocol/protocol.h"
 #include "test.h"
 
 #include <inttypes.h>

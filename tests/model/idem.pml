@@ -1,11 +1,11 @@
 /*
- * The model: one key, a store that follows the tables of src/core/table.c, and
+ * The model: one key, a store that follows the tables of src/protocol/table.c, and
  * callers whom everything may happen to. tests/model/run has spin visit every
  * state of it, for each policy, and for each deliberate fault.
  *
  * The rows are not written here: table.pml is made from the C tables by
  * tools/promela.c. What the rows' moves do to a record is written here by hand,
- * as core/protocol.c does it, without the fields that decide nothing.
+ * as protocol/protocol.c does it, without the fields that decide nothing.
  *
  * CALLERS. Three actors that crash and come back as new callers, under new
  * owner ids, are the same to a store as a handful of callers of whom some have

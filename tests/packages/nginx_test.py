@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The module in nginx's own build (src/http/config). Prints TAP.
+"""The module in nginx's own build (src/nginx/config). Prints TAP.
 
     nginx_test.py SOURCE installed    with the source in Debian's nginx-dev: a dynamic module for the nginx that
                                       is installed
@@ -16,6 +16,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import hardening  # pylint: disable=wrong-import-position
 import plain  # pylint: disable=wrong-import-position
 import shop as shops  # pylint: disable=wrong-import-position
 from plain import check, test  # pylint: disable=wrong-import-position
@@ -88,7 +89,7 @@ class Build:
 
     def configure(self, how, objs, *flags, status=0, **env):
         return plain.run("./configure", f"--builddir={objs}", f"--prefix={self.folder}/prefix", "--with-cc-opt=-O0",
-                         *flags, f"{how}={SOURCE}/src/http", cwd=self.source, status=status, env={**os.environ, **env})
+                         *flags, f"{how}={SOURCE}/src/nginx", cwd=self.source, status=status, env={**os.environ, **env})
 
     def make(self, objs, *what):
         plain.run("make", "-f", f"{objs}/Makefile", "-j2", *what, cwd=self.source)
@@ -131,6 +132,13 @@ def the_nginx_that_is_installed_loads_a_module_of_nginx_s_own_build(made):
     said = made.configure("--add-dynamic-module", "dynamic", *flags, IDEM_STORES="lmdb redis")
     check("stores: lmdb redis\n" in said, said)
     made.make("dynamic", "modules")
+    lacks = hardening.lacks(made.source + "/dynamic/ngx_http_idem_module.so", fortified=False)  # it is not optimised
+    check(not lacks, lacks)
+    with open(made.source + "/dynamic/Makefile", encoding="ascii") as file:
+        check(f"-include {SOURCE}/src/fortify.h" in file.read(), "every file begins with it")
+    shown = plain.run("cc", "-O1", "-D_FORTIFY_SOURCE=2", "-include", SOURCE + "/src/fortify.h", "-E", "-dM",
+                      f"-I{SOURCE}/src", f"-I{SOURCE}/include", SOURCE + "/src/base/error.c")
+    check("#define __USE_FORTIFY_LEVEL 3\n" in shown, "the level of checks")
     made.order("dynamic", f"load_module {made.source}/dynamic/ngx_http_idem_module.so;",
                shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"))
 

@@ -5,6 +5,7 @@ root with what they depend on, used there, installed again, purged. Prints TAP.
     root_test.py SOURCE
 """
 import contextlib
+import glob
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import hardening  # pylint: disable=wrong-import-position
 import plain  # pylint: disable=wrong-import-position
 import root  # pylint: disable=wrong-import-position
 import shop as shops  # pylint: disable=wrong-import-position
@@ -83,6 +85,15 @@ def the_packages_install_with_what_they_depend_on(system):
     check(system.sh("idem --version").strip() == "idem " + version(), "the version")
     wrong = system.sh(f"dpkg --verify {' '.join(PACKAGES)}")
     check(not wrong.strip(), wrong)
+
+
+@test
+def what_is_installed_is_hardened(system):
+    """Debian's own flags ask for less."""
+    paths = [path for name in ("/usr/bin/idem", "/usr/lib/*/libidem.so.*", "/usr/lib/*/libidem.a",
+                               "/usr/lib/nginx/modules/ngx_http_idem_module.so") for path in glob.glob(system.path(name))]
+    found = {path: hardening.lacks(path) for path in map(os.path.realpath, paths)}
+    check(len(found) == 4 and not any(found.values()), found)
 
 
 @test

@@ -1,9 +1,9 @@
 /*
  * The small helpers under the options: words, times, sizes, UTF-8 and error texts.
  */
-#include "core/error.h"
-#include "core/units.h"
-#include "core/words.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "base/words.h"
 #include "test.h"
 
 static int64_t duration(const char *text) {

@@ -1,7 +1,7 @@
 /*
  * Lanes: one after the other within, nobody waits for another lane.
  */
-#include "queue/lane.h"
+#include "queue/key_lane.h"
 #include "test.h"
 
 static void place_init(struct queue_place *place, unsigned lane) {

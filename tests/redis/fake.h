@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "../contract/conn.h"
+
 #define FAKES_MAX 4
 #define FAKE_CLIENTS 64
 #define FAKE_WORDS 16
@@ -28,6 +30,7 @@ struct fakes {
        behind it. In the thread. */
     bool (*say)(const struct fake_command *command, char *out, size_t size);
     const char *versions[FAKES_MAX]; /* as INFO tells them; NULL: 7.0.15 */
+    _Atomic(const char *) run_id;    /* the same; NULL: "fake" and the number */
     _Atomic(const char *) at_once;   /* said to who connects, and that was it; NULL: nothing is */
     size_t n;
     int port[FAKES_MAX];
@@ -56,6 +59,12 @@ bool fake_is(const struct fake_command *command, const char *first, const char *
 
 /* True if all that has come to them is answered. */
 bool fakes_are_idle(void);
+
+/* While the loop's clock stands still, for a connection with HOST_EDGE: turns until all that was
+   asked is answered, and nothing is left to be done. */
+void fakes_settle(struct conn *c);
+/* The same every 50 ms, while so much time goes by. */
+void fakes_pass(struct conn *c, int64_t ms);
 
 /* To a client that has asked nothing. */
 void fake_push(int client, const char *bytes);

@@ -78,6 +78,7 @@ static void args_of(const struct farm *farm, size_t i, const char **args, char t
         args[n++] = "--tls-auth-clients";
         args[n++] = "yes";
         break;
+    case FARM_PAIR:
     case FARM_SENTINEL:
         if (i > 0) {
             snprintf(texts[0], sizeof(texts[0]), "127.0.0.1 %d", farm->servers[0].port);
@@ -92,6 +93,8 @@ static void args_of(const struct farm *farm, size_t i, const char **args, char t
         args[n++] = "yes";
         args[n++] = "--cluster-node-timeout";
         args[n++] = LONG_MS;
+        args[n++] = "--repl-diskless-sync-delay";
+        args[n++] = "0";
         break;
     default:
         break;
@@ -265,9 +268,18 @@ static void setting_say(const struct farm *farm, size_t i, const char *ms) {
         fail(answer);
 }
 
-void farm_deaths_noticed(const struct farm *farm) {
+static void patience_set(const struct farm *farm, const char *ms) {
     for (size_t i = farm->kind == FARM_SENTINEL ? farm->servers_n : 0; i < farm->all_n; i++)
-        setting_say(farm, i, SOON_MS);
+        if (farm->servers[i].pid > 0) /* it was not stopped */
+            setting_say(farm, i, ms);
+}
+
+void farm_deaths_noticed(const struct farm *farm) {
+    patience_set(farm, SOON_MS);
+}
+
+void farm_deaths_unnoticed(const struct farm *farm) {
+    patience_set(farm, farm->kind == FARM_SENTINEL ? NEVER_MS : LONG_MS);
 }
 
 /* Each meets each: none has to wait until it hears of another. */
@@ -288,14 +300,67 @@ static void cluster_join(const struct farm *farm) {
 }
 
 /* The replica has all that the master has, and goes on with it. */
-static bool replica_follows(const struct farm *farm) {
+static bool replica_follows(const struct farm *farm, size_t i) {
     char answer[8192];
 
     server_ask(&farm->servers[0], answer, sizeof(answer), "INFO", "replication", NULL);
     if (strstr(answer, "state=online") == NULL)
         return false;
-    server_ask(&farm->servers[1], answer, sizeof(answer), "INFO", "replication", NULL);
+    server_ask(&farm->servers[i], answer, sizeof(answer), "INFO", "replication", NULL);
     return strstr(answer, "master_link_status:up") != NULL;
+}
+
+/* True if the server knows all that are there, and has a connection to each. */
+static bool knows_all(const struct farm *farm, size_t i) {
+    char answer[8192];
+    const char *at = answer;
+    size_t n = 0;
+
+    server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", "NODES", NULL);
+    if (strstr(answer, "handshake") != NULL || strstr(answer, "disconnected") != NULL)
+        return false;
+    while ((at = strstr(at, " connected")) != NULL) {
+        at++;
+        n++;
+    }
+    return n == farm->servers_n;
+}
+
+static bool all_know_all(const struct farm *farm) {
+    for (size_t i = 0; i < farm->servers_n; i++)
+        if (!knows_all(farm, i))
+            return false;
+    return true;
+}
+
+static bool all_know_replica(const struct farm *farm, const char *master) {
+    char answer[8192], words[64];
+
+    snprintf(words, sizeof(words), "slave %s", master);
+    for (size_t i = 0; i < farm->servers_n; i++) {
+        server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", "NODES", NULL);
+        if (strstr(answer, words) == NULL)
+            return false;
+    }
+    return true;
+}
+
+size_t farm_replica_add(struct farm *farm) {
+    size_t added = farm->servers_n++;
+    char answer[256], port[16], master[41];
+
+    farm->all_n++;
+    farm_restart(farm, added);
+    snprintf(port, sizeof(port), "%d", farm->servers[added].port);
+    for (size_t i = 0; i < added; i++)
+        cluster_told(farm, i, "MEET", "127.0.0.1", port);
+    WAIT_UNTIL(all_know_all(farm));
+    server_ask(&farm->servers[0], answer, sizeof(answer), "CLUSTER", "MYID", NULL);
+    snprintf(master, sizeof(master), "%.40s", answer + 5); /* behind $40 and the end of its line */
+    cluster_told(farm, added, "REPLICATE", master, NULL);
+    WAIT_UNTIL(replica_follows(farm, added));
+    WAIT_UNTIL(all_know_replica(farm, master));
+    return added;
 }
 
 /* True if the sentinel is connected to the master, its replica and the two other sentinels, and
@@ -332,15 +397,16 @@ void farm_start(struct farm *farm, enum farm_kind kind, const char *folder, int 
     mkdir(farm->folder, 0700);
     if (kind == FARM_TLS)
         certificates_make(farm->folder, farm->clock_fd);
-    farm->servers_n = kind == FARM_SENTINEL ? 2 : kind == FARM_CLUSTER ? 3 : 1;
+    farm->servers_n = kind == FARM_SENTINEL || kind == FARM_PAIR ? 2 : kind == FARM_CLUSTER ? 3 : 1;
     for (size_t i = 0; i < farm->servers_n; i++)
         farm_restart(farm, i);
     farm->all_n = farm->servers_n;
     if (kind == FARM_CLUSTER)
         cluster_join(farm);
+    if (kind == FARM_PAIR || kind == FARM_SENTINEL)
+        WAIT_UNTIL(replica_follows(farm, 1));
     if (kind != FARM_SENTINEL)
         return;
-    WAIT_UNTIL(replica_follows(farm));
     sentinels_start(farm);
     WAIT_UNTIL(sentinels_are_ready(farm));
 }
@@ -350,10 +416,14 @@ void farm_stop(struct farm *farm) {
         server_stop(&farm->servers[i]);
 }
 
+static size_t masters(const struct farm *farm) {
+    return farm->kind == FARM_SENTINEL || farm->kind == FARM_PAIR ? 1 : farm->servers_n;
+}
+
 void farm_flush(struct farm *farm) {
     char answer[256];
 
-    for (size_t i = 0; i < (farm->kind == FARM_SENTINEL ? 1 : farm->servers_n); i++)
+    for (size_t i = 0; i < masters(farm); i++)
         server_ask(&farm->servers[i], answer, sizeof(answer), "FLUSHALL", NULL);
 }
 
@@ -363,7 +433,7 @@ size_t farm_keys(struct farm *farm) {
     const char *at;
     size_t n = 0;
 
-    for (size_t i = 0; i < (farm->kind == FARM_SENTINEL ? 1 : farm->servers_n); i++) {
+    for (size_t i = 0; i < masters(farm); i++) {
         server_ask(&farm->servers[i], answer, sizeof(answer), "INFO", "keyspace", NULL);
         for (at = answer; (at = strstr(at, mark)) != NULL; at++)
             n += (size_t)strtoul(at + sizeof(mark) - 1, NULL, 10);
@@ -388,6 +458,9 @@ void farm_url(const struct farm *farm, const char *options, char *url, size_t si
                  "rediss://localhost:%d?tls_ca=%s/ca.crt&tls_cert=%s/client.crt&tls_key=%s/"
                  "client.key%s",
                  s[0].port, farm->folder, farm->folder, farm->folder, options);
+        return;
+    case FARM_PAIR:
+        snprintf(url, size, "redis://127.0.0.1:%d?name=test%s", s[0].port, options);
         return;
     case FARM_SENTINEL:
         snprintf(url, size, "redis+sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/shop?name=x%s",

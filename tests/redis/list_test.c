@@ -5,9 +5,9 @@
 #include "../loop_clock.h"
 #include "../store/ask.h"
 #include "../wait.h"
-#include "core/hash.h"
 #include "fake.h"
-#include "store/redis/store.h"
+#include "protocol/record_key.h"
+#include "store/redis/redis_store.h"
 
 #define PER_PAGE 12
 #define PER_FAKE (2 * PER_PAGE)

@@ -36,6 +36,7 @@ static const char *const garbage[] = {
     "-MOVED 1 127.0.0.1:1\r\n-MOVED 1 127.0.0.1:1\r\n",
     "-ASK\r\n-ASK\r\n",
     "-IDEM\r\n-IDEM\r\n",
+    "-CLUSTERDOWN Hash slot not served\r\n-CLUSTERDOWN Hash slot not served\r\n",
 };
 
 static void is_sane(const struct call *call) {

@@ -15,7 +15,7 @@
 #include "../wait.h"
 #include "fake.h"
 #include "server.h"
-#include "store/redis/store.h"
+#include "store/redis/redis_store.h"
 #include "temp.h"
 
 #define CONNECT_MS 10000
@@ -126,13 +126,42 @@ TEST(a_sentinel_or_a_server_of_a_cluster_that_is_silent_does_not_keep_from_the_n
 
 /* Names. The library asks this instead of the system's. */
 
+#define MANY 40
+
 static struct sockaddr_in told[2];
-static struct addrinfo infos[2];
+static struct addrinfo infos[MANY];
+static _Atomic unsigned lookups;
+static _Atomic int rotating[2]; /* ports, of which each lookup gives the next */
+static _Atomic bool many;       /* with many others */
+
+/* One address, or many that begin with it. */
+static void rotate(struct addrinfo **restrict ret) {
+    static struct sockaddr_in addresses[MANY];
+    int port = rotating[lookups % 2];
+    size_t n = many ? MANY : 1;
+
+    for (size_t i = 0; i < n; i++) {
+        addresses[i] =
+            (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        addresses[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)i);
+        infos[i] = (struct addrinfo){.ai_family = AF_INET,
+                                     .ai_socktype = SOCK_STREAM,
+                                     .ai_addrlen = sizeof(addresses[i]),
+                                     .ai_addr = (struct sockaddr *)&addresses[i],
+                                     .ai_next = i + 1 < n ? &infos[i + 1] : NULL};
+    }
+    *ret = infos;
+    lookups++;
+}
 
 int getaddrinfo(const char *restrict name, const char *restrict service,
                 const struct addrinfo *restrict hints, struct addrinfo **restrict ret) {
     (void)service;
     (void)hints;
+    if (strcmp(name, "rotates.test") == 0) {
+        rotate(ret);
+        return 0;
+    }
     if (strcmp(name, "two.test") != 0)
         return EAI_NONAME;
     for (size_t i = 0; i < 2; i++)
@@ -168,6 +197,55 @@ TEST(the_second_address_of_a_name_is_tried_where_the_first_refuses_or_is_silent)
     told[0] = hole.address;
     answers(true);
     hole_close(&hole);
+    fakes_stop();
+}
+
+/* The name is looked up so many times more. */
+static void watch_for(struct conn *c, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        unsigned before = lookups;
+
+        WAIT_BY(conn_pass(c, 100), lookups > before);
+    }
+}
+
+static void rotating_open(struct conn *c) {
+    loop_clock_stop();
+    fakes_start(2, say_all);
+    rotating[0] = rotating[1] = fakes.port[0];
+    snprintf(url, sizeof(url), "redis://rotates.test:6379?" TIMEOUTS);
+    conn_open(c, url, HOST_POLL, NULL);
+    CHECK_INT(lookup(c, "k").rc, IDEM_E_ABSENT);
+    CHECK_INT(fakes.met[0], 1);
+}
+
+TEST(a_name_whose_lookups_give_its_addresses_in_turn_keeps_its_connection) {
+    struct conn c;
+
+    rotating_open(&c);
+    rotating[1] = fakes.port[1];
+    watch_for(&c, 8);
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
+    CHECK_INT(fakes.met[0], 1);
+    CHECK_INT(fakes.met[1], 0);
+    rotating[0] = fakes.port[1]; /* it has moved for good */
+    WAIT_UNTIL((watch_for(&c, 1), fakes.met[1] > 0));
+    conn_close(&c);
+    fakes_stop();
+}
+
+/* Of so many, some may not be listed. */
+TEST(a_name_of_very_many_addresses_keeps_its_connection) {
+    struct conn c;
+
+    rotating_open(&c);
+    many = true;
+    rotating[0] = rotating[1] = fakes.port[1];
+    watch_for(&c, 8);
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
+    CHECK_INT(fakes.met[0], 1);
+    CHECK_INT(fakes.met[1], 0);
+    conn_close(&c);
     fakes_stop();
 }
 

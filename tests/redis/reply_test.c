@@ -3,7 +3,7 @@
  */
 #include <malloc.h>
 
-#include "store/redis/redis.h"
+#include "store/redis/redis_connection.h"
 #include "test.h"
 
 static size_t memory_used(void) {

@@ -7,7 +7,7 @@
 #include "../store/proxy.h"
 #include "../wait.h"
 #include "fake.h"
-#include "store/redis/store.h"
+#include "store/redis/redis_store.h"
 #include "temp.h"
 
 static char url[600];
@@ -231,7 +231,8 @@ TEST(a_map_with_port_0_does_not_lead_to_a_socket_of_this_machine) {
     conn_pass(&c, 1000);
     loop_clock_forward(100000);
     CHECK_INT(answer_wait(&call).rc, IDEM_E_REFUSED); /* nobody has it */
-    CHECK_INT(lookup(&c, key_in_half(1)).rc, IDEM_E_ABSENT);
+    /* A map that was asked for when the clock was moved has had no answer: its server was down. */
+    WAIT_UNTIL(lookup(&c, key_in_half(1)).rc == IDEM_E_ABSENT);
     CHECK_INT(proxy.met, 0);
     conn_close(&c);
     fakes_stop();

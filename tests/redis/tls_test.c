@@ -5,7 +5,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
-#include "store/redis/redis.h"
+#include "store/redis/redis_connection.h"
 #include "test.h"
 
 static struct redis_tls *client;

@@ -5,7 +5,7 @@
 #include "../store/ask.h"
 #include "../wait.h"
 #include "fake.h"
-#include "store/redis/store.h"
+#include "store/redis/redis_store.h"
 
 #define WAITERS 100
 

@@ -4,7 +4,7 @@
  */
 #include <openssl/err.h>
 
-#include "http/binary.h"
+#include "http/http_binary.h"
 #include "rig.h"
 
 /* Messages that no sender of ours would write, with a signature that is right: `parameters` end
@@ -222,25 +222,6 @@ TEST(what_is_signed_has_an_end) {
         idem_signer_free(signer);
     }
     free(target);
-}
-
-/* A nonce outlives every timestamp it can have been sent with; a sequence is for good. */
-TEST(a_nonce_is_kept_for_twice_the_window_and_a_minute) {
-    struct idem_sign_parts parts = {.key_id = "a", .key_id_len = 1, .nonce = "1", .nonce_len = 1};
-    struct idem_sign_rules rules = {.window_ms = 5000};
-    struct idem_signer *signer = signer_of(KEYS, rules);
-    struct idem_op op = {0};
-
-    CHECK_INT(idem_nonce_op(signer, &parts, &op, NULL), 0);
-    CHECK_INT(op.kind, IDEM_OP_ONCE);
-    CHECK_INT(op.in.once.ttl_ms, 70000);
-    idem_signer_free(signer);
-    rules.sequence = IDEM_SEQUENCE_INCREASING;
-    signer = signer_of(KEYS, rules);
-    CHECK_INT(idem_nonce_op(signer, &parts, &op, NULL), 0);
-    CHECK_INT(op.kind, IDEM_OP_COUNT);
-    CHECK(op.in.count.ttl_ms > (int64_t)99 * 365 * 86400 * 1000);
-    idem_signer_free(signer);
 }
 
 /* What a host program makes of a request line is not ours to trust. */

@@ -343,9 +343,11 @@ TEST(what_is_refused_leaves_no_nonce) {
 }
 
 /* Seen at the earliest moment at which its timestamp is current, it is good until the last one:
-   twice the window, by clocks that may be apart. Of a sequence nothing may ever be forgotten. */
+   twice the window, by clocks that may be apart; and a day, in which the window may be widened. Of
+   a sequence nothing may ever be forgotten. */
+#define HOUR_MS ((int64_t)3600 * 1000)
 TEST(a_nonce_is_kept_longer_than_its_signature_is_good) {
-    static const int64_t windows[] = {1000, 60000, 86400000};
+    static const int64_t windows[] = {1000, 60000, 12 * HOUR_MS, 12 * HOUR_MS + 1, 24 * HOUR_MS};
     struct idem_sign_parts parts = {
         .key_id = "shop-1", .key_id_len = 6, .nonce = "7", .nonce_len = 1, .number = 7};
 
@@ -356,7 +358,8 @@ TEST(a_nonce_is_kept_longer_than_its_signature_is_good) {
 
         CHECK_INT(idem_nonce_op(signer, &parts, &op, NULL), 0);
         CHECK_INT(op.kind, IDEM_OP_ONCE);
-        CHECK_INT(op.in.once.ttl_ms, 2 * windows[i] + 60000); /* as sign.md says */
+        CHECK_INT(op.in.once.ttl_ms, /* as sign.md says */
+                  i < 3 ? 24 * HOUR_MS + 60000 : 2 * windows[i] + 60000);
         idem_signer_free(signer);
 
         rules.sequence = IDEM_SEQUENCE_INCREASING;
@@ -367,6 +370,42 @@ TEST(a_nonce_is_kept_longer_than_its_signature_is_good) {
         CHECK(op.in.count.ttl_ms >= (int64_t)100 * 365 * 86400 * 1000);
         idem_signer_free(signer);
     }
+}
+
+TEST(a_nonce_is_kept_for_the_longest_window_that_a_host_knows_of) {
+    struct idem_sign_parts parts = {
+        .key_id = "shop-1", .key_id_len = 6, .nonce = "n", .nonce_len = 1};
+    struct idem_signer *signer = signer_of(KEYS, (struct idem_sign_rules){0});
+    struct idem_op op = {0};
+
+    signer->longest_ms = 20 * HOUR_MS;
+    CHECK_INT(idem_nonce_op(signer, &parts, &op, NULL), 0);
+    CHECK_INT(op.in.once.ttl_ms, 40 * HOUR_MS + 60000);
+    idem_signer_free(signer);
+}
+
+/* A request whose time is `before` to come is accepted now, and again until its time is `after`
+   ago. Where `before` is not known, there is one that shows why it is not safe. */
+TEST(a_window_that_is_widened_beyond_the_life_of_nonces_is_known) {
+    int64_t unsafe = 0;
+
+    for (int64_t after = HOUR_MS; after <= 24 * HOUR_MS; after += HOUR_MS / 2) {
+        bool always = true;
+
+        for (int64_t before = HOUR_MS / 2; before <= 24 * HOUR_MS; before += HOUR_MS / 2) {
+            int64_t earlier = before < 12 * HOUR_MS ? 12 * HOUR_MS : before; /* may have been */
+            bool outlives = earlier + after + 60000 <= idem_nonce_life(before);
+
+            CHECK(idem_nonce_outlives(before, after) == outlives);
+            CHECK(outlives || before < after); /* no window is widened otherwise */
+            always = always && outlives;
+        }
+        CHECK(idem_nonce_outlives(0, after) == always);
+        if (!always && unsafe == 0)
+            unsafe = after;
+    }
+    CHECK_INT(unsafe, 12 * HOUR_MS + HOUR_MS / 2);
+    CHECK(idem_nonce_outlives(0, 12 * HOUR_MS) && !idem_nonce_outlives(0, 12 * HOUR_MS + 1));
 }
 
 /* A sequence. */

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "sign/request.h"
 #include "sign/sign.h"
+#include "sign/sign_request.h"
 #include "temp.h"
 #include "test.h"
 

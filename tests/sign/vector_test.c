@@ -4,7 +4,7 @@
  */
 #include <openssl/sha.h>
 
-#include "http/binary.h"
+#include "http/http_binary.h"
 #include "rig.h"
 
 /* RFC 9421, B.2: the test request. */

@@ -6,7 +6,7 @@
 
 #include "../contract/alloc_each.h"
 #include "../test.h"
-#include "core/error.h"
+#include "base/error.h"
 
 static struct idem_guard *guard;
 

@@ -5,7 +5,7 @@
 
 #include "../store/ask.h"
 #include "client.h"
-#include "core/hash.h"
+#include "protocol/record_key.h"
 #include "temp.h"
 #include <mysql.h>
 

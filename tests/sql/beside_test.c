@@ -5,7 +5,7 @@
 #include "../store/ask.h"
 #include "behind.h"
 #include "client.h"
-#include "store/sql/store.h"
+#include "store/sql/sql_store.h"
 #include "temp.h"
 #include <mysql.h>
 

@@ -2,7 +2,7 @@
  * The URLs of the SQL stores: what they mean, what is refused, and that no refusal tells a
  * password.
  */
-#include "store/sql/sql.h"
+#include "store/sql/sql_engine.h"
 #include "temp.h"
 #include "test.h"
 

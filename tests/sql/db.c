@@ -15,7 +15,7 @@
 #include "../wait.h"
 #include "client.h"
 #include "farm.h"
-#include "sql/dialect.h"
+#include "tx/tx_dialect.h"
 
 enum idem_sql_kind db_kind;
 static struct farm farm;

@@ -4,8 +4,17 @@
  */
 #include "../store/ask.h"
 #include "behind.h"
+#include "store/sql/sql_store.h"
 #include "temp.h"
 #include <mysql.h>
+
+/* A server that was down is tried again now and then; until it answers, claims are refused. */
+static struct answer claim_when_back(struct conn *c, const char *key, unsigned owner) {
+    struct answer a;
+
+    WAIT_UNTIL((a = claim(c, key, owner)).rc != IDEM_E_REFUSED);
+    return a;
+}
 
 TEST(an_operation_waits_for_a_server_that_is_paused) {
     struct conn c;
@@ -52,8 +61,10 @@ TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_agai
     a = answer_too_late(&call);
     CHECK_INT(a.rc, IDEM_E_UNKNOWN);
     CHECK_HAS(a.text, "it may have happened");
+    /* It costs the timeout once: it is known to hang now. */
+    CHECK_INT(claim(&c, "k", 1).rc, IDEM_E_REFUSED);
     server_go_on(&farm.server);
-    a = claim(&c, "k", 1);
+    a = claim_when_back(&c, "k", 1);
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_RUN);
     CHECK_INT(a.attempt, 1);
@@ -61,22 +72,96 @@ TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_agai
     farm_stop(&farm);
 }
 
-TEST(a_server_that_died_is_waited_for_and_has_what_it_acknowledged) {
+/* Of many connections, too: one of them is silent, the others were not asked anything. */
+TEST(a_server_that_hangs_costs_the_timeout_once) {
     struct conn c;
     struct call call;
+    char key[16];
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=100s&connections=8");
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(key, sizeof(key), "a%u", i);
+        run_done(&c, key, 1, "before");
+    }
+    server_pause(&farm.server);
+    claim_fill(&call, &c, "k", 1);
+    CHECK_INT(answer_too_late(&call).rc, IDEM_E_UNKNOWN);
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(key, sizeof(key), "b%u", i);
+        CHECK_INT(claim(&c, key, 1).rc, IDEM_E_REFUSED);
+    }
+    server_go_on(&farm.server);
+    CHECK_INT(claim_when_back(&c, "k", 1).verdict, IDEM_RUN);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+/* A key of another connection than this one's. */
+static const char *key_elsewhere(const struct conn *c, const char *key) {
+    struct sql_store *store = idem_container_of(c->store, struct sql_store, base);
+    struct idem_record_key here = key_in("t:", key), there;
+    static char name[16];
+
+    for (unsigned i = 0;; i++) {
+        snprintf(name, sizeof(name), "e%u", i);
+        there = key_in("t:", name);
+        if (sql_lane_of(store, &there) != sql_lane_of(store, &here))
+            return name;
+    }
+}
+
+/* One connection waits for a lock; the other has an answer, has nothing to do from then on, and the
+   server hangs. That answer is no sign of life a whole timeout later. */
+TEST(a_server_that_hangs_while_a_lock_is_waited_for_costs_the_timeout_once) {
+    struct idem_sql transaction;
+    struct call call, next;
+    const char *other;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=100s&connections=2");
+    other = key_elsewhere(&c, "k");
+    CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
+    run_done(&c, other, 1, "before");
+    transaction = row_hold("k");
+    loop_clock_stop();
+    done_fill(&call, &c, "k", 1, "r");
+    CHECK_INT(call_submit(&call), 0);
+    for (int i = 0; i < 10; i++)
+        conn_turn(&c, 1);
+    CHECK_INT(call.completed, 0);
+    loop_clock_forward(1);
+    CHECK_INT(lookup(&c, other).rc, 0);
+    server_pause(&farm.server);
+    loop_clock_forward(100000);
+    CHECK_INT(call_wait(&call), IDEM_E_UNKNOWN);
+    claim_fill(&next, &c, other, 2);
+    CHECK_INT(call_submit(&next), 0);
+    for (int i = 0; i < 10; i++)
+        conn_turn(&c, 1);
+    CHECK_INT(next.completed, 1);
+    CHECK_INT(next.rc, IDEM_E_REFUSED);
+    server_go_on(&farm.server);
+    loop_clock_go_on();
+    idem_sql_close(transaction);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
+TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_back) {
+    struct conn c;
     struct answer a;
 
     server_begin(NULL);
     open_plain(&c, "&timeout=100s");
     run_done(&c, "a", 1, "before");
     farm_kill(&farm);
-    claim_fill(&call, &c, "a", 2);
-    call.op.in.claim.mode = IDEM_MODE_REPLAY;
-    CHECK_INT(call_submit(&call), 0);
-    conn_pass(&c, 100);
-    CHECK_INT(call.completed, 0);
+    a = claim(&c, "a", 2);
+    CHECK_INT(a.rc, IDEM_E_REFUSED);
+    CHECK(strstr(a.text, "in time") == NULL); /* not because its time was over */
     farm_restart(&farm);
-    a = answer_wait(&call);
+    a = claim_when_back(&c, "a", 2);
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_REPLAY);
     CHECK_STR(a.result, "before");
@@ -471,7 +556,7 @@ TEST(a_server_that_died_has_no_session_to_be_ended_and_others_are_left_alone) {
     farm_url(&farm, FARM_PATIENT, url, sizeof(url));
     for (int i = 0; i < OTHERS; i++)
         CHECK_INT(idem_sql_open(url, &others[i], &error), 0);
-    a = claim(&c, "k2", 1);
+    a = claim_when_back(&c, "k2", 1);
     CHECK_INT(a.rc, 0);
     for (int i = 0; i < OTHERS; i++) {
         CHECK(is_there(others[i]));

@@ -3,7 +3,7 @@
  */
 #include "../test.h"
 #include "db.h"
-#include "sql/migrate.h"
+#include "tx/tx_migrate.h"
 
 static struct idem_error err;
 

@@ -11,7 +11,7 @@
 #include "behind.h"
 #include "client.h"
 #include "process.h"
-#include "store/mysql/mysql.h"
+#include "store/sql/mysql/mysql.h"
 #include "temp.h"
 
 /* Values. */

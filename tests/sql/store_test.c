@@ -3,8 +3,8 @@
  */
 #include "../store/ask.h"
 #include "behind.h"
-#include "store/sql/store.h"
-#include "store/sql/sweep.h"
+#include "store/sql/sql_store.h"
+#include "store/sql/sql_sweep.h"
 #include "temp.h"
 
 /* Tables. */

@@ -17,7 +17,7 @@
 #include "../wait.h"
 #include "db.h"
 #include "process.h"
-#include "sql/dialect.h"
+#include "tx/tx_dialect.h"
 
 #define WORKERS 8
 #define ACCOUNTS 12

@@ -3,7 +3,7 @@
  */
 #include "ask.h"
 
-#include "core/hash.h"
+#include "protocol/record_key.h"
 
 #define PREFIX "t:"
 

@@ -147,6 +147,17 @@ test(async function hostile_text_is_shown_as_text() {
   await over(tab);
 });
 
+// Headers are sent as bytes: the label is UTF-8. The page may not show what reorders it, or what nobody sees.
+test(async function what_nobody_sees_in_a_label_is_shown_as_its_code() {
+  const tab = await open('/status');
+  const label = Buffer.from('order \u202e7\u200b\u{e0041}').toString('latin1');
+  eq(await rig.post('/unseen', 'u1', { label }), 200);
+  eq(await rig.post('/unseen', 'u1', { label, body: '[]' }), 422);
+  await until('it is shown', async () => (await tab.locator('#refusals').textContent()).includes('order \\u{202e}7\\u{200b}\\u{e0041}'));
+  eq(await tab.evaluate(() => /[\p{Cf}\p{Zl}\p{Zp}]/u.test(document.body.innerText + document.title)), false, 'something unseen is left');
+  await over(tab);
+});
+
 test(async function a_hash_is_copied_whole() {
   const tab = await open('/status', { permissions: ['clipboard-read', 'clipboard-write'] });
   const first = tab.locator('#refusals button.copy').first();

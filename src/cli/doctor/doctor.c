@@ -1,7 +1,6 @@
 /*
- * `idem doctor`: examines a set-up, and says what is unsafe in it before a customer finds out.
- * Fails with status 78 where something is unsafe or broken, and 64 where there is nothing to
- * examine.
+ * `idem doctor`: examines a setup, and reports unsafe settings before a customer suffers from them.
+ * Fails with status 78 if something is unsafe or broken, and 64 on a usage error.
  */
 #include "cli/doctor/doctor.h"
 
@@ -9,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json/out.h"
+#include "json/json_out.h"
 
 #define PREFIX "doctor:"
 
@@ -17,7 +16,7 @@ static const char *const grades[DOCTOR_GRADES] = {"ok", "note", "unsafe", "broke
 
 void doctor_find(struct doctor *d, enum doctor_grade grade, const char *subject, const char *check,
                  const char *todo, const char *fmt, ...) {
-    char text[900], clean[900];
+    char text[900], clean[900], clean_subject[900];
     struct json_out json = {.out = stdout};
     va_list args;
 
@@ -37,13 +36,14 @@ void doctor_find(struct doctor *d, enum doctor_grade grade, const char *subject,
         return;
     }
     cli_printable(text, clean, sizeof(clean));
-    printf("%-6s  %s: %s: %s", grades[grade], subject, check, clean);
+    printf("%-6s  %s: %s: %s", grades[grade],
+           cli_printable(subject, clean_subject, sizeof(clean_subject)), check, clean);
     if (todo != NULL)
         printf("; to do: %s", cli_printable(todo, text, sizeof(text)));
     putchar('\n');
 }
 
-/* The last line, for people. */
+/* Prints the last line, for people; returns the exit status. */
 static int doctor_sum(const struct doctor *d) {
     unsigned bad = d->counts[DOCTOR_UNSAFE] + d->counts[DOCTOR_BROKEN];
     int status;
@@ -55,8 +55,8 @@ static int doctor_sum(const struct doctor *d) {
     return status != CLI_OK ? status : bad != 0 ? CLI_CONFIG : CLI_OK;
 }
 
-/* Without --store, a store is examined where nothing else is. */
-static int store_examine(struct doctor *d) {
+/* A store is examined if --store names one, or if there is nothing else to examine. */
+static int doctor_store_examine(struct doctor *d) {
     const struct cli_values *values = d->values;
     const char *prefix = values->layer.said.prefix;
     int status = CLI_OK;
@@ -79,7 +79,7 @@ static int doctor_run(const struct cli_values *values) {
         cli_say("doctor: takes no operand; name the store with --store URL");
         return CLI_USAGE;
     }
-    status = store_examine(&d);
+    status = doctor_store_examine(&d);
     if (status == CLI_OK && values->config != NULL)
         status = doctor_settings(&d);
     if (status == CLI_OK && values->nginx_config != NULL)

@@ -1,19 +1,20 @@
 /*
- * `idem doctor`, inside: findings, one line each, and who makes them.
+ * Shared by the parts of `idem doctor`: findings, one line each, and the files that make them.
  *
- *     doctor.c   the command: what is examined, and how findings are said
- *     store.c    any store: its URL, whether it answers, its clock, whether it may be written to
- *     lmdb.c     the folder and the disk of an embedded store
- *     redis.c    what Redis says of itself
- *     sql.c      the same of PostgreSQL and MySQL
- *     policy.c   times that do not go together, and what a policy gives up
- *     nginx.c    a configuration of nginx: its guards, and its stores
- *     dump.c     what nginx -T writes of it
- *     tree.c     its blocks
- *     variable.c its variables
- *     reader.c   its syntax
+ *     doctor.c          the command: decides what is examined, prints findings
+ *     doctor_store.c    any store: URL, response, clock, permission to write
+ *     doctor_lmdb.c     the directory and the disk of an embedded store
+ *     doctor_redis.c    settings that a Redis server reports
+ *     doctor_sql.c      settings that PostgreSQL and MySQL report
+ *     doctor_policy.c   times that contradict each other, and risks that a policy accepts
+ *     doctor_nginx.c    an nginx configuration: its guards and its stores
+ *     nginx_dump.c      the output of nginx -T
+ *     nginx_tree.c      its blocks
+ *     nginx_variable.c  its variables
+ *     nginx_reader.c    its syntax
  *
- * Nothing that is examined is changed but for one record of our own, which is forgotten again.
+ * The examined systems are not changed, except for one record of idem's own, which is forgotten
+ * again.
  */
 #ifndef IDEM_CLI_DOCTOR_DOCTOR_H
 #define IDEM_CLI_DOCTOR_DOCTOR_H
@@ -25,13 +26,13 @@
 
 enum doctor_grade {
     DOCTOR_OK,
-    DOCTOR_NOTE,   /* to be known; safe */
-    DOCTOR_UNSAFE, /* it works, and may run something twice, forget it, or show it to others */
+    DOCTOR_NOTE,   /* safe, but worth knowing */
+    DOCTOR_UNSAFE, /* it works, but may run an operation twice, forget it, or show it to others */
     DOCTOR_BROKEN, /* it does not work */
     DOCTOR_GRADES
 };
 
-/* Who will use a store. */
+/* The user of a store. */
 struct doctor_user {
     const char *name;
     uid_t uid;
@@ -40,37 +41,40 @@ struct doctor_user {
 
 struct doctor {
     const struct cli_values *values;
-    const struct doctor_user *user; /* root's nginx has workers of another; NULL: who runs this */
+    const struct doctor_user
+        *user; /* the workers' user, if root runs nginx; NULL: the user who runs this */
     unsigned counts[DOCTOR_GRADES];
 };
 
-/* A finding about `subject` (a store, a location): which check, what was found and why it matters,
-   and what to do (NULL: nothing). */
+/* Reports a finding about `subject` (a store, a location): the check, the finding and why it
+   matters, and the remedy (NULL: none is needed). */
 void doctor_find(struct doctor *d, enum doctor_grade grade, const char *subject, const char *check,
                  const char *todo, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
-/* Anything that names a store; what it writes is under `prefix`. */
+/* Examines the store of any URL; it writes under `prefix`. */
 void doctor_store(struct doctor *d, const char *url, const char *prefix);
 
-/* What is found without opening the store. True: go on and open it. */
+/* Examines a store without opening it. True: go on and open it. */
 bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *url);
 void doctor_redis(struct doctor *d, const char *subject, const char *text,
                   const struct idem_url *url);
 void doctor_sql(struct doctor *d, const char *subject, const char *text,
                 const struct idem_url *url);
 
-/* Secrets and results that go over a network: `loopback`: they do not. */
+/* Reports if a server is reached without encryption or without a password; `loopback`: it is on
+   this machine, where neither matters. */
 bool doctor_is_loopback(const char *host);
 void doctor_network(struct doctor *d, const char *subject, bool loopback, bool tls, bool password);
 
-/* A policy as it is in force; `preset` as its place says it, 0: none. */
+/* Examines a policy in force; `preset` is the one that is configured, 0: none. */
 void doctor_policy(struct doctor *d, const char *subject, const struct idem_policy *policy,
                    enum idem_preset preset);
-/* Those of a settings file. CLI_OK, or a status after saying why it cannot be read. */
+/* Examines the policies of a settings file. CLI_OK, or an exit status after a message if it cannot
+   be read. */
 int doctor_settings(struct doctor *d);
 
-/* A configuration of nginx, and the stores that it names. CLI_OK, or a status after saying why
-   nothing could be examined. */
+/* Examines an nginx configuration, and the stores that it names. CLI_OK, or an exit status after a
+   message if nothing could be examined. */
 int doctor_nginx(struct doctor *d, const char *path);
 
 #endif

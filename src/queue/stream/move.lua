@@ -1,8 +1,8 @@
--- The idle time of entries set anew, under our name or another, if they are still ours. Who gets
--- one that we have not begun with must not find that delivery counted.
+-- Sets the idle time of entries anew, under our name or another one, if they are still ours. An
+-- entry that was not begun is given back without that delivery in its count.
 --
--- KEYS: the stream. ARGV: group, our name, the new one, idle in ms, deliveries that do not count; then
--- ids. The answer has a list for each that was not moved: its id and a word, as take.lua's.
+-- KEYS: the stream. ARGV: group, our name, the new name, idle in ms, deliveries that do not count;
+-- then ids. The reply has a list for each entry that was not moved: its id and a word of take.lua.
 local stream, group, me, to, idle = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local less = tonumber(ARGV[5])
 local out = {}

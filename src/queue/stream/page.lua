@@ -1,9 +1,9 @@
--- Some entries of a stream, in order, as many as fit into an answer; what is too large comes
--- without its content.
+-- Some entries of a stream, in order, as many as fit into a reply; an entry that is too large is
+-- sent without its content.
 --
--- KEYS: the stream. ARGV: from where, entries, bytes and fields of an entry at most, to where. The
--- answer has a list for each, as take.lua's: {id, entry, 0, {name, value, ...}} or {id, large, bytes,
--- fields}.
+-- KEYS: the stream. ARGV: the first id, limits for entries and for bytes and fields of an entry,
+-- the last id. The reply has a list for each entry, like take.lua's: {id, entry, 0, {name, value,
+-- ...}} or {id, large, bytes, fields}.
 local bytes_max, fields_max = tonumber(ARGV[3]), tonumber(ARGV[4])
 local out, bytes_left, fields_left = {}, bytes_max, 16 * fields_max
 local entries = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[5], 'COUNT', ARGV[2])

@@ -1,15 +1,15 @@
--- Entries that were delivered before, taken or taken again in one step: those that are pending
--- under our name, under nobody's, or that somebody else has left idle. What is too large is not
--- sent, and no more is sent at a time than fits into an answer; whatever is asked for first is.
+-- Takes entries that were delivered before, in one step: entries that are pending under our name,
+-- under nobody's name, or idle under another name. The content of an entry that is too large is not
+-- sent, and a reply has no more than fits, but always the first entry.
 --
--- KEYS: the stream. ARGV: group, our name, nobody's name, min-idle in ms, bytes and fields of an
--- entry at most; then ids. The answer has a list for each, with its id and a word:
+-- KEYS: the stream. ARGV: group, our name, nobody's name, min-idle in ms, limits for bytes and
+-- fields of an entry; then ids. The reply has a list for each entry, with its id and a word:
 --
 --     id, entry, deliveries, {name, value, ...}
 --     id, large, bytes, fields      it is ours now, too
 --     id, later                     it was not looked at
---     id, other | none | deleted    somebody has it; it is pending nowhere; it is not in the
---                                   stream, and was acknowledged
+--     id, other | none | deleted    another consumer has it; it is pending nowhere; it is not in
+--                                   the stream, and was acknowledged
 local stream, group, me, nobody = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local min_idle, bytes_max, fields_max = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local out, bytes_left, fields_left = {}, bytes_max, 16 * fields_max

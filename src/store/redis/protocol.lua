@@ -1,5 +1,5 @@
--- The protocol inside the server. script.c cuts this file into parts at the
--- lines that begin with --@, puts the rows of the two tables of core/table.c in
+-- The protocol inside the server. redis_script.c cuts this file into parts at the
+-- lines that begin with --@, puts the rows of the two tables of protocol/table.c in
 -- place of ROWS, and makes one script of the parts that it needs.
 --
 -- A record is one string, see below.
@@ -97,7 +97,7 @@ local tries = v and struct.unpack('>I4', v, 9) or 0
 local facts = band(wishes, 1) + band(wishes, 32) + (band(wishes, 8) ~= 0 and 256 or 0)
     + (band(wishes, 4) ~= 0 and 2048 or 0)
 if v then
-    -- In a definition that is computed, the lowest bit is not compared: core/record.h.
+    -- In a definition that is computed, the lowest bit is not compared: protocol/record.h.
     local odd = byte(v, 29) >= 128 and 1 or 0
     if bound == #ARGV[2] and (bound == 0 or sub(v, 97, 128) == ARGV[2]) then facts = facts + 2 end
     if sub(v, 13, 28) == mine and flags % 16 < 8 then facts = facts + 4 end

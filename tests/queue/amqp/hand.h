@@ -7,7 +7,7 @@
 
 #include "../../wait.h"
 #include "loop/poll.h"
-#include "queue/amqp/amqp.h"
+#include "queue/amqp/rabbit.h"
 
 #define HAND_MAX 4096
 

@@ -6,8 +6,8 @@
 
 #include "../../temp.h"
 #include "../../test.h"
-#include "core/error.h"
-#include "queue/amqp/amqp.h"
+#include "base/error.h"
+#include "queue/amqp/rabbit.h"
 
 static struct rabbit_fields fields;
 
@@ -65,6 +65,18 @@ TEST(numbers_that_are_none_are_texts) {
     CHECK_STR(shown("inf"), "Infinity");
     CHECK_STR(shown("list"), "=[\"-Infinity\"]");
     CHECK_STR(shown("huge"), "=1.7976931348623157e+308");
+}
+
+/* `idem dead --json` shows it as it stands here. */
+TEST(what_nobody_sees_in_a_nested_text_is_escaped) {
+    amqp_field_value_t list[1] = {{.kind = AMQP_FIELD_KIND_UTF8}};
+    amqp_table_entry_t e[1] = {entry("list", AMQP_FIELD_KIND_ARRAY)};
+
+    list[0].value.bytes =
+        amqp_cstring_bytes("a\"\n\x7f\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\x81\xc3\xa9\\");
+    e[0].value.value.array = (amqp_array_t){.num_entries = 1, .entries = list};
+    show(e, 1);
+    CHECK_STR(shown("list"), "=[\"a\\\"\\u000a\\u007f\\u009b\\u202e\\udb40\\udc41\xc3\xa9\\\\\"]");
 }
 
 TEST(decimals_have_all_their_zeros) {

@@ -529,7 +529,7 @@ static const char *own_line(const char *name, char *line, int size) {
 }
 
 TEST(a_program_has_the_signals_as_they_were_found) {
-    struct cli_signals signals;
+    struct signals signals;
     struct item *item = item_new("x");
     struct hand hand;
     char *text, found[80];
@@ -537,7 +537,7 @@ TEST(a_program_has_the_signals_as_they_were_found) {
     hand_init(&hand);
     (void)signal(SIGPIPE, SIG_DFL);
     own_line("SigIgn:", found, sizeof(found));
-    CHECK_INT(cli_signals_take(&signals, false), 0);
+    CHECK_INT(signals_take(&signals, false), 0);
     file_write("show", "grep -E '^Sig(Blk|Ign)' /proc/self/status >\"$1\"\n");
     CHECK_INT(handler_exec_open(
                   &(struct handler_exec_config){
@@ -556,7 +556,7 @@ TEST(a_program_has_the_signals_as_they_were_found) {
     free(text);
     free(item);
     hand_close(&hand);
-    cli_signals_release(&signals);
+    signals_release(&signals);
 }
 
 TEST(programs_die_with_us) {

@@ -7,8 +7,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "cli/handler/handler.h"
 #include "loop/poll.h"
+#include "queue/handler/handler_open.h"
 #include "temp.h"
 #include "test.h"
 #include "wait.h"

@@ -2,9 +2,9 @@
  * Requests to an HTTP endpoint: what is in them, and the connections that they go
  * out by.
  */
-#include "core/hash.h"
 #include "endpoint.h"
-#include "http/field.h"
+#include "http/http_field.h"
+#include "protocol/record_key.h"
 
 TEST(an_endpoint_gets_the_message_and_says_what_came_of_it) {
     struct endpoint e = endpoint_start(false);

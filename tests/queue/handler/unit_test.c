@@ -1,9 +1,9 @@
 /*
  * What the handlers read and write: rules, answers of workers, questions to them.
  */
-#include "cli/handler/answer.h"
-#include "cli/handler/json.h"
-#include "cli/handler/rules.h"
+#include "queue/handler/handler_answer.h"
+#include "queue/handler/handler_json.h"
+#include "queue/handler/handler_rules.h"
 #include "test.h"
 #include "json/json.h"
 
@@ -170,6 +170,9 @@ TEST(an_answer_says_what_came_of_it) {
     reads("{\"id\":7,\"result\":\"unknown\",\"reason\":\"the bank\\nis \\u00e9teinte\\u0007\"}");
     CHECK_RESULT(answer.result, QUEUE_UNKNOWN);
     CHECK_STR(answer.reason, "the bank is \xc3\xa9teinte");
+    reads(
+        "{\"id\":7,\"result\":\"unknown\",\"reason\":\"7\\u202e8\\u2028\\u200b9\\udb40\\udc41\"}");
+    CHECK_STR(answer.reason, "7 8  9");
     reads("{\"id\":7,\"result\":\"retry\",\"reason\":null,\"delay\":null,\"status\":null}");
     CHECK_RESULT(answer.result, QUEUE_RETRY);
     CHECK_STR(answer.reason, "");

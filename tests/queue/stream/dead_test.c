@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 #include "loop_clock.h"
-#include "queue/dead.h"
+#include "queue/dead_letter.h"
 #include "taker.h"
 #include "temp.h"
 #include "wait.h"

@@ -1,0 +1,25 @@
+/*
+ * A free list: keeps a few blocks of one size for reuse, because malloc() is slow above a
+ * kilobyte. One thread at a time may use a list. A list that is all zeros is empty.
+ */
+#ifndef IDEM_BASE_FREELIST_H
+#define IDEM_BASE_FREELIST_H
+
+#include <stddef.h>
+
+/* The number of blocks that a list keeps. A variable only for tests, where 0 makes every
+   allocation reach malloc(). */
+extern unsigned idem_spare_max;
+
+struct idem_spare {
+    struct idem_spare_block *first;
+    unsigned n;
+};
+
+/* `size` is the same for every call on one list. The block is not cleared. NULL: malloc()
+   failed. */
+void *idem_spare_take(struct idem_spare *spare, size_t size);
+void idem_spare_give(struct idem_spare *spare, void *block);
+void idem_spare_free(struct idem_spare *spare);
+
+#endif

@@ -1,0 +1,126 @@
+/*
+ * Hashes and random bits. Fails only if there is no memory for an incremental hash, or if the
+ * system returns no random bits.
+ *
+ * OpenSSL's low-level functions are used on purpose, though EVP deprecates them. Fetching an
+ * algorithm and the error queue take locks inside OpenSSL: if another thread of the host program
+ * holds one during a fork, a call in the child blocks forever. The low-level functions take no
+ * lock, allocate nothing, and leave nothing in the host program's error queue.
+ */
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include "base/hash.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+int idem_sha256(struct idem_bytes bytes, unsigned char out[IDEM_HASH_LEN]) {
+    SHA256_CTX ctx;
+    bool ok = SHA256_Init(&ctx) == 1 && SHA256_Update(&ctx, bytes.at, bytes.len) == 1 &&
+              SHA256_Final(out, &ctx) == 1;
+
+    OPENSSL_cleanse(&ctx, sizeof(ctx));
+    return ok ? 0 : IDEM_E_NOMEM;
+}
+
+void idem_sha_fail(struct idem_sha *sha) {
+    if (sha->ctx != NULL)
+        OPENSSL_cleanse(sha->ctx, sizeof(SHA256_CTX));
+    free(sha->ctx);
+    sha->ctx = NULL;
+}
+
+void idem_sha_begin(struct idem_sha *sha) {
+    sha->ctx = malloc(sizeof(SHA256_CTX));
+    if (sha->ctx != NULL && SHA256_Init(sha->ctx) != 1)
+        idem_sha_fail(sha);
+}
+
+void idem_sha_add(struct idem_sha *sha, const void *bytes, size_t len) {
+    if (sha->ctx != NULL && len != 0 && SHA256_Update(sha->ctx, bytes, len) != 1)
+        idem_sha_fail(sha);
+}
+
+int idem_sha_end(struct idem_sha *sha, unsigned char out[IDEM_HASH_LEN]) {
+    bool ok = sha->ctx != NULL && SHA256_Final(out, sha->ctx) == 1;
+
+    idem_sha_fail(sha);
+    return ok ? 0 : IDEM_E_NOMEM;
+}
+
+void idem_sha512_fail(struct idem_sha512 *sha) {
+    if (sha->ctx != NULL)
+        OPENSSL_cleanse(sha->ctx, sizeof(SHA512_CTX));
+    free(sha->ctx);
+    sha->ctx = NULL;
+}
+
+void idem_sha512_begin(struct idem_sha512 *sha) {
+    sha->ctx = malloc(sizeof(SHA512_CTX));
+    if (sha->ctx != NULL && SHA512_Init(sha->ctx) != 1)
+        idem_sha512_fail(sha);
+}
+
+void idem_sha512_add(struct idem_sha512 *sha, const void *bytes, size_t len) {
+    if (sha->ctx != NULL && len != 0 && SHA512_Update(sha->ctx, bytes, len) != 1)
+        idem_sha512_fail(sha);
+}
+
+int idem_sha512_end(struct idem_sha512 *sha, unsigned char out[IDEM_SHA512_LEN]) {
+    bool ok = sha->ctx != NULL && SHA512_Final(out, sha->ctx) == 1;
+
+    idem_sha512_fail(sha);
+    return ok ? 0 : IDEM_E_NOMEM;
+}
+
+void idem_hex_put(const unsigned char hash[IDEM_HASH_LEN], char out[IDEM_HEX_LEN + 1]) {
+    static const char digits[] = "0123456789abcdef";
+
+    for (unsigned i = 0; i < IDEM_HASH_LEN; i++) {
+        out[2 * i] = digits[hash[i] >> 4];
+        out[2 * i + 1] = digits[hash[i] & 0xf];
+    }
+    out[IDEM_HEX_LEN] = '\0';
+}
+
+static int hash_hex_digit(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+bool idem_hex_parse(const char *hex, unsigned char out[IDEM_HASH_LEN]) {
+    if (strlen(hex) != IDEM_HEX_LEN)
+        return false;
+    for (unsigned i = 0; i < IDEM_HASH_LEN; i++) {
+        int high = hash_hex_digit(hex[2 * i]), low = hash_hex_digit(hex[2 * i + 1]);
+
+        if (high < 0 || low < 0)
+            return false;
+        out[i] = (unsigned char)(high << 4 | low);
+    }
+    return true;
+}
+
+int idem_random(void *out, size_t len) {
+    unsigned char *at = out;
+
+    while (len > 0) {
+        ssize_t n = getrandom(at, len, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return IDEM_E_REFUSED;
+        at += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}

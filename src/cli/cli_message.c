@@ -1,0 +1,91 @@
+/*
+ * Messages on stderr, each in one write, so that lines of two processes do not mix. If stderr does
+ * not take them they are lost; the exit status still reports the outcome.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/visible.h"
+#include "cli/cli.h"
+
+const char *cli_printable(const char *text, char *buf, size_t size) {
+    (void)idem_visible_copy(text, strlen(text), '?', buf, size);
+    return buf;
+}
+
+static void cli_message_write(const char *text, size_t len) {
+    ssize_t done;
+
+    fflush(stdout);
+    for (size_t at = 0; at < len; at += (size_t)done) {
+        done = write(STDERR_FILENO, text + at, len - at);
+        if (done < 0 && errno == EINTR)
+            done = 0;
+        else if (done <= 0)
+            return;
+    }
+}
+
+void cli_say(const char *fmt, ...) {
+    char text[1536], line[1600] = "idem: ";
+    va_list args;
+    size_t len;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    cli_printable(text, line + strlen(line), sizeof(line) - strlen(line) - 1);
+    len = strlen(line);
+    line[len++] = '\n';
+    cli_message_write(line, len);
+}
+
+/* An error in an expression has three lines: the message, the expression, and a caret below the
+   error. */
+static void cli_message_write_error(const char *doing, const char *text) {
+    char lines[1600], part[sizeof(((struct idem_error *)0)->text)];
+    size_t len = (size_t)snprintf(lines, sizeof(lines), "idem: %s: ", doing), n;
+
+    for (const char *at = text; *at != '\0'; at += n + (at[n] == '\n')) {
+        n = strcspn(at, "\n");
+        snprintf(part, sizeof(part), "%.*s", (int)n, at);
+        cli_printable(part, lines + len, sizeof(lines) - len - 1);
+        len += strlen(lines + len);
+        lines[len++] = '\n';
+    }
+    cli_message_write(lines, len);
+}
+
+int cli_say_error(const char *doing, const struct idem_error *err) {
+    /* The library's own text is about the arguments of its C caller. */
+    cli_message_write_error(
+        doing, err->code == IDEM_E_LIVE
+                   ? "its lease is not over: somebody is running it, or it waits to be "
+                     "run again; wait, or use --force"
+                   : err->text);
+    switch (err->code) {
+    case IDEM_E_INVALID:
+        return CLI_USAGE;
+    case IDEM_E_NOMEM:
+        return CLI_SYSTEM;
+    case IDEM_E_ABSENT:
+        return CLI_ABSENT;
+    case IDEM_E_LIVE:
+        return CLI_BUSY;
+    case IDEM_E_SETTLED:
+        return CLI_MISMATCH;
+    default:
+        return CLI_STORE;
+    }
+}
+
+int cli_flush(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CLI_OK;
+    if (errno == EPIPE)
+        return CLI_OK;
+    cli_say("writing to stdout: %s", strerror(errno));
+    return CLI_IO;
+}

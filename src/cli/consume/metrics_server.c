@@ -1,0 +1,360 @@
+/*
+ * A small HTTP server for one page, on the caller's event loop. It holds a few connections at a
+ * time, each for a few seconds and with a head of bounded length: a client that sends nothing or
+ * does not read is disconnected, and costs other clients nothing. Fails if it cannot listen.
+ */
+#include "cli/consume/metrics_server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#define PEERS_MAX 16
+#define PEER_MS 5000
+#define PAUSE_MS 1000 /* without free descriptors: the pause before the next accept */
+
+struct peer {
+    struct metrics *metrics; /* NULL: this slot is free */
+    struct idem_fd fd;
+    struct idem_timer timer;
+    char head[METRICS_HEAD_MAX];
+    size_t head_len;
+    char *response; /* NULL: the request is not complete */
+    size_t response_len, sent;
+};
+
+struct metrics {
+    const struct board *board;
+    const char *door;
+    struct idem_loop *loop;
+    struct idem_fd fd;
+    struct idem_timer pause;
+    bool listening; /* the loop watches the listening socket */
+    char address[NI_MAXHOST + NI_MAXSERV + 4];
+    struct peer peers[PEERS_MAX];
+};
+
+static void metrics_listen_resume(struct metrics *metrics) {
+    if (!metrics->listening)
+        metrics->listening = idem_loop_watch(metrics->loop, &metrics->fd, IDEM_READ) == 0;
+}
+
+static void metrics_listen_pause(struct metrics *metrics) {
+    if (metrics->listening)
+        idem_loop_unwatch(metrics->loop, &metrics->fd);
+    metrics->listening = false;
+}
+
+static void metrics_server_pause_end(struct idem_timer *timer) {
+    metrics_listen_resume(idem_container_of(timer, struct metrics, pause));
+}
+
+/* One connection. */
+
+static void peer_close(struct peer *peer) {
+    struct metrics *metrics = peer->metrics;
+
+    if (metrics == NULL)
+        return;
+    idem_timer_clear(metrics->loop, &peer->timer);
+    idem_loop_unwatch(metrics->loop, &peer->fd);
+    close(peer->fd.fd);
+    free(peer->response);
+    peer->response = NULL;
+    peer->metrics = NULL;
+}
+
+static void peer_drop(struct peer *peer) {
+    struct metrics *metrics = peer->metrics;
+
+    peer_close(peer);
+    if (metrics->pause.link == NULL)
+        metrics_listen_resume(metrics);
+}
+
+static void metrics_server_peer_timeout(struct idem_timer *timer) {
+    peer_drop(idem_container_of(timer, struct peer, timer));
+}
+
+/* Responses. */
+
+static void metrics_server_head_write(FILE *out, const char *status, const char *type, size_t len) {
+    fprintf(out,
+            "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+            "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+            "Connection: close\r\n",
+            status, type, len);
+}
+
+static void metrics_server_refusal_write(FILE *out, const char *status, const char *more) {
+    metrics_server_head_write(out, status, "text/plain", strlen(status) + 1);
+    fprintf(out, "%s\r\n%s\n", more, status);
+}
+
+static void metrics_server_board_write(FILE *out, const struct metrics *metrics,
+                                       enum report_form form, bool with_body) {
+    const char *policy = form == REPORT_PAGE ? report_page_policy() : NULL;
+    size_t len = 0;
+    char *body = NULL;
+    FILE *stream = open_memstream(&body, &len);
+
+    if (stream != NULL) {
+        report_write(metrics->board, &(struct report_who){.door = metrics->door}, form, stream);
+        fclose(stream);
+    }
+    if (body == NULL || (form == REPORT_PAGE && policy == NULL)) {
+        metrics_server_refusal_write(out, "500 Internal Server Error", "");
+    } else {
+        metrics_server_head_write(out, "200 OK", report_type(form), len);
+        if (policy != NULL)
+            fprintf(out,
+                    "Content-Security-Policy: %s\r\nReferrer-Policy: no-referrer\r\n"
+                    "X-Frame-Options: DENY\r\n",
+                    policy);
+        fputs("Vary: Accept\r\n\r\n", out);
+        if (with_body)
+            fwrite(body, 1, len, out);
+    }
+    free(body);
+}
+
+static bool http_text_is(struct idem_http_text text, const char *word) {
+    return text.len == strlen(word) && memcmp(text.at, word, text.len) == 0;
+}
+
+static void metrics_server_response_write(FILE *out, const struct metrics *metrics,
+                                          const struct metrics_request *request) {
+    bool head = http_text_is(request->method, "HEAD");
+    enum report_form form;
+
+    if (!http_text_is(request->path, "/metrics") && !http_text_is(request->path, "/"))
+        metrics_server_refusal_write(out, "404 Not Found", "");
+    else if (!head && !http_text_is(request->method, "GET"))
+        metrics_server_refusal_write(out, "405 Method Not Allowed", "Allow: GET, HEAD\r\n");
+    else if (!report_form(request->query, &request->accept, &form))
+        metrics_server_refusal_write(out, "400 Bad Request: format is prometheus, json or html",
+                                     "");
+    else
+        metrics_server_board_write(out, metrics, form, !head);
+}
+
+static bool peer_respond(struct peer *peer, const struct metrics_request *request) {
+    FILE *out = open_memstream(&peer->response, &peer->response_len);
+
+    if (out == NULL)
+        return false;
+    if (request == NULL)
+        metrics_server_refusal_write(out, "400 Bad Request", "");
+    else
+        metrics_server_response_write(out, peer->metrics, request);
+    return fclose(out) == 0 && idem_loop_watch(peer->metrics->loop, &peer->fd, IDEM_WRITE) == 0;
+}
+
+/* Reading the request and writing the response. False: the connection is finished. */
+
+static bool peer_read(struct peer *peer) {
+    struct metrics_request request;
+    ssize_t n;
+    int whole;
+
+    for (;;) {
+        n = recv(peer->fd.fd, peer->head + peer->head_len, METRICS_HEAD_MAX - peer->head_len, 0);
+        if (n < 0)
+            return errno == EAGAIN || errno == EINTR;
+        if (n == 0)
+            return false;
+        peer->head_len += (size_t)n;
+        whole = metrics_request_read(peer->head, peer->head_len, &request);
+        if (whole != 0 || peer->head_len == METRICS_HEAD_MAX)
+            return peer_respond(peer, whole == 1 ? &request : NULL);
+    }
+}
+
+static bool peer_write(struct peer *peer) {
+    while (peer->sent < peer->response_len) {
+        ssize_t n = send(peer->fd.fd, peer->response + peer->sent, peer->response_len - peer->sent,
+                         MSG_NOSIGNAL);
+
+        if (n < 0)
+            return errno == EAGAIN || errno == EINTR;
+        peer->sent += (size_t)n;
+    }
+    (void)shutdown(peer->fd.fd, SHUT_WR);
+    return false;
+}
+
+static void metrics_server_peer_ready(struct idem_fd *fd, int events) {
+    struct peer *peer = idem_container_of(fd, struct peer, fd);
+
+    (void)events;
+    if (!(peer->response == NULL ? peer_read(peer) : peer_write(peer)))
+        peer_drop(peer);
+}
+
+/* A free slot, or else the one of the connection that has sent no complete request for the longest
+   time. NULL: all connections are being responded to. */
+static struct peer *metrics_peer_slot(struct metrics *metrics) {
+    struct peer *idle = NULL;
+
+    for (size_t i = 0; i < PEERS_MAX; i++) {
+        struct peer *peer = &metrics->peers[i];
+
+        if (peer->metrics == NULL)
+            return peer;
+        if (peer->response == NULL && (idle == NULL || peer->timer.at < idle->timer.at))
+            idle = peer;
+    }
+    return idle;
+}
+
+static void metrics_peer_open(struct metrics *metrics, struct peer *peer, int fd) {
+    peer->fd = (struct idem_fd){.fd = fd, .ready = metrics_server_peer_ready};
+    peer->timer = (struct idem_timer){.fire = metrics_server_peer_timeout};
+    peer->head_len = peer->response_len = peer->sent = 0;
+    if (idem_loop_watch(metrics->loop, &peer->fd, IDEM_READ) != 0) {
+        close(fd);
+        return;
+    }
+    peer->metrics = metrics;
+    idem_timer_set(metrics->loop, &peer->timer, PEER_MS);
+}
+
+static void metrics_server_accept_ready(struct idem_fd *listening, int events) {
+    struct metrics *metrics = idem_container_of(listening, struct metrics, fd);
+    struct peer *peer;
+    int fd;
+
+    (void)events;
+    while ((peer = metrics_peer_slot(metrics)) != NULL) {
+        fd = accept4(metrics->fd.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            if (peer->metrics != NULL)
+                peer_close(peer);
+            metrics_peer_open(metrics, peer, fd);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            metrics_listen_pause(metrics);
+            idem_timer_set(metrics->loop, &metrics->pause, PAUSE_MS);
+        }
+        if (errno != ECONNABORTED && errno != EINTR)
+            return;
+    }
+    metrics_listen_pause(metrics); /* until a connection is closed */
+}
+
+/* Opening. */
+
+static int metrics_server_address_split(const char *address, char *host, size_t size,
+                                        const char **ret_port, struct idem_error *err) {
+    const char *colon = strrchr(address, ':'), *begin = address;
+    size_t len = colon == NULL ? 0 : (size_t)(colon - address);
+
+    *ret_port = colon == NULL ? address : colon + 1;
+    if (colon == NULL)
+        begin = "127.0.0.1", len = strlen(begin);
+    else if (len >= 2 && address[0] == '[' && address[len - 1] == ']')
+        begin++, len -= 2;
+    else if (memchr(address, ':', len) != NULL)
+        len = 0; /* an IPv6 address without brackets */
+    if (len == 0 || len >= size || (*ret_port)[0] == '\0' ||
+        strspn(*ret_port, "0123456789") != strlen(*ret_port) || strlen(*ret_port) > 5 ||
+        strtol(*ret_port, NULL, 10) > 65535)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "no address: allowed are PORT, HOST:PORT and [V6]:PORT");
+    memcpy(host, begin, len);
+    host[len] = '\0';
+    return 0;
+}
+
+static int addrinfo_listen(const struct addrinfo *at) {
+    int fd = socket(at->ai_family, at->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
+
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, 64) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void metrics_address_print(struct metrics *metrics) {
+    struct sockaddr_storage name;
+    socklen_t len = sizeof(name);
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+
+    if (getsockname(metrics->fd.fd, (struct sockaddr *)&name, &len) == 0)
+        (void)getnameinfo((struct sockaddr *)&name, len, host, sizeof(host), port, sizeof(port),
+                          NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(metrics->address, sizeof(metrics->address), strchr(host, ':') ? "[%s]:%s" : "%s:%s",
+             host, port);
+}
+
+static int metrics_socket_open(struct metrics *metrics, const char *address,
+                               struct idem_error *err) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+    char host[NI_MAXHOST];
+    const char *port;
+    int rc = metrics_server_address_split(address, host, sizeof(host), &port, err);
+
+    if (rc != 0)
+        return rc;
+    rc = getaddrinfo(host, port, &hints, &found);
+    if (rc != 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "%s: %s", host, gai_strerror(rc));
+    metrics->fd.fd = addrinfo_listen(found);
+    freeaddrinfo(found);
+    if (metrics->fd.fd < 0)
+        return idem_error_set(err, IDEM_E_REFUSED, "nobody may listen there: %s", strerror(errno));
+    return 0;
+}
+
+int metrics_open(const char *address, const struct board *board, const char *door,
+                 struct idem_loop *loop, struct metrics **ret, struct idem_error *err) {
+    struct metrics *metrics = calloc(1, sizeof(*metrics));
+    int rc;
+
+    if (metrics == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory to listen");
+    *metrics = (struct metrics){.board = board,
+                                .door = door,
+                                .loop = loop,
+                                .fd = {.fd = -1, .ready = metrics_server_accept_ready},
+                                .pause = {.fire = metrics_server_pause_end}};
+    rc = metrics_socket_open(metrics, address, err);
+    if (rc == 0) {
+        metrics_listen_resume(metrics);
+        if (!metrics->listening)
+            rc = idem_error_set(err, IDEM_E_REFUSED, "the loop cannot watch one more");
+    }
+    if (rc != 0) {
+        metrics_close(metrics);
+        return rc;
+    }
+    metrics_address_print(metrics);
+    *ret = metrics;
+    return 0;
+}
+
+const char *metrics_address(const struct metrics *metrics) {
+    return metrics->address;
+}
+
+void metrics_close(struct metrics *metrics) {
+    if (metrics == NULL)
+        return;
+    for (size_t i = 0; i < PEERS_MAX; i++)
+        peer_close(&metrics->peers[i]);
+    idem_timer_clear(metrics->loop, &metrics->pause);
+    metrics_listen_pause(metrics);
+    if (metrics->fd.fd >= 0)
+        close(metrics->fd.fd);
+    free(metrics);
+}

@@ -1,0 +1,34 @@
+/*
+ * A board over HTTP, for setups without nginx: `idem consume --metrics ADDR:PORT`. It serves GET
+ * and HEAD of /metrics (and /) in the board's three forms, and nothing else; each connection gets
+ * one response. Any client that can connect may read it: it contains no key, no user and no body.
+ */
+#ifndef IDEM_CLI_CONSUME_METRICS_SERVER_H
+#define IDEM_CLI_CONSUME_METRICS_SERVER_H
+
+#include "loop/loop.h"
+#include "metric/metric_report.h"
+
+#define METRICS_HEAD_MAX 8192
+
+/* The parts of a request's head that matter here. Borrowed from the text. */
+struct metrics_request {
+    struct idem_http_text method, path, query;
+    struct idem_http_accept accept;
+};
+
+/* 1: the head is complete; 0: more bytes are needed; -1: it is not HTTP. */
+int metrics_request_read(const char *text, size_t len, struct metrics_request *ret);
+
+struct metrics;
+
+/* Listens on PORT (of 127.0.0.1), HOST:PORT or [V6]:PORT; port 0 picks any free port. The board
+   stays the caller's. IDEM_E_INVALID if `address` is no address, IDEM_E_REFUSED if it cannot listen
+   there. */
+int metrics_open(const char *address, const struct board *board, const char *door,
+                 struct idem_loop *loop, struct metrics **ret, struct idem_error *err);
+/* The address as a client would use it, "127.0.0.1:9100". */
+const char *metrics_address(const struct metrics *metrics);
+void metrics_close(struct metrics *metrics);
+
+#endif

@@ -1,0 +1,374 @@
+/*
+ * Examines the guards of an nginx configuration by a table of rules, each guard with the settings
+ * that it inherits; then the stores that it names. A configuration that nginx refuses is a finding.
+ */
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/doctor/doctor_nginx.h"
+
+#define STORES_MAX 32
+
+/* The results so far. */
+struct inspection {
+    struct doctor *d;
+    struct {
+        const char *url;
+        char prefix[IDEM_PREFIX_MAX + 1];
+    } stores[STORES_MAX];
+    size_t stores_n;
+    unsigned guards, shown; /* guarded locations; locations that show metrics */
+    bool unlabelled;        /* the finding about labels was reported */
+    bool stores_cut;        /* there are more than STORES_MAX */
+};
+
+static bool doctor_nginx_is_on(const char *value) {
+    return value != NULL && strcmp(value, "off") != 0;
+}
+
+/* True if users are authenticated here. */
+static bool nginx_scope_authenticates(const struct nginx_scope *scope) {
+    static const enum nginx_word words[] = {AUTH_BASIC, AUTH_REQUEST, AUTH_JWT, VERIFY_CLIENT};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (doctor_nginx_is_on(nginx_value(scope, words[i])))
+            return true;
+    return false;
+}
+
+static bool nginx_scope_value_is(const struct nginx_scope *scope, enum nginx_word word,
+                                 const char *what) {
+    const char *value = nginx_value(scope, word);
+
+    return value != NULL && strcmp(value, what) == 0;
+}
+
+/* True if only known addresses or certificates are let in. Values of ssl_verify_client other than
+   `on` also admit clients without a certificate. */
+static bool nginx_scope_is_restricted(const struct nginx_scope *scope) {
+    return nginx_scope_value_is(scope, VERIFY_CLIENT, "on") ||
+           (nginx_access(scope) == ACCESS_CLOSED && !nginx_scope_value_is(scope, SATISFY, "any"));
+}
+
+/* True if clients are let in without any check. */
+static bool nginx_scope_is_public(const struct nginx_scope *scope) {
+    bool asked = doctor_nginx_is_on(nginx_value(scope, AUTH_BASIC)) ||
+                 doctor_nginx_is_on(nginx_value(scope, AUTH_REQUEST)) ||
+                 doctor_nginx_is_on(nginx_value(scope, AUTH_JWT));
+
+    if (nginx_scope_is_restricted(scope) || nginx_access(scope) == ACCESS_CLOSED)
+        return false;
+    return !asked ||
+           (nginx_scope_value_is(scope, SATISFY, "any") && nginx_access(scope) == ACCESS_ALL);
+}
+
+/* Rules of a location that is guarded. */
+
+static bool nginx_scope_only_logs(const struct nginx_scope *scope) {
+    const char *value = nginx_value(scope, ENFORCE);
+
+    return value != NULL && (strcmp(value, "off") == 0 || strcmp(value, "0") == 0);
+}
+
+/* True for variables that any client may set. */
+static bool doctor_nginx_is_from_client(const char *name) {
+    static const char *const sent[] = {"http_*",       "arg_*",          "cookie_*", "args",
+                                       "query_string", "request_uri",    "request",  "request_body",
+                                       "content_type", "content_length", "host",     NULL};
+
+    return nginx_name_fits(name, sent);
+}
+
+static bool nginx_scope_client_enforces(const struct nginx_scope *scope) {
+    const char *value = nginx_value(scope, ENFORCE);
+
+    return value != NULL && nginx_names(scope, value, true, doctor_nginx_is_from_client);
+}
+
+static bool nginx_scope_logs_some(const struct nginx_scope *scope) {
+    const char *value = nginx_value(scope, ENFORCE);
+
+    return value != NULL && value[0] == '$' && !nginx_scope_client_enforces(scope);
+}
+
+static bool nginx_scope_mixes_users(const struct nginx_scope *scope) {
+    return nginx_scope_value_is(scope, SCOPE, "none") && nginx_scope_authenticates(scope);
+}
+
+static bool doctor_nginx_is_volatile(const char *name) {
+    static const char *const volatiles[] = {
+        "request_id",         "request_time",        "connection*", "remote_port", "msec",
+        "realip_remote_port", "proxy_protocol_port", "pid",         "time_*",      NULL};
+
+    return nginx_name_fits(name, volatiles);
+}
+
+static bool doctor_nginx_is_authorization(const char *name) {
+    static const char *const names[] = {"http_authorization", NULL};
+
+    return nginx_name_fits(name, names);
+}
+
+/* True for a value that a client can claim for another user. A secret is no such value: a client
+   cannot know another user's. */
+static bool doctor_nginx_is_claimable(const char *name) {
+    static const char *const claims[] = {"http_*", "arg_*", NULL},
+                             *const secrets[] = {"http_authorization", "http_cookie", "*token*",
+                                                 "*session*",          "*secret*",    "*api_key*",
+                                                 "*apikey*",           NULL};
+
+    return nginx_name_fits(name, claims) && !nginx_name_fits(name, secrets);
+}
+
+static bool nginx_scope_identity_names(const struct nginx_scope *scope,
+                                       bool (*is)(const char *name)) {
+    const char *value = nginx_value(scope, SCOPE);
+
+    return value != NULL && nginx_names(scope, value, false, is);
+}
+
+static bool nginx_scope_identity_changes(const struct nginx_scope *scope) {
+    return nginx_scope_identity_names(scope, doctor_nginx_is_volatile);
+}
+
+static bool nginx_scope_identity_is_refreshed(const struct nginx_scope *scope) {
+    return nginx_scope_identity_names(scope, doctor_nginx_is_authorization);
+}
+
+static bool nginx_scope_identity_is_forgeable(const struct nginx_scope *scope) {
+    return nginx_scope_identity_names(scope, doctor_nginx_is_claimable) &&
+           !nginx_scope_is_restricted(scope);
+}
+
+static bool nginx_scope_identity_is_from_proxy(const struct nginx_scope *scope) {
+    return nginx_scope_identity_names(scope, doctor_nginx_is_claimable) &&
+           nginx_scope_is_restricted(scope);
+}
+
+static bool nginx_scope_speaks_http_1_0(const struct nginx_scope *scope) {
+    const char *value = nginx_value(scope, HTTP_VERSION);
+
+    return nginx_value(scope, PROXY_PASS) != NULL && (value == NULL || strcmp(value, "1.0") == 0);
+}
+
+static const struct {
+    bool (*is)(const struct nginx_scope *scope);
+    enum doctor_grade grade;
+    const char *check, *found, *todo;
+} rules[] = {
+    {nginx_scope_only_logs, DOCTOR_UNSAFE, "enforce",
+     "idem_enforce is off: verdicts are logged, and every request passes, each retry anew",
+     "idem_enforce on, when the log shows what you expect"},
+    {nginx_scope_client_enforces, DOCTOR_UNSAFE, "enforce",
+     "idem_enforce goes by what the client sends: whoever likes passes, each retry anew",
+     "a variable that no client chooses"},
+    {nginx_scope_logs_some, DOCTOR_NOTE, "enforce",
+     "idem_enforce goes by a variable: where that is empty, 0 or off nothing is guarded", NULL},
+    {nginx_scope_mixes_users, DOCTOR_UNSAFE, "scope",
+     "users are told apart and idem_scope is none: who chooses the same key gets another user's "
+     "answer",
+     "idem_scope $remote_user, or another stable identity"},
+    {nginx_scope_identity_changes, DOCTOR_UNSAFE, "scope",
+     "idem_scope has a variable that is another with each request: no retry is ever recognised",
+     "a stable identity: the user's id"},
+    {nginx_scope_identity_is_refreshed, DOCTOR_NOTE, "scope",
+     "idem_scope is the Authorization header: a retry with a refreshed token is another user's, "
+     "and runs a second time",
+     "the user's id, out of the token"},
+    {nginx_scope_identity_is_forgeable, DOCTOR_UNSAFE, "scope",
+     "idem_scope is a name that any client may send: who says another's, and the same key, gets "
+     "his "
+     "answer",
+     "idem_scope $remote_user, or another identity that was checked; or let none in but the proxy "
+     "that sets it: allow ADDRESS; deny all"},
+    {nginx_scope_identity_is_from_proxy, DOCTOR_NOTE, "scope",
+     "idem_scope is a name that who asks here has sent: it must set it, and let no client's "
+     "through",
+     NULL},
+    {nginx_scope_speaks_http_1_0, DOCTOR_NOTE, "upstream",
+     "the backend is spoken to in HTTP/1.0: an answer without a length that is cut off looks "
+     "whole, "
+     "and is kept",
+     "proxy_http_version 1.1"},
+};
+
+/* Merges the layers from the innermost outwards; returns the preset that counts. */
+static enum idem_preset nginx_scope_policy(const struct nginx_scope *scope, struct idem_policy *ret,
+                                           int *ret_rc) {
+    const struct idem_policy *layers[NGINX_DEPTH_MAX];
+    enum idem_preset preset = 0;
+    struct idem_error err;
+    size_t n = 0;
+
+    for (; scope != NULL && n < NGINX_DEPTH_MAX; scope = scope->outer) {
+        layers[n++] = &scope->layer.said;
+        if (preset == 0)
+            preset = scope->layer.said.preset;
+    }
+    *ret_rc = idem_policy_resolve(layers, n, ret, &err);
+    return preset;
+}
+
+static void inspection_store_add(struct inspection *inspection, const struct nginx_scope *scope,
+                                 const char *prefix) {
+    const char *url = nginx_value(scope, STORE);
+
+    for (size_t i = 0; url != NULL && i < inspection->stores_n; i++)
+        if (strcmp(inspection->stores[i].url, url) == 0)
+            return;
+    inspection->stores_cut |= url != NULL && inspection->stores_n == STORES_MAX;
+    if (url == NULL || inspection->stores_n == STORES_MAX)
+        return;
+    inspection->stores[inspection->stores_n].url = url;
+    snprintf(inspection->stores[inspection->stores_n++].prefix,
+             sizeof(inspection->stores[0].prefix), "%s", prefix == NULL ? "doctor:" : prefix);
+}
+
+static void inspection_guard_examine(struct inspection *inspection, const struct nginx_scope *scope,
+                                     const char *subject) {
+    struct idem_policy policy;
+    enum idem_preset preset;
+    int rc;
+
+    inspection->guards++;
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+        if (rules[i].is(scope))
+            doctor_find(inspection->d, rules[i].grade, subject, rules[i].check, rules[i].todo, "%s",
+                        rules[i].found);
+    preset = nginx_scope_policy(scope, &policy, &rc);
+    inspection_store_add(inspection, scope, rc == 0 ? policy.prefix : NULL);
+    if (rc != 0)
+        return;
+    doctor_policy(inspection->d, subject, &policy, preset);
+    if (policy.recover == IDEM_RECOVER_HOLD && !inspection->unlabelled &&
+        !doctor_nginx_is_on(nginx_value(scope, LABEL)) &&
+        !doctor_nginx_is_on(nginx_value(scope, PROBE))) {
+        inspection->unlabelled = true;
+        doctor_find(
+            inspection->d, DOCTOR_NOTE, subject, "uncertain",
+            "idem_probe, or idem_label with the order's number",
+            "a run that vanishes is held until somebody settles it: without idem_probe that "
+            "is a person, and without idem_label nobody knows which order it is");
+    }
+}
+
+/* Examines an `if` within a guarded location that switches the guard off. */
+static void inspection_exception_examine(struct inspection *inspection,
+                                         const struct nginx_scope *scope, const char *subject) {
+    if (nginx_names(scope, scope->condition, true, doctor_nginx_is_from_client))
+        doctor_find(inspection->d, DOCTOR_UNSAFE, subject, "guard",
+                    "a condition that no client chooses, or a location of its own",
+                    "idem is off by what the client sends: whoever likes passes, each retry anew");
+    else
+        doctor_find(inspection->d, DOCTOR_NOTE, subject, "guard", NULL,
+                    "idem is off here: every request passes, each retry anew");
+}
+
+static void inspection_scope_examine(struct inspection *inspection,
+                                     const struct nginx_scope *scope) {
+    static const enum nginx_word others[] = {INTERNAL, TOKEN, JS, STATUS, ADMIN};
+    const char *server = nginx_value(scope, SERVER_NAME);
+    bool exception = scope->condition != NULL;
+    char subject[500];
+
+    snprintf(subject, sizeof(subject), "nginx %.100s%s%.160s%s%.160s", server == NULL ? "" : server,
+             server == NULL || server[0] == '\0' ? "" : " ", scope->location,
+             exception ? " if " : "", exception ? scope->condition : "");
+    inspection->shown += scope->values[STATUS] != NULL || scope->values[ADMIN] != NULL;
+    if (scope->admin_all && nginx_scope_is_public(scope))
+        doctor_find(inspection->d, DOCTOR_UNSAFE, subject, "idem_admin",
+                    "idem_admin allow=ADDRESS, or auth_basic, auth_request, ssl_verify_client on",
+                    "everybody may settle and forget records here");
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (nginx_value(scope, others[i]) != NULL)
+            return;
+    if (nginx_guarded(scope))
+        inspection_guard_examine(inspection, scope, subject);
+    else if (exception && nginx_guarded(scope->outer))
+        inspection_exception_examine(inspection, scope, subject);
+}
+
+static void inspection_limits_report(struct inspection *inspection, const struct nginx_tree *tree,
+                                     const char *path) {
+    if (tree->cut)
+        doctor_find(
+            inspection->d, DOCTOR_UNSAFE, path, "limits", "examine its parts one by one",
+            "it has more files, or deeper ones, than are read: of the rest nothing is known");
+    if (inspection->stores_cut)
+        doctor_find(inspection->d, DOCTOR_UNSAFE, path, "limits", "examine them with --store",
+                    "it names more than %d stores: of the others nothing is known", STORES_MAX);
+}
+
+static void inspection_tree_examine(struct inspection *inspection, const struct nginx_tree *tree,
+                                    const char *path) {
+    for (const struct nginx_scope *scope = tree->first; scope != NULL; scope = scope->next)
+        if (scope->location != NULL && (scope->condition == NULL || scope->says))
+            inspection_scope_examine(inspection, scope);
+    inspection_limits_report(inspection, tree, path);
+    if (inspection->guards == 0)
+        doctor_find(inspection->d, DOCTOR_UNSAFE, path, "guards",
+                    "idem or idem_preset in a location", "no location is guarded");
+    if (inspection->shown == 0)
+        doctor_find(inspection->d, DOCTOR_NOTE, path, "metrics", "a location with idem_status",
+                    "there is no idem_status: nobody sees uncertain runs pile up");
+    for (size_t i = 0; i < inspection->stores_n; i++)
+        doctor_store(inspection->d, inspection->stores[i].url, inspection->stores[i].prefix);
+}
+
+/* Finds the workers' user. False if it is the user who runs nginx: only root can change it. */
+static bool nginx_tree_workers_user(const struct nginx_tree *tree, const char *compiled,
+                                    struct doctor_user *ret) {
+    const char *name = tree->user != NULL ? tree->user : compiled;
+    struct passwd *user = geteuid() == 0 ? getpwnam(name) : NULL;
+    struct group *group = getgrnam(tree->group != NULL ? tree->group : name); /* as nginx does */
+
+    if (user == NULL)
+        return false;
+    *ret = (struct doctor_user){name, user->pw_uid, group == NULL ? user->pw_gid : group->gr_gid};
+    return true;
+}
+
+/* Makes a path absolute, but follows no links: nginx resolves includes relative to the name that it
+   was given. Owned by the caller; NULL with errno. */
+static char *doctor_nginx_path_absolute(const char *given) {
+    char *directory = given[0] == '/' ? strdup("") : getcwd(NULL, 0), *path = NULL;
+
+    if (directory != NULL && access(given, F_OK) == 0 &&
+        asprintf(&path, "%s%s%s", directory, given[0] == '/' ? "" : "/", given) < 0)
+        path = NULL;
+    free(directory);
+    return path;
+}
+
+int doctor_nginx(struct doctor *d, const char *given) {
+    struct inspection inspection = {.d = d};
+    char *path = doctor_nginx_path_absolute(given), *text = NULL, compiled[NGINX_USER];
+    struct doctor_user user;
+    struct nginx_tree tree;
+    int status = CLI_OK;
+    size_t len = 0;
+
+    if (path == NULL) { /* nginx would search its own installation directory */
+        doctor_find(d, DOCTOR_BROKEN, given, "nginx", "name the file as it is", "%m");
+        return CLI_OK;
+    }
+    text = nginx_dump(d, path, &len, compiled, &status);
+    if (text != NULL) {
+        if (nginx_tree_read(&tree, path, text, len) == 0) {
+            d->user = nginx_tree_workers_user(&tree, compiled, &user) ? &user : NULL;
+            inspection_tree_examine(&inspection, &tree, path);
+            d->user = NULL;
+        } else {
+            cli_say("doctor: no memory");
+            status = CLI_SYSTEM;
+        }
+        nginx_tree_release(&tree);
+    }
+    free(text);
+    free(path);
+    return status;
+}

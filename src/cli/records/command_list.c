@@ -1,0 +1,71 @@
+/*
+ * `idem list`: prints the records that a filter selects, as a table or as lines of JSON.
+ */
+#include "cli/cli.h"
+#include "cli/records/record_print.h"
+
+struct listing {
+    bool json;
+    int64_t now;
+    size_t n;
+};
+
+static bool command_list_print(const struct idem_entry *entry, void *data) {
+    struct listing *listing = data;
+
+    if (listing->json) {
+        cli_entry_json(entry, stdout);
+    } else {
+        if (listing->n == 0)
+            cli_entry_head(stdout);
+        cli_entry_row(entry, listing->now, stdout);
+    }
+    listing->n++;
+    return !ferror(stdout);
+}
+
+static int command_list_records(struct idem *h, const struct cli_values *values) {
+    struct listing listing = {.json = values->json};
+    struct idem_filter filter;
+    struct idem_error err;
+    int status;
+
+    status = cli_filter(h, values, &filter);
+    if (status != CLI_OK)
+        return status;
+    if (idem_time(h, &listing.now, &err) < 0)
+        return cli_say_error("store", &err);
+    status = cli_each(h, values, &filter, command_list_print, &listing);
+    return status != CLI_OK ? status : cli_flush();
+}
+
+static int command_list_run(const struct cli_values *values) {
+    int status = CLI_OK;
+    struct idem *h;
+
+    if (values->operands_n != 0) {
+        cli_say("list: takes no operand; to see one record: idem show KEY");
+        return CLI_USAGE;
+    }
+    h = cli_open(values, &status);
+    if (h == NULL)
+        return status;
+    status = command_list_records(h, values);
+    idem_close(h);
+    return status;
+}
+
+static const char *const command_list_options[] = {"prefix", "state", "since", "json",
+                                                   "store",  "help",  NULL};
+
+const struct cli_command cli_list = {
+    .name = "list",
+    .summary = "the records, all or some of them",
+    .synopsis = "[OPTIONS]",
+    .text = "Lists what is remembered. Keys are not stored: a record shows its hash, and the\n"
+            "label it was run with.\n",
+    .after = "  idem list --state uncertain --since 24h\n"
+             "  idem list --prefix run: --json\n",
+    .options = command_list_options,
+    .run = command_list_run,
+};

@@ -1,0 +1,91 @@
+/*
+ * `idem migrate`: creates the tables of a SQL database or upgrades them to this version, or prints
+ * the statements. Fails if the URL names no such database, if the server cannot be reached or
+ * refuses, and on tables of a newer version.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "idem.h"
+#include "tx/tx_migrate.h"
+
+static const struct {
+    const char *scheme;
+    enum idem_sql_kind kind;
+} schemes[] = {
+    {"postgres:", IDEM_SQL_POSTGRES}, {"postgresql:", IDEM_SQL_POSTGRES},
+    {"mysql:", IDEM_SQL_MYSQL},       {"mariadb:", IDEM_SQL_MYSQL},
+    {"sqlite:", IDEM_SQL_SQLITE},
+};
+
+static int command_migrate_print(const char *url) {
+    const char *schema = NULL;
+
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        if (strncmp(url, schemes[i].scheme, strlen(schemes[i].scheme)) == 0)
+            schema = idem_sql_schema(schemes[i].kind);
+    }
+    if (schema == NULL) {
+        cli_say("migrate: --store names no SQL database that this build knows; say postgres:, "
+                "mysql: or sqlite:");
+        return CLI_USAGE;
+    }
+    fputs(schema, stdout);
+    return cli_flush();
+}
+
+static int command_migrate_tables(const char *url) {
+    struct idem_sql conn;
+    struct idem_error err;
+    int rc = idem_sql_open(url, &conn, &err);
+
+    if (rc != 0)
+        return cli_say_error("migrate", &err);
+    rc = idem_sql_migrate(conn, &err);
+    idem_sql_close(conn);
+    if (rc != 0)
+        return cli_say_error("migrate", &err);
+    printf("the tables are of version %d\n", IDEM_SCHEMA_VERSION);
+    return cli_flush();
+}
+
+static int command_migrate_run(const struct cli_values *values) {
+    const char *url_given = values->store != NULL ? values->store : getenv("IDEM_STORE");
+    int status = CLI_OK;
+    char *url;
+
+    if (values->operands_n != 0) {
+        cli_say("migrate: takes no operand");
+        return CLI_USAGE;
+    }
+    if (url_given == NULL || url_given[0] == '\0') {
+        cli_say(
+            "migrate: say which database with --store URL or IDEM_STORE; the embedded store and "
+            "Redis need no tables");
+        return CLI_USAGE;
+    }
+    url = cli_store_url(values, &status);
+    if (url == NULL)
+        return status;
+    status = values->print ? command_migrate_print(url) : command_migrate_tables(url);
+    free(url);
+    return status;
+}
+
+static const char *const command_migrate_options[] = {"print", "store", "help", NULL};
+
+const struct cli_command cli_migrate = {
+    .name = "migrate",
+    .summary = "make or upgrade the tables of a SQL database",
+    .synopsis = "[OPTIONS]",
+    .text =
+        "Makes what is missing in a PostgreSQL, MySQL or SQLite database: the tables of stores\n"
+        "and guards, and the functions that other languages use (idem_once, idem_result).\n"
+        "May be run twice, and by two machines at once. It needs a user who may make tables;\n"
+        "after that SELECT, INSERT, UPDATE and DELETE on them are enough (MySQL: and EXECUTE).\n",
+    .after = "  idem migrate --store postgres://owner@db/shop\n"
+             "  idem migrate --store mysql: --print | mysql shop\n",
+    .options = command_migrate_options,
+    .run = command_migrate_run,
+};

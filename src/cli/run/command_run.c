@@ -1,0 +1,560 @@
+/*
+ * `idem run`: the command, its preparation and its end; run_loop.c has the part in between. Fails
+ * with a usage error before anything is opened, and with a store error before anything is run.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/run/run_loop.h"
+#include "cli/time_argument.h"
+#include "cli/variables_argument.h"
+#include "core/key.h"
+#include "core/settings.h"
+
+/* The defaults of this front door, below flags and settings. */
+static const struct idem_policy run_door = {.prefix = CLI_PREFIX, .scope = IDEM_SCOPE_NONE};
+
+/* Everything that is open for one run. */
+struct run {
+    const struct cli_values *values;
+    char *url;
+    struct idem_settings *settings;
+    struct idem_poll poll;
+    struct idem *h;
+    struct idem_guard *guard;
+    char *key;
+    char *vars;
+    size_t vars_len;
+    char planned[IDEM_WHEN_TEXT];
+    unsigned char *fingerprint;
+    size_t fingerprint_len;
+    struct idem_policy with;
+    int code;   /* the store's error code, after a store error */
+    bool begun; /* from here on verdicts are written as they arrive */
+};
+
+static void command_run_poll_ready(void *sink, int fd, int events) {
+    idem_ready(sink, fd, events);
+}
+
+static void command_run_poll_timeout(void *sink) {
+    idem_timeout(sink);
+}
+
+/* The reason why a verdict would be lost; NULL if the descriptor can be written to. */
+static const char *command_run_verdict_fault(int64_t fd) {
+    int flags = fd < 0 ? O_WRONLY : fcntl((int)fd, F_GETFL);
+
+    if (flags < 0)
+        return "--verdict-fd is not open: open it with N>FILE, as in 3>verdict";
+    if ((flags & O_ACCMODE) == O_RDONLY)
+        return "--verdict-fd cannot be written to: open it with N>FILE, as in 3>verdict";
+    return NULL;
+}
+
+static int values_check(const struct cli_values *values) {
+    const char *fault = NULL;
+
+    if (values->key != NULL && values->layer.said.key_expr != NULL)
+        fault = "--key and --key-expr are two keys; leave one out";
+    else if (values->token != NULL && (values->key != NULL || values->layer.said.key_expr != NULL))
+        fault = "a token is a key: leave --key and --key-expr out";
+    else if (values->token != NULL && values->at != NULL)
+        fault = "a token is good once: leave --at out";
+    else if (values->token != NULL && values->token[0] == '\0')
+        fault = "--token is empty";
+    else if (values->token == NULL && values->bind != NULL)
+        fault = "--bind is what a token was issued for, and there is no --token";
+    else if (values->bind != NULL && values->bind[0] == '\0')
+        fault = "--bind is empty";
+    else if (values->key != NULL && values->key[0] == '\0')
+        fault = "--key is empty";
+    else if (values->operands_n == 0)
+        fault = "the command is missing: idem run --key KEY -- COMMAND ARGS...";
+    else
+        fault = command_run_verdict_fault(values->verdict_fd);
+    if (fault == NULL)
+        return CLI_OK;
+    cli_say("run: %s (see: idem help run)", fault);
+    return CLI_USAGE;
+}
+
+/* True if the policy runs the command in spite of this store error. A token is never accepted then:
+   without the store nothing proves that it was issued. */
+static bool run_ignores_store_error(const struct run *run, int code) {
+    return idem_guard_policy(run->guard)->on_store_error == IDEM_ON_STORE_ERROR_OPEN &&
+           run->values->token == NULL && code != IDEM_E_INVALID && code != IDEM_E_NOMEM;
+}
+
+/* Reads the store's time, so that all machines agree. A handle on an event loop has no blocking
+   calls, so a second handle is opened. */
+static int run_time_read(struct run *run, int64_t *ret_ms) {
+    struct idem_error err = {.code = IDEM_E_REFUSED};
+    struct idem *h = NULL;
+    struct timespec now;
+    int rc = run->h == NULL ? IDEM_E_REFUSED : idem_open(run->url, NULL, &h, &err);
+
+    if (rc == 0)
+        rc = idem_date(h, ret_ms, &err);
+    idem_close(h);
+    if (rc == 0)
+        return CLI_OK;
+    if (!run_ignores_store_error(run, err.code)) {
+        run->code = err.code;
+        return cli_say_error("store", &err);
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    *ret_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return CLI_OK;
+}
+
+/* Evaluates the policy's expressions over the variables. An error in the variables is a mismatch,
+   not a usage error. */
+static int run_identity_make(const struct run *run, const struct idem_policy *policy,
+                             const char *key, struct idem_identity *ret) {
+    struct idem_args args = {.key = key,
+                             .key_len = key == NULL ? 0 : strlen(key),
+                             .json = run->vars,
+                             .json_len = run->vars_len};
+    struct idem_error err;
+
+    if (idem_identity_make(run->guard, policy, &args, ret, &err) == 0)
+        return CLI_OK;
+    if (err.code == IDEM_E_NOMEM)
+        return CLI_SYSTEM;
+    (void)cli_say_error("run", &err);
+    return CLI_MISMATCH;
+}
+
+/* Makes the key by evaluating key_expr. The command gets it in its environment. */
+static int run_key_evaluate(struct run *run) {
+    struct idem_policy policy = *idem_guard_policy(run->guard);
+    struct idem_identity identity;
+    int status;
+
+    policy.fingerprint = IDEM_NONE; /* only the key is needed here */
+    status = run_identity_make(run, &policy, NULL, &identity);
+    if (status != CLI_OK)
+        return status;
+    if (memchr(identity.key, '\0', identity.key_len) != NULL) {
+        cli_say("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
+                "IDEM_KEY");
+        return CLI_MISMATCH;
+    }
+    run->key = strndup((const char *)identity.key, identity.key_len);
+    return run->key != NULL ? CLI_OK : CLI_SYSTEM;
+}
+
+/* Appends the planned time to the key. */
+static int run_key_schedule(struct run *run) {
+    char *planned;
+    int64_t now = 0;
+    int status = run_time_read(run, &now);
+
+    if (status != CLI_OK)
+        return status;
+    idem_when_print(1000 * cli_schedule_planned(&run->values->schedule, now), run->planned,
+                    sizeof(run->planned));
+    if (asprintf(&planned, "%s@%s", run->key, run->planned) < 0)
+        return CLI_SYSTEM;
+    free(run->key);
+    run->key = planned;
+    return CLI_OK;
+}
+
+static int run_key_make(struct run *run) {
+    int status = CLI_OK;
+
+    const char *given = run->values->token != NULL ? run->values->token : run->values->key;
+
+    if (given == NULL)
+        status = run_key_evaluate(run);
+    else if ((run->key = strdup(given)) == NULL)
+        status = CLI_SYSTEM;
+    if (status == CLI_OK && run->values->at != NULL)
+        status = run_key_schedule(run);
+    return status;
+}
+
+/* Evaluates fingerprint_expr once, to report its errors as a mismatch. The claim evaluates it
+   again, and would report them as a usage error. The claim also makes the key. */
+static int run_fingerprint_check(const struct run *run) {
+    struct idem_policy policy = *idem_guard_policy(run->guard);
+    struct idem_identity identity;
+
+    policy.key_kind = IDEM_KEY_LITERAL;
+    return run_identity_make(run, &policy, "any", &identity);
+}
+
+/* The fingerprint is the whole command line, unless an expression selects something else: the same
+   key with another command line is another operation. */
+static int run_fingerprint_make(struct run *run) {
+    size_t len = 0, at = 0, n;
+
+    if (idem_guard_policy(run->guard)->fingerprint_expr != NULL)
+        return run_fingerprint_check(run);
+    for (int i = 0; i < run->values->operands_n; i++)
+        len += strlen(run->values->operands[i]) + 1;
+    run->fingerprint = malloc(len);
+    if (run->fingerprint == NULL)
+        return CLI_SYSTEM;
+    for (int i = 0; i < run->values->operands_n; i++, at += n) {
+        n = strlen(run->values->operands[i]) + 1;
+        memcpy(run->fingerprint + at, run->values->operands[i], n);
+    }
+    run->fingerprint_len = len;
+    return CLI_OK;
+}
+
+/* The kind of key that the settings ask for, and the section that does; 0: none. */
+static enum idem_key_kind run_key_kind(const struct run *run, const char **ret_name) {
+    const struct idem_policy *layers[] = {
+        idem_settings_find(run->settings, run->values->policy),
+        idem_settings_defaults(run->settings),
+    };
+
+    for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) {
+        if (layers[i] == NULL || (layers[i]->key_kind == 0 && layers[i]->key_expr == NULL))
+            continue;
+        *ret_name = layers[i]->name;
+        return layers[i]->key_kind != 0 ? layers[i]->key_kind : IDEM_KEY_EXPRESSION;
+    }
+    return 0;
+}
+
+/* A command has a literal key, or a key that an expression makes. Settings with another kind of key
+   belong to another front door and would guard something else here: they are refused, not
+   adapted. */
+static int run_key_check(const struct run *run) {
+    bool literal = run->values->key != NULL, own = run->values->layer.said.key_expr != NULL;
+    const char *name = NULL;
+    enum idem_key_kind kind = run_key_kind(run, &name);
+
+    if (run->values->token != NULL && (kind == 0 || kind == IDEM_KEY_TOKEN))
+        return CLI_OK;
+    if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal)) {
+        cli_say("run: %s: %s%s] says key = %s, and a command has a literal key (--key) or one that "
+                "an expression makes (--key-expr); name another policy with --policy, or say key = "
+                "literal",
+                run->values->config, name != NULL ? "[policy " : "[defaults",
+                name != NULL ? name : "", idem_word_name(idem_words_key, (int)kind));
+        return CLI_CONFIG;
+    }
+    if (!literal && !own && kind != IDEM_KEY_EXPRESSION) {
+        cli_say("run: --key KEY is missing: what must happen once; or --key-expr EXPR, which makes "
+                "it of --vars (see: idem help run)");
+        return CLI_USAGE;
+    }
+    return CLI_OK;
+}
+
+/* Refuses variables that no expression reads: that mistake would go unnoticed. */
+static int run_variables_read(struct run *run) {
+    const struct idem_policy *policy = idem_guard_policy(run->guard);
+    int status = cli_vars(run->values, "run", &run->vars, &run->vars_len);
+
+    if (status != CLI_OK)
+        return status;
+    if (run->vars != NULL && policy->key_expr == NULL && policy->fingerprint_expr == NULL) {
+        cli_say("run: the variables are read by nothing: say --key-expr or --fingerprint-expr "
+                "(see: idem help run)");
+        return CLI_USAGE;
+    }
+    if (run->vars != NULL)
+        return cli_vars_check(run->values, run->vars, run->vars_len, policy->json_max);
+    run->vars = strdup("{}"); /* an expression that needs a variable reports its name */
+    run->vars_len = 2;
+    return run->vars != NULL ? CLI_OK : CLI_SYSTEM;
+}
+
+/* The values that flags and settings set explicitly, 0 for all others: a value from a preset or a
+   default may be adapted to the schedule. */
+static struct idem_policy run_policy_explicit(const struct run *run) {
+    struct idem_policy explicit = run->values->layer.said;
+    const struct idem_policy *layers[] = {
+        idem_settings_find(run->settings, run->values->policy),
+        idem_settings_defaults(run->settings),
+    };
+
+    for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) {
+        if (explicit.ttl_s == 0 && layers[i] != NULL)
+            explicit.ttl_s = layers[i]->ttl_s;
+        if (explicit.hold_ttl_s == 0 && layers[i] != NULL)
+            explicit.hold_ttl_s = layers[i]->hold_ttl_s;
+    }
+    return explicit;
+}
+
+/* A run that expires before its step of --at is over would run again in the same step. An explicit
+   ttl that is too short is refused; any other is raised: *ret is the ttl to use then, and is
+   untouched where the policy's ttl is long enough. */
+static int run_ttl_check(const struct run *run, const char *word, int64_t ttl_s, int64_t explicit_s,
+                         int64_t *ret) {
+    const struct cli_schedule *schedule = &run->values->schedule;
+    int64_t least_s = cli_schedule_ttl_least_s(schedule), wanted_s = cli_schedule_ttl_s(schedule);
+    char ttl[IDEM_UNITS_TEXT], step[IDEM_UNITS_TEXT];
+
+    if (explicit_s != ttl_s) {
+        if (ttl_s < wanted_s)
+            *ret = wanted_s;
+        return CLI_OK;
+    }
+    if (ttl_s >= least_s)
+        return CLI_OK;
+    idem_duration_print(ttl_s * 1000, ttl, sizeof(ttl));
+    idem_duration_print(least_s * 1000, step, sizeof(step));
+    cli_say("run: %s is %s, and the step of --at is %s: a second start in one step would run again "
+            "once the first is forgotten; say a %s of at least %s, or leave it out",
+            word, ttl, step, word, step);
+    return CLI_USAGE;
+}
+
+/* In mode lock a key may run any number of times, so ttl does not matter. */
+static int run_schedule_check(struct run *run) {
+    const struct idem_policy *policy = idem_guard_policy(run->guard);
+    struct idem_policy explicit = run_policy_explicit(run);
+    int status;
+
+    if (run->values->at == NULL || policy->mode == IDEM_MODE_LOCK)
+        return CLI_OK;
+    status = run_ttl_check(run, "ttl", policy->ttl_s, explicit.ttl_s, &run->with.ttl_s);
+    if (status == CLI_OK)
+        status = run_ttl_check(run, "hold_ttl", policy->hold_ttl_s, explicit.hold_ttl_s,
+                               &run->with.hold_ttl_s);
+    return status;
+}
+
+/* A policy with scope = caller needs --scope: only the command line can identify the caller. */
+static int run_scope_check(const struct run *run) {
+    if (strcmp(idem_guard_policy(run->guard)->scope, IDEM_SCOPE_CALLER) != 0)
+        return CLI_OK;
+    if (run->values->layer.said.scope != NULL)
+        cli_say("run: --scope caller says that somebody is asking, and not who: say --scope WHO, "
+                "such as a user's id, or --scope none (see: idem help run)");
+    else
+        cli_say("run: the settings say scope = caller, and the command line does not say who is "
+                "asking: say --scope WHO, such as a user's id (see: idem help run)");
+    return CLI_USAGE;
+}
+
+static int run_guard_make(struct run *run) {
+    struct idem_policy policy = run->values->layer.said;
+    struct idem_error err;
+    int status;
+
+    policy.name = run->values->policy;
+    if (run->values->key != NULL)
+        policy.key_kind = IDEM_KEY_LITERAL;
+    if (run->values->token != NULL)
+        policy.key_kind = IDEM_KEY_TOKEN;
+    if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL) {
+        cli_say("run: %s has no section [policy %s]", run->values->config, policy.name);
+        return CLI_CONFIG;
+    }
+    status = run_key_check(run);
+    if (status != CLI_OK)
+        return status;
+    if (idem_guard_make(run->settings, &policy, &run_door, &run->guard, &err) < 0)
+        return cli_say_error("run", &err);
+    /* The claim gets the key itself, also where an expression has made it. */
+    run->with.key_kind = run->values->token != NULL ? IDEM_KEY_TOKEN : IDEM_KEY_LITERAL;
+    /* result_max limits the output; the stored form adds a header to each chunk of it. */
+    if (idem_guard_policy(run->guard)->mode == IDEM_MODE_REPLAY)
+        run->with.result_max = IDEM_RESULT_MAX;
+    return run_scope_check(run);
+}
+
+/* Leaves run->h NULL where the store cannot be opened and the policy runs the command anyway. */
+static int run_store_open(struct run *run) {
+    struct idem_options options = {
+        .settings = run->settings, .notice = cli_notice, .notice_data = (void *)run->values};
+    struct idem_host host = idem_poll_host(&run->poll);
+    struct idem_error err;
+    int status = CLI_OK;
+
+    run->url = cli_store_url(run->values, &status);
+    run->code = IDEM_E_REFUSED;
+    if (run->url == NULL)
+        return status == CLI_STORE && run_ignores_store_error(run, IDEM_E_REFUSED) ? CLI_OK
+                                                                                   : status;
+    if (idem_open_on(run->url, &options, &host, &run->h, &err) < 0) {
+        run->code = err.code;
+        status = cli_say_error("store", &err);
+        return run_ignores_store_error(run, err.code) ? CLI_OK : status;
+    }
+    run->poll.ready = command_run_poll_ready;
+    run->poll.timeout = command_run_poll_timeout;
+    run->poll.sink = run->h;
+    return CLI_OK;
+}
+
+static int run_prepare(struct run *run) {
+    int status = values_check(run->values);
+
+    if (status == CLI_OK)
+        status = cli_settings(run->values, &run->settings);
+    if (status == CLI_OK)
+        status = run_guard_make(run);
+    if (status == CLI_OK)
+        status = run_variables_read(run);
+    if (status == CLI_OK)
+        status = run_schedule_check(run);
+    if (status == CLI_OK)
+        status = run_store_open(run);
+    if (status == CLI_OK)
+        status = run_key_make(run);
+    if (status == CLI_OK)
+        status = run_fingerprint_make(run);
+    return status;
+}
+
+/* The caller's own message for refusals; NULL for the built-in one, which adds nothing here. */
+static const char *policy_message(const struct idem_policy *policy) {
+    const struct idem_policy *layers[] = {&run_door};
+    struct idem_policy plain;
+
+    if (idem_policy_resolve(layers, 1, &plain, NULL) == 0 &&
+        strcmp(plain.message, policy->message) == 0)
+        return NULL;
+    return policy->message;
+}
+
+static struct work run_work(struct run *run) {
+    const struct cli_values *values = run->values;
+    const struct idem_policy *policy = idem_guard_policy(run->guard);
+
+    return (struct work){
+        .values = values,
+        .poll = &run->poll,
+        .h = run->h,
+        .guard = run->guard,
+        .policy = policy,
+        .args = {.key = run->key,
+                 .key_len = strlen(run->key),
+                 .fingerprint = run->fingerprint,
+                 .fingerprint_len = run->fingerprint_len,
+                 .json = policy->fingerprint_expr == NULL ? NULL : run->vars,
+                 .json_len = policy->fingerprint_expr == NULL ? 0 : run->vars_len,
+                 .bind = values->bind,
+                 .bind_len = values->bind == NULL ? 0 : strlen(values->bind),
+                 .label = values->label,
+                 .with = &run->with},
+        .voice = {.fd = (int)values->verdict_fd,
+                  .quiet = values->quiet,
+                  .prefix = policy->prefix,
+                  .label = values->label,
+                  .message = policy_message(policy),
+                  .selected = policy->fingerprint_expr != NULL},
+        .argv = values->operands,
+        .planned = values->at == NULL ? NULL : run->planned,
+        .tty = cli_has_tty(),
+    };
+}
+
+static int run_execute(struct run *run, int *ret_signal) {
+    struct work work = run_work(run);
+    int status;
+
+    /* The command must not inherit the verdict descriptor: its reader waits for end of file. The
+       command does keep stdout and stderr. */
+    if (work.voice.fd > 2)
+        fcntl(work.voice.fd, F_SETFD, FD_CLOEXEC);
+    if (signals_take(&work.signals, work.tty) < 0) {
+        cli_say("run: %s", strerror(errno));
+        return CLI_SYSTEM;
+    }
+    if (cli_voice_open(&work.voice) < 0) {
+        cli_say("run: --verdict-fd: %s", strerror(errno));
+        signals_release(&work.signals);
+        return CLI_SYSTEM;
+    }
+    status = cli_work(&work);
+    cli_voice_close(&work.voice);
+    signals_release(&work.signals);
+    *ret_signal = work.quit_signal;
+    return status;
+}
+
+static void run_release(struct run *run) {
+    idem_close(run->h);
+    idem_poll_release(&run->poll);
+    idem_guard_free(run->guard);
+    idem_settings_free(run->settings);
+    free(run->key);
+    free(run->vars);
+    free(run->fingerprint);
+    free(run->url);
+}
+
+static int run_error_code(const struct run *run, int status) {
+    if (status == CLI_SYSTEM)
+        return IDEM_E_NOMEM;
+    return status == CLI_STORE && run->code != 0 ? run->code : IDEM_E_INVALID;
+}
+
+static int command_run_run(const struct cli_values *values) {
+    struct run run = {.values = values};
+    int status, quit = 0;
+
+    idem_poll_init(&run.poll);
+    status = run_prepare(&run);
+    run.begun = status == CLI_OK;
+    if (run.begun)
+        status = run_execute(&run, &quit);
+    else if (status == CLI_SYSTEM)
+        cli_say("run: no memory");
+    if (status != CLI_OK && !run.begun && command_run_verdict_fault(values->verdict_fd) == NULL)
+        cli_voice_failed((int)values->verdict_fd, run_error_code(&run, status));
+    run_release(&run);
+    if (quit != 0) {
+        signal(quit, SIG_DFL);
+        raise(quit);
+    }
+    return status;
+}
+
+static const char *const run_options[] = {
+    "key",        "token",          "bind",       "vars",   "vars-file", "at",    "label", "quiet",
+    "verdict-fd", "duplicate-exit", "kill-after", "config", "policy",    "store", "help",  NULL,
+};
+
+/* --key or --key-expr determines the kind of key; a duplicate gets an exit status. */
+static const char *const run_policy_without[] = {"key", "on_duplicate", "token_ttl", NULL};
+
+const struct cli_command cli_run = {
+    .name = "run",
+    .summary = "run a command once; give its output again after that",
+    .synopsis = "--key KEY | --key-expr EXPR | --token TOKEN [OPTIONS] [--] COMMAND ARGS...",
+    .text = "Runs COMMAND if nobody has run it under KEY before. A duplicate gets the first run's\n"
+            "stdout, stderr and exit status (--mode replay), or is told so (--mode reject). The\n"
+            "command sees IDEM_KEY, IDEM_ATTEMPT and, under --at, IDEM_AT.\n",
+    .after = "Exit status: the command's own, 128+N where signal N ended it; 126 or 127 where it\n"
+             "could not be started. Idem's own (--verdict-fd tells them apart):\n"
+             "   0  duplicate under reject, or what --duplicate-exit says\n"
+             "  64  usage\n"
+             "  65  mismatch: the key came with another command line, or with other variables;\n"
+             "      or --vars, of which no key or no fingerprint can be made\n"
+             "  66  there is no such --vars-file, or no such token for this caller\n"
+             "  69  store error    70  uncertain: a run vanished, or was ended by run_max\n"
+             "  71  system error   74  a replay could not be written\n"
+             "  75  busy: somebody runs it, or a retry is not due yet\n"
+             "  76  lost: the lease was lost while it ran, and nothing was stored; or before\n"
+             "      it was started, and nothing was run\n"
+             "  77  dead: it has failed for good\n"
+             "  78  settings are wrong\n\n"
+             "  idem run --key order-4711 -- ./charge-card 4711\n"
+             "  idem run --key-expr \"'order-' + #order.id\" --vars \"$JSON\" -- ./charge-card\n"
+             "  idem run --key nightly --at 24h+2h30m --mode reject -- ./report\n"
+             "  idem run --key import --mode lock --wait 5m -- ./import\n",
+    .options = run_options,
+    .policy = true,
+    .policy_without = run_policy_without,
+    .stops = true,
+    .run = command_run_run,
+};

@@ -1,0 +1,71 @@
+/*
+ * One `idem run` from its claim to its exit status, on one loop:
+ *
+ *     CLAIMING --RUN--> STARTING --> RUNNING --ended--> DRAINING --> FINISHING --> OVER
+ *        |               ^ |  |                                         ^           ^
+ *        |               | |  +-- cannot be started, a signal: release -+           |
+ *        |               | v                                            |           |
+ *        |            RENEWING ---- lost, a signal: release ------------+           |
+ *        +--- any other verdict, an error, a signal --------------------------------+
+ *
+ * RENEWING: so much time has passed since the claim (idem was stopped, the machine slept) that the
+ * lease has expired, or nearly so. Nothing is started before the store confirms the lease.
+ */
+#ifndef IDEM_CLI_RUN_RUN_LOOP_H
+#define IDEM_CLI_RUN_RUN_LOOP_H
+
+#include "cli/run/run_child.h"
+#include "cli/run/run_verdict.h"
+#include "loop/poll.h"
+
+enum work_phase {
+    WORK_CLAIMING,
+    WORK_STARTING,
+    WORK_RENEWING,
+    WORK_RUNNING,
+    WORK_DRAINING,
+    WORK_FINISHING,
+    WORK_OVER,
+};
+
+struct work {
+    /* Set by the caller of cli_work(). */
+    const struct cli_values *values;
+    struct idem_poll *poll;
+    struct idem *h; /* NULL: no store, and the policy runs the command anyway */
+    const struct idem_guard *guard;
+    const struct idem_policy *policy; /* the guard's policy, merged */
+    struct idem_args args;
+    struct signals signals;
+    struct cli_voice voice;
+    char **argv;
+    const char *planned; /* IDEM_AT, or NULL */
+    bool tty;
+
+    /* The state of the run. Times are on idem_loop_now(); INT64_MAX: not set. */
+    enum work_phase phase;
+    struct idem_claim *claim;
+    struct cli_child child;
+    struct cli_result result;
+    struct cli_finish finish;
+    int64_t kill_at;  /* when SIGKILL is due */
+    int64_t drain_by; /* the end of DRAINING, if another process holds the pipes open */
+    int64_t quit_by;  /* the end of CLAIMING, after a signal */
+    int64_t end_by;   /* run_max of an unguarded run, which the claim does not count */
+    int renewals;     /* of the lease, before the start */
+    int quit_signal;  /* idem ends by this signal */
+    bool asked;       /* a signal has asked the command to end */
+    bool cancelled;   /* idem ended the command: lost lease, or run_max */
+    bool timed_out;   /* cancelled by run_max */
+    bool lost_early;  /* the lease was lost before the start */
+    bool unguarded;   /* run without the store: nothing to finish */
+    bool started;
+    int status;          /* idem's exit status */
+    char unstarted[512]; /* why the command was not started; empty after a signal */
+};
+
+/* The caller has taken the signals and opened the voice. Returns the exit status; if quit_signal is
+   set, idem should end by that signal instead. */
+int cli_work(struct work *work);
+
+#endif

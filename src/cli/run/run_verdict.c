@@ -1,0 +1,187 @@
+/*
+ * The text of verdicts. Only opening fails: a descriptor that takes no more lines is ignored.
+ */
+#include "cli/run/run_verdict.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/units.h"
+
+/* Lines for scripts. */
+
+int cli_voice_open(struct cli_voice *voice) {
+    return voice->fd < 0 ? 0 : cli_sink_open(&voice->sink, voice->fd, NULL);
+}
+
+void cli_voice_close(struct cli_voice *voice) {
+    cli_sink_close(&voice->sink);
+}
+
+bool cli_voice_pending(struct cli_voice *voice, struct pollfd *ret) {
+    int state = voice->fd < 0 ? 1 : cli_sink_state(&voice->sink);
+
+    if (state < 0 || (state > 0 && voice->at == voice->len))
+        return false;
+    *ret = cli_sink_poll(&voice->sink);
+    return true;
+}
+
+void cli_voice_pass(struct cli_voice *voice) {
+    ssize_t n;
+
+    while (voice->at < voice->len) {
+        n = cli_sink_write(&voice->sink, voice->waiting + voice->at, voice->len - voice->at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n < 0)
+            break;
+        voice->at += (size_t)n;
+    }
+    voice->at = voice->len = 0;
+}
+
+__attribute__((format(printf, 2, 3))) static void voice_line(struct cli_voice *voice,
+                                                             const char *fmt, ...) {
+    size_t room = sizeof(voice->waiting) - voice->len;
+    va_list args;
+    int n;
+
+    if (voice->fd < 0)
+        return;
+    va_start(args, fmt);
+    n = vsnprintf(voice->waiting + voice->len, room, fmt, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < room)
+        voice->len += (size_t)n;
+    cli_voice_pass(voice);
+}
+
+void cli_voice_verdict(struct cli_voice *voice, const struct idem_answer *answer) {
+    char status[32] = "", retry[48] = "";
+    bool over = answer->verdict == IDEM_REPLAY || answer->verdict == IDEM_DUPLICATE ||
+                answer->verdict == IDEM_DEAD;
+
+    if (over)
+        snprintf(status, sizeof(status), " status=%" PRId32, answer->status);
+    if (answer->verdict == IDEM_BUSY)
+        snprintf(retry, sizeof(retry), " retry_after_ms=%" PRId64, answer->retry_after_ms);
+    voice_line(voice, "%s attempt=%" PRIu32 "%s hash=%s%s%s\n", idem_verdict_name(answer->verdict),
+               answer->attempt, status, voice->hash, retry,
+               answer->unguarded ? " unguarded=1" : "");
+}
+
+void cli_voice_finish(struct cli_voice *voice, const struct cli_finish *finish) {
+    const char *how = finish->how == IDEM_FINISH_STORED ? "stored"
+                      : finish->how == IDEM_FINISH_LOST ? "lost"
+                                                        : "unknown";
+
+    voice_line(voice, "%s said=%s attempt=%" PRIu32 " status=%d hash=%s\n", how, finish->said,
+               finish->attempt, finish->status, voice->hash);
+}
+
+void cli_voice_failed(int fd, int code) {
+    struct cli_voice voice = {.fd = fd};
+
+    if (fd < 0 || cli_voice_open(&voice) < 0)
+        return;
+    voice_line(&voice, "error code=%s\n", idem_code_name(code));
+    cli_voice_close(&voice);
+}
+
+int cli_voice_error(struct cli_voice *voice, const struct idem_error *err) {
+    voice_line(voice, "error code=%s%s%s\n", idem_code_name(err->code),
+               voice->hash[0] == '\0' ? "" : " hash=", voice->hash);
+    return cli_say_error("run", err);
+}
+
+/* Lines for people. */
+
+const char *cli_voice_name(const struct cli_voice *voice, char *buf, size_t size) {
+    snprintf(buf, size, "%s%.*s%s%s%s", voice->prefix, CLI_HASH_SHORT, voice->hash,
+             voice->label == NULL ? "" : " (", voice->label == NULL ? "" : voice->label,
+             voice->label == NULL ? "" : ")");
+    return buf;
+}
+
+/* A running record with a reason may in fact have ended; record_print.c explains it. */
+static const char *answer_busy_text(const struct idem_answer *answer) {
+    if (answer->state == IDEM_FAILED)
+        return "has failed, and its retry is not due yet";
+    if (answer->reason_len == 0)
+        return "is being run by somebody else";
+    return answer->attempt == 1 ? "has ended, what came of it is not known, and its rerun is not "
+                                  "due yet"
+                                : "is being run by somebody else, or its rerun is not due yet";
+}
+
+/* The predicate of a sentence whose subject is the record. */
+static void voice_refusal_text(const struct cli_voice *voice, const struct idem_answer *answer,
+                               char *buf, size_t size) {
+    int64_t left_s = (answer->retry_after_ms + 999) / 1000;
+    char left[IDEM_UNITS_TEXT];
+
+    idem_duration_print(left_s * 1000, left, sizeof(left));
+    switch (answer->verdict) {
+    case IDEM_BUSY:
+        snprintf(buf, size, "%s (attempt %" PRIu32 "); try again in %s, or wait for it with --wait",
+                 answer_busy_text(answer), answer->attempt, left);
+        return;
+    case IDEM_DUPLICATE:
+        snprintf(buf, size, "has run already (attempt %" PRIu32 ") and ended with status %" PRId32,
+                 answer->attempt, answer->status);
+        return;
+    case IDEM_MISMATCH:
+        snprintf(
+            buf, size,
+            "%s; if that one never ran, idem forget --hash %.*s frees the key for this one (idem "
+            "settle --failed only for that one)",
+            voice->selected
+                ? "was asked for with other variables before: what fingerprint_expr selects "
+                  "of them differs; use another key for another operation, or compare nothing, "
+                  "with --fingerprint none instead of the expression"
+                : "was asked for with another command line before; use another key for "
+                  "another command, or allow it with --fingerprint none",
+            CLI_HASH_SHORT, voice->hash);
+        return;
+    case IDEM_UNCERTAIN:
+        snprintf(buf, size,
+                 "was started (attempt %" PRIu32
+                 "), and what came of it is not known%s%.*s: it may "
+                 "have happened, and is not run again; find out, then idem settle --done or "
+                 "--failed --hash %.*s",
+                 answer->attempt, answer->reason_len == 0 ? "" : ", ", (int)answer->reason_len,
+                 answer->reason_len == 0 ? "" : answer->reason, CLI_HASH_SHORT, voice->hash);
+        return;
+    case IDEM_NO_TOKEN:
+        snprintf(buf, size, "%s",
+                 "is no token for this caller: it was never issued, has expired, or is somebody "
+                 "else's, or another --bind's; idem token issues one");
+        return;
+    case IDEM_DEAD:
+        snprintf(buf, size,
+                 "has failed for good (attempt %" PRIu32 ", status %" PRId32 "%s%.*s) and is not "
+                 "run again; to run it anew: idem forget --hash %.*s",
+                 answer->attempt, answer->status, answer->reason_len == 0 ? "" : ": ",
+                 (int)answer->reason_len, answer->reason_len == 0 ? "" : answer->reason,
+                 CLI_HASH_SHORT, voice->hash);
+        return;
+    default:
+        snprintf(buf, size, "is refused");
+    }
+}
+
+void cli_voice_refusal(const struct cli_voice *voice, const struct idem_answer *answer) {
+    char name[CLI_VOICE_NAME], text[IDEM_REASON_MAX + 512];
+
+    if (voice->quiet)
+        return;
+    voice_refusal_text(voice, answer, text, sizeof(text));
+    cli_say("%s: %s %s%s%s", idem_verdict_name(answer->verdict),
+            cli_voice_name(voice, name, sizeof(name)), text, voice->message == NULL ? "" : ". ",
+            voice->message == NULL ? "" : voice->message);
+}

@@ -1,0 +1,357 @@
+/*
+ * Values: converts those of the document to Java's types, reads lists and maps of the document and
+ * of the expression, and compares and hashes values as Java does.
+ */
+#include "expr/expr_value.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "json/json_number.h"
+
+void *idem_work_alloc(struct idem_work *work, size_t size) {
+    return idem_arena_alloc(work->arena, size == 0 ? 1 : size);
+}
+
+struct idem_value idem_value_text(const char *text, size_t len, bool ascii) {
+    return (struct idem_value){.type = IDEM_VALUE_STRING,
+                               .flags = ascii ? IDEM_VALUE_ASCII : 0,
+                               .n = (uint32_t)len,
+                               .at.text = text};
+}
+
+struct idem_value idem_value_bool(bool flag) {
+    return (struct idem_value){.type = IDEM_VALUE_BOOL, .at.flag = flag};
+}
+
+struct idem_value idem_value_int(int64_t n) {
+    return (struct idem_value){.type = IDEM_VALUE_INT, .at.integer = n};
+}
+
+/* From the document. */
+
+/* False if the number needs more than 64 bits. */
+static bool value_read_integer(const char *text, size_t len, int64_t *ret) {
+    bool negative = text[0] == '-';
+    int64_t n = 0;
+
+    for (size_t i = negative; i < len; i++)
+        if (__builtin_mul_overflow(n, 10, &n) || __builtin_sub_overflow(n, text[i] - '0', &n))
+            return false;
+    /* Counts downward, because the negative range has one more number. */
+    if (!negative && __builtin_sub_overflow((int64_t)0, n, &n))
+        return false;
+    *ret = n;
+    return true;
+}
+
+static int value_from_real(struct idem_work *work, const struct idem_json *json,
+                           struct idem_value *ret) {
+    double d;
+
+    if (!idem_work_spend(work, json->n / 16))
+        return IDEM_TROUBLE_STEPS;
+    d = idem_number_read(json->at.text, json->n);
+    if (isnan(d))
+        return IDEM_TROUBLE_MEMORY;
+    if (work->strict && isinf(d))
+        return IDEM_TROUBLE_KEY_FINITE;
+    if (work->strict && !idem_number_kept(json))
+        return IDEM_TROUBLE_KEY_DIGITS;
+    *ret = (struct idem_value){.type = IDEM_VALUE_DOUBLE, .at.real = d};
+    return 0;
+}
+
+static int value_from_number(struct idem_work *work, const struct idem_json *json,
+                             struct idem_value *ret) {
+    int64_t n;
+
+    if (!json->flag)
+        return value_from_real(work, json, ret);
+    if (value_read_integer(json->at.text, json->n, &n))
+        *ret = (struct idem_value){.type = n == (int32_t)n ? IDEM_VALUE_INT : IDEM_VALUE_LONG,
+                                   .at.integer = n};
+    else
+        *ret = (struct idem_value){.type = IDEM_VALUE_BIG,
+                                   .flags = IDEM_VALUE_ASCII,
+                                   .n = json->n,
+                                   .at.text = json->at.text};
+    return 0;
+}
+
+int idem_value_of(struct idem_work *work, const struct idem_json *json, struct idem_value *ret) {
+    switch (json->type) {
+    case IDEM_JSON_NUMBER:
+        return value_from_number(work, json, ret);
+    case IDEM_JSON_STRING:
+        *ret = idem_value_text(json->at.text, json->n, json->flag);
+        return 0;
+    case IDEM_JSON_BOOL:
+        *ret = idem_value_bool(json->flag);
+        return 0;
+    case IDEM_JSON_ARRAY:
+    case IDEM_JSON_OBJECT:
+        *ret = (struct idem_value){.type = json->type == IDEM_JSON_ARRAY ? IDEM_VALUE_LIST
+                                                                         : IDEM_VALUE_MAP,
+                                   .flags = IDEM_VALUE_JSON,
+                                   .n = json->n,
+                                   .at.json = json};
+        return 0;
+    default:
+        *ret = IDEM_VALUE_NONE;
+        return 0;
+    }
+}
+
+/* Lists and maps. */
+
+int idem_value_item(struct idem_work *work, const struct idem_value *list, uint32_t i,
+                    struct idem_value *ret) {
+    if (!idem_work_spend(work, 1))
+        return IDEM_TROUBLE_STEPS;
+    if ((list->flags & IDEM_VALUE_JSON) != 0)
+        return idem_value_of(work, &list->at.json->at.items[i], ret);
+    *ret = list->at.items[i];
+    return 0;
+}
+
+int idem_value_pair(struct idem_work *work, const struct idem_value *map, uint32_t i,
+                    struct idem_pair *ret) {
+    const struct idem_member *member;
+
+    if (!idem_work_spend(work, 1))
+        return IDEM_TROUBLE_STEPS;
+    if ((map->flags & IDEM_VALUE_JSON) == 0) {
+        *ret = map->at.pairs[i];
+        return 0;
+    }
+    member = &map->at.json->at.object->members[i];
+    ret->key = idem_value_text(member->name, member->len, false);
+    return idem_value_of(work, &member->value, &ret->value);
+}
+
+/* Names in a document are text, so a key of another type is never found. */
+static int value_get_json(struct idem_work *work, const struct idem_value *map,
+                          const struct idem_value *key, bool *found, struct idem_value *ret) {
+    const struct idem_json *json = NULL;
+
+    if (key->type == IDEM_VALUE_STRING)
+        json = idem_json_get(map->at.json, key->at.text, key->n);
+    *found = json != NULL;
+    if (json != NULL)
+        return idem_value_of(work, json, ret);
+    *ret = IDEM_VALUE_NONE;
+    return 0;
+}
+
+int idem_value_get(struct idem_work *work, const struct idem_value *map,
+                   const struct idem_value *key, bool *found, struct idem_value *ret) {
+    if ((map->flags & IDEM_VALUE_JSON) != 0)
+        return value_get_json(work, map, key, found, ret);
+    *found = false;
+    for (uint32_t i = 0; i < map->n; i++) {
+        IDEM_TRY(idem_value_equals(work, &map->at.pairs[i].key, key, found));
+        if (*found) {
+            *ret = map->at.pairs[i].value;
+            return 0;
+        }
+    }
+    *ret = IDEM_VALUE_NONE;
+    return 0;
+}
+
+/* Equality. */
+
+static uint64_t value_double_bits(double d) {
+    uint64_t bits;
+
+    if (isnan(d))
+        return 0x7ff8000000000000; /* Java has only one NaN */
+    memcpy(&bits, &d, sizeof(bits));
+    return bits;
+}
+
+static uint32_t value_float_bits(float f) {
+    uint32_t bits;
+
+    if (isnan(f))
+        return 0x7fc00000;
+    memcpy(&bits, &f, sizeof(bits));
+    return bits;
+}
+
+static int value_lists_equal(struct idem_work *work, const struct idem_value *a,
+                             const struct idem_value *b, bool *ret) {
+    struct idem_value x, y;
+
+    *ret = a->n == b->n;
+    for (uint32_t i = 0; *ret && i < a->n; i++) {
+        IDEM_TRY(idem_value_item(work, a, i, &x));
+        IDEM_TRY(idem_value_item(work, b, i, &y));
+        IDEM_TRY(idem_value_equals(work, &x, &y, ret));
+    }
+    return 0;
+}
+
+static int value_maps_equal(struct idem_work *work, const struct idem_value *a,
+                            const struct idem_value *b, bool *ret) {
+    struct idem_pair pair;
+    struct idem_value other;
+
+    *ret = a->n == b->n;
+    for (uint32_t i = 0; *ret && i < a->n; i++) {
+        IDEM_TRY(idem_value_pair(work, a, i, &pair));
+        IDEM_TRY(idem_value_get(work, b, &pair.key, ret, &other));
+        if (*ret)
+            IDEM_TRY(idem_value_equals(work, &pair.value, &other, ret));
+    }
+    return 0;
+}
+
+static int value_entries_equal(struct idem_work *work, const struct idem_value *a,
+                               const struct idem_value *b, bool *ret) {
+    IDEM_TRY(idem_value_equals(work, &a->at.pairs->key, &b->at.pairs->key, ret));
+    return *ret ? idem_value_equals(work, &a->at.pairs->value, &b->at.pairs->value, ret) : 0;
+}
+
+static int value_containers_equal(struct idem_work *work, const struct idem_value *a,
+                                  const struct idem_value *b, bool *ret) {
+    int trouble = IDEM_TROUBLE_DEPTH;
+
+    if (++work->depth <= IDEM_VALUE_DEPTH_MAX)
+        trouble = a->type == IDEM_VALUE_LIST  ? value_lists_equal(work, a, b, ret)
+                  : a->type == IDEM_VALUE_MAP ? value_maps_equal(work, a, b, ret)
+                                              : value_entries_equal(work, a, b, ret);
+    work->depth--;
+    return trouble;
+}
+
+int idem_value_equals(struct idem_work *work, const struct idem_value *a,
+                      const struct idem_value *b, bool *ret) {
+    if (!idem_work_spend(work, 1 + a->n / 64))
+        return IDEM_TROUBLE_STEPS;
+    *ret = false;
+    if (a->type != b->type)
+        return 0;
+    switch (a->type) {
+    case IDEM_VALUE_BOOL:
+        *ret = a->at.flag == b->at.flag;
+        return 0;
+    case IDEM_VALUE_INT:
+    case IDEM_VALUE_LONG:
+        *ret = a->at.integer == b->at.integer;
+        return 0;
+    case IDEM_VALUE_DOUBLE:
+        *ret = value_double_bits(a->at.real) == value_double_bits(b->at.real);
+        return 0;
+    case IDEM_VALUE_FLOAT:
+        *ret = value_float_bits(a->at.single) == value_float_bits(b->at.single);
+        return 0;
+    case IDEM_VALUE_BIG:
+    case IDEM_VALUE_CHAR:
+    case IDEM_VALUE_STRING:
+        *ret = a->n == b->n && (a->n == 0 || memcmp(a->at.text, b->at.text, a->n) == 0);
+        return 0;
+    case IDEM_VALUE_LIST:
+    case IDEM_VALUE_MAP:
+    case IDEM_VALUE_ENTRY:
+        return value_containers_equal(work, a, b, ret);
+    default:
+        *ret = true;
+        return 0;
+    }
+}
+
+/* Hashes. */
+
+static uint32_t value_hash_text(const struct idem_value *v) {
+    uint32_t hash = 0, c;
+
+    for (size_t pos = 0, n; pos < v->n; pos += n) {
+        n = idem_utf8_next(v->at.text + pos, v->n - pos, &c);
+        if (c > 0xffff) {
+            hash = hash * 31 + (0xd800 + ((c - 0x10000) >> 10));
+            c = 0xdc00 + (c & 0x3ff);
+        }
+        hash = hash * 31 + c;
+    }
+    return hash;
+}
+
+static int value_hash_list(struct idem_work *work, const struct idem_value *list, uint32_t *ret) {
+    struct idem_value item;
+    uint32_t hash = 1, one;
+
+    for (uint32_t i = 0; i < list->n; i++) {
+        IDEM_TRY(idem_value_item(work, list, i, &item));
+        IDEM_TRY(idem_value_hash(work, &item, &one));
+        hash = hash * 31 + one;
+    }
+    *ret = hash;
+    return 0;
+}
+
+static int value_hash_map(struct idem_work *work, const struct idem_value *map, uint32_t *ret) {
+    struct idem_pair pair;
+    uint32_t hash = 0, key, value;
+
+    for (uint32_t i = 0; i < map->n; i++) {
+        IDEM_TRY(idem_value_pair(work, map, i, &pair));
+        IDEM_TRY(idem_value_hash(work, &pair.key, &key));
+        IDEM_TRY(idem_value_hash(work, &pair.value, &value));
+        hash += key ^ value;
+    }
+    *ret = hash;
+    return 0;
+}
+
+static int value_hash_container(struct idem_work *work, const struct idem_value *v, uint32_t *ret) {
+    int trouble = IDEM_TROUBLE_DEPTH;
+
+    if (++work->depth <= IDEM_VALUE_DEPTH_MAX)
+        trouble = v->type == IDEM_VALUE_LIST ? value_hash_list(work, v, ret)
+                                             : value_hash_map(work, v, ret);
+    work->depth--;
+    return trouble;
+}
+
+static uint32_t value_hash_long(uint64_t n) {
+    return (uint32_t)(n ^ n >> 32);
+}
+
+int idem_value_hash(struct idem_work *work, const struct idem_value *v, uint32_t *ret) {
+    if (!idem_work_spend(work, 1 + v->n / 16))
+        return IDEM_TROUBLE_STEPS;
+    switch (v->type) {
+    case IDEM_VALUE_NULL:
+        *ret = 0;
+        return 0;
+    case IDEM_VALUE_BOOL:
+        *ret = v->at.flag ? 1231 : 1237;
+        return 0;
+    case IDEM_VALUE_INT:
+        *ret = (uint32_t)v->at.integer;
+        return 0;
+    case IDEM_VALUE_LONG:
+        *ret = value_hash_long((uint64_t)v->at.integer);
+        return 0;
+    case IDEM_VALUE_DOUBLE:
+        *ret = value_hash_long(value_double_bits(v->at.real));
+        return 0;
+    case IDEM_VALUE_FLOAT:
+        *ret = value_float_bits(v->at.single);
+        return 0;
+    case IDEM_VALUE_CHAR:
+    case IDEM_VALUE_STRING:
+        *ret = value_hash_text(v);
+        return 0;
+    case IDEM_VALUE_LIST:
+    case IDEM_VALUE_MAP:
+        return value_hash_container(work, v, ret);
+    case IDEM_VALUE_BIG:
+        return IDEM_TROUBLE_BIG;
+    default:
+        return IDEM_TROUBLE_ENTRY;
+    }
+}

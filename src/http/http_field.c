@@ -1,0 +1,154 @@
+/*
+ * Single values of header fields: the key, numbers, words, types. The parser of the key is strict,
+ * because an operation runs twice if two parsers read two different keys; a malformed key is
+ * refused as a whole (fuzz/http_field_fuzz.c).
+ */
+#include "http/http_field.h"
+
+#include <string.h>
+
+#include "base/words.h"
+#include "http/http_chars.h"
+#include "http/http_structured.h"
+
+struct idem_http_text idem_http_trim(struct idem_http_text text) {
+    while (text.len > 0 && idem_is_blank(text.at[0])) {
+        text.at++;
+        text.len--;
+    }
+    while (text.len > 0 && idem_is_blank(text.at[text.len - 1]))
+        text.len--;
+    return text;
+}
+
+bool idem_http_is_token(struct idem_http_text text) {
+    for (size_t i = 0; i < text.len; i++)
+        if (!idem_is_tchar(text.at[i]))
+            return false;
+    return text.len > 0;
+}
+
+bool idem_http_same(struct idem_http_text a, struct idem_http_text b) {
+    if (a.len != b.len)
+        return false;
+    for (size_t i = 0; i < a.len; i++)
+        if (idem_lower(a.at[i]) != idem_lower(b.at[i]))
+            return false;
+    return true;
+}
+
+static char field_variable_char(char c) {
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c | 0x20);
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '_';
+}
+
+bool idem_http_same_variable(struct idem_http_text a, struct idem_http_text b) {
+    if (a.len != b.len)
+        return false;
+    for (size_t i = 0; i < a.len; i++)
+        if (field_variable_char(a.at[i]) != field_variable_char(b.at[i]))
+            return false;
+    return true;
+}
+
+static const char *field_key_quoted(struct idem_http_text value, char *out, size_t *ret_len) {
+    struct idem_sf sf = idem_sf_of(value);
+    struct idem_sf_bare string;
+    size_t len;
+
+    if (!idem_sf_bare(&sf, &string))
+        return "The key begins with a quote, but is no string of structured fields (RFC 9651): "
+               "printable ASCII in double quotes, with \\\" and \\\\ for those two.";
+    if (!idem_sf_parameters(&sf) || sf.at != sf.end)
+        return "What follows the key's closing quote are no parameters of structured fields "
+               "(RFC 9651).";
+    len = idem_sf_unescape(string.text, out, IDEM_HTTP_KEY_MAX);
+    if (len == 0)
+        return "The key is empty.";
+    if (len > IDEM_HTTP_KEY_MAX)
+        return "The key is longer than 255 characters.";
+    *ret_len = len;
+    return NULL;
+}
+
+const char *idem_http_key_read(struct idem_http_text value, char out[IDEM_HTTP_KEY_MAX],
+                               size_t *ret_len) {
+    value = idem_http_trim(value);
+    if (value.len == 0)
+        return "The key is empty.";
+    if (value.at[0] == '"')
+        return field_key_quoted(value, out, ret_len);
+    for (size_t i = 0; i < value.len; i++)
+        if (value.at[i] <= 0x20 || value.at[i] > 0x7e)
+            return "The key has a character that is not visible ASCII; one with blanks is written "
+                   "in double quotes.";
+    if (value.len > IDEM_HTTP_KEY_MAX)
+        return "The key is longer than 255 characters.";
+    memcpy(out, value.at, value.len);
+    *ret_len = value.len;
+    return NULL;
+}
+
+/* Numbers, words, types. */
+
+bool idem_http_number(struct idem_http_text value, int64_t min, int64_t max, int64_t *ret) {
+    int64_t number = 0;
+
+    value = idem_http_trim(value);
+    for (size_t i = 0; i < value.len; i++)
+        if (!idem_is_digit(value.at[i]) || __builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, value.at[i] - '0', &number))
+            return false;
+    if (value.len == 0 || number < min || number > max)
+        return false;
+    *ret = number;
+    return true;
+}
+
+bool idem_http_outcome_read(struct idem_http_text value, enum idem_http_outcome *ret) {
+    static const struct idem_word words[] = {
+        {"done", IDEM_HTTP_DONE},
+        {"release", IDEM_HTTP_RELEASE},
+        {"keep", IDEM_HTTP_KEEP},
+        {"unknown", IDEM_HTTP_UNKNOWN},
+        {NULL, 0},
+    };
+
+    value = idem_http_trim(value);
+    for (const struct idem_word *word = words; word->word != NULL; word++)
+        if (idem_http_same(value, (struct idem_http_text){word->word, strlen(word->word)})) {
+            *ret = (enum idem_http_outcome)word->value;
+            return true;
+        }
+    return false;
+}
+
+enum idem_http_type idem_http_type_read(struct idem_http_text value) {
+    const char *slash, *semicolon;
+    struct idem_http_text type, sub;
+
+    if (value.len == 0)
+        return IDEM_HTTP_OTHER;
+    semicolon = memchr(value.at, ';', value.len);
+    if (semicolon != NULL)
+        value.len = (size_t)(semicolon - value.at);
+    value = idem_http_trim(value);
+    slash = memchr(value.at, '/', value.len);
+    if (slash == NULL)
+        return IDEM_HTTP_OTHER;
+    type = (struct idem_http_text){value.at, (size_t)(slash - value.at)};
+    sub = (struct idem_http_text){slash + 1, value.len - type.len - 1};
+    if (!idem_http_is_token(type) || !idem_http_is_token(sub))
+        return IDEM_HTTP_OTHER;
+    if (idem_http_same(value, IDEM_HTTP_TEXT("application/json")))
+        return IDEM_HTTP_JSON;
+    if (sub.len > 5 &&
+        idem_http_same((struct idem_http_text){sub.at + sub.len - 5, 5}, IDEM_HTTP_TEXT("+json")))
+        return IDEM_HTTP_JSON;
+    if (idem_http_same(value, IDEM_HTTP_TEXT("application/x-www-form-urlencoded")))
+        return IDEM_HTTP_FORM;
+    if (idem_http_same(value, IDEM_HTTP_TEXT("text/event-stream")))
+        return IDEM_HTTP_EVENTS;
+    return IDEM_HTTP_OTHER;
+}

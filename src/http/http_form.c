@@ -1,0 +1,114 @@
+/*
+ * Queries and forms: iterates over the pairs, and decodes them (fuzz/http_form_fuzz.c).
+ */
+#include "http/http_form.h"
+
+#include <string.h>
+
+bool idem_http_pair_next(struct idem_http_text *form, struct idem_http_pair *ret) {
+    const char *begin, *end, *equals;
+
+    while (form->len > 0 && form->at[0] == '&') {
+        form->at++;
+        form->len--;
+    }
+    if (form->len == 0)
+        return false;
+    begin = form->at;
+    end = memchr(begin, '&', form->len);
+    if (end == NULL)
+        end = begin + form->len;
+    equals = memchr(begin, '=', (size_t)(end - begin));
+    if (equals == NULL)
+        equals = end;
+    ret->name = (struct idem_http_text){begin, (size_t)(equals - begin)};
+    if (equals < end)
+        equals++;
+    ret->value = (struct idem_http_text){equals, (size_t)(end - equals)};
+    form->len -= (size_t)(end - begin);
+    form->at = end;
+    return true;
+}
+
+static int form_hex_digit(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Returns the character at *i and moves *i past it; 0 if it is malformed. */
+static char form_char_next(struct idem_http_text text, size_t *i) {
+    char c = text.at[(*i)++];
+    int high, low;
+
+    if (c == '+')
+        return ' ';
+    if (c != '%')
+        return c;
+    if (text.len - *i < 2)
+        return '\0';
+    high = form_hex_digit(text.at[*i]);
+    low = form_hex_digit(text.at[*i + 1]);
+    *i += 2;
+    return high < 0 || low < 0 ? '\0' : (char)(unsigned char)((unsigned)high << 4 | (unsigned)low);
+}
+
+bool idem_http_unescape(struct idem_http_text text, char *out, size_t size, size_t *ret_len) {
+    size_t len = 0;
+
+    for (size_t i = 0; i < text.len;) {
+        char c = form_char_next(text, &i);
+
+        if (c == '\0')
+            return false;
+        if (len < size)
+            out[len] = c;
+        len++;
+    }
+    *ret_len = len;
+    return true;
+}
+
+/* 1 if the escaped text decodes to `name`, 0 if not, -1 if it is malformed. */
+static int form_name_is(struct idem_http_text text, struct idem_http_text name) {
+    size_t n = 0;
+    bool same = true;
+
+    for (size_t i = 0; i < text.len; n++) {
+        char c = form_char_next(text, &i);
+
+        if (c == '\0')
+            return -1;
+        same = same && n < name.len && name.at[n] == c;
+    }
+    return same && n == name.len;
+}
+
+enum idem_http_found idem_http_form_find(struct idem_http_text form, struct idem_http_text name,
+                                         char *out, size_t size, size_t *ret_len) {
+    struct idem_http_text value = {NULL, 0};
+    struct idem_http_pair pair;
+    size_t found = 0, len;
+    bool malformed = false;
+
+    while (idem_http_pair_next(&form, &pair)) {
+        int is = form_name_is(pair.name, name);
+
+        malformed |= is < 0;
+        if (is > 0 && found++ == 0)
+            value = pair.value;
+    }
+    if (found > 1)
+        return IDEM_HTTP_REPEATED;
+    if (malformed)
+        return IDEM_HTTP_MALFORMED;
+    if (found == 0)
+        return IDEM_HTTP_NONE;
+    if (!idem_http_unescape(value, out, size, &len))
+        return IDEM_HTTP_MALFORMED;
+    if (len > size)
+        return IDEM_HTTP_TOO_LONG;
+    *ret_len = len;
+    return IDEM_HTTP_ONCE;
+}

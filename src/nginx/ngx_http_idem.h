@@ -1,0 +1,641 @@
+
+/*
+ * The HTTP front door, as an nginx module.
+ *
+ *     module.c            the table of directives, workers
+ *     conf.c              merges configuration levels
+ *     directive.c         parses the directives; directive_key.c: idem_key;
+ *                         directive_sign.c: idem_sign
+ *     check.c             checks the whole configuration, for nginx -t
+ *     store.c             stores on nginx's loop, one handle per worker
+ *     handler.c           leads a request: body, key, claim, verdict
+ *     sign.c              checks that a request is signed, current and new
+ *     key.c               scope and key of a request
+ *     fingerprint.c       hashes requests and their bodies
+ *     claim.c             claims, which may outlive their requests
+ *     upstream.c          headers for the backend, and the outcome of a run
+ *     capture.c           holds the response until its outcome is stored
+ *     capture_body.c      the copy of the response that is stored
+ *     reply.c             replays and refusals
+ *     gunzip.c            decodes replays for clients that do not accept gzip
+ *     log.c               the operator's log line of a refusal
+ *     token.c             the location that issues tokens
+ *     js.c                the location that serves the browser's scripts
+ *     metric.c            counters, in memory that workers share
+ *     status.c            the location that shows them
+ *     admin.c             the location where operators may change records
+ *     admin_action.c      executes and audits their requests
+ *     location.c          shared by the locations above
+ *     probe.c             asks the backend for the outcome of an uncertain run
+ *     probe_tx.c          asks the database of backend and store instead
+ *     probe_sweep.c       probes in the background, without a client's retry
+ *     variable.c          $idem_*, and idem_set
+ *     fields.c            header fields
+ *     strip.c             removes reserved fields and ambiguous spellings
+ *
+ * One request, from the left to the right:
+ *
+ *     START ─> READING ─> SIGNING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> STORED ─> SENT
+ *                                       │           │ ^
+ *                                       │           v │ 2xx, 404, ...
+ *                                       │         PROBING
+ *                                       └─> PASSED (not guarded, or a response of our own)
+ *
+ * How much of the backend's response has arrived, meanwhile (capture.c):
+ *
+ *     SILENT ─> HEAD ─> WHOLE
+ *       ^        │ └──> CUT         by the backend, or because we cancelled it
+ *       └────────┴── (or WHOLE)     a probe got 404: the run's response starts over
+ */
+
+#ifndef IDEM_NGINX_NGX_HTTP_IDEM_H
+#define IDEM_NGINX_NGX_HTTP_IDEM_H
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "core/claim.h"
+#include "core/fingerprint.h"
+#include "expr/expr.h"
+#include "nginx/admin.h"
+#include "http/http_answer.h"
+#include "http/http_field.h"
+#include "http/http_form.h"
+#include "http/http_inflate.h"
+#include "http/http_multipart.h"
+#include "http/http_problem.h"
+#include "metric/metric_meter.h"
+#include "metric/metric_report.h"
+#include "sign/sign.h"
+
+
+/* r->buffered has four bits; image_filter uses this one too */
+#define NGX_HTTP_IDEM_BUFFERED     0x08
+
+#define NGX_HTTP_IDEM_NEVER        "the backend says that it never happened"
+#define NGX_HTTP_IDEM_NO_ROW       "no transaction of the backend has committed it so far"
+
+/* the outcomes of a run: the values of Idem-Outcome, and RETRY for on_failure */
+#define NGX_HTTP_IDEM_DONE         IDEM_HTTP_DONE
+#define NGX_HTTP_IDEM_RELEASE      IDEM_HTTP_RELEASE
+#define NGX_HTTP_IDEM_KEEP         IDEM_HTTP_KEEP
+#define NGX_HTTP_IDEM_UNKNOWN      IDEM_HTTP_UNKNOWN
+#define NGX_HTTP_IDEM_RETRY        100
+
+#define NGX_HTTP_IDEM_KEY_HEADER   1
+#define NGX_HTTP_IDEM_KEY_PARAM    2
+#define NGX_HTTP_IDEM_KEY_PARAMS   3
+#define NGX_HTTP_IDEM_KEY_SERIAL   4
+#define NGX_HTTP_IDEM_KEY_VALUE    5
+#define NGX_HTTP_IDEM_KEY_TOKEN    6
+
+#define NGX_HTTP_IDEM_PRINT_METHOD 0x01
+#define NGX_HTTP_IDEM_PRINT_PATH   0x02
+#define NGX_HTTP_IDEM_PRINT_QUERY  0x04
+#define NGX_HTTP_IDEM_PRINT_BODY   0x08
+#define NGX_HTTP_IDEM_PRINT_ALL    0x0f
+#define NGX_HTTP_IDEM_PRINT_ARGS   0x0d      /* for idem_key params: all but the path */
+#define NGX_HTTP_IDEM_PRINT_NONE   0x10
+#define NGX_HTTP_IDEM_PRINT_EXPR   0x20
+
+
+/* one per store URL of the configuration, with a handle in every worker */
+
+typedef struct {
+    ngx_str_t                  url;         /* NUL-terminated */
+    ngx_log_t                 *log;
+    struct idem               *h;           /* NULL: not open */
+    ngx_queue_t                fds;         /* descriptors that the library watches */
+    ngx_event_t                timer;       /* the library's timer */
+    ngx_event_t                again;       /* tries to open the store again */
+    struct idem_error          error;
+    struct board_store        *board;       /* NULL: nothing is counted */
+    struct board_meter         meter;
+    struct survey              survey;      /* in the first worker */
+    unsigned                   ringing:1;   /* inside the timer's own handler */
+} ngx_http_idem_store_t;
+
+
+typedef struct {
+    ngx_array_t                stores;      /* ngx_http_idem_store_t * */
+    ngx_array_t                guarded;     /* ngx_http_idem_guarded_t */
+    ngx_array_t                signers;     /* ngx_http_idem_signer_t */
+    int64_t                    longest;     /* ms: the longest window of signers; 0: none */
+    ngx_array_t                routes;      /* ngx_http_idem_route_t */
+    ngx_shm_zone_t            *zone;        /* of the board; NULL: there is no idem_status */
+    struct board              *board;
+    struct board_process      *process;     /* this worker's slot on the board */
+} ngx_http_idem_main_conf_t;
+
+
+typedef struct {
+    ngx_uint_t                 kind;
+    unsigned                   optional:1;
+    ngx_str_t                  name;        /* HEADER, PARAM, SERIAL, TOKEN: of the header */
+    ngx_str_t                  param;       /* PARAM; TOKEN: empty if no parameter is read */
+    ngx_str_t                  credential;  /* SERIAL */
+    ngx_http_complex_value_t   value;       /* VALUE */
+} ngx_http_idem_key_t;
+
+
+/*
+ * Settings whose default depends on the preset, the key or the mode, as set at
+ * this level or above. A nested level inherits these, and makes its own
+ * defaults.
+ */
+
+typedef struct {
+    ngx_http_idem_key_t       *key;
+    ngx_uint_t                 print;
+    struct idem_expr          *print_expr;
+    ngx_array_t               *release;
+} ngx_http_idem_heritage_t;
+
+
+typedef struct {
+    ngx_array_t                allow;       /* ngx_cidr_t */
+    unsigned                   all:1;       /* every client that passes the access phase */
+    ngx_http_complex_value_t  *who;
+} ngx_http_idem_admin_t;
+
+
+/* the names by which clients may request a page of ours */
+
+typedef struct {
+    ngx_http_server_name_t    *names;       /* of the server */
+    ngx_uint_t                 n;
+    unsigned                   any:1;
+} ngx_http_idem_hosts_t;
+
+
+typedef struct ngx_http_idem_loc_conf_s  ngx_http_idem_loc_conf_t;
+
+struct ngx_http_idem_loc_conf_s {
+    ngx_http_idem_loc_conf_t  *parent;
+    struct idem_layer          said;        /* settings of this level */
+    struct idem_guard         *guard;       /* of this level and those above; NULL: off */
+    const struct idem_policy  *policy;      /* of the guard */
+
+    ngx_flag_t                 on;
+    unsigned                   issues:1;    /* tokens; not a guard then */
+    ngx_http_idem_store_t     *store;
+    struct idem_signer        *sign;        /* NULL: requests need no signature */
+    ngx_http_complex_value_t  *scope;       /* NULL: no scope */
+    ngx_http_idem_key_t       *key;
+    ngx_uint_t                 print;
+    struct idem_expr          *print_expr;
+    ngx_array_t               *methods;     /* of ngx_str_t: guarded methods */
+    ngx_http_complex_value_t  *probe;       /* NULL: no probe */
+    ngx_str_t                 *probe_type;  /* of results in rows; NULL: the probe is a URI */
+    ngx_http_complex_value_t  *label;       /* NULL: none */
+    ngx_http_complex_value_t  *bind;        /* of tokens; NULL: none */
+    ngx_http_complex_value_t  *enforce;     /* NULL: on; without variables: off */
+    ngx_array_t               *release;     /* of ngx_uint_t: statuses */
+    ngx_array_t               *headers;     /* of ngx_str_t: further fields to replay */
+    ngx_array_t               *deciders;    /* headers of one spelling, see strip.c; NULL: none */
+    ngx_http_idem_heritage_t   heritage;
+    struct board_row          *row;         /* NULL: nothing is counted */
+    unsigned                   shows:1;     /* the counters; not a guard then */
+    unsigned                   decider_odd:1;   /* a name of deciders has an underscore */
+    ngx_http_idem_admin_t     *admin;       /* may change records; NULL: no one */
+    ngx_http_idem_hosts_t     *hosts;       /* of idem_status and idem_admin */
+
+    u_char                    *file;        /* where the guard is set, for messages */
+    ngx_uint_t                 line;
+    u_char                    *sign_file;
+    ngx_uint_t                 sign_line;
+};
+
+
+/* a location with its own row of counters */
+
+typedef struct {
+    ngx_http_idem_loc_conf_t  *conf;
+    ngx_http_core_srv_conf_t  *server;
+    ngx_http_core_loc_conf_t  *clcf;
+} ngx_http_idem_route_t;
+
+
+/* an idem_sign, and its place */
+
+typedef struct {
+    struct idem_signer        *signer;
+    void                      *server;      /* its server{}, or the http{} around it */
+    u_char                    *file;
+    ngx_uint_t                 line;
+} ngx_http_idem_signer_t;
+
+
+/* a guard to check once the whole configuration is read */
+
+typedef struct {
+    ngx_http_idem_loc_conf_t  *conf;
+    ngx_http_core_srv_conf_t  *server;
+    ngx_http_core_loc_conf_t  *clcf;
+    void                     **loc_conf;
+} ngx_http_idem_guarded_t;
+
+
+typedef enum {
+    NGX_HTTP_IDEM_START = 0,
+    NGX_HTTP_IDEM_READING,
+    NGX_HTTP_IDEM_SIGNING,
+    NGX_HTTP_IDEM_CLAIMING,
+    NGX_HTTP_IDEM_ANSWERED,
+    NGX_HTTP_IDEM_PROBING,
+    NGX_HTTP_IDEM_SETTLING,
+    NGX_HTTP_IDEM_RUNNING,
+    NGX_HTTP_IDEM_STORING,
+    NGX_HTTP_IDEM_STORED,                   /* nothing has gone out yet */
+    NGX_HTTP_IDEM_SENT,                     /* the head has gone out; the rest passes */
+    NGX_HTTP_IDEM_PASSED
+} ngx_http_idem_state_e;
+
+
+typedef enum {
+    NGX_HTTP_IDEM_SILENT = 0,
+    NGX_HTTP_IDEM_HEAD,
+    NGX_HTTP_IDEM_WHOLE,                    /* up to its end, without a gap */
+    NGX_HTTP_IDEM_CUT
+} ngx_http_idem_heard_e;
+
+
+typedef enum {
+    NGX_HTTP_IDEM_DOUBTFUL = 0,             /* no response, or an unclear one */
+    NGX_HTTP_IDEM_HAPPENED,
+    NGX_HTTP_IDEM_NOT                       /* it did not happen, and may run */
+} ngx_http_idem_came_e;
+
+
+typedef struct ngx_http_idem_probe_tx_s  ngx_http_idem_probe_tx_t;
+typedef struct ngx_http_idem_gunzip_s  ngx_http_idem_gunzip_t;
+typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
+
+
+/* A claim. Its request may end before the outcome is stored. */
+
+typedef struct {
+    struct idem_claim         *claim;
+    ngx_http_idem_ctx_t       *ctx;         /* NULL: the request has ended */
+    ngx_event_t                hold;        /* limits how long a response waits for the store */
+    ngx_event_t                cancel;      /* fires after pending input was read */
+    enum idem_end              lost;        /* why the lease was lost; nothing may begin then */
+    unsigned                   finished:1;  /* the outcome was handed to the store */
+    unsigned                   result:1;    /* with a result */
+} ngx_http_idem_run_t;
+
+
+struct ngx_http_idem_ctx_s {
+    ngx_http_request_t        *request;
+    ngx_http_idem_loc_conf_t  *conf;
+    ngx_http_idem_state_e      state;
+    ngx_http_idem_run_t       *run;
+
+    /* the request */
+
+    struct idem_print          stream;      /* of a body other than JSON */
+    unsigned                   streaming:1;
+    struct idem_http_delimiter  delimiter;  /* of a form with files; otherwise its len is 0 */
+    struct idem_http_split     split;       /* of the streamed body */
+    struct idem_sha            body_sha;    /* of JSON that may be too long; for a signature */
+    struct idem_sha512         body_sha512; /* if Content-Digest contains it */
+    u_char                     body_hash[IDEM_HASH_LEN];
+    u_char                     body_hash512[IDEM_SHA512_LEN];
+    off_t                      body_size;
+    unsigned                   hashing:1;
+    unsigned                   hashed:1;
+    unsigned                   hashing512:1;
+    unsigned                   hashed512:1;
+    struct idem_nonce         *nonce;       /* pending in the store */
+    ngx_str_t                  signer;      /* the id of the key */
+    unsigned                   proven:1;
+    unsigned                   unclaimed:1;  /* signed, but not guarded */
+    unsigned                   json:1;      /* by its Content-Type */
+    unsigned                   form:1;
+    unsigned                   unreadable:1;  /* JSON without a canonical form */
+    ngx_str_t                  body;        /* whole, once it is needed */
+    unsigned                   body_read:1;
+    ngx_str_t                  scope;
+    ngx_str_t                  key;
+    struct idem_fingerprint    print;
+    u_char                    *downstream;  /* IDEM_HEX_LEN digits, once they are needed */
+    char                      *label;       /* NULL: none */
+    struct idem_arena          arena;
+    struct idem_json          *vars;        /* for expressions */
+    unsigned                   arena_used:1;
+    unsigned                   arena_owned:1;   /* the pool frees it, after the log phase */
+    unsigned                   naming:1;    /* scope and key are being evaluated */
+
+    /* the store's response */
+
+    const char                *verdict;     /* for logs; NULL: none */
+    enum idem_verdict          answer;
+    int                        code;        /* of an error, instead of an answer */
+    u_char                     hash[IDEM_HEX_LEN + 1];
+    uint32_t                   attempt;
+    int32_t                    status;
+    int64_t                    retry_ms;
+    ngx_str_t                  result;
+    ngx_str_t                  reason;
+    ngx_msec_t                 asked;       /* time of the last store operation */
+    ngx_msec_t                 waited;      /* total time for the store */
+    unsigned                   has_result:1;
+    unsigned                   unguarded:1;
+    unsigned                   probed:1;    /* a probe has asked for the outcome */
+    unsigned                   enforced:1;
+    unsigned                   refused:1;
+    enum idem_http_problem_kind  problem;
+    const char                *detail;      /* of a refusal, beside the policy's message */
+    ngx_http_idem_gunzip_t    *unpack;      /* decodes a replay; NULL: none, or finished */
+
+    /* the outcome */
+
+    ngx_http_handler_pt        content;     /* the location's own */
+    ngx_uint_t                 outcome;
+    enum idem_end              cancelled;   /* why we ended the run; 0: we did not */
+    ngx_event_t                max;         /* idem_run_max of an unguarded run */
+    int64_t                    ttl;         /* set by the backend; 0: not set */
+    ngx_str_t                  kept;        /* the response's body, so far */
+    size_t                     kept_size;
+    struct idem_http_measure   measure;     /* of the body, if it is in gzip */
+    ngx_chain_t               *pending;     /* buffers that arrive while the response is held */
+    ngx_chain_t              **pending_last;
+    ngx_http_idem_heard_e      heard;       /* of the response, or of a probe's */
+    unsigned                   live:1;      /* the response comes from an upstream */
+    unsigned                   readied:1;   /* the headers for the backend are set */
+    unsigned                   sent:1;      /* bytes went to the backend, in any try */
+    unsigned                   accel:1;     /* it sent X-Accel-Redirect instead of a response */
+    unsigned                   told:1;      /* and stated the outcome beside it */
+    unsigned                   discard:1;   /* do not store the body */
+    unsigned                   measured:1;
+    unsigned                   lost:1;
+    unsigned                   unkept:1;    /* done, but duplicates do not get the response */
+
+    /* a probe's response */
+
+    ngx_http_request_t        *probe;
+    ngx_http_idem_probe_tx_t  *row;         /* the probe of a row, instead of a URI */
+    ngx_http_idem_came_e       came;
+    ngx_uint_t                 probe_status;
+    const char                *probe_reason;  /* why the record stays uncertain */
+    unsigned                   probe_over:1;
+    void                      *round;       /* the sweep it belongs to; NULL: a client's */
+    ngx_socket_t               peer;        /* the other end of its connection */
+};
+
+
+extern ngx_module_t  ngx_http_idem_module;
+
+extern ngx_http_output_header_filter_pt  ngx_http_idem_next_header_filter;
+extern ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
+
+
+/* conf.c */
+void *ngx_http_idem_conf_create_main(ngx_conf_t *cf);
+void *ngx_http_idem_conf_create_loc(ngx_conf_t *cf);
+char *ngx_http_idem_conf_merge_loc(ngx_conf_t *cf, void *parent, void *child);
+ngx_uint_t ngx_http_idem_conf_is_guarded(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
+
+/* directive.c */
+char *ngx_http_idem_directive_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_option(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_http_complex_value_t *ngx_http_idem_directive_complex_value(ngx_conf_t *cf, ngx_str_t *value);
+char *ngx_http_idem_directive_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_release_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_label(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_js(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_idem_directive_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_idem_directive_parameter(ngx_str_t *word, const char *name, ngx_str_t *ret);
+
+/* directive_sign.c */
+char *ngx_http_idem_directive_sign(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+
+/* fields.c */
+typedef struct {
+    ngx_list_part_t           *part;
+    ngx_uint_t                 i;
+} ngx_http_idem_fields_t;
+
+void ngx_http_idem_fields_begin(ngx_http_idem_fields_t *fields, ngx_list_t *list);
+ngx_table_elt_t *ngx_http_idem_fields_next(ngx_http_idem_fields_t *fields);  /* NULL: no more */
+ngx_uint_t ngx_http_idem_fields_match(ngx_table_elt_t *header, ngx_str_t *name);
+struct idem_http_header *ngx_http_idem_fields_collect(ngx_http_request_t *r, size_t *n);
+void ngx_http_idem_fields_accept(ngx_http_request_t *r, struct idem_http_accept *accept);
+
+static ngx_inline struct idem_http_text
+ngx_http_idem_text(ngx_str_t *s)
+{
+    struct idem_http_text  text = { (char *) s->data, s->len };
+
+    return text;
+}
+
+/* strip.c */
+ngx_int_t ngx_http_idem_strip_find_deciders(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf);
+ngx_int_t ngx_http_idem_strip(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
+ngx_int_t ngx_http_idem_strip_header(ngx_http_request_t *r, ngx_str_t *name);
+ngx_uint_t ngx_http_idem_strip_is_reserved(ngx_table_elt_t *header);
+
+/* store.c */
+ngx_http_idem_store_t *ngx_http_idem_store_add(ngx_conf_t *cf, ngx_str_t *url);
+ngx_int_t ngx_http_idem_store_open(ngx_http_idem_store_t *store, ngx_cycle_t *cycle);
+void ngx_http_idem_store_close(ngx_http_idem_store_t *store);
+
+/* check.c */
+ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded);
+void ngx_http_idem_check_signers(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf);
+ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
+
+/* handler.c */
+ngx_int_t ngx_http_idem_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_handler_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+ngx_http_idem_ctx_t *ngx_http_idem_ctx_find(ngx_http_request_t *r);
+ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
+void ngx_http_idem_handler_resume(ngx_http_request_t *r);
+void ngx_http_idem_handler_signed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_int_t rc);
+void ngx_http_idem_handler_cleanup(void *data);
+extern ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
+
+/* sign.c */
+ngx_int_t ngx_http_idem_sign(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_sign_drop(ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_sign_check_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+
+/* key.c */
+ngx_int_t ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *print);
+ngx_int_t ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_key_missing(ngx_http_idem_ctx_t *ctx, const char *detail);
+ngx_int_t ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *detail);
+
+/* fingerprint.c */
+void ngx_http_idem_fingerprint_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_fingerprint_add(ngx_http_idem_ctx_t *ctx, const void *bytes, size_t len);
+ngx_int_t ngx_http_idem_fingerprint_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_uint_t parts, struct idem_fingerprint *ret);
+ngx_int_t ngx_http_idem_fingerprint_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *ret);
+void ngx_http_idem_fingerprint_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query);
+typedef void (*ngx_http_idem_fingerprint_piece_pt)(void *data, const void *bytes, size_t len);
+ngx_int_t ngx_http_idem_fingerprint_read_pieces(ngx_http_request_t *r,
+    ngx_http_idem_fingerprint_piece_pt piece, void *data);
+ngx_int_t ngx_http_idem_fingerprint_read_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_fingerprint_body_hashes(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+
+/* location.c; check_method returns NGX_OK, or a response */
+ngx_int_t ngx_http_idem_location_copy_names(ngx_conf_t *cf, ngx_http_idem_hosts_t *hosts);
+ngx_uint_t ngx_http_idem_location_allows_host(ngx_http_request_t *r, ngx_http_idem_hosts_t *hosts);
+ngx_int_t ngx_http_idem_location_check_method(ngx_http_request_t *r, ngx_uint_t methods,
+    ngx_str_t *names);
+ngx_int_t ngx_http_idem_location_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type,
+    ngx_str_t *cache);
+
+/* js.c */
+ngx_int_t ngx_http_idem_js_init(void);
+ngx_int_t ngx_http_idem_js_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_js_sign_handler(ngx_http_request_t *r);
+
+/* token.c */
+ngx_int_t ngx_http_idem_token_handler(ngx_http_request_t *r);
+
+/* metric.c */
+ngx_int_t ngx_http_idem_metric_zone(ngx_conf_t *cf);
+void ngx_http_idem_metric_route_name(ngx_http_core_srv_conf_t *server,
+    ngx_http_core_loc_conf_t *clcf, u_char *buf, size_t size);
+ngx_int_t ngx_http_idem_metric_route(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf);
+void ngx_http_idem_metric_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
+void ngx_http_idem_metric_stop(ngx_http_idem_main_conf_t *imcf);
+void ngx_http_idem_metric_store_opened(ngx_http_idem_store_t *store);
+void ngx_http_idem_metric_store_unavailable(ngx_http_idem_store_t *store);
+ngx_int_t ngx_http_idem_metric_count_handler(ngx_http_request_t *r);
+void ngx_http_idem_metric_count(ngx_http_idem_loc_conf_t *conf, enum board_count count);
+
+/* status.c */
+ngx_int_t ngx_http_idem_status_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_status_show(ngx_http_request_t *r, const char *token);
+
+/* admin.c */
+char *ngx_http_idem_admin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_idem_admin_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_admin_secret(ngx_http_idem_main_conf_t *imcf);
+ngx_int_t ngx_http_idem_admin_check(ngx_http_request_t *r, struct idem_admin_caller *caller);
+ngx_int_t ngx_http_idem_admin_refuse(ngx_http_request_t *r, ngx_uint_t status,
+    const char *detail);
+ngx_int_t ngx_http_idem_admin_send(ngx_http_request_t *r, ngx_str_t *type, FILE *out, char **text,
+    size_t *len);
+
+/* admin_action.c; returns NGX_DONE, or a response */
+ngx_int_t ngx_http_idem_admin_action_start(ngx_http_request_t *r, struct idem_admin_caller *caller);
+void ngx_http_idem_admin_action_stop_all(void);
+
+/* claim.c */
+void ngx_http_idem_claim_linger_begin(void);
+void ngx_http_idem_claim_linger_end(void);
+ngx_int_t ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key);
+ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
+    struct idem_fingerprint *print);
+void ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
+    ngx_uint_t status, u_char *result, size_t len);
+void ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_claim_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_claim_start_run_max(ngx_http_idem_ctx_t *ctx);
+
+/* upstream.c */
+ngx_int_t ngx_http_idem_upstream_content_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+u_char *ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_upstream_is_cut(ngx_http_upstream_t *u);
+ngx_uint_t ngx_http_idem_upstream_status(ngx_http_request_t *r);
+void ngx_http_idem_upstream_remove_fields(ngx_http_request_t *r);
+ngx_uint_t ngx_http_idem_upstream_is_accel(ngx_http_upstream_t *u);
+void ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_upstream_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_mark_cancelled(ngx_http_idem_ctx_t *ctx, enum idem_end why);
+void ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    enum idem_end why);
+
+/* capture.c */
+ngx_int_t ngx_http_idem_capture_header_filter(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+void ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
+void ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx);
+
+/* capture_body.c */
+ngx_uint_t ngx_http_idem_capture_body_is_gzip(ngx_str_t *coding);
+off_t ngx_http_idem_capture_body_limit(ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_capture_body_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    u_char *bytes, size_t size);
+ngx_int_t ngx_http_idem_capture_body_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_str_t *ret);
+ngx_int_t ngx_http_idem_capture_body_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_uint_t status, ngx_str_t *ret);
+
+/* reply.c */
+void ngx_http_idem_reply_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
+    const char *verdict);
+ngx_int_t ngx_http_idem_reply_replay_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_reply_replay_head(ngx_http_request_t *r, size_t len);
+ngx_int_t ngx_http_idem_reply_replay_as_is(ngx_http_request_t *r, struct idem_http_text *body);
+ngx_int_t ngx_http_idem_reply_refuse_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_idem_reply_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value);
+ngx_int_t ngx_http_idem_reply_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_uint_t status, ngx_chain_t **out);
+
+/* gunzip.c */
+ngx_int_t ngx_http_idem_gunzip(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_http_answer *answer);
+void ngx_http_idem_gunzip_drop(ngx_http_idem_ctx_t *ctx);
+
+/* log.c */
+void ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+const char *ngx_http_idem_log_uri(ngx_http_request_t *r, char *buf);
+
+/* probe.c */
+ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_uint_t ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_str_t *result);
+ngx_int_t ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_chain_t *in);
+
+/* probe_tx.c */
+ngx_int_t ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_probe_tx_drop(ngx_http_idem_ctx_t *ctx);
+
+/* probe_sweep.c */
+ngx_int_t ngx_http_idem_probe_sweep_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
+void ngx_http_idem_probe_sweep_stop(void);
+ngx_uint_t ngx_http_idem_probe_sweep_is_wanted(ngx_http_idem_loc_conf_t *conf);
+ngx_uint_t ngx_http_idem_probe_sweep_is_possible(ngx_http_idem_loc_conf_t *conf);
+void ngx_http_idem_probe_sweep_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_probe_sweep_done(ngx_http_idem_ctx_t *ctx);
+
+/* variable.c */
+ngx_int_t ngx_http_idem_variable_add(ngx_conf_t *cf);
+struct idem_json *ngx_http_idem_variable_request_json(ngx_http_request_t *r,
+    ngx_http_idem_ctx_t *ctx, struct idem_error *err);
+struct idem_expr *ngx_http_idem_variable_compile(ngx_conf_t *cf, ngx_str_t *text);
+char *ngx_http_idem_variable_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_uint_t ngx_http_idem_variable_is_set(ngx_http_variable_t *v);
+ngx_uint_t ngx_http_idem_variable_is_computed(ngx_conf_t *cf, ngx_str_t *value);
+ngx_int_t ngx_http_idem_variable_next(ngx_conf_t *cf, ngx_str_t *value, size_t *at,
+    ngx_str_t *name);
+ngx_http_variable_t *ngx_http_idem_variable_find_set(ngx_conf_t *cf, ngx_str_t *name);
+
+
+#endif /* IDEM_NGINX_NGX_HTTP_IDEM_H */

@@ -1,0 +1,657 @@
+
+/*
+ * Claims. A claim belongs to its request until the outcome is handed over. From
+ * then on it lives on its own, because the client may leave before the store
+ * responds.
+ */
+
+#include "ngx_http_idem.h"
+
+
+/* ms: after finish_timeout the response goes out, and the store gets this much more time */
+#define NGX_HTTP_IDEM_FINISH_MORE  60000
+
+/* ms between checks for open claims in a worker that exits */
+#define NGX_HTTP_IDEM_LINGER       1000
+
+
+static void ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
+    const struct idem_answer *answer, const struct idem_error *err, void *data);
+static void ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
+    const struct idem_error *err, void *data);
+static void ngx_http_idem_claim_lost_handler(struct idem_claim *claim, enum idem_end why,
+    void *data);
+
+
+static ngx_uint_t        ngx_http_idem_runs;
+static ngx_event_t       ngx_http_idem_linger;
+static ngx_connection_t  ngx_http_idem_nobody;    /* a connection for nginx's debug log of timers */
+
+
+/*
+ * nginx exits gracefully once only cancelable timers are left. This one is not
+ * cancelable, so that open claims delay the exit.
+ */
+
+static void
+ngx_http_idem_claim_linger_handler(ngx_event_t *ev)
+{
+    if (ngx_http_idem_runs > 0) {
+        ngx_add_timer(ev, NGX_HTTP_IDEM_LINGER);
+    }
+}
+
+
+void
+ngx_http_idem_claim_linger_begin(void)
+{
+    ngx_event_t  *ev;
+
+    ev = &ngx_http_idem_linger;
+    ngx_http_idem_runs++;
+
+    if (!ev->timer_set) {
+        ngx_http_idem_nobody.fd = (ngx_socket_t) -1;
+        ev->handler = ngx_http_idem_claim_linger_handler;
+        ev->data = &ngx_http_idem_nobody;
+        ev->log = ngx_cycle->log;
+        ngx_add_timer(ev, NGX_HTTP_IDEM_LINGER);
+    }
+}
+
+
+void
+ngx_http_idem_claim_linger_end(void)
+{
+    ngx_event_t  *ev;
+
+    ev = &ngx_http_idem_linger;
+    ngx_http_idem_runs--;
+
+    if (ngx_http_idem_runs == 0 && ngx_exiting && ev->timer_set) {
+        ngx_del_timer(ev);
+    }
+}
+
+
+static ngx_http_idem_run_t *
+ngx_http_idem_claim_new(void)
+{
+    ngx_http_idem_run_t  *run;
+
+    run = ngx_calloc(sizeof(ngx_http_idem_run_t), ngx_cycle->log);
+
+    if (run) {
+        ngx_http_idem_claim_linger_begin();
+    }
+
+    return run;
+}
+
+
+static void
+ngx_http_idem_claim_free(ngx_http_idem_run_t *run)
+{
+    if (run->hold.timer_set) {
+        ngx_del_timer(&run->hold);
+    }
+
+    if (run->cancel.timer_set) {
+        ngx_del_timer(&run->cancel);
+    }
+
+    if (run->ctx) {
+        run->ctx->run = NULL;
+    }
+
+    idem_claim_free(run->claim);
+    ngx_free(run);
+
+    ngx_http_idem_claim_linger_end();
+}
+
+
+static void
+ngx_http_idem_claim_start(ngx_http_idem_ctx_t *ctx, ngx_http_idem_run_t *run)
+{
+    ngx_memcpy(ctx->hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
+
+    run->ctx = ctx;
+    ctx->run = run;
+    ctx->asked = ngx_current_msec;
+
+    idem_claim_on_lost(run->claim, ngx_http_idem_claim_lost_handler, run);
+    idem_claim_start(ctx->conf->store->h, run->claim);
+}
+
+
+/* Copies as much as fits into a label, up to the first control character. */
+
+static char *
+ngx_http_idem_claim_label(ngx_http_request_t *r, ngx_str_t *value)
+{
+    size_t   len;
+    u_char  *label;
+
+    for (len = 0; len < ngx_min(value->len, IDEM_LABEL_MAX); len++) {
+        if (value->data[len] < 0x20 || value->data[len] == 0x7f) {
+            break;
+        }
+    }
+
+    label = ngx_pnalloc(r->pool, len + 1);
+    if (label == NULL) {
+        return NULL;
+    }
+
+    *ngx_cpymem(label, value->data, len) = '\0';
+
+    return (char *) label;
+}
+
+
+/* NGX_ABORT: the store is not open, and ctx->code is set. */
+
+ngx_int_t
+ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
+    struct idem_fingerprint *print)
+{
+    int                   rc;
+    ngx_str_t             label, bind;
+    struct idem_args      args;
+    struct idem_error     err;
+    struct idem_policy    with;
+    ngx_http_idem_run_t  *run;
+
+    ngx_memzero(&args, sizeof(struct idem_args));
+
+    if (!ctx->enforced) {                      /* shadow mode never waits */
+        ngx_memzero(&with, sizeof(struct idem_policy));
+        with.wait_ms = IDEM_NONE;
+        args.with = &with;
+    }
+
+    args.key = ctx->key.data;
+    args.key_len = ctx->key.len;
+    args.probe = probe;
+
+    if (ctx->scope.len) {
+        args.scope = ctx->scope.data;
+        args.scope_len = ctx->scope.len;
+    }
+
+    if (ctx->conf->bind) {
+        if (ngx_http_complex_value(r, ctx->conf->bind, &bind) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        args.bind = bind.len ? bind.data : (u_char *) "";
+        args.bind_len = bind.len;
+    }
+
+    if (ctx->conf->label) {
+        if (ngx_http_complex_value(r, ctx->conf->label, &label) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        ctx->label = ngx_http_idem_claim_label(r, &label);
+        if (ctx->label == NULL) {
+            return NGX_ERROR;
+        }
+
+        args.label = ctx->label;
+    }
+
+    run = ngx_http_idem_claim_new();
+    if (run == NULL) {
+        return NGX_ERROR;
+    }
+
+    rc = idem_claim_make_printed(ctx->conf->store->h, ctx->conf->guard, &args, print,
+                                 ngx_http_idem_claim_answer_handler, run, &run->claim, &err);
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: %s", err.text);
+        ngx_http_idem_claim_free(run);
+        return NGX_ERROR;
+    }
+
+    if (ctx->conf->store->h == NULL) {
+
+        /*
+         * The store is not open. Set the hash all the same: an unguarded run passes it
+         * to the backend.
+         */
+
+        ngx_memcpy(ctx->hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
+        ctx->code = IDEM_E_REFUSED;
+        ngx_http_idem_claim_free(run);
+        ngx_http_idem_metric_store_unavailable(ctx->conf->store);
+
+        return NGX_ABORT;
+    }
+
+    ngx_http_idem_claim_start(ctx, run);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key)
+{
+    struct idem_error     err;
+    ngx_http_idem_run_t  *run;
+
+    run = ngx_http_idem_claim_new();
+    if (run == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (idem_claim_make_named(ctx->conf->guard, key, ngx_http_idem_claim_answer_handler, run,
+                              &run->claim, &err)
+        != 0)
+    {
+        ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "idem: %s", err.text);
+        ngx_http_idem_claim_free(run);
+        return NGX_ERROR;
+    }
+
+    ngx_http_idem_claim_start(ctx, run);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_claim_copy(ngx_pool_t *pool, ngx_str_t *to, const void *from, size_t len)
+{
+    to->len = len;
+    to->data = ngx_pnalloc(pool, len + 1);
+
+    if (to->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (len) {
+        ngx_memcpy(to->data, from, len);
+    }
+
+    to->data[len] = '\0';
+
+    return NGX_OK;
+}
+
+
+/* Copies the needed parts of the store's response, and resumes the request. */
+
+static void
+ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
+    const struct idem_answer *answer, const struct idem_error *err, void *data)
+{
+    ngx_http_request_t   *r;
+    ngx_http_idem_run_t  *run = data;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = run->ctx;
+    r = ctx->request;
+
+    ctx->state = NGX_HTTP_IDEM_ANSWERED;
+    ctx->waited += ngx_current_msec - ctx->asked;
+    ctx->code = rc;
+
+    if (rc != 0) {
+        if (!ctx->enforced || ctx->round
+            || ngx_http_idem_claim_copy(r->pool, &ctx->reason, err->text, ngx_strlen(err->text))
+               != NGX_OK)                      /* otherwise the refusal's line contains it */
+        {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s", ctx->hash,
+                          err->text);
+        }
+
+    } else {
+        ctx->answer = answer->verdict;
+        ctx->attempt = answer->attempt;
+        ctx->status = answer->status;
+        ctx->retry_ms = answer->retry_after_ms;
+        ctx->unguarded = answer->unguarded;
+        ctx->has_result = answer->has_result;
+
+        if (ngx_http_idem_claim_copy(r->pool, &ctx->reason, answer->reason, answer->reason_len)
+            != NGX_OK
+            || (answer->has_result
+                && ngx_http_idem_claim_copy(r->pool, &ctx->result, answer->result,
+                                            answer->result_len)
+                   != NGX_OK))
+        {
+            ctx->code = IDEM_E_NOMEM;
+        }
+    }
+
+    /* only a run or a probe keeps its claim */
+
+    if (ctx->code != 0 || ctx->unguarded
+        || (ctx->answer != IDEM_RUN && ctx->answer != IDEM_PROBE))
+    {
+        ngx_http_idem_claim_free(run);
+    }
+
+    ngx_http_idem_handler_resume(r);
+}
+
+
+/*
+ * True if the lease was lost and the backend's response is no longer awaited,
+ * because another request may run by now. A run that was superseded after its
+ * request was sent still waits: its client gets the response, although it is not
+ * stored.
+ */
+
+ngx_uint_t
+ngx_http_idem_claim_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_run_t  *run = ctx->run;
+
+    return run && run->lost
+           && (run->lost != IDEM_END_TAKEN || !ngx_http_idem_upstream_was_sent(r, ctx));
+}
+
+
+static void
+ngx_http_idem_claim_cancel_handler(ngx_event_t *ev)
+{
+    enum idem_end         why;
+    ngx_uint_t            cancel;
+    ngx_http_idem_ctx_t  *ctx;
+    ngx_http_idem_run_t  *run = ev->data;
+
+    ctx = run->ctx;
+    why = run->lost;
+
+    if (ctx == NULL) {
+        return;
+    }
+
+    cancel = ngx_http_idem_upstream_may_cancel(ctx->request, ctx)
+             && ngx_http_idem_claim_is_lost(ctx->request, ctx);
+
+    ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0, "idem: record %s: %s%s",
+                  ctx->hash,
+                  why == IDEM_END_RUN_MAX ? "it takes longer than idem_run_max"
+                  : why == IDEM_END_LEASE ? "its lease is over, and could not be renewed"
+                                          : "somebody has taken over",
+                  cancel ? ": cancelled" : "");
+
+    if (cancel) {
+        ngx_http_idem_upstream_cancel(ctx->request, ctx, why);
+    }
+}
+
+
+/* An unguarded run has no claim, but must not hang for ever. */
+
+static void
+ngx_http_idem_claim_run_max_handler(ngx_event_t *ev)
+{
+    ngx_http_idem_ctx_t  *ctx = ev->data;
+
+    if (!ngx_http_idem_upstream_may_cancel(ctx->request, ctx)) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
+                  "idem: record %s: it takes longer than idem_run_max, unguarded: cancelled",
+                  ctx->hash);
+
+    ngx_http_idem_upstream_cancel(ctx->request, ctx, IDEM_END_RUN_MAX);
+}
+
+
+void
+ngx_http_idem_claim_start_run_max(ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->conf->policy->run_max_ms <= 0) {
+        return;
+    }
+
+    ctx->max.handler = ngx_http_idem_claim_run_max_handler;
+    ctx->max.data = ctx;
+    ctx->max.log = ngx_cycle->log;
+    ngx_add_timer(&ctx->max, (ngx_msec_t) ctx->conf->policy->run_max_ms);
+}
+
+
+/*
+ * A worker that was blocked may notice the lost lease before it reads what the
+ * backend has sent meanwhile. The timer lets it read that first. After the
+ * outcome is handed over there is nothing to cancel, and the store decides.
+ */
+
+static void
+ngx_http_idem_claim_lost_handler(struct idem_claim *claim, enum idem_end why, void *data)
+{
+    ngx_http_idem_run_t  *run = data;
+
+    run->lost = why;
+    run->cancel.handler = ngx_http_idem_claim_cancel_handler;
+    run->cancel.data = run;
+    run->cancel.log = ngx_cycle->log;
+    ngx_add_timer(&run->cancel, 1);
+}
+
+
+/* Sends a response that was held long enough; its outcome is still being stored. */
+
+static void
+ngx_http_idem_claim_hold_handler(ngx_event_t *ev)
+{
+    ngx_http_idem_run_t  *run = ev->data;
+    ngx_http_idem_ctx_t  *ctx = run->ctx;
+
+    if (ctx == NULL) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
+                  "idem: record %s: the store did not acknowledge the end within "
+                  "idem_finish_timeout; the client is answered, and it is tried for another "
+                  "minute", ctx->hash);
+
+    ctx->waited += ngx_current_msec - ctx->asked;
+    run->ctx = NULL;
+    ctx->run = NULL;
+
+    ngx_http_idem_capture_resume(ctx);
+}
+
+
+/*
+ * Hands the outcome to the store, once. If there is still a request, its
+ * response is held until the store confirms.
+ */
+
+void
+ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
+    ngx_uint_t status, u_char *result, size_t len)
+{
+    int                        rc;
+    const char                *reason;
+    struct idem_claim         *claim;
+    ngx_http_idem_run_t       *run;
+    const struct idem_policy  *policy;
+
+    run = ctx->run;
+    claim = run->claim;
+    policy = ctx->conf->policy;
+    run->finished = 1;
+    run->result = (result != NULL);
+
+    ctx->asked = ngx_current_msec;
+
+    if (ctx->ttl) {
+        idem_claim_set_ttl(claim, ctx->ttl);
+    }
+
+    idem_claim_set_finish_timeout(claim, policy->finish_timeout_ms + NGX_HTTP_IDEM_FINISH_MORE);
+
+    /* capture_body.c limits the body */
+
+    idem_claim_set_result_max(claim, IDEM_RESULT_MAX + IDEM_HTTP_HEAD_MAX);
+
+    switch (outcome) {
+
+    case NGX_HTTP_IDEM_DONE:
+
+        if (result == NULL && policy->mode == IDEM_MODE_REPLAY) {
+            ngx_http_idem_metric_count(ctx->conf, BOARD_NOT_KEPT);
+        }
+
+        rc = idem_claim_done(claim, (int32_t) status, result, len,
+                             ngx_http_idem_claim_finish_handler, run);
+        break;
+
+    case NGX_HTTP_IDEM_RELEASE:
+        rc = idem_claim_release(claim, ngx_http_idem_claim_finish_handler, run);
+        break;
+
+    case NGX_HTTP_IDEM_KEEP:
+    case NGX_HTTP_IDEM_RETRY:
+        rc = idem_claim_fail(claim, (int32_t) status, "the backend failed", result, len,
+                             outcome == NGX_HTTP_IDEM_KEEP, ngx_http_idem_claim_finish_handler,
+                             run);
+        break;
+
+    default:
+        reason = ctx->probe_reason ? ctx->probe_reason
+                 : ctx->cancelled == IDEM_END_RUN_MAX ? "cancelled after idem_run_max"
+                 : ctx->cancelled ? "cancelled because its lease was lost"
+                 : ctx->heard == NGX_HTTP_IDEM_CUT ? "the backend's answer was cut off"
+                                  : "the backend was asked, and gave no answer of its own";
+
+        if (ctx->answer == IDEM_RUN) {
+            ngx_http_idem_metric_count(ctx->conf, BOARD_UNKNOWN);
+        }
+
+        rc = idem_claim_unknown(claim, reason, ngx_http_idem_claim_finish_handler, run);
+    }
+
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
+                      "idem: record %s: its end could not be said: %s", ctx->hash,
+                      idem_code_name(rc));
+        ngx_http_idem_claim_free(run);
+        return;
+    }
+
+    run->hold.handler = ngx_http_idem_claim_hold_handler;
+    run->hold.data = run;
+    run->hold.log = ngx_cycle->log;
+    ngx_add_timer(&run->hold, (ngx_msec_t) policy->finish_timeout_ms);
+}
+
+
+static void
+ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
+    const struct idem_error *err, void *data)
+{
+    ngx_log_t            *log;
+    ngx_uint_t            dropped;
+    ngx_http_idem_run_t  *run = data;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = run->ctx;
+    log = ctx ? ctx->request->connection->log : ngx_cycle->log;
+
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_ERR, log, 0, "idem: record %s: %s", idem_claim_hash(claim),
+                      err->text);
+
+    } else if (lost) {
+        ngx_log_error(NGX_LOG_WARN, log, 0,
+                      "idem: record %s: superseded while the backend worked: nothing was "
+                      "stored", idem_claim_hash(claim));
+    }
+
+    dropped = (rc == 0 && !lost && run->result && !idem_claim_result_kept(claim));
+
+    if (dropped) {
+        ngx_log_error(NGX_LOG_ERR, log, 0,
+                      "idem: record %s: the store has no room for the result: it is stored as "
+                      "done without it, and duplicates get 409; make room, or lower "
+                      "idem_result_max", idem_claim_hash(claim));
+    }
+
+    ngx_http_idem_claim_free(run);
+
+    if (ctx == NULL) {
+        return;
+    }
+
+    if (dropped) {
+        ctx->unkept = 1;
+        ngx_http_idem_metric_count(ctx->conf, BOARD_NOT_KEPT);
+    }
+
+    ctx->waited += ngx_current_msec - ctx->asked;
+
+    if (lost) {
+        ctx->lost = 1;
+        ctx->verdict = "lost";
+    }
+
+    ngx_http_idem_capture_resume(ctx);
+}
+
+
+/* Called when the request ends. */
+
+void
+ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_run_t  *run = ctx->run;
+
+    if (run == NULL) {
+        return;
+    }
+
+    switch (ctx->state) {
+
+    case NGX_HTTP_IDEM_RUNNING:
+
+        /* the response was not complete */
+
+        ngx_http_idem_claim_finish(ctx,
+                                   ctx->told ? ctx->outcome
+                                   : ngx_http_idem_upstream_was_sent(ctx->request, ctx)
+                                     ? NGX_HTTP_IDEM_UNKNOWN : NGX_HTTP_IDEM_RELEASE,
+                                   0, NULL, 0);
+        break;
+
+    case NGX_HTTP_IDEM_ANSWERED:
+
+        /* granted, but nothing has begun */
+
+        ngx_http_idem_claim_finish(ctx, ctx->answer == IDEM_PROBE ? NGX_HTTP_IDEM_UNKNOWN
+                                                                  : NGX_HTTP_IDEM_RELEASE,
+                                   0, NULL, 0);
+        break;
+
+    case NGX_HTTP_IDEM_PROBING:
+
+        ngx_http_idem_claim_finish(ctx, NGX_HTTP_IDEM_UNKNOWN, 0, NULL, 0);
+        break;
+
+    default:
+
+        /* the store has not responded: the claim is given back in the background */
+
+        if (!run->finished) {
+            ngx_http_idem_claim_free(run);
+            return;
+        }
+    }
+
+    if (ctx->run) {
+        run->ctx = NULL;
+        ctx->run = NULL;
+    }
+}

@@ -1,0 +1,562 @@
+
+/*
+ * Hashes a request's method, path, query and body, for its fingerprint, or for a
+ * key made of them. A body is hashed while it arrives if possible, and otherwise
+ * read again from its buffers or its file.
+ */
+
+#include "ngx_http_idem.h"
+
+
+#define NGX_HTTP_IDEM_PIECE  65536
+
+
+/* The target as the client sent it, before any rewrite. */
+
+void
+ngx_http_idem_fingerprint_target(ngx_http_request_t *r, ngx_str_t *path, ngx_str_t *query)
+{
+    u_char  *mark;
+
+    *path = r->unparsed_uri;
+    ngx_str_null(query);
+
+    mark = ngx_strlchr(path->data, path->data + path->len, '?');
+
+    if (mark) {
+        query->data = mark + 1;
+        query->len = (size_t) (path->data + path->len - query->data);
+        path->len = (size_t) (mark - path->data);
+    }
+}
+
+
+/* Reads a body again, in pieces: it arrived before our handler, or is needed once more. */
+
+ngx_int_t
+ngx_http_idem_fingerprint_read_pieces(ngx_http_request_t *r,
+    ngx_http_idem_fingerprint_piece_pt piece, void *data)
+{
+    off_t         at;
+    size_t        size;
+    u_char       *room;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    room = NULL;
+
+    for (cl = r->request_body ? r->request_body->bufs : NULL; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            piece(data, b->pos, (size_t) (b->last - b->pos));
+            continue;
+        }
+
+        for (at = b->file_pos; b->in_file && at < b->file_last; at += n) {
+
+            if (room == NULL) {
+                room = ngx_pnalloc(r->pool, NGX_HTTP_IDEM_PIECE);
+                if (room == NULL) {
+                    return NGX_ERROR;
+                }
+            }
+
+            size = (size_t) ngx_min(b->file_last - at, NGX_HTTP_IDEM_PIECE);
+            n = ngx_read_file(b->file, room, size, at);
+
+            if (n <= 0) {
+                return NGX_ERROR;
+            }
+
+            piece(data, room, (size_t) n);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idem_fingerprint_piece_sha256(void *data, const void *bytes, size_t len)
+{
+    idem_sha_add(data, bytes, len);
+}
+
+
+static void
+ngx_http_idem_fingerprint_piece_sha512(void *data, const void *bytes, size_t len)
+{
+    idem_sha512_add(data, bytes, len);
+}
+
+
+static void
+ngx_http_idem_fingerprint_piece_bytes(void *data, const void *bytes, size_t len)
+{
+    idem_print_add(data, bytes, len);
+}
+
+
+/* Hashes a body that was not hashed while it arrived. */
+
+static ngx_int_t
+ngx_http_idem_fingerprint_hash_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t        rc;
+    struct idem_sha  sha;
+
+    if (ctx->hashed) {
+        return NGX_OK;
+    }
+
+    idem_sha_begin(&sha);
+    rc = ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_sha256, &sha);
+
+    if (idem_sha_end(&sha, ctx->body_hash) != 0 || rc != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->hashed = 1;
+
+    return NGX_OK;
+}
+
+
+/*
+ * The check of a signature hashes the body, and the fingerprint is made of that
+ * hash. Such a fingerprint has another definition, and so another name.
+ */
+
+static const char *
+ngx_http_idem_fingerprint_body_name(ngx_http_idem_ctx_t *ctx)
+{
+    return ctx->conf->sign ? "signed body" : "body";
+}
+
+
+static void
+ngx_http_idem_fingerprint_piece_split(void *data, const void *bytes, size_t len)
+{
+    idem_http_split_add(data, bytes, len);
+}
+
+
+/* Bodies other than JSON are compared byte for byte, or part by part. */
+
+static void
+ngx_http_idem_fingerprint_part(void *data, const void *bytes, size_t len)
+{
+    if (bytes) {
+        idem_print_add(data, bytes, len);
+
+    } else {
+        idem_print_piece_end(data);
+    }
+}
+
+
+static void
+ngx_http_idem_fingerprint_plain_open(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
+    struct idem_http_split *split)
+{
+    if (ctx->delimiter.len == 0) {
+        idem_print_open_plain(print, ngx_http_idem_fingerprint_body_name(ctx));
+        return;
+    }
+
+    idem_print_open_pieces(print, ngx_http_idem_fingerprint_body_name(ctx));
+    idem_http_split_begin(split, &ctx->delimiter, ngx_http_idem_fingerprint_part, print);
+}
+
+
+static void
+ngx_http_idem_fingerprint_plain_close(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
+    struct idem_http_split *split)
+{
+    if (ctx->delimiter.len) {
+        idem_http_split_end(split);
+        idem_print_piece_end(print);
+    }
+
+    idem_print_close(print);
+}
+
+
+void
+ngx_http_idem_fingerprint_add(ngx_http_idem_ctx_t *ctx, const void *bytes, size_t len)
+{
+    if (ctx->delimiter.len) {
+        idem_http_split_add(&ctx->split, bytes, len);
+
+    } else {
+        idem_print_add(&ctx->stream, bytes, len);
+    }
+}
+
+
+/*
+ * A body declared as JSON is compared in its canonical form. If it cannot be
+ * read, or is too long, its hash is compared. A form with files is compared part
+ * by part, with any delimiter; all other bodies byte for byte.
+ */
+
+static ngx_int_t
+ngx_http_idem_fingerprint_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_print *print)
+{
+    ngx_int_t           rc;
+    struct idem_json    value;
+    struct idem_error   err;
+    struct idem_arena   arena;
+
+    rc = ctx->unreadable ? NGX_DECLINED : ngx_http_idem_fingerprint_read_body(r, ctx);
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (rc == NGX_OK) {
+        idem_print_arena(&arena, ctx->body.len);
+
+        if (idem_json_parse((char *) ctx->body.data, ctx->body.len, &arena, &value, &err) == 0) {
+            (void) idem_print_json(print, ngx_http_idem_fingerprint_body_name(ctx),
+                                   IDEM_PRINT_JSON, &value, &err);
+            idem_arena_free(&arena);
+            return NGX_OK;
+        }
+
+        idem_arena_free(&arena);
+    }
+
+    if (ngx_http_idem_fingerprint_hash_body(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    idem_print_unread(print, ngx_http_idem_fingerprint_body_name(ctx), ctx->body_hash);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idem_fingerprint_head(ngx_http_request_t *r, ngx_uint_t parts, struct idem_print *print)
+{
+    ngx_str_t  path, query;
+
+    ngx_http_idem_fingerprint_target(r, &path, &query);
+
+    idem_print_begin(print);
+
+    if (parts & NGX_HTTP_IDEM_PRINT_METHOD) {
+        idem_print_bytes(print, "method", r->method_name.data, r->method_name.len);
+    }
+
+    if (parts & NGX_HTTP_IDEM_PRINT_PATH) {
+        idem_print_bytes(print, "path", path.data, path.len);
+    }
+
+    if (parts & NGX_HTTP_IDEM_PRINT_QUERY) {
+        idem_print_bytes(print, "query", query.data, query.len);
+    }
+}
+
+
+/* The parts of a request to hash, for its key or for its fingerprint. */
+
+static ngx_uint_t
+ngx_http_idem_fingerprint_wanted_parts(ngx_http_idem_loc_conf_t *conf)
+{
+    return conf->key->kind == NGX_HTTP_IDEM_KEY_PARAMS
+           ? NGX_HTTP_IDEM_PRINT_ARGS
+           : conf->print & NGX_HTTP_IDEM_PRINT_ALL;
+}
+
+
+/* A signature needs SHA-256 of every body, and SHA-512 if Content-Digest may contain it. */
+
+static ngx_uint_t
+ngx_http_idem_fingerprint_wants_sha512(ngx_http_request_t *r)
+{
+    ngx_str_t                name = ngx_string("Content-Digest");
+    ngx_table_elt_t         *header;
+    ngx_http_idem_fields_t   fields;
+
+    ngx_http_idem_fields_begin(&fields, &r->headers_in.headers);
+
+    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
+        if (ngx_http_idem_fields_match(header, &name)
+            && ngx_strlcasestrn(header->value.data, header->value.data + header->value.len,
+                                (u_char *) "sha-512", 7 - 1))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+ngx_http_idem_fingerprint_hashes_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    idem_sha_begin(&ctx->body_sha);
+    ctx->hashing = 1;
+
+    if (ngx_http_idem_fingerprint_wants_sha512(r)) {
+        idem_sha512_begin(&ctx->body_sha512);
+        ctx->hashing512 = 1;
+    }
+}
+
+
+/* Completes the hashes of a body, which is read again if it was not hashed while it arrived. */
+
+ngx_int_t
+ngx_http_idem_fingerprint_body_hashes(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t            rc;
+    ngx_chain_t         *cl;
+    struct idem_sha512   sha;
+
+    for (cl = r->request_body ? r->request_body->bufs : NULL; cl; cl = cl->next) {
+        ctx->body_size += ngx_buf_size(cl->buf);
+    }
+
+    if (ngx_http_idem_fingerprint_hash_body(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->hashed512 || !ngx_http_idem_fingerprint_wants_sha512(r)) {
+        return NGX_OK;
+    }
+
+    idem_sha512_begin(&sha);
+    rc = ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_sha512, &sha);
+
+    if (idem_sha512_end(&sha, ctx->body_hash512) != 0 || rc != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->hashed512 = 1;
+
+    return NGX_OK;
+}
+
+
+/* Called before the body is read, to hash it while it arrives if possible. */
+
+void
+ngx_http_idem_fingerprint_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    off_t       length;
+    ngx_uint_t  parts;
+
+    if (r->request_body) {
+        return;
+    }
+
+    if (ctx->conf->sign) {
+        ngx_http_idem_fingerprint_hashes_start(r, ctx);
+
+        if (ctx->unclaimed || ctx->delimiter.len == 0) {
+            return;
+        }
+    }
+
+    parts = ngx_http_idem_fingerprint_wanted_parts(ctx->conf);
+
+    if (!(parts & NGX_HTTP_IDEM_PRINT_BODY)) {
+        return;
+    }
+
+    if (!ctx->json) {
+        ngx_http_idem_fingerprint_head(r, parts, &ctx->stream);
+        ngx_http_idem_fingerprint_plain_open(ctx, &ctx->stream, &ctx->split);
+        ctx->streaming = 1;
+        return;
+    }
+
+    length = r->headers_in.content_length_n;
+
+    if (length < 0 || length > ctx->conf->policy->json_max) {
+        idem_sha_begin(&ctx->body_sha);
+        ctx->hashing = 1;
+    }
+}
+
+
+ngx_int_t
+ngx_http_idem_fingerprint_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t parts,
+    struct idem_fingerprint *ret)
+{
+    ngx_int_t               rc;
+    struct idem_print       print;
+    struct idem_http_split  split;
+
+    if (ctx->streaming && parts == ngx_http_idem_fingerprint_wanted_parts(ctx->conf)) {
+        ctx->streaming = 0;
+        ngx_http_idem_fingerprint_plain_close(ctx, &ctx->stream, &ctx->split);
+        return idem_print_end(&ctx->stream, ret) == 0 ? NGX_OK : NGX_ERROR;
+    }
+
+    ngx_http_idem_fingerprint_head(r, parts, &print);
+    rc = NGX_OK;
+
+    if (parts & NGX_HTTP_IDEM_PRINT_BODY) {
+
+        if (ctx->json) {
+            rc = ngx_http_idem_fingerprint_json(r, ctx, &print);
+
+        } else if (ctx->conf->sign && ctx->delimiter.len == 0) {
+            rc = ngx_http_idem_fingerprint_hash_body(r, ctx);
+            idem_print_hashed(&print, ngx_http_idem_fingerprint_body_name(ctx), ctx->body_hash);
+
+        } else {
+            ngx_http_idem_fingerprint_plain_open(ctx, &print, &split);
+            rc = ctx->delimiter.len
+                 ? ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_split,
+                                                         &split)
+                 : ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_bytes,
+                                                         &print);
+            ngx_http_idem_fingerprint_plain_close(ctx, &print, &split);
+        }
+    }
+
+    switch (idem_print_end(&print, ret)) {
+
+    case 0:
+        return rc;
+
+    case IDEM_E_INVALID:
+
+        /* numbers that no canonical form can hold */
+
+        if (!ctx->unreadable) {
+            ctx->unreadable = 1;
+            return ngx_http_idem_fingerprint_parts(r, ctx, parts, ret);
+        }
+
+        /* fall through */
+
+    default:
+        return NGX_ERROR;
+    }
+}
+
+
+ngx_int_t
+ngx_http_idem_fingerprint_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *ret)
+{
+    int                 rc;
+    struct idem_json   *vars, value;
+    struct idem_error   err;
+    struct idem_print   print;
+
+    vars = ngx_http_idem_variable_request_json(r, ctx, &err);
+    rc = vars ? 0 : err.code;
+
+    if (rc == 0) {
+        rc = idem_expr_select(ctx->conf->print_expr, vars, &ctx->arena, &value, &err);
+    }
+
+    if (rc == 0) {
+        idem_print_begin(&print);
+        rc = idem_print_json(&print, idem_expr_text(ctx->conf->print_expr), IDEM_PRINT_VALUE,
+                             &value, &err);
+
+        if (idem_print_end(&print, ret) != 0 && rc == 0) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (rc == IDEM_E_NOMEM) {
+        return NGX_ERROR;
+    }
+
+    if (rc != 0) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_fingerprint: %s",
+                      err.text);
+        return ngx_http_idem_key_malformed(ctx, "What is to be compared is not in the request.");
+    }
+
+    return NGX_OK;
+}
+
+
+/* Reads the body into one piece of memory. NGX_DECLINED: it is longer than idem_json_max. */
+
+ngx_int_t
+ngx_http_idem_fingerprint_read_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    off_t         size;
+    u_char       *p;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    if (ctx->body_read) {
+        return NGX_OK;
+    }
+
+    if (r->request_body == NULL) {
+        ctx->body_read = 1;
+        return NGX_OK;
+    }
+
+    size = 0;
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        size += ngx_buf_size(cl->buf);
+    }
+
+    if (size > ctx->conf->policy->json_max) {
+        return NGX_DECLINED;
+    }
+
+    cl = r->request_body->bufs;
+
+    if (cl && cl->next == NULL && ngx_buf_in_memory(cl->buf)) {
+        ctx->body.data = cl->buf->pos;
+        ctx->body.len = (size_t) size;
+        ctx->body_read = 1;
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, (size_t) size + 1);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx->body.data = p;
+
+    for ( /* void */ ; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            p = ngx_cpymem(p, b->pos, b->last - b->pos);
+            continue;
+        }
+
+        if (!b->in_file) {
+            continue;
+        }
+
+        n = ngx_read_file(b->file, p, (size_t) (b->file_last - b->file_pos), b->file_pos);
+
+        if (n != (ssize_t) (b->file_last - b->file_pos)) {
+            ngx_log_error(NGX_LOG_CRIT, r->connection->log, 0,
+                          "idem: a request's body could not be read back");
+            return NGX_ERROR;
+        }
+
+        p += n;
+    }
+
+    ctx->body.len = (size_t) (p - ctx->body.data);
+    ctx->body_read = 1;
+
+    return NGX_OK;
+}

@@ -1,0 +1,430 @@
+
+/*
+ * Evaluates the scope and the key of a request.
+ *
+ * A missing or malformed key is the client's mistake: the request is refused with
+ * its own kind of problem before the store is asked. No text here contains a key,
+ * a scope or a byte of a body.
+ */
+
+#include "ngx_http_idem.h"
+#include "core/key.h"
+
+
+static ngx_int_t ngx_http_idem_key_from_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_from_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_from_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_from_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+static ngx_int_t ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+
+
+ngx_int_t
+ngx_http_idem_key_missing(ngx_http_idem_ctx_t *ctx, const char *detail)
+{
+    ngx_http_idem_reply_set_problem(ctx, IDEM_HTTP_KEY_MISSING, "missing");
+    ctx->detail = detail;
+
+    return NGX_ABORT;
+}
+
+
+ngx_int_t
+ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *detail)
+{
+    ngx_http_idem_reply_set_problem(ctx, IDEM_HTTP_KEY_MALFORMED, "malformed");
+    ctx->detail = detail;
+
+    return NGX_ABORT;
+}
+
+
+/* Returns a field of that name; *ret_n is the number of such fields. */
+
+static ngx_table_elt_t *
+ngx_http_idem_key_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *ret_n)
+{
+    ngx_table_elt_t         *header, *found;
+    ngx_http_idem_fields_t   fields;
+
+    *ret_n = 0;
+    found = NULL;
+
+    ngx_http_idem_fields_begin(&fields, &r->headers_in.headers);
+
+    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
+        if (ngx_http_idem_fields_match(header, name)) {
+            found = header;
+            (*ret_n)++;
+        }
+    }
+
+    return found;
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_set(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const void *key,
+    size_t len)
+{
+    ctx->key.data = ngx_pnalloc(r->pool, len);
+    if (ctx->key.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(ctx->key.data, key, len);
+    ctx->key.len = len;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_from_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    char                   key[IDEM_HTTP_KEY_MAX];
+    size_t                 len;
+    ngx_uint_t             n;
+    const char            *wrong;
+    ngx_table_elt_t       *header;
+    struct idem_http_text  text;
+
+    header = ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+
+    if (n == 0) {
+        return ctx->conf->key->optional
+               ? NGX_DECLINED
+               : ngx_http_idem_key_missing(ctx, "The header that carries the key is missing.");
+    }
+
+    if (n > 1) {
+        return ngx_http_idem_key_malformed(ctx, "The header that carries the key is repeated.");
+    }
+
+    text = ngx_http_idem_text(&header->value);
+
+    wrong = idem_http_key_read(text, key, &len);
+
+    return wrong ? ngx_http_idem_key_malformed(ctx, wrong)
+                 : ngx_http_idem_key_set(r, ctx, key, len);
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    char                   key[IDEM_HTTP_KEY_MAX];
+    size_t                 len;
+    ngx_int_t              rc;
+    ngx_str_t              path, query;
+    ngx_uint_t             i, n, hidden;
+    struct idem_http_text  name, places[2];
+
+    ngx_http_idem_fingerprint_target(r, &path, &query);
+
+    name = ngx_http_idem_text(&ctx->conf->key->param);
+    places[0] = ngx_http_idem_text(&query);
+    n = 1;
+    hidden = 0;
+
+    if (ctx->form || ctx->delimiter.len) {
+        rc = ngx_http_idem_fingerprint_read_body(r, ctx);
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_DECLINED && ctx->form) {
+            return ngx_http_idem_key_malformed(ctx, "The form is too long for a key in it.");
+        }
+
+        /* files make a form long: its key may be elsewhere, and counts */
+
+        hidden = (rc == NGX_DECLINED);
+        places[1] = ngx_http_idem_text(&ctx->body);
+        n = hidden ? 1 : 2;
+    }
+
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        size_t                found = 0;
+        enum idem_http_found  is;
+
+        is = i && ctx->delimiter.len
+             ? idem_http_multipart_find(places[i], &ctx->delimiter, name, key, sizeof(key), &found)
+             : idem_http_form_find(places[i], name, key, sizeof(key), &found);
+
+        switch (is) {
+
+        case IDEM_HTTP_NONE:
+            continue;
+
+        case IDEM_HTTP_ONCE:
+
+            if (len) {
+                return ngx_http_idem_key_malformed(ctx, "The parameter that carries the key is "
+                                                        "repeated.");
+            }
+
+            if (found == 0) {
+                return ngx_http_idem_key_missing(ctx, "The parameter that carries the key is "
+                                                      "empty.");
+            }
+
+            len = found;
+
+            if (ngx_http_idem_key_set(r, ctx, key, len) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            continue;
+
+        case IDEM_HTTP_REPEATED:
+            return ngx_http_idem_key_malformed(ctx, "The parameter that carries the key is "
+                                                    "repeated.");
+
+        case IDEM_HTTP_TOO_LONG:
+            return ngx_http_idem_key_malformed(ctx, "The key is longer than 255 bytes.");
+
+        default:
+            return ngx_http_idem_key_malformed(ctx, "The parameters cannot be decoded.");
+        }
+    }
+
+    if (len) {
+        return NGX_OK;
+    }
+
+    if (hidden && ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN) {
+        (void) ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+        hidden = (n == 0);
+    }
+
+    if (hidden) {
+        return ngx_http_idem_key_malformed(ctx, "The form is too long for a key in it.");
+    }
+
+    return ctx->conf->key->optional || ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN
+           ? NGX_DECLINED
+           : ngx_http_idem_key_missing(ctx, "The parameter that carries the key is missing.");
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_from_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    int                      rc;
+    ngx_int_t                made;
+    ngx_str_t                path, query;
+    struct idem_bytes        bytes;
+    struct idem_error        err;
+    struct idem_identity     identity;
+    struct idem_fingerprint  arguments;
+
+    made = ngx_http_idem_fingerprint_parts(r, ctx, NGX_HTTP_IDEM_PRINT_ARGS, &arguments);
+    if (made != NGX_OK) {
+        return made;
+    }
+
+    ngx_http_idem_fingerprint_target(r, &path, &query);
+    bytes.at = path.data;
+    bytes.len = path.len;
+
+    rc = idem_key_parameters(bytes, &arguments, &identity, &err);
+
+    return rc ? ngx_http_idem_key_malformed(ctx, "The path is too long for a key.")
+              : ngx_http_idem_key_set(r, ctx, identity.key, identity.key_len);
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_from_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    int                   rc;
+    ngx_uint_t            n, m;
+    ngx_table_elt_t      *serial, *credential;
+    struct idem_bytes     a, b;
+    struct idem_error     err;
+    struct idem_identity  identity;
+
+    serial = ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+    credential = ngx_http_idem_key_find_header(r, &ctx->conf->key->credential, &m);
+
+    if (n == 0 || serial->value.len == 0) {
+        return ngx_http_idem_key_missing(ctx, "The serial number is missing.");
+    }
+
+    if (m == 0 || credential->value.len == 0) {
+        return ngx_http_idem_key_missing(ctx, "The credential's id is missing.");
+    }
+
+    if (n > 1 || m > 1) {
+        return ngx_http_idem_key_malformed(ctx, "The serial number or the credential's id is "
+                                                "repeated.");
+    }
+
+    a.at = serial->value.data;
+    a.len = serial->value.len;
+    b.at = credential->value.data;
+    b.len = credential->value.len;
+
+    rc = idem_key_serial(a, b, &identity, &err);
+
+    return rc ? ngx_http_idem_key_malformed(ctx, "The serial number is too long.")
+              : ngx_http_idem_key_set(r, ctx, identity.key, identity.key_len);
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_from_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ngx_http_complex_value(r, &ctx->conf->key->value, &ctx->key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->refused) {         /* an expression in it was refused */
+        return NGX_ABORT;
+    }
+
+    if (ctx->key.len == 0) {
+        return ctx->conf->key->optional
+               ? NGX_DECLINED
+               : ngx_http_idem_key_missing(ctx, "What the key is made of is missing.");
+    }
+
+    if (ctx->key.len > IDEM_KEY_MAX) {
+        return ngx_http_idem_key_malformed(ctx, "The key is longer than 4096 bytes.");
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * The token is in its header, or in a parameter if one is configured. If both
+ * are present, they must be equal.
+ */
+
+static ngx_int_t
+ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t   rc;
+    ngx_str_t   other = ngx_null_string;
+    ngx_uint_t  n;
+
+    if (ctx->conf->key->param.len) {
+        rc = ngx_http_idem_key_from_param(r, ctx);
+
+        if (rc != NGX_OK && rc != NGX_DECLINED) {
+            return rc;
+        }
+
+        other = ctx->key;
+        (void) ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+
+        if (n == 0 && rc == NGX_OK) {
+            return NGX_OK;
+        }
+    }
+
+    rc = ngx_http_idem_key_from_header(r, ctx);
+
+    if (rc == NGX_OK && other.len
+        && (ctx->key.len != other.len || ngx_memcmp(ctx->key.data, other.data, other.len) != 0))
+    {
+        return ngx_http_idem_key_malformed(ctx, "The header and the parameter carry two tokens.");
+    }
+
+    return rc;
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_evaluate_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->conf->scope == NULL) {     /* no scope */
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, ctx->conf->scope, &ctx->scope) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->refused) {
+        return NGX_ABORT;
+    }
+
+    if (ctx->scope.len == 0) {
+        return ngx_http_idem_key_missing(ctx, "It is not said who is asking.");
+    }
+
+    if (ctx->scope.len > IDEM_SCOPE_MAX) {
+        return ngx_http_idem_key_malformed(ctx, "Who is asking has too long a name.");
+    }
+
+    if (ctx->arena_used) {     /* an expression has read the request without #user: read it again */
+        idem_arena_free(&ctx->arena);
+        ctx->arena_used = 0;
+        ctx->vars = NULL;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    ctx->naming = 1;
+    rc = ngx_http_idem_key_evaluate_scope(r, ctx);
+    ctx->naming = 0;
+
+    return rc;
+}
+
+
+/*
+ * NGX_OK: *print is the fingerprint. NGX_DECLINED: there is no key, and none is
+ * needed. NGX_ABORT: ctx->problem is set.
+ */
+
+ngx_int_t
+ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint *print)
+{
+    ngx_int_t  rc;
+
+    static ngx_int_t  (*const keys[])(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx) = {
+        [NGX_HTTP_IDEM_KEY_HEADER] = ngx_http_idem_key_from_header,
+        [NGX_HTTP_IDEM_KEY_PARAM] = ngx_http_idem_key_from_param,
+        [NGX_HTTP_IDEM_KEY_PARAMS] = ngx_http_idem_key_from_params,
+        [NGX_HTTP_IDEM_KEY_SERIAL] = ngx_http_idem_key_from_serial,
+        [NGX_HTTP_IDEM_KEY_VALUE] = ngx_http_idem_key_from_value,
+        [NGX_HTTP_IDEM_KEY_TOKEN] = ngx_http_idem_key_from_token,
+    };
+
+    ngx_memzero(print, sizeof(struct idem_fingerprint));
+
+    ctx->naming = 1;
+    rc = ngx_http_idem_key_evaluate_scope(r, ctx);
+
+    if (rc == NGX_OK) {
+        rc = keys[ctx->conf->key->kind](r, ctx);
+    }
+
+    ctx->naming = 0;
+
+    if (rc != NGX_OK || (ctx->conf->print & NGX_HTTP_IDEM_PRINT_NONE)) {
+        return rc;
+    }
+
+    if (ctx->conf->print & NGX_HTTP_IDEM_PRINT_EXPR) {
+        return ngx_http_idem_fingerprint_expr(r, ctx, print);
+    }
+
+    return ngx_http_idem_fingerprint_parts(r, ctx, ctx->conf->print & NGX_HTTP_IDEM_PRINT_ALL,
+                                           print);
+}

@@ -1,0 +1,315 @@
+
+/*
+ * Probes: asks the backend for the outcome of an uncertain run, one prober at a
+ * time. 2xx settles the record as done, with that response; 404 means that it
+ * never happened, and it runs; anything else leaves it as it was. If backend and
+ * store share a database, the row there is looked up instead (probe_tx.c).
+ */
+
+#include "ngx_http_idem.h"
+
+
+static ngx_int_t ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc);
+static ngx_int_t ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+
+
+ngx_int_t
+ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_str_t                    uri, args;
+    ngx_uint_t                   flags;
+    ngx_http_request_t          *sr;
+    ngx_http_post_subrequest_t  *ps;
+
+    ctx->came = NGX_HTTP_IDEM_DOUBTFUL;
+    ctx->probe_reason = NULL;
+
+    if (ctx->conf->probe_type) {
+        return ngx_http_idem_probe_tx_start(r, ctx);
+    }
+
+    if (ngx_http_complex_value(r, ctx->conf->probe, &uri) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_str_null(&args);
+    flags = 0;
+
+    if (ngx_http_parse_unsafe_uri(r, &uri, &args, &flags) != NGX_OK) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "idem: record %s: idem_probe gives no URI", ctx->hash);
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_idem_upstream_request_headers(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ps = ngx_palloc(r->pool, sizeof(ngx_http_post_subrequest_t));
+    if (ps == NULL) {
+        return NGX_ERROR;
+    }
+
+    ps->handler = ngx_http_idem_probe_done;
+    ps->data = ctx;
+
+    if (ngx_http_subrequest(r, &uri, &args, &sr, ps, NGX_HTTP_SUBREQUEST_WAITED) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* it asks, and has no body */
+
+    sr->request_body = ngx_pcalloc(r->pool, sizeof(ngx_http_request_body_t));
+    if (sr->request_body == NULL) {
+        return NGX_ERROR;
+    }
+
+    sr->headers_in.content_length = NULL;
+    sr->headers_in.content_length_n = -1;
+    sr->headers_in.chunked = 0;
+    sr->filter_need_in_memory = 1;
+
+    ngx_http_set_ctx(sr, ctx, ngx_http_idem_module);
+
+    ctx->probe = sr;
+    ctx->state = NGX_HTTP_IDEM_PROBING;
+    r->write_event_handler = ngx_http_core_run_phases;
+
+    return NGX_AGAIN;
+}
+
+
+ngx_int_t
+ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    if (ctx->state == NGX_HTTP_IDEM_PROBING) {
+        return ctx->probe_over ? ngx_http_idem_probe_finish(r, ctx) : NGX_AGAIN;
+    }
+
+    if (ctx->answer == IDEM_PROBE) {
+        rc = ngx_http_idem_probe_start(r, ctx);
+
+        if (rc == NGX_DECLINED) {          /* the probe is impossible: the record stays as it was */
+            ctx->answer = IDEM_UNCERTAIN;
+            ctx->probed = 1;
+            ctx->state = NGX_HTTP_IDEM_SETTLING;
+            r->write_event_handler = ngx_http_request_empty_handler;
+
+            ngx_http_idem_claim_finish(ctx, NGX_HTTP_IDEM_UNKNOWN, 0, NULL, 0);
+
+            return ctx->run ? NGX_AGAIN : NGX_ERROR;
+        }
+
+        return rc;
+    }
+
+    /* takes the record over, so that no other prober asks meanwhile */
+
+    if (ngx_http_idem_claim(r, ctx, 1, &ctx->print) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->state = NGX_HTTP_IDEM_CLAIMING;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    return NGX_AGAIN;
+}
+
+
+ngx_int_t
+ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
+    ctx->probe_status = r->headers_out.status;
+    r->filter_need_in_memory = 1;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_t *in)
+{
+    ngx_buf_t  *b;
+
+    for ( /* void */ ; in; in = in->next) {
+        b = in->buf;
+
+        if (ngx_buf_in_memory(b) && b->last != b->pos && !ctx->discard) {
+            ctx->discard = (ngx_http_idem_capture_body_append(r, ctx, b->pos,
+                                                              (size_t) (b->last - b->pos))
+                            != NGX_OK);
+        }
+
+        if (b->last_buf || b->last_in_chain) {
+            ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        }
+
+        b->pos = b->last;
+        b->file_pos = b->file_last;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc)
+{
+    ngx_http_idem_ctx_t  *ctx = data;
+
+    if (rc == NGX_ERROR || rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        ctx->probe_status = (rc == NGX_ERROR) ? 0 : (ngx_uint_t) rc;
+    }
+
+    ctx->probe_over = 1;
+
+    return rc;
+}
+
+
+/*
+ * Returns the backend's own status, or 0. A 404 of nginx itself (a missing
+ * location, or a page) must not mean that nothing happened, nor a page of nginx
+ * that it did.
+ */
+
+static ngx_uint_t
+ngx_http_idem_probe_backend_status(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_upstream_t  *u = ctx->probe->upstream;
+
+    if ((u && u->headers_in.status_n == ctx->probe_status)
+        || !(ctx->probe_status == NGX_HTTP_NOT_FOUND
+             || (ctx->probe_status >= 200 && ctx->probe_status < 300)))
+    {
+        return ctx->probe_status;               /* the backend's own, or one that decides nothing */
+    }
+
+    ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
+                  "idem: record %s: the %ui to idem_probe comes from nginx itself, and not from "
+                  "a backend: it says nothing of what happened", ctx->hash, ctx->probe_status);
+
+    return 0;
+}
+
+
+/*
+ * Interprets the response of a URI: it happened, if the backend confirms it with
+ * a whole response. A sweep skips records that never happened.
+ */
+
+static void
+ngx_http_idem_probe_judge(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_uint_t            status;
+    ngx_http_upstream_t  *u = ctx->probe->upstream;
+
+    status = ctx->probe_status = ngx_http_idem_probe_backend_status(ctx);
+    ctx->probe_reason = status ? "the backend was asked, and does not know" : NULL;
+
+    if (status == NGX_HTTP_NOT_FOUND) {
+        ctx->came = NGX_HTTP_IDEM_NOT;
+        ctx->probe_reason = NGX_HTTP_IDEM_NEVER;
+
+    } else if (status >= 200 && status < 300 && ctx->heard == NGX_HTTP_IDEM_WHOLE
+               && !(u && ngx_http_idem_upstream_is_cut(u)))
+    {
+        ctx->came = NGX_HTTP_IDEM_HAPPENED;
+    }
+
+    ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
+                  "idem: record %s: the backend was asked what came of it, and answered %ui",
+                  ctx->hash, status);
+}
+
+
+/* Ends a probe: returns the record's outcome, and its result if one is to be kept. */
+
+ngx_uint_t
+ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
+{
+    ngx_int_t            rc;
+    ngx_http_request_t  *sr = ctx->probe;
+
+    ngx_str_null(result);
+
+    if (sr) {
+        ngx_http_idem_probe_judge(ctx);
+        ctx->probe = NULL;
+    }
+
+    if (ctx->came != NGX_HTTP_IDEM_HAPPENED) {
+        return NGX_HTTP_IDEM_UNKNOWN;
+    }
+
+    if (!ctx->discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
+        rc = sr ? ngx_http_idem_capture_body_encode(sr, ctx, result)
+                : ngx_http_idem_capture_body_encode_row(r, ctx, ctx->probe_status, result);
+
+        if (rc != NGX_OK) {
+            ngx_str_null(result);
+        }
+    }
+
+    return NGX_HTTP_IDEM_DONE;
+}
+
+
+/*
+ * True if the run may still start. A probe can outlast a lease that the store
+ * could not renew, or run_max: another prober may have got the same response by
+ * now.
+ */
+
+static ngx_uint_t
+ngx_http_idem_probe_in_time(ngx_http_idem_ctx_t *ctx)
+{
+    return !ctx->run->lost && idem_claim_lease_until(ctx->run->claim) > idem_loop_now();
+}
+
+
+static ngx_int_t
+ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_str_t   result;
+    ngx_uint_t  outcome;
+
+    outcome = ngx_http_idem_probe_outcome(r, ctx, &result);
+
+    if (ctx->came == NGX_HTTP_IDEM_NOT && ngx_http_idem_probe_in_time(ctx)) {
+        ctx->answer = IDEM_RUN;
+        ctx->state = NGX_HTTP_IDEM_ANSWERED;
+        ctx->probe_reason = NULL;          /* the run has an outcome of its own */
+        ctx->kept.len = 0;
+        ctx->measured = 0;
+        idem_http_measure_drop(&ctx->measure);
+        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_SILENT);
+        ctx->discard = 0;
+
+        return NGX_OK;
+    }
+
+    ctx->answer = IDEM_UNCERTAIN;
+    ctx->probed = 1;
+
+    if (outcome == NGX_HTTP_IDEM_DONE) {
+        ctx->answer = result.len ? IDEM_REPLAY : IDEM_DUPLICATE;
+        ctx->status = (int32_t) ctx->probe_status;
+        ctx->result = result;
+    }
+
+    ctx->state = NGX_HTTP_IDEM_SETTLING;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    ngx_http_idem_claim_finish(ctx, outcome, ctx->probe_status, result.data, result.len);
+
+    if (ctx->run == NULL) {                     /* the handover itself failed */
+        ctx->state = NGX_HTTP_IDEM_ANSWERED;
+        return NGX_OK;
+    }
+
+    return NGX_AGAIN;
+}

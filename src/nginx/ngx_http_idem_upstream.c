@@ -1,0 +1,560 @@
+
+/*
+ * The backend: the headers of a request that runs, and the outcome of the run.
+ *
+ * A run can be given back only if nothing was sent. nginx knows that
+ * (u->request_sent) for the server it tried last; a claimed request is never sent
+ * to another one after that.
+ */
+
+#include "ngx_http_idem.h"
+#include "protocol/record_key.h"
+#include "base/error.h"
+
+
+static ngx_str_t  ngx_http_idem_key_name = ngx_string("Idempotency-Key");
+static ngx_str_t  ngx_http_idem_attempt_name = ngx_string("Idem-Attempt");
+static ngx_str_t  ngx_http_idem_downstream_name = ngx_string("Idem-Downstream-Key");
+static ngx_str_t  ngx_http_idem_scope_name = ngx_string("Idem-Scope");
+static ngx_str_t  ngx_http_idem_encoding_name = ngx_string("Accept-Encoding");
+
+
+static ngx_int_t
+ngx_http_idem_upstream_add_header(ngx_http_request_t *r, ngx_str_t *name, u_char *value, size_t len)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_in.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+    h->key = *name;
+    h->value.data = value;
+    h->value.len = len;
+
+    h->lowcase_key = ngx_pnalloc(r->pool, name->len);
+    if (h->lowcase_key == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = ngx_hash_strlow(h->lowcase_key, name->data, name->len);
+
+    return NGX_OK;
+}
+
+
+/*
+ * Adds a value that the client did not send: as it is if a header can hold it,
+ * and otherwise as the record's hash.
+ */
+
+static ngx_int_t
+ngx_http_idem_upstream_add_text(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *name,
+    ngx_str_t *text)
+{
+    size_t  i;
+
+    for (i = 0; i < text->len; i++) {
+        if (text->data[i] <= 0x20 || text->data[i] >= 0x7f) {
+            return ngx_http_idem_upstream_add_header(r, name, ctx->hash, IDEM_HEX_LEN);
+        }
+    }
+
+    return ngx_http_idem_upstream_add_header(r, name, text->data, text->len);
+}
+
+
+/* Adds the key, unless the client's own header already contains it. */
+
+static ngx_int_t
+ngx_http_idem_upstream_add_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_key_t  *key = ctx->conf->key;
+
+    if (ctx->conf->probe_type == NULL && key->kind == NGX_HTTP_IDEM_KEY_HEADER
+        && key->name.len == ngx_http_idem_key_name.len
+        && ngx_strncasecmp(key->name.data, ngx_http_idem_key_name.data, key->name.len) == 0)
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_http_idem_strip_header(r, &ngx_http_idem_key_name) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_idem_upstream_add_text(r, ctx, &ngx_http_idem_key_name, &ctx->key);
+}
+
+
+/*
+ * With idem_probe tx, the backend names its row by key and scope: the key
+ * without the quotes that a client may send, and the scope. A scope that no
+ * header can hold must not be left out: without it, rows of two users would be
+ * one.
+ */
+
+static ngx_int_t
+ngx_http_idem_upstream_add_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->conf->probe_type == NULL || ctx->scope.len == 0) {
+        return NGX_OK;
+    }
+
+    return ngx_http_idem_upstream_add_text(r, ctx, &ngx_http_idem_scope_name, &ctx->scope);
+}
+
+
+/*
+ * The same for every attempt, and for every caller of the same operation: the
+ * backend may pass it on to services that it calls.
+ */
+
+u_char *
+ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    u_char  *hex;
+
+    if (ctx->downstream) {
+        return ctx->downstream;
+    }
+
+    hex = ngx_pnalloc(r->pool, IDEM_HEX_LEN + 1);
+    if (hex == NULL) {
+        return NULL;
+    }
+
+    if (idem_downstream_key(ctx->conf->policy->prefix, (const char *) ctx->hash, (char *) hex)
+        != 0)
+    {
+        return NULL;
+    }
+
+    ctx->downstream = hex;
+
+    return hex;
+}
+
+
+ngx_int_t
+ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    u_char  *p, *attempt;
+
+    if (ctx->readied) {
+        return NGX_OK;
+    }
+
+    ctx->readied = 1;
+
+    if (ngx_http_idem_upstream_add_key(r, ctx) != NGX_OK
+        || ngx_http_idem_upstream_add_scope(r, ctx) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    p = ngx_http_idem_upstream_downstream_key(r, ctx);
+    attempt = ngx_pnalloc(r->pool, NGX_INT32_LEN);
+
+    if (p == NULL || attempt == NULL
+        || ngx_http_idem_upstream_add_header(r, &ngx_http_idem_downstream_name, p, IDEM_HEX_LEN)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (!ctx->unguarded
+        && ngx_http_idem_upstream_add_header(r, &ngx_http_idem_attempt_name, attempt,
+                                             (size_t) (ngx_sprintf(attempt, "%uD", ctx->attempt)
+                                                       - attempt))
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    /* The stored response must suit every client; gzip for this client comes later. */
+
+    return ngx_http_idem_strip_header(r, &ngx_http_idem_encoding_name);
+}
+
+
+/* Calls the location's own handler, with the precautions for a claimed request. */
+
+ngx_int_t
+ngx_http_idem_upstream_content_handler(ngx_http_request_t *r)
+{
+    ngx_int_t             rc;
+    ngx_http_upstream_t  *u;
+    ngx_http_idem_ctx_t  *ctx;
+
+    ctx = ngx_http_idem_ctx_find(r);
+
+    /*
+     * nginx sends methods that it calls idempotent (PUT, DELETE) to the next
+     * server when the first one fails midway. Nothing after this phase reads the
+     * method's number, and its name stays. In shadow mode nginx may do so.
+     */
+
+    if (ctx->enforced && !(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH|NGX_HTTP_LOCK))) {
+        r->method = NGX_HTTP_POST;
+    }
+
+    rc = ctx->content(r);
+
+    /*
+     * A client that disconnects is the one that will retry: the backend's
+     * response is read to its end. The body is read already, so the upstream has
+     * begun.
+     */
+
+    u = r->upstream;
+
+    if (rc == NGX_DONE && u && u->cleanup
+        && r->read_event_handler != ngx_http_block_reading
+        && ctx->heard == NGX_HTTP_IDEM_SILENT && ctx->state == NGX_HTTP_IDEM_RUNNING)
+    {
+        r->read_event_handler = ngx_http_block_reading;
+        r->write_event_handler = ngx_http_request_empty_handler;
+    }
+
+    return rc;
+}
+
+
+ngx_uint_t
+ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (r->upstream) {
+        return ctx->sent || r->upstream->request_sent;
+    }
+
+    /* a handler in nginx itself has begun once it is called */
+
+    return ctx->sent || ctx->heard != NGX_HTTP_IDEM_SILENT;
+}
+
+
+/*
+ * True if nginx follows X-Accel-Redirect. It does not if the field is ignored,
+ * the head is invalid, or an error page takes precedence.
+ */
+
+ngx_uint_t
+ngx_http_idem_upstream_is_accel(ngx_http_upstream_t *u)
+{
+    return u && u->headers_in.x_accel_redirect
+           && !(u->conf->ignore_headers & NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT)
+           && u->state && u->state->status == u->headers_in.status_n
+           && !(u->conf->intercept_errors
+                && u->headers_in.status_n >= NGX_HTTP_SPECIAL_RESPONSE);
+}
+
+
+/* Returns the status of a response whose head came from the backend, or 0. */
+
+ngx_uint_t
+ngx_http_idem_upstream_status(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u = r->upstream;
+
+    if (u == NULL) {
+        return r->headers_out.status;               /* nginx itself is the backend */
+    }
+
+#if (NGX_HTTP_CACHE)
+
+    if (r->cached) {
+
+        /* a stale copy (proxy_cache_use_stale) is not the backend's response */
+
+        return u->cache_status == NGX_HTTP_CACHE_STALE && u->request_sent
+               ? 0 : r->headers_out.status;
+    }
+
+#endif
+
+    if (u->cleanup) {
+        return u->headers_in.status_n ? u->headers_in.status_n : r->headers_out.status;
+    }
+
+    /*
+     * The upstream was finalized before: this is an error page, or the location
+     * that the backend named instead of a response.
+     */
+
+    if (ngx_http_idem_upstream_is_accel(u)) {
+        return r->headers_out.status;
+    }
+
+    if (u->headers_in.status_n && u->state && u->state->status == u->headers_in.status_n) {
+        return u->headers_in.status_n;              /* proxy_intercept_errors */
+    }
+
+    return 0;
+}
+
+
+static ngx_uint_t
+ngx_http_idem_upstream_is_listed(ngx_array_t *list, ngx_uint_t status)
+{
+    ngx_uint_t  i, *elts;
+
+    elts = list->elts;
+
+    for (i = 0; i < list->nelts; i++) {
+        if (elts[i] == status) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_uint_t
+ngx_http_idem_upstream_status_outcome(ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    ngx_uint_t upgraded)
+{
+    if (ngx_http_idem_upstream_is_listed(ctx->conf->release, status)) {
+        return NGX_HTTP_IDEM_RELEASE;
+    }
+
+    /* nginx takes the first head for the response: after a 1xx, the final one is not known */
+
+    if (status == NGX_HTTP_BAD_GATEWAY || status == NGX_HTTP_GATEWAY_TIME_OUT
+        || (status < NGX_HTTP_OK && !upgraded))
+    {
+        return NGX_HTTP_IDEM_UNKNOWN;
+    }
+
+    if (status < NGX_HTTP_INTERNAL_SERVER_ERROR) {
+        return NGX_HTTP_IDEM_DONE;
+    }
+
+    switch (ctx->conf->policy->on_failure) {
+    case IDEM_ON_FAILURE_KEEP:
+        return NGX_HTTP_IDEM_KEEP;
+    case IDEM_ON_FAILURE_RETRY:
+        return NGX_HTTP_IDEM_RETRY;
+    default:
+        return NGX_HTTP_IDEM_RELEASE;
+    }
+}
+
+
+/* Reads the fields that the backend addresses to us, and removes them from the response. */
+
+static void
+ngx_http_idem_upstream_take_fields(ngx_http_request_t *r, ngx_list_t *headers,
+    ngx_http_idem_ctx_t *ctx, ngx_uint_t heard, ngx_int_t *outcome)
+{
+    char                     quoted[2][IDEM_QUOTE_TEXT];
+    ngx_table_elt_t         *header;
+    struct idem_http_text    name, value;
+    ngx_http_idem_fields_t   fields;
+    enum idem_http_outcome   stated;
+
+    ngx_http_idem_fields_begin(&fields, headers);
+
+    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
+        if (header->hash == 0 || !ngx_http_idem_strip_is_reserved(header)) {
+            continue;
+        }
+
+        if (headers == &r->headers_out.headers) {
+            header->hash = 0;
+        }
+
+        if (!heard) {
+            continue;
+        }
+
+        name = ngx_http_idem_text(&header->key);
+        value = ngx_http_idem_text(&header->value);
+
+        if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Outcome"))) {
+            if (idem_http_outcome_read(value, &stated)) {
+                *outcome = (ngx_int_t) stated;
+                continue;
+            }
+
+        } else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Ttl"))) {
+            if (idem_http_number(value, 1, 3650 * 86400, &ctx->ttl)) {
+                continue;
+            }
+
+        } else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Store"))) {
+            if (idem_http_same(idem_http_trim(value), IDEM_HTTP_TEXT("no"))) {
+                ctx->discard = 1;
+                continue;
+            }
+        }
+
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "idem: the backend's %s: %s is not understood",
+                      idem_error_quote(name.at, name.len, quoted[0], IDEM_QUOTE_TEXT),
+                      idem_error_quote(value.at, value.len, quoted[1], IDEM_QUOTE_TEXT));
+    }
+}
+
+
+void
+ngx_http_idem_upstream_remove_fields(ngx_http_request_t *r)
+{
+    ngx_http_idem_upstream_take_fields(r, &r->headers_out.headers, NULL, 0, NULL);
+}
+
+
+/*
+ * The backend names another location instead of a response. It was asked, and
+ * the fields it addresses to us do not come with that location's response.
+ */
+
+void
+ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t  stated = -1;
+
+    ctx->sent = 1;
+
+    if (ctx->accel) {
+        return;
+    }
+
+    ctx->accel = 1;
+    ngx_http_idem_upstream_take_fields(r, &r->upstream->headers_in.headers, ctx, 1, &stated);
+
+    if (stated != -1) {
+        ctx->outcome = (ngx_uint_t) stated;
+        ctx->told = 1;
+    }
+}
+
+
+/* FastCGI marks the end of a response, but nginx takes a closed connection for the end, too. */
+
+ngx_uint_t
+ngx_http_idem_upstream_is_cut(ngx_http_upstream_t *u)
+{
+    if (u->conf->module.len != sizeof("fastcgi") - 1
+        || ngx_strncmp(u->conf->module.data, "fastcgi", sizeof("fastcgi") - 1) != 0)
+    {
+        return 0;
+    }
+
+    return u->buffering ? !u->pipe->upstream_done : u->length != 0;
+}
+
+
+/* Decides the outcome of the run from the head of a response. */
+
+void
+ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t   stated;
+    ngx_uint_t  status, own;
+
+    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
+    status = ctx->cancelled ? 0 : ngx_http_idem_upstream_status(r);
+
+    /*
+     * The backend's fields for us are in its own head, even if another page
+     * replaces it or proxy_hide_header hides them.
+     */
+
+    own = (r->upstream && !ngx_http_idem_upstream_is_accel(r->upstream));
+
+#if (NGX_HTTP_CACHE)
+    own = (own && !r->cached);
+#endif
+
+    stated = -1;
+    ngx_http_idem_upstream_take_fields(r, &r->headers_out.headers, ctx, status && !own, &stated);
+
+    if (status && own) {
+        ngx_http_idem_upstream_take_fields(r, &r->upstream->headers_in.headers, ctx, 1, &stated);
+    }
+
+    if (stated != -1) {
+        ctx->outcome = (ngx_uint_t) stated;
+        ctx->told = 0;
+
+    } else if (ctx->told) {
+        ctx->discard |= (status == 0);          /* a page of nginx is not the result */
+        return;
+
+    } else if (status) {
+        ctx->outcome = ngx_http_idem_upstream_status_outcome(ctx, status,
+                                                             r->upstream && r->upstream->upgrade);
+
+    } else {
+        ctx->outcome = ngx_http_idem_upstream_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
+                                                               : NGX_HTTP_IDEM_RELEASE;
+    }
+
+    /*
+     * The backend has done its part: a response that cannot be fetched is no
+     * reason to ask it again.
+     */
+
+    if (ctx->accel && stated == -1
+        && (ctx->outcome == NGX_HTTP_IDEM_RELEASE || ctx->outcome == NGX_HTTP_IDEM_RETRY))
+    {
+        ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+    }
+}
+
+
+/*
+ * False in shadow mode, where the response may be flowing, and for handlers of
+ * nginx itself, which have no connection to end.
+ */
+
+ngx_uint_t
+ngx_http_idem_upstream_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    return ctx->state == NGX_HTTP_IDEM_RUNNING && ctx->enforced && r->upstream
+           && r->upstream->cleanup;
+}
+
+
+void
+ngx_http_idem_upstream_mark_cancelled(ngx_http_idem_ctx_t *ctx, enum idem_end why)
+{
+    ctx->cancelled = why;
+    ctx->verdict = "cancelled";
+}
+
+
+/*
+ * Stops waiting for the backend. Nothing of a response has gone out: one too
+ * long to hold was stored as done earlier, and has no lease to lose.
+ */
+
+void
+ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum idem_end why)
+{
+    ngx_connection_t     *c = r->connection;
+    ngx_http_upstream_t  *u = r->upstream;
+
+    ngx_http_idem_upstream_mark_cancelled(ctx, why);
+    ctx->sent = ngx_http_idem_upstream_was_sent(r, ctx);
+
+    ngx_http_set_log_request(c->log, r);
+
+    /* ends the upstream, and its reference to the request */
+
+    r->main->count++;
+    (*u->cleanup)(r);
+
+    if (ctx->heard != NGX_HTTP_IDEM_SILENT) {
+        ngx_http_idem_capture_cut(r, ctx);
+
+    } else {
+        ngx_http_finalize_request(r, NGX_HTTP_GATEWAY_TIME_OUT);
+    }
+
+    ngx_http_run_posted_requests(c);
+}

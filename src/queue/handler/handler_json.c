@@ -1,0 +1,143 @@
+/*
+ * Writes JSON. Fails only if there is no memory to sort fields.
+ */
+#include "queue/handler/handler_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/units.h"
+#include "base/visible.h"
+#include "http/http_binary.h"
+
+/* Characters that need no escape in a string. DEL is legal there, but disturbs some terminals. */
+static bool json_is_plain(unsigned char c) {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+static void out_put_char(struct idem_out *out, uint32_t c, const char *bytes, size_t n) {
+    char escaped[IDEM_VISIBLE_JSON];
+
+    if (c == '"' || c == '\\')
+        snprintf(escaped, sizeof(escaped), "\\%c", (char)c);
+    else if (c == '\n')
+        snprintf(escaped, sizeof(escaped), "\\n");
+    else if (!idem_visible(c))
+        idem_visible_json(c, escaped);
+    else {
+        idem_out_put(out, bytes, n);
+        return;
+    }
+    idem_out_say(out, escaped);
+}
+
+void handler_json_text(struct idem_out *out, const void *bytes, size_t len) {
+    const char *text = bytes;
+    size_t at = 0, n;
+    uint32_t c;
+
+    idem_out_put(out, "\"", 1);
+    while (at < len) {
+        for (n = 0; at + n < len && json_is_plain((unsigned char)text[at + n]); n++)
+            ;
+        idem_out_put(out, text + at, n);
+        at += n;
+        if (at == len)
+            break;
+        n = idem_utf8_next(text + at, len - at, &c);
+        if (n != 0)
+            out_put_char(out, c, text + at, n);
+        else
+            idem_out_say(out, "\\ufffd");
+        at += n != 0 ? n : 1;
+    }
+    idem_out_put(out, "\"", 1);
+}
+
+void handler_json_base64(struct idem_out *out, const void *bytes, size_t len) {
+    const unsigned char *at = bytes;
+    char text[IDEM_BASE64_TEXT(3 * 256)];
+    size_t n;
+
+    idem_out_put(out, "\"", 1);
+    for (; len > 0; at += n, len -= n) {
+        n = len < 3 * 256 ? len : 3 * 256;
+        idem_base64_encode(at, n, text);
+        idem_out_say(out, text);
+    }
+    idem_out_put(out, "\"", 1);
+}
+
+/* By name; equal names by their position. */
+static int json_compare_fields(const void *a, const void *b) {
+    const struct queue_field *x = ((const struct handler_field *)a)->field;
+    const struct queue_field *y = ((const struct handler_field *)b)->field;
+    size_t least = x->name.len < y->name.len ? x->name.len : y->name.len;
+    int cmp = least == 0 ? 0 : memcmp(x->name.at, y->name.at, least);
+
+    if (cmp != 0)
+        return cmp;
+    if (x->name.len != y->name.len)
+        return x->name.len < y->name.len ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static bool field_has_same_name(const struct queue_field *a, const struct queue_field *b) {
+    return a->name.len == b->name.len &&
+           (a->name.len == 0 || memcmp(a->name.at, b->name.at, a->name.len) == 0);
+}
+
+bool handler_fields_init(struct handler_fields *fields, const struct queue_field *list, size_t n) {
+    size_t kept = 0;
+
+    *fields = (struct handler_fields){0};
+    if (n == 0)
+        return true;
+    fields->list = calloc(n, sizeof(*fields->list));
+    if (fields->list == NULL)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (idem_utf8_valid((const char *)list[i].name.at, list[i].name.len))
+            fields->list[fields->n++].field = &list[i];
+    qsort(fields->list, fields->n, sizeof(*fields->list), json_compare_fields);
+    for (size_t i = 0; i < fields->n; i++)
+        if (kept == 0 || !field_has_same_name(fields->list[kept - 1].field, fields->list[i].field))
+            fields->list[kept++] = fields->list[i];
+    fields->n = kept;
+    return true;
+}
+
+void handler_fields_release(struct handler_fields *fields) {
+    free(fields->list);
+    *fields = (struct handler_fields){0};
+}
+
+/* Copies JSON, and replaces the newlines between its parts by blanks. */
+static void out_put_json(struct idem_out *out, struct idem_bytes json) {
+    for (size_t at = 0, n; at < json.len; at += n) {
+        for (n = 0; at + n < json.len && json.at[at + n] != '\n' && json.at[at + n] != '\r'; n++)
+            ;
+        idem_out_put(out, json.at + at, n);
+        if (at + n < json.len) {
+            idem_out_put(out, " ", 1);
+            n++;
+        }
+    }
+}
+
+void handler_json_fields(struct idem_out *out, const struct handler_fields *fields) {
+    idem_out_put(out, "{", 1);
+    for (size_t i = 0; i < fields->n; i++) {
+        const struct queue_field *field = fields->list[i].field;
+
+        if (i > 0)
+            idem_out_put(out, ",", 1);
+        handler_json_text(out, field->name.at, field->name.len);
+        idem_out_put(out, ":", 1);
+        if (field->json)
+            out_put_json(out, field->value);
+        else
+            handler_json_text(out, field->value.at, field->value.len);
+    }
+    idem_out_put(out, "}", 1);
+}

@@ -1,0 +1,643 @@
+/*
+ * List and stats: SCAN, which never blocks the server for long, and a look at each name found. A
+ * record is left out because of an error only if the error is about that key alone: then it is not
+ * one of ours.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "protocol/record_entry.h"
+#include "store/redis/redis_scan.h"
+
+/*
+ * A cluster's servers are scanned one after the other, in the order of numbers made of their names.
+ * If the servers behind the current one are not the completed ones (one was added, or has replaced
+ * another), the scan restarts; after too many restarts it goes on with the present servers. SCAN's
+ * cursors belong to one process of one server: if the process changes, that server is scanned from
+ * its beginning.
+ *
+ * A name whose slot has moved, or is moving, is read at the server that the redirection names, slot
+ * by slot. A read that a server cannot serve now is repeated after a pause.
+ *
+ * A page of SCAN may have more names than fit into a response: redis_scan_page.c keeps the rest.
+ * SCAN guarantees to return every key that exists all the time, but may return one twice while the
+ * server resizes its table. Each completed page renews the operation's deadline.
+ */
+
+/* Names per SCAN, approximately. A list asks for as many as it has room for; stats asks for as
+   many as delay other clients by a few hundred microseconds at most. */
+#define PAGE_MIN 10
+#define PAGE_MAX 200
+#define PAGE_STATS 400
+#define RESTARTS_MAX 3
+#define PAGES_MAX 50 /* per call: a list without matches must return too */
+
+/* Enough for a whole record but its result. */
+#define LOOK_LEN                                                                                   \
+    (REDIS_HEAD_LEN + IDEM_HASH_LEN + REDIS_PRIOR_LEN + IDEM_LABEL_MAX + IDEM_REASON_MAX)
+
+void redis_scan_free(struct redis_scan *scan) {
+    if (scan == NULL)
+        return;
+    free(scan->names);
+    free(scan->looks);
+    free(scan->entries);
+    free(scan);
+}
+
+static bool job_is_list(const struct redis_job *job) {
+    return job->copy.kind == IDEM_OP_LIST;
+}
+
+static bool scan_is_leased(const struct redis_scan *scan, size_t i) {
+    return (scan->looks[i] & LOOK_LEASE) != 0;
+}
+
+static void scan_set_look(struct redis_scan *scan, size_t i, enum look look) {
+    scan->looks[i] = (unsigned char)((scan->looks[i] & LOOK_LEASE) | look);
+}
+
+/* Servers. */
+
+static uint64_t scan_hash(uint64_t hash, const char *text) {
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return hash == 0 ? 1 : hash;
+}
+
+/* A server's number depends on its address only; its ID also on the process there. */
+static uint64_t node_scan_number(const struct redis_node *node) {
+    return scan_hash(14695981039346656037u, node->conn.place);
+}
+
+static uint64_t node_scan_id(const struct redis_node *node) {
+    return scan_hash(node_scan_number(node), node->run_id);
+}
+
+static bool node_is_member(const struct redis_node *node) {
+    return node->store->config.kind != REDIS_CLUSTER || node->known;
+}
+
+/* Returns the next server to scan; NULL: all are completed. */
+static struct redis_node *store_next_server(const struct redis_store *store, uint64_t passed) {
+    struct redis_node *next = NULL;
+
+    for (struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        if (node_is_member(node) && node_scan_number(node) > passed &&
+            (next == NULL || node_scan_number(node) < node_scan_number(next)))
+            next = node;
+    return next;
+}
+
+static uint64_t store_digest_servers(const struct redis_store *store, uint64_t passed) {
+    uint64_t digest = 0;
+
+    for (const struct redis_node *node = store->nodes; node != NULL; node = node->next)
+        if (node_is_member(node) && node_scan_number(node) <= passed)
+            digest += node_scan_number(node);
+    return digest;
+}
+
+static void scan_restart(struct redis_scan *scan) {
+    scan->restarts++;
+    scan->passed = scan->digest = 0;
+    scan->stats = scan->before = (struct idem_stats){0};
+}
+
+static const struct redis_node *store_find_server(const struct redis_store *store, uint64_t id) {
+    const struct redis_node *node = store->nodes;
+
+    while (node != NULL && (!node_is_member(node) || node_scan_id(node) != id))
+        node = node->next;
+    return node;
+}
+
+/* Completes the current server. True if another one follows. */
+static bool store_pass_server(const struct redis_store *store, struct redis_scan *scan) {
+    const struct redis_node *node = store_find_server(store, scan->server);
+    bool gone = node == NULL;
+
+    if (gone)
+        node = store_next_server(store, scan->passed);
+    if (node != NULL) {
+        scan->passed = node_scan_number(node);
+        scan->digest += scan->passed;
+    }
+    scan->page = scan->server = 0;
+    scan->before = scan->stats;
+    if (gone || store_digest_servers(store, scan->passed) != scan->digest) {
+        if (scan->restarts < RESTARTS_MAX)
+            scan_restart(scan);
+        else
+            scan->digest = store_digest_servers(store, scan->passed);
+    }
+    return store_next_server(store, scan->passed) != NULL;
+}
+
+/* A cursor of SCAN is worthless to another server: the page then starts again. */
+static void scan_check_server(struct redis_scan *scan, const struct redis_node *node) {
+    uint64_t id = node_scan_id(node);
+
+    if (scan->server != 0 && scan->server != id) {
+        scan->page = 0;
+        scan->stats = scan->before;
+    }
+    scan->server = id;
+}
+
+/* Commands. */
+
+/* Writes a pattern that matches the prefix literally. */
+static void scan_put_pattern(struct redis_buffer *out, struct idem_bytes prefix) {
+    char pattern[2 * IDEM_PREFIX_MAX + 2];
+    size_t len = 0;
+
+    for (size_t i = 0; i < prefix.len && i < IDEM_PREFIX_MAX; i++) {
+        if (strchr("*?[]\\^-", prefix.at[i]) != NULL && prefix.at[i] != '\0')
+            pattern[len++] = '\\';
+        pattern[len++] = (char)prefix.at[i];
+    }
+    pattern[len++] = '*';
+    redis_put_part(out, pattern, len);
+}
+
+static int64_t job_page_size(const struct redis_job *job) {
+    size_t room;
+
+    if (!job_is_list(job))
+        return PAGE_STATS;
+    room = job->copy.in.list.max - job->scan->entries_n;
+    return room < PAGE_MIN ? PAGE_MIN : room > PAGE_MAX ? PAGE_MAX : (int64_t)room;
+}
+
+static void scan_write(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+    struct redis_buffer *out = &job->command;
+    char cursor[24];
+
+    snprintf(cursor, sizeof(cursor), "%" PRIu64, scan->page);
+    redis_put_head(out, 6);
+    redis_put_text(out, "SCAN");
+    redis_put_text(out, cursor);
+    redis_put_text(out, "MATCH");
+    scan_put_pattern(out, job_is_list(job) ? job->copy.in.list.prefix : (struct idem_bytes){0});
+    redis_put_text(out, "COUNT");
+    redis_put_number(out, job_page_size(job));
+    job->replies = 1;
+}
+
+/* redis_op.c sends ASKING before the first command; here it is added before each later one. */
+static void job_put_asking(struct redis_job *job) {
+    if (job->replies > 0 && job->asking) {
+        redis_put_command(&job->command, "ASKING", NULL);
+        job->replies++;
+    }
+    job->replies++;
+}
+
+/* Stats needs only the state, and of a running record if its lease is over: a script per record
+   would cost the server several times as much. The life and the head may be of different
+   moments, which does not matter to a changing figure. */
+static void job_put_look(struct redis_job *job, const char *name, size_t len, bool lease) {
+    struct redis_buffer *out = &job->command;
+
+    job_put_asking(job);
+    if (job_is_list(job)) {
+        redis_put_head(out, 5);
+        redis_put_text(out, "EVALSHA");
+        redis_put_part(out, job->store->scripts.sha[REDIS_SCRIPT_LOOK], 40);
+        redis_put_part(out, "1", 1);
+        redis_put_part(out, name, len);
+        redis_put_number(out, LOOK_LEN - 1);
+        return;
+    }
+    if (lease) {
+        redis_put_head(out, 2);
+        redis_put_text(out, "PTTL");
+        redis_put_part(out, name, len);
+        job_put_asking(job);
+    }
+    redis_put_head(out, 4);
+    redis_put_text(out, "GETRANGE");
+    redis_put_part(out, name, len);
+    redis_put_part(out, "0", 1);
+    redis_put_number(out, REDIS_HEAD_LEN - 1);
+}
+
+static void job_write_looks(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+    char name[REDIS_NAME_MAX];
+    size_t len;
+
+    scan->at = 0;
+    for (size_t i = 0; i < scan->names_n; i++) {
+        if (redis_look_of(scan, i) == LOOK_DONE)
+            continue;
+        len = redis_name(&scan->names[i], name);
+        scan_set_look(scan, i, LOOK_WANTED);
+        if (scan->aside && redis_slot(name, len) != scan->aside_slot)
+            continue;
+        scan_set_look(scan, i, LOOK_SENT);
+        job_put_look(job, name, len, scan_is_leased(scan, i));
+    }
+}
+
+static bool scan_begin(struct redis_job *job) {
+    struct redis_scan *scan = job->scan = calloc(1, sizeof(*scan));
+
+    if (scan == NULL)
+        return false;
+    if (!job_is_list(job))
+        return true;
+    scan->entries = calloc(job->copy.in.list.max, sizeof(*scan->entries));
+    return scan->entries != NULL && redis_cursor_read(job);
+}
+
+/* Returns the server of a step without a slot. A server existed when the step began; if it was
+   removed, the step restarts. */
+static struct redis_node *job_next_server(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+    struct redis_node *node = store_next_server(job->store, scan->passed);
+
+    if (node != NULL)
+        return node;
+    if (scan->step == STEP_SCAN)
+        scan_restart(scan);
+    if (scan->step == STEP_MEMORY)
+        scan->passed = scan->stats.bytes_used = scan->stats.bytes_max = 0;
+    return store_next_server(job->store, 0); /* any server redirects a look */
+}
+
+/* Returns the server of the current step; NULL: none now. */
+static const struct redis_node *job_current_server(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+    struct redis_node *node;
+
+    if (!scan->aside) {
+        job->asking = false;
+        job->at = scan->step == STEP_EVENTS ? NULL : job_next_server(job);
+    }
+    job->slot =
+        scan->aside ? scan->aside_slot : redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
+    node = redis_route(job->store, job);
+    return node == NULL || node->conn.state != REDIS_CONN_READY ? NULL : node;
+}
+
+bool redis_scan_write(struct redis_job *job) {
+    const struct redis_node *node;
+    struct redis_scan *scan;
+
+    if (job->scan == NULL && !scan_begin(job))
+        return false;
+    scan = job->scan;
+    node = job_current_server(job);
+    job->command.len = 0;
+    job->replies = 0;
+    if (node ==
+        NULL) /* the command depends on the server: it is written when the server is ready */
+        return true;
+    scan->asking = job->asking;
+    scan->taken = 0;
+    scan->half = scan->blocked = false;
+    scan->why[0] = '\0';
+    switch (scan->step) {
+    case STEP_SCAN:
+        scan_check_server(scan, node);
+        scan_write(job);
+        break;
+    case STEP_LOOK:
+        job_write_looks(job);
+        break;
+    case STEP_EVENTS:
+        redis_put_command(&job->command, "HGETALL", REDIS_EVENTS_NAME, NULL);
+        job->replies = 1;
+        break;
+    case STEP_MEMORY:
+        redis_put_command(&job->command, "INFO", "memory", NULL);
+        job->replies = 1;
+        break;
+    }
+    return !job->command.failed;
+}
+
+/* Replies. */
+
+static int job_fail_reply(struct redis_job *job, const struct redis_reply *reply) {
+    if (reply->type == REDIS_REPLY_ERROR)
+        return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server says: %.150s",
+                              reply->text);
+    return idem_error_set(&job->copy.error, IDEM_E_REFUSED,
+                          "the server's answer is not what was asked for");
+}
+
+/* True for errors that mean: at another server, or later. */
+static bool reply_is_obstacle(const struct redis_reply *reply) {
+    return redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK") ||
+           redis_reply_is(reply, "NOSCRIPT") || redis_is_passing(reply);
+}
+
+/* Keeps the first obstacle only; `slot` is that of its name. */
+static void scan_keep_obstacle(struct redis_scan *scan, const struct redis_reply *reply,
+                               uint16_t slot) {
+    if (scan->why[0] != '\0')
+        return;
+    snprintf(scan->why, sizeof(scan->why), "%s", reply->text);
+    scan->aside = redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK");
+    scan->aside_slot = slot;
+}
+
+const struct redis_reply *redis_scan_obstacle(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+
+    job->command.len = 0; /* to be written again */
+    scan->obstacle = (struct redis_reply){
+        .type = REDIS_REPLY_ERROR, .text = scan->why, .len = strlen(scan->why)};
+    return &scan->obstacle;
+}
+
+/* True for an error that shows that a key is not one of ours: it has another type, or is not
+   allowed. Older servers include such an error in the text of a script's error. */
+static bool reply_is_foreign(const struct redis_reply *reply) {
+    return strstr(reply->text, "WRONGTYPE") != NULL ||
+           (strstr(reply->text, "NOPERM") != NULL && strstr(reply->text, "key") != NULL);
+}
+
+static int scan_compare_names(const void *a, const void *b) {
+    const struct idem_record_key *x = a, *y = b;
+    size_t xn = idem_record_key_len(x), yn = idem_record_key_len(y);
+    int order = memcmp(x->at, y->at, xn < yn ? xn : yn);
+
+    return order != 0 ? order : xn < yn ? -1 : xn > yn;
+}
+
+/* Takes the names of a page, sorted, without duplicates. */
+static bool job_take_names(struct redis_job *job, const struct redis_reply *list) {
+    struct redis_scan *scan = job->scan;
+    size_t least = job_is_list(job) ? job->copy.in.list.prefix.len : 0, n = 0;
+    struct idem_record_key key;
+
+    if (!redis_names_alloc(scan, list->items_n))
+        return false;
+    for (size_t i = 0; i < list->items_n; i++)
+        if (redis_name_parse(list->items[i]->text, list->items[i]->len, &key) &&
+            key.prefix_len >= least)
+            scan->names[n++] = key;
+    qsort(scan->names, n, sizeof(*scan->names), scan_compare_names);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || scan_compare_names(&scan->names[scan->names_n - 1], &scan->names[i]) != 0)
+            scan->names[scan->names_n++] = scan->names[i];
+    return true;
+}
+
+/* Goes to the next page, server or step; true if there is one. */
+static bool job_next_page(struct redis_job *job) {
+    struct redis_scan *scan = job->scan;
+
+    scan->step = STEP_SCAN;
+    scan->aside = false;
+    scan->page = scan->next;
+    if (scan->page != 0)
+        return true;
+    if (store_pass_server(job->store, scan))
+        return true;
+    if (job_is_list(job))
+        return false;
+    scan->step = STEP_EVENTS;
+    return true;
+}
+
+/* `left`: some names of this page are not in the response yet. */
+static enum redis_taken job_end_list(struct redis_job *job, bool all, bool left, int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+    uint64_t id = left ? redis_page_keep(job->store, scan) : 0;
+
+    *ret_rc = 0;
+    if (left && id == 0) {
+        *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a list");
+        return REDIS_DONE;
+    }
+    job->copy.out.list.entries = scan->entries;
+    job->copy.out.list.n = scan->entries_n;
+    job->copy.out.list.cursor = job->copy.in.list.cursor;
+    job->copy.out.list.cursor.end = all;
+    if (!all)
+        redis_cursor_write(scan, id, &job->copy.out.list.cursor);
+    return REDIS_DONE;
+}
+
+static enum redis_taken job_send_again(struct redis_job *job) {
+    job->command.len = 0; /* it is written again when it is sent */
+    return REDIS_AGAIN;
+}
+
+static enum redis_taken job_end_page(struct redis_job *job, int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+    bool more = job_next_page(job);
+
+    redis_job_renew(job);
+    scan->pages++;
+    if (job_is_list(job) &&
+        (!more || scan->entries_n == job->copy.in.list.max || scan->pages >= PAGES_MAX))
+        return job_end_list(job, !more, false, ret_rc);
+    return job_send_again(job);
+}
+
+static enum redis_taken scan_take(struct redis_job *job, const struct redis_reply *reply,
+                                  int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->items_n != 2 ||
+        reply->items[0]->type != REDIS_REPLY_STRING || reply->items[1]->type != REDIS_REPLY_ARRAY) {
+        *ret_rc = job_fail_reply(job, reply);
+        return REDIS_DONE;
+    }
+    scan->next = strtoull(reply->items[0]->text, NULL, 10);
+    if (!job_take_names(job, reply->items[1])) {
+        *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a list");
+        return REDIS_DONE;
+    }
+    if (scan->names_n == 0)
+        return job_end_page(job, ret_rc);
+    scan->step = STEP_LOOK;
+    return job_send_again(job);
+}
+
+/* Adds one record of the page. Keys that are not records (a nonce, or a foreign key) are
+   skipped. */
+static void job_add_entry(struct redis_job *job, const struct idem_record_key *key,
+                          const struct redis_reply *reply) {
+    struct redis_scan *scan = job->scan;
+    const struct idem_list_in *in = &job->copy.in.list;
+    const struct redis_reply *bytes = reply->items[0];
+    int64_t left = reply->items[1]->integer, now = reply->items[2]->integer;
+    int64_t cut = reply->items[3]->integer - (int64_t)bytes->len;
+    struct idem_entry *entry = &scan->entries[scan->entries_n];
+    struct idem_record record;
+    bool live;
+    int rc;
+
+    if (left <= 0 || !redis_record_is((const unsigned char *)bytes->text, bytes->len))
+        return;
+    rc = redis_record_decode((struct idem_bytes){(const unsigned char *)bytes->text, bytes->len},
+                             now, left, &record);
+    if (rc != 0) {
+        idem_entry_fill_bad(entry, key, rc);
+        scan->entries_n += idem_list_wants_bad(in, entry->state);
+        return;
+    }
+    live = record.lease_end > now;
+    record.result.len += (size_t)(cut > 0 ? cut : 0);
+    idem_entry_fill(entry, key, &record, live, live ? record.lease_end - now : 0);
+    scan->entries_n += idem_list_wants(in, &record, live);
+}
+
+/* False: the record runs, and its remaining life is unknown. */
+static bool scan_add_stats(struct redis_scan *scan, size_t i, const struct redis_reply *reply) {
+    struct idem_record record = {0};
+    bool leased = scan_is_leased(scan, i), live;
+
+    if (reply->type != REDIS_REPLY_STRING ||
+        !redis_record_glance((const unsigned char *)reply->text, reply->len,
+                             leased ? scan->left : 1, &record.state, &live))
+        return true;
+    if (!leased && record.state == IDEM_RUNNING)
+        return false;
+    idem_stats_add(&scan->stats, &record, live);
+    return true;
+}
+
+static bool job_is_full(const struct redis_job *job) {
+    return job_is_list(job) && job->scan->entries_n == job->copy.in.list.max;
+}
+
+/* Runs after all replies to the sent commands. */
+static enum redis_taken job_end_looks(struct redis_job *job, int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+    bool left = false;
+
+    for (size_t i = 0; i < scan->names_n; i++)
+        left |= redis_look_of(scan, i) != LOOK_DONE;
+    if (left && job_is_full(job))
+        return job_end_list(job, false, true, ret_rc);
+    if (scan->why[0] != '\0')
+        return REDIS_STUCK;
+    scan->aside = false;
+    return left ? job_send_again(job) : job_end_page(job, ret_rc);
+}
+
+static void job_complete_look(struct redis_job *job, const struct redis_reply *reply) {
+    struct redis_scan *scan = job->scan;
+    size_t i = scan->at++;
+
+    if (scan->blocked || job_is_full(job)) {
+        scan_set_look(scan, i, LOOK_WANTED);
+        return;
+    }
+    scan_set_look(scan, i, LOOK_DONE);
+    job->redirects = job->reloads = 0; /* the operation makes progress */
+    if (!job_is_list(job)) {
+        if (!scan_add_stats(scan, i, reply))
+            scan->looks[i] = LOOK_WANTED | LOOK_LEASE;
+    } else if (reply->type == REDIS_REPLY_ARRAY && reply->items_n == 4) {
+        job_add_entry(job, &scan->names[i], reply);
+    }
+}
+
+static enum redis_taken job_take_look(struct redis_job *job, const struct redis_reply *reply,
+                                      int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+    char name[REDIS_NAME_MAX];
+
+    if (scan->asking && scan->taken++ % 2 == 1) /* the reply to ASKING */
+        return REDIS_MORE;
+    while (scan->at < scan->names_n && redis_look_of(scan, scan->at) != LOOK_SENT)
+        scan->at++;
+    if (scan->at == scan->names_n) {
+        *ret_rc = job_fail_reply(job, reply);
+        return REDIS_DONE;
+    }
+    if (reply_is_obstacle(reply)) {
+        scan->blocked = true;
+        scan_keep_obstacle(scan, reply, redis_slot(name, redis_name(&scan->names[scan->at], name)));
+    } else if (reply->type == REDIS_REPLY_ERROR && !reply_is_foreign(reply)) {
+        *ret_rc = job_fail_reply(job, reply);
+        return REDIS_DONE;
+    }
+    if (scan_is_leased(scan, scan->at) && !scan->half) {
+        scan->half = true;
+        scan->left = reply->type == REDIS_REPLY_INTEGER ? reply->integer + 1 : 0;
+        return REDIS_MORE;
+    }
+    job_complete_look(job, reply);
+    scan->half = scan->blocked = false;
+    return job->wanted > 0 ? REDIS_MORE : job_end_looks(job, ret_rc);
+}
+
+static uint64_t scan_info_number(const char *text, const char *name) {
+    const char *at = strstr(text, name);
+
+    return at == NULL ? 0 : strtoull(at + strlen(name), NULL, 10);
+}
+
+static enum redis_taken job_take_events(struct redis_job *job, const struct redis_reply *reply,
+                                        int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+
+    if (reply->type != REDIS_REPLY_ARRAY) {
+        *ret_rc = job_fail_reply(job, reply);
+        return REDIS_DONE;
+    }
+    for (size_t i = 0; i + 1 < reply->items_n; i += 2)
+        for (int k = 0; k < IDEM_EVENT__COUNT; k++)
+            if (strcmp(reply->items[i]->text, idem_event_name((enum idem_event)k)) == 0)
+                scan->stats.events[k] = strtoull(reply->items[i + 1]->text, NULL, 10);
+    scan->step = STEP_MEMORY;
+    scan->aside = false;
+    scan->passed = scan->digest = 0;
+    return job_send_again(job);
+}
+
+static enum redis_taken job_take_memory(struct redis_job *job, const struct redis_reply *reply,
+                                        int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+    const struct redis_node *node;
+
+    if (reply->type == REDIS_REPLY_STRING) {
+        scan->stats.bytes_used += scan_info_number(reply->text, "\nused_memory:");
+        scan->stats.bytes_max += scan_info_number(reply->text, "\nmaxmemory:");
+    }
+    node = store_next_server(job->store, scan->passed);
+    if (node != NULL)
+        scan->passed = node_scan_number(node);
+    if (store_next_server(job->store, scan->passed) != NULL)
+        return job_send_again(job);
+    for (int k = 0; k < IDEM_EVENT__COUNT; k++)
+        scan->stats.events[k] += job->store->tally[k]; /* not sent yet */
+    job->copy.out.stats = scan->stats;
+    *ret_rc = 0;
+    return REDIS_DONE;
+}
+
+enum redis_taken redis_scan_take(struct redis_job *job, const struct redis_reply *reply,
+                                 int *ret_rc) {
+    struct redis_scan *scan = job->scan;
+
+    if (scan->step == STEP_LOOK)
+        return job_take_look(job, reply, ret_rc);
+    if (reply_is_obstacle(reply)) {
+        scan_keep_obstacle(scan, reply, job->slot);
+        return REDIS_STUCK;
+    }
+    job->redirects = job->reloads = 0;
+    switch (scan->step) {
+    case STEP_SCAN:
+        return scan_take(job, reply, ret_rc);
+    case STEP_EVENTS:
+        return job_take_events(job, reply, ret_rc);
+    default:
+        return job_take_memory(job, reply, ret_rc);
+    }
+}

@@ -1,0 +1,358 @@
+/*
+ * A connection that executes one statement at a time, with the library's non-blocking calls: each
+ * is started, suspended if it would have to wait for the socket, and continued when the socket is
+ * ready. A statement is prepared on first use.
+ *
+ *     IDLE ──> PREPARING ──> EXECUTING ──> STORING ──> ANSWERED ──taken──> IDLE
+ *       └───────────────────────^   └───no rows───────────^
+ *
+ * The library closes its socket as soon as it finds it broken. Another file may then get that
+ * number while the host still watches it, so the host watches a duplicate of the descriptor.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <mysqld_error.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fork.h"
+#include "store/sql/mysql/mysql.h"
+
+#define PENDING_MAX SQL_RING(1)
+#define VALUE_OVERHEAD 32   /* of a value in a packet, upper bound: type, NULL bit, length, time */
+#define PACKET_OVERHEAD 256 /* of a statement */
+#define END_TURNS 100000    /* the most calls after a shutdown until nothing is left to read */
+
+enum phase { IDLE, PREPARING, EXECUTING, STORING, ANSWERED };
+
+/* A statement in the queue, with a copy of its values. */
+struct request {
+    enum sql_statement statement;
+    size_t too_long; /* 0, or its length: the server would not accept it */
+    size_t n;
+    struct sql_value values[]; /* followed by their bytes */
+};
+
+struct sql_link {
+    MYSQL *conn;
+    int fd; /* the duplicate that the host watches */
+    unsigned forks;
+    bool tls;
+    uint64_t packet_max;
+    MYSQL_STMT *stmts[SQL_STATEMENT__COUNT];
+    bool prepared[SQL_STATEMENT__COUNT];
+    struct request *pending[PENDING_MAX]; /* a ring; the first is being executed */
+    size_t pending_first, pending_n;
+    enum phase phase;
+    int waits; /* the events for which a call is suspended; 0: none is */
+    struct sql_answer *answer;
+    MYSQL_BIND binds[SQL_VALUES_MAX];
+    struct maria_cell cells[SQL_VALUES_MAX];
+    const char *dead; /* NULL, or the reason */
+};
+
+static struct request *connection_request(const struct sql_link *link) {
+    return link->pending[link->pending_first];
+}
+
+static MYSQL_STMT *connection_statement(const struct sql_link *link) {
+    return link->stmts[connection_request(link)->statement];
+}
+
+/* The calls that may be suspended: each is started or continued. */
+
+static int connection_prepare_start(struct sql_link *link, int *ret) {
+    const char *text = maria_texts[connection_request(link)->statement];
+
+    return mysql_stmt_prepare_start(ret, connection_statement(link), text, strlen(text));
+}
+
+static int connection_prepare_continue(struct sql_link *link, int *ret, int ready) {
+    return mysql_stmt_prepare_cont(ret, connection_statement(link), ready);
+}
+
+/* The library builds the packet before it writes, so the bound values need not stay. */
+static int connection_execute_start(struct sql_link *link, int *ret) {
+    const struct request *request = connection_request(link);
+    const char *letters = sql_shapes[request->statement].takes;
+
+    for (size_t i = 0; i < request->n; i++)
+        maria_bind_in(&link->binds[i], &link->cells[i], letters[i], &request->values[i]);
+    if (request->n > 0 && mysql_stmt_bind_param(connection_statement(link), link->binds)) {
+        *ret = 1;
+        return 0;
+    }
+    return mysql_stmt_execute_start(ret, connection_statement(link));
+}
+
+static int connection_execute_continue(struct sql_link *link, int *ret, int ready) {
+    return mysql_stmt_execute_cont(ret, connection_statement(link), ready);
+}
+
+static int connection_store_start(struct sql_link *link, int *ret) {
+    return mysql_stmt_store_result_start(ret, connection_statement(link));
+}
+
+static int connection_store_continue(struct sql_link *link, int *ret, int ready) {
+    return mysql_stmt_store_result_cont(ret, connection_statement(link), ready);
+}
+
+static const struct {
+    int (*start)(struct sql_link *link, int *ret);
+    int (*cont)(struct sql_link *link, int *ret, int ready);
+} calls[] = {
+    [PREPARING] = {connection_prepare_start, connection_prepare_continue},
+    [EXECUTING] = {connection_execute_start, connection_execute_continue},
+    [STORING] = {connection_store_start, connection_store_continue},
+};
+
+/* Phases. */
+
+static void connection_set_answer(struct sql_link *link, struct sql_answer *answer) {
+    free(connection_request(link));
+    link->pending_first = (link->pending_first + 1) % PENDING_MAX;
+    link->pending_n--;
+    link->answer = answer;
+    link->phase = ANSWERED;
+    if (answer == NULL)
+        link->dead = "no memory for an answer";
+}
+
+static void connection_take_rows(struct sql_link *link) {
+    MYSQL_STMT *stmt = connection_statement(link);
+    struct sql_answer *answer = maria_answer(stmt, connection_request(link)->statement);
+
+    (void)mysql_stmt_free_result(stmt); /* all rows are here: this sends nothing to the server */
+    connection_set_answer(link, answer);
+}
+
+/* A statement that is too long would cost the connection, so it is not sent. */
+static void connection_refuse(struct sql_link *link) {
+    char text[200];
+
+    snprintf(text, sizeof(text),
+             "%zu bytes are more than a statement may have: raise the server's max_allowed_packet, "
+             "which is %llu",
+             connection_request(link)->too_long, (unsigned long long)link->packet_max);
+    connection_set_answer(link, maria_refusal(SQL_FULL, ER_NET_PACKET_TOO_LARGE, text));
+}
+
+static enum phase connection_first_phase(struct sql_link *link) {
+    enum sql_statement statement = connection_request(link)->statement;
+
+    if (link->stmts[statement] == NULL)
+        link->stmts[statement] = mysql_stmt_init(link->conn);
+    if (link->stmts[statement] == NULL) {
+        link->dead = "no memory for a statement";
+        return IDLE;
+    }
+    return link->prepared[statement] ? EXECUTING : PREPARING;
+}
+
+/* The call of this phase has ended. */
+static void connection_end_phase(struct sql_link *link, int failed) {
+    if (failed) {
+        connection_set_answer(link, maria_failure(connection_statement(link)));
+        return;
+    }
+    switch (link->phase) {
+    case PREPARING:
+        link->prepared[connection_request(link)->statement] = true;
+        link->phase = EXECUTING;
+        break;
+    case EXECUTING:
+        if (mysql_stmt_field_count(connection_statement(link)) > 0)
+            link->phase = STORING;
+        else
+            connection_take_rows(link);
+        break;
+    default:
+        connection_take_rows(link);
+        break;
+    }
+}
+
+static bool connection_is_in_call(const struct sql_link *link) {
+    return link->phase == PREPARING || link->phase == EXECUTING || link->phase == STORING;
+}
+
+/* Advances as far as possible without waiting. */
+static void connection_advance(struct sql_link *link) {
+    struct maria_quiet quiet;
+    int failed = 0;
+
+    if (link->dead == NULL && link->phase == IDLE && link->pending_n > 0) {
+        if (connection_request(link)->too_long != 0)
+            connection_refuse(link);
+        else
+            link->phase = connection_first_phase(link);
+    }
+    maria_quiet_begin(&quiet, link->tls);
+    while (connection_is_in_call(link)) {
+        if (link->waits == 0)
+            link->waits = calls[link->phase].start(link, &failed);
+        else
+            link->waits = calls[link->phase].cont(link, &failed, link->waits & ~MYSQL_WAIT_TIMEOUT);
+        if (link->waits != 0)
+            break;
+        connection_end_phase(link, failed);
+    }
+    maria_quiet_end(&quiet);
+}
+
+/* Sending. */
+
+static struct request *request_new(enum sql_statement statement, const struct sql_value *values,
+                                   size_t n, size_t bytes) {
+    struct request *request = malloc(sizeof(*request) + n * sizeof(*values) + bytes);
+    unsigned char *at;
+
+    if (request == NULL)
+        return NULL;
+    request->statement = statement;
+    request->n = n;
+    at = (unsigned char *)(request->values + n);
+    for (size_t i = 0; i < n; i++) {
+        request->values[i] = values[i];
+        if (values[i].type != SQL_BYTES || values[i].bytes.len == 0)
+            continue;
+        memcpy(at, values[i].bytes.at, values[i].bytes.len);
+        request->values[i].bytes.at = at;
+        at += values[i].bytes.len;
+    }
+    return request;
+}
+
+static size_t request_bytes(const struct sql_value *values, size_t n) {
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += values[i].type == SQL_BYTES ? values[i].bytes.len : 0;
+    return bytes;
+}
+
+bool maria_send(struct sql_link *link, enum sql_statement statement, const struct sql_value *values,
+                size_t n) {
+    size_t bytes = request_bytes(values, n), whole = bytes + n * VALUE_OVERHEAD + PACKET_OVERHEAD;
+    bool fits = whole <= link->packet_max;
+    struct request *request;
+
+    if (link->dead != NULL || link->pending_n == PENDING_MAX)
+        return false;
+    request = request_new(statement, values, fits ? n : 0, fits ? bytes : 0);
+    if (request == NULL)
+        return false;
+    request->too_long = fits ? 0 : whole;
+    link->pending[(link->pending_first + link->pending_n++) % PENDING_MAX] = request;
+    connection_advance(link);
+    return true;
+}
+
+/* True if input arrived though no response is due: the end of the connection, or a message
+   about it. */
+static bool connection_is_ended(const struct sql_link *link) {
+    char byte;
+
+    return recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+           (errno != EAGAIN && errno != EINTR);
+}
+
+int maria_pump(struct sql_link *link, int events, const char **ret_why) {
+    if (link->waits == 0 || events != 0)
+        connection_advance(link);
+    if (link->dead == NULL && !connection_is_in_call(link) && (events & IDEM_READ) != 0 &&
+        connection_is_ended(link))
+        link->dead = "the server has ended it";
+    if (link->dead != NULL) {
+        *ret_why = link->dead;
+        return -1;
+    }
+    return (link->waits & MYSQL_WAIT_WRITE) != 0 ? IDEM_WRITE : IDEM_READ;
+}
+
+/* A queued statement starts when the response to the one before it has been taken. */
+struct sql_answer *maria_next(struct sql_link *link) {
+    struct sql_answer *answer;
+
+    if (link->phase == IDLE)
+        connection_advance(link);
+    if (link->phase != ANSWERED)
+        return NULL;
+    answer = link->answer;
+    link->answer = NULL;
+    link->phase = IDLE;
+    return answer;
+}
+
+int maria_fd(const struct sql_link *link) {
+    return link->fd;
+}
+
+/* Creation and release. */
+
+struct sql_link *maria_link_new(MYSQL *conn, uint64_t packet_max) {
+    struct sql_link *link = calloc(1, sizeof(*link));
+
+    if (link == NULL)
+        return NULL;
+    link->fd = fcntl(mysql_get_socket(conn), F_DUPFD_CLOEXEC, 0);
+    /* With TLS, the library's non-blocking calls block if the socket does. */
+    if (link->fd < 0 || fcntl(link->fd, F_SETFL, O_NONBLOCK) < 0) {
+        if (link->fd >= 0)
+            close(link->fd);
+        free(link);
+        return NULL;
+    }
+    link->conn = conn;
+    link->tls = mysql_get_ssl_cipher(conn) != NULL;
+    link->packet_max = packet_max;
+    link->forks = idem_fork_count();
+    return link;
+}
+
+/* Continues a suspended call until it fails, because its stack holds memory. */
+static void connection_end_call(struct sql_link *link) {
+    (void)shutdown(link->fd, SHUT_RDWR);
+    for (int i = 0; i < END_TURNS && link->waits != 0; i++)
+        connection_advance(link);
+}
+
+/* Closes as the library requires, with a message to the server, unless that would take time. */
+static void connection_close(struct sql_link *link) {
+    struct maria_quiet quiet;
+    int waits;
+
+    maria_quiet_begin(&quiet, link->tls);
+    waits = mysql_close_start(link->conn);
+    if (waits != 0)
+        (void)shutdown(link->fd, SHUT_RDWR);
+    for (int i = 0; i < END_TURNS && waits != 0; i++)
+        waits = mysql_close_cont(link->conn, waits & ~MYSQL_WAIT_TIMEOUT);
+    maria_quiet_end(&quiet);
+}
+
+void maria_hang_up(struct sql_link *link) {
+    if (link->forks != idem_fork_count()) {
+        int own = (int)mysql_get_socket(link->conn);
+
+        if (own >= 0)
+            sql_fd_abandon(own);
+        sql_fd_abandon(link->fd);
+    }
+    if (link->waits != 0)
+        connection_end_call(link);
+    connection_close(link);
+    for (size_t i = 0; i < SQL_STATEMENT__COUNT; i++)
+        if (link->stmts[i] != NULL)
+            (void)mysql_stmt_close(link->stmts[i]); /* only frees memory now */
+    for (; link->pending_n > 0; link->pending_n--) {
+        free(connection_request(link));
+        link->pending_first = (link->pending_first + 1) % PENDING_MAX;
+    }
+    maria_answer_free(link->answer);
+    close(link->fd);
+    free(link);
+}

@@ -1,0 +1,184 @@
+/*
+ * The response to a statement: its rows in our own memory, or its error. The library has read the
+ * whole response before; nothing here communicates with the server.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/sql/mysql/mysql.h"
+
+/* Errors. */
+
+#define CLIENT_MIN 2000 /* errors of the library: the connection is unusable afterwards */
+#define CLIENT_MAX 2999
+#define CLIENT_MORE_MIN 5000
+#define CLIENT_MORE_MAX 5999
+
+enum sql_trouble maria_trouble(unsigned code) {
+    static const struct {
+        unsigned code;
+        enum sql_trouble trouble;
+    } known[] = {
+        {1062, SQL_CONFLICT},  /* duplicate entry */
+        {1205, SQL_AGAIN},     /* lock wait timeout; the statement was undone */
+        {1213, SQL_AGAIN},     /* deadlock, or another node of the cluster was first */
+        {1020, SQL_AGAIN},     /* the row has changed since it was read */
+        {1317, SQL_AGAIN},     /* the query was interrupted: KILL QUERY */
+        {1969, SQL_AGAIN},     /* max_statement_time */
+        {3024, SQL_AGAIN},     /* max_execution_time */
+        {1021, SQL_FULL},      /* disk full */
+        {1114, SQL_FULL},      /* table full */
+        {1041, SQL_FULL},      /* out of memory */
+        {1037, SQL_FULL},      /* out of memory */
+        {1038, SQL_FULL},      /* out of memory for sorting */
+        {1153, SQL_FULL},      /* packet too large */
+        {1053, SQL_BROKEN},    /* server shutdown */
+        {1927, SQL_BROKEN},    /* the connection was killed */
+        {1243, SQL_ELSEWHERE}, /* unknown prepared statement */
+        {1615, SQL_ELSEWHERE}, /* the statement must be prepared again */
+        {1290, SQL_ELSEWHERE}, /* read_only: no longer the primary */
+        {1792, SQL_ELSEWHERE}, /* read-only transaction */
+        {1836, SQL_ELSEWHERE}, /* read-only server */
+        {1047, SQL_ELSEWHERE}, /* the cluster's node is not ready */
+        {1184, SQL_BROKEN},    /* aborted connection */
+        {4031, SQL_BROKEN},    /* disconnected while idle */
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (known[i].code == code)
+            return known[i].trouble;
+    if ((code >= CLIENT_MIN && code <= CLIENT_MAX) ||
+        (code >= CLIENT_MORE_MIN && code <= CLIENT_MORE_MAX))
+        return SQL_BROKEN;
+    return SQL_REFUSED;
+}
+
+struct sql_answer *maria_refusal(enum sql_trouble trouble, unsigned code, const char *text) {
+    struct sql_answer *answer = calloc(1, sizeof(*answer));
+
+    if (answer == NULL)
+        return NULL;
+    answer->trouble = trouble;
+    if (trouble == SQL_CONFLICT) /* the server's text would show the key */
+        snprintf(answer->text, sizeof(answer->text), "there is one (%u)", code);
+    else
+        snprintf(answer->text, sizeof(answer->text), "%.250s (%u)", text, code);
+    return answer;
+}
+
+struct sql_answer *maria_failure(MYSQL_STMT *stmt) {
+    unsigned code = mysql_stmt_errno(stmt);
+
+    return maria_refusal(code == 0 ? SQL_BROKEN : maria_trouble(code), code,
+                         mysql_stmt_error(stmt));
+}
+
+/* Rows. */
+
+/* The bytes of all cells, one after the other. The heap may move while it grows, so pointers
+   are set when it is complete. */
+struct heap {
+    unsigned char *at;
+    size_t len, size;
+};
+
+static unsigned char *heap_room(struct heap *heap, size_t len) {
+    size_t size = heap->size;
+    unsigned char *at;
+
+    if (size - heap->len >= len && size > 0)
+        return heap->at + heap->len;
+    size = size < 1024 ? 1024 : size;
+    while (size - heap->len < len)
+        size *= 2;
+    at = realloc(heap->at, size);
+    if (at == NULL)
+        return NULL;
+    heap->at = at;
+    heap->size = size;
+    return at + heap->len;
+}
+
+/* Stores the offset in the heap in the value's `n`, for now. */
+static bool result_take_bytes(MYSQL_STMT *stmt, unsigned column, const struct maria_cell *cell,
+                              struct heap *heap, struct sql_value *ret) {
+    unsigned char *room = heap_room(heap, cell->len);
+    unsigned long len = 0;
+    MYSQL_BIND bind = {.buffer_type = MYSQL_TYPE_LONG_BLOB,
+                       .buffer = room,
+                       .buffer_length = cell->len,
+                       .length = &len};
+
+    if (room == NULL || (cell->len > 0 && mysql_stmt_fetch_column(stmt, &bind, column, 0) != 0))
+        return false;
+    *ret = (struct sql_value){.type = SQL_BYTES, .n = (int64_t)heap->len};
+    ret->bytes.len = cell->len;
+    heap->len += cell->len;
+    return true;
+}
+
+static bool result_take_row(MYSQL_STMT *stmt, const char *letters, const struct maria_cell *cells,
+                            struct heap *heap, struct sql_value *out) {
+    int rc = mysql_stmt_fetch(stmt);
+
+    if (rc != 0 && rc != MYSQL_DATA_TRUNCATED) /* of bytes, only the length is fetched */
+        return false;
+    for (unsigned i = 0; letters[i] != '\0'; i++) {
+        if (letters[i] != 'b' || cells[i].null)
+            out[i] = maria_value(&cells[i], letters[i]);
+        else if (!result_take_bytes(stmt, i, &cells[i], heap, &out[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool result_take_rows(MYSQL_STMT *stmt, const char *letters, struct sql_answer *answer,
+                             struct sql_value *cells) {
+    MYSQL_BIND binds[SQL_COL__COUNT + 2];
+    struct maria_cell row[SQL_COL__COUNT + 2] = {0};
+    struct heap heap = {0};
+    bool fine = true;
+
+    for (size_t i = 0; i < answer->columns; i++)
+        maria_bind_out(&binds[i], &row[i], letters[i]);
+    if (answer->rows > 0)
+        fine = mysql_stmt_bind_result(stmt, binds) == 0;
+    for (size_t i = 0; fine && i < answer->rows; i++)
+        fine = result_take_row(stmt, letters, row, &heap, cells + i * answer->columns);
+    for (size_t i = 0; fine && i < answer->rows * answer->columns; i++)
+        if (cells[i].type == SQL_BYTES)
+            cells[i].bytes.at = heap.at + cells[i].n;
+    answer->native = heap.at;
+    return fine;
+}
+
+struct sql_answer *maria_answer(MYSQL_STMT *stmt, enum sql_statement statement) {
+    const char *letters = sql_shapes[statement].gives;
+    size_t columns = strlen(letters), rows = 0;
+    struct sql_answer *answer;
+    struct sql_value *cells;
+
+    /* An UPDATE returns no rows. */
+    if (mysql_stmt_field_count(stmt) == columns)
+        rows = (size_t)mysql_stmt_num_rows(stmt);
+    answer = malloc(sizeof(*answer) + rows * columns * sizeof(*cells));
+    if (answer == NULL)
+        return NULL;
+    cells = (struct sql_value *)(answer + 1);
+    *answer = (struct sql_answer){.affected = (int64_t)mysql_stmt_affected_rows(stmt),
+                                  .rows = rows,
+                                  .columns = columns,
+                                  .cells = cells};
+    if (result_take_rows(stmt, letters, answer, cells))
+        return answer;
+    maria_answer_free(answer);
+    return NULL;
+}
+
+void maria_answer_free(struct sql_answer *answer) {
+    if (answer == NULL)
+        return;
+    free(answer->native);
+    free(answer);
+}

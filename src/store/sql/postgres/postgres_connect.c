@@ -1,0 +1,258 @@
+/*
+ * Connects to PostgreSQL, in a thread that may block, and checks the server: the version, the
+ * tables, a proxy in between. Fails with a text that shows an operator what to do.
+ */
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/sql/postgres/postgres.h"
+
+#define VERSION_MIN 120000
+#define END_MS 2000 /* limit for the end of the lost session */
+#define LOCK_MS "250"
+
+static void connect_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
+    size_t len;
+
+    ret->code = code;
+    ret->for_good = for_good;
+    snprintf(ret->text, sizeof(ret->text), "%s", text);
+    len = strlen(ret->text);
+    while (len > 0 && ret->text[len - 1] == '\n')
+        ret->text[--len] = '\0';
+    for (char *at = ret->text; *at != '\0'; at++)
+        if (*at == '\n' || *at == '\t')
+            *at = ' ';
+}
+
+/* Connecting. */
+
+/* By default libpq looks for authorities only in the user's home directory. */
+static const char *connect_authorities(const struct sql_config *config) {
+    static const char debian[] = "/etc/ssl/certs/ca-certificates.crt";
+    const char *environment = getenv(X509_get_default_cert_file_env());
+
+    if (config->tls_ca != NULL)
+        return config->tls_ca;
+    if (environment != NULL)
+        return environment;
+    return access(debian, R_OK) == 0 ? debian : X509_get_default_cert_file();
+}
+
+struct places {
+    char hosts[SQL_HOSTS_MAX * 257], ports[SQL_HOSTS_MAX * 7];
+};
+
+/* `path` is the directory of a socket, or the socket in it, whose name ends in a port. The port
+   is always set, because libpq would otherwise use PGPORT. */
+static void connect_fill_socket(const char *path, struct places *ret) {
+    static const char file[] = "/.s.PGSQL.";
+    const char *at = strstr(path, file);
+
+    snprintf(ret->hosts, sizeof(ret->hosts), "%.*s", (int)(at == NULL ? 107 : at - path), path);
+    snprintf(ret->ports, sizeof(ret->ports), "%.5s", at == NULL ? "5432" : at + strlen(file));
+}
+
+static void connect_fill_places(const struct sql_config *config, struct places *ret) {
+    size_t hosts = 0, ports = 0;
+
+    *ret = (struct places){0};
+    if (config->hosts[0].port == 0) {
+        connect_fill_socket(config->hosts[0].name, ret);
+        return;
+    }
+    for (size_t i = 0; i < config->hosts_n; i++) {
+        hosts += (size_t)snprintf(ret->hosts + hosts, sizeof(ret->hosts) - hosts, "%s%s",
+                                  i == 0 ? "" : ",", config->hosts[i].name);
+        ports += (size_t)snprintf(ret->ports + ports, sizeof(ret->ports) - ports, "%s%u",
+                                  i == 0 ? "" : ",", config->hosts[i].port);
+    }
+}
+
+static void connect_drop_notice(void *data, const char *text) {
+    (void)data;
+    (void)text;
+}
+
+PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret) {
+    static const char *const modes[] = {[SQL_TLS_OFF] = "disable",
+                                        [SQL_TLS_PREFER] = "prefer",
+                                        [SQL_TLS_REQUIRE] = "require",
+                                        [SQL_TLS_VERIFY] = "verify-full"};
+    struct places places;
+    char seconds[24];
+    PGconn *conn;
+
+    if (getenv("PGHOSTADDR") != NULL) { /* libpq would connect there, whatever the host */
+        connect_fail(ret, IDEM_E_REFUSED, true, "PGHOSTADDR is set, and leads elsewhere: unset it");
+        return NULL;
+    }
+    connect_fill_places(config, &places);
+    snprintf(seconds, sizeof(seconds), "%lld",
+             (long long)(config->connect_timeout_ms + 999) / 1000);
+    {
+        const char *const words[] = {"host",
+                                     "port",
+                                     "user",
+                                     "password",
+                                     "dbname",
+                                     "sslmode",
+                                     "sslrootcert",
+                                     "sslcert",
+                                     "sslkey",
+                                     "application_name",
+                                     "connect_timeout",
+                                     "target_session_attrs",
+                                     "client_encoding",
+                                     "gssencmode",
+                                     NULL};
+        const char *const values[] = {places.hosts,
+                                      places.ports,
+                                      config->user,
+                                      config->password,
+                                      config->db,
+                                      modes[config->tls],
+                                      config->tls == SQL_TLS_VERIFY ? connect_authorities(config)
+                                                                    : NULL,
+                                      config->tls_cert,
+                                      config->tls_key,
+                                      config->name,
+                                      seconds,
+                                      "read-write",
+                                      "UTF8",
+                                      "disable",
+                                      NULL};
+
+        conn = PQconnectdbParams(words, values, 0);
+    }
+    if (conn == NULL) {
+        connect_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+        return NULL;
+    }
+    PQsetNoticeProcessor(conn, connect_drop_notice, NULL);
+    if (PQstatus(conn) == CONNECTION_OK)
+        return conn;
+    connect_fail(ret, IDEM_E_REFUSED, false, PQerrorMessage(conn));
+    PQfinish(conn);
+    return NULL;
+}
+
+/* Checks. */
+
+static int64_t connect_get_number(const PGresult *res, int column) {
+    return PQgetisnull(res, 0, column) ? 0 : strtoll(PQgetvalue(res, 0, column), NULL, 10);
+}
+
+static bool connect_check_tables(const PGresult *res, struct sql_dialled *ret) {
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    char text[200];
+    int64_t version = 0, oldest = 0;
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        if (state != NULL && strcmp(state, "42P01") == 0)
+            connect_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
+        else
+            connect_fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
+        return false;
+    }
+    if (PQntuples(res) == 1) {
+        version = connect_get_number(res, 0);
+        oldest = connect_get_number(res, 3);
+    }
+    if (sql_schema_fits(version, oldest, text, sizeof(text)))
+        return true;
+    connect_fail(ret, IDEM_E_REFUSED, true, text);
+    return false;
+}
+
+static bool connect_inspect(PGconn *conn, struct sql_dialled *ret) {
+    PGresult *res;
+    bool fine;
+
+    if (PQserverVersion(conn) < VERSION_MIN) {
+        connect_fail(ret, IDEM_E_REFUSED, true, "the server is older than PostgreSQL 12");
+        return false;
+    }
+    res = PQexec(conn, "SELECT m.version, pg_backend_pid(), "
+                       "(extract(epoch FROM a.backend_start) * 1000000)::bigint, m.oldest "
+                       "FROM idem_meta m "
+                       "LEFT JOIN pg_stat_activity a ON a.pid = pg_backend_pid()");
+    fine = connect_check_tables(res, ret);
+    if (fine) {
+        ret->session = (struct sql_session){connect_get_number(res, 1), connect_get_number(res, 2)};
+        /* A proxy returns a process id of its own, and may use another session for each
+           transaction. */
+        ret->pooled = ret->session.id != PQbackendPID(conn);
+        if (ret->pooled)
+            ret->session = (struct sql_session){0};
+    }
+    PQclear(res);
+    return fine;
+}
+
+/* In the pipeline, statements for other keys wait behind a statement that waits for a locked
+   row. So it gives up after LOCK_MS and is sent again. Behind a pooler, session settings must
+   not be changed. A shorter lock_timeout of the server is kept. */
+static bool connect_configure_session(PGconn *conn, struct sql_dialled *ret) {
+    PGresult *res = PQexec(conn, "SELECT set_config(name, '" LOCK_MS "', false) FROM pg_settings "
+                                 "WHERE name = 'lock_timeout' "
+                                 "AND setting::int NOT BETWEEN 1 AND " LOCK_MS);
+    bool fine = PQresultStatus(res) == PGRES_TUPLES_OK;
+
+    if (!fine)
+        connect_fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
+    PQclear(res);
+    return fine;
+}
+
+/* Ends a lost session; true if it does not exist any more. */
+static bool connect_kill_past(PGconn *conn, const struct sql_session *past) {
+    char text[300];
+    PGresult *res;
+    bool there;
+
+    snprintf(text, sizeof(text),
+             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %lld "
+             "AND (extract(epoch FROM backend_start) * 1000000)::bigint = %lld",
+             (long long)past->id, (long long)past->since);
+    res = PQexec(conn, text);
+    there = PQresultStatus(res) != PGRES_TUPLES_OK || PQntuples(res) > 0;
+    PQclear(res);
+    return !there;
+}
+
+static bool connect_end_past(PGconn *conn, const struct sql_session *past,
+                             struct sql_dialled *ret) {
+    if (past->id == 0)
+        return true;
+    for (int ms = 0; ms < END_MS; ms += 10) {
+        if (connect_kill_past(conn, past))
+            return true;
+        usleep(10000);
+    }
+    connect_fail(ret, IDEM_E_REFUSED, false,
+                 "the session that was lost is still there at the server, and could not be ended");
+    return false;
+}
+
+void pg_dial(const struct sql_config *config, const struct sql_session *past,
+             struct sql_dialled *ret) {
+    PGconn *conn;
+
+    *ret = (struct sql_dialled){0};
+    conn = pg_connect(config, ret);
+    if (conn == NULL)
+        return;
+    if (connect_inspect(conn, ret) && connect_end_past(conn, past, ret) &&
+        (ret->pooled || config->pooled || connect_configure_session(conn, ret))) {
+        ret->pooled |= config->pooled;
+        ret->link = pg_link_new(conn, ret->pooled);
+        if (ret->link != NULL)
+            return;
+        connect_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+    }
+    PQfinish(conn);
+}

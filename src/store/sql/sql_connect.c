@@ -1,0 +1,102 @@
+/*
+ * Connects outside the loop: the engine's blocking call runs in a thread, on a copy of the
+ * configuration. Fails without memory or a thread.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "loop/offload.h"
+#include "store/sql/sql_engine.h"
+
+/* State shared by the thread and the loop. */
+struct connect_call {
+    struct sql_config config;
+    struct sql_session past;
+    struct sql_dialled dialled;
+};
+
+struct sql_dial {
+    struct idem_aside *aside;
+    struct connect_call *call;
+    sql_dialled_fn *done;
+    void *data;
+};
+
+static void connect_call_run(void *shared) {
+    struct connect_call *call = shared;
+
+    call->config.engine->dial(&call->config, &call->past, &call->dialled);
+}
+
+static void connect_call_release(void *shared) {
+    struct connect_call *call = shared;
+
+    if (call->dialled.link != NULL)
+        call->config.engine->hang_up(call->dialled.link);
+    sql_config_release(&call->config);
+    free(call);
+}
+
+static void connect_call_done(void *data) {
+    struct sql_dial *dial = data;
+    struct sql_dialled dialled = dial->call->dialled;
+
+    dial->call->dialled.link = NULL; /* now the callback owns it */
+    dial->done(dial->data, &dialled);
+}
+
+static struct connect_call *connect_call_new(const struct sql_config *config,
+                                             const struct sql_session *past) {
+    struct connect_call *call = calloc(1, sizeof(*call));
+
+    if (call == NULL)
+        return NULL;
+    call->past = *past;
+    if (sql_config_copy(config, &call->config))
+        return call;
+    free(call);
+    return NULL;
+}
+
+struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *config,
+                              const struct sql_session *past, sql_dialled_fn *done, void *data) {
+    static const struct idem_aside_kind kind = {connect_call_run, connect_call_release};
+    struct sql_dial *dial = calloc(1, sizeof(*dial));
+    struct connect_call *call = dial == NULL ? NULL : connect_call_new(config, past);
+
+    if (call == NULL) {
+        free(dial);
+        return NULL;
+    }
+    *dial = (struct sql_dial){.call = call, .done = done, .data = data};
+    dial->aside = idem_aside_new(loop, &kind, call, connect_call_done, dial);
+    if (dial->aside != NULL)
+        return dial;
+    free(dial);
+    return NULL;
+}
+
+void sql_dial_free(struct sql_dial *dial) {
+    if (dial == NULL)
+        return;
+    idem_aside_free(dial->aside);
+    free(dial);
+}
+
+/* Replaces the descriptor by a socket whose peer is closed: TLS would treat a socket that was
+   never connected as one that is not ready yet. */
+void sql_fd_abandon(int fd) {
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
+        close(fd);
+        return;
+    }
+    close(ends[1]);
+    if (dup3(ends[0], fd, O_CLOEXEC) < 0)
+        close(fd);
+    close(ends[0]);
+}

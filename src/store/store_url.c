@@ -1,0 +1,230 @@
+/*
+ * URLs of servers. A URL is split before %XX is decoded, so that a user's name or a password may
+ * contain the separators. Fails on unknown options and values, and on files that cannot be read.
+ * No error contains a password.
+ */
+#include "store/store_url.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/units.h"
+
+#define SECRET_MAX 4096
+
+const char idem_reading_cut[] = "a ? in a user's name or password is written %3F";
+
+int idem_reading_refuse(struct idem_reading *r, const char *what) {
+    return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s", r->url->scheme, what);
+}
+
+int idem_reading_refuse_value(struct idem_reading *r, const char *name, const char *value,
+                              const char *allowed) {
+    return idem_error_set(r->err, IDEM_E_INVALID, "%s: %s=%.40s; allowed: %s", r->url->scheme, name,
+                          strchr(value, '@') != NULL ? "?" : value, allowed);
+}
+
+void idem_secret_free(char *secret) {
+    if (secret != NULL)
+        explicit_bzero(secret, strlen(secret));
+    free(secret);
+}
+
+/* Values. */
+
+int idem_read_text(struct idem_reading *r, const char *name, const char *value, void *field) {
+    char **slot = field, *copy = strdup(value);
+
+    (void)name;
+    if (copy == NULL)
+        return idem_error_set(r->err, IDEM_E_NOMEM, "no memory for a store's URL");
+    idem_secret_free(*slot);
+    *slot = copy;
+    return 0;
+}
+
+int idem_read_secret(struct idem_reading *r, const char *name, const char *value, void *field) {
+    char buf[SECRET_MAX + 1];
+    int fd = open(value, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, buf, sizeof(buf));
+    int why = errno, rc;
+
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return idem_error_set(r->err, IDEM_E_INVALID, "%s: the file with the password, %.200s: %s",
+                              r->url->scheme, strchr(value, '@') != NULL ? "?" : value,
+                              strerror(why));
+    while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\r'))
+        n--;
+    if (n == 0 || n > SECRET_MAX || memchr(buf, '\0', (size_t)n) != NULL ||
+        memchr(buf, '\n', (size_t)n) != NULL) {
+        rc = idem_reading_refuse(r, "the file with the password must hold it on one line");
+    } else {
+        buf[n] = '\0';
+        rc = idem_read_text(r, name, buf, field);
+    }
+    explicit_bzero(buf, sizeof(buf));
+    return rc;
+}
+
+int idem_read_flag(struct idem_reading *r, const char *name, const char *value, void *field) {
+    if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
+        return idem_reading_refuse_value(r, name, value, "yes, no");
+    *(bool *)field = value[0] == 'y';
+    return 0;
+}
+
+int idem_read_duration(struct idem_reading *r, const char *name, const char *value, void *field) {
+    struct idem_error why;
+    int64_t ms;
+
+    if (idem_duration_parse(value, strlen(value), &ms, &why) < 0 || ms < 1 || ms > 3600000)
+        return idem_reading_refuse_value(r, name, value, "1ms to 1h");
+    *(int64_t *)field = ms;
+    return 0;
+}
+
+int idem_read_number(const char *text, long max, long *ret) {
+    char *end;
+
+    if (text[0] < '0' || text[0] > '9')
+        return -1;
+    errno = 0;
+    *ret = strtol(text, &end, 10);
+    return errno != 0 || *end != '\0' || *ret > max ? -1 : 0;
+}
+
+/* Options. */
+
+bool idem_reading_is_cut(const struct idem_reading *r) {
+    for (size_t i = 0; i < r->url->query_n; i++)
+        if (strchr(r->url->query[i].name, '@') != NULL ||
+            strchr(r->url->query[i].value, '@') != NULL)
+            return true;
+    return false;
+}
+
+static int reading_refuse_option(struct idem_reading *r, const struct idem_url_option *options,
+                                 size_t n, const char *name) {
+    char known[512] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < n && len < sizeof(known); i++)
+        len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", i == 0 ? "" : ", ",
+                                options[i].name);
+    if (idem_reading_is_cut(r))
+        return idem_reading_refuse(r, idem_reading_cut);
+    return idem_error_set(r->err, IDEM_E_INVALID, "%s: unknown option %.40s; allowed: %s",
+                          r->url->scheme, name, known);
+}
+
+static const struct idem_url_option *url_option_find(const struct idem_url_option *options,
+                                                     size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(options[i].name, name) == 0)
+            return &options[i];
+    return NULL;
+}
+
+int idem_read_options(struct idem_reading *r, const struct idem_url_option *options, size_t n,
+                      bool (*may)(const struct idem_reading *r,
+                                  const struct idem_url_option *option)) {
+    int rc = 0;
+
+    for (size_t i = 0; i < r->url->query_n && rc == 0; i++) {
+        const char *name = r->url->query[i].name, *value = r->url->query[i].value;
+        const struct idem_url_option *option = url_option_find(options, n, name);
+
+        if (option == NULL)
+            rc = reading_refuse_option(r, options, n, name);
+        else if (may != NULL && option->only != NULL && !may(r, option))
+            rc = idem_error_set(r->err, IDEM_E_INVALID, "%s: %s is of use with %s", r->url->scheme,
+                                name, option->only);
+        else
+            rc = option->read(r, name, value, (char *)r->config + option->offset);
+    }
+    return rc;
+}
+
+/* Location. */
+
+int idem_read_host(struct idem_reading *r, char *text, uint16_t port, struct idem_host_name *ret) {
+    const char *from = text, *end, *port_text;
+    long number = port;
+
+    (void)idem_url_decode(text); /* invalid escapes were refused with the URL */
+    if (text[0] == '[') {
+        from = text + 1;
+        end = strchr(from, ']');
+        if (end == NULL || (end[1] != '\0' && end[1] != ':'))
+            return idem_reading_refuse(r, "an IPv6 address is written [ADDRESS]:PORT");
+        port_text = end[1] == ':' ? end + 2 : NULL;
+    } else {
+        end = from + strcspn(from, ":");
+        port_text = *end == ':' ? end + 1 : NULL;
+    }
+    if (end == from || (size_t)(end - from) >= sizeof(ret->name))
+        return idem_error_set(
+            r->err, IDEM_E_INVALID,
+            "%s: the host is missing, or longer than 255 bytes: %s://HOST:PORT/DB", r->url->scheme,
+            r->url->scheme);
+    if (port_text != NULL && (idem_read_number(port_text, 65535, &number) < 0 || number == 0))
+        return idem_reading_refuse(r, "the port must be a number from 1 to 65535");
+    memcpy(ret->name, from, (size_t)(end - from));
+    ret->name[end - from] = '\0';
+    ret->port = (uint16_t)number;
+    return 0;
+}
+
+int idem_read_socket(struct idem_reading *r, char *path, struct idem_host_name *ret) {
+    (void)idem_url_decode(path);
+    if (strlen(path) >= 108)
+        return idem_reading_refuse(r, "the path of a socket has at most 107 bytes");
+    snprintf(ret->name, sizeof(ret->name), "%s", path);
+    ret->port = 0;
+    return 0;
+}
+
+static void url_split_user(char *text, struct idem_url_parts *ret) {
+    char *password = strchr(text, ':');
+
+    if (password != NULL) {
+        *password++ = '\0';
+        (void)idem_url_decode(password);
+        ret->password = password;
+    }
+    (void)idem_url_decode(text);
+    if (*text != '\0')
+        ret->user = text;
+}
+
+int idem_read_parts(struct idem_reading *r, char *rest, const char *form,
+                    struct idem_url_parts *ret) {
+    char *at;
+
+    *ret = (struct idem_url_parts){0};
+    if (rest[0] == '/' && rest[1] != '/') {
+        ret->socket = rest;
+        return 0;
+    }
+    if (strncmp(rest, "//", 2) != 0)
+        return idem_reading_refuse(r, form);
+    rest += 2;
+    at = strrchr(rest, '@'); /* the last @, even behind a slash: a password may contain one */
+    if (at != NULL) {
+        *at = '\0';
+        url_split_user(rest, ret);
+        rest = at + 1;
+    }
+    ret->hosts = rest;
+    ret->path = strchr(rest, '/');
+    if (ret->path != NULL)
+        *ret->path++ = '\0';
+    return 0;
+}

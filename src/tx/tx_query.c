@@ -1,0 +1,198 @@
+/*
+ * Builds and runs statements. Fails without memory, on empty names, and on errors of the engine.
+ */
+#include "tx/tx_query.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "tx/tx_dialect.h"
+
+/* For values in another form; as large as the largest result. */
+#define ARENA_MAX ((size_t)1 << 30)
+
+void idem_query_begin(struct idem_query *q, struct idem_sql conn,
+                      const struct idem_dialect *dialect) {
+    q->conn = conn;
+    q->dialect = dialect;
+    q->text = q->room;
+    q->len = 0;
+    q->size = sizeof(q->room);
+    q->values = q->few;
+    q->values_n = 0;
+    q->values_size = IDEM_QUERY_FEW;
+    q->begins = false;
+    q->shown = false;
+    q->failed = 0;
+    idem_arena_init(&q->arena, ARENA_MAX);
+}
+
+void idem_query_end(struct idem_query *q) {
+    if (q->text != q->room)
+        free(q->text);
+    if (q->values != q->few)
+        free(q->values);
+    idem_arena_free(&q->arena);
+}
+
+void idem_query_fail(struct idem_query *q, int code, const char *text) {
+    if (q->failed == 0)
+        q->failed = idem_error_set(&q->why, code, "%s", text);
+}
+
+/* Makes room for `more` bytes and a NUL. */
+static bool query_reserve(struct idem_query *q, size_t more) {
+    size_t size = q->size;
+    char *text;
+
+    if (more < q->size - q->len)
+        return true;
+    while (size - q->len <= more)
+        size *= 2;
+    text = q->text == q->room ? malloc(size) : realloc(q->text, size);
+    if (text == NULL) {
+        idem_query_fail(q, IDEM_E_NOMEM, "no memory for a statement");
+        return false;
+    }
+    if (q->text == q->room)
+        memcpy(text, q->room, q->len);
+    q->text = text;
+    q->size = size;
+    return true;
+}
+
+void idem_query_put(struct idem_query *q, const void *bytes, size_t len) {
+    if (q->failed != 0 || !query_reserve(q, len))
+        return;
+    if (len > 0)
+        memcpy(q->text + q->len, bytes, len);
+    q->len += len;
+    q->text[q->len] = '\0';
+}
+
+void idem_query_say(struct idem_query *q, const char *text) {
+    idem_query_put(q, text, strlen(text));
+}
+
+static void query_append_name_part(struct idem_query *q, const char *name, size_t len) {
+    char quote = q->dialect->quote;
+    const char *end = name + len;
+
+    if (len == 0)
+        idem_query_fail(q, IDEM_E_INVALID,
+                        "the name of a table or column is empty, or a part of it");
+    idem_query_put(q, &quote, 1);
+    for (const char *at = name; at < end; at++) {
+        idem_query_put(q, at, 1);
+        if (*at == quote)
+            idem_query_put(q, at, 1);
+    }
+    idem_query_put(q, &quote, 1);
+}
+
+void idem_query_name(struct idem_query *q, const char *name) {
+    const char *dot;
+
+    for (; (dot = strchr(name, '.')) != NULL; name = dot + 1) {
+        query_append_name_part(q, name, (size_t)(dot - name));
+        idem_query_say(q, ".");
+    }
+    query_append_name_part(q, name, strlen(name));
+}
+
+void idem_query_column(struct idem_query *q, const char *name) {
+    query_append_name_part(q, name, strlen(name));
+}
+
+void idem_query_hex(struct idem_query *q, const struct idem_sql_value *value) {
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *at = value->at;
+    char part[512];
+    size_t n = 0;
+
+    for (size_t i = 0; i < value->len; i++) {
+        part[n++] = digits[at[i] >> 4];
+        part[n++] = digits[at[i] & 15];
+        if (n == sizeof(part)) {
+            idem_query_put(q, part, n);
+            n = 0;
+        }
+    }
+    idem_query_put(q, part, n);
+}
+
+void idem_query_bind(struct idem_query *q, const struct idem_sql_value *value) {
+    struct idem_sql_value *values;
+    size_t size = q->values_size * 2;
+
+    if (q->failed != 0)
+        return;
+    if (q->values_n == q->values_size) {
+        values = q->values == q->few ? malloc(size * sizeof(*values))
+                                     : realloc(q->values, size * sizeof(*values));
+        if (values == NULL) {
+            idem_query_fail(q, IDEM_E_NOMEM, "no memory for a statement");
+            return;
+        }
+        if (q->values == q->few)
+            memcpy(values, q->few, sizeof(q->few));
+        q->values = values;
+        q->values_size = size;
+    }
+    q->values[q->values_n++] = *value;
+}
+
+void idem_query_value(struct idem_query *q, struct idem_sql_value value) {
+    if (value.type != IDEM_SQL_INT && value.type != IDEM_SQL_NULL && value.at == NULL &&
+        value.len != 0)
+        idem_query_fail(q, IDEM_E_INVALID, "a value is NULL, and its length is not 0");
+    else
+        q->dialect->value(q, &value);
+}
+
+void idem_query_equal(struct idem_query *q, const char *column, struct idem_sql_value value) {
+    idem_query_column(q, column);
+    idem_query_say(q, " = ");
+    idem_query_value(q, value);
+    if (q->dialect->same != NULL)
+        q->dialect->same(q, column, &value);
+}
+
+void idem_query_fill(struct idem_query *q, const char *text, const struct idem_sql_value *values) {
+    const char *mark;
+
+    for (; (mark = strchr(text, '?')) != NULL; text = mark + 1) {
+        idem_query_put(q, text, (size_t)(mark - text));
+        idem_query_value(q, *values++);
+    }
+    idem_query_say(q, text);
+}
+
+int idem_query_run(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
+    int rc;
+
+    *ret = (struct idem_reply){0};
+    if (q->failed != 0)
+        return idem_error_copy(err, &q->why);
+    rc = q->dialect->ready(q->conn, err);
+    if (rc == 0)
+        rc = q->dialect->run(q, ret, err);
+    if (rc != 0)
+        idem_reply_release(ret);
+    return rc;
+}
+
+int idem_query_do(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
+                  struct idem_error *err) {
+    struct idem_query q;
+    struct idem_reply reply;
+    int rc;
+
+    idem_query_begin(&q, conn, dialect);
+    idem_query_say(&q, text);
+    rc = idem_query_run(&q, &reply, err);
+    idem_reply_release(&reply);
+    idem_query_end(&q);
+    return rc;
+}

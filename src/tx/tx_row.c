@@ -1,0 +1,150 @@
+/*
+ * The row of a guarded operation in the table idem_tx.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "tx/tx.h"
+
+static struct idem_sql_value name_prefix_value(const struct idem_tx_name *name) {
+    return idem_sql_bytes(name->key.at, name->key.prefix_len);
+}
+
+static struct idem_sql_value name_hash_value(const struct idem_tx_name *name) {
+    return idem_sql_bytes(name->key.at + name->key.prefix_len, IDEM_HASH_LEN);
+}
+
+static struct idem_sql_value name_fingerprint_value(const struct idem_tx_name *name) {
+    const struct idem_fingerprint *fingerprint = &name->identity.fingerprint;
+
+    return fingerprint->definition == 0 ? idem_sql_null()
+                                        : idem_sql_bytes(fingerprint->hash, IDEM_HASH_LEN);
+}
+
+/* `shown`: none of its values is a secret, so that they may appear as literals. */
+struct row_statement {
+    const char *begin; /* sent in front of the statement; NULL: nothing */
+    const char *text;
+    bool shown;
+};
+
+static int row_run(const struct idem_tx_name *name, const struct row_statement *statement,
+                   const struct idem_sql_value *values, struct idem_reply *ret,
+                   struct idem_error *err) {
+    struct idem_query q;
+    int rc;
+
+    idem_query_begin(&q, name->conn, name->dialect);
+    q.shown = statement->shown;
+    q.begins = statement->begin != NULL;
+    if (q.begins)
+        idem_query_say(&q, statement->begin);
+    idem_query_fill(&q, statement->text, values);
+    rc = idem_query_run(&q, ret, err);
+    idem_query_end(&q);
+    return rc;
+}
+
+int idem_row_insert(const struct idem_tx_name *name, const char *begin, bool *ret_done,
+                    struct idem_error *err) {
+    const struct row_statement insert = {begin, name->dialect->tx.insert, true};
+    const struct idem_sql_value values[] = {
+        name_prefix_value(name),
+        name_hash_value(name),
+        idem_sql_int(name->identity.fingerprint.definition),
+        name_fingerprint_value(name),
+        idem_sql_int(name->policy.ttl_s),
+    };
+    struct idem_reply reply;
+    int rc;
+
+    if (name->conn.table != NULL)
+        return idem_table_insert(name, ret_done, err);
+    rc = row_run(name, &insert, values, &reply, err);
+    *ret_done = rc == 0 && reply.changed == 1;
+    idem_reply_release(&reply);
+    return rc != 0 && reply.why == IDEM_WHY_CONFLICT ? 0 : rc;
+}
+
+int idem_row_renew(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err) {
+    const struct idem_sql_value values[] = {
+        idem_sql_int(name->identity.fingerprint.definition),
+        name_fingerprint_value(name),
+        idem_sql_int(name->policy.ttl_s),
+        name_prefix_value(name),
+        name_hash_value(name),
+    };
+    const struct row_statement renew = {NULL, name->dialect->tx.renew, true};
+    struct idem_reply reply;
+    int rc = row_run(name, &renew, values, &reply, err);
+
+    *ret_done = rc == 0 && reply.changed == 1;
+    idem_reply_release(&reply);
+    return rc;
+}
+
+enum { CELL_DEFINITION, CELL_FINGERPRINT, CELL_STATUS, CELL_RESULT, CELL_EXPIRED, CELLS };
+
+static bool row_read_fingerprint(const struct idem_sql_value *cells, struct idem_fingerprint *ret) {
+    const struct idem_sql_value *hash = &cells[CELL_FINGERPRINT];
+
+    ret->definition = (uint32_t)idem_cell_number(&cells[CELL_DEFINITION]);
+    if (ret->definition == 0)
+        return true;
+    if (hash->type != IDEM_SQL_BYTES || hash->len != IDEM_HASH_LEN)
+        return false;
+    memcpy(ret->hash, hash->at, IDEM_HASH_LEN);
+    return true;
+}
+
+int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
+                  struct idem_error *err) {
+    const struct row_statement read = {NULL, name->dialect->tx.read, true};
+    const struct idem_sql_value values[] = {name_prefix_value(name), name_hash_value(name)};
+    const struct idem_sql_value *cells;
+    int rc;
+
+    if (name->conn.table != NULL)
+        return idem_table_read(name, ret, err);
+    *ret = (struct idem_tx_row){0};
+    rc = row_run(name, &read, values, &ret->reply, err);
+    ret->found = rc == 0 && ret->reply.columns == CELLS;
+    if (!ret->found)
+        return rc;
+    cells = ret->reply.cells;
+    if (!row_read_fingerprint(cells, &ret->fingerprint)) {
+        idem_reply_release(&ret->reply);
+        return idem_error_set(err, IDEM_E_CORRUPT,
+                              "a row of idem_tx has no fingerprint beside its "
+                              "definition");
+    }
+    ret->status = (int32_t)idem_cell_number(&cells[CELL_STATUS]);
+    ret->has_result = cells[CELL_RESULT].type == IDEM_SQL_BYTES;
+    ret->result = (struct idem_bytes){cells[CELL_RESULT].at, cells[CELL_RESULT].len};
+    ret->expired = idem_cell_number(&cells[CELL_EXPIRED]) != 0;
+    return 0;
+}
+
+int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
+                    struct idem_error *err) {
+    const struct row_statement statement = {NULL, name->dialect->tx.result, false};
+    const struct idem_sql_value values[] = {
+        idem_sql_int(status),
+        result.at == NULL ? idem_sql_null() : idem_sql_bytes(result.at, result.len),
+        name_prefix_value(name),
+        name_hash_value(name),
+    };
+    struct idem_reply reply;
+    int rc;
+
+    if (name->conn.table != NULL)
+        return idem_table_result(name, status, result, err);
+    rc = row_run(name, &statement, values, &reply, err);
+    idem_reply_release(&reply);
+    if (rc == 0 && reply.changed != 1)
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "there is no row of this key that waits for its result: say it once, "
+                            "after idem_tx_once() answered IDEM_TX_FIRST in the same transaction");
+    return rc;
+}
