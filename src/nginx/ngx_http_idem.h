@@ -8,6 +8,7 @@
  *                         directive_sign.c: idem_sign
  *     check.c             checks the whole configuration, for nginx -t
  *     store.c             stores on nginx's loop, one handle per worker
+ *     ctx.c, state.c      the context of a request, and its states
  *     handler.c           leads a request: body, key, claim, verdict
  *     sign.c              checks that a request is signed, current and new
  *     key.c               scope and key of a request
@@ -15,7 +16,6 @@
  *     claim.c             claims, which may outlive their requests
  *     upstream.c          headers for the backend, and the outcome of a run
  *     capture.c           holds the response until its outcome is stored
- *     capture_body.c      the copy of the response that is stored
  *     reply.c             replays and refusals
  *     gunzip.c            decodes replays for clients that do not accept gzip
  *     log.c               the operator's log line of a refusal
@@ -33,19 +33,8 @@
  *     fields.c            header fields
  *     strip.c             removes reserved fields and ambiguous spellings
  *
- * One request, from the left to the right:
- *
- *     START ─> READING ─> SIGNING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> STORED ─> SENT
- *                                       │           │ ^
- *                                       │           v │ 2xx, 404, ...
- *                                       │         PROBING
- *                                       └─> PASSED (not guarded, or a response of our own)
- *
- * How much of the backend's response has arrived, meanwhile (capture.c):
- *
- *     SILENT ─> HEAD ─> WHOLE
- *       ^        │ └──> CUT         by the backend, or because we cancelled it
- *       └────────┴── (or WHOLE)     a probe got 404: the run's response starts over
+ * ngx_http_idem_state.h draws the states of a request. Its context has parts; each
+ * is written by the file that is named with it, and by its functions elsewhere.
  */
 
 #ifndef IDEM_NGINX_NGX_HTTP_IDEM_H
@@ -69,6 +58,7 @@
 #include "metric/metric_meter.h"
 #include "metric/metric_report.h"
 #include "sign/sign.h"
+#include "nginx/ngx_http_idem_state.h"
 
 
 /* r->buffered has four bits; image_filter uses this one too */
@@ -238,37 +228,6 @@ typedef struct {
 } ngx_http_idem_guarded_t;
 
 
-typedef enum {
-    NGX_HTTP_IDEM_START = 0,
-    NGX_HTTP_IDEM_READING,
-    NGX_HTTP_IDEM_SIGNING,
-    NGX_HTTP_IDEM_CLAIMING,
-    NGX_HTTP_IDEM_ANSWERED,
-    NGX_HTTP_IDEM_PROBING,
-    NGX_HTTP_IDEM_SETTLING,
-    NGX_HTTP_IDEM_RUNNING,
-    NGX_HTTP_IDEM_STORING,
-    NGX_HTTP_IDEM_STORED,                   /* nothing has gone out yet */
-    NGX_HTTP_IDEM_SENT,                     /* the head has gone out; the rest passes */
-    NGX_HTTP_IDEM_PASSED
-} ngx_http_idem_state_e;
-
-
-typedef enum {
-    NGX_HTTP_IDEM_SILENT = 0,
-    NGX_HTTP_IDEM_HEAD,
-    NGX_HTTP_IDEM_WHOLE,                    /* up to its end, without a gap */
-    NGX_HTTP_IDEM_CUT
-} ngx_http_idem_heard_e;
-
-
-typedef enum {
-    NGX_HTTP_IDEM_DOUBTFUL = 0,             /* no response, or an unclear one */
-    NGX_HTTP_IDEM_HAPPENED,
-    NGX_HTTP_IDEM_NOT                       /* it did not happen, and may run */
-} ngx_http_idem_came_e;
-
-
 typedef struct ngx_http_idem_probe_tx_s  ngx_http_idem_probe_tx_t;
 typedef struct ngx_http_idem_gunzip_s  ngx_http_idem_gunzip_t;
 typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
@@ -287,102 +246,187 @@ typedef struct {
 } ngx_http_idem_run_t;
 
 
-struct ngx_http_idem_ctx_s {
-    ngx_http_request_t        *request;
-    ngx_http_idem_loc_conf_t  *conf;
-    ngx_http_idem_state_e      state;
-    ngx_http_idem_run_t       *run;
+/* The body of the request: fingerprint.c. */
 
-    /* the request */
+typedef enum {
+    NGX_HTTP_IDEM_BODY_BYTES = 0,
+    NGX_HTTP_IDEM_BODY_FORM,
+    NGX_HTTP_IDEM_BODY_JSON,                /* by its Content-Type */
+    NGX_HTTP_IDEM_BODY_UNREADABLE           /* JSON without a canonical form */
+} ngx_http_idem_body_type_e;
 
-    struct idem_print          stream;      /* of a body other than JSON */
-    unsigned                   streaming:1;
+
+typedef enum {
+    NGX_HTTP_IDEM_HASH_NONE = 0,
+    NGX_HTTP_IDEM_HASH_OPEN,                /* the body is arriving */
+    NGX_HTTP_IDEM_HASH_DONE
+} ngx_http_idem_hash_e;
+
+
+typedef struct {
+    ngx_http_idem_body_type_e  type;
+    ngx_http_idem_hash_e       print_state;
+    struct idem_print          print;       /* of a body other than JSON, while it arrives */
     struct idem_http_delimiter  delimiter;  /* of a form with files; otherwise its len is 0 */
-    struct idem_http_split     split;       /* of the streamed body */
-    struct idem_sha            body_sha;    /* of JSON that may be too long; for a signature */
-    struct idem_sha512         body_sha512; /* if Content-Digest contains it */
-    u_char                     body_hash[IDEM_HASH_LEN];
-    u_char                     body_hash512[IDEM_SHA512_LEN];
-    off_t                      body_size;
-    unsigned                   hashing:1;
-    unsigned                   hashed:1;
-    unsigned                   hashing512:1;
-    unsigned                   hashed512:1;
+    struct idem_http_split     split;       /* of such a form, while it arrives */
+
+    struct {
+        ngx_http_idem_hash_e   state;
+        struct idem_sha        sha;
+        u_char                 bytes[IDEM_HASH_LEN];
+    } sha256;                               /* of JSON that may be too long; for a signature */
+
+    struct {
+        ngx_http_idem_hash_e   state;
+        struct idem_sha512     sha;
+        u_char                 bytes[IDEM_SHA512_LEN];
+    } sha512;                               /* if Content-Digest contains it */
+
+    off_t                      size;
+    ngx_str_t                  text;        /* whole, once it is needed */
+    unsigned                   read:1;      /* into text */
+} ngx_http_idem_body_t;
+
+
+/* The signature of the request: sign.c. */
+
+typedef struct {
     struct idem_nonce         *nonce;       /* pending in the store */
-    ngx_str_t                  signer;      /* the id of the key */
+    ngx_str_t                  key_id;
     unsigned                   proven:1;
-    unsigned                   unclaimed:1;  /* signed, but not guarded */
-    unsigned                   json:1;      /* by its Content-Type */
-    unsigned                   form:1;
-    unsigned                   unreadable:1;  /* JSON without a canonical form */
-    ngx_str_t                  body;        /* whole, once it is needed */
-    unsigned                   body_read:1;
+} ngx_http_idem_signature_t;
+
+
+/* The caller and the operation: key.c. */
+
+typedef struct {
     ngx_str_t                  scope;
-    ngx_str_t                  key;
+    ngx_str_t                  text;
     struct idem_fingerprint    print;
     u_char                    *downstream;  /* IDEM_HEX_LEN digits, once they are needed */
     char                      *label;       /* NULL: none */
+    unsigned                   evaluating:1;    /* scope and key */
+} ngx_http_idem_identity_t;
+
+
+/* The request as expressions read it: variable.c. */
+
+typedef struct {
     struct idem_arena          arena;
-    struct idem_json          *vars;        /* for expressions */
-    unsigned                   arena_used:1;
-    unsigned                   arena_owned:1;   /* the pool frees it, after the log phase */
-    unsigned                   naming:1;    /* scope and key are being evaluated */
+    struct idem_json          *json;        /* NULL: not made yet */
+    unsigned                   owned:1;     /* the pool frees the arena, after the log phase */
+} ngx_http_idem_vars_t;
 
-    /* the store's response */
 
-    const char                *verdict;     /* for logs; NULL: none */
-    enum idem_verdict          answer;
-    int                        code;        /* of an error, instead of an answer */
+/* The decision if the request runs, and its reasons: claim.c. */
+
+typedef enum {
+    NGX_HTTP_IDEM_UNDECIDED = 0,
+    NGX_HTTP_IDEM_REFUSED,                  /* before the store was asked: see problem */
+    NGX_HTTP_IDEM_NO_STORE,                 /* the store is not open, or has failed */
+    NGX_HTTP_IDEM_VERDICT,
+    NGX_HTTP_IDEM_UNGUARDED                 /* it runs unguarded, as on_store_error has it */
+} ngx_http_idem_decision_e;
+
+
+typedef struct {
+    ngx_http_idem_decision_e   kind;
+    enum idem_verdict          verdict;
+    const char                *word;        /* the decision, for logs; NULL: none */
     u_char                     hash[IDEM_HEX_LEN + 1];
     uint32_t                   attempt;
     int32_t                    status;
     int64_t                    retry_ms;
-    ngx_str_t                  result;
+    ngx_str_t                  result;      /* data is NULL: none */
     ngx_str_t                  reason;
-    ngx_msec_t                 asked;       /* time of the last store operation */
-    ngx_msec_t                 waited;      /* total time for the store */
-    unsigned                   has_result:1;
-    unsigned                   unguarded:1;
-    unsigned                   probed:1;    /* a probe has asked for the outcome */
-    unsigned                   enforced:1;
-    unsigned                   refused:1;
     enum idem_http_problem_kind  problem;
     const char                *detail;      /* of a refusal, beside the policy's message */
-    ngx_http_idem_gunzip_t    *unpack;      /* decodes a replay; NULL: none, or finished */
+    ngx_msec_t                 asked;       /* time of the last store operation */
+    ngx_msec_t                 waited;      /* total time for the store */
+} ngx_http_idem_decision_t;
 
-    /* the outcome */
 
+/* The response of the run: capture.c; and its outcome: upstream.c. */
+
+typedef enum {
+    NGX_HTTP_IDEM_ACCEL_NONE = 0,
+    NGX_HTTP_IDEM_ACCEL_FOLLOWED,           /* X-Accel-Redirect came instead of a response */
+    NGX_HTTP_IDEM_ACCEL_STATED              /* and the outcome beside it */
+} ngx_http_idem_accel_e;
+
+
+typedef enum {
+    NGX_HTTP_IDEM_KEPT = 0,                 /* for duplicates, where the mode keeps results */
+    NGX_HTTP_IDEM_NOT_KEPT,                 /* done, but duplicates do not get the response */
+    NGX_HTTP_IDEM_LOST                      /* superseded: nothing was stored */
+} ngx_http_idem_kept_e;
+
+
+typedef struct {
+    ngx_http_idem_heard_e      heard;       /* of the response, or of a probe's */
     ngx_http_handler_pt        content;     /* the location's own */
     ngx_uint_t                 outcome;
+    ngx_http_idem_accel_e      accel;
+    ngx_http_idem_kept_e       kept;
     enum idem_end              cancelled;   /* why we ended the run; 0: we did not */
     ngx_event_t                max;         /* idem_run_max of an unguarded run */
     int64_t                    ttl;         /* set by the backend; 0: not set */
-    ngx_str_t                  kept;        /* the response's body, so far */
-    size_t                     kept_size;
+    ngx_str_t                  body;        /* so far */
+    size_t                     room;        /* bytes that body has memory for */
     struct idem_http_measure   measure;     /* of the body, if it is in gzip */
     ngx_chain_t               *pending;     /* buffers that arrive while the response is held */
     ngx_chain_t              **pending_last;
-    ngx_http_idem_heard_e      heard;       /* of the response, or of a probe's */
-    unsigned                   live:1;      /* the response comes from an upstream */
+    unsigned                   live:1;      /* it comes from an upstream */
     unsigned                   readied:1;   /* the headers for the backend are set */
     unsigned                   sent:1;      /* bytes went to the backend, in any try */
-    unsigned                   accel:1;     /* it sent X-Accel-Redirect instead of a response */
-    unsigned                   told:1;      /* and stated the outcome beside it */
     unsigned                   discard:1;   /* do not store the body */
     unsigned                   measured:1;
-    unsigned                   lost:1;
-    unsigned                   unkept:1;    /* done, but duplicates do not get the response */
+} ngx_http_idem_response_t;
 
-    /* a probe's response */
 
-    ngx_http_request_t        *probe;
-    ngx_http_idem_probe_tx_t  *row;         /* the probe of a row, instead of a URI */
-    ngx_http_idem_came_e       came;
-    ngx_uint_t                 probe_status;
-    const char                *probe_reason;  /* why the record stays uncertain */
-    unsigned                   probe_over:1;
-    void                      *round;       /* the sweep it belongs to; NULL: a client's */
-    ngx_socket_t               peer;        /* the other end of its connection */
+/* What a probe has found: probe.c. */
+
+typedef enum {
+    NGX_HTTP_IDEM_UNASKED = 0,
+    NGX_HTTP_IDEM_DOUBTFUL,                 /* no response, or an unclear one */
+    NGX_HTTP_IDEM_HAPPENED,
+    NGX_HTTP_IDEM_NOT                       /* it did not happen, and may run */
+} ngx_http_idem_found_e;
+
+
+typedef struct {
+    ngx_http_idem_found_e      found;
+    ngx_http_request_t        *request;     /* the subrequest */
+    ngx_http_idem_probe_tx_t  *tx;          /* the lookup of a row, instead of a URI */
+    ngx_uint_t                 status;
+    const char                *reason;      /* why the record stays uncertain */
+    void                      *sweep;       /* NULL: a client's request probes */
+    ngx_socket_t               peer;        /* the other end of a sweep's connection */
+} ngx_http_idem_probe_t;
+
+
+typedef enum {
+    NGX_HTTP_IDEM_ENFORCED = 0,
+    NGX_HTTP_IDEM_SHADOW,                   /* counted and stored; refuses and holds nothing */
+    NGX_HTTP_IDEM_SIGNED_ONLY               /* signed, but not guarded */
+} ngx_http_idem_guard_e;
+
+
+struct ngx_http_idem_ctx_s {
+    ngx_http_request_t        *request;
+    ngx_http_idem_loc_conf_t  *conf;
+    ngx_http_idem_state_e      state;       /* set by ngx_http_idem_ctx_set_state() */
+    ngx_http_idem_guard_e      guard;
+    ngx_http_idem_run_t       *run;         /* the claim of a run or a probe; NULL: none */
+    ngx_http_idem_gunzip_t    *gunzip;      /* decodes a replay; NULL: none, or finished */
+
+    ngx_http_idem_body_t       body;
+    ngx_http_idem_signature_t  sign;
+    ngx_http_idem_identity_t   key;
+    ngx_http_idem_vars_t       vars;
+    ngx_http_idem_decision_t   decision;
+    ngx_http_idem_response_t   response;
+    ngx_http_idem_probe_t      probe;
 };
 
 
@@ -390,6 +434,7 @@ extern ngx_module_t  ngx_http_idem_module;
 
 extern ngx_http_output_header_filter_pt  ngx_http_idem_next_header_filter;
 extern ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
+extern ngx_http_request_body_filter_pt   ngx_http_idem_next_request_body_filter;
 
 
 /* conf.c */
@@ -457,15 +502,16 @@ ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded);
 void ngx_http_idem_check_signers(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf);
 ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
 
-/* handler.c */
-ngx_int_t ngx_http_idem_handler(ngx_http_request_t *r);
-ngx_int_t ngx_http_idem_handler_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+/* ctx.c */
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_find(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
+void ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state);
+void ngx_http_idem_ctx_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
+
+/* handler.c */
+ngx_int_t ngx_http_idem_handler(ngx_http_request_t *r);
 void ngx_http_idem_handler_resume(ngx_http_request_t *r);
 void ngx_http_idem_handler_signed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_int_t rc);
-void ngx_http_idem_handler_cleanup(void *data);
-extern ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
 
 /* sign.c */
 ngx_int_t ngx_http_idem_sign(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
@@ -481,7 +527,9 @@ ngx_int_t ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *deta
 
 /* fingerprint.c */
 void ngx_http_idem_fingerprint_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_fingerprint_add(ngx_http_idem_ctx_t *ctx, const void *bytes, size_t len);
+ngx_int_t ngx_http_idem_fingerprint_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+void ngx_http_idem_fingerprint_end(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_fingerprint_drop(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_fingerprint_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_uint_t parts, struct idem_fingerprint *ret);
 ngx_int_t ngx_http_idem_fingerprint_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
@@ -570,18 +618,16 @@ void ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
 /* capture.c */
 ngx_int_t ngx_http_idem_capture_header_filter(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
-void ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
+void ngx_http_idem_capture_drop(ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx);
-
-/* capture_body.c */
-ngx_uint_t ngx_http_idem_capture_body_is_gzip(ngx_str_t *coding);
-off_t ngx_http_idem_capture_body_limit(ngx_http_idem_ctx_t *ctx);
-ngx_int_t ngx_http_idem_capture_body_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+ngx_uint_t ngx_http_idem_capture_is_gzip(ngx_str_t *coding);
+off_t ngx_http_idem_capture_limit(ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     u_char *bytes, size_t size);
-ngx_int_t ngx_http_idem_capture_body_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+ngx_int_t ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_str_t *ret);
-ngx_int_t ngx_http_idem_capture_body_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+ngx_int_t ngx_http_idem_capture_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_uint_t status, ngx_str_t *ret);
 
 /* reply.c */
@@ -606,6 +652,7 @@ const char *ngx_http_idem_log_uri(ngx_http_request_t *r, char *buf);
 
 /* probe.c */
 ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_str_t *result);
@@ -629,6 +676,7 @@ void ngx_http_idem_probe_sweep_done(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_variable_add(ngx_conf_t *cf);
 struct idem_json *ngx_http_idem_variable_request_json(ngx_http_request_t *r,
     ngx_http_idem_ctx_t *ctx, struct idem_error *err);
+void ngx_http_idem_variable_reset(ngx_http_idem_ctx_t *ctx);
 struct idem_expr *ngx_http_idem_variable_compile(ngx_conf_t *cf, ngx_str_t *text);
 char *ngx_http_idem_variable_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_uint_t ngx_http_idem_variable_is_set(ngx_http_variable_t *v);

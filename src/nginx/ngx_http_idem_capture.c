@@ -20,6 +20,10 @@
 #include "ngx_http_idem.h"
 
 
+#define NGX_HTTP_IDEM_KEPT_MIN  1024
+#define NGX_HTTP_IDEM_HELD      (1 << 20)      /* where no result is kept */
+
+
 ngx_http_output_header_filter_pt  ngx_http_idem_next_header_filter;
 ngx_http_output_body_filter_pt    ngx_http_idem_next_body_filter;
 
@@ -33,29 +37,254 @@ static ngx_int_t ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem
     ngx_chain_t *in);
 
 
-/* The only place that changes ctx->heard. */
+/* The copy of the body, and the result made of it. */
 
-void
-ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard)
+/* How much of a body is held. In every mode, its end is waited for up to this limit. */
+
+off_t
+ngx_http_idem_capture_limit(ngx_http_idem_ctx_t *ctx)
 {
-    static const ngx_uint_t  allowed[] = {
-        [NGX_HTTP_IDEM_SILENT] = 1 << NGX_HTTP_IDEM_HEAD,
-        [NGX_HTTP_IDEM_HEAD] = 1 << NGX_HTTP_IDEM_WHOLE | 1 << NGX_HTTP_IDEM_CUT
-                               | 1 << NGX_HTTP_IDEM_SILENT,
-        [NGX_HTTP_IDEM_WHOLE] = 1 << NGX_HTTP_IDEM_SILENT,
-        [NGX_HTTP_IDEM_CUT] = 0,
-    };
+    int64_t  max = ctx->conf->policy->result_max;
 
-    if (heard != ctx->heard && !(allowed[ctx->heard] & (1 << heard))) {
-        ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
-                      "idem: record %s: of an answer, %d was heard after %d", ctx->hash,
-                      (int) heard, (int) ctx->heard);
-        return;
-    }
-
-    ctx->heard = heard;
+    return max > 0 ? (off_t) max : NGX_HTTP_IDEM_HELD;
 }
 
+
+ngx_uint_t
+ngx_http_idem_capture_is_gzip(ngx_str_t *coding)
+{
+    struct idem_http_text  text = ngx_http_idem_text(coding);
+
+    return idem_http_same(text, IDEM_HTTP_TEXT("gzip"))
+           || idem_http_same(text, IDEM_HTTP_TEXT("x-gzip"));
+}
+
+
+/*
+ * Measures the decoded length of gzip while it arrives. Measuring at the end, or
+ * at a replay, would block other requests for the whole body.
+ */
+
+static void
+ngx_http_idem_capture_measure(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
+    size_t size)
+{
+    ngx_table_elt_t  *encoding = r->headers_out.content_encoding;
+
+    if (ctx->response.body.len == 0 && encoding && ngx_http_idem_capture_is_gzip(&encoding->value)
+        && !ctx->response.measured)
+    {
+        ctx->response.measured = 1;
+        idem_http_measure_begin(&ctx->response.measure, (size_t) ngx_http_idem_capture_limit(ctx));
+    }
+
+    if (ctx->response.measured) {
+        idem_http_measure_add(&ctx->response.measure, bytes, size);
+    }
+}
+
+
+ngx_int_t
+ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
+    size_t size)
+{
+    off_t    length;
+    size_t   room;
+    u_char  *p;
+
+    if ((off_t) (ctx->response.body.len + size) > ngx_http_idem_capture_limit(ctx)) {
+        return NGX_DECLINED;
+    }
+
+    if (ctx->response.body.len + size > ctx->response.room) {
+        length = r->headers_out.content_length_n;
+        room = ngx_max(2 * ctx->response.room, NGX_HTTP_IDEM_KEPT_MIN);
+
+        if (ctx->response.room == 0 && length > 0 && length <= ngx_http_idem_capture_limit(ctx)) {
+            room = (size_t) length;
+        }
+
+        room = ngx_max(room, ctx->response.body.len + size);
+
+        p = ngx_palloc(r->pool, room);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (ctx->response.body.data) {
+            ngx_memcpy(p, ctx->response.body.data, ctx->response.body.len);
+            (void) ngx_pfree(r->pool, ctx->response.body.data);
+        }
+
+        ctx->response.body.data = p;
+        ctx->response.room = room;
+    }
+
+    if (!ctx->response.discard) {
+        ngx_http_idem_capture_measure(r, ctx, bytes, size);
+    }
+
+    ngx_memcpy(ctx->response.body.data + ctx->response.body.len, bytes, size);
+    ctx->response.body.len += size;
+
+    return NGX_OK;
+}
+
+
+/* Encodes head and body as one result. */
+
+static ngx_int_t
+ngx_http_idem_capture_write(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    struct idem_http_header *headers, ngx_uint_t n, ngx_str_t *ret)
+{
+    u_char                       *room;
+    size_t                        size;
+    struct idem_http_answer_out   out;
+
+    size = idem_http_answer_size(headers, n, ctx->response.body.len);
+    if (size == 0) {
+        return NGX_DECLINED;
+    }
+
+    room = ngx_palloc(r->pool, size);
+    if (room == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (idem_http_answer_begin(&out, room, size, (int) status, headers, n) != 0
+        || idem_http_answer_append(&out, ctx->response.body.data, ctx->response.body.len) != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    ret->data = room;
+    ret->len = idem_http_answer_end(&out);
+
+    return NGX_OK;
+}
+
+
+/* Encodes the result in a row of the backend's database as a response. */
+
+ngx_int_t
+ngx_http_idem_capture_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_uint_t status, ngx_str_t *ret)
+{
+    struct idem_http_header  type;
+
+    type.name = IDEM_HTTP_TEXT("Content-Type");
+    type.value = ngx_http_idem_text(ctx->conf->probe_type);
+
+    return ngx_http_idem_capture_write(r, ctx, status, &type, ctx->response.body.len ? 1 : 0, ret);
+}
+
+
+/* Encodes the response: the fields of its head that a replay repeats, and its body. */
+
+ngx_int_t
+ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
+{
+    u_char                   *type;
+    size_t                    size;
+    ngx_uint_t                n;
+    ngx_list_part_t          *part;
+    ngx_table_elt_t          *header;
+    ngx_http_idem_fields_t    fields;
+    struct idem_http_header  *kept;
+    struct idem_http_decoded  decoded;
+    struct idem_http_text     none = { "", 0 };
+
+    n = 3;                                      /* fields that nginx keeps apart, and our own */
+
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
+        n += part->nelts;
+    }
+
+    if (n > IDEM_HTTP_HEADERS_MAX) {
+        return NGX_DECLINED;
+    }
+
+    kept = ngx_palloc(r->pool, n * sizeof(struct idem_http_header));
+    if (kept == NULL) {
+        return NGX_ERROR;
+    }
+
+    n = 0;
+
+    if (ctx->response.measured) {
+        decoded = idem_http_measure_end(&ctx->response.measure);
+        type = ngx_pnalloc(r->pool, IDEM_HTTP_DECODED_TEXT);
+
+        if (type == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (decoded.kind != IDEM_HTTP_DECODED_UNKNOWN) {
+            kept[n++] = idem_http_decoded_print(&decoded, (char *) type);
+        }
+    }
+
+    if (r->headers_out.content_type.len) {
+        kept[n].name = IDEM_HTTP_TEXT("Content-Type");
+        kept[n].value.at = (char *) r->headers_out.content_type.data;
+        kept[n].value.len = r->headers_out.content_type.len;
+
+        if (r->headers_out.charset.len
+            && r->headers_out.content_type_len == r->headers_out.content_type.len)
+        {
+            size = r->headers_out.content_type.len + sizeof("; charset=") - 1
+                   + r->headers_out.charset.len;
+
+            type = ngx_pnalloc(r->pool, size);
+            if (type == NULL) {
+                return NGX_ERROR;
+            }
+
+            ngx_sprintf(type, "%V; charset=%V", &r->headers_out.content_type,
+                        &r->headers_out.charset);
+
+            kept[n].value.at = (char *) type;
+            kept[n].value.len = size;
+        }
+
+        n++;
+    }
+
+    if (r->headers_out.last_modified == NULL && r->headers_out.last_modified_time != -1) {
+        type = ngx_pnalloc(r->pool, sizeof("Mon, 28 Sep 1970 06:00:00 GMT") - 1);
+        if (type == NULL) {
+            return NGX_ERROR;
+        }
+
+        kept[n].name = IDEM_HTTP_TEXT("Last-Modified");
+        kept[n].value.at = (char *) type;
+        kept[n].value.len = (size_t) (ngx_http_time(type, r->headers_out.last_modified_time)
+                                      - type);
+        n++;
+    }
+
+    ngx_http_idem_fields_begin(&fields, &r->headers_out.headers);
+
+    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
+        if (header->hash == 0) {
+            continue;
+        }
+
+        kept[n].name = ngx_http_idem_text(&header->key);
+        kept[n].value = ngx_http_idem_text(&header->value);
+
+        if (idem_http_header_kept(kept[n].name, none, ctx->conf->headers->elts,
+                                  ctx->conf->headers->nelts))
+        {
+            n++;
+        }
+    }
+
+    return ngx_http_idem_capture_write(r, ctx, r->headers_out.status, kept, n, ret);
+}
+
+
+/* The filters. */
 
 /* Adds the fields that show the client how the guard ended. */
 
@@ -66,17 +295,19 @@ ngx_http_idem_capture_add_fields(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
     ngx_str_t  no = ngx_string("no");
     ngx_str_t  open = ngx_string("open");
 
-    if (ctx->lost && ngx_http_idem_reply_add_header(r, "Idem-Lost", &yes) != NGX_OK) {
+    if (ctx->response.kept == NGX_HTTP_IDEM_LOST
+        && ngx_http_idem_reply_add_header(r, "Idem-Lost", &yes) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    if (ctx->unkept && !ctx->lost
+    if (ctx->response.kept == NGX_HTTP_IDEM_NOT_KEPT
         && ngx_http_idem_reply_add_header(r, "Idem-Kept", &no) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    if (ctx->unguarded && ngx_http_idem_reply_add_header(r, "Idem-Guard", &open) != NGX_OK) {
+    if (ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED && ngx_http_idem_reply_add_header(r, "Idem-Guard", &open) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -129,7 +360,7 @@ ngx_http_idem_capture_header_filter(ngx_http_request_t *r)
 
     ctx = ngx_http_idem_ctx_find(r);
 
-    if (ctx && ctx->probe == r) {
+    if (ctx && ctx->probe.request == r) {
         return ngx_http_idem_probe_header(r, ctx);
     }
 
@@ -149,8 +380,8 @@ ngx_http_idem_capture_header_filter(ngx_http_request_t *r)
 
     ngx_http_idem_upstream_judge(r, ctx);
 
-    if (ctx->unguarded) {
-        ctx->state = NGX_HTTP_IDEM_SENT;
+    if (ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED) {
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SENT);
 
         if (ngx_http_idem_capture_add_fields(r, ctx) != NGX_OK) {
             return NGX_ERROR;
@@ -169,22 +400,22 @@ ngx_http_idem_capture_header_filter(ngx_http_request_t *r)
 
     r->allow_ranges = 0;
 
-    ctx->live = (r->upstream && r->upstream->cleanup);
+    ctx->response.live = (r->upstream && r->upstream->cleanup);
 
     if (ctx->conf->policy->mode != IDEM_MODE_REPLAY) {
-        ctx->discard = 1;
+        ctx->response.discard = 1;
     }
 
     if (r->upstream && r->upstream->upgrade) {
 
         /* from now on a connection, which needs its head at once */
 
-        ctx->discard = 1;
-        ctx->enforced = 0;
+        ctx->response.discard = 1;
+        ctx->guard = NGX_HTTP_IDEM_SHADOW;
         (void) ngx_http_idem_capture_finish(r, ctx);
     }
 
-    if (!ctx->enforced) {
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
 
         /* shadow mode: the response is kept, but not held */
 
@@ -193,7 +424,7 @@ ngx_http_idem_capture_header_filter(ngx_http_request_t *r)
         if (r->header_only && ctx->state == NGX_HTTP_IDEM_RUNNING) {
             /* the body filter is not called for a 204 */
 
-            ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+            ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
             (void) ngx_http_idem_capture_finish(r, ctx);
         }
 
@@ -201,19 +432,19 @@ ngx_http_idem_capture_header_filter(ngx_http_request_t *r)
     }
 
     if (r->header_only) {                       /* its handler sends no body */
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
 
-    } else if (r->headers_out.content_length_n > ngx_http_idem_capture_body_limit(ctx)
+    } else if (r->headers_out.content_length_n > ngx_http_idem_capture_limit(ctx)
                || ngx_http_idem_capture_is_stream(r))
     {
-        ctx->discard = 1;
+        ctx->response.discard = 1;
 
     } else {
         return NGX_OK;                          /* its body decides */
     }
 
     if (ngx_http_idem_capture_finish(r, ctx) == NGX_OK) {
-        ctx->state = NGX_HTTP_IDEM_SENT;
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SENT);
         return ngx_http_idem_next_header_filter(r);
     }
 
@@ -233,11 +464,11 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         return ngx_http_idem_next_body_filter(r, in);
     }
 
-    if (ctx->probe == r) {
+    if (ctx->probe.request == r) {
         return ngx_http_idem_probe_body(r, ctx, in);
     }
 
-    if (r != r->main || ctx->heard == NGX_HTTP_IDEM_SILENT) {
+    if (r != r->main || ctx->response.heard == NGX_HTTP_IDEM_SILENT) {
         return ngx_http_idem_next_body_filter(r, in);
     }
 
@@ -246,10 +477,10 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     case NGX_HTTP_IDEM_RUNNING:
         rc = ngx_http_idem_capture_gather(r, ctx, in);
 
-        if (!ctx->enforced) {
-            ctx->discard |= (rc != NGX_OK);
+        if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
+            ctx->response.discard |= (rc != NGX_OK);
 
-            if (ctx->heard != NGX_HTTP_IDEM_HEAD) {
+            if (ctx->response.heard != NGX_HTTP_IDEM_HEAD) {
                 (void) ngx_http_idem_capture_finish(r, ctx);
             }
 
@@ -260,7 +491,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
             /* too long to keep: it is done, and the response can flow */
 
-            ctx->discard = 1;
+            ctx->response.discard = 1;
 
             return ngx_http_idem_capture_finish(r, ctx) == NGX_OK
                    ? ngx_http_idem_capture_send(r, ctx, in)
@@ -271,7 +502,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             return rc;
         }
 
-        if (ctx->heard == NGX_HTTP_IDEM_HEAD) {
+        if (ctx->response.heard == NGX_HTTP_IDEM_HEAD) {
             return NGX_OK;                      /* there is more to come */
         }
 
@@ -298,10 +529,10 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 static void
 ngx_http_idem_capture_set_cut(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_CUT);
+    ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_CUT);
 
-    if (!ctx->told) {
-        ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+    if (ctx->response.accel != NGX_HTTP_IDEM_ACCEL_STATED) {
+        ctx->response.outcome = NGX_HTTP_IDEM_UNKNOWN;
     }
 }
 
@@ -325,16 +556,16 @@ ngx_http_idem_capture_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
         b = cl->buf;
         size = ngx_buf_in_memory(b) ? (size_t) (b->last - b->pos) : 0;
 
-        if (size && rc == NGX_OK && (ctx->enforced || !ctx->discard)) {
-            rc = ngx_http_idem_capture_body_append(r, ctx, b->pos, size);
+        if (size && rc == NGX_OK && (ctx->guard != NGX_HTTP_IDEM_SHADOW || !ctx->response.discard)) {
+            rc = ngx_http_idem_capture_append(r, ctx, b->pos, size);
 
-            if (rc == NGX_OK && ctx->enforced) {
+            if (rc == NGX_OK && ctx->guard != NGX_HTTP_IDEM_SHADOW) {
                 b->pos = b->last;
                 b->file_pos = b->file_last;
             }
         }
 
-        if (rc != NGX_OK && ctx->enforced) {
+        if (rc != NGX_OK && ctx->guard != NGX_HTTP_IDEM_SHADOW) {
             return rc;
         }
 
@@ -344,13 +575,13 @@ ngx_http_idem_capture_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
 
     /* nginx, not the backend's last byte, ended a live upstream */
 
-    if (ctx->live && r->upstream->cleanup == NULL
+    if (ctx->response.live && r->upstream->cleanup == NULL
         && (last ? ngx_http_idem_upstream_is_cut(r->upstream) : flush))
     {
         ngx_http_idem_capture_set_cut(ctx);
 
     } else if (last) {
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
     }
 
     return rc;
@@ -364,8 +595,8 @@ ngx_http_idem_capture_hold(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
 {
     ngx_chain_t  *cl;
 
-    if (ctx->pending_last == NULL) {
-        ctx->pending_last = &ctx->pending;
+    if (ctx->response.pending_last == NULL) {
+        ctx->response.pending_last = &ctx->response.pending;
     }
 
     for ( /* void */ ; in; in = in->next) {
@@ -381,8 +612,8 @@ ngx_http_idem_capture_hold(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
 
         cl->buf = in->buf;
         cl->next = NULL;
-        *ctx->pending_last = cl;
-        ctx->pending_last = &cl->next;
+        *ctx->response.pending_last = cl;
+        ctx->response.pending_last = &cl->next;
     }
 
     return NGX_AGAIN;
@@ -403,30 +634,33 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ngx_str_null(&result);
 
-    keeps = (ctx->outcome == NGX_HTTP_IDEM_DONE || ctx->outcome == NGX_HTTP_IDEM_KEEP
-             || ctx->outcome == NGX_HTTP_IDEM_RETRY);
+    keeps = (ctx->response.outcome == NGX_HTTP_IDEM_DONE || ctx->response.outcome == NGX_HTTP_IDEM_KEEP
+             || ctx->response.outcome == NGX_HTTP_IDEM_RETRY);
 
-    if (keeps && ctx->heard == NGX_HTTP_IDEM_WHOLE && !ctx->discard
-        && ngx_http_idem_capture_body_encode(r, ctx, &result) != NGX_OK)
+    if (keeps && ctx->response.heard == NGX_HTTP_IDEM_WHOLE && !ctx->response.discard
+        && ngx_http_idem_capture_encode(r, ctx, &result) != NGX_OK)
     {
         ngx_str_null(&result);
     }
 
     /* a failure to be retried has further responses to come */
 
-    ctx->unkept = (result.data == NULL && ctx->conf->policy->mode == IDEM_MODE_REPLAY
-                   && (ctx->outcome == NGX_HTTP_IDEM_DONE
-                       || ctx->outcome == NGX_HTTP_IDEM_KEEP));
+    if (result.data == NULL && ctx->conf->policy->mode == IDEM_MODE_REPLAY
+        && (ctx->response.outcome == NGX_HTTP_IDEM_DONE
+            || ctx->response.outcome == NGX_HTTP_IDEM_KEEP))
+    {
+        ctx->response.kept = NGX_HTTP_IDEM_NOT_KEPT;
+    }
 
     if (ctx->run) {
-        ngx_http_idem_claim_finish(ctx, ctx->outcome, r->headers_out.status, result.data,
+        ngx_http_idem_claim_finish(ctx, ctx->response.outcome, r->headers_out.status, result.data,
                                    result.len);
     }
 
     /* a run whose lease ended could not reach the store in all that time: do not wait again */
 
-    if (!ctx->enforced || ctx->run == NULL || ctx->cancelled == IDEM_END_LEASE) {
-        ctx->state = ctx->enforced ? NGX_HTTP_IDEM_STORED : NGX_HTTP_IDEM_SENT;
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->run == NULL || ctx->response.cancelled == IDEM_END_LEASE) {
+        ngx_http_idem_ctx_set_state(ctx, ctx->guard != NGX_HTTP_IDEM_SHADOW ? NGX_HTTP_IDEM_STORED : NGX_HTTP_IDEM_SENT);
 
         if (ctx->run) {
             ctx->run->ctx = NULL;
@@ -436,7 +670,7 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return NGX_OK;
     }
 
-    ctx->state = NGX_HTTP_IDEM_STORING;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_STORING);
 
     /* delayed: send_timeout does not run, and a pipe does not try to write meanwhile */
 
@@ -462,6 +696,15 @@ ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
+/* Called when the request ends. */
+
+void
+ngx_http_idem_capture_drop(ngx_http_idem_ctx_t *ctx)
+{
+    idem_http_measure_drop(&ctx->response.measure);
+}
+
+
 /*
  * Sends the response once the store confirms, or after the timeout. Called from
  * the store's own events.
@@ -476,7 +719,7 @@ ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx)
     r = ctx->request;
 
     if (ctx->state == NGX_HTTP_IDEM_SETTLING) {       /* after a probe */
-        ctx->state = NGX_HTTP_IDEM_ANSWERED;
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
         ngx_http_idem_handler_resume(r);
         return;
     }
@@ -487,7 +730,7 @@ ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx)
 
     c = r->connection;
 
-    ctx->state = NGX_HTTP_IDEM_STORED;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_STORED);
 
     r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
     c->write->delayed = 0;
@@ -515,19 +758,19 @@ ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
     ngx_uint_t    whole;
     ngx_chain_t  *out, **last;
 
-    ctx->state = NGX_HTTP_IDEM_SENT;
-    whole = (ctx->heard == NGX_HTTP_IDEM_WHOLE);
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SENT);
+    whole = (ctx->response.heard == NGX_HTTP_IDEM_WHOLE);
     out = NULL;
     last = &out;
 
-    if (ctx->heard == NGX_HTTP_IDEM_CUT) {
+    if (ctx->response.heard == NGX_HTTP_IDEM_CUT) {
 
         /* nothing has gone out: send an error instead of a truncated response */
 
-        ctx->problem = IDEM_HTTP_UNCERTAIN;
+        ctx->decision.problem = IDEM_HTTP_UNCERTAIN;
 
         if (ngx_http_idem_reply_refusal(r, ctx,
-                                        ctx->cancelled ? NGX_HTTP_GATEWAY_TIME_OUT
+                                        ctx->response.cancelled ? NGX_HTTP_GATEWAY_TIME_OUT
                                                        : NGX_HTTP_BAD_GATEWAY,
                                         &out)
             != NGX_OK)
@@ -542,10 +785,10 @@ ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
             && r->headers_out.status != NGX_HTTP_NOT_MODIFIED)
         {
             ngx_http_clear_content_length(r);
-            r->headers_out.content_length_n = (off_t) ctx->kept.len;
+            r->headers_out.content_length_n = (off_t) ctx->response.body.len;
         }
 
-        if (ctx->kept.len || whole) {
+        if (ctx->response.body.len || whole) {
             b = ngx_calloc_buf(r->pool);
             *last = ngx_alloc_chain_link(r->pool);
 
@@ -553,9 +796,9 @@ ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
                 return NGX_ERROR;
             }
 
-            b->pos = ctx->kept.data;
-            b->last = ctx->kept.data + ctx->kept.len;
-            b->memory = (ctx->kept.len != 0);
+            b->pos = ctx->response.body.data;
+            b->last = ctx->response.body.data + ctx->response.body.len;
+            b->memory = (ctx->response.body.len != 0);
             b->last_buf = whole;
 
             (*last)->buf = b;
@@ -578,12 +821,12 @@ ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
         return NGX_ERROR;
     }
 
-    if (ctx->heard != NGX_HTTP_IDEM_CUT) {
-        *last = ctx->pending;
+    if (ctx->response.heard != NGX_HTTP_IDEM_CUT) {
+        *last = ctx->response.pending;
     }
 
-    ctx->pending = NULL;
-    ctx->pending_last = NULL;
+    ctx->response.pending = NULL;
+    ctx->response.pending_last = NULL;
 
     if (r->header_only) {
         for (in = out; in; in = in->next) {

@@ -114,11 +114,11 @@ ngx_http_idem_claim_free(ngx_http_idem_run_t *run)
 static void
 ngx_http_idem_claim_start(ngx_http_idem_ctx_t *ctx, ngx_http_idem_run_t *run)
 {
-    ngx_memcpy(ctx->hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
+    ngx_memcpy(ctx->decision.hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
 
     run->ctx = ctx;
     ctx->run = run;
-    ctx->asked = ngx_current_msec;
+    ctx->decision.asked = ngx_current_msec;
 
     idem_claim_on_lost(run->claim, ngx_http_idem_claim_lost_handler, run);
     idem_claim_start(ctx->conf->store->h, run->claim);
@@ -150,7 +150,7 @@ ngx_http_idem_claim_label(ngx_http_request_t *r, ngx_str_t *value)
 }
 
 
-/* NGX_ABORT: the store is not open, and ctx->code is set. */
+/* NGX_ABORT: the store is not open, and the decision is made. */
 
 ngx_int_t
 ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
@@ -165,19 +165,19 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
 
     ngx_memzero(&args, sizeof(struct idem_args));
 
-    if (!ctx->enforced) {                      /* shadow mode never waits */
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {                      /* shadow mode never waits */
         ngx_memzero(&with, sizeof(struct idem_policy));
         with.wait_ms = IDEM_NONE;
         args.with = &with;
     }
 
-    args.key = ctx->key.data;
-    args.key_len = ctx->key.len;
+    args.key = ctx->key.text.data;
+    args.key_len = ctx->key.text.len;
     args.probe = probe;
 
-    if (ctx->scope.len) {
-        args.scope = ctx->scope.data;
-        args.scope_len = ctx->scope.len;
+    if (ctx->key.scope.len) {
+        args.scope = ctx->key.scope.data;
+        args.scope_len = ctx->key.scope.len;
     }
 
     if (ctx->conf->bind) {
@@ -194,12 +194,12 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
             return NGX_ERROR;
         }
 
-        ctx->label = ngx_http_idem_claim_label(r, &label);
-        if (ctx->label == NULL) {
+        ctx->key.label = ngx_http_idem_claim_label(r, &label);
+        if (ctx->key.label == NULL) {
             return NGX_ERROR;
         }
 
-        args.label = ctx->label;
+        args.label = ctx->key.label;
     }
 
     run = ngx_http_idem_claim_new();
@@ -222,8 +222,8 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
          * to the backend.
          */
 
-        ngx_memcpy(ctx->hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
-        ctx->code = IDEM_E_REFUSED;
+        ngx_memcpy(ctx->decision.hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
+        ctx->decision.kind = NGX_HTTP_IDEM_NO_STORE;
         ngx_http_idem_claim_free(run);
         ngx_http_idem_metric_store_unavailable(ctx->conf->store);
 
@@ -295,42 +295,42 @@ ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
     ctx = run->ctx;
     r = ctx->request;
 
-    ctx->state = NGX_HTTP_IDEM_ANSWERED;
-    ctx->waited += ngx_current_msec - ctx->asked;
-    ctx->code = rc;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
+    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
 
     if (rc != 0) {
-        if (!ctx->enforced || ctx->round
-            || ngx_http_idem_claim_copy(r->pool, &ctx->reason, err->text, ngx_strlen(err->text))
+        ctx->decision.kind = NGX_HTTP_IDEM_NO_STORE;
+
+        if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->probe.sweep
+            || ngx_http_idem_claim_copy(r->pool, &ctx->decision.reason, err->text, ngx_strlen(err->text))
                != NGX_OK)                      /* otherwise the refusal's line contains it */
         {
-            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s", ctx->hash,
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s", ctx->decision.hash,
                           err->text);
         }
 
     } else {
-        ctx->answer = answer->verdict;
-        ctx->attempt = answer->attempt;
-        ctx->status = answer->status;
-        ctx->retry_ms = answer->retry_after_ms;
-        ctx->unguarded = answer->unguarded;
-        ctx->has_result = answer->has_result;
+        ctx->decision.verdict = answer->verdict;
+        ctx->decision.attempt = answer->attempt;
+        ctx->decision.status = answer->status;
+        ctx->decision.retry_ms = answer->retry_after_ms;
+        ctx->decision.kind = answer->unguarded ? NGX_HTTP_IDEM_UNGUARDED : NGX_HTTP_IDEM_VERDICT;
 
-        if (ngx_http_idem_claim_copy(r->pool, &ctx->reason, answer->reason, answer->reason_len)
+        if (ngx_http_idem_claim_copy(r->pool, &ctx->decision.reason, answer->reason, answer->reason_len)
             != NGX_OK
             || (answer->has_result
-                && ngx_http_idem_claim_copy(r->pool, &ctx->result, answer->result,
+                && ngx_http_idem_claim_copy(r->pool, &ctx->decision.result, answer->result,
                                             answer->result_len)
                    != NGX_OK))
         {
-            ctx->code = IDEM_E_NOMEM;
+            ctx->decision.kind = NGX_HTTP_IDEM_NO_STORE;
         }
     }
 
     /* only a run or a probe keeps its claim */
 
-    if (ctx->code != 0 || ctx->unguarded
-        || (ctx->answer != IDEM_RUN && ctx->answer != IDEM_PROBE))
+    if (ctx->decision.kind != NGX_HTTP_IDEM_VERDICT
+        || (ctx->decision.verdict != IDEM_RUN && ctx->decision.verdict != IDEM_PROBE))
     {
         ngx_http_idem_claim_free(run);
     }
@@ -375,7 +375,7 @@ ngx_http_idem_claim_cancel_handler(ngx_event_t *ev)
              && ngx_http_idem_claim_is_lost(ctx->request, ctx);
 
     ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0, "idem: record %s: %s%s",
-                  ctx->hash,
+                  ctx->decision.hash,
                   why == IDEM_END_RUN_MAX ? "it takes longer than idem_run_max"
                   : why == IDEM_END_LEASE ? "its lease is over, and could not be renewed"
                                           : "somebody has taken over",
@@ -400,7 +400,7 @@ ngx_http_idem_claim_run_max_handler(ngx_event_t *ev)
 
     ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
                   "idem: record %s: it takes longer than idem_run_max, unguarded: cancelled",
-                  ctx->hash);
+                  ctx->decision.hash);
 
     ngx_http_idem_upstream_cancel(ctx->request, ctx, IDEM_END_RUN_MAX);
 }
@@ -413,10 +413,10 @@ ngx_http_idem_claim_start_run_max(ngx_http_idem_ctx_t *ctx)
         return;
     }
 
-    ctx->max.handler = ngx_http_idem_claim_run_max_handler;
-    ctx->max.data = ctx;
-    ctx->max.log = ngx_cycle->log;
-    ngx_add_timer(&ctx->max, (ngx_msec_t) ctx->conf->policy->run_max_ms);
+    ctx->response.max.handler = ngx_http_idem_claim_run_max_handler;
+    ctx->response.max.data = ctx;
+    ctx->response.max.log = ngx_cycle->log;
+    ngx_add_timer(&ctx->response.max, (ngx_msec_t) ctx->conf->policy->run_max_ms);
 }
 
 
@@ -454,9 +454,9 @@ ngx_http_idem_claim_hold_handler(ngx_event_t *ev)
     ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
                   "idem: record %s: the store did not acknowledge the end within "
                   "idem_finish_timeout; the client is answered, and it is tried for another "
-                  "minute", ctx->hash);
+                  "minute", ctx->decision.hash);
 
-    ctx->waited += ngx_current_msec - ctx->asked;
+    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
     run->ctx = NULL;
     ctx->run = NULL;
 
@@ -485,15 +485,15 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     run->finished = 1;
     run->result = (result != NULL);
 
-    ctx->asked = ngx_current_msec;
+    ctx->decision.asked = ngx_current_msec;
 
-    if (ctx->ttl) {
-        idem_claim_set_ttl(claim, ctx->ttl);
+    if (ctx->response.ttl) {
+        idem_claim_set_ttl(claim, ctx->response.ttl);
     }
 
     idem_claim_set_finish_timeout(claim, policy->finish_timeout_ms + NGX_HTTP_IDEM_FINISH_MORE);
 
-    /* capture_body.c limits the body */
+    /* capture.c limits the body */
 
     idem_claim_set_result_max(claim, IDEM_RESULT_MAX + IDEM_HTTP_HEAD_MAX);
 
@@ -521,13 +521,13 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
         break;
 
     default:
-        reason = ctx->probe_reason ? ctx->probe_reason
-                 : ctx->cancelled == IDEM_END_RUN_MAX ? "cancelled after idem_run_max"
-                 : ctx->cancelled ? "cancelled because its lease was lost"
-                 : ctx->heard == NGX_HTTP_IDEM_CUT ? "the backend's answer was cut off"
+        reason = ctx->probe.reason ? ctx->probe.reason
+                 : ctx->response.cancelled == IDEM_END_RUN_MAX ? "cancelled after idem_run_max"
+                 : ctx->response.cancelled ? "cancelled because its lease was lost"
+                 : ctx->response.heard == NGX_HTTP_IDEM_CUT ? "the backend's answer was cut off"
                                   : "the backend was asked, and gave no answer of its own";
 
-        if (ctx->answer == IDEM_RUN) {
+        if (ctx->decision.verdict == IDEM_RUN) {
             ngx_http_idem_metric_count(ctx->conf, BOARD_UNKNOWN);
         }
 
@@ -536,7 +536,7 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
 
     if (rc != 0) {
         ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
-                      "idem: record %s: its end could not be said: %s", ctx->hash,
+                      "idem: record %s: its end could not be said: %s", ctx->decision.hash,
                       idem_code_name(rc));
         ngx_http_idem_claim_free(run);
         return;
@@ -587,15 +587,15 @@ ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
     }
 
     if (dropped) {
-        ctx->unkept = 1;
+        ctx->response.kept = NGX_HTTP_IDEM_NOT_KEPT;
         ngx_http_idem_metric_count(ctx->conf, BOARD_NOT_KEPT);
     }
 
-    ctx->waited += ngx_current_msec - ctx->asked;
+    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
 
     if (lost) {
-        ctx->lost = 1;
-        ctx->verdict = "lost";
+        ctx->response.kept = NGX_HTTP_IDEM_LOST;
+        ctx->decision.word = "lost";
     }
 
     ngx_http_idem_capture_resume(ctx);
@@ -609,6 +609,10 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
 {
     ngx_http_idem_run_t  *run = ctx->run;
 
+    if (ctx->response.max.timer_set) {
+        ngx_del_timer(&ctx->response.max);
+    }
+
     if (run == NULL) {
         return;
     }
@@ -620,7 +624,7 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
         /* the response was not complete */
 
         ngx_http_idem_claim_finish(ctx,
-                                   ctx->told ? ctx->outcome
+                                   ctx->response.accel == NGX_HTTP_IDEM_ACCEL_STATED ? ctx->response.outcome
                                    : ngx_http_idem_upstream_was_sent(ctx->request, ctx)
                                      ? NGX_HTTP_IDEM_UNKNOWN : NGX_HTTP_IDEM_RELEASE,
                                    0, NULL, 0);
@@ -630,12 +634,13 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
 
         /* granted, but nothing has begun */
 
-        ngx_http_idem_claim_finish(ctx, ctx->answer == IDEM_PROBE ? NGX_HTTP_IDEM_UNKNOWN
+        ngx_http_idem_claim_finish(ctx, ctx->decision.verdict == IDEM_PROBE ? NGX_HTTP_IDEM_UNKNOWN
                                                                   : NGX_HTTP_IDEM_RELEASE,
                                    0, NULL, 0);
         break;
 
     case NGX_HTTP_IDEM_PROBING:
+    case NGX_HTTP_IDEM_PROBED:
 
         ngx_http_idem_claim_finish(ctx, NGX_HTTP_IDEM_UNKNOWN, 0, NULL, 0);
         break;

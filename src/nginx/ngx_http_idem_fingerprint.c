@@ -11,6 +11,9 @@
 #define NGX_HTTP_IDEM_PIECE  65536
 
 
+ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
+
+
 /* The target as the client sent it, before any rewrite. */
 
 void
@@ -107,18 +110,18 @@ ngx_http_idem_fingerprint_hash_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *
     ngx_int_t        rc;
     struct idem_sha  sha;
 
-    if (ctx->hashed) {
+    if (ctx->body.sha256.state == NGX_HTTP_IDEM_HASH_DONE) {
         return NGX_OK;
     }
 
     idem_sha_begin(&sha);
     rc = ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_sha256, &sha);
 
-    if (idem_sha_end(&sha, ctx->body_hash) != 0 || rc != NGX_OK) {
+    if (idem_sha_end(&sha, ctx->body.sha256.bytes) != 0 || rc != NGX_OK) {
         return NGX_ERROR;
     }
 
-    ctx->hashed = 1;
+    ctx->body.sha256.state = NGX_HTTP_IDEM_HASH_DONE;
 
     return NGX_OK;
 }
@@ -161,13 +164,13 @@ static void
 ngx_http_idem_fingerprint_plain_open(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
     struct idem_http_split *split)
 {
-    if (ctx->delimiter.len == 0) {
+    if (ctx->body.delimiter.len == 0) {
         idem_print_open_plain(print, ngx_http_idem_fingerprint_body_name(ctx));
         return;
     }
 
     idem_print_open_pieces(print, ngx_http_idem_fingerprint_body_name(ctx));
-    idem_http_split_begin(split, &ctx->delimiter, ngx_http_idem_fingerprint_part, print);
+    idem_http_split_begin(split, &ctx->body.delimiter, ngx_http_idem_fingerprint_part, print);
 }
 
 
@@ -175,7 +178,7 @@ static void
 ngx_http_idem_fingerprint_plain_close(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
     struct idem_http_split *split)
 {
-    if (ctx->delimiter.len) {
+    if (ctx->body.delimiter.len) {
         idem_http_split_end(split);
         idem_print_piece_end(print);
     }
@@ -184,14 +187,14 @@ ngx_http_idem_fingerprint_plain_close(ngx_http_idem_ctx_t *ctx, struct idem_prin
 }
 
 
-void
+static void
 ngx_http_idem_fingerprint_add(ngx_http_idem_ctx_t *ctx, const void *bytes, size_t len)
 {
-    if (ctx->delimiter.len) {
-        idem_http_split_add(&ctx->split, bytes, len);
+    if (ctx->body.delimiter.len) {
+        idem_http_split_add(&ctx->body.split, bytes, len);
 
     } else {
-        idem_print_add(&ctx->stream, bytes, len);
+        idem_print_add(&ctx->body.print, bytes, len);
     }
 }
 
@@ -211,16 +214,17 @@ ngx_http_idem_fingerprint_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     struct idem_error   err;
     struct idem_arena   arena;
 
-    rc = ctx->unreadable ? NGX_DECLINED : ngx_http_idem_fingerprint_read_body(r, ctx);
+    rc = ctx->body.type == NGX_HTTP_IDEM_BODY_UNREADABLE
+         ? NGX_DECLINED : ngx_http_idem_fingerprint_read_body(r, ctx);
 
     if (rc == NGX_ERROR) {
         return NGX_ERROR;
     }
 
     if (rc == NGX_OK) {
-        idem_print_arena(&arena, ctx->body.len);
+        idem_print_arena(&arena, ctx->body.text.len);
 
-        if (idem_json_parse((char *) ctx->body.data, ctx->body.len, &arena, &value, &err) == 0) {
+        if (idem_json_parse((char *) ctx->body.text.data, ctx->body.text.len, &arena, &value, &err) == 0) {
             (void) idem_print_json(print, ngx_http_idem_fingerprint_body_name(ctx),
                                    IDEM_PRINT_JSON, &value, &err);
             idem_arena_free(&arena);
@@ -234,7 +238,7 @@ ngx_http_idem_fingerprint_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    idem_print_unread(print, ngx_http_idem_fingerprint_body_name(ctx), ctx->body_hash);
+    idem_print_unread(print, ngx_http_idem_fingerprint_body_name(ctx), ctx->body.sha256.bytes);
 
     return NGX_OK;
 }
@@ -301,12 +305,12 @@ ngx_http_idem_fingerprint_wants_sha512(ngx_http_request_t *r)
 static void
 ngx_http_idem_fingerprint_hashes_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    idem_sha_begin(&ctx->body_sha);
-    ctx->hashing = 1;
+    idem_sha_begin(&ctx->body.sha256.sha);
+    ctx->body.sha256.state = NGX_HTTP_IDEM_HASH_OPEN;
 
     if (ngx_http_idem_fingerprint_wants_sha512(r)) {
-        idem_sha512_begin(&ctx->body_sha512);
-        ctx->hashing512 = 1;
+        idem_sha512_begin(&ctx->body.sha512.sha);
+        ctx->body.sha512.state = NGX_HTTP_IDEM_HASH_OPEN;
     }
 }
 
@@ -321,27 +325,49 @@ ngx_http_idem_fingerprint_body_hashes(ngx_http_request_t *r, ngx_http_idem_ctx_t
     struct idem_sha512   sha;
 
     for (cl = r->request_body ? r->request_body->bufs : NULL; cl; cl = cl->next) {
-        ctx->body_size += ngx_buf_size(cl->buf);
+        ctx->body.size += ngx_buf_size(cl->buf);
     }
 
     if (ngx_http_idem_fingerprint_hash_body(r, ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    if (ctx->hashed512 || !ngx_http_idem_fingerprint_wants_sha512(r)) {
+    if (ctx->body.sha512.state == NGX_HTTP_IDEM_HASH_DONE
+        || !ngx_http_idem_fingerprint_wants_sha512(r))
+    {
         return NGX_OK;
     }
 
     idem_sha512_begin(&sha);
     rc = ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_sha512, &sha);
 
-    if (idem_sha512_end(&sha, ctx->body_hash512) != 0 || rc != NGX_OK) {
+    if (idem_sha512_end(&sha, ctx->body.sha512.bytes) != 0 || rc != NGX_OK) {
         return NGX_ERROR;
     }
 
-    ctx->hashed512 = 1;
+    ctx->body.sha512.state = NGX_HTTP_IDEM_HASH_DONE;
 
     return NGX_OK;
+}
+
+
+static void
+ngx_http_idem_fingerprint_read_type(ngx_http_request_t *r, ngx_http_idem_body_t *body)
+{
+    struct idem_http_text  text;
+
+    static const ngx_http_idem_body_type_e  types[] = {
+        [IDEM_HTTP_JSON] = NGX_HTTP_IDEM_BODY_JSON,
+        [IDEM_HTTP_FORM] = NGX_HTTP_IDEM_BODY_FORM,
+        [IDEM_HTTP_EVENTS] = NGX_HTTP_IDEM_BODY_BYTES,
+        [IDEM_HTTP_OTHER] = NGX_HTTP_IDEM_BODY_BYTES,
+    };
+
+    if (r->headers_in.content_type) {
+        text = ngx_http_idem_text(&r->headers_in.content_type->value);
+        body->type = types[idem_http_type_read(text)];
+        (void) idem_http_delimiter_read(text, &body->delimiter);
+    }
 }
 
 
@@ -353,6 +379,8 @@ ngx_http_idem_fingerprint_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     off_t       length;
     ngx_uint_t  parts;
 
+    ngx_http_idem_fingerprint_read_type(r, &ctx->body);
+
     if (r->request_body) {
         return;
     }
@@ -360,7 +388,7 @@ ngx_http_idem_fingerprint_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     if (ctx->conf->sign) {
         ngx_http_idem_fingerprint_hashes_start(r, ctx);
 
-        if (ctx->unclaimed || ctx->delimiter.len == 0) {
+        if (ctx->guard == NGX_HTTP_IDEM_SIGNED_ONLY || ctx->body.delimiter.len == 0) {
             return;
         }
     }
@@ -371,18 +399,94 @@ ngx_http_idem_fingerprint_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return;
     }
 
-    if (!ctx->json) {
-        ngx_http_idem_fingerprint_head(r, parts, &ctx->stream);
-        ngx_http_idem_fingerprint_plain_open(ctx, &ctx->stream, &ctx->split);
-        ctx->streaming = 1;
+    if (ctx->body.type != NGX_HTTP_IDEM_BODY_JSON) {
+        ngx_http_idem_fingerprint_head(r, parts, &ctx->body.print);
+        ngx_http_idem_fingerprint_plain_open(ctx, &ctx->body.print, &ctx->body.split);
+        ctx->body.print_state = NGX_HTTP_IDEM_HASH_OPEN;
         return;
     }
 
     length = r->headers_in.content_length_n;
 
     if (length < 0 || length > ctx->conf->policy->json_max) {
-        idem_sha_begin(&ctx->body_sha);
-        ctx->hashing = 1;
+        idem_sha_begin(&ctx->body.sha256.sha);
+        ctx->body.sha256.state = NGX_HTTP_IDEM_HASH_OPEN;
+    }
+}
+
+
+ngx_int_t
+ngx_http_idem_fingerprint_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    size_t                 len;
+    ngx_chain_t           *cl;
+    ngx_http_idem_ctx_t   *ctx;
+    ngx_http_idem_body_t  *body;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
+
+    if (ctx == NULL || r != r->main || ctx->state != NGX_HTTP_IDEM_READING) {
+        return ngx_http_idem_next_request_body_filter(r, in);
+    }
+
+    body = &ctx->body;
+
+    for (cl = in; cl; cl = cl->next) {
+        len = ngx_buf_in_memory(cl->buf) ? (size_t) (cl->buf->last - cl->buf->pos) : 0;
+
+        if (len && body->print_state == NGX_HTTP_IDEM_HASH_OPEN) {
+            ngx_http_idem_fingerprint_add(ctx, cl->buf->pos, len);
+        }
+
+        if (len && body->sha256.state == NGX_HTTP_IDEM_HASH_OPEN) {
+            idem_sha_add(&body->sha256.sha, cl->buf->pos, len);
+        }
+
+        if (len && body->sha512.state == NGX_HTTP_IDEM_HASH_OPEN) {
+            idem_sha512_add(&body->sha512.sha, cl->buf->pos, len);
+        }
+    }
+
+    return ngx_http_idem_next_request_body_filter(r, in);
+}
+
+
+/* The body is whole. A hash that failed is made again if it is needed. */
+
+void
+ngx_http_idem_fingerprint_end(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_body_t  *body = &ctx->body;
+
+    if (body->sha256.state == NGX_HTTP_IDEM_HASH_OPEN) {
+        body->sha256.state = idem_sha_end(&body->sha256.sha, body->sha256.bytes) == 0
+                             ? NGX_HTTP_IDEM_HASH_DONE : NGX_HTTP_IDEM_HASH_NONE;
+    }
+
+    if (body->sha512.state == NGX_HTTP_IDEM_HASH_OPEN) {
+        body->sha512.state = idem_sha512_end(&body->sha512.sha, body->sha512.bytes) == 0
+                             ? NGX_HTTP_IDEM_HASH_DONE : NGX_HTTP_IDEM_HASH_NONE;
+    }
+}
+
+
+/* Called when the request ends. */
+
+void
+ngx_http_idem_fingerprint_drop(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_body_t  *body = &ctx->body;
+
+    if (body->sha256.state == NGX_HTTP_IDEM_HASH_OPEN) {
+        idem_sha_fail(&body->sha256.sha);
+    }
+
+    if (body->sha512.state == NGX_HTTP_IDEM_HASH_OPEN) {
+        idem_sha512_fail(&body->sha512.sha);
+    }
+
+    if (body->print_state == NGX_HTTP_IDEM_HASH_OPEN) {
+        idem_sha_fail(&body->print.parts);
     }
 }
 
@@ -395,10 +499,12 @@ ngx_http_idem_fingerprint_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     struct idem_print       print;
     struct idem_http_split  split;
 
-    if (ctx->streaming && parts == ngx_http_idem_fingerprint_wanted_parts(ctx->conf)) {
-        ctx->streaming = 0;
-        ngx_http_idem_fingerprint_plain_close(ctx, &ctx->stream, &ctx->split);
-        return idem_print_end(&ctx->stream, ret) == 0 ? NGX_OK : NGX_ERROR;
+    if (ctx->body.print_state == NGX_HTTP_IDEM_HASH_OPEN
+        && parts == ngx_http_idem_fingerprint_wanted_parts(ctx->conf))
+    {
+        ctx->body.print_state = NGX_HTTP_IDEM_HASH_DONE;
+        ngx_http_idem_fingerprint_plain_close(ctx, &ctx->body.print, &ctx->body.split);
+        return idem_print_end(&ctx->body.print, ret) == 0 ? NGX_OK : NGX_ERROR;
     }
 
     ngx_http_idem_fingerprint_head(r, parts, &print);
@@ -406,16 +512,16 @@ ngx_http_idem_fingerprint_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
     if (parts & NGX_HTTP_IDEM_PRINT_BODY) {
 
-        if (ctx->json) {
+        if (ctx->body.type >= NGX_HTTP_IDEM_BODY_JSON) {
             rc = ngx_http_idem_fingerprint_json(r, ctx, &print);
 
-        } else if (ctx->conf->sign && ctx->delimiter.len == 0) {
+        } else if (ctx->conf->sign && ctx->body.delimiter.len == 0) {
             rc = ngx_http_idem_fingerprint_hash_body(r, ctx);
-            idem_print_hashed(&print, ngx_http_idem_fingerprint_body_name(ctx), ctx->body_hash);
+            idem_print_hashed(&print, ngx_http_idem_fingerprint_body_name(ctx), ctx->body.sha256.bytes);
 
         } else {
             ngx_http_idem_fingerprint_plain_open(ctx, &print, &split);
-            rc = ctx->delimiter.len
+            rc = ctx->body.delimiter.len
                  ? ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_split,
                                                          &split)
                  : ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_bytes,
@@ -433,8 +539,8 @@ ngx_http_idem_fingerprint_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
         /* numbers that no canonical form can hold */
 
-        if (!ctx->unreadable) {
-            ctx->unreadable = 1;
+        if (ctx->body.type == NGX_HTTP_IDEM_BODY_JSON) {
+            ctx->body.type = NGX_HTTP_IDEM_BODY_UNREADABLE;
             return ngx_http_idem_fingerprint_parts(r, ctx, parts, ret);
         }
 
@@ -459,7 +565,7 @@ ngx_http_idem_fingerprint_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     rc = vars ? 0 : err.code;
 
     if (rc == 0) {
-        rc = idem_expr_select(ctx->conf->print_expr, vars, &ctx->arena, &value, &err);
+        rc = idem_expr_select(ctx->conf->print_expr, vars, &ctx->vars.arena, &value, &err);
     }
 
     if (rc == 0) {
@@ -497,12 +603,12 @@ ngx_http_idem_fingerprint_read_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *
     ngx_buf_t    *b;
     ngx_chain_t  *cl;
 
-    if (ctx->body_read) {
+    if (ctx->body.read) {
         return NGX_OK;
     }
 
     if (r->request_body == NULL) {
-        ctx->body_read = 1;
+        ctx->body.read = 1;
         return NGX_OK;
     }
 
@@ -519,9 +625,9 @@ ngx_http_idem_fingerprint_read_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *
     cl = r->request_body->bufs;
 
     if (cl && cl->next == NULL && ngx_buf_in_memory(cl->buf)) {
-        ctx->body.data = cl->buf->pos;
-        ctx->body.len = (size_t) size;
-        ctx->body_read = 1;
+        ctx->body.text.data = cl->buf->pos;
+        ctx->body.text.len = (size_t) size;
+        ctx->body.read = 1;
         return NGX_OK;
     }
 
@@ -530,7 +636,7 @@ ngx_http_idem_fingerprint_read_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *
         return NGX_ERROR;
     }
 
-    ctx->body.data = p;
+    ctx->body.text.data = p;
 
     for ( /* void */ ; cl; cl = cl->next) {
         b = cl->buf;
@@ -555,8 +661,8 @@ ngx_http_idem_fingerprint_read_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *
         p += n;
     }
 
-    ctx->body.len = (size_t) (p - ctx->body.data);
-    ctx->body_read = 1;
+    ctx->body.text.len = (size_t) (p - ctx->body.text.data);
+    ctx->body.read = 1;
 
     return NGX_OK;
 }

@@ -2,7 +2,7 @@
 /*
  * Replays of gzip responses for clients that do not accept gzip.
  *
- * The decoded length was measured when the response was stored (capture_body.c),
+ * The decoded length was measured when the response was stored (capture.c),
  * so it is known at once if the body may be decoded here: up to idem_result_max
  * of the location. A longer or damaged body goes out as it is. The body is
  * decoded piece by piece into one buffer, and the next piece only after the
@@ -41,13 +41,13 @@ static void ngx_http_idem_gunzip_continue(ngx_http_request_t *r, ngx_http_idem_g
 void
 ngx_http_idem_gunzip_drop(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_gunzip_t  *u = ctx->unpack;
+    ngx_http_idem_gunzip_t  *u = ctx->gunzip;
 
     if (u == NULL) {
         return;
     }
 
-    ctx->unpack = NULL;
+    ctx->gunzip = NULL;
 
     if (u->open) {
         idem_http_inflate_release(&u->inflate);
@@ -251,7 +251,7 @@ ngx_http_idem_gunzip_write_handler(ngx_http_request_t *r)
 {
     ngx_event_t             *wev = r->connection->write;
     ngx_http_idem_ctx_t     *ctx = ngx_http_idem_ctx_find(r);
-    ngx_http_idem_gunzip_t  *u = ctx->unpack;
+    ngx_http_idem_gunzip_t  *u = ctx->gunzip;
 
     if (wev->timedout) {
         ngx_log_error(NGX_LOG_INFO, r->connection->log, NGX_ETIMEDOUT, "client timed out");
@@ -400,7 +400,7 @@ ngx_http_idem_gunzip(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
     u->request = r;
     u->packed = answer->body;
-    u->limit = (size_t) ngx_http_idem_capture_body_limit(ctx);
+    u->limit = (size_t) ngx_http_idem_capture_limit(ctx);
     u->turn.handler = ngx_http_idem_gunzip_event_handler;
     u->turn.data = u;
     u->turn.log = r->connection->log;
@@ -413,7 +413,7 @@ ngx_http_idem_gunzip(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ctx->unpack = u;
+    ctx->gunzip = u;
     r->main->count++;
     r->write_event_handler = ngx_http_idem_gunzip_write_handler;
 

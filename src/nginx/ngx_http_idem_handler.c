@@ -12,9 +12,6 @@
 #include "base/error.h"
 
 
-ngx_http_request_body_filter_pt  ngx_http_idem_next_request_body_filter;
-
-
 static ngx_int_t ngx_http_idem_handler_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf,
     ngx_uint_t guarded);
 static void ngx_http_idem_handler_body_handler(ngx_http_request_t *r);
@@ -23,74 +20,16 @@ static void ngx_http_idem_handler_park(ngx_http_request_t *r, ngx_http_idem_ctx_
 static void ngx_http_idem_handler_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 static void ngx_http_idem_handler_continue(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_int_t rc);
+static ngx_int_t ngx_http_idem_handler_decide(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 static ngx_int_t ngx_http_idem_handler_apply_verdict(ngx_http_request_t *r,
     ngx_http_idem_ctx_t *ctx);
-
-
-/* An internal redirect clears the contexts of all modules: ours is found through its cleanup. */
-
-ngx_http_idem_ctx_t *
-ngx_http_idem_ctx_find(ngx_http_request_t *r)
-{
-    ngx_http_cleanup_t   *cln;
-    ngx_http_idem_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
-
-    if (ctx || !r->internal || r != r->main) {
-        return ctx;
-    }
-
-    for (cln = r->cleanup; cln; cln = cln->next) {
-        if (cln->handler == ngx_http_idem_handler_cleanup) {
-            ctx = cln->data;
-            ngx_http_set_ctx(r, ctx, ngx_http_idem_module);
-            return ctx;
-        }
-    }
-
-    return NULL;
-}
-
-
-void
-ngx_http_idem_handler_cleanup(void *data)
-{
-    ngx_http_idem_ctx_t  *ctx = data;
-
-    ngx_http_idem_claim_detach(ctx);
-    ngx_http_idem_probe_tx_drop(ctx);
-    ngx_http_idem_sign_drop(ctx);
-    ngx_http_idem_gunzip_drop(ctx);
-    idem_http_measure_drop(&ctx->measure);
-
-    if (ctx->max.timer_set) {
-        ngx_del_timer(&ctx->max);
-    }
-
-    if (ctx->hashing) {
-        idem_sha_fail(&ctx->body_sha);
-    }
-
-    if (ctx->hashing512) {
-        idem_sha512_fail(&ctx->body_sha512);
-    }
-
-    if (ctx->streaming) {
-        idem_sha_fail(&ctx->stream.parts);
-    }
-
-    if (ctx->round) {
-        ngx_http_idem_probe_sweep_done(ctx);
-    }
-}
 
 
 static void
 ngx_http_idem_handler_wrap_content(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     if (r->content_handler) {
-        ctx->content = r->content_handler;
+        ctx->response.content = r->content_handler;
         r->content_handler = ngx_http_idem_upstream_content_handler;
     }
 }
@@ -131,7 +70,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
          */
 
         ngx_http_idem_claim_detach(ctx);
-        ctx->state = NGX_HTTP_IDEM_PASSED;
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PASSED);
         r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
 
         rc = ngx_http_idem_sign_check_redirect(r, ctx);
@@ -153,7 +92,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
 
         /* its body could not be read, and error_page led here: only a page may report that */
 
-        ctx->state = NGX_HTTP_IDEM_PASSED;
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PASSED);
 
         if (r->content_handler == NULL
             || (!ctx->conf->sign && !ngx_http_idem_conf_is_guarded(r, ctx->conf)))
@@ -170,11 +109,14 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         return NGX_DONE;
 
     case NGX_HTTP_IDEM_PROBING:
-        rc = ngx_http_idem_probe(r, ctx);
-        return rc == NGX_OK ? ngx_http_idem_handler_apply_verdict(r, ctx) : rc;
+        return NGX_AGAIN;
+
+    case NGX_HTTP_IDEM_PROBED:
+        rc = ngx_http_idem_probe_finish(r, ctx);
+        return rc == NGX_OK ? ngx_http_idem_handler_decide(r, ctx) : rc;
 
     case NGX_HTTP_IDEM_ANSWERED:
-        return ngx_http_idem_handler_apply_verdict(r, ctx);
+        return ngx_http_idem_handler_decide(r, ctx);
 
     case NGX_HTTP_IDEM_RUNNING:
 
@@ -195,8 +137,8 @@ ngx_http_idem_handler(ngx_http_request_t *r)
             return NGX_DECLINED;
         }
 
-        if (!ctx->enforced) {
-            ctx->sent = ngx_http_idem_upstream_was_sent(r, ctx);
+        if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
+            ctx->response.sent = ngx_http_idem_upstream_was_sent(r, ctx);
             ngx_http_idem_handler_wrap_content(r, ctx);
             return NGX_DECLINED;
         }
@@ -207,12 +149,12 @@ ngx_http_idem_handler(ngx_http_request_t *r)
             ngx_http_idem_upstream_mark_cancelled(ctx, ctx->run->lost);
         }
 
-        if (!ctx->cancelled && (accel || !ngx_http_idem_upstream_was_sent(r, ctx))) {
+        if (!ctx->response.cancelled && (accel || !ngx_http_idem_upstream_was_sent(r, ctx))) {
 
             if (!accel && ngx_http_idem_check_sends_twice(r)) {
                 ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                               "idem: record %s: not sent to %s, where proxy_next_upstream "
-                              "non_idempotent would send it twice", ctx->hash,
+                              "non_idempotent would send it twice", ctx->decision.hash,
                               ngx_http_idem_log_uri(r, uri));
                 return NGX_HTTP_BAD_GATEWAY;
             }
@@ -222,9 +164,9 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         }
 
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "idem: record %s: not sent to a second backend, %s, %s", ctx->hash,
+                      "idem: record %s: not sent to a second backend, %s, %s", ctx->decision.hash,
                       ngx_http_idem_log_uri(r, uri),
-                      ctx->cancelled ? "after it was cancelled"
+                      ctx->response.cancelled ? "after it was cancelled"
                                      : "after the first one was asked");
 
         /*
@@ -232,7 +174,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
          * replaces it
          */
 
-        status = ctx->cancelled || r->upstream == NULL ? 0 : ngx_http_idem_upstream_status(r);
+        status = ctx->response.cancelled || r->upstream == NULL ? 0 : ngx_http_idem_upstream_status(r);
 
         r->error_page = 1;    /* final, also with recursive_error_pages */
 
@@ -244,7 +186,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
             return (ngx_int_t) r->err_status;
         }
 
-        return ctx->cancelled ? NGX_HTTP_GATEWAY_TIME_OUT : NGX_HTTP_BAD_GATEWAY;
+        return ctx->response.cancelled ? NGX_HTTP_GATEWAY_TIME_OUT : NGX_HTTP_BAD_GATEWAY;
 
     default:
         return NGX_DECLINED;
@@ -252,56 +194,20 @@ ngx_http_idem_handler(ngx_http_request_t *r)
 }
 
 
-ngx_http_idem_ctx_t *
-ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
-{
-    ngx_http_cleanup_t   *cln;
-    ngx_http_idem_ctx_t  *ctx;
-
-    ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_idem_ctx_t));
-    cln = ngx_http_cleanup_add(r, 0);
-
-    if (ctx == NULL || cln == NULL) {
-        return NULL;
-    }
-
-    cln->handler = ngx_http_idem_handler_cleanup;
-    cln->data = ctx;
-
-    ngx_http_set_ctx(r, ctx, ngx_http_idem_module);
-
-    ctx->request = r;
-    ctx->conf = conf;
-    ctx->enforced = 1;
-
-    return ctx;
-}
-
-
 static ngx_int_t
 ngx_http_idem_handler_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf,
     ngx_uint_t guarded)
 {
-    ngx_int_t              rc;
-    ngx_http_idem_ctx_t   *ctx;
-    enum idem_http_type    type;
-    struct idem_http_text  text;
+    ngx_int_t             rc;
+    ngx_http_idem_ctx_t  *ctx;
 
     ctx = ngx_http_idem_ctx_new(r, conf);
     if (ctx == NULL) {
         return NGX_ERROR;
     }
 
-    ctx->state = NGX_HTTP_IDEM_READING;
-    ctx->unclaimed = !guarded;
-
-    if (r->headers_in.content_type) {
-        text = ngx_http_idem_text(&r->headers_in.content_type->value);
-        type = idem_http_type_read(text);
-        ctx->json = (type == IDEM_HTTP_JSON);
-        ctx->form = (type == IDEM_HTTP_FORM);
-        (void) idem_http_delimiter_read(text, &ctx->delimiter);
-    }
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_READING);
+    ctx->guard = guarded ? NGX_HTTP_IDEM_ENFORCED : NGX_HTTP_IDEM_SIGNED_ONLY;
 
     ngx_http_idem_fingerprint_start(r, ctx);
 
@@ -314,37 +220,6 @@ ngx_http_idem_handler_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *con
     ngx_http_finalize_request(r, NGX_DONE);
 
     return NGX_DONE;
-}
-
-
-ngx_int_t
-ngx_http_idem_handler_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
-{
-    size_t                len;
-    ngx_chain_t          *cl;
-    ngx_http_idem_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
-
-    if (ctx && r == r->main && ctx->state == NGX_HTTP_IDEM_READING) {
-        for (cl = in; cl; cl = cl->next) {
-            len = ngx_buf_in_memory(cl->buf) ? (size_t) (cl->buf->last - cl->buf->pos) : 0;
-
-            if (len && ctx->streaming) {
-                ngx_http_idem_fingerprint_add(ctx, cl->buf->pos, len);
-            }
-
-            if (len && ctx->hashing) {
-                idem_sha_add(&ctx->body_sha, cl->buf->pos, len);
-            }
-
-            if (len && ctx->hashing512) {
-                idem_sha512_add(&ctx->body_sha512, cl->buf->pos, len);
-            }
-        }
-    }
-
-    return ngx_http_idem_next_request_body_filter(r, in);
 }
 
 
@@ -366,8 +241,11 @@ ngx_http_idem_handler_set_enforced(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
         return NGX_ERROR;
     }
 
-    ctx->enforced = !(value.len == 0 || (value.len == 1 && value.data[0] == '0')
-                      || (value.len == 3 && ngx_strncmp(value.data, "off", 3) == 0));
+    if (value.len == 0 || (value.len == 1 && value.data[0] == '0')
+        || (value.len == 3 && ngx_strncmp(value.data, "off", 3) == 0))
+    {
+        ctx->guard = NGX_HTTP_IDEM_SHADOW;
+    }
 
     return NGX_OK;
 }
@@ -381,15 +259,7 @@ ngx_http_idem_handler_body_handler(ngx_http_request_t *r)
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
 
-    if (ctx->hashing) {
-        ctx->hashing = 0;
-        ctx->hashed = (idem_sha_end(&ctx->body_sha, ctx->body_hash) == 0);
-    }
-
-    if (ctx->hashing512) {
-        ctx->hashing512 = 0;
-        ctx->hashed512 = (idem_sha512_end(&ctx->body_sha512, ctx->body_hash512) == 0);
-    }
+    ngx_http_idem_fingerprint_end(ctx);
 
     r->preserve_body = 1;
 
@@ -415,7 +285,7 @@ static void
 ngx_http_idem_handler_park(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_http_idem_state_e state)
 {
-    ctx->state = state;
+    ngx_http_idem_ctx_set_state(ctx, state);
 
     r->read_event_handler = ngx_http_test_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
@@ -436,8 +306,8 @@ ngx_http_idem_handler_signed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
     if (rc != NGX_OK) {
         ngx_http_idem_handler_continue(r, ctx, rc);
 
-    } else if (ctx->unclaimed) {
-        ctx->verdict = "signed";
+    } else if (ctx->guard == NGX_HTTP_IDEM_SIGNED_ONLY) {
+        ctx->decision.word = "signed";
         ngx_http_idem_handler_continue(r, ctx, NGX_DECLINED);
 
     } else {
@@ -453,14 +323,14 @@ ngx_http_idem_handler_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t  rc;
 
-    rc = ngx_http_idem_key_identify(r, ctx, &ctx->print);
+    rc = ngx_http_idem_key_identify(r, ctx, &ctx->key.print);
 
     if (ngx_http_idem_handler_set_enforced(r, ctx) != NGX_OK) {
         rc = NGX_ERROR;
     }
 
     if (rc == NGX_OK) {
-        rc = ngx_http_idem_claim(r, ctx, 0, &ctx->print);
+        rc = ngx_http_idem_claim(r, ctx, 0, &ctx->key.print);
 
         if (rc == NGX_OK) {
             ngx_http_idem_handler_park(r, ctx, NGX_HTTP_IDEM_CLAIMING);
@@ -482,7 +352,7 @@ ngx_http_idem_handler_continue(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, 
         return;
     }
 
-    ctx->state = (rc == NGX_DECLINED) ? NGX_HTTP_IDEM_PASSED : NGX_HTTP_IDEM_ANSWERED;
+    ngx_http_idem_ctx_set_state(ctx, (rc == NGX_DECLINED) ? NGX_HTTP_IDEM_PASSED : NGX_HTTP_IDEM_ANSWERED);
 
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_core_run_phases;
@@ -500,7 +370,7 @@ ngx_http_idem_handler_resume(ngx_http_request_t *r)
 
     ngx_http_set_log_request(c->log, r);
 
-    if (ctx->round) {
+    if (ctx->probe.sweep) {
         ngx_http_idem_probe_sweep_resume(r, ctx);
         return;
     }
@@ -520,9 +390,9 @@ static ngx_int_t
 ngx_http_idem_handler_respond(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_http_handler_pt handler)
 {
-    ctx->state = NGX_HTTP_IDEM_PASSED;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PASSED);
 
-    if (!ctx->enforced) {
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
         return NGX_DECLINED;
     }
 
@@ -545,10 +415,10 @@ ngx_http_idem_handler_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 static ngx_int_t
 ngx_http_idem_handler_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ctx->state = NGX_HTTP_IDEM_RUNNING;
-    ctx->verdict = ctx->unguarded ? "open" : "run";
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_RUNNING);
+    ctx->decision.word = ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED ? "open" : "run";
 
-    if (ctx->run == NULL && !ctx->unguarded) {
+    if (ctx->run == NULL && ctx->decision.kind != NGX_HTTP_IDEM_UNGUARDED) {
         return NGX_ERROR;
     }
 
@@ -556,7 +426,7 @@ ngx_http_idem_handler_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    if (ctx->unguarded) {
+    if (ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED) {
         ngx_http_idem_claim_start_run_max(ctx);
     }
 
@@ -566,43 +436,54 @@ ngx_http_idem_handler_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
-/* Acts on the verdict. */
+static ngx_int_t
+ngx_http_idem_handler_decide(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    switch (ctx->decision.kind) {
+
+    case NGX_HTTP_IDEM_REFUSED:
+        return ngx_http_idem_handler_refuse(r, ctx, ctx->decision.problem, ctx->decision.word);
+
+    case NGX_HTTP_IDEM_NO_STORE:
+
+        /* a token never runs unguarded */
+
+        if (ctx->conf->store->h || ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN
+            || ctx->conf->policy->on_store_error != IDEM_ON_STORE_ERROR_OPEN)
+        {
+            return ngx_http_idem_handler_refuse(r, ctx, IDEM_HTTP_STORE_UNAVAILABLE,
+                                                "store_error");
+        }
+
+        ctx->decision.kind = NGX_HTTP_IDEM_UNGUARDED;
+
+        /* fall through */
+
+    case NGX_HTTP_IDEM_UNGUARDED:
+        return ngx_http_idem_handler_run(r, ctx);
+
+    default:
+        return ngx_http_idem_handler_apply_verdict(r, ctx);
+    }
+}
+
 
 static ngx_int_t
 ngx_http_idem_handler_apply_verdict(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    if (ctx->refused) {        /* before the store was asked */
-        return ngx_http_idem_handler_refuse(r, ctx, ctx->problem, ctx->verdict);
-    }
-
-    if (ctx->code != 0) {
-
-        /* a token never runs unguarded */
-
-        if (ctx->conf->store->h == NULL
-            && ctx->conf->policy->on_store_error == IDEM_ON_STORE_ERROR_OPEN
-            && ctx->conf->key->kind != NGX_HTTP_IDEM_KEY_TOKEN)
-        {
-            ctx->unguarded = 1;
-            return ngx_http_idem_handler_run(r, ctx);
-        }
-
-        return ngx_http_idem_handler_refuse(r, ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
-    }
-
-    switch (ctx->answer) {
+    switch (ctx->decision.verdict) {
 
     case IDEM_RUN:
         return ngx_http_idem_handler_run(r, ctx);
 
     case IDEM_REPLAY:
-        ctx->verdict = "replay";
+        ctx->decision.word = "replay";
         return ngx_http_idem_handler_respond(r, ctx, ngx_http_idem_reply_replay_handler);
 
     case IDEM_DEAD:
 
-        if (ctx->has_result && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
-            ctx->verdict = "dead";
+        if (ctx->decision.result.data && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
+            ctx->decision.word = "dead";
             return ngx_http_idem_handler_respond(r, ctx, ngx_http_idem_reply_replay_handler);
         }
 
@@ -620,7 +501,7 @@ ngx_http_idem_handler_apply_verdict(ngx_http_request_t *r, ngx_http_idem_ctx_t *
     case IDEM_UNCERTAIN:
     case IDEM_PROBE:
 
-        if (ctx->conf->probe && ctx->enforced && !ctx->probed) {
+        if (ctx->conf->probe && ctx->guard != NGX_HTTP_IDEM_SHADOW && ctx->probe.found == NGX_HTTP_IDEM_UNASKED) {
             return ngx_http_idem_probe(r, ctx);
         }
 

@@ -23,7 +23,7 @@ ngx_int_t
 ngx_http_idem_key_missing(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
     ngx_http_idem_reply_set_problem(ctx, IDEM_HTTP_KEY_MISSING, "missing");
-    ctx->detail = detail;
+    ctx->decision.detail = detail;
 
     return NGX_ABORT;
 }
@@ -33,7 +33,7 @@ ngx_int_t
 ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
     ngx_http_idem_reply_set_problem(ctx, IDEM_HTTP_KEY_MALFORMED, "malformed");
-    ctx->detail = detail;
+    ctx->decision.detail = detail;
 
     return NGX_ABORT;
 }
@@ -67,13 +67,13 @@ static ngx_int_t
 ngx_http_idem_key_set(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const void *key,
     size_t len)
 {
-    ctx->key.data = ngx_pnalloc(r->pool, len);
-    if (ctx->key.data == NULL) {
+    ctx->key.text.data = ngx_pnalloc(r->pool, len);
+    if (ctx->key.text.data == NULL) {
         return NGX_ERROR;
     }
 
-    ngx_memcpy(ctx->key.data, key, len);
-    ctx->key.len = len;
+    ngx_memcpy(ctx->key.text.data, key, len);
+    ctx->key.text.len = len;
 
     return NGX_OK;
 }
@@ -127,21 +127,21 @@ ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     n = 1;
     hidden = 0;
 
-    if (ctx->form || ctx->delimiter.len) {
+    if (ctx->body.type == NGX_HTTP_IDEM_BODY_FORM || ctx->body.delimiter.len) {
         rc = ngx_http_idem_fingerprint_read_body(r, ctx);
 
         if (rc == NGX_ERROR) {
             return NGX_ERROR;
         }
 
-        if (rc == NGX_DECLINED && ctx->form) {
+        if (rc == NGX_DECLINED && ctx->body.type == NGX_HTTP_IDEM_BODY_FORM) {
             return ngx_http_idem_key_malformed(ctx, "The form is too long for a key in it.");
         }
 
         /* files make a form long: its key may be elsewhere, and counts */
 
         hidden = (rc == NGX_DECLINED);
-        places[1] = ngx_http_idem_text(&ctx->body);
+        places[1] = ngx_http_idem_text(&ctx->body.text);
         n = hidden ? 1 : 2;
     }
 
@@ -151,8 +151,8 @@ ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         size_t                found = 0;
         enum idem_http_found  is;
 
-        is = i && ctx->delimiter.len
-             ? idem_http_multipart_find(places[i], &ctx->delimiter, name, key, sizeof(key), &found)
+        is = i && ctx->body.delimiter.len
+             ? idem_http_multipart_find(places[i], &ctx->body.delimiter, name, key, sizeof(key), &found)
              : idem_http_form_find(places[i], name, key, sizeof(key), &found);
 
         switch (is) {
@@ -279,21 +279,21 @@ ngx_http_idem_key_from_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 static ngx_int_t
 ngx_http_idem_key_from_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    if (ngx_http_complex_value(r, &ctx->conf->key->value, &ctx->key) != NGX_OK) {
+    if (ngx_http_complex_value(r, &ctx->conf->key->value, &ctx->key.text) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    if (ctx->refused) {         /* an expression in it was refused */
+    if (ctx->decision.kind == NGX_HTTP_IDEM_REFUSED) {         /* an expression in it was refused */
         return NGX_ABORT;
     }
 
-    if (ctx->key.len == 0) {
+    if (ctx->key.text.len == 0) {
         return ctx->conf->key->optional
                ? NGX_DECLINED
                : ngx_http_idem_key_missing(ctx, "What the key is made of is missing.");
     }
 
-    if (ctx->key.len > IDEM_KEY_MAX) {
+    if (ctx->key.text.len > IDEM_KEY_MAX) {
         return ngx_http_idem_key_malformed(ctx, "The key is longer than 4096 bytes.");
     }
 
@@ -320,7 +320,7 @@ ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
             return rc;
         }
 
-        other = ctx->key;
+        other = ctx->key.text;
         (void) ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
 
         if (n == 0 && rc == NGX_OK) {
@@ -331,7 +331,7 @@ ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     rc = ngx_http_idem_key_from_header(r, ctx);
 
     if (rc == NGX_OK && other.len
-        && (ctx->key.len != other.len || ngx_memcmp(ctx->key.data, other.data, other.len) != 0))
+        && (ctx->key.text.len != other.len || ngx_memcmp(ctx->key.text.data, other.data, other.len) != 0))
     {
         return ngx_http_idem_key_malformed(ctx, "The header and the parameter carry two tokens.");
     }
@@ -347,27 +347,23 @@ ngx_http_idem_key_evaluate_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
         return NGX_OK;
     }
 
-    if (ngx_http_complex_value(r, ctx->conf->scope, &ctx->scope) != NGX_OK) {
+    if (ngx_http_complex_value(r, ctx->conf->scope, &ctx->key.scope) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    if (ctx->refused) {
+    if (ctx->decision.kind == NGX_HTTP_IDEM_REFUSED) {
         return NGX_ABORT;
     }
 
-    if (ctx->scope.len == 0) {
+    if (ctx->key.scope.len == 0) {
         return ngx_http_idem_key_missing(ctx, "It is not said who is asking.");
     }
 
-    if (ctx->scope.len > IDEM_SCOPE_MAX) {
+    if (ctx->key.scope.len > IDEM_SCOPE_MAX) {
         return ngx_http_idem_key_malformed(ctx, "Who is asking has too long a name.");
     }
 
-    if (ctx->arena_used) {     /* an expression has read the request without #user: read it again */
-        idem_arena_free(&ctx->arena);
-        ctx->arena_used = 0;
-        ctx->vars = NULL;
-    }
+    ngx_http_idem_variable_reset(ctx);
 
     return NGX_OK;
 }
@@ -378,9 +374,9 @@ ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t  rc;
 
-    ctx->naming = 1;
+    ctx->key.evaluating = 1;
     rc = ngx_http_idem_key_evaluate_scope(r, ctx);
-    ctx->naming = 0;
+    ctx->key.evaluating = 0;
 
     return rc;
 }
@@ -388,7 +384,7 @@ ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
 /*
  * NGX_OK: *print is the fingerprint. NGX_DECLINED: there is no key, and none is
- * needed. NGX_ABORT: ctx->problem is set.
+ * needed. NGX_ABORT: ctx->decision.problem is set.
  */
 
 ngx_int_t
@@ -408,14 +404,14 @@ ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
     ngx_memzero(print, sizeof(struct idem_fingerprint));
 
-    ctx->naming = 1;
+    ctx->key.evaluating = 1;
     rc = ngx_http_idem_key_evaluate_scope(r, ctx);
 
     if (rc == NGX_OK) {
         rc = keys[ctx->conf->key->kind](r, ctx);
     }
 
-    ctx->naming = 0;
+    ctx->key.evaluating = 0;
 
     if (rc != NGX_OK || (ctx->conf->print & NGX_HTTP_IDEM_PRINT_NONE)) {
         return rc;

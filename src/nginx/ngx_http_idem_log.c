@@ -85,7 +85,7 @@ ngx_http_idem_log_todo(ngx_http_idem_ctx_t *ctx, u_char *buf, size_t size)
     size_t       head;
     const char  *todo, *mark;
 
-    todo = ngx_http_idem_log_words[ctx->problem].todo;
+    todo = ngx_http_idem_log_words[ctx->decision.problem].todo;
     mark = ngx_strstr(todo, "HASH");
 
     if (mark == NULL) {
@@ -94,7 +94,7 @@ ngx_http_idem_log_todo(ngx_http_idem_ctx_t *ctx, u_char *buf, size_t size)
 
     head = mark - todo;
 
-    *ngx_snprintf(buf, size - 1, "%*s%*s%s", head, todo, (size_t) NGX_HTTP_IDEM_SHORT, ctx->hash,
+    *ngx_snprintf(buf, size - 1, "%*s%*s%s", head, todo, (size_t) NGX_HTTP_IDEM_SHORT, ctx->decision.hash,
                   mark + 4) = '\0';
 
     return (char *) buf;
@@ -111,7 +111,7 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_http_core_srv_conf_t         *cscf;
     const ngx_http_idem_log_words_t  *row;
 
-    row = &ngx_http_idem_log_words[ctx->problem];
+    row = &ngx_http_idem_log_words[ctx->decision.problem];
 
     if (r->connection->log->log_level < row->level) {
         return;
@@ -121,28 +121,28 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
 
     *ngx_snprintf(words, sizeof(words) - 1, "refused %s: %s",
-                  idem_http_problem_rows[ctx->problem].word, row->what) = '\0';
+                  idem_http_problem_rows[ctx->decision.problem].word, row->what) = '\0';
     ngx_http_idem_metric_route_name(cscf, clcf, route, sizeof(route));
 
     ngx_memzero(&line, sizeof(struct idem_line));
 
     line.words = (char *) words;
-    line.record = (char *) ctx->hash;
+    line.record = (char *) ctx->decision.hash;
     line.prefix = ctx->conf->policy ? ctx->conf->policy->prefix : NULL;
-    line.label = ctx->label;
-    line.attempt = ctx->attempt;
+    line.label = ctx->key.label;
+    line.attempt = ctx->decision.attempt;
     line.route = (char *) route;
 
-    if (ctx->detail) {
-        line.reason = ngx_http_idem_log_text(ctx->detail, ngx_strlen(ctx->detail), reason,
+    if (ctx->decision.detail) {
+        line.reason = ngx_http_idem_log_text(ctx->decision.detail, ngx_strlen(ctx->decision.detail), reason,
                                              sizeof(reason));
 
-    } else if (ctx->problem == IDEM_HTTP_FAILED || ctx->problem == IDEM_HTTP_STORE_UNAVAILABLE) {
-        line.reason = ngx_http_idem_log_text((char *) ctx->reason.data, ctx->reason.len, reason,
+    } else if (ctx->decision.problem == IDEM_HTTP_FAILED || ctx->decision.problem == IDEM_HTTP_STORE_UNAVAILABLE) {
+        line.reason = ngx_http_idem_log_text((char *) ctx->decision.reason.data, ctx->decision.reason.len, reason,
                                              sizeof(reason));
     }
 
-    if (ctx->problem == IDEM_HTTP_STORE_UNAVAILABLE && ctx->reason.len == 0
+    if (ctx->decision.problem == IDEM_HTTP_STORE_UNAVAILABLE && ctx->decision.reason.len == 0
         && ctx->conf->store && ctx->conf->store->h == NULL)
     {
         line.reason = ctx->conf->store->error.text;          /* it could not be opened */

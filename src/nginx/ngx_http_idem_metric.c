@@ -303,7 +303,7 @@ ngx_http_idem_metric_count_verdict(ngx_http_idem_ctx_t *ctx, struct board *board
 
     case BOARD_RUN:
 
-        if (ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN && ctx->attempt == 1) {
+        if (ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN && ctx->decision.attempt == 1) {
             board_add(&row->counts[BOARD_TOKEN_SPENT], 1);
         }
 
@@ -315,7 +315,7 @@ ngx_http_idem_metric_count_verdict(ngx_http_idem_ctx_t *ctx, struct board *board
 
     case BOARD_REPLAY:
 
-        if (!ctx->enforced) {
+        if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
             board_add(&row->counts[BOARD_SHADOWED], 1);
         }
 
@@ -323,12 +323,12 @@ ngx_http_idem_metric_count_verdict(ngx_http_idem_ctx_t *ctx, struct board *board
 
     default:
 
-        if (!ctx->enforced) {
+        if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
             board_add(&row->counts[BOARD_SHADOWED], 1);
             return;
         }
 
-        board_refused(board, row, verdict, ctx->hash[0] ? (char *) ctx->hash : NULL, ctx->label);
+        board_refused(board, row, verdict, ctx->decision.hash[0] ? (char *) ctx->decision.hash : NULL, ctx->key.label);
     }
 }
 
@@ -344,17 +344,17 @@ ngx_http_idem_metric_count_handler(ngx_http_request_t *r)
 
     ctx = ngx_http_idem_ctx_find(r);
 
-    if (ctx == NULL || ctx->round || ctx->verdict == NULL || ctx->conf->row == NULL) {
+    if (ctx == NULL || ctx->probe.sweep || ctx->decision.word == NULL || ctx->conf->row == NULL) {
         return NGX_OK;
     }
 
-    if (ngx_strcmp(ctx->verdict, "issued") == 0) {
+    if (ngx_strcmp(ctx->decision.word, "issued") == 0) {
         board_add(&ctx->conf->row->counts[BOARD_TOKEN_ISSUED], 1);
         return NGX_OK;
     }
 
     imcf = ngx_http_get_module_main_conf(r, ngx_http_idem_module);
-    verdict = ngx_http_idem_metric_find_verdict(ctx->conf->row, ctx->verdict);
+    verdict = ngx_http_idem_metric_find_verdict(ctx->conf->row, ctx->decision.word);
 
     if (verdict < BOARD_VERDICTS) {
         ngx_http_idem_metric_count_verdict(ctx, imcf->board, verdict);

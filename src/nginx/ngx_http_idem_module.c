@@ -253,7 +253,7 @@ ngx_http_idem_postconfiguration(ngx_conf_t *cf)
     ngx_http_top_body_filter = ngx_http_idem_capture_body_filter;
 
     ngx_http_idem_next_request_body_filter = ngx_http_top_request_body_filter;
-    ngx_http_top_request_body_filter = ngx_http_idem_handler_request_body_filter;
+    ngx_http_top_request_body_filter = ngx_http_idem_fingerprint_body_filter;
 
     return NGX_OK;
 }

@@ -10,7 +10,6 @@
 
 
 static ngx_int_t ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc);
-static ngx_int_t ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 
 ngx_int_t
@@ -21,8 +20,8 @@ ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_http_request_t          *sr;
     ngx_http_post_subrequest_t  *ps;
 
-    ctx->came = NGX_HTTP_IDEM_DOUBTFUL;
-    ctx->probe_reason = NULL;
+    ctx->probe.found = NGX_HTTP_IDEM_DOUBTFUL;
+    ctx->probe.reason = NULL;
 
     if (ctx->conf->probe_type) {
         return ngx_http_idem_probe_tx_start(r, ctx);
@@ -37,7 +36,7 @@ ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     if (ngx_http_parse_unsafe_uri(r, &uri, &args, &flags) != NGX_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "idem: record %s: idem_probe gives no URI", ctx->hash);
+                      "idem: record %s: idem_probe gives no URI", ctx->decision.hash);
         return NGX_DECLINED;
     }
 
@@ -71,8 +70,8 @@ ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ngx_http_set_ctx(sr, ctx, ngx_http_idem_module);
 
-    ctx->probe = sr;
-    ctx->state = NGX_HTTP_IDEM_PROBING;
+    ctx->probe.request = sr;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PROBING);
     r->write_event_handler = ngx_http_core_run_phases;
 
     return NGX_AGAIN;
@@ -84,17 +83,12 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t  rc;
 
-    if (ctx->state == NGX_HTTP_IDEM_PROBING) {
-        return ctx->probe_over ? ngx_http_idem_probe_finish(r, ctx) : NGX_AGAIN;
-    }
-
-    if (ctx->answer == IDEM_PROBE) {
+    if (ctx->decision.verdict == IDEM_PROBE) {
         rc = ngx_http_idem_probe_start(r, ctx);
 
         if (rc == NGX_DECLINED) {          /* the probe is impossible: the record stays as it was */
-            ctx->answer = IDEM_UNCERTAIN;
-            ctx->probed = 1;
-            ctx->state = NGX_HTTP_IDEM_SETTLING;
+            ctx->decision.verdict = IDEM_UNCERTAIN;
+            ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SETTLING);
             r->write_event_handler = ngx_http_request_empty_handler;
 
             ngx_http_idem_claim_finish(ctx, NGX_HTTP_IDEM_UNKNOWN, 0, NULL, 0);
@@ -107,11 +101,11 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     /* takes the record over, so that no other prober asks meanwhile */
 
-    if (ngx_http_idem_claim(r, ctx, 1, &ctx->print) != NGX_OK) {
+    if (ngx_http_idem_claim(r, ctx, 1, &ctx->key.print) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    ctx->state = NGX_HTTP_IDEM_CLAIMING;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_CLAIMING);
     r->write_event_handler = ngx_http_request_empty_handler;
 
     return NGX_AGAIN;
@@ -121,8 +115,8 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_int_t
 ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
-    ctx->probe_status = r->headers_out.status;
+    ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
+    ctx->probe.status = r->headers_out.status;
     r->filter_need_in_memory = 1;
 
     return NGX_OK;
@@ -137,14 +131,14 @@ ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_ch
     for ( /* void */ ; in; in = in->next) {
         b = in->buf;
 
-        if (ngx_buf_in_memory(b) && b->last != b->pos && !ctx->discard) {
-            ctx->discard = (ngx_http_idem_capture_body_append(r, ctx, b->pos,
+        if (ngx_buf_in_memory(b) && b->last != b->pos && !ctx->response.discard) {
+            ctx->response.discard = (ngx_http_idem_capture_append(r, ctx, b->pos,
                                                               (size_t) (b->last - b->pos))
                             != NGX_OK);
         }
 
         if (b->last_buf || b->last_in_chain) {
-            ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+            ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
         }
 
         b->pos = b->last;
@@ -161,10 +155,12 @@ ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc)
     ngx_http_idem_ctx_t  *ctx = data;
 
     if (rc == NGX_ERROR || rc >= NGX_HTTP_SPECIAL_RESPONSE) {
-        ctx->probe_status = (rc == NGX_ERROR) ? 0 : (ngx_uint_t) rc;
+        ctx->probe.status = (rc == NGX_ERROR) ? 0 : (ngx_uint_t) rc;
     }
 
-    ctx->probe_over = 1;
+    if (ctx->state == NGX_HTTP_IDEM_PROBING) {        /* not after a post_action */
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PROBED);
+    }
 
     return rc;
 }
@@ -179,18 +175,18 @@ ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc)
 static ngx_uint_t
 ngx_http_idem_probe_backend_status(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_upstream_t  *u = ctx->probe->upstream;
+    ngx_http_upstream_t  *u = ctx->probe.request->upstream;
 
-    if ((u && u->headers_in.status_n == ctx->probe_status)
-        || !(ctx->probe_status == NGX_HTTP_NOT_FOUND
-             || (ctx->probe_status >= 200 && ctx->probe_status < 300)))
+    if ((u && u->headers_in.status_n == ctx->probe.status)
+        || !(ctx->probe.status == NGX_HTTP_NOT_FOUND
+             || (ctx->probe.status >= 200 && ctx->probe.status < 300)))
     {
-        return ctx->probe_status;               /* the backend's own, or one that decides nothing */
+        return ctx->probe.status;               /* the backend's own, or one that decides nothing */
     }
 
     ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
                   "idem: record %s: the %ui to idem_probe comes from nginx itself, and not from "
-                  "a backend: it says nothing of what happened", ctx->hash, ctx->probe_status);
+                  "a backend: it says nothing of what happened", ctx->decision.hash, ctx->probe.status);
 
     return 0;
 }
@@ -205,24 +201,24 @@ static void
 ngx_http_idem_probe_judge(ngx_http_idem_ctx_t *ctx)
 {
     ngx_uint_t            status;
-    ngx_http_upstream_t  *u = ctx->probe->upstream;
+    ngx_http_upstream_t  *u = ctx->probe.request->upstream;
 
-    status = ctx->probe_status = ngx_http_idem_probe_backend_status(ctx);
-    ctx->probe_reason = status ? "the backend was asked, and does not know" : NULL;
+    status = ctx->probe.status = ngx_http_idem_probe_backend_status(ctx);
+    ctx->probe.reason = status ? "the backend was asked, and does not know" : NULL;
 
     if (status == NGX_HTTP_NOT_FOUND) {
-        ctx->came = NGX_HTTP_IDEM_NOT;
-        ctx->probe_reason = NGX_HTTP_IDEM_NEVER;
+        ctx->probe.found = NGX_HTTP_IDEM_NOT;
+        ctx->probe.reason = NGX_HTTP_IDEM_NEVER;
 
-    } else if (status >= 200 && status < 300 && ctx->heard == NGX_HTTP_IDEM_WHOLE
+    } else if (status >= 200 && status < 300 && ctx->response.heard == NGX_HTTP_IDEM_WHOLE
                && !(u && ngx_http_idem_upstream_is_cut(u)))
     {
-        ctx->came = NGX_HTTP_IDEM_HAPPENED;
+        ctx->probe.found = NGX_HTTP_IDEM_HAPPENED;
     }
 
     ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
                   "idem: record %s: the backend was asked what came of it, and answered %ui",
-                  ctx->hash, status);
+                  ctx->decision.hash, status);
 }
 
 
@@ -232,22 +228,22 @@ ngx_uint_t
 ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
 {
     ngx_int_t            rc;
-    ngx_http_request_t  *sr = ctx->probe;
+    ngx_http_request_t  *sr = ctx->probe.request;
 
     ngx_str_null(result);
 
     if (sr) {
         ngx_http_idem_probe_judge(ctx);
-        ctx->probe = NULL;
+        ctx->probe.request = NULL;
     }
 
-    if (ctx->came != NGX_HTTP_IDEM_HAPPENED) {
+    if (ctx->probe.found != NGX_HTTP_IDEM_HAPPENED) {
         return NGX_HTTP_IDEM_UNKNOWN;
     }
 
-    if (!ctx->discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
-        rc = sr ? ngx_http_idem_capture_body_encode(sr, ctx, result)
-                : ngx_http_idem_capture_body_encode_row(r, ctx, ctx->probe_status, result);
+    if (!ctx->response.discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
+        rc = sr ? ngx_http_idem_capture_encode(sr, ctx, result)
+                : ngx_http_idem_capture_encode_row(r, ctx, ctx->probe.status, result);
 
         if (rc != NGX_OK) {
             ngx_str_null(result);
@@ -271,7 +267,7 @@ ngx_http_idem_probe_in_time(ngx_http_idem_ctx_t *ctx)
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_str_t   result;
@@ -279,35 +275,34 @@ ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     outcome = ngx_http_idem_probe_outcome(r, ctx, &result);
 
-    if (ctx->came == NGX_HTTP_IDEM_NOT && ngx_http_idem_probe_in_time(ctx)) {
-        ctx->answer = IDEM_RUN;
-        ctx->state = NGX_HTTP_IDEM_ANSWERED;
-        ctx->probe_reason = NULL;          /* the run has an outcome of its own */
-        ctx->kept.len = 0;
-        ctx->measured = 0;
-        idem_http_measure_drop(&ctx->measure);
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_SILENT);
-        ctx->discard = 0;
+    if (ctx->probe.found == NGX_HTTP_IDEM_NOT && ngx_http_idem_probe_in_time(ctx)) {
+        ctx->decision.verdict = IDEM_RUN;
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
+        ctx->probe.reason = NULL;          /* the run has an outcome of its own */
+        ctx->response.body.len = 0;
+        ctx->response.measured = 0;
+        idem_http_measure_drop(&ctx->response.measure);
+        ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_SILENT);
+        ctx->response.discard = 0;
 
         return NGX_OK;
     }
 
-    ctx->answer = IDEM_UNCERTAIN;
-    ctx->probed = 1;
+    ctx->decision.verdict = IDEM_UNCERTAIN;
 
     if (outcome == NGX_HTTP_IDEM_DONE) {
-        ctx->answer = result.len ? IDEM_REPLAY : IDEM_DUPLICATE;
-        ctx->status = (int32_t) ctx->probe_status;
-        ctx->result = result;
+        ctx->decision.verdict = result.len ? IDEM_REPLAY : IDEM_DUPLICATE;
+        ctx->decision.status = (int32_t) ctx->probe.status;
+        ctx->decision.result = result;
     }
 
-    ctx->state = NGX_HTTP_IDEM_SETTLING;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SETTLING);
     r->write_event_handler = ngx_http_request_empty_handler;
 
-    ngx_http_idem_claim_finish(ctx, outcome, ctx->probe_status, result.data, result.len);
+    ngx_http_idem_claim_finish(ctx, outcome, ctx->probe.status, result.data, result.len);
 
     if (ctx->run == NULL) {                     /* the handover itself failed */
-        ctx->state = NGX_HTTP_IDEM_ANSWERED;
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
         return NGX_OK;
     }
 

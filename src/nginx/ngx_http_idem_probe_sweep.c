@@ -369,7 +369,6 @@ ngx_http_idem_probe_sweep_probe(ngx_http_idem_probe_sweep_t *sweep, const struct
 {
     size_t                   len;
     ngx_socket_t             peer;
-    ngx_http_cleanup_t      *cln;
     ngx_http_request_t      *r;
     ngx_http_idem_ctx_t     *ctx;
     struct idem_record_key   key;
@@ -387,26 +386,17 @@ ngx_http_idem_probe_sweep_probe(ngx_http_idem_probe_sweep_t *sweep, const struct
         return NGX_ERROR;
     }
 
-    ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_idem_ctx_t));
-    cln = ngx_http_cleanup_add(r, 0);
-
-    if (ctx == NULL || cln == NULL) {
+    ctx = ngx_http_idem_ctx_new(r, sweep->guarded->conf);
+    if (ctx == NULL) {
         (void) close(peer);
         ngx_http_finalize_request(r, NGX_DONE);
         return NGX_ERROR;
     }
 
-    ctx->request = r;
-    ctx->conf = sweep->guarded->conf;
-    ctx->state = NGX_HTTP_IDEM_CLAIMING;
-    ctx->enforced = 1;
-    ctx->round = sweep;
-    ctx->peer = peer;
-
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_CLAIMING);
+    ctx->probe.sweep = sweep;
+    ctx->probe.peer = peer;
     sweep->asked++;
-    cln->handler = ngx_http_idem_handler_cleanup;
-    cln->data = ctx;
-    ngx_http_set_ctx(r, ctx, ngx_http_idem_module);
 
     if (ngx_http_idem_claim_named(ctx, &key) != NGX_OK) {
         ngx_http_finalize_request(r, NGX_DONE);
@@ -491,16 +481,16 @@ ngx_http_idem_probe_sweep_settle(ngx_http_request_t *r)
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
 
-    if (!ctx->probe_over) {
+    if (ctx->state != NGX_HTTP_IDEM_PROBED) {
         return;
     }
 
     outcome = ngx_http_idem_probe_outcome(r, ctx, &result);
 
     r->write_event_handler = ngx_http_request_empty_handler;
-    ctx->state = NGX_HTTP_IDEM_SETTLING;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SETTLING);
 
-    ngx_http_idem_claim_finish(ctx, outcome, ctx->probe_status, result.data, result.len);
+    ngx_http_idem_claim_finish(ctx, outcome, ctx->probe.status, result.data, result.len);
 
     ngx_http_finalize_request(r, NGX_DONE);
 }
@@ -513,13 +503,13 @@ ngx_http_idem_probe_sweep_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
 {
     ngx_connection_t  *c = r->connection;
 
-    if (ctx->state == NGX_HTTP_IDEM_PROBING) {
+    if (ctx->state == NGX_HTTP_IDEM_PROBED) {
         ngx_http_idem_probe_sweep_settle(r);
         ngx_http_run_posted_requests(c);
         return;
     }
 
-    if (ctx->state == NGX_HTTP_IDEM_ANSWERED && ctx->code == 0 && ctx->answer == IDEM_PROBE
+    if (ctx->decision.kind == NGX_HTTP_IDEM_VERDICT && ctx->decision.verdict == IDEM_PROBE
         && !ngx_exiting && ngx_http_idem_probe_start(r, ctx) == NGX_AGAIN)
     {
         r->write_event_handler = ngx_http_idem_probe_sweep_settle;
@@ -537,9 +527,13 @@ ngx_http_idem_probe_sweep_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
 void
 ngx_http_idem_probe_sweep_done(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_probe_sweep_t  *sweep = ctx->round;
+    ngx_http_idem_probe_sweep_t  *sweep = ctx->probe.sweep;
 
-    (void) close(ctx->peer);
+    if (sweep == NULL) {
+        return;
+    }
+
+    (void) close(ctx->probe.peer);
 
     if (--sweep->asked == 0) {
         ngx_http_idem_probe_sweep_schedule(sweep);

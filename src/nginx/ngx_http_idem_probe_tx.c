@@ -28,22 +28,22 @@ ngx_http_idem_probe_tx_copy(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     const struct idem_bytes  *result = &op->out.tx.result;
 
     if (!op->out.tx.there) {
-        ctx->came = NGX_HTTP_IDEM_NOT;
-        ctx->probe_reason = NGX_HTTP_IDEM_NO_ROW;
+        ctx->probe.found = NGX_HTTP_IDEM_NOT;
+        ctx->probe.reason = NGX_HTTP_IDEM_NO_ROW;
         return;
     }
 
-    ctx->came = NGX_HTTP_IDEM_HAPPENED;
-    ctx->probe_status = (status >= 200 && status < 600) ? (ngx_uint_t) status : NGX_HTTP_OK;
+    ctx->probe.found = NGX_HTTP_IDEM_HAPPENED;
+    ctx->probe.status = (status >= 200 && status < 600) ? (ngx_uint_t) status : NGX_HTTP_OK;
 
-    if (ctx->probe_status == NGX_HTTP_NO_CONTENT || ctx->probe_status == NGX_HTTP_NOT_MODIFIED) {
+    if (ctx->probe.status == NGX_HTTP_NO_CONTENT || ctx->probe.status == NGX_HTTP_NOT_MODIFIED) {
         return;                                 /* these have no body */
     }
 
     if (result->len
-        && ngx_http_idem_capture_body_append(r, ctx, (u_char *) result->at, result->len) != NGX_OK)
+        && ngx_http_idem_capture_append(r, ctx, (u_char *) result->at, result->len) != NGX_OK)
     {
-        ctx->discard = 1;
+        ctx->response.discard = 1;
     }
 }
 
@@ -56,27 +56,27 @@ ngx_http_idem_probe_tx_handler(struct idem_ask *ask, int rc, const struct idem_e
     ngx_http_idem_ctx_t       *ctx = tx->ctx;
 
     log = ctx->request->connection->log;
-    ctx->waited += ngx_current_msec - ctx->asked;
+    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
 
     if (rc == 0) {
         ngx_http_idem_probe_tx_copy(ctx->request, ctx, &ask->op);
 
         ngx_log_error(NGX_LOG_NOTICE, log, 0,
-                      "idem: record %s: the row of its transaction %s", ctx->hash,
-                      ctx->came == NGX_HTTP_IDEM_HAPPENED ? "is there: it happened"
+                      "idem: record %s: the row of its transaction %s", ctx->decision.hash,
+                      ctx->probe.found == NGX_HTTP_IDEM_HAPPENED ? "is there: it happened"
                                                           : "is not there");
 
     } else {
-        ctx->probe_reason = "the row of its transaction could not be looked for";
+        ctx->probe.reason = "the row of its transaction could not be looked for";
 
         ngx_log_error(NGX_LOG_ERR, log, 0,
                       "idem: record %s: the row of its transaction could not be looked for: %s",
-                      ctx->hash, err->text);
+                      ctx->decision.hash, err->text);
     }
 
     idem_ask_stop(ask);
-    ctx->row = NULL;
-    ctx->probe_over = 1;
+    ctx->probe.tx = NULL;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PROBED);
 
     ngx_http_idem_handler_resume(ctx->request);
 }
@@ -97,10 +97,9 @@ ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     tx->ask.op.kind = IDEM_OP_TX;
     tx->ask.op.key = ctx->run->claim->key;      /* row and record have the same name */
 
-    ctx->row = tx;
-    ctx->probe_over = 0;
-    ctx->asked = ngx_current_msec;
-    ctx->state = NGX_HTTP_IDEM_PROBING;
+    ctx->probe.tx = tx;
+    ctx->decision.asked = ngx_current_msec;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PROBING);
     r->write_event_handler = ngx_http_request_empty_handler;
 
     idem_ask_start(ctx->conf->store->h, &tx->ask);
@@ -114,8 +113,8 @@ ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 void
 ngx_http_idem_probe_tx_drop(ngx_http_idem_ctx_t *ctx)
 {
-    if (ctx->row) {
-        idem_ask_stop(&ctx->row->ask);
-        ctx->row = NULL;
+    if (ctx->probe.tx) {
+        idem_ask_stop(&ctx->probe.tx->ask);
+        ctx->probe.tx = NULL;
     }
 }

@@ -59,10 +59,10 @@ ngx_http_idem_reply_wants_html(ngx_http_request_t *r)
 static int64_t
 ngx_http_idem_reply_retry_after(ngx_http_idem_ctx_t *ctx)
 {
-    switch (ctx->problem) {
+    switch (ctx->decision.problem) {
 
     case IDEM_HTTP_IN_PROGRESS:
-        return ctx->retry_ms <= 1000 ? 1 : (ctx->retry_ms + 999) / 1000;
+        return ctx->decision.retry_ms <= 1000 ? 1 : (ctx->decision.retry_ms + 999) / 1000;
 
     case IDEM_HTTP_STORE_UNAVAILABLE:
         return 1;
@@ -110,7 +110,7 @@ ngx_http_idem_reply_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx
 
     ngx_memzero(&problem, sizeof(struct idem_http_problem));
 
-    problem.kind = ctx->problem;
+    problem.kind = ctx->decision.problem;
     problem.status = (int) status;
 
     if (ctx->conf->policy) {
@@ -118,7 +118,7 @@ ngx_http_idem_reply_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx
         problem.detail.len = ngx_strlen(problem.detail.at);
     }
 
-    if (ctx->heard == NGX_HTTP_IDEM_CUT) {    /* not refused: something has run */
+    if (ctx->response.heard == NGX_HTTP_IDEM_CUT) {    /* not refused: something has run */
         problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its answer did not come "
                                         "whole.");
 
@@ -127,22 +127,22 @@ ngx_http_idem_reply_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx
         }
     }
 
-    if (ctx->detail) {
-        problem.reason.at = ctx->detail;
-        problem.reason.len = ngx_strlen(ctx->detail);
+    if (ctx->decision.detail) {
+        problem.reason.at = ctx->decision.detail;
+        problem.reason.len = ngx_strlen(ctx->decision.detail);
     }
 
-    problem.key_hash.at = (char *) ctx->hash;
-    problem.key_hash.len = ngx_strlen(ctx->hash);
+    problem.key_hash.at = (char *) ctx->decision.hash;
+    problem.key_hash.len = ngx_strlen(ctx->decision.hash);
 
-    if (ctx->problem == IDEM_HTTP_DUPLICATE) {
-        problem.first_status = ctx->status;
+    if (ctx->decision.problem == IDEM_HTTP_DUPLICATE) {
+        problem.first_status = ctx->decision.status;
     }
 
-    if (ctx->problem == IDEM_HTTP_FAILED) {
-        problem.last_status = ctx->status;
-        problem.reason.at = (char *) ctx->reason.data;
-        problem.reason.len = ctx->reason.len;
+    if (ctx->decision.problem == IDEM_HTTP_FAILED) {
+        problem.last_status = ctx->decision.status;
+        problem.reason.at = (char *) ctx->decision.reason.data;
+        problem.reason.len = ctx->decision.reason.len;
     }
 
     problem.retry_after = ngx_http_idem_reply_retry_after(ctx);
@@ -235,9 +235,9 @@ void
 ngx_http_idem_reply_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
     const char *verdict)
 {
-    ctx->refused = 1;
-    ctx->problem = problem;
-    ctx->verdict = verdict;
+    ctx->decision.kind = NGX_HTTP_IDEM_REFUSED;
+    ctx->decision.problem = problem;
+    ctx->decision.word = verdict;
 }
 
 
@@ -255,7 +255,7 @@ ngx_http_idem_reply_refuse_handler(ngx_http_request_t *r)
         return rc;
     }
 
-    if (ctx->problem == IDEM_HTTP_DUPLICATE
+    if (ctx->decision.problem == IDEM_HTTP_DUPLICATE
         && ctx->conf->policy->on_duplicate == IDEM_ON_DUPLICATE_SUCCESS)
     {
         r->headers_out.status = NGX_HTTP_NO_CONTENT;
@@ -439,7 +439,7 @@ ngx_http_idem_reply_needs_gunzip(ngx_http_request_t *r)
 {
     ngx_table_elt_t  *encoding = r->headers_out.content_encoding;
 
-    return encoding && ngx_http_idem_capture_body_is_gzip(&encoding->value)
+    return encoding && ngx_http_idem_capture_is_gzip(&encoding->value)
            && !ngx_http_idem_reply_accepts_gzip(r);
 }
 
@@ -514,12 +514,12 @@ ngx_http_idem_reply_replay_handler(ngx_http_request_t *r)
         return rc;
     }
 
-    if (idem_http_answer_read(ctx->result.data, ctx->result.len, &answer) != 0) {
+    if (idem_http_answer_read(ctx->decision.result.data, ctx->decision.result.len, &answer) != 0) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "idem: record %s: its result is no answer that this version can read",
-                      ctx->hash);
+                      ctx->decision.hash);
 
-        ctx->problem = ctx->answer == IDEM_DEAD ? IDEM_HTTP_FAILED : IDEM_HTTP_DUPLICATE;
+        ctx->decision.problem = ctx->decision.verdict == IDEM_DEAD ? IDEM_HTTP_FAILED : IDEM_HTTP_DUPLICATE;
 
         return ngx_http_idem_reply_refuse_handler(r);
     }

@@ -40,7 +40,7 @@ ngx_http_idem_sign_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum 
     }
 
     ngx_memcpy(text, detail, len);
-    ctx->detail = (char *) text;
+    ctx->decision.detail = (char *) text;
 
     return NGX_ABORT;
 }
@@ -105,9 +105,9 @@ ngx_http_idem_sign_request(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         ret->authority = ngx_http_idem_text(&r->headers_in.host->value);
     }
 
-    ret->has_body = (ctx->body_size > 0);
-    ret->sha256 = ctx->body_hash;
-    ret->sha512 = ctx->hashed512 ? ctx->body_hash512 : NULL;
+    ret->has_body = (ctx->body.size > 0);
+    ret->sha256 = ctx->body.sha256.bytes;
+    ret->sha512 = ctx->body.sha512.state == NGX_HTTP_IDEM_HASH_DONE ? ctx->body.sha512.bytes : NULL;
 
     return NGX_OK;
 }
@@ -124,7 +124,7 @@ ngx_http_idem_sign_nonce_handler(struct idem_nonce *nonce, int rc, const char *d
     ngx_http_idem_ctx_t  *ctx = data;
 
     r = ctx->request;
-    ctx->waited += ngx_current_msec - ctx->asked;
+    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
 
     ngx_http_set_log_request(r->connection->log, r);
     ngx_http_idem_sign_drop(ctx);
@@ -138,7 +138,7 @@ ngx_http_idem_sign_nonce_handler(struct idem_nonce *nonce, int rc, const char *d
         next = ngx_http_idem_sign_refuse(r, ctx, IDEM_PROOF_REUSED, detail);
 
     } else {
-        ctx->proven = 1;
+        ctx->sign.proven = 1;
         next = NGX_OK;
     }
 
@@ -149,9 +149,9 @@ ngx_http_idem_sign_nonce_handler(struct idem_nonce *nonce, int rc, const char *d
 void
 ngx_http_idem_sign_drop(ngx_http_idem_ctx_t *ctx)
 {
-    if (ctx->nonce) {
-        idem_nonce_free(ctx->nonce);
-        ctx->nonce = NULL;
+    if (ctx->sign.nonce) {
+        idem_nonce_free(ctx->sign.nonce);
+        ctx->sign.nonce = NULL;
         ngx_http_idem_claim_linger_end();
     }
 }
@@ -163,22 +163,22 @@ ngx_http_idem_sign_submit_nonce(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 {
     struct idem_error  err;
 
-    ctx->signer.data = ngx_pnalloc(r->pool, parts->key_id_len);
-    if (ctx->signer.data == NULL) {
+    ctx->sign.key_id.data = ngx_pnalloc(r->pool, parts->key_id_len);
+    if (ctx->sign.key_id.data == NULL) {
         return NGX_ERROR;
     }
 
-    ngx_memcpy(ctx->signer.data, parts->key_id, parts->key_id_len);
-    ctx->signer.len = parts->key_id_len;
+    ngx_memcpy(ctx->sign.key_id.data, parts->key_id, parts->key_id_len);
+    ctx->sign.key_id.len = parts->key_id_len;
 
     if (ctx->conf->store->h == NULL) {
         return ngx_http_idem_sign_unavailable(ctx);
     }
 
-    ctx->asked = ngx_current_msec;
+    ctx->decision.asked = ngx_current_msec;
 
     if (idem_nonce_new(ctx->conf->store->h, ctx->conf->sign, parts,
-                       ngx_http_idem_sign_nonce_handler, ctx, &ctx->nonce, &err)
+                       ngx_http_idem_sign_nonce_handler, ctx, &ctx->sign.nonce, &err)
         != 0)
     {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: a nonce could not be asked "
@@ -192,7 +192,7 @@ ngx_http_idem_sign_submit_nonce(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 }
 
 
-/* NGX_AGAIN: the store was asked. NGX_ABORT: ctx->problem is set. */
+/* NGX_AGAIN: the store was asked. NGX_ABORT: ctx->decision.problem is set. */
 
 ngx_int_t
 ngx_http_idem_sign(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
@@ -262,7 +262,7 @@ ngx_http_idem_sign_check_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
 
-    if (conf->sign == NULL && ctx->conf->sign && !ctx->proven && !r->post_action
+    if (conf->sign == NULL && ctx->conf->sign && !ctx->sign.proven && !r->post_action
         && r->content_handler)
     {
         /* its body could not be read, and the error page led on to a backend */
@@ -271,7 +271,7 @@ ngx_http_idem_sign_check_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
                                                           : NGX_HTTP_FORBIDDEN;
     }
 
-    if (conf->sign == NULL || (ctx->proven && conf->sign == ctx->conf->sign)) {
+    if (conf->sign == NULL || (ctx->sign.proven && conf->sign == ctx->conf->sign)) {
         return NGX_OK;
     }
 

@@ -42,7 +42,7 @@ ngx_http_idem_token_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const 
     ngx_str_t   type = ngx_string("application/json");
     ngx_str_t   cache = ngx_string("no-store");
 
-    ctx->verdict = "issued";
+    ctx->decision.word = "issued";
 
     b = ngx_create_temp_buf(r->pool, sizeof("{\"token\":\"\",\"expires_in\":}\n") + IDEM_TOKEN_LEN
                                      + NGX_INT64_LEN);
@@ -72,7 +72,7 @@ ngx_http_idem_token_issued(struct idem_issue *issue, int rc, const char *text,
     r = token->request;
     c = r->connection;
     ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
-    ctx->waited = ngx_current_msec - ctx->asked;
+    ctx->decision.waited = ngx_current_msec - ctx->decision.asked;
 
     ngx_http_set_log_request(c->log, r);
 
@@ -116,9 +116,9 @@ ngx_http_idem_token_submit(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
 
     ngx_memzero(&args, sizeof(struct idem_args));
 
-    if (ctx->scope.len) {
-        args.scope = ctx->scope.data;
-        args.scope_len = ctx->scope.len;
+    if (ctx->key.scope.len) {
+        args.scope = ctx->key.scope.data;
+        args.scope_len = ctx->key.scope.len;
     }
 
     if (ctx->conf->bind) {
@@ -161,7 +161,7 @@ ngx_http_idem_token_start(ngx_http_request_t *r)
         }
     }
 
-    ctx->state = NGX_HTTP_IDEM_PASSED;
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PASSED);
 
     rc = ngx_http_idem_key_read_scope(r, ctx);
 
@@ -180,7 +180,7 @@ ngx_http_idem_token_start(ngx_http_request_t *r)
     }
 
     if (rc == NGX_OK) {
-        ctx->asked = ngx_current_msec;
+        ctx->decision.asked = ngx_current_msec;
         rc = ngx_http_idem_token_submit(r, ctx, &bind);
     }
 

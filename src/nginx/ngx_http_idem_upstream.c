@@ -59,7 +59,7 @@ ngx_http_idem_upstream_add_text(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
     for (i = 0; i < text->len; i++) {
         if (text->data[i] <= 0x20 || text->data[i] >= 0x7f) {
-            return ngx_http_idem_upstream_add_header(r, name, ctx->hash, IDEM_HEX_LEN);
+            return ngx_http_idem_upstream_add_header(r, name, ctx->decision.hash, IDEM_HEX_LEN);
         }
     }
 
@@ -85,7 +85,7 @@ ngx_http_idem_upstream_add_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    return ngx_http_idem_upstream_add_text(r, ctx, &ngx_http_idem_key_name, &ctx->key);
+    return ngx_http_idem_upstream_add_text(r, ctx, &ngx_http_idem_key_name, &ctx->key.text);
 }
 
 
@@ -99,11 +99,11 @@ ngx_http_idem_upstream_add_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 static ngx_int_t
 ngx_http_idem_upstream_add_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    if (ctx->conf->probe_type == NULL || ctx->scope.len == 0) {
+    if (ctx->conf->probe_type == NULL || ctx->key.scope.len == 0) {
         return NGX_OK;
     }
 
-    return ngx_http_idem_upstream_add_text(r, ctx, &ngx_http_idem_scope_name, &ctx->scope);
+    return ngx_http_idem_upstream_add_text(r, ctx, &ngx_http_idem_scope_name, &ctx->key.scope);
 }
 
 
@@ -117,8 +117,8 @@ ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t
 {
     u_char  *hex;
 
-    if (ctx->downstream) {
-        return ctx->downstream;
+    if (ctx->key.downstream) {
+        return ctx->key.downstream;
     }
 
     hex = ngx_pnalloc(r->pool, IDEM_HEX_LEN + 1);
@@ -126,13 +126,13 @@ ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t
         return NULL;
     }
 
-    if (idem_downstream_key(ctx->conf->policy->prefix, (const char *) ctx->hash, (char *) hex)
+    if (idem_downstream_key(ctx->conf->policy->prefix, (const char *) ctx->decision.hash, (char *) hex)
         != 0)
     {
         return NULL;
     }
 
-    ctx->downstream = hex;
+    ctx->key.downstream = hex;
 
     return hex;
 }
@@ -143,11 +143,11 @@ ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_
 {
     u_char  *p, *attempt;
 
-    if (ctx->readied) {
+    if (ctx->response.readied) {
         return NGX_OK;
     }
 
-    ctx->readied = 1;
+    ctx->response.readied = 1;
 
     if (ngx_http_idem_upstream_add_key(r, ctx) != NGX_OK
         || ngx_http_idem_upstream_add_scope(r, ctx) != NGX_OK)
@@ -165,9 +165,9 @@ ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_
         return NGX_ERROR;
     }
 
-    if (!ctx->unguarded
+    if (ctx->decision.kind != NGX_HTTP_IDEM_UNGUARDED
         && ngx_http_idem_upstream_add_header(r, &ngx_http_idem_attempt_name, attempt,
-                                             (size_t) (ngx_sprintf(attempt, "%uD", ctx->attempt)
+                                             (size_t) (ngx_sprintf(attempt, "%uD", ctx->decision.attempt)
                                                        - attempt))
            != NGX_OK)
     {
@@ -197,11 +197,11 @@ ngx_http_idem_upstream_content_handler(ngx_http_request_t *r)
      * method's number, and its name stays. In shadow mode nginx may do so.
      */
 
-    if (ctx->enforced && !(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH|NGX_HTTP_LOCK))) {
+    if (ctx->guard != NGX_HTTP_IDEM_SHADOW && !(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH|NGX_HTTP_LOCK))) {
         r->method = NGX_HTTP_POST;
     }
 
-    rc = ctx->content(r);
+    rc = ctx->response.content(r);
 
     /*
      * A client that disconnects is the one that will retry: the backend's
@@ -213,7 +213,7 @@ ngx_http_idem_upstream_content_handler(ngx_http_request_t *r)
 
     if (rc == NGX_DONE && u && u->cleanup
         && r->read_event_handler != ngx_http_block_reading
-        && ctx->heard == NGX_HTTP_IDEM_SILENT && ctx->state == NGX_HTTP_IDEM_RUNNING)
+        && ctx->response.heard == NGX_HTTP_IDEM_SILENT && ctx->state == NGX_HTTP_IDEM_RUNNING)
     {
         r->read_event_handler = ngx_http_block_reading;
         r->write_event_handler = ngx_http_request_empty_handler;
@@ -227,12 +227,12 @@ ngx_uint_t
 ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     if (r->upstream) {
-        return ctx->sent || r->upstream->request_sent;
+        return ctx->response.sent || r->upstream->request_sent;
     }
 
     /* a handler in nginx itself has begun once it is called */
 
-    return ctx->sent || ctx->heard != NGX_HTTP_IDEM_SILENT;
+    return ctx->response.sent || ctx->response.heard != NGX_HTTP_IDEM_SILENT;
 }
 
 
@@ -381,13 +381,13 @@ ngx_http_idem_upstream_take_fields(ngx_http_request_t *r, ngx_list_t *headers,
             }
 
         } else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Ttl"))) {
-            if (idem_http_number(value, 1, 3650 * 86400, &ctx->ttl)) {
+            if (idem_http_number(value, 1, 3650 * 86400, &ctx->response.ttl)) {
                 continue;
             }
 
         } else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Store"))) {
             if (idem_http_same(idem_http_trim(value), IDEM_HTTP_TEXT("no"))) {
-                ctx->discard = 1;
+                ctx->response.discard = 1;
                 continue;
             }
         }
@@ -417,18 +417,18 @@ ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t  stated = -1;
 
-    ctx->sent = 1;
+    ctx->response.sent = 1;
 
-    if (ctx->accel) {
+    if (ctx->response.accel != NGX_HTTP_IDEM_ACCEL_NONE) {
         return;
     }
 
-    ctx->accel = 1;
+    ctx->response.accel = NGX_HTTP_IDEM_ACCEL_FOLLOWED;
     ngx_http_idem_upstream_take_fields(r, &r->upstream->headers_in.headers, ctx, 1, &stated);
 
     if (stated != -1) {
-        ctx->outcome = (ngx_uint_t) stated;
-        ctx->told = 1;
+        ctx->response.outcome = (ngx_uint_t) stated;
+        ctx->response.accel = NGX_HTTP_IDEM_ACCEL_STATED;
     }
 }
 
@@ -456,8 +456,8 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_int_t   stated;
     ngx_uint_t  status, own;
 
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
-    status = ctx->cancelled ? 0 : ngx_http_idem_upstream_status(r);
+    ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
+    status = ctx->response.cancelled ? 0 : ngx_http_idem_upstream_status(r);
 
     /*
      * The backend's fields for us are in its own head, even if another page
@@ -478,19 +478,22 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     }
 
     if (stated != -1) {
-        ctx->outcome = (ngx_uint_t) stated;
-        ctx->told = 0;
+        ctx->response.outcome = (ngx_uint_t) stated;
 
-    } else if (ctx->told) {
-        ctx->discard |= (status == 0);          /* a page of nginx is not the result */
+        if (ctx->response.accel == NGX_HTTP_IDEM_ACCEL_STATED) {
+            ctx->response.accel = NGX_HTTP_IDEM_ACCEL_FOLLOWED;
+        }
+
+    } else if (ctx->response.accel == NGX_HTTP_IDEM_ACCEL_STATED) {
+        ctx->response.discard |= (status == 0);          /* a page of nginx is not the result */
         return;
 
     } else if (status) {
-        ctx->outcome = ngx_http_idem_upstream_status_outcome(ctx, status,
+        ctx->response.outcome = ngx_http_idem_upstream_status_outcome(ctx, status,
                                                              r->upstream && r->upstream->upgrade);
 
     } else {
-        ctx->outcome = ngx_http_idem_upstream_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
+        ctx->response.outcome = ngx_http_idem_upstream_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
                                                                : NGX_HTTP_IDEM_RELEASE;
     }
 
@@ -499,10 +502,10 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
      * reason to ask it again.
      */
 
-    if (ctx->accel && stated == -1
-        && (ctx->outcome == NGX_HTTP_IDEM_RELEASE || ctx->outcome == NGX_HTTP_IDEM_RETRY))
+    if (ctx->response.accel != NGX_HTTP_IDEM_ACCEL_NONE && stated == -1
+        && (ctx->response.outcome == NGX_HTTP_IDEM_RELEASE || ctx->response.outcome == NGX_HTTP_IDEM_RETRY))
     {
-        ctx->outcome = NGX_HTTP_IDEM_UNKNOWN;
+        ctx->response.outcome = NGX_HTTP_IDEM_UNKNOWN;
     }
 }
 
@@ -515,7 +518,7 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_uint_t
 ngx_http_idem_upstream_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    return ctx->state == NGX_HTTP_IDEM_RUNNING && ctx->enforced && r->upstream
+    return ctx->state == NGX_HTTP_IDEM_RUNNING && ctx->guard != NGX_HTTP_IDEM_SHADOW && r->upstream
            && r->upstream->cleanup;
 }
 
@@ -523,8 +526,8 @@ ngx_http_idem_upstream_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
 void
 ngx_http_idem_upstream_mark_cancelled(ngx_http_idem_ctx_t *ctx, enum idem_end why)
 {
-    ctx->cancelled = why;
-    ctx->verdict = "cancelled";
+    ctx->response.cancelled = why;
+    ctx->decision.word = "cancelled";
 }
 
 
@@ -540,7 +543,7 @@ ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, e
     ngx_http_upstream_t  *u = r->upstream;
 
     ngx_http_idem_upstream_mark_cancelled(ctx, why);
-    ctx->sent = ngx_http_idem_upstream_was_sent(r, ctx);
+    ctx->response.sent = ngx_http_idem_upstream_was_sent(r, ctx);
 
     ngx_http_set_log_request(c->log, r);
 
@@ -549,7 +552,7 @@ ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, e
     r->main->count++;
     (*u->cleanup)(r);
 
-    if (ctx->heard != NGX_HTTP_IDEM_SILENT) {
+    if (ctx->response.heard != NGX_HTTP_IDEM_SILENT) {
         ngx_http_idem_capture_cut(r, ctx);
 
     } else {

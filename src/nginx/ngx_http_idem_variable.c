@@ -88,11 +88,11 @@ ngx_http_idem_variable_verdict(ngx_http_request_t *r, ngx_http_variable_value_t 
 {
     ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
 
-    if (ctx == NULL || ctx->verdict == NULL) {
+    if (ctx == NULL || ctx->decision.word == NULL) {
         return ngx_http_idem_variable_value(v, (u_char *) "", 0);
     }
 
-    return ngx_http_idem_variable_value(v, (u_char *) ctx->verdict, ngx_strlen(ctx->verdict));
+    return ngx_http_idem_variable_value(v, (u_char *) ctx->decision.word, ngx_strlen(ctx->decision.word));
 }
 
 
@@ -106,7 +106,7 @@ ngx_http_idem_variable_key_hash(ngx_http_request_t *r, ngx_http_variable_value_t
         return ngx_http_idem_variable_value(v, (u_char *) "", 0);
     }
 
-    return ngx_http_idem_variable_value(v, ctx->hash, ngx_strlen(ctx->hash));
+    return ngx_http_idem_variable_value(v, ctx->decision.hash, ngx_strlen(ctx->decision.hash));
 }
 
 
@@ -117,7 +117,7 @@ ngx_http_idem_variable_downstream_key(ngx_http_request_t *r, ngx_http_variable_v
     u_char               *hex;
     ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
 
-    if (ctx == NULL || ctx->hash[0] == '\0') {
+    if (ctx == NULL || ctx->decision.hash[0] == '\0') {
         return ngx_http_idem_variable_value(v, (u_char *) "", 0);
     }
 
@@ -134,7 +134,7 @@ ngx_http_idem_variable_attempt(ngx_http_request_t *r, ngx_http_variable_value_t 
     u_char               *p;
     ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
 
-    if (ctx == NULL || ctx->attempt == 0) {
+    if (ctx == NULL || ctx->decision.attempt == 0) {
         return ngx_http_idem_variable_value(v, (u_char *) "", 0);
     }
 
@@ -143,7 +143,7 @@ ngx_http_idem_variable_attempt(ngx_http_request_t *r, ngx_http_variable_value_t 
         return NGX_ERROR;
     }
 
-    return ngx_http_idem_variable_value(v, p, (size_t) (ngx_sprintf(p, "%uD", ctx->attempt) - p));
+    return ngx_http_idem_variable_value(v, p, (size_t) (ngx_sprintf(p, "%uD", ctx->decision.attempt) - p));
 }
 
 
@@ -154,7 +154,7 @@ ngx_http_idem_variable_time(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     u_char               *p;
     ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
 
-    if (ctx == NULL || (ctx->hash[0] == '\0' && ctx->asked == 0)) {     /* a token has no hash */
+    if (ctx == NULL || (ctx->decision.hash[0] == '\0' && ctx->decision.asked == 0)) {     /* a token has no hash */
         return ngx_http_idem_variable_value(v, (u_char *) "", 0);
     }
 
@@ -165,8 +165,8 @@ ngx_http_idem_variable_time(ngx_http_request_t *r, ngx_http_variable_value_t *v,
 
     return ngx_http_idem_variable_value(v, p,
                                         (size_t) (ngx_sprintf(p, "%T.%03M",
-                                                              (time_t) ctx->waited / 1000,
-                                                              ctx->waited % 1000)
+                                                              (time_t) ctx->decision.waited / 1000,
+                                                              ctx->decision.waited % 1000)
                                                   - p));
 }
 
@@ -179,11 +179,11 @@ ngx_http_idem_variable_signer(ngx_http_request_t *r, ngx_http_variable_value_t *
 {
     ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
 
-    if (ctx == NULL || !ctx->proven) {
+    if (ctx == NULL || !ctx->sign.proven) {
         return ngx_http_idem_variable_value(v, (u_char *) "", 0);
     }
 
-    return ngx_http_idem_variable_value(v, ctx->signer.data, ctx->signer.len);
+    return ngx_http_idem_variable_value(v, ctx->sign.key_id.data, ctx->sign.key_id.len);
 }
 
 
@@ -197,10 +197,28 @@ ngx_http_idem_variable_arena_cleanup(void *data)
 {
     ngx_http_idem_ctx_t  *ctx = data;
 
-    if (ctx->arena_used) {
-        idem_arena_free(&ctx->arena);
-        ctx->arena_used = 0;
-        ctx->vars = NULL;
+    idem_arena_free(&ctx->vars.arena);
+    ctx->vars.json = NULL;
+}
+
+
+static void
+ngx_http_idem_variable_arena_init(ngx_http_idem_ctx_t *ctx)
+{
+    idem_print_arena(&ctx->vars.arena, ctx->body.text.len);
+    ctx->vars.arena.left += NGX_HTTP_IDEM_ROOM;
+}
+
+
+/* An expression has read the request without #user: the next one reads it again. */
+
+void
+ngx_http_idem_variable_reset(ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->vars.owned) {
+        idem_arena_free(&ctx->vars.arena);
+        ngx_http_idem_variable_arena_init(ctx);
+        ctx->vars.json = NULL;
     }
 }
 
@@ -217,8 +235,8 @@ ngx_http_idem_variable_request_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *
     struct idem_json          *vars;
     struct idem_http_request   request;
 
-    if (ctx->vars) {
-        return ctx->vars;
+    if (ctx->vars.json) {
+        return ctx->vars.json;
     }
 
     err->code = IDEM_E_NOMEM;
@@ -252,15 +270,15 @@ ngx_http_idem_variable_request_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *
     request.path.len = r->uri.len;
     request.query.at = (char *) r->args.data;
     request.query.len = r->args.len;
-    request.body.at = (char *) ctx->body.data;
-    request.body.len = ctx->body.len;
+    request.body.at = (char *) ctx->body.text.data;
+    request.body.len = ctx->body.text.len;
 
-    if (ctx->scope.len) {
-        request.user.at = (char *) ctx->scope.data;
-        request.user.len = ctx->scope.len;
+    if (ctx->key.scope.len) {
+        request.user.at = (char *) ctx->key.scope.data;
+        request.user.len = ctx->key.scope.len;
     }
 
-    if (!ctx->arena_owned) {
+    if (!ctx->vars.owned) {
         cln = ngx_pool_cleanup_add(r->pool, 0);
         if (cln == NULL) {
             return NULL;
@@ -268,23 +286,18 @@ ngx_http_idem_variable_request_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *
 
         cln->handler = ngx_http_idem_variable_arena_cleanup;
         cln->data = ctx;
-        ctx->arena_owned = 1;
+        ctx->vars.owned = 1;
+        ngx_http_idem_variable_arena_init(ctx);
     }
 
-    if (!ctx->arena_used) {
-        idem_print_arena(&ctx->arena, ctx->body.len);
-        ctx->arena.left += NGX_HTTP_IDEM_ROOM;
-        ctx->arena_used = 1;
-    }
-
-    rc = idem_http_request_json(&request, &ctx->arena, vars, err);
+    rc = idem_http_request_json(&request, &ctx->vars.arena, vars, err);
 
     if (rc != 0) {
         err->code = rc;
         return NULL;
     }
 
-    ctx->vars = vars;
+    ctx->vars.json = vars;
 
     return vars;
 }
@@ -319,7 +332,7 @@ ngx_http_idem_variable_evaluate(ngx_http_request_t *r, ngx_http_variable_value_t
     }
 
     vars = ngx_http_idem_variable_request_json(r->main, ctx, &err);
-    rc = vars ? idem_expr_key(expr, vars, &ctx->arena, &text, &len, &err) : err.code;
+    rc = vars ? idem_expr_key(expr, vars, &ctx->vars.arena, &text, &len, &err) : err.code;
 
     if (rc == IDEM_E_NOMEM) {
         return NGX_ERROR;
@@ -329,7 +342,7 @@ ngx_http_idem_variable_evaluate(ngx_http_request_t *r, ngx_http_variable_value_t
 
         /* As a key or a scope it is refused; for a label or a log it is just empty. */
 
-        if (ctx->naming) {
+        if (ctx->key.evaluating) {
             ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_set: %s", err.text);
 
             (void) ngx_http_idem_key_malformed(ctx,

@@ -93,7 +93,8 @@ static int directory_check(const struct lmdb_config *config, int fd, struct stat
 
 int lmdb_folder_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
                      struct idem_error *err) {
-    int fd, rc = geteuid() == 0 ? lmdb_path_walk(config->path, config->create, &fd, err)
+    int fd = -1;
+    int rc = geteuid() == 0 ? lmdb_path_walk(config->path, config->create, &fd, err)
                                 : directory_open_plain(config, &fd, err);
 
     if (rc != 0)

@@ -1,0 +1,88 @@
+
+/*
+ * The moves that ngx_http_idem_state.h draws. ngx_http_idem_ctx.c has the one
+ * function that sets a state, and rejects all others.
+ */
+
+#include "ngx_http_idem_state.h"
+
+
+#define TO(state)  (1u << NGX_HTTP_IDEM_ ## state)
+
+
+typedef struct {
+    const char  *name;
+    unsigned     to;
+} ngx_http_idem_state_row_t;
+
+
+static const ngx_http_idem_state_row_t  ngx_http_idem_state_rows[NGX_HTTP_IDEM_STATES] = {
+
+    [NGX_HTTP_IDEM_START] = { "start", TO(READING) | TO(CLAIMING) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_READING] = { "reading",
+        TO(SIGNING) | TO(CLAIMING) | TO(ANSWERED) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_SIGNING] = { "signing", TO(CLAIMING) | TO(ANSWERED) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_CLAIMING] = { "claiming", TO(ANSWERED) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_ANSWERED] = { "answered",
+        TO(CLAIMING) | TO(PROBING) | TO(SETTLING) | TO(RUNNING) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_PROBING] = { "probing", TO(PROBED) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_PROBED] = { "probed", TO(ANSWERED) | TO(SETTLING) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_SETTLING] = { "settling", TO(ANSWERED) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_RUNNING] = { "running", TO(STORING) | TO(STORED) | TO(SENT) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_STORING] = { "storing", TO(STORED) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_STORED] = { "stored", TO(SENT) | TO(PASSED) },
+
+    [NGX_HTTP_IDEM_SENT] = { "sent", TO(PASSED) },
+
+    [NGX_HTTP_IDEM_PASSED] = { "passed", 0 },
+};
+
+
+static const ngx_http_idem_state_row_t  ngx_http_idem_state_heard_rows[NGX_HTTP_IDEM_HEARD] = {
+
+    [NGX_HTTP_IDEM_SILENT] = { "silent", TO(HEAD) },
+
+    [NGX_HTTP_IDEM_HEAD] = { "head", TO(WHOLE) | TO(CUT) | TO(SILENT) },
+
+    [NGX_HTTP_IDEM_WHOLE] = { "whole", TO(SILENT) },
+
+    [NGX_HTTP_IDEM_CUT] = { "cut", 0 },
+};
+
+
+int
+ngx_http_idem_state_allows(ngx_http_idem_state_e from, ngx_http_idem_state_e to)
+{
+    return from == to || (ngx_http_idem_state_rows[from].to >> to & 1);
+}
+
+
+int
+ngx_http_idem_state_allows_heard(ngx_http_idem_heard_e from, ngx_http_idem_heard_e to)
+{
+    return from == to || (ngx_http_idem_state_heard_rows[from].to >> to & 1);
+}
+
+
+const char *
+ngx_http_idem_state_name(ngx_http_idem_state_e state)
+{
+    return ngx_http_idem_state_rows[state].name;
+}
+
+
+const char *
+ngx_http_idem_state_heard_name(ngx_http_idem_heard_e heard)
+{
+    return ngx_http_idem_state_heard_rows[heard].name;
+}
