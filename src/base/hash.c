@@ -76,39 +76,6 @@ int idem_sha512_end(struct idem_sha512 *sha, unsigned char out[IDEM_SHA512_LEN])
     return ok ? 0 : IDEM_E_NOMEM;
 }
 
-void idem_hex_put(const unsigned char hash[IDEM_HASH_LEN], char out[IDEM_HEX_LEN + 1]) {
-    static const char digits[] = "0123456789abcdef";
-
-    for (unsigned i = 0; i < IDEM_HASH_LEN; i++) {
-        out[2 * i] = digits[hash[i] >> 4];
-        out[2 * i + 1] = digits[hash[i] & 0xf];
-    }
-    out[IDEM_HEX_LEN] = '\0';
-}
-
-static int hash_hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
-bool idem_hex_parse(const char *hex, unsigned char out[IDEM_HASH_LEN]) {
-    if (strlen(hex) != IDEM_HEX_LEN)
-        return false;
-    for (unsigned i = 0; i < IDEM_HASH_LEN; i++) {
-        int high = hash_hex_digit(hex[2 * i]), low = hash_hex_digit(hex[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        out[i] = (unsigned char)(high << 4 | low);
-    }
-    return true;
-}
-
 int idem_random(void *out, size_t len) {
     unsigned char *at = out;
 

@@ -1,5 +1,5 @@
 /*
- * SHA-256 and SHA-512, hashes as hexadecimal text, and random bits.
+ * SHA-256 and SHA-512, and random bits.
  */
 #ifndef IDEM_BASE_HASH_H
 #define IDEM_BASE_HASH_H
@@ -36,8 +36,6 @@ int idem_sha512_end(struct idem_sha512 *sha, unsigned char out[IDEM_SHA512_LEN])
 void idem_sha512_fail(struct idem_sha512 *sha);
 
 /* Convert a hash to text and back. The text has IDEM_HEX_LEN digits and a NUL. */
-void idem_hex_put(const unsigned char hash[IDEM_HASH_LEN], char out[IDEM_HEX_LEN + 1]);
-bool idem_hex_parse(const char *hex, unsigned char out[IDEM_HASH_LEN]);
 
 /* Fills `out` from the system's random source; 0 or IDEM_E_REFUSED. */
 int idem_random(void *out, size_t len);

@@ -9,20 +9,14 @@
 #include <string.h>
 
 #include "base/error.h"
-
-static int url_hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+#include "base/hex.h"
 
 bool idem_url_decode(char *text) {
     char *out = text;
 
     for (; *text != '\0'; text++) {
         if (*text == '%') {
-            int high = url_hex_digit(text[1]), low = high < 0 ? -1 : url_hex_digit(text[2]);
+            int high = idem_hex_digit(text[1]), low = high < 0 ? -1 : idem_hex_digit(text[2]);
 
             if (low < 0 || (high | low) == 0)
                 return false;

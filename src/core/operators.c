@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "core/handle.h"
 #include "protocol/record_entry.h"
 #include "protocol/record_key.h"

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "core/claim.h"
 #include "core/store_call.h"
 #include "protocol/owner.h"
@@ -22,16 +23,11 @@ struct idem_issue {
 };
 
 static int token_make(char out[IDEM_TOKEN_LEN + 1], struct idem_error *err) {
-    static const char digits[] = "0123456789abcdef";
     unsigned char bits[IDEM_TOKEN_LEN / 2];
 
     if (idem_random(bits, sizeof(bits)) != 0)
         return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
-    for (size_t i = 0; i < sizeof(bits); i++) {
-        out[2 * i] = digits[bits[i] >> 4];
-        out[2 * i + 1] = digits[bits[i] & 15];
-    }
-    out[IDEM_TOKEN_LEN] = '\0';
+    *idem_hex_write(bits, sizeof(bits), out) = '\0';
     OPENSSL_cleanse(bits, sizeof(bits));
     return 0;
 }

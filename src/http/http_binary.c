@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "http/http_chars.h"
+#include "base/hex.h"
 
 static const char digits64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -46,33 +46,13 @@ void idem_base64_encode(const unsigned char *bytes, size_t len, char *out) {
     *out = '\0';
 }
 
-static int binary_hex_digit(char c) {
-    if (idem_is_digit(c))
-        return c - '0';
-    c = idem_lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool idem_hex_decode(struct idem_http_text text, unsigned char *out, size_t size, size_t *ret_len) {
-    if (text.len % 2 != 0 || text.len / 2 > size)
+    if (text.len / 2 > size || !idem_hex_read(text.at, text.len, out))
         return false;
-    for (size_t i = 0; i < text.len; i += 2) {
-        int high = binary_hex_digit(text.at[i]), low = binary_hex_digit(text.at[i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        out[i / 2] = (unsigned char)(high << 4 | low);
-    }
     *ret_len = text.len / 2;
     return true;
 }
 
 void idem_hex_encode(const unsigned char *bytes, size_t len, char *out) {
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < len; i++) {
-        *out++ = digits[bytes[i] >> 4];
-        *out++ = digits[bytes[i] & 15];
-    }
-    *out = '\0';
+    *idem_hex_write(bytes, len, out) = '\0';
 }

@@ -2,6 +2,7 @@
  * Queries and forms: iterates over the pairs, and decodes them (fuzz/http_form_fuzz.c).
  */
 #include "http/http_form.h"
+#include "base/hex.h"
 
 #include <string.h>
 
@@ -30,13 +31,6 @@ bool idem_http_pair_next(struct idem_http_text *form, struct idem_http_pair *ret
     return true;
 }
 
-static int form_hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Returns the character at *i and moves *i past it; 0 if it is malformed. */
 static char form_char_next(struct idem_http_text text, size_t *i) {
     char c = text.at[(*i)++];
@@ -48,8 +42,8 @@ static char form_char_next(struct idem_http_text text, size_t *i) {
         return c;
     if (text.len - *i < 2)
         return '\0';
-    high = form_hex_digit(text.at[*i]);
-    low = form_hex_digit(text.at[*i + 1]);
+    high = idem_hex_digit(text.at[*i]);
+    low = idem_hex_digit(text.at[*i + 1]);
     *i += 2;
     return high < 0 || low < 0 ? '\0' : (char)(unsigned char)((unsigned)high << 4 | (unsigned)low);
 }

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/units.h"
 #include "http/http_chars.h"
 
@@ -71,12 +72,6 @@ static bool sf_read_bytes(struct idem_sf *sf) {
     return sf->at < sf->end && n % 4 != 1 && (pad == 0 || (pad <= 2 && (n + pad) % 4 == 0));
 }
 
-static int structured_hex_digit(char c) {
-    if (idem_is_digit(c))
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Reads one byte of a display string; -1: malformed. */
 static int sf_display_byte(struct idem_sf *sf) {
     int high, low;
@@ -85,8 +80,11 @@ static int sf_display_byte(struct idem_sf *sf) {
         return idem_is_print(*sf->at) ? (unsigned char)*sf->at++ : -1;
     if (sf->end - sf->at < 3)
         return -1;
-    high = structured_hex_digit(sf->at[1]);
-    low = structured_hex_digit(sf->at[2]);
+    for (int i = 1; i <= 2; i++) /* in lower case only */
+        if (sf->at[i] >= 'A' && sf->at[i] <= 'F')
+            return -1;
+    high = idem_hex_digit(sf->at[1]);
+    low = idem_hex_digit(sf->at[2]);
     sf->at += 3;
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/units.h"
 #include "core/audit.h"
 #include "http/http_binary.h"

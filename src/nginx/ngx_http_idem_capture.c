@@ -307,7 +307,9 @@ ngx_http_idem_capture_add_fields(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
         return NGX_ERROR;
     }
 
-    if (ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED && ngx_http_idem_reply_add_header(r, "Idem-Guard", &open) != NGX_OK) {
+    if (ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED
+        && ngx_http_idem_reply_add_header(r, "Idem-Guard", &open) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -556,7 +558,9 @@ ngx_http_idem_capture_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
         b = cl->buf;
         size = ngx_buf_in_memory(b) ? (size_t) (b->last - b->pos) : 0;
 
-        if (size && rc == NGX_OK && (ctx->guard != NGX_HTTP_IDEM_SHADOW || !ctx->response.discard)) {
+        if (size && rc == NGX_OK
+            && (ctx->guard != NGX_HTTP_IDEM_SHADOW || !ctx->response.discard))
+        {
             rc = ngx_http_idem_capture_append(r, ctx, b->pos, size);
 
             if (rc == NGX_OK && ctx->guard != NGX_HTTP_IDEM_SHADOW) {
@@ -630,12 +634,13 @@ static ngx_int_t
 ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_str_t   result;
-    ngx_uint_t  keeps;
+    ngx_uint_t  outcome, keeps;
 
     ngx_str_null(&result);
 
-    keeps = (ctx->response.outcome == NGX_HTTP_IDEM_DONE || ctx->response.outcome == NGX_HTTP_IDEM_KEEP
-             || ctx->response.outcome == NGX_HTTP_IDEM_RETRY);
+    outcome = ctx->response.outcome;
+    keeps = (outcome == NGX_HTTP_IDEM_DONE || outcome == NGX_HTTP_IDEM_KEEP
+             || outcome == NGX_HTTP_IDEM_RETRY);
 
     if (keeps && ctx->response.heard == NGX_HTTP_IDEM_WHOLE && !ctx->response.discard
         && ngx_http_idem_capture_encode(r, ctx, &result) != NGX_OK)
@@ -646,21 +651,22 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     /* a failure to be retried has further responses to come */
 
     if (result.data == NULL && ctx->conf->policy->mode == IDEM_MODE_REPLAY
-        && (ctx->response.outcome == NGX_HTTP_IDEM_DONE
-            || ctx->response.outcome == NGX_HTTP_IDEM_KEEP))
+        && (outcome == NGX_HTTP_IDEM_DONE || outcome == NGX_HTTP_IDEM_KEEP))
     {
         ctx->response.kept = NGX_HTTP_IDEM_NOT_KEPT;
     }
 
     if (ctx->run) {
-        ngx_http_idem_claim_finish(ctx, ctx->response.outcome, r->headers_out.status, result.data,
-                                   result.len);
+        ngx_http_idem_claim_finish(ctx, outcome, r->headers_out.status, result.data, result.len);
     }
 
     /* a run whose lease ended could not reach the store in all that time: do not wait again */
 
-    if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->run == NULL || ctx->response.cancelled == IDEM_END_LEASE) {
-        ngx_http_idem_ctx_set_state(ctx, ctx->guard != NGX_HTTP_IDEM_SHADOW ? NGX_HTTP_IDEM_STORED : NGX_HTTP_IDEM_SENT);
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->run == NULL
+        || ctx->response.cancelled == IDEM_END_LEASE)
+    {
+        ngx_http_idem_ctx_set_state(ctx, ctx->guard == NGX_HTTP_IDEM_SHADOW
+                                         ? NGX_HTTP_IDEM_SENT : NGX_HTTP_IDEM_STORED);
 
         if (ctx->run) {
             ctx->run->ctx = NULL;

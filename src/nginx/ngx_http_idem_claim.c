@@ -288,49 +288,53 @@ static void
 ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
     const struct idem_answer *answer, const struct idem_error *err, void *data)
 {
-    ngx_http_request_t   *r;
-    ngx_http_idem_run_t  *run = data;
-    ngx_http_idem_ctx_t  *ctx;
+    ngx_http_request_t        *r;
+    ngx_http_idem_run_t       *run = data;
+    ngx_http_idem_ctx_t       *ctx;
+    ngx_http_idem_decision_t  *decision;
 
     ctx = run->ctx;
     r = ctx->request;
+    decision = &ctx->decision;
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
-    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
+    decision->waited += ngx_current_msec - decision->asked;
 
     if (rc != 0) {
-        ctx->decision.kind = NGX_HTTP_IDEM_NO_STORE;
+        decision->kind = NGX_HTTP_IDEM_NO_STORE;
 
         if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->probe.sweep
-            || ngx_http_idem_claim_copy(r->pool, &ctx->decision.reason, err->text, ngx_strlen(err->text))
+            || ngx_http_idem_claim_copy(r->pool, &decision->reason, err->text,
+                                        ngx_strlen(err->text))
                != NGX_OK)                      /* otherwise the refusal's line contains it */
         {
-            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s", ctx->decision.hash,
-                          err->text);
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s",
+                          decision->hash, err->text);
         }
 
     } else {
-        ctx->decision.verdict = answer->verdict;
-        ctx->decision.attempt = answer->attempt;
-        ctx->decision.status = answer->status;
-        ctx->decision.retry_ms = answer->retry_after_ms;
-        ctx->decision.kind = answer->unguarded ? NGX_HTTP_IDEM_UNGUARDED : NGX_HTTP_IDEM_VERDICT;
+        decision->verdict = answer->verdict;
+        decision->attempt = answer->attempt;
+        decision->status = answer->status;
+        decision->retry_ms = answer->retry_after_ms;
+        decision->kind = answer->unguarded ? NGX_HTTP_IDEM_UNGUARDED : NGX_HTTP_IDEM_VERDICT;
 
-        if (ngx_http_idem_claim_copy(r->pool, &ctx->decision.reason, answer->reason, answer->reason_len)
+        if (ngx_http_idem_claim_copy(r->pool, &decision->reason, answer->reason,
+                                     answer->reason_len)
             != NGX_OK
             || (answer->has_result
-                && ngx_http_idem_claim_copy(r->pool, &ctx->decision.result, answer->result,
+                && ngx_http_idem_claim_copy(r->pool, &decision->result, answer->result,
                                             answer->result_len)
                    != NGX_OK))
         {
-            ctx->decision.kind = NGX_HTTP_IDEM_NO_STORE;
+            decision->kind = NGX_HTTP_IDEM_NO_STORE;
         }
     }
 
     /* only a run or a probe keeps its claim */
 
-    if (ctx->decision.kind != NGX_HTTP_IDEM_VERDICT
-        || (ctx->decision.verdict != IDEM_RUN && ctx->decision.verdict != IDEM_PROBE))
+    if (decision->kind != NGX_HTTP_IDEM_VERDICT
+        || (decision->verdict != IDEM_RUN && decision->verdict != IDEM_PROBE))
     {
         ngx_http_idem_claim_free(run);
     }
@@ -624,7 +628,8 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
         /* the response was not complete */
 
         ngx_http_idem_claim_finish(ctx,
-                                   ctx->response.accel == NGX_HTTP_IDEM_ACCEL_STATED ? ctx->response.outcome
+                                   ctx->response.accel == NGX_HTTP_IDEM_ACCEL_STATED
+                                   ? ctx->response.outcome
                                    : ngx_http_idem_upstream_was_sent(ctx->request, ctx)
                                      ? NGX_HTTP_IDEM_UNKNOWN : NGX_HTTP_IDEM_RELEASE,
                                    0, NULL, 0);

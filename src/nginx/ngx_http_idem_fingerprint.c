@@ -224,7 +224,10 @@ ngx_http_idem_fingerprint_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     if (rc == NGX_OK) {
         idem_print_arena(&arena, ctx->body.text.len);
 
-        if (idem_json_parse((char *) ctx->body.text.data, ctx->body.text.len, &arena, &value, &err) == 0) {
+        if (idem_json_parse((char *) ctx->body.text.data, ctx->body.text.len, &arena, &value,
+                            &err)
+            == 0)
+        {
             (void) idem_print_json(print, ngx_http_idem_fingerprint_body_name(ctx),
                                    IDEM_PRINT_JSON, &value, &err);
             idem_arena_free(&arena);
@@ -517,7 +520,8 @@ ngx_http_idem_fingerprint_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
         } else if (ctx->conf->sign && ctx->body.delimiter.len == 0) {
             rc = ngx_http_idem_fingerprint_hash_body(r, ctx);
-            idem_print_hashed(&print, ngx_http_idem_fingerprint_body_name(ctx), ctx->body.sha256.bytes);
+            idem_print_hashed(&print, ngx_http_idem_fingerprint_body_name(ctx),
+                              ctx->body.sha256.bytes);
 
         } else {
             ngx_http_idem_fingerprint_plain_open(ctx, &print, &split);

@@ -174,7 +174,8 @@ ngx_http_idem_handler(ngx_http_request_t *r)
          * replaces it
          */
 
-        status = ctx->response.cancelled || r->upstream == NULL ? 0 : ngx_http_idem_upstream_status(r);
+        status = ctx->response.cancelled || r->upstream == NULL
+                 ? 0 : ngx_http_idem_upstream_status(r);
 
         r->error_page = 1;    /* final, also with recursive_error_pages */
 
@@ -352,7 +353,8 @@ ngx_http_idem_handler_continue(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, 
         return;
     }
 
-    ngx_http_idem_ctx_set_state(ctx, (rc == NGX_DECLINED) ? NGX_HTTP_IDEM_PASSED : NGX_HTTP_IDEM_ANSWERED);
+    ngx_http_idem_ctx_set_state(ctx, rc == NGX_DECLINED ? NGX_HTTP_IDEM_PASSED
+                                                        : NGX_HTTP_IDEM_ANSWERED);
 
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_core_run_phases;
@@ -501,7 +503,9 @@ ngx_http_idem_handler_apply_verdict(ngx_http_request_t *r, ngx_http_idem_ctx_t *
     case IDEM_UNCERTAIN:
     case IDEM_PROBE:
 
-        if (ctx->conf->probe && ctx->guard != NGX_HTTP_IDEM_SHADOW && ctx->probe.found == NGX_HTTP_IDEM_UNASKED) {
+        if (ctx->conf->probe && ctx->guard != NGX_HTTP_IDEM_SHADOW
+            && ctx->probe.found == NGX_HTTP_IDEM_UNASKED)
+        {
             return ngx_http_idem_probe(r, ctx);
         }
 

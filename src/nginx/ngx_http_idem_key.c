@@ -152,7 +152,8 @@ ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         enum idem_http_found  is;
 
         is = i && ctx->body.delimiter.len
-             ? idem_http_multipart_find(places[i], &ctx->body.delimiter, name, key, sizeof(key), &found)
+             ? idem_http_multipart_find(places[i], &ctx->body.delimiter, name, key, sizeof(key),
+                                        &found)
              : idem_http_form_find(places[i], name, key, sizeof(key), &found);
 
         switch (is) {
@@ -331,7 +332,8 @@ ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     rc = ngx_http_idem_key_from_header(r, ctx);
 
     if (rc == NGX_OK && other.len
-        && (ctx->key.text.len != other.len || ngx_memcmp(ctx->key.text.data, other.data, other.len) != 0))
+        && (ctx->key.text.len != other.len
+            || ngx_memcmp(ctx->key.text.data, other.data, other.len) != 0))
     {
         return ngx_http_idem_key_malformed(ctx, "The header and the parameter carry two tokens.");
     }

@@ -94,8 +94,8 @@ ngx_http_idem_log_todo(ngx_http_idem_ctx_t *ctx, u_char *buf, size_t size)
 
     head = mark - todo;
 
-    *ngx_snprintf(buf, size - 1, "%*s%*s%s", head, todo, (size_t) NGX_HTTP_IDEM_SHORT, ctx->decision.hash,
-                  mark + 4) = '\0';
+    *ngx_snprintf(buf, size - 1, "%*s%*s%s", head, todo, (size_t) NGX_HTTP_IDEM_SHORT,
+                  ctx->decision.hash, mark + 4) = '\0';
 
     return (char *) buf;
 }
@@ -109,9 +109,10 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     struct idem_line                  line;
     ngx_http_core_loc_conf_t         *clcf;
     ngx_http_core_srv_conf_t         *cscf;
+    ngx_http_idem_decision_t         *decision = &ctx->decision;
     const ngx_http_idem_log_words_t  *row;
 
-    row = &ngx_http_idem_log_words[ctx->decision.problem];
+    row = &ngx_http_idem_log_words[decision->problem];
 
     if (r->connection->log->log_level < row->level) {
         return;
@@ -121,28 +122,30 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
 
     *ngx_snprintf(words, sizeof(words) - 1, "refused %s: %s",
-                  idem_http_problem_rows[ctx->decision.problem].word, row->what) = '\0';
+                  idem_http_problem_rows[decision->problem].word, row->what) = '\0';
     ngx_http_idem_metric_route_name(cscf, clcf, route, sizeof(route));
 
     ngx_memzero(&line, sizeof(struct idem_line));
 
     line.words = (char *) words;
-    line.record = (char *) ctx->decision.hash;
+    line.record = (char *) decision->hash;
     line.prefix = ctx->conf->policy ? ctx->conf->policy->prefix : NULL;
     line.label = ctx->key.label;
-    line.attempt = ctx->decision.attempt;
+    line.attempt = decision->attempt;
     line.route = (char *) route;
 
-    if (ctx->decision.detail) {
-        line.reason = ngx_http_idem_log_text(ctx->decision.detail, ngx_strlen(ctx->decision.detail), reason,
-                                             sizeof(reason));
+    if (decision->detail) {
+        line.reason = ngx_http_idem_log_text(decision->detail, ngx_strlen(decision->detail),
+                                             reason, sizeof(reason));
 
-    } else if (ctx->decision.problem == IDEM_HTTP_FAILED || ctx->decision.problem == IDEM_HTTP_STORE_UNAVAILABLE) {
-        line.reason = ngx_http_idem_log_text((char *) ctx->decision.reason.data, ctx->decision.reason.len, reason,
-                                             sizeof(reason));
+    } else if (decision->problem == IDEM_HTTP_FAILED
+               || decision->problem == IDEM_HTTP_STORE_UNAVAILABLE)
+    {
+        line.reason = ngx_http_idem_log_text((char *) decision->reason.data,
+                                             decision->reason.len, reason, sizeof(reason));
     }
 
-    if (ctx->decision.problem == IDEM_HTTP_STORE_UNAVAILABLE && ctx->decision.reason.len == 0
+    if (decision->problem == IDEM_HTTP_STORE_UNAVAILABLE && decision->reason.len == 0
         && ctx->conf->store && ctx->conf->store->h == NULL)
     {
         line.reason = ctx->conf->store->error.text;          /* it could not be opened */

@@ -328,7 +328,8 @@ ngx_http_idem_metric_count_verdict(ngx_http_idem_ctx_t *ctx, struct board *board
             return;
         }
 
-        board_refused(board, row, verdict, ctx->decision.hash[0] ? (char *) ctx->decision.hash : NULL, ctx->key.label);
+        board_refused(board, row, verdict,
+                      ctx->decision.hash[0] ? (char *) ctx->decision.hash : NULL, ctx->key.label);
     }
 }
 

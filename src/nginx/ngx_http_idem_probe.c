@@ -185,8 +185,8 @@ ngx_http_idem_probe_backend_status(ngx_http_idem_ctx_t *ctx)
     }
 
     ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
-                  "idem: record %s: the %ui to idem_probe comes from nginx itself, and not from "
-                  "a backend: it says nothing of what happened", ctx->decision.hash, ctx->probe.status);
+                  "idem: record %s: nginx itself, not a backend, responded to idem_probe with "
+                  "%ui: the outcome stays unknown", ctx->decision.hash, ctx->probe.status);
 
     return 0;
 }

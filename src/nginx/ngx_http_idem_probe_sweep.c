@@ -14,6 +14,7 @@
  */
 
 #include "ngx_http_idem.h"
+#include "base/hex.h"
 
 
 #define NGX_HTTP_IDEM_PAGE   50

@@ -519,7 +519,8 @@ ngx_http_idem_reply_replay_handler(ngx_http_request_t *r)
                       "idem: record %s: its result is no answer that this version can read",
                       ctx->decision.hash);
 
-        ctx->decision.problem = ctx->decision.verdict == IDEM_DEAD ? IDEM_HTTP_FAILED : IDEM_HTTP_DUPLICATE;
+        ctx->decision.problem = ctx->decision.verdict == IDEM_DEAD ? IDEM_HTTP_FAILED
+                                                                   : IDEM_HTTP_DUPLICATE;
 
         return ngx_http_idem_reply_refuse_handler(r);
     }

@@ -126,7 +126,8 @@ ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t
         return NULL;
     }
 
-    if (idem_downstream_key(ctx->conf->policy->prefix, (const char *) ctx->decision.hash, (char *) hex)
+    if (idem_downstream_key(ctx->conf->policy->prefix, (const char *) ctx->decision.hash,
+                            (char *) hex)
         != 0)
     {
         return NULL;
@@ -141,7 +142,7 @@ ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t
 ngx_int_t
 ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    u_char  *p, *attempt;
+    u_char  *p, *attempt, *last;
 
     if (ctx->response.readied) {
         return NGX_OK;
@@ -165,10 +166,11 @@ ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_
         return NGX_ERROR;
     }
 
+    last = ngx_sprintf(attempt, "%uD", ctx->decision.attempt);
+
     if (ctx->decision.kind != NGX_HTTP_IDEM_UNGUARDED
         && ngx_http_idem_upstream_add_header(r, &ngx_http_idem_attempt_name, attempt,
-                                             (size_t) (ngx_sprintf(attempt, "%uD", ctx->decision.attempt)
-                                                       - attempt))
+                                             (size_t) (last - attempt))
            != NGX_OK)
     {
         return NGX_ERROR;
@@ -197,7 +199,9 @@ ngx_http_idem_upstream_content_handler(ngx_http_request_t *r)
      * method's number, and its name stays. In shadow mode nginx may do so.
      */
 
-    if (ctx->guard != NGX_HTTP_IDEM_SHADOW && !(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH|NGX_HTTP_LOCK))) {
+    if (ctx->guard != NGX_HTTP_IDEM_SHADOW
+        && !(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH|NGX_HTTP_LOCK)))
+    {
         r->method = NGX_HTTP_POST;
     }
 
@@ -453,11 +457,12 @@ ngx_http_idem_upstream_is_cut(ngx_http_upstream_t *u)
 void
 ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_int_t   stated;
-    ngx_uint_t  status, own;
+    ngx_int_t                  stated;
+    ngx_uint_t                 status, own;
+    ngx_http_idem_response_t  *response = &ctx->response;
 
     ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
-    status = ctx->response.cancelled ? 0 : ngx_http_idem_upstream_status(r);
+    status = response->cancelled ? 0 : ngx_http_idem_upstream_status(r);
 
     /*
      * The backend's fields for us are in its own head, even if another page
@@ -478,22 +483,22 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     }
 
     if (stated != -1) {
-        ctx->response.outcome = (ngx_uint_t) stated;
+        response->outcome = (ngx_uint_t) stated;
 
-        if (ctx->response.accel == NGX_HTTP_IDEM_ACCEL_STATED) {
-            ctx->response.accel = NGX_HTTP_IDEM_ACCEL_FOLLOWED;
+        if (response->accel == NGX_HTTP_IDEM_ACCEL_STATED) {
+            response->accel = NGX_HTTP_IDEM_ACCEL_FOLLOWED;
         }
 
-    } else if (ctx->response.accel == NGX_HTTP_IDEM_ACCEL_STATED) {
-        ctx->response.discard |= (status == 0);          /* a page of nginx is not the result */
+    } else if (response->accel == NGX_HTTP_IDEM_ACCEL_STATED) {
+        response->discard |= (status == 0);          /* a page of nginx is not the result */
         return;
 
     } else if (status) {
-        ctx->response.outcome = ngx_http_idem_upstream_status_outcome(ctx, status,
+        response->outcome = ngx_http_idem_upstream_status_outcome(ctx, status,
                                                              r->upstream && r->upstream->upgrade);
 
     } else {
-        ctx->response.outcome = ngx_http_idem_upstream_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
+        response->outcome = ngx_http_idem_upstream_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
                                                                : NGX_HTTP_IDEM_RELEASE;
     }
 
@@ -502,10 +507,10 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
      * reason to ask it again.
      */
 
-    if (ctx->response.accel != NGX_HTTP_IDEM_ACCEL_NONE && stated == -1
-        && (ctx->response.outcome == NGX_HTTP_IDEM_RELEASE || ctx->response.outcome == NGX_HTTP_IDEM_RETRY))
+    if (response->accel != NGX_HTTP_IDEM_ACCEL_NONE && stated == -1
+        && (response->outcome == NGX_HTTP_IDEM_RELEASE || response->outcome == NGX_HTTP_IDEM_RETRY))
     {
-        ctx->response.outcome = NGX_HTTP_IDEM_UNKNOWN;
+        response->outcome = NGX_HTTP_IDEM_UNKNOWN;
     }
 }
 

@@ -92,7 +92,8 @@ ngx_http_idem_variable_verdict(ngx_http_request_t *r, ngx_http_variable_value_t 
         return ngx_http_idem_variable_value(v, (u_char *) "", 0);
     }
 
-    return ngx_http_idem_variable_value(v, (u_char *) ctx->decision.word, ngx_strlen(ctx->decision.word));
+    return ngx_http_idem_variable_value(v, (u_char *) ctx->decision.word,
+                                        ngx_strlen(ctx->decision.word));
 }
 
 
@@ -143,7 +144,9 @@ ngx_http_idem_variable_attempt(ngx_http_request_t *r, ngx_http_variable_value_t 
         return NGX_ERROR;
     }
 
-    return ngx_http_idem_variable_value(v, p, (size_t) (ngx_sprintf(p, "%uD", ctx->decision.attempt) - p));
+    return ngx_http_idem_variable_value(v, p,
+                                        (size_t) (ngx_sprintf(p, "%uD", ctx->decision.attempt)
+                                                  - p));
 }
 
 
@@ -154,7 +157,9 @@ ngx_http_idem_variable_time(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     u_char               *p;
     ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
 
-    if (ctx == NULL || (ctx->decision.hash[0] == '\0' && ctx->decision.asked == 0)) {     /* a token has no hash */
+    /* a token has no hash */
+
+    if (ctx == NULL || (ctx->decision.hash[0] == '\0' && ctx->decision.asked == 0)) {
         return ngx_http_idem_variable_value(v, (u_char *) "", 0);
     }
 

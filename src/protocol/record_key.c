@@ -2,6 +2,7 @@
  * Names of records. Fails only if there is no memory for a hash.
  */
 #include "protocol/record_key.h"
+#include "base/hex.h"
 
 #include <string.h>
 

@@ -8,21 +8,17 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "tx/tx.h"
 
 const char *idem_print_write(const struct idem_fingerprint *fingerprint,
                              char text[IDEM_PRINT_TEXT]) {
-    static const char digits[] = "0123456789abcdef";
     int n;
 
     if (fingerprint->definition == 0)
         return NULL;
     n = snprintf(text, IDEM_PRINT_TEXT, "%lu:", (unsigned long)fingerprint->definition);
-    for (size_t i = 0; i < IDEM_HASH_LEN; i++) {
-        text[n++] = digits[fingerprint->hash[i] >> 4];
-        text[n++] = digits[fingerprint->hash[i] & 15];
-    }
-    text[n] = '\0';
+    idem_hex_put(fingerprint->hash, text + n);
     return text;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "tx/tx_dialect.h"
 
 /* For values in another form; as large as the largest result. */
@@ -106,20 +107,13 @@ void idem_query_column(struct idem_query *q, const char *name) {
 }
 
 void idem_query_hex(struct idem_query *q, const struct idem_sql_value *value) {
-    static const char digits[] = "0123456789abcdef";
     const unsigned char *at = value->at;
     char part[512];
-    size_t n = 0;
 
-    for (size_t i = 0; i < value->len; i++) {
-        part[n++] = digits[at[i] >> 4];
-        part[n++] = digits[at[i] & 15];
-        if (n == sizeof(part)) {
-            idem_query_put(q, part, n);
-            n = 0;
-        }
+    for (size_t done = 0, n; done < value->len; done += n) {
+        n = value->len - done < sizeof(part) / 2 ? value->len - done : sizeof(part) / 2;
+        idem_query_put(q, part, (size_t)(idem_hex_write(at + done, n, part) - part));
     }
-    idem_query_put(q, part, n);
 }
 
 void idem_query_bind(struct idem_query *q, const struct idem_sql_value *value) {

@@ -3,6 +3,7 @@
  */
 #include "protocol/record.h"
 
+#include "base/hex.h"
 #include "protocol/checksum.h"
 #include "protocol/record_key.h"
 #include "test.h"

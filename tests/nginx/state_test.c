@@ -1,9 +1,11 @@
-/* The states of a guarded request and of its response: which moves there are, and that there are no others. */
+/* The states of a guarded request and of its response: which moves there are, and that there are no
+ * others. */
 #include "nginx/ngx_http_idem_state.h"
 
 #include "test.h"
 
-/* From each state, the states that may follow, in the order of the enum; PASSED follows every state. */
+/* From each state, the states that may follow, in the order of the enum; PASSED follows every
+ * state. */
 static const char *const moves[NGX_HTTP_IDEM_STATES] = {
     [NGX_HTTP_IDEM_START] = "reading claiming passed",
     [NGX_HTTP_IDEM_READING] = "signing claiming answered passed",
@@ -80,7 +82,8 @@ TEST(every_state_is_reached_from_start_and_ends_in_passed) {
 TEST(a_response_is_sent_from_running_or_stored_only_and_a_run_does_not_begin_twice) {
     for (int from = 0; from < NGX_HTTP_IDEM_STATES; from++) {
         if (ngx_http_idem_state_allows(from, NGX_HTTP_IDEM_SENT))
-            CHECK(from == NGX_HTTP_IDEM_RUNNING || from == NGX_HTTP_IDEM_STORED || from == NGX_HTTP_IDEM_SENT);
+            CHECK(from == NGX_HTTP_IDEM_RUNNING || from == NGX_HTTP_IDEM_STORED ||
+                  from == NGX_HTTP_IDEM_SENT);
         if (from > NGX_HTTP_IDEM_RUNNING)
             CHECK(!ngx_http_idem_state_allows(from, NGX_HTTP_IDEM_RUNNING));
     }

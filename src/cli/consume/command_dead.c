@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/units.h"
 #include "cli/records/audit_file.h"
 #include "loop/signals.h"

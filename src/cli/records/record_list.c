@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/units.h"
 #include "cli/input.h"
 #include "core/fingerprint.h"

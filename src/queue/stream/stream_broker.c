@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "queue/stream/stream.h"
 
 #define LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
@@ -151,8 +152,8 @@ static int link_make_mark(struct stream_link *link, struct idem_error *err) {
     idem_sha_add(&sha, link->consumer, strlen(link->consumer) + 1);
     if (idem_sha_end(&sha, hash) != 0)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a broker's link");
-    snprintf(link->mark, sizeof(link->mark), ":%02x%02x%02x%02x%02x%02x%02x%02x", hash[0], hash[1],
-             hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]);
+    link->mark[0] = ':';
+    *idem_hex_write(hash, 8, link->mark + 1) = '\0';
     if (asprintf(&link->reading_name, "%s%s", link->config.client_name, link->mark) < 0) {
         link->reading_name = NULL;
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a broker's link");

@@ -95,7 +95,7 @@ int lmdb_folder_open(const struct lmdb_config *config, int *ret_fd, struct stat 
                      struct idem_error *err) {
     int fd = -1;
     int rc = geteuid() == 0 ? lmdb_path_walk(config->path, config->create, &fd, err)
-                                : directory_open_plain(config, &fd, err);
+                            : directory_open_plain(config, &fd, err);
 
     if (rc != 0)
         return rc;

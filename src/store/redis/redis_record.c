@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/hex.h"
 #include "store/redis/redis_connection.h"
 
 #define FORM 225 /* the first byte: format 1. 226 to 239 are later formats */
@@ -21,15 +22,10 @@ enum {
 /* Names. */
 
 size_t redis_name(const struct idem_record_key *key, char out[REDIS_NAME_MAX]) {
-    static const char digits[] = "0123456789abcdef";
-    char *at = out + key->prefix_len;
-
     memcpy(out, key->at, key->prefix_len);
-    for (size_t i = 0; i < IDEM_HASH_LEN; i++) {
-        *at++ = digits[key->at[key->prefix_len + i] >> 4];
-        *at++ = digits[key->at[key->prefix_len + i] & 15];
-    }
-    return (size_t)(at - out);
+    return (
+        size_t)(idem_hex_write(key->at + key->prefix_len, IDEM_HASH_LEN, out + key->prefix_len) -
+                out);
 }
 
 bool redis_name_parse(const char *name, size_t len, struct idem_record_key *ret) {

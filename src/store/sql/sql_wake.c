@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "store/sql/sql_store.h"
 
 #define MARKED_MS 20000 /* a third of the duration in the engines' SQL_MARK */
