@@ -4,11 +4,26 @@
 #ifndef IDEM_BASE_BYTES_H
 #define IDEM_BASE_BYTES_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 struct idem_bytes {
     const unsigned char *at;
     size_t len;
 };
+
+/* Not in constant time: secrets are compared with CRYPTO_memcmp(). */
+static inline bool idem_same(const void *a, size_t a_len, const void *b, size_t b_len) {
+    return a_len == b_len && (a_len == 0 || memcmp(a, b, a_len) == 0);
+}
+
+static inline bool idem_is_word(const void *text, size_t len, const char *word) {
+    return idem_same(text, len, word, strlen(word));
+}
+
+static inline bool idem_bytes_equal(struct idem_bytes a, struct idem_bytes b) {
+    return idem_same(a.at, a.len, b.at, b.len);
+}
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 /* clang-format off */
 const struct idem_word idem_words_preset[] = {
     {"submit", IDEM_PRESET_SUBMIT},
@@ -126,7 +128,7 @@ const struct idem_word idem_words_code[] = {
 
 bool idem_word_find(const struct idem_word *words, const char *text, size_t len, int *ret_value) {
     for (; words->word != NULL; words++) {
-        if (strlen(words->word) == len && memcmp(words->word, text, len) == 0) {
+        if (idem_is_word(text, len, words->word)) {
             *ret_value = words->value;
             return true;
         }

@@ -5,6 +5,7 @@
  */
 #include "core/option.h"
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 
@@ -263,7 +264,7 @@ static int option_read_number(const struct idem_option *option, const char *valu
     int64_t ms = 0;
     int rc;
 
-    if (option->none && len == 4 && memcmp(value, "none", 4) == 0) {
+    if (option->none && idem_is_word(value, len, "none")) {
         *ret = IDEM_NONE;
         return 0;
     }

@@ -6,6 +6,7 @@
  */
 #include "core/settings.h"
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 
@@ -74,11 +75,8 @@ static const char *text_name_fault(struct text name) {
 /* `name` is not terminated; NULL if there is no such policy. */
 static const struct idem_layer *settings_find_policy(const struct idem_settings *settings,
                                                      struct text name) {
-    const char *other;
-
     for (size_t i = 0; i < settings->count; i++) {
-        other = settings->policies[i].said.name;
-        if (strlen(other) == name.len && memcmp(other, name.at, name.len) == 0)
+        if (idem_is_word(name.at, name.len, settings->policies[i].said.name))
             return &settings->policies[i];
     }
     return NULL;
@@ -127,7 +125,7 @@ static int parser_begin_section(struct parser *parser, struct text line) {
         return REFUSE(parser, "the section has no ] at the end of its line; allowed: " SECTIONS);
     inner = text_trim((struct text){line.at + 1, line.len - 2});
     parser->words_seen = 0;
-    if (inner.len == 8 && memcmp(inner.at, "defaults", 8) == 0) {
+    if (idem_is_word(inner.at, inner.len, "defaults")) {
         if (parser->defaults_seen)
             return REFUSE(parser, "[defaults] was there before; allowed: once");
         parser->defaults_seen = true;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "expr/expr_print.h"
 
 static int methods_to_string(struct idem_work *work, const struct idem_value *self,
@@ -256,20 +257,16 @@ static const struct idem_method methods[] = {
 };
 /* clang-format on */
 
-static bool method_name_is(const struct idem_method *method, const char *name, size_t len) {
-    return strlen(method->name) == len && memcmp(method->name, name, len) == 0;
-}
-
 const struct idem_method *idem_method_find(const char *name, size_t len, size_t args) {
     for (const struct idem_method *method = methods; method->name != NULL; method++)
-        if (method->args == args && method_name_is(method, name, len))
+        if (method->args == args && idem_is_word(name, len, method->name))
             return method;
     return NULL;
 }
 
 bool idem_method_known(const char *name, size_t len) {
     for (const struct idem_method *method = methods; method->name != NULL; method++)
-        if (method_name_is(method, name, len))
+        if (idem_is_word(name, len, method->name))
             return true;
     return false;
 }

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "expr/expr_parse.h"
 
 #define METHODS                                                                                    \
@@ -81,7 +82,7 @@ static struct idem_node *primary_name_or_method(struct idem_parser *p) {
 
 static bool primary_name_is(const struct idem_parser *p, const struct idem_token *name,
                             const char *word) {
-    return name->len == strlen(word) && memcmp(p->text + name->pos, word, name->len) == 0;
+    return idem_is_word(p->text + name->pos, name->len, word);
 }
 
 static struct idem_node *primary_variable(struct idem_parser *p) {

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "json/json_number.h"
 
 #define FIRST 112 /* bytes: enough for most keys */
@@ -205,7 +206,7 @@ static int text_put_quoted(struct idem_text *text, const struct idem_value *v) {
 }
 
 static bool value_text_equals(const struct idem_value *v, const char *word, size_t len) {
-    return v->n == len && memcmp(v->at.text, word, len) == 0;
+    return idem_same(v->at.text, v->n, word, len);
 }
 
 static bool value_needs_quotes(const struct idem_value *v) {

@@ -6,6 +6,7 @@
 #ifndef IDEM_HTTP_HTTP_FIELD_H
 #define IDEM_HTTP_HTTP_FIELD_H
 
+#include "base/bytes.h"
 #include "idem.h"
 
 /* Text from outside, with its length; borrowed, and not NUL-terminated. */
@@ -24,6 +25,15 @@ struct idem_http_header {
 struct idem_http_text idem_http_trim(struct idem_http_text text);
 /* True for one or more token characters (RFC 9110, 5.6.2), as in names, types and methods. */
 bool idem_http_is_token(struct idem_http_text text);
+/* Equal byte by byte. */
+static inline bool idem_http_equal(struct idem_http_text a, struct idem_http_text b) {
+    return idem_same(a.at, a.len, b.at, b.len);
+}
+
+static inline bool idem_http_is(struct idem_http_text text, const char *word) {
+    return idem_is_word(text.at, text.len, word);
+}
+
 /* Equal, ignoring the case of ASCII letters. */
 bool idem_http_same(struct idem_http_text a, struct idem_http_text b);
 /* True if a program that reads headers as CGI variables (HTTP_X_ORDER_KEY) cannot distinguish

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 
@@ -492,7 +493,7 @@ int idem_json_parse(const char *text, size_t len, struct idem_arena *arena, stru
 }
 
 static bool member_name_is(const struct idem_member *member, const char *name, size_t len) {
-    return member->len == len && memcmp(member->name, name, len) == 0;
+    return idem_same(member->name, member->len, name, len);
 }
 
 const struct idem_json *idem_json_get(const struct idem_json *value, const char *name, size_t len) {

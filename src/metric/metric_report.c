@@ -54,8 +54,7 @@ bool report_form(struct idem_http_text query, const struct idem_http_accept *acc
         return true;
     }
     for (int form = 0; form < REPORT_FORMS; form++)
-        if (format.len == strlen(forms[form].name) &&
-            memcmp(format.at, forms[form].name, format.len) == 0) {
+        if (idem_http_is(format, forms[form].name)) {
             *ret = (enum report_form)form;
             return true;
         }

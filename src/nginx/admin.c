@@ -11,6 +11,7 @@
 #include <openssl/hmac.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/hex.h"
 #include "base/units.h"
@@ -36,8 +37,7 @@ const char *idem_admin_action_name(enum idem_admin_action action) {
 /* Parsing. */
 
 static bool json_text_is(const struct idem_json *value, const char *word) {
-    return value->type == IDEM_JSON_STRING && value->n == strlen(word) &&
-           memcmp(value->at.text, word, value->n) == 0;
+    return value->type == IDEM_JSON_STRING && idem_is_word(value->at.text, value->n, word);
 }
 
 static bool admin_read_action(const struct idem_json *value, struct idem_admin_request *request) {

@@ -7,12 +7,10 @@
 #include <openssl/crypto.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 static bool record_owner_is(const struct idem_record *record, const unsigned char *owner) {
     return memcmp(record->owner, owner, IDEM_OWNER_LEN) == 0;
-}
-
-static bool protocol_bytes_equal(struct idem_bytes a, struct idem_bytes b) {
-    return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);
 }
 
 static uint32_t protocol_definition_normalize(uint32_t definition) {
@@ -138,8 +136,8 @@ static bool record_finish_repeats(const struct idem_record *record,
     if (in->said == IDEM_SAID_RELEASE)
         return record->released;
     return !record->released && record->status == in->status && record->final == in->final &&
-           (in->said != IDEM_SAID_FAIL || protocol_bytes_equal(record->reason, in->reason)) &&
-           (!record->kept || protocol_bytes_equal(record->result, in->result));
+           (in->said != IDEM_SAID_FAIL || idem_bytes_equal(record->reason, in->reason)) &&
+           (!record->kept || idem_bytes_equal(record->result, in->result));
 }
 
 static unsigned record_finish_facts(const struct idem_record *record,

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/buffer.h"
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "json/json.h"
@@ -15,45 +17,20 @@
 /* Memory limit for parsing a body. A body that needs more counts as text. */
 #define BODY_ROOM ((size_t)256 << 20)
 
-/* A growing buffer for JSON. */
-struct text {
-    char *at;
-    size_t len, size;
-    bool failed;
-};
+/* For idem_json_canon(). */
+static int message_put(void *data, const char *bytes, size_t len) {
+    struct idem_buffer *text = data;
 
-static int text_put(void *data, const char *bytes, size_t len) {
-    struct text *text = data;
-    size_t size = text->size == 0 ? 512 : text->size;
-    char *at;
-
-    while (size - text->len < len)
-        size *= 2;
-    if (size != text->size && !text->failed) {
-        at = realloc(text->at, size);
-        if (at == NULL)
-            text->failed = true;
-        else
-            *text = (struct text){.at = at, .len = text->len, .size = size};
-    }
-    if (text->failed)
-        return IDEM_E_NOMEM;
-    if (len != 0)
-        memcpy(text->at + text->len, bytes, len);
-    text->len += len;
-    return 0;
-}
-
-static void text_word(struct text *text, const char *word) {
-    (void)text_put(text, word, strlen(word));
+    idem_buffer_put(text, bytes, len);
+    return text->failed ? IDEM_E_NOMEM : 0;
 }
 
 /* Appends valid UTF-8 as a JSON string. */
-static void text_string(struct text *text, struct idem_bytes bytes) {
+static void message_put_string(struct idem_buffer *text, struct idem_bytes bytes) {
     struct idem_json value = {.type = IDEM_JSON_STRING, .n = (uint32_t)bytes.len};
 
     value.at.text = bytes.at == NULL ? "" : (const char *)bytes.at;
-    (void)idem_json_canon(&value, text_put, text, NULL);
+    (void)idem_json_canon(&value, message_put, text, NULL);
 }
 
 static struct idem_bytes message_bytes(const char *word) {
@@ -64,21 +41,17 @@ static bool bytes_valid(struct idem_bytes bytes) {
     return bytes.len <= UINT32_MAX && idem_utf8_valid((const char *)bytes.at, bytes.len);
 }
 
-static bool bytes_equal(struct idem_bytes a, struct idem_bytes b) {
-    return a.len == b.len && memcmp(a.at, b.at, a.len) == 0;
-}
-
 static const struct queue_field *message_find_repeated(const struct queue_field *fields, size_t n) {
     for (size_t i = 1; i < n; i++)
         for (size_t j = 0; j < i; j++)
-            if (bytes_equal(fields[i].name, fields[j].name))
+            if (idem_bytes_equal(fields[i].name, fields[j].name))
                 return &fields[i];
     return NULL;
 }
 
 /* Leaves out names and values that are not UTF-8: no expression can refer to them. */
-static int text_put_fields(struct text *text, const char *name, const struct queue_field *fields,
-                           size_t n, struct idem_error *err) {
+static int message_put_fields(struct idem_buffer *text, const char *name,
+                              const struct queue_field *fields, size_t n, struct idem_error *err) {
     const struct queue_field *again;
     char quoted[IDEM_QUOTE_TEXT];
     bool more = false;
@@ -92,23 +65,23 @@ static int text_put_fields(struct text *text, const char *name, const struct que
                               "%s: %s is there twice, and nobody can say which one counts", name,
                               idem_error_quote((const char *)again->name.at, again->name.len,
                                                quoted, sizeof(quoted)));
-    text_word(text, ",\"");
-    text_word(text, name);
-    text_word(text, "\":{");
+    idem_buffer_put_text(text, ",\"");
+    idem_buffer_put_text(text, name);
+    idem_buffer_put_text(text, "\":{");
     for (size_t i = 0; i < n; i++) {
         if (!bytes_valid(fields[i].name) || !bytes_valid(fields[i].value))
             continue;
         if (more)
-            text_word(text, ",");
+            idem_buffer_put_text(text, ",");
         more = true;
-        text_string(text, fields[i].name);
-        text_word(text, ":");
+        message_put_string(text, fields[i].name);
+        idem_buffer_put_text(text, ":");
         if (fields[i].json)
-            (void)text_put(text, (const char *)fields[i].value.at, fields[i].value.len);
+            idem_buffer_put(text, fields[i].value.at, fields[i].value.len);
         else
-            text_string(text, fields[i].value);
+            message_put_string(text, fields[i].value);
     }
-    text_word(text, "}");
+    idem_buffer_put_text(text, "}");
     return 0;
 }
 
@@ -124,35 +97,36 @@ bool queue_body_is_json(struct idem_bytes body) {
     return is;
 }
 
-static void text_put_body(struct text *text, struct idem_bytes body) {
+static void message_put_body(struct idem_buffer *text, struct idem_bytes body) {
     if (queue_body_is_json(body)) {
-        text_word(text, ",\"body\":");
-        (void)text_put(text, (const char *)body.at, body.len);
+        idem_buffer_put_text(text, ",\"body\":");
+        idem_buffer_put(text, body.at, body.len);
     } else if (bytes_valid(body)) {
-        text_word(text, ",\"body\":");
-        text_string(text, body);
+        idem_buffer_put_text(text, ",\"body\":");
+        message_put_string(text, body);
     }
 }
 
 int queue_variables(const struct queue_message *message, char **ret, size_t *ret_len,
                     struct idem_error *err) {
     struct idem_bytes queue = message_bytes(message->queue == NULL ? "" : message->queue);
-    struct text text = {0};
+    struct idem_buffer text = {0};
     int rc;
 
-    text_word(&text, "{\"queue\":");
-    text_string(&text, bytes_valid(queue) ? queue : message_bytes(""));
-    rc = text_put_fields(&text, "headers", message->headers, message->headers_n, err);
+    idem_buffer_put_text(&text, "{\"queue\":");
+    message_put_string(&text, bytes_valid(queue) ? queue : message_bytes(""));
+    rc = message_put_fields(&text, "headers", message->headers, message->headers_n, err);
     if (rc == 0)
-        rc = text_put_fields(&text, "properties", message->properties, message->properties_n, err);
+        rc = message_put_fields(&text, "properties", message->properties, message->properties_n,
+                                err);
     if (rc == 0) {
-        text_put_body(&text, message->body);
-        text_word(&text, "}");
+        message_put_body(&text, message->body);
+        idem_buffer_put_text(&text, "}");
         if (text.failed)
             rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a message's variables");
     }
     if (rc != 0) {
-        free(text.at);
+        idem_buffer_release(&text);
         return rc;
     }
     *ret = text.at;
@@ -185,7 +159,7 @@ bool queue_header_is_repeated(const struct queue_message *message, const char *n
 
 const struct queue_field *queue_property(const struct queue_message *message, const char *name) {
     for (size_t i = 0; i < message->properties_n; i++)
-        if (bytes_equal(message->properties[i].name, message_bytes(name)))
+        if (idem_bytes_equal(message->properties[i].name, message_bytes(name)))
             return &message->properties[i];
     return NULL;
 }
@@ -206,7 +180,7 @@ static struct idem_bytes message_trace(const struct queue_message *message) {
 bool queue_trace_is_key(const struct queue_message *message, struct idem_bytes key) {
     struct idem_bytes trace = message_trace(message);
 
-    return trace.len != 0 && bytes_equal(trace, key);
+    return trace.len != 0 && idem_bytes_equal(trace, key);
 }
 
 const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]) {

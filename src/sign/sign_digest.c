@@ -14,18 +14,14 @@
 static const char wrong[] = "The body is not the one of Content-Digest.";
 static const char unreadable[] = "The header Content-Digest cannot be read.";
 
-static bool digest_key_is(struct idem_http_text key, const char *name) {
-    return key.len == strlen(name) && memcmp(key.at, name, key.len) == 0;
-}
-
 /* The body's digest for this key; NULL for an unknown kind. */
 static const unsigned char *digest_of(const struct idem_sign_request *request,
                                       struct idem_http_text key, size_t *ret_len) {
     *ret_len = IDEM_HASH_LEN;
-    if (digest_key_is(key, "sha-256"))
+    if (idem_http_is(key, "sha-256"))
         return request->sha256;
     *ret_len = IDEM_SHA512_LEN;
-    return digest_key_is(key, "sha-512") ? request->sha512 : NULL;
+    return idem_http_is(key, "sha-512") ? request->sha512 : NULL;
 }
 
 static const char *digest_members_check(const struct idem_sign_request *request,

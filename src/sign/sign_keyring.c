@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/words.h"
@@ -425,7 +426,7 @@ void idem_keyring_free(struct idem_keyring *keyring) {
 /* Use of the keys. */
 
 static bool key_is(const struct key *key, struct idem_http_text id) {
-    return key->id_len == id.len && memcmp(key->id, id.at, id.len) == 0;
+    return idem_same(key->id, key->id_len, id.at, id.len);
 }
 
 /* Compares all keys: an early end would reveal that the id exists, and where. */

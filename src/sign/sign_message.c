@@ -21,14 +21,6 @@
 #define COMPONENTS_MAX 64
 #define PARAM_NAME_MAX 1024
 
-static bool message_text_is(struct idem_http_text text, const char *word) {
-    return text.len == strlen(word) && memcmp(text.at, word, text.len) == 0;
-}
-
-static bool message_text_same(struct idem_http_text a, struct idem_http_text b) {
-    return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);
-}
-
 __attribute__((format(printf, 2, 3))) static const char *message_detail(char room[IDEM_SIGN_DETAIL],
                                                                         const char *fmt, ...) {
     va_list args;
@@ -97,7 +89,7 @@ static const char *message_parameters_read(struct idem_http_text parameters,
 
     while (idem_sf_parameter(&sf, &parameter) == IDEM_SF_NEXT)
         for (int i = 0; i < KNOWN; i++) {
-            if (!message_text_is(parameter.key, known[i]))
+            if (!idem_http_is(parameter.key, known[i]))
                 continue;
             if (seen[i])
                 return message_detail(room, "The signature's parameter %s is repeated.", known[i]);
@@ -133,7 +125,7 @@ static bool message_member_keyid(const struct idem_sf_member *member, char out[I
     struct idem_sf_parameter parameter;
 
     while (idem_sf_parameter(&sf, &parameter) == IDEM_SF_NEXT)
-        if (message_text_is(parameter.key, "keyid"))
+        if (idem_http_is(parameter.key, "keyid"))
             return message_string_copy(&parameter.value, out, IDEM_KEY_ID_MAX, ret_len);
     return false;
 }
@@ -157,7 +149,7 @@ static const char *message_signature_at(struct idem_http_text field, size_t whic
 
     while (n < SIGNATURES_MAX && (next = idem_sf_member(&sf, &members[n])) == IDEM_SF_NEXT) {
         for (size_t i = 0; i < n; i++)
-            if (message_text_same(members[i].key, members[n].key))
+            if (idem_http_equal(members[i].key, members[n].key))
                 return "Signature-Input names one signature twice.";
         if (members[n].value.type != IDEM_SF_INNER_LIST)
             return "Signature-Input has a signature without a list of components.";
@@ -180,7 +172,7 @@ static const char *message_signature_find(struct idem_http_text field, struct id
     size_t found = 0;
 
     while ((next = idem_sf_member(&sf, &member)) == IDEM_SF_NEXT) {
-        if (!message_text_same(member.key, label))
+        if (!idem_http_equal(member.key, label))
             continue;
         found++;
         if (member.value.type != IDEM_SF_BYTES ||
@@ -224,11 +216,11 @@ static const char *message_component_next(struct idem_sf *sf, struct component *
     while (idem_sf_parameter(sf, &parameter) == IDEM_SF_NEXT) {
         bool derived = item.text.at[0] == '@';
 
-        if (message_text_is(parameter.key, "bs") && parameter.value.all.len == 0 && !derived &&
+        if (idem_http_is(parameter.key, "bs") && parameter.value.all.len == 0 && !derived &&
             !ret->bs)
             ret->bs = true;
-        else if (message_text_is(parameter.key, "name") && parameter.value.type == IDEM_SF_STRING &&
-                 message_text_is(item.text, "@query-param") && ret->param.at == NULL)
+        else if (idem_http_is(parameter.key, "name") && parameter.value.type == IDEM_SF_STRING &&
+                 idem_http_is(item.text, "@query-param") && ret->param.at == NULL)
             ret->param = parameter.value.text;
         else
             return message_detail(room, "A component's parameter %.*s is not supported here.",
@@ -239,7 +231,7 @@ static const char *message_component_next(struct idem_sf *sf, struct component *
 }
 
 static bool component_same(const struct component *a, const struct component *b) {
-    return message_text_same(a->name, b->name) && message_text_same(a->param, b->param) &&
+    return idem_http_equal(a->name, b->name) && idem_http_equal(a->param, b->param) &&
            a->bs == b->bs;
 }
 
@@ -271,7 +263,7 @@ static const char *message_components_read(struct idem_http_text list, struct co
 static bool component_covers(const struct component *components, size_t n,
                              struct idem_http_text name) {
     for (size_t i = 0; i < n; i++)
-        if (message_text_same(components[i].name, name) && components[i].param.at == NULL)
+        if (idem_http_equal(components[i].name, name) && components[i].param.at == NULL)
             return true;
     return false;
 }
@@ -463,7 +455,7 @@ static const char *request_put_query_param(const struct idem_sign_request *reque
 
         if (!message_param_put(pair.name, &to))
             return "A parameter of the query cannot be decoded.";
-        if (to.len > to.size || !message_text_same((struct idem_http_text){encoded, to.len}, name))
+        if (to.len > to.size || !idem_http_equal((struct idem_http_text){encoded, to.len}, name))
             continue;
         if (found++ > 0 || !message_param_put(pair.value, out))
             return "A parameter that is signed is repeated, or cannot be decoded.";
@@ -522,10 +514,10 @@ static const char *request_put_component(const struct idem_sign_request *request
                                          char room[IDEM_SIGN_DETAIL]) {
     if (component->name.at[0] != '@')
         return request_put_field(request, component, out, room);
-    if (message_text_is(component->name, "@query-param") && component->param.at != NULL)
+    if (idem_http_is(component->name, "@query-param") && component->param.at != NULL)
         return request_put_query_param(request, component->param, out);
     for (size_t i = 0; i < DERIVED; i++)
-        if (message_text_is(component->name, derived[i].name)) {
+        if (idem_http_is(component->name, derived[i].name)) {
             derived[i].put(request, out);
             return NULL;
         }
@@ -555,7 +547,7 @@ static void message_parameters_put(struct idem_http_text parameters, struct idem
     while (idem_sf_parameter(&sf, &parameter) == IDEM_SF_NEXT) {
         idem_out_say(out, ";");
         idem_out_put(out, parameter.key.at, parameter.key.len);
-        if (parameter.value.all.len == 0 || message_text_is(parameter.value.all, "?1"))
+        if (parameter.value.all.len == 0 || idem_http_is(parameter.value.all, "?1"))
             continue;
         idem_out_say(out, "=");
         idem_out_put(out, parameter.value.all.at, parameter.value.all.len);

@@ -53,7 +53,7 @@ static bool signer_name_is_valid(const struct idem_signer *signer, struct idem_h
     if (signer->form == IDEM_SIGN_CLASSIC)
         return false;
     for (const char *const *known = derived; *known != NULL; known++)
-        if (strlen(*known) == name.len && memcmp(*known, name.at, name.len) == 0)
+        if (idem_http_is(name, *known))
             return true;
     return false;
 }
@@ -70,7 +70,7 @@ static int signer_name_add(struct idem_signer *signer, struct idem_http_text nam
                                   : ", and none of @method, @target-uri, @authority, @scheme, "
                                     "@request-target, @path, @query");
     for (size_t i = 0; i < signer->names_n; i++)
-        if (signer->names[i].len == name.len && memcmp(signer->names[i].at, name.at, name.len) == 0)
+        if (idem_http_equal(signer->names[i], name))
             return 0;
     if (signer->names_n == IDEM_SIGN_NAMES_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "headers: more than %d names",

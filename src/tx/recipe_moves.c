@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "tx/recipe.h"
 
@@ -28,7 +29,7 @@ static uint64_t moves_bit(size_t state) {
 
 int idem_moves_find(const struct idem_moves *moves, const char *state, size_t len) {
     for (size_t i = 0; i < moves->n; i++) {
-        if (strlen(moves->names[i]) == len && memcmp(moves->names[i], state, len) == 0)
+        if (idem_is_word(state, len, moves->names[i]))
             return (int)i;
     }
     return -1;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "core/claim.h"
 #include "tx/tx.h"
@@ -149,7 +150,7 @@ static bool value_equals(const struct idem_sql_value *cell, struct idem_bytes by
     if (bytes.at == NULL)
         return cell->type == IDEM_SQL_NULL;
     return (cell->type == IDEM_SQL_TEXT || cell->type == IDEM_SQL_BYTES) &&
-           cell->len == bytes.len && memcmp(cell->at, bytes.at, bytes.len) == 0;
+           idem_same(cell->at, cell->len, bytes.at, bytes.len);
 }
 
 /* Checks that the row found is this operation's row, and the only one. */

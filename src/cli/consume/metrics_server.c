@@ -124,18 +124,14 @@ static void metrics_server_board_write(FILE *out, const struct metrics *metrics,
     free(body);
 }
 
-static bool http_text_is(struct idem_http_text text, const char *word) {
-    return text.len == strlen(word) && memcmp(text.at, word, text.len) == 0;
-}
-
 static void metrics_server_response_write(FILE *out, const struct metrics *metrics,
                                           const struct metrics_request *request) {
-    bool head = http_text_is(request->method, "HEAD");
+    bool head = idem_http_is(request->method, "HEAD");
     enum report_form form;
 
-    if (!http_text_is(request->path, "/metrics") && !http_text_is(request->path, "/"))
+    if (!idem_http_is(request->path, "/metrics") && !idem_http_is(request->path, "/"))
         metrics_server_refusal_write(out, "404 Not Found", "");
-    else if (!head && !http_text_is(request->method, "GET"))
+    else if (!head && !idem_http_is(request->method, "GET"))
         metrics_server_refusal_write(out, "405 Method Not Allowed", "Allow: GET, HEAD\r\n");
     else if (!report_form(request->query, &request->accept, &form))
         metrics_server_refusal_write(out, "400 Bad Request: format is prometheus, json or html",

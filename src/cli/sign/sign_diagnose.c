@@ -257,10 +257,6 @@ static struct idem_http_text sign_parts_id(const struct idem_sign_parts *parts) 
     return (struct idem_http_text){parts->key_id, parts->key_id_len};
 }
 
-static bool http_text_equal(struct idem_http_text a, struct idem_http_text b) {
-    return a.len == b.len && memcmp(a.at, b.at, a.len) == 0;
-}
-
 static bool attempt_text_fits(const struct attempt *attempt, struct idem_http_text text) {
     return idem_keyring_verify(attempt->wrong->signer->keyring, sign_parts_id(&attempt->parts),
                                attempt->parts.alg, text, attempt->parts.signature,
@@ -314,7 +310,7 @@ static bool wrong_key_find(const struct cli_wrong *wrong, struct idem_http_text 
         return true;
     }
     for (size_t i = 0; idem_keyring_id(keyring, i, &id); i++)
-        if (!http_text_equal(id, sign_parts_id(parts)) &&
+        if (!idem_http_equal(id, sign_parts_id(parts)) &&
             idem_keyring_verify(keyring, id, 0, text, parts->signature, parts->signature_len)) {
             snprintf(out, CLI_MISTAKE_TEXT, "this request, but with a secret of key id %.*s",
                      (int)id.len, id.at);

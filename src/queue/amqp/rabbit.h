@@ -28,6 +28,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "queue/broker.h"
 #include "queue/dead_letter.h"
 #include "store/store_url.h"
@@ -60,8 +61,7 @@ static inline amqp_bytes_t rabbit_borrow(struct idem_bytes bytes) {
     return (amqp_bytes_t){.bytes = (void *)(uintptr_t)bytes.at, .len = bytes.len};
 }
 static inline bool rabbit_is(amqp_bytes_t bytes, const char *text) {
-    return bytes.len == strlen(text) &&
-           (bytes.len == 0 || memcmp(bytes.bytes, text, bytes.len) == 0);
+    return idem_is_word(bytes.bytes, bytes.len, text);
 }
 
 /* Makes a printable text of a server's, cut to `size` with its NUL; returns buf. */
@@ -150,19 +150,13 @@ const amqp_field_value_t *rabbit_header_find(const amqp_table_t *table, enum rab
 
 /* Fields under construction: offsets into one growing text, which is reused. */
 
-struct rabbit_text {
-    char *at;
-    size_t len, size;
-    bool failed; /* no memory */
-};
-
 struct rabbit_fields {
     struct rabbit_field {
         size_t name, name_len, value, value_len;
         bool json;
     } * at;
     size_t n, size;
-    struct rabbit_text text;
+    struct idem_buffer text;
 };
 void rabbit_fields_reset(struct rabbit_fields *fields);
 void rabbit_fields_release(struct rabbit_fields *fields);

@@ -106,34 +106,6 @@ bool rabbit_headers_is_of_other(const amqp_basic_properties_t *p, const char *us
            rabbit_header_find(&p->headers, RABBIT_ORIGIN_USER) != NULL;
 }
 
-/* Growing texts. */
-
-static void text_put_bytes(struct rabbit_text *text, const void *bytes, size_t len) {
-    size_t size = text->size == 0 ? 1024 : text->size;
-    char *grown;
-
-    if (text->failed)
-        return;
-    while (size - text->len < len)
-        size *= 2;
-    if (size != text->size) {
-        grown = realloc(text->at, size);
-        if (grown == NULL) {
-            text->failed = true;
-            return;
-        }
-        text->at = grown;
-        text->size = size;
-    }
-    if (len > 0)
-        memcpy(text->at + text->len, bytes, len);
-    text->len += len;
-}
-
-static void text_put_word(struct rabbit_text *text, const char *word) {
-    text_put_bytes(text, word, strlen(word));
-}
-
 void rabbit_fields_reset(struct rabbit_fields *fields) {
     fields->n = 0;
     fields->text.len = 0;
@@ -142,7 +114,7 @@ void rabbit_fields_reset(struct rabbit_fields *fields) {
 
 void rabbit_fields_release(struct rabbit_fields *fields) {
     free(fields->at);
-    free(fields->text.at);
+    idem_buffer_release(&fields->text);
     *fields = (struct rabbit_fields){0};
 }
 
@@ -166,7 +138,7 @@ static bool fields_begin(struct rabbit_fields *fields, amqp_bytes_t name) {
         fields->size = size;
     }
     fields->at[fields->n] = (struct rabbit_field){.name = fields->text.len, .name_len = name.len};
-    text_put_bytes(&fields->text, name.bytes, name.len);
+    idem_buffer_put(&fields->text, name.bytes, name.len);
     fields->at[fields->n].value = fields->text.len;
     return true;
 }
@@ -186,29 +158,29 @@ static void fields_drop(struct rabbit_fields *fields) {
 
 /* Texts. */
 
-static void text_put_base64(struct rabbit_text *text, amqp_bytes_t bytes) {
+static void text_put_base64(struct idem_buffer *text, amqp_bytes_t bytes) {
     enum { PIECE = 768 }; /* a multiple of three: no padding between the pieces */
     char piece[IDEM_BASE64_TEXT(PIECE)];
     size_t n;
 
-    text_put_word(text, "base64:");
+    idem_buffer_put_text(text, "base64:");
     for (size_t at = 0; at < bytes.len; at += n) {
         n = bytes.len - at < PIECE ? bytes.len - at : PIECE;
         idem_base64_encode((const unsigned char *)bytes.bytes + at, n, piece);
-        text_put_word(text, piece);
+        idem_buffer_put_text(text, piece);
     }
 }
 
 /* Writes bytes as a text. */
-static void text_put_text(struct rabbit_text *text, amqp_bytes_t bytes) {
+static void text_put_text(struct idem_buffer *text, amqp_bytes_t bytes) {
     if (idem_utf8_valid(bytes.bytes, bytes.len))
-        text_put_bytes(text, bytes.bytes, bytes.len);
+        idem_buffer_put(text, bytes.bytes, bytes.len);
     else
         text_put_base64(text, bytes);
 }
 
 /* Writes UTF-8 with escapes. `idem dead --json` prints it unchanged. */
-static void text_put_escaped(struct rabbit_text *text, amqp_bytes_t bytes) {
+static void text_put_escaped(struct idem_buffer *text, amqp_bytes_t bytes) {
     const char *at = bytes.bytes, *from = at, *end = at + bytes.len;
     char code[IDEM_VISIBLE_JSON];
     uint32_t c = 0;
@@ -217,25 +189,25 @@ static void text_put_escaped(struct rabbit_text *text, amqp_bytes_t bytes) {
         n = idem_utf8_next(at, (size_t)(end - at), &c);
         if (idem_visible(c) && c != '"' && c != '\\')
             continue;
-        text_put_bytes(text, from, (size_t)(at - from));
+        idem_buffer_put(text, from, (size_t)(at - from));
         from = at + n;
         if (idem_visible(c))
             snprintf(code, sizeof(code), "\\%c", (char)c);
         else
             idem_visible_json(c, code);
-        text_put_word(text, code);
+        idem_buffer_put_text(text, code);
     }
-    text_put_bytes(text, from, (size_t)(end - from));
+    idem_buffer_put(text, from, (size_t)(end - from));
 }
 
 /* Writes bytes as a JSON string. */
-static void text_put_string(struct rabbit_text *text, amqp_bytes_t bytes) {
-    text_put_word(text, "\"");
+static void text_put_string(struct idem_buffer *text, amqp_bytes_t bytes) {
+    idem_buffer_put_text(text, "\"");
     if (bytes.len == 0 || !idem_utf8_valid(bytes.bytes, bytes.len))
         text_put_text(text, bytes); /* base64 needs no escape */
     else
         text_put_escaped(text, bytes);
-    text_put_word(text, "\"");
+    idem_buffer_put_text(text, "\"");
 }
 
 static void fields_put_text(struct rabbit_fields *fields, const char *name, amqp_bytes_t value) {
@@ -247,18 +219,18 @@ static void fields_put_text(struct rabbit_fields *fields, const char *name, amqp
 
 /* Numbers. */
 
-static void text_put_unsigned(struct rabbit_text *text, uint64_t number) {
+static void text_put_unsigned(struct idem_buffer *text, uint64_t number) {
     char digits[24];
 
     snprintf(digits, sizeof(digits), "%llu", (unsigned long long)number);
-    text_put_word(text, digits);
+    idem_buffer_put_text(text, digits);
 }
 
-static void text_put_signed(struct rabbit_text *text, int64_t number) {
+static void text_put_signed(struct idem_buffer *text, int64_t number) {
     char digits[24];
 
     snprintf(digits, sizeof(digits), "%lld", (long long)number);
-    text_put_word(text, digits);
+    idem_buffer_put_text(text, digits);
 }
 
 static void fields_put_number(struct rabbit_fields *fields, const char *name, uint64_t value) {
@@ -272,62 +244,62 @@ static const char *headers_double_name(double d) {
     return isnan(d) ? "NaN" : isinf(d) ? (d > 0 ? "Infinity" : "-Infinity") : NULL;
 }
 
-static void text_put_double(struct rabbit_text *text, double d) {
+static void text_put_double(struct idem_buffer *text, double d) {
     char digits[IDEM_NUMBER_MAX];
 
-    text_put_bytes(text, digits, idem_number_es(d, digits));
+    idem_buffer_put(text, digits, idem_number_es(d, digits));
 }
 
 /* value / 10^decimals, with all zeros. */
-static void text_put_decimal(struct rabbit_text *text, amqp_decimal_t decimal) {
+static void text_put_decimal(struct idem_buffer *text, amqp_decimal_t decimal) {
     char digits[280];
     size_t n =
         (size_t)snprintf(digits, sizeof(digits), "%0*u", decimal.decimals + 1, decimal.value);
 
-    text_put_bytes(text, digits, n - decimal.decimals);
+    idem_buffer_put(text, digits, n - decimal.decimals);
     if (decimal.decimals > 0) {
-        text_put_word(text, ".");
-        text_put_bytes(text, digits + n - decimal.decimals, decimal.decimals);
+        idem_buffer_put_text(text, ".");
+        idem_buffer_put(text, digits + n - decimal.decimals, decimal.decimals);
     }
 }
 
 /* Values; false: nested too deep. */
 
-static bool text_put_value(struct rabbit_text *text, const amqp_field_value_t *value, int depth);
+static bool text_put_value(struct idem_buffer *text, const amqp_field_value_t *value, int depth);
 
-static bool text_put_table(struct rabbit_text *text, const amqp_table_t *table, int depth) {
+static bool text_put_table(struct idem_buffer *text, const amqp_table_t *table, int depth) {
     const char *comma = "";
 
-    text_put_word(text, "{");
+    idem_buffer_put_text(text, "{");
     for (int i = 0; i < table->num_entries; i++) {
         amqp_bytes_t key = table->entries[i].key;
 
         if (!idem_utf8_valid(key.bytes, key.len))
             continue;
-        text_put_word(text, comma);
+        idem_buffer_put_text(text, comma);
         text_put_string(text, key);
-        text_put_word(text, ":");
+        idem_buffer_put_text(text, ":");
         if (!text_put_value(text, &table->entries[i].value, depth + 1))
             return false;
         comma = ",";
     }
-    text_put_word(text, "}");
+    idem_buffer_put_text(text, "}");
     return true;
 }
 
-static bool text_put_array(struct rabbit_text *text, const amqp_array_t *array, int depth) {
-    text_put_word(text, "[");
+static bool text_put_array(struct idem_buffer *text, const amqp_array_t *array, int depth) {
+    idem_buffer_put_text(text, "[");
     for (int i = 0; i < array->num_entries; i++) {
         if (i > 0)
-            text_put_word(text, ",");
+            idem_buffer_put_text(text, ",");
         if (!text_put_value(text, &array->entries[i], depth + 1))
             return false;
     }
-    text_put_word(text, "]");
+    idem_buffer_put_text(text, "]");
     return true;
 }
 
-static bool text_put_float(struct rabbit_text *text, double d) {
+static bool text_put_float(struct idem_buffer *text, double d) {
     const char *odd = headers_double_name(d);
 
     if (odd == NULL)
@@ -337,12 +309,12 @@ static bool text_put_float(struct rabbit_text *text, double d) {
     return true;
 }
 
-static bool text_put_value(struct rabbit_text *text, const amqp_field_value_t *value, int depth) {
+static bool text_put_value(struct idem_buffer *text, const amqp_field_value_t *value, int depth) {
     if (depth > RABBIT_DEPTH_MAX)
         return false;
     switch (value->kind) {
     case AMQP_FIELD_KIND_BOOLEAN:
-        text_put_word(text, value->value.boolean != 0 ? "true" : "false");
+        idem_buffer_put_text(text, value->value.boolean != 0 ? "true" : "false");
         break;
     case AMQP_FIELD_KIND_I8:
         text_put_signed(text, value->value.i8);
@@ -385,7 +357,7 @@ static bool text_put_value(struct rabbit_text *text, const amqp_field_value_t *v
     case AMQP_FIELD_KIND_ARRAY:
         return text_put_array(text, &value->value.array, depth);
     default:
-        text_put_word(text, "null");
+        idem_buffer_put_text(text, "null");
         break;
     }
     return true;
@@ -406,7 +378,7 @@ static void fields_show_header(struct rabbit_fields *fields, amqp_bytes_t name,
         text_put_text(&fields->text, value->value.bytes);
         fields_end(fields, false);
     } else if (odd != NULL) {
-        text_put_word(&fields->text, odd);
+        idem_buffer_put_text(&fields->text, odd);
         fields_end(fields, false);
     } else if (text_put_value(&fields->text, value, 0)) {
         fields_end(fields, true);

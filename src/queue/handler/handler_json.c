@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "base/units.h"
 #include "base/visible.h"
 #include "http/http_binary.h"
@@ -83,8 +84,7 @@ static int json_compare_fields(const void *a, const void *b) {
 }
 
 static bool field_has_same_name(const struct queue_field *a, const struct queue_field *b) {
-    return a->name.len == b->name.len &&
-           (a->name.len == 0 || memcmp(a->name.at, b->name.at, a->name.len) == 0);
+    return idem_bytes_equal(a->name, b->name);
 }
 
 bool handler_fields_init(struct handler_fields *fields, const struct queue_field *list, size_t n) {

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/rfc3339.h"
 #include "queue/stream/stream.h"
 
@@ -113,7 +114,7 @@ static bool ack_is_epitaph(struct idem_bytes name) {
         QUEUE_DEAD_QUEUE,   STREAM_DEAD_ID,           QUEUE_DEAD_AT};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strlen(names[i]) == name.len && memcmp(names[i], name.at, name.len) == 0)
+        if (idem_is_word(name.at, name.len, names[i]))
             return true;
     return false;
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define WORDS_MAX 8
 
 /* The places of the master's name and of the new address in the text. */
@@ -57,7 +59,7 @@ static size_t sentinel_event_split_words(const char *text, size_t len,
 }
 
 static bool word_is(struct word word, const char *text) {
-    return word.len == strlen(text) && memcmp(word.at, text, word.len) == 0;
+    return idem_is_word(word.at, word.len, text);
 }
 
 bool sentinel_address(const char *name, size_t name_len, const char *port, size_t port_len,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "store/sql/mysql/mysql.h"
 
 /* Errors. */
@@ -76,34 +77,11 @@ struct sql_answer *maria_failure(MYSQL_STMT *stmt) {
 
 /* Rows. */
 
-/* The bytes of all cells, one after the other. The heap may move while it grows, so pointers
-   are set when it is complete. */
-struct heap {
-    unsigned char *at;
-    size_t len, size;
-};
-
-static unsigned char *heap_room(struct heap *heap, size_t len) {
-    size_t size = heap->size;
-    unsigned char *at;
-
-    if (size - heap->len >= len && size > 0)
-        return heap->at + heap->len;
-    size = size < 1024 ? 1024 : size;
-    while (size - heap->len < len)
-        size *= 2;
-    at = realloc(heap->at, size);
-    if (at == NULL)
-        return NULL;
-    heap->at = at;
-    heap->size = size;
-    return at + heap->len;
-}
-
-/* Stores the offset in the heap in the value's `n`, for now. */
+/* The bytes of all cells stand one after the other in the heap, which may move while it grows: the
+   value's `n` is the offset until the heap is complete. */
 static bool result_take_bytes(MYSQL_STMT *stmt, unsigned column, const struct maria_cell *cell,
-                              struct heap *heap, struct sql_value *ret) {
-    unsigned char *room = heap_room(heap, cell->len);
+                              struct idem_buffer *heap, struct sql_value *ret) {
+    char *room = idem_buffer_reserve(heap, cell->len);
     unsigned long len = 0;
     MYSQL_BIND bind = {.buffer_type = MYSQL_TYPE_LONG_BLOB,
                        .buffer = room,
@@ -119,7 +97,7 @@ static bool result_take_bytes(MYSQL_STMT *stmt, unsigned column, const struct ma
 }
 
 static bool result_take_row(MYSQL_STMT *stmt, const char *letters, const struct maria_cell *cells,
-                            struct heap *heap, struct sql_value *out) {
+                            struct idem_buffer *heap, struct sql_value *out) {
     int rc = mysql_stmt_fetch(stmt);
 
     if (rc != 0 && rc != MYSQL_DATA_TRUNCATED) /* of bytes, only the length is fetched */
@@ -137,7 +115,7 @@ static bool result_take_rows(MYSQL_STMT *stmt, const char *letters, struct sql_a
                              struct sql_value *cells) {
     MYSQL_BIND binds[SQL_COL__COUNT + 2];
     struct maria_cell row[SQL_COL__COUNT + 2] = {0};
-    struct heap heap = {0};
+    struct idem_buffer heap = {0};
     bool fine = true;
 
     for (size_t i = 0; i < answer->columns; i++)
@@ -148,7 +126,7 @@ static bool result_take_rows(MYSQL_STMT *stmt, const char *letters, struct sql_a
         fine = result_take_row(stmt, letters, row, &heap, cells + i * answer->columns);
     for (size_t i = 0; fine && i < answer->rows * answer->columns; i++)
         if (cells[i].type == SQL_BYTES)
-            cells[i].bytes.at = heap.at + cells[i].n;
+            cells[i].bytes.at = (unsigned char *)heap.at + cells[i].n;
     answer->native = heap.at;
     return fine;
 }
