@@ -270,7 +270,7 @@ function judge(data) {
   for (const store of data.stores) {
     if (store.failed > store.answered) {
       said.push(['bad', `The store ${store.name} does not answer`, store.answered
-        ? `It last answered ${ago(store.answered)}.` : 'It has not answered since this began. The error log says why.']);
+        ? `It last answered ${ago(store.answered)}.` : 'It has not answered since this began. The error log has the reason.']);
     }
   }
   const n = uncertain(data);

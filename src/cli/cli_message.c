@@ -61,10 +61,10 @@ static void cli_message_write_error(const char *doing, const char *text) {
 int cli_say_error(const char *doing, const struct idem_error *err) {
     /* The library's own text is about the arguments of its C caller. */
     cli_message_write_error(
-        doing, err->code == IDEM_E_LIVE
-                   ? "its lease is not over: somebody is running it, or it waits to be "
-                     "run again; wait, or use --force"
-                   : err->text);
+        doing,
+        err->code == IDEM_E_LIVE
+            ? "its lease is not over: it is running, or waits to run again; wait, or use --force"
+            : err->text);
     switch (err->code) {
     case IDEM_E_INVALID:
         return CLI_USAGE;

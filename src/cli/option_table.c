@@ -50,9 +50,9 @@ const struct cli_option cli_option_table[] = {
      CLI_FLAG, AT(failed), 0, 0},
     {"status", 0, "N", "the exit status to remember (done: 0, failed: 1)",
      CLI_NUMBER, AT(status), 0, INT32_MAX},
-    {"reason", 0, "TEXT", "why, for whoever looks at it later",
+    {"reason", 0, "TEXT", "why, for people who look at it later",
      CLI_TEXT, AT(reason), 0, 0},
-    {"force", 'f', NULL, "although somebody holds a live lease on it",
+    {"force", 'f', NULL, "although its lease is live",
      CLI_FLAG, AT(force), 0, 0},
     {"dry-run", 'n', NULL, "show what would be settled, and change nothing",
      CLI_FLAG, AT(dry_run), 0, 0},
@@ -89,7 +89,7 @@ const struct cli_option cli_option_table[] = {
                            "they take turns",
      CLI_LIST, AT(upstreams), 0, 0},
     {"scope", 0, "VALUE", "who is asking, with nginx's variables: '$http_x_user';\n"
-                          "none: nobody is told apart",
+                          "none: one scope for all callers",
      CLI_TEXT, AT(scope), 0, 0, .id = "gateway-scope"},
     {"key", 'k', "KEY", "header=NAME [optional], param=NAME [optional], params,\n"
                         "'serial header=NAME credential=NAME', 'token [param=NAME]',\n"
@@ -100,7 +100,7 @@ const struct cli_option cli_option_table[] = {
     {"fingerprint", 0, "PARTS", "what must be equal when a key comes back: of method path\n"
                                 "query body; none; or an expression over the request",
      CLI_TEXT, AT(fingerprint), 0, 0, .id = "gateway-fingerprint"},
-    {"probe", 0, "URI", "ask the backend there what came of a run that vanished",
+    {"probe", 0, "URI", "ask the backend there for the outcome of a vanished run",
      CLI_TEXT, AT(probe), 0, 0},
     {"token", 0, "PATH", "issue tokens there, on GET and POST, for --key token",
      CLI_TEXT, AT(token_at), 0, 0, .id = "gateway-token"},
@@ -166,7 +166,7 @@ const struct cli_option cli_option_table[] = {
      CLI_LIST, AT(data), 0, 0},
     {"data-file", 0, "FILE", "the body is all that is in it; -: standard input",
      CLI_TEXT, AT(data_file), 0, 0},
-    {"show", 0, NULL, "say on stderr what was signed",
+    {"show", 0, NULL, "print on stderr what was signed",
      CLI_FLAG, AT(show), 0, 0, .id = "show-signed"},
     {"show", 0, NULL, "show what was signed although it is right",
      CLI_FLAG, AT(show), 0, 0, .id = "show-verified"},
@@ -229,7 +229,7 @@ const struct cli_option cli_option_table[] = {
      CLI_FLAG, AT(json), 0, 0, .id = "consume-json"},
     {"number", 'n', "N", "which one, as idem dead list counts them",
      CLI_NUMBER, AT(letter), 1, 1000000000, .id = "dead-number"},
-    {"force", 'f', NULL, "although nobody knows whether it happened",
+    {"force", 'f', NULL, "although its outcome is unknown",
      CLI_FLAG, AT(force), 0, 0, .id = "force-uncertain"},
     {"dry-run", 0, NULL, "show what would be requeued, and change nothing",
      CLI_FLAG, AT(dry_run), 0, 0, .id = "dead-dry-run"},

@@ -82,13 +82,13 @@ static char *store_open_default_url(bool make, int *ret_status) {
     char *path = store_open_state_directory(), *url;
 
     if (path == NULL) {
-        cli_say("no home folder is known to keep the store in; say where with --store lmdb:PATH "
-                "or IDEM_STORE");
+        cli_say("no home folder is known to keep the store in; set it with --store lmdb:PATH or "
+                "IDEM_STORE");
         *ret_status = CLI_USAGE;
         return NULL;
     }
     if (make && store_open_make_directories(path) < 0) {
-        cli_say("cannot make the folder %s: %s; make it, or say another place with --store "
+        cli_say("cannot make the folder %s: %s; make it, or name another place with --store "
                 "lmdb:PATH or IDEM_STORE",
                 path, strerror(errno));
         *ret_status = CLI_STORE;
@@ -201,7 +201,7 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
     if (values->config == NULL) {
         if (values->policy == NULL)
             return CLI_OK;
-        cli_say("--policy names a section of a settings file; say which with --config FILE");
+        cli_say("--policy names a section of a settings file; name that file with --config FILE");
         return CLI_USAGE;
     }
     if (idem_settings_load(values->config, ret, &err) == 0)

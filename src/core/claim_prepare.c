@@ -55,10 +55,10 @@ int idem_fill_scope(const struct idem_policy *policy, const struct idem_args *ar
                               IDEM_SCOPE_MAX);
     if ((args->scope == NULL && caller) || (args->scope != NULL && args->scope_len == 0))
         return idem_error_set(err, IDEM_E_INVALID,
-                              "it is not said who is asking: the call's scope is %s%s; set "
+                              "the caller is not identified: the call's scope is %s%s; set "
                               "idem_args.scope to a stable identity (user id, API key)",
                               args->scope == NULL ? "missing" : "empty",
-                              caller ? ", and the policy says scope = caller" : "");
+                              caller ? ", and the policy has scope = caller" : "");
     if (args->scope != NULL)
         *ret = (struct idem_bytes){args->scope, args->scope_len};
     else if (strcmp(policy->scope, IDEM_SCOPE_NONE) != 0)

@@ -23,7 +23,7 @@ int idem_guard_with(const struct idem_guard *guard, const struct idem_policy *wi
     }
     if (with->key_expr != NULL || with->fingerprint_expr != NULL)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "an expression is compiled once, with its guard: say key_expr and "
+                              "an expression is compiled once, with its guard: set key_expr and "
                               "fingerprint_expr in the policy, not in a call's own values");
     for (size_t i = 0; i < IDEM_GUARD__LAYERS; i++)
         layers[i + 1] = &guard->layers[i].said;

@@ -100,9 +100,9 @@ static int key_expression(struct builder *m) {
     int rc;
 
     if (m->guard->key_expr == NULL)
-        return idem_error_set(m->err, IDEM_E_INVALID,
-                              "key = expression was said by the call, and its guard has no "
-                              "key_expr: say both in the policy");
+        return idem_error_set(
+            m->err, IDEM_E_INVALID,
+            "the call has key = expression, and its guard has no key_expr: set both in the policy");
     rc = builder_read_json(m, "key_expr");
     if (rc != 0)
         return rc;
@@ -117,8 +117,7 @@ int idem_key_parameters(struct idem_bytes path, const struct idem_fingerprint *a
 
     if (path.len == 0)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "key = parameters needs the path, which says what is asked for "
-                              "(idem_args.path)");
+                              "key = parameters needs the path of the request (idem_args.path)");
     if (path.len > IDEM_KEY_MAX - 1 - 2 * IDEM_HASH_LEN)
         return key_refuse_length(err, path.len + 1 + 2 * IDEM_HASH_LEN);
     memcpy(ret->key, path.at, path.len);

@@ -168,13 +168,13 @@ static int policy_refuse_missing(const struct idem_policy *policy, struct idem_e
         return idem_error_set(
             err, IDEM_E_INVALID,
             "%s: prefix is missing; it is put before every key and kept apart from the name, so "
-            "that renaming an operation does not forget its keys; say one, as in prefix = order:",
+            "that renaming an operation does not forget its keys; set one, as in prefix = order:",
             policy_describe(policy, policy_name, sizeof(policy_name)));
     return idem_error_set(
         err, IDEM_E_INVALID,
-        "%s: scope is missing; it says who is asking, so that one user's key never meets "
-        "another's record; give a stable identity (user id, API key), or say that everybody "
-        "shares one scope with scope = none (IDEM_SCOPE_NONE)",
+        "%s: scope is missing; it identifies the caller, so that one user's key never meets "
+        "another's record; give a stable identity (user id, API key), or let all callers share one "
+        "scope with scope = none (IDEM_SCOPE_NONE)",
         policy_describe(policy, policy_name, sizeof(policy_name)));
 }
 
@@ -232,18 +232,18 @@ static int policy_apply_lock(const struct idem_policy *const *layers, size_t n,
 /* Finds contradictions within one layer. */
 static const char *policy_layer_contradiction(const struct idem_policy *layer) {
     if (layer->key_expr != NULL && layer->key_kind != 0 && layer->key_kind != IDEM_KEY_EXPRESSION)
-        return "key_expr is said where key is not expression; leave one of them out";
+        return "key_expr is set where key is not expression; leave one of them out";
     if (layer->fingerprint_expr != NULL && layer->fingerprint == IDEM_NONE)
-        return "fingerprint_expr is said beside fingerprint = none; leave one of them out";
+        return "fingerprint_expr is set beside fingerprint = none; leave one of them out";
     return NULL;
 }
 
 static const char *policy_key_contradiction(const struct idem_policy *policy) {
     if (policy->key_kind == IDEM_KEY_EXPRESSION && policy->key_expr == NULL)
-        return "key = expression needs the expression; say it, as in key_expr = \"#order.id\"";
+        return "key = expression needs the expression; set it, as in key_expr = \"#order.id\"";
     if (policy->key_kind == IDEM_KEY_PARAMETERS && strcmp(policy->scope, IDEM_SCOPE_NONE) != 0 &&
         strcmp(policy->scope, IDEM_SCOPE_CALLER) != 0)
-        return "key = parameters is path, user and arguments, and a fixed scope names no user; say "
+        return "key = parameters is path, user and arguments, and a fixed scope names no user; use "
                "scope = caller, so that each call must bring one, or scope = none";
     return NULL;
 }

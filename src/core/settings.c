@@ -195,7 +195,7 @@ static int parser_check_word(struct parser *parser, struct text word) {
                               "two operations could meet under one key; allowed: in [policy NAME]");
     bit = UINT64_C(1) << (option - idem_option_table);
     if ((parser->words_seen & bit) != 0)
-        return REFUSE(parser, "%s was said before in this section; allowed: once", option->word);
+        return REFUSE(parser, "%s is set twice in this section; allowed: once", option->word);
     parser->words_seen |= bit;
     return 0;
 }

@@ -41,15 +41,16 @@ static int token_fill_op(const struct idem_guard *guard, const struct idem_args 
     int rc = idem_guard_with(guard, args->with, &policy, err);
 
     if (rc == 0 && policy.key_kind != IDEM_KEY_TOKEN)
-        rc = idem_error_set(err, IDEM_E_INVALID,
-                            "no token can be issued for this policy, whose keys are none: say "
-                            "key = token");
+        rc = idem_error_set(
+            err, IDEM_E_INVALID,
+            "no token can be issued for this policy, whose keys are not tokens: set key = token");
     if (rc == 0 && args->key != NULL)
         rc = idem_error_set(err, IDEM_E_INVALID,
                             "idem_args.key is set, and a token that is issued is a new one");
     if (rc == 0 && args->bind != NULL && args->bind_len == 0)
-        rc = idem_error_set(err, IDEM_E_INVALID,
-                            "idem_args.bind is empty: whoever brings nothing could use the token");
+        rc = idem_error_set(
+            err, IDEM_E_INVALID,
+            "idem_args.bind is empty: every caller without a value could use the token");
     if (rc != 0 ||
         (rc = idem_fill_name(&policy, args,
                              (struct idem_bytes){(const unsigned char *)token, IDEM_TOKEN_LEN},

@@ -54,10 +54,10 @@ static const char *const texts[IDEM_TROUBLE_COUNT] = {
         "the pattern is wrong, or has more than literals, classes, groups, | and quantifiers",
     [IDEM_TROUBLE_PATTERN_WORK] = "the pattern takes too many steps on this text",
     [IDEM_TROUBLE_KEY_NULL] =
-        "null, which must not be part of a key; say what to use instead: (... ?: 'none')",
+        "null, which must not be part of a key; give a value to use instead: (... ?: 'none')",
     [IDEM_TROUBLE_KEY_OBJECT] = "an object cannot be part of a key; name the members that count",
     [IDEM_TROUBLE_KEY_LIST] = "an empty list cannot be part of a key",
-    [IDEM_TROUBLE_KEY_EMPTY] = "the key is empty; say what to use instead: ... ?: 'none'",
+    [IDEM_TROUBLE_KEY_EMPTY] = "the key is empty; give a value to use instead: ... ?: 'none'",
     [IDEM_TROUBLE_KEY_LONG] = "the key is longer than 4096 bytes",
     [IDEM_TROUBLE_KEY_FINITE] = "a number beyond all bounds cannot be part of a key",
     [IDEM_TROUBLE_KEY_DIGITS] =
@@ -74,8 +74,8 @@ static const char *const texts[IDEM_TROUBLE_COUNT] = {
         "an object that the expression makes cannot be compared; name its parts in a list, {a, b}",
 };
 
-_Static_assert(IDEM_EXPR_STEPS_MAX == 1000000, "the limit is said in a text");
-_Static_assert(IDEM_EXPR_TEXT_MAX == 1048576, "the limit is said in a text");
+_Static_assert(IDEM_EXPR_STEPS_MAX == 1000000, "a text has this limit");
+_Static_assert(IDEM_EXPR_TEXT_MAX == 1048576, "a text has this limit");
 
 const char *idem_trouble_text(int trouble) {
     return texts[trouble];

@@ -58,7 +58,7 @@ static const struct idem_http_text kept[] = {
    a 401 is released, not stored. A configuration that stores 401 can list the header. */
 
 #define COOKIE                                                                                     \
-    "belongs to the one who asked first, and would hand that session to whoever repeats the key"
+    "belongs to the first caller; a replay would give that session to every caller of the key"
 #define HOP "belongs to one connection (RFC 9110, 7.6.1)"
 #define FRESH "is made anew for every answer"
 #define SERVER "is an order to the server, and no part of the answer"

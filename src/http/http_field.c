@@ -61,8 +61,8 @@ static const char *field_key_quoted(struct idem_http_text value, char *out, size
         return "The key begins with a quote, but is no string of structured fields (RFC 9651): "
                "printable ASCII in double quotes, with \\\" and \\\\ for those two.";
     if (!idem_sf_parameters(&sf) || sf.at != sf.end)
-        return "What follows the key's closing quote are no parameters of structured fields "
-               "(RFC 9651).";
+        return "After the key's closing quote, only parameters of structured fields (RFC 9651) may "
+               "follow.";
     len = idem_sf_unescape(string.text, out, IDEM_HTTP_KEY_MAX);
     if (len == 0)
         return "The key is empty.";

@@ -234,7 +234,7 @@ static int writer_put_exact(struct writer *w, const struct decimal *decimal, boo
 
     if (decimal->point < -EXPONENT_MOST / 2)
         return idem_error_set(w->err, IDEM_E_INVALID,
-                              "JSON: a number is nearer to zero than can be told from others");
+                              "JSON: a number is too close to zero to be kept exactly");
     for (; exponent > 0; exponent /= 10)
         *--at = (char)('0' + exponent % 10);
     *--at = '-';

@@ -88,8 +88,7 @@ static const struct {
      BOARD_LOST, OF_HTTP},
     {"cancelled_total", "Runs that were ended because their lease was lost or run_max over.",
      BOARD_CANCELLED, OF_BOTH},
-    {"outcomes_unknown_total", "Runs of which nobody knows what came of them.", BOARD_UNKNOWN,
-     OF_BOTH},
+    {"outcomes_unknown_total", "Runs whose outcome is unknown.", BOARD_UNKNOWN, OF_BOTH},
     {"shadowed_total",
      "Requests that passed in shadow mode and would have been refused or replayed.", BOARD_SHADOWED,
      OF_HTTP},
@@ -120,7 +119,7 @@ static const struct {
     const char *name, *help;
     enum idem_event event;
 } store_families[] = {
-    {"superseded_total", "Owners that came too late: somebody else had taken over.",
+    {"superseded_total", "Owners that were superseded before they finished.",
      IDEM_EVENT_SUPERSEDED},
     {"leases_lost_total", "Runs whose lease was gone, or that took longer than run_max.",
      IDEM_EVENT_LEASE_LOST},
@@ -250,7 +249,7 @@ static void text_surveys_print(FILE *out, const struct board *board) {
         fprintf(out, ",state=\"uncertain\"} %" PRIu64 "\n", survey.uncertain);
     }
     text_head_print(out, "oldest_uncertain_seconds", "gauge",
-                    "How long ago the oldest run of which nobody knows what came of it began.");
+                    "Seconds since the oldest run with an unknown outcome began.");
     for (size_t i = 0; text_store_exists(board, i); i++) {
         board_survey_get(board, &board->stores[i], &survey);
         if (survey.at_ms == 0)

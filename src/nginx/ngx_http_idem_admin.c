@@ -106,7 +106,7 @@ ngx_http_idem_admin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (!admin->all && admin->allow.nelts == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "idem_admin: say who may change records: \"idem_admin "
+                           "idem_admin: name the clients that may change records: \"idem_admin "
                            "allow=127.0.0.1;\" for an address or a network, or \"idem_admin "
                            "allow=all;\" where auth_basic, auth_request or client certificates "
                            "decide");
@@ -352,8 +352,7 @@ ngx_http_idem_admin_post(ngx_http_request_t *r, struct idem_admin_caller *caller
 {
     if (r->headers_in.content_length_n < 0) {
         return ngx_http_idem_admin_refuse(r, NGX_HTTP_LENGTH_REQUIRED,
-                                          "The request must say how long it is "
-                                          "(Content-Length).");
+                                          "The request must have a Content-Length.");
     }
 
     if (r->headers_in.content_length_n > IDEM_ADMIN_BODY_MAX) {
@@ -402,13 +401,13 @@ ngx_http_idem_admin_handler(ngx_http_request_t *r)
             && ngx_cidr_match(r->connection->sockaddr, &admin->allow) != NGX_OK))
     {
         return ngx_http_idem_admin_warn(r, NGX_HTTP_FORBIDDEN,
-                                        "Your address is none of those that may do this.");
+                                        "Your address is not one of those that may do this.");
     }
 
     if (!ngx_http_idem_location_allows_host(r, conf->hosts)) {
         return ngx_http_idem_admin_warn(r, NGX_HTTP_FORBIDDEN,
-                                        "The Host of the request is none of this server's names. "
-                                        "Add it to server_name, or use an address.");
+                                        "The Host of the request is not one of this server's "
+                                        "names. Add it to server_name, or use an address.");
     }
 
     rc = ngx_http_idem_location_check_method(r, NGX_HTTP_GET|NGX_HTTP_HEAD|NGX_HTTP_POST, &methods);

@@ -189,8 +189,8 @@ ngx_http_idem_admin_action_reply(ngx_http_idem_admin_action_t *action)
 
     case IDEM_E_LIVE:
         return ngx_http_idem_admin_refuse(r, NGX_HTTP_CONFLICT,
-                                          "Somebody is running it now, or it was begun again since "
-                                          "you looked. Look again; \"force\" takes it from who is "
+                                          "It is running now, or was started again since you "
+                                          "looked. Look again; \"force\" takes it from who is "
                                           "running it.");
 
     case IDEM_E_SETTLED:
@@ -210,8 +210,8 @@ ngx_http_idem_admin_action_reply(ngx_http_idem_admin_action_t *action)
 
     default:
         return ngx_http_idem_admin_refuse(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                          "The store cannot be asked, and nothing was changed. The "
-                                          "error log says why.");
+                                          "The store cannot be asked, and nothing was changed. "
+                                          "The error log has the reason.");
     }
 
     out = open_memstream(&text, &len);

@@ -168,9 +168,9 @@ ngx_http_idem_check_backend(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
 
     if (ucf && ucf->upstream) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: a guard and grpc_pass exclude each other: what came of a call stands "
-                      "in its trailers, which are neither read nor kept; say \"idem off;\" in "
-                      "location \"%V\", for the guard in %s:%ui",
+                      "idem: a guard and grpc_pass exclude each other: the outcome of a call "
+                      "is in its trailers, which are neither read nor kept; set \"idem off;\" "
+                      "in location \"%V\", for the guard in %s:%ui",
                       &guarded->clcf->name, conf->file, conf->line);
         return NGX_ERROR;
     }
@@ -310,15 +310,15 @@ ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
     if (conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN && conf->policy->mode == IDEM_MODE_LOCK) {
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                       "idem: under idem lock a token runs as often as it comes, one at a time, "
-                      "until idem_ttl after its last use; say \"idem reject;\" for once; for the "
-                      "guard in %s:%ui", conf->file, conf->line);
+                      "until idem_ttl after its last use; use \"idem reject;\" for once; for "
+                      "the guard in %s:%ui", conf->file, conf->line);
     }
 
     if (ngx_http_idem_probe_sweep_is_wanted(conf) && !ngx_http_idem_probe_sweep_is_possible(conf)) {
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
-                      "idem: idem_probe \"%V\" is made of the request: nobody is asked in the "
-                      "background, where there is none; $idem_downstream_key, $idem_key_hash and "
-                      "$idem_attempt are known there; for the guard in %s:%ui",
+                      "idem: idem_probe \"%V\" uses the request: it cannot probe in the "
+                      "background, where there is none; $idem_downstream_key, $idem_key_hash "
+                      "and $idem_attempt are known there; for the guard in %s:%ui",
                       &conf->probe->value, conf->file, conf->line);
     }
 
@@ -446,8 +446,8 @@ ngx_http_idem_check_sequences(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf)
             ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                           "idem: a request that was captured before one of two servers can be "
                           "accepted by the other, if it has the same path: they have a key in "
-                          "common, and only one has sequence=; say it for both, or give each keys "
-                          "of its own; for idem_sign in %s:%ui and %s:%ui", signers[k].file,
+                          "common, and only one has sequence=; set it for both, or give each "
+                          "keys of its own; for idem_sign in %s:%ui and %s:%ui", signers[k].file,
                           signers[k].line, signers[i].file, signers[i].line);
             return;
         }

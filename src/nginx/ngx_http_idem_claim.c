@@ -382,7 +382,7 @@ ngx_http_idem_claim_cancel_handler(ngx_event_t *ev)
                   ctx->decision.hash,
                   why == IDEM_END_RUN_MAX ? "it takes longer than idem_run_max"
                   : why == IDEM_END_LEASE ? "its lease is over, and could not be renewed"
-                                          : "somebody has taken over",
+                                          : "another owner has taken over",
                   cancel ? ": cancelled" : "");
 
     if (cancel) {
@@ -456,9 +456,9 @@ ngx_http_idem_claim_hold_handler(ngx_event_t *ev)
     }
 
     ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
-                  "idem: record %s: the store did not acknowledge the end within "
-                  "idem_finish_timeout; the client is answered, and it is tried for another "
-                  "minute", ctx->decision.hash);
+                  "idem: record %s: the store did not confirm the outcome within "
+                  "idem_finish_timeout; the client gets its response, and storing is tried for "
+                  "another minute", ctx->decision.hash);
 
     ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
     run->ctx = NULL;
@@ -540,7 +540,7 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
 
     if (rc != 0) {
         ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
-                      "idem: record %s: its end could not be said: %s", ctx->decision.hash,
+                      "idem: record %s: could not store the outcome: %s", ctx->decision.hash,
                       idem_code_name(rc));
         ngx_http_idem_claim_free(run);
         return;

@@ -215,9 +215,10 @@ ngx_http_idem_conf_make_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
 
     if (own.scope == NULL && above.scope == NULL) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_scope is missing: say who is asking (idem_scope "
-                      "$remote_user;), so that nobody gets another's answer, or \"idem_scope "
-                      "none;\" if there is nobody to tell apart, for the guard in %s:%ui",
+                      "idem: idem_scope is missing: identify the caller (idem_scope "
+                      "$remote_user;), so that no caller gets another's response, or use "
+                      "\"idem_scope none;\" if callers need not be kept apart, for the guard "
+                      "in %s:%ui",
                       conf->file, conf->line);
         return NGX_ERROR;
     }
@@ -359,8 +360,8 @@ ngx_http_idem_conf_merge_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf,
 
     if (conf->store == NULL) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_store is missing: say where it is remembered (idem_store "
-                      "lmdb:/var/lib/nginx/idem;), for the guard in %s:%ui",
+                      "idem: idem_store is missing: name the store that remembers keys "
+                      "(idem_store lmdb:/var/lib/nginx/idem;), for the guard in %s:%ui",
                       conf->file, conf->line);
         return NGX_ERROR;
     }
@@ -445,8 +446,8 @@ ngx_http_idem_conf_merge_loc(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->sign && conf->store == NULL) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_store is missing: say where nonces are remembered (idem_store "
-                      "lmdb:/var/lib/nginx/idem;), for idem_sign in %s:%ui",
+                      "idem: idem_store is missing: name the store that remembers nonces "
+                      "(idem_store lmdb:/var/lib/nginx/idem;), for idem_sign in %s:%ui",
                       conf->sign_file, conf->sign_line);
         return NGX_CONF_ERROR;
     }

@@ -183,8 +183,8 @@ ngx_http_idem_directive_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$') == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "idem_scope: \"%V\" has no variable, and would be one scope for "
-                           "everybody; say who is asking ($remote_user, $http_x_user), or "
+                           "idem_scope: \"%V\" has no variable, and would be one scope for all "
+                           "callers; identify the caller ($remote_user, $http_x_user), or "
                            "\"none\"", &value[1]);
         return NGX_CONF_ERROR;
     }
@@ -660,8 +660,8 @@ ngx_http_idem_directive_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *con
 
     if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$') == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "idem_token_bind: \"%V\" has no variable, and would bind every token "
-                           "to the same; say what must be equal when it is used "
+                           "idem_token_bind: \"%V\" has no variable, and would bind every "
+                           "token to the same; name what must be equal when it is used "
                            "($cookie_session), or \"off\"", &value[1]);
         return NGX_CONF_ERROR;
     }

@@ -118,7 +118,7 @@ ngx_http_idem_directive_sign_parameter(ngx_conf_t *cf, ngx_http_idem_directive_s
         }
 
         if (words->seen & ((ngx_uint_t) 1 << i)) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_sign: %s is said twice", names[i]);
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem_sign: %s is set twice", names[i]);
             return NGX_CONF_ERROR;
         }
 

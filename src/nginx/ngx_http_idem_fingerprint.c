@@ -589,7 +589,7 @@ ngx_http_idem_fingerprint_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     if (rc != 0) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_fingerprint: %s",
                       err.text);
-        return ngx_http_idem_key_malformed(ctx, "What is to be compared is not in the request.");
+        return ngx_http_idem_key_malformed(ctx, "The values to compare are not in the request.");
     }
 
     return NGX_OK;

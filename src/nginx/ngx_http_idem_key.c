@@ -291,7 +291,7 @@ ngx_http_idem_key_from_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     if (ctx->key.text.len == 0) {
         return ctx->conf->key->optional
                ? NGX_DECLINED
-               : ngx_http_idem_key_missing(ctx, "What the key is made of is missing.");
+               : ngx_http_idem_key_missing(ctx, "The values that make up the key are missing.");
     }
 
     if (ctx->key.text.len > IDEM_KEY_MAX) {
@@ -358,11 +358,11 @@ ngx_http_idem_key_evaluate_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
     }
 
     if (ctx->key.scope.len == 0) {
-        return ngx_http_idem_key_missing(ctx, "It is not said who is asking.");
+        return ngx_http_idem_key_missing(ctx, "The caller is not identified.");
     }
 
     if (ctx->key.scope.len > IDEM_SCOPE_MAX) {
-        return ngx_http_idem_key_malformed(ctx, "Who is asking has too long a name.");
+        return ngx_http_idem_key_malformed(ctx, "The caller's name is too long.");
     }
 
     ngx_http_idem_variable_reset(ctx);

@@ -38,8 +38,8 @@ static const ngx_http_idem_log_words_t  ngx_http_idem_log_words[IDEM_HTTP_PROBLE
     [IDEM_HTTP_DUPLICATE] = { NGX_LOG_INFO, "it was done before",
         "nothing: it has happened once" },
 
-    [IDEM_HTTP_UNCERTAIN] = { NGX_LOG_WARN, "a run vanished, and nobody knows what came of it",
-        "ask the backend what came of it, then: idem settle --hash HASH --done, or --failed" },
+    [IDEM_HTTP_UNCERTAIN] = { NGX_LOG_WARN, "a run vanished, and its outcome is unknown",
+        "ask the backend for the outcome, then: idem settle --hash HASH --done, or --failed" },
 
     [IDEM_HTTP_FAILED] = { NGX_LOG_INFO, "it failed for good",
         "nothing; to let it run again: idem forget --hash HASH" },
@@ -57,7 +57,7 @@ static const ngx_http_idem_log_words_t  ngx_http_idem_log_words[IDEM_HTTP_PROBLE
         "compare the secrets; idem verify shows what should have been signed" },
 
     [IDEM_HTTP_NONCE_REUSED] = { NGX_LOG_WARN, "its nonce was used before",
-        "the client must sign each request anew; if it does, somebody sends captured ones" },
+        "the client must sign each request anew; if it does, captured requests are sent again" },
 
     [IDEM_HTTP_STORE_UNAVAILABLE] = { NGX_LOG_ERR, "the store cannot be asked",
         "see to the store: idem doctor --store URL" },

@@ -217,7 +217,8 @@ ngx_http_idem_probe_judge(ngx_http_idem_ctx_t *ctx)
     }
 
     ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
-                  "idem: record %s: the backend was asked what came of it, and answered %ui",
+                  "idem: record %s: the backend was asked for the outcome, and responded with "
+                  "%ui",
                   ctx->decision.hash, status);
 }
 

@@ -293,7 +293,7 @@ ngx_http_idem_probe_sweep_create_request(ngx_http_idem_guarded_t *guarded, ngx_s
     log->connection = c->number;
     log->handler = NULL;
     log->data = lctx;
-    log->action = "asking what came of a run";
+    log->action = "probing an uncertain run";
     lctx->connection = c;
 
     c->log = log;

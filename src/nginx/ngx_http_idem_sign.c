@@ -276,8 +276,8 @@ ngx_http_idem_sign_check_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
     }
 
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                  "idem: not led on to %s, which asks for a signature that was not asked for "
-                  "where the request came from: say idem_sign once, around both",
+                  "idem: not led on to %s, which requires a signature that the first location "
+                  "does not require: set idem_sign once, around both",
                   ngx_http_idem_log_uri(r, uri));
 
     /* not 401, which gives a key back although a backend may have been asked */

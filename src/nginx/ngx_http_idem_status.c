@@ -125,13 +125,13 @@ ngx_http_idem_status_handler(ngx_http_request_t *r)
 
     if (!ngx_http_idem_location_allows_host(r, conf->hosts)) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "idem: idem_status refuses a Host that is none of the server's names; add "
-                      "it to server_name, or say \"idem_status host=any;\"");
+                      "idem: idem_status refuses a Host that is not one of the server's names; "
+                      "add it to server_name, or set \"idem_status host=any;\"");
 
         return ngx_http_idem_admin_refuse(r, NGX_HTTP_FORBIDDEN,
-                                          "The Host of the request is none of this server's names. "
-                                          "Add it to server_name, use an address, or set "
-                                          "\"idem_status host=any;\".");
+                                          "The Host of the request is not one of this server's "
+                                          "names. Add it to server_name, use an address, or "
+                                          "set \"idem_status host=any;\".");
     }
 
     rc = ngx_http_idem_location_check_method(r, NGX_HTTP_GET|NGX_HTTP_HEAD, &methods);

@@ -171,7 +171,8 @@ ngx_http_idem_token_start(ngx_http_request_t *r)
             rc = NGX_ERROR;
 
         } else if (bind.len == 0) {
-            rc = ngx_http_idem_key_missing(ctx, "What the token is to be bound to is missing.");
+            rc = ngx_http_idem_key_missing(ctx, "The value that the token is bound to is "
+                                                "missing.");
         }
     }
 

@@ -351,8 +351,8 @@ ngx_http_idem_variable_evaluate(ngx_http_request_t *r, ngx_http_variable_value_t
             ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "idem: idem_set: %s", err.text);
 
             (void) ngx_http_idem_key_malformed(ctx,
-                                               "What the key is made of is not in the request, or "
-                                               "is of another kind.");
+                                               "The values that make up the key are not in the "
+                                               "request, or have another type.");
         }
 
         *v = ngx_http_variable_null_value;
@@ -407,7 +407,7 @@ ngx_http_idem_variable_compile(ngx_conf_t *cf, ngx_str_t *text)
 
     if (name.data) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"#%V\" is nothing of a request; allowed: #method, #path, #query, "
+                           "\"#%V\" is not part of a request; allowed: #method, #path, #query, "
                            "#headers, #cookies, #body, #user", &name);
         return NULL;
     }

@@ -33,7 +33,7 @@ const struct idem_claim_row idem_claim_table[] = {
 
     /* This row precedes all others for existing records: a token of another caller looks like an
        unknown token, used or not. */
-    {"bound to somebody else",
+    {"bound to another caller",
      ISSUED | RUNNING | DONE | FAILED, 0, BOUND, IDEM_NO_TOKEN, IDEM_MOVE_NONE},
     {"issued, bound to this caller",
      ISSUED, BOUND, 0, IDEM_RUN, IDEM_MOVE_START},

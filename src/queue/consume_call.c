@@ -72,7 +72,7 @@ static int consume_call_init(struct consume_call *call, const struct idem_messag
     for (size_t i = 0; rc == 0 && message->id != NULL && i < message->properties_n; i++)
         if (strcmp(message->properties[i].name, "message_id") == 0)
             rc = idem_error_set(err, IDEM_E_INVALID,
-                                "idem_message: the id is said twice, as .id and as a property");
+                                "idem_message: the id is set twice, as .id and as a property");
     if (message->id != NULL)
         call->fields[n++] = (struct queue_field){consume_call_bytes("message_id"),
                                                  consume_call_bytes(message->id), false};

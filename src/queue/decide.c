@@ -74,7 +74,7 @@ const char *queue_epitaph_text(const char *epitaph) {
         const char *epitaph, *text;
     } texts[] = {
         {"mismatch", "the key came back with another message under it"},
-        {"uncertain", "a run vanished, and nobody knows whether it happened"},
+        {"uncertain", "a run vanished, and its outcome is unknown"},
         {"dead", "no attempts are left"},
         {"refused", "the handler refused it"},
     };

@@ -127,7 +127,7 @@ static void delivery_finish_lost(struct delivery *d, const char *why) {
 
 void delivery_lease_taken(struct delivery *d) {
     d->c->counts.lost++;
-    delivery_finish_lost(d, "somebody else took it over meanwhile");
+    delivery_finish_lost(d, "another consumer took it over meanwhile");
 }
 
 static void delivery_finish_stored(struct idem_claim *claim, int rc, bool lost,
@@ -137,7 +137,7 @@ static void delivery_finish_stored(struct idem_claim *claim, int rc, bool lost,
     if (rc != 0) {
         d->c->counts.store_errors++;
         queue_consumer_store_state(d->c, err);
-        delivery_finish_lost(d, "what came of it could not be stored");
+        delivery_finish_lost(d, "its outcome could not be stored");
         return;
     }
     queue_consumer_store_state(d->c, NULL);
@@ -190,5 +190,5 @@ void delivery_finish(struct delivery *d) {
         delivery_finished(d,
                           d->said.delay_ms != 0 ? d->said.delay_ms : d->c->policy->backoff_min_ms);
     else if (delivery_finish_store(d) < 0)
-        delivery_finish_lost(d, "there was no memory to store what came of it");
+        delivery_finish_lost(d, "there was no memory to store its outcome");
 }

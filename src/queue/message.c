@@ -62,7 +62,7 @@ static int message_put_fields(struct idem_buffer *text, const char *name,
     again = message_find_repeated(fields, n);
     if (again != NULL)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "%s: %s is there twice, and nobody can say which one counts", name,
+                              "%s: %s is there twice: which one counts is ambiguous", name,
                               idem_error_quote((const char *)again->name.at, again->name.len,
                                                quoted, sizeof(quoted)));
     idem_buffer_put_text(text, ",\"");

@@ -39,8 +39,7 @@ static int keying_take_key(const struct queue_keying *keying, const struct queue
         if (keying->kind == QUEUE_KEY_HEADER && queue_header_is_repeated(message, keying->header))
             return idem_error_set(
                 err, IDEM_E_INVALID,
-                "the message has the header that is its key twice, and nobody can "
-                "say which one counts");
+                "the message has the header of its key twice: which one counts is ambiguous");
         if (field != NULL) {
             args->key = field->value.at;
             args->key_len = field->value.len;

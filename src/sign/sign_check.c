@@ -18,7 +18,7 @@ int idem_sign_text(const struct idem_signer *signer, const struct idem_sign_requ
     if (*ret_detail != NULL)
         return 1;
     if (out.len > IDEM_SIGN_TEXT_MAX) {
-        *ret_detail = "What was signed is too long.";
+        *ret_detail = "The signed text is too long.";
         return 1;
     }
     out.size = out.len;
@@ -87,10 +87,9 @@ static int check_signature(const struct idem_signer *signer,
     if (incomplete)
         checked_refuse(ret, IDEM_PROOF_INCOMPLETE, detail);
     else if (!check_time_is_current(signer, parts, now_ms))
-        checked_refuse(
-            ret, IDEM_PROOF_STALE,
-            "The request's timestamp is too far from this server's time, which Date tells, or "
-            "the signature has expired.");
+        checked_refuse(ret, IDEM_PROOF_STALE,
+                       "The request's timestamp is too far from this server's time (the header "
+                       "Date), or the signature has expired.");
     else if (detail != NULL)
         checked_refuse(ret, IDEM_PROOF_WRONG, detail);
     else if (!idem_keyring_verify(signer->keyring,

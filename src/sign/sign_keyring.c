@@ -116,16 +116,17 @@ static int keyring_value_read(struct idem_http_text value, struct key *key,
     } else if (keyring_text_begins(&value, "hex:")) {
         ok = idem_hex_decode(value, key->secret, SECRET_MAX, &key->secret_len);
     } else {
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "%s:%zu: the value must begin with text:, base64: or hex:, which say "
-                              "how it is written",
-                              place->name, place->line);
+        return idem_error_set(
+            err, IDEM_E_INVALID,
+            "%s:%zu: the value must begin with its encoding: text:, base64: or hex:", place->name,
+            place->line);
     }
     if (ok)
         return 0;
-    return idem_error_set(err, IDEM_E_INVALID,
-                          "%s:%zu: the value cannot be read as it says, or has more than %d bytes",
-                          place->name, place->line, SECRET_MAX);
+    return idem_error_set(
+        err, IDEM_E_INVALID,
+        "%s:%zu: the value is not in the encoding that it names, or has more than %d bytes",
+        place->name, place->line, SECRET_MAX);
 }
 
 static int key_make_ed25519(struct key *key, const struct place *place, struct idem_error *err) {
@@ -302,7 +303,7 @@ static int keyring_most_count(struct idem_keyring *keyring, struct idem_error *e
 static int keyring_decoys_make(struct idem_keyring *keyring, struct idem_error *err) {
     struct key *hmac = &keyring->decoys[IDEM_SIGN_HMAC_SHA256],
                *ed25519 = &keyring->decoys[IDEM_SIGN_ED25519];
-    struct place place = {"a key that nobody has", 0};
+    struct place place = {"a decoy key", 0};
     int rc;
 
     hmac->alg = IDEM_SIGN_HMAC_SHA256;
@@ -345,12 +346,12 @@ static int keyring_mode_check(const char *path, const struct stat *st, struct id
     if (st->st_uid != 0 && st->st_uid != geteuid())
         return idem_error_set(err, IDEM_E_INVALID,
                               "%s: it belongs to user %ld, who could change the secrets in it; it "
-                              "must be root's, or that of who runs this",
+                              "must belong to root, or to the user who runs this",
                               path, (long)st->st_uid);
     if ((st->st_mode & others) != 0)
         return idem_error_set(err, IDEM_E_INVALID,
                               "%s: its mode is %04o, by which others could read or change the "
-                              "secrets in it; say chmod 600",
+                              "secrets in it; run chmod 600 on it",
                               path, (unsigned)(st->st_mode & 07777));
     if (st->st_size > FILE_MAX)
         return idem_error_set(err, IDEM_E_INVALID, "%s: it has more than %d bytes", path, FILE_MAX);

@@ -212,7 +212,7 @@ static const char *message_component_next(struct idem_sf *sf, struct component *
         return NULL;
     *ret = (struct component){.name = item.text};
     if (item.type != IDEM_SF_STRING || !message_name_is_plain(item.text))
-        return "A component of the signature has a name that is none.";
+        return "A component of the signature has an invalid name.";
     while (idem_sf_parameter(sf, &parameter) == IDEM_SF_NEXT) {
         bool derived = item.text.at[0] == '@';
 

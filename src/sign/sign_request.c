@@ -18,7 +18,7 @@ static int request_need(const struct idem_request *from, struct idem_error *err)
         return idem_error_set(err, IDEM_E_INVALID,
                               "a request needs a method and a target (\"/path?query\")");
     if (!idem_http_is_token(request_text_of(from->method)))
-        return idem_error_set(err, IDEM_E_INVALID, "the request's method is none");
+        return idem_error_set(err, IDEM_E_INVALID, "the request's method is not a method of HTTP");
     if (from->target[0] != '/' || !idem_sign_is_line(request_text_of(from->target)))
         return idem_error_set(err, IDEM_E_INVALID,
                               "the request's target must begin with a slash, and have neither "

@@ -113,7 +113,7 @@ static int signer_rules_parse(struct idem_signer *signer, const struct idem_sign
         return idem_error_set(err, IDEM_E_INVALID, "form is neither rfc9421 nor classic");
     if ((unsigned)signer->sequence > IDEM_SEQUENCE_CONSECUTIVE)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "sequence is none of off, increasing, consecutive");
+                              "sequence must be off, increasing or consecutive");
     if (signer->window_ms < WINDOW_MIN_MS || signer->window_ms > WINDOW_MAX_MS)
         return idem_error_set(err, IDEM_E_INVALID, "window: allowed are 1s to 1d");
     if (rules->headers != NULL && (rc = signer_names_parse(signer, rules->headers, err)) != 0)

@@ -86,7 +86,7 @@ TEST(a_pipe_without_a_reader_is_refused_and_not_waited_for) {
     CHECK_INT(mkfifo(in_folder("pipe"), 0600), 0);
     ran = RUN("forget", "--audit", in_folder("pipe"), "k");
     CHECK_INT(ran.status, 74);
-    CHECK_HAS(ran.err, "cannot be written: nobody reads it; nothing was changed");
+    CHECK_HAS(ran.err, "cannot be written: no process reads it; nothing was changed");
     CHECK_HAS(RUN("list").out, "  uncertain ");
 }
 

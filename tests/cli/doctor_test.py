@@ -155,7 +155,7 @@ def what_a_group_may_touch_is_not_said_to_be_one_users(folder):
         os.chmod(path, folder_mode)
         os.chmod(path + "/data.mdb", file_mode)
         said = doctor("--store", f"lmdb:{path}").of("owner", grade)[0]["found"]
-        check(("nobody else" in said) == (grade == "ok") and (f"group {group}" in said) == (grade == "note"), said)
+        check((" only" in said) == (grade == "ok") and (f"group {group}" in said) == (grade == "note"), said)
 
 
 @test

@@ -502,7 +502,7 @@ def an_address_that_is_taken_is_told_at_once():
         taken.listen()
         done = gateway(path, *FLAGS, "--listen", str(taken.getsockname()[1]))
         check_is(done.returncode, 71)
-        check_has(done.stderr, "somebody listens there already")
+        check_has(done.stderr, "the address is in use")
         check(not os.path.exists(path + "/store"), "it made a store")
         done = gateway(path, *FLAGS, "--listen", "192.0.2.1:8080")
         check_is(done.returncode, 71)
@@ -789,7 +789,7 @@ def it_listens_on_a_socket_file_and_removes_one_that_nobody_serves():
             check_is(g.order("k")[0], 201)
             done = gateway(path, *FLAGS, "--listen", "unix:" + path + "/sock")
             check_is(done.returncode, 71)
-            check_has(done.stderr, "somebody listens there already")
+            check_has(done.stderr, "the address is in use")
         finally:
             g.end()
             shop.end()
@@ -820,7 +820,7 @@ def a_password_is_in_no_list_of_processes_and_no_message():
 
 
 def as_nobody(path):
-    """What makes a program run as somebody else than root; None where that cannot be."""
+    """What makes a program run as another user than root; None where that cannot be."""
     if not ROOT:
         return []
     user = pwd.getpwnam("nobody")

@@ -198,7 +198,7 @@ TEST(what_is_wrong_with_variables_and_scope_is_said_in_words_of_the_command_line
     CHECK(file != NULL && fputs("[policy p]\nscope = caller\n", file) >= 0 && fclose(file) == 0);
     ran = RUN("run", "--config", conf, "--policy", "p", "--key", "k", "--", "true");
     CHECK_INT(ran.status, 64);
-    CHECK_HAS(ran.err, "say --scope WHO");
+    CHECK_HAS(ran.err, "use --scope WHO");
     CHECK(strstr(ran.err, "idem_args") == NULL);
     CHECK_INT(
         RUN("run", "--config", conf, "--policy", "p", "--scope", "u", "--key", "k", "--", "true")
@@ -221,7 +221,7 @@ TEST(run_wants_one_key_and_reads_all_it_is_given) {
     CHECK_INT(RUN("run", "--", "true").status, 64);
     CHECK_INT(RUN("run", "--key", "a", "--key-expr", "#a", "--", "true").status, 64);
     CHECK_INT(RUN("run", "--key", "a", "--vars", "{}", "--", "true").status, 64);
-    CHECK_HAS(RUN("run", "--key", "a", "--vars", "{}", "--", "true").err, "read by nothing");
+    CHECK_HAS(RUN("run", "--key", "a", "--vars", "{}", "--", "true").err, "nothing reads the variables");
 }
 
 TEST(an_expression_in_the_settings_makes_the_key) {

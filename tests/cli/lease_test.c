@@ -332,7 +332,7 @@ static void held_until_taken(enum held_at at) {
     ran = proc_wait(&first);
     CHECK_INT(lines_of("runs"), 1);
     CHECK_INT(ran.status, 76);
-    CHECK_HAS(ran.err, "nothing was run, and somebody else has taken the key over");
+    CHECK_HAS(ran.err, "nothing was run, and another process has taken the key over");
     CHECK_HAS(ran.verdict, "\nlost said=release attempt=1 ");
 }
 

@@ -91,11 +91,11 @@ TEST(a_run_that_waits_to_be_run_again_is_not_shown_as_running) {
     clock_forward_for(proc.pid, 61);
     CHECK_INT(proc_wait(&proc).status, 70);
     ran = RUN("show", "k");
-    CHECK_HAS(ran.out, "state    running: what came of it is not known; it may run again in 4m");
+    CHECK_HAS(ran.out, "state    running: its outcome is unknown; it may run again in 4m");
     CHECK_HAS(ran.out, "reason   ended after run_max\n");
     ran = RUN_SH("k", sh, "--recover", "rerun");
     CHECK_INT(ran.status, 75);
-    CHECK_HAS(ran.err, " has ended, what came of it is not known, and its rerun is not due yet "
+    CHECK_HAS(ran.err, " has ended with an unknown outcome, and its rerun is not due yet "
                        "(attempt 1); try again in ");
 }
 
@@ -111,7 +111,7 @@ TEST(a_second_attempt_is_shown_as_what_it_may_be) {
     CHECK_HAS(RUN("show", "k").out,
               "state    running, or waiting to run again; lease or pause left: ");
     ran = RUN_SH("k", sh);
-    CHECK_HAS(ran.err, " is being run by somebody else, or its rerun is not due yet (attempt 2)");
+    CHECK_HAS(ran.err, " is running elsewhere, or its rerun is not due yet (attempt 2)");
     go();
     CHECK_INT(proc_wait(&proc).status, 0);
 }
@@ -410,7 +410,7 @@ TEST(a_hash_alone_is_taken_under_a_prefix_that_is_said) {
     file_write("plain", keep(strndup(strstr(RUN("list", "--json").out, "\"hash\":\"") + 8, 64)));
     ran = RUN("settle", "--state", "uncertain", "--only", in_folder("plain"), "--done", "--yes");
     CHECK_INT(ran.status, 64);
-    CHECK_HAS(ran.err, "line 1 is a hash without its prefix, which must be said with --prefix");
+    CHECK_HAS(ran.err, "line 1 is a hash without its prefix, which --prefix must give");
     CHECK_INT(lines(RUN("list", "--state", "uncertain", "--json").out), 2);
     ran = RUN("settle", "--state", "uncertain", "--prefix", "payment:", "--only",
               in_folder("plain"), "--done", "--yes");
@@ -484,7 +484,7 @@ TEST(a_live_lease_is_settled_and_forgotten_by_force_only) {
 
     WAIT_UNTIL(wrote(proc.verdict, "run "));
     CHECK_HAS(RUN("show", "k").out, "state    running, lease left: ");
-    CHECK_HAS(RUN_SH("k", until_go()).err, " is being run by somebody else (attempt 1); ");
+    CHECK_HAS(RUN_SH("k", until_go()).err, " is running elsewhere (attempt 1); ");
     ran = RUN("settle", "--done", "k");
     CHECK_INT(ran.status, 75);
     CHECK(starts_with(ran.err, "idem: settle: its lease is not over: "));

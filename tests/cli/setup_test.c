@@ -80,13 +80,13 @@ TEST(settings_that_want_another_kind_of_key_are_refused_by_file_and_policy) {
     struct ran ran = RUN_SH("k", sh, "--config", conf, "--policy", "form");
 
     CHECK_INT(ran.status, 78);
-    CHECK_HAS(ran.err, "idem.conf: [policy form] says key = token");
+    CHECK_HAS(ran.err, "idem.conf: [policy form] has key = token");
     CHECK_INT(RUN_SH("k", sh, "--config", conf).status, 0);
     CHECK_INT(lines_of("runs"), 1);
     conf = settings_write("[defaults]\nkey = token\n[policy job]\nkey = literal\nprefix = job:\n");
     ran = RUN_SH("k2", sh, "--config", conf);
     CHECK_INT(ran.status, 78);
-    CHECK_HAS(ran.err, "idem.conf: [defaults] says key = token");
+    CHECK_HAS(ran.err, "idem.conf: [defaults] has key = token");
     CHECK_INT(RUN_SH("k2", sh, "--config", conf, "--policy", "job").status, 0);
     CHECK_INT(lines_of("runs"), 2);
 }

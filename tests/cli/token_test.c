@@ -134,7 +134,7 @@ TEST(what_is_missing_or_too_much_is_said) {
         const char *argv[10], *text;
     } wrong[] = {
         {{"token"}, "--scope WHO is missing"},
-        {{"token", "--scope", "caller"}, "--scope caller does not say who"},
+        {{"token", "--scope", "caller"}, "--scope caller names no caller"},
         {{"token", "--scope", "ann", "more"}, "takes no operand"},
         {{"token", "--scope", "ann", "--bind", ""}, "--bind is empty"},
         {{"run", "--token", "t", "--bind", "", "--", "true"}, "--bind is empty"},

@@ -228,7 +228,7 @@ TEST(no_user_where_one_is_required_is_an_error) {
     struct idem_guard *guard = guard_of(h, by_parameters);
 
     CHECK_INT(ask(h, guard, parameters("/orders", NULL, "{}")), IDEM_E_INVALID);
-    CHECK_HAS(err.text, "who is asking");
+    CHECK_HAS(err.text, "the caller is not identified");
     CHECK_HAS(err.text, "missing");
     CHECK_INT(ask(h, guard, parameters("/orders", "", "{}")), IDEM_E_INVALID);
     CHECK_HAS(err.text, "empty");
@@ -248,7 +248,7 @@ TEST(an_empty_scope_is_an_error_under_every_policy) {
     struct idem_args args = {.key = "k", .key_len = 1, .scope = "", .scope_len = 0};
 
     CHECK_INT(ask(h, guard, args), IDEM_E_INVALID);
-    CHECK_HAS(err.text, "who is asking");
+    CHECK_HAS(err.text, "the caller is not identified");
     idem_guard_free(guard);
     idem_close(h);
 }
@@ -453,7 +453,7 @@ TEST(what_contradicts_itself_is_refused) {
         const char *text;
     } wrong[] = {
         {{.key_kind = IDEM_KEY_EXPRESSION}, "key = expression needs the expression"},
-        {{.key_kind = IDEM_KEY_TOKEN, .key_expr = "#a"}, "key_expr is said where key is not"},
+        {{.key_kind = IDEM_KEY_TOKEN, .key_expr = "#a"}, "key_expr is set where key is not"},
         {{.fingerprint = IDEM_NONE, .fingerprint_expr = "#a"}, "fingerprint = none"},
         {{.mode = IDEM_MODE_LOCK, .fingerprint_expr = "#a"}, "contradicts mode=lock"},
         {{.key_expr = ""}, "key_expr is empty"},

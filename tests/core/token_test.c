@@ -148,7 +148,7 @@ TEST(what_cannot_be_issued_is_said) {
     CHECK_INT(idem_token_issue(h, plain, &args, token, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "key = token");
     CHECK_INT(idem_token_issue(h, guard, &nobody, token, &err), IDEM_E_INVALID);
-    CHECK_HAS(err.text, "who is asking");
+    CHECK_HAS(err.text, "the caller is not identified");
     CHECK_INT(idem_token_issue(h, guard, &keyed, token, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "idem_args.key");
     CHECK_INT(idem_token_issue(h, guard, &args, NULL, &err), IDEM_E_INVALID);

@@ -342,7 +342,7 @@ def a_probe_of_rows_needs_the_database_that_has_them(rig):
 @test
 def a_probe_that_needs_the_request_is_warned_of(rig):
     for uri in ("/s/$arg_id", "/s/${http_x_order}", "/s/$idem_key_hash/$request_id"):
-        accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";', warns="made of the request")
+        accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";', warns="uses the request")
         accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}"; idem_enforce off;')  # none is asked there
     for uri in ("/s", "/s/$idem_downstream_key", "/s?h=${idem_key_hash}&n=$idem_attempt"):
         accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";')

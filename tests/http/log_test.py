@@ -108,7 +108,7 @@ def what_nobody_knows_is_said_with_its_command(rig):
     key, label = fresh(), [("X-Label", "order 7")]
     rig.post("/replay", key, do={"fault": "close"}, headers=label)
     words, fields = told(rig, "uncertain", lambda: rig.post("/replay", key, headers=label), "warn")
-    eq(words, "a run vanished, and nobody knows what came of it")
+    eq(words, "a run vanished, and its outcome is unknown")
     eq((fields["label"], fields["prefix"], fields["attempt"], fields["route"]),
        ("order 7", "replay:", "1", "localhost /replay"))
     check(f"idem settle --hash {fields['record'][:12]} --done, or --failed" in fields["do"], fields)

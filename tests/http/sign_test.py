@@ -832,7 +832,7 @@ def a_wrong_configuration_is_refused_with_its_place(rig):
             (f"{SIGN} sequence=up;", ("sequence=up", "off, increasing, consecutive")),
             (f"{SIGN} headers=a:b;", '"a:b"'),
             (f"{SIGN} form=classic headers=@authority;", '"@authority"'),
-            (f"{SIGN} {SIGN.split()[1]};", "said twice"),
+            (f"{SIGN} {SIGN.split()[1]};", "set twice"),
             (f"{SIGN}; {SIGN};", "duplicate"),
             ("idem_sign secret_file=@TEMP@/none;", ("none", "No such file")),
             ("idem_sign secret_file=@TEMP@/open;", ("open", "0644", "chmod 600")),

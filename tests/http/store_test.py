@@ -466,7 +466,7 @@ def what_was_never_sent_is_not_sent_after_somebody_took_over(rig):
         until("it has begun", lambda: other.figures()["running"])
         forget_all(other)
         status(under_way.get(), 504)
-        check("somebody has taken over: cancelled" in other.said(), other.said()[-2000:])
+        check("another owner has taken over: cancelled" in other.said(), other.said()[-2000:])
         eq(other.backend.requests(key=key), [])
     hole.close()
 
@@ -480,7 +480,7 @@ def who_was_superseded_while_the_backend_worked_gets_its_answer(rig):
             runs.append((key, name, rid, other.later(path, key, do={"hang": name}, rid=rid)))
             other.backend.reached(name)
         forget_all(other)
-        until("it is noticed", lambda: other.said().count("somebody has taken over") == 2)
+        until("it is noticed", lambda: other.said().count("another owner has taken over") == 2)
         for *_, under_way in runs:
             check(not under_way.done() and "cancelled" not in other.said(), other.said()[-2000:])
         for key, name, rid, under_way in runs:

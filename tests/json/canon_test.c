@@ -176,8 +176,8 @@ TEST(the_exact_form_keeps_what_a_double_does_not) {
 
 TEST(the_exact_form_refuses_what_it_cannot_tell_from_others) {
     CHECK_HAS(exact("[1e400]"), "beyond the range");
-    CHECK_HAS(exact("1e-99999999999999"), "nearer to zero");
-    CHECK_HAS(exact("1e-99999999999998"), "nearer to zero");
+    CHECK_HAS(exact("1e-99999999999999"), "too close to zero");
+    CHECK_HAS(exact("1e-99999999999998"), "too close to zero");
     CHECK_STR(canon("1e-99999999999998"), "0");
     CHECK_STR(exact("0e-99999999999998"), "0");
 }

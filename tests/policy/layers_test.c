@@ -1,5 +1,5 @@
 /*
- * What fills a policy where it says nothing: defaults, presets and weaker layers.
+ * How a policy gets the values that it leaves out: defaults, presets and weaker layers.
  */
 #include "policies.h"
 

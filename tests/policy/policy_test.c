@@ -29,7 +29,7 @@ TEST(a_missing_scope_is_explained_with_how_to_say_none) {
 
     CHECK_INT(idem_policy_resolve((const struct idem_policy *const[]){&a}, 1, &p, &err),
               IDEM_E_INVALID);
-    CHECK_HAS(err.text, "policy: scope is missing; it says who is asking");
+    CHECK_HAS(err.text, "policy: scope is missing; it identifies the caller");
     CHECK_HAS(err.text, "never meets another's record");
     CHECK_HAS(err.text, "scope = none (IDEM_SCOPE_NONE)");
 }

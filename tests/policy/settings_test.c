@@ -135,7 +135,7 @@ TEST(a_mistake_is_told_with_file_line_and_what_is_allowed) {
         {"[defaults]\n= 1s", "t.conf:2: \"\" is no option; allowed: preset, mode, key"},
         {"[defaults]\nname = x", "t.conf:2: \"name\" is no option; allowed: preset"},
         {"[defaults]\nttl = 1s\nwait = 1s\nttl = 1s",
-         "t.conf:4: ttl was said before in this section; allowed: once"},
+         "t.conf:4: ttl is set twice in this section; allowed: once"},
         {"[defaults]\nttl 1s", "t.conf:2: there is no = in this line; allowed: WORD = VALUE"},
         {"[defaults]\nttl =", "t.conf:2: there is no value after the ="},
         {"[defaults]\nttl = 1", "t.conf:2: ttl: \"1\" has no unit; write it as 90s"},

@@ -57,9 +57,9 @@ TEST(a_line_that_is_not_understood_is_told_and_shows_no_secret) {
         {"a text:" SECRET "\n", "the second word is no algorithm"},     /* it is forgotten */
         {"a correct hmac-sha256\n", "the second word is no algorithm"}, /* or comes last */
         {"a hmac-sha256 " SECRET "\n", "text:, base64: or hex:"},
-        {"a hmac-sha256 base64:correct horse\n", "cannot be read"},
-        {"a hmac-sha256 hex:0g\n", "cannot be read"},
-        {"a hmac-sha256 hex:123\n", "cannot be read"},
+        {"a hmac-sha256 base64:correct horse\n", "not in the encoding"},
+        {"a hmac-sha256 hex:0g\n", "not in the encoding"},
+        {"a hmac-sha256 hex:123\n", "not in the encoding"},
         {"a hmac-sha256 text:horse\n", "at least 16"},
         {"a hmac-sha256 text:\n", "at least 16"},
         {"a ed25519 base64:AAAA\n", "32 bytes, not 3"},

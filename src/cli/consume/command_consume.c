@@ -75,7 +75,7 @@ static const char *values_fault(const struct cli_values *values) {
     if (values->queue == NULL || values->queue[0] == '\0')
         return "--queue NAME is missing: where messages come from";
     if (handlers == 0)
-        return "say what handles messages: --exec COMMAND, --exec-jsonl COMMAND or --to URL";
+        return "a handler is missing: --exec COMMAND, --exec-jsonl COMMAND or --to URL";
     if (handlers > 1)
         return "--exec, --exec-jsonl and --to exclude each other";
     if (values->on_exit != NULL && values->exec == NULL)
@@ -136,13 +136,13 @@ static int consume_guard_check(const struct consume *c) {
         return CLI_USAGE;
     }
     if (strcmp(policy->scope, IDEM_SCOPE_CALLER) == 0) {
-        cli_say("consume: the policy says scope = caller, and a queue is nobody: say --scope none, "
-                "or the name of who sends");
+        cli_say("consume: the policy has scope = caller, and a queue has no caller: use --scope "
+                "none, or --scope with the sender's name");
         return CLI_USAGE;
     }
     if (policy->mode == IDEM_MODE_LOCK) {
         cli_say("consume: mode = lock forgets a message when it is done, so that its redelivery "
-                "runs again: say mode = reject");
+                "runs again: use mode = reject");
         return CLI_USAGE;
     }
     return CLI_OK;
@@ -222,7 +222,7 @@ static int consume_guards_make(struct consume *c) {
     if (idem_guard_make(c->settings, &policy, &door, &c->guard, &err) < 0) {
         if (door.prefix == NULL && policy.prefix == NULL)
             cli_say("consume: the queue's name is too long for a prefix (%d bytes), or has bytes "
-                    "that a prefix cannot have: say one with --prefix",
+                    "that a prefix cannot have: set one with --prefix",
                     IDEM_PREFIX_MAX);
         return cli_say_error("consume", &err);
     }
@@ -287,7 +287,7 @@ static int consume_ttl_check(const struct consume *c) {
     idem_duration_print(policy->ttl_s * 1000, ttl, sizeof(ttl));
     idem_duration_print(longest, least, sizeof(least));
     cli_say("consume: ttl is %s, and a message may come again %s later (attempts, back-off, lease, "
-            "and the broker's own time-outs): it would be handled twice. Say a ttl of at least %s, "
+            "and the broker's own time-outs): it would be handled twice. Set a ttl of at least %s, "
             "fewer attempts or a shorter back-off, or --unsafe-ttl",
             ttl, least, least);
     return CLI_USAGE;

@@ -165,9 +165,8 @@ static int dead_record_judge(const struct dead *d, const struct idem_entry *entr
 
     if (uncertain && !d->values->force) {
         cli_say("dead: number %" PRId64
-                " is uncertain: nobody knows whether it happened. Find out, "
-                "and say so with idem settle --hash %.*s --done or --failed; or have it run again "
-                "with --force",
+                " is uncertain: it may have happened. Find out, and settle it with idem settle "
+                "--hash %.*s --done or --failed; or have it run again with --force",
                 d->n, CLI_HASH_SHORT, requeue->hash);
         return CLI_UNCERTAIN;
     }
@@ -379,18 +378,18 @@ static int values_check(const struct cli_values *values, size_t *ret) {
                 continue;
             *ret = i;
             if (actions[i].each == dead_requeue_one && values->queue == NULL) {
-                cli_say("dead: say with --queue to which queue they go back");
+                cli_say("dead: --queue is missing: the queue that they go back to");
                 return CLI_USAGE;
             }
             if (!actions[i].one || values->letter != 0 || (values->all && i == 2))
                 return CLI_OK;
-            cli_say("dead: say which one with --number N, as idem dead list counts them%s",
+            cli_say("dead: --number N is missing: which one, as idem dead list counts them%s",
                     i == 2 ? ", or --all" : "");
             return CLI_USAGE;
         }
     }
-    cli_say("dead: say what to do, the broker's URL and the queue: idem dead list|show|requeue URL "
-            "--queue NAME (see: idem help dead)");
+    cli_say("dead: an action, the broker's URL and the queue are needed: idem dead "
+            "list|show|requeue URL --queue NAME (see: idem help dead)");
     return CLI_USAGE;
 }
 

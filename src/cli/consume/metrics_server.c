@@ -308,7 +308,7 @@ static int metrics_socket_open(struct metrics *metrics, const char *address,
     metrics->fd.fd = addrinfo_listen(found);
     freeaddrinfo(found);
     if (metrics->fd.fd < 0)
-        return idem_error_set(err, IDEM_E_REFUSED, "nobody may listen there: %s", strerror(errno));
+        return idem_error_set(err, IDEM_E_REFUSED, "cannot listen there: %s", strerror(errno));
     return 0;
 }
 

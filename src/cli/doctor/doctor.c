@@ -94,7 +94,7 @@ static const char *const doctor_options[] = {
 
 /* clang-format off */
 static const struct cli_policy_help doctor_help[] = {
-    {"prefix", "TEXT", "of the record that is written to see whether it can be\n"
+    {"prefix", "TEXT", "of the record that is written as a trial\n"
                        "(" PREFIX ")"},
     {NULL, NULL, NULL},
 };
@@ -102,7 +102,7 @@ static const struct cli_policy_help doctor_help[] = {
 
 const struct cli_command cli_doctor = {
     .name = "doctor",
-    .summary = "examine a set-up, and say what is unsafe in it",
+    .summary = "examine a set-up, and report what is unsafe in it",
     .synopsis = "[--store URL] [--nginx FILE] [--config FILE] [OPTIONS]",
     .text =
         "Looks at a store (is it reached, how fast, by which clock; what may it lose, evict or\n"

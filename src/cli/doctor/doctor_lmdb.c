@@ -110,8 +110,7 @@ static void doctor_lmdb_check_system(struct doctor *d, const char *subject, cons
     struct statfs fs;
 
     if (statfs(path, &fs) < 0) {
-        doctor_find(d, DOCTOR_NOTE, subject, "file system", NULL, "cannot be told: %s",
-                    strerror(errno));
+        doctor_find(d, DOCTOR_NOTE, subject, "file system", NULL, "unknown: %s", strerror(errno));
         return;
     }
     for (size_t i = 0; i < sizeof(systems) / sizeof(systems[0]); i++) {
@@ -172,12 +171,12 @@ static bool doctor_lmdb_check_owner(struct doctor *d, const char *subject, const
     }
     if ((directory->st_mode & S_IWOTH) != 0)
         doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 700 the folder",
-                    "everybody may write to its folder (mode %03o), and replace the store",
+                    "every user may write to its folder (mode %03o), and replace the store",
                     (unsigned)directory->st_mode & 0777);
     else if (doctor_lmdb_stat_data(path, &st) && (st.st_mode & 07) != 0 &&
              (directory->st_mode & S_IXOTH) != 0)
         doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 600 data.mdb, chmod 700 the folder",
-                    "everybody may read data.mdb (mode %03o), with the stored answers",
+                    "every user may read data.mdb (mode %03o), with the stored responses",
                     (unsigned)st.st_mode & 0777);
     else if (doctor_lmdb_group_may(path, directory, &gid))
         doctor_find(d, DOCTOR_NOTE, subject, "owner",
@@ -186,8 +185,7 @@ static bool doctor_lmdb_check_owner(struct doctor *d, const char *subject, const
                     "the store",
                     (long)directory->st_uid, (long)gid);
     else
-        doctor_find(d, DOCTOR_OK, subject, "owner", NULL, "uid %ld, and nobody else",
-                    (long)directory->st_uid);
+        doctor_find(d, DOCTOR_OK, subject, "owner", NULL, "uid %ld only", (long)directory->st_uid);
     return true;
 }
 
@@ -215,7 +213,7 @@ static void doctor_lmdb_check_room(struct doctor *d, const char *subject, const 
                     "uncertain",
                     left);
     else if (free_bytes < most - used)
-        doctor_find(d, DOCTOR_NOTE, subject, "room", "watch the disk, or say a smaller size=",
+        doctor_find(d, DOCTOR_NOTE, subject, "room", "watch the disk, or set a smaller size=",
                     "the disk has %s left, and the store may grow to %s: the disk is full first",
                     left, map);
     else
@@ -262,8 +260,8 @@ static void doctor_lmdb_check_clock(struct doctor *d, const char *subject,
     if (accept != NULL && strcmp(accept, "yes") == 0)
         doctor_find(d, DOCTOR_UNSAFE, subject, "accept_clock",
                     "leave accept_clock=yes out until a jump of the clock is to be accepted",
-                    "accept_clock=yes: whatever the machine's clock says when a process starts is "
-                    "taken as right; a wrong one forgets what was done, and it runs again");
+                    "accept_clock=yes: the machine's clock is trusted when a process starts; with "
+                    "a wrong clock, what was done is forgotten and runs again");
 }
 
 bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *url) {

@@ -164,13 +164,13 @@ static const struct {
      "idem_enforce is off: verdicts are logged, and every request passes, each retry anew",
      "idem_enforce on, when the log shows what you expect"},
     {nginx_scope_client_enforces, DOCTOR_UNSAFE, "enforce",
-     "idem_enforce goes by what the client sends: whoever likes passes, each retry anew",
+     "idem_enforce depends on what the client sends: every client can switch the guard off",
      "a variable that no client chooses"},
     {nginx_scope_logs_some, DOCTOR_NOTE, "enforce",
      "idem_enforce goes by a variable: where that is empty, 0 or off nothing is guarded", NULL},
     {nginx_scope_mixes_users, DOCTOR_UNSAFE, "scope",
-     "users are told apart and idem_scope is none: who chooses the same key gets another user's "
-     "answer",
+     "users are identified and idem_scope is none: a user who chooses the same key gets another "
+     "user's response",
      "idem_scope $remote_user, or another stable identity"},
     {nginx_scope_identity_changes, DOCTOR_UNSAFE, "scope",
      "idem_scope has a variable that is another with each request: no retry is ever recognised",
@@ -180,14 +180,13 @@ static const struct {
      "and runs a second time",
      "the user's id, out of the token"},
     {nginx_scope_identity_is_forgeable, DOCTOR_UNSAFE, "scope",
-     "idem_scope is a name that any client may send: who says another's, and the same key, gets "
-     "his "
-     "answer",
+     "idem_scope is a name that any client may send: a client that sends another's name and key "
+     "gets that response",
      "idem_scope $remote_user, or another identity that was checked; or let none in but the proxy "
      "that sets it: allow ADDRESS; deny all"},
     {nginx_scope_identity_is_from_proxy, DOCTOR_NOTE, "scope",
-     "idem_scope is a name that who asks here has sent: it must set it, and let no client's "
-     "through",
+     "idem_scope is a name that the proxy before this server sends: it must set the name itself, "
+     "and drop the one that a client sends",
      NULL},
     {nginx_scope_speaks_http_1_0, DOCTOR_NOTE, "upstream",
      "the backend is spoken to in HTTP/1.0: an answer without a length that is cut off looks "
@@ -248,11 +247,10 @@ static void inspection_guard_examine(struct inspection *inspection, const struct
         !doctor_nginx_is_on(nginx_value(scope, LABEL)) &&
         !doctor_nginx_is_on(nginx_value(scope, PROBE))) {
         inspection->unlabelled = true;
-        doctor_find(
-            inspection->d, DOCTOR_NOTE, subject, "uncertain",
-            "idem_probe, or idem_label with the order's number",
-            "a run that vanishes is held until somebody settles it: without idem_probe that "
-            "is a person, and without idem_label nobody knows which order it is");
+        doctor_find(inspection->d, DOCTOR_NOTE, subject, "uncertain",
+                    "idem_probe, or idem_label with the order's number",
+                    "a run that vanishes is held until it is settled: without idem_probe by a "
+                    "person, who without idem_label cannot see which order it is");
     }
 }
 
@@ -262,7 +260,8 @@ static void inspection_exception_examine(struct inspection *inspection,
     if (nginx_names(scope, scope->condition, true, doctor_nginx_is_from_client))
         doctor_find(inspection->d, DOCTOR_UNSAFE, subject, "guard",
                     "a condition that no client chooses, or a location of its own",
-                    "idem is off by what the client sends: whoever likes passes, each retry anew");
+                    "idem is off depending on what the client sends: every client can switch the "
+                    "guard off");
     else
         doctor_find(inspection->d, DOCTOR_NOTE, subject, "guard", NULL,
                     "idem is off here: every request passes, each retry anew");
@@ -282,7 +281,7 @@ static void inspection_scope_examine(struct inspection *inspection,
     if (scope->admin_all && nginx_scope_is_public(scope))
         doctor_find(inspection->d, DOCTOR_UNSAFE, subject, "idem_admin",
                     "idem_admin allow=ADDRESS, or auth_basic, auth_request, ssl_verify_client on",
-                    "everybody may settle and forget records here");
+                    "every client may settle and forget records here");
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (nginx_value(scope, others[i]) != NULL)
             return;
@@ -314,7 +313,7 @@ static void inspection_tree_examine(struct inspection *inspection, const struct 
                     "idem or idem_preset in a location", "no location is guarded");
     if (inspection->shown == 0)
         doctor_find(inspection->d, DOCTOR_NOTE, path, "metrics", "a location with idem_status",
-                    "there is no idem_status: nobody sees uncertain runs pile up");
+                    "there is no idem_status: uncertain runs pile up unseen");
     for (size_t i = 0; i < inspection->stores_n; i++)
         doctor_store(inspection->d, inspection->stores[i].url, inspection->stores[i].prefix);
 }

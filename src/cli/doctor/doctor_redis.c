@@ -238,7 +238,7 @@ static void doctor_redis_server_examine(struct doctor *d, const char *subject,
         doctor_find(d, DOCTOR_OK, subject, "version", NULL, "Redis %s", server->facts[VERSION]);
     if (server->known[MASTER] && server_is_away(server))
         doctor_find(d, DOCTOR_BROKEN, subject, "reachable",
-                    "see what it says; until then requests whose records it keeps are refused",
+                    "resolve this error; until then requests whose records it keeps are refused",
                     "a master of the cluster cannot be used: %s",
                     server->known[LOST] ? server->facts[LOST] : "it does not answer");
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)

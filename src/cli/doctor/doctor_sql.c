@@ -181,7 +181,7 @@ static void doctor_sql_pooler_examine(struct doctor *d, const char *subject, str
         strtol(answer[0], NULL, 10) != doctor_sql_session(conn))
         doctor_find(d, DOCTOR_NOTE, subject, "pooler", "connect to the server itself, if you can",
                     "a pooler stands between: waiters are not woken but look for themselves, and "
-                    "what a lost connection had said may still take effect (docs/stores.md)");
+                    "the statements of a lost connection may still take effect (docs/stores.md)");
 }
 
 static void doctor_sql_network_examine(struct doctor *d, const char *subject,

@@ -37,12 +37,12 @@ void doctor_network(struct doctor *d, const char *subject, bool loopback, bool t
     else
         doctor_find(d, DOCTOR_UNSAFE, subject, "network",
                     "use TLS (rediss:, tls=verify), or a tunnel",
-                    "nothing is encrypted on the way there: who can listen reads the password and "
-                    "the stored answers");
+                    "nothing is encrypted on the way there: a listener can read the password and "
+                    "the stored responses");
     if (!password)
         doctor_find(d, DOCTOR_UNSAFE, subject, "password", "set one, and give it by password_file=",
-                    "no password is given: whoever reaches the server can read, forget and settle "
-                    "everything");
+                    "no password is given: every client that reaches the server can read, forget "
+                    "and settle everything");
 }
 
 /* An open store. */
@@ -69,8 +69,8 @@ static bool doctor_store_check_reachable(struct doctor *d, const char *subject, 
         begin = doctor_store_now_us(CLOCK_MONOTONIC);
         if (idem_time(h, &ms, &err) < 0) {
             doctor_find(d, DOCTOR_BROKEN, subject, "reachable",
-                        "see what it says; until then guarded requests are refused with 503", "%s",
-                        err.text);
+                        "resolve this error; until then guarded requests are refused with 503",
+                        "%s", err.text);
             return false;
         }
         took[i] = doctor_store_now_us(CLOCK_MONOTONIC) - begin;
@@ -153,7 +153,7 @@ static void doctor_store_check_permissions(struct doctor *d, const char *subject
                     "a record was claimed, done and forgotten again under %s", prefix);
     else
         doctor_find(d, DOCTOR_BROKEN, subject, "permissions",
-                    "give the user what docs/stores.md names; if its keys are limited, say one of "
+                    "give the user what docs/stores.md names; if its keys are limited, name one of "
                     "its own prefixes with --prefix",
                     "a record under %s could not be claimed, done and forgotten: %s", prefix,
                     err.text);
@@ -183,7 +183,7 @@ static void doctor_store_use(struct doctor *d, const char *subject, const char *
     struct idem *h;
 
     if (idem_open(url, &options, &h, &err) < 0) {
-        doctor_find(d, DOCTOR_BROKEN, subject, "reachable", "see what it says", "%s", err.text);
+        doctor_find(d, DOCTOR_BROKEN, subject, "reachable", "resolve this error", "%s", err.text);
         return;
     }
     if (doctor_store_check_reachable(d, subject, h)) {

@@ -57,7 +57,7 @@ static void nginx_dump_compiled_user(FILE *err, char ret[NGINX_USER]) {
 
 /* The last error in nginx's output, without level and process. */
 static const char *nginx_dump_last_error(char *text) {
-    const char *found = "it says nothing";
+    const char *found = "it wrote no error";
     char *line, *level;
 
     while ((line = strsep(&text, "\n")) != NULL) {
@@ -89,7 +89,7 @@ char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, char ret_u
                          &pid);
     *ret_status = CLI_OK;
     if (rc != 0) {
-        cli_say("doctor: cannot start %s: %s; say where it is with --nginx-exe", exe, strerror(rc));
+        cli_say("doctor: cannot start %s: %s; set its path with --nginx-exe", exe, strerror(rc));
         *ret_status = CLI_NOT_FOUND;
     } else if (nginx_dump_wait(pid) == 0) {
         text = nginx_dump_file_text(out, ret_len);
@@ -101,7 +101,7 @@ char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, char ret_u
                         DUMP_MAX >> 20);
     } else {
         output = nginx_dump_file_text(err, &output_len);
-        doctor_find(d, DOCTOR_BROKEN, path, "nginx", "nginx -t -c FILE says all of it",
+        doctor_find(d, DOCTOR_BROKEN, path, "nginx", "nginx -t -c FILE shows all of it",
                     "nginx refuses the configuration: %s",
                     output == NULL ? "" : nginx_dump_last_error(output));
         free(output);

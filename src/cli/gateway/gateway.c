@@ -36,16 +36,16 @@ static int values_check(const struct cli_values *values) {
                 "(--upstream http://127.0.0.1:9000)");
     else if (values->scope == NULL)
         cli_say("gateway: --scope is missing. Two users may choose the same key, and must not get "
-                "each other's answers: say who is asking by something that stays the same over "
+                "each other's answers: identify the caller by something that stays the same over "
                 "retries, --scope '$http_x_user' (the header X-User) or --scope '$remote_user'. "
-                "Where there is nobody to tell apart, say --scope none");
+                "Where callers need not be kept apart, use --scope none");
     else if (values->key != NULL && given->key_expr != NULL)
         cli_say("gateway: --key and --key-expr exclude each other");
     else if (values->fingerprint != NULL && given->fingerprint_expr != NULL)
         cli_say("gateway: --fingerprint and --fingerprint-expr exclude each other");
     else if (values->token_at != NULL && !values_take_tokens(values))
-        cli_say("gateway: --token issues tokens that nothing takes: say --key token, or "
-                "--key 'token param=token' where forms have it in a field of that name, or let a "
+        cli_say("gateway: --token issues tokens that nothing takes: use --key token, or --key "
+                "'token param=token' where forms have it in a field of that name, or let a "
                 "location of --config take them");
     else if (!gateway_is_path(values->token_at) || !gateway_is_path(values->js))
         cli_say("gateway: --%s: a path begins with a slash",
@@ -202,15 +202,19 @@ const struct cli_command cli_gateway = {
         "In expressions the request is #method, #path, #query, #headers, #cookies, #body, #user.\n"
         "Root is not needed. Started by root, nginx's workers run as www-data, and the store\n"
         "must be theirs: a folder that is not there yet is made so. Without --store it is\n"
-        "/var/lib/idem/gateway then.\n\n"
+        "/var/lib/idem/gateway then.\n"
+        "\n"
         "nginx's own limits hold: a request's body of more than 1 MiB is refused (413), and a\n"
-        "backend that says nothing for 60 s is not waited for (504, and what came of it is\n"
-        "uncertain). In the file of --config:\n\n"
+        "backend that is silent for 60 s is not waited for (504, and the outcome is\n"
+        "uncertain). In the file of --config:\n"
+        "\n"
         "  client_max_body_size 20m;\n"
-        "  proxy_read_timeout 5m;\n\n"
+        "  proxy_read_timeout 5m;\n"
+        "\n"
         "Exit status: 0 after SIGTERM or SIGINT, 64 usage, 69 store error, 71 the address is\n"
         "taken or nginx failed, 78 nginx refuses the configuration, 127 nginx or its module\n"
-        "is not installed.\n\n"
+        "is not installed.\n"
+        "\n"
         "  idem gateway --upstream http://127.0.0.1:9000 --scope '$http_x_user'\n"
         "  idem gateway --listen '*:80' --upstream https://shop.example --scope none \\\n"
         "      --preset payment --label '$request_id' --print-config\n",

@@ -193,8 +193,8 @@ int gateway_upstreams_parse(const struct cli_list *list, struct gateway_upstream
 
 static int gateway_listen_refuse(const struct gateway_listen *at, int why) {
     if (why == EADDRINUSE)
-        cli_say("gateway: --listen %s: somebody listens there already (ss -ltnp shows who); end "
-                "that, or choose another address",
+        cli_say("gateway: --listen %s: the address is in use (ss -ltnp shows by which program); "
+                "end that program, or choose another address",
                 at->text);
     else if (why == EACCES)
         cli_say("gateway: --listen %s: %s; ports below 1024 are root's", at->text, strerror(why));

@@ -230,9 +230,8 @@ static void config_guard_write(struct config *c, const struct gateway *g) {
     const struct idem_option *mode = idem_option_find("mode", 4);
     char value[IDEM_OPTION_TEXT_MAX];
 
-    config_explain(c,
-                   "What a duplicate gets: the first answer (replay), a refusal (reject), its turn "
-                   "(lock).");
+    config_explain(
+        c, "A duplicate gets the first response (replay), a refusal (reject) or its turn (lock).");
     if (policy->preset != 0)
         config_directive(c, "--preset", "idem_preset",
                          idem_option_print(preset, policy, value, sizeof(value)));
@@ -246,14 +245,13 @@ static void config_guard_write(struct config *c, const struct gateway *g) {
     config_explain(c, "Put before every key: operations with prefixes of their own never meet.");
     config_directive(c, "--prefix", "idem_prefix",
                      policy->prefix == NULL ? GATEWAY_PREFIX : policy->prefix);
-    config_explain(c, "Who is asking: nobody gets the answer to somebody else's request.");
+    config_explain(c, "The caller: no caller gets the response to another caller's request.");
     config_directive(c, "--scope", "idem_scope", values->scope);
     if (values->key == NULL && policy->key_expr == NULL)
-        config_explain(c,
-                       policy->preset == IDEM_PRESET_SUBMIT
-                           ? "The key is what is asked for, by whom, and what is sent with it; "
-                             "`idem_key` says otherwise."
-                           : "The key is the header Idempotency-Key; `idem_key` says otherwise.");
+        config_explain(c, policy->preset == IDEM_PRESET_SUBMIT
+                              ? "The key is what is asked for, by whom, and what is sent with it; "
+                                "`idem_key` changes that."
+                              : "The key is the header Idempotency-Key; `idem_key` changes that.");
     config_key_write(c, values);
     config_fingerprint_write(c, values);
     if (values->methods != NULL)

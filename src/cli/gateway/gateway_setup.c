@@ -71,9 +71,9 @@ static int gateway_module_find(struct gateway *g) {
     snprintf(g->module, sizeof(g->module), "%s", places[1]);
     if (g->values->print_config)
         return CLI_OK;
-    cli_say("gateway: nginx's module " MODULE " is neither in %s nor in /usr/lib/nginx/modules; it "
-            "is built with idem where nginx's headers are (Debian: apt-get install nginx-dev), or "
-            "say where it is with --module FILE",
+    cli_say("gateway: nginx's module " MODULE
+            " is neither in %s nor in /usr/lib/nginx/modules; it is built with idem where nginx's "
+            "headers are (Debian: apt-get install nginx-dev), or set its path with --module FILE",
             IDEM_NGINX_MODULES);
     return CLI_NOT_FOUND;
 }
@@ -111,8 +111,8 @@ static int gateway_nginx_find(struct gateway *g) {
     if (g->values->nginx != NULL)
         cli_say("gateway: --nginx %s: there is no such program", name);
     else
-        cli_say("gateway: nginx is not installed (Debian: apt-get install nginx), or say where it "
-                "is with --nginx FILE");
+        cli_say("gateway: nginx is not installed (Debian: apt-get install nginx), or set its path "
+                "with --nginx FILE");
     return CLI_NOT_FOUND;
 }
 
@@ -145,7 +145,7 @@ int gateway_user(struct gateway *g) {
     group = user == NULL ? NULL : getgrgid(user->pw_gid);
     if (group == NULL) {
         cli_say("gateway: there is neither a user www-data nor a user nobody for nginx's workers; "
-                "start this as somebody else than root");
+                "start this as another user than root");
         return CLI_SYSTEM;
     }
     snprintf(g->user, sizeof(g->user), "%s", user->pw_name);
@@ -236,7 +236,7 @@ _Noreturn static void gateway_store_try(const struct gateway *g, bool embedded) 
         if (embedded && g->user[0] != '\0')
             cli_say("gateway: nginx's workers run as %s, and the store must be theirs: give the "
                     "folder to that user (not %s itself, which is root's), or start this as "
-                    "somebody else than root",
+                    "another user than root",
                     g->user, CLI_ROOTS_FOLDER);
     } else {
         (void)cli_say_error("gateway: the store fails, and is tried again", &err);

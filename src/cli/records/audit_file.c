@@ -74,7 +74,7 @@ static bool audit_file_is_discarded(int fd) {
 static const char *audit_place_open(struct cli_audit *audit) {
     if (audit->path != NULL && audit->path[0] != '\0') {
         audit->fd = audit_file_open(audit->path);
-        return audit->fd >= 0 ? NULL : errno == ENXIO ? "nobody reads it" : strerror(errno);
+        return audit->fd >= 0 ? NULL : errno == ENXIO ? "no process reads it" : strerror(errno);
     }
     audit->path = "/dev/log";
     audit->fd = audit_file_log_open();
@@ -83,7 +83,7 @@ static const char *audit_place_open(struct cli_audit *audit) {
         return NULL;
     audit->path = "stderr";
     audit->fd = STDERR_FILENO;
-    return audit_file_is_discarded(audit->fd) ? "it is closed; say where with --audit" : NULL;
+    return audit_file_is_discarded(audit->fd) ? "it is closed; name a file with --audit" : NULL;
 }
 
 int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, const char *action) {

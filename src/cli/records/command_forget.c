@@ -77,7 +77,7 @@ const struct cli_command cli_forget = {
     .name = "forget",
     .summary = "forget one key, so that it runs anew",
     .synopsis = "[OPTIONS] KEY | --hash HEX",
-    .text = "Removes the record of a key. Whoever is still running it is refused when it ends.\n",
+    .text = "Removes the record of a key. A run that has not ended yet is refused when it ends.\n",
     .after = "  idem forget order-4711\n"
              "  idem forget report@2026-11-15T20:00:00Z    (run with --at)\n",
     .operand = "a key",

@@ -27,7 +27,7 @@ static int command_migrate_print(const char *url) {
             schema = idem_sql_schema(schemes[i].kind);
     }
     if (schema == NULL) {
-        cli_say("migrate: --store names no SQL database that this build knows; say postgres:, "
+        cli_say("migrate: --store names no SQL database that this build knows; use postgres:, "
                 "mysql: or sqlite:");
         return CLI_USAGE;
     }
@@ -60,9 +60,8 @@ static int command_migrate_run(const struct cli_values *values) {
         return CLI_USAGE;
     }
     if (url_given == NULL || url_given[0] == '\0') {
-        cli_say(
-            "migrate: say which database with --store URL or IDEM_STORE; the embedded store and "
-            "Redis need no tables");
+        cli_say("migrate: name the database with --store URL or IDEM_STORE; the embedded store and "
+                "Redis need no tables");
         return CLI_USAGE;
     }
     url = cli_store_url(values, &status);

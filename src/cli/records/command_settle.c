@@ -78,7 +78,7 @@ static const char *command_settle_fault(const struct cli_values *values, bool ma
     if (values->done && values->failed)
         return "--done or --failed, not both";
     if (!values->done && !values->failed && !values->dry_run)
-        return "say what came of it: --done or --failed";
+        return "the outcome is missing: --done or --failed";
     if (!many && values->state == NULL && values->since != NULL)
         return "--since goes with --state";
     if (many && values->layer.said.scope != NULL)
@@ -132,10 +132,10 @@ static const char *const command_settle_options[] = {
 
 const struct cli_command cli_settle = {
     .name = "settle",
-    .summary = "say what came of an uncertain run",
+    .summary = "settle the outcome of an uncertain run",
     .synopsis = "--done|--failed [OPTIONS] KEY | --hash HEX | --state STATE",
-    .text = "A run that vanished may have happened or not. Find out, then say so: --done, and\n"
-            "duplicates are told that it happened; --failed, and it may run again while its\n"
+    .text = "A run that vanished may have happened or not. Find out, then settle it: --done, and\n"
+            "duplicates learn that it happened; --failed, and it may run again while its\n"
             "policy has attempts left. --state with --prefix, --since and --only names many at\n"
             "once.\n",
     .after = "  idem settle --done --reason 'seen on the bank statement' order-4711\n"

@@ -15,11 +15,11 @@ static int command_token_check_usage(const struct cli_values *values) {
     if (values->operands_n != 0)
         fault = "takes no operand";
     else if (scope == NULL)
-        fault = "--scope WHO is missing: whose it is, such as a user's id; none: anybody's";
+        fault = "--scope WHO is missing: its owner, such as a user's id; none: every caller";
     else if (strcmp(scope, IDEM_SCOPE_CALLER) == 0)
-        fault = "--scope caller does not say who is asking: say --scope WHO, or --scope none";
+        fault = "--scope caller names no caller: use --scope WHO, or --scope none";
     else if (values->bind != NULL && values->bind[0] == '\0')
-        fault = "--bind is empty: whoever brings nothing could use it; leave it out";
+        fault = "--bind is empty: every caller without a value could use it; leave it out";
     if (fault == NULL)
         return CLI_OK;
     cli_say("token: %s (see: idem help token)", fault);

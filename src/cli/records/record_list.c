@@ -19,8 +19,8 @@
 static const char wrong[] = "neither a hash of 64 digits nor a line of idem list --json";
 static const char wrong_prefix[] = "of a prefix that no record can have";
 static const char wrong_attempt[] = "of an attempt that is no number from 0 to 4294967295";
-static const char alone[] = "a hash without its prefix, which must be said with --prefix: records "
-                            "under two prefixes may have the same hash";
+static const char alone[] = "a hash without its prefix, which --prefix must give: records under "
+                            "two prefixes may have the same hash";
 
 /* Stores the digits in lower case, as records do. */
 static bool record_list_read_hash(const char *text, size_t len, struct cli_only_row *ret) {

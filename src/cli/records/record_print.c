@@ -102,7 +102,7 @@ static const char *entry_left_text(const struct idem_entry *entry) {
         return ", due in";
     if (entry->reason[0] == '\0')
         return ", lease left:";
-    return entry->attempt == 1 ? ": what came of it is not known; it may run again in"
+    return entry->attempt == 1 ? ": its outcome is unknown; it may run again in"
                                : ", or waiting to run again; lease or pause left:";
 }
 
@@ -113,7 +113,7 @@ static void record_print_state(FILE *out, const struct idem_entry *entry) {
     if (entry->locked)
         fputs(entry->state == IDEM_DONE ? ", a lock that is free" : ", a lock that is held", out);
     if (entry->uncertain)
-        fputs(": what came of it is not known; it may have happened", out);
+        fputs(": its outcome is unknown; it may have happened", out);
     else if (entry->state == IDEM_FAILED)
         fputs(entry->final ? " for good" : "", out);
     if (entry->left_ms > 0 && !entry->uncertain)

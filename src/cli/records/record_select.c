@@ -28,7 +28,7 @@ static const char *values_name_fault(const struct cli_values *values) {
     if (values->layer.said.scope != NULL)
         return "a hash has the scope in it: leave --scope out";
     if (values->key_is_token)
-        return "a hash tells a token from a key: leave --token out";
+        return "a hash is of a token or of a key: leave --token out";
     len = strlen(values->hash);
     if (len < CLI_HASH_LEAST || len > 64 || strspn(values->hash, "0123456789abcdefABCDEF") != len)
         return "--hash takes 8 to 64 hex digits, as idem list shows them";

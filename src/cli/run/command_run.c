@@ -239,8 +239,8 @@ static int run_key_check(const struct run *run) {
     if (run->values->token != NULL && (kind == 0 || kind == IDEM_KEY_TOKEN))
         return CLI_OK;
     if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal)) {
-        cli_say("run: %s: %s%s] says key = %s, and a command has a literal key (--key) or one that "
-                "an expression makes (--key-expr); name another policy with --policy, or say key = "
+        cli_say("run: %s: %s%s] has key = %s, and a command has a literal key (--key) or one that "
+                "an expression makes (--key-expr); name another policy with --policy, or set key = "
                 "literal",
                 run->values->config, name != NULL ? "[policy " : "[defaults",
                 name != NULL ? name : "", idem_word_name(idem_words_key, (int)kind));
@@ -262,8 +262,8 @@ static int run_variables_read(struct run *run) {
     if (status != CLI_OK)
         return status;
     if (run->vars != NULL && policy->key_expr == NULL && policy->fingerprint_expr == NULL) {
-        cli_say("run: the variables are read by nothing: say --key-expr or --fingerprint-expr "
-                "(see: idem help run)");
+        cli_say("run: nothing reads the variables: add --key-expr or --fingerprint-expr (see: idem "
+                "help run)");
         return CLI_USAGE;
     }
     if (run->vars != NULL)
@@ -310,7 +310,7 @@ static int run_ttl_check(const struct run *run, const char *word, int64_t ttl_s,
     idem_duration_print(ttl_s * 1000, ttl, sizeof(ttl));
     idem_duration_print(least_s * 1000, step, sizeof(step));
     cli_say("run: %s is %s, and the step of --at is %s: a second start in one step would run again "
-            "once the first is forgotten; say a %s of at least %s, or leave it out",
+            "once the first is forgotten; set a %s of at least %s, or leave it out",
             word, ttl, step, word, step);
     return CLI_USAGE;
 }
@@ -335,11 +335,11 @@ static int run_scope_check(const struct run *run) {
     if (strcmp(idem_guard_policy(run->guard)->scope, IDEM_SCOPE_CALLER) != 0)
         return CLI_OK;
     if (run->values->layer.said.scope != NULL)
-        cli_say("run: --scope caller says that somebody is asking, and not who: say --scope WHO, "
-                "such as a user's id, or --scope none (see: idem help run)");
+        cli_say("run: --scope caller names no caller: use --scope WHO, such as a user's id, or "
+                "--scope none (see: idem help run)");
     else
-        cli_say("run: the settings say scope = caller, and the command line does not say who is "
-                "asking: say --scope WHO, such as a user's id (see: idem help run)");
+        cli_say("run: the settings have scope = caller, and the command line names no caller: use "
+                "--scope WHO, such as a user's id (see: idem help run)");
     return CLI_USAGE;
 }
 
@@ -531,23 +531,24 @@ const struct cli_command cli_run = {
     .name = "run",
     .summary = "run a command once; give its output again after that",
     .synopsis = "--key KEY | --key-expr EXPR | --token TOKEN [OPTIONS] [--] COMMAND ARGS...",
-    .text = "Runs COMMAND if nobody has run it under KEY before. A duplicate gets the first run's\n"
-            "stdout, stderr and exit status (--mode replay), or is told so (--mode reject). The\n"
+    .text = "Runs COMMAND if it has not run under KEY before. A duplicate gets the first run's\n"
+            "stdout, stderr and exit status (--mode replay), or is refused (--mode reject). The\n"
             "command sees IDEM_KEY, IDEM_ATTEMPT and, under --at, IDEM_AT.\n",
     .after = "Exit status: the command's own, 128+N where signal N ended it; 126 or 127 where it\n"
-             "could not be started. Idem's own (--verdict-fd tells them apart):\n"
-             "   0  duplicate under reject, or what --duplicate-exit says\n"
+             "could not be started. Idem's own (--verdict-fd distinguishes them):\n"
+             "   0  duplicate under reject, or what --duplicate-exit sets\n"
              "  64  usage\n"
              "  65  mismatch: the key came with another command line, or with other variables;\n"
              "      or --vars, of which no key or no fingerprint can be made\n"
              "  66  there is no such --vars-file, or no such token for this caller\n"
              "  69  store error    70  uncertain: a run vanished, or was ended by run_max\n"
              "  71  system error   74  a replay could not be written\n"
-             "  75  busy: somebody runs it, or a retry is not due yet\n"
+             "  75  busy: it is running, or a retry is not due yet\n"
              "  76  lost: the lease was lost while it ran, and nothing was stored; or before\n"
              "      it was started, and nothing was run\n"
              "  77  dead: it has failed for good\n"
-             "  78  settings are wrong\n\n"
+             "  78  settings are wrong\n"
+             "\n"
              "  idem run --key order-4711 -- ./charge-card 4711\n"
              "  idem run --key-expr \"'order-' + #order.id\" --vars \"$JSON\" -- ./charge-card\n"
              "  idem run --key nightly --at 24h+2h30m --mode reject -- ./report\n"

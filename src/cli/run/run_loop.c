@@ -130,7 +130,7 @@ static void work_unstarted_report(const struct work *work) {
     const char *key = "the key is free again";
 
     if (work->finish.how == IDEM_FINISH_LOST)
-        key = "somebody else has taken the key over";
+        key = "another process has taken the key over";
     else if (work->finish.how == IDEM_FINISH_UNKNOWN && !work->unguarded)
         key = "the key is free when its lease is over, or to be settled";
     if (work->unstarted[0] != '\0')
@@ -144,8 +144,8 @@ static void work_finish_report(struct work *work) {
     if (!work->started)
         work_unstarted_report(work);
     else if (work->finish.how == IDEM_FINISH_LOST)
-        cli_say("lost: %s: the lease was lost while the command ran (attempt %u), and somebody "
-                "else may have run it; it ended with status %d, and nothing was stored",
+        cli_say("lost: %s: the lease was lost while the command ran (attempt %u), and another "
+                "process may have run it; it ended with status %d, and nothing was stored",
                 name, (unsigned)work->finish.attempt, work->finish.status);
     else if (work->finish.how == IDEM_FINISH_UNKNOWN)
         cli_say("unstored: %s: the command ended with status %d, but the store did not take it; "

@@ -113,10 +113,9 @@ static const char *answer_busy_text(const struct idem_answer *answer) {
     if (answer->state == IDEM_FAILED)
         return "has failed, and its retry is not due yet";
     if (answer->reason_len == 0)
-        return "is being run by somebody else";
-    return answer->attempt == 1 ? "has ended, what came of it is not known, and its rerun is not "
-                                  "due yet"
-                                : "is being run by somebody else, or its rerun is not due yet";
+        return "is running elsewhere";
+    return answer->attempt == 1 ? "has ended with an unknown outcome, and its rerun is not due yet"
+                                : "is running elsewhere, or its rerun is not due yet";
 }
 
 /* The predicate of a sentence whose subject is the record. */
@@ -151,16 +150,15 @@ static void voice_refusal_text(const struct cli_voice *voice, const struct idem_
     case IDEM_UNCERTAIN:
         snprintf(buf, size,
                  "was started (attempt %" PRIu32
-                 "), and what came of it is not known%s%.*s: it may "
-                 "have happened, and is not run again; find out, then idem settle --done or "
-                 "--failed --hash %.*s",
+                 "), and its outcome is unknown%s%.*s: it may have happened, and is not run again; "
+                 "find out, then idem settle --done or --failed --hash %.*s",
                  answer->attempt, answer->reason_len == 0 ? "" : ", ", (int)answer->reason_len,
                  answer->reason_len == 0 ? "" : answer->reason, CLI_HASH_SHORT, voice->hash);
         return;
     case IDEM_NO_TOKEN:
         snprintf(buf, size, "%s",
-                 "is no token for this caller: it was never issued, has expired, or is somebody "
-                 "else's, or another --bind's; idem token issues one");
+                 "is no token for this caller: it was never issued, has expired, or belongs to "
+                 "another caller or another --bind; idem token issues one");
         return;
     case IDEM_DEAD:
         snprintf(buf, size,

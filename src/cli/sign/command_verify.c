@@ -279,7 +279,7 @@ const struct cli_command cli_verify = {
     .summary = "why a signed request is refused",
     .synopsis = "--secret-file FILE -H 'NAME: VALUE'... [OPTIONS] URL [-d BODY]",
     .text =
-        "Says what becomes of each check, in the order in which they are made: parts, time,\n"
+        "Shows the result of each check, in the order in which they are made: parts, time,\n"
         "body, signature, nonce. Where the signature is wrong, it shows what should have been\n"
         "signed and tries the customary mistakes. It shows no secret, and not the signature\n"
         "that would have been right. Say form, window, headers and sequence as idem_sign does.\n"

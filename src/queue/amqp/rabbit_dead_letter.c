@@ -268,13 +268,12 @@ static int dead_requeue(struct queue_dead *d, const char *to, struct idem_error 
         return dead_refuse(d, IDEM_E_REFUSED, err);
     if (d->letter->of_other)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "amqp: the letter says who has sent it, by the word of the user who "
-                              "has buried it: connect as that one, or it would be lost on its way");
+                              "amqp: the user who buried this letter vouches for its sender: "
+                              "connect as that user, or the sender's name is lost on the way");
     from = queue_header(&d->letter->base, QUEUE_DEAD_QUEUE);
     if (to == NULL && (from == NULL || from->json || from->value.len >= sizeof(queue)))
         return idem_error_set(err, IDEM_E_INVALID,
-                              "amqp: the letter does not say where it came from (%s): say where "
-                              "it is to go",
+                              "amqp: the letter has no origin (%s): name the queue that it goes to",
                               QUEUE_DEAD_QUEUE);
     if (to != NULL)
         snprintf(queue, sizeof(queue), "%s", to);

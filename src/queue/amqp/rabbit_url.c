@@ -52,7 +52,7 @@ static int url_read_file(struct idem_reading *r, const char *name, const char *v
     return idem_read_text(r, name, value, field);
 }
 
-static const char with_tls[] = "TLS only: say amqps:";
+static const char with_tls[] = "TLS only: use amqps:";
 
 static bool url_option_may(const struct idem_reading *r, const struct idem_url_option *option) {
     (void)option;

@@ -169,7 +169,7 @@ static enum heard worker_read(struct jsonl_worker *worker, struct handler_answer
     if (n <= 0)
         return n < 0 && errno == EAGAIN ? HEARD_NOTHING : HEARD_END;
     if (worker->job == NULL) {
-        snprintf(err->text, sizeof(err->text), "it said something that it was not asked");
+        snprintf(err->text, sizeof(err->text), "it wrote a response without a request");
         return HEARD_WRONG;
     }
     worker->heard_len += (size_t)n;
@@ -220,7 +220,9 @@ static void worker_out_ready(struct idem_fd *fd, int events) {
         if (worker->state == JSONL_BUSY)
             worker_set(worker, JSONL_IDLE);
         if (worker->state == JSONL_IDLE && (worker->heard_len > 0 || worker->line != NULL))
-            worker_break(worker, "it said more than one answer, or answered half a question");
+            worker_break(
+                worker,
+                "it wrote more than one response, or one before it had read the whole request");
         worker_report_response(worker, &answer);
         break;
     case HEARD_WRONG:

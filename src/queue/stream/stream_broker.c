@@ -222,7 +222,7 @@ static int broker_open(const struct queue_config *config, struct idem_loop *loop
              ? 0
              : idem_error_set(err, IDEM_E_NOMEM, "no memory for a broker's link");
     if (rc == 0 && config->prefetch == 0)
-        rc = idem_error_set(err, IDEM_E_INVALID, "a prefetch of 0 fetches nothing: say 1 or more");
+        rc = idem_error_set(err, IDEM_E_INVALID, "a prefetch of 0 fetches nothing: use 1 or more");
     if (rc == 0)
         rc = link_fill_names(link, config, err);
     if (rc == 0)

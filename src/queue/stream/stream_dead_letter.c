@@ -404,8 +404,7 @@ static int dead_requeue(struct queue_dead *base, const char *to, struct idem_err
     if (to == NULL)
         name = message_origin(dead->letter);
     if (name.len == 0)
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "the letter does not say where it came from (%s): name a stream",
+        return idem_error_set(err, IDEM_E_INVALID, "the letter has no origin (%s): name a stream",
                               QUEUE_DEAD_QUEUE);
     if (name.len == strlen(dead->queue) && memcmp(name.at, dead->queue, name.len) == 0)
         return idem_error_set(err, IDEM_E_INVALID, "a letter cannot be requeued to where it is");

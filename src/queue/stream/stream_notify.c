@@ -133,7 +133,7 @@ void stream_notify_park(struct stream_link *link, struct stream_entry *entry, st
     stream_id_print(id, text);
     if (bytes < 0)
         stream_notify_state(link,
-                            "%s: entry %s is not delivered: what the server sent of it is none",
+                            "%s: entry %s is not delivered: the server sent a malformed entry",
                             link->queue, text);
     else
         stream_notify_state(

@@ -539,7 +539,7 @@ TEST(a_letter_that_names_a_user_is_not_requeued_by_somebody_else) {
     place = place_open_by(url, "vouched.dead");
     (void)place_next(place);
     CHECK_INT(queue_dead_broker_amqp.requeue(place, NULL, &err), IDEM_E_INVALID);
-    CHECK_HAS(err.text, "connect as that one");
+    CHECK_HAS(err.text, "connect as that user");
     queue_dead_broker_amqp.close(place);
     client_wait_count(&client, "vouched.dead", 1);
     CHECK_INT(client_count(&client, "vouched"), 0);

@@ -215,7 +215,7 @@ def names_that_no_message_has_are_refused_at_the_start(rig):
         said = rig.idem("consume", rig.broker.url, "--queue", "q", *flags, "--exec", "true", status=64)
         check("there is no #" in said and "#properties" in said, said)
     said = rig.idem("consume", rig.broker.url, "--queue", "q" * 140, "--key", "#body.x", "--exec", "true", status=64)
-    check("say one with --prefix" in said, said)
+    check("set one with --prefix" in said, said)
 
 
 @test
@@ -239,7 +239,7 @@ MISTAKES = (
     ([], "the broker's URL is missing"),
     (["URL"], "--queue NAME is missing"),
     (["URL", "URL", "--queue", "q"], "one URL is enough"),
-    (["URL", "--queue", "q", "--key", "#body.id"], "say what handles messages"),
+    (["URL", "--queue", "q", "--key", "#body.id"], "a handler is missing"),
     (["URL", "--queue", "q", "--exec", "true"], "--key is missing"),
     (["ALL", "--exec", "true", "--to", "http://127.0.0.1/"], "exclude each other"),
     (["ALL", "--exec", "true", "--on-status", "404=retry"], "--on-status is about HTTP"),
@@ -257,8 +257,8 @@ MISTAKES = (
     (["URL", "--queue", "q", "--key", "header:", "--exec", "true"], "the header's name"),
     (["ALL", "--exec", "true", "--order-by", "#bo(dy"], "--order-by"),
     (["kafka://h", "--queue", "q", "--key", "#body.id", "--exec", "true"], 'no broker is known by "kafka"'),
-    (["ALL", "--exec", "true", "--mode", "lock"], "say mode = reject"),
-    (["ALL", "--exec", "true", "--scope", "caller"], "a queue is nobody"),
+    (["ALL", "--exec", "true", "--mode", "lock"], "use mode = reject"),
+    (["ALL", "--exec", "true", "--scope", "caller"], "a queue has no caller"),
     (["ALL", "--exec", "true", "--backoff", "5m..1s"], "the first time is longer"),
     (["ALL", "--exec", "true", "--dead-letter", "q"], ""),
     (["ALL", "--exec", "true", "--nosuch"], 'unknown flag "--nosuch"'),
