@@ -471,12 +471,14 @@ static int consume_loop(struct consume *c) {
 }
 
 static int consume_metrics_begin(struct consume *c) {
+    const struct cli_list *hosts = &c->values->metrics_hosts;
     struct idem_error err;
 
     if (c->values->metrics == NULL)
         return CLI_OK;
-    if (consume_metrics_open(&c->metrics, c->values->metrics, c->h, c->store, c->values->queue,
-                             idem_guard_policy(c->plain)->prefix, &err) < 0)
+    if (consume_metrics_open(&c->metrics, c->values->metrics,
+                             (struct metrics_hosts){hosts->at, hosts->n}, c->h, c->store,
+                             c->values->queue, idem_guard_policy(c->plain)->prefix, &err) < 0)
         return cli_say_error("consume: --metrics", &err);
     if (c->voice.log != CONSUME_LOG_NONE)
         cli_say("metrics at http://%s/metrics", metrics_address(c->metrics.server));
@@ -560,13 +562,16 @@ static const struct cli_policy_help consume_help[] = {
     {NULL, NULL, NULL},
 };
 
+/* clang-format off */
 static const char *const consume_options[] = {
     "queue",         "consume-key",     "exec",       "exec-jsonl", "to",
     "store",         "consume-workers", "prefetch",   "order-by",   "dead-letter",
     "on-exit",       "on-status",       "to-timeout", "to-ca",      "kill-after",
     "drain",         "retry-topology",  "group",      "consumer",   "body-field",
-    "consume-label", "unsafe-ttl",      "log",        "metrics",    "consume-json",
-    "quiet",         "policy",          "config",     "help",       NULL};
+    "consume-label", "unsafe-ttl",      "log",        "metrics",    "metrics-host",
+    "consume-json",  "quiet",           "policy",     "config",     "help",
+    NULL};
+/* clang-format on */
 
 const struct cli_command cli_consume = {
     .name = "consume",
