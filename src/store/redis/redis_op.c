@@ -338,6 +338,12 @@ static int job_refusal(struct redis_job *job, const struct redis_node *node) {
                           (long long)job->store->config.sentinel_grace_ms);
 }
 
+/* True if no host of the URL leads to a master or to a map of the cluster. Before there is a node,
+   nothing else shows that waiting does not help. */
+static bool store_is_down(const struct redis_store *store) {
+    return store->unreachable && (store->nodes == NULL || !redis_is_mapped(store));
+}
+
 void redis_flush_run(struct idem_task *task) {
     struct redis_store *store = idem_container_of(task, struct redis_store, flush);
     struct redis_job *job = redis_queue_take(&store->turn), *next;
@@ -351,6 +357,10 @@ void redis_flush_run(struct idem_task *task) {
         if (job->op == NULL) {
             if (job->wanted == 0)
                 job_end(job);
+            continue;
+        }
+        if (store_is_down(store)) {
+            redis_job_complete(job, redis_job_fail(job, "the server cannot be reached"));
             continue;
         }
         if (!redis_is_mapped(store)) {
@@ -391,6 +401,7 @@ void redis_flush_run(struct idem_task *task) {
 
 void redis_store_ready(struct redis_store *store) {
     store->was_ready = true;
+    store->unreachable &= !redis_is_mapped(store);
     store->trouble[0] = '\0';
     store->trouble_code = 0;
     redis_cluster_begin(store);

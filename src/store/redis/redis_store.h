@@ -110,6 +110,7 @@ struct redis_store {
     char trouble[300];       /* why no operation can be done now */
     int trouble_code;
     bool for_good;    /* the trouble lasts: jobs never sent are refused */
+    bool unreachable; /* every host was tried in vain; only used without a master or a map */
     unsigned noticed; /* notices already given, one bit each */
 
     struct redis_job *jobs, **jobs_end;
