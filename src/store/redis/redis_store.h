@@ -52,6 +52,7 @@ struct redis_node {
     bool met;            /* was connected before */
     bool down;           /* unreachable, or did not respond in time */
     unsigned failed;     /* failed attempts in a row to reach it */
+    int64_t busy_since;  /* all its replies since then were passing errors; 0: the last was not */
     struct redis_replication replication;
     bool saves;  /* CONFIG: `save` is not empty */
     bool loaded; /* scripts were loaded again in this turn */
