@@ -82,6 +82,8 @@ static const char *values_fault(const struct cli_values *values) {
         return "--on-exit is about exit statuses, and goes with --exec";
     if (values->on_status != NULL && values->to == NULL)
         return "--on-status is about HTTP statuses, and goes with --to";
+    if (values->metrics_hosts.n > 0 && values->metrics == NULL)
+        return "--metrics-host is about the Host of requests, and goes with --metrics";
     if (!command_consume_is_one_of(values->log, logs))
         return "--log is all, problems or none";
     if (!command_consume_is_one_of(values->topology, topologies))
