@@ -445,14 +445,15 @@ static bool reply_is_error(const struct redis_reply *reply, const char *word) {
     return redis_reply_is(reply, word) || strstr(reply->text, inside) != NULL;
 }
 
-/* True if the server has given nothing but passing errors (CLUSTERDOWN, BUSY) for the timeout: the
-   operations that waited for the end of it have paid, and later ones learn it from one reply. */
-static bool node_is_busy_for_long(struct redis_node *node) {
+/* Notes a passing error (CLUSTERDOWN, BUSY). False if the server has given nothing else for the
+   timeout: the operations that waited for the end of it have paid, and later ones learn it from one
+   reply. */
+static bool node_wait_passing(struct redis_node *node) {
     int64_t now = idem_loop_now();
 
     if (node->busy_since == 0)
         node->busy_since = now;
-    return now - node->busy_since >= node->store->config.timeout_ms;
+    return now - node->busy_since < node->store->config.timeout_ms;
 }
 
 /* True if the job will be sent again, after an error instead of a result. */
@@ -503,7 +504,7 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
         return false;
     if (redis_reply_is(reply, "CLUSTERDOWN"))
         redis_cluster_refresh(store);
-    if (node_is_busy_for_long(node))
+    if (!node_wait_passing(node))
         return false;
     snprintf(store->trouble, sizeof(store->trouble), "the server says: %.150s", reply->text);
     store_pause_job(store, job);
