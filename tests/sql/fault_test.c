@@ -173,6 +173,37 @@ TEST(a_server_that_hangs_while_a_lock_is_waited_for_costs_the_timeout_once) {
     farm_stop(&farm);
 }
 
+/* The other connection has an answer in the later half of the timeout: it is a lock that holds the
+   first one, and no other operation is refused. */
+TEST(a_lock_that_holds_one_connection_for_its_timeout_does_not_refuse_the_others) {
+    struct idem_sql transaction;
+    struct call call;
+    const char *other;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=100s&connections=2");
+    other = key_elsewhere(&c, "k");
+    CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
+    run_done(&c, other, 1, "before");
+    transaction = row_hold("k");
+    loop_clock_stop();
+    done_fill(&call, &c, "k", 1, "r");
+    CHECK_INT(call_submit(&call), 0);
+    for (int i = 0; i < 10; i++)
+        conn_turn(&c, 1);
+    CHECK_INT(call.completed, 0);
+    loop_clock_forward(60000);
+    CHECK_INT(lookup(&c, other).rc, 0);
+    loop_clock_forward(40000);
+    CHECK_INT(call_wait(&call), IDEM_E_UNKNOWN);
+    CHECK_STR(claim(&c, other, 2).result, "before");
+    loop_clock_go_on();
+    idem_sql_close(transaction);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_back) {
     struct conn c;
     struct call call;
