@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         within(request.method, text, len);
         within(request.path, text, len);
         within(request.query, text, len);
+        within(request.host, text, len);
         (void)report_form(request.query, &request.accept, &form);
         if (metrics_request_read(text, size, &request) != 1)
             abort();

@@ -23,7 +23,7 @@ _idem_flags() {
     consume)
         echo "--queue --key --exec --exec-jsonl --to --store --workers --prefetch --order-by --dead-letter" \
             "--on-exit --on-status --to-timeout --to-ca --kill-after --drain --retry-topology --group --consumer" \
-            "--body-field --label --unsafe-ttl --log --metrics --json --quiet --policy --config --help --preset" \
+            "--body-field --label --unsafe-ttl --log --metrics --metrics-host --json --quiet --policy --config --help --preset" \
             "--mode --prefix --scope --fingerprint --fingerprint-expr --json-max --ttl --hold-ttl" \
             "--lease --run-max --recover --on-failure --attempts --backoff --on-store-error"
         ;;

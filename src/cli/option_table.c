@@ -225,6 +225,9 @@ const struct cli_option cli_option_table[] = {
     {"metrics", 0, "ADDRESS", "serve what was counted at HOST:PORT/metrics: for\n"
                               "Prometheus, as JSON, and as a page for a browser",
      CLI_TEXT, AT(metrics), 0, 0},
+    {"metrics-host", 0, "NAME", "answer requests for this name, too (again for more), or\n"
+                                "for any; addresses and localhost always",
+     CLI_LIST, AT(metrics_hosts), 0, 0},
     {"json", 0, NULL, "one line of JSON per second on stdout: counts and rates",
      CLI_FLAG, AT(json), 0, 0, .id = "consume-json"},
     {"number", 'n', "N", "which one, as idem dead list counts them",

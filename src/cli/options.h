@@ -66,6 +66,7 @@ struct cli_values {
     const char *topology;
     const char *log;
     const char *metrics;
+    struct cli_list metrics_hosts;
     const char *audit;
     const char *nginx_config, *nginx_exe; /* of doctor, as is the next line */
     int64_t client_timeout_ms, retry_span_ms;

@@ -4,7 +4,6 @@
  */
 #include "nginx/admin.h"
 
-#include <arpa/inet.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -274,46 +273,6 @@ bool idem_admin_same_origin(struct idem_http_text origin, struct idem_http_text 
 
     return mark != NULL && host.len > 0 &&
            idem_http_same((struct idem_http_text){origin.at + skip, origin.len - skip}, host);
-}
-
-static bool http_text_ends_with(struct idem_http_text text, struct idem_http_text with) {
-    size_t skip = text.len < with.len ? 0 : text.len - with.len;
-
-    return idem_http_same((struct idem_http_text){text.at + skip, text.len - skip}, with);
-}
-
-bool idem_admin_host_is_plain(struct idem_http_text host) {
-    unsigned char address[16];
-    char text[64];
-
-    if (idem_http_same(host, IDEM_HTTP_TEXT("localhost")) ||
-        http_text_ends_with(host, IDEM_HTTP_TEXT(".localhost")))
-        return true;
-    if (host.len > 1 && host.at[0] == '[' && host.at[host.len - 1] == ']')
-        host = (struct idem_http_text){host.at + 1, host.len - 2};
-    if (host.len >= sizeof(text))
-        return false;
-    snprintf(text, sizeof(text), "%.*s", (int)host.len, host.at);
-    return inet_pton(AF_INET, text, address) == 1 || inet_pton(AF_INET6, text, address) == 1;
-}
-
-bool idem_admin_host_matches(struct idem_http_text host, struct idem_http_text name) {
-    struct idem_http_text part = name;
-
-    if (name.len > 1 && name.at[0] == '*') { /* the bare name does not match */
-        part = (struct idem_http_text){name.at + 1, name.len - 1};
-        return host.len > part.len && http_text_ends_with(host, part);
-    }
-    if (name.len > 1 && name.at[0] == '.') {
-        part = (struct idem_http_text){name.at + 1, name.len - 1};
-        return idem_http_same(host, part) || http_text_ends_with(host, name);
-    }
-    if (name.len > 1 && name.at[name.len - 1] == '*') {
-        part.len--;
-        return host.len > part.len &&
-               idem_http_same((struct idem_http_text){host.at, part.len}, part);
-    }
-    return name.len > 0 && idem_http_same(host, name);
 }
 
 /* Responses. */

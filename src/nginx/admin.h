@@ -51,11 +51,6 @@ bool idem_admin_token_good(const unsigned char secret[IDEM_ADMIN_SECRET],
 /* True if an Origin names the same server as the request's Host. */
 bool idem_admin_same_origin(struct idem_http_text origin, struct idem_http_text host);
 
-/* True for a host without a DNS name (no port, lower case): an address, or localhost. */
-bool idem_admin_host_is_plain(struct idem_http_text host);
-/* True if a host matches a server_name: name, .name, *.name or name.* */
-bool idem_admin_host_matches(struct idem_http_text host, struct idem_http_text name);
-
 /* A record that was looked up, or the reason why there is none: IDEM_E_ABSENT, or another code. */
 struct idem_admin_found {
     int rc;

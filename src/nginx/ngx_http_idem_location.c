@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_idem.h"
+#include "http/http_host.h"
 
 
 /* Called when the whole server is read. nginx frees its names with the configuration's text. */
@@ -47,7 +48,7 @@ ngx_http_idem_location_allows_host(ngx_http_request_t *r, ngx_http_idem_hosts_t 
         return 0;
     }
 
-    if (hosts->any || host->len == 0 || idem_admin_host_is_plain(ngx_http_idem_text(host))) {
+    if (hosts->any || host->len == 0 || idem_http_host_is_plain(ngx_http_idem_text(host))) {
         return 1;
     }
 
@@ -66,7 +67,7 @@ ngx_http_idem_location_allows_host(ngx_http_request_t *r, ngx_http_idem_hosts_t 
         }
 #endif
 
-        if (idem_admin_host_matches(ngx_http_idem_text(host), ngx_http_idem_text(&names[i].name)))
+        if (idem_http_host_matches(ngx_http_idem_text(host), ngx_http_idem_text(&names[i].name)))
         {
             return 1;
         }

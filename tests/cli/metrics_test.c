@@ -26,7 +26,7 @@ static void rig_timeout(void *sink) {
     idem_loop_timeout(sink);
 }
 
-static void rig_begin(struct rig *rig) {
+static void rig_begin_for(struct rig *rig, const char *address, struct metrics_hosts hosts) {
     struct idem_error err = {0};
     struct idem_host host;
 
@@ -40,7 +40,12 @@ static void rig_begin(struct rig *rig) {
     rig->poll.ready = rig_ready;
     rig->poll.timeout = rig_timeout;
     rig->poll.sink = &rig->loop;
-    CHECK_INT(metrics_open("127.0.0.1:0", rig->board, "queue", &rig->loop, &rig->metrics, &err), 0);
+    CHECK_INT(metrics_open(address, hosts, rig->board, "queue", &rig->loop, &rig->metrics, &err),
+              0);
+}
+
+static void rig_begin(struct rig *rig) {
+    rig_begin_for(rig, "127.0.0.1:0", (struct metrics_hosts){0});
 }
 
 static void rig_end(struct rig *rig) {
@@ -110,7 +115,7 @@ TEST(it_serves_text_json_and_a_page) {
     struct rig rig;
 
     rig_begin(&rig);
-    check(&rig, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n",
+    check(&rig, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 OK\r\n",
           "idem_verdicts_total{route=\"orders\",policy=\"order:\",verdict=\"run\"} 3\n");
     check(&rig,
           "GET / HTTP/1.1\nAccept: application/openmetrics-text;q=0.5,text/plain;q=0.3,*/*;q=0.2\n"
@@ -153,6 +158,50 @@ TEST(what_it_does_not_serve_is_refused) {
     rig_end(&rig);
 }
 
+static void check_host(struct rig *rig, const char *host, const char *status) {
+    static const char *const forms[] = {"/metrics", "/", "/metrics?format=json",
+                                        "/metrics?format=html"};
+    char request[300];
+
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        char *answer;
+
+        snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", forms[i], host);
+        answer = ask(rig, request);
+        CHECK_HAS(answer, status);
+        CHECK((strstr(answer, "orders") != NULL) == (strcmp(status, "HTTP/1.1 200 ") == 0));
+        free(answer);
+    }
+}
+
+/* The owner of a name can make it lead here: what a page of that site asks for carries its name. */
+TEST(a_name_that_is_not_the_servers_reads_nothing) {
+    static const char *const names[] = {"consumer-1.internal", ".ops.example"};
+    static const char *const any[] = {"any"};
+    struct rig rig;
+
+    rig_begin(&rig);
+    check_host(&rig, "evil.example", "HTTP/1.1 403 ");
+    check_host(&rig, "localhost.evil.example", "HTTP/1.1 403 ");
+    check_host(&rig, "127.0.0.1.evil.example:80", "HTTP/1.1 403 ");
+    check_host(&rig, "consumer-1.internal:9100", "HTTP/1.1 403 ");
+    check_host(&rig, "localhost", "HTTP/1.1 200 ");
+    check_host(&rig, "LOCALHOST:9100", "HTTP/1.1 200 ");
+    check_host(&rig, "127.0.0.1:9100", "HTTP/1.1 200 ");
+    check_host(&rig, "[::1]:9100", "HTTP/1.1 200 ");
+    check_host(&rig, "127.0.0.1\r\nhost: evil.example", "HTTP/1.1 400 ");
+    check_host(&rig, "127.0.0.1:80@evil.example", "HTTP/1.1 400 ");
+    rig_end(&rig);
+    rig_begin_for(&rig, "127.0.0.1:0", (struct metrics_hosts){names, 2});
+    check_host(&rig, "consumer-1.internal:9100", "HTTP/1.1 200 ");
+    check_host(&rig, "a.ops.example", "HTTP/1.1 200 ");
+    check_host(&rig, "consumer-2.internal", "HTTP/1.1 403 ");
+    rig_end(&rig);
+    rig_begin_for(&rig, "127.0.0.1:0", (struct metrics_hosts){any, 1});
+    check_host(&rig, "evil.example", "HTTP/1.1 200 ");
+    rig_end(&rig);
+}
+
 TEST(a_head_that_does_not_end_is_refused) {
     static char request[METRICS_HEAD_MAX + 64];
     struct rig rig;
@@ -165,7 +214,7 @@ TEST(a_head_that_does_not_end_is_refused) {
 }
 
 TEST(a_request_may_come_byte_by_byte) {
-    static const char request[] = "GET /metrics?format=json HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char request[] = "GET /metrics?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n";
     struct rig rig;
     char *answer;
     int fd;
@@ -232,15 +281,16 @@ TEST(addresses_that_are_none_are_told) {
     static const char *const wrong[] = {"",        ":9",    "localhost:", "a:b",   "1.2.3.4:65536",
                                         "::1:900", "[::1]", "x y:1",      "99999", "-1"};
     struct rig rig;
+    const struct metrics_hosts hosts = {0};
     struct metrics *more = NULL;
     struct idem_error err = {0};
 
     rig_begin(&rig);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        CHECK(metrics_open(wrong[i], rig.board, "queue", &rig.loop, &more, &err) < 0);
-    CHECK_INT(
-        metrics_open(metrics_address(rig.metrics), rig.board, "queue", &rig.loop, &more, &err),
-        IDEM_E_REFUSED);
+        CHECK(metrics_open(wrong[i], hosts, rig.board, "queue", &rig.loop, &more, &err) < 0);
+    CHECK_INT(metrics_open(metrics_address(rig.metrics), hosts, rig.board, "queue", &rig.loop,
+                           &more, &err),
+              IDEM_E_REFUSED);
     CHECK_HAS(err.text, "in use");
     CHECK(more == NULL);
     rig_end(&rig);

@@ -348,7 +348,7 @@ def a_page_that_is_refused_is_not_looked_for_again(rig):
 
 @test
 def error_page_does_not_send_it_again_after_a_broken_answer(rig):
-    for do in ({"fault": "close"}, {"fault": "rst"}):
+    for do in ({"fault": "close"}, {"fault": "rst"}, {"fault": "garbage"}, {"fault": "bighead"}):
         key = fresh()
         answer = rig.post("/unintercepted", key, do=do)
         check(answer.status in (502, 504), repr(answer))

@@ -402,6 +402,49 @@ TEST(a_link_put_there_just_before_LMDB_opens_leads_root_nowhere) {
     check_victim();
 }
 
+/* The next file of this name is swapped as soon as it was looked at. */
+static struct {
+    const char *name;
+    void (*put)(const char *path);
+} looked;
+
+/* In place of the C library's, which it calls. */
+int fstatat(int fd, const char *restrict name, struct stat *restrict ret, int flags) {
+    int (*real)(int, const char *, struct stat *, int);
+    int rc;
+
+    *(void **)&real = dlsym(RTLD_NEXT, "fstatat");
+    CHECK(real != NULL);
+    rc = real(fd, name, ret, flags);
+    if (looked.name != NULL && strcmp(name, looked.name) == 0) {
+        looked.name = NULL;
+        CHECK(rename(in_store(name), in_store("away")) == 0);
+        looked.put(in_store(name));
+    }
+    return rc;
+}
+
+/* In a directory of one's own, too: to be its owner is no help there. */
+TEST(a_link_put_there_between_our_look_and_our_open_is_not_followed) {
+    static const char *const names[] = {"idem.lock", "idem.shared", "idem.state"};
+    static void (*const puts[])(const char *) = {put_link, put_dangling};
+    struct idem_error err;
+
+    store_made(NULL);
+    if (geteuid() == 0)
+        give(0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        for (size_t k = 0; k < sizeof(puts) / sizeof(puts[0]); k++) {
+            looked.name = names[i];
+            looked.put = puts[k];
+            CHECK_INT(rig_refused(rig_url(STORE, NULL), &err), IDEM_E_REFUSED);
+            CHECK(looked.name == NULL); /* it was swapped */
+            check_victim();
+            CHECK(rename(in_store("away"), in_store(names[i])) == 0);
+        }
+    CHECK(kept_in(rig_url(STORE, NULL)));
+}
+
 static void lock_swapped(void) {
     CHECK(rename(in_store("lock.mdb"), in_store("away")) == 0);
     rig_file_write(in_store("lock.mdb"), "", 0);

@@ -123,8 +123,10 @@ static bool sentinel_say(const struct fake_command *command, char *out, size_t s
         snprintf(out, size, "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
     } else if (fake_is(command, "SENTINEL", "MYID")) {
         snprintf(out, size, "$40\r\n" IDS "%zu\r\n", i);
+        reply_delay(command, out);
     } else if (fake_is(command, "SENTINEL", "SENTINELS")) {
         sentinels_list(i, out, size);
+        reply_delay(command, out);
     } else {
         view_put(i, fake_is(command, "SENTINEL", "GET-MASTER-ADDR-BY-NAME"), out, size);
         reply_delay(command, out);
@@ -167,7 +169,7 @@ static bool is_held(const struct conn *c) {
     return redis_sentinel_holds(store_of(c));
 }
 
-static void begin(struct conn *c, const char *options) {
+static void open_store(struct conn *c, const char *options) {
     char url[300];
 
     loop_clock_stop();
@@ -182,6 +184,10 @@ static void begin(struct conn *c, const char *options) {
              fakes.port[0], fakes.port[1], options);
     conn_open(c, url, HOST_EDGE, NULL);
     fakes_settle(c);
+}
+
+static void begin(struct conn *c, const char *options) {
+    open_store(c, options);
     CHECK(store_of(c)->nodes != NULL && store_of(c)->nodes->conn.state == REDIS_CONN_READY);
     CHECK(!is_held(c));
 }
@@ -430,6 +436,29 @@ TEST(a_late_switch_of_a_sentinel_that_slept_leads_to_no_former_master) {
     CHECK_INT(call.completed, 1);
     CHECK_INT(masters[OLD].writes, 1);
     CHECK_INT(fakes.met[NEW], 0);
+    end(&c);
+}
+
+/* It answers first, and may have slept through a failover. */
+TEST(a_process_that_starts_does_not_follow_the_first_sentinel_that_answers) {
+    struct conn c;
+    struct call call;
+
+    views[1].epoch = 4;
+    views[1].master = NEW;
+    delay_begin(1, NULL);
+    open_store(&c, "");
+    claim_fill(&call, &c, "k", 1);
+    CHECK_INT(call_submit(&call), 0);
+    fakes_pass(&c, 1500);
+    CHECK_INT(call.completed, 0);
+    CHECK_INT(fakes.met[OLD], 0);
+    delay_end(1);
+    fakes_pass(&c, 100);
+    CHECK_INT(call.completed, 1);
+    CHECK_INT(call.rc, 0);
+    CHECK_INT(masters[NEW].writes, 1);
+    CHECK_INT(fakes.met[OLD], 0);
     end(&c);
 }
 

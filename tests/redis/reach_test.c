@@ -31,6 +31,8 @@ static bool say_all(const struct fake_command *command, char *out, size_t size) 
     if (fake_is(command, "CLUSTER", "SLOTS"))
         snprintf(out, size, "*1\r\n*3\r\n:0\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n",
                  REDIS_SLOTS - 1, port);
+    else if (fake_is(command, "ROLE", NULL))
+        snprintf(out, size, "*1\r\n$6\r\nmaster\r\n");
     else if (fake_is(command, "SENTINEL", NULL))
         snprintf(out, size, "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n", strlen(port), port);
     else
@@ -111,6 +113,33 @@ static void among(int port, bool silent) {
 TEST(a_sentinel_or_a_server_of_a_cluster_that_is_not_there_does_not_keep_from_the_next) {
     fakes_start(1, say_all);
     among(port_free(), false);
+    fakes_stop();
+}
+
+/* After the first operation no time passes: the others do not wait for another try. */
+static void is_known_to_be_down(const char *kind, const char *master) {
+    struct conn c;
+
+    fakes.at_once = "-ERR not now\r\n";
+    snprintf(url, sizeof(url), "redis+%s://127.0.0.1:%d,127.0.0.1:%d%s?" TIMEOUTS, kind,
+             fakes.port[0], fakes.port[1], master);
+    loop_clock_stop();
+    conn_open(&c, url, HOST_EDGE, NULL);
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_REFUSED);
+    for (int i = 0; i < 20; i++) {
+        CHECK_INT(lookup(&c, "k").rc, IDEM_E_REFUSED);
+        fakes_pass(&c, 100);
+    }
+    fakes.at_once = NULL;
+    fakes_pass(&c, 1000); /* it is tried at least once in a second */
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
+    conn_close(&c);
+}
+
+TEST(sentinels_and_a_cluster_that_never_answered_are_known_to_be_down) {
+    fakes_start(2, say_all);
+    is_known_to_be_down("sentinel", "/shop");
+    is_known_to_be_down("cluster", "");
     fakes_stop();
 }
 

@@ -152,6 +152,54 @@ static void map_one(char *out, size_t size, size_t fake) {
     (void)range_say(out + n, size - n, 0, REDIS_SLOTS - 1, "127.0.0.1", fakes.port[fake]);
 }
 
+static _Atomic bool cluster_is_down;
+
+static bool say_down(const struct fake_command *command, char *out, size_t size) {
+    if (fake_is(command, "CLUSTER", "SLOTS"))
+        map_one(out, size, 0);
+    else if (cluster_is_down)
+        snprintf(out, size, "-CLUSTERDOWN The cluster is down\r\n");
+    else
+        snprintf(out, size, "*4\r\n$0\r\n\r\n:-1\r\n:1700000000000\r\n:0\r\n");
+    return true;
+}
+
+/* Those that wait when it begins pay the timeout. Afterwards no time passes: each asks once. */
+TEST(a_cluster_that_is_down_costs_the_timeout_once) {
+    struct answer a;
+    struct call call;
+    struct conn c;
+
+    fakes_start(2, say_down);
+    cluster_is_down = true;
+    cluster_url("timeout=1s");
+    loop_clock_stop();
+    conn_open(&c, url, HOST_EDGE, NULL);
+    kind_fill(&call, &c, IDEM_OP_LOOKUP, "k");
+    CHECK_INT(call_submit(&call), 0);
+    fakes_pass(&c, 900);
+    CHECK_INT(call.completed, 0);
+    fakes_pass(&c, 200);
+    CHECK_INT(answer_wait(&call).rc, IDEM_E_REFUSED);
+    for (unsigned i = 0; i < 3; i++) {
+        a = lookup(&c, "k");
+        CHECK_INT(a.rc, IDEM_E_REFUSED);
+        CHECK_HAS(a.text, "The cluster is down");
+    }
+    cluster_is_down = false;
+    CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
+    cluster_is_down = true; /* for a moment, as a failover of the cluster is: it is waited for */
+    kind_fill(&call, &c, IDEM_OP_LOOKUP, "k");
+    CHECK_INT(call_submit(&call), 0);
+    fakes_pass(&c, 500);
+    CHECK_INT(call.completed, 0);
+    cluster_is_down = false;
+    fakes_pass(&c, 100);
+    CHECK_INT(answer_wait(&call).rc, IDEM_E_ABSENT);
+    conn_close(&c);
+    fakes_stop();
+}
+
 /* Each says that the other has it. */
 static bool say_other(const struct fake_command *command, char *out, size_t size) {
     if (fake_is(command, "CLUSTER", "SLOTS"))

@@ -97,6 +97,30 @@ TEST(a_server_that_hangs_costs_the_timeout_once) {
     farm_stop(&farm);
 }
 
+/* Connections that were not made yet are not tried one by one, each for its timeout. */
+TEST(a_server_that_hangs_costs_no_connection_that_was_not_made_its_timeout) {
+    struct conn c;
+    struct call call;
+    char key[16];
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=100s&connections=8");
+    run_done(&c, "k", 1, "before");
+    loop_clock_stop();
+    server_pause(&farm.server);
+    claim_fill(&call, &c, "k", 2);
+    CHECK_INT(answer_too_late(&call).rc, IDEM_E_UNKNOWN);
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(key, sizeof(key), "b%u", i);
+        CHECK_INT(claim(&c, key, 1).rc, IDEM_E_REFUSED);
+    }
+    loop_clock_go_on();
+    server_go_on(&farm.server);
+    CHECK_INT(claim_when_back(&c, "b0", 1).verdict, IDEM_RUN);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 /* A key of another connection than this one's. */
 static const char *key_elsewhere(const struct conn *c, const char *key) {
     struct sql_store *store = idem_container_of(c->store, struct sql_store, base);
@@ -149,17 +173,53 @@ TEST(a_server_that_hangs_while_a_lock_is_waited_for_costs_the_timeout_once) {
     farm_stop(&farm);
 }
 
+/* The other connection has an answer in the later half of the timeout: it is a lock that holds the
+   first one, and no other operation is refused. */
+TEST(a_lock_that_holds_one_connection_for_its_timeout_does_not_refuse_the_others) {
+    struct idem_sql transaction;
+    struct call call;
+    const char *other;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=100s&connections=2");
+    other = key_elsewhere(&c, "k");
+    CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
+    run_done(&c, other, 1, "before");
+    transaction = row_hold("k");
+    loop_clock_stop();
+    done_fill(&call, &c, "k", 1, "r");
+    CHECK_INT(call_submit(&call), 0);
+    for (int i = 0; i < 10; i++)
+        conn_turn(&c, 1);
+    CHECK_INT(call.completed, 0);
+    loop_clock_forward(60000);
+    CHECK_INT(lookup(&c, other).rc, 0);
+    loop_clock_forward(40000);
+    CHECK_INT(call_wait(&call), IDEM_E_UNKNOWN);
+    CHECK_STR(claim(&c, other, 2).result, "before");
+    loop_clock_go_on();
+    idem_sql_close(transaction);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_back) {
     struct conn c;
+    struct call call;
     struct answer a;
 
     server_begin(NULL);
     open_plain(&c, "&timeout=100s");
     run_done(&c, "a", 1, "before");
     farm_kill(&farm);
-    a = claim(&c, "a", 2);
-    CHECK_INT(a.rc, IDEM_E_REFUSED);
-    CHECK(strstr(a.text, "in time") == NULL); /* not because its time was over */
+    loop_clock_stop();
+    claim_fill(&call, &c, "a", 2);
+    CHECK_INT(call_submit(&call), 0);
+    TURN_UNTIL_WITHIN(&c, 200, call.completed > 0); /* two tries fail, with a pause between them */
+    CHECK_INT(call.rc, IDEM_E_REFUSED);
+    CHECK_INT(claim(&c, "a", 2).rc, IDEM_E_REFUSED); /* no time passes */
+    loop_clock_go_on();
     farm_restart(&farm);
     a = claim_when_back(&c, "a", 2);
     CHECK_INT(a.rc, 0);

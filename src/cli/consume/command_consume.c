@@ -82,6 +82,8 @@ static const char *values_fault(const struct cli_values *values) {
         return "--on-exit is about exit statuses, and goes with --exec";
     if (values->on_status != NULL && values->to == NULL)
         return "--on-status is about HTTP statuses, and goes with --to";
+    if (values->metrics_hosts.n > 0 && values->metrics == NULL)
+        return "--metrics-host is about the Host of requests, and goes with --metrics";
     if (!command_consume_is_one_of(values->log, logs))
         return "--log is all, problems or none";
     if (!command_consume_is_one_of(values->topology, topologies))
@@ -471,12 +473,14 @@ static int consume_loop(struct consume *c) {
 }
 
 static int consume_metrics_begin(struct consume *c) {
+    const struct cli_list *hosts = &c->values->metrics_hosts;
     struct idem_error err;
 
     if (c->values->metrics == NULL)
         return CLI_OK;
-    if (consume_metrics_open(&c->metrics, c->values->metrics, c->h, c->store, c->values->queue,
-                             idem_guard_policy(c->plain)->prefix, &err) < 0)
+    if (consume_metrics_open(&c->metrics, c->values->metrics,
+                             (struct metrics_hosts){hosts->at, hosts->n}, c->h, c->store,
+                             c->values->queue, idem_guard_policy(c->plain)->prefix, &err) < 0)
         return cli_say_error("consume: --metrics", &err);
     if (c->voice.log != CONSUME_LOG_NONE)
         cli_say("metrics at http://%s/metrics", metrics_address(c->metrics.server));
@@ -560,13 +564,16 @@ static const struct cli_policy_help consume_help[] = {
     {NULL, NULL, NULL},
 };
 
+/* clang-format off */
 static const char *const consume_options[] = {
     "queue",         "consume-key",     "exec",       "exec-jsonl", "to",
     "store",         "consume-workers", "prefetch",   "order-by",   "dead-letter",
     "on-exit",       "on-status",       "to-timeout", "to-ca",      "kill-after",
     "drain",         "retry-topology",  "group",      "consumer",   "body-field",
-    "consume-label", "unsafe-ttl",      "log",        "metrics",    "consume-json",
-    "quiet",         "policy",          "config",     "help",       NULL};
+    "consume-label", "unsafe-ttl",      "log",        "metrics",    "metrics-host",
+    "consume-json",  "quiet",           "policy",     "config",     "help",
+    NULL};
+/* clang-format on */
 
 const struct cli_command cli_consume = {
     .name = "consume",

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 
-int consume_metrics_open(struct consume_metrics *m, const char *address, struct idem *h,
-                         const char *url, const char *queue, const char *prefix,
+int consume_metrics_open(struct consume_metrics *m, const char *address, struct metrics_hosts hosts,
+                         struct idem *h, const char *url, const char *queue, const char *prefix,
                          struct idem_error *err) {
     int rc;
 
@@ -23,7 +23,7 @@ int consume_metrics_open(struct consume_metrics *m, const char *address, struct 
     m->store = board_store(m->board, url);
     board_row_keep(m->board, m->row, m->store);
     m->process = board_process(m->board, getpid());
-    rc = metrics_open(address, m->board, "queue", &h->loop, &m->server, err);
+    rc = metrics_open(address, hosts, m->board, "queue", &h->loop, &m->server, err);
     if (rc != 0)
         return rc;
     board_meter_init(&m->meter, m->store, m->process);

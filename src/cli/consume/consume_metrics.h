@@ -19,8 +19,8 @@ struct consume_metrics {
 };
 
 /* Listens on `address`, and measures the handle from now on. `url` is the store's. */
-int consume_metrics_open(struct consume_metrics *m, const char *address, struct idem *h,
-                         const char *url, const char *queue, const char *prefix,
+int consume_metrics_open(struct consume_metrics *m, const char *address, struct metrics_hosts hosts,
+                         struct idem *h, const char *url, const char *queue, const char *prefix,
                          struct idem_error *err);
 /* Counts one message, and publishes all counts of the consumer. */
 void consume_metrics_report(struct consume_metrics *m, const struct queue_report *report);

@@ -1,10 +1,12 @@
 /*
  * Reads the head of a request (RFC 9112). An odd value in a field that is not used here is ignored;
- * an odd first line, or an odd shape of the lines, is refused (fuzz/metrics_request_fuzz.c).
+ * an odd first line, an odd shape of the lines, and a second Host are refused
+ * (fuzz/metrics_request_fuzz.c).
  */
 #include <string.h>
 
 #include "cli/consume/metrics_server.h"
+#include "http/http_host.h"
 
 /* Takes the next line without its end, CR LF or LF; false if the line is not complete. */
 static bool http_text_next_line(struct idem_http_text *rest, struct idem_http_text *ret) {
@@ -61,6 +63,11 @@ static bool metrics_request_first_line_read(struct idem_http_text line,
     return true;
 }
 
+/* A second Host is refused: a proxy before this server might have checked the other one. */
+static bool metrics_request_host_read(struct idem_http_text value, struct metrics_request *ret) {
+    return ret->host.at == NULL && idem_http_host_read(value, &ret->host);
+}
+
 static bool metrics_request_field_read(struct idem_http_text line, struct metrics_request *ret) {
     const char *colon = memchr(line.at, ':', line.len);
     struct idem_http_text name, value;
@@ -73,12 +80,14 @@ static bool metrics_request_field_read(struct idem_http_text line, struct metric
         return false;
     if (idem_http_same(name, IDEM_HTTP_TEXT("Accept")))
         idem_http_accept_add(&ret->accept, idem_http_trim(value));
+    if (idem_http_same(name, IDEM_HTTP_TEXT("Host")))
+        return metrics_request_host_read(idem_http_trim(value), ret);
     return true;
 }
 
 int metrics_request_read(const char *text, size_t len, struct metrics_request *ret) {
     struct idem_http_text rest = {text, len}, line;
-    struct metrics_request request;
+    struct metrics_request request = {0};
 
     idem_http_accept_init(&request.accept);
     if (!http_text_next_line(&rest, &line))

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "http/http_host.h"
 
 #define PEERS_MAX 16
 #define PEER_MS 5000
@@ -35,7 +36,9 @@ struct metrics {
     struct idem_loop *loop;
     struct idem_fd fd;
     struct idem_timer pause;
-    bool listening; /* the loop watches the listening socket */
+    bool listening;        /* the loop watches the listening socket */
+    char host[NI_MAXHOST]; /* the one to listen on, as it was given */
+    struct metrics_hosts hosts;
     char address[NI_MAXHOST + NI_MAXSERV + 4];
     struct peer peers[PEERS_MAX];
 };
@@ -124,12 +127,34 @@ static void metrics_server_board_write(FILE *out, const struct metrics *metrics,
     free(body);
 }
 
+static struct idem_http_text metrics_server_text(const char *name) {
+    return (struct idem_http_text){name, strlen(name)};
+}
+
+/* A request without Host is not from a browser. */
+static bool metrics_server_allows_host(const struct metrics *metrics, struct idem_http_text host) {
+    if (host.len == 0 || idem_http_host_is_plain(host) ||
+        idem_http_same(host, metrics_server_text(metrics->host)))
+        return true;
+    for (size_t i = 0; i < metrics->hosts.n; i++)
+        if (strcmp(metrics->hosts.names[i], "any") == 0 ||
+            idem_http_host_matches(host, metrics_server_text(metrics->hosts.names[i])))
+            return true;
+    return false;
+}
+
 static void metrics_server_response_write(FILE *out, const struct metrics *metrics,
                                           const struct metrics_request *request) {
     bool head = idem_http_is(request->method, "HEAD");
     enum report_form form;
 
-    if (!idem_http_is(request->path, "/metrics") && !idem_http_is(request->path, "/"))
+    if (!metrics_server_allows_host(metrics, request->host))
+        metrics_server_refusal_write(
+            out,
+            "403 Forbidden: the Host is a name that is not allowed; use an address, or set "
+            "--metrics-host",
+            "");
+    else if (!idem_http_is(request->path, "/metrics") && !idem_http_is(request->path, "/"))
         metrics_server_refusal_write(out, "404 Not Found", "");
     else if (!head && !idem_http_is(request->method, "GET"))
         metrics_server_refusal_write(out, "405 Method Not Allowed", "Allow: GET, HEAD\r\n");
@@ -296,15 +321,15 @@ static void metrics_address_print(struct metrics *metrics) {
 static int metrics_socket_open(struct metrics *metrics, const char *address,
                                struct idem_error *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
-    char host[NI_MAXHOST];
     const char *port;
-    int rc = metrics_server_address_split(address, host, sizeof(host), &port, err);
+    int rc =
+        metrics_server_address_split(address, metrics->host, sizeof(metrics->host), &port, err);
 
     if (rc != 0)
         return rc;
-    rc = getaddrinfo(host, port, &hints, &found);
+    rc = getaddrinfo(metrics->host, port, &hints, &found);
     if (rc != 0)
-        return idem_error_set(err, IDEM_E_REFUSED, "%s: %s", host, gai_strerror(rc));
+        return idem_error_set(err, IDEM_E_REFUSED, "%s: %s", metrics->host, gai_strerror(rc));
     metrics->fd.fd = addrinfo_listen(found);
     freeaddrinfo(found);
     if (metrics->fd.fd < 0)
@@ -312,14 +337,16 @@ static int metrics_socket_open(struct metrics *metrics, const char *address,
     return 0;
 }
 
-int metrics_open(const char *address, const struct board *board, const char *door,
-                 struct idem_loop *loop, struct metrics **ret, struct idem_error *err) {
+int metrics_open(const char *address, struct metrics_hosts hosts, const struct board *board,
+                 const char *door, struct idem_loop *loop, struct metrics **ret,
+                 struct idem_error *err) {
     struct metrics *metrics = calloc(1, sizeof(*metrics));
     int rc;
 
     if (metrics == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory to listen");
     *metrics = (struct metrics){.board = board,
+                                .hosts = hosts,
                                 .door = door,
                                 .loop = loop,
                                 .fd = {.fd = -1, .ready = metrics_server_accept_ready},

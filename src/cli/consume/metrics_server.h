@@ -2,6 +2,7 @@
  * A board over HTTP, for setups without nginx: `idem consume --metrics ADDR:PORT`. It serves GET
  * and HEAD of /metrics (and /) in the board's three forms, and nothing else; each connection gets
  * one response. Any client that can connect may read it: it contains no key, no user and no body.
+ * A page of another site must not, so the Host of a request is checked (http/http_host.h).
  */
 #ifndef IDEM_CLI_CONSUME_METRICS_SERVER_H
 #define IDEM_CLI_CONSUME_METRICS_SERVER_H
@@ -14,6 +15,7 @@
 /* The parts of a request's head that matter here. Borrowed from the text. */
 struct metrics_request {
     struct idem_http_text method, path, query;
+    struct idem_http_text host; /* without its port; empty if there is none */
     struct idem_http_accept accept;
 };
 
@@ -22,11 +24,18 @@ int metrics_request_read(const char *text, size_t len, struct metrics_request *r
 
 struct metrics;
 
+/* Names that a request's Host may have besides addresses, localhost and the host to listen on. */
+struct metrics_hosts {
+    const char *const *names; /* borrowed; NAME, .NAME, *.NAME, NAME.*, or "any" */
+    size_t n;
+};
+
 /* Listens on PORT (of 127.0.0.1), HOST:PORT or [V6]:PORT; port 0 picks any free port. The board
-   stays the caller's. IDEM_E_INVALID if `address` is no address, IDEM_E_REFUSED if it cannot listen
-   there. */
-int metrics_open(const char *address, const struct board *board, const char *door,
-                 struct idem_loop *loop, struct metrics **ret, struct idem_error *err);
+   and the names stay the caller's. IDEM_E_INVALID if `address` is no address, IDEM_E_REFUSED if it
+   cannot listen there. */
+int metrics_open(const char *address, struct metrics_hosts hosts, const struct board *board,
+                 const char *door, struct idem_loop *loop, struct metrics **ret,
+                 struct idem_error *err);
 /* The address as a client would use it, "127.0.0.1:9100". */
 const char *metrics_address(const struct metrics *metrics);
 void metrics_close(struct metrics *metrics);

@@ -92,6 +92,7 @@ static void driver_run_refuse(struct idem_task *task) {
 
     if (store->for_good || !store_is_hopeful(store)) {
         store->for_good = false;
+        store->unreachable = true;
         store_refuse_jobs(store);
     }
 }

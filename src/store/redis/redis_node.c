@@ -17,10 +17,12 @@
 /* Operations do not wait for a server that is down: they are refused until it is back. */
 static void node_set_down(struct redis_node *node, bool down) {
     node->down = down;
-    if (down)
+    if (down) {
         redis_jobs_resume(node->store);
-    else
-        node->failed = 0;
+        return;
+    }
+    node->failed = 0;
+    node->busy_since = 0;
 }
 
 /* Ends the greeting; waiting operations are refused with this reason. */

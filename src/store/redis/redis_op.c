@@ -338,6 +338,12 @@ static int job_refusal(struct redis_job *job, const struct redis_node *node) {
                           (long long)job->store->config.sentinel_grace_ms);
 }
 
+/* True if no host of the URL leads to a master or to a map of the cluster. Before there is a node,
+   nothing else shows that waiting does not help. */
+static bool store_is_down(const struct redis_store *store) {
+    return store->unreachable && (store->nodes == NULL || !redis_is_mapped(store));
+}
+
 void redis_flush_run(struct idem_task *task) {
     struct redis_store *store = idem_container_of(task, struct redis_store, flush);
     struct redis_job *job = redis_queue_take(&store->turn), *next;
@@ -351,6 +357,10 @@ void redis_flush_run(struct idem_task *task) {
         if (job->op == NULL) {
             if (job->wanted == 0)
                 job_end(job);
+            continue;
+        }
+        if (store_is_down(store)) {
+            redis_job_complete(job, redis_job_fail(job, "the server cannot be reached"));
             continue;
         }
         if (!redis_is_mapped(store)) {
@@ -391,6 +401,7 @@ void redis_flush_run(struct idem_task *task) {
 
 void redis_store_ready(struct redis_store *store) {
     store->was_ready = true;
+    store->unreachable &= !redis_is_mapped(store);
     store->trouble[0] = '\0';
     store->trouble_code = 0;
     redis_cluster_begin(store);
@@ -434,11 +445,25 @@ static bool reply_is_error(const struct redis_reply *reply, const char *word) {
     return redis_reply_is(reply, word) || strstr(reply->text, inside) != NULL;
 }
 
+/* Notes a passing error (CLUSTERDOWN, BUSY). False if the server has given nothing else for the
+   timeout: the operations that waited for the end of it have paid, and later ones learn it from one
+   reply. */
+static bool node_wait_passing(struct redis_node *node) {
+    int64_t now = idem_loop_now();
+
+    if (node->busy_since == 0)
+        node->busy_since = now;
+    return now - node->busy_since < node->store->config.timeout_ms;
+}
+
 /* True if the job will be sent again, after an error instead of a result. */
 static bool job_again(struct redis_job *job, struct redis_conn *conn,
                       const struct redis_reply *reply) {
     struct redis_store *store = job->store;
+    struct redis_node *node = conn->data;
 
+    if (!redis_is_passing(reply))
+        node->busy_since = 0;
     if (reply->type != REDIS_REPLY_ERROR)
         return false;
     job->asking = false;
@@ -479,6 +504,8 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
         return false;
     if (redis_reply_is(reply, "CLUSTERDOWN"))
         redis_cluster_refresh(store);
+    if (!node_wait_passing(node))
+        return false;
     snprintf(store->trouble, sizeof(store->trouble), "the server says: %.150s", reply->text);
     store_pause_job(store, job);
     return true;

@@ -52,6 +52,7 @@ struct redis_node {
     bool met;            /* was connected before */
     bool down;           /* unreachable, or did not respond in time */
     unsigned failed;     /* failed attempts in a row to reach it */
+    int64_t busy_since;  /* all its replies since then were passing errors; 0: the last was not */
     struct redis_replication replication;
     bool saves;  /* CONFIG: `save` is not empty */
     bool loaded; /* scripts were loaded again in this turn */
@@ -110,6 +111,7 @@ struct redis_store {
     char trouble[300];       /* why no operation can be done now */
     int trouble_code;
     bool for_good;    /* the trouble lasts: jobs never sent are refused */
+    bool unreachable; /* every host was tried in vain; only used without a master or a map */
     unsigned noticed; /* notices already given, one bit each */
 
     struct redis_job *jobs, **jobs_end;

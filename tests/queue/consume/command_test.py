@@ -243,6 +243,7 @@ MISTAKES = (
     (["URL", "--queue", "q", "--exec", "true"], "--key is missing"),
     (["ALL", "--exec", "true", "--to", "http://127.0.0.1/"], "exclude each other"),
     (["ALL", "--exec", "true", "--on-status", "404=retry"], "--on-status is about HTTP"),
+    (["ALL", "--exec", "true", "--metrics-host", "consumer-1.internal"], "goes with --metrics"),
     (["ALL", "--to", "http://127.0.0.1/", "--on-exit", "4=retry"], "--on-exit is about exit"),
     (["ALL", "--exec", "true", "--on-exit", "x=y"], "a status is a number from 1 to 255"),
     (["ALL", "--to", "http://127.0.0.1/", "--on-status", "99=retry"], "a status is a number from 200"),

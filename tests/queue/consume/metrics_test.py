@@ -19,16 +19,19 @@ FLAGS = ["--workers", 8, "--lease", "60s", "--backoff", "500ms..500ms", "--attem
          f"{RUN_MAX}s", "--prefix", "mail:", "--metrics", "127.0.0.1:0", "--exec", HANDLER]
 
 
-def asked(consumer, query=""):
+def asked(consumer, query="", host="127.0.0.1"):
     consumer.wait_for(r"metrics at http")
     address = re.search(r"metrics at (http://\S+)", consumer.said())[1]
 
     def answer():
         """None: it waits for five seconds for a request, and either of us may stand still for longer."""
+        request = urllib.request.Request(address + query, headers={"Host": host})
         try:
-            with urllib.request.urlopen(address + query, timeout=LIMIT) as got:
+            with urllib.request.urlopen(request, timeout=LIMIT) as got:
                 return got.read().decode()
-        except urllib.error.HTTPError:
+        except urllib.error.HTTPError as refused:
+            if refused.code == 403:
+                return refused.read().decode()
             raise
         except (OSError, http.client.HTTPException):
             return None
@@ -134,6 +137,17 @@ def a_store_that_is_away_and_comes_back_is_seen_over_http(rig):
     counted(consumer, {"messages_done": 2, "verdicts run": 2})
     check(figures(consumer)["store_reconnects"] >= 1, figures(consumer))
     check(redistcp.PASSWORD not in asked(consumer) and redistcp.PASSWORD_IN_URL not in asked(consumer), "no password")
+    settled(queue, consumer)
+
+
+@test
+def a_name_reads_what_was_counted_only_where_it_is_allowed(rig):
+    """The owner of another site's name can make it lead here."""
+    queue = rig.queue()
+    consumer = rig.consume(queue, *FLAGS, "--metrics-host", "consumer-1.internal", store=rig.lmdb())
+    for host, want in (("consumer-1.internal:9100", True), ("localhost", True), ("evil.example", False)):
+        eq("idem_build_info" in asked(consumer, host=host), want, host)
+    check("--metrics-host" in asked(consumer, host="evil.example"), "what to do")
     settled(queue, consumer)
 
 
