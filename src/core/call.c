@@ -196,7 +196,7 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
         idem_handle_enter(h);
         call->waiter.ready = false;
         if (call_finish(call) == 0)
-            (void)idem_waiter_wait(h, &call->waiter, -1);
+            idem_waiter_wait(h, &call->waiter);
         else
             out->finish = IDEM_FINISH_UNKNOWN; /* no memory: the lease ends the run */
         if (out->said == IDEM_RESULT_RETRY || out->said == IDEM_RESULT_UNKNOWN)
@@ -212,7 +212,7 @@ static void call_run(struct idem *h, struct call *call, idem_fn *fn, void *data)
 
 /* Waits for the claim's answer. Called with the handle entered; leaves it. */
 static void call_wait(struct idem *h, struct call *call) {
-    (void)idem_waiter_wait(h, &call->waiter, -1);
+    idem_waiter_wait(h, &call->waiter);
     call->lease_until = call->run.claim->lease_until;
     idem_handle_leave(h);
 }

@@ -77,13 +77,15 @@ static void claim_stop_callbacks(struct idem_claim *c, bool closing) {
     struct idem_loop *loop = &c->h->loop;
 
     idem_timer_clear(loop, &c->timer);
-    idem_timer_clear(loop, &c->lease_timer);
-    idem_timer_clear(loop, &c->max_timer);
     idem_task_drop(loop, &c->task);
     claim_unwatch(c);
-    if (!closing || c->state != IDEM_CLAIM_FINISHING)
-        idem_store_cancel(c->h->store, &c->op);
-    idem_store_cancel(c->h->store, &c->renew_op);
+    if (closing && c->state == IDEM_CLAIM_FINISHING) {
+        idem_timer_clear(loop, &c->ask.timer);
+        idem_task_drop(loop, &c->ask.task);
+    } else {
+        idem_ask_stop(&c->ask);
+    }
+    idem_lease_stop(c);
 }
 
 /* Verdicts. */
@@ -132,7 +134,6 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
         answer.result = record->result.at;
         answer.result_len = record->result.len;
     }
-    idem_timer_clear(&c->h->loop, &c->timer);
     claim_unwatch(c);
     if (verdict == IDEM_RUN || verdict == IDEM_PROBE)
         claim_begin_run(c, record);
@@ -152,7 +153,6 @@ static void claim_answer_busy(struct idem_claim *c) {
     int64_t left = c->busy_until - idem_loop_now();
 
     answer.retry_after_ms = left > 0 ? left : 1;
-    idem_timer_clear(&c->h->loop, &c->timer);
     claim_unwatch(c);
     idem_claim_set(c, IDEM_CLAIM_OVER);
     idem_handle_tally(c->h, IDEM_EVENT_BUSY);
@@ -160,15 +160,14 @@ static void claim_answer_busy(struct idem_claim *c) {
 }
 
 static void claim_end(struct idem_claim *c) {
-    idem_timer_clear(&c->h->loop, &c->timer);
     claim_unwatch(c);
     idem_claim_set(c, IDEM_CLAIM_OVER);
-    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
 }
 
 /* The store works, but nothing can be run; on_store_error does not apply. */
 static void claim_refuse(struct idem_claim *c, int rc, const struct idem_error *err) {
     claim_end(c);
+    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
     c->cb(c, rc, NULL, err, c->data);
 }
 
@@ -199,16 +198,15 @@ static void claim_late_failed(struct idem_claim *c, int rc, const struct idem_er
     claim_error(c, rc, err);
 }
 
-static void claim_late_released(struct idem_op *op, int rc) {
-    struct idem_claim *c = op->data;
-    struct idem_error err = op->error;
+static void claim_late_released(struct idem_ask *ask, int rc, const struct idem_error *cause) {
+    struct idem_claim *c = idem_container_of(ask, struct idem_claim, ask);
+    struct idem_error err;
 
-    idem_timer_clear(&c->h->loop, &c->timer);
     if (rc != 0) {
-        claim_late_failed(c, rc, &err);
+        claim_late_failed(c, rc, cause);
         return;
     }
-    if (op->out.finish.ack == IDEM_LOST)
+    if (ask->op.out.finish.ack == IDEM_LOST)
         idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
     if (c->late == LATE_MAX)
         rc = idem_error_set(&err, IDEM_E_REFUSED,
@@ -228,18 +226,12 @@ static void claim_late_released(struct idem_op *op, int rc) {
    So the claim is released and made anew under another owner id, at most LATE_MAX times. */
 static void claim_late(struct idem_claim *c) {
     c->late++;
-    c->op.kind = IDEM_OP_FINISH;
-    c->op.in.finish =
+    c->ask.op.kind = IDEM_OP_FINISH;
+    c->ask.op.in.finish =
         (struct idem_finish_in){.said = IDEM_SAID_RELEASE, .ttl_ms = c->policy.ttl_s * 1000};
-    memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
-    c->op.complete = claim_late_released;
-    if (idem_store_submit(c->h->store, &c->op) != 0) {
-        struct idem_error err = c->op.error;
-
-        claim_late_failed(c, err.code, &err);
-        return;
-    }
-    idem_timer_set(&c->h->loop, &c->timer, c->h->op_timeout_ms);
+    memcpy(c->ask.op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->ask.answered = claim_late_released;
+    idem_ask_send(&c->ask);
 }
 
 void idem_claim_again(struct idem_claim *c) {
@@ -249,14 +241,12 @@ void idem_claim_again(struct idem_claim *c) {
     claim_late(c);
 }
 
-static void claim_ask_complete(struct idem_op *op, int rc) {
-    struct idem_claim *c = op->data;
-    struct idem_error err;
+static void claim_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
+    struct idem_claim *c = idem_container_of(ask, struct idem_claim, ask);
+    const struct idem_op *op = &ask->op;
 
-    idem_timer_clear(&c->h->loop, &c->timer);
     if (rc != 0) {
-        err = op->error; /* the callback may free the claim, and the operation with it */
-        claim_error(c, rc, &err);
+        claim_error(c, rc, err);
         return;
     }
     if ((op->out.claim.verdict == IDEM_RUN || op->out.claim.verdict == IDEM_PROBE) &&
@@ -277,19 +267,12 @@ static void claim_ask_complete(struct idem_op *op, int rc) {
 }
 
 static void claim_ask(struct idem_claim *c) {
-    c->op.kind = IDEM_OP_CLAIM;
-    c->op.key = c->key;
-    c->op.in.claim = c->in;
-    c->op.complete = claim_ask_complete;
-    c->op.data = c;
+    c->ask.op.kind = IDEM_OP_CLAIM;
+    c->ask.op.key = c->key;
+    c->ask.op.in.claim = c->in;
+    c->ask.answered = claim_answered;
     c->sent = idem_loop_now();
-    if (idem_store_submit(c->h->store, &c->op) != 0) {
-        struct idem_error err = c->op.error;
-
-        claim_error(c, err.code, &err);
-        return;
-    }
-    idem_timer_set(&c->h->loop, &c->timer, c->h->op_timeout_ms);
+    idem_ask_send(&c->ask);
 }
 
 static void claim_ask_again(struct idem_claim *c) {
@@ -331,28 +314,14 @@ static void claim_park(struct idem_claim *c, int64_t left_ms) {
     idem_timer_set(&c->h->loop, &c->timer, pause);
 }
 
-static void timer_fire(struct idem_timer *timer) {
+/* The pause of a parked claim is over. */
+static void claim_park_fire(struct idem_timer *timer) {
     struct idem_claim *c = idem_container_of(timer, struct idem_claim, timer);
-    struct idem_error err;
 
-    switch (c->state) {
-    case IDEM_CLAIM_PARKED:
-        if (idem_loop_now() >= c->wait_until)
-            claim_answer_busy(c);
-        else
-            claim_ask_again(c);
-        break;
-    case IDEM_CLAIM_ASKING:
-        idem_store_cancel(c->h->store, &c->op);
-        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer a claim in time");
-        claim_error(c, IDEM_E_UNKNOWN, &err);
-        break;
-    case IDEM_CLAIM_FINISHING:
-        idem_finish_resend(c);
-        break;
-    default:
-        break;
-    }
+    if (idem_loop_now() >= c->wait_until)
+        claim_answer_busy(c);
+    else
+        claim_ask_again(c);
 }
 
 /* Creation and release. */
@@ -387,7 +356,7 @@ static void claim_ask_first(struct idem_task *task) {
 static void claim_ready(struct idem_claim *c, idem_claim_cb *cb, void *data) {
     c->cb = cb;
     c->data = data;
-    c->timer.fire = timer_fire;
+    c->timer.fire = claim_park_fire;
     idem_lease_init(c);
 }
 
@@ -456,6 +425,7 @@ void idem_claim_start(struct idem *h, struct idem_claim *c) {
     if (c->next != NULL)
         c->next->link = &c->next;
     h->claims = c;
+    idem_ask_init(h, &c->ask, claim_answered);
     /* Posted to the loop, because a failed submit runs the callback at once. */
     c->task.run = claim_ask_first;
     idem_task_post(&h->loop, &c->task);
@@ -493,7 +463,7 @@ const void *idem_claim_key(const struct idem_claim *claim, size_t *ret_len) {
 
 /* A claim without a response may have been granted, so a release is sent behind it. */
 static void claim_detach(struct idem_claim *c, bool closing) {
-    bool asked = c->state == IDEM_CLAIM_ASKING && c->op.driver != NULL;
+    bool asked = c->state == IDEM_CLAIM_ASKING && idem_ask_is_pending(&c->ask);
     struct idem *h = c->h;
 
     claim_stop_callbacks(c, closing);

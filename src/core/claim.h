@@ -4,8 +4,8 @@
 #ifndef IDEM_CORE_CLAIM_H
 #define IDEM_CORE_CLAIM_H
 
-#include "core/handle.h"
 #include "core/policy.h"
+#include "core/store_call.h"
 
 enum idem_claim_state {
     IDEM_CLAIM_ASKING,
@@ -33,9 +33,9 @@ struct idem_claim {
     struct idem_policy policy; /* merged; its strings belong to the guard */
     struct idem_claim_in in;
 
-    struct idem_op op; /* the claim, then the finish */
+    struct idem_ask ask; /* the claim, then the finish */
     struct idem_task task;
-    struct idem_timer timer;   /* bounds the response, ends the pause, starts the next try */
+    struct idem_timer timer;   /* ends the pause of a parked claim */
     int64_t sent;              /* before the claim was sent, by this process's clock */
     unsigned late;             /* how often its lease ended before the run could begin */
     enum idem_verdict granted; /* the last verdict that was reported: RUN or PROBE; 0: none */
@@ -49,7 +49,7 @@ struct idem_claim {
     uint32_t busy_attempt;
     enum idem_state busy_state;
 
-    struct idem_op renew_op;
+    struct idem_ask renew;
     struct idem_timer lease_timer, max_timer;
     int64_t lease_until, renew_sent;
     uint32_t attempt, tries;
@@ -62,12 +62,10 @@ struct idem_claim {
     idem_finish_cb *finish_cb;
     void *finish_data;
     unsigned char *kept; /* result and reason, until the finish is acknowledged */
-    int64_t finish_since, finish_until, retry_ms;
-    int64_t delay_ms; /* replaces the back-off; 0: the back-off */
-    bool finish_sent;
+    int64_t finish_since;
+    int64_t delay_ms;    /* replaces the back-off; 0: the back-off */
     bool finish_doubted; /* a finish that was sent may have been stored */
     bool finish_shrunk;  /* the result was left out, because the store had no room for it */
-    struct idem_error finish_error; /* of the last try, while the finish is tried again */
     idem_tried_cb *finish_tried;
     void *finish_tried_data;
 };
@@ -144,9 +142,5 @@ int64_t idem_claim_lease_until(const struct idem_claim *c);
 
 /* finish.c: the delay before the next try: grows with each try, with a random share. */
 int64_t idem_backoff(int64_t min_ms, int64_t max_ms, uint32_t tries);
-/* finish.c: sends the finish, for the first time or again; the second after a pause or a missing
-   response. */
-void idem_finish_send(struct idem_claim *c);
-void idem_finish_resend(struct idem_claim *c);
 
 #endif

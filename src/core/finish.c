@@ -14,7 +14,6 @@
 #define RETRY_MAX_MS 1000
 
 static void finish_end(struct idem_claim *c, int rc, bool lost, const struct idem_error *err) {
-    idem_timer_clear(&c->h->loop, &c->timer);
     idem_claim_set(c, IDEM_CLAIM_OVER);
     if (rc != 0)
         idem_handle_tally(c->h, IDEM_EVENT_UNSTORED);
@@ -26,25 +25,19 @@ static void finish_end(struct idem_claim *c, int rc, bool lost, const struct ide
         c->finish_cb(c, rc, lost, err, c->finish_data);
 }
 
-/* Another try cannot help against these codes. */
-static bool finish_is_permanent(int rc) {
-    return rc == IDEM_E_INVALID || rc == IDEM_E_CORRUPT || rc == IDEM_E_VERSION ||
-           rc == IDEM_E_FORK;
-}
-
 /* Leaves the result out if the store has no room for it: the run is done, and must not become
    uncertain for lack of room. */
 static void finish_shrink(struct idem_claim *c, int rc) {
-    if (rc != IDEM_E_FULL || c->op.in.finish.result.len == 0)
+    if (rc != IDEM_E_FULL || c->ask.op.in.finish.result.len == 0)
         return;
-    c->op.in.finish.keep_result = false;
-    c->op.in.finish.result.len = 0;
+    c->ask.op.in.finish.keep_result = false;
+    c->ask.op.in.finish.result.len = 0;
     c->finish_shrunk = true;
 }
 
 bool idem_claim_result_kept(const struct idem_claim *c) {
     return (c->state == IDEM_CLAIM_FINISHING || c->state == IDEM_CLAIM_OVER) &&
-           c->op.kind == IDEM_OP_FINISH && c->op.in.finish.keep_result;
+           c->ask.op.kind == IDEM_OP_FINISH && c->ask.op.in.finish.keep_result;
 }
 
 static void finish_report_try(struct idem_claim *c, const struct idem_error *err) {
@@ -57,33 +50,27 @@ void idem_claim_on_finish_tried(struct idem_claim *c, idem_tried_cb *tried, void
     c->finish_tried_data = data;
 }
 
-static void finish_retry(struct idem_claim *c, int rc, const struct idem_error *cause) {
-    int64_t left = c->finish_until - idem_loop_now();
-    struct idem_error err = *cause; /* a copy, because the callback may free the claim */
+static void finish_failed(struct idem_claim *c, int rc, const struct idem_error *cause) {
+    struct idem_error err;
 
-    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
     c->finish_doubted |= rc == IDEM_E_UNKNOWN;
-    if (finish_is_permanent(rc)) {
-        finish_end(c, rc, false, &err);
+    if (idem_ask_again(&c->ask, rc)) {
+        finish_report_try(c, cause);
+        finish_shrink(c, rc);
         return;
     }
-    if (left <= 0) {
-        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not acknowledge the finish: %.400s",
-                       cause->text);
-        finish_end(c, IDEM_E_UNKNOWN, false, &err);
-        return;
+    if (!idem_ask_is_permanent(rc)) {
+        rc = idem_error_set(&err, IDEM_E_UNKNOWN,
+                            "the store did not acknowledge the finish: %.400s", cause->text);
+        cause = &err;
     }
-    c->finish_error = err;
-    finish_report_try(c, &err);
-    finish_shrink(c, rc);
-    idem_timer_set(&c->h->loop, &c->timer, c->retry_ms < left ? c->retry_ms : left);
-    c->retry_ms = 2 * c->retry_ms < RETRY_MAX_MS ? 2 * c->retry_ms : RETRY_MAX_MS;
+    finish_end(c, rc, false, cause);
 }
 
 /* True if a stored `done` may have expired by now. Half of the ttl, because the store has a clock
    of its own. */
 static bool finish_may_have_expired(const struct idem_claim *c) {
-    return idem_loop_now() - c->finish_since >= c->op.in.finish.ttl_ms / 2;
+    return idem_loop_now() - c->finish_since >= c->ask.op.in.finish.ttl_ms / 2;
 }
 
 /* True if an earlier try may have been stored before another owner took the key over. A stored
@@ -92,7 +79,7 @@ static bool finish_may_have_expired(const struct idem_claim *c) {
    does not recognize this one. */
 static bool finish_is_unclear(const struct idem_claim *c) {
     return c->finish_doubted &&
-           (c->op.in.finish.said != IDEM_SAID_DONE || c->policy.mode == IDEM_MODE_LOCK ||
+           (c->ask.op.in.finish.said != IDEM_SAID_DONE || c->policy.mode == IDEM_MODE_LOCK ||
             c->finish_shrunk || finish_may_have_expired(c));
 }
 
@@ -105,57 +92,16 @@ static void finish_end_unclear(struct idem_claim *c) {
     finish_end(c, IDEM_E_UNKNOWN, false, &err);
 }
 
-static void finish_complete(struct idem_op *op, int rc) {
-    struct idem_claim *c = op->data;
-    bool lost = rc == 0 && op->out.finish.ack == IDEM_LOST;
+static void finish_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
+    struct idem_claim *c = idem_container_of(ask, struct idem_claim, ask);
+    bool lost = rc == 0 && ask->op.out.finish.ack == IDEM_LOST;
 
     if (rc != 0)
-        finish_retry(c, rc, &op->error);
+        finish_failed(c, rc, err);
     else if (lost && finish_is_unclear(c))
         finish_end_unclear(c);
     else
         finish_end(c, 0, lost, NULL);
-}
-
-void idem_finish_send(struct idem_claim *c) {
-    int64_t left = c->finish_until - idem_loop_now();
-    int rc;
-
-    if (left <= 0 && c->finish_sent) {
-        struct idem_error err = c->finish_error;
-
-        if (err.code == 0)
-            idem_error_set(&err, IDEM_E_UNKNOWN, "it did not answer in time");
-        finish_retry(c, IDEM_E_UNKNOWN, &err);
-        return;
-    }
-    c->finish_sent = true;
-    rc = idem_store_submit(c->h->store, &c->op);
-    if (rc != 0) {
-        finish_retry(c, rc, &c->op.error);
-        return;
-    }
-    /* The timer bounds the response; another try under the same owner id is safe. */
-    if (left <= 0 || left > c->h->op_timeout_ms)
-        left = c->h->op_timeout_ms;
-    idem_timer_set(&c->h->loop, &c->timer, left);
-}
-
-/* Tries again after the pause, or because no response arrived in time. */
-void idem_finish_resend(struct idem_claim *c) {
-    struct idem_error err;
-
-    if (c->op.driver != NULL) {
-        c->finish_doubted = true;
-        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer a finish in time");
-        finish_report_try(c, &err);
-    }
-    idem_store_cancel(c->h->store, &c->op);
-    idem_finish_send(c);
-}
-
-static void finish_send_first(struct idem_task *task) {
-    idem_finish_send(idem_container_of(task, struct idem_claim, task));
 }
 
 /* Copies result and reason, because a finish may be sent again after the caller's buffers are
@@ -171,8 +117,8 @@ static int finish_copy(struct idem_claim *c, const void *result, size_t len, con
     if (reason_len != 0)
         memcpy(copy + len, reason, reason_len);
     c->kept = copy;
-    c->op.in.finish.result = (struct idem_bytes){copy, len};
-    c->op.in.finish.reason = (struct idem_bytes){copy + len, reason_len};
+    c->ask.op.in.finish.result = (struct idem_bytes){copy, len};
+    c->ask.op.in.finish.reason = (struct idem_bytes){copy + len, reason_len};
     return 0;
 }
 
@@ -184,28 +130,26 @@ static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, c
         return IDEM_E_INVALID;
     if (idem_handle_check(c->h, NULL) != 0)
         return IDEM_E_FORK;
-    c->op.in.finish = *in;
+    c->ask.op.in.finish = *in;
     rc = finish_copy(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
     if (rc != 0)
         return rc;
     idem_lease_stop(c);
     idem_claim_set(c, IDEM_CLAIM_FINISHING);
-    c->op.kind = IDEM_OP_FINISH;
-    c->op.key = c->key;
-    memcpy(c->op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
-    c->op.in.finish.attempt = c->attempt;
-    c->op.in.finish.ttl_ms = c->policy.ttl_s * 1000;
-    c->op.in.finish.hold_ttl_ms = c->policy.hold_ttl_s * 1000;
-    c->op.complete = finish_complete;
-    c->op.data = c;
+    c->ask.op.kind = IDEM_OP_FINISH;
+    c->ask.op.key = c->key;
+    memcpy(c->ask.op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->ask.op.in.finish.attempt = c->attempt;
+    c->ask.op.in.finish.ttl_ms = c->policy.ttl_s * 1000;
+    c->ask.op.in.finish.hold_ttl_ms = c->policy.hold_ttl_s * 1000;
     c->finish_cb = cb;
     c->finish_data = data;
-    c->retry_ms = RETRY_FIRST_MS;
     c->finish_since = idem_loop_now();
-    c->finish_until = c->finish_since + c->policy.finish_timeout_ms;
-    /* From the loop, because a failed submit calls the callback. */
-    c->task.run = finish_send_first;
-    idem_task_post(&c->h->loop, &c->task);
+    c->ask.answered = finish_answered;
+    c->ask.until = c->finish_since + c->policy.finish_timeout_ms;
+    c->ask.pause_ms = RETRY_FIRST_MS;
+    c->ask.pause_max_ms = RETRY_MAX_MS;
+    idem_ask_post(&c->ask); /* from the loop, because a failure calls the callback */
     return 0;
 }
 
@@ -247,7 +191,7 @@ bool idem_claim_is_last(const struct idem_claim *c) {
 }
 
 int64_t idem_claim_delay(const struct idem_claim *c) {
-    return c->op.in.finish.delay_ms;
+    return c->ask.op.in.finish.delay_ms;
 }
 
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,

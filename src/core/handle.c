@@ -18,6 +18,7 @@
 #include "base/fork.h"
 #include "core/policy.h"
 #include "core/settings.h"
+#include "core/store_call.h"
 
 #define OP_TIMEOUT_MS 10000
 #define OP_TIMEOUT_MORE_MS 1000 /* beyond the store's own timeout, whose error text is better */
@@ -178,13 +179,8 @@ void idem_handle_leave(struct idem *h) {
 }
 
 void idem_waiter_init(struct idem_waiter *waiter) {
-    pthread_condattr_t attr;
-
     waiter->ready = false;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&waiter->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&waiter->cond, NULL);
 }
 
 void idem_waiter_release(struct idem_waiter *waiter) {
@@ -196,75 +192,50 @@ void idem_waiter_tell(struct idem_waiter *waiter) {
     pthread_cond_signal(&waiter->cond);
 }
 
-bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms) {
-    struct idem_service *service = h->service;
-    struct timespec until;
-
+void idem_waiter_wait(struct idem *h, struct idem_waiter *waiter) {
     /* A long scan is left to the service thread, which serves the other callers meanwhile. */
     for (int turns = 0; turns < TURNS_MAX && !waiter->ready && h->loop.tasks != NULL; turns++)
         service_run(h);
-    if (waiter->ready)
-        return true;
-    service_catch_up(service);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(ms / 1000);
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    while (!waiter->ready) {
-        int rc = ms < 0 ? pthread_cond_wait(&waiter->cond, &service->lock)
-                        : pthread_cond_timedwait(&waiter->cond, &service->lock, &until);
-
-        if (rc == ETIMEDOUT)
-            break;
-    }
-    return waiter->ready;
+    if (!waiter->ready)
+        service_catch_up(h->service);
+    while (!waiter->ready)
+        pthread_cond_wait(&waiter->cond, &h->service->lock);
 }
 
 struct handle_run {
+    struct idem_ask ask;
     struct idem_waiter waiter;
     void (*take)(struct idem_op *op, int rc);
     void *data;
     int rc;
 };
 
-static void handle_run_complete(struct idem_op *op, int rc) {
-    struct handle_run *run = op->data;
+static void handle_run_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
+    struct handle_run *run = idem_container_of(ask, struct handle_run, ask);
 
+    (void)err;
     run->rc = rc;
-    op->data = run->data;
+    ask->op.data = run->data;
     if (run->take != NULL)
-        run->take(op, rc);
+        run->take(&ask->op, rc);
     idem_waiter_tell(&run->waiter);
 }
 
 int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem_op *op, int rc),
                     struct idem_error *err) {
-    struct handle_run run = {.take = take, .data = op->data};
-    int rc;
+    struct handle_run run = {.ask.op = *op, .take = take, .data = op->data};
 
     idem_waiter_init(&run.waiter);
-    op->complete = handle_run_complete;
-    op->data = &run;
-    op->driver = NULL;
     idem_handle_enter(h);
-    rc = idem_store_submit(h->store, op);
-    if (rc == 0 && !idem_waiter_wait(h, &run.waiter, h->op_timeout_ms)) {
-        idem_store_cancel(h->store, op);
-        rc = idem_error_set(&op->error, IDEM_E_UNKNOWN,
-                            "the store did not answer in time; it may "
-                            "have done what was asked");
-        idem_handle_tally(h, IDEM_EVENT_STORE_ERROR);
-    } else if (rc == 0) {
-        rc = run.rc;
-    }
+    idem_ask_init(h, &run.ask, handle_run_answered);
+    idem_ask_send(&run.ask);
+    idem_waiter_wait(h, &run.waiter);
     idem_handle_leave(h);
     idem_waiter_release(&run.waiter);
-    if (rc != 0)
+    *op = run.ask.op;
+    if (run.rc != 0)
         idem_error_copy(err, &op->error);
-    return rc;
+    return run.rc;
 }
 
 static void service_free(struct idem_service *service) {

@@ -64,9 +64,8 @@ struct idem_waiter {
 void idem_waiter_init(struct idem_waiter *waiter);
 void idem_waiter_release(struct idem_waiter *waiter);
 void idem_waiter_tell(struct idem_waiter *waiter);
-/* Runs the loop's tasks, then sleeps until the waiter is signalled or `ms` are over (negative:
-   no limit). True if it was signalled. */
-bool idem_waiter_wait(struct idem *h, struct idem_waiter *waiter, int64_t ms);
+/* Runs the loop's tasks, then sleeps until the waiter is signalled. */
+void idem_waiter_wait(struct idem *h, struct idem_waiter *waiter);
 
 /* Submits an operation and waits; returns its code. The memory that the result points to is
    freed afterwards, so `take` (may be NULL) sees the result first, under the lock. */

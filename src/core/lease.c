@@ -14,7 +14,7 @@
 void idem_lease_stop(struct idem_claim *c) {
     idem_timer_clear(&c->h->loop, &c->lease_timer);
     idem_timer_clear(&c->h->loop, &c->max_timer);
-    idem_store_cancel(c->h->store, &c->renew_op);
+    idem_ask_stop(&c->renew);
 }
 
 /* Schedules the renewal a third of the lease after the request was sent; at once if that is
@@ -65,20 +65,13 @@ static void lease_renew_retry(struct idem_claim *c) {
     idem_timer_set(&c->h->loop, &c->lease_timer, left > 0 && left < pause ? left : pause);
 }
 
-static void lease_renew_failed(struct idem_claim *c, int rc, const struct idem_error *cause) {
-    struct idem_error err = *cause; /* a copy, because the callback may free the claim */
-
-    idem_handle_tally(c->h, IDEM_EVENT_STORE_ERROR);
-    if (lease_renew_notify(c, rc, false, &err))
-        lease_renew_retry(c);
-}
-
-static void lease_renew_complete(struct idem_op *op, int rc) {
-    struct idem_claim *c = op->data;
-    bool lost = rc == 0 && op->out.finish.ack == IDEM_LOST;
+static void lease_renew_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
+    struct idem_claim *c = idem_container_of(ask, struct idem_claim, renew);
+    bool lost = rc == 0 && ask->op.out.finish.ack == IDEM_LOST;
 
     if (rc != 0) {
-        lease_renew_failed(c, rc, &op->error);
+        if (lease_renew_notify(c, rc, false, err))
+            lease_renew_retry(c);
         return;
     }
     if (lost) {
@@ -106,44 +99,29 @@ static int64_t lease_renew_timeout(const struct idem_claim *c) {
 }
 
 static void lease_renew_send(struct idem_claim *c) {
-    int rc;
+    struct idem_op *op = &c->renew.op;
 
-    c->renew_op.kind = IDEM_OP_FINISH;
-    c->renew_op.key = c->key;
-    c->renew_op.in.finish = (struct idem_finish_in){
+    op->kind = IDEM_OP_FINISH;
+    op->key = c->key;
+    op->in.finish = (struct idem_finish_in){
         .said = IDEM_SAID_RENEW,
         .attempt = c->attempt,
         .lease_ms = c->policy.lease_ms,
         .hold_ttl_ms = c->policy.hold_ttl_s * 1000,
     };
-    memcpy(c->renew_op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
-    c->renew_op.complete = lease_renew_complete;
-    c->renew_op.data = c;
+    memcpy(op->in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
     c->renew_sent = idem_loop_now();
-    rc = idem_store_submit(c->h->store, &c->renew_op);
-    if (rc != 0) {
-        lease_renew_failed(c, rc, &c->renew_op.error);
-        return;
-    }
-    /* The timer now bounds the response. */
-    idem_timer_set(&c->h->loop, &c->lease_timer, lease_renew_timeout(c));
+    c->renew.timeout_ms = lease_renew_timeout(c);
+    idem_ask_send(&c->renew);
 }
 
 static void lease_fire(struct idem_timer *timer) {
     struct idem_claim *c = idem_container_of(timer, struct idem_claim, lease_timer);
-    struct idem_error err;
 
-    if (c->renew_op.driver != NULL) {
-        idem_store_cancel(c->h->store, &c->renew_op);
-        idem_error_set(&err, IDEM_E_UNKNOWN, "the store did not answer a renewal in time");
-        lease_renew_failed(c, IDEM_E_UNKNOWN, &err);
-        return;
-    }
-    if (idem_claim_reruns(c) && idem_loop_now() >= c->lease_until) {
+    if (idem_claim_reruns(c) && idem_loop_now() >= c->lease_until)
         lease_lost(c, IDEM_END_LEASE);
-        return;
-    }
-    lease_renew_send(c);
+    else
+        lease_renew_send(c);
 }
 
 /* run_max is over: the lease is given up, so that `recover` can do its work. */
@@ -159,7 +137,7 @@ int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
         return IDEM_E_FORK;
     claim->renew_cb = cb;
     claim->renew_data = data;
-    if (claim->renew_op.driver == NULL)
+    if (!idem_ask_is_pending(&claim->renew))
         idem_timer_set(&claim->h->loop, &claim->lease_timer, 0);
     return 0;
 }
@@ -179,6 +157,7 @@ int64_t idem_claim_lease_until(const struct idem_claim *c) {
 }
 
 void idem_lease_begin(struct idem_claim *c) {
+    idem_ask_init(c->h, &c->renew, lease_renew_answered);
     c->lease_until = c->sent + c->policy.lease_ms;
     lease_arm(c, c->sent);
     idem_lease_bound(c);

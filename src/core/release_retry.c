@@ -7,62 +7,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/handle.h"
+#include "core/store_call.h"
 
 #define RETRY_FIRST_MS 100
 #define RETRY_MAX_MS 5000
 #define RETRY_TOTAL_MS 60000
 
 struct idem_errand {
-    struct idem *h;
     struct idem_errand *next, **link;
-    struct idem_op op;
-    struct idem_timer timer;
-    int64_t delay_ms, until;
+    struct idem_ask ask;
 };
 
 static void release_retry_free(struct idem_errand *retry) {
-    idem_timer_clear(&retry->h->loop, &retry->timer);
+    idem_ask_stop(&retry->ask);
     *retry->link = retry->next;
     if (retry->next != NULL)
         retry->next->link = retry->link;
     free(retry);
 }
 
-static void release_retry_send(struct idem_errand *retry);
+static void release_retry_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
+    struct idem_errand *retry = idem_container_of(ask, struct idem_errand, ask);
 
-static void release_retry_schedule(struct idem_errand *retry) {
-    if (idem_loop_now() >= retry->until) {
+    (void)err;
+    if (idem_loop_now() + ask->pause_ms + ask->h->op_timeout_ms >= ask->until)
+        ask->timeout_ms = -1; /* the last attempt */
+    if (rc == 0 || !idem_ask_again(ask, rc))
         release_retry_free(retry);
-        return;
-    }
-    idem_timer_set(&retry->h->loop, &retry->timer, retry->delay_ms);
-    retry->delay_ms = 2 * retry->delay_ms < RETRY_MAX_MS ? 2 * retry->delay_ms : RETRY_MAX_MS;
-}
-
-static void release_retry_complete(struct idem_op *op, int rc) {
-    struct idem_errand *retry = op->data;
-
-    if (rc == 0)
-        release_retry_free(retry);
-    else
-        release_retry_schedule(retry);
-}
-
-static void release_retry_fire(struct idem_timer *timer) {
-    struct idem_errand *retry = idem_container_of(timer, struct idem_errand, timer);
-
-    if (retry->op.driver != NULL && idem_loop_now() >= retry->until)
-        return;
-    idem_store_cancel(retry->h->store, &retry->op);
-    release_retry_send(retry);
-}
-
-static void release_retry_send(struct idem_errand *retry) {
-    if (idem_store_submit(retry->h->store, &retry->op) != 0)
-        release_retry_schedule(retry);
-    else
-        idem_timer_set(&retry->h->loop, &retry->timer, retry->h->op_timeout_ms);
 }
 
 void idem_errand_release(struct idem *h, const struct idem_record_key *key,
@@ -71,23 +42,22 @@ void idem_errand_release(struct idem *h, const struct idem_record_key *key,
 
     if (retry == NULL)
         return; /* the end of the lease will free the key */
-    retry->h = h;
-    retry->delay_ms = RETRY_FIRST_MS;
-    retry->until = idem_loop_now() + RETRY_TOTAL_MS;
-    retry->timer.fire = release_retry_fire;
-    retry->op.kind = IDEM_OP_FINISH;
-    retry->op.key = *key;
-    retry->op.in.finish.said = IDEM_SAID_RELEASE;
-    retry->op.in.finish.ttl_ms = ttl_ms;
-    memcpy(retry->op.in.finish.owner, owner, IDEM_OWNER_LEN);
-    retry->op.complete = release_retry_complete;
-    retry->op.data = retry;
+    retry->ask.op.kind = IDEM_OP_FINISH;
+    retry->ask.op.key = *key;
+    retry->ask.op.in.finish.said = IDEM_SAID_RELEASE;
+    retry->ask.op.in.finish.ttl_ms = ttl_ms;
+    memcpy(retry->ask.op.in.finish.owner, owner, IDEM_OWNER_LEN);
+    retry->ask.until = idem_loop_now() + RETRY_TOTAL_MS;
+    retry->ask.pause_ms = RETRY_FIRST_MS;
+    retry->ask.pause_max_ms = RETRY_MAX_MS;
+    retry->ask.quiet = true; /* the claim's own failure was counted */
+    idem_ask_init(h, &retry->ask, release_retry_answered);
     retry->next = h->errands;
     retry->link = &h->errands;
     if (retry->next != NULL)
         retry->next->link = &retry->next;
     h->errands = retry;
-    release_retry_send(retry);
+    idem_ask_send(&retry->ask);
 }
 
 void idem_errands_drop(struct idem *h) {

@@ -15,6 +15,7 @@
 
 #include "ngx_http_idem.h"
 #include "base/hex.h"
+#include "core/store_call.h"
 
 
 #define NGX_HTTP_IDEM_PAGE   50
@@ -26,14 +27,15 @@
 typedef struct {
     ngx_http_idem_guarded_t   *guarded;
     ngx_event_t                timer;
-    struct idem_op             op;
+    struct idem_ask            ask;
     ngx_uint_t                 asked;       /* probes of this page without a response */
     ngx_uint_t                 found;
 } ngx_http_idem_probe_sweep_t;
 
 
 static void ngx_http_idem_probe_sweep_handler(ngx_event_t *ev);
-static void ngx_http_idem_probe_sweep_list_handler(struct idem_op *op, int rc);
+static void ngx_http_idem_probe_sweep_list_handler(struct idem_ask *ask, int rc,
+    const struct idem_error *err);
 
 
 static ngx_array_t  *ngx_http_idem_probe_sweeps;
@@ -174,7 +176,6 @@ ngx_http_idem_probe_sweep_stop(void)
 {
     ngx_uint_t                    i;
     ngx_http_idem_probe_sweep_t  *sweep;
-    ngx_http_idem_store_t        *store;
 
     if (ngx_http_idem_probe_sweeps == NULL) {
         return;
@@ -183,15 +184,11 @@ ngx_http_idem_probe_sweep_stop(void)
     sweep = ngx_http_idem_probe_sweeps->elts;
 
     for (i = 0; i < ngx_http_idem_probe_sweeps->nelts; i++) {
-        store = sweep[i].guarded->conf->store;
-
         if (sweep[i].timer.timer_set) {
             ngx_del_timer(&sweep[i].timer);
         }
 
-        if (store->h != NULL) {
-            idem_store_cancel(store->h->store, &sweep[i].op);
-        }
+        idem_ask_stop(&sweep[i].ask);
     }
 }
 
@@ -226,7 +223,7 @@ ngx_http_idem_probe_sweep_handler(ngx_event_t *ev)
         return;
     }
 
-    op = &sweep->op;
+    op = &sweep->ask.op;
 
     op->kind = IDEM_OP_LIST;
     op->in.list.prefix.at = (u_char *) conf->policy->prefix;
@@ -234,12 +231,10 @@ ngx_http_idem_probe_sweep_handler(ngx_event_t *ev)
     op->in.list.state = IDEM_RUNNING;
     op->in.list.uncertain = true;
     op->in.list.max = NGX_HTTP_IDEM_PAGE;
-    op->complete = ngx_http_idem_probe_sweep_list_handler;
-    op->data = sweep;
+    sweep->ask.answered = ngx_http_idem_probe_sweep_list_handler;
+    sweep->ask.quiet = true;
 
-    if (idem_store_submit(conf->store->h->store, op) != 0) {
-        ngx_http_idem_probe_sweep_schedule(sweep);
-    }
+    idem_ask_start(conf->store->h, &sweep->ask);
 }
 
 
@@ -423,16 +418,20 @@ ngx_http_idem_probe_sweep_skips(const struct idem_entry *entry)
 
 
 static void
-ngx_http_idem_probe_sweep_list_handler(struct idem_op *op, int rc)
+ngx_http_idem_probe_sweep_list_handler(struct idem_ask *ask, int rc,
+    const struct idem_error *err)
 {
     size_t                        i;
+    struct idem_op               *op = &ask->op;
     const struct idem_entry      *entry;
-    ngx_http_idem_probe_sweep_t  *sweep = op->data;
+    ngx_http_idem_probe_sweep_t  *sweep = idem_container_of(ask, ngx_http_idem_probe_sweep_t, ask);
     ngx_http_idem_loc_conf_t     *conf = sweep->guarded->conf;
+
+    idem_ask_stop(ask);
 
     if (rc != 0) {
         ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "idem: listing uncertain runs: %s",
-                      op->error.text);
+                      err->text);
         ngx_http_idem_probe_sweep_schedule(sweep);
         return;
     }
