@@ -20,7 +20,7 @@ static void config_check(const struct redis_config *config) {
         assert(memchr(config->hosts[i].name, '\0', sizeof(config->hosts[i].name)) != NULL);
         assert(config->hosts[i].port != 0 || config->hosts[i].name[0] == '/');
     }
-    assert(config->client_name != NULL && config->db >= 0);
+    assert(config->name != NULL && config->db >= 0);
     assert(config->timeout_ms > 0 && config->connect_timeout_ms > 0);
     assert((config->kind == REDIS_SENTINEL) == (config->master != NULL));
     assert((config->tls_cert == NULL) == (config->tls_key == NULL));

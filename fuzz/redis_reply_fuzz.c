@@ -100,22 +100,22 @@ static struct redis_node node = {.store = &store, .version = 70000};
 static struct redis_store store = {.nodes = &node};
 
 static void job_fill(struct redis_job *job, enum idem_op_kind kind, bool scripted) {
-    *job = (struct redis_job){.store = &store, .copy.kind = kind, .scripted = scripted};
-    job->copy.key.prefix_len = 1;
+    *job = (struct redis_job){.store = &store, .base.copy.kind = kind, .scripted = scripted};
+    job->base.copy.key.prefix_len = 1;
     switch (kind) {
     case IDEM_OP_CLAIM:
-        job->copy.in.claim = (struct idem_claim_in){.mode = IDEM_MODE_REPLAY,
-                                                    .recover = IDEM_RECOVER_HOLD,
-                                                    .on_failure = IDEM_ON_FAILURE_RELEASE,
-                                                    .lease_ms = 1000,
-                                                    .hold_ttl_ms = 1000,
-                                                    .ttl_ms = 1000};
+        job->base.copy.in.claim = (struct idem_claim_in){.mode = IDEM_MODE_REPLAY,
+                                                         .recover = IDEM_RECOVER_HOLD,
+                                                         .on_failure = IDEM_ON_FAILURE_RELEASE,
+                                                         .lease_ms = 1000,
+                                                         .hold_ttl_ms = 1000,
+                                                         .ttl_ms = 1000};
         return;
     case IDEM_OP_LIST:
-        job->copy.in.list.max = 3;
+        job->base.copy.in.list.max = 3;
         return;
     case IDEM_OP_FORGET:
-        job->copy.in.forget.force = scripted;
+        job->base.copy.in.forget.force = scripted;
         job->scripted = false;
         return;
     default:
@@ -137,7 +137,7 @@ static void record_look(const struct idem_record *record) {
 }
 
 static void job_check(const struct redis_job *job, int rc) {
-    const struct idem_op *op = &job->copy;
+    const struct idem_op *op = &job->base.copy;
 
     assert(rc <= 0 && rc >= IDEM_E_SETTLED);
     if (rc != 0) {
@@ -163,7 +163,7 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     bool done = false;
     int rc = 0;
 
-    job->wanted--;
+    job->base.wanted--;
     if (job->scan == NULL && job->replies == 2 && job->first == NULL) {
         job->first = reply;
         return false;
@@ -172,17 +172,17 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
         told = job->first;
     switch (redis_job_take(job, told, &rc)) {
     case REDIS_MORE:
-        assert(job->wanted > 0);
+        assert(job->base.wanted > 0);
         break;
     case REDIS_AGAIN:
-        if (job->wanted > 0) /* the others come first */
+        if (job->base.wanted > 0) /* the others come first */
             break;
         if (job->command.len == 0 && !redis_job_write(job))
             abort();
         assert(job->command.len > 0 && job->replies > 0);
         redis_reply_free(job->first);
         job->first = NULL;
-        job->wanted = job->replies;
+        job->base.wanted = job->replies;
         break;
     case REDIS_STUCK:
         assert(job->scan != NULL && redis_scan_obstacle(job) != NULL);
@@ -204,7 +204,7 @@ static void job_run(struct redis_job *job, const struct redis_buffer *bytes) {
     assert(reader != NULL);
     if (!redis_job_write(job))
         abort();
-    job->wanted = job->replies;
+    job->base.wanted = job->replies;
     if (bytes->len > 0)
         (void)redis_reader_feed(reader, bytes->at, bytes->len);
     for (int i = 0; i < TURNS_MAX; i++)

@@ -50,7 +50,8 @@ int idem_store_check(const char *text, struct idem_error *err) {
     if (rc != 0)
         return rc;
     driver = driver_find(url.scheme);
-    rc = driver == NULL ? store_report_unknown_scheme(url.scheme, err) : driver->check(&url, err);
+    rc = driver == NULL ? store_report_unknown_scheme(url.scheme, err)
+                        : driver->check(driver, &url, err);
     idem_url_release(&url);
     return rc;
 }
@@ -91,7 +92,7 @@ int idem_store_open(const char *text, struct idem_loop *loop, const struct idem_
         /* Every slot is required. */
         assert(driver->check && driver->open && driver->close && driver->submit && driver->cancel &&
                driver->watch && driver->unwatch && driver->tally);
-        rc = driver->open(&url, loop, clock, ret, err);
+        rc = driver->open(driver, &url, loop, clock, ret, err);
         if (rc == 0)
             (*ret)->driver = driver;
     }
@@ -172,12 +173,12 @@ int idem_op_refuse_tx(struct idem_op *op) {
 
 int idem_op_refuse(struct idem_op *op, int code) {
     char hex[IDEM_HEX_LEN + 1];
-    const char *text = code == IDEM_E_ABSENT ? "there is no such record"
-                       : code == IDEM_E_LIVE
-                           ? "somebody holds it with a live lease (wait, or use force), or it is "
-                             "not at that attempt any more"
-                           : "it is done already (forget it if it must run again), or somebody "
-                             "has settled it since it was seen";
+    const char *text =
+        code == IDEM_E_ABSENT ? "there is no such record"
+        : code == IDEM_E_LIVE
+            ? "its lease is live (wait, or use force), or it is no longer at that attempt"
+            : "it is done already (forget it if it must run again), or was settled since it was "
+              "seen";
 
     idem_record_key_hex(&op->key, hex);
     return idem_error_set(&op->error, code, "record %.12s: %s", hex, text);

@@ -178,12 +178,15 @@ struct idem_driver {
     const char *name;
     const char *const *schemes; /* NULL-terminated */
     bool transactions;          /* its database may hold idem_tx, and it has IDEM_OP_TX */
+    const void *engine;         /* of drivers that share the functions below; NULL otherwise */
 
     /* Checks that a URL is one of this store, without contacting it. */
-    int (*check)(const struct idem_url *url, struct idem_error *err);
+    int (*check)(const struct idem_driver *driver, const struct idem_url *url,
+                 struct idem_error *err);
     /* clock may be NULL. The store belongs to the caller until close. */
-    int (*open)(const struct idem_url *url, struct idem_loop *loop, const struct idem_clock *clock,
-                struct idem_store **ret, struct idem_error *err);
+    int (*open)(const struct idem_driver *driver, const struct idem_url *url,
+                struct idem_loop *loop, const struct idem_clock *clock, struct idem_store **ret,
+                struct idem_error *err);
     void (*close)(struct idem_store *store);
 
     /* Returns 0, or a code with op->error; after an error complete is not called. */

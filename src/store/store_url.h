@@ -1,6 +1,11 @@
 /*
- * Reads the URL of a store that is a server: user, location, and options by a table. Drivers
- * share this; each has its own configuration.
+ * Reads the URL of a server, a store or a broker:
+ *
+ *     SCHEME://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PATH][?OPTIONS]
+ *     SCHEME:/PATH/TO/SOCKET[?OPTIONS]
+ *
+ * Each kind of server has a table of its options, and a shape: where the parts go in its own
+ * configuration.
  */
 #ifndef IDEM_STORE_STORE_URL_H
 #define IDEM_STORE_STORE_URL_H
@@ -10,7 +15,7 @@
 struct idem_reading {
     const struct idem_url *url;
     struct idem_error *err;
-    void *config; /* the driver's */
+    void *config; /* of its kind of server */
 };
 
 /* IDEM_E_INVALID; the text begins with the scheme. */
@@ -21,6 +26,7 @@ int idem_reading_refuse_value(struct idem_reading *r, const char *name, const ch
 /* Parses an option's value into its field. 0 or a code. */
 typedef int idem_read_fn(struct idem_reading *r, const char *name, const char *value, void *field);
 idem_read_fn idem_read_text;     /* char *, owned by the configuration */
+idem_read_fn idem_read_once;     /* the same; neither empty nor also in the URL's own place */
 idem_read_fn idem_read_secret;   /* char *, read from the file of that name */
 idem_read_fn idem_read_flag;     /* bool */
 idem_read_fn idem_read_duration; /* int64_t, ms, from 1 ms to 1 h */
@@ -45,22 +51,42 @@ struct idem_host_name {
     char name[256];
     uint16_t port; /* 0: name is a path */
 };
-/* HOST, HOST:PORT, [IPV6] or [IPV6]:PORT, as in the URL; `port` is the default. */
-int idem_read_host(struct idem_reading *r, char *text, uint16_t port, struct idem_host_name *ret);
-int idem_read_socket(struct idem_reading *r, char *path, struct idem_host_name *ret);
 
-/* The parts behind the scheme: "//USER:PASSWORD@HOSTS/PATH", or "/PATH" of a socket. A missing
-   part is NULL. Only user and password are decoded. Cuts `rest`. */
-struct idem_url_parts {
-    char *user, *password, *hosts, *path, *socket;
+struct idem_url_shape {
+    const char *form;     /* how it is written, for error texts */
+    const char *password; /* the environment variable, read if the URL has no password */
+    bool user_needs_password;
+    uint16_t port; /* the default */
+    size_t hosts_max;
+    const struct idem_url_option *options;
+    size_t options_n;
+    /* False for an option with `only` that does not apply. */
+    bool (*may)(const struct idem_reading *r, const struct idem_url_option *option);
+    int (*socket)(struct idem_reading *r); /* checks that a socket may be named; NULL: none may */
+    int (*path)(struct idem_reading *r, char *path); /* not decoded; NULL: there is none */
+    int (*check)(struct idem_reading *r);            /* everything was read; may be NULL */
+
+    /* Offsets in the configuration. A socket is one host with port 0. */
+    size_t at_hosts, at_hosts_n, at_user, at_password, at_name, at_tls_cert, at_tls_key;
+    const size_t *texts; /* of every text that it owns */
+    size_t texts_n;
 };
-int idem_read_parts(struct idem_reading *r, char *rest, const char *form,
-                    struct idem_url_parts *ret);
 
-/* True if a ? in a password may have cut it: then no error may show the options. */
-bool idem_reading_is_cut(const struct idem_reading *r);
-extern const char idem_reading_cut[];
+/* The members of a shape that follow from the fields of a configuration and from its tables
+   `options` and `texts`. */
+#define IDEM_URL_FIELDS(config)                                                                    \
+    .options = options, .options_n = sizeof(options) / sizeof(options[0]), .texts = texts,         \
+    .texts_n = sizeof(texts) / sizeof(texts[0]), .at_hosts = offsetof(config, hosts),              \
+    .at_hosts_n = offsetof(config, hosts_n), .at_user = offsetof(config, user),                    \
+    .at_password = offsetof(config, password), .at_name = offsetof(config, name),                  \
+    .at_tls_cert = offsetof(config, tls_cert), .at_tls_key = offsetof(config, tls_key)
 
-void idem_secret_free(char *secret);
+/* On failure the configuration is released. */
+int idem_read_url(const struct idem_url *url, const struct idem_url_shape *shape, void *config,
+                  struct idem_error *err);
+void idem_texts_free(const struct idem_url_shape *shape, void *config);
+/* Replaces each text of a copied configuration by its own copy. False: no memory; it is released.
+ */
+bool idem_texts_copy(const struct idem_url_shape *shape, void *config);
 
 #endif

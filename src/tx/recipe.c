@@ -102,8 +102,7 @@ void idem_recipe_set(const struct idem_recipe *recipe, struct idem_query *q) {
 
 static int recipe_refuse_key(size_t rows, struct idem_error *err) {
     return idem_error_set(err, IDEM_E_INVALID,
-                          "%zu rows were met: what was given as the row's key is none; roll back",
-                          rows);
+                          "%zu rows matched: the given columns are not a key; roll back", rows);
 }
 
 int idem_recipe_say(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {

@@ -39,7 +39,7 @@ static int lock_request_select(struct lock_request *request, const char *clause,
     if (rc == 0 && request->reply.rows > 1) {
         idem_reply_release(&request->reply);
         return idem_error_set(err, IDEM_E_INVALID,
-                              "%zu rows were locked: what was given as the row's key is none",
+                              "%zu rows were locked: the given columns are not a key",
                               request->reply.rows);
     }
     *ret = request->reply.rows == 1 ? IDEM_SQL_LOCKED : IDEM_SQL_GONE;

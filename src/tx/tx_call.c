@@ -67,12 +67,11 @@ static void tx_clear_result(struct idem_tx *tx) {
 static int call_report_outside(struct idem_error *err) {
     struct idem_error why = *err;
 
-    return idem_error_set(
-        err, IDEM_E_INVALID,
-        "the function returned 0, and its transaction is gone or has failed (%s): "
-        "return what idem_sql_failure() says of a statement that fails, and leave "
-        "the end of the transaction to idem_tx_call()",
-        why.text);
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "the function returned 0, and its transaction is gone or has failed "
+                          "(%s): return what idem_sql_failure() gives for a statement that fails, "
+                          "and leave the end of the transaction to idem_tx_call()",
+                          why.text);
 }
 
 /* A new row already stands for status 0 without a result. */
@@ -145,8 +144,7 @@ static int options_fill(const struct idem_tx_options *options, struct idem_tx_op
     if ((unsigned)ret->isolation > IDEM_ISOLATION_SERIALIZABLE || ret->backoff_min_ms < 0 ||
         ret->backoff_max_ms < 0)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "idem_tx_options has an isolation that is none, or a negative "
-                              "back-off");
+                              "idem_tx_options has an unknown isolation, or a negative back-off");
     if (ret->attempts == 0)
         ret->attempts = ATTEMPTS;
     if (ret->backoff_min_ms == 0)

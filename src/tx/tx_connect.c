@@ -35,60 +35,43 @@ static int connect_sqlite(const struct idem_url *url, struct idem_sql *ret,
 #endif
 
 #if IDEM_HAVE_POSTGRES || IDEM_HAVE_MYSQL
-static int connect_server(const struct sql_engine *engine, const struct idem_url *url, void **ret,
+static int connect_server(const struct sql_engine *engine, enum idem_sql_kind kind,
+                          const struct idem_url *url, struct idem_sql *ret,
                           struct idem_error *err) {
     struct sql_dialled dialled = {0};
     struct sql_config config;
+    void *conn;
     int rc = sql_config_read(engine, url, &config, err);
 
     if (rc != 0)
         return rc;
     config.patient = true;
-    *ret = engine->connect(&config, &dialled);
+    conn = engine->connect(&config, &dialled);
     sql_config_release(&config);
-    return *ret != NULL ? 0 : idem_error_set(err, dialled.code, "%s", dialled.text);
-}
-#endif
-
-#if IDEM_HAVE_POSTGRES
-static int connect_postgres(const struct idem_url *url, struct idem_sql *ret,
-                            struct idem_error *err) {
-    void *conn;
-    int rc = connect_server(&sql_engine_postgres, url, &conn, err);
-
-    if (rc == 0)
-        *ret = idem_sql_pg(conn);
-    return rc;
-}
-#endif
-
-#if IDEM_HAVE_MYSQL
-static int connect_mysql(const struct idem_url *url, struct idem_sql *ret, struct idem_error *err) {
-    void *conn;
-    int rc = connect_server(&sql_engine_mysql, url, &conn, err);
-
-    if (rc == 0)
-        *ret = idem_sql_mysql(conn);
-    return rc;
+    if (conn == NULL)
+        return idem_error_set(err, dialled.code, "%s", dialled.text);
+    *ret = (struct idem_sql){.kind = kind, .at.pg = conn}; /* a pointer of any kind */
+    return 0;
 }
 #endif
 
 static const struct {
     const char *scheme;
-    int (*dial)(const struct idem_url *url, struct idem_sql *ret, struct idem_error *err);
+    enum idem_sql_kind kind;
+    const struct sql_engine *engine; /* NULL: SQLite */
 } schemes[] = {
 #if IDEM_HAVE_POSTGRES
-    {"postgres", connect_postgres},
-    {"postgresql", connect_postgres},
+    {"postgres", IDEM_SQL_POSTGRES, &sql_engine_postgres},
+    {"postgresql", IDEM_SQL_POSTGRES, &sql_engine_postgres},
 #endif
 #if IDEM_HAVE_MYSQL
-    {"mysql", connect_mysql},
-    {"mariadb", connect_mysql},
+    {"mysql", IDEM_SQL_MYSQL, &sql_engine_mysql},
+    {"mariadb", IDEM_SQL_MYSQL, &sql_engine_mysql},
 #endif
 #if IDEM_HAVE_SQLITE
-    {"sqlite", connect_sqlite},
+    {"sqlite", IDEM_SQL_SQLITE, NULL},
 #endif
-    {NULL, NULL},
+    {NULL, 0, NULL},
 };
 
 int idem_sql_open(const char *text, struct idem_sql *ret, struct idem_error *err) {
@@ -100,35 +83,31 @@ int idem_sql_open(const char *text, struct idem_sql *ret, struct idem_error *err
         return rc;
     while (schemes[i].scheme != NULL && strcmp(schemes[i].scheme, url.scheme) != 0)
         i++;
-    if (schemes[i].scheme != NULL)
-        rc = schemes[i].dial(&url, ret, err);
-    else
+    if (schemes[i].scheme == NULL)
         rc = idem_error_set(err, IDEM_E_INVALID,
-                            "%.40s: is no SQL database that this build knows; say "
+                            "%.40s: is no SQL database that this build knows; use "
                             "postgres://HOST/DATABASE, mysql://HOST/DATABASE or sqlite:PATH",
                             url.scheme);
+#if IDEM_HAVE_SQLITE
+    else if (schemes[i].engine == NULL)
+        rc = connect_sqlite(&url, ret, err);
+#endif
+#if IDEM_HAVE_POSTGRES || IDEM_HAVE_MYSQL
+    else
+        rc = connect_server(schemes[i].engine, schemes[i].kind, &url, ret, err);
+#endif
     idem_url_release(&url);
     return rc;
 }
 
 void idem_sql_close(struct idem_sql conn) {
-    switch (conn.kind) {
-#if IDEM_HAVE_POSTGRES
-    case IDEM_SQL_POSTGRES:
-        sql_engine_postgres.disconnect(conn.at.pg);
-        break;
-#endif
-#if IDEM_HAVE_MYSQL
-    case IDEM_SQL_MYSQL:
-        sql_engine_mysql.disconnect(conn.at.mysql);
-        break;
-#endif
 #if IDEM_HAVE_SQLITE
-    case IDEM_SQL_SQLITE:
+    if (conn.kind == IDEM_SQL_SQLITE)
         (void)sqlite3_close_v2(conn.at.sqlite);
-        break;
 #endif
-    default:
-        break;
-    }
+    for (size_t i = 0; schemes[i].scheme != NULL; i++)
+        if (schemes[i].kind == conn.kind && schemes[i].engine != NULL) {
+            schemes[i].engine->disconnect(conn.at.pg);
+            return;
+        }
 }

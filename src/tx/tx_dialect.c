@@ -94,11 +94,11 @@ int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_err
 }
 
 int idem_mark_gone(struct idem_error *err) {
-    return idem_error_set(err, IDEM_E_INVALID,
-                          "the function returned 0 in another transaction than the one that was "
-                          "begun for it, and that other one is not committed: return what "
-                          "idem_sql_failure() says of a statement that fails, and leave BEGIN, "
-                          "COMMIT and ROLLBACK to idem_tx_call()");
+    return idem_error_set(
+        err, IDEM_E_INVALID,
+        "the function returned 0 in another transaction than the one that was begun for it, and "
+        "that other one is not committed: return what idem_sql_failure() gives for a statement "
+        "that fails, and leave BEGIN, COMMIT and ROLLBACK to idem_tx_call()");
 }
 
 int idem_rollback_failed(struct idem_error *err) {

@@ -7,15 +7,8 @@
 #define IDEM_TX_TX_DIALECT_H
 
 #include "idem.h"
+#include "store/sql/sql_failure.h"
 #include "tx/tx_query.h"
-
-/* Classifies a failed statement beyond its code. */
-enum idem_sql_why {
-    IDEM_WHY_NONE,
-    IDEM_WHY_CONFLICT,   /* a unique key has such a row */
-    IDEM_WHY_LOCKED,     /* the lock was not granted in time */
-    IDEM_WHY_CONNECTION, /* the connection is lost; a COMMIT may have happened */
-};
 
 struct idem_reply {
     enum idem_sql_why why; /* set after a failure, too */
@@ -157,14 +150,5 @@ void idem_reply_release(struct idem_reply *reply);
 
 /* A cell as a number; 0 if it is NULL or not numeric. */
 int64_t idem_cell_number(const struct idem_sql_value *cell);
-
-/* An entry in an engine's table of failures; the last entry matches all other failures. */
-struct idem_failure {
-    const char *text; /* our text; NULL: the engine's own text, which quotes no value */
-    int number;
-    int code;
-    enum idem_sql_why why;
-    const char *help; /* advice for the operator, or NULL */
-};
 
 #endif

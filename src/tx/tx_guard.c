@@ -18,10 +18,9 @@
 
 static int policy_check(const struct idem_policy *policy, struct idem_error *err) {
     if (policy->mode == IDEM_MODE_LOCK)
-        return idem_error_set(
-            err, IDEM_E_INVALID,
-            "mode=lock makes no sense in a transaction of your own: say reject or "
-            "replay, or lock a row (idem_sql_lock)");
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "mode=lock makes no sense in a transaction of your own: use reject "
+                              "or replay, or lock a row (idem_sql_lock)");
     if (policy->key_kind == IDEM_KEY_TOKEN)
         return idem_error_set(err, IDEM_E_INVALID,
                               "key = token makes no sense in a transaction of your own: tokens are "

@@ -21,54 +21,6 @@
 
 #define BINARY_CHARSET 63
 
-#define MIGRATE "run `idem migrate --store URL`, or idem_sql_migrate()"
-#define READS "a statement's results are still to be read on the connection"
-
-/* clang-format off */
-static const struct idem_failure failures[] = {
-    {"its unique key has such a row", 1062, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
-    {"its unique key has such a row", 1169, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
-    {"its unique key has such a row", 1586, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
-    {"a lock was not had in time", 1205, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
-    {"a lock was not had at once", 3572, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
-    {"a deadlock", 1213, IDEM_E_RETRY_TX, IDEM_WHY_NONE, NULL},
-    {"a row has changed since the transaction first read", 1020, IDEM_E_RETRY_TX, IDEM_WHY_NONE,
-     NULL},
-    {NULL, 1146, IDEM_E_REFUSED, IDEM_WHY_NONE, MIGRATE},
-    {NULL, 1305, IDEM_E_REFUSED, IDEM_WHY_NONE, MIGRATE},
-    {"the disk is full", 1021, IDEM_E_FULL, IDEM_WHY_NONE, NULL},
-    {"the table is full", 1114, IDEM_E_FULL, IDEM_WHY_NONE, NULL},
-    {NULL, 1044, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1054, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1142, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1143, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1153, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, "raise the server's max_allowed_packet"},
-    {NULL, 1290, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1317, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1370, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1406, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1792, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1836, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1044, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {NULL, 1053, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
-    {NULL, 1927, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
-    {NULL, 2006, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
-    {NULL, 2013, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
-    {NULL, 2055, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
-    {"it came out of turn", 2014, IDEM_E_INVALID, IDEM_WHY_NONE, READS},
-    {"no memory", 2008, IDEM_E_NOMEM, IDEM_WHY_NONE, NULL},
-    {"its words may quote a value, and are left out", 0, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-};
-/* clang-format on */
-
-static const struct idem_failure *mysql_failure_find(unsigned number) {
-    const struct idem_failure *f = failures;
-
-    while (f->number != 0 && (unsigned)f->number != number)
-        f++;
-    return f;
-}
-
 static bool mysql_in_transaction(MYSQL *conn) {
     return (conn->server_status & SERVER_STATUS_IN_TRANS) != 0;
 }
@@ -94,7 +46,7 @@ static int mysql_connection_lost(MYSQL *conn, unsigned number, bool inside,
 static int mysql_failure_report(MYSQL *conn, bool inside, enum idem_sql_why *ret_why,
                                 struct idem_error *err) {
     unsigned number = mysql_errno(conn);
-    const struct idem_failure *f = mysql_failure_find(number);
+    const struct sql_failure *f = mysql_failure_find(number);
     const char *what = f->text != NULL ? f->text : mysql_error(conn);
     int rc;
 
@@ -406,8 +358,8 @@ static int mysql_migration_begin(struct idem_sql conn, struct idem_error *err) {
 
     if (rc == 0 && got != 1)
         return idem_error_set(err, IDEM_E_REFUSED,
-                              "no database is chosen on the connection, or somebody else has been "
-                              "making its tables for " LOCK_WAIT_S " s");
+                              "no database is chosen on the connection, or another session has "
+                              "been making its tables for " LOCK_WAIT_S " s");
     if (rc == 0)
         rc = idem_query_do(conn, &idem_dialect_mysql,
                            "SET @idem_sql_mode = @@SESSION.sql_mode, "

@@ -10,8 +10,9 @@
 
 static int outcome_from_guard(int rc, struct idem_tx_answer *answer, struct idem_error *err) {
     if (rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST)
-        return idem_error_set(err, IDEM_E_UNKNOWN,
-                              "it cannot be told yet: somebody is still at it; ask again");
+        return idem_error_set(
+            err, IDEM_E_UNKNOWN,
+            "its outcome is not known yet: its transaction is still open; ask again");
     if (rc != 0)
         return rc;
     if (answer->verdict == IDEM_TX_FIRST)

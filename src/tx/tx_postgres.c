@@ -20,42 +20,9 @@
 
 #define LITERAL_MAX 128 /* bytes */
 
-#define MIGRATE "run `idem migrate --store URL`, or idem_sql_migrate()"
-
-/* Matched by a prefix of the SQLSTATE; the last entry matches all other failures. */
-/* clang-format off */
-static const struct failure {
-    const char *state;
-    int code;
-    enum idem_sql_why why;
-    const char *help; /* advice for the operator, or NULL */
-} failures[] = {
-    {"40001", IDEM_E_RETRY_TX, IDEM_WHY_NONE, NULL},
-    {"40P01", IDEM_E_RETRY_TX, IDEM_WHY_NONE, NULL},
-    {"55P03", IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
-    {"23505", IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
-    {"25P02", IDEM_E_INVALID, IDEM_WHY_NONE, "roll it back"},
-    {"42P01", IDEM_E_REFUSED, IDEM_WHY_NONE, MIGRATE},
-    {"42P10", IDEM_E_INVALID, IDEM_WHY_NONE,
-     "the columns that are said to be the key need a unique index of just these"},
-    {"53100", IDEM_E_FULL, IDEM_WHY_NONE, NULL},
-    {"08", IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
-    {"57P", IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL},
-    {"", IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-};
-/* clang-format on */
-
 /* Classes of SQLSTATE whose messages quote no value. */
 static const char *const plain_classes[] = {"08", "25", "28", "3D", "3F", "40", "42",
                                             "53", "54", "55", "57", "58", "XX", NULL};
-
-static const struct failure *postgres_failure_find(const char *state) {
-    const struct failure *f = failures;
-
-    while (strncmp(f->state, state, strlen(f->state)) != 0)
-        f++;
-    return f;
-}
 
 static bool postgres_message_is_safe(const char *state) {
     for (size_t i = 0; plain_classes[i] != NULL; i++)
@@ -67,7 +34,7 @@ static bool postgres_message_is_safe(const char *state) {
 /* Reports a failed statement; the result may be NULL. */
 static int postgres_failure_report(const PGresult *result, const char *state,
                                    enum idem_sql_why *ret_why, struct idem_error *err) {
-    const struct failure *f = postgres_failure_find(state);
+    const struct sql_failure *f = postgres_failure_find(state);
     const char *words = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     const char *of = PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME);
 

@@ -144,7 +144,7 @@ int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem
     idem_reply_release(&reply);
     if (rc == 0 && reply.changed != 1)
         rc = idem_error_set(err, IDEM_E_INVALID,
-                            "there is no row of this key that waits for its result: say it once, "
+                            "there is no row of this key that waits for its result: set it once, "
                             "after idem_tx_once() answered IDEM_TX_FIRST in the same transaction");
     return rc;
 }

@@ -19,26 +19,26 @@
 
 /* Matched by the extended code or by its lowest byte. */
 /* clang-format off */
-static const struct idem_failure failures[] = {
-    {NULL, SQLITE_CONSTRAINT_UNIQUE, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
-    {NULL, SQLITE_CONSTRAINT_PRIMARYKEY, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
-    {NULL, SQLITE_CONSTRAINT_ROWID, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL},
-    {"a trigger refused it", SQLITE_CONSTRAINT_TRIGGER, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
-    {SNAPSHOT, SQLITE_BUSY_SNAPSHOT, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
-    {NULL, SQLITE_BUSY, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
-    {NULL, SQLITE_LOCKED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL},
-    {NULL, SQLITE_FULL, IDEM_E_FULL, IDEM_WHY_NONE, NULL},
-    {NULL, SQLITE_NOMEM, IDEM_E_NOMEM, IDEM_WHY_NONE, NULL},
-    {NULL, SQLITE_CORRUPT, IDEM_E_CORRUPT, IDEM_WHY_NONE, NULL},
-    {NULL, SQLITE_NOTADB, IDEM_E_CORRUPT, IDEM_WHY_NONE, NULL},
-    {NULL, SQLITE_TOOBIG, IDEM_E_INVALID, IDEM_WHY_NONE, NULL},
-    {NULL, SQLITE_MISUSE, IDEM_E_INVALID, IDEM_WHY_NONE, NULL},
-    {NULL, 0, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL},
+static const struct sql_failure failures[] = {
+    {NULL, SQLITE_CONSTRAINT_UNIQUE, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL, NULL},
+    {NULL, SQLITE_CONSTRAINT_PRIMARYKEY, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL, NULL},
+    {NULL, SQLITE_CONSTRAINT_ROWID, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL, NULL},
+    {NULL, SQLITE_CONSTRAINT_TRIGGER, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, "a trigger refused it", NULL},
+    {NULL, SQLITE_BUSY_SNAPSHOT, SQL_REFUSED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, SNAPSHOT, NULL},
+    {NULL, SQLITE_BUSY, SQL_REFUSED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL, NULL},
+    {NULL, SQLITE_LOCKED, SQL_REFUSED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL, NULL},
+    {NULL, SQLITE_FULL, SQL_REFUSED, IDEM_E_FULL, IDEM_WHY_NONE, NULL, NULL},
+    {NULL, SQLITE_NOMEM, SQL_REFUSED, IDEM_E_NOMEM, IDEM_WHY_NONE, NULL, NULL},
+    {NULL, SQLITE_CORRUPT, SQL_REFUSED, IDEM_E_CORRUPT, IDEM_WHY_NONE, NULL, NULL},
+    {NULL, SQLITE_NOTADB, SQL_REFUSED, IDEM_E_CORRUPT, IDEM_WHY_NONE, NULL, NULL},
+    {NULL, SQLITE_TOOBIG, SQL_REFUSED, IDEM_E_INVALID, IDEM_WHY_NONE, NULL, NULL},
+    {NULL, SQLITE_MISUSE, SQL_REFUSED, IDEM_E_INVALID, IDEM_WHY_NONE, NULL, NULL},
+    {NULL, 0, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL},
 };
 /* clang-format on */
 
-static const struct idem_failure *sqlite_failure_find(int number) {
-    const struct idem_failure *f = failures;
+static const struct sql_failure *sqlite_failure_find(int number) {
+    const struct sql_failure *f = failures;
 
     while (f->number != 0 && f->number != number && f->number != (number & 0xff))
         f++;
@@ -48,7 +48,7 @@ static const struct idem_failure *sqlite_failure_find(int number) {
 static int sqlite_failure_report(sqlite3 *db, bool inside, enum idem_sql_why *ret_why,
                                  struct idem_error *err) {
     int number = sqlite3_extended_errcode(db);
-    const struct idem_failure *f = sqlite_failure_find(number);
+    const struct sql_failure *f = sqlite_failure_find(number);
     const char *what = f->text != NULL ? f->text : sqlite3_errmsg(db);
     bool missing = strncmp(what, "no such table", strlen("no such table")) == 0;
 

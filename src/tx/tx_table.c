@@ -51,18 +51,18 @@ int idem_table_name(const struct idem_tx_table *table, const struct idem_args *a
     if (serial && scope.at != NULL)
         return idem_error_set(err, IDEM_E_INVALID,
                               "with key = serial, the table's source is the credential, and there "
-                              "is no column for a scope: say scope = none");
+                              "is no column for a scope: use scope = none");
     name->serial = serial ? (struct idem_bytes){args->serial, args->serial_len}
                           : (struct idem_bytes){name->identity.key, name->identity.key_len};
     name->source = serial ? (struct idem_bytes){args->credential, args->credential_len} : scope;
     if ((name->source.at != NULL) == (table->columns.source != NULL))
         return 0;
-    return idem_error_set(err, IDEM_E_INVALID,
-                          name->source.at != NULL
-                              ? "it is said who is asking, and the table has no column for it "
-                                "(idem_tx_columns.source): two users' keys would meet"
-                              : "the table has a column for who is asking, and it is not said: set "
-                                "idem_args.scope");
+    return idem_error_set(
+        err, IDEM_E_INVALID,
+        name->source.at != NULL
+            ? "the call has a scope, and the table has no column for it (idem_tx_columns.source): "
+              "two users' keys would meet"
+            : "the table has a column for the scope, and the call has none: set idem_args.scope");
 }
 
 static struct idem_sql_value columns_value(const struct idem_tx_columns *columns,
@@ -342,7 +342,7 @@ static int table_check_waiting(const struct idem_tx_name *name, struct idem_erro
 
     if (rc == 0 && (reply.rows == 0 || reply.cells[CELL_RESULT].len > 0))
         rc = idem_error_set(err, IDEM_E_INVALID,
-                            "there is no row of this key that waits for its result: say it once, "
+                            "there is no row of this key that waits for its result: set it once, "
                             "after idem_tx_once() answered IDEM_TX_FIRST in the same transaction");
     idem_reply_release(&reply);
     return rc;
@@ -431,7 +431,7 @@ static int table_check_properties(struct idem_sql conn, const struct idem_dialec
         rc = table_count(conn, dialect, dialect->unique, columns, &n, err);
     if (rc == 0 && n == 0)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "the columns that are said to be the key need a unique index of just "
+                              "the columns that are named as the key need a unique index of just "
                               "these, over their whole length");
     if (rc == 0 && dialect->transactional != NULL)
         rc = table_count(conn, dialect, dialect->transactional, columns, &n, err);

@@ -221,7 +221,8 @@ TEST(run_wants_one_key_and_reads_all_it_is_given) {
     CHECK_INT(RUN("run", "--", "true").status, 64);
     CHECK_INT(RUN("run", "--key", "a", "--key-expr", "#a", "--", "true").status, 64);
     CHECK_INT(RUN("run", "--key", "a", "--vars", "{}", "--", "true").status, 64);
-    CHECK_HAS(RUN("run", "--key", "a", "--vars", "{}", "--", "true").err, "nothing reads the variables");
+    CHECK_HAS(RUN("run", "--key", "a", "--vars", "{}", "--", "true").err,
+              "nothing reads the variables");
 }
 
 TEST(an_expression_in_the_settings_makes_the_key) {

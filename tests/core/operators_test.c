@@ -49,7 +49,7 @@ TEST(of_two_who_have_seen_it_uncertain_one_settles_it) {
     idem_outcome_release(&out);
     CHECK_INT(idem_settle(h, &name, &as_failed, &err), 0);
     CHECK_INT(idem_settle(h, &name, &as_done, &err), IDEM_E_SETTLED);
-    CHECK_HAS(err.text, "somebody has settled it since it was seen");
+    CHECK_HAS(err.text, "was settled since it was seen");
     as_done.from = IDEM_DAMAGED;
     CHECK_INT(idem_settle(h, &name, &as_done, &err), IDEM_E_INVALID);
     as_done.from = IDEM_ABSENT;

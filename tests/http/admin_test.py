@@ -216,7 +216,7 @@ def a_live_lease_needs_force(rig):
 @test
 def what_was_begun_again_since_is_left_alone(rig):
     _, hash = vanished(rig)
-    refused(act(rig, hash=hash, action="settle", to="done", attempt=2), 409, "begun again")
+    refused(act(rig, hash=hash, action="settle", to="done", attempt=2), 409, "started again")
 
 
 @test

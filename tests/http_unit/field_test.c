@@ -193,10 +193,10 @@ TEST(parameters_that_are_none_make_the_key_malformed) {
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         snprintf(value, sizeof(value), "\"abc\"%s", bad[i]);
-        CHECK_HAS(key(value), "no parameters");
+        CHECK_HAS(key(value), "only parameters");
     }
-    CHECK_HAS(key_n("\"abc\";a\0", 8), "no parameters");
-    CHECK_HAS(key_n("\"abc\";a=:\0:", 11), "no parameters");
+    CHECK_HAS(key_n("\"abc\";a\0", 8), "only parameters");
+    CHECK_HAS(key_n("\"abc\";a=:\0:", 11), "only parameters");
 }
 
 TEST(a_fault_never_shows_the_key) {

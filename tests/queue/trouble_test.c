@@ -40,7 +40,7 @@ TEST(a_store_that_does_not_answer_a_finish_is_told) {
     rig.h->op_timeout_ms = 100;
     rig.store = RIG_STORE_SILENT;
     rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
-    RIG_UNTIL(&rig, strstr(rig.states, "the store did not answer a finish in time") != NULL);
+    RIG_UNTIL(&rig, strstr(rig.states, "the store did not answer in time") != NULL);
     rig.h->op_timeout_ms = 60000;
     rig.store = RIG_STORE_UP;
     rig_until(&rig, &rig.lines_n, 1);

@@ -468,7 +468,7 @@ TEST(a_cluster_that_is_down_is_waited_for_and_a_server_that_is_gone_refuses_at_o
 }
 
 static bool is_reply_due(struct conn *c) {
-    const struct redis_store *store = idem_container_of(c->store, struct redis_store, base);
+    const struct redis_store *store = idem_container_of(c->store, struct redis_store, remote.base);
 
     for (const struct redis_node *node = store->nodes; node != NULL; node = node->next)
         if (node->conn.state == REDIS_CONN_READY && node->conn.wants_n > 0)

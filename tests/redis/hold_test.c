@@ -162,7 +162,7 @@ static bool say(const struct fake_command *command, char *out, size_t size) {
 }
 
 static struct redis_store *store_of(const struct conn *c) {
-    return idem_container_of(c->store, struct redis_store, base);
+    return idem_container_of(c->store, struct redis_store, remote.base);
 }
 
 static bool is_held(const struct conn *c) {

@@ -358,7 +358,7 @@ TEST(a_url_of_one_server_that_is_of_a_cluster_is_told_what_to_say) {
     fakes_start(1, say_moved);
     snprintf(url, sizeof(url), "redis://127.0.0.1:%d", fakes.port[0]);
     conn_open(&c, url, HOST_POLL, NULL);
-    CHECK_HAS(claim(&c, "k", 1).text, "say redis+cluster:");
+    CHECK_HAS(claim(&c, "k", 1).text, "use redis+cluster:");
     conn_close(&c);
     fakes_stop();
 }

@@ -163,7 +163,7 @@ TEST(a_failover_that_is_given_up_costs_no_request_its_timeout_and_claims_go_on) 
 }
 
 static bool is_ready(struct conn *c) {
-    struct redis_store *store = idem_container_of(c->store, struct redis_store, base);
+    struct redis_store *store = idem_container_of(c->store, struct redis_store, remote.base);
 
     conn_turn(c, 1);
     return store->nodes->conn.state == REDIS_CONN_READY;

@@ -356,7 +356,7 @@ static void lanes_use(struct conn *c, unsigned owner) {
 }
 
 static bool all_ready(const struct conn *c) {
-    const struct sql_store *store = idem_container_of(c->store, struct sql_store, base);
+    const struct sql_store *store = idem_container_of(c->store, struct sql_store, remote.base);
     bool ready = true;
 
     for (size_t i = 0; i < store->config.lanes_n; i++)

@@ -123,7 +123,7 @@ TEST(a_server_that_hangs_costs_no_connection_that_was_not_made_its_timeout) {
 
 /* A key of another connection than this one's. */
 static const char *key_elsewhere(const struct conn *c, const char *key) {
-    struct sql_store *store = idem_container_of(c->store, struct sql_store, base);
+    struct sql_store *store = idem_container_of(c->store, struct sql_store, remote.base);
     struct idem_record_key here = key_in("t:", key), there;
     static char name[16];
 

@@ -41,15 +41,15 @@ TEST(times_go_both_ways_to_the_millisecond) {
 }
 
 TEST(what_the_server_says_is_taken_for_what_it_is) {
-    CHECK_INT(maria_trouble(1062), SQL_CONFLICT);
-    CHECK_INT(maria_trouble(1213), SQL_AGAIN);
-    CHECK_INT(maria_trouble(1205), SQL_AGAIN);
-    CHECK_INT(maria_trouble(1114), SQL_FULL);
-    CHECK_INT(maria_trouble(1927), SQL_BROKEN);
-    CHECK_INT(maria_trouble(2013), SQL_BROKEN);
-    CHECK_INT(maria_trouble(5014), SQL_BROKEN);
-    CHECK_INT(maria_trouble(1142), SQL_REFUSED);
-    CHECK_INT(maria_trouble(1290), SQL_ELSEWHERE);
+    CHECK_INT(mysql_failure_find(1062)->trouble, SQL_CONFLICT);
+    CHECK_INT(mysql_failure_find(1213)->trouble, SQL_AGAIN);
+    CHECK_INT(mysql_failure_find(1205)->trouble, SQL_AGAIN);
+    CHECK_INT(mysql_failure_find(1114)->trouble, SQL_FULL);
+    CHECK_INT(mysql_failure_find(1927)->trouble, SQL_BROKEN);
+    CHECK_INT(mysql_failure_find(2013)->trouble, SQL_BROKEN);
+    CHECK_INT(mysql_failure_find(5014)->trouble, SQL_BROKEN);
+    CHECK_INT(mysql_failure_find(1142)->trouble, SQL_REFUSED);
+    CHECK_INT(mysql_failure_find(1290)->trouble, SQL_ELSEWHERE);
 }
 
 /* Links. */

@@ -128,18 +128,18 @@ static void read_only_set(bool on) {
 
 /* True if so many were refused and are to be said again. */
 static bool all_wait(const struct sql_store *store, int n) {
-    for (const struct sql_job *job = store->paused; job != NULL; job = job->turn_next)
+    for (const struct remote_op *op = store->remote.paused.first; op != NULL; op = op->queue_next)
         n--;
     return n == 0;
 }
 
 /* What is under way at its deadline is unknown: it comes while nothing is. */
 static void deadline_pass(struct conn *c, int n) {
-    struct sql_store *store = idem_container_of(c->store, struct sql_store, base);
+    struct sql_store *store = idem_container_of(c->store, struct sql_store, remote.base);
 
     loop_clock_stop();
     TURN_UNTIL(c, all_wait(store, n));
-    idem_timer_set(&c->loop, &store->again, 1000000);
+    idem_timer_set(&c->loop, &store->remote.again, 1000000);
     loop_clock_forward(100000);
 }
 
@@ -307,7 +307,7 @@ TEST(a_pooler_is_found_out_by_the_numbers_that_it_tells) {
         snprintf(key, sizeof(key), "k%d", i);
         run_done(&c, key, 1, "r");
     }
-    CHECK(idem_container_of(c.store, struct sql_store, base)->pooled);
+    CHECK(idem_container_of(c.store, struct sql_store, remote.base)->pooled);
     conn_close(&c);
     farm_stop(&farm);
 }

@@ -456,7 +456,7 @@ TEST(one_who_was_not_elected_again_sweeps_no_more) {
                                     "sweep_until = now() + interval '1 h'"
                                   : "UPDATE idem_meta SET sweeper = 'another', "
                                     "sweep_until = UTC_TIMESTAMP() + INTERVAL 1 HOUR");
-    store = idem_container_of(c.store, struct sql_store, base);
+    store = idem_container_of(c.store, struct sql_store, remote.base);
     TURN_UNTIL(&c, !store->sweeper.elected); /* what it has begun is over */
     expired_make(100);
     /* sleep: several sweeps; only time shows that the rows stay */

@@ -8,7 +8,6 @@
  * read. No error text contains a password.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,8 +58,9 @@ static bool url_option_may(const struct idem_reading *r, const struct idem_url_o
     return CONFIG(r)->tls;
 }
 
-static const struct idem_url_option options[] = {
 #define AT(field) offsetof(struct rabbit_config, field)
+
+static const struct idem_url_option options[] = {
     {"password_file", AT(password), idem_read_secret, NULL},
     {"name", AT(name), url_read_name, NULL},
     {"connect_timeout", AT(connect_timeout_ms), idem_read_duration, NULL},
@@ -70,57 +70,19 @@ static const struct idem_url_option options[] = {
     {"tls_cert", AT(tls_cert), url_read_file, with_tls},
     {"tls_key", AT(tls_key), url_read_file, with_tls},
     {"tls_name", AT(tls_name), idem_read_text, with_tls},
-#undef AT
 };
 
-/* The default user of a fresh server has its name as password; every other user needs one. */
-static int url_fill_user(struct idem_reading *r) {
-    const char *password = getenv("IDEM_AMQP_PASSWORD");
+/* The default user of a fresh server has its name as password. */
+static int url_check(struct idem_reading *r) {
     struct rabbit_config *config = CONFIG(r);
     int rc = 0;
 
-    if (config->password == NULL && password != NULL && password[0] != '\0')
-        rc = idem_read_text(r, NULL, password, &config->password);
-    if (rc == 0 && config->user != NULL && config->password == NULL)
-        rc = idem_reading_refuse(r, "a user needs a password: USER:PASSWORD@, password_file= or "
-                                    "IDEM_AMQP_PASSWORD");
-    if (rc == 0 && config->user == NULL)
+    if (config->user == NULL)
         rc = idem_read_text(r, NULL, "guest", &config->user);
     if (rc == 0 && config->password == NULL)
         rc = idem_read_text(r, NULL, "guest", &config->password);
     if (rc == 0 && strlen(config->user) > RABBIT_NAME_MAX)
         rc = idem_reading_refuse(r, "the user's name has more than 255 bytes");
-    return rc;
-}
-
-static int url_read_options(struct idem_reading *r) {
-    struct rabbit_config *config = CONFIG(r);
-    int rc = idem_read_options(r, options, sizeof(options) / sizeof(options[0]), url_option_may);
-
-    if (rc == 0 && (config->tls_cert == NULL) != (config->tls_key == NULL))
-        rc = idem_reading_refuse(r, "tls_cert and tls_key go together");
-    if (rc == 0)
-        rc = url_fill_user(r);
-    if (rc == 0 && config->name == NULL)
-        rc = idem_read_text(r, NULL, "idem", &config->name);
-    return rc;
-}
-
-/* The server's location. */
-
-static int url_read_hosts(struct idem_reading *r, char *list) {
-    struct rabbit_config *config = CONFIG(r);
-    char *host;
-    int rc = 0;
-
-    while (rc == 0 && (host = strsep(&list, ",")) != NULL) {
-        if (config->hosts_n == RABBIT_HOSTS_MAX)
-            return idem_reading_refuse(r, "more than 8 hosts");
-        rc =
-            idem_read_host(r, host, config->tls ? PORT_TLS : PORT, &config->hosts[config->hosts_n]);
-        if (rc == 0)
-            config->hosts_n++;
-    }
     return rc;
 }
 
@@ -135,40 +97,20 @@ static int url_read_vhost(struct idem_reading *r, char *path) {
     return idem_read_text(r, NULL, path, &CONFIG(r)->vhost);
 }
 
-static int url_read_location(struct idem_reading *r, char *rest) {
-    static const char form[] = "written amqp://USER:PASSWORD@HOST:PORT/VHOST";
-    struct rabbit_config *config = CONFIG(r);
-    struct idem_url_parts parts;
-    int rc = idem_read_parts(r, rest, form, &parts);
+static const size_t texts[] = {AT(user),     AT(password), AT(vhost),    AT(tls_ca),
+                               AT(tls_cert), AT(tls_key),  AT(tls_name), AT(name)};
 
-    if (rc == 0 && parts.socket != NULL)
-        rc = idem_reading_refuse(r, form);
-    if (rc == 0 && parts.password != NULL)
-        rc = idem_read_text(r, NULL, parts.password, &config->password);
-    if (rc == 0 && parts.user != NULL)
-        rc = idem_read_text(r, NULL, parts.user, &config->user);
-    if (rc == 0)
-        rc = url_read_hosts(r, parts.hosts);
-    return rc == 0 ? url_read_vhost(r, parts.path) : rc;
-}
-
-static int url_fill_config(const struct idem_url *url, struct rabbit_config *config,
-                           struct idem_error *err) {
-    struct idem_reading r = {.url = url, .config = config, .err = err};
-    char *rest = strdup(url->raw);
-    size_t rest_len = strlen(url->raw);
-    int rc = rest == NULL ? idem_error_set(err, IDEM_E_NOMEM, "no memory for a broker's URL")
-                          : url_read_location(&r, rest);
-
-    if (rc == IDEM_E_INVALID && strchr(url->raw, '@') == NULL && idem_reading_is_cut(&r))
-        rc = idem_reading_refuse(&r, idem_reading_cut);
-    if (rc == 0)
-        rc = url_read_options(&r);
-    if (rest != NULL)
-        explicit_bzero(rest, rest_len); /* it was split into parts; it may contain a password */
-    free(rest);
-    return rc;
-}
+static const struct idem_url_shape shape = {
+    .form = "written amqp://USER:PASSWORD@HOST:PORT/VHOST",
+    .password = "IDEM_AMQP_PASSWORD",
+    .user_needs_password = true,
+    .port = PORT,
+    .hosts_max = RABBIT_HOSTS_MAX,
+    .may = url_option_may,
+    .path = url_read_vhost,
+    .check = url_check,
+    IDEM_URL_FIELDS(struct rabbit_config),
+};
 
 int rabbit_config_read(const char *text, struct rabbit_config *ret, struct idem_error *err) {
     struct rabbit_config config = {
@@ -176,34 +118,26 @@ int rabbit_config_read(const char *text, struct rabbit_config *ret, struct idem_
         .connect_timeout_ms = CONNECT_MS,
         .heartbeat_ms = HEARTBEAT_MS,
     };
+    struct idem_url_shape known = shape;
     struct idem_url url;
     int rc = idem_url_parse(text, &url, err);
 
     if (rc != 0)
         return rc;
     config.tls = strcmp(url.scheme, "amqps") == 0;
+    if (config.tls)
+        known.port = PORT_TLS;
     rc = config.tls || strcmp(url.scheme, "amqp") == 0
-             ? url_fill_config(&url, &config, err)
+             ? idem_read_url(&url, &known, &config, err)
              : idem_error_set(err, IDEM_E_INVALID, "%.20s: is not amqp: or amqps:", url.scheme);
     idem_url_release(&url);
-    if (rc != 0) {
-        rabbit_config_release(&config);
-        return rc;
-    }
-    *ret = config;
-    return 0;
+    if (rc == 0)
+        *ret = config;
+    return rc;
 }
 
 void rabbit_config_release(struct rabbit_config *config) {
-    idem_secret_free(config->password);
-    free(config->user);
-    free(config->vhost);
-    free(config->tls_ca);
-    free(config->tls_cert);
-    free(config->tls_key);
-    free(config->tls_name);
-    free(config->name);
-    *config = (struct rabbit_config){0};
+    idem_texts_free(&shape, config);
 }
 
 int rabbit_url_check_name(const char *name, const char *what, struct idem_error *err) {

@@ -154,7 +154,7 @@ static int link_make_mark(struct stream_link *link, struct idem_error *err) {
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a broker's link");
     link->mark[0] = ':';
     *idem_hex_write(hash, 8, link->mark + 1) = '\0';
-    if (asprintf(&link->reading_name, "%s%s", link->config.client_name, link->mark) < 0) {
+    if (asprintf(&link->reading_name, "%s%s", link->config.name, link->mark) < 0) {
         link->reading_name = NULL;
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a broker's link");
     }
@@ -179,7 +179,7 @@ static int link_read_url(struct stream_link *link, const char *text, struct idem
         rc = link_make_mark(link, err);
     link->reading_config = link->config;
     link->reading_config.timeout_ms += link->block_ms;
-    link->reading_config.client_name = link->reading_name;
+    link->reading_config.name = link->reading_name;
     return rc;
 }
 

@@ -16,6 +16,7 @@
 #include "base/fork.h"
 #include "base/units.h"
 #include "store/lmdb/lmdb_store.h"
+#include "store/store_url.h"
 
 #define SIZE_DEFAULT ((size_t)16 << 30)
 #define SIZE_MIN ((size_t)1 << 20)
@@ -397,81 +398,62 @@ static void driver_close(struct idem_store *base) {
         store_free(store);
 }
 
-/* *ret is unchanged if the option is not given. */
-static int driver_read_bool(const struct idem_url *url, const char *name, bool *ret,
-                            struct idem_error *err) {
-    const char *value = idem_url_get(url, name);
-
-    if (value == NULL)
-        return 0;
-    if (strcmp(value, "no") == 0)
-        *ret = false;
-    else if (strcmp(value, "yes") == 0)
-        *ret = true;
-    else
-        return idem_error_set(err, IDEM_E_INVALID, "lmdb: %s=%s; allowed: yes, no", name, value);
+static int driver_read_sync(struct idem_reading *r, const char *name, const char *value,
+                            void *field) {
+    if (strcmp(value, "off") != 0 && strcmp(value, "always") != 0)
+        return idem_reading_refuse_value(r, name, value, "always, off");
+    *(enum lmdb_sync *)field = value[0] == 'o' ? LMDB_SYNC_OFF : LMDB_SYNC_ALWAYS;
     return 0;
 }
 
-static int driver_check_options(const struct idem_url *url, struct idem_error *err) {
-    static const char *const known[] = {"sync", "accept_loss", "accept_clock", "size", "create"};
+static int driver_read_size(struct idem_reading *r, const char *name, const char *value,
+                            void *field) {
+    int64_t bytes;
+    int rc = idem_size_parse(value, strlen(value), &bytes, r->err);
 
-    for (size_t i = 0; i < url->query_n; i++) {
-        size_t k = 0;
-
-        while (k < sizeof(known) / sizeof(known[0]) && strcmp(url->query[i].name, known[k]) != 0)
-            k++;
-        if (k == sizeof(known) / sizeof(known[0]))
-            return idem_error_set(err, IDEM_E_INVALID,
-                                  "lmdb: unknown option %s; allowed: sync, "
-                                  "size, create, accept_loss, accept_clock",
-                                  url->query[i].name);
-    }
+    if (rc != 0)
+        return rc;
+    if (bytes < (int64_t)SIZE_MIN || bytes > (int64_t)SIZE_MAX_TB)
+        return idem_reading_refuse_value(r, name, value, "1M to 16T");
+    *(size_t *)field = (size_t)bytes;
     return 0;
 }
 
 static int driver_read_config(const struct idem_url *url, struct lmdb_config *config,
                               struct idem_error *err) {
-    const char *sync = idem_url_get(url, "sync"), *size = idem_url_get(url, "size");
-    int64_t bytes;
-    int rc;
+    static const struct idem_url_option options[] = {
+#define AT(field) offsetof(struct lmdb_config, field)
+        {"sync", AT(sync), driver_read_sync, NULL},
+        {"size", AT(size), driver_read_size, NULL},
+        {"create", AT(create), idem_read_flag, NULL},
+        {"accept_loss", AT(accept_loss), idem_read_flag, NULL},
+        {"accept_clock", AT(accept_clock), idem_read_flag, NULL},
+#undef AT
+    };
+    struct idem_reading r = {.url = url, .config = config, .err = err};
 
     *config = (struct lmdb_config){.path = url->rest, .size = SIZE_DEFAULT, .create = true};
     if (url->rest[0] == '\0')
         return idem_error_set(err, IDEM_E_INVALID, "lmdb: a path is needed: lmdb:/var/lib/idem");
-    if ((rc = driver_check_options(url, err)) != 0 ||
-        (rc = driver_read_bool(url, "accept_loss", &config->accept_loss, err)) != 0 ||
-        (rc = driver_read_bool(url, "accept_clock", &config->accept_clock, err)) != 0 ||
-        (rc = driver_read_bool(url, "create", &config->create, err)) != 0)
-        return rc;
-    if (sync != NULL && strcmp(sync, "off") == 0)
-        config->sync = LMDB_SYNC_OFF;
-    else if (sync != NULL && strcmp(sync, "always") != 0)
-        return idem_error_set(err, IDEM_E_INVALID, "lmdb: sync=%s; allowed: always, off", sync);
-    if (size != NULL) {
-        rc = idem_size_parse(size, strlen(size), &bytes, err);
-        if (rc != 0)
-            return rc;
-        if (bytes < (int64_t)SIZE_MIN || bytes > (int64_t)SIZE_MAX_TB)
-            return idem_error_set(err, IDEM_E_INVALID, "lmdb: size=%s; allowed: 1M to 16T", size);
-        config->size = (size_t)bytes;
-    }
-    return 0;
+    return idem_read_options(&r, options, sizeof(options) / sizeof(options[0]), NULL);
 }
 
-static int driver_check(const struct idem_url *url, struct idem_error *err) {
+static int driver_check(const struct idem_driver *driver, const struct idem_url *url,
+                        struct idem_error *err) {
     struct lmdb_config config;
 
+    (void)driver;
     return driver_read_config(url, &config, err);
 }
 
-static int driver_open(const struct idem_url *url, struct idem_loop *loop,
-                       const struct idem_clock *clock, struct idem_store **ret,
-                       struct idem_error *err) {
+static int driver_open(const struct idem_driver *driver, const struct idem_url *url,
+                       struct idem_loop *loop, const struct idem_clock *clock,
+                       struct idem_store **ret, struct idem_error *err) {
     struct lmdb_store *store;
     struct lmdb_config config;
     int rc = driver_read_config(url, &config, err);
 
+    (void)driver;
     if (rc != 0)
         return rc;
     store = calloc(1, sizeof(*store));

@@ -62,12 +62,10 @@ static struct redis_node *store_get_node(struct redis_store *store,
 }
 
 static bool store_node_is_idle(const struct redis_store *store, const struct redis_node *node) {
-    const struct redis_job *job;
-
     if (node->conn.wants_n > 0 || node->conn.gone != NULL || node->wake.gone != NULL)
         return false;
-    for (job = store->jobs; job != NULL; job = job->next)
-        if (job->at == node)
+    for (struct remote_op *op = store->remote.ops; op != NULL; op = op->next)
+        if (redis_job_of(op)->at == node)
             return false;
     return true;
 }
@@ -139,8 +137,8 @@ static void cluster_take_slots(struct redis_conn *conn, void *data,
     store->cluster->under_way = false;
     if (reply == NULL || reply->type != REDIS_REPLY_ARRAY || reply->items_n == 0) {
         if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
-            redis_store_trouble(store, IDEM_E_REFUSED, !store->cluster->mapped, "%s: %.150s",
-                                conn->place, reply->text);
+            remote_trouble(&store->remote, IDEM_E_REFUSED, !store->cluster->mapped, "%s: %.150s",
+                           conn->place, reply->text);
         if (store->cluster->fails < 16)
             store->cluster->fails++;
         redis_cluster_refresh(store);
@@ -179,7 +177,7 @@ static void cluster_fire_refresh(struct idem_timer *timer) {
     if (node == NULL) { /* a host of the URL may know the map; its connection retries by itself */
         for (size_t i = 0; i < store->config.hosts_n; i++)
             (void)store_get_node(store, &store->config.hosts[i]);
-        idem_timer_set(store->base.loop, timer, REFRESH_PAUSE_MS);
+        idem_timer_set(store->remote.base.loop, timer, REFRESH_PAUSE_MS);
         return;
     }
     redis_put_command(&out, "CLUSTER", "SLOTS", NULL);
@@ -188,7 +186,7 @@ static void cluster_fire_refresh(struct idem_timer *timer) {
     if (cluster->under_way)
         redis_conn_flush(&node->conn);
     else
-        idem_timer_set(store->base.loop, timer, REFRESH_PAUSE_MS);
+        idem_timer_set(store->remote.base.loop, timer, REFRESH_PAUSE_MS);
 }
 
 void redis_cluster_refresh(struct redis_store *store) {
@@ -197,7 +195,7 @@ void redis_cluster_refresh(struct redis_store *store) {
     /* With redis: there is no map, though that server may be in cluster mode. */
     if (cluster == NULL || cluster->under_way || cluster->timer.link != NULL)
         return;
-    idem_timer_set(store->base.loop, &cluster->timer,
+    idem_timer_set(store->remote.base.loop, &cluster->timer,
                    cluster->fails > 0 ? redis_pause_ms(cluster->fails)
                    : cluster->mapped  ? REFRESH_PAUSE_MS
                                       : 0);
@@ -207,7 +205,7 @@ void redis_cluster_begin(struct redis_store *store) {
     struct redis_cluster *cluster = store->cluster;
 
     if (cluster != NULL && !cluster->mapped && !cluster->under_way && cluster->fails == 0)
-        idem_timer_set(store->base.loop, &cluster->timer, 0);
+        idem_timer_set(store->remote.base.loop, &cluster->timer, 0);
 }
 
 int redis_cluster_new(struct redis_store *store, struct idem_error *err) {
@@ -227,7 +225,7 @@ void redis_cluster_free(struct redis_cluster *cluster) {
     if (cluster == NULL)
         return;
     if (cluster->store != NULL)
-        idem_timer_clear(cluster->store->base.loop, &cluster->timer);
+        idem_timer_clear(cluster->store->remote.base.loop, &cluster->timer);
     free(cluster);
 }
 

@@ -56,7 +56,7 @@ static void job_put_urgent(struct redis_job *job, enum redis_script script) {
 static void job_put_eval(struct redis_job *job, enum redis_script script, size_t arguments) {
     struct redis_buffer *out = &job->command;
     char name[REDIS_NAME_MAX];
-    size_t len = redis_name(&job->copy.key, name);
+    size_t len = redis_name(&job->base.copy.key, name);
 
     redis_put_head(out, 4 + arguments);
     if (job->urgent) {
@@ -88,7 +88,7 @@ static void job_put_life(struct redis_job *job, int64_t life) {
 }
 
 static void job_write_claim_script(struct redis_job *job) {
-    const struct idem_claim_in *in = &job->copy.in.claim;
+    const struct idem_claim_in *in = &job->base.copy.in.claim;
     int64_t life = in->lease_ms + in->hold_ttl_ms;
     struct packer p = {.len = 0};
 
@@ -117,10 +117,10 @@ static void job_write_claim_script(struct redis_job *job) {
 /* Writes SET name first NX GET PX life. If running keys were found lately, PTTL name follows:
    the remaining life of such a key is then needed. Otherwise PTTL would be wasted. */
 static void job_write_claim_plain(struct redis_job *job) {
-    const struct idem_claim_in *in = &job->copy.in.claim;
+    const struct idem_claim_in *in = &job->base.copy.in.claim;
     struct redis_buffer *out = &job->command, first = {0};
     char name[REDIS_NAME_MAX];
-    size_t len = redis_name(&job->copy.key, name);
+    size_t len = redis_name(&job->base.copy.key, name);
 
     redis_record_first(in, &first);
     redis_put_head(out, 7);
@@ -144,7 +144,7 @@ static void job_write_claim_plain(struct redis_job *job) {
 
 /* A token is never absent, and a lock may have a record of an earlier use: both need the script. */
 static bool job_claim_is_plain(const struct redis_job *job) {
-    const struct idem_claim_in *in = &job->copy.in.claim;
+    const struct idem_claim_in *in = &job->base.copy.in.claim;
 
     return !job->scripted && !in->token && in->mode != IDEM_MODE_LOCK &&
            job->version >= VERSION_SET_NX_GET;
@@ -190,7 +190,7 @@ static void job_put_heads(struct redis_job *job, const struct idem_finish_in *in
 }
 
 static void job_write_finish(struct redis_job *job) {
-    const struct idem_finish_in *in = &job->copy.in.finish;
+    const struct idem_finish_in *in = &job->base.copy.in.finish;
     struct packer p = {.len = 0};
     int64_t life, due;
 
@@ -212,7 +212,7 @@ static void job_write_finish(struct redis_job *job) {
 }
 
 static void job_write_issue(struct redis_job *job) {
-    const struct idem_issue_in *in = &job->copy.in.issue;
+    const struct idem_issue_in *in = &job->base.copy.in.issue;
     struct packer p = {.len = 0};
 
     packer_put_bytes(&p, in->owner, IDEM_OWNER_LEN);
@@ -227,7 +227,7 @@ static void job_write_issue(struct redis_job *job) {
 
 static void job_write_once(struct redis_job *job) {
     char name[REDIS_NAME_MAX];
-    size_t len = redis_name(&job->copy.key, name);
+    size_t len = redis_name(&job->base.copy.key, name);
 
     redis_put_head(&job->command, 6);
     redis_put_text(&job->command, "SET");
@@ -235,14 +235,14 @@ static void job_write_once(struct redis_job *job) {
     redis_put_text(&job->command, "1");
     redis_put_text(&job->command, "NX");
     redis_put_text(&job->command, "PX");
-    job_put_life(job, job->copy.in.once.ttl_ms);
+    job_put_life(job, job->base.copy.in.once.ttl_ms);
     job->replies = 1;
 }
 
 static void job_write_count(struct redis_job *job) {
     static const char *const how[] = {
         [IDEM_COUNT_ADD] = "add", [IDEM_COUNT_RAISE] = "raise", [IDEM_COUNT_NEXT] = "next"};
-    const struct idem_count_in *in = &job->copy.in.count;
+    const struct idem_count_in *in = &job->base.copy.in.count;
 
     job_put_eval(job, REDIS_SCRIPT_COUNT, 4);
     redis_put_text(&job->command, how[in->how]);
@@ -257,7 +257,7 @@ static void job_write_lookup(struct redis_job *job) {
 }
 
 static void job_write_settle(struct redis_job *job) {
-    const struct idem_settle_in *in = &job->copy.in.settle;
+    const struct idem_settle_in *in = &job->base.copy.in.settle;
     struct packer p = {.len = 0};
 
     packer_put(&p, in->to, 1);
@@ -275,7 +275,7 @@ static void job_write_settle(struct redis_job *job) {
 
 static void job_write_forget(struct redis_job *job) {
     job_put_eval(job, REDIS_SCRIPT_FORGET, 1);
-    redis_put_text(&job->command, job->copy.in.forget.force ? "1" : "0");
+    redis_put_text(&job->command, job->base.copy.in.forget.force ? "1" : "0");
 }
 
 static void job_write_time(struct redis_job *job) {
@@ -293,9 +293,9 @@ bool redis_job_write(struct redis_job *job) {
     };
 
     job->command.len = 0;
-    if (job->copy.kind == IDEM_OP_LIST || job->copy.kind == IDEM_OP_STATS)
+    if (job->base.copy.kind == IDEM_OP_LIST || job->base.copy.kind == IDEM_OP_STATS)
         return redis_scan_write(job);
-    writers[job->copy.kind](job);
+    writers[job->base.copy.kind](job);
     return !job->command.failed;
 }
 
@@ -304,12 +304,12 @@ bool redis_job_write(struct redis_job *job) {
 static int job_fail_record(struct redis_job *job, int code, const char *what) {
     char hex[IDEM_HEX_LEN + 1];
 
-    idem_record_key_hex(&job->copy.key, hex);
-    return idem_error_set(&job->copy.error, code, "record %.12s: %s", hex, what);
+    idem_record_key_hex(&job->base.copy.key, hex);
+    return idem_error_set(&job->base.copy.error, code, "record %.12s: %s", hex, what);
 }
 
 static int job_fail_protocol(struct redis_job *job) {
-    return idem_error_set(&job->copy.error, IDEM_E_UNKNOWN,
+    return idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
                           "the server's answer is not what was asked for; is it Redis 6.2 or "
                           "later?");
 }
@@ -336,13 +336,13 @@ static int job_fail_error(struct redis_job *job, const struct redis_reply *reply
         return job_fail_unreadable(job, IDEM_E_CORRUPT);
     /* Before 7.0 scripts have no such flag, and the user may not be allowed EVAL. */
     if (reply_is_oom(reply) || job->urgent)
-        return idem_error_set(&job->copy.error, IDEM_E_FULL,
+        return idem_error_set(&job->base.copy.error, IDEM_E_FULL,
                               "the server is at its maxmemory, and takes nothing new");
     if (redis_reply_is(reply, "MOVED") && job->store->cluster == NULL)
-        return idem_error_set(&job->copy.error, IDEM_E_REFUSED,
-                              "the server is one of a cluster, and has not this key: say "
+        return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED,
+                              "the server is one of a cluster, and does not have this key: use "
                               "redis+cluster://HOST,HOST");
-    return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server refuses: %.200s",
+    return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED, "the server refuses: %.200s",
                           reply->text);
 }
 
@@ -365,7 +365,7 @@ static enum redis_taken job_claim_by_script(struct redis_job *job, int *ret_rc) 
     job_write_claim_script(job);
     if (!job->command.failed)
         return REDIS_AGAIN;
-    *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for an operation");
+    *ret_rc = idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for an operation");
     return REDIS_DONE;
 }
 
@@ -373,7 +373,7 @@ static enum redis_taken job_claim_by_script(struct redis_job *job, int *ret_rc) 
    sent. */
 static enum redis_taken job_decide_claim(struct redis_job *job, const struct redis_reply *was,
                                          const struct redis_reply *ttl, int *ret_rc) {
-    const struct idem_claim_in *in = &job->copy.in.claim;
+    const struct idem_claim_in *in = &job->base.copy.in.claim;
     bool timed = ttl != NULL && reply_is_within(ttl, 0, REDIS_MS_MAX - 1);
     struct idem_record record, fresh;
     struct idem_time zero = {0, 0};
@@ -383,8 +383,8 @@ static enum redis_taken job_decide_claim(struct redis_job *job, const struct red
 
     if (was->type == REDIS_REPLY_NIL) {
         (void)idem_protocol_claim(NULL, &fresh, in, zero, &write, &left);
-        job->copy.out.claim.verdict = IDEM_RUN;
-        job->copy.out.claim.record = fresh;
+        job->base.copy.out.claim.verdict = IDEM_RUN;
+        job->base.copy.out.claim.record = fresh;
         *ret_rc = 0;
         return REDIS_DONE;
     }
@@ -401,25 +401,25 @@ static enum redis_taken job_decide_claim(struct redis_job *job, const struct red
     /* Only the script may find that a lease is over: it reads the record and its life at once. */
     if (write || verdict == IDEM_UNCERTAIN)
         return job_claim_by_script(job, ret_rc);
-    job->copy.out.claim.verdict = verdict;
-    job->copy.out.claim.left_ms = left;
-    job->copy.out.claim.record = record;
+    job->base.copy.out.claim.verdict = verdict;
+    job->base.copy.out.claim.left_ms = left;
+    job->base.copy.out.claim.record = record;
     if (verdict != IDEM_REPLAY && verdict != IDEM_DEAD)
-        job->copy.out.claim.record.result = (struct idem_bytes){0};
+        job->base.copy.out.claim.record.result = (struct idem_bytes){0};
     *ret_rc = 0;
     return REDIS_DONE;
 }
 
 static int job_take_claim(struct redis_job *job, const struct redis_reply *reply) {
-    struct idem_record *record = &job->copy.out.claim.record;
+    struct idem_record *record = &job->base.copy.out.claim.record;
     int rc;
 
     if (!reply_is_array(reply, 4) || !reply_is_within(reply->items[0], IDEM_RUN, IDEM_PROBE) ||
         !reply_is_within(reply->items[1], 0, REDIS_MS_MAX) ||
         reply->items[2]->type != REDIS_REPLY_STRING || reply->items[3]->type != REDIS_REPLY_INTEGER)
         return job_fail_protocol(job);
-    job->copy.out.claim.verdict = (enum idem_verdict)reply->items[0]->integer;
-    job->copy.out.claim.left_ms = reply->items[1]->integer;
+    job->base.copy.out.claim.verdict = (enum idem_verdict)reply->items[0]->integer;
+    job->base.copy.out.claim.left_ms = reply->items[1]->integer;
     *record = (struct idem_record){.state = IDEM_ABSENT};
     if (reply->items[2]->len == 0)
         return 0;
@@ -428,7 +428,7 @@ static int job_take_claim(struct redis_job *job, const struct redis_reply *reply
 }
 
 static int job_take_lookup(struct redis_job *job, const struct redis_reply *reply) {
-    struct idem_record *record = &job->copy.out.lookup.record;
+    struct idem_record *record = &job->base.copy.out.lookup.record;
     int64_t now, left;
     int rc;
 
@@ -437,12 +437,13 @@ static int job_take_lookup(struct redis_job *job, const struct redis_reply *repl
     left = reply->items[1]->integer;
     now = reply->items[2]->integer;
     if (left < 0) /* PTTL returns -2 for an absent key */
-        return idem_op_refuse(&job->copy, IDEM_E_ABSENT);
+        return idem_op_refuse(&job->base.copy, IDEM_E_ABSENT);
     rc = redis_record_decode(reply_bytes(reply->items[0]), now, left, record);
     if (rc != 0)
         return job_fail_unreadable(job, rc);
-    job->copy.out.lookup.live = record->lease_end > now;
-    job->copy.out.lookup.left_ms = job->copy.out.lookup.live ? record->lease_end - now : 0;
+    job->base.copy.out.lookup.live = record->lease_end > now;
+    job->base.copy.out.lookup.left_ms =
+        job->base.copy.out.lookup.live ? record->lease_end - now : 0;
     return 0;
 }
 
@@ -450,10 +451,10 @@ static int job_take_count(struct redis_job *job, const struct redis_reply *reply
     if (!reply_is_array(reply, 2) || !reply_is_within(reply->items[0], 0, 1) ||
         reply->items[1]->type != REDIS_REPLY_STRING)
         return job_fail_protocol(job);
-    job->copy.out.count.changed = reply->items[0]->integer == 1;
-    job->copy.out.count.value = strtoll(reply->items[1]->text, NULL, 10);
-    if (!job->copy.out.count.changed && job->copy.in.count.how == IDEM_COUNT_ADD)
-        return idem_error_set(&job->copy.error, IDEM_E_INVALID, "the counter overflows");
+    job->base.copy.out.count.changed = reply->items[0]->integer == 1;
+    job->base.copy.out.count.value = strtoll(reply->items[1]->text, NULL, 10);
+    if (!job->base.copy.out.count.changed && job->base.copy.in.count.how == IDEM_COUNT_ADD)
+        return idem_error_set(&job->base.copy.error, IDEM_E_INVALID, "the counter overflows");
     return 0;
 }
 
@@ -463,47 +464,47 @@ static int job_take_time(struct redis_job *job, const struct redis_reply *reply)
     if (!reply_is_array(reply, 2) || reply->items[0]->type != REDIS_REPLY_STRING ||
         reply->items[1]->type != REDIS_REPLY_STRING)
         return job_fail_protocol(job);
-    if (job->copy.kind == IDEM_OP_SWEEP) /* the server expires keys itself */
+    if (job->base.copy.kind == IDEM_OP_SWEEP) /* the server expires keys itself */
         return 0;
     seconds = strtoll(reply->items[0]->text, NULL, 10);
     if (seconds < 0 || seconds > REDIS_MS_MAX / 1000)
         return job_fail_protocol(job);
-    job->copy.out.time.ms = seconds * 1000 + strtoll(reply->items[1]->text, NULL, 10) / 1000;
-    job->copy.out.time.date = job->copy.out.time.ms;
+    job->base.copy.out.time.ms = seconds * 1000 + strtoll(reply->items[1]->text, NULL, 10) / 1000;
+    job->base.copy.out.time.date = job->base.copy.out.time.ms;
     return 0;
 }
 
 /* A repeated finish that finds another owner does not reveal the outcome of the first one. */
 static int job_check_finish(struct redis_job *job) {
-    if (!job->lost || job->copy.out.finish.ack != IDEM_LOST ||
-        job->copy.in.finish.said == IDEM_SAID_RENEW)
+    if (!job->base.lost || job->base.copy.out.finish.ack != IDEM_LOST ||
+        job->base.copy.in.finish.said == IDEM_SAID_RENEW)
         return 0;
-    return idem_error_set(&job->copy.error, IDEM_E_UNKNOWN,
+    return idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
                           "the connection was lost before the answer came, and the record is not "
                           "this owner's any more: it may have been stored before");
 }
 
 static int job_take_number(struct redis_job *job, const struct redis_reply *reply) {
-    bool is_boolean = job->copy.kind == IDEM_OP_FINISH || job->copy.kind == IDEM_OP_ISSUE;
+    bool is_boolean = job->base.copy.kind == IDEM_OP_FINISH || job->base.copy.kind == IDEM_OP_ISSUE;
 
     if (is_boolean ? !reply_is_within(reply, 0, 1)
                    : !reply_is_within(reply, 0, 0) &&
                          !reply_is_within(reply, IDEM_E_SETTLED, IDEM_E_ABSENT))
         return job_fail_protocol(job);
-    switch (job->copy.kind) {
+    switch (job->base.copy.kind) {
     case IDEM_OP_FINISH:
-        job->copy.out.finish.ack = (enum idem_ack)reply->integer;
+        job->base.copy.out.finish.ack = (enum idem_ack)reply->integer;
         return job_check_finish(job);
     case IDEM_OP_ISSUE:
-        job->copy.out.issue.issued = reply->integer == 1;
+        job->base.copy.out.issue.issued = reply->integer == 1;
         return 0;
     default: /* settle and forget */
-        return reply->integer == 0 ? 0 : idem_op_refuse(&job->copy, (int)reply->integer);
+        return reply->integer == 0 ? 0 : idem_op_refuse(&job->base.copy, (int)reply->integer);
     }
 }
 
 static int job_take_result(struct redis_job *job, const struct redis_reply *reply) {
-    switch (job->copy.kind) {
+    switch (job->base.copy.kind) {
     case IDEM_OP_CLAIM:
         return job_take_claim(job, reply);
     case IDEM_OP_LOOKUP:
@@ -516,7 +517,7 @@ static int job_take_result(struct redis_job *job, const struct redis_reply *repl
     case IDEM_OP_ONCE:
         if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL)
             return job_fail_protocol(job);
-        job->copy.out.once.first = reply->type == REDIS_REPLY_STATUS;
+        job->base.copy.out.once.first = reply->type == REDIS_REPLY_STATUS;
         return 0;
     default:
         return job_take_number(job, reply);
@@ -526,15 +527,16 @@ static int job_take_result(struct redis_job *job, const struct redis_reply *repl
 /* forget --force also removes a damaged record: there is no other way. */
 static bool job_forget_damaged(struct redis_job *job, int rc) {
     char name[REDIS_NAME_MAX];
-    size_t len = redis_name(&job->copy.key, name);
+    size_t len = redis_name(&job->base.copy.key, name);
 
-    if (job->copy.kind != IDEM_OP_FORGET || rc != IDEM_E_CORRUPT || !job->copy.in.forget.force)
+    if (job->base.copy.kind != IDEM_OP_FORGET || rc != IDEM_E_CORRUPT ||
+        !job->base.copy.in.forget.force)
         return false;
     job->command.len = 0;
     redis_put_head(&job->command, 2);
     redis_put_text(&job->command, "DEL");
     redis_put_part(&job->command, name, len);
-    job->copy.in.forget.force = false; /* only once */
+    job->base.copy.in.forget.force = false; /* only once */
     job->deleting = true;
     job->replies = 1;
     return !job->command.failed;
@@ -542,8 +544,8 @@ static bool job_forget_damaged(struct redis_job *job, int rc) {
 
 /* An operation that has begun may be completed on a server that is at its maxmemory. */
 static bool job_finish_urgent(struct redis_job *job, const struct redis_reply *reply) {
-    if ((job->copy.kind != IDEM_OP_FINISH && job->copy.kind != IDEM_OP_SETTLE) || job->urgent ||
-        !reply_is_oom(reply))
+    if ((job->base.copy.kind != IDEM_OP_FINISH && job->base.copy.kind != IDEM_OP_SETTLE) ||
+        job->urgent || !reply_is_oom(reply))
         return false;
     job->urgent = true;
     return redis_job_write(job);
@@ -555,14 +557,14 @@ enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply 
         return redis_scan_take(job, reply, ret_rc);
     if (reply->type == REDIS_REPLY_ERROR) {
         /* A full server refuses SET even for an existing key; the script only reads that key. */
-        if (job->copy.kind == IDEM_OP_CLAIM && !job->scripted && reply_is_oom(reply))
+        if (job->base.copy.kind == IDEM_OP_CLAIM && !job->scripted && reply_is_oom(reply))
             return job_claim_by_script(job, ret_rc);
         if (job_finish_urgent(job, reply))
             return REDIS_AGAIN;
         *ret_rc = job_fail_error(job, reply);
         return job_forget_damaged(job, *ret_rc) ? REDIS_AGAIN : REDIS_DONE;
     }
-    if (job->copy.kind == IDEM_OP_CLAIM && !job->scripted)
+    if (job->base.copy.kind == IDEM_OP_CLAIM && !job->scripted)
         return job_decide_claim(job, job->first != NULL ? job->first : reply,
                                 job->first != NULL ? reply : NULL, ret_rc);
     if (job->deleting) { /* the reply to DEL */
@@ -577,13 +579,13 @@ unsigned redis_tally_write(struct redis_store *store, struct redis_buffer *out) 
     unsigned n = 0;
 
     for (int i = 0; i < IDEM_EVENT__COUNT; i++) {
-        if (store->tally[i] == 0)
+        if (store->remote.tally[i] == 0)
             continue;
         redis_put_head(out, 4);
         redis_put_text(out, "HINCRBY");
         redis_put_text(out, REDIS_EVENTS_NAME);
         redis_put_text(out, idem_event_name((enum idem_event)i));
-        redis_put_number(out, (int64_t)store->tally[i]);
+        redis_put_number(out, (int64_t)store->remote.tally[i]);
         n++;
     }
     return n;

@@ -2,7 +2,6 @@
  * Reads the URL of a Redis store. Fails on unknown options, and on files that cannot be read. No
  * error contains a password.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -14,9 +13,6 @@
  *     redis:/PATH/TO/SOCKET[?OPTIONS]      user= and db= among them
  *     redis+sentinel://[...@]HOST[:PORT],HOST[:PORT]/MASTER[/DB]    rediss+sentinel://
  *     redis+cluster://[...@]HOST[:PORT],HOST[:PORT]                rediss+cluster://
- *
- * The URL is split before %XX is decoded, so that a user name or a password may contain any
- * separator.
  */
 
 #define REPLICAS_MAX 100
@@ -40,15 +36,6 @@ static int config_read_db(struct idem_reading *r, const char *name, const char *
     *(int *)field = (int)db;
     config->db_said = true;
     return 0;
-}
-
-static int config_read_user(struct idem_reading *r, const char *name, const char *value,
-                            void *field) {
-    if (CONFIG(r)->user != NULL)
-        return idem_reading_refuse(r, "the user is given twice, before the @ and by user=");
-    if (*value == '\0')
-        return idem_reading_refuse(r, "user= is empty");
-    return idem_read_text(r, name, value, field);
 }
 
 static int config_read_replicas(struct idem_reading *r, const char *name, const char *value,
@@ -83,22 +70,23 @@ static int config_read_grace(struct idem_reading *r, const char *name, const cha
     return rc;
 }
 
-static const char with_tls[] = "TLS only: say rediss:", with_sentinels[] = "sentinels only";
+static const char with_tls[] = "TLS only: use rediss:", with_sentinels[] = "sentinels only";
 
 static bool config_may_have(const struct idem_reading *r, const struct idem_url_option *option) {
     return option->only == with_tls ? CONFIG(r)->tls : CONFIG(r)->kind == REDIS_SENTINEL;
 }
 
-static const struct idem_url_option options[] = {
 #define AT(field) offsetof(struct redis_config, field)
-    {"user", AT(user), config_read_user, NULL},
+
+static const struct idem_url_option options[] = {
+    {"user", AT(user), idem_read_once, NULL},
     {"db", AT(db), config_read_db, NULL},
     {"password_file", AT(password), idem_read_secret, NULL},
     {"sentinel_user", AT(sentinel_user), idem_read_text, with_sentinels},
     {"sentinel_password_file", AT(sentinel_password), idem_read_secret, with_sentinels},
     {"replicas", AT(replicas), config_read_replicas, NULL},
     {"sentinel_grace", AT(sentinel_grace_ms), config_read_grace, with_sentinels},
-    {"name", AT(client_name), config_read_name, NULL},
+    {"name", AT(name), config_read_name, NULL},
     {"connect_timeout", AT(connect_timeout_ms), idem_read_duration, NULL},
     {"timeout", AT(timeout_ms), idem_read_duration, NULL},
     {"unsafe", AT(unsafe), idem_read_flag, NULL},
@@ -107,43 +95,9 @@ static const struct idem_url_option options[] = {
     {"tls_cert", AT(tls_cert), idem_read_text, with_tls},
     {"tls_key", AT(tls_key), idem_read_text, with_tls},
     {"tls_name", AT(tls_name), idem_read_text, with_tls},
-#undef AT
 };
 
-static int config_read_options(struct idem_reading *r) {
-    const char *password = getenv("IDEM_REDIS_PASSWORD");
-    struct redis_config *config = CONFIG(r);
-    int rc = idem_read_options(r, options, sizeof(options) / sizeof(options[0]), config_may_have);
-
-    if (rc == 0 && (config->tls_cert == NULL) != (config->tls_key == NULL))
-        rc = idem_reading_refuse(r, "tls_cert and tls_key go together");
-    if (rc == 0 && config->password == NULL && password != NULL && password[0] != '\0')
-        rc = idem_read_text(r, NULL, password, &config->password);
-    if (rc == 0 && config->user != NULL && config->password == NULL)
-        rc = idem_reading_refuse(r, "a user needs a password: USER:PASSWORD@, password_file= or "
-                                    "IDEM_REDIS_PASSWORD");
-    return rc;
-}
-
 /* Hosts and paths. */
-
-static int config_read_hosts(struct idem_reading *r, char *list) {
-    struct redis_config *config = CONFIG(r);
-    uint16_t port = config->kind == REDIS_SENTINEL ? REDIS_SENTINEL_PORT : REDIS_PORT;
-    char *host;
-    int rc = 0;
-
-    while (rc == 0 && (host = strsep(&list, ",")) != NULL) {
-        if (config->hosts_n == REDIS_HOSTS_MAX)
-            return idem_reading_refuse(r, "more than 16 hosts");
-        rc = idem_read_host(r, host, port, &config->hosts[config->hosts_n]);
-        if (rc == 0)
-            config->hosts_n++;
-    }
-    if (rc == 0 && config->kind == REDIS_STANDALONE && config->hosts_n > 1)
-        rc = idem_reading_refuse(r, "several hosts are for redis+sentinel: and redis+cluster:");
-    return rc;
-}
 
 /* MASTER or MASTER/DB. */
 static int config_read_master(struct idem_reading *r, char *text) {
@@ -160,38 +114,39 @@ static int config_read_master(struct idem_reading *r, char *text) {
                                                     : config_read_db(r, NULL, text, &config->db);
 }
 
-static int config_read_socket(struct idem_reading *r, char *path) {
-    struct redis_config *config = CONFIG(r);
-
-    if (config->kind != REDIS_STANDALONE)
+static int config_check_socket(struct idem_reading *r) {
+    if (CONFIG(r)->kind != REDIS_STANDALONE)
         return idem_reading_refuse(r, "a socket is for one server only");
     /* No server speaks TLS on a socket: the handshake would only time out. */
-    if (config->tls)
-        return idem_reading_refuse(r, "a socket is without TLS: say redis:/PATH");
-    config->hosts_n = 1;
-    return idem_read_socket(r, path, &config->hosts[0]);
+    return CONFIG(r)->tls ? idem_reading_refuse(r, "a socket is without TLS: use redis:/PATH") : 0;
 }
 
-static int config_read_location(struct idem_reading *r, char *rest) {
+static int config_read_path(struct idem_reading *r, char *path) {
     struct redis_config *config = CONFIG(r);
-    struct idem_url_parts parts;
-    int rc = idem_read_parts(r, rest, "written redis://HOST:PORT/DB, or redis:/PATH of a socket",
-                             &parts);
 
-    if (rc == 0 && parts.socket != NULL)
-        return config_read_socket(r, parts.socket);
-    if (rc == 0 && parts.password != NULL)
-        rc = idem_read_text(r, NULL, parts.password, &config->password);
-    if (rc == 0 && parts.user != NULL)
-        rc = config_read_user(r, "user", parts.user, &config->user);
-    if (rc == 0)
-        rc = config_read_hosts(r, parts.hosts);
-    if (rc == 0 && config->kind == REDIS_SENTINEL)
-        rc = config_read_master(r, parts.path);
-    else if (rc == 0 && parts.path != NULL && *parts.path != '\0')
-        rc = config_read_db(r, NULL, parts.path, &config->db);
-    return rc;
+    if (config->kind == REDIS_STANDALONE && config->hosts_n > 1)
+        return idem_reading_refuse(r, "several hosts are for redis+sentinel: and redis+cluster:");
+    if (config->kind == REDIS_SENTINEL)
+        return config_read_master(r, path);
+    return path == NULL || *path == '\0' ? 0 : config_read_db(r, NULL, path, &config->db);
 }
+
+static const size_t texts[] = {
+    AT(user),   AT(password), AT(sentinel_user), AT(sentinel_password), AT(master),
+    AT(tls_ca), AT(tls_cert), AT(tls_key),       AT(tls_name),          AT(name),
+};
+
+static const struct idem_url_shape shape = {
+    .form = "written redis://HOST:PORT/DB, or redis:/PATH of a socket",
+    .password = "IDEM_REDIS_PASSWORD",
+    .user_needs_password = true,
+    .port = REDIS_PORT,
+    .hosts_max = REDIS_HOSTS_MAX,
+    .may = config_may_have,
+    .socket = config_check_socket,
+    .path = config_read_path,
+    IDEM_URL_FIELDS(struct redis_config),
+};
 
 int redis_config_read(const struct idem_url *url, struct redis_config *ret,
                       struct idem_error *err) {
@@ -205,39 +160,17 @@ int redis_config_read(const struct idem_url *url, struct redis_config *ret,
         .connect_timeout_ms = 5000,
         .timeout_ms = 5000,
     };
-    struct idem_reading r = {.url = url, .config = &config, .err = err};
-    char *rest = strdup(url->raw);
-    size_t rest_len = strlen(url->raw);
-    int rc = rest == NULL ? idem_error_set(err, IDEM_E_NOMEM, "no memory for a store's URL")
-                          : config_read_location(&r, rest);
+    struct idem_url_shape known = shape;
+    int rc;
 
-    if (rc == IDEM_E_INVALID && strchr(url->raw, '@') == NULL && idem_reading_is_cut(&r))
-        rc = idem_reading_refuse(&r, idem_reading_cut);
+    if (config.kind == REDIS_SENTINEL)
+        known.port = REDIS_SENTINEL_PORT;
+    rc = idem_read_url(url, &known, &config, err);
     if (rc == 0)
-        rc = config_read_options(&r);
-    if (rc == 0 && config.client_name == NULL)
-        rc = idem_read_text(&r, NULL, "idem", &config.client_name);
-    if (rest != NULL)
-        explicit_bzero(rest, rest_len); /* it may contain the password */
-    free(rest);
-    if (rc != 0) {
-        redis_config_release(&config);
-        return rc;
-    }
-    *ret = config;
-    return 0;
+        *ret = config;
+    return rc;
 }
 
 void redis_config_release(struct redis_config *config) {
-    idem_secret_free(config->password);
-    idem_secret_free(config->sentinel_password);
-    free(config->user);
-    free(config->sentinel_user);
-    free(config->master);
-    free(config->tls_ca);
-    free(config->tls_cert);
-    free(config->tls_key);
-    free(config->tls_name);
-    free(config->client_name);
-    *config = (struct redis_config){0};
+    idem_texts_free(&shape, config);
 }

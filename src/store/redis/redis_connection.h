@@ -11,8 +11,8 @@
 #include "store/store_url.h"
 
 /*
- *     redis_driver.c          the driver's table: open, close, submit, deadlines, counts
- *     redis_op.c              operations under way: send, receive, send again
+ *     redis_driver.c          open, close, counts (store/remote.c has what SQL stores need as well)
+ *     redis_op.c              operations: sending, and what a reply means for them
  *     redis_command.c         an operation as commands, and its replies as a result
  *     redis_scan.c            list and stats: SCAN, page by page (redis_scan.h)
  *     redis_scan_page.c       the position of a list between two calls
@@ -58,7 +58,7 @@ struct redis_config {
     char *tls_ca, *tls_cert, *tls_key, *tls_name; /* NULL: the system's, none, none, the host's */
     bool unsafe;
     int64_t connect_timeout_ms, timeout_ms;
-    char *client_name;
+    char *name;
 };
 
 int redis_config_read(const struct idem_url *url, struct redis_config *ret, struct idem_error *err);

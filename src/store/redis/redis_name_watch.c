@@ -59,11 +59,12 @@ static void name_watch_resolved(void *data, const struct sockaddr_storage *addre
     (void)why;
     redis_resolve_free(watch->resolve);
     watch->resolve = NULL;
-    idem_timer_set(store->base.loop, &watch->timer, LOOKUP_MS);
-    redis_store_enter(store);
-    for (size_t i = 0; n > 0 && n < REDIS_ADDRESSES_MAX && i < CONNECTIONS && !store->closing; i++)
+    idem_timer_set(store->remote.base.loop, &watch->timer, LOOKUP_MS);
+    remote_enter(&store->remote);
+    for (size_t i = 0;
+         n > 0 && n < REDIS_ADDRESSES_MAX && i < CONNECTIONS && !store->remote.closing; i++)
         name_watch_check(conns[i], &watch->misses[i], addresses, n);
-    (void)redis_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 static void name_watch_fire(struct idem_timer *timer) {
@@ -72,10 +73,10 @@ static void name_watch_fire(struct idem_timer *timer) {
     struct redis_conn *conn = &store->nodes->conn;
 
     if (conn->state == REDIS_CONN_READY)
-        watch->resolve =
-            redis_resolve_new(store->base.loop, &conn->host, name_watch_resolved, watch, NULL);
+        watch->resolve = redis_resolve_new(store->remote.base.loop, &conn->host,
+                                           name_watch_resolved, watch, NULL);
     if (watch->resolve == NULL)
-        idem_timer_set(store->base.loop, timer, LOOKUP_MS);
+        idem_timer_set(store->remote.base.loop, timer, LOOKUP_MS);
 }
 
 int redis_name_watch_new(struct redis_store *store, struct idem_error *err) {
@@ -89,14 +90,14 @@ int redis_name_watch_new(struct redis_store *store, struct idem_error *err) {
     watch->store = store;
     watch->timer.fire = name_watch_fire;
     store->name_watch = watch;
-    idem_timer_set(store->base.loop, &watch->timer, LOOKUP_MS);
+    idem_timer_set(store->remote.base.loop, &watch->timer, LOOKUP_MS);
     return 0;
 }
 
 void redis_name_watch_free(struct redis_name_watch *watch) {
     if (watch == NULL)
         return;
-    idem_timer_clear(watch->store->base.loop, &watch->timer);
+    idem_timer_clear(watch->store->remote.base.loop, &watch->timer);
     redis_resolve_free(watch->resolve);
     free(watch);
 }

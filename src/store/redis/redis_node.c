@@ -18,7 +18,7 @@
 static void node_set_down(struct redis_node *node, bool down) {
     node->down = down;
     if (down) {
-        redis_jobs_resume(node->store);
+        remote_resume(&node->store->remote);
         return;
     }
     node->failed = 0;
@@ -29,7 +29,7 @@ static void node_set_down(struct redis_node *node, bool down) {
 static void node_refuse(struct redis_conn *conn, bool for_good, const char *why) {
     struct redis_node *node = conn->data;
 
-    redis_store_trouble(node->store, IDEM_E_REFUSED, for_good, "%s: %s", conn->place, why);
+    remote_trouble(&node->store->remote, IDEM_E_REFUSED, for_good, "%s: %s", conn->place, why);
     node_set_down(node, true);
     redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
 }
@@ -98,7 +98,7 @@ void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data) {
         (void)redis_conn_send(conn, out.at, out.len, node_take_select, NULL);
         out.len = 0;
     }
-    redis_put_command(&out, "CLIENT", "SETNAME", config->client_name, NULL);
+    redis_put_command(&out, "CLIENT", "SETNAME", config->name, NULL);
     (void)redis_conn_send(conn, out.at, out.len, last == NULL ? node_take_name : last, data);
     redis_buffer_release(&out);
 }
@@ -162,7 +162,7 @@ static void node_fence(struct redis_conn *conn, struct redis_node *node, const c
 
 void redis_fact(const struct redis_conn *conn, const char *name, const char *value) {
     const struct redis_node *node = conn->data;
-    const struct idem_store *base = &node->store->base;
+    const struct idem_store *base = &node->store->remote.base;
 
     if (base->fact != NULL)
         base->fact(base->fact_data, conn->place, name, value);
@@ -210,7 +210,7 @@ static void node_take_info(struct redis_conn *conn, void *data, const struct red
                         : 0;
     if (redis_info_get(reply->text, "redis_mode", value, sizeof(value)) &&
         strcmp(value, "sentinel") == 0) {
-        node_refuse(conn, true, "it is a sentinel: say redis+sentinel://HOST,HOST/MASTER");
+        node_refuse(conn, true, "it is a sentinel: use redis+sentinel://HOST,HOST/MASTER");
     } else if (node->version != 0 && node->version < VERSION_MIN) {
         node_refuse(conn, true, "the server is older than Redis 6.2");
     } else if (redis_info_get(reply->text, "loading", value, sizeof(value)) && value[0] == '1') {
@@ -225,7 +225,7 @@ static void node_take_info(struct redis_conn *conn, void *data, const struct red
         if (!store->config.unsafe)
             node_refuse(conn, true,
                         "maxmemory-policy evicts, so that what was done may be forgotten and run "
-                        "again; set it to noeviction, or say unsafe=yes");
+                        "again; set it to noeviction, or add unsafe=yes");
         else
             redis_store_notice(store, NOTICE_EVICTION,
                                "%s: unsafe=yes, and maxmemory-policy is %s: what was done may be "
@@ -281,7 +281,7 @@ static void node_take_last_script(struct redis_conn *conn, void *data,
     redis_conn_ready(conn);
     node_set_down(node, false);
     redis_fact(conn, "ready", "yes");
-    idem_store_connected(&node->store->base, &node->met);
+    idem_store_connected(&node->store->remote.base, &node->met);
     redis_store_ready(node->store);
 }
 
@@ -297,7 +297,7 @@ static void node_take_id(struct redis_conn *conn, void *data, const struct redis
 static void node_request_settings(struct redis_conn *conn, struct redis_node *node) {
     static const char *const names[] = {"save", "appendonly", "appendfsync",
                                         "no-appendfsync-on-rewrite", "min-replicas-to-write"};
-    size_t n = node->store->base.fact == NULL ? 2 : sizeof(names) / sizeof(names[0]);
+    size_t n = node->store->remote.base.fact == NULL ? 2 : sizeof(names) / sizeof(names[0]);
     struct redis_buffer out = {0};
 
     for (size_t i = 0; i < n; i++) {
@@ -368,7 +368,7 @@ static void node_lost(struct redis_conn *conn) {
     struct redis_store *store = node->store;
 
     redis_fact(conn, "lost", conn->why);
-    redis_store_trouble(store, conn->code, false, "%s: %s", conn->place, conn->why);
+    remote_trouble(&store->remote, conn->code, false, "%s: %s", conn->place, conn->why);
     node->failed += !conn->was_ready;
     if (conn->silent || node->failed >= TRIES_MAX)
         node_set_down(node, true);
@@ -394,8 +394,8 @@ struct redis_node *redis_node_new(struct redis_store *store, const struct idem_h
     if (node == NULL)
         return NULL;
     node->store = store;
-    redis_conn_init(&node->conn, store->base.loop, &store->config, store->tls, host, &node_role,
-                    node);
+    redis_conn_init(&node->conn, store->remote.base.loop, &store->config, store->tls, host,
+                    &node_role, node);
     redis_wake_conn_init(node, host);
     redis_replication_init(node, host);
     while (*last != NULL)

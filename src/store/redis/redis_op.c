@@ -1,6 +1,11 @@
 /*
- * Operations under way: written, sent, completed, sent again, or given up. The operation's
- * deadline, which redis_driver.c watches, ends it in any state.
+ * Operations under way: written, sent, and what a reply means for them. remote.c has their lists,
+ * queues and deadlines.
+ *
+ *     submitted ──> turn ──> sent ──reply──> complete
+ *                   ^  │      │ NOSCRIPT, MOVED, ASK: again at once
+ *                   │  v      v
+ *                  paused <── lost, or the server is busy or unavailable
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,33 +15,13 @@
 #include "base/freelist.h"
 #include "store/redis/redis_store.h"
 
-/*
- *     submitted ──> turn ──> sent ──reply──> complete
- *                   ^  │      │ NOSCRIPT, MOVED, ASK: again at once
- *                   │  v      v
- *                  paused <── lost, or the server is busy or unavailable
- *
- * A paused job is sent again when a server is ready, or after AGAIN_MS.
- */
-
-#define AGAIN_MS 50 /* before a job is sent again to a busy server */
 #define REDIRECTS_AT_ONCE 3
 /* Jobs of this size, with room for short strings, are reused. */
 #define JOB_ROOM (sizeof(struct redis_job) + 1024)
 #define COMMAND_KEPT 4096
 #define RELOADS_MAX 16 /* a client may keep flushing scripts, or the server keep none */
 
-/* Removes the job from the list of all jobs, or of dropped ones. */
-static void job_unlink(struct redis_job *job) {
-    *job->link = job->next;
-    if (job->next != NULL)
-        job->next->link = job->link;
-    job->link = NULL;
-}
-
-static void job_free(struct redis_job *job) {
-    if (job->link != NULL)
-        job_unlink(job);
+static void job_release(struct redis_job *job) {
     redis_buffer_release(&job->command);
     redis_reply_free(job->first);
     redis_reply_free(job->last);
@@ -45,218 +30,84 @@ static void job_free(struct redis_job *job) {
 }
 
 /* Puts the job on the free list, with its buffer, if neither is large. */
-static void job_end(struct redis_job *job) {
+void redis_job_free(struct remote_op *op) {
+    struct redis_job *job = redis_job_of(op);
     struct redis_store *store = job->store;
 
-    if (job->size > JOB_ROOM || job->command.size > COMMAND_KEPT || job->scan != NULL ||
-        store->spare_n >= idem_spare_max || store->closing) {
-        job_free(job);
+    if (op->size > JOB_ROOM || job->command.size > COMMAND_KEPT || job->scan != NULL ||
+        store->spare_n >= idem_spare_max || store->remote.closing) {
+        job_release(job);
         return;
     }
-    if (job->link != NULL)
-        job_unlink(job);
     redis_reply_free(job->first);
     redis_reply_free(job->last);
     job->first = job->last = NULL;
-    job->next = store->spare;
-    store->spare = job;
+    op->next = store->spare;
+    store->spare = op;
     store->spare_n++;
 }
 
-/* A connection or a queue may still refer to the job: then it is freed later, or with the store. */
-void redis_job_drop(struct redis_job *job) {
-    struct redis_store *store = job->store;
+void redis_jobs_free(struct redis_store *store) {
+    struct remote_op *op = store->spare, *next;
 
-    if (job->next == NULL)
-        store->jobs_end = job->link;
-    job_unlink(job);
-    store->jobs_n--;
-    store->jobs_bytes -= job->size;
-    job->op = NULL;
-    if (job->wanted == 0 && !job->queued) {
-        job_end(job);
-        return;
+    for (; op != NULL; op = next) {
+        next = op->next;
+        job_release(redis_job_of(op));
     }
-    job->next = store->dropped;
-    job->link = &store->dropped;
-    if (job->next != NULL)
-        job->next->link = &job->next;
-    store->dropped = job;
+    store->spare = NULL;
 }
 
-void redis_job_complete(struct redis_job *job, int rc) {
-    struct redis_store *store = job->store;
-    struct idem_op *op = job->op;
-
-    job->op = NULL;
-    job->wanted++; /* keeps the job: a reply to it may arrive inside the callback */
-    redis_store_enter(store);
-    if (op != NULL) {
-        op->out = job->copy.out;
-        if (rc != 0)
-            op->error = job->copy.error;
-        idem_op_complete(&store->base, op, rc);
-    }
-    if (redis_store_leave(store))
-        return;
-    job->wanted--;
-    redis_job_drop(job);
-}
-
-/* All jobs have the same timeout, so the last one renewed is the last in the list. */
-void redis_job_renew(struct redis_job *job) {
-    struct redis_store *store = job->store;
-
-    if (job->link == NULL)
-        return;
-    job->deadline = idem_loop_now() + store->config.timeout_ms;
-    if (job->next == NULL)
-        return;
-    *job->link = job->next;
-    job->next->link = job->link;
-    job->next = NULL;
-    job->link = store->jobs_end;
-    *store->jobs_end = job;
-    store->jobs_end = &job->next;
-}
-
-static bool job_is_slotted(const struct redis_job *job) {
-    return job->copy.kind != IDEM_OP_LIST && job->copy.kind != IDEM_OP_STATS &&
-           job->copy.kind != IDEM_OP_TIME && job->copy.kind != IDEM_OP_SWEEP;
-}
-
-/* Takes a job from the free list, or a new one. All fields but its copy are clear, and its
-   command is empty. */
-static struct redis_job *store_allocate_job(struct redis_store *store, size_t size) {
-    struct redis_job *job = size <= JOB_ROOM ? store->spare : NULL;
+struct remote_op *redis_job_new(struct remote *r, size_t size) {
+    struct redis_store *store = redis_store_of(r);
+    struct remote_op *spare = size <= JOB_ROOM ? store->spare : NULL;
     struct redis_buffer command = {0};
+    struct redis_job *job;
 
-    if (job != NULL) {
-        store->spare = job->next;
+    if (spare != NULL) {
+        store->spare = spare->next;
         store->spare_n--;
+        job = redis_job_of(spare);
         command = job->command;
         command.len = 0;
         command.failed = false;
     } else {
         job = malloc(size <= JOB_ROOM ? JOB_ROOM : size);
+        if (job == NULL)
+            return NULL;
     }
-    if (job != NULL) {
-        memset(job, 0, offsetof(struct redis_job, copy));
-        job->command = command;
-    }
-    return job;
+    memset(job, 0, offsetof(struct redis_job, base.copy));
+    job->store = store;
+    job->command = command;
+    return &job->base;
 }
 
-struct redis_job *redis_job_new(struct redis_store *store, struct idem_op *op) {
-    size_t size = sizeof(struct redis_job) + idem_op_strings_len(op);
-    struct redis_job *job = store_allocate_job(store, size);
+/* A scan does not send names again that have a result. */
+int redis_job_begin(struct remote_op *op) {
+    struct redis_job *job = redis_job_of(op);
     char name[REDIS_NAME_MAX];
 
-    if (job == NULL)
-        return NULL;
-    job->store = store;
-    job->op = op;
-    job->size = size;
-    idem_op_copy(op, &job->copy, (unsigned char *)(job + 1));
-    if (job_is_slotted(job) && store->config.kind == REDIS_CLUSTER)
-        job->slot = redis_slot(name, redis_name(&job->copy.key, name));
-    return job;
+    job->asking = false;
+    if (job->scan != NULL)
+        job->command.len = 0;
+    else
+        job->at = NULL;
+    if (remote_op_is_keyed(op) && job->store->config.kind == REDIS_CLUSTER)
+        job->slot = redis_slot(name, redis_name(&op->copy.key, name));
+    return 0;
 }
 
-/* True if the operation may be sent twice: the second reply is the same as the first. */
-static bool job_is_repeatable(const struct redis_job *job) {
-    switch (job->copy.kind) {
-    case IDEM_OP_CLAIM:
-    case IDEM_OP_FINISH:
-    case IDEM_OP_ISSUE:
-    case IDEM_OP_LOOKUP:
-    case IDEM_OP_LIST:
-    case IDEM_OP_STATS:
-    case IDEM_OP_SWEEP:
-    case IDEM_OP_TIME:
-        return true;
-    default:
-        return false;
-    }
+void redis_job_turn(struct remote_op *op) {
+    struct redis_store *store = redis_job_of(op)->store;
+
+    remote_op_turn(op, &store->turn, &store->flush);
 }
 
-static bool job_changes_nothing(const struct redis_job *job) {
-    return job->copy.kind >= IDEM_OP_LOOKUP && job->copy.kind <= IDEM_OP_TIME &&
-           job->copy.kind != IDEM_OP_SETTLE && job->copy.kind != IDEM_OP_FORGET;
-}
-
-/* Fails with the known trouble of the servers, which is the likely reason. */
-int redis_job_fail(struct redis_job *job, const char *otherwise) {
-    struct redis_store *store = job->store;
-    bool unknown = job->sent && !job_changes_nothing(job);
-    int code = unknown                               ? IDEM_E_UNKNOWN
-               : store->trouble_code == IDEM_E_NOMEM ? IDEM_E_NOMEM
-                                                     : IDEM_E_REFUSED;
-
-    return idem_error_set(&job->copy.error, code, "%s%s",
-                          store->trouble[0] != '\0' ? store->trouble : otherwise,
-                          unknown ? "; it may have happened" : "");
-}
-
-/* Turns. */
-
-void redis_queue_init(struct redis_queue *queue) {
-    queue->first = NULL;
-    queue->end = &queue->first;
-}
-
-void redis_queue_put(struct redis_queue *queue, struct redis_job *job) {
-    job->queued = true;
-    job->turn_next = NULL;
-    *queue->end = job;
-    queue->end = &job->turn_next;
-}
-
-struct redis_job *redis_queue_take(struct redis_queue *queue) {
-    struct redis_job *jobs = queue->first;
-
-    redis_queue_init(queue);
-    return jobs;
-}
-
-void redis_queue_append(struct redis_queue *queue, struct redis_queue *from) {
-    if (from->first == NULL)
+/* The connection was lost before the reply arrived. */
+static void job_lost(struct redis_job *job) {
+    if (job->base.wanted > 0) /* the other pending replies are notified as well */
         return;
-    *queue->end = from->first;
-    queue->end = from->end;
-    redis_queue_init(from);
-}
-
-void redis_jobs_turn(struct redis_store *store, struct redis_job *job) {
-    if (job->queued)
-        return;
-    redis_queue_put(&store->turn, job);
-    idem_task_post(store->base.loop, &store->flush);
-}
-
-static void store_pause_job(struct redis_store *store, struct redis_job *job) {
-    if (job->queued)
-        return;
-    redis_queue_put(&store->paused, job);
-    if (store->again.link == NULL)
-        idem_timer_set(store->base.loop, &store->again, AGAIN_MS);
-}
-
-void redis_jobs_resume(struct redis_store *store) {
-    struct redis_job *job = redis_queue_take(&store->paused), *next;
-
-    for (; job != NULL; job = next) {
-        next = job->turn_next;
-        job->queued = false;
-        if (job->op == NULL && job->wanted == 0)
-            job_end(job);
-        else if (job->op != NULL)
-            redis_jobs_turn(store, job);
-    }
-}
-
-void redis_again_fire(struct idem_timer *timer) {
-    redis_jobs_resume(idem_container_of(timer, struct redis_store, again));
+    job->base.lost = true;
+    remote_op_lost(&job->base);
 }
 
 void redis_take_nothing(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
@@ -276,13 +127,13 @@ static bool job_send(struct redis_job *job, struct redis_node *node) {
         return false;
     if (!redis_conn_send(&node->conn, job->command.at, job->command.len, op_take_reply, job))
         return false;
-    job->wanted++;
-    for (unsigned i = 1; i < job->replies; i++, job->wanted++)
+    job->base.wanted++;
+    for (unsigned i = 1; i < job->replies; i++, job->base.wanted++)
         if (!redis_conn_send(&node->conn, "", 0, op_take_reply, job)) {
             redis_conn_fail(&node->conn, IDEM_E_NOMEM, "no memory for an answer");
             break;
         }
-    job->sent = true;
+    job->base.sent = true;
     return true;
 }
 
@@ -292,7 +143,7 @@ static bool job_ready(struct redis_job *job) {
     redis_reply_free(job->first);
     job->first = NULL;
     /* Two commands would need ASKING twice. */
-    if (job->asking && job->copy.kind == IDEM_OP_CLAIM && !job->scripted) {
+    if (job->asking && job->base.copy.kind == IDEM_OP_CLAIM && !job->scripted) {
         job->scripted = true;
         job->command.len = 0;
     }
@@ -301,7 +152,7 @@ static bool job_ready(struct redis_job *job) {
     job->command.failed = false;
     if (redis_job_write(job))
         return true;
-    idem_error_set(&job->copy.error, IDEM_E_NOMEM,
+    idem_error_set(&job->base.copy.error, IDEM_E_NOMEM,
                    "no memory for an operation, or its cursor is of "
                    "another store");
     return false;
@@ -309,30 +160,30 @@ static bool job_ready(struct redis_job *job) {
 
 /* True for an operation that changes a record, while a failover is under way. */
 static bool job_is_held(const struct redis_job *job) {
-    return redis_sentinel_holds(job->store) && !job_changes_nothing(job);
+    return redis_sentinel_holds(job->store) && !remote_op_looks(&job->base);
 }
 
 static bool job_grants(const struct redis_job *job) {
-    return job->copy.kind == IDEM_OP_CLAIM || job->copy.kind == IDEM_OP_ISSUE ||
-           job->copy.kind == IDEM_OP_ONCE || job->copy.kind == IDEM_OP_COUNT;
+    return job->base.copy.kind == IDEM_OP_CLAIM || job->base.copy.kind == IDEM_OP_ISSUE ||
+           job->base.copy.kind == IDEM_OP_ONCE || job->base.copy.kind == IDEM_OP_COUNT;
 }
 
 /* Returns a code, and sets the error, if waiting does not help: the server is down, or nothing
    may be granted. Otherwise 0. */
 static int job_refusal(struct redis_job *job, const struct redis_node *node) {
-    int code = job->sent ? IDEM_E_UNKNOWN : IDEM_E_REFUSED;
+    int code = job->base.sent ? IDEM_E_UNKNOWN : IDEM_E_REFUSED;
 
     if (node != NULL && node->down && node->conn.state != REDIS_CONN_READY)
-        return redis_job_fail(job, "the server cannot be reached");
+        return remote_op_fail(&job->base, "the server cannot be reached");
     if (job_is_held(job) && redis_sentinel_holds_long(job->store))
-        return idem_error_set(&job->copy.error, code,
+        return idem_error_set(&job->base.copy.error, code,
                               "a failover of Sentinel is under way and does not end; see "
                               "failover-timeout of the sentinels");
     if (node != NULL && node->replication.lagging && job_grants(job))
-        return idem_error_set(&job->copy.error, code, "%s", node->replication.why);
+        return idem_error_set(&job->base.copy.error, code, "%s", node->replication.why);
     if (!job_grants(job) || !redis_sentinel_is_silent(job->store))
         return 0;
-    return idem_error_set(&job->copy.error, code,
+    return idem_error_set(&job->base.copy.error, code,
                           "no sentinel has answered and sent its events for %lld ms: a failover "
                           "could go unseen; see sentinel_grace=",
                           (long long)job->store->config.sentinel_grace_ms);
@@ -341,71 +192,67 @@ static int job_refusal(struct redis_job *job, const struct redis_node *node) {
 /* True if no host of the URL leads to a master or to a map of the cluster. Before there is a node,
    nothing else shows that waiting does not help. */
 static bool store_is_down(const struct redis_store *store) {
-    return store->unreachable && (store->nodes == NULL || !redis_is_mapped(store));
+    return store->remote.unreachable && (store->nodes == NULL || !redis_is_mapped(store));
 }
 
 void redis_flush_run(struct idem_task *task) {
     struct redis_store *store = idem_container_of(task, struct redis_store, flush);
-    struct redis_job *job = redis_queue_take(&store->turn), *next;
+    struct remote_op *op = remote_queue_take(&store->turn), *next;
     struct redis_node *node;
+    struct redis_job *job;
     int refusal;
 
-    redis_store_enter(store);
-    for (; job != NULL && !store->closing; job = next) {
-        next = job->turn_next;
-        job->queued = false;
-        if (job->op == NULL) {
-            if (job->wanted == 0)
-                job_end(job);
+    remote_enter(&store->remote);
+    for (; op != NULL && !store->remote.closing; op = next) {
+        next = op->queue_next;
+        op->queued = false;
+        if (remote_op_is_gone(op))
             continue;
-        }
+        job = redis_job_of(op);
         if (store_is_down(store)) {
-            redis_job_complete(job, redis_job_fail(job, "the server cannot be reached"));
+            remote_op_give_up(op, "the server cannot be reached");
             continue;
         }
         if (!redis_is_mapped(store)) {
-            store_pause_job(store, job);
+            remote_op_pause(&job->base);
             continue;
         }
         /* A scan selects its server itself. */
-        if (!job_is_slotted(job) && !job_ready(job)) {
-            redis_job_complete(job, job->copy.error.code);
+        if (!remote_op_is_keyed(&job->base) && !job_ready(job)) {
+            remote_op_complete(&job->base, job->base.copy.error.code);
             continue;
         }
         node = redis_route(store, job);
         refusal = job_refusal(job, node);
         if (refusal != 0) {
-            redis_job_complete(job, refusal);
+            remote_op_complete(&job->base, refusal);
             continue;
         }
         if (node == NULL || node->conn.state != REDIS_CONN_READY || job_is_held(job)) {
-            store_pause_job(store, job); /* redis_jobs_resume() ends the pause */
+            remote_op_pause(&job->base); /* remote_resume() ends the pause */
             continue;
         }
         job->version = node->version;
         if (!job_ready(job)) {
-            redis_job_complete(job, job->copy.error.code);
+            remote_op_complete(&job->base, job->base.copy.error.code);
             continue;
         }
         if (!job_send(job, node))
-            store_pause_job(store, job);
+            remote_op_pause(&job->base);
     }
     /* A write may lose the connection, and a callback may close the store. */
-    for (node = store->closing ? NULL : store->nodes; node != NULL;
-         node = store->closing ? NULL : node->next) {
+    for (node = store->remote.closing ? NULL : store->nodes; node != NULL;
+         node = store->remote.closing ? NULL : node->next) {
         node->loaded = false;
         redis_conn_flush(&node->conn);
     }
-    (void)redis_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 void redis_store_ready(struct redis_store *store) {
-    store->was_ready = true;
-    store->unreachable &= !redis_is_mapped(store);
-    store->trouble[0] = '\0';
-    store->trouble_code = 0;
+    store->remote.unreachable &= !redis_is_mapped(store);
     redis_cluster_begin(store);
-    redis_jobs_resume(store);
+    remote_ready(&store->remote);
     redis_wake_renew(store);
 }
 
@@ -470,12 +317,12 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
     /* The server has not executed the command. After a lost connection the outcome is still
        unknown. */
     if (job->first == NULL || reply == job->first)
-        job->sent = job->lost;
+        job->base.sent = job->base.lost;
     if (redis_reply_is(reply, "NOSCRIPT")) {
         if (job->reloads++ >= RELOADS_MAX)
             return false;
         store_load_scripts(store, conn);
-        redis_jobs_turn(store, job);
+        redis_job_turn(&job->base);
         return true;
     }
     if (redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK")) {
@@ -484,14 +331,14 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
             return false;
         /* Two servers that redirect to each other do not agree yet: give them time. */
         if (job->redirects > REDIRECTS_AT_ONCE)
-            store_pause_job(store, job);
+            remote_op_pause(&job->base);
         else
-            redis_jobs_turn(store, job);
+            redis_job_turn(&job->base);
         return true;
     }
     /* The same name, or the sentinels, may lead to another master now. */
     if (reply_is_error(reply, "READONLY")) {
-        store_pause_job(store, job);
+        remote_op_pause(&job->base);
         if (store->config.kind == REDIS_CLUSTER)
             redis_cluster_refresh(store);
         else
@@ -506,40 +353,10 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
         redis_cluster_refresh(store);
     if (!node_wait_passing(node))
         return false;
-    snprintf(store->trouble, sizeof(store->trouble), "the server says: %.150s", reply->text);
-    store_pause_job(store, job);
+    snprintf(store->remote.trouble, sizeof(store->remote.trouble), "the server says: %.150s",
+             reply->text);
+    remote_op_pause(&job->base);
     return true;
-}
-
-/* The connection was lost before the reply arrived. */
-static void job_lost(struct redis_job *job) {
-    if (job->wanted > 0) /* the other pending replies are notified as well */
-        return;
-    job->asking = false;
-    job->lost = true;
-    if (job->scan != NULL) /* names that have a result are not sent again */
-        job->command.len = 0;
-    else
-        job->at = NULL;
-    if (job_is_repeatable(job)) {
-        store_pause_job(job->store, job);
-        return;
-    }
-    snprintf(job->store->trouble, sizeof(job->store->trouble), "the connection was lost");
-    redis_job_complete(job, redis_job_fail(job, "the connection was lost"));
-}
-
-/* A refusal concerns the last attempt; an earlier one, whose connection was lost, may have
-   happened. */
-static int job_judge(struct redis_job *job, int rc) {
-    char why[400];
-
-    if (!job->lost || job_changes_nothing(job) || (rc != IDEM_E_REFUSED && rc != IDEM_E_FULL))
-        return rc;
-    snprintf(why, sizeof(why), "%.399s", job->copy.error.text);
-    return idem_error_set(
-        &job->copy.error, IDEM_E_UNKNOWN,
-        "%s; but it was sent before the connection was lost, and may have happened", why);
 }
 
 /* Takes the reply that determines the result. */
@@ -551,19 +368,19 @@ static void job_settle(struct redis_job *job, struct redis_conn *conn,
     case REDIS_MORE:
         return;
     case REDIS_AGAIN:
-        if (job->wanted == 0)
-            redis_jobs_turn(job->store, job);
+        if (job->base.wanted == 0)
+            redis_job_turn(&job->base);
         return;
     case REDIS_STUCK:
         reply = redis_scan_obstacle(job);
         if (!job_again(job, conn, reply)) {
-            rc = idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server says: %.150s",
+            rc = idem_error_set(&job->base.copy.error, IDEM_E_REFUSED, "the server says: %.150s",
                                 reply->text);
-            redis_job_complete(job, rc);
+            remote_op_complete(&job->base, rc);
         }
         return;
     case REDIS_DONE:
-        redis_job_complete(job, job_judge(job, rc));
+        remote_op_complete(&job->base, remote_op_judge(&job->base, rc));
         return;
     }
 }
@@ -575,14 +392,15 @@ void redis_job_replicated(struct redis_job *job, enum redis_replicated how, cons
     /* Another replica may be promoted than those that have the change. */
     if (how == REDIS_REPLICATED && job_is_held(job))
         how = REDIS_ASK_AGAIN;
-    if (job->op == NULL) {
-        if (job->wanted == 0)
-            job_end(job);
-    } else if (how == REDIS_REPLICATED) {
+    if (remote_op_is_gone(&job->base)) {
+        redis_reply_free(reply);
+        return;
+    }
+    if (how == REDIS_REPLICATED) {
         job_settle(job, NULL, reply);
     } else if (how == REDIS_TOO_FEW) {
-        redis_job_complete(
-            job, idem_error_set(&job->copy.error, IDEM_E_UNKNOWN, "%s; it may have happened", why));
+        remote_op_complete(&job->base, idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
+                                                      "%s; it may have happened", why));
     } else {
         job_lost(job);
     }
@@ -593,12 +411,9 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
     struct redis_job *job = data;
     const struct redis_reply *deciding = reply;
 
-    job->wanted--;
-    if (job->op == NULL) {
-        if (job->wanted == 0 && !job->queued)
-            job_end(job);
+    job->base.wanted--;
+    if (remote_op_is_gone(&job->base))
         return;
-    }
     if (reply == NULL) {
         job_lost(job);
         return;
@@ -608,7 +423,7 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
         return;
     }
     /* The new master may never see a change that the old one acknowledged: send it again there. */
-    if (job_is_held(job) && (job_is_repeatable(job) || reply->type != REDIS_REPLY_ERROR)) {
+    if (job_is_held(job) && (remote_op_repeats(&job->base) || reply->type != REDIS_REPLY_ERROR)) {
         job_lost(job);
         return;
     }
@@ -618,35 +433,10 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
     if (job->scan == NULL && job_again(job, conn, deciding))
         return;
     if (job->store->config.replicas > 0 && deciding->type != REDIS_REPLY_ERROR &&
-        !job_changes_nothing(job)) {
+        !remote_op_looks(&job->base)) {
         job->last = redis_conn_keep(conn);
         redis_replication_await(conn->data, job);
         return;
     }
     job_settle(job, conn, deciding);
-}
-
-/* Closing. */
-
-void redis_jobs_free(struct redis_store *store) {
-    struct redis_job *job, *next;
-
-    redis_queue_init(&store->turn);
-    redis_queue_init(&store->paused);
-    for (job = store->spare; job != NULL; job = next) {
-        next = job->next;
-        job_free(job);
-    }
-    store->spare = NULL;
-    for (job = store->dropped; job != NULL; job = next) {
-        next = job->next;
-        job_free(job);
-    }
-    for (job = store->jobs; job != NULL; job = next) {
-        next = job->next;
-        if (job->op != NULL)
-            job->op->driver = NULL;
-        job_free(job);
-    }
-    store->jobs_end = &store->jobs;
 }

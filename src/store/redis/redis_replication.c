@@ -47,22 +47,22 @@ replication_set_lagging(struct redis_replication *replication, const char *why, 
 
 /* Ends the wait of all jobs in flight. Their callbacks may close the store. */
 static void node_end_in_flight(struct redis_node *node, enum redis_replicated how) {
-    struct redis_job *job = redis_queue_take(&node->replication.in_flight), *next;
+    struct remote_op *op = remote_queue_take(&node->replication.in_flight), *next;
     struct redis_store *store = node->store;
     char why[sizeof(node->replication.why)];
 
     memcpy(why, node->replication.why, sizeof(why));
-    redis_store_enter(store);
-    for (; job != NULL && !store->closing; job = next) {
-        next = job->turn_next;
-        job->queued = false;
-        redis_job_replicated(job, how, why);
+    remote_enter(&store->remote);
+    for (; op != NULL && !store->remote.closing; op = next) {
+        next = op->queue_next;
+        op->queued = false;
+        redis_job_replicated(redis_job_of(op), how, why);
     }
-    (void)redis_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 static void node_end_all(struct redis_node *node, enum redis_replicated how) {
-    redis_queue_append(&node->replication.in_flight, &node->replication.unsent);
+    remote_queue_append(&node->replication.in_flight, &node->replication.unsent);
     node_end_in_flight(node, how);
 }
 
@@ -121,7 +121,7 @@ static void replication_take_wait(struct redis_conn *conn, void *data,
     replication->wait_sent = false;
     if (reply == NULL) /* replication_lost() runs next */
         return;
-    redis_store_enter(store);
+    remote_enter(&store->remote);
     if (replication_is_enough(conn, reply)) {
         replication->lagging = false;
         node_end_in_flight(node, REDIS_REPLICATED);
@@ -130,10 +130,10 @@ static void replication_take_wait(struct redis_conn *conn, void *data,
             node_notice_refusal(node);
         node_end_all(node, REDIS_TOO_FEW);
     }
-    if (redis_store_leave(store))
+    if (remote_leave(&store->remote))
         return;
     if (replication->lagging)
-        idem_timer_set(store->base.loop, &replication->probe, PROBE_MS);
+        idem_timer_set(store->remote.base.loop, &replication->probe, PROBE_MS);
     else if (replication->unsent.first != NULL)
         node_send_wait(node);
 }
@@ -153,13 +153,13 @@ static void node_send_wait(struct redis_node *node) {
     struct redis_store *store = node->store;
     struct redis_buffer out = {0};
 
-    redis_store_enter(store);
+    remote_enter(&store->remote);
     redis_conn_open(&replication->conn);
-    if (redis_store_leave(store))
+    if (remote_leave(&store->remote))
         return;
     if (replication->wait_sent || replication->conn.state != REDIS_CONN_READY)
         return;
-    redis_queue_append(&replication->in_flight, &replication->unsent);
+    remote_queue_append(&replication->in_flight, &replication->unsent);
     redis_put_command(&out, "PUBLISH", CHANNEL, "", NULL);
     replication->wait_sent =
         redis_conn_send(&replication->conn, out.at, out.len, replication_take_publish, node);
@@ -191,8 +191,8 @@ static void replication_fire_probe(struct idem_timer *timer) {
 }
 
 void redis_replication_await(struct redis_node *node, struct redis_job *job) {
-    redis_queue_put(&node->replication.unsent, job);
-    idem_task_post(node->store->base.loop, &node->replication.start);
+    remote_queue_put(&node->replication.unsent, &job->base);
+    idem_task_post(node->store->remote.base.loop, &node->replication.start);
 }
 
 /* The connection. */
@@ -260,10 +260,10 @@ static const struct redis_role replication_role = {
 void redis_replication_init(struct redis_node *node, const struct idem_host_name *host) {
     struct redis_replication *replication = &node->replication;
 
-    redis_conn_init(&replication->conn, node->store->base.loop, &node->store->config,
+    redis_conn_init(&replication->conn, node->store->remote.base.loop, &node->store->config,
                     node->store->tls, host, &replication_role, node);
-    redis_queue_init(&replication->unsent);
-    redis_queue_init(&replication->in_flight);
+    remote_queue_init(&replication->unsent);
+    remote_queue_init(&replication->in_flight);
     replication->probe.fire = replication_fire_probe;
     replication->start.run = replication_run_start;
 }
@@ -271,7 +271,7 @@ void redis_replication_init(struct redis_node *node, const struct idem_host_name
 void redis_replication_move(struct redis_node *node, const struct idem_host_name *host) {
     struct redis_replication *replication = &node->replication;
 
-    idem_timer_clear(node->store->base.loop, &replication->probe);
+    idem_timer_clear(node->store->remote.base.loop, &replication->probe);
     redis_conn_close(&replication->conn);
     redis_conn_move(&replication->conn, host);
     replication->conn.tries = 0;
@@ -280,7 +280,7 @@ void redis_replication_move(struct redis_node *node, const struct idem_host_name
 }
 
 void redis_replication_free(struct redis_node *node) {
-    idem_task_drop(node->store->base.loop, &node->replication.start);
-    idem_timer_clear(node->store->base.loop, &node->replication.probe);
+    idem_task_drop(node->store->remote.base.loop, &node->replication.start);
+    idem_timer_clear(node->store->remote.base.loop, &node->replication.probe);
     redis_conn_close(&node->replication.conn);
 }

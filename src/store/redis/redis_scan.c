@@ -49,7 +49,7 @@ void redis_scan_free(struct redis_scan *scan) {
 }
 
 static bool job_is_list(const struct redis_job *job) {
-    return job->copy.kind == IDEM_OP_LIST;
+    return job->base.copy.kind == IDEM_OP_LIST;
 }
 
 static bool scan_is_leased(const struct redis_scan *scan, size_t i) {
@@ -169,7 +169,7 @@ static int64_t job_page_size(const struct redis_job *job) {
 
     if (!job_is_list(job))
         return PAGE_STATS;
-    room = job->copy.in.list.max - job->scan->entries_n;
+    room = job->base.copy.in.list.max - job->scan->entries_n;
     return room < PAGE_MIN ? PAGE_MIN : room > PAGE_MAX ? PAGE_MAX : (int64_t)room;
 }
 
@@ -183,7 +183,8 @@ static void scan_write(struct redis_job *job) {
     redis_put_text(out, "SCAN");
     redis_put_text(out, cursor);
     redis_put_text(out, "MATCH");
-    scan_put_pattern(out, job_is_list(job) ? job->copy.in.list.prefix : (struct idem_bytes){0});
+    scan_put_pattern(out,
+                     job_is_list(job) ? job->base.copy.in.list.prefix : (struct idem_bytes){0});
     redis_put_text(out, "COUNT");
     redis_put_number(out, job_page_size(job));
     job->replies = 1;
@@ -252,7 +253,7 @@ static bool scan_begin(struct redis_job *job) {
         return false;
     if (!job_is_list(job))
         return true;
-    scan->entries = calloc(job->copy.in.list.max, sizeof(*scan->entries));
+    scan->entries = calloc(job->base.copy.in.list.max, sizeof(*scan->entries));
     return scan->entries != NULL && redis_cursor_read(job);
 }
 
@@ -327,9 +328,9 @@ bool redis_scan_write(struct redis_job *job) {
 
 static int job_fail_reply(struct redis_job *job, const struct redis_reply *reply) {
     if (reply->type == REDIS_REPLY_ERROR)
-        return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server says: %.150s",
+        return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED, "the server says: %.150s",
                               reply->text);
-    return idem_error_set(&job->copy.error, IDEM_E_REFUSED,
+    return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED,
                           "the server's answer is not what was asked for");
 }
 
@@ -376,7 +377,7 @@ static int scan_compare_names(const void *a, const void *b) {
 /* Takes the names of a page, sorted, without duplicates. */
 static bool job_take_names(struct redis_job *job, const struct redis_reply *list) {
     struct redis_scan *scan = job->scan;
-    size_t least = job_is_list(job) ? job->copy.in.list.prefix.len : 0, n = 0;
+    size_t least = job_is_list(job) ? job->base.copy.in.list.prefix.len : 0, n = 0;
     struct idem_record_key key;
 
     if (!redis_names_alloc(scan, list->items_n))
@@ -416,15 +417,15 @@ static enum redis_taken job_end_list(struct redis_job *job, bool all, bool left,
 
     *ret_rc = 0;
     if (left && id == 0) {
-        *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a list");
+        *ret_rc = idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
         return REDIS_DONE;
     }
-    job->copy.out.list.entries = scan->entries;
-    job->copy.out.list.n = scan->entries_n;
-    job->copy.out.list.cursor = job->copy.in.list.cursor;
-    job->copy.out.list.cursor.end = all;
+    job->base.copy.out.list.entries = scan->entries;
+    job->base.copy.out.list.n = scan->entries_n;
+    job->base.copy.out.list.cursor = job->base.copy.in.list.cursor;
+    job->base.copy.out.list.cursor.end = all;
     if (!all)
-        redis_cursor_write(scan, id, &job->copy.out.list.cursor);
+        redis_cursor_write(scan, id, &job->base.copy.out.list.cursor);
     return REDIS_DONE;
 }
 
@@ -437,10 +438,10 @@ static enum redis_taken job_end_page(struct redis_job *job, int *ret_rc) {
     struct redis_scan *scan = job->scan;
     bool more = job_next_page(job);
 
-    redis_job_renew(job);
+    remote_op_renew(&job->base);
     scan->pages++;
     if (job_is_list(job) &&
-        (!more || scan->entries_n == job->copy.in.list.max || scan->pages >= PAGES_MAX))
+        (!more || scan->entries_n == job->base.copy.in.list.max || scan->pages >= PAGES_MAX))
         return job_end_list(job, !more, false, ret_rc);
     return job_send_again(job);
 }
@@ -456,7 +457,7 @@ static enum redis_taken scan_take(struct redis_job *job, const struct redis_repl
     }
     scan->next = strtoull(reply->items[0]->text, NULL, 10);
     if (!job_take_names(job, reply->items[1])) {
-        *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a list");
+        *ret_rc = idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
         return REDIS_DONE;
     }
     if (scan->names_n == 0)
@@ -470,7 +471,7 @@ static enum redis_taken scan_take(struct redis_job *job, const struct redis_repl
 static void job_add_entry(struct redis_job *job, const struct idem_record_key *key,
                           const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
-    const struct idem_list_in *in = &job->copy.in.list;
+    const struct idem_list_in *in = &job->base.copy.in.list;
     const struct redis_reply *bytes = reply->items[0];
     int64_t left = reply->items[1]->integer, now = reply->items[2]->integer;
     int64_t cut = reply->items[3]->integer - (int64_t)bytes->len;
@@ -510,7 +511,7 @@ static bool scan_add_stats(struct redis_scan *scan, size_t i, const struct redis
 }
 
 static bool job_is_full(const struct redis_job *job) {
-    return job_is_list(job) && job->scan->entries_n == job->copy.in.list.max;
+    return job_is_list(job) && job->scan->entries_n == job->base.copy.in.list.max;
 }
 
 /* Runs after all replies to the sent commands. */
@@ -573,7 +574,7 @@ static enum redis_taken job_take_look(struct redis_job *job, const struct redis_
     }
     job_complete_look(job, reply);
     scan->half = scan->blocked = false;
-    return job->wanted > 0 ? REDIS_MORE : job_end_looks(job, ret_rc);
+    return job->base.wanted > 0 ? REDIS_MORE : job_end_looks(job, ret_rc);
 }
 
 static uint64_t scan_info_number(const char *text, const char *name) {
@@ -615,8 +616,8 @@ static enum redis_taken job_take_memory(struct redis_job *job, const struct redi
     if (store_next_server(job->store, scan->passed) != NULL)
         return job_send_again(job);
     for (int k = 0; k < IDEM_EVENT__COUNT; k++)
-        scan->stats.events[k] += job->store->tally[k]; /* not sent yet */
-    job->copy.out.stats = scan->stats;
+        scan->stats.events[k] += job->store->remote.tally[k]; /* not sent yet */
+    job->base.copy.out.stats = scan->stats;
     *ret_rc = 0;
     return REDIS_DONE;
 }

@@ -71,7 +71,7 @@ static void scan_page_put_number(unsigned char *at, uint64_t n, int bytes) {
 }
 
 bool redis_cursor_read(struct redis_job *job) {
-    const struct idem_cursor *cursor = &job->copy.in.list.cursor;
+    const struct idem_cursor *cursor = &job->base.copy.in.list.cursor;
     struct redis_scan *scan = job->scan;
     const struct redis_page *kept;
 

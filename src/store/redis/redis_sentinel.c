@@ -127,21 +127,21 @@ static void sentinel_set_master(struct redis_store *store, const struct idem_hos
     if (node == NULL)
         node = redis_node_new(store, host);
     if (node == NULL) {
-        redis_store_trouble(store, IDEM_E_NOMEM, false, "no memory for a connection");
+        remote_trouble(&store->remote, IDEM_E_NOMEM, false, "no memory for a connection");
         return;
     }
-    redis_store_enter(store);
+    remote_enter(&store->remote);
     if (!sentinel_same_host(&node->conn.host, host)) {
         redis_conn_close(&node->wake);
         redis_wake_forget(node);
         if (redis_conn_is_made(&node->conn) || node->conn.state == REDIS_CONN_READY)
             redis_conn_fail(&node->conn, IDEM_E_REFUSED, "the master is %s now", host->name);
-        if (!store->closing)
+        if (!store->remote.closing)
             redis_node_move(node, host);
     }
-    if (!store->closing)
+    if (!store->remote.closing)
         redis_conn_open(&node->conn);
-    (void)redis_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 /* True if the newest view is older than the one in use: the sentinel that led a failover is
@@ -166,7 +166,7 @@ static void sentinel_set_held(struct redis_sentinel *sentinel, bool held) {
     if (held && !was_held)
         sentinel->held_since = idem_loop_now();
     if (!held && was_held)
-        redis_jobs_resume(sentinel->store);
+        remote_resume(&sentinel->store->remote);
 }
 
 static uint64_t sentinel_newest_epoch(const struct redis_sentinel *sentinel) {
@@ -301,11 +301,11 @@ static void sentinel_take_address(struct redis_conn *conn, void *data,
     } else {
         sentinel_peer_drop_view(peer);
         if (reply->type == REDIS_REPLY_NIL)
-            redis_store_trouble(store, IDEM_E_REFUSED, false, "%s: no master is called \"%.64s\"",
-                                conn->place, store->config.master);
+            remote_trouble(&store->remote, IDEM_E_REFUSED, false,
+                           "%s: no master is called \"%.64s\"", conn->place, store->config.master);
         else
-            redis_store_trouble(store, IDEM_E_REFUSED, false, "%s: %.100s", conn->place,
-                                reply->type == REDIS_REPLY_ERROR ? reply->text : "is no sentinel");
+            remote_trouble(&store->remote, IDEM_E_REFUSED, false, "%s: %.100s", conn->place,
+                           reply->type == REDIS_REPLY_ERROR ? reply->text : "is no sentinel");
     }
     sentinel_decide(sentinel);
 }
@@ -412,8 +412,8 @@ static void sentinel_lose_queries(struct redis_conn *conn) {
 
     sentinel_peer_drop_view(peer);
     if (peer->named && sentinel_newest_view(peer->sentinel) == NULL)
-        redis_store_trouble(peer->sentinel->store, conn->code, false, "the sentinel %s: %s",
-                            conn->place, conn->why);
+        remote_trouble(&peer->sentinel->store->remote, conn->code, false, "the sentinel %s: %s",
+                       conn->place, conn->why);
     sentinel_decide(peer->sentinel);
 }
 
@@ -580,7 +580,7 @@ static void sentinel_peer_init_connection(struct redis_conn *conn,
                                           struct sentinel_peer *peer) {
     struct redis_store *store = peer->sentinel->store;
 
-    redis_conn_init(conn, store->base.loop, &store->config, store->tls, host, role, peer);
+    redis_conn_init(conn, store->remote.base.loop, &store->config, store->tls, host, role, peer);
     conn->sentinel = true;
     /* All sentinels share the time of one attempt: a waiting operation has no more. */
     conn->connect_ms = (store->config.connect_timeout_ms - 1) / (int64_t)store->config.hosts_n + 1;
@@ -640,24 +640,24 @@ static void sentinel_run_round(struct redis_sentinel *sentinel) {
     sentinel->asked_at = idem_loop_now();
     sentinel->rounds_unheard++;
     sentinel_forget_peers(sentinel);
-    redis_store_enter(store); /* a write may lose a connection */
-    for (size_t i = 0; !store->closing && i < sentinel->peers_n; i++) {
+    remote_enter(&store->remote); /* a write may lose a connection */
+    for (size_t i = 0; !store->remote.closing && i < sentinel->peers_n; i++) {
         struct sentinel_peer *peer = sentinel->peers[i];
 
         if (peer->replies_due == 0 && peer->queries.state == REDIS_CONN_READY) {
             sentinel_peer_query(peer, learn);
             redis_conn_flush(&peer->queries);
         }
-        if (!store->closing)
+        if (!store->remote.closing)
             sentinel_peer_probe_events(peer);
     }
-    if (!store->closing && store->nodes != NULL)
+    if (!store->remote.closing && store->nodes != NULL)
         redis_node_check_role(store->nodes);
-    if (!store->closing)
-        idem_timer_set(store->base.loop, &sentinel->timer, ASK_MS);
-    if (!store->closing)
+    if (!store->remote.closing)
+        idem_timer_set(store->remote.base.loop, &sentinel->timer, ASK_MS);
+    if (!store->remote.closing)
         sentinel_decide(sentinel); /* some reports may have expired */
-    (void)redis_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 static void sentinel_fire_round(struct idem_timer *timer) {
@@ -669,7 +669,7 @@ void redis_sentinel_ask(struct redis_store *store) {
     struct redis_sentinel *sentinel = store->sentinel;
     int64_t since = idem_loop_now() - sentinel->asked_at;
 
-    idem_timer_set(store->base.loop, &sentinel->timer,
+    idem_timer_set(store->remote.base.loop, &sentinel->timer,
                    since < ASK_AGAIN_MS ? ASK_AGAIN_MS - since : 0);
 }
 
@@ -712,14 +712,14 @@ int redis_sentinel_new(struct redis_store *store, struct idem_error *err) {
         sentinel_add_peer(sentinel, &store->config.hosts[i], true, "");
     if (sentinel->peers_n == 0)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a store");
-    idem_timer_set(store->base.loop, &sentinel->timer, ASK_MS);
+    idem_timer_set(store->remote.base.loop, &sentinel->timer, ASK_MS);
     return 0;
 }
 
 void redis_sentinel_free(struct redis_sentinel *sentinel) {
     if (sentinel == NULL)
         return;
-    idem_timer_clear(sentinel->store->base.loop, &sentinel->timer);
+    idem_timer_clear(sentinel->store->remote.base.loop, &sentinel->timer);
     while (sentinel->peers_n > 0)
         sentinel_remove_peer(sentinel, sentinel->peers[0]);
     free(sentinel);

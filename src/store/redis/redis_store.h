@@ -5,9 +5,9 @@
 #define IDEM_STORE_REDIS_REDIS_STORE_H
 
 #include "store/redis/redis_connection.h"
+#include "store/remote.h"
 
 #define REDIS_SLOTS 16384
-#define REDIS_CHANNEL_BUCKETS 256 /* by the first byte of the hash */
 
 struct redis_store;
 
@@ -21,18 +21,13 @@ enum {
     NOTICE_REPLICATION = 1u << 5,
 };
 
-/* A queue of jobs. A job is in one queue at most (job->queued). */
-struct redis_queue {
-    struct redis_job *first, **end;
-};
-
 /* replicas=: which changes N replicas have (redis_replication.c). */
 struct redis_replication {
-    struct redis_conn conn;       /* carries PUBLISH and WAIT; off until the first change */
-    struct redis_queue unsent;    /* jobs with a reply, until WAIT is sent for them */
-    struct redis_queue in_flight; /* jobs with a reply, until the response to WAIT */
-    bool wait_sent;               /* its response is due */
-    bool published;               /* the server accepted the PUBLISH before it */
+    struct redis_conn conn;        /* carries PUBLISH and WAIT; off until the first change */
+    struct remote_queue unsent;    /* jobs with a reply, until WAIT is sent for them */
+    struct remote_queue in_flight; /* jobs with a reply, until the response to WAIT */
+    bool wait_sent;                /* its response is due */
+    bool published;                /* the server accepted the PUBLISH before it */
     bool lagging;            /* fewer than N replicas confirmed the last WAIT: claims are refused */
     char why[400];           /* the reason while lagging */
     struct idem_timer probe; /* sends the next WAIT while lagging */
@@ -61,28 +56,27 @@ struct redis_node {
 /* One operation under way. */
 struct redis_job {
     struct redis_store *store;
-    struct idem_op *op;             /* NULL: cancelled */
-    struct redis_job *next, **link; /* in the list of all jobs, by deadline, or of dropped jobs */
-    struct redis_job *turn_next;    /* next in a queue */
-    int64_t deadline;
-    size_t size;
     struct redis_buffer command; /* one or more commands */
-    unsigned replies, wanted; /* replies: to `command`; wanted: pending replies to sent commands */
-    bool queued;              /* in a queue */
-    bool sent;                /* the operation may have happened */
-    bool lost;                /* the connection was lost at least once after sending */
-    bool scripted;            /* a claim that uses the script */
-    bool deleting;            /* a forget that uses DEL */
-    bool urgent;              /* may exceed the server's maxmemory */
-    unsigned version;         /* of the server it is sent to */
-    bool asking;              /* CLUSTER: send ASKING before it */
+    unsigned replies;            /* to `command` */
+    bool scripted;               /* a claim that uses the script */
+    bool deleting;               /* a forget that uses DEL */
+    bool urgent;                 /* may exceed the server's maxmemory */
+    unsigned version;            /* of the server it is sent to */
+    bool asking;                 /* CLUSTER: send ASKING before it */
     unsigned redirects, reloads;
     uint16_t slot;
     struct redis_node *at;     /* CLUSTER: the target of a redirection; NULL: by slot */
     struct redis_reply *first; /* first of two replies */
     struct redis_reply *last;  /* the reply, while it waits for replicas */
     struct redis_scan *scan;
-    struct idem_op copy; /* its strings are stored behind the job */
+    struct remote_op base; /* last: its strings are stored behind it */
+};
+
+/* A record with watches; its channel has the record's name. */
+struct redis_channel {
+    struct remote_channel base;
+    struct redis_node *node; /* the server it is subscribed at; NULL: at none */
+    bool sharded;            /* subscribed by SSUBSCRIBE */
 };
 
 /* The names of a list's page that did not fit into the response. */
@@ -94,56 +88,35 @@ struct redis_page {
 };
 
 struct redis_store {
-    struct idem_store base;
+    struct remote remote;
     struct redis_config config;
     struct redis_tls_config *tls;
     struct redis_scripts scripts;
-    unsigned forks, depth;
-    bool closing;
 
     struct redis_node *nodes;
     struct redis_node **slots;           /* CLUSTER: by slot; NULL entries are unknown */
     struct redis_sentinel *sentinel;     /* SENTINEL */
     struct redis_cluster *cluster;       /* CLUSTER */
     struct redis_name_watch *name_watch; /* STANDALONE, if the URL contains a name */
-    bool was_ready;          /* at least once: operations then wait for an unavailable server */
-    int64_t contended_until; /* until then claims also ask for the remaining life */
-    char trouble[300];       /* why no operation can be done now */
-    int trouble_code;
-    bool for_good;    /* the trouble lasts: jobs never sent are refused */
-    bool unreachable; /* every host was tried in vain; only used without a master or a map */
-    unsigned noticed; /* notices already given, one bit each */
+    int64_t contended_until;             /* until then claims also ask for the remaining life */
+    unsigned noticed;                    /* notices already given, one bit each */
 
-    struct redis_job *jobs, **jobs_end;
-    size_t jobs_n, jobs_bytes;
-    struct redis_job *dropped; /* cancelled, but a connection or a queue still refers to them */
-    struct redis_job *spare;   /* a free list of jobs */
+    struct remote_op *spare; /* a free list of jobs */
     unsigned spare_n;
-    struct redis_queue turn;   /* to be sent */
-    struct redis_queue paused; /* to be sent after a pause */
-    struct idem_task flush, refuse;
-    struct idem_timer deadline, again;
-
-    struct redis_channel *channels[REDIS_CHANNEL_BUCKETS]; /* with waiters */
-    size_t watches_n;
-    struct idem_watch *woken, *waking; /* waking: watches whose callbacks are being run */
-    struct idem_task wake_first;
+    struct remote_queue turn; /* to be sent */
+    struct idem_task flush;
+    bool tallied; /* the counts were sent while the store was closed */
 
     struct redis_page pages[REDIS_PAGES_KEPT];
     uint64_t pages_made;
-
-    struct idem_op nobody; /* its callback does nothing: for operations under way during close */
-
-    uint64_t tally[IDEM_EVENT__COUNT], tally_sent[IDEM_EVENT__COUNT];
-    unsigned tally_flying; /* pending replies to sent counts */
-    struct idem_timer tally_timer;
 };
 
 /* redis_command.c */
 
 /* Writes the job's commands. False without memory. */
 bool redis_job_write(struct redis_job *job);
-/* Takes a reply. When the job is done, *ret_rc is its return code and job->copy has its result. */
+/* Takes a reply. When the job is done, *ret_rc is its return code and job->base.copy has its
+ * result. */
 enum redis_taken {
     REDIS_MORE,  /* another reply is pending */
     REDIS_DONE,  /* *ret_rc is set */
@@ -185,20 +158,21 @@ void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data);
    and the result is true. */
 bool redis_greet_full(struct redis_conn *conn, const struct redis_reply *reply);
 
+static inline struct redis_store *redis_store_of(struct remote *r) {
+    return idem_container_of(r, struct redis_store, remote);
+}
+static inline struct redis_job *redis_job_of(struct remote_op *op) {
+    return idem_container_of(op, struct redis_job, base);
+}
+
 /* redis_op.c */
-struct redis_job *redis_job_new(struct redis_store *store, struct idem_op *op);
-/* Drops a job without a callback; frees it as soon as nothing refers to it. */
-void redis_job_drop(struct redis_job *job);
-void redis_job_complete(struct redis_job *job, int rc);
-/* Renews the deadline of a job that makes progress. */
-void redis_job_renew(struct redis_job *job);
+struct remote_op *redis_job_new(struct remote *r, size_t size);
+void redis_job_free(struct remote_op *op);
+int redis_job_begin(struct remote_op *op);
+void redis_job_turn(struct remote_op *op);
+void redis_jobs_free(struct redis_store *store); /* the free list */
 /* True for an error that means: nothing was done, and a retry may succeed soon. */
 bool redis_is_passing(const struct redis_reply *reply);
-/* Sets the job's error from the known trouble of the servers, or from `otherwise`; returns the
-   code. */
-int redis_job_fail(struct redis_job *job, const char *otherwise);
-void redis_jobs_turn(struct redis_store *store, struct redis_job *job);
-void redis_jobs_resume(struct redis_store *store); /* sends paused jobs */
 /* The outcome of a job whose reply waits for replicas. */
 enum redis_replicated {
     REDIS_REPLICATED, /* take its reply */
@@ -207,38 +181,23 @@ enum redis_replicated {
 };
 /* `why` is used for REDIS_TOO_FEW only. */
 void redis_job_replicated(struct redis_job *job, enum redis_replicated how, const char *why);
-void redis_queue_init(struct redis_queue *queue);
-void redis_queue_put(struct redis_queue *queue, struct redis_job *job);
-/* Takes all jobs; those that are queued later are not included. */
-struct redis_job *redis_queue_take(struct redis_queue *queue);
-void redis_queue_append(struct redis_queue *queue, struct redis_queue *from);
-void redis_jobs_free(struct redis_store *store); /* the connections must be freed before */
 void redis_flush_run(struct idem_task *task);
-void redis_again_fire(struct idem_timer *timer);
 /* Ignores a reply without content. */
 void redis_take_nothing(struct redis_conn *conn, void *data, const struct redis_reply *reply);
 
 /* redis_driver.c */
 void redis_store_ready(struct redis_store *store); /* a server is ready: send waiting jobs */
-/* Nothing can be done now. Jobs that were never sent fail at once if the trouble lasts
-   (for_good), or if no server was ever ready and no server remains to be tried. */
-void redis_store_trouble(struct redis_store *store, int code, bool for_good, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
 void redis_store_notice(struct redis_store *store, unsigned bit, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void redis_store_enter(struct redis_store *store);
-bool redis_store_leave(struct redis_store *store); /* true: the store is closed */
 
 /* redis_wake.c */
-int redis_watch(struct idem_store *base, struct idem_watch *watch);
-void redis_unwatch(struct idem_store *base, struct idem_watch *watch);
-void redis_wake_first_run(struct idem_task *task);
+void redis_watched(struct remote *r, struct remote_channel *channel);
+void redis_unwatched(struct remote *r, struct remote_channel *channel);
 void redis_wake_conn_init(struct redis_node *node, const struct idem_host_name *host);
 /* The servers have changed: subscriptions move to the servers that have the keys now. */
 void redis_wake_renew(struct redis_store *store);
 /* This server has lost all subscriptions. */
 void redis_wake_forget(struct redis_node *node);
-void redis_channels_free(struct redis_store *store);
 
 /* redis_replication.c */
 void redis_replication_init(struct redis_node *node, const struct idem_host_name *host);

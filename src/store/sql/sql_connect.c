@@ -3,13 +3,18 @@
  * configuration. Fails without memory or a thread.
  */
 #include <fcntl.h>
+#include <openssl/x509.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "loop/offload.h"
 #include "store/sql/sql_engine.h"
+
+#define END_MS 2000 /* limit for the end of the lost session */
 
 /* State shared by the thread and the loop. */
 struct connect_call {
@@ -84,6 +89,47 @@ void sql_dial_free(struct sql_dial *dial) {
         return;
     idem_aside_free(dial->aside);
     free(dial);
+}
+
+void sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
+    size_t len;
+
+    ret->code = code;
+    ret->for_good = for_good;
+    snprintf(ret->text, sizeof(ret->text), "%s", text);
+    len = strlen(ret->text);
+    while (len > 0 && ret->text[len - 1] == '\n')
+        ret->text[--len] = '\0';
+    for (char *at = ret->text; *at != '\0'; at++)
+        if (*at == '\n' || *at == '\t')
+            *at = ' ';
+}
+
+/* By default libpq looks for authorities only in the user's home directory. */
+const char *sql_authorities(const struct sql_config *config) {
+    static const char debian[] = "/etc/ssl/certs/ca-certificates.crt";
+    const char *environment = getenv(X509_get_default_cert_file_env());
+
+    if (config->tls_ca != NULL)
+        return config->tls_ca;
+    if (environment != NULL)
+        return environment;
+    return access(debian, R_OK) == 0 ? debian : X509_get_default_cert_file();
+}
+
+bool sql_end_past(bool (*kill)(void *conn, const struct sql_session *past), void *conn,
+                  const struct sql_session *past, struct sql_dialled *ret) {
+    if (past->id == 0)
+        return true;
+    for (int ms = 0; ms < END_MS; ms += 10) {
+        if (kill(conn, past))
+            return true;
+        usleep(10000);
+    }
+    sql_dialled_fail(
+        ret, IDEM_E_REFUSED, false,
+        "the session that was lost is still there at the server, and could not be ended");
+    return false;
 }
 
 /* Replaces the descriptor by a socket whose peer is closed: TLS would treat a socket that was

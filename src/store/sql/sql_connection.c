@@ -34,7 +34,7 @@ static void connection_on_ready(struct idem_fd *fd, int events);
 static void connection_pump(struct sql_lane *lane, int events);
 
 static struct idem_loop *connection_loop(const struct sql_lane *lane) {
-    return lane->store->base.loop;
+    return lane->store->remote.base.loop;
 }
 
 void sql_lane_init(struct sql_lane *lane, struct sql_store *store) {
@@ -43,8 +43,8 @@ void sql_lane_init(struct sql_lane *lane, struct sql_store *store) {
     lane->fd.ready = connection_on_ready;
     lane->timer.fire = connection_on_timer;
     lane->flush.run = sql_lane_flush_run;
-    lane->turn_end = &lane->turn;
-    lane->held_end = &lane->held;
+    remote_queue_init(&lane->turn);
+    remote_queue_init(&lane->held);
     lane->asks_end = &lane->asks;
 }
 
@@ -70,13 +70,13 @@ static struct sql_want connection_take_pending(struct sql_lane *lane) {
 static void connection_lose_pending(struct sql_lane *lane) {
     struct sql_store *store = lane->store;
 
-    sql_store_enter(store);
-    for (size_t n = lane->wants_n; n > 0 && !store->closing; n--) {
+    remote_enter(&store->remote);
+    for (size_t n = lane->wants_n; n > 0 && !store->remote.closing; n--) {
         struct sql_want want = connection_take_pending(lane);
 
         want.take(lane, want.data, NULL);
     }
-    (void)sql_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 bool sql_lane_has_beside(const struct sql_lane *lane) {
@@ -147,13 +147,13 @@ static void connection_fail(struct sql_lane *lane, bool silent, int code, bool f
     lane->session = (struct sql_session){0};
     connection_drop_link(lane);
     connection_pause(lane);
-    if (lane->turn != NULL) /* they wait for a response that will not arrive */
+    if (lane->turn.first != NULL) /* they wait for a response that will not arrive */
         idem_task_post(connection_loop(lane), &lane->flush);
     sql_wake_lost(lane);
-    sql_store_trouble(lane->store, code, for_good, text);
+    remote_trouble(&lane->store->remote, code, for_good, "%s", text);
     lane->store->silent |= silent && (was_ready || !connection_is_any_ready(lane->store));
     if (lane->down)
-        sql_jobs_resume(lane->store); /* it refuses them */
+        remote_resume(&lane->store->remote); /* it refuses them */
     connection_lose_pending(lane);
 }
 
@@ -215,13 +215,14 @@ static void connection_on_dialled(void *data, const struct sql_dialled *dialled)
     lane->failed = 0;
     connection_retry_others(lane);
     lane->state = SQL_LANE_READY;
-    idem_store_connected(&store->base, &lane->met);
+    idem_store_connected(&store->remote.base, &lane->met);
     idem_timer_clear(connection_loop(lane), &lane->timer);
     store->pooled |= dialled->pooled;
     if (dialled->text[0] != '\0')
         sql_store_notice(store, dialled->text);
     sql_store_ready(store);
-    if (!store->closing && lane->turn != NULL) /* queued before the connection was lost */
+    if (!store->remote.closing &&
+        lane->turn.first != NULL) /* queued before the connection was lost */
         idem_task_post(connection_loop(lane), &lane->flush);
 }
 
@@ -286,7 +287,7 @@ static void connection_check_silence(struct sql_lane *lane) {
         connection_fail(lane, false, IDEM_E_REFUSED, false, "the server did not answer in time");
         return;
     }
-    for (size_t i = 0; i < store->config.lanes_n && !store->closing; i++) {
+    for (size_t i = 0; i < store->config.lanes_n && !store->remote.closing; i++) {
         struct sql_lane *at = &store->lanes[i];
 
         if (at == lane || (at->state == SQL_LANE_READY && at->wants_n == 0))
@@ -299,12 +300,12 @@ static void connection_on_timer(struct idem_timer *timer) {
     struct sql_store *store = lane->store;
     char text[64];
 
-    sql_store_enter(store);
+    remote_enter(&store->remote);
     switch (lane->state) {
     case SQL_LANE_PAUSING:
         lane->state = SQL_LANE_OFF;
-        if (lane->down || store->jobs_n > 0 ||
-            store->watches_n > 0) /* otherwise the next operation opens it */
+        if (lane->down || store->remote.ops_n > 0 ||
+            store->remote.watches_n > 0) /* otherwise the next operation opens it */
             sql_lane_open(lane);
         break;
     case SQL_LANE_DIALLING:
@@ -318,7 +319,7 @@ static void connection_on_timer(struct idem_timer *timer) {
     default:
         break;
     }
-    (void)sql_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 bool sql_lane_send(struct sql_lane *lane, enum sql_statement statement,
@@ -402,7 +403,7 @@ static void connection_pump(struct sql_lane *lane, int events) {
 
     if (lane->state != SQL_LANE_READY)
         return;
-    sql_store_enter(store);
+    remote_enter(&store->remote);
     wanted = store->engine->pump(lane->link, events, &why);
     /* Responses that arrived before the end are delivered first. */
     if (connection_deliver_all(lane) && lane->state == SQL_LANE_READY) {
@@ -414,13 +415,13 @@ static void connection_pump(struct sql_lane *lane, int events) {
                  idem_loop_watch(connection_loop(lane), &lane->fd, wanted) == 0)
             lane->events = wanted;
     }
-    if (!store->closing)
+    if (!store->remote.closing)
         sql_wake_room(lane);
     /* Without room they wait for a response, not for the loop, which would spin. */
-    if (!store->closing && lane->turn != NULL && lane->state == SQL_LANE_READY &&
+    if (!store->remote.closing && lane->turn.first != NULL && lane->state == SQL_LANE_READY &&
         sql_lane_has_room(lane))
         idem_task_post(connection_loop(lane), &lane->flush);
-    (void)sql_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 void sql_lane_pump(struct sql_lane *lane) {

@@ -11,13 +11,13 @@
  * Each change sets the revision to a new random number. Time is the server's: it comes with the row
  * that was read, and the server adds durations to its own clock.
  *
- *     sql_driver.c      the driver's table: open, close, submit, deadlines, counts
- *     sql_op.c          operations under way: sent, completed, sent again, given up
+ *     sql_driver.c      open, close, counts (store/remote.c has what Redis needs as well)
+ *     sql_op.c          operations: their slots, sending, responses
  *     sql_steps.c       each operation as steps of statements
  *     sql_record.c      a record as a row
  *     sql_scan.c        list, stats and time
  *     sql_sweep.c       removes expired rows; one elected process does it for all
- *     sql_wake.c        waiting claims: marks, notifications, polls
+ *     sql_wake.c        records with waiting claims: marks, notifications, polls
  *     sql_connection.c  one connection: connected, used, lost, connected again
  *     sql_connect.c     a thread that connects; connections inherited over a fork
  *     sql_config.c      the URL
@@ -30,6 +30,7 @@
 #ifndef IDEM_STORE_SQL_SQL_ENGINE_H
 #define IDEM_STORE_SQL_SQL_ENGINE_H
 
+#include "store/sql/sql_failure.h"
 #include "store/store_url.h"
 
 /* Configuration. */
@@ -135,17 +136,6 @@ static inline struct sql_value sql_null(void) {
     return (struct sql_value){.type = SQL_NULL};
 }
 
-enum sql_trouble {
-    SQL_FINE,
-    SQL_CONFLICT,  /* a row with this key exists */
-    SQL_AGAIN,     /* the server rolled it back: deadlock, serialization, lock timeout */
-    SQL_ELSEWHERE, /* nothing happened, and this connection cannot do it: read only, statement
-                      unknown */
-    SQL_REFUSED,
-    SQL_FULL,   /* no space on the server */
-    SQL_BROKEN, /* no response, or the connection ended: it may have happened */
-};
-
 /* The response to a statement. */
 struct sql_answer {
     enum sql_trouble trouble;
@@ -220,6 +210,14 @@ struct sql_engine {
 extern const struct sql_engine sql_engine_postgres, sql_engine_mysql;
 
 /* Connecting. */
+
+/* For engines: sets the reason of a failure, on one line; the file of certificate authorities of
+   the URL, the environment or the system; ends a lost session by `kill`, which returns true if it
+   does not exist any more. */
+void sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text);
+const char *sql_authorities(const struct sql_config *config);
+bool sql_end_past(bool (*kill)(void *conn, const struct sql_session *past), void *conn,
+                  const struct sql_session *past, struct sql_dialled *ret);
 
 struct sql_dial;
 typedef void sql_dialled_fn(void *data, const struct sql_dialled *dialled);

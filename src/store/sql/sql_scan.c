@@ -50,7 +50,7 @@ static void scan_state_range(const struct idem_list_in *in, int64_t *ret_from, i
 }
 
 static size_t job_write_list(struct sql_job *job, struct sql_value *values) {
-    const struct idem_list_in *in = &job->copy.in.list;
+    const struct idem_list_in *in = &job->base.copy.in.list;
     size_t prefix_len = in->cursor.len > IDEM_HASH_LEN ? in->cursor.len - IDEM_HASH_LEN : 0;
     size_t n = 0, end_len = scan_prefix_end(in->prefix, job->bound);
     int64_t from, to;
@@ -87,14 +87,14 @@ static bool scan_read_entry(const struct idem_list_in *in, const struct idem_rec
 }
 
 static enum sql_next job_take_list(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    const struct idem_list_in *in = &job->copy.in.list;
-    struct idem_cursor *cursor = &job->copy.out.list.cursor;
+    const struct idem_list_in *in = &job->base.copy.in.list;
+    struct idem_cursor *cursor = &job->base.copy.out.list.cursor;
     struct idem_record_key key;
     size_t n = 0;
 
     job->entries = malloc((answer->rows == 0 ? 1 : answer->rows) * sizeof(*job->entries));
     if (job->entries == NULL) {
-        *ret_rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM, "no memory for a list");
+        *ret_rc = idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
         return SQL_NEXT_DONE;
     }
     *cursor = in->cursor;
@@ -108,8 +108,8 @@ static enum sql_next job_take_list(struct sql_job *job, struct sql_answer *answe
         n += scan_read_entry(in, &key, cells + KEY_COLUMNS, &job->entries[n]);
     }
     cursor->end = answer->rows < in->max;
-    job->copy.out.list.entries = job->entries;
-    job->copy.out.list.n = n;
+    job->base.copy.out.list.entries = job->entries;
+    job->base.copy.out.list.n = n;
     *ret_rc = 0;
     return SQL_NEXT_DONE;
 }
@@ -125,7 +125,7 @@ static size_t job_write_nothing(struct sql_job *job, struct sql_value *values) {
 }
 
 static enum sql_next job_take_events(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    struct idem_stats *stats = &job->copy.out.stats;
+    struct idem_stats *stats = &job->base.copy.out.stats;
 
     for (size_t i = 0; i < answer->rows; i++) {
         struct idem_bytes name = sql_cell(answer, i, 0)->bytes;
@@ -138,7 +138,7 @@ static enum sql_next job_take_events(struct sql_job *job, struct sql_answer *ans
         }
     }
     for (int event = 0; event < IDEM_EVENT__COUNT; event++) /* counted here, but not sent yet */
-        stats->events[event] += job->store->tally[event];
+        stats->events[event] += job->store->remote.tally[event];
     *ret_rc = 0;
     return SQL_NEXT_DONE;
 }
@@ -146,7 +146,7 @@ static enum sql_next job_take_events(struct sql_job *job, struct sql_answer *ans
 static const struct sql_step step_events = {SQL_EVENTS, false, job_write_nothing, job_take_events};
 
 static enum sql_next job_take_stats(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    struct idem_stats *stats = &job->copy.out.stats;
+    struct idem_stats *stats = &job->base.copy.out.stats;
 
     (void)ret_rc;
     *stats = (struct idem_stats){0};
@@ -180,9 +180,10 @@ const struct sql_step sql_step_stats = {SQL_STATS, false, job_write_nothing, job
 static enum sql_next job_take_time(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
     *ret_rc = 0;
     if (answer->rows != 1 || sql_cell(answer, 0, 0)->type != SQL_MS)
-        *ret_rc = idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server tells no time");
+        *ret_rc =
+            idem_error_set(&job->base.copy.error, IDEM_E_REFUSED, "the server returned no time");
     else
-        job->copy.out.time.ms = job->copy.out.time.date = sql_cell(answer, 0, 0)->n;
+        job->base.copy.out.time.ms = job->base.copy.out.time.date = sql_cell(answer, 0, 0)->n;
     return SQL_NEXT_DONE;
 }
 

@@ -17,10 +17,9 @@ bool sql_schema_fits(int64_t version, int64_t oldest, char *text, size_t size) {
                  "%d: upgrade it",
                  (long long)version, (long long)oldest, SQL_SCHEMA);
     else if (version == 0)
-        snprintf(
-            text, size,
-            "idem_meta has no row: the tables were not finished (`idem migrate --store URL` does), "
-            "or somebody deleted it (put version and oldest back)");
+        snprintf(text, size,
+                 "idem_meta has no row: the tables were not finished (`idem migrate --store URL` "
+                 "does), or it was deleted (put version and oldest back)");
     else
         snprintf(text, size,
                  "the tables are of version %lld, and this program needs %d: `idem migrate --store "

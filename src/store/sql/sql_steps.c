@@ -28,9 +28,9 @@ static enum sql_next steps_done(int *ret_rc, int rc) {
 static int job_fail_record(struct sql_job *job, int code) {
     char hex[IDEM_HEX_LEN + 1];
 
-    idem_record_key_hex(&job->copy.key, hex);
+    idem_record_key_hex(&job->base.copy.key, hex);
     return idem_error_set(
-        &job->copy.error, code, "record %.12s: %s", hex,
+        &job->base.copy.error, code, "record %.12s: %s", hex,
         code == IDEM_E_VERSION
             ? "written by a newer version of Idem; upgrade this one"
             : "damaged; `idem forget --force --hash` removes it, and its key may then run again");
@@ -38,9 +38,9 @@ static int job_fail_record(struct sql_job *job, int code) {
 
 int sql_job_trouble(struct sql_job *job, const struct sql_answer *answer) {
     if (answer->trouble == SQL_FULL)
-        return idem_error_set(&job->copy.error, IDEM_E_FULL, "the server has no room: %.200s",
+        return idem_error_set(&job->base.copy.error, IDEM_E_FULL, "the server has no room: %.200s",
                               answer->text);
-    return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the server refuses: %.200s",
+    return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED, "the server refuses: %.200s",
                           answer->text);
 }
 
@@ -49,7 +49,8 @@ static int job_make_revision(struct sql_job *job) {
     unsigned char bits[IDEM_OWNER_LEN];
 
     if (idem_owner_make(bits) != 0)
-        return idem_error_set(&job->copy.error, IDEM_E_REFUSED, "the system gives no random bits");
+        return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED,
+                              "the system gives no random bits");
     memcpy(&job->revision, bits, sizeof(job->revision));
     return 0;
 }
@@ -57,22 +58,22 @@ static int job_make_revision(struct sql_job *job) {
 /* Completion. */
 
 static enum sql_next job_claim_done(struct sql_job *job, int *ret_rc) {
-    enum idem_verdict verdict = job->copy.out.claim.verdict;
+    enum idem_verdict verdict = job->base.copy.out.claim.verdict;
 
-    job->copy.out.claim.record = job->record;
+    job->base.copy.out.claim.record = job->record;
     if (verdict != IDEM_REPLAY && verdict != IDEM_DEAD)
-        job->copy.out.claim.record.result = (struct idem_bytes){0};
+        job->base.copy.out.claim.record.result = (struct idem_bytes){0};
     return steps_done(ret_rc, 0);
 }
 
 /* A finish that is sent again and finds another owner does not show whether the first one
    arrived. */
 static enum sql_next job_finish_done(struct sql_job *job, int *ret_rc) {
-    if (!job->lost || job->copy.out.finish.ack != IDEM_LOST ||
-        job->copy.in.finish.said == IDEM_SAID_RENEW)
+    if (!job->base.lost || job->base.copy.out.finish.ack != IDEM_LOST ||
+        job->base.copy.in.finish.said == IDEM_SAID_RENEW)
         return steps_done(ret_rc, 0);
     return steps_done(ret_rc,
-                      idem_error_set(&job->copy.error, IDEM_E_UNKNOWN,
+                      idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
                                      "the connection was lost before the answer came, and the "
                                      "record is not this owner's any more: it may have been "
                                      "stored before"));
@@ -80,13 +81,13 @@ static enum sql_next job_finish_done(struct sql_job *job, int *ret_rc) {
 
 /* The decided change is in the store. */
 static enum sql_next job_written(struct sql_job *job, int *ret_rc) {
-    switch (job->copy.kind) {
+    switch (job->base.copy.kind) {
     case IDEM_OP_CLAIM:
         return job_claim_done(job, ret_rc);
     case IDEM_OP_FINISH:
         return job_finish_done(job, ret_rc);
     case IDEM_OP_ISSUE:
-        job->copy.out.issue.issued = true;
+        job->base.copy.out.issue.issued = true;
         return steps_done(ret_rc, 0);
     default:
         return steps_done(ret_rc, 0);
@@ -107,14 +108,14 @@ static enum sql_next job_put(struct sql_job *job, struct idem_bytes before, int 
 }
 
 static enum sql_next job_decide_claim(struct sql_job *job, bool there, int *ret_rc) {
-    const struct idem_claim_in *in = &job->copy.in.claim;
+    const struct idem_claim_in *in = &job->base.copy.in.claim;
     struct idem_time now = {job->now, job->now};
     struct idem_bytes before = job->record.result;
     struct idem_record fresh;
     bool write;
 
-    job->copy.out.claim.verdict = idem_protocol_claim(there ? &job->record : NULL, &fresh, in, now,
-                                                      &write, &job->copy.out.claim.left_ms);
+    job->base.copy.out.claim.verdict = idem_protocol_claim(
+        there ? &job->record : NULL, &fresh, in, now, &write, &job->base.copy.out.claim.left_ms);
     if (there)
         return write ? job_put(job, before, ret_rc) : job_claim_done(job, ret_rc);
     job->record = fresh;
@@ -126,8 +127,8 @@ static enum sql_next job_decide_finish(struct sql_job *job, bool there, int *ret
     struct idem_bytes before = job->record.result;
     enum idem_store_write write;
 
-    job->copy.out.finish.ack =
-        idem_protocol_finish(there ? &job->record : NULL, &job->copy.in.finish, now, &write);
+    job->base.copy.out.finish.ack =
+        idem_protocol_finish(there ? &job->record : NULL, &job->base.copy.in.finish, now, &write);
     if (write == IDEM_WRITE_NONE)
         return job_finish_done(job, ret_rc);
     return write == IDEM_WRITE_PUT ? job_put(job, before, ret_rc) : job_continue(job, &step_delete);
@@ -140,8 +141,8 @@ static enum sql_next job_decide_issue(struct sql_job *job, bool there, int *ret_
 
     if (!there)
         return job_continue(job, &step_insert);
-    job->copy.out.issue.issued =
-        idem_protocol_issue(&job->record, &fresh, &job->copy.in.issue, now, &write);
+    job->base.copy.out.issue.issued =
+        idem_protocol_issue(&job->record, &fresh, &job->base.copy.in.issue, now, &write);
     if (!write)
         return steps_done(ret_rc, 0);
     job->record = fresh;
@@ -152,28 +153,29 @@ static enum sql_next job_decide_lookup(struct sql_job *job, bool there, int *ret
     struct idem_time now = {job->now, job->now};
 
     if (!there || idem_record_expired(&job->record, now))
-        return steps_done(ret_rc, idem_op_refuse(&job->copy, IDEM_E_ABSENT));
-    job->copy.out.lookup.record = job->record;
-    job->copy.out.lookup.live = idem_record_live(&job->record, now);
-    job->copy.out.lookup.left_ms = job->copy.out.lookup.live ? job->record.lease_end - job->now : 0;
+        return steps_done(ret_rc, idem_op_refuse(&job->base.copy, IDEM_E_ABSENT));
+    job->base.copy.out.lookup.record = job->record;
+    job->base.copy.out.lookup.live = idem_record_live(&job->record, now);
+    job->base.copy.out.lookup.left_ms =
+        job->base.copy.out.lookup.live ? job->record.lease_end - job->now : 0;
     return steps_done(ret_rc, 0);
 }
 
 static enum sql_next job_decide_settle(struct sql_job *job, bool there, int *ret_rc) {
     struct idem_time now = {job->now, job->now};
     struct idem_bytes before = job->record.result;
-    int rc = idem_protocol_settle(there ? &job->record : NULL, &job->copy.in.settle, now);
+    int rc = idem_protocol_settle(there ? &job->record : NULL, &job->base.copy.in.settle, now);
 
     return rc == 0 ? job_put(job, before, ret_rc)
-                   : steps_done(ret_rc, idem_op_refuse(&job->copy, rc));
+                   : steps_done(ret_rc, idem_op_refuse(&job->base.copy, rc));
 }
 
 static enum sql_next job_decide_forget(struct sql_job *job, bool there, int *ret_rc) {
     struct idem_time now = {job->now, job->now};
-    int rc = idem_protocol_forget(there ? &job->record : NULL, job->copy.in.forget.force, now);
+    int rc = idem_protocol_forget(there ? &job->record : NULL, job->base.copy.in.forget.force, now);
 
     return rc == 0 ? job_continue(job, &step_delete)
-                   : steps_done(ret_rc, idem_op_refuse(&job->copy, rc));
+                   : steps_done(ret_rc, idem_op_refuse(&job->base.copy, rc));
 }
 
 typedef enum sql_next decide_fn(struct sql_job *job, bool there, int *ret_rc);
@@ -187,27 +189,27 @@ static decide_fn *const deciders[IDEM_OP__COUNT] = {
 /* Steps on a record. */
 
 static size_t job_write_insert(struct sql_job *job, struct sql_value *values) {
-    const struct idem_claim_in *claim = &job->copy.in.claim;
-    const struct idem_issue_in *issue = &job->copy.in.issue;
+    const struct idem_claim_in *claim = &job->base.copy.in.claim;
+    const struct idem_issue_in *issue = &job->base.copy.in.issue;
     struct idem_time zero = {0, 0};
     int64_t left;
     bool write;
 
-    if (job->copy.kind == IDEM_OP_ISSUE) {
+    if (job->base.copy.kind == IDEM_OP_ISSUE) {
         (void)idem_protocol_issue(NULL, &job->record, issue, zero, &write);
-        return sql_row_insert(&job->copy.key, &job->record, job->revision, 0, issue->ttl_ms,
+        return sql_row_insert(&job->base.copy.key, &job->record, job->revision, 0, issue->ttl_ms,
                               values);
     }
-    job->copy.out.claim.verdict =
+    job->base.copy.out.claim.verdict =
         idem_protocol_claim(NULL, &job->record, claim, zero, &write, &left);
-    return sql_row_insert(&job->copy.key, &job->record, job->revision, claim->lease_ms,
+    return sql_row_insert(&job->base.copy.key, &job->record, job->revision, claim->lease_ms,
                           claim->lease_ms + claim->hold_ttl_ms, values);
 }
 
 static enum sql_next job_take_insert(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
     if (answer->trouble == SQL_CONFLICT || answer->affected == 0)
         return job_continue(job, &step_read);
-    if (job->copy.kind == IDEM_OP_CLAIM)
+    if (job->base.copy.kind == IDEM_OP_CLAIM)
         return job_claim_done(job, ret_rc);
     return job_written(job, ret_rc);
 }
@@ -215,14 +217,15 @@ static enum sql_next job_take_insert(struct sql_job *job, struct sql_answer *ans
 /* A lookup, a finish and a replay need the result; SQL_READ returns that of a failed record in
    any case. */
 static bool job_wants_result(const struct sql_job *job) {
-    return job->copy.kind == IDEM_OP_LOOKUP || job->copy.kind == IDEM_OP_FINISH ||
-           (job->copy.kind == IDEM_OP_CLAIM && job->copy.in.claim.mode == IDEM_MODE_REPLAY);
+    return job->base.copy.kind == IDEM_OP_LOOKUP || job->base.copy.kind == IDEM_OP_FINISH ||
+           (job->base.copy.kind == IDEM_OP_CLAIM &&
+            job->base.copy.in.claim.mode == IDEM_MODE_REPLAY);
 }
 
 static size_t job_write_read(struct sql_job *job, struct sql_value *values) {
     values[0] = sql_int(job_wants_result(job));
-    values[1] = sql_prefix(&job->copy.key);
-    values[2] = sql_hash(&job->copy.key);
+    values[1] = sql_prefix(&job->base.copy.key);
+    values[2] = sql_hash(&job->base.copy.key);
     return 3;
 }
 
@@ -230,25 +233,26 @@ static enum sql_next job_take_read(struct sql_job *job, struct sql_answer *answe
     int rc;
 
     if (answer->rows == 0)
-        return deciders[job->copy.kind](job, false, ret_rc);
+        return deciders[job->base.copy.kind](job, false, ret_rc);
     if (job->read != NULL)
         job->store->engine->answer_free(job->read);
     job->read = sql_lane_keep(job->lane);
     job->was = sql_cell(answer, 0, SQL_COL_REVISION)->n;
     rc = sql_row_decode(answer->cells, &job->record, &job->now);
     /* A damaged record can still be forgotten: no other way removes it. */
-    if (rc == IDEM_E_CORRUPT && job->copy.kind == IDEM_OP_FORGET && job->copy.in.forget.force)
+    if (rc == IDEM_E_CORRUPT && job->base.copy.kind == IDEM_OP_FORGET &&
+        job->base.copy.in.forget.force)
         return job_continue(job, &step_delete);
     if (rc != 0)
         return steps_done(ret_rc, job_fail_record(job, rc));
-    return deciders[job->copy.kind](job, true, ret_rc);
+    return deciders[job->base.copy.kind](job, true, ret_rc);
 }
 
 /* Nearly every finish: done or failed, of a run that is not a lock and has this owner. The
    server decides these rows of the finish table; if its UPDATE finds no such row, the record is
    read and decided here. */
 static size_t job_write_finish(struct sql_job *job, struct sql_value *values) {
-    const struct idem_finish_in *in = &job->copy.in.finish;
+    const struct idem_finish_in *in = &job->base.copy.in.finish;
     struct idem_time zero = {0, 0};
     enum idem_store_write write;
     size_t n = 0;
@@ -256,7 +260,7 @@ static size_t job_write_finish(struct sql_job *job, struct sql_value *values) {
     job->record = (struct idem_record){
         .state = IDEM_RUNNING, .attempt = in->attempt, .lease_end = 1, .expires = 1};
     memcpy(job->record.owner, in->owner, IDEM_OWNER_LEN);
-    job->copy.out.finish.ack = idem_protocol_finish(&job->record, in, zero, &write);
+    job->base.copy.out.finish.ack = idem_protocol_finish(&job->record, in, zero, &write);
     values[n++] = sql_int(job->revision);
     values[n++] = sql_int(job->record.state);
     values[n++] = sql_int(sql_row_flags(&job->record));
@@ -267,8 +271,8 @@ static size_t job_write_finish(struct sql_job *job, struct sql_value *values) {
     values[n++] = job->record.result.len == 0
                       ? sql_null()
                       : sql_bytes(job->record.result.at, job->record.result.len);
-    values[n++] = sql_prefix(&job->copy.key);
-    values[n++] = sql_hash(&job->copy.key);
+    values[n++] = sql_prefix(&job->base.copy.key);
+    values[n++] = sql_hash(&job->base.copy.key);
     values[n++] = sql_bytes(in->owner, IDEM_OWNER_LEN);
     values[n++] = sql_int(in->attempt);
     return n;
@@ -280,18 +284,18 @@ static enum sql_next job_take_finish(struct sql_job *job, struct sql_answer *ans
 
 /* True if waiting claims must be notified of this change. */
 static bool job_notifies(const struct sql_job *job) {
-    switch (job->copy.kind) {
+    switch (job->base.copy.kind) {
     case IDEM_OP_CLAIM:
-        return job->copy.out.claim.verdict == IDEM_DEAD;
+        return job->base.copy.out.claim.verdict == IDEM_DEAD;
     case IDEM_OP_FINISH:
-        return job->copy.in.finish.said != IDEM_SAID_RENEW;
+        return job->base.copy.in.finish.said != IDEM_SAID_RENEW;
     default:
-        return job->copy.kind != IDEM_OP_ISSUE;
+        return job->base.copy.kind != IDEM_OP_ISSUE;
     }
 }
 
 static size_t job_write_put(struct sql_job *job, struct sql_value *values) {
-    size_t n = sql_row_encode(&job->copy.key, &job->record, job->was, job->revision,
+    size_t n = sql_row_encode(&job->base.copy.key, &job->record, job->was, job->revision,
                               job->step == &step_write_result, values);
 
     values[n++] = sql_int(job_notifies(job));
@@ -303,8 +307,8 @@ static enum sql_next job_take_put(struct sql_job *job, struct sql_answer *answer
 }
 
 static size_t job_write_delete(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->copy.key);
-    values[1] = sql_hash(&job->copy.key);
+    values[0] = sql_prefix(&job->base.copy.key);
+    values[1] = sql_hash(&job->base.copy.key);
     values[2] = sql_int(job->was);
     return 3;
 }
@@ -312,25 +316,27 @@ static size_t job_write_delete(struct sql_job *job, struct sql_value *values) {
 /* Steps on a counter. */
 
 static int64_t job_counter_ttl(const struct sql_job *job) {
-    return job->copy.kind == IDEM_OP_ONCE ? job->copy.in.once.ttl_ms : job->copy.in.count.ttl_ms;
+    return job->base.copy.kind == IDEM_OP_ONCE ? job->base.copy.in.once.ttl_ms
+                                               : job->base.copy.in.count.ttl_ms;
 }
 
 static enum sql_next job_counter_done(struct sql_job *job, bool changed, int *ret_rc) {
-    if (job->copy.kind == IDEM_OP_ONCE)
-        job->copy.out.once.first = changed;
+    if (job->base.copy.kind == IDEM_OP_ONCE)
+        job->base.copy.out.once.first = changed;
     else
-        job->copy.out.count.changed = changed;
-    if (changed || job->copy.kind == IDEM_OP_ONCE || job->copy.in.count.how != IDEM_COUNT_ADD)
+        job->base.copy.out.count.changed = changed;
+    if (changed || job->base.copy.kind == IDEM_OP_ONCE ||
+        job->base.copy.in.count.how != IDEM_COUNT_ADD)
         return steps_done(ret_rc, 0);
-    return steps_done(ret_rc,
-                      idem_error_set(&job->copy.error, IDEM_E_INVALID, "the counter overflows"));
+    return steps_done(
+        ret_rc, idem_error_set(&job->base.copy.error, IDEM_E_INVALID, "the counter overflows"));
 }
 
 static size_t job_write_counter_insert(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->copy.key);
-    values[1] = sql_hash(&job->copy.key);
+    values[0] = sql_prefix(&job->base.copy.key);
+    values[1] = sql_hash(&job->base.copy.key);
     values[2] = sql_int(job->revision);
-    values[3] = sql_int(job->copy.kind == IDEM_OP_ONCE ? 1 : job->copy.out.count.value);
+    values[3] = sql_int(job->base.copy.kind == IDEM_OP_ONCE ? 1 : job->base.copy.out.count.value);
     values[4] = sql_int(job_counter_ttl(job));
     return 5;
 }
@@ -343,8 +349,8 @@ static enum sql_next job_take_counter_insert(struct sql_job *job, struct sql_ans
 }
 
 static size_t job_write_name(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->copy.key);
-    values[1] = sql_hash(&job->copy.key);
+    values[0] = sql_prefix(&job->base.copy.key);
+    values[1] = sql_hash(&job->base.copy.key);
     return 2;
 }
 
@@ -358,9 +364,9 @@ static enum sql_next job_take_counter_read(struct sql_job *job, struct sql_answe
         return steps_done(ret_rc, rc);
     if (there)
         job->was = sql_cell(answer, 0, 0)->n;
-    if (job->copy.kind == IDEM_OP_COUNT) {
-        job->copy.out.count.value = live ? sql_cell(answer, 0, 1)->n : 0;
-        changes = idem_count_apply(&job->copy.in.count, &job->copy.out.count.value);
+    if (job->base.copy.kind == IDEM_OP_COUNT) {
+        job->base.copy.out.count.value = live ? sql_cell(answer, 0, 1)->n : 0;
+        changes = idem_count_apply(&job->base.copy.in.count, &job->base.copy.out.count.value);
     }
     if (!changes)
         return job_counter_done(job, false, ret_rc);
@@ -369,10 +375,10 @@ static enum sql_next job_take_counter_read(struct sql_job *job, struct sql_answe
 
 static size_t job_write_counter_write(struct sql_job *job, struct sql_value *values) {
     values[0] = sql_int(job->revision);
-    values[1] = sql_int(job->copy.kind == IDEM_OP_ONCE ? 1 : job->copy.out.count.value);
+    values[1] = sql_int(job->base.copy.kind == IDEM_OP_ONCE ? 1 : job->base.copy.out.count.value);
     values[2] = sql_int(job_counter_ttl(job));
-    values[3] = sql_prefix(&job->copy.key);
-    values[4] = sql_hash(&job->copy.key);
+    values[3] = sql_prefix(&job->base.copy.key);
+    values[4] = sql_hash(&job->base.copy.key);
     values[5] = sql_int(job->was);
     return 6;
 }
@@ -387,10 +393,10 @@ static enum sql_next job_take_counter_write(struct sql_job *job, struct sql_answ
 /* Returns the outcome of a guard in the caller's own SQL transaction. The result is borrowed
    from `answer`, which outlives the callback. */
 static enum sql_next job_take_tx(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    job->copy.out.tx.there = answer->rows > 0;
+    job->base.copy.out.tx.there = answer->rows > 0;
     if (answer->rows > 0) {
-        job->copy.out.tx.status = (int32_t)sql_cell(answer, 0, 0)->n;
-        job->copy.out.tx.result = sql_cell(answer, 0, 1)->bytes;
+        job->base.copy.out.tx.status = (int32_t)sql_cell(answer, 0, 0)->n;
+        job->base.copy.out.tx.result = sql_cell(answer, 0, 1)->bytes;
     }
     return steps_done(ret_rc, 0);
 }
@@ -422,28 +428,19 @@ static const struct sql_step *job_first_step(const struct sql_job *job) {
         [IDEM_OP_FORGET] = &step_read,        [IDEM_OP_STATS] = &sql_step_stats,
         [IDEM_OP_TIME] = &sql_step_time,      [IDEM_OP_TX] = &step_tx,
     };
-    const struct idem_finish_in *finish = &job->copy.in.finish;
+    const struct idem_finish_in *finish = &job->base.copy.in.finish;
 
     /* A token or a prober needs an existing record: read first, so that none is created. */
-    if (job->copy.kind == IDEM_OP_CLAIM && (job->copy.in.claim.token || job->copy.in.claim.probe))
+    if (job->base.copy.kind == IDEM_OP_CLAIM &&
+        (job->base.copy.in.claim.token || job->base.copy.in.claim.probe))
         return &step_read;
-    if (job->copy.kind == IDEM_OP_FINISH && finish->attempt != 0 &&
+    if (job->base.copy.kind == IDEM_OP_FINISH && finish->attempt != 0 &&
         (finish->said == IDEM_SAID_DONE || finish->said == IDEM_SAID_FAIL))
         return &step_finish;
-    return steps[job->copy.kind];
+    return steps[job->base.copy.kind];
 }
 
-int sql_job_begin(struct sql_job *job) {
-    job->step = job->copy.kind == IDEM_OP_SWEEP ? sql_sweep_begin(job) : job_first_step(job);
+int sql_job_restart(struct sql_job *job) {
+    job->step = job->base.copy.kind == IDEM_OP_SWEEP ? sql_sweep_begin(job) : job_first_step(job);
     return job_make_revision(job);
-}
-
-bool sql_job_looks(const struct sql_job *job) {
-    return job->copy.kind >= IDEM_OP_LOOKUP && job->copy.kind <= IDEM_OP_TX &&
-           job->copy.kind != IDEM_OP_SETTLE && job->copy.kind != IDEM_OP_FORGET;
-}
-
-bool sql_job_repeats(const struct sql_job *job) {
-    return sql_job_looks(job) || job->copy.kind == IDEM_OP_CLAIM ||
-           job->copy.kind == IDEM_OP_FINISH || job->copy.kind == IDEM_OP_ISSUE;
 }

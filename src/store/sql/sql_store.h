@@ -4,10 +4,10 @@
 #ifndef IDEM_STORE_SQL_SQL_STORE_H
 #define IDEM_STORE_SQL_SQL_STORE_H
 
+#include "store/remote.h"
 #include "store/sql/sql_engine.h"
 
-#define SQL_CHANNEL_BUCKETS 256 /* by the first byte of the hash */
-#define SQL_SLOTS 4096          /* of a connection; by 12 bits of the hash */
+#define SQL_SLOTS 4096 /* of a connection; by 12 bits of the hash */
 
 struct sql_store;
 struct sql_lane;
@@ -49,11 +49,11 @@ struct sql_lane {
     int64_t heard;       /* the time of the last response, or when the oldest statement was sent */
     int64_t answered;    /* the time of the last response; 0: never */
     struct sql_telling *telling;
-    char leaving[300];                /* the reason why nothing more is sent; "": sending goes on */
-    bool listening;                   /* LISTEN was sent */
-    unsigned char *busy;              /* by slot: an operation there reads and changes its record */
-    struct sql_job *held, **held_end; /* jobs that wait for a slot */
-    struct sql_job *turn, **turn_end; /* jobs to be sent */
+    char leaving[300];        /* the reason why nothing more is sent; "": sending goes on */
+    bool listening;           /* LISTEN was sent */
+    unsigned char *busy;      /* by slot: an operation there reads and changes its record */
+    struct remote_queue held; /* jobs that wait for a slot */
+    struct remote_queue turn; /* jobs to be sent */
     struct idem_task flush;
     struct sql_channel *asks, **asks_end; /* channels to be polled when there is room */
 };
@@ -62,16 +62,7 @@ struct sql_lane {
 struct sql_job {
     struct sql_store *store;
     struct sql_lane *lane;
-    struct idem_op *op;           /* NULL: the caller has cancelled it */
-    struct sql_job *next, **link; /* all jobs, by their deadline; or the dropped ones */
-    struct sql_job *turn_next;
-    int64_t deadline;
-    size_t size;
-    bool queued; /* in a queue, or in a pause */
-    bool wanted; /* one of its statements is under way */
-    bool sent;   /* a statement that changes data was sent: it may have happened */
-    bool holds;  /* it holds the slot of its key */
-    bool lost;   /* a connection was lost with a change of it under way */
+    bool holds; /* it holds the slot of its key */
     const struct sql_step *step;
     struct idem_record record; /* as read, then as decided */
     int64_t revision, was, now;
@@ -79,7 +70,7 @@ struct sql_job {
     struct idem_entry *entries;
     struct sql_walk *walk;                    /* of a sweep */
     unsigned char bound[IDEM_PREFIX_MAX + 1]; /* of a list: the end of its last prefix */
-    struct idem_op copy;                      /* its strings are stored behind the job */
+    struct remote_op base;                    /* last: its strings are stored behind it */
 };
 
 /* The position of a walk through the tables. */
@@ -99,45 +90,38 @@ struct sql_sweeper {
     struct idem_op op;
 };
 
+/* A record with watches: a poll asks for its revision. */
+struct sql_channel {
+    struct remote_channel base;
+    bool flying; /* a poll is under way */
+    bool queued; /* a poll waits on its connection */
+    struct sql_channel *ask_next;
+    int64_t revision;
+    int64_t ask_at, ask_ms; /* the time of the next poll, on the loop's clock; the pause after it */
+};
+
 struct sql_store {
-    struct idem_store base;
+    struct remote remote;
     const struct sql_engine *engine;
     struct sql_config config;
-    unsigned forks, depth;
-    bool closing;
 
     struct sql_lane lanes[SQL_LANES_MAX];
-    bool was_ready; /* true after the first connection: from then on operations wait for a missing
-                       server */
-    bool silent;    /* a response is overdue, and none has arrived since */
-    bool pooled;    /* set by the configuration, or detected */
-    char trouble[300];
-    int trouble_code;
-    bool for_good;
+    bool silent;       /* a response is overdue, and none has arrived since */
+    bool pooled;       /* set by the configuration, or detected */
     char noticed[300]; /* the last notice, which is not repeated */
 
-    struct sql_job *jobs, **jobs_end;
-    size_t jobs_n, jobs_bytes;
-    struct sql_job *dropped; /* cancelled jobs to which a connection still refers */
-    struct sql_job *paused, **paused_end;
-    struct idem_task refuse;
-    struct idem_timer deadline, again;
-
-    struct sql_channel *channels[SQL_CHANNEL_BUCKETS]; /* records that have watches */
-    size_t watches_n;
-    struct idem_watch *woken, *waking;
-    struct idem_task wake_first;
     struct idem_timer wake_timer;
 
     struct sql_sweeper sweeper;
     struct sql_walk walk; /* of operations that sweep */
-
-    struct idem_op nobody; /* its callback does nothing: for operations during the close */
-
-    uint64_t tally[IDEM_EVENT__COUNT], tally_sent[IDEM_EVENT__COUNT];
-    unsigned tally_flying;
-    struct idem_timer tally_timer;
 };
+
+static inline struct sql_store *sql_store_of(struct remote *r) {
+    return idem_container_of(r, struct sql_store, remote);
+}
+static inline struct sql_job *sql_job_of(struct remote_op *op) {
+    return idem_container_of(op, struct sql_job, base);
+}
 
 /* sql_connection.c */
 void sql_lane_init(struct sql_lane *lane, struct sql_store *store);
@@ -158,15 +142,11 @@ struct sql_answer *sql_lane_keep(struct sql_lane *lane);
 struct sql_lane *sql_lane_of(struct sql_store *store, const struct idem_record_key *key);
 
 /* sql_op.c */
-struct sql_job *sql_job_new(struct sql_store *store, struct idem_op *op);
-void sql_job_turn(struct sql_job *job);
-void sql_job_drop(struct sql_job *job);
-void sql_job_complete(struct sql_job *job, int rc);
-int sql_job_fail(struct sql_job *job, const char *otherwise);
+struct remote_op *sql_job_new(struct remote *r, size_t size);
+void sql_job_free(struct remote_op *op);
+int sql_job_begin(struct remote_op *op);
+void sql_job_turn(struct remote_op *op);
 void sql_lane_flush_run(struct idem_task *task);
-void sql_again_fire(struct idem_timer *timer);
-void sql_jobs_resume(struct sql_store *store); /* a connection is ready: paused jobs continue */
-void sql_jobs_free(struct sql_store *store);
 
 /* sql_steps.c */
 
@@ -183,12 +163,9 @@ struct sql_step {
     enum sql_next (*take)(struct sql_job *job, struct sql_answer *answer, int *ret_rc);
     bool passes; /* receives SQL_AGAIN, too */
 };
-/* Sets the first step, also when the job starts again. 0, or a code with job->copy.error. */
-int sql_job_begin(struct sql_job *job);
+/* Sets the first step, also when the job starts again. 0, or a code with job->base.copy.error. */
+int sql_job_restart(struct sql_job *job);
 int sql_job_trouble(struct sql_job *job, const struct sql_answer *answer);
-bool sql_job_repeats(
-    const struct sql_job *job); /* the server responds to a repetition as to the first statement */
-bool sql_job_looks(const struct sql_job *job); /* the job changes nothing */
 
 /* sql_scan.c */
 extern const struct sql_step sql_step_list, sql_step_stats, sql_step_time;
@@ -200,27 +177,23 @@ void sql_sweeper_arm(struct sql_store *store); /* the store is in use */
 void sql_sweeper_stop(struct sql_store *store);
 
 /* sql_wake.c */
-int sql_watch(struct idem_store *base, struct idem_watch *watch);
-void sql_unwatch(struct idem_store *base, struct idem_watch *watch);
-void sql_wake_first_run(struct idem_task *task);
+void sql_watched(struct remote *r, struct remote_channel *channel);
+void sql_unwatched(struct remote *r, struct remote_channel *channel);
 void sql_wake_fire(struct idem_timer *timer);
 void sql_wake_notified(struct sql_lane *lane, const char *hex);
 void sql_wake_lost(struct sql_lane *lane);
 void sql_wake_room(struct sql_lane *lane); /* channels that wait for room may be polled */
-void sql_channels_free(struct sql_store *store);
 
 /* sql_driver.c */
-void sql_store_enter(struct sql_store *store);
-bool sql_store_leave(struct sql_store *store); /* true: the store was freed */
 void sql_store_ready(struct sql_store *store);
-void sql_store_trouble(struct sql_store *store, int code, bool for_good, const char *text);
 void sql_store_notice(struct sql_store *store, const char *text);
-int sql_open(const struct sql_engine *engine, const struct idem_url *url, struct idem_loop *loop,
-             struct idem_store **ret, struct idem_error *err);
-int sql_check(const struct sql_engine *engine, const struct idem_url *url, struct idem_error *err);
+int sql_open(const struct idem_driver *driver, const struct idem_url *url, struct idem_loop *loop,
+             const struct idem_clock *clock, struct idem_store **ret, struct idem_error *err);
+int sql_check(const struct idem_driver *driver, const struct idem_url *url, struct idem_error *err);
 void sql_close(struct idem_store *base);
-int sql_submit(struct idem_store *base, struct idem_op *op);
-void sql_cancel(struct idem_store *base, struct idem_op *op);
-void sql_tally(struct idem_store *base, enum idem_event event, uint64_t n);
+/* The slots of a driver with a struct sql_engine. */
+#define SQL_DRIVER_SLOTS                                                                           \
+    .transactions = true, .check = sql_check, .open = sql_open, .close = sql_close,                \
+    REMOTE_DRIVER_SLOTS
 
 #endif

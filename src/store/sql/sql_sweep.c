@@ -59,7 +59,7 @@ static enum sql_next job_take_bound(struct sql_job *job, struct sql_answer *answ
     struct sql_walk *walk = job->walk;
 
     (void)ret_rc;
-    job->copy.out.sweep.removed = 0;
+    job->base.copy.out.sweep.removed = 0;
     walk->bound.prefix_len = 0;
     if (answer->rows > 0)
         sweep_set_key(&walk->bound, sql_cell(answer, 0, 0)->bytes, sql_cell(answer, 0, 1)->bytes);
@@ -87,14 +87,14 @@ static enum sql_next job_end_part(struct sql_job *job) {
     if (walk->bound.prefix_len != 0)
         return SQL_NEXT_DONE;
     walk->table = (walk->table + 1) % TABLES_N;
-    job->copy.out.sweep.more = walk->table != 0;
+    job->base.copy.out.sweep.more = walk->table != 0;
     return SQL_NEXT_DONE;
 }
 
 static size_t job_write_sweep(struct sql_job *job, struct sql_value *values) {
     size_t n = sweep_put_part(job->walk, values);
 
-    values[n++] = sql_int((int64_t)job->copy.in.sweep.max);
+    values[n++] = sql_int((int64_t)job->base.copy.in.sweep.max);
     return n;
 }
 
@@ -102,16 +102,16 @@ static enum sql_next job_take_sweep(struct sql_job *job, struct sql_answer *answ
     size_t removed = answer->affected > 0 ? (size_t)answer->affected : 0;
 
     *ret_rc = 0;
-    job->copy.out.sweep.removed = removed;
-    job->copy.out.sweep.more = true;
-    if (removed >= job->copy.in.sweep.max) /* the part may contain more */
+    job->base.copy.out.sweep.removed = removed;
+    job->base.copy.out.sweep.more = true;
+    if (removed >= job->base.copy.in.sweep.max) /* the part may contain more */
         return SQL_NEXT_DONE;
     return job_end_part(job);
 }
 
 /* The number of rows for the next statement, within the operation's limit. */
 static size_t job_batch_size(const struct sql_job *job) {
-    size_t left = job->copy.in.sweep.max - job->copy.out.sweep.removed;
+    size_t left = job->base.copy.in.sweep.max - job->base.copy.out.sweep.removed;
 
     return left < SQL_REMOVE_MAX ? left : SQL_REMOVE_MAX;
 }
@@ -125,7 +125,7 @@ static size_t job_write_expired(struct sql_job *job, struct sql_value *values) {
 
 static enum sql_next job_take_expired(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
     *ret_rc = 0;
-    job->copy.out.sweep.more = true;
+    job->base.copy.out.sweep.more = true;
     if (answer->rows == 0)
         return job_end_part(job);
     if (job->read != NULL)
@@ -152,12 +152,12 @@ static enum sql_next job_take_remove(struct sql_job *job, struct sql_answer *ans
 
     *ret_rc = 0;
     if (answer->trouble == SQL_FINE && answer->affected > 0)
-        job->copy.out.sweep.removed += (size_t)answer->affected;
+        job->base.copy.out.sweep.removed += (size_t)answer->affected;
     if (!full)
         return job_end_part(job);
     sweep_set_key(&job->walk->at, sql_cell(read, read->rows - 1, 0)->bytes,
                   sql_cell(read, read->rows - 1, 1)->bytes);
-    if (job->copy.out.sweep.removed >= job->copy.in.sweep.max)
+    if (job->base.copy.out.sweep.removed >= job->base.copy.in.sweep.max)
         return SQL_NEXT_DONE;
     job->step = &expireds[job->walk->table];
     return SQL_NEXT_SEND;
@@ -187,7 +187,7 @@ static const struct sql_step removes[TABLES_N] = {
 const struct sql_step *sql_sweep_begin(struct sql_job *job) {
     struct sql_store *store = job->store;
 
-    job->walk = job->op == &store->sweeper.op ? &store->sweeper.walk : &store->walk;
+    job->walk = job->base.caller == &store->sweeper.op ? &store->sweeper.walk : &store->walk;
     return &bounds[job->walk->table];
 }
 
@@ -197,7 +197,7 @@ unsigned sql_sweep_hurry = 1;
 
 static void sweep_schedule(struct sql_store *store, int64_t ms) {
     ms /= sql_sweep_hurry;
-    idem_timer_set(store->base.loop, &store->sweeper.timer, ms / 2 + rand() % (ms / 2 + 1));
+    idem_timer_set(store->remote.base.loop, &store->sweeper.timer, ms / 2 + rand() % (ms / 2 + 1));
 }
 
 static void sweep_done(struct idem_op *op, int rc) {
@@ -214,7 +214,7 @@ static void sweep_submit(struct sql_store *store) {
 
     sweeper->op = (struct idem_op){
         .kind = IDEM_OP_SWEEP, .in.sweep.max = BATCH, .complete = sweep_done, .data = store};
-    if (sql_submit(&store->base, &sweeper->op) != 0)
+    if (remote_submit(&store->remote.base, &sweeper->op) != 0)
         sweep_schedule(store, WALK_PAUSE_MS);
 }
 
@@ -288,7 +288,7 @@ static void sweep_fire(struct idem_timer *timer) {
     struct sql_sweeper *sweeper = idem_container_of(timer, struct sql_sweeper, timer);
     struct sql_store *store = idem_container_of(sweeper, struct sql_store, sweeper);
 
-    sql_store_enter(store);
+    remote_enter(&store->remote);
     if (sweeper->elected && idem_loop_now() < sweeper->save_at) {
         sweep_submit(store);
     } else {
@@ -296,9 +296,9 @@ static void sweep_fire(struct idem_timer *timer) {
         sweeper->flying = sweeper->elected ? sweep_save(store) : sweep_stand(store);
         if (!sweeper->flying)
             sweep_schedule(store, CANDIDATE_MS);
-        idem_task_post(store->base.loop, &store->lanes[0].flush);
+        idem_task_post(store->remote.base.loop, &store->lanes[0].flush);
     }
-    (void)sql_store_leave(store);
+    (void)remote_leave(&store->remote);
 }
 
 void sql_sweeper_init(struct sql_store *store) {
@@ -315,5 +315,5 @@ void sql_sweeper_arm(struct sql_store *store) {
 }
 
 void sql_sweeper_stop(struct sql_store *store) {
-    idem_timer_clear(store->base.loop, &store->sweeper.timer);
+    idem_timer_clear(store->remote.base.loop, &store->sweeper.timer);
 }

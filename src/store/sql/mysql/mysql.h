@@ -6,7 +6,8 @@
  *     mysql_session.c     checks the server and sets the session up
  *     mysql_connection.c  statements, one at a time, without blocking
  *     mysql_sigpipe.c     shields the host's thread from the library's side effects
- *     mysql_result.c      responses and errors
+ *     mysql_result.c      responses
+ *     mysql_failure.c     the meaning of errors, for src/tx as well
  *     mysql_value.c       values in the library's form
  *     mysql_statement.c   the statements
  */
@@ -22,7 +23,6 @@ extern const char *const maria_texts[SQL_STATEMENT__COUNT];
 
 /* mysql_connect.c: blocks. NULL: failed, with the reason in *ret. */
 MYSQL *maria_connect(const struct sql_config *config, struct sql_dialled *ret);
-void maria_fail(struct sql_dialled *ret, int code, bool for_good, const char *text);
 
 /* mysql_session.c: blocks. */
 void maria_dial(const struct sql_config *config, const struct sql_session *past,
@@ -55,8 +55,6 @@ struct sql_answer *maria_answer(MYSQL_STMT *stmt, enum sql_statement statement);
 struct sql_answer *maria_refusal(enum sql_trouble trouble, unsigned code, const char *text);
 struct sql_answer *maria_failure(MYSQL_STMT *stmt);
 void maria_answer_free(struct sql_answer *answer);
-/* Classifies an error code of the server. */
-enum sql_trouble maria_trouble(unsigned code);
 
 /* mysql_value.c */
 

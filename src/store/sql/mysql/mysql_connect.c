@@ -8,33 +8,8 @@
  */
 #include <errmsg.h>
 #include <fcntl.h>
-#include <openssl/x509.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "store/sql/mysql/mysql.h"
-
-void maria_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
-    ret->code = code;
-    ret->for_good = for_good;
-    snprintf(ret->text, sizeof(ret->text), "%s", text);
-    for (char *at = ret->text; *at != '\0'; at++)
-        if (*at == '\n' || *at == '\t')
-            *at = ' ';
-}
-
-static const char *connect_authorities(const struct sql_config *config) {
-    static const char debian[] = "/etc/ssl/certs/ca-certificates.crt";
-    const char *environment = getenv(X509_get_default_cert_file_env());
-
-    if (config->tls_ca != NULL)
-        return config->tls_ca;
-    if (environment != NULL)
-        return environment;
-    return access(debian, R_OK) == 0 ? debian : X509_get_default_cert_file();
-}
 
 static bool connect_by_socket(const struct sql_config *config) {
     return config->hosts[0].port == 0;
@@ -46,7 +21,7 @@ static void connect_set_tls(MYSQL *conn, const struct sql_config *config, enum s
     mysql_optionsv(conn, MYSQL_OPT_SSL_ENFORCE, tls == SQL_TLS_OFF ? &no : &yes);
     mysql_optionsv(conn, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, tls == SQL_TLS_VERIFY ? &yes : &no);
     if (tls == SQL_TLS_VERIFY)
-        mysql_optionsv(conn, MYSQL_OPT_SSL_CA, connect_authorities(config));
+        mysql_optionsv(conn, MYSQL_OPT_SSL_CA, sql_authorities(config));
     if (tls != SQL_TLS_OFF && config->tls_cert != NULL) {
         mysql_optionsv(conn, MYSQL_OPT_SSL_CERT, config->tls_cert);
         mysql_optionsv(conn, MYSQL_OPT_SSL_KEY, config->tls_key);
@@ -80,7 +55,7 @@ static MYSQL *connect_try(const struct sql_config *config, enum sql_tls tls, boo
 
     *ret_again = false;
     if (conn == NULL) {
-        maria_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+        sql_dialled_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
         return NULL;
     }
     connect_set_options(conn, config);
@@ -91,9 +66,9 @@ static MYSQL *connect_try(const struct sql_config *config, enum sql_tls tls, boo
                            connect_by_socket(config) ? host->name : NULL,
                            CLIENT_FOUND_ROWS) == NULL) {
         *ret_again = tls == SQL_TLS_PREFER && mysql_errno(conn) == CR_SSL_CONNECTION_ERROR;
-        maria_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
+        sql_dialled_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
     } else if (tls == SQL_TLS_REQUIRE && mysql_get_ssl_cipher(conn) == NULL) {
-        maria_fail(ret, IDEM_E_REFUSED, false, "tls=require, and the server has no TLS");
+        sql_dialled_fail(ret, IDEM_E_REFUSED, false, "tls=require, and the server has no TLS");
     } else {
         return conn;
     }

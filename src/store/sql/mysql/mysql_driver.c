@@ -31,29 +31,11 @@ const struct sql_engine sql_engine_mysql = {
     .answer_free = maria_answer_free,
 };
 
-static int driver_check(const struct idem_url *url, struct idem_error *err) {
-    return sql_check(&sql_engine_mysql, url, err);
-}
-
-static int driver_open(const struct idem_url *url, struct idem_loop *loop,
-                       const struct idem_clock *clock, struct idem_store **ret,
-                       struct idem_error *err) {
-    (void)clock; /* the server's clock is used */
-    return sql_open(&sql_engine_mysql, url, loop, ret, err);
-}
-
 static const char *const schemes[] = {"mysql", "mariadb", NULL};
 
 const struct idem_driver idem_driver_mysql = {
     .name = "mysql",
     .schemes = schemes,
-    .transactions = true,
-    .check = driver_check,
-    .open = driver_open,
-    .close = sql_close,
-    .submit = sql_submit,
-    .cancel = sql_cancel,
-    .watch = sql_watch,
-    .unwatch = sql_unwatch,
-    .tally = sql_tally,
+    .engine = &sql_engine_mysql,
+    SQL_DRIVER_SLOTS,
 };

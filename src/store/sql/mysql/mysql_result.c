@@ -11,50 +11,6 @@
 
 /* Errors. */
 
-#define CLIENT_MIN 2000 /* errors of the library: the connection is unusable afterwards */
-#define CLIENT_MAX 2999
-#define CLIENT_MORE_MIN 5000
-#define CLIENT_MORE_MAX 5999
-
-enum sql_trouble maria_trouble(unsigned code) {
-    static const struct {
-        unsigned code;
-        enum sql_trouble trouble;
-    } known[] = {
-        {1062, SQL_CONFLICT},  /* duplicate entry */
-        {1205, SQL_AGAIN},     /* lock wait timeout; the statement was undone */
-        {1213, SQL_AGAIN},     /* deadlock, or another node of the cluster was first */
-        {1020, SQL_AGAIN},     /* the row has changed since it was read */
-        {1317, SQL_AGAIN},     /* the query was interrupted: KILL QUERY */
-        {1969, SQL_AGAIN},     /* max_statement_time */
-        {3024, SQL_AGAIN},     /* max_execution_time */
-        {1021, SQL_FULL},      /* disk full */
-        {1114, SQL_FULL},      /* table full */
-        {1041, SQL_FULL},      /* out of memory */
-        {1037, SQL_FULL},      /* out of memory */
-        {1038, SQL_FULL},      /* out of memory for sorting */
-        {1153, SQL_FULL},      /* packet too large */
-        {1053, SQL_BROKEN},    /* server shutdown */
-        {1927, SQL_BROKEN},    /* the connection was killed */
-        {1243, SQL_ELSEWHERE}, /* unknown prepared statement */
-        {1615, SQL_ELSEWHERE}, /* the statement must be prepared again */
-        {1290, SQL_ELSEWHERE}, /* read_only: no longer the primary */
-        {1792, SQL_ELSEWHERE}, /* read-only transaction */
-        {1836, SQL_ELSEWHERE}, /* read-only server */
-        {1047, SQL_ELSEWHERE}, /* the cluster's node is not ready */
-        {1184, SQL_BROKEN},    /* aborted connection */
-        {4031, SQL_BROKEN},    /* disconnected while idle */
-    };
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (known[i].code == code)
-            return known[i].trouble;
-    if ((code >= CLIENT_MIN && code <= CLIENT_MAX) ||
-        (code >= CLIENT_MORE_MIN && code <= CLIENT_MORE_MAX))
-        return SQL_BROKEN;
-    return SQL_REFUSED;
-}
-
 struct sql_answer *maria_refusal(enum sql_trouble trouble, unsigned code, const char *text) {
     struct sql_answer *answer = calloc(1, sizeof(*answer));
 
@@ -71,7 +27,7 @@ struct sql_answer *maria_refusal(enum sql_trouble trouble, unsigned code, const 
 struct sql_answer *maria_failure(MYSQL_STMT *stmt) {
     unsigned code = mysql_stmt_errno(stmt);
 
-    return maria_refusal(code == 0 ? SQL_BROKEN : maria_trouble(code), code,
+    return maria_refusal(code == 0 ? SQL_BROKEN : mysql_failure_find(code)->trouble, code,
                          mysql_stmt_error(stmt));
 }
 

@@ -13,7 +13,6 @@
 
 #define MARIADB_MIN 100300
 #define MYSQL_MIN 80000
-#define END_MS 2000 /* limit for the end of the lost session */
 #define COLUMNS_MAX 5
 
 /* Our locks are held for single statements, so a longer wait is one for another program's
@@ -44,7 +43,7 @@ static bool session_query(MYSQL *conn, const char *sql, int64_t *ret, unsigned n
 }
 
 static bool session_fail(MYSQL *conn, struct sql_dialled *ret) {
-    maria_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
+    sql_dialled_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
     return false;
 }
 
@@ -56,7 +55,8 @@ static bool session_is_mariadb(MYSQL *conn) {
 static bool session_check_server(MYSQL *conn, struct sql_dialled *ret) {
     if (mysql_get_server_version(conn) >= (session_is_mariadb(conn) ? MARIADB_MIN : MYSQL_MIN))
         return true;
-    maria_fail(ret, IDEM_E_REFUSED, true, "the server is older than MariaDB 10.3 or MySQL 8.0");
+    sql_dialled_fail(ret, IDEM_E_REFUSED, true,
+                     "the server is older than MariaDB 10.3 or MySQL 8.0");
     return false;
 }
 
@@ -67,7 +67,7 @@ static bool session_configure(MYSQL *conn, struct sql_dialled *ret) {
     if ((conn->server_status & SERVER_STATUS_AUTOCOMMIT) != 0 &&
         (conn->server_status & SERVER_STATUS_IN_TRANS) == 0)
         return true;
-    maria_fail(ret, IDEM_E_REFUSED, true, "statements are not committed as they are said");
+    sql_dialled_fail(ret, IDEM_E_REFUSED, true, "statements are not committed one by one");
     return false;
 }
 
@@ -77,13 +77,13 @@ static bool session_check_tables(MYSQL *conn, struct sql_dialled *ret) {
 
     if (!session_query(conn, "SELECT version, oldest FROM idem_meta", values, 2)) {
         if (mysql_errno(conn) == ER_NO_SUCH_TABLE)
-            maria_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
+            sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
         if (mysql_errno(conn) != 0)
             return mysql_errno(conn) == ER_NO_SUCH_TABLE ? false : session_fail(conn, ret);
     }
     if (sql_schema_fits(values[0], values[1], text, sizeof(text)))
         return true;
-    maria_fail(ret, IDEM_E_REFUSED, true, text);
+    sql_dialled_fail(ret, IDEM_E_REFUSED, true, text);
     return false;
 }
 
@@ -105,7 +105,7 @@ static bool session_inspect(MYSQL *conn, struct sql_dialled *ret, uint64_t *ret_
                        values, 4))
         return session_fail(conn, ret);
     if (values[2] != 0) {
-        maria_fail(ret, IDEM_E_REFUSED, false, "the server is read only: not the primary");
+        sql_dialled_fail(ret, IDEM_E_REFUSED, false, "the server is read only: not the primary");
         return false;
     }
     ret->session = (struct sql_session){values[0], values[3]};
@@ -118,26 +118,12 @@ static bool session_inspect(MYSQL *conn, struct sql_dialled *ret, uint64_t *ret_
 }
 
 /* Ends a lost session; true if it does not exist any more. */
-static bool session_kill_past(MYSQL *conn, const struct sql_session *past) {
+static bool session_kill_past(void *conn, const struct sql_session *past) {
     char text[60];
 
     snprintf(text, sizeof(text), "KILL CONNECTION %lld", (long long)past->id);
     return mysql_real_query(conn, text, strlen(text)) != 0 &&
            mysql_errno(conn) == ER_NO_SUCH_THREAD;
-}
-
-static bool session_end_past(MYSQL *conn, const struct sql_session *past, struct sql_dialled *ret) {
-    if (past->id == 0 ||
-        past->since != ret->session.since) /* or it ended with an earlier run of the server */
-        return true;
-    for (int ms = 0; ms < END_MS; ms += 10) {
-        if (session_kill_past(conn, past))
-            return true;
-        usleep(10000);
-    }
-    maria_fail(ret, IDEM_E_REFUSED, false,
-               "the session that was lost is still there at the server, and could not be ended");
-    return false;
 }
 
 void maria_dial(const struct sql_config *config, const struct sql_session *past,
@@ -151,12 +137,13 @@ void maria_dial(const struct sql_config *config, const struct sql_session *past,
         return;
     if (session_check_server(conn, ret) && session_configure(conn, ret) &&
         session_check_tables(conn, ret) && session_inspect(conn, ret, &packet_max) &&
-        session_end_past(conn, past, ret)) {
+        (past->since != ret->session.since || /* it ended with an earlier run of the server */
+         sql_end_past(session_kill_past, conn, past, ret))) {
         ret->pooled |= config->pooled;
         ret->link = maria_link_new(conn, packet_max);
         if (ret->link != NULL)
             return;
-        maria_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+        sql_dialled_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
     }
     mysql_close(conn);
 }

@@ -5,6 +5,7 @@
  *     postgres_connect.c     connects and checks the server
  *     postgres_connection.c  statements and responses, pipelined
  *     postgres_statement.c   the statements
+ *     postgres_failure.c     the meaning of errors, for src/tx as well
  */
 #ifndef IDEM_STORE_SQL_POSTGRES_POSTGRES_H
 #define IDEM_STORE_SQL_POSTGRES_POSTGRES_H
@@ -30,7 +31,5 @@ int pg_pump(struct sql_link *link, int events, const char **ret_why);
 struct sql_answer *pg_next(struct sql_link *link);
 void pg_answer_free(struct sql_answer *answer);
 const char *pg_notified(struct sql_link *link);
-/* Classifies an error code (SQLSTATE) of the server. */
-enum sql_trouble pg_trouble(const char *sqlstate);
 
 #endif

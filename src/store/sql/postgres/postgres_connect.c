@@ -2,45 +2,16 @@
  * Connects to PostgreSQL, in a thread that may block, and checks the server: the version, the
  * tables, a proxy in between. Fails with a text that shows an operator what to do.
  */
-#include <openssl/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "store/sql/postgres/postgres.h"
 
 #define VERSION_MIN 120000
-#define END_MS 2000 /* limit for the end of the lost session */
 #define LOCK_MS "250"
 
-static void connect_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
-    size_t len;
-
-    ret->code = code;
-    ret->for_good = for_good;
-    snprintf(ret->text, sizeof(ret->text), "%s", text);
-    len = strlen(ret->text);
-    while (len > 0 && ret->text[len - 1] == '\n')
-        ret->text[--len] = '\0';
-    for (char *at = ret->text; *at != '\0'; at++)
-        if (*at == '\n' || *at == '\t')
-            *at = ' ';
-}
-
 /* Connecting. */
-
-/* By default libpq looks for authorities only in the user's home directory. */
-static const char *connect_authorities(const struct sql_config *config) {
-    static const char debian[] = "/etc/ssl/certs/ca-certificates.crt";
-    const char *environment = getenv(X509_get_default_cert_file_env());
-
-    if (config->tls_ca != NULL)
-        return config->tls_ca;
-    if (environment != NULL)
-        return environment;
-    return access(debian, R_OK) == 0 ? debian : X509_get_default_cert_file();
-}
 
 struct places {
     char hosts[SQL_HOSTS_MAX * 257], ports[SQL_HOSTS_MAX * 7];
@@ -87,7 +58,8 @@ PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret) {
     PGconn *conn;
 
     if (getenv("PGHOSTADDR") != NULL) { /* libpq would connect there, whatever the host */
-        connect_fail(ret, IDEM_E_REFUSED, true, "PGHOSTADDR is set, and leads elsewhere: unset it");
+        sql_dialled_fail(ret, IDEM_E_REFUSED, true,
+                         "PGHOSTADDR is set, and leads elsewhere: unset it");
         return NULL;
     }
     connect_fill_places(config, &places);
@@ -115,7 +87,7 @@ PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret) {
                                       config->password,
                                       config->db,
                                       modes[config->tls],
-                                      config->tls == SQL_TLS_VERIFY ? connect_authorities(config)
+                                      config->tls == SQL_TLS_VERIFY ? sql_authorities(config)
                                                                     : NULL,
                                       config->tls_cert,
                                       config->tls_key,
@@ -129,13 +101,13 @@ PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret) {
         conn = PQconnectdbParams(words, values, 0);
     }
     if (conn == NULL) {
-        connect_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+        sql_dialled_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
         return NULL;
     }
     PQsetNoticeProcessor(conn, connect_drop_notice, NULL);
     if (PQstatus(conn) == CONNECTION_OK)
         return conn;
-    connect_fail(ret, IDEM_E_REFUSED, false, PQerrorMessage(conn));
+    sql_dialled_fail(ret, IDEM_E_REFUSED, false, PQerrorMessage(conn));
     PQfinish(conn);
     return NULL;
 }
@@ -153,9 +125,9 @@ static bool connect_check_tables(const PGresult *res, struct sql_dialled *ret) {
 
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
         if (state != NULL && strcmp(state, "42P01") == 0)
-            connect_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
+            sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
         else
-            connect_fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
+            sql_dialled_fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
         return false;
     }
     if (PQntuples(res) == 1) {
@@ -164,7 +136,7 @@ static bool connect_check_tables(const PGresult *res, struct sql_dialled *ret) {
     }
     if (sql_schema_fits(version, oldest, text, sizeof(text)))
         return true;
-    connect_fail(ret, IDEM_E_REFUSED, true, text);
+    sql_dialled_fail(ret, IDEM_E_REFUSED, true, text);
     return false;
 }
 
@@ -173,7 +145,7 @@ static bool connect_inspect(PGconn *conn, struct sql_dialled *ret) {
     bool fine;
 
     if (PQserverVersion(conn) < VERSION_MIN) {
-        connect_fail(ret, IDEM_E_REFUSED, true, "the server is older than PostgreSQL 12");
+        sql_dialled_fail(ret, IDEM_E_REFUSED, true, "the server is older than PostgreSQL 12");
         return false;
     }
     res = PQexec(conn, "SELECT m.version, pg_backend_pid(), "
@@ -203,13 +175,13 @@ static bool connect_configure_session(PGconn *conn, struct sql_dialled *ret) {
     bool fine = PQresultStatus(res) == PGRES_TUPLES_OK;
 
     if (!fine)
-        connect_fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
+        sql_dialled_fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
     PQclear(res);
     return fine;
 }
 
 /* Ends a lost session; true if it does not exist any more. */
-static bool connect_kill_past(PGconn *conn, const struct sql_session *past) {
+static bool connect_kill_past(void *conn, const struct sql_session *past) {
     char text[300];
     PGresult *res;
     bool there;
@@ -224,20 +196,6 @@ static bool connect_kill_past(PGconn *conn, const struct sql_session *past) {
     return !there;
 }
 
-static bool connect_end_past(PGconn *conn, const struct sql_session *past,
-                             struct sql_dialled *ret) {
-    if (past->id == 0)
-        return true;
-    for (int ms = 0; ms < END_MS; ms += 10) {
-        if (connect_kill_past(conn, past))
-            return true;
-        usleep(10000);
-    }
-    connect_fail(ret, IDEM_E_REFUSED, false,
-                 "the session that was lost is still there at the server, and could not be ended");
-    return false;
-}
-
 void pg_dial(const struct sql_config *config, const struct sql_session *past,
              struct sql_dialled *ret) {
     PGconn *conn;
@@ -246,13 +204,13 @@ void pg_dial(const struct sql_config *config, const struct sql_session *past,
     conn = pg_connect(config, ret);
     if (conn == NULL)
         return;
-    if (connect_inspect(conn, ret) && connect_end_past(conn, past, ret) &&
+    if (connect_inspect(conn, ret) && sql_end_past(connect_kill_past, conn, past, ret) &&
         (ret->pooled || config->pooled || connect_configure_session(conn, ret))) {
         ret->pooled |= config->pooled;
         ret->link = pg_link_new(conn, ret->pooled);
         if (ret->link != NULL)
             return;
-        connect_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
+        sql_dialled_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
     }
     PQfinish(conn);
 }

@@ -184,24 +184,6 @@ int pg_pump(struct sql_link *link, int events, const char **ret_why) {
 
 /* Responses. */
 
-enum sql_trouble pg_trouble(const char *state) {
-    static const struct {
-        const char *state; /* a full code, or a prefix */
-        enum sql_trouble trouble;
-    } known[] = {
-        {"23505", SQL_CONFLICT},  {"40001", SQL_AGAIN},     {"40P01", SQL_AGAIN},
-        {"55P03", SQL_AGAIN},     {"57014", SQL_AGAIN},     {"53100", SQL_FULL},
-        {"53200", SQL_FULL},      {"57P", SQL_BROKEN},      {"08", SQL_BROKEN},
-        {"26000", SQL_ELSEWHERE}, {"42P05", SQL_ELSEWHERE}, {"25006", SQL_ELSEWHERE},
-        {"0A000", SQL_ELSEWHERE},
-    };
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strncmp(state, known[i].state, strlen(known[i].state)) == 0)
-            return known[i].trouble;
-    return SQL_REFUSED;
-}
-
 /* A signed big-endian number of `len` bytes; a boolean has one byte. */
 static int64_t connection_get_number(const unsigned char *at, size_t len) {
     int64_t n = at[0] < 128 ? at[0] : at[0] - 256;
@@ -234,7 +216,7 @@ static void answer_set_error(struct sql_answer *answer, const PGresult *res) {
     const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
 
-    answer->trouble = state == NULL ? SQL_BROKEN : pg_trouble(state);
+    answer->trouble = state == NULL ? SQL_BROKEN : postgres_failure_find(state)->trouble;
     snprintf(answer->text, sizeof(answer->text), "%.250s (%s)", text == NULL ? "no answer" : text,
              state == NULL ? "?" : state);
 }

@@ -34,29 +34,11 @@ const struct sql_engine sql_engine_postgres = {
     .notified = pg_notified,
 };
 
-static int driver_check(const struct idem_url *url, struct idem_error *err) {
-    return sql_check(&sql_engine_postgres, url, err);
-}
-
-static int driver_open(const struct idem_url *url, struct idem_loop *loop,
-                       const struct idem_clock *clock, struct idem_store **ret,
-                       struct idem_error *err) {
-    (void)clock; /* the server's clock is used */
-    return sql_open(&sql_engine_postgres, url, loop, ret, err);
-}
-
 static const char *const schemes[] = {"postgres", "postgresql", NULL};
 
 const struct idem_driver idem_driver_postgres = {
     .name = "postgres",
     .schemes = schemes,
-    .transactions = true,
-    .check = driver_check,
-    .open = driver_open,
-    .close = sql_close,
-    .submit = sql_submit,
-    .cancel = sql_cancel,
-    .watch = sql_watch,
-    .unwatch = sql_unwatch,
-    .tally = sql_tally,
+    .engine = &sql_engine_postgres,
+    SQL_DRIVER_SLOTS,
 };
