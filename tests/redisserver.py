@@ -97,11 +97,15 @@ class Server:
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             preexec_fn=follow_parent)
-        waiting.until("redis-server", self.answers)
+        waiting.until("redis-server", self.is_ready)
+
+    def is_ready(self):
+        if self.process.poll() is None:
+            return self.answers()
+        with open(os.path.join(self.folder, "log"), encoding="utf-8", errors="replace") as log:
+            raise AssertionError("redis-server did not start: " + log.read()[-1000:])
 
     def answers(self):
-        if self.process.poll() is not None:
-            raise AssertionError(f"redis-server did not start: see {self.folder}/log")
         try:
             return self.ask("PING") == b"PONG"
         except (OSError, RedisError):  # RedisError: it is loading
