@@ -173,6 +173,51 @@ TEST(a_server_that_hangs_while_a_lock_is_waited_for_costs_the_timeout_once) {
     farm_stop(&farm);
 }
 
+/* The other connection was sent an operation later, and MySQL takes no second one until that has its
+   response. What waits for it is refused when the first connection shows that the server hangs, and
+   so is what comes after that. */
+TEST(a_server_that_hangs_keeps_nothing_waiting_for_room_on_another_connection) {
+    struct call first, second, waits, later;
+    const char *other;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=100s&connections=2");
+    other = key_elsewhere(&c, "k");
+    run_done(&c, "k", 1, "before");
+    run_done(&c, other, 1, "before");
+    loop_clock_stop();
+    server_pause(&farm.server);
+    claim_fill(&first, &c, "k", 2);
+    CHECK_INT(call_submit(&first), 0);
+    conn_turn(&c, 1);
+    loop_clock_forward(60000);
+    claim_fill(&second, &c, other, 2);
+    CHECK_INT(call_submit(&second), 0);
+    conn_turn(&c, 1);
+    claim_fill(&waits, &c, other, 3);
+    CHECK_INT(call_submit(&waits), 0);
+    conn_turn(&c, 1);
+    loop_clock_forward(40000);
+    CHECK_INT(call_wait(&first), IDEM_E_UNKNOWN);
+    for (int i = 0; i < 10; i++)
+        conn_turn(&c, 1);
+    if (farm.kind >= FARM_MY_SOCKET) { /* PostgreSQL takes several */
+        CHECK_INT(waits.completed, 1);
+        CHECK_INT(waits.rc, IDEM_E_REFUSED);
+    }
+    claim_fill(&later, &c, other, 4);
+    CHECK_INT(call_submit(&later), 0);
+    for (int i = 0; i < 10; i++)
+        conn_turn(&c, 1);
+    CHECK_INT(later.completed, 1);
+    CHECK_INT(later.rc, IDEM_E_REFUSED);
+    loop_clock_go_on();
+    server_go_on(&farm.server);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 /* The other connection has an answer in the later half of the timeout: it is a lock that holds the
    first one, and no other operation is refused. */
 TEST(a_lock_that_holds_one_connection_for_its_timeout_does_not_refuse_the_others) {
