@@ -267,7 +267,7 @@ TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_
     struct answer a;
 
     server_begin(NULL);
-    open_plain(&c, "&timeout=100s");
+    open_plain(&c, "&timeout=100s&connections=1");
     run_done(&c, "a", 1, "before");
     farm_kill(&farm);
     loop_clock_stop();
