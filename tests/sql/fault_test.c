@@ -175,9 +175,9 @@ TEST(a_server_that_hangs_while_a_lock_is_waited_for_costs_the_timeout_once) {
     farm_stop(&farm);
 }
 
-/* The other connection was sent an operation later, and MySQL takes no second one until that has its
-   response. What waits for it is refused when the first connection shows that the server hangs, and
-   so is what comes after that. */
+/* The other connection was sent an operation later, and MySQL takes no second one until that has
+   its response. What waits for it is refused when the first connection shows that the server hangs,
+   and so is what comes after that. */
 TEST(a_server_that_hangs_keeps_nothing_waiting_for_room_on_another_connection) {
     struct call first, second, waits, later;
     const char *other;
@@ -274,7 +274,8 @@ TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_
     claim_fill(&call, &c, "a", 2);
     CHECK_INT(call_submit(&call), 0);
     WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_LANE_READY)));
-    for (int i = 0; i < 10; i++) { /* two tries fail within 50 ms, without the time that they take */
+    for (int i = 0; i < 10;
+         i++) { /* two tries fail within 50 ms, without the time that they take */
         loop_clock_forward(5);
         WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_LANE_DIALLING)));
     }
