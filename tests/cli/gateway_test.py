@@ -959,6 +959,23 @@ def the_place_of_roots_store_is_not_given_away_even_if_it_is_named():
         check_is(mode_of(path + "/lib/idem")[0], 0)
 
 
+@served
+def another_users_link_has_no_directory_of_roots_made_or_given_away():
+    """The owner of a directory on the way puts a link there, which leads to where only root may write."""
+    if not ROOT:
+        return
+    for there in (False, True):
+        with folder() as path:
+            os.makedirs(path + "/etc" + "/idem" * there)
+            os.mkdir(path + "/www")
+            os.symlink(path + "/etc", path + "/www/data")
+            for name in ("/www", "/www/data"):
+                os.chown(path + name, 65534, 65534, follow_symlinks=False)
+            done = gateway(path, *FLAGS, "--listen", str(free_port()), "--store", f"lmdb:{path}/www/data/idem")
+            check_is(done.returncode, 69)
+            check_is([os.stat(f"{path}/etc/{name}").st_uid for name in os.listdir(path + "/etc")], [0] * there)
+
+
 def main():
     chosen = [one for one in tests if len(sys.argv) < 2 or one[0].__name__ in sys.argv[1:]]
     missing = [name for name, there in (("nginx", NGINX), ("the module", os.path.exists(MODULE)),

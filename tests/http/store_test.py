@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A store that fails: before the claim, after the answer, and when it comes back."""
+import itertools
 import os
 import re
 import shutil
@@ -127,6 +128,28 @@ def a_server_that_is_down_costs_no_request_the_timeout(rig):
             eq((line["idem_verdict"], other.backend.requests(key=key)), ("store_error", []))
         other.server.start()
         comes_up(other)
+
+
+@test(stores=SERVERS)
+def a_server_that_hangs_costs_the_timeout_once(rig):
+    """One request of the one worker waits for the ten minutes, which the clock of nginx jumps over. It stands still after that."""
+    with Rig(CONF, options="timeout=10m&connect_timeout=10m", persist=True, workers=1, clock=True) as other:
+        for _ in range(20):
+            status(other.post("/closed", fresh()), 200)
+        other.server.pause()
+        try:
+            waits, ahead = other.later("/closed", fresh()), itertools.count(600001, 600001)
+            def is_over():
+                other.clock.set(ahead_ms=next(ahead))
+                other.turn()
+                return waits.done()
+            until("its time is over", is_over)
+            status(waits.get(), 503, "store-unavailable")
+            for _ in range(40):
+                status(other.post("/closed", fresh()), 503, "store-unavailable")
+        finally:
+            other.server.go_on()
+        until_200("it is back", lambda: other.post("/closed", fresh()))
 
 
 @test(stores=SERVERS)

@@ -61,8 +61,10 @@ TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_agai
     a = answer_wait(&call);
     CHECK_INT(a.rc, IDEM_E_UNKNOWN);
     CHECK_HAS(a.text, "it may have happened");
-    /* It costs the timeout once: it is known to hang now. */
+    /* It costs the timeout once: it is known to hang now, and no time passes. */
+    loop_clock_stop();
     CHECK_INT(claim(&c, "k", 1).rc, IDEM_E_REFUSED);
+    loop_clock_go_on();
     server_go_on(&server);
     a = claim_when_back(&c, "k", 1);
     CHECK_INT(a.rc, 0);
@@ -168,6 +170,7 @@ TEST(a_server_that_is_down_refuses_at_once_and_is_found_again) {
         CHECK_INT(a.rc, IDEM_E_REFUSED);
         CHECK_HAS(a.text, "cannot be reached");
     }
+    conn_pass(&c, 20000); /* the pauses between two tries have grown as far as they do */
     server_begin();
     conn_pass(&c, 1000); /* it is tried at least once in a second */
     WAIT_UNTIL(claim(&c, "k", 1).verdict == IDEM_RUN);

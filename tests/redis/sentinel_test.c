@@ -184,6 +184,18 @@ TEST(a_master_that_becomes_a_replica_is_left) {
     end(&c);
 }
 
+/* The rights that an earlier release asked for. */
+TEST(a_user_without_the_right_to_role_gets_a_notice_and_claims_go_on) {
+    struct conn c;
+
+    begin(&c);
+    tell(&farm.servers[0], "ACL", "SETUSER", "default", "-role");
+    WAIT_UNTIL((conn_turn(&c, 1), strstr(notices, "ROLE is not allowed here") != NULL));
+    CHECK_HAS(notices, "+role");
+    CHECK(is_granted(&c));
+    end(&c);
+}
+
 /* For how many seconds the sentinel was not asked anything by the store. */
 static long idle_at(size_t i) {
     char reply[8192], *rest = reply, *line;

@@ -61,8 +61,10 @@ TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_agai
     a = answer_too_late(&call);
     CHECK_INT(a.rc, IDEM_E_UNKNOWN);
     CHECK_HAS(a.text, "it may have happened");
-    /* It costs the timeout once: it is known to hang now. */
+    /* It costs the timeout once: it is known to hang now, and no time passes. */
+    loop_clock_stop();
     CHECK_INT(claim(&c, "k", 1).rc, IDEM_E_REFUSED);
+    loop_clock_go_on();
     server_go_on(&farm.server);
     a = claim_when_back(&c, "k", 1);
     CHECK_INT(a.rc, 0);
@@ -173,6 +175,51 @@ TEST(a_server_that_hangs_while_a_lock_is_waited_for_costs_the_timeout_once) {
     farm_stop(&farm);
 }
 
+/* The other connection was sent an operation later, and MySQL takes no second one until that has
+   its response. What waits for it is refused when the first connection shows that the server hangs,
+   and so is what comes after that. */
+TEST(a_server_that_hangs_keeps_nothing_waiting_for_room_on_another_connection) {
+    struct call first, second, waits, later;
+    const char *other;
+    struct conn c;
+
+    server_begin(NULL);
+    open_plain(&c, "&timeout=100s&connections=2");
+    other = key_elsewhere(&c, "k");
+    run_done(&c, "k", 1, "before");
+    run_done(&c, other, 1, "before");
+    loop_clock_stop();
+    server_pause(&farm.server);
+    claim_fill(&first, &c, "k", 2);
+    CHECK_INT(call_submit(&first), 0);
+    conn_turn(&c, 1);
+    loop_clock_forward(60000);
+    claim_fill(&second, &c, other, 2);
+    CHECK_INT(call_submit(&second), 0);
+    conn_turn(&c, 1);
+    claim_fill(&waits, &c, other, 3);
+    CHECK_INT(call_submit(&waits), 0);
+    conn_turn(&c, 1);
+    loop_clock_forward(40000);
+    CHECK_INT(call_wait(&first), IDEM_E_UNKNOWN);
+    for (int i = 0; i < 10; i++)
+        conn_turn(&c, 1);
+    if (farm.kind >= FARM_MY_SOCKET) { /* PostgreSQL takes several */
+        CHECK_INT(waits.completed, 1);
+        CHECK_INT(waits.rc, IDEM_E_REFUSED);
+    }
+    claim_fill(&later, &c, other, 4);
+    CHECK_INT(call_submit(&later), 0);
+    for (int i = 0; i < 10; i++)
+        conn_turn(&c, 1);
+    CHECK_INT(later.completed, 1);
+    CHECK_INT(later.rc, IDEM_E_REFUSED);
+    loop_clock_go_on();
+    server_go_on(&farm.server);
+    conn_close(&c);
+    farm_stop(&farm);
+}
+
 /* The other connection has an answer in the later half of the timeout: it is a lock that holds the
    first one, and no other operation is refused. */
 TEST(a_lock_that_holds_one_connection_for_its_timeout_does_not_refuse_the_others) {
@@ -204,24 +251,42 @@ TEST(a_lock_that_holds_one_connection_for_its_timeout_does_not_refuse_the_others
     farm_stop(&farm);
 }
 
+static bool is_any(const struct conn *c, enum sql_lane_state state) {
+    const struct sql_store *store = idem_container_of(c->store, struct sql_store, remote.base);
+
+    for (size_t i = 0; i < store->config.lanes_n; i++)
+        if (store->lanes[i].state == state)
+            return true;
+    return false;
+}
+
+/* The clock stands still: what is tried, is tried within the time that passes here. */
 TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_back) {
     struct conn c;
     struct call call;
     struct answer a;
 
     server_begin(NULL);
-    open_plain(&c, "&timeout=100s");
+    open_plain(&c, "&timeout=100s&connections=1");
     run_done(&c, "a", 1, "before");
     farm_kill(&farm);
     loop_clock_stop();
     claim_fill(&call, &c, "a", 2);
     CHECK_INT(call_submit(&call), 0);
-    TURN_UNTIL_WITHIN(&c, 200, call.completed > 0); /* two tries fail, with a pause between them */
+    WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_LANE_READY)));
+    for (int i = 0; i < 10;
+         i++) { /* two tries fail within 50 ms, without the time that they take */
+        loop_clock_forward(5);
+        WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_LANE_DIALLING)));
+    }
+    CHECK_INT(call.completed, 1);
     CHECK_INT(call.rc, IDEM_E_REFUSED);
     CHECK_INT(claim(&c, "a", 2).rc, IDEM_E_REFUSED); /* no time passes */
-    loop_clock_go_on();
+    conn_pass(&c, 20000); /* the pauses between two tries have grown as far as they do */
     farm_restart(&farm);
+    conn_pass(&c, 1000); /* it is tried at least once in a second */
     a = claim_when_back(&c, "a", 2);
+    loop_clock_go_on();
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_REPLAY);
     CHECK_STR(a.result, "before");

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli/gateway/gateway.h"
+#include "store/lmdb/lmdb_path_walk.h"
 #include "store/store.h"
 
 #define MODULE "ngx_http_idem_module.so"
@@ -200,15 +201,14 @@ static bool gateway_setup_is_root_directory(const struct stat *directory) {
 
 /* Creates the directory as root and gives it to the workers' user, who can neither create it below
    a directory of root's nor use one that root owns. A directory that is not empty keeps its owner,
-   and so does the directory of root's own store. */
+   and so does the directory of root's own store. A link of another user on the way gets nothing of
+   root's made or given away: the child, which is that user at most, reports what is missing. */
 static void gateway_directory_give(const struct gateway *g, const char *path, bool make) {
     struct stat directory;
+    struct idem_error err;
     int fd;
 
-    if (make)
-        (void)mkdir(path, 0700);
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
+    if (lmdb_path_walk(path, make, &fd, &err) != 0)
         return;
     if (fstat(fd, &directory) == 0 && directory.st_uid == 0 && gateway_setup_is_empty(fd) &&
         !gateway_setup_is_root_directory(&directory))

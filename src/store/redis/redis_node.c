@@ -414,7 +414,13 @@ struct redis_node *redis_node_find(struct redis_store *store, const struct idem_
 }
 
 static void node_take_role(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    (void)data;
+    struct redis_node *node = data;
+
+    if (reply != NULL && redis_reply_is(reply, "NOPERM"))
+        redis_store_notice(node->store, NOTICE_ROLE,
+                           "%s: ROLE is not allowed here, so that a master that became a replica "
+                           "is noticed only when it refuses a write; give the user +role",
+                           conn->place);
     if (reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->items_n > 0 &&
         reply->items[0]->type == REDIS_REPLY_STRING && strcmp(reply->items[0]->text, "master") != 0)
         redis_conn_fail(conn, IDEM_E_REFUSED, "it is not the master any more");
@@ -424,7 +430,7 @@ void redis_node_check_role(struct redis_node *node) {
     static const char role[] = "*1\r\n$4\r\nROLE\r\n";
 
     if (node->conn.state == REDIS_CONN_READY &&
-        redis_conn_send(&node->conn, role, sizeof(role) - 1, node_take_role, NULL))
+        redis_conn_send(&node->conn, role, sizeof(role) - 1, node_take_role, node))
         redis_conn_flush(&node->conn);
 }
 

@@ -19,6 +19,7 @@ enum {
     NOTICE_INFO = 1u << 3,
     NOTICE_SENTINEL = 1u << 4,
     NOTICE_REPLICATION = 1u << 5,
+    NOTICE_ROLE = 1u << 6,
 };
 
 /* replicas=: which changes N replicas have (redis_replication.c). */

@@ -292,6 +292,8 @@ static void connection_check_silence(struct sql_lane *lane) {
 
         if (at == lane || (at->state == SQL_LANE_READY && at->wants_n == 0))
             connection_fail(at, true, IDEM_E_REFUSED, false, "the server did not answer in time");
+        else if (at->turn.first != NULL) /* they wait for room, and are refused now */
+            idem_task_post(connection_loop(at), &at->flush);
     }
 }
 

@@ -169,7 +169,8 @@ void sql_lane_flush_run(struct idem_task *task) {
     if (lane->turn.first != NULL)
         sql_lane_open(lane);
     while (!store->remote.closing && (op = lane->turn.first) != NULL) {
-        if (op->caller != NULL && lane->state == SQL_LANE_READY && !sql_lane_has_room(lane))
+        if (op->caller != NULL && lane->state == SQL_LANE_READY && !sql_lane_has_room(lane) &&
+            !sql_lane_is_down(lane))
             break;
         (void)remote_queue_pop(&lane->turn);
         if (!remote_op_is_gone(op))
