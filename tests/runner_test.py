@@ -210,13 +210,15 @@ def the_time_of_a_slow_test_is_reported(folder):
 @test
 def what_a_program_leaves_running_is_killed(folder):
     made = fresh(folder)
-    # sleep: it is killed, also where it has left its session
-    made.program("two", f"setsid sleep 600 & echo $! >{made.folder}/left; sleep 600 & echo $! >>{made.folder}/left; {PASSES}")
+    # sleep: it is killed, also where it has left its session, and its environment as well
+    made.program("two", f"setsid sleep 600 & echo $! >{made.folder}/left; sleep 600 & echo $! >>{made.folder}/left; "
+                        f"env -i setsid sh -c 'echo $$ >>{made.folder}/left; exec sleep 600' & "
+                        f"until [ $(wc -l <{made.folder}/left) = 3 ]; do sleep .02; done; {PASSES}")
     made.build()
     check(last(made.run("tests/repeat", "1", "two")) == "1 passed, 0 failed", "it ends")
     with open(made.folder + "/left", encoding="ascii") as file:
         left = file.read().split()
-    check(len(left) == 2 and not any(belongs_to(pid, made.folder) for pid in left), left)
+    check(len(left) == 3 and not any(belongs_to(pid, made.folder) for pid in left), left)
 
 
 @test
@@ -344,10 +346,13 @@ def load_ends_with_its_run(folder):
 def a_run_that_is_ended_leaves_no_program_behind(folder):
     made = fresh(folder)
     # sleep: it is killed
-    made.program("two", f"echo $TMPDIR >>{made.folder}/directories; echo $$ >>{made.folder}/pids; exec sleep 600")
+    made.program("two", f"echo $TMPDIR >>{made.folder}/directories; "
+                        f"env -i setsid sh -c 'echo $$ >>{made.folder}/pids; exec sleep 600' & "
+                        f"echo $$ >>{made.folder}/pids; exec sleep 600")
     with subprocess.Popen(["tests/run"], cwd=made.folder, env=made.environment(), stdout=subprocess.PIPE,
                           start_new_session=True) as run:
-        until("the program runs", lambda: os.path.exists(made.folder + "/pids"))
+        until("the programs run", lambda: os.path.exists(made.folder + "/pids") and
+              len(open(made.folder + "/pids", encoding="ascii").readlines()) >= 2)
         end_by_signal(run)
         out = run.stdout.read().decode()
     check(out.endswith("\n0 passed, 1 failed\n"), out)
