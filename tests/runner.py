@@ -177,8 +177,12 @@ class Running:
             if self.ended:
                 raise SystemExit(1)
             temporary = tempfile.mkdtemp(prefix="idem.", dir=base)
-            process = subprocess.Popen(command, start_new_session=True, preexec_fn=adopt_orphans,
-                                       env={**env, "IDEM_TEST_TMPDIR": temporary}, **options)
+            try:
+                process = subprocess.Popen(command, start_new_session=True, preexec_fn=adopt_orphans,
+                                           env={**env, "IDEM_TEST_TMPDIR": temporary}, **options)
+            except Exception:
+                os.rmdir(temporary)
+                raise
             self.processes[process] = temporary
             return process
 

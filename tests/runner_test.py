@@ -293,9 +293,13 @@ def what_could_not_be_run_has_failed(folder):
     made = fresh(folder)
     made.program("two", PASSES)
     made.programs[0]["env"] = {"A": 1}
+    os.mkdir(made.folder + "/memory")
+    with open(TESTS + "/runner.py", encoding="utf-8") as file:
+        made.write("tests/runner.py", file.read().replace('MEMORY, ROOM = "/dev/shm", 4 << 30', f'MEMORY, ROOM = "{made.folder}/memory", 0'))
     made.write("programs.json", json.dumps(made.programs))
     check(last(made.run("tests/repeat", "1", "--jobs", "1", "--build", made.build(), "one", "two", status=1))
           == "1 passed, 1 failed", "a program that cannot be started")
+    check(os.listdir(made.folder + "/memory") == [], "what it left")
 
 
 @test
@@ -408,10 +412,10 @@ def repeat_counts_what_fails_now_and_then(folder):
     at = lines.index("build-test: two: now_and_then: failed 1 of 4 times")
     check(lines[at + 2:at + 4] == ["  seed: IDEM_SEED=5",
                                    "  meson test -C build-test --no-rebuild --verbose two --test-args=now_and_then"], lines)
-    with open(made.folder + "/" + lines[at + 1].split()[1], encoding="utf-8") as log:
-        check("not ok 1 - now_and_then" in log.read(), lines)
     check("no suite and no program" in " ".join(made.run("tests/repeat", "1", "nothing", status=1)), "a name that is none")
     check(last(made.run("tests/repeat", "2", "--load", "one")) == "2 passed, 0 failed", "beside load")
+    with open(made.folder + "/" + lines[at + 1].split()[1], encoding="utf-8") as log:  # still there after other runs
+        check("not ok 1 - now_and_then" in log.read(), lines)
 
 
 @test
