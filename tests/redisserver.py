@@ -2,7 +2,7 @@
 
     with redisserver.start(folder) as server: server.url, server.ask("XADD", "q", "*", "body", "x")
 
-On a socket in the folder; it keeps what it was told over kill() and start(), and ends with us.
+On a socket in the folder; its data outlives kill() and start(), and it ends with this process.
 Further words are settings of the server: start(folder, "--maxmemory", "50mb").
 
     with redisserver.cluster(folder) as nodes: redisserver.cluster_url(nodes), nodes[0].ask("PING")
@@ -34,7 +34,7 @@ DEATHSIG = 1  # of prctl
 
 
 class RedisError(Exception):
-    """What the server said."""
+    """The error that the server returned."""
 
 
 def follow_parent():
@@ -197,7 +197,7 @@ class Server:
         return {row[0].decode(): (row[1].decode(), row[2], row[3]) for row in rows}
 
     def unread(self, stream, group="idem"):
-        """How many entries the group has not delivered to anybody yet."""
+        """How many entries the group has not delivered yet."""
         for row in self.ask("XINFO", "GROUPS", stream):
             info = dict(zip(row[::2], row[1::2]))
             if info[b"name"] == group.encode():

@@ -46,6 +46,7 @@ SEED = re.compile(r"IDEM_SEED=(\d+)")
 NAME = re.compile(r"(?:\w+: )?(\w+)")  # of a test, behind what it runs on
 SENTENCE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+){2,}")  # a test's name among the words of a command
 PAGE = re.compile(r"([\w.-]+): .*|([\w-]+\.\w+)")  # of tests/docs/run.py, which runs pages
+# Scripts whose tests cannot be named as arguments.
 UNNAMED = ("/docs_test.py", "/prometheus_test.py", "/redisserver_test.py", "/serve_test.py", "/server_test.py")
 SLOW = 5  # seconds; the time of a slower test is reported
 
@@ -63,8 +64,12 @@ class Program:
 
     def takes_names(self):
         """True if single tests of it can be named as arguments."""
-        script = [word for word in self.command if word.endswith(("_test.py", "_test.mjs", "together.py"))]
-        return self.tap and (bool(script and not script[0].endswith(UNNAMED)) or self.command[0].endswith(("-test", "_test")) or "/contract-" in self.command[0])
+        if not self.tap:
+            return False
+        scripts = [word for word in self.command if word.endswith(("_test.py", "_test.mjs", "together.py"))]
+        if scripts:
+            return not scripts[0].endswith(UNNAMED)
+        return self.command[0].endswith(("-test", "_test")) or "/contract-" in self.command[0]
 
     def part(self, test):
         """The name to give so that just this test runs (for a page: its tests); None if the program takes no names."""
@@ -260,8 +265,8 @@ def remove_tree(path):
 
 
 class Recorder(threading.Thread):
-    """Writes what a program says to its log, and how long a test took that took long: since the test before, which
-    is too little where a program runs several at a time."""
+    """Writes the output of a program to its log, and the time of each slow test: the time since the test before it,
+    which is too little where a program runs several tests at a time."""
     END = b"\0the program has ended\n"  # by this, since what the program has left running may keep the pipe open
 
     def __init__(self, log):
@@ -330,8 +335,8 @@ def run_one(program, running, directory):
 
 
 class Progress:
-    """One line that says how far the run is: rewritten on a terminal, else printed now and then."""
-    PAUSE = 15  # seconds between two lines where there is no terminal
+    """One line that shows how far the run is: rewritten on a terminal, else printed every PAUSE seconds."""
+    PAUSE = 15
 
     def __init__(self):
         self.begin, self.total, self.ended, self.failed = time.monotonic(), 0, 0, 0
