@@ -1,15 +1,15 @@
 /*
- * Put before a server (LD_PRELOAD): its time of day is what a test says, in the
- * memory behind the descriptor IDEM_CLOCK_FD. Its own timers go on as ever,
- * although the test's time stands still:
+ * Preloaded into a server (LD_PRELOAD): a test sets its time of day, in the memory
+ * behind the descriptor IDEM_CLOCK_FD. The server's own timers go on, although
+ * the test's time stands still:
  *
- * - PostgreSQL takes its time-outs from the time of day. Only what its SQL
- *   function clock_timestamp() reads is the test's there; now() and all the rest
- *   are the real one.
- * - MariaDB's threads wait until a time of day. An end of waiting that was
- *   reckoned by the test's clock is as far from now as it was from that. Its
- *   timers (thr_timer_settime() and the thread that waits for them) go by the
- *   real clock, and so does what it measures with.
+ * - PostgreSQL takes its timeouts from the time of day. Only its SQL function
+ *   clock_timestamp() reads the test's time; now() and the rest read the real
+ *   one.
+ * - MariaDB's threads wait until a time of day. The end of a wait that was
+ *   computed from the test's time is moved to the real one. Its timers
+ *   (thr_timer_settime() and the thread that waits for them) go by the real
+ *   clock, and so do its measurements.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -37,7 +37,7 @@ static struct code only; /* the one function that has the test's time; none: all
 static const char *const never_names[] = {"thr_timer_settime", "my_timer_nanoseconds",
                                           "my_timer_microseconds", "my_timer_milliseconds"};
 #define NEVER (sizeof(never_names) / sizeof(never_names[0]))
-static struct code never[NEVER]; /* those that have not, nor has whomever they call */
+static struct code never[NEVER]; /* they and their callees have the real time */
 static _Thread_local bool real_thread;
 
 static int (*real_gettime)(clockid_t id, struct timespec *ts);
@@ -99,8 +99,8 @@ static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *data
     return walk->found || ++walk->depth == FRAMES_NEAR ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
-/* Walking up takes much longer than all else here. Who is found by it has left an address on the
-   stack, not far up; he who has may also have been there earlier. */
+/* Unwinding takes much longer than the rest. A caller that it would find has left an address on the
+   stack, not far up. Such an address may also be an old one: it only starts the unwinding. */
 static bool never_asks(void) {
     const uintptr_t *stack = __builtin_frame_address(0);
     struct walk walk = {0};
@@ -113,8 +113,8 @@ static bool never_asks(void) {
     return walk.found;
 }
 
-/* Whether he who asks, from `from`, gets the test's time. */
-static bool is_told(const void *from) {
+/* True if the caller at `from` gets the test's time. */
+static bool has_test_time(const void *from) {
     if (clock_at == NULL || real_thread)
         return false;
     if (only.to != 0)
@@ -122,7 +122,7 @@ static bool is_told(const void *from) {
     return never[0].to == 0 || !never_asks();
 }
 
-static void tell(struct timespec *ts) {
+static void test_time(struct timespec *ts) {
     int64_t ms = clock_at[1];
 
     ts->tv_sec = ms / 1000;
@@ -130,8 +130,8 @@ static void tell(struct timespec *ts) {
 }
 
 static void time_get(struct timespec *ts, const void *from) {
-    if (is_told(from)) {
-        tell(ts);
+    if (has_test_time(from)) {
+        test_time(ts);
         return;
     }
     real_find();
@@ -170,19 +170,19 @@ static int64_t nanoseconds(const struct timespec *ts) {
     return ts->tv_sec * SECOND + ts->tv_nsec;
 }
 
-/* Servers reckon the end by the clock that they read: it is near the one or the other. A thread
-   that waits by the real one goes by it from then on. */
+/* A server computes the end from the clock that it reads: it is near the test's time or the real
+   one. A thread that waits by the real one has the real time from then on. */
 int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                            const struct timespec *end) {
-    struct timespec told, real, moved;
+    struct timespec test, real, moved;
     int64_t far;
 
     real_find();
     if (clock_at == NULL || real_thread || end->tv_sec < LATER)
         return real_timedwait(cond, mutex, end);
-    tell(&told);
+    test_time(&test);
     real_gettime(CLOCK_REALTIME, &real);
-    far = nanoseconds(end) - nanoseconds(&told);
+    far = nanoseconds(end) - nanoseconds(&test);
     if (llabs(nanoseconds(end) - nanoseconds(&real)) < llabs(far)) {
         real_thread = true;
         return real_timedwait(cond, mutex, end);

@@ -2,12 +2,16 @@
 
     with redisserver.start(folder) as server: server.url, server.ask("XADD", "q", "*", "body", "x")
 
-On a socket in the folder; it keeps what it was told over kill() and start(), and ends with us.
+On a socket in the folder; its data outlives kill() and start(), and it ends with this process.
 Further words are settings of the server: start(folder, "--maxmemory", "50mb").
 
     with redisserver.cluster(folder) as nodes: redisserver.cluster_url(nodes), nodes[0].ask("PING")
 
 Three masters, on ports of the loopback besides: node.port.
+
+    with redisserver.start(folder, clock=redisserver.Clock(library)) as server: server.clock.advance(60)
+
+Its time of day is the test's (tests/clock_preload.c).
 
     with redisserver.sentinel(folder, server.port) as sentinel: sentinel.master_url
 
@@ -15,10 +19,13 @@ It watches a server that listens on a port, under the name "shop".
 """
 import contextlib
 import ctypes
+import mmap
 import os
 import signal
 import socket
+import struct
 import subprocess
+import time
 
 import ports
 import waiting
@@ -27,7 +34,7 @@ DEATHSIG = 1  # of prctl
 
 
 class RedisError(Exception):
-    """What the server said."""
+    """The error that the server returned."""
 
 
 def follow_parent():
@@ -75,10 +82,29 @@ def command(words):
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
 
 
+class Clock:
+    """The time of day of a server. It stands still until the test advances it."""
+
+    def __init__(self, library):
+        self.library, self.fd = library, os.memfd_create("clock")
+        os.ftruncate(self.fd, 16)
+        self.numbers = mmap.mmap(self.fd, 16)
+        self.set(int(time.time() * 1000))
+
+    def set(self, ms):
+        struct.pack_into("=q", self.numbers, 8, ms)
+
+    def advance(self, seconds):
+        self.set(struct.unpack_from("=q", self.numbers, 8)[0] + int(seconds * 1000))
+
+    def env(self):
+        return {"LD_PRELOAD": self.library, "IDEM_CLOCK_FD": str(self.fd)}
+
+
 class Server:
-    def __init__(self, folder, *settings):
+    def __init__(self, folder, *settings, clock=None):
         os.makedirs(folder, exist_ok=True)
-        self.folder, self.settings, self.process = folder, settings, None
+        self.folder, self.settings, self.process, self.clock = folder, settings, None, clock
         self.socket = os.path.join(folder, "s")
         self.url = "redis:" + self.socket
         self.start()
@@ -96,7 +122,8 @@ class Server:
     def start(self):
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            preexec_fn=follow_parent)
+                                            preexec_fn=follow_parent, pass_fds=[self.clock.fd] if self.clock else [],
+                                            env={**os.environ, **(self.clock.env() if self.clock else {})})
         waiting.until("redis-server", self.is_ready)
 
     def is_ready(self):
@@ -174,7 +201,7 @@ class Server:
         return {row[0].decode(): (row[1].decode(), row[2], row[3]) for row in rows}
 
     def unread(self, stream, group="idem"):
-        """How many entries the group has not delivered to anybody yet."""
+        """How many entries the group has not delivered yet."""
         for row in self.ask("XINFO", "GROUPS", stream):
             info = dict(zip(row[::2], row[1::2]))
             if info[b"name"] == group.encode():
@@ -183,8 +210,8 @@ class Server:
         return self.ask("XLEN", stream)
 
 
-def start(folder, *settings):
-    return Server(folder, *settings)
+def start(folder, *settings, clock=None):
+    return Server(folder, *settings, clock=clock)
 
 
 class Sentinel(Server):

@@ -6,6 +6,7 @@ with the time of each test that took more than 5 seconds.
 """
 import collections
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -45,6 +46,7 @@ SEED = re.compile(r"IDEM_SEED=(\d+)")
 NAME = re.compile(r"(?:\w+: )?(\w+)")  # of a test, behind what it runs on
 SENTENCE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+){2,}")  # a test's name among the words of a command
 PAGE = re.compile(r"([\w.-]+): .*|([\w-]+\.\w+)")  # of tests/docs/run.py, which runs pages
+# Scripts whose tests cannot be named as arguments.
 UNNAMED = ("/docs_test.py", "/prometheus_test.py", "/redisserver_test.py", "/serve_test.py", "/server_test.py")
 SLOW = 5  # seconds; the time of a slower test is reported
 
@@ -62,8 +64,12 @@ class Program:
 
     def takes_names(self):
         """True if single tests of it can be named as arguments."""
-        script = [word for word in self.command if word.endswith(("_test.py", "_test.mjs", "together.py"))]
-        return self.tap and (bool(script and not script[0].endswith(UNNAMED)) or self.command[0].endswith(("-test", "_test")) or "/contract-" in self.command[0])
+        if not self.tap:
+            return False
+        scripts = [word for word in self.command if word.endswith(("_test.py", "_test.mjs", "together.py"))]
+        if scripts:
+            return not scripts[0].endswith(UNNAMED)
+        return self.command[0].endswith(("-test", "_test")) or "/contract-" in self.command[0]
 
     def part(self, test):
         """The name to give so that just this test runs (for a page: its tests); None if the program takes no names."""
@@ -153,11 +159,22 @@ def programs(build):
     return [Program(build, row) for row in json.loads(out)]
 
 
+LIBC, PR_SET_CHILD_SUBREAPER = ctypes.CDLL(None), 36
+
+
+def adopt_orphans():
+    """A process whose parent has ended becomes a child of this one, also a daemon with a session of its own. Calls
+    prctl(2); execve(2) keeps the setting, fork(2) does not."""
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 class Running:
-    """The programs that run now, so that all of them end when this one does."""
+    """The programs that run now, so that all of them end when this one does. What a program has started becomes a
+    descendant of its tests/environment, and a child of this process when that has ended: no process can get away."""
 
     def __init__(self):
         self.lock, self.processes, self.ended = threading.Lock(), {}, False
+        adopt_orphans()
 
     def start(self, command, base, env, **options):
         """Its temporary files go into a directory below `base`, which is removed when it has ended."""
@@ -165,21 +182,26 @@ class Running:
             if self.ended:
                 raise SystemExit(1)
             temporary = tempfile.mkdtemp(prefix="idem.", dir=base)
-            process = subprocess.Popen(command, start_new_session=True, env={**env, "IDEM_TEST_TMPDIR": temporary}, **options)
+            try:
+                process = subprocess.Popen(command, start_new_session=True, preexec_fn=adopt_orphans,
+                                           env={**env, "IDEM_TEST_TMPDIR": temporary}, **options)
+            except Exception:
+                os.rmdir(temporary)
+                raise
             self.processes[process] = temporary
             return process
 
     def finish(self, process):
-        with self.lock:
+        with self.lock:  # none is between its start and its entry in the table
             temporary = self.processes.pop(process)
-        kill_all_of(process.pid, temporary)
+            kill_children(spared={other.pid for other in self.processes})
         remove_tree(temporary)
 
     def end(self):
         with self.lock:
             self.ended = True
-            for process, temporary in self.processes.items():
-                kill_all_of(process.pid, temporary)
+            kill_children()
+            for temporary in self.processes.values():
                 remove_tree(temporary)
 
 
@@ -213,29 +235,24 @@ def kill_group(process):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def belongs(pid, leader, temporary):
-    """True for a running process that was started by the program that leads this session. One that has made a session of
-    its own is known by the temporary directory in its environment."""
+def is_foreign_child(pid):
+    """True for a child of this process that runs in another session: a test program, or what one has left running."""
     with contextlib.suppress(OSError):
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            state, _, _, session = file.read().rsplit(")", 1)[1].split()[:4]
-        if state in "ZX":
-            return False
-        if int(session) == leader:
-            return True
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"\0TMPDIR={temporary}\0".encode() in b"\0" + file.read() + b"\0"
+            state, parent, _, session = file.read().rsplit(")", 1)[1].split()[:4]
+        return state not in "ZX" and int(parent) == os.getpid() and int(session) != os.getsid(0)
     return False
 
 
-def kill_all_of(leader, temporary):
-    """Kills whatever a program has started and left running. A process may fork while the list is read, so that it is
-    read until it is empty."""
+def kill_children(spared=()):
+    """Kills them, but for these. The children of one that was killed become children of this process, so that the list
+    is read until it is empty."""
     for _ in range(1000):
-        members = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and belongs(pid, leader, temporary)]
-        if not members:
+        children = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and is_foreign_child(pid)]
+        children = [pid for pid in children if pid not in spared]
+        if not children:
             return
-        for pid in members:
+        for pid in children:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)  # sleep: the step of a poll; one that waits for a disk dies later
@@ -248,8 +265,8 @@ def remove_tree(path):
 
 
 class Recorder(threading.Thread):
-    """Writes what a program says to its log, and how long a test took that took long: since the test before, which
-    is too little where a program runs several at a time."""
+    """Writes the output of a program to its log, and the time of each slow test: the time since the test before it,
+    which is too little where a program runs several tests at a time."""
     END = b"\0the program has ended\n"  # by this, since what the program has left running may keep the pipe open
 
     def __init__(self, log):
@@ -318,12 +335,12 @@ def run_one(program, running, directory):
 
 
 class Progress:
-    """One line that says how far the run is: rewritten on a terminal, else printed now and then."""
-    PAUSE = 15  # seconds between two lines where there is no terminal
+    """One line that shows how far the run is: rewritten on a terminal, else printed every PAUSE seconds."""
+    PAUSE = 15
 
     def __init__(self):
         self.begin, self.total, self.ended, self.failed = time.monotonic(), 0, 0, 0
-        self.now, self.work, self.lock = collections.OrderedDict(), "", threading.Lock()
+        self.now, self.work, self.lock = collections.Counter(), "", threading.Lock()  # now: tests/repeat runs one several times
         self.terminal, self.printed = sys.stdout.isatty(), 0.0
         threading.Thread(target=self.tick, daemon=True).start()
 
@@ -361,12 +378,12 @@ class Progress:
 
     def starts(self, name):
         with self.lock:
-            self.now[name] = True
+            self.now[name] += 1
             self.show()
 
     def ends(self, name, failed):
         with self.lock:
-            self.now.pop(name, None)
+            self.now -= collections.Counter([name])
             self.ended += 1
             self.failed += failed
             self.show()

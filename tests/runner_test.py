@@ -210,13 +210,15 @@ def the_time_of_a_slow_test_is_reported(folder):
 @test
 def what_a_program_leaves_running_is_killed(folder):
     made = fresh(folder)
-    # sleep: it is killed, also where it has left its session
-    made.program("two", f"setsid sleep 600 & echo $! >{made.folder}/left; sleep 600 & echo $! >>{made.folder}/left; {PASSES}")
+    # sleep: it is killed, also where it has left its session, and its environment as well
+    made.program("two", f"setsid sleep 600 & echo $! >{made.folder}/left; sleep 600 & echo $! >>{made.folder}/left; "
+                        f"env -i setsid sh -c 'echo $$ >>{made.folder}/left; exec sleep 600' & "
+                        f"until [ $(wc -l <{made.folder}/left) = 3 ]; do sleep .02; done; {PASSES}")
     made.build()
     check(last(made.run("tests/repeat", "1", "two")) == "1 passed, 0 failed", "it ends")
     with open(made.folder + "/left", encoding="ascii") as file:
         left = file.read().split()
-    check(len(left) == 2 and not any(belongs_to(pid, made.folder) for pid in left), left)
+    check(len(left) == 3 and not any(belongs_to(pid, made.folder) for pid in left), left)
 
 
 @test
@@ -291,9 +293,13 @@ def what_could_not_be_run_has_failed(folder):
     made = fresh(folder)
     made.program("two", PASSES)
     made.programs[0]["env"] = {"A": 1}
+    os.mkdir(made.folder + "/memory")
+    with open(TESTS + "/runner.py", encoding="utf-8") as file:
+        made.write("tests/runner.py", file.read().replace('MEMORY, ROOM = "/dev/shm", 4 << 30', f'MEMORY, ROOM = "{made.folder}/memory", 0'))
     made.write("programs.json", json.dumps(made.programs))
     check(last(made.run("tests/repeat", "1", "--jobs", "1", "--build", made.build(), "one", "two", status=1))
           == "1 passed, 1 failed", "a program that cannot be started")
+    check(os.listdir(made.folder + "/memory") == [], "what it left")
 
 
 @test
@@ -344,10 +350,13 @@ def load_ends_with_its_run(folder):
 def a_run_that_is_ended_leaves_no_program_behind(folder):
     made = fresh(folder)
     # sleep: it is killed
-    made.program("two", f"echo $TMPDIR >>{made.folder}/directories; echo $$ >>{made.folder}/pids; exec sleep 600")
+    made.program("two", f"echo $TMPDIR >>{made.folder}/directories; "
+                        f"env -i setsid sh -c 'echo $$ >>{made.folder}/pids; exec sleep 600' & "
+                        f"echo $$ >>{made.folder}/pids; exec sleep 600")
     with subprocess.Popen(["tests/run"], cwd=made.folder, env=made.environment(), stdout=subprocess.PIPE,
                           start_new_session=True) as run:
-        until("the program runs", lambda: os.path.exists(made.folder + "/pids"))
+        until("the programs run", lambda: os.path.exists(made.folder + "/pids") and
+              len(open(made.folder + "/pids", encoding="ascii").readlines()) >= 2)
         end_by_signal(run)
         out = run.stdout.read().decode()
     check(out.endswith("\n0 passed, 1 failed\n"), out)
@@ -403,10 +412,10 @@ def repeat_counts_what_fails_now_and_then(folder):
     at = lines.index("build-test: two: now_and_then: failed 1 of 4 times")
     check(lines[at + 2:at + 4] == ["  seed: IDEM_SEED=5",
                                    "  meson test -C build-test --no-rebuild --verbose two --test-args=now_and_then"], lines)
-    with open(made.folder + "/" + lines[at + 1].split()[1], encoding="utf-8") as log:
-        check("not ok 1 - now_and_then" in log.read(), lines)
     check("no suite and no program" in " ".join(made.run("tests/repeat", "1", "nothing", status=1)), "a name that is none")
     check(last(made.run("tests/repeat", "2", "--load", "one")) == "2 passed, 0 failed", "beside load")
+    with open(made.folder + "/" + lines[at + 1].split()[1], encoding="utf-8") as log:  # still there after other runs
+        check("not ok 1 - now_and_then" in log.read(), lines)
 
 
 @test

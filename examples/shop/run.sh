@@ -5,7 +5,7 @@
 # three requests itself, fails unless there is exactly one order then, and ends.
 # Everything is in a temporary folder, which is removed again.
 #
-# usage: run.sh IDEM SHOP
+# usage: run.sh IDEM SHOP; RUN_PORT and RUN_SHOP_PORT are the ports to begin with
 set -eu
 idem=$1
 shop=$2
@@ -33,7 +33,7 @@ is_free() {
 }
 
 wait_for() { # a URL, the process that will answer there, its name
-    for _ in $(seq 100); do
+    for _ in $(seq 1200); do # two minutes: only a failure takes so long
         ! curl -s -o "$folder/answer" --max-time 2 "$1" || return 0
         kill -0 "$2" 2>/dev/null || break
         sleep .1
@@ -42,19 +42,19 @@ wait_for() { # a URL, the process that will answer there, its name
     exit 1
 }
 
-shop_port=9000
+shop_port=${RUN_SHOP_PORT:-9000}
 is_free $shop_port || { echo "Port $shop_port is taken: the shop gets another."; shop_port=0; }
 "$shop" $shop_port "$folder/orders.db" >"$folder/shop" &
 shop_pid=$!
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
     shop_port=$(sed -n 's/^shop: .*:\([0-9]*\), .*/\1/p' "$folder/shop")
-    [ -z "$shop_port" ] || break
+    [ -z "$shop_port" ] && kill -0 "$shop_pid" 2>/dev/null || break
     sleep .1
 done
 shop_url=http://127.0.0.1:$shop_port
 wait_for "$shop_url/orders" "$shop_pid" shop
 
-port=8080
+port=${RUN_PORT:-8080}
 while ! is_free $port; do
     echo "Port $port is taken: the gateway tries the next."
     port=$((port + 1))

@@ -192,8 +192,9 @@ TEST(the_default_store_is_in_the_users_own_folder) {
             CHECK(chmod(temp_path, 0777) == 0);
             CHECK(setgid(65534) == 0 && setuid(65534) == 0);
         }
-        /* A build folder that only root may enter proves nothing. */
-        if (access(harness_exe(), X_OK) == 0)
+        /* A build directory with files that only root may read proves nothing. */
+        if (access(harness_exe(), X_OK) == 0 &&
+            access(getenv("IDEM_LEASE_CLOCK_LIBRARY"), R_OK) == 0)
             default_store_check();
         fflush(NULL);
         _exit(0);

@@ -118,7 +118,8 @@ void farm_restart(struct farm *farm, size_t i) {
 #define NEVER_MS "3600000"
 #define SOON_MS "1000"
 
-/* It knows the replica and the other sentinels at once, and need not wait to hear of them. */
+/* The sentinel knows the replica and the other sentinels from the start: none has to be discovered.
+ */
 static void sentinel_configure(const struct farm *farm, size_t i, const char *path) {
     FILE *file = fopen(path, "w");
 
@@ -158,7 +159,7 @@ static void sentinels_start(struct farm *farm) {
         sentinel_start(farm, i);
 }
 
-/* Servers that get to know each other wait for time to pass. */
+/* Nodes that meet each other wait for time to pass, and the test's clock stands still. */
 static void clock_tick(const struct farm *farm, int64_t ms) {
     int64_t *clock;
 
@@ -231,6 +232,7 @@ static bool epochs_differ(const struct seen *view, size_t n) {
     return true;
 }
 
+/* A look at the nodes also advances their clock. */
 bool farm_agrees(const struct farm *farm) {
     struct seen first[FARM_MAX], other[FARM_MAX];
 
@@ -243,8 +245,8 @@ bool farm_agrees(const struct farm *farm) {
     return true;
 }
 
-static void cluster_told(const struct farm *farm, size_t i, const char *word, const char *first,
-                         const char *second) {
+static void cluster_command(const struct farm *farm, size_t i, const char *word, const char *first,
+                            const char *second) {
     char answer[256];
 
     server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", word, first, second, NULL);
@@ -254,7 +256,7 @@ static void cluster_told(const struct farm *farm, size_t i, const char *word, co
     }
 }
 
-static void setting_say(const struct farm *farm, size_t i, const char *ms) {
+static void setting_change(const struct farm *farm, size_t i, const char *ms) {
     bool sentinel = i >= farm->servers_n;
     char answer[256];
 
@@ -271,7 +273,7 @@ static void setting_say(const struct farm *farm, size_t i, const char *ms) {
 static void patience_set(const struct farm *farm, const char *ms) {
     for (size_t i = farm->kind == FARM_SENTINEL ? farm->servers_n : 0; i < farm->all_n; i++)
         if (farm->servers[i].pid > 0) /* it was not stopped */
-            setting_say(farm, i, ms);
+            setting_change(farm, i, ms);
 }
 
 void farm_deaths_noticed(const struct farm *farm) {
@@ -282,19 +284,19 @@ void farm_deaths_unnoticed(const struct farm *farm) {
     patience_set(farm, farm->kind == FARM_SENTINEL ? NEVER_MS : LONG_MS);
 }
 
-/* Each meets each: none has to wait until it hears of another. */
+/* Each node meets each other: none has to wait for gossip. */
 static void cluster_join(const struct farm *farm) {
     char first[16], last[16], port[16];
 
     for (size_t i = 0; i < farm->servers_n; i++) {
         snprintf(first, sizeof(first), "%zu", i + 1);
-        cluster_told(farm, i, "SET-CONFIG-EPOCH", first, NULL);
+        cluster_command(farm, i, "SET-CONFIG-EPOCH", first, NULL);
         snprintf(first, sizeof(first), "%zu", SLOTS * i / farm->servers_n);
         snprintf(last, sizeof(last), "%zu", SLOTS * (i + 1) / farm->servers_n - 1);
-        cluster_told(farm, i, "ADDSLOTSRANGE", first, last);
+        cluster_command(farm, i, "ADDSLOTSRANGE", first, last);
         snprintf(port, sizeof(port), "%d", farm->servers[i].port);
         for (size_t k = 0; k < i; k++)
-            cluster_told(farm, k, "MEET", "127.0.0.1", port);
+            cluster_command(farm, k, "MEET", "127.0.0.1", port);
     }
     WAIT_UNTIL(farm_agrees(farm));
 }
@@ -310,7 +312,7 @@ static bool replica_follows(const struct farm *farm, size_t i) {
     return strstr(answer, "master_link_status:up") != NULL;
 }
 
-/* True if the server knows all that are there, and has a connection to each. */
+/* True if the server knows all nodes, and has a connection to each. */
 static bool knows_all(const struct farm *farm, size_t i) {
     char answer[8192];
     const char *at = answer;
@@ -353,11 +355,11 @@ size_t farm_replica_add(struct farm *farm) {
     farm_restart(farm, added);
     snprintf(port, sizeof(port), "%d", farm->servers[added].port);
     for (size_t i = 0; i < added; i++)
-        cluster_told(farm, i, "MEET", "127.0.0.1", port);
+        cluster_command(farm, i, "MEET", "127.0.0.1", port);
     WAIT_UNTIL(all_know_all(farm));
     server_ask(&farm->servers[0], answer, sizeof(answer), "CLUSTER", "MYID", NULL);
     snprintf(master, sizeof(master), "%.40s", answer + 5); /* behind $40 and the end of its line */
-    cluster_told(farm, added, "REPLICATE", master, NULL);
+    cluster_command(farm, added, "REPLICATE", master, NULL);
     WAIT_UNTIL(replica_follows(farm, added));
     WAIT_UNTIL(all_know_replica(farm, master));
     return added;

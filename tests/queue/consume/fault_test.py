@@ -224,11 +224,10 @@ def a_dead_letter_that_is_not_taken_waits_for_the_next_start(rig):
 
 @test(slow=True)
 def a_store_that_is_down_stops_the_work_and_loses_nothing(rig):
-    queue, effects, store = rig.queue(), rig.effects(), rig.store
+    queue, effects, store, clock = rig.queue(), rig.effects(), rig.timed_store, rig.lease_clock()
     keys, begun, gate = [rig.key() for _ in range(20)], f"{rig.folder}/{rig.fresh('begun')}", rig.gate()
-    lease = 12  # longer than a consumer stands still
-    consumer = rig.consume(queue, "--lease", f"{lease}s", "--backoff", "500ms..500ms", "--json", "--workers", 2, "--exec",
-                           f"touch {begun}; {gate.wait()}; {effects.line()}", store=store.url)
+    consumer = rig.consume(queue, *FAST, "--json", "--workers", 2, "--exec",
+                           f"touch {begun}; {gate.wait()}; {effects.line()}", store=store.url, env=clock.env())
     consumer.wait_for("connected to")
     publish_all(queue, keys[:2])
     until("one is handled", lambda: os.path.exists(begun))
@@ -237,14 +236,20 @@ def a_store_that_is_down_stops_the_work_and_loses_nothing(rig):
     try:
         publish_all(queue, keys[2:])
         consumer.wait_for(r"the store: ")
-        time.sleep(30 if LONG else lease + 1)  # sleep: longer than a lease
+        store.clock.advance(LEASE_S + 1)
+        clock.advance(LEASE_S + 1, consumer)
+        time.sleep(30 if LONG else 1)  # sleep: only time shows that nothing is begun
         # What was being handled when it went down may have ended; nothing was begun since.
         check(len(effects.all()) <= 2, effects.all())
         check(consumer.running() and consumer.counts().get("done", 0) == 0, consumer.counts())
     finally:
         store.start()
     consumer.wait_for(r"the store answers again")
-    until("all are done", lambda: set(effects.keys()) == set(keys))
+
+    def all_are_done():
+        store.clock.advance(0.02)  # so that a back-off ends, and no lease does
+        return set(effects.keys()) == set(keys)
+    until("all are done", all_are_done)
     settled(queue, consumer)
     # The lease of what was handled was over in between: it may have been handled once more.
     check(all(len(effects.attempts(key)) == 1 for key in keys[2:]), effects.all())
@@ -327,15 +332,16 @@ def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
 
 @test
 def who_was_stopped_for_longer_than_a_lease_finds_itself_superseded(rig):
-    # A store without locks: it is stopped wherever it is. A lease that it does not lose before that.
-    queue, effects, store, key = rig.queue(), rig.effects(), rig.store.url, rig.key()
+    # A store without locks: it is stopped wherever it is.
+    queue, effects, store, key = rig.queue(), rig.effects(), rig.timed_store, rig.key()
     gate = rig.gate()
-    first = rig.consume(queue, "--lease", "12s", "--backoff", "500ms..500ms", "--prefetch", 1, "--consumer", "one", "--exec",
-                        f"{effects.line()}; {gate.wait()}", store=store)
+    first = rig.consume(queue, *FAST, "--prefetch", 1, "--consumer", "one", "--exec", f"{effects.line()}; {gate.wait()}",
+                        store=store.url)
     queue.publish(key)
     effects.wait(1)
     first.signal(signal.SIGSTOP)
-    second = rig.consume(queue, *FAST, "--prefetch", 1, "--consumer", "two", "--exec", effects.line(), store=store)
+    store.clock.advance(LEASE_S + 1)
+    second = rig.consume(queue, *FAST, "--prefetch", 1, "--consumer", "two", "--exec", effects.line(), store=store.url)
     queue.publish(key)
     second.wait_for(r"run done record=.*attempt=2")
     gate.open()

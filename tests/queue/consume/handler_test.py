@@ -92,17 +92,23 @@ def a_handler_that_segfaults_under_hold_is_uncertain(rig):
 @test(slow=True)
 def a_handler_that_takes_several_leases_keeps_its_own(rig):
     queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
-    # Two thirds of a lease, in which it must be renewed, are longer than a consumer stands still; the first renewal
-    # alone does not last to the end.
-    lease, leases = 18, 4 if LONG else 1.5
-    # sleep: longer than leases that nobody renews
-    flags = ["--lease", f"{lease}s", "--backoff", "500ms..500ms", "--exec", f"sleep {lease * leases}; {effects.line()}"]
-    first = rig.consume(queue, *flags, "--consumer", "one", store=store)
-    second = rig.consume(queue, *flags, "--consumer", "two", store=store)
+    clock, gate, begun, minutes = rig.lease_clock(), rig.gate(), f"{rig.folder}/{rig.fresh('begun')}", 10
+    flags = ["--lease", f"{minutes}m", "--backoff", "500ms..500ms", "--exec", f"touch {begun}; {gate.wait()}; {effects.line()}"]
+    first = rig.consume(queue, *flags, "--consumer", "one", store=store, env=clock.env())
+    second = rig.consume(queue, *flags, "--consumer", "two", store=store, env=clock.env())
     for consumer in (first, second):
         consumer.wait_for(r"connected to")
     queue.publish(key)
     queue.publish(key)
+    until("it is handled", lambda: os.path.exists(begun))
+
+    def is_renewed():
+        shown = rig.idem("list", "--json", "--store", store, env=clock.env())
+        return int(re.search(r'"left_ms":\s*(\d+)', shown).group(1)) > minutes * 60000 * 3 / 4
+    for _ in range(4):  # half a lease each
+        clock.advance(minutes * 30, first, second)
+        until("it is renewed", is_renewed)
+    gate.open()
     effects.wait(1)
     until("the other one is a duplicate", lambda: first.has("duplicate record=") or second.has("duplicate record="))
     settled(queue, first, second)

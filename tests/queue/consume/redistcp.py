@@ -12,9 +12,9 @@ PASSWORD_IN_URL = "red:is%40pass%2Fword"
 
 
 class Server(redisserver.Server):
-    def __init__(self, folder):
+    def __init__(self, folder, clock=None):
         self.port = ports.free_port()
         # It is killed, and its machine is not: what it writes need not wait for the disk.
         super().__init__(folder, "--port", str(self.port), "--bind", "127.0.0.1", "--user", "idem", "on", ">" + PASSWORD,
-                         "~*", "&*", "+@all", "--appendfsync", "no")
+                         "~*", "&*", "+@all", "--appendfsync", "no", clock=clock)
         self.url = f"redis://idem:{PASSWORD_IN_URL}@127.0.0.1:{self.port}"

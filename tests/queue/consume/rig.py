@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -27,8 +28,29 @@ MARK = "sesame"
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer")
 
 
-# A lease that holds, however busy the machine is. Where a lease has to end, its test has a shorter one.
-FAST = ["--lease", "60s", "--backoff", "500ms..500ms"]
+# A lease that holds, however busy the machine is. Where a lease has to end, its test has a shorter one, or moves the
+# clock by which it ends: LeaseClock for one in LMDB, rig.timed_store for one in Redis.
+LEASE_S = 60
+FAST = ["--lease", f"{LEASE_S}s", "--backoff", "500ms..500ms"]
+
+
+class LeaseClock:
+    """The clock by which consumers with its env() renew leases, and LMDB lets them end (tests/cli/lease_clock.c)."""
+
+    def __init__(self, path):
+        self.path, self.ahead = path, 0
+        self.advance(0)
+
+    def advance(self, seconds, *consumers):
+        """So many seconds pass, and these consumers look at the clock."""
+        self.ahead += seconds
+        with open(self.path, "r+b" if os.path.exists(self.path) else "wb") as file:
+            file.write(struct.pack("=qq", self.ahead, 0))
+        for consumer in consumers:
+            consumer.told("in hand")
+
+    def env(self):
+        return {"LD_PRELOAD": os.environ["IDEM_LEASE_CLOCK_LIBRARY"], "IDEM_LEASE_CLOCK": self.path}
 
 
 class Consumer:
@@ -193,6 +215,17 @@ class Rig:
         if self.redis is None:
             self.redis = redistcp.Server(f"{self.folder}/{self.fresh('redis')}")
         return self.redis
+
+    @property
+    def timed_store(self):
+        """The same, with a clock that the test moves: store.clock.advance(LEASE_S + 1) ends all leases."""
+        if self.redis is None:
+            clock = redistcp.redisserver.Clock(os.environ["IDEM_SERVER_CLOCK_LIBRARY"])
+            self.redis = redistcp.Server(f"{self.folder}/{self.fresh('redis')}", clock)
+        return self.redis
+
+    def lease_clock(self):
+        return LeaseClock(f"{self.folder}/{self.fresh('clock')}")
 
     def lmdb(self):
         return f"lmdb:{self.folder}/{self.fresh('store')}?sync=off"

@@ -152,10 +152,9 @@ def handled_in_a_transaction_of_its_own_it_happens_once_wherever_it_is_killed(ri
 
 @test(kinds="all")
 def handled_with_a_store_that_is_silent_it_is_not_acknowledged(rig):
-    queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.store
+    queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.timed_store
     gate, pid = rig.gate(), f"{rig.folder}/{rig.fresh('pid')}"
-    # A lease that holds: it has to end only where the end of the run was not on its way.
-    first = rig.consume(queue, "--lease", "30s", "--backoff", "500ms..500ms", "--exec",
+    first = rig.consume(queue, *FAST, "--exec",
                         f"echo $$ >{pid}; {effects.line()}; {gate.wait()}", store=store.url)
     try:
         queue.publish(key)
@@ -170,6 +169,8 @@ def handled_with_a_store_that_is_silent_it_is_not_acknowledged(rig):
         until("it is still there", lambda: queue.count() == 1)
     finally:
         store.go_on()
+    store.ask("PING")  # the end of the run, if it was on its way, came before this
+    store.clock.advance(LEASE_S + 1)
     again = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
     again.wait_for(r"duplicate record=|run done record=.*attempt=2")  # its end was on its way, or not
     settled(queue, again)
@@ -234,9 +235,8 @@ def the_dead_letter_is_confirmed_and_the_original_not_acknowledged_it_is_dead_an
 
 @test(kinds="all")
 def buried_and_not_stored_as_failed_nothing_is_lost(rig):
-    queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.store
-    flags = ["--lease", "15s", "--backoff", "500ms..500ms", "--on-exit", "65=dead", "--exec",
-             f"{effects.line()}; kill -STOP {store.process.pid}; exit 65"]
+    queue, effects, key, store = rig.queue(), rig.effects(), rig.key(), rig.timed_store
+    flags = FAST + ["--on-exit", "65=dead", "--exec", f"{effects.line()}; kill -STOP {store.process.pid}; exit 65"]
     first = rig.consume(queue, *flags, store=store.url)
     try:
         queue.publish(key)
@@ -244,6 +244,8 @@ def buried_and_not_stored_as_failed_nothing_is_lost(rig):
         first.kill()
     finally:
         store.go_on()
+    store.ask("PING")  # as before
+    store.clock.advance(LEASE_S + 1)
     again = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
     effects.wait(1)
     # Either the end was on its way and is stored, or it is handled again: one of both, never neither.
