@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "cli/run/run_result.h"
+#include "cli/run/run_output.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

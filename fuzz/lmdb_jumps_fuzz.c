@@ -2,7 +2,7 @@
  * The embedded store's count of clock jumps against any bytes: read or refused,
  * and safe to go on with, whatever the clock says.
  */
-#include "store/lmdb/lmdb_clock_jumps.h"
+#include "store/lmdb/lmdb_store.h"
 
 #include <assert.h>
 #include <string.h>

@@ -101,7 +101,7 @@ struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status);
    error. */
 int cli_settings(const struct cli_values *values, struct idem_settings **ret);
 
-/* record_select.c. */
+/* record_list.c. */
 
 /* Finds the record that `[--prefix P] [--scope S] KEY` or `--hash HEX` names; strings are borrowed
    from values and from *hold. Returns CLI_OK, or a status after reporting the error. */

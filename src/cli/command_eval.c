@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/input.h"
-#include "cli/variables_argument.h"
 #include "expr/expr.h"
 #include "json/json_out.h"
 

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "core/fingerprint.h"
+#include "json/json.h"
 
 int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len) {
     size_t size = 0, len = 0, n;
@@ -61,4 +63,64 @@ ssize_t cli_input_line(FILE *in, char **line, size_t *size) {
         (*line)[len++] = (char)c;
     }
     return c == EOF && len == 0 ? -1 : (ssize_t)len;
+}
+
+/*
+ * Variables from the command line or a file. Fails if both are given, if the file cannot be read or
+ * is longer than CLI_INPUT_MAX, and if the text is not a JSON object.
+ */
+
+static int variables_argument_file(const char *path, char **ret, size_t *ret_len) {
+    FILE *file = fopen(path, "re");
+    int status;
+
+    if (file == NULL) {
+        cli_say("--vars-file: cannot open it: %s", strerror(errno));
+        return CLI_ABSENT;
+    }
+    status = cli_input_all(file, "--vars-file", ret, ret_len);
+    fclose(file);
+    return status;
+}
+
+int cli_vars(const struct cli_values *values, const char *command, char **ret, size_t *ret_len) {
+    if (values->vars != NULL && values->vars_file != NULL) {
+        cli_say("%s: --vars and --vars-file are two places for one thing; leave one out (see: idem "
+                "help %s)",
+                command, command);
+        return CLI_USAGE;
+    }
+    if (values->vars_file != NULL)
+        return variables_argument_file(values->vars_file, ret, ret_len);
+    *ret = NULL;
+    *ret_len = 0;
+    if (values->vars == NULL)
+        return CLI_OK;
+    *ret = strdup(values->vars);
+    *ret_len = strlen(values->vars);
+    return *ret != NULL ? CLI_OK : CLI_SYSTEM;
+}
+
+int cli_vars_check(const struct cli_values *values, const char *text, size_t len, int64_t max) {
+    const char *flag = values->vars_file != NULL ? "--vars-file" : "--vars";
+    struct idem_arena arena;
+    struct idem_json vars;
+    struct idem_error err;
+    int rc;
+
+    if (len > (size_t)max) {
+        cli_say("run: %s: the variables have %zu bytes; json_max allows %lld", flag, len,
+                (long long)max);
+        return CLI_MISMATCH;
+    }
+    idem_print_arena(&arena, len);
+    rc = idem_json_parse(text, len, &arena, &vars, &err);
+    idem_arena_free(&arena);
+    if (rc == 0 && vars.type == IDEM_JSON_OBJECT)
+        return CLI_OK;
+    if (rc == IDEM_E_NOMEM)
+        return CLI_SYSTEM;
+    cli_say("run: %s: %s", flag,
+            rc != 0 ? err.text : "the variables are no JSON object: its members are the variables");
+    return CLI_MISMATCH;
 }

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "cli/options.h"
+
 /* The longest input, or line of it, in bytes. */
 #define CLI_INPUT_MAX ((size_t)64 << 20)
 
@@ -18,5 +20,17 @@ int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len);
    the end of the input, or -2 if the line is longer than CLI_INPUT_MAX or memory is missing; the
    rest of the line is then not read. */
 ssize_t cli_input_line(FILE *in, char **line, size_t *size);
+
+/*
+ * The variables of expressions: --vars JSON, or --vars-file FILE.
+ */
+
+/* Reads the text of the object, owned by the caller; NULL if neither flag is set. CLI_OK, or an
+   exit status after a message. */
+int cli_vars(const struct cli_values *values, const char *command, char **ret, size_t *ret_len);
+
+/* Checks that expressions can read the text: an object of at most `max` bytes. CLI_OK, or an exit
+   status after a message that names the flag. */
+int cli_vars_check(const struct cli_values *values, const char *text, size_t len, int64_t max);
 
 #endif

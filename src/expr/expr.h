@@ -63,7 +63,7 @@ int idem_expr_eval(const struct idem_expr *expr, const struct idem_json *vars,
 
 /*
  * The key of an expression that was compiled with IDEM_EXPR_KEY: 1 to IDEM_KEY_MAX bytes, borrowed
- * like a value. The rules are stricter (expr_key.c).
+ * like a value. The rules are stricter (expr.c).
  */
 int idem_expr_key(const struct idem_expr *expr, const struct idem_json *vars,
                   struct idem_arena *arena, const char **ret, size_t *ret_len,

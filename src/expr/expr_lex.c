@@ -3,7 +3,7 @@
  * strings have no escapes, only doubled quotes. lt gt le ge eq ne div mod not are operators in any
  * case.
  */
-#include "expr/expr_lex.h"
+#include "expr/expr_parse.h"
 
 #include <string.h>
 

@@ -4,8 +4,81 @@
 #ifndef IDEM_EXPR_EXPR_PARSE_H
 #define IDEM_EXPR_EXPR_PARSE_H
 
-#include "expr/expr_lex.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "expr/expr_tree.h"
+
+/*
+ * The tokens of an expression, one at a time, as SpEL divides it.
+ */
+
+enum idem_token_kind {
+    IDEM_TOKEN_END,
+    IDEM_TOKEN_INT,
+    IDEM_TOKEN_LONG,
+    IDEM_TOKEN_HEX_INT,
+    IDEM_TOKEN_HEX_LONG,
+    IDEM_TOKEN_DOUBLE,
+    IDEM_TOKEN_FLOAT,
+    IDEM_TOKEN_STRING,
+    IDEM_TOKEN_NAME,
+    IDEM_TOKEN_LPAREN,
+    IDEM_TOKEN_RPAREN,
+    IDEM_TOKEN_COMMA,
+    IDEM_TOKEN_COLON,
+    IDEM_TOKEN_HASH,
+    IDEM_TOKEN_LSQUARE,
+    IDEM_TOKEN_RSQUARE,
+    IDEM_TOKEN_LCURLY,
+    IDEM_TOKEN_RCURLY,
+    IDEM_TOKEN_DOT,
+    IDEM_TOKEN_SAFE,
+    IDEM_TOKEN_PLUS,
+    IDEM_TOKEN_MINUS,
+    IDEM_TOKEN_STAR,
+    IDEM_TOKEN_DIV,
+    IDEM_TOKEN_MOD,
+    IDEM_TOKEN_POWER,
+    IDEM_TOKEN_EQ,
+    IDEM_TOKEN_NE,
+    IDEM_TOKEN_LT,
+    IDEM_TOKEN_LE,
+    IDEM_TOKEN_GT,
+    IDEM_TOKEN_GE,
+    IDEM_TOKEN_NOT,
+    IDEM_TOKEN_AND,
+    IDEM_TOKEN_OR,
+    IDEM_TOKEN_QUESTION,
+    IDEM_TOKEN_ELVIS,
+    IDEM_TOKEN_PROJECT,
+    IDEM_TOKEN_SELECT,
+    IDEM_TOKEN_SELECT_FIRST,
+    IDEM_TOKEN_SELECT_LAST,
+    IDEM_TOKEN_ASSIGN,
+    IDEM_TOKEN_INCREMENT,
+    IDEM_TOKEN_DECREMENT,
+    IDEM_TOKEN_BEAN,
+    IDEM_TOKEN_FACTORY,
+};
+
+struct idem_token {
+    uint8_t kind;
+    bool word;    /* an operator written as a word, which may also be a name */
+    uint32_t pos; /* includes quotes, 0x and suffixes, as does `len` */
+    uint32_t len;
+};
+
+struct idem_lexer {
+    const char *text;
+    size_t pos, end;
+    const char *fault; /* the error at fault_pos, or NULL */
+    size_t fault_pos;
+};
+
+/* Returns the next token, or IDEM_TOKEN_END; false with a fault. */
+bool idem_lex_next(struct idem_lexer *lexer, struct idem_token *ret);
 
 struct idem_parser {
     struct idem_work work; /* its arena is the expression's */
@@ -26,36 +99,14 @@ struct idem_parser {
 
 /* Keeps the first fault, and returns NULL. */
 void *idem_parse_fault(struct idem_parser *p, size_t pos, const char *what);
-/* Allocates in the expression's arena; NULL with a fault. */
-void *idem_parse_alloc(struct idem_parser *p, size_t size);
-struct idem_node *idem_parse_node(struct idem_parser *p, int kind, size_t pos);
 
-/* Tokens. Makes the next token the current one; false with a fault. */
-bool idem_parse_advance(struct idem_parser *p);
-/* The same if the current token is of this kind; otherwise a fault. */
-bool idem_parse_expect(struct idem_parser *p, int kind, const char *what);
 static inline bool idem_parse_is(const struct idem_parser *p, int kind) {
     return p->token.kind == kind;
 }
-/* True if the token is this word as a name, in any case. */
-bool idem_parse_is_word(const struct idem_parser *p, const char *word);
-
-/* Nodes. *last is where the next child goes. */
-void idem_parse_add(struct idem_node *parent, struct idem_node ***last, struct idem_node *child);
-/* Makes a node with one or two children; NULL if `first` is NULL. */
-struct idem_node *idem_parse_parent(struct idem_parser *p, int kind, size_t pos,
-                                    struct idem_node *first, struct idem_node *second);
-
-/* Parse a nested expression, and an operand; NULL with a fault. */
-struct idem_node *idem_parse_inner(struct idem_parser *p);
-struct idem_node *idem_parse_primary(struct idem_parser *p);
 
 /* Parses the expression between two bytes of the text; NULL with a fault. */
 struct idem_node *idem_parse_expression(struct idem_parser *p, size_t from, size_t to);
 /* Parses the whole text as a template; NULL with a fault. */
 struct idem_node *idem_parse_template(struct idem_parser *p);
-
-/* Parses the current token as a number or string; NULL with a fault. In expr_literal.c. */
-struct idem_node *idem_parse_literal(struct idem_parser *p);
 
 #endif

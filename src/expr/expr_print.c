@@ -9,12 +9,11 @@
  * equal. Text from the document that begins with [ or " is quoted, too, so that no text looks like
  * a list.
  */
-#include "expr/expr_print.h"
-
 #include <math.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "expr/expr_value.h"
 #include "json/json_number.h"
 
 #define FIRST 112 /* bytes: enough for most keys */

@@ -355,3 +355,260 @@ int idem_value_hash(struct idem_work *work, const struct idem_value *v, uint32_t
         return IDEM_TROUBLE_ENTRY;
     }
 }
+
+/*
+ * Places in text, counted as Java counts them. A text of whole characters is found at the same
+ * places in UTF-8 and in UTF-16, so the search compares bytes, and only the places are converted.
+ */
+
+size_t idem_utf16_units(const struct idem_value *text) {
+    return idem_value_is_ascii(text) ? text->n : idem_utf16_len(text->at.text, text->n);
+}
+
+/* The length of the character that begins with c, in valid UTF-8. */
+static size_t utf16_char_bytes(char c) {
+    unsigned char first = (unsigned char)c;
+
+    return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+int idem_utf16_place(const struct idem_value *text, int64_t unit, size_t *ret) {
+    size_t pos = 0, n;
+
+    if (unit < 0 || unit > text->n)
+        return IDEM_TROUBLE_RANGE;
+    if (idem_value_is_ascii(text)) {
+        *ret = (size_t)unit;
+        return 0;
+    }
+    while (unit > 0 && pos < text->n) {
+        n = utf16_char_bytes(text->at.text[pos]);
+        if (n == 4 && unit == 1)
+            return IDEM_TROUBLE_SURROGATE;
+        unit -= n == 4 ? 2 : 1;
+        pos += n;
+    }
+    if (unit > 0)
+        return IDEM_TROUBLE_RANGE;
+    *ret = pos;
+    return 0;
+}
+
+/* The first and the second unit of a character; both are c if it has only one. */
+static uint32_t utf16_unit_high(uint32_t c) {
+    return c > 0xffff ? 0xd800 + ((c - 0x10000) >> 10) : c;
+}
+
+static uint32_t utf16_unit_low(uint32_t c) {
+    return c > 0xffff ? 0xdc00 + (c & 0x3ff) : c;
+}
+
+int32_t idem_utf16_compare(const struct idem_value *a, const struct idem_value *b) {
+    size_t least = a->n < b->n ? a->n : b->n, i = 0;
+    uint32_t x, y;
+
+    while (i < least && a->at.text[i] == b->at.text[i])
+        i++;
+    if (i == least)
+        return (int32_t)((int64_t)idem_utf16_units(a) - (int64_t)idem_utf16_units(b));
+    while (i > 0 && ((unsigned char)a->at.text[i] & 0xc0) == 0x80)
+        i--;
+    idem_utf8_next(a->at.text + i, a->n - i, &x);
+    idem_utf8_next(b->at.text + i, b->n - i, &y);
+    if (utf16_unit_high(x) != utf16_unit_high(y))
+        return (int32_t)utf16_unit_high(x) - (int32_t)utf16_unit_high(y);
+    return (int32_t)utf16_unit_low(x) - (int32_t)utf16_unit_low(y);
+}
+
+static int64_t utf16_units_before(const struct idem_value *text, size_t pos) {
+    return (int64_t)(idem_value_is_ascii(text) ? pos : idem_utf16_len(text->at.text, pos));
+}
+
+int64_t idem_utf16_find(const struct idem_value *text, const struct idem_value *part,
+                        int64_t from) {
+    int64_t units = (int64_t)idem_utf16_units(text);
+    const char *found;
+    size_t pos;
+
+    if (from < 0)
+        from = 0;
+    if (from > units)
+        from = units;
+    if (part->n == 0)
+        return from;
+    /* `from` is within a pair: no whole character begins there, so the search begins at the next
+       one. */
+    if (idem_utf16_place(text, from, &pos) != 0 && idem_utf16_place(text, from + 1, &pos) != 0)
+        return -1;
+    if (pos == text->n)
+        return -1;
+    found = memmem(text->at.text + pos, text->n - pos, part->at.text, part->n);
+    return found == NULL ? -1 : utf16_units_before(text, (size_t)(found - text->at.text));
+}
+
+int64_t idem_utf16_find_last(const struct idem_value *text, const struct idem_value *part,
+                             int64_t from) {
+    int64_t units = (int64_t)idem_utf16_units(text);
+    size_t pos;
+
+    if (from > units)
+        from = units;
+    if (from < 0 || part->n == 0)
+        return from < 0 ? -1 : from;
+    if (idem_utf16_place(text, from, &pos) != 0 && idem_utf16_place(text, from - 1, &pos) != 0)
+        return -1;
+    if (part->n > text->n)
+        return -1;
+    if (pos > text->n - part->n)
+        pos = text->n - part->n;
+    for (pos++; pos-- > 0;)
+        if (memcmp(text->at.text + pos, part->at.text, part->n) == 0)
+            return utf16_units_before(text, pos);
+    return -1;
+}
+
+/*
+ * Conversions between types: those of Spring's ConversionService that are certain, and Java's casts
+ * of numbers. Uncertain conversions are refused.
+ */
+
+static const struct {
+    const char *word;
+    bool truth;
+} truths[] = {{"true", true},   {"on", true},   {"yes", true}, {"1", true},
+              {"false", false}, {"off", false}, {"no", false}, {"0", false}};
+
+static bool convert_word_equals(const char *text, size_t len, const char *word) {
+    if (strlen(word) != len)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if ((text[i] >= 'A' && text[i] <= 'Z' ? text[i] + 32 : text[i]) != word[i])
+            return false;
+    return true;
+}
+
+static int convert_text_truth(const struct idem_value *v, bool *ret) {
+    const char *text = v->at.text;
+    size_t len = v->n;
+
+    while (len > 0 && (unsigned char)text[0] <= ' ') {
+        text++;
+        len--;
+    }
+    while (len > 0 && (unsigned char)text[len - 1] <= ' ')
+        len--;
+    for (size_t i = 0; i < sizeof(truths) / sizeof(truths[0]); i++)
+        if (convert_word_equals(text, len, truths[i].word)) {
+            *ret = truths[i].truth;
+            return 0;
+        }
+    return IDEM_TROUBLE_TRUTH;
+}
+
+int idem_value_truth(struct idem_work *work, const struct idem_value *v, bool *ret) {
+    struct idem_value item;
+
+    switch (v->type) {
+    case IDEM_VALUE_BOOL:
+        *ret = v->at.flag;
+        return 0;
+    case IDEM_VALUE_NULL:
+        return work->strict ? IDEM_TROUBLE_KEY_NULL : IDEM_TROUBLE_TRUTH;
+    case IDEM_VALUE_STRING:
+        return idem_work_spend(work, v->n / 64) ? convert_text_truth(v, ret) : IDEM_TROUBLE_STEPS;
+    case IDEM_VALUE_LIST: /* Spring takes the first item, but not of nested lists */
+        if (v->n == 0)
+            return IDEM_TROUBLE_TRUTH;
+        IDEM_TRY(idem_value_item(work, v, 0, &item));
+        return item.type == IDEM_VALUE_LIST ? IDEM_TROUBLE_TRUTH
+                                            : idem_value_truth(work, &item, ret);
+    default:
+        return IDEM_TROUBLE_TRUTH;
+    }
+}
+
+#define INDEX_DIGITS 32 /* including leading zeros */
+
+/* Digits with or without a sign. Java's blanks, hexadecimal and non-ASCII digits are not
+   accepted. */
+static int convert_text_index(const struct idem_value *v, int32_t *ret) {
+    size_t sign = v->n > 0 && (v->at.text[0] == '-' || v->at.text[0] == '+');
+    int64_t n = 0;
+
+    if (v->n == sign || v->n > INDEX_DIGITS)
+        return IDEM_TROUBLE_NOT_INDEX;
+    for (size_t i = sign; i < v->n; i++) {
+        if (v->at.text[i] < '0' || v->at.text[i] > '9' || n > INT32_MAX)
+            return IDEM_TROUBLE_NOT_INDEX;
+        n = n * 10 + (v->at.text[i] - '0');
+    }
+    if (v->at.text[0] == '-')
+        n = -n;
+    if (n != (int32_t)n)
+        return IDEM_TROUBLE_NOT_INDEX;
+    *ret = (int32_t)n;
+    return 0;
+}
+
+int idem_value_index(const struct idem_value *v, int32_t *ret) {
+    int64_t n;
+
+    switch (v->type) {
+    case IDEM_VALUE_INT:
+    case IDEM_VALUE_LONG:
+        n = v->at.integer;
+        break;
+    case IDEM_VALUE_DOUBLE:
+    case IDEM_VALUE_FLOAT:
+        n = idem_double_long(idem_value_double(v));
+        break;
+    case IDEM_VALUE_STRING:
+        return convert_text_index(v, ret);
+    default:
+        return IDEM_TROUBLE_NOT_INDEX;
+    }
+    if (n != (int32_t)n)
+        return IDEM_TROUBLE_NOT_INDEX;
+    *ret = (int32_t)n;
+    return 0;
+}
+
+double idem_value_double(const struct idem_value *v) {
+    switch (v->type) {
+    case IDEM_VALUE_DOUBLE:
+        return v->at.real;
+    case IDEM_VALUE_FLOAT:
+        return (double)v->at.single;
+    case IDEM_VALUE_BIG:
+        return idem_number_read(v->at.text, v->n);
+    default:
+        return (double)v->at.integer;
+    }
+}
+
+float idem_value_float(const struct idem_value *v) {
+    switch (v->type) {
+    case IDEM_VALUE_DOUBLE:
+        return (float)v->at.real;
+    case IDEM_VALUE_FLOAT:
+        return v->at.single;
+    default:
+        return (float)v->at.integer;
+    }
+}
+
+int64_t idem_double_long(double d) {
+    if (isnan(d))
+        return 0;
+    if (d >= 0x1p63)
+        return INT64_MAX;
+    return d <= -0x1p63 ? INT64_MIN : (int64_t)d;
+}
+
+int32_t idem_double_int(double d) {
+    if (isnan(d))
+        return 0;
+    if (d >= INT32_MAX)
+        return INT32_MAX;
+    return d <= INT32_MIN ? INT32_MIN : (int32_t)d;
+}

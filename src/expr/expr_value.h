@@ -7,10 +7,90 @@
 #define IDEM_EXPR_EXPR_VALUE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "expr/expr_error.h"
+#include "idem.h"
 #include "json/json.h"
+
+/*
+ * The errors of an evaluation: one constant each, with its text in expr.c. The caller that
+ * knows the place in the expression adds it. No text contains a value of the document, because
+ * values may be secret.
+ */
+
+enum idem_trouble {
+    IDEM_FINE,
+    /* Limits. */
+    IDEM_TROUBLE_MEMORY,
+    IDEM_TROUBLE_SPACE,
+    IDEM_TROUBLE_STEPS,
+    IDEM_TROUBLE_SIZE,
+    IDEM_TROUBLE_DEPTH,
+    /* Errors in Java, too. */
+    IDEM_TROUBLE_OF_NULL,
+    IDEM_TROUBLE_BARE,
+    IDEM_TROUBLE_NO_MEMBER,
+    IDEM_TROUBLE_NOT_OBJECT,
+    IDEM_TROUBLE_CALL_NULL,
+    IDEM_TROUBLE_NO_METHOD,
+    IDEM_TROUBLE_ARGUMENT,
+    IDEM_TROUBLE_RANGE,
+    IDEM_TROUBLE_NOT_INDEX,
+    IDEM_TROUBLE_NOT_INDEXED,
+    IDEM_TROUBLE_INDEX_NULL,
+    IDEM_TROUBLE_NOT_LIST,
+    IDEM_TROUBLE_CRITERION,
+    IDEM_TROUBLE_OPERANDS,
+    IDEM_TROUBLE_ORDER,
+    IDEM_TROUBLE_TWO_ITEMS,
+    IDEM_TROUBLE_ZERO,
+    IDEM_TROUBLE_TRUTH,
+    IDEM_TROUBLE_TEXT,
+    IDEM_TROUBLE_PATTERN,
+    /* Refused, because Java's result is not certain. */
+    IDEM_TROUBLE_SURROGATE,
+    IDEM_TROUBLE_CASE,
+    IDEM_TROUBLE_LOOSE,
+    IDEM_TROUBLE_BIG,
+    IDEM_TROUBLE_POWER,
+    IDEM_TROUBLE_ENTRY,
+    IDEM_TROUBLE_PATTERN_KIND,
+    IDEM_TROUBLE_PATTERN_WORK,
+    /* Only for keys. */
+    IDEM_TROUBLE_KEY_NULL,
+    IDEM_TROUBLE_KEY_OBJECT,
+    IDEM_TROUBLE_KEY_LIST,
+    IDEM_TROUBLE_KEY_EMPTY,
+    IDEM_TROUBLE_KEY_LONG,
+    IDEM_TROUBLE_KEY_FINITE,
+    IDEM_TROUBLE_KEY_DIGITS,
+    IDEM_TROUBLE_KEY_OVERFLOW,
+    IDEM_TROUBLE_KEY_EXACT,
+    IDEM_TROUBLE_KEY_PRINTED,
+    IDEM_TROUBLE_KEY_ORDER,
+    IDEM_TROUBLE_SELECT_MAP,
+    IDEM_TROUBLE_COUNT,
+};
+
+/* Returns the trouble of a call to the caller. */
+#define IDEM_TRY(call)                                                                             \
+    do {                                                                                           \
+        int trouble_ = (call);                                                                     \
+        if (trouble_ != 0)                                                                         \
+            return trouble_;                                                                       \
+    } while (0)
+
+const char *idem_trouble_text(int trouble);
+/* The code of struct idem_error for this trouble. */
+int idem_trouble_code(int trouble);
+
+/*
+ * Fills *err with "column N: what", and under it the part of the expression around byte `pos`, with
+ * a caret. Returns `code`.
+ */
+int idem_expr_report(struct idem_error *err, int code, const char *text, size_t len, size_t pos,
+                     const char *what);
 
 enum idem_value_type {
     IDEM_VALUE_NULL,
@@ -56,7 +136,7 @@ struct idem_pair {
 #define IDEM_VALUE_NONE ((struct idem_value){.type = IDEM_VALUE_NULL})
 
 /*
- * The remaining budget of an evaluation. `strict` is set for keys: see expr_key.c.
+ * The remaining budget of an evaluation. `strict` is set for keys: see expr.c.
  */
 struct idem_work {
     struct idem_arena *arena;
@@ -123,5 +203,86 @@ float idem_value_float(const struct idem_value *v);
 /* Java's casts: round toward zero, saturate at the limits of the type, and turn NaN into 0. */
 int64_t idem_double_long(double d);
 int32_t idem_double_int(double d);
+
+/*
+ * Text is UTF-8 here and UTF-16 in Java: places and lengths are counted in units of 16 bits. Half
+ * of a surrogate pair has no UTF-8, so where Java would produce it, the functions return trouble.
+ */
+
+/* Java's length(). */
+size_t idem_utf16_units(const struct idem_value *text);
+
+/* The byte at which unit `unit` begins. IDEM_TROUBLE_RANGE beyond the end (the end itself is a
+   valid place), IDEM_TROUBLE_SURROGATE within a pair. */
+int idem_utf16_place(const struct idem_value *text, int64_t unit, size_t *ret);
+
+/* Java's compareTo(): the difference of the first units that differ, or of the lengths. */
+int32_t idem_utf16_compare(const struct idem_value *a, const struct idem_value *b);
+
+/*
+ * The unit at which `part` is first found at or after `from`, or last found at or before it; -1 if
+ * it is not found.
+ */
+int64_t idem_utf16_find(const struct idem_value *text, const struct idem_value *part, int64_t from);
+int64_t idem_utf16_find_last(const struct idem_value *text, const struct idem_value *part,
+                             int64_t from);
+
+/*
+ * Operators on values, with SpEL's rules: numbers are converted to the larger of the two types, int
+ * and long wrap around. For keys, an operation that would lose digits is an error instead.
+ */
+
+enum idem_expr_op {
+    IDEM_EXPR_OP_ADD,
+    IDEM_EXPR_OP_SUBTRACT,
+    IDEM_EXPR_OP_MULTIPLY,
+    IDEM_EXPR_OP_DIVIDE,
+    IDEM_EXPR_OP_MODULUS,
+    IDEM_EXPR_OP_POWER,
+    IDEM_EXPR_OP_EQ,
+    IDEM_EXPR_OP_NE,
+    IDEM_EXPR_OP_LT,
+    IDEM_EXPR_OP_LE,
+    IDEM_EXPR_OP_GT,
+    IDEM_EXPR_OP_GE,
+};
+
+/* ADD to POWER. The evaluator handles a + with a text. */
+int idem_op_calculate(struct idem_work *work, enum idem_expr_op op, const struct idem_value *a,
+                      const struct idem_value *b, struct idem_value *ret);
+int idem_op_negate(struct idem_work *work, const struct idem_value *v, struct idem_value *ret);
+
+/* EQ to GE. */
+int idem_op_compare(struct idem_work *work, enum idem_expr_op op, const struct idem_value *a,
+                    const struct idem_value *b, bool *ret);
+/* Java's compare(), a total order for doubles as well. *ret is -1, 0 or 1. */
+int idem_op_order(struct idem_work *work, const struct idem_value *a, const struct idem_value *b,
+                  int *ret);
+
+/*
+ * Text that grows in the arena of an evaluation, and the three ways to append a value to it.
+ */
+
+#define IDEM_EXPR_TEXT_MAX ((size_t)1 << 20) /* bytes of any text */
+
+struct idem_text {
+    struct idem_work *work;
+    char *at;
+    size_t len, cap;
+    bool ascii;
+};
+
+void idem_text_init(struct idem_text *text, struct idem_work *work);
+/* The text as a value; ends the use of the builder. */
+struct idem_value idem_text_value(const struct idem_text *text);
+
+int idem_text_put(struct idem_text *text, const char *bytes, size_t len, bool ascii);
+
+/* As String.valueOf() writes it: [1, 2], {a=1}, null. */
+int idem_text_java(struct idem_text *text, const struct idem_value *v);
+/* As Spring converts it to a String: items of lists joined by commas; no objects. */
+int idem_text_convert(struct idem_text *text, const struct idem_value *v);
+/* As part of a key: no null, no objects, and a different text for every list. */
+int idem_text_key(struct idem_text *text, const struct idem_value *v);
 
 #endif

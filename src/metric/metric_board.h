@@ -1,8 +1,8 @@
 /*
  * The board: event counts in memory that processes share (nginx's workers), or that one process
- * has alone. Writers add to it without a lock; the reports read it (metric_text.c, metric_json.c).
- * It never contains a key, a user or a body: a record is identified by its hash, and by the label
- * that its policy is set to show.
+ * has alone. Writers add to it without a lock; the reports read it (metric_report.c,
+ * metric_report.c). It never contains a key, a user or a body: a record is identified by its hash,
+ * and by the label that its policy is set to show.
  *
  * The memory is one block of BOARD_SIZE bytes that starts as zeros, contains no pointers, and
  * outlives any of its processes. A process that dies during a write leaves a note that no reader

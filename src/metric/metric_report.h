@@ -32,7 +32,7 @@ void report_write(const struct board *board, const struct report_who *who, enum 
    Borrowed; NULL if a hash cannot be computed. */
 const char *report_page_policy(void);
 
-/* In metric_text.c and metric_json.c. */
+/* The forms of a report. */
 void report_text(const struct board *board, const struct report_who *who, FILE *out);
 void report_json(const struct board *board, const struct report_who *who, FILE *out);
 

@@ -1,8 +1,8 @@
 /*
- * One message from its arrival to the handler's result; delivery_finish.c has the rest.
- * Failure modes: the store does not respond (kept and retried), the broker does not take a
- * copy (kept and retried), the lease is lost (the handler is cancelled; the new owner
- * decides), the message has no key (buried), there is no memory (put into the backlog).
+ * One message from its arrival to its end. Failure modes: the store does not respond (kept and
+ * retried), the broker does not take a copy (kept and retried), the lease is lost (the handler is
+ * cancelled; the new owner decides), the message has no key (buried), there is no memory (put into
+ * the backlog).
  */
 #include "queue/delivery.h"
 
@@ -13,6 +13,13 @@
 #include "base/error.h"
 #include "protocol/record_key.h"
 
+/* The end of a message. */
+static void delivery_lease_taken(struct delivery *d);
+static void delivery_bury(struct delivery *d, const char *why);
+static void delivery_bury_abandon(struct delivery *d);
+static void delivery_finish(struct delivery *d);
+static void delivery_finish_watch(struct delivery *d);
+
 /* A shorter delay is not worth a round trip through the broker. */
 #define DELAY_LEAST_MS 250
 
@@ -21,7 +28,7 @@ static const struct queue_broker *delivery_broker(const struct delivery *d) {
 }
 
 /* Every change of state passes here. */
-void delivery_set_state(struct delivery *d, enum delivery_state state) {
+static void delivery_set_state(struct delivery *d, enum delivery_state state) {
 #define TO(state) (1u << DELIVERY_##state)
     static const unsigned allowed[] = {
         [DELIVERY_WAITING] = TO(CLAIMING) | TO(BURYING) | TO(HOLDING) | TO(DELAYING) | TO(OVER),
@@ -42,7 +49,7 @@ void delivery_set_state(struct delivery *d, enum delivery_state state) {
     d->state = state;
 }
 
-void delivery_report(const struct delivery *d, const char *then, int64_t again_ms) {
+static void delivery_report(const struct delivery *d, const char *then, int64_t again_ms) {
     const struct queue_consumer_events *events = &d->c->config.events;
     struct queue_report report = {
         .hash = d->hash[0] == '\0' ? NULL : d->hash,
@@ -75,13 +82,13 @@ void delivery_free(struct delivery *d) {
     free(d);
 }
 
-void delivery_ack(struct delivery *d, const char *then) {
+static void delivery_ack(struct delivery *d, const char *then) {
     delivery_report(d, then, 0);
     delivery_broker(d)->ack(d->c->link, d->message);
     delivery_free(d);
 }
 
-void delivery_give_back(struct delivery *d) {
+static void delivery_give_back(struct delivery *d) {
     delivery_broker(d)->giveback(d->c->link, d->message);
     delivery_free(d);
 }
@@ -95,7 +102,7 @@ static void delivery_set_behind(struct delivery *d) {
 }
 
 /* A delivery that had left its lane goes to the lane's end. */
-void delivery_hold_end(struct idem_timer *timer) {
+static void delivery_hold_end(struct idem_timer *timer) {
     struct delivery *d = idem_container_of(timer, struct delivery, timer);
     bool first = d->placed || queue_lane_enter(&d->c->lanes, &d->place);
 
@@ -121,7 +128,7 @@ static void delivery_hold(struct delivery *d, int64_t ms) {
     queue_consumer_update_crowd(d->c);
 }
 
-void delivery_hold_backoff(struct delivery *d, int64_t min, int64_t max) {
+static void delivery_hold_backoff(struct delivery *d, int64_t min, int64_t max) {
     int64_t ms = idem_backoff(min, max, ++d->holds);
 
     delivery_report(d, "hold", ms);
@@ -142,7 +149,7 @@ static void delivery_delayed(void *data, bool taken, const char *why) {
 }
 
 /* With --order-by, the messages behind it must not pass it, so it is held instead. */
-void delivery_delay(struct delivery *d, int64_t ms) {
+static void delivery_delay(struct delivery *d, int64_t ms) {
     if (ms < DELAY_LEAST_MS || d->c->config.keying.order != NULL) {
         delivery_report(d, "hold", ms);
         delivery_hold(d, ms < 1 ? 1 : ms);
@@ -440,4 +447,269 @@ void delivery_cancel(struct delivery *d) {
 
     if (d->state == DELIVERY_WORKING)
         handler->cancel(handler->data, &d->work);
+}
+
+/*
+ * The end of a message: stores the handler's result, buries a dead letter. Failure modes: the
+ * store does not take the finish (retried until it does; the message stays in hand), another
+ * owner has the lease (claimed again), the broker does not take the dead letter (retried, and
+ * the message is returned at the end).
+ */
+
+#define BURY_MIN_MS 1000
+#define BURY_MAX_MS 60000
+
+/* A finished run must be recorded. Its message stays in hand until it is, and the key cannot be
+   taken over while no other consumer has the message. */
+#define FINISH_MS ((int64_t)365 * 24 * 3600 * 1000)
+
+/* Dead letters. */
+
+static void delivery_bury_send(struct delivery *d);
+
+static void delivery_finish_bury_retry(struct idem_timer *timer) {
+    delivery_bury_send(idem_container_of(timer, struct delivery, timer));
+}
+
+/* The broker took no dead letter. The handler's result is stored before the message is
+   returned: when it arrives again, its record is dead, and it is buried then. */
+static void delivery_bury_abandon(struct delivery *d) {
+    idem_timer_clear(d->c->loop, &d->timer);
+    d->unburied = true;
+    if (d->claim != NULL)
+        delivery_finish(d);
+    else
+        delivery_give_back(d);
+}
+
+static void delivery_finish_buried(void *data, bool taken, const char *why) {
+    struct delivery *d = data;
+    const struct queue_consumer_events *events = &d->c->config.events;
+    char text[400];
+
+    if (taken) {
+        d->c->counts.dead++;
+        if (d->claim != NULL)
+            delivery_finish(d);
+        else
+            delivery_ack(d, "bury");
+        return;
+    }
+    d->c->counts.unburied++;
+    if (d->burials == 0 && events->state != NULL) {
+        snprintf(text, sizeof(text),
+                 "a dead letter is not taken: %.300s; it is kept and tried again", why);
+        events->state(events->data, d->c->broker_ready, text);
+    }
+    if (d->gone || d->c->stopping) { /* the message arrives again, and its record is dead then */
+        delivery_bury_abandon(d);
+        return;
+    }
+    idem_timer_set(d->c->loop, &d->timer, idem_backoff(BURY_MIN_MS, BURY_MAX_MS, ++d->burials));
+    d->timer.fire = delivery_finish_bury_retry;
+}
+
+static void delivery_bury_send(struct delivery *d) {
+    struct queue_epitaph epitaph = {
+        .verdict = d->epitaph,
+        .reason = d->reason[0] == '\0' ? NULL : d->reason,
+        .attempts = d->attempt,
+        .status = d->said.status,
+        .prefix = d->hash[0] == '\0' ? NULL : d->c->policy->prefix,
+        .hash = d->hash[0] == '\0' ? NULL : d->hash,
+    };
+
+    d->timer.fire = delivery_hold_end;
+    d->c->config.broker->bury(d->c->link, d->message, &epitaph, delivery_finish_buried, d);
+}
+
+/* With a claim, the record is finished after the burial; without, there is nothing to finish. */
+static void delivery_bury(struct delivery *d, const char *epitaph) {
+    d->epitaph = epitaph;
+    d->burials = 0;
+    if (d->reason[0] == '\0')
+        snprintf(d->reason, sizeof(d->reason), "%s", queue_epitaph_text(epitaph));
+    delivery_set_state(d, DELIVERY_BURYING);
+    delivery_bury_send(d);
+}
+
+/* Storing the handler's result. */
+
+/* A released record has no due time in the store, so the pause is computed here. */
+static int64_t delivery_release_pause(struct delivery *d) {
+    const struct idem_policy *policy = d->c->policy;
+
+    if (d->said.delay_ms != 0)
+        return d->said.delay_ms;
+    return idem_backoff(policy->backoff_min_ms, policy->backoff_max_ms, ++d->holds);
+}
+
+static void delivery_finished(struct delivery *d, int64_t delay_ms) {
+    if (d->unburied) {
+        delivery_report(d, "giveback", 0);
+        delivery_give_back(d);
+        return;
+    }
+    switch (d->row->step) {
+    case QUEUE_STEP_DELAY:
+        d->c->counts.retries++;
+        delay_ms = d->row->release ? delivery_release_pause(d) : delay_ms;
+        /* Runs without a record count no attempts: without a minimum pause they would spin. */
+        if (d->unguarded && delay_ms < DELIVERY_UNBEGUN_MIN_MS)
+            delay_ms = DELIVERY_UNBEGUN_MIN_MS;
+        delivery_delay(d, delay_ms);
+        return;
+    case QUEUE_STEP_HOLD:
+        delivery_hold_backoff(d, DELIVERY_UNBEGUN_MIN_MS, DELIVERY_UNBEGUN_MAX_MS);
+        return;
+    default:
+        d->c->counts.done += d->said.result == QUEUE_DONE;
+        delivery_ack(d, d->row->step == QUEUE_STEP_BURY ? "bury" : "ack");
+    }
+}
+
+/* The result is not stored, so the verdict of the next claim is open: claims again after a
+   pause. */
+static void delivery_finish_lost(struct delivery *d, const char *why) {
+    snprintf(d->reason, sizeof(d->reason), "%s", why);
+    delivery_hold_backoff(d, DELIVERY_HOLD_MIN_MS, DELIVERY_HOLD_MAX_MS);
+}
+
+/* Another owner has its lease. */
+static void delivery_lease_taken(struct delivery *d) {
+    d->c->counts.lost++;
+    delivery_finish_lost(d, "another consumer took it over meanwhile");
+}
+
+static void delivery_finish_stored(struct idem_claim *claim, int rc, bool lost,
+                                   const struct idem_error *err, void *data) {
+    struct delivery *d = data;
+
+    if (rc != 0) {
+        d->c->counts.store_errors++;
+        queue_consumer_store_state(d->c, err);
+        delivery_finish_lost(d, "its outcome could not be stored");
+        return;
+    }
+    queue_consumer_store_state(d->c, NULL);
+    if (lost)
+        delivery_lease_taken(d);
+    else
+        delivery_finished(d, idem_claim_delay(claim));
+}
+
+/* The store did not take the finish and is asked again. This may go on for a long time without
+   any other event, so it is reported here. */
+static void delivery_finish_tried(struct idem_claim *claim, const struct idem_error *err,
+                                  void *data) {
+    struct delivery *d = data;
+
+    (void)claim;
+    d->c->counts.store_errors++;
+    queue_consumer_store_state(d->c, err);
+}
+
+/* Sets the finish timeout and callback of its claim. */
+static void delivery_finish_watch(struct delivery *d) {
+    idem_claim_set_finish_timeout(d->claim, FINISH_MS);
+    idem_claim_on_finish_tried(d->claim, delivery_finish_tried, d);
+}
+
+static int delivery_finish_store(struct delivery *d) {
+    const char *reason = d->reason[0] == '\0' ? NULL : d->reason;
+    int32_t status = d->said.status;
+
+    if (d->said.delay_ms != 0)
+        idem_claim_set_delay(d->claim, d->said.delay_ms);
+    if (d->row->release)
+        return idem_claim_release(d->claim, delivery_finish_stored, d);
+    switch (d->row->finish) {
+    case IDEM_RESULT_DONE:
+        return idem_claim_done(d->claim, status, NULL, 0, delivery_finish_stored, d);
+    case IDEM_RESULT_RETRY:
+        return idem_claim_fail(d->claim, status, reason, NULL, 0, false, delivery_finish_stored, d);
+    case IDEM_RESULT_FINAL:
+        return idem_claim_fail(d->claim, status, reason, NULL, 0, true, delivery_finish_stored, d);
+    case IDEM_RESULT_UNKNOWN:
+        break;
+    }
+    return idem_claim_unknown(d->claim, reason, delivery_finish_stored, d);
+}
+
+static void delivery_finish(struct delivery *d) {
+    delivery_set_state(d, DELIVERY_FINISHING);
+    if (d->unguarded) /* there is no record: only the message keeps the state */
+        delivery_finished(d,
+                          d->said.delay_ms != 0 ? d->said.delay_ms : d->c->policy->backoff_min_ms);
+    else if (delivery_finish_store(d) < 0)
+        delivery_finish_lost(d, "there was no memory to store its outcome");
+}
+
+/*
+ * Messages that arrived when there was no memory. They wait unchanged, in the order of their
+ * arrival, and all later messages wait behind them: if they were returned, the broker would
+ * send them again at once, for as long as memory is short. The first is tried again after a
+ * pause. Nothing here needs memory, or fails.
+ */
+
+#define AGAIN_MS 1000
+
+static void backlog_retry(struct idem_timer *timer) {
+    struct queue_consumer *c = idem_container_of(timer, struct queue_consumer, backlog.timer);
+    struct queue_backlog *backlog = &c->backlog;
+
+    while (backlog->first != NULL) {
+        struct queue_message *next = backlog->first->next;
+
+        if (!delivery_new(c, backlog->first)) {
+            idem_timer_set(c->loop, timer, AGAIN_MS);
+            return;
+        }
+        backlog->first = next;
+        backlog->n--;
+    }
+    backlog->end = &backlog->first;
+}
+
+void backlog_init(struct queue_consumer *c) {
+    c->backlog.end = &c->backlog.first;
+    c->backlog.timer.fire = backlog_retry;
+}
+
+void backlog_put(struct queue_consumer *c, struct queue_message *message) {
+    struct queue_backlog *backlog = &c->backlog;
+    const struct queue_consumer_events *events = &c->config.events;
+
+    message->next = NULL;
+    *backlog->end = message;
+    backlog->end = &message->next;
+    if (backlog->n++ != 0)
+        return;
+    idem_timer_set(c->loop, &backlog->timer, AGAIN_MS);
+    if (events->state != NULL)
+        events->state(events->data, c->broker_ready,
+                      "there is no memory for a message: it waits, with all that come behind it, "
+                      "and is tried again");
+}
+
+bool backlog_remove(struct queue_consumer *c, struct queue_message *message) {
+    struct queue_backlog *backlog = &c->backlog;
+    struct queue_message **at = &backlog->first;
+
+    while (*at != NULL && *at != message)
+        at = &(*at)->next;
+    if (*at == NULL)
+        return false;
+    *at = message->next;
+    if (*at == NULL)
+        backlog->end = at;
+    backlog->n--;
+    c->config.broker->giveback(c->link, message);
+    return true;
+}
+
+void backlog_stop(struct queue_consumer *c) {
+    while (c->backlog.first != NULL)
+        (void)backlog_remove(c, c->backlog.first);
+    idem_timer_clear(c->loop, &c->backlog.timer);
 }

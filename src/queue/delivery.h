@@ -56,7 +56,7 @@ struct delivery {
     char reason[IDEM_REASON_MAX + 1];
 };
 
-/* backlog.c: messages that wait for memory. */
+/* Messages that wait for memory. */
 struct queue_backlog {
     struct queue_message *first, **end;
     size_t n;
@@ -97,34 +97,11 @@ void delivery_cancel(struct delivery *d);
 /* Frees the delivery in any state; reports nothing to the broker. */
 void delivery_free(struct delivery *d);
 
-/* Shared by delivery.c and delivery_finish.c only. */
-
 /* Pauses for messages that are kept in hand and retried. */
 #define DELIVERY_HOLD_MIN_MS 100
 #define DELIVERY_HOLD_MAX_MS 5000
 #define DELIVERY_UNBEGUN_MIN_MS 1000
 #define DELIVERY_UNBEGUN_MAX_MS 30000
-
-void delivery_set_state(struct delivery *d, enum delivery_state state);
-void delivery_report(const struct delivery *d, const char *then, int64_t again_ms);
-void delivery_ack(struct delivery *d, const char *then);
-void delivery_give_back(struct delivery *d);
-/* Keeps the message in hand and claims it again after a pause that grows. */
-void delivery_hold_backoff(struct delivery *d, int64_t min, int64_t max);
-void delivery_hold_end(struct idem_timer *timer);
-void delivery_delay(struct delivery *d, int64_t ms);
-
-/* With a claim, the record is finished after the burial; without, there is nothing to finish. */
-void delivery_bury(struct delivery *d, const char *epitaph);
-/* The broker took no dead letter. The handler's result is stored before the message is
-   returned: when it arrives again, its record is dead, and it is buried then. */
-void delivery_bury_abandon(struct delivery *d);
-/* Stores the handler's result. */
-void delivery_finish(struct delivery *d);
-/* Another owner has its lease. */
-void delivery_lease_taken(struct delivery *d);
-/* Sets the finish timeout and callback of its claim. */
-void delivery_finish_watch(struct delivery *d);
 
 void backlog_init(struct queue_consumer *c);
 void backlog_put(struct queue_consumer *c, struct queue_message *message);

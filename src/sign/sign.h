@@ -1,16 +1,15 @@
 /*
  * Internals of signed requests.
  *
- *     sign_keyring.c   the file of secrets; signatures
- *     signer.c         the rules, parsed from words
- *     sign_message.c   RFC 9421: the parts of a signature, and the text that it signs
- *     sign_digest.c    RFC 9530: Content-Digest
- *     sign_classic.c   the classic form: four headers
- *     sign_check.c     the order in which a request is checked
- *     sign_make.c      signs a request
- *     sign_nonce.c     asks the store about a nonce, on a loop
- *     sign_request.c   a C caller's request
- *     sign_verify.c    a blocking call around check and nonce
+ *     sign_keyring.c  the file of secrets; signatures
+ *     signer.c        the rules, parsed from words
+ *     sign_message.c  RFC 9421: the parts of a signature, and the text that it signs; RFC 9530:
+ *                     Content-Digest
+ *     sign_classic.c  the classic form: four headers
+ *     sign_verify.c   the order in which a request is checked; asks the store about a nonce, on a
+ *                     loop; a blocking call around check and nonce
+ *     sign_make.c     signs a request
+ *     sign_request.c  a C caller's request
  *
  * Memory use is at most the length of the request times a constant.
  */

@@ -20,13 +20,6 @@ struct idem_tx_name {
         source; /* only for a table of the caller; borrowed from identity and args */
 };
 
-/* Also checks the connection, and refuses a policy that cannot work inside a transaction. */
-int idem_tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
-                      const struct idem_args *args, struct idem_tx_name *ret,
-                      struct idem_error *err);
-/* Wipes the key from memory. */
-void idem_tx_name_release(struct idem_tx_name *name);
-
 /* tx_row.c. */
 
 struct idem_tx_row {
@@ -60,7 +53,7 @@ int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
 int idem_table_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
                       struct idem_error *err);
 
-/* tx_fingerprint.c. */
+/* tx_row.c. */
 
 /* "4294967295:", the hash in hexadecimal digits, and a NUL. */
 #define IDEM_PRINT_TEXT (11 + 2 * IDEM_HASH_LEN + 1)
@@ -70,14 +63,5 @@ const char *idem_print_write(const struct idem_fingerprint *fingerprint,
                              char text[IDEM_PRINT_TEXT]);
 /* Returns false, and leaves *ret unchanged, if the bytes are not a fingerprint. */
 bool idem_print_read(struct idem_bytes bytes, struct idem_fingerprint *ret);
-
-/* tx_guard.c: idem_tx_once() and idem_tx_result() for an existing name. */
-int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
-                  struct idem_error *err);
-/* Begins the transaction, marks it (IDEM_TX_MARK), and runs the guard. */
-int idem_tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation isolation,
-                        struct idem_tx_answer *ret, struct idem_error *err);
-int idem_tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,
-                  struct idem_error *err);
 
 #endif

@@ -3,9 +3,11 @@
  * on the same arguments as every other guard, on a connection without a transaction, and on errors
  * of the engine. After a failure the caller must roll the transaction back.
  */
+#include <errno.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "core/claim.h"
@@ -15,6 +17,9 @@
 
 /* Attempts for a row that appears and disappears between two statements. */
 #define TRIES 3
+
+/* Wipes the key from memory. */
+static void tx_name_release(struct idem_tx_name *name);
 
 static int policy_check(const struct idem_policy *policy, struct idem_error *err) {
     if (policy->mode == IDEM_MODE_LOCK)
@@ -28,9 +33,10 @@ static int policy_check(const struct idem_policy *policy, struct idem_error *err
     return 0;
 }
 
-int idem_tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
-                      const struct idem_args *args, struct idem_tx_name *ret,
-                      struct idem_error *err) {
+/* Also checks the connection, and refuses a policy that cannot work inside a transaction. */
+static int tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
+                        const struct idem_args *args, struct idem_tx_name *ret,
+                        struct idem_error *err) {
     struct idem_bytes key;
     int rc;
 
@@ -50,11 +56,11 @@ int idem_tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
     if (rc == 0 && conn.table != NULL)
         rc = idem_table_name(conn.table, args, ret, err);
     if (rc != 0)
-        idem_tx_name_release(ret);
+        tx_name_release(ret);
     return rc;
 }
 
-void idem_tx_name_release(struct idem_tx_name *name) {
+static void tx_name_release(struct idem_tx_name *name) {
     OPENSSL_cleanse(name->identity.key, name->identity.key_len);
 }
 
@@ -147,8 +153,9 @@ static int guard_run(const struct idem_tx_name *name, const char *begin, struct 
     return 0;
 }
 
-int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
-                  struct idem_error *err) {
+/* tx_guard.c: idem_tx_once() and idem_tx_result() for an existing name. */
+static int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
+                         struct idem_error *err) {
     int rc = name->dialect->inside(name->conn, err);
 
     return rc != 0 ? rc : guard_run(name, NULL, ret, err);
@@ -164,8 +171,9 @@ static int guard_begin_failed(int rc, struct idem_error *err) {
     return idem_error_set(err, IDEM_E_REFUSED, "%s", why.text);
 }
 
-int idem_tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation isolation,
-                        struct idem_tx_answer *ret, struct idem_error *err) {
+/* Begins the transaction, marks it (IDEM_TX_MARK), and runs the guard. */
+static int tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation isolation,
+                          struct idem_tx_answer *ret, struct idem_error *err) {
     const struct idem_dialect *dialect = name->dialect;
     int rc;
 
@@ -177,8 +185,8 @@ int idem_tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation iso
     return rc != 0 ? guard_begin_failed(rc, err) : idem_tx_guard(name, ret, err);
 }
 
-int idem_tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,
-                  struct idem_error *err) {
+static int tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,
+                    struct idem_error *err) {
     bool kept = result != NULL && name->policy.mode == IDEM_MODE_REPLAY &&
                 len <= (size_t)name->policy.result_max;
     int rc = name->dialect->inside(name->conn, err);
@@ -194,10 +202,10 @@ int idem_tx_once(struct idem_sql conn, const struct idem_guard *guard, const str
     struct idem_tx_name name;
     int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(ret, err);
 
-    if (rc != 0 || (rc = idem_tx_name_make(conn, guard, args, &name, err)) != 0)
+    if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
         return rc;
     rc = idem_tx_guard(&name, ret, err);
-    idem_tx_name_release(&name);
+    tx_name_release(&name);
     return rc;
 }
 
@@ -209,9 +217,274 @@ int idem_tx_result(struct idem_sql conn, const struct idem_guard *guard,
 
     if (rc == 0 && result == NULL && len != 0)
         rc = idem_error_set(err, IDEM_E_INVALID, "the result is NULL, and its length is not 0");
-    if (rc != 0 || (rc = idem_tx_name_make(conn, guard, args, &name, err)) != 0)
+    if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
         return rc;
-    rc = idem_tx_store(&name, status, result, len, err);
-    idem_tx_name_release(&name);
+    rc = tx_store(&name, status, result, len, err);
+    tx_name_release(&name);
     return rc;
+}
+
+/*
+ * Finds out whether a transaction committed when its COMMIT got no response. The server may still
+ * be working on it although the connection is closed. So this file does not look for the row: it
+ * inserts the row, in a transaction that it rolls back. The insert waits for an open transaction
+ * that holds the row. If the insert succeeds, the transaction in question was rolled back, because
+ * its own insert had completed before its COMMIT was sent.
+ */
+
+static int outcome_from_guard(int rc, struct idem_tx_answer *answer, struct idem_error *err) {
+    if (rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST)
+        return idem_error_set(
+            err, IDEM_E_UNKNOWN,
+            "its outcome is not known yet: its transaction is still open; ask again");
+    if (rc != 0)
+        return rc;
+    if (answer->verdict == IDEM_TX_FIRST)
+        answer->verdict = IDEM_TX_NEVER;
+    else if (answer->verdict == IDEM_TX_DUPLICATE)
+        answer->verdict = IDEM_TX_HAPPENED;
+    return 0;
+}
+
+/* Runs the guard under a limit on waiting, then rolls back. */
+static int outcome_probe(const struct idem_tx_name *name, int64_t wait_ms,
+                         struct idem_tx_answer *ret, struct idem_error *err) {
+    const struct idem_dialect *dialect = name->dialect;
+    struct idem_wait wait = idem_wait_of(wait_ms);
+    struct idem_error later;
+    int undone, rc = wait_ms > 0 ? dialect->wait_begin(name->conn, &wait, err) : 0;
+
+    if (rc == 0)
+        rc = idem_tx_guard(name, ret, err);
+    undone = dialect->rollback(name->conn, &later);
+    if (rc == 0 && undone != 0) {
+        idem_tx_answer_release(ret);
+        rc = idem_error_copy(err, &later);
+    }
+    if (wait.set)
+        (void)dialect->wait_end(name->conn, &wait, IDEM_WAIT_ROLLED_BACK, &later);
+    return rc;
+}
+
+int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
+                    const struct idem_args *args, int64_t wait_ms, struct idem_tx_answer *ret,
+                    struct idem_error *err) {
+    struct idem_tx_answer answer = {0};
+    struct idem_tx_name name;
+    int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(ret, err);
+
+    if (rc == 0 && wait_ms < 0)
+        rc = idem_error_set(err, IDEM_E_INVALID, "wait_ms is negative");
+    if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
+        return rc;
+    rc = name.dialect->outside(conn, err);
+    if (rc == 0)
+        rc = name.dialect->begin(conn, name.dialect->seeing, err);
+    if (rc == 0)
+        rc = outcome_probe(&name, wait_ms, &answer, err);
+    /* The error codes for this probing transaction mean nothing to the caller, who has no
+       transaction. */
+    rc = outcome_from_guard(rc, &answer, err);
+    tx_name_release(&name);
+    if (rc == 0)
+        *ret = answer;
+    return rc;
+}
+
+/*
+ * The whole pattern in one call: begin, guard, the caller's function, result, commit; and all of it
+ * again after a conflict between transactions. A COMMIT without a response is never retried: the
+ * caller must find the outcome over another connection.
+ */
+
+#define ATTEMPTS 10
+#define BACKOFF_MIN_MS 5
+#define BACKOFF_MAX_MS 500
+
+struct idem_tx {
+    const struct idem_tx_name *name;
+    void *data;
+    unsigned attempt;
+    int32_t status;
+    void *result;
+    size_t result_len;
+};
+
+struct idem_sql idem_tx_conn(const struct idem_tx *tx) {
+    return tx->name->conn;
+}
+
+unsigned idem_tx_attempt(const struct idem_tx *tx) {
+    return tx->attempt;
+}
+
+void *idem_tx_data(const struct idem_tx *tx) {
+    return tx->data;
+}
+
+int idem_tx_keep(struct idem_tx *tx, int32_t status, const void *result, size_t len) {
+    void *copy = NULL;
+
+    if (tx == NULL || (result == NULL && len != 0))
+        return IDEM_E_INVALID;
+    if (result != NULL) {
+        copy = malloc(len + 1);
+        if (copy == NULL)
+            return IDEM_E_NOMEM;
+        memcpy(copy, result, len);
+    }
+    free(tx->result);
+    tx->result = copy;
+    tx->result_len = len;
+    tx->status = status;
+    return 0;
+}
+
+static void tx_clear_result(struct idem_tx *tx) {
+    free(tx->result);
+    tx->result = NULL;
+    tx->result_len = 0;
+    tx->status = 0;
+}
+
+/* If the function returned 0 and its transaction is over, it did work outside of the transaction. A
+   retry would do that work twice. */
+static int call_report_outside(struct idem_error *err) {
+    struct idem_error why = *err;
+
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "the function returned 0, and its transaction is gone or has failed "
+                          "(%s): return what idem_sql_failure() gives for a statement that fails, "
+                          "and leave the end of the transaction to idem_tx_call()",
+                          why.text);
+}
+
+/* A new row already stands for status 0 without a result. */
+static bool tx_has_result(const struct idem_tx *tx) {
+    return tx->status != 0 || tx->result != NULL;
+}
+
+static int tx_run_function(struct idem_tx *tx, idem_tx_fn *fn, void *data,
+                           struct idem_tx_answer *answer, struct idem_error *err) {
+    const struct idem_tx_name *name = tx->name;
+    int rc = fn(tx, data);
+
+    if (rc > 0) {
+        answer->verdict = IDEM_TX_REFUSED;
+        answer->said = rc;
+        return 0;
+    }
+    if (rc < 0)
+        return idem_error_set(err, rc, "the function returned %s", idem_code_name(rc));
+    rc = name->dialect->inside(name->conn, err);
+    if (rc != 0)
+        return call_report_outside(err);
+    return tx_has_result(tx) ? tx_store(name, tx->status, tx->result, tx->result_len, err) : 0;
+}
+
+static bool call_is_retryable(int rc) {
+    return rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST;
+}
+
+/* An open transaction still holds the key, so it cannot be retried. */
+static int call_report_open(int rc, struct idem_tx_answer *answer, const struct idem_error *later,
+                            struct idem_error *err) {
+    struct idem_error why = *err;
+
+    idem_tx_answer_release(answer);
+    if (rc == 0 || call_is_retryable(rc))
+        return idem_error_copy(err, later);
+    return idem_error_set(err, rc, "%s; %s", later->text, why.text);
+}
+
+/* One attempt. */
+static int tx_try(struct idem_tx *tx, enum idem_isolation isolation, idem_tx_fn *fn, void *data,
+                  struct idem_tx_answer *answer, struct idem_error *err) {
+    const struct idem_tx_name *name = tx->name;
+    const struct idem_dialect *dialect = name->dialect;
+    struct idem_error later;
+    int undone, rc = tx_guard_begin(name, isolation, answer, err);
+
+    if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
+        rc = tx_run_function(tx, fn, data, answer, err);
+    if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
+        rc = dialect->commit(name->conn, err);
+    if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
+        return 0;
+    undone = dialect->rollback(name->conn, &later);
+    return undone == 0 ? rc : call_report_open(rc, answer, &later, err);
+}
+
+static void call_sleep_ms(int64_t ms) {
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
+        ;
+}
+
+/* Fills in the defaults. */
+static int options_fill(const struct idem_tx_options *options, struct idem_tx_options *ret,
+                        struct idem_error *err) {
+    *ret = options == NULL ? (struct idem_tx_options){0} : *options;
+    if ((unsigned)ret->isolation > IDEM_ISOLATION_SERIALIZABLE || ret->backoff_min_ms < 0 ||
+        ret->backoff_max_ms < 0)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "idem_tx_options has an unknown isolation, or a negative back-off");
+    if (ret->attempts == 0)
+        ret->attempts = ATTEMPTS;
+    if (ret->backoff_min_ms == 0)
+        ret->backoff_min_ms = BACKOFF_MIN_MS;
+    if (ret->backoff_max_ms == 0)
+        ret->backoff_max_ms = BACKOFF_MAX_MS;
+    if (ret->backoff_max_ms < ret->backoff_min_ms)
+        ret->backoff_max_ms = ret->backoff_min_ms;
+    return 0;
+}
+
+static int call_repeat(const struct idem_tx_name *name, const struct idem_tx_options *options,
+                       void *own, idem_tx_fn *fn, void *data, struct idem_tx_answer *answer,
+                       struct idem_error *err) {
+    struct idem_tx tx = {.name = name, .data = own};
+    int rc = name->dialect->outside(name->conn, err);
+
+    while (rc == 0 || call_is_retryable(rc)) {
+        tx.attempt++;
+        tx_clear_result(&tx);
+        rc = tx_try(&tx, options->isolation, fn, data, answer, err);
+        if (rc == 0 || tx.attempt >= options->attempts)
+            break;
+        if (call_is_retryable(rc))
+            call_sleep_ms(
+                idem_backoff(options->backoff_min_ms, options->backoff_max_ms, tx.attempt));
+    }
+    if (rc == 0 && answer->verdict == IDEM_TX_FIRST) {
+        answer->status = tx.status;
+        answer->has_result = tx.result != NULL;
+        answer->result = tx.result;
+        answer->result_len = tx.result_len;
+        return 0;
+    }
+    tx_clear_result(&tx);
+    return rc;
+}
+
+int idem_tx_call(struct idem_sql conn, const struct idem_guard *guard, const struct idem_args *args,
+                 const struct idem_tx_options *options, idem_tx_fn *fn, void *data,
+                 struct idem_tx_answer *ret, struct idem_error *err) {
+    struct idem_tx_answer answer = {0};
+    struct idem_tx_options how;
+    struct idem_tx_name name;
+    struct idem_error own;
+    int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(fn, err);
+
+    if (rc == 0)
+        rc = idem_need(ret, err) ?: options_fill(options, &how, err);
+    if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
+        return rc;
+    rc = call_repeat(&name, &how, args->data, fn, data, &answer, &own);
+    tx_name_release(&name);
+    if (rc != 0)
+        return idem_error_copy(err, &own);
+    *ret = answer;
+    return 0;
 }

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "expr/expr_print.h"
+#include "expr/expr_value.h"
 
 #define DOC                                                                                        \
     "{\"a\":{\"b\":1},\"s\":\"abc\",\"i\":7,\"n\":null,\"l\":[1,2,3],\"m\":{\"x\":1,\"y\":2},"     \

@@ -1,5 +1,5 @@
 /*
- * Keys: every sentence of the rules (src/expr/expr_key.c), and that no two lists
+ * Keys: every sentence of the rules (src/expr/expr.c), and that no two lists
  * give one key.
  */
 #include "expressions.h"

@@ -1,5 +1,5 @@
 /*
- * The values that fingerprints compare (src/expr/expr_select.c), as the digest sees it.
+ * The values that fingerprints compare (src/expr/expr_eval.c), as the digest sees it.
  */
 #include "expressions.h"
 

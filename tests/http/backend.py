@@ -21,6 +21,7 @@ A directive is a dict; each of its members is optional:
   interim                      send 100 Continue first
 """
 import collections
+import errno
 import gzip
 import itertools
 import json
@@ -319,10 +320,17 @@ class Backend:
         self.open(host, port)
 
     def open(self, host="127.0.0.1", port=0):
-        self.listener = socket.socket()
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.port = port or free_port()
-        self.listener.bind((host, self.port))
+        while True:
+            self.port = port or free_port()
+            self.listener = socket.socket()
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                self.listener.bind((host, self.port))
+                break
+            except OSError as error:
+                self.listener.close()
+                if port or error.errno != errno.EADDRINUSE:
+                    raise  # a server that no test of ours has started may take the port meanwhile
         self.listener.listen(1024)
         threading.Thread(target=self.accept, args=(self.listener,), daemon=True).start()
 

@@ -2,7 +2,7 @@
  * The walk over the pages of data.mdb, on files that an attacker has made: they are refused, with
  * bounded memory and a bounded stack.
  */
-#include "store/lmdb/lmdb_tree.h"
+#include "store/lmdb/lmdb_check.h"
 
 #include <fcntl.h>
 #include <stdint.h>

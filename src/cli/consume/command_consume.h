@@ -36,7 +36,5 @@ struct consume_key {
     enum queue_key_kind kind;
     const char *header, *expr;
 };
-/* CLI_OK, or an exit status after a message. */
-int consume_key_parse(const char *text, struct consume_key *ret);
 
 #endif

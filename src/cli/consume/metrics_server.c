@@ -16,6 +16,110 @@
 #include "base/error.h"
 #include "http/http_host.h"
 
+/*
+ * Reads the head of a request (RFC 9112). An odd value in a field that is not used here is ignored;
+ * an odd first line, an odd shape of the lines, and a second Host are refused
+ * (fuzz/metrics_request_fuzz.c).
+ */
+
+/* Takes the next line without its end, CR LF or LF; false if the line is not complete. */
+static bool http_text_next_line(struct idem_http_text *rest, struct idem_http_text *ret) {
+    const char *end = memchr(rest->at, '\n', rest->len);
+    size_t len;
+
+    if (end == NULL)
+        return false;
+    len = (size_t)(end - rest->at);
+    *ret = (struct idem_http_text){rest->at, len};
+    if (len > 0 && end[-1] == '\r')
+        ret->len--;
+    *rest = (struct idem_http_text){end + 1, rest->len - len - 1};
+    return true;
+}
+
+static bool http_text_is_visible(struct idem_http_text text) {
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.at[i] <= ' ' || text.at[i] == 0x7f)
+            return false;
+    return text.len > 0;
+}
+
+/* Takes the text up to a blank, and skips the blank; false if there is no blank. */
+static bool http_text_next_word(struct idem_http_text *rest, struct idem_http_text *ret) {
+    const char *end = memchr(rest->at, ' ', rest->len);
+
+    if (end == NULL)
+        return false;
+    *ret = (struct idem_http_text){rest->at, (size_t)(end - rest->at)};
+    *rest = (struct idem_http_text){end + 1, rest->len - ret->len - 1};
+    return true;
+}
+
+static bool metrics_request_first_line_read(struct idem_http_text line,
+                                            struct metrics_request *ret) {
+    struct idem_http_text target;
+    const char *mark;
+
+    if (!http_text_next_word(&line, &ret->method) || !http_text_next_word(&line, &target))
+        return false;
+    if (!idem_http_is_token(ret->method) || !http_text_is_visible(target) || target.at[0] != '/')
+        return false;
+    if (line.len != 8 || memcmp(line.at, "HTTP/1.", 7) != 0 ||
+        (line.at[7] != '0' && line.at[7] != '1'))
+        return false;
+    mark = memchr(target.at, '?', target.len);
+    ret->path = target;
+    ret->query = (struct idem_http_text){"", 0};
+    if (mark != NULL) {
+        ret->path.len = (size_t)(mark - target.at);
+        ret->query = (struct idem_http_text){mark + 1, target.len - ret->path.len - 1};
+    }
+    return true;
+}
+
+/* A second Host is refused: a proxy before this server might have checked the other one. */
+static bool metrics_request_host_read(struct idem_http_text value, struct metrics_request *ret) {
+    return ret->host.at == NULL && idem_http_host_read(value, &ret->host);
+}
+
+static bool metrics_request_field_read(struct idem_http_text line, struct metrics_request *ret) {
+    const char *colon = memchr(line.at, ':', line.len);
+    struct idem_http_text name, value;
+
+    if (colon == NULL)
+        return false;
+    name = (struct idem_http_text){line.at, (size_t)(colon - line.at)};
+    value = (struct idem_http_text){colon + 1, line.len - name.len - 1};
+    if (!idem_http_is_token(name))
+        return false;
+    if (idem_http_same(name, IDEM_HTTP_TEXT("Accept")))
+        idem_http_accept_add(&ret->accept, idem_http_trim(value));
+    if (idem_http_same(name, IDEM_HTTP_TEXT("Host")))
+        return metrics_request_host_read(idem_http_trim(value), ret);
+    return true;
+}
+
+int metrics_request_read(const char *text, size_t len, struct metrics_request *ret) {
+    struct idem_http_text rest = {text, len}, line;
+    struct metrics_request request = {0};
+
+    idem_http_accept_init(&request.accept);
+    if (!http_text_next_line(&rest, &line))
+        return 0;
+    if (!metrics_request_first_line_read(line, &request))
+        return -1;
+    for (;;) {
+        if (!http_text_next_line(&rest, &line))
+            return 0;
+        if (line.len == 0)
+            break;
+        if (!metrics_request_field_read(line, &request))
+            return -1;
+    }
+    *ret = request;
+    return 1;
+}
+
 #define PEERS_MAX 16
 #define PEER_MS 5000
 #define PAUSE_MS 1000 /* without free descriptors: the pause before the next accept */
@@ -380,4 +484,90 @@ void metrics_close(struct metrics *metrics) {
     if (metrics->fd.fd >= 0)
         close(metrics->fd.fd);
     free(metrics);
+}
+
+/*
+ * Fills the consumer's board: counts each message's verdict once, and copies the counts that the
+ * consumer keeps itself.
+ */
+
+int consume_metrics_open(struct consume_metrics *m, const char *address, struct metrics_hosts hosts,
+                         struct idem *h, const char *url, const char *queue, const char *prefix,
+                         struct idem_error *err) {
+    int rc;
+
+    m->board = calloc(1, BOARD_SIZE);
+    if (m->board == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory for metrics");
+    (void)board_init(m->board);
+    m->row = board_row(m->board, "queue", queue, prefix);
+    m->store = board_store(m->board, url);
+    board_row_keep(m->board, m->row, m->store);
+    m->process = board_process(m->board, getpid());
+    rc = metrics_open(address, hosts, m->board, "queue", &h->loop, &m->server, err);
+    if (rc != 0)
+        return rc;
+    board_meter_init(&m->meter, m->store, m->process);
+    idem_handle_measure(h, &m->meter.meter);
+    survey_start(&m->survey, h, m->store);
+    return 0;
+}
+
+/* Maps the consumer's words to the verdicts of a board. */
+static enum board_verdict consume_metrics_verdict(const char *word) {
+    static const struct {
+        const char *word;
+        enum board_verdict verdict;
+    } others[] = {{"key", BOARD_MALFORMED}, {"store", BOARD_STORE_ERROR}};
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (strcmp(word, others[i].word) == 0)
+            return others[i].verdict;
+    return board_verdict_find(word);
+}
+
+static bool consume_metrics_is_refusal(enum board_verdict verdict) {
+    return verdict != BOARD_RUN && verdict != BOARD_OPEN && verdict != BOARD_DUPLICATE &&
+           verdict != BOARD_BUSY;
+}
+
+void consume_metrics_report(struct consume_metrics *m, const struct queue_report *report) {
+    enum board_verdict verdict;
+
+    if (m->board == NULL)
+        return;
+    verdict = consume_metrics_verdict(report->verdict);
+    if (verdict == BOARD_VERDICTS)
+        return;
+    board_add(&m->row->verdicts[verdict], 1);
+    if (report->result != NULL)
+        board_observe(&m->row->handler, report->took_ms * 1000);
+    if (consume_metrics_is_refusal(verdict))
+        board_refused(m->board, m->row, verdict, report->hash, report->label);
+}
+
+void consume_metrics_counts(struct consume_metrics *m, const struct queue_counts *counts) {
+    if (m->board == NULL)
+        return;
+    atomic_store(&m->row->counts[BOARD_DONE], counts->done);
+    atomic_store(&m->row->counts[BOARD_RETRIED], counts->retries);
+    atomic_store(&m->row->counts[BOARD_BURIED], counts->dead);
+    atomic_store(&m->row->counts[BOARD_UNBURIED], counts->unburied);
+    atomic_store(&m->row->counts[BOARD_LOST], counts->lost);
+    atomic_store(&m->row->counts[BOARD_CANCELLED], counts->cancelled);
+    atomic_store(&m->row->counts[BOARD_UNKNOWN], counts->unknown);
+    atomic_store(&m->process->in_hand, (int64_t)counts->in_hand);
+    atomic_store(&m->process->working, (int64_t)counts->working);
+    board_sample(m->board);
+}
+
+void consume_metrics_close(struct consume_metrics *m) {
+    survey_stop(&m->survey);
+    metrics_close(m->server);
+    m->server = NULL;
+}
+
+void consume_metrics_release(struct consume_metrics *m) {
+    free(m->board);
+    m->board = NULL;
 }

@@ -1,17 +1,14 @@
 /*
  * Shared by the parts of `idem doctor`: findings, one line each, and the files that make them.
  *
- *     doctor.c          the command: decides what is examined, prints findings
- *     doctor_store.c    any store: URL, response, clock, permission to write
- *     doctor_lmdb.c     the directory and the disk of an embedded store
- *     doctor_redis.c    settings that a Redis server reports
- *     doctor_sql.c      settings that PostgreSQL and MySQL report
- *     doctor_policy.c   times that contradict each other, and risks that a policy accepts
- *     doctor_nginx.c    an nginx configuration: its guards and its stores
- *     nginx_dump.c      the output of nginx -T
- *     nginx_tree.c      its blocks
- *     nginx_variable.c  its variables
- *     nginx_reader.c    its syntax
+ *     doctor.c         the command: decides what is examined, prints findings
+ *     doctor_store.c   any store: URL, response, clock, permission to write
+ *     doctor_lmdb.c    the directory and the disk of an embedded store
+ *     doctor_redis.c   settings that a Redis server reports
+ *     doctor_sql.c     settings that PostgreSQL and MySQL report
+ *     doctor_policy.c  times that contradict each other, and risks that a policy accepts
+ *     doctor_nginx.c   an nginx configuration: its guards and its stores
+ *     nginx_reader.c   the output of nginx -T; its blocks; its variables; its syntax
  *
  * The examined systems are not changed, except for one record of idem's own, which is forgotten
  * again.

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cli/gateway/gateway.h"
-#include "cli/run/run_child.h"
+#include "cli/run/run_loop.h"
 
 #define LISTEN "127.0.0.1:8080"
 #define CONNECTIONS 8192

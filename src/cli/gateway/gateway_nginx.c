@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "cli/gateway/gateway.h"
-#include "cli/run/run_child.h"
+#include "cli/run/run_loop.h"
 
 #define CONFIG "nginx.conf"
 #define CHECK_CONFIG "check.conf"

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/path_walk.h"
 #include "cli/gateway/gateway.h"
-#include "store/lmdb/lmdb_path_walk.h"
 #include "store/store.h"
 
 #define MODULE "ngx_http_idem_module.so"
@@ -208,7 +208,7 @@ static void gateway_directory_give(const struct gateway *g, const char *path, bo
     struct idem_error err;
     int fd;
 
-    if (lmdb_path_walk(path, make, &fd, &err) != 0)
+    if (idem_path_walk(path, make, &fd, &err) != 0)
         return;
     if (fstat(fd, &directory) == 0 && directory.st_uid == 0 && gateway_setup_is_empty(fd) &&
         !gateway_setup_is_root_directory(&directory))

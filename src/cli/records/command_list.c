@@ -2,7 +2,7 @@
  * `idem list`: prints the records that a filter selects, as a table or as lines of JSON.
  */
 #include "cli/cli.h"
-#include "cli/records/record_print.h"
+#include "cli/records/record_list.h"
 
 struct listing {
     bool json;

@@ -5,16 +5,341 @@
 #include "cli/records/record_list.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/units.h"
+#include "base/words.h"
+#include "cli/cli.h"
 #include "cli/input.h"
+#include "cli/run/run_output.h"
+#include "cli/time_argument.h"
 #include "core/fingerprint.h"
 #include "http/http_binary.h"
+#include "protocol/record_key.h"
 #include "json/json.h"
+#include "json/json_out.h"
+
+/*
+ * Finds the records that a command line selects: one by key or hash, or many by a filter. Fails if
+ * a hash matches no record or several, on an unknown word or time, and if the store fails.
+ */
+
+#define PAGE 64
+
+/* One record. */
+
+static const char *values_prefix(const struct cli_values *values) {
+    return values->layer.said.prefix;
+}
+
+/* Returns an error text if the command line does not name one record properly, else NULL. */
+static const char *values_name_fault(const struct cli_values *values) {
+    size_t len;
+
+    if (values->hash == NULL)
+        return values->operands_n == 1 ? NULL : "name one record: KEY, or --hash HEX";
+    if (values->operands_n != 0)
+        return "name the record by KEY or by --hash, not by both";
+    if (values->layer.said.scope != NULL)
+        return "a hash has the scope in it: leave --scope out";
+    if (values->key_is_token)
+        return "a hash is of a token or of a key: leave --token out";
+    len = strlen(values->hash);
+    if (len < CLI_HASH_LEAST || len > 64 || strspn(values->hash, "0123456789abcdefABCDEF") != len)
+        return "--hash takes 8 to 64 hex digits, as idem list shows them";
+    return NULL;
+}
+
+static void values_name_by_key(const struct cli_values *values, struct idem_name *ret) {
+    const char *prefix = values_prefix(values), *scope = values->layer.said.scope;
+
+    *ret = (struct idem_name){
+        .prefix = prefix == NULL ? CLI_PREFIX : prefix,
+        .key = values->operands[0],
+        .key_len = strlen(values->operands[0]),
+        .token = values->key_is_token,
+    };
+    if (scope != NULL && strcmp(scope, IDEM_SCOPE_NONE) != 0) {
+        ret->scope = scope;
+        ret->scope_len = strlen(scope);
+    }
+}
+
+struct hash_search {
+    const char *hash;
+    struct cli_name_hold *hold;
+    int found;
+};
+
+static bool record_select_match_hash(const struct idem_entry *entry, void *data) {
+    struct hash_search *search = data;
+
+    if (strncasecmp(entry->hash, search->hash, strlen(search->hash)) != 0)
+        return true;
+    if (search->found++ > 0)
+        return false;
+    memcpy(search->hold->hash, entry->hash, sizeof(search->hold->hash));
+    memcpy(search->hold->prefix, entry->prefix, sizeof(search->hold->prefix));
+    return true;
+}
+
+/* A store looks records up by prefix and whole hash, but people type the first digits of a hash. */
+static int record_select_by_hash(struct idem *h, const struct cli_values *values,
+                                 struct cli_name_hold *hold, struct idem_name *ret) {
+    struct hash_search search = {values->hash, hold, 0};
+    struct idem_filter filter = {.prefix = values_prefix(values)};
+    struct cli_values any = *values;
+    int status;
+
+    any.state = NULL;
+    status = cli_each(h, &any, &filter, record_select_match_hash, &search);
+    if (status != CLI_OK)
+        return status;
+    if (search.found == 0) {
+        cli_say("no record has this hash%s; it may have expired",
+                filter.prefix == NULL ? "" : " under this prefix");
+        return CLI_ABSENT;
+    }
+    if (search.found > 1) {
+        cli_say("several records' hashes begin so: give more digits, or --prefix");
+        return CLI_USAGE;
+    }
+    *ret = (struct idem_name){.prefix = hold->prefix, .hash = hold->hash};
+    return CLI_OK;
+}
+
+int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_hold *hold,
+             struct idem_name *ret) {
+    const char *fault = values_name_fault(values);
+
+    if (fault != NULL) {
+        cli_say("%s", fault);
+        return CLI_USAGE;
+    }
+    if (values->hash != NULL)
+        return record_select_by_hash(h, values, hold, ret);
+    values_name_by_key(values, ret);
+    return CLI_OK;
+}
+
+/* Many records. */
+
+static const char uncertain_word[] = "uncertain";
+
+bool cli_entry_readable(const struct idem_entry *entry) {
+    return entry->state != IDEM_DAMAGED && entry->state != IDEM_NEWER;
+}
+
+const char *cli_entry_state(const struct idem_entry *entry) {
+    return entry->uncertain ? uncertain_word : idem_state_name(entry->state);
+}
+
+int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret) {
+    struct idem_filter filter = {.prefix = values_prefix(values)};
+    struct idem_error err;
+    int64_t now = 0;
+    int state = 0;
+
+    if (values->state != NULL) {
+        filter.uncertain = strcmp(values->state, uncertain_word) == 0;
+        if (filter.uncertain)
+            state = IDEM_RUNNING;
+        else if (!idem_word_find(idem_words_state, values->state, strlen(values->state), &state) ||
+                 state == IDEM_ABSENT) {
+            cli_say("--state is issued, running, uncertain, done, failed, damaged or newer");
+            return CLI_USAGE;
+        }
+        filter.state = (enum idem_state)state;
+    }
+    if (values->since != NULL) {
+        if (idem_time(h, &now, &err) < 0)
+            return cli_say_error("store", &err);
+        if (cli_when_parse(values->since, now, &filter.since_ms, &err) < 0)
+            return cli_say_error("--since", &err);
+    }
+    *ret = filter;
+    return CLI_OK;
+}
+
+bool cli_filter_takes(const struct cli_values *values, const struct idem_entry *entry) {
+    return values->state == NULL || strcmp(values->state, cli_entry_state(entry)) == 0;
+}
+
+int cli_each(struct idem *h, const struct cli_values *values, const struct idem_filter *filter,
+             bool (*each)(const struct idem_entry *entry, void *data), void *data) {
+    static struct idem_entry page[PAGE];
+    struct idem_cursor cursor = {0};
+    struct idem_error err;
+    size_t n = 0;
+
+    while (!cursor.end) {
+        if (idem_list(h, filter, &cursor, page, PAGE, &n, &err) < 0)
+            return cli_say_error("list", &err);
+        for (size_t i = 0; i < n; i++)
+            if (cli_filter_takes(values, &page[i]) && !each(&page[i], data))
+                return CLI_OK;
+    }
+    return CLI_OK;
+}
+
+/*
+ * Prints records. Labels and reasons are untrusted bytes: a terminal gets only their visible
+ * characters, JSON only valid strings. Results are never printed here, only counted.
+ */
+
+static bool entry_is_over(const struct idem_entry *entry) {
+    return entry->state == IDEM_DONE || entry->state == IDEM_FAILED;
+}
+
+/* The key by which the backend knows the operation, whatever label it has; empty if it cannot be
+   computed. */
+static const char *entry_downstream_key(const struct idem_entry *entry,
+                                        char buf[IDEM_HEX_LEN + 1]) {
+    return idem_downstream_key(entry->prefix, entry->hash, buf) == 0 ? buf : "";
+}
+
+void cli_entry_json(const struct idem_entry *entry, FILE *out) {
+    struct json_out json = {out, false};
+    char key[IDEM_HEX_LEN + 1];
+
+    json_out_open(&json, NULL);
+    json_out_text(&json, "hash", entry->hash);
+    json_out_text(&json, "prefix", entry->prefix);
+    json_out_text(&json, "downstream_key", entry_downstream_key(entry, key));
+    json_out_text(&json, "label", entry->label);
+    json_out_text(&json, "state", cli_entry_state(entry));
+    json_out_uint(&json, "attempt", entry->attempt);
+    if (entry_is_over(entry))
+        json_out_int(&json, "status", entry->status);
+    else
+        json_out_null(&json, "status");
+    json_out_text(&json, "reason", entry->reason);
+    json_out_bool(&json, "final", entry->final);
+    json_out_bool(&json, "lock", entry->locked);
+    json_out_bool(&json, "has_result", entry->has_result);
+    json_out_uint(&json, "result_len", entry->result_len);
+    json_out_int(&json, "left_ms", entry->left_ms);
+    cli_json_when(&json, "created", entry->created_ms);
+    cli_json_when(&json, "changed", entry->changed_ms);
+    cli_json_when(&json, "expires", entry->expires_ms);
+    json_out_line(&json);
+}
+
+#define ROW "%-12s  %-9s  %7s  %6s  %-20s  %-8s  %-8s  %s\n"
+
+void cli_entry_head(FILE *out) {
+    fprintf(out, ROW, "HASH", "STATE", "ATTEMPT", "STATUS", "CHANGED", "AGE", "PREFIX", "LABEL");
+}
+
+void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+    char hash[CLI_HASH_SHORT + 1], attempt[16] = "-", status[16] = "-",
+                                   changed[IDEM_WHEN_TEXT] = "-", age[IDEM_WHEN_TEXT] = "-",
+                                   prefix[sizeof(entry->prefix)], label[sizeof(entry->label)];
+
+    snprintf(hash, sizeof(hash), "%.*s", CLI_HASH_SHORT, entry->hash);
+    if (cli_entry_readable(entry)) {
+        snprintf(attempt, sizeof(attempt), "%" PRIu32, entry->attempt);
+        /* Whole seconds: people read this table. */
+        idem_when_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
+        cli_when_relative(entry->changed_ms, now_ms, age, sizeof(age));
+    }
+    if (entry_is_over(entry))
+        snprintf(status, sizeof(status), "%" PRId32, entry->status);
+    fprintf(out, ROW, hash, cli_entry_state(entry), attempt, status, changed, age,
+            cli_printable(entry->prefix, prefix, sizeof(prefix)),
+            cli_printable(entry->label, label, sizeof(label)));
+}
+
+#define LINE "%-9s"
+
+static void record_print_text(FILE *out, const char *name, const char *text) {
+    char clean[IDEM_REASON_MAX + 1];
+
+    if (text[0] != '\0')
+        fprintf(out, LINE "%s\n", name, cli_printable(text, clean, sizeof(clean)));
+}
+
+static void record_print_time(FILE *out, const char *name, int64_t ms, int64_t now_ms) {
+    char at[IDEM_WHEN_TEXT], relative[IDEM_WHEN_TEXT];
+
+    if (ms != 0)
+        fprintf(out, LINE "%s (%s)\n", name, idem_when_print(ms, at, sizeof(at)),
+                cli_when_relative(ms, now_ms, relative, sizeof(relative)));
+}
+
+/* After unknown() under recover=rerun a record is still `running`, and its lease is the pause
+   before the next run. Such a record has a reason. So does a record whose earlier attempts failed,
+   so a reason is conclusive only at the first attempt. */
+static const char *entry_left_text(const struct idem_entry *entry) {
+    if (entry->state == IDEM_FAILED)
+        return ", due in";
+    if (entry->reason[0] == '\0')
+        return ", lease left:";
+    return entry->attempt == 1 ? ": its outcome is unknown; it may run again in"
+                               : ", or waiting to run again; lease or pause left:";
+}
+
+static void record_print_state(FILE *out, const struct idem_entry *entry) {
+    char left[IDEM_UNITS_TEXT];
+
+    fprintf(out, LINE "%s", "state", cli_entry_state(entry));
+    if (entry->locked)
+        fputs(entry->state == IDEM_DONE ? ", a lock that is free" : ", a lock that is held", out);
+    if (entry->uncertain)
+        fputs(": its outcome is unknown; it may have happened", out);
+    else if (entry->state == IDEM_FAILED)
+        fputs(entry->final ? " for good" : "", out);
+    if (entry->left_ms > 0 && !entry->uncertain)
+        fprintf(out, "%s %s", entry_left_text(entry),
+                idem_duration_print(entry->left_ms, left, sizeof(left)));
+    fputc('\n', out);
+}
+
+/* Counts the bytes of each stream if the result is that of a command. */
+static void record_print_result(FILE *out, const struct idem_entry *entry) {
+    size_t bytes[3] = {0, 0, 0};
+    struct cli_reader reader;
+    struct cli_chunk chunk;
+    struct spawn_end end;
+
+    if (!entry->has_result) {
+        if (entry->state == IDEM_DONE && !entry->locked)
+            fprintf(out, LINE "not kept\n", "result");
+        return;
+    }
+    if (entry->result == NULL ||
+        !cli_result_read(entry->result, entry->result_len, &end, &reader)) {
+        fprintf(out, LINE "%zu bytes\n", "result", entry->result_len);
+        return;
+    }
+    while (cli_reader_next(&reader, &chunk))
+        bytes[chunk.stream] += chunk.len;
+    fprintf(out, LINE "%s %d, %zu bytes of stdout, %zu of stderr\n", "result",
+            end.signalled ? "signal" : "exit", end.number, bytes[1], bytes[2]);
+}
+
+void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+    char key[IDEM_HEX_LEN + 1];
+
+    record_print_text(out, "hash", entry->hash);
+    record_print_text(out, "prefix", entry->prefix);
+    record_print_text(out, "label", entry->label);
+    record_print_state(out, entry);
+    fprintf(out, LINE "%" PRIu32 "\n", "attempt", entry->attempt);
+    if (entry_is_over(entry) && !entry->locked)
+        fprintf(out, LINE "%" PRId32 "\n", "status", entry->status);
+    record_print_text(out, "reason", entry->reason);
+    record_print_result(out, entry);
+    record_print_time(out, "created", entry->created_ms, now_ms);
+    record_print_time(out, "changed", entry->changed_ms, now_ms);
+    record_print_time(out, "expires", entry->expires_ms, now_ms);
+    fprintf(out, "downstream_key %s\n", entry_downstream_key(entry, key));
+}
 
 static const char wrong[] = "neither a hash of 64 digits nor a line of idem list --json";
 static const char wrong_prefix[] = "of a prefix that no record can have";

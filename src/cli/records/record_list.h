@@ -6,7 +6,10 @@
 #ifndef IDEM_CLI_RECORDS_RECORD_LIST_H
 #define IDEM_CLI_RECORDS_RECORD_LIST_H
 
+#include <stdio.h>
+
 #include "cli/cli.h"
+#include "idem.h"
 
 #define CLI_ONLY_ANY (-1)
 
@@ -35,5 +38,18 @@ void cli_only_release(struct cli_only *only);
 /* True if the list names the record at its present attempt. */
 bool cli_only_has(const struct cli_only *only, const struct idem_entry *entry);
 size_t cli_only_unmet(const struct cli_only *only);
+
+/*
+ * Prints records for people and for programs.
+ */
+
+void cli_entry_json(const struct idem_entry *entry, FILE *out);
+
+/* The heading of the table, and one row of it. */
+void cli_entry_head(FILE *out);
+void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out);
+
+/* All details of one record, one per line. */
+void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out);
 
 #endif

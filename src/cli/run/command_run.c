@@ -11,9 +11,9 @@
 
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/input.h"
 #include "cli/run/run_loop.h"
 #include "cli/time_argument.h"
-#include "cli/variables_argument.h"
 #include "core/key.h"
 #include "core/settings.h"
 

@@ -9,15 +9,251 @@
 #include "cli/run/run_loop.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/run/run_environment.h"
-#include "cli/run/run_refuse.h"
+#include "cli/run/run_output.h"
 #include "core/claim.h"
 #include "loop/loop.h"
+
+/*
+ * Builds the command's environment. Variables from an enclosing `idem run` are left out: they
+ * describe another command. Fails only without memory.
+ */
+
+static const char *const names[] = {"IDEM_KEY=", "IDEM_ATTEMPT=", "IDEM_AT="};
+#define NAMES_N (sizeof(names) / sizeof(names[0]))
+
+/* Reaps the command and frees everything. A stream that is not at its end is dropped. */
+static void cli_child_release(struct cli_child *child);
+
+static bool run_environment_is_own(const char *variable) {
+    for (size_t i = 0; i < NAMES_N; i++)
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Only the variables set here were allocated; others of these names are never copied. */
+static void cli_environment_free(char **env) {
+    if (env == NULL)
+        return;
+    for (size_t i = 0; env[i] != NULL; i++)
+        if (run_environment_is_own(env[i]))
+            free(env[i]);
+    free(env);
+}
+
+static bool run_environment_append(char **env, size_t *at, const char *name, const char *value) {
+    if (asprintf(&env[*at], "%s%s", name, value) < 0) {
+        env[*at] = NULL;
+        return false;
+    }
+    (*at)++;
+    return true;
+}
+
+/* `planned` may be NULL. Owned by the caller; NULL without memory. */
+static char **cli_environment(const char *key, uint32_t attempt, const char *planned) {
+    size_t n = 0, at = 0;
+    char number[16], **env;
+
+    while (environ != NULL && environ[n] != NULL)
+        n++;
+    env = calloc(n + NAMES_N + 1, sizeof(*env));
+    if (env == NULL)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        if (!run_environment_is_own(environ[i]))
+            env[at++] = environ[i];
+    snprintf(number, sizeof(number), "%" PRIu32, attempt);
+    if (run_environment_append(env, &at, names[0], key) &&
+        run_environment_append(env, &at, names[1], number) &&
+        (planned == NULL || run_environment_append(env, &at, names[2], planned)))
+        return env;
+    cli_environment_free(env);
+    return NULL;
+}
+
+/*
+ * Starts and watches the command. Starting fails as pipe(2) and spawn_start() do.
+ */
+
+bool cli_has_tty(void) {
+    int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+    if (fd < 0)
+        return false;
+    close(fd);
+    return true;
+}
+
+static void run_child_fds_close(int *fds, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+        fds[i] = -1;
+    }
+}
+
+/* fds holds the pipes of stdout and stderr; the even ones are the ends that idem reads. */
+static int child_streams_init(struct cli_child *child, int fds[4]) {
+    for (int i = 0; i < 2; i++) {
+        int from = fds[2 * i];
+
+        fds[2 * i] = -1;
+        if (cli_stream_init(&child->streams[i], i + 1, from, i == 0 ? NULL : child->streams) < 0)
+            return errno;
+    }
+    return 0;
+}
+
+/*
+ * Returns 0, or an errno or SPAWN_LATE if nothing was started.
+ *
+ * The process group: without a controlling terminal (cron, a service, CI) the command gets a group
+ * of its own, so that ending the command also ends the processes that it started. With a terminal,
+ * the command stays in idem's group: a group of its own would be a background job, stopped as soon
+ * as it reads the keyboard, and Ctrl-C would not reach it; making that group the foreground group
+ * would do the same to the rest of the pipeline (`idem run ... | less`). Ctrl-C and Ctrl-Z then
+ * reach both the command and idem, and a lost lease ends the command's own process only.
+ */
+static int cli_child_start(struct cli_child *child, const struct cli_start *how) {
+    int fds[4] = {-1, -1, -1, -1}, why = 0;
+
+    *child = (struct cli_child){.own_group = how->own_group, .piped = how->piped};
+    child->streams[0].from = child->streams[1].from = -1;
+    if (how->piped && (pipe2(fds, O_CLOEXEC) < 0 || pipe2(fds + 2, O_CLOEXEC) < 0))
+        why = errno;
+    if (why == 0 && how->piped)
+        why = child_streams_init(child, fds);
+    if (why == 0)
+        why = spawn_start(
+            &(struct spawn){
+                .argv = how->argv,
+                .env = how->env,
+                .signals = how->signals,
+                .fds = {-1, fds[1], fds[3]},
+                .own_group = how->own_group,
+                .die_with = how->die_with,
+                .not_after = how->not_after,
+            },
+            &child->pid);
+    run_child_fds_close(fds, 4);
+    if (why != 0)
+        cli_child_release(child);
+    return why;
+}
+
+/* Signals the command, or its group. After the command's end only a group of its own can still
+   receive a signal. */
+static void cli_child_signal(const struct cli_child *child, int sig) {
+    if (child->pid == 0)
+        return;
+    if (child->own_group)
+        kill(-child->pid, sig);
+    else if (!child->ended)
+        kill(child->pid, sig);
+}
+
+/* Checks without waiting if the command has ended; sets `ended` and `end`. */
+static void cli_child_look(struct cli_child *child) {
+    siginfo_t info = {0};
+
+    if (child->pid == 0 || child->ended ||
+        waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+        return;
+    child->ended = true;
+    child->end = (struct spawn_end){.signalled = info.si_code != CLD_EXITED,
+                                    .number = info.si_status & 0xff};
+}
+
+static void cli_child_release(struct cli_child *child) {
+    if (child->pid != 0 && child->ended)
+        while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    child->pid = 0;
+    for (int i = 0; i < 2; i++)
+        cli_stream_release(&child->streams[i]);
+}
+
+/*
+ * The outcome of every verdict but RUN. No lease is held, so writing may wait. Fails if a stored
+ * result was not made by a command, or cannot be written.
+ */
+
+/* The exit status of a record that is not run again; 1 if the stored status is no exit status. */
+static int run_refuse_stored_status(int32_t status) {
+    return status >= 0 && status <= 255 ? (int)status : 1;
+}
+
+/* Replays the stored result as the first caller got it. */
+static int answer_replay(const struct idem_answer *answer) {
+    struct cli_fault fault;
+    struct spawn_end end;
+
+    if (!cli_replay(answer->result, answer->result_len, &end, &fault)) {
+        cli_say("replay: the stored result is not one of a command: another front door has stored "
+                "it, or a newer version; it ended with status %d",
+                (int)answer->status);
+        return CLI_STORE;
+    }
+    if (fault.why == 0)
+        return spawn_end_status(&end);
+    cli_say("replay: cannot write to %s: %s; the command itself has ended with status %d",
+            fault.stream == 1 ? "stdout" : "stderr", strerror(fault.why), spawn_end_status(&end));
+    return CLI_IO;
+}
+
+static int work_duplicate_report(const struct work *work, const struct idem_answer *answer) {
+    char name[CLI_VOICE_NAME];
+
+    if (work->policy->mode != IDEM_MODE_REPLAY)
+        cli_voice_refusal(&work->voice, answer);
+    else if (!work->voice.quiet)
+        cli_say("duplicate: %s has run already (attempt %u) and ended with status %d; its output "
+                "was not kept, being longer than result_max or settled by an operator",
+                cli_voice_name(&work->voice, name, sizeof(name)), (unsigned)answer->attempt,
+                (int)answer->status);
+    if (work->values->duplicate_exit >= 0)
+        return (int)work->values->duplicate_exit;
+    return work->policy->mode == IDEM_MODE_REPLAY ? run_refuse_stored_status(answer->status)
+                                                  : CLI_OK;
+}
+
+/* Returns the exit status. */
+static int cli_refuse(const struct work *work, const struct idem_answer *answer) {
+    switch (answer->verdict) {
+    case IDEM_REPLAY:
+        return answer_replay(answer);
+    case IDEM_DUPLICATE:
+        return work_duplicate_report(work, answer);
+    case IDEM_DEAD:
+        if (work->policy->mode == IDEM_MODE_REPLAY && answer->has_result)
+            return answer_replay(answer);
+        cli_voice_refusal(&work->voice, answer);
+        return CLI_DEAD;
+    case IDEM_BUSY:
+        cli_voice_refusal(&work->voice, answer);
+        return CLI_BUSY;
+    case IDEM_MISMATCH:
+        cli_voice_refusal(&work->voice, answer);
+        return CLI_MISMATCH;
+    case IDEM_NO_TOKEN:
+        cli_voice_refusal(&work->voice, answer);
+        return CLI_ABSENT;
+    default:
+        cli_voice_refusal(&work->voice, answer);
+        return CLI_UNCERTAIN;
+    }
+}
 
 /* How long idem waits for the command's output after its end, while a process that the command left
    behind holds the pipes open; and, after a signal to end, for a reader that takes nothing. */

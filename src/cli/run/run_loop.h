@@ -14,9 +14,39 @@
 #ifndef IDEM_CLI_RUN_RUN_LOOP_H
 #define IDEM_CLI_RUN_RUN_LOOP_H
 
-#include "cli/run/run_child.h"
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cli/run/run_output.h"
 #include "cli/run/run_verdict.h"
 #include "loop/poll.h"
+#include "loop/spawn.h"
+
+/*
+ * The command as a process: it is started, watched and signalled, and its end is recorded.
+ */
+
+struct cli_child {
+    pid_t pid; /* 0: not started, or reaped */
+    bool own_group;
+    bool ended; /* ended, but not reaped before the last signal: its pid cannot be reused */
+    bool piped;
+    struct spawn_end end;
+    struct cli_stream streams[2];
+};
+
+struct cli_start {
+    char **argv;
+    char **env;
+    const struct signals *signals;
+    bool piped;        /* idem reads its output; otherwise it inherits idem's stdout and stderr */
+    bool own_group;    /* see below */
+    int die_with;      /* the signal that it gets when idem itself is killed; 0: none */
+    int64_t not_after; /* on idem_loop_now(): after that time nothing is started */
+};
+
+/* True if idem has a controlling terminal, which does the job control. */
+bool cli_has_tty(void);
 
 enum work_phase {
     WORK_CLAIMING,

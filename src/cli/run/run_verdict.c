@@ -108,7 +108,7 @@ const char *cli_voice_name(const struct cli_voice *voice, char *buf, size_t size
     return buf;
 }
 
-/* A running record with a reason may in fact have ended; record_print.c explains it. */
+/* A running record with a reason may in fact have ended; record_list.c explains it. */
 static const char *answer_busy_text(const struct idem_answer *answer) {
     if (answer->state == IDEM_FAILED)
         return "has failed, and its retry is not due yet";

@@ -14,8 +14,7 @@
 #define IDEM_CLI_RUN_RUN_VERDICT_H
 
 #include "cli/cli.h"
-#include "cli/run/run_result.h"
-#include "cli/run/run_sink.h"
+#include "cli/run/run_output.h"
 
 /* Room for all lines of one run: their reader may be slow. */
 #define CLI_VOICE_LINES 1024

@@ -3,15 +3,11 @@
  *
  *     rabbit_broker.c       the loop's side: the broker's table, messages that are out, events
  *     rabbit_thread.c       an I/O thread with its two mailboxes
- *     rabbit_consume.c      the consuming thread: deliveries, acknowledgements
- *     rabbit_publish.c      the publishing thread: copies, confirms, returns
+ *     rabbit_consume.c      the consuming thread: deliveries made of frames, acknowledgements
+ *     rabbit_publish.c      the publishing thread: copies, confirms, returns, large bodies
  *     rabbit_topology.c     the queues for delays and dead letters
- *     rabbit_session.c      a connection: login, frames, errors as texts
- *     rabbit_tls.c          its TLS
- *     rabbit_receive.c      makes a message of frames
- *     rabbit_headers.c      makes fields of header tables; the owner of each header
- *     rabbit_properties.c   the properties of a copy
- *     rabbit_spool.c        bodies that are too large for memory
+ *     rabbit_session.c      a connection: login, TLS, frames, errors as texts
+ *     rabbit_properties.c   properties and headers of a copy; the owner of each header
  *     rabbit_dead_letter.c  dead letters, for the operator's commands
  *     rabbit_url.c          the URL
  *
@@ -117,11 +113,6 @@ bool rabbit_session_look(struct rabbit_session *s, const char *queue);
 void rabbit_session_look_end(struct rabbit_session *s);
 void rabbit_session_fail(struct rabbit_session *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-
-/* Prepares TLS before connecting; false: `why` has the reason. */
-bool rabbit_tls_prepare(struct rabbit_session *s, amqp_socket_t *socket, const char *host);
-/* The reason why the last handshake of this thread failed. */
-const char *rabbit_tls_why(void);
 
 /* Pauses between tries grow, and half of each is random. */
 int64_t rabbit_session_pause_ms(unsigned tries);
@@ -267,8 +258,6 @@ struct rabbit_arrival {
 };
 void rabbit_arrival_init(struct rabbit_arrival *a);
 void rabbit_arrival_release(struct rabbit_arrival *a);
-/* Drops an unfinished message. */
-void rabbit_arrival_reset(struct rabbit_arrival *a);
 /* Starts with basic.deliver or basic.get-ok. */
 void rabbit_arrival_begin(struct rabbit_arrival *a, const struct rabbit_envelope *envelope);
 /* Takes a frame of content. True: the message is complete, and the caller owns *ret; it is NULL

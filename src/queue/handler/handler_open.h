@@ -11,7 +11,38 @@
 #include "loop/loop.h"
 #include "loop/signals.h"
 #include "queue/handler.h"
-#include "queue/handler/handler_rules.h"
+
+/*
+ * Maps a status to the result for a message: the exit status of a program (--on-exit), or the
+ * status of an HTTP response (--on-status).
+ */
+
+#define HANDLER_STATUS_MAX 599
+
+/* Each is an enum queue_result, or 0 if there is no rule. An exact number takes precedence over
+   its class, and the class over the rest. */
+struct handler_rules {
+    unsigned char exact[HANDLER_STATUS_MAX + 1];
+    unsigned char classes[HANDLER_STATUS_MAX / 100 + 1]; /* 4: 400 to 499 */
+    unsigned char rest;
+};
+
+/*
+ * Reads "65=dead,1=retry,*=unknown" over the defaults; NULL: the defaults. 0 is done, and
+ * cannot be changed; 75 (EX_TEMPFAIL) is retry; 129 to 192, a shell's statuses for commands
+ * ended by a signal, are unknown; every other status is `*`, which is retry. Results are done,
+ * retry, dead and unknown. IDEM_E_INVALID comes with the fault and the allowed form.
+ */
+int handler_on_exit_parse(const char *text, struct handler_rules *ret, struct idem_error *err);
+
+/*
+ * Reads "404=retry,5xx=dead" over the defaults, which are 2xx=done, 3xx=dead, 4xx=dead,
+ * 409=retry, 425=retry, 429=retry, 5xx=retry, 502=unknown, 504=unknown, 503=retry: 5xx=dead
+ * leaves the last three unchanged. Every other status is unknown.
+ */
+int handler_on_status_parse(const char *text, struct handler_rules *ret, struct idem_error *err);
+
+enum queue_result handler_rule(const struct handler_rules *rules, int status);
 
 #define HANDLER_WORKERS_MAX 1024
 /* The longest delay that a handler can request; a longer one is cut to it. */
@@ -43,10 +74,10 @@ int handler_open_check_program(const char *option, const struct handler_program 
 
 /*
  * --exec: one process per message. Its stdin is the body (a file in memory, so a process that
- * does not read it causes no wait). It gets IDEM_* variables (handler_variables.h), and our
+ * does not read it causes no wait). It gets IDEM_* variables (handler_exec.c), and our
  * stdout and stderr. It is over when the process has ended, even if it left children behind.
  *
- *     exit status       decided by `on_exit` (handler_rules.h)
+ *     exit status       decided by `on_exit` (handler_open.h)
  *     a signal          unknown
  *     cancelled         unknown, with any exit status: many programs end with 0 when
  *                       they are asked to. Its group gets SIGTERM, then SIGKILL
@@ -98,7 +129,7 @@ int handler_jsonl_open(const struct handler_jsonl_config *config, struct idem_lo
  * Idem-Omitted is the number of the others.
  *
  *     a whole response     Idem-Outcome decides (done; release: retry; keep: dead;
- *                          unknown), else `on_status` by its status (handler_rules.h).
+ *                          unknown), else `on_status` by its status (handler_open.h).
  *                          Retry-After sets the delay of a retry
  *     nothing was sent     unbegun: no connection, no name, no TLS, the lease over
  *     anything else        unknown: a timeout, a broken connection, cancelled

@@ -35,7 +35,4 @@ int64_t to_answer_delay_ms(const struct to_answer *answer);
 /* "HTTP 422: no such order": the status, with the body's message for people, if it has one. */
 const char *to_answer_reason(const struct to_answer *answer, long status, char *buf, size_t size);
 
-/* The header of the request. The caller frees it by curl_slist_free_all(). NULL without memory. */
-struct curl_slist *handler_to_request_headers(const struct queue_work *work, const char *prefix);
-
 #endif

@@ -3,15 +3,11 @@
  *
  *     stream_broker.c       the broker's table: open, fetch, close, and the order of steps
  *     stream_connection.c   the two connections: greeting, the group, loss
- *     stream_read.c         new entries: XREADGROUP, which blocks
- *     stream_recover.c      entries delivered before: our own, due ones, other consumers'
- *     stream_renew.c        the idle time of our entries, and the clock of periodic work
- *     stream_ack.c          ack, giveback, delay, bury
- *     stream_trimmed.c      entries that were trimmed before they were finished
+ *     stream_read.c         new entries (XREADGROUP, which blocks), entries delivered before (our
+ *                           own, due ones, other consumers'), and trimmed ones
+ *     stream_entry.c        the known entries, by their ids: idle time, ack, giveback, delay, bury
  *     stream_notify.c       events for the consumer
- *     stream_entry.c        the known entries, by their ids
- *     stream_message.c      an entry as a message
- *     stream_reply.c        parsers for the server's replies
+ *     stream_message.c      an entry as a message, and the parsers for the server's replies
  *     stream_dead_letter.c  dead letters, for the operator's commands
  *     take.lua, move.lua, page.lua   steps that must be atomic in the server
  *
@@ -311,7 +307,7 @@ struct stream_link {
     bool interrupted;
     bool unblocking; /* CLIENT UNBLOCK has no reply yet: it must not hit another read */
 
-    /* stream_recover.c */
+    /* stream_read.c */
     enum stream_gathering gathering;
     size_t gather_n; /* room reserved for it */
     struct stream_id ids[STREAM_GATHER_MAX];
@@ -331,11 +327,11 @@ struct stream_link {
     struct stream_entry *keep, **keep_end;
     size_t kept_n;
 
-    /* stream_trimmed.c */
+    /* stream_read.c */
     size_t kept_bytes;
     uint64_t deleted_n;
 
-    /* stream_renew.c */
+    /* stream_entry.c */
     bool renewing;
 
     /* stream_notify.c */
@@ -384,22 +380,19 @@ bool stream_link_send(struct stream_link *link, struct redis_buffer *out, redis_
 void stream_read_next(struct stream_link *link);
 void stream_read_interrupt(struct stream_link *link);
 
-/* stream_recover.c */
+/* stream_read.c */
 void stream_recover_next(struct stream_link *link);
-/* True if a step is under way, or is due as soon as there is room. New entries wait for it. */
-bool stream_recover_is_pending(const struct stream_link *link);
 void stream_recover_survey(struct stream_link *link);
 /* Called about once a second. */
 void stream_recover_tick(struct stream_link *link, int64_t now);
 
-/* stream_renew.c */
+/* stream_entry.c */
 void stream_renew_tick(struct idem_timer *timer);
-void stream_renew_next(struct stream_link *link);
 /* Renews all entries after a reconnect, with the messages that are out. */
 void stream_renew_all(struct stream_link *link);
 void stream_renew_extend(struct queue_link *link, struct queue_message *const *messages, size_t n);
 
-/* stream_ack.c */
+/* stream_entry.c */
 void stream_ack_send_next(struct stream_link *link);
 void stream_ack(struct queue_link *link, struct queue_message *message);
 void stream_ack_delay(struct queue_link *link, struct queue_message *message, int64_t ms,
@@ -410,13 +403,10 @@ void stream_ack_give_back(struct queue_link *link, struct queue_message *message
 /* Gives back all waiting entries, before the link is closed. */
 void stream_ack_give_back_all(struct stream_link *link);
 
-/* stream_trimmed.c */
+/* stream_read.c */
 /* Keeps the message as the entry's content, freed with the entry. False: there is no room. */
 bool stream_trimmed_keep(struct stream_entry *entry, struct stream_message *message, bool anyway);
 void stream_trimmed_drop(struct stream_entry *entry);
-/* Delivers the kept content, now or when its pending request is reported. False: nothing was
-   kept. */
-bool stream_trimmed_deliver(struct stream_entry *entry);
 /* Reports the deletion, once. True if we have the content. */
 bool stream_trimmed_report(struct stream_link *link, struct stream_id id);
 
@@ -451,8 +441,6 @@ void stream_entry_set_state(struct stream_entry *entry, enum stream_state state)
 void stream_entry_free(struct stream_entry *entry);
 /* The entry is no longer ours: for a message that is out, `gone` is reported. */
 void stream_entry_forget(struct stream_entry *entry);
-/* Moves it to the end of the renewed entries. */
-void stream_entry_renewed(struct stream_entry *entry, int64_t now);
 
 /* Written by the build. */
 extern const char stream_take_script[], stream_move_script[], stream_page_script[];

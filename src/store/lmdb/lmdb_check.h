@@ -24,4 +24,13 @@ int lmdb_check_lock_file(struct lmdb_env *env, struct idem_error *err);
 
 bool lmdb_check_disk_full(const struct lmdb_env *env);
 
+/*
+ * Verifies that the pages of data.mdb form valid trees.
+ */
+
+/* Returns 0, MDB_CORRUPTED, ENOMEM or an errno. *ret_page is the first damaged page. A page in
+   use beyond the file's end counts as damaged. Call it only while no other process has the store
+   open. */
+int lmdb_tree_check(int fd, size_t page_size, size_t *ret_page);
+
 #endif

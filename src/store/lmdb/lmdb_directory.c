@@ -37,7 +37,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "store/lmdb/lmdb_path_walk.h"
+#include "base/path_walk.h"
 
 /* The group of an owner that is not in the user database: a group that owns nothing. */
 #define NO_GROUP ((gid_t)65534)
@@ -57,13 +57,13 @@ static int directory_open_plain(const struct lmdb_config *config, int *ret_fd,
     const char *path = config->path;
 
     if (config->create && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return lmdb_path_make_fail(path, errno, err);
+        return idem_path_make_fail(path, errno, err);
     *ret_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*ret_fd >= 0)
         return 0;
     if (!config->create && errno == ENOENT)
         return idem_error_set(err, IDEM_E_ABSENT, "there is no store at %s", path);
-    return lmdb_path_open_fail(path, errno, err);
+    return idem_path_open_fail(path, errno, err);
 }
 
 /* Users with write permission can replace the store's files while root uses them. A process that
@@ -80,7 +80,7 @@ static int directory_check(const struct lmdb_config *config, int fd, struct stat
     if (!config->create && fstatat(fd, "data.mdb", &data, AT_SYMLINK_NOFOLLOW) < 0)
         return idem_error_set(err, IDEM_E_ABSENT, "there is no store at %s", config->path);
     if (fstat(fd, ret_st) < 0)
-        return lmdb_path_open_fail(config->path, errno, err);
+        return idem_path_open_fail(config->path, errno, err);
     if (directory_is_open_to_others(ret_st))
         return idem_error_set(
             err, IDEM_E_REFUSED,
@@ -94,7 +94,7 @@ static int directory_check(const struct lmdb_config *config, int fd, struct stat
 int lmdb_folder_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
                      struct idem_error *err) {
     int fd = -1;
-    int rc = geteuid() == 0 ? lmdb_path_walk(config->path, config->create, &fd, err)
+    int rc = geteuid() == 0 ? idem_path_walk(config->path, config->create, &fd, err)
                             : directory_open_plain(config, &fd, err);
 
     if (rc != 0)

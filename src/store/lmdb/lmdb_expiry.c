@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/lmdb/lmdb_counter.h"
 #include "store/lmdb/lmdb_store.h"
 
 #define STAMP_LEN 8

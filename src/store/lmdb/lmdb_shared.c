@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "store/lmdb/lmdb_clock_jumps.h"
 #include "store/lmdb/lmdb_directory.h"
+#include "store/lmdb/lmdb_store.h"
 
 #define SHARED_FILE "idem.shared"
 #define SHARED_MAGIC 0x6d656469u

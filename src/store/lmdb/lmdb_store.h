@@ -1,24 +1,22 @@
 /*
  * The embedded store's internal interfaces. The files of this directory:
  *
- *   lmdb_driver.c       the driver table: operations in, callbacks out, on a loop
- *   lmdb_registry.c     one environment per process and path, shared by its handles
- *   lmdb_env.c          an LMDB environment: open, check, transactions
- *   lmdb_map.c          maps data.mdb for reading or, where possible, for writing
- *   lmdb_tables.c       the contents of data.mdb: tables, format, boot
- *   lmdb_directory.c    the directory: root uses it as its owner; its files are checked
- *   lmdb_path_walk.c    root finds the directory without following another user's link
- *   lmdb_state.c        the small files beside data.mdb: locks, sync mode, boot
- *   lmdb_clock.c        the two clocks, and the refusal of a jump
- *   lmdb_clock_jumps.c  counts how far real time has jumped forward, and limits it
- *   lmdb_batch.c        many operations in one transaction; the writer thread
- *   lmdb_ops.c          each operation on one record, inside a transaction
- *   lmdb_scan.c         list and stats: operations that read many records
- *   lmdb_counter.c      nonces and counters
- *   lmdb_expiry.c       the index on time, and the sweep
- *   lmdb_check.c        checks LMDB's files where LMDB trusts them
- *   lmdb_tree.c         verifies the pages of data.mdb, trusting none
- *   lmdb_shared.c       memory shared by all processes: counts, and waiters by key
+ *   lmdb_driver.c     the driver table: operations in, callbacks out, on a loop
+ *   lmdb_env.c        one environment per process and path, shared by its handles; an LMDB
+ *                     environment: open, check, transactions
+ *   lmdb_map.c        maps data.mdb for reading or, where possible, for writing
+ *   lmdb_tables.c     the contents of data.mdb: tables, format, boot
+ *   lmdb_directory.c  the directory: root uses it as its owner; its files are checked
+ *   lmdb_state.c      the small files beside data.mdb: locks, sync mode, boot
+ *   lmdb_clock.c      the two clocks, and the refusal of a jump; counts how far real time has
+ *                     jumped forward, and limits it
+ *   lmdb_batch.c      many operations in one transaction; the writer thread
+ *   lmdb_ops.c        each operation on one record, inside a transaction; nonces and counters
+ *   lmdb_scan.c       list and stats: operations that read many records
+ *   lmdb_expiry.c     the index on time, and the sweep
+ *   lmdb_check.c      checks LMDB's files where LMDB trusts them; verifies the pages of data.mdb,
+ *                     trusting none
+ *   lmdb_shared.c     memory shared by all processes: counts, and waiters by key
  *
  * A store (one per handle, used by its loop's thread) has jobs; an environment
  * (one per process and path) runs them.
@@ -72,7 +70,7 @@ struct lmdb_state {
     char boot[LMDB_BOOT_LEN + 1];
 };
 
-/* lmdb_clock_jumps.c: as stored in the shared file and in data.mdb */
+/* lmdb_clock.c: as stored in the shared file and in data.mdb */
 #define LMDB_JUMP_DAYS 8
 struct lmdb_jumps {
     char boot[LMDB_BOOT_LEN]; /* the boot that `lease` belongs to */
@@ -197,7 +195,7 @@ struct lmdb_store {
     bool closing;
 };
 
-/* lmdb_registry.c */
+/* lmdb_env.c */
 
 /* Seconds to wait for other threads and processes. Variable only so that tests need not last as
    long. */
@@ -216,13 +214,7 @@ void lmdb_env_close(struct lmdb_env *env);
 void lmdb_registry_take(void);
 void lmdb_registry_give(void);
 
-/* lmdb_env.c: new (ENOMEM) and free; between them start, and on close flush and seal. */
-int lmdb_env_new(const struct lmdb_config *config, const struct idem_clock *clock, int dir_fd,
-                 const struct stat *st, struct lmdb_env **ret);
-int lmdb_env_start(struct lmdb_env *env, struct idem_error *err);
 void lmdb_env_flush(struct lmdb_env *env);
-void lmdb_env_seal(struct lmdb_env *env);
-void lmdb_env_free(struct lmdb_env *env);
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing);
 
 /* Clears the reader slots of dead processes; if it finds one, a crawl over all records begins. */
@@ -296,8 +288,6 @@ int lmdb_clock_accept(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err
 int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now);
 /* The time that was saved last may not be stored: save it again. */
 void lmdb_clock_unsaved(struct lmdb_env *env);
-/* Reports a jump of more than a day, back or forward. */
-int lmdb_clock_refuse(const struct lmdb_env *env, int64_t by, struct idem_error *err);
 /* The machine's real time as last read, which may go back. */
 int64_t lmdb_clock_real(struct lmdb_env *env);
 int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err);
@@ -385,5 +375,30 @@ bool lmdb_slot_overflowed(struct lmdb_env *env, int slot);
 void lmdb_wake(struct lmdb_env *env, const struct idem_record_key *key);
 unsigned lmdb_bucket(const struct idem_record_key *key);
 unsigned lmdb_hash_bucket(const unsigned char *hash);
+
+/*
+ * Counts how far real time has jumped forward, and limits it. All functions but
+ * the first and the last two are called with the clock's mutex held.
+ */
+
+/* Continues the count of the shared file or of data.mdb, and judges the time that the clock has
+   read; with accept_clock=yes takes that time as right. */
+int lmdb_jumps_open(struct lmdb_env *env, struct idem_error *err);
+
+/* Moves the count forward to `lease`; clears days that have left the window. */
+void lmdb_jumps_pass(struct lmdb_jumps *jumps, int64_t lease);
+
+/* Parses the count as stored in data.mdb. MDB_CORRUPTED if it is invalid; *ret is untouched on
+   failure. */
+int lmdb_jumps_parse(const void *bytes, size_t len, struct lmdb_jumps *ret);
+
+/*
+ * Nonces and counters in the embedded store: a value with a lifetime under a
+ * name, in a table apart from the records.
+ */
+
+/* The sweep calls it after it has removed the row's index entry. MDB codes. */
+int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                   struct idem_time now, bool *ret_gone);
 
 #endif

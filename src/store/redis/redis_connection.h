@@ -11,25 +11,24 @@
 #include "store/store_url.h"
 
 /*
- *     redis_driver.c          open, close, counts (store/remote.c has what SQL stores need as well)
- *     redis_op.c              operations: sending, and what a reply means for them
- *     redis_command.c         an operation as commands, and its replies as a result
- *     redis_scan.c            list and stats: SCAN, page by page (redis_scan.h)
- *     redis_scan_page.c       the position of a list between two calls
- *     redis_record.c          the record in bytes
- *     redis_script.c          the protocol as scripts that run inside the server
- *     redis_node.c            one server: its command connection, greeting and checks
- *     redis_replication.c     replies that wait until replicas have the change
- *     redis_wake.c            the connection that carries wake-ups
- *     redis_sentinel.c        finds the master, and detects failovers
- *     redis_sentinel_event.c  the events of a failover, as sentinels publish them
- *     redis_name_watch.c      detects that a name has a new address
- *     redis_cluster.c         the map of slots to servers, and redirections
- *     redis_connection.c      a connection: resolve, connect, TLS, write, read, reconnect
- *     redis_resp.c            commands as bytes, replies as trees, and their limits
- *     redis_resolve.c         name lookups in a thread
- *     redis_tls.c             TLS over bytes in memory
- *     redis_config.c          the URL
+ *     redis_driver.c       open, close, counts (store/remote.c has what SQL stores need as well)
+ *     redis_op.c           operations: sending, and what a reply means for them
+ *     redis_command.c      an operation as commands, and its replies as a result
+ *     redis_scan.c         list and stats: SCAN, page by page; the position of a
+ *                          list between two calls
+ *     redis_record.c       the record in bytes
+ *     redis_script.c       the protocol as scripts that run inside the server
+ *     redis_node.c         one server: its command connection, greeting and checks
+ *     redis_replication.c  replies that wait until replicas have the change
+ *     redis_wake.c         the connection that carries wake-ups
+ *     redis_sentinel.c     finds the master, and detects failovers; the events of a failover, as
+ *                          sentinels publish them
+ *     redis_resolve.c      detects that a name has a new address; name lookups in a thread
+ *     redis_cluster.c      the map of slots to servers, and redirections
+ *     redis_connection.c   a connection: resolve, connect, TLS, write, read, reconnect
+ *     redis_resp.c         commands as bytes, replies as trees, and their limits
+ *     redis_tls.c          TLS over bytes in memory
+ *     redis_config.c       the URL
  *
  * A record is one string under prefix + 64 hex digits. The channel of its wake-ups has the same
  * name, so both are in one slot.

@@ -24,8 +24,4 @@ const char *sentinel_channel(size_t i);
 bool sentinel_event_read(const char *channel, const char *text, size_t len, const char *master,
                          struct sentinel_event *ret);
 
-/* Parses a host and a port; false, with *ret unchanged: they are not an address. */
-bool sentinel_address(const char *name, size_t name_len, const char *port, size_t port_len,
-                      struct idem_host_name *ret);
-
 #endif

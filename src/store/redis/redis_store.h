@@ -130,7 +130,7 @@ enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply 
 #define REDIS_EVENTS_NAME "idem:events"
 unsigned redis_tally_write(struct redis_store *store, struct redis_buffer *out);
 
-/* redis_scan.c, redis_scan_page.c */
+/* redis_scan.c, redis_scan.c */
 bool redis_scan_write(struct redis_job *job);
 enum redis_taken redis_scan_take(struct redis_job *job, const struct redis_reply *reply,
                                  int *ret_rc);
@@ -222,7 +222,7 @@ bool redis_sentinel_holds_long(const struct redis_store *store);
 /* True if no sentinel was heard for longer than sentinel_grace. */
 bool redis_sentinel_is_silent(const struct redis_store *store);
 
-/* redis_name_watch.c */
+/* redis_resolve.c */
 int redis_name_watch_new(struct redis_store *store, struct idem_error *err);
 void redis_name_watch_free(struct redis_name_watch *watch);
 

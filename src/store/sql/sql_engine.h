@@ -11,18 +11,17 @@
  * Each change sets the revision to a new random number. Time is the server's: it comes with the row
  * that was read, and the server adds durations to its own clock.
  *
- *     sql_driver.c      open, close, counts (store/remote.c has what Redis needs as well)
- *     sql_op.c          operations: their slots, sending, responses
- *     sql_steps.c       each operation as steps of statements
+ *     sql_driver.c      open, close, counts (store/remote.c has what Redis needs as well);
+ *                       operations: their slots, sending, responses
+ *     sql_steps.c       each operation as steps of statements; the values that each statement
+ *                       takes and returns
  *     sql_record.c      a record as a row
  *     sql_scan.c        list, stats and time
- *     sql_sweep.c       removes expired rows; one elected process does it for all
+ *     sql_sweep.c       removes expired rows; one elected process does it for all; checks the
+ *                       version of the tables
  *     sql_wake.c        records with waiting claims: marks, notifications, polls
  *     sql_connection.c  one connection: connected, used, lost, connected again
- *     sql_connect.c     a thread that connects; connections inherited over a fork
- *     sql_config.c      the URL
- *     sql_statement.c   the values that each statement takes and returns
- *     sql_schema.c      checks the version of the tables
+ *     sql_connect.c     a thread that connects; connections inherited over a fork; the URL
  *
  * An engine (store/sql/postgres, store/sql/mysql) provides the texts of the statements and the
  * connection.
@@ -68,7 +67,7 @@ bool sql_config_copy(const struct sql_config *config,
 #define SQL_BESIDE(depth) ((depth) + 2)
 #define SQL_RING(depth) ((depth) + SQL_BESIDE(depth))
 
-/* Statements: sql_statement.c lists the values of each, the engine has its text. */
+/* Statements: sql_steps.c lists the values of each, the engine has its text. */
 
 enum sql_statement {
     SQL_INSERT,
@@ -241,7 +240,7 @@ bool sql_schema_fits(int64_t version, int64_t oldest, char *text, size_t size);
 
 /* Rows. */
 
-/* The columns of a record in the order in which they are read (sql_statement.c). */
+/* The columns of a record in the order in which they are read (sql_steps.c). */
 enum sql_column {
     SQL_COL_REVISION,
     SQL_COL_FORMAT,

@@ -38,7 +38,7 @@ struct sql_failure {
 
 #define SQL_HELP_MIGRATE "run `idem migrate --store URL`, or idem_sql_migrate()"
 
-/* postgres_failure.c, mysql_failure.c */
+/* postgres_connect.c, mysql_connect.c */
 const struct sql_failure *postgres_failure_find(const char *state);
 const struct sql_failure *mysql_failure_find(unsigned number);
 

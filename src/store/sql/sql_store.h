@@ -141,11 +141,6 @@ void sql_lane_pump(struct sql_lane *lane);
 struct sql_answer *sql_lane_keep(struct sql_lane *lane);
 struct sql_lane *sql_lane_of(struct sql_store *store, const struct idem_record_key *key);
 
-/* sql_op.c */
-struct remote_op *sql_job_new(struct remote *r, size_t size);
-void sql_job_free(struct remote_op *op);
-int sql_job_begin(struct remote_op *op);
-void sql_job_turn(struct remote_op *op);
 void sql_lane_flush_run(struct idem_task *task);
 
 /* sql_steps.c */

@@ -3,7 +3,7 @@
  */
 #include "queue/handler/handler_answer.h"
 #include "queue/handler/handler_json.h"
-#include "queue/handler/handler_rules.h"
+#include "queue/handler/handler_open.h"
 #include "test.h"
 #include "json/json.h"
 

@@ -1,15 +1,11 @@
 /*
  * MySQL and MariaDB, with MariaDB's Connector/C: the engine's own parts.
  *
- *     mysql_driver.c      the driver's table
- *     mysql_connect.c     connects, with TLS or without
- *     mysql_session.c     checks the server and sets the session up
- *     mysql_connection.c  statements, one at a time, without blocking
- *     mysql_sigpipe.c     shields the host's thread from the library's side effects
- *     mysql_result.c      responses
- *     mysql_failure.c     the meaning of errors, for src/tx as well
- *     mysql_value.c       values in the library's form
- *     mysql_statement.c   the statements
+ *     mysql_connection.c  the driver's table; checks the server and sets the session up;
+ *                         statements, one at a time, without blocking
+ *     mysql_connect.c     connects, with TLS or without; shields the host's thread from the
+ *                         library's side effects; the meaning of errors, for src/tx as well
+ *     mysql_statement.c   responses; values in the library's form; the statements
  */
 #ifndef IDEM_STORE_SQL_MYSQL_MYSQL_H
 #define IDEM_STORE_SQL_MYSQL_MYSQL_H
@@ -24,13 +20,10 @@ extern const char *const maria_texts[SQL_STATEMENT__COUNT];
 /* mysql_connect.c: blocks. NULL: failed, with the reason in *ret. */
 MYSQL *maria_connect(const struct sql_config *config, struct sql_dialled *ret);
 
-/* mysql_session.c: blocks. */
+/* mysql_connection.c: blocks. */
 void maria_dial(const struct sql_config *config, const struct sql_session *past,
                 struct sql_dialled *ret);
 
-/* mysql_connection.c: the connection becomes the link's; NULL without memory. A statement must
-   be shorter than `packet_max` bytes. */
-struct sql_link *maria_link_new(MYSQL *conn, uint64_t packet_max);
 void maria_hang_up(struct sql_link *link);
 int maria_fd(const struct sql_link *link);
 bool maria_send(struct sql_link *link, enum sql_statement statement, const struct sql_value *values,
@@ -38,7 +31,7 @@ bool maria_send(struct sql_link *link, enum sql_statement statement, const struc
 int maria_pump(struct sql_link *link, int events, const char **ret_why);
 struct sql_answer *maria_next(struct sql_link *link);
 
-/* mysql_sigpipe.c: surround each call of the library that may write to a socket, on the host's
+/* mysql_connect.c: surround each call of the library that may write to a socket, on the host's
    thread. */
 struct maria_quiet {
     sigset_t before;
@@ -49,14 +42,14 @@ void maria_quiet_end(const struct maria_quiet *quiet);
 /* Initializes the library without a change of SIGPIPE's disposition. */
 void maria_library_init(void);
 
-/* mysql_result.c: NULL without memory. The response to a statement, all of which has arrived,
+/* mysql_statement.c: NULL without memory. The response to a statement, all of which has arrived,
    or its error. */
 struct sql_answer *maria_answer(MYSQL_STMT *stmt, enum sql_statement statement);
 struct sql_answer *maria_refusal(enum sql_trouble trouble, unsigned code, const char *text);
 struct sql_answer *maria_failure(MYSQL_STMT *stmt);
 void maria_answer_free(struct sql_answer *answer);
 
-/* mysql_value.c */
+/* mysql_statement.c */
 
 /* A bound value; it must not move while it is bound. */
 struct maria_cell {
@@ -72,8 +65,5 @@ int64_t maria_time_get(const MYSQL_TIME *time);
 /* To the server: `letter` is the type in sql_shapes. The value's bytes are borrowed. */
 void maria_bind_in(MYSQL_BIND *bind, struct maria_cell *cell, char letter,
                    const struct sql_value *value);
-/* From the server: numbers and times arrive in the cell, but only the length of bytes. */
-void maria_bind_out(MYSQL_BIND *bind, struct maria_cell *cell, char letter);
-struct sql_value maria_value(const struct maria_cell *cell, char letter);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "base/fork.h"
 #include "store/sql/postgres/postgres.h"
+#include "store/sql/sql_store.h"
 
 #define EPOCH_MS INT64_C(946684800000) /* 2000-01-01, the server's epoch */
 
@@ -59,7 +60,7 @@ struct sql_link *pg_link_new(PGconn *conn, bool pooled) {
     return link;
 }
 
-void pg_hang_up(struct sql_link *link) {
+static void pg_hang_up(struct sql_link *link) {
     if (link->forks != idem_fork_count() && PQsocket(link->conn) >= 0)
         sql_fd_abandon(PQsocket(link->conn));
     PQclear(link->held);
@@ -70,7 +71,7 @@ void pg_hang_up(struct sql_link *link) {
     free(link);
 }
 
-int pg_fd(const struct sql_link *link) {
+static int pg_fd(const struct sql_link *link) {
     return link->fd;
 }
 
@@ -115,8 +116,8 @@ static bool connection_prepare(struct sql_link *link, enum sql_statement stateme
     return link->prepared[statement];
 }
 
-bool pg_send(struct sql_link *link, enum sql_statement statement, const struct sql_value *values,
-             size_t n) {
+static bool pg_send(struct sql_link *link, enum sql_statement statement,
+                    const struct sql_value *values, size_t n) {
     unsigned char numbers[SQL_VALUES_MAX][16];
     const char *at[SQL_VALUES_MAX];
     int lengths[SQL_VALUES_MAX], formats[SQL_VALUES_MAX];
@@ -163,7 +164,7 @@ static bool connection_is_readable(int fd) {
     return poll(&poll_fd, 1, 0) > 0;
 }
 
-int pg_pump(struct sql_link *link, int events, const char **ret_why) {
+static int pg_pump(struct sql_link *link, int events, const char **ret_why) {
     int flushed = PQflush(link->conn);
 
     /* Read everything: an edge-triggered host reports the event only once. */
@@ -289,7 +290,7 @@ static struct sql_answer *connection_next_answer(struct sql_link *link) {
     return answer;
 }
 
-struct sql_answer *pg_next(struct sql_link *link) {
+static struct sql_answer *pg_next(struct sql_link *link) {
     unsigned gaps = 0; /* a gap follows each result; two gaps mean that nothing is left */
     PGresult *res;
 
@@ -311,15 +312,58 @@ struct sql_answer *pg_next(struct sql_link *link) {
     return NULL;
 }
 
-void pg_answer_free(struct sql_answer *answer) {
+static void pg_answer_free(struct sql_answer *answer) {
     if (answer == NULL)
         return;
     PQclear(answer->native);
     free(answer);
 }
 
-const char *pg_notified(struct sql_link *link) {
+static const char *pg_notified(struct sql_link *link) {
     PQfreemem(link->notify);
     link->notify = PQnotifies(link->conn);
     return link->notify == NULL ? NULL : link->notify->extra;
 }
+
+/*
+ * The PostgreSQL driver's table.
+ */
+
+static void *driver_connect(const struct sql_config *config, struct sql_dialled *ret) {
+    return pg_connect(config, ret);
+}
+
+static void driver_disconnect(void *conn) {
+    PQfinish(conn);
+}
+
+const struct sql_engine sql_engine_postgres = {
+    .name = "PostgreSQL",
+    .password = "IDEM_POSTGRES_PASSWORD",
+    .form = "written postgres://USER:PASSWORD@HOST:PORT/DATABASE, or "
+            "postgres:/FOLDER?user=USER&db=DATABASE with the folder of its socket",
+    .port = 5432,
+    .hosts_max = SQL_HOSTS_MAX,
+    .depth = 64,
+    .notifies = true,
+    .skips = true,
+    .connect = driver_connect,
+    .disconnect = driver_disconnect,
+    .dial = pg_dial,
+    .hang_up = pg_hang_up,
+    .fd = pg_fd,
+    .send = pg_send,
+    .pump = pg_pump,
+    .next = pg_next,
+    .answer_free = pg_answer_free,
+    .notified = pg_notified,
+};
+
+static const char *const schemes[] = {"postgres", "postgresql", NULL};
+
+const struct idem_driver idem_driver_postgres = {
+    .name = "postgres",
+    .schemes = schemes,
+    .engine = &sql_engine_postgres,
+    SQL_DRIVER_SLOTS,
+};

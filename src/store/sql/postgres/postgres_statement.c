@@ -1,5 +1,5 @@
 /*
- * The statements; sql_statement.c lists the values that each takes and returns. Numbers are
+ * The statements; sql_steps.c lists the values that each takes and returns. Numbers are
  * bigint, times timestamptz, bytes bytea. The time is clock_timestamp(), so a statement that
  * waited for a lock uses the time at which it got the lock.
  */

@@ -1,5 +1,5 @@
 /*
- * Root finds the store's directory name by name, so that no link of another
+ * Root finds a directory name by name, so that no link of another
  * user leads it elsewhere.
  *
  * Each name is opened in the directory before it, without following it (O_PATH
@@ -12,7 +12,7 @@
  * A missing directory is created below the descriptor. It is root's, so every
  * link before it must be root's as well.
  */
-#include "store/lmdb/lmdb_path_walk.h"
+#include "base/path_walk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,13 +33,13 @@ struct path_walk {
     char link[NAME_MAX + 1];
 };
 
-int lmdb_path_make_fail(const char *path, int code, struct idem_error *err) {
+int idem_path_make_fail(const char *path, int code, struct idem_error *err) {
     return idem_error_set(err, code == ENOSPC ? IDEM_E_FULL : IDEM_E_REFUSED,
                           "cannot make the store's directory %s: %s%s", path, strerror(code),
                           code == ENOENT ? "; make the directory above it first" : "");
 }
 
-int lmdb_path_open_fail(const char *path, int code, struct idem_error *err) {
+int idem_path_open_fail(const char *path, int code, struct idem_error *err) {
     return idem_error_set(err, IDEM_E_REFUSED, "cannot open the store's directory %s: %s", path,
                           strerror(code));
 }
@@ -112,17 +112,17 @@ static int path_walk_open_name(struct path_walk *walk, const char *name, bool cr
                                struct idem_error *err) {
     *ret_fd = openat(walk->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (*ret_fd >= 0 || errno != ENOENT)
-        return *ret_fd >= 0 ? 0 : lmdb_path_open_fail(walk->path, errno, err);
+        return *ret_fd >= 0 ? 0 : idem_path_open_fail(walk->path, errno, err);
     if (!create)
         return idem_error_set(err, IDEM_E_ABSENT, "there is no store at %s", walk->path);
     if (walk->rest[0] != '\0')
-        return lmdb_path_make_fail(walk->path, ENOENT, err);
+        return idem_path_make_fail(walk->path, ENOENT, err);
     if (walk->foreign)
         return path_walk_refuse_link(walk, err);
     if (mkdirat(walk->fd, name, 0700) < 0 && errno != EEXIST)
-        return lmdb_path_make_fail(walk->path, errno, err);
+        return idem_path_make_fail(walk->path, errno, err);
     *ret_fd = openat(walk->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    return *ret_fd >= 0 ? 0 : lmdb_path_open_fail(walk->path, errno, err);
+    return *ret_fd >= 0 ? 0 : idem_path_open_fail(walk->path, errno, err);
 }
 
 static int path_walk_step(struct path_walk *walk, const char *name, bool create,
@@ -135,7 +135,7 @@ static int path_walk_step(struct path_walk *walk, const char *name, bool create,
     if (fstat(fd, &st) < 0) {
         code = errno;
         close(fd);
-        return lmdb_path_open_fail(walk->path, code, err);
+        return idem_path_open_fail(walk->path, code, err);
     }
     if (!S_ISLNK(st.st_mode)) {
         path_walk_replace_fd(walk, fd);
@@ -147,37 +147,37 @@ static int path_walk_step(struct path_walk *walk, const char *name, bool create,
     }
     code = path_walk_follow_link(walk, fd);
     close(fd);
-    return code == 0 ? 0 : lmdb_path_open_fail(walk->path, code, err);
+    return code == 0 ? 0 : idem_path_open_fail(walk->path, code, err);
 }
 
 static int path_walk_end(const struct path_walk *walk, int *ret_fd, struct idem_error *err) {
     struct stat st;
 
     if (fstat(walk->fd, &st) < 0)
-        return lmdb_path_open_fail(walk->path, errno, err);
+        return idem_path_open_fail(walk->path, errno, err);
     if (walk->foreign && walk->link_uid != st.st_uid)
         return path_walk_refuse_link(walk, err);
     if (!S_ISDIR(st.st_mode))
-        return lmdb_path_open_fail(walk->path, ENOTDIR, err);
+        return idem_path_open_fail(walk->path, ENOTDIR, err);
     *ret_fd = openat(walk->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return *ret_fd >= 0 ? 0 : lmdb_path_open_fail(walk->path, errno, err);
+    return *ret_fd >= 0 ? 0 : idem_path_open_fail(walk->path, errno, err);
 }
 
-int lmdb_path_walk(const char *path, bool create, int *ret_fd, struct idem_error *err) {
+int idem_path_walk(const char *path, bool create, int *ret_fd, struct idem_error *err) {
     struct path_walk walk = {.path = path};
     char name[NAME_MAX + 1];
     int code, rc = 0;
 
     if (strlen(path) >= sizeof(walk.rest))
-        return lmdb_path_open_fail(path, ENAMETOOLONG, err);
+        return idem_path_open_fail(path, ENAMETOOLONG, err);
     memcpy(walk.rest, path, strlen(path) + 1);
     walk.fd = open(path[0] == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (walk.fd < 0)
-        return lmdb_path_open_fail(path, errno, err);
+        return idem_path_open_fail(path, errno, err);
     while (rc == 0 && path_walk_take_name(&walk, name, &code))
         rc = path_walk_step(&walk, name, create, err);
     if (rc == 0 && code != 0)
-        rc = lmdb_path_open_fail(path, code, err);
+        rc = idem_path_open_fail(path, code, err);
     if (rc == 0)
         rc = path_walk_end(&walk, ret_fd, err);
     close(walk.fd);

@@ -1,0 +1,163 @@
+/*
+ * A thread for writes that may block, so that the loop never waits for them. It writes one piece at
+ * a time.
+ */
+#ifndef IDEM_CLI_RUN_RUN_OUTPUT_H
+#define IDEM_CLI_RUN_RUN_OUTPUT_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "idem.h"
+#include "loop/spawn.h"
+
+struct cli_pump;
+
+/*
+ * A descriptor of idem's that is written to without waiting, whatever it is and whichever process
+ * shares it.
+ *
+ * Poll(2) promises too little: a terminal takes part of a write and blocks on the rest, and another
+ * writer may fill a pipe before idem writes to it. O_NONBLOCK would help, but it is a property of
+ * the open file, which the process that started idem shares. So pipes and terminals are opened a
+ * second time, as an open file of idem's own; where that is not possible, a thread does the
+ * waiting.
+ */
+
+enum cli_sink_kind {
+    CLI_SINK_NONE,
+    CLI_SINK_DIRECT, /* files and devices that take every write at once */
+    CLI_SINK_OWN,    /* an open file of idem's own, with O_NONBLOCK */
+    CLI_SINK_SOCKET,
+    CLI_SINK_PUMP,
+};
+
+struct cli_sink {
+    enum cli_sink_kind kind;
+    int fd;
+    struct cli_pump *pump;
+};
+
+/* The descriptor stays the caller's. If `other` (or NULL) is the same file, writes to both keep
+   their order. 0, or -1 with errno. Signals that the caller reads from a descriptor must be blocked
+   before: a thread may be started. */
+int cli_sink_open(struct cli_sink *sink, int fd, const struct cli_sink *other);
+
+/* NULL is not allowed; a sink of zeros counts as closed. */
+void cli_sink_close(struct cli_sink *sink);
+
+/* As write(2) with O_NONBLOCK: EAGAIN means to try again after cli_sink_poll(). */
+ssize_t cli_sink_write(struct cli_sink *sink, const void *bytes, size_t len);
+
+/* The event to wait for until the sink takes more, or has written everything it took. */
+struct pollfd cli_sink_poll(const struct cli_sink *sink);
+
+/* 1: everything it took is written; 0: not yet; -1 with errno: a write has failed. */
+int cli_sink_state(struct cli_sink *sink);
+
+/*
+ * The stored form of a command's result: how the command ended, and its output in the order in
+ * which it was read.
+ *
+ *     'R'  version 1  how (0 exited, 1 by signal)  status or signal number
+ *     then any number of chunks: stream (1 or 2), length (4 bytes, little
+ *     endian, not 0), bytes
+ */
+
+/* A result while the command runs. `over` is set once the output exceeds `limit` bytes or memory is
+   missing; nothing is kept from then on. */
+struct cli_result {
+    unsigned char *bytes;
+    size_t len, size;
+    size_t limit, output;
+    size_t chunk; /* offset of the last chunk; 0: none */
+    bool over;
+};
+
+void cli_result_init(struct cli_result *result, size_t limit);
+void cli_result_release(struct cli_result *result);
+void cli_result_add(struct cli_result *result, int stream, const void *bytes, size_t len);
+
+/* Writes the header: bytes and len are the whole result now. False if nothing was kept. */
+bool cli_result_end(struct cli_result *result, const struct spawn_end *end);
+
+/* Reading. The bytes are borrowed. */
+struct cli_reader {
+    const unsigned char *at;
+    size_t left;
+};
+struct cli_chunk {
+    int stream;
+    const unsigned char *bytes;
+    size_t len;
+};
+
+/* True only if the whole result is well formed: no part of a damaged result is replayed. */
+bool cli_result_read(const void *bytes, size_t len, struct spawn_end *ret_end,
+                     struct cli_reader *ret_reader);
+
+/* The next chunk; false after the last. */
+bool cli_reader_next(struct cli_reader *reader, struct cli_chunk *ret);
+
+/*
+ * One output of the command: read from its pipe, kept, and passed on to idem's own descriptor,
+ * without making the loop wait.
+ */
+
+struct cli_stream {
+    int number; /* 1 or 2: the descriptor it is passed on to */
+    int from;   /* idem's end of the pipe; -1: at its end */
+    unsigned char *buf;
+    size_t at, len, size; /* read but not passed on: buf[at..len) */
+    struct cli_sink sink;
+    bool deaf; /* the descriptor takes no more bytes; the output is only kept */
+    int fault; /* the errno of that; 0 if the reader has closed it */
+};
+
+/* Takes over `from`; `other` is the other stream of the command, or NULL. 0, or -1 with errno. */
+int cli_stream_init(struct cli_stream *stream, int number, int from,
+                    const struct cli_stream *other);
+void cli_stream_release(struct cli_stream *stream);
+
+/* The event that the stream waits for; false at its end. While the reader is slow, the pipe is not
+   read, which slows the command down as it would be without idem. */
+bool cli_stream_poll(const struct cli_stream *stream, struct pollfd *ret);
+
+/* Reads and writes as much as it can without waiting. */
+void cli_stream_turn(struct cli_stream *stream, struct cli_result *keep);
+
+/* Takes what is left in the pipe, even if another process still holds its other end, and closes
+   it. */
+void cli_stream_sweep(struct cli_stream *stream, struct cli_result *keep);
+
+/* The event to wait for until all bytes that were read are written; false: all are. */
+bool cli_stream_pending(struct cli_stream *stream, struct pollfd *ret);
+
+/* Writes as much as it can without waiting. */
+void cli_stream_pass(struct cli_stream *stream);
+
+static inline bool cli_stream_over(const struct cli_stream *stream) {
+    return stream->from < 0 && stream->at == stream->len;
+}
+
+/*
+ * Replays a stored result: each stream to its own descriptor, in order.
+ */
+
+/* Writes all bytes, and waits until the descriptor takes them; false with errno if it does not. */
+bool cli_write_all(int fd, const void *bytes, size_t len);
+
+/* The first stream that could not be written. A reader that has closed its end is no fault. */
+struct cli_fault {
+    int stream;
+    int why; /* an errno; 0: all was written */
+};
+
+/* False if the bytes are no result of a command: nothing is written then. If one stream cannot be
+   written, the other one still is. */
+bool cli_replay(const void *bytes, size_t len, struct spawn_end *ret_end,
+                struct cli_fault *ret_fault);
+
+#endif
