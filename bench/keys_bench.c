@@ -380,28 +380,28 @@ static void do_canon(struct document *doc) {
         errx(1, "no canonical form");
 }
 
-static void print_finish(struct idem_print *print) {
+static void print_finish(struct idem_fingerprint_hash *print) {
     struct idem_fingerprint fingerprint;
 
-    if (idem_print_end(print, &fingerprint) != 0)
+    if (idem_fingerprint_end(print, &fingerprint) != 0)
         errx(1, "no fingerprint");
     memcpy(hash, fingerprint.hash, sizeof(hash));
 }
 
 static void do_canon_hash(struct document *doc) {
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
-    idem_print_begin(&print);
-    if (idem_print_json(&print, "body", IDEM_PRINT_JSON, &doc->value, NULL) != 0)
+    idem_fingerprint_begin(&print);
+    if (idem_fingerprint_json(&print, "body", IDEM_FINGERPRINT_JSON, &doc->value, NULL) != 0)
         errx(1, "no canonical form");
     print_finish(&print);
 }
 
 static void do_all(struct document *doc) {
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
-    idem_print_begin(&print);
-    if (idem_print_body(&print, "body", true, SIZE_MAX, doc->text, doc->len, NULL) != 0)
+    idem_fingerprint_begin(&print);
+    if (idem_fingerprint_body(&print, "body", true, SIZE_MAX, doc->text, doc->len, NULL) != 0)
         errx(1, "no canonical form");
     print_finish(&print);
 }

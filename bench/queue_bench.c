@@ -223,7 +223,7 @@ struct ours {
 
 static void told_all(struct idem_task *task) {
     struct ours *ours = idem_container_of(task, struct ours, task);
-    struct queue_said done = {.result = QUEUE_DONE};
+    struct queue_outcome done = {.result = QUEUE_DONE};
     struct queue_work *work = ours->first, *next;
 
     ours->first = NULL;

@@ -9,11 +9,12 @@
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    struct cli_only_row row;
+    struct cli_record_set_row row;
     size_t len;
 
     /* The last bit of the length says whether --prefix was given. */
-    if (cli_only_line((const char *)data, size, size % 2 == 0 ? NULL : "t:", &row) != NULL)
+    if (cli_record_set_parse_line((const char *)data, size, size % 2 == 0 ? NULL : "t:", &row) !=
+        NULL)
         return 0;
     len = strlen(row.hash);
     if ((len != 0 && len != 64) || strspn(row.hash, "0123456789abcdef") != len)

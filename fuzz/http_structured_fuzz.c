@@ -69,9 +69,9 @@ static bool dictionary(struct idem_http_text field, struct idem_out *out, size_t
             bare_check(&member.value);
         parameters_check(&parameters);
         assert(parameters.at == parameters.end);
-        idem_out_say(out, *ret_n > 0 ? ", " : "");
+        idem_out_text(out, *ret_n > 0 ? ", " : "");
         put(out, member.key);
-        idem_out_say(out, member.value.all.len > 0 ? "=" : "");
+        idem_out_text(out, member.value.all.len > 0 ? "=" : "");
         put(out, member.value.all);
         put(out, member.parameters);
     }

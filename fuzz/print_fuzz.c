@@ -87,13 +87,13 @@ static void put_value(struct text *text, const struct idem_json *value) {
 }
 
 static int fingerprint(bool json, const void *bytes, size_t len, struct idem_fingerprint *ret) {
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
     struct idem_error err;
     int rc;
 
-    idem_print_begin(&print);
-    rc = idem_print_body(&print, "body", json, SIZE_MAX, bytes, len, &err);
-    if (idem_print_end(&print, ret) != rc) /* it repeats what was refused */
+    idem_fingerprint_begin(&print);
+    rc = idem_fingerprint_body(&print, "body", json, SIZE_MAX, bytes, len, &err);
+    if (idem_fingerprint_end(&print, ret) != rc) /* it repeats what was refused */
         abort();
     return rc;
 }
@@ -101,15 +101,15 @@ static int fingerprint(bool json, const void *bytes, size_t len, struct idem_fin
 static void pieces_check(const unsigned char *data, size_t size,
                          const struct idem_fingerprint *whole) {
     struct idem_fingerprint pieces;
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
     size_t first = size == 0 ? 0 : data[0] % (size + 1);
 
-    idem_print_begin(&print);
-    idem_print_open(&print, "body", IDEM_PRINT_BYTES);
-    idem_print_add(&print, data, first);
-    idem_print_add(&print, data + first, size - first);
-    idem_print_close(&print);
-    if (idem_print_end(&print, &pieces) != 0 || pieces.definition != whole->definition ||
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_open(&print, "body", IDEM_FINGERPRINT_BYTES);
+    idem_fingerprint_add(&print, data, first);
+    idem_fingerprint_add(&print, data + first, size - first);
+    idem_fingerprint_close(&print);
+    if (idem_fingerprint_end(&print, &pieces) != 0 || pieces.definition != whole->definition ||
         memcmp(pieces.hash, whole->hash, sizeof(pieces.hash)) != 0)
         abort();
 }
@@ -121,7 +121,7 @@ static void other_check(const unsigned char *data, size_t size,
     struct idem_arena arena;
     struct idem_json value;
 
-    idem_print_arena(&arena, size);
+    idem_fingerprint_arena(&arena, size);
     if (idem_json_parse((const char *)data, size, &arena, &value, NULL) != 0)
         abort();
     put_value(&text, &value);

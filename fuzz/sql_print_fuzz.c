@@ -11,13 +11,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct idem_fingerprint print, again;
-    char text[IDEM_PRINT_TEXT];
+    char text[IDEM_FINGERPRINT_TEXT];
 
-    if (!idem_print_read((struct idem_bytes){data, size}, &print))
+    if (!idem_fingerprint_read((struct idem_bytes){data, size}, &print))
         return 0;
-    assert(print.definition != 0 && idem_print_write(&print, text) == text);
+    assert(print.definition != 0 && idem_fingerprint_write(&print, text) == text);
     assert(strlen(text) == size);
-    assert(idem_print_read((struct idem_bytes){(const uint8_t *)text, size}, &again));
+    assert(idem_fingerprint_read((struct idem_bytes){(const uint8_t *)text, size}, &again));
     assert(again.definition == print.definition);
     assert(memcmp(again.hash, print.hash, sizeof(print.hash)) == 0);
     return 0;

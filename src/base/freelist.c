@@ -17,40 +17,40 @@
 #define SPARE_MAX 64
 #endif
 
-unsigned idem_spare_max = SPARE_MAX;
+unsigned idem_freelist_max = SPARE_MAX;
 
-struct idem_spare_block {
-    struct idem_spare_block *next;
+struct idem_freelist_block {
+    struct idem_freelist_block *next;
 };
 
-void *idem_spare_take(struct idem_spare *spare, size_t size) {
-    struct idem_spare_block *block = spare->first;
+void *idem_freelist_take(struct idem_freelist *freelist, size_t size) {
+    struct idem_freelist_block *block = freelist->first;
 
     if (block == NULL)
         return malloc(size);
-    spare->first = block->next;
-    spare->n--;
+    freelist->first = block->next;
+    freelist->n--;
     return block;
 }
 
-void idem_spare_give(struct idem_spare *spare, void *at) {
-    struct idem_spare_block *block = at;
+void idem_freelist_put(struct idem_freelist *freelist, void *at) {
+    struct idem_freelist_block *block = at;
 
-    if (spare->n >= idem_spare_max) {
+    if (freelist->n >= idem_freelist_max) {
         free(at);
         return;
     }
-    block->next = spare->first;
-    spare->first = block;
-    spare->n++;
+    block->next = freelist->first;
+    freelist->first = block;
+    freelist->n++;
 }
 
-void idem_spare_free(struct idem_spare *spare) {
-    struct idem_spare_block *block;
+void idem_freelist_free(struct idem_freelist *freelist) {
+    struct idem_freelist_block *block;
 
-    while ((block = spare->first) != NULL) {
-        spare->first = block->next;
+    while ((block = freelist->first) != NULL) {
+        freelist->first = block->next;
         free(block);
     }
-    spare->n = 0;
+    freelist->n = 0;
 }

@@ -9,17 +9,17 @@
 
 /* The number of blocks that a list keeps. A variable only for tests, where 0 makes every
    allocation reach malloc(). */
-extern unsigned idem_spare_max;
+extern unsigned idem_freelist_max;
 
-struct idem_spare {
-    struct idem_spare_block *first;
+struct idem_freelist {
+    struct idem_freelist_block *first;
     unsigned n;
 };
 
 /* `size` is the same for every call on one list. The block is not cleared. NULL: malloc()
    failed. */
-void *idem_spare_take(struct idem_spare *spare, size_t size);
-void idem_spare_give(struct idem_spare *spare, void *block);
-void idem_spare_free(struct idem_spare *spare);
+void *idem_freelist_take(struct idem_freelist *freelist, size_t size);
+void idem_freelist_put(struct idem_freelist *freelist, void *block);
+void idem_freelist_free(struct idem_freelist *freelist);
 
 #endif

@@ -45,27 +45,27 @@ static void log_line_quoted_put(struct idem_out *out, const char *text) {
     size_t len = strlen(text), written = 0, n;
     char next[CHARACTER];
 
-    idem_out_say(out, "\"");
+    idem_out_text(out, "\"");
     for (size_t at = 0; at < len; at += n) {
         n = log_line_character_escape(text + at, len - at, next);
         if (written + strlen(next) > IDEM_LINE_VALUE_MAX) {
-            idem_out_say(out, "...");
+            idem_out_text(out, "...");
             break;
         }
-        idem_out_say(out, next);
+        idem_out_text(out, next);
         written += strlen(next);
     }
-    idem_out_say(out, "\"");
+    idem_out_text(out, "\"");
 }
 
 static void log_line_field_put(struct idem_out *out, const char *name, const char *value) {
     if (value == NULL || value[0] == '\0')
         return;
-    idem_out_say(out, " ");
-    idem_out_say(out, name);
-    idem_out_say(out, "=");
+    idem_out_text(out, " ");
+    idem_out_text(out, name);
+    idem_out_text(out, "=");
     if (log_line_value_is_plain(value))
-        idem_out_say(out, value);
+        idem_out_text(out, value);
     else
         log_line_quoted_put(out, value);
 }
@@ -91,7 +91,7 @@ size_t idem_line_print(const struct idem_line *line, char *buf, size_t size) {
 
     if (line->attempt != 0)
         snprintf(attempt, sizeof(attempt), "%" PRIu32, line->attempt);
-    idem_out_say(&out, line->words);
+    idem_out_text(&out, line->words);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         log_line_field_put(&out, fields[i].name, fields[i].value);
     if (out.len > out.size)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
-const char *idem_when_print(int64_t ms, char *buf, size_t size) {
+const char *idem_rfc3339_print(int64_t ms, char *buf, size_t size) {
     time_t seconds = (time_t)(ms / 1000);
     int rest = (int)(ms % 1000);
     struct tm tm;

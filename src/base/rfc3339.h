@@ -11,6 +11,6 @@
 
 /* Writes "2026-11-15T20:00:00Z", with milliseconds unless they are 0, and returns buf. Writes
    "?" outside the years 0 to 9999. */
-const char *idem_when_print(int64_t ms, char *buf, size_t size);
+const char *idem_rfc3339_print(int64_t ms, char *buf, size_t size);
 
 #endif

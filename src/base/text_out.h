@@ -19,7 +19,7 @@ static inline void idem_out_put(struct idem_out *out, const void *bytes, size_t 
     out->len += n;
 }
 
-static inline void idem_out_say(struct idem_out *out, const char *text) {
+static inline void idem_out_text(struct idem_out *out, const char *text) {
     idem_out_put(out, text, strlen(text));
 }
 

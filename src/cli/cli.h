@@ -55,10 +55,10 @@ extern const struct cli_command *const cli_commands[];
 /* cli_message.c. */
 
 /* Writes one line to stderr: "idem: " and the text. Control characters are made harmless. */
-void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void cli_message(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* The same for an error of the library; returns the exit status for its code. */
-int cli_say_error(const char *doing, const struct idem_error *err);
+int cli_message_error(const char *doing, const struct idem_error *err);
 
 /* Flushes stdout. Returns CLI_OK, or CLI_IO after reporting the error. A reader that closed the
    pipe early is no failure. */

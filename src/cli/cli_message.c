@@ -28,7 +28,7 @@ static void cli_message_write(const char *text, size_t len) {
     }
 }
 
-void cli_say(const char *fmt, ...) {
+void cli_message(const char *fmt, ...) {
     char text[1536], line[1600] = "idem: ";
     va_list args;
     size_t len;
@@ -58,7 +58,7 @@ static void cli_message_write_error(const char *doing, const char *text) {
     cli_message_write(lines, len);
 }
 
-int cli_say_error(const char *doing, const struct idem_error *err) {
+int cli_message_error(const char *doing, const struct idem_error *err) {
     /* The library's own text is about the arguments of its C caller. */
     cli_message_write_error(
         doing,
@@ -86,6 +86,6 @@ int cli_flush(void) {
         return CLI_OK;
     if (errno == EPIPE)
         return CLI_OK;
-    cli_say("writing to stdout: %s", strerror(errno));
+    cli_message("writing to stdout: %s", strerror(errno));
     return CLI_IO;
 }

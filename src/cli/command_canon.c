@@ -27,7 +27,7 @@ static int command_canon_text(const char *text, size_t len, FILE *out) {
     idem_arena_free(&arena);
     if (rc == 0 || rc == IDEM_E_REFUSED)
         return CLI_OK; /* cli_flush() reports errors of the output */
-    cli_say("%s", err.text);
+    cli_message("%s", err.text);
     return rc == IDEM_E_NOMEM ? CLI_SYSTEM : CLI_MISMATCH;
 }
 
@@ -37,7 +37,7 @@ static int command_canon_run(const struct cli_values *values) {
     int status;
 
     if (values->operands_n != 0) {
-        cli_say("canon: takes no operand; it reads standard input");
+        cli_message("canon: takes no operand; it reads standard input");
         return CLI_USAGE;
     }
     status = cli_input_all(stdin, "standard input", &text, &len);

@@ -220,14 +220,14 @@ static int command_eval_lines(unsigned flags) {
     }
     free(line);
     if (len == -2) {
-        cli_say(
+        cli_message(
             "eval: a line has more than %zu MiB, or there is no memory for it; nothing after it "
             "was read",
             CLI_INPUT_MAX >> 20);
         return CLI_IO;
     }
     if (ferror(stdin)) {
-        cli_say("cannot read standard input");
+        cli_message("cannot read standard input");
         return CLI_IO;
     }
     return cli_flush();
@@ -243,15 +243,17 @@ static void values_operands_report(const struct cli_values *values) {
         word = values->operands[i];
         if (word[0] != '-' || word[1] == '\0')
             continue;
-        cli_say("eval: %s stands behind --, where everything is an expression; flags go before it: "
-                "idem eval --vars JSON -- EXPR (see: idem help eval)",
-                idem_error_quote(word, strcspn(word, "="), quoted, sizeof(quoted)));
+        cli_message(
+            "eval: %s stands behind --, where everything is an expression; flags go before it: "
+            "idem eval --vars JSON -- EXPR (see: idem help eval)",
+            idem_error_quote(word, strcspn(word, "="), quoted, sizeof(quoted)));
         return;
     }
     word = values->operands[1];
-    cli_say("eval: one expression, and %s is one more: an expression with spaces stands between "
-            "quotes (see: idem help eval)",
-            idem_error_quote(word, strlen(word), quoted, sizeof(quoted)));
+    cli_message(
+        "eval: one expression, and %s is one more: an expression with spaces stands between "
+        "quotes (see: idem help eval)",
+        idem_error_quote(word, strlen(word), quoted, sizeof(quoted)));
 }
 
 static int command_eval_run(const struct cli_values *values) {
@@ -261,7 +263,7 @@ static int command_eval_run(const struct cli_values *values) {
     }
     if (values->operands_n != !values->jsonl ||
         (values->jsonl && (values->vars != NULL || values->vars_file != NULL))) {
-        cli_say(
+        cli_message(
             "eval: one expression, with --vars JSON; or --jsonl, which reads both from standard "
             "input (see: idem help eval)");
         return CLI_USAGE;

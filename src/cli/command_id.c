@@ -11,7 +11,7 @@ static int command_id_print_uuids(const struct cli_values *values, int64_t n) {
 
     for (int64_t i = 0; i < n && !ferror(stdout); i++) {
         if ((values->v4 ? idem_uuid4(text, &err) : idem_uuid7(text, &err)) < 0)
-            return cli_say_error("id", &err);
+            return cli_message_error("id", &err);
         puts(text);
     }
     return cli_flush();
@@ -29,10 +29,10 @@ static int command_id_print_snowflakes(const struct cli_values *values, int64_t 
         return status;
     status = CLI_OK;
     if (idem_snowflake_new(h, values->name, &snowflake, &err) < 0)
-        status = cli_say_error("id", &err);
+        status = cli_message_error("id", &err);
     for (int64_t i = 0; i < n && status == CLI_OK && !ferror(stdout); i++) {
         if (idem_snowflake_next(snowflake, &id, &err) < 0)
-            status = cli_say_error("id", &err);
+            status = cli_message_error("id", &err);
         else
             printf("%" PRId64 "\n", id);
     }
@@ -45,11 +45,11 @@ static int command_id_run(const struct cli_values *values) {
     int64_t n = values->number;
 
     if (values->operands_n != 0) {
-        cli_say("id: takes no operand");
+        cli_message("id: takes no operand");
         return CLI_USAGE;
     }
     if (values->v4 + values->v7 + values->snowflake > 1) {
-        cli_say("id: one of --v7, --v4 and --snowflake");
+        cli_message("id: one of --v7, --v4 and --snowflake");
         return CLI_USAGE;
     }
     return values->snowflake ? command_id_print_snowflakes(values, n)

@@ -23,7 +23,7 @@ int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len) {
             larger = realloc(text, size);
             if (larger == NULL) {
                 free(text);
-                cli_say("no memory for the input");
+                cli_message("no memory for the input");
                 return CLI_SYSTEM;
             }
             text = larger;
@@ -33,9 +33,9 @@ int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len) {
     } while (n > 0 && len <= CLI_INPUT_MAX);
     if (ferror(in) || len > CLI_INPUT_MAX) {
         if (ferror(in))
-            cli_say("cannot read %s: %s", name, strerror(errno));
+            cli_message("cannot read %s: %s", name, strerror(errno));
         else
-            cli_say("%s has more than %zu MiB", name, CLI_INPUT_MAX >> 20);
+            cli_message("%s has more than %zu MiB", name, CLI_INPUT_MAX >> 20);
         free(text);
         return CLI_IO;
     }
@@ -75,7 +75,7 @@ static int variables_argument_file(const char *path, char **ret, size_t *ret_len
     int status;
 
     if (file == NULL) {
-        cli_say("--vars-file: cannot open it: %s", strerror(errno));
+        cli_message("--vars-file: cannot open it: %s", strerror(errno));
         return CLI_ABSENT;
     }
     status = cli_input_all(file, "--vars-file", ret, ret_len);
@@ -85,9 +85,10 @@ static int variables_argument_file(const char *path, char **ret, size_t *ret_len
 
 int cli_vars(const struct cli_values *values, const char *command, char **ret, size_t *ret_len) {
     if (values->vars != NULL && values->vars_file != NULL) {
-        cli_say("%s: --vars and --vars-file are two places for one thing; leave one out (see: idem "
-                "help %s)",
-                command, command);
+        cli_message(
+            "%s: --vars and --vars-file are two places for one thing; leave one out (see: idem "
+            "help %s)",
+            command, command);
         return CLI_USAGE;
     }
     if (values->vars_file != NULL)
@@ -109,18 +110,19 @@ int cli_vars_check(const struct cli_values *values, const char *text, size_t len
     int rc;
 
     if (len > (size_t)max) {
-        cli_say("run: %s: the variables have %zu bytes; json_max allows %lld", flag, len,
-                (long long)max);
+        cli_message("run: %s: the variables have %zu bytes; json_max allows %lld", flag, len,
+                    (long long)max);
         return CLI_MISMATCH;
     }
-    idem_print_arena(&arena, len);
+    idem_fingerprint_arena(&arena, len);
     rc = idem_json_parse(text, len, &arena, &vars, &err);
     idem_arena_free(&arena);
     if (rc == 0 && vars.type == IDEM_JSON_OBJECT)
         return CLI_OK;
     if (rc == IDEM_E_NOMEM)
         return CLI_SYSTEM;
-    cli_say("run: %s: %s", flag,
-            rc != 0 ? err.text : "the variables are no JSON object: its members are the variables");
+    cli_message("run: %s: %s", flag,
+                rc != 0 ? err.text
+                        : "the variables are no JSON object: its members are the variables");
     return CLI_MISMATCH;
 }

@@ -57,10 +57,10 @@ static int main_report_unknown(const char *name) {
     names[n++] = "help";
     names[n] = NULL;
     nearest = cli_nearest(name, strlen(name), names);
-    cli_say("%s is no command%s%s%s (see: idem help)",
-            idem_error_quote(name, strlen(name), quoted, sizeof(quoted)),
-            nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest,
-            nearest == NULL ? "" : "?");
+    cli_message("%s is no command%s%s%s (see: idem help)",
+                idem_error_quote(name, strlen(name), quoted, sizeof(quoted)),
+                nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest,
+                nearest == NULL ? "" : "?");
     return CLI_USAGE;
 }
 

@@ -189,7 +189,7 @@ const char *cli_nearest(const char *text, size_t len, const char *const *words) 
 /* Parsing. */
 
 static int command_usage(const struct cli_command *command, const char *name, const char *what) {
-    cli_say("%s: --%s: %s (see: idem help %s)", command->name, name, what, command->name);
+    cli_message("%s: --%s: %s (see: idem help %s)", command->name, name, what, command->name);
     return CLI_USAGE;
 }
 
@@ -208,14 +208,16 @@ static const char *options_letter_word(int argc, char **argv, int letter) {
 static int command_unknown_report(const struct cli_command *command, const char *quoted,
                                   const char *nearest) {
     if (nearest != NULL)
-        cli_say("%s: unknown flag %s; did you mean --%s? (see: idem help %s)", command->name,
-                quoted, nearest, command->name);
+        cli_message("%s: unknown flag %s; did you mean --%s? (see: idem help %s)", command->name,
+                    quoted, nearest, command->name);
     else if (command->operand != NULL)
-        cli_say("%s: unknown flag %s; write -- before %s that begins with a dash, and all flags "
-                "before that (see: idem help %s)",
-                command->name, quoted, command->operand, command->name);
+        cli_message(
+            "%s: unknown flag %s; write -- before %s that begins with a dash, and all flags "
+            "before that (see: idem help %s)",
+            command->name, quoted, command->operand, command->name);
     else
-        cli_say("%s: unknown flag %s (see: idem help %s)", command->name, quoted, command->name);
+        cli_message("%s: unknown flag %s (see: idem help %s)", command->name, quoted,
+                    command->name);
     return CLI_USAGE;
 }
 

@@ -82,15 +82,16 @@ static char *store_open_default_url(bool make, int *ret_status) {
     char *path = store_open_state_directory(), *url;
 
     if (path == NULL) {
-        cli_say("no home folder is known to keep the store in; set it with --store lmdb:PATH or "
-                "IDEM_STORE");
+        cli_message(
+            "no home folder is known to keep the store in; set it with --store lmdb:PATH or "
+            "IDEM_STORE");
         *ret_status = CLI_USAGE;
         return NULL;
     }
     if (make && store_open_make_directories(path) < 0) {
-        cli_say("cannot make the folder %s: %s; make it, or name another place with --store "
-                "lmdb:PATH or IDEM_STORE",
-                path, strerror(errno));
+        cli_message("cannot make the folder %s: %s; make it, or name another place with --store "
+                    "lmdb:PATH or IDEM_STORE",
+                    path, strerror(errno));
         *ret_status = CLI_STORE;
         free(path);
         return NULL;
@@ -115,7 +116,7 @@ char *cli_secret_url(const char *url) {
     char *copy = strdup(url);
 
     if (copy == NULL)
-        cli_say("no memory");
+        cli_message("no memory");
     else
         store_open_hide_argument(url);
     return copy;
@@ -133,7 +134,7 @@ static char *store_open_url(const struct cli_values *values, bool make, int *ret
         store_open_hide_argument(given);
     url = given != values->store ? strdup(given) : kept == NULL ? NULL : strdup(kept);
     if (url == NULL) {
-        cli_say("no memory");
+        cli_message("no memory");
         *ret_status = CLI_SYSTEM;
     }
     return url;
@@ -143,7 +144,7 @@ void cli_notice(void *data, const char *text) {
     const struct cli_values *values = data;
 
     if (!values->quiet)
-        cli_say("store: %s", text);
+        cli_message("store: %s", text);
 }
 
 char *cli_store_url(const struct cli_values *values, int *ret_status) {
@@ -168,8 +169,9 @@ char *cli_store_url_whole(char *url) {
     base = cwd == NULL ? NULL : store_open_path_url(cwd);
     if (base == NULL || asprintf(&whole, "%s/%s", base, url + strlen(scheme)) < 0) {
         whole = NULL;
-        cli_say("--store %s: the folder that this was started in has no name; write the whole path",
-                url);
+        cli_message(
+            "--store %s: the folder that this was started in has no name; write the whole path",
+            url);
     }
     free(base);
     free(cwd);
@@ -201,22 +203,24 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
     if (values->config == NULL) {
         if (values->policy == NULL)
             return CLI_OK;
-        cli_say("--policy names a section of a settings file; name that file with --config FILE");
+        cli_message(
+            "--policy names a section of a settings file; name that file with --config FILE");
         return CLI_USAGE;
     }
     if (idem_settings_load(values->config, ret, &err) == 0)
         return CLI_OK;
-    cli_say_error("settings", &err);
+    cli_message_error("settings", &err);
     return err.code == IDEM_E_NOMEM ? CLI_SYSTEM : CLI_CONFIG;
 }
 
 /* The store's own text contains the directory, but the user has written a URL. */
 static int store_open_failed(const char *url, const struct idem_error *err) {
     if (err->code != IDEM_E_ABSENT)
-        return cli_say_error("store", err);
-    cli_say("there is no store at %s (idem run makes one when it is first used; name another with "
-            "--store URL or IDEM_STORE)",
-            url);
+        return cli_message_error("store", err);
+    cli_message(
+        "there is no store at %s (idem run makes one when it is first used; name another with "
+        "--store URL or IDEM_STORE)",
+        url);
     return CLI_STORE;
 }
 
@@ -228,7 +232,7 @@ struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status) 
 
     idem_store_become_owner();
     if (url != NULL && idem_open(url, &options, &h, &err) < 0) {
-        *ret_status = cli_say_error("store", &err);
+        *ret_status = cli_message_error("store", &err);
         h = NULL;
     }
     free(url);
@@ -246,7 +250,7 @@ struct idem *cli_open(const struct cli_values *values, int *ret_status) {
     idem_store_become_owner();
     existing = store_open_existing_url(url);
     if (existing == NULL) {
-        cli_say("no memory");
+        cli_message("no memory");
         *ret_status = CLI_SYSTEM;
     } else if (idem_open(existing, &options, &h, &err) < 0) {
         *ret_status = store_open_failed(url, &err);

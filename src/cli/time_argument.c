@@ -143,5 +143,5 @@ void cli_json_when(struct json_out *json, const char *name, int64_t ms) {
     if (ms == 0)
         json_out_null(json, name);
     else
-        json_out_text(json, name, idem_when_print(ms, text, sizeof(text)));
+        json_out_text(json, name, idem_rfc3339_print(ms, text, sizeof(text)));
 }

@@ -33,7 +33,7 @@ void idem_audit_write(const struct idem_audit *audit, size_t max, FILE *out) {
     char when[IDEM_WHEN_TEXT];
 
     json_out_open(&json, NULL);
-    json_out_text(&json, "time", idem_when_print(audit->time_ms, when, sizeof(when)));
+    json_out_text(&json, "time", idem_rfc3339_print(audit->time_ms, when, sizeof(when)));
     json_out_cut(&json, "who", audit->who, max); /* always a member, even if empty */
     audit_write_text(&json, "login", audit->login, max);
     audit_write_text(&json, "address", audit->address, max);

@@ -80,10 +80,10 @@ static void claim_stop_callbacks(struct idem_claim *c, bool closing) {
     idem_task_drop(loop, &c->task);
     claim_unwatch(c);
     if (closing && c->state == IDEM_CLAIM_FINISHING) {
-        idem_timer_clear(loop, &c->ask.timer);
-        idem_task_drop(loop, &c->ask.task);
+        idem_timer_clear(loop, &c->store_call.timer);
+        idem_task_drop(loop, &c->store_call.task);
     } else {
-        idem_ask_stop(&c->ask);
+        idem_store_call_stop(&c->store_call);
     }
     idem_lease_stop(c);
 }
@@ -179,7 +179,7 @@ static void claim_error(struct idem_claim *c, int rc, const struct idem_error *e
 
     claim_end(c);
     if (rc == IDEM_E_UNKNOWN)
-        idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
+        idem_release_retry_start(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
     if (!open) {
         c->cb(c, rc, NULL, err, c->data);
         return;
@@ -194,19 +194,20 @@ static void claim_error(struct idem_claim *c, int rc, const struct idem_error *e
    though nothing was run. claim_error() handles a release whose outcome is unknown. */
 static void claim_late_failed(struct idem_claim *c, int rc, const struct idem_error *err) {
     if (rc != IDEM_E_UNKNOWN)
-        idem_errand_release(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
+        idem_release_retry_start(c->h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
     claim_error(c, rc, err);
 }
 
-static void claim_late_released(struct idem_ask *ask, int rc, const struct idem_error *cause) {
-    struct idem_claim *c = idem_container_of(ask, struct idem_claim, ask);
+static void claim_late_released(struct idem_store_call *store_call, int rc,
+                                const struct idem_error *cause) {
+    struct idem_claim *c = idem_container_of(store_call, struct idem_claim, store_call);
     struct idem_error err;
 
     if (rc != 0) {
         claim_late_failed(c, rc, cause);
         return;
     }
-    if (ask->op.out.finish.ack == IDEM_LOST)
+    if (store_call->op.out.finish.ack == IDEM_LOST)
         idem_handle_tally(c->h, IDEM_EVENT_SUPERSEDED);
     if (c->late == LATE_MAX)
         rc = idem_error_set(&err, IDEM_E_REFUSED,
@@ -226,12 +227,12 @@ static void claim_late_released(struct idem_ask *ask, int rc, const struct idem_
    So the claim is released and made anew under another owner id, at most LATE_MAX times. */
 static void claim_late(struct idem_claim *c) {
     c->late++;
-    c->ask.op.kind = IDEM_OP_FINISH;
-    c->ask.op.in.finish =
+    c->store_call.op.kind = IDEM_OP_FINISH;
+    c->store_call.op.in.finish =
         (struct idem_finish_in){.said = IDEM_SAID_RELEASE, .ttl_ms = c->policy.ttl_s * 1000};
-    memcpy(c->ask.op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
-    c->ask.answered = claim_late_released;
-    idem_ask_send(&c->ask);
+    memcpy(c->store_call.op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->store_call.answered = claim_late_released;
+    idem_store_call_send(&c->store_call);
 }
 
 void idem_claim_again(struct idem_claim *c) {
@@ -241,9 +242,10 @@ void idem_claim_again(struct idem_claim *c) {
     claim_late(c);
 }
 
-static void claim_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
-    struct idem_claim *c = idem_container_of(ask, struct idem_claim, ask);
-    const struct idem_op *op = &ask->op;
+static void claim_answered(struct idem_store_call *store_call, int rc,
+                           const struct idem_error *err) {
+    struct idem_claim *c = idem_container_of(store_call, struct idem_claim, store_call);
+    const struct idem_op *op = &store_call->op;
 
     if (rc != 0) {
         claim_error(c, rc, err);
@@ -267,12 +269,12 @@ static void claim_answered(struct idem_ask *ask, int rc, const struct idem_error
 }
 
 static void claim_ask(struct idem_claim *c) {
-    c->ask.op.kind = IDEM_OP_CLAIM;
-    c->ask.op.key = c->key;
-    c->ask.op.in.claim = c->in;
-    c->ask.answered = claim_answered;
+    c->store_call.op.kind = IDEM_OP_CLAIM;
+    c->store_call.op.key = c->key;
+    c->store_call.op.in.claim = c->in;
+    c->store_call.answered = claim_answered;
     c->sent = idem_loop_now();
-    idem_ask_send(&c->ask);
+    idem_store_call_send(&c->store_call);
 }
 
 static void claim_ask_again(struct idem_claim *c) {
@@ -333,14 +335,15 @@ static void claim_release(struct idem *h, struct idem_claim *c) {
         free(c->key_bytes);
     free(c->kept);
     if (h != NULL && h->service == NULL)
-        idem_spare_give(&h->spare, c);
+        idem_freelist_put(&h->freelist, c);
     else
         free(c);
 }
 
 static struct idem_claim *claim_new(struct idem *h) {
     bool reuse = h != NULL && h->service == NULL;
-    struct idem_claim *c = reuse ? idem_spare_take(&h->spare, sizeof(*c)) : malloc(sizeof(*c));
+    struct idem_claim *c =
+        reuse ? idem_freelist_take(&h->freelist, sizeof(*c)) : malloc(sizeof(*c));
 
     if (c != NULL) {
         memset(c, 0, sizeof(*c));
@@ -360,10 +363,10 @@ static void claim_ready(struct idem_claim *c, idem_claim_cb *cb, void *data) {
     idem_lease_init(c);
 }
 
-int idem_claim_make_printed(struct idem *h, const struct idem_guard *guard,
-                            const struct idem_args *args, const struct idem_fingerprint *print,
-                            idem_claim_cb *cb, void *data, struct idem_claim **ret,
-                            struct idem_error *err) {
+int idem_claim_make_fingerprinted(struct idem *h, const struct idem_guard *guard,
+                                  const struct idem_args *args,
+                                  const struct idem_fingerprint *print, idem_claim_cb *cb,
+                                  void *data, struct idem_claim **ret, struct idem_error *err) {
     struct idem_claim *c = claim_new(h);
     int rc;
 
@@ -403,7 +406,7 @@ int idem_claim_make_named(const struct idem_guard *guard, const struct idem_reco
 
 int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args, idem_claim_cb *cb,
                     void *data, struct idem_claim **ret, struct idem_error *err) {
-    return idem_claim_make_printed(NULL, guard, args, NULL, cb, data, ret, err);
+    return idem_claim_make_fingerprinted(NULL, guard, args, NULL, cb, data, ret, err);
 }
 
 void idem_claim_set_ttl(struct idem_claim *c, int64_t ttl_s) {
@@ -425,7 +428,7 @@ void idem_claim_start(struct idem *h, struct idem_claim *c) {
     if (c->next != NULL)
         c->next->link = &c->next;
     h->claims = c;
-    idem_ask_init(h, &c->ask, claim_answered);
+    idem_store_call_init(h, &c->store_call, claim_answered);
     /* Posted to the loop, because a failed submit runs the callback at once. */
     c->task.run = claim_ask_first;
     idem_task_post(&h->loop, &c->task);
@@ -439,7 +442,7 @@ int idem_claim_new(struct idem *h, const struct idem_guard *guard, const struct 
     if (rc == 0)
         rc = idem_need(cb, err) ?: idem_need(ret, err) ?: idem_handle_check_loop(h, err);
     if (rc == 0)
-        rc = idem_claim_make_printed(h, guard, args, NULL, cb, data, &c, err);
+        rc = idem_claim_make_fingerprinted(h, guard, args, NULL, cb, data, &c, err);
     if (rc != 0)
         return rc;
     idem_claim_start(h, c);
@@ -463,7 +466,7 @@ const void *idem_claim_key(const struct idem_claim *claim, size_t *ret_len) {
 
 /* A claim without a response may have been granted, so a release is sent behind it. */
 static void claim_detach(struct idem_claim *c, bool closing) {
-    bool asked = c->state == IDEM_CLAIM_ASKING && idem_ask_is_pending(&c->ask);
+    bool asked = c->state == IDEM_CLAIM_ASKING && idem_store_call_is_pending(&c->store_call);
     struct idem *h = c->h;
 
     claim_stop_callbacks(c, closing);
@@ -473,7 +476,7 @@ static void claim_detach(struct idem_claim *c, bool closing) {
         c->next->link = c->link;
     c->h = NULL;
     if (asked)
-        idem_errand_release(h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
+        idem_release_retry_start(h, &c->key, c->in.owner, c->policy.ttl_s * 1000);
 }
 
 void idem_claims_detach(struct idem *h) {

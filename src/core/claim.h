@@ -33,7 +33,7 @@ struct idem_claim {
     struct idem_policy policy; /* merged; its strings belong to the guard */
     struct idem_claim_in in;
 
-    struct idem_ask ask; /* the claim, then the finish */
+    struct idem_store_call store_call; /* the claim, then the finish */
     struct idem_task task;
     struct idem_timer timer;   /* ends the pause of a parked claim */
     int64_t sent;              /* before the claim was sent, by this process's clock */
@@ -49,7 +49,7 @@ struct idem_claim {
     uint32_t busy_attempt;
     enum idem_state busy_state;
 
-    struct idem_ask renew;
+    struct idem_store_call renew;
     struct idem_timer lease_timer, max_timer;
     int64_t lease_until, renew_sent;
     uint32_t attempt, tries;
@@ -81,10 +81,10 @@ int idem_claim_make(const struct idem_guard *guard, const struct idem_args *args
 /* The same with a literal key whose fingerprint is computed already; a definition of 0 means that
    it has none. `h` is the handle of this thread's own loop, where the claim will be started, or
    NULL. */
-int idem_claim_make_printed(struct idem *h, const struct idem_guard *guard,
-                            const struct idem_args *args, const struct idem_fingerprint *print,
-                            idem_claim_cb *cb, void *data, struct idem_claim **ret,
-                            struct idem_error *err);
+int idem_claim_make_fingerprinted(struct idem *h, const struct idem_guard *guard,
+                                  const struct idem_args *args,
+                                  const struct idem_fingerprint *fingerprint, idem_claim_cb *cb,
+                                  void *data, struct idem_claim **ret, struct idem_error *err);
 /* Makes a prober's claim of a record of which only the name is known. */
 int idem_claim_make_named(const struct idem_guard *guard, const struct idem_record_key *key,
                           idem_claim_cb *cb, void *data, struct idem_claim **ret,
@@ -116,7 +116,7 @@ void idem_claim_set(struct idem_claim *c, enum idem_claim_state state);
 /* claim_prepare.c: fills the claim. For a claim that has its name already, idem_claim_words() fills
    only the fields that the policy defines. */
 int idem_claim_fill(struct idem_claim *c, const struct idem_guard *guard,
-                    const struct idem_args *args, const struct idem_fingerprint *print,
+                    const struct idem_args *args, const struct idem_fingerprint *fingerprint,
                     struct idem_error *err);
 int idem_claim_words(struct idem_claim *c, bool probe, struct idem_error *err);
 /* Parts of it: the scope, borrowed (`at` stays as it is for scope none); the record's name; the

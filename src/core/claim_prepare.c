@@ -28,13 +28,13 @@ static int claim_set_key(struct idem_claim *c, const unsigned char *key, size_t 
 }
 
 static int claim_set_identity(struct idem_claim *c, const struct idem_guard *guard,
-                              const struct idem_args *args, const struct idem_fingerprint *print,
-                              struct idem_error *err) {
+                              const struct idem_args *args,
+                              const struct idem_fingerprint *fingerprint, struct idem_error *err) {
     struct idem_identity identity;
     int rc = idem_identity_make(guard, &c->policy, args, &identity, err);
 
     if (rc == 0) {
-        c->in.fingerprint = print == NULL ? identity.fingerprint : *print;
+        c->in.fingerprint = fingerprint == NULL ? identity.fingerprint : *fingerprint;
         rc = claim_set_key(c, identity.key, identity.key_len, err);
     }
     if (rc == 0) /* after a failure key_len is not set, and the key may be anywhere in the buffer */
@@ -145,12 +145,12 @@ int idem_claim_words(struct idem_claim *c, bool probe, struct idem_error *err) {
 }
 
 int idem_claim_fill(struct idem_claim *c, const struct idem_guard *guard,
-                    const struct idem_args *args, const struct idem_fingerprint *print,
+                    const struct idem_args *args, const struct idem_fingerprint *fingerprint,
                     struct idem_error *err) {
     int rc;
 
     if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
-        (rc = claim_set_identity(c, guard, args, print, err)) != 0 ||
+        (rc = claim_set_identity(c, guard, args, fingerprint, err)) != 0 ||
         (rc = claim_set_name(c, args, err)) != 0 ||
         (rc = idem_fill_label(args->label, c->label, &c->in.label, err)) != 0 ||
         (rc = claim_set_bind(c, args, err)) != 0)

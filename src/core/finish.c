@@ -28,16 +28,16 @@ static void finish_end(struct idem_claim *c, int rc, bool lost, const struct ide
 /* Leaves the result out if the store has no room for it: the run is done, and must not become
    uncertain for lack of room. */
 static void finish_shrink(struct idem_claim *c, int rc) {
-    if (rc != IDEM_E_FULL || c->ask.op.in.finish.result.len == 0)
+    if (rc != IDEM_E_FULL || c->store_call.op.in.finish.result.len == 0)
         return;
-    c->ask.op.in.finish.keep_result = false;
-    c->ask.op.in.finish.result.len = 0;
+    c->store_call.op.in.finish.keep_result = false;
+    c->store_call.op.in.finish.result.len = 0;
     c->finish_shrunk = true;
 }
 
 bool idem_claim_result_kept(const struct idem_claim *c) {
     return (c->state == IDEM_CLAIM_FINISHING || c->state == IDEM_CLAIM_OVER) &&
-           c->ask.op.kind == IDEM_OP_FINISH && c->ask.op.in.finish.keep_result;
+           c->store_call.op.kind == IDEM_OP_FINISH && c->store_call.op.in.finish.keep_result;
 }
 
 static void finish_report_try(struct idem_claim *c, const struct idem_error *err) {
@@ -54,12 +54,12 @@ static void finish_failed(struct idem_claim *c, int rc, const struct idem_error 
     struct idem_error err;
 
     c->finish_doubted |= rc == IDEM_E_UNKNOWN;
-    if (idem_ask_again(&c->ask, rc)) {
+    if (idem_store_call_again(&c->store_call, rc)) {
         finish_report_try(c, cause);
         finish_shrink(c, rc);
         return;
     }
-    if (!idem_ask_is_permanent(rc)) {
+    if (!idem_store_call_is_permanent(rc)) {
         rc = idem_error_set(&err, IDEM_E_UNKNOWN,
                             "the store did not acknowledge the finish: %.400s", cause->text);
         cause = &err;
@@ -70,7 +70,7 @@ static void finish_failed(struct idem_claim *c, int rc, const struct idem_error 
 /* True if a stored `done` may have expired by now. Half of the ttl, because the store has a clock
    of its own. */
 static bool finish_may_have_expired(const struct idem_claim *c) {
-    return idem_loop_now() - c->finish_since >= c->ask.op.in.finish.ttl_ms / 2;
+    return idem_loop_now() - c->finish_since >= c->store_call.op.in.finish.ttl_ms / 2;
 }
 
 /* True if an earlier try may have been stored before another owner took the key over. A stored
@@ -79,7 +79,7 @@ static bool finish_may_have_expired(const struct idem_claim *c) {
    does not recognize this one. */
 static bool finish_is_unclear(const struct idem_claim *c) {
     return c->finish_doubted &&
-           (c->ask.op.in.finish.said != IDEM_SAID_DONE || c->policy.mode == IDEM_MODE_LOCK ||
+           (c->store_call.op.in.finish.said != IDEM_SAID_DONE || c->policy.mode == IDEM_MODE_LOCK ||
             c->finish_shrunk || finish_may_have_expired(c));
 }
 
@@ -92,9 +92,10 @@ static void finish_end_unclear(struct idem_claim *c) {
     finish_end(c, IDEM_E_UNKNOWN, false, &err);
 }
 
-static void finish_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
-    struct idem_claim *c = idem_container_of(ask, struct idem_claim, ask);
-    bool lost = rc == 0 && ask->op.out.finish.ack == IDEM_LOST;
+static void finish_answered(struct idem_store_call *store_call, int rc,
+                            const struct idem_error *err) {
+    struct idem_claim *c = idem_container_of(store_call, struct idem_claim, store_call);
+    bool lost = rc == 0 && store_call->op.out.finish.ack == IDEM_LOST;
 
     if (rc != 0)
         finish_failed(c, rc, err);
@@ -117,8 +118,8 @@ static int finish_copy(struct idem_claim *c, const void *result, size_t len, con
     if (reason_len != 0)
         memcpy(copy + len, reason, reason_len);
     c->kept = copy;
-    c->ask.op.in.finish.result = (struct idem_bytes){copy, len};
-    c->ask.op.in.finish.reason = (struct idem_bytes){copy + len, reason_len};
+    c->store_call.op.in.finish.result = (struct idem_bytes){copy, len};
+    c->store_call.op.in.finish.reason = (struct idem_bytes){copy + len, reason_len};
     return 0;
 }
 
@@ -130,26 +131,26 @@ static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, c
         return IDEM_E_INVALID;
     if (idem_handle_check(c->h, NULL) != 0)
         return IDEM_E_FORK;
-    c->ask.op.in.finish = *in;
+    c->store_call.op.in.finish = *in;
     rc = finish_copy(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
     if (rc != 0)
         return rc;
     idem_lease_stop(c);
     idem_claim_set(c, IDEM_CLAIM_FINISHING);
-    c->ask.op.kind = IDEM_OP_FINISH;
-    c->ask.op.key = c->key;
-    memcpy(c->ask.op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
-    c->ask.op.in.finish.attempt = c->attempt;
-    c->ask.op.in.finish.ttl_ms = c->policy.ttl_s * 1000;
-    c->ask.op.in.finish.hold_ttl_ms = c->policy.hold_ttl_s * 1000;
+    c->store_call.op.kind = IDEM_OP_FINISH;
+    c->store_call.op.key = c->key;
+    memcpy(c->store_call.op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
+    c->store_call.op.in.finish.attempt = c->attempt;
+    c->store_call.op.in.finish.ttl_ms = c->policy.ttl_s * 1000;
+    c->store_call.op.in.finish.hold_ttl_ms = c->policy.hold_ttl_s * 1000;
     c->finish_cb = cb;
     c->finish_data = data;
     c->finish_since = idem_loop_now();
-    c->ask.answered = finish_answered;
-    c->ask.until = c->finish_since + c->policy.finish_timeout_ms;
-    c->ask.pause_ms = RETRY_FIRST_MS;
-    c->ask.pause_max_ms = RETRY_MAX_MS;
-    idem_ask_post(&c->ask); /* from the loop, because a failure calls the callback */
+    c->store_call.answered = finish_answered;
+    c->store_call.until = c->finish_since + c->policy.finish_timeout_ms;
+    c->store_call.pause_ms = RETRY_FIRST_MS;
+    c->store_call.pause_max_ms = RETRY_MAX_MS;
+    idem_store_call_post(&c->store_call); /* from the loop, because a failure calls the callback */
     return 0;
 }
 
@@ -191,7 +192,7 @@ bool idem_claim_is_last(const struct idem_claim *c) {
 }
 
 int64_t idem_claim_delay(const struct idem_claim *c) {
-    return c->ask.op.in.finish.delay_ms;
+    return c->store_call.op.in.finish.delay_ms;
 }
 
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,

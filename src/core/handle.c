@@ -203,36 +203,37 @@ void idem_waiter_wait(struct idem *h, struct idem_waiter *waiter) {
 }
 
 struct handle_run {
-    struct idem_ask ask;
+    struct idem_store_call store_call;
     struct idem_waiter waiter;
     void (*take)(struct idem_op *op, int rc);
     void *data;
     int rc;
 };
 
-static void handle_run_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
-    struct handle_run *run = idem_container_of(ask, struct handle_run, ask);
+static void handle_run_answered(struct idem_store_call *store_call, int rc,
+                                const struct idem_error *err) {
+    struct handle_run *run = idem_container_of(store_call, struct handle_run, store_call);
 
     (void)err;
     run->rc = rc;
-    ask->op.data = run->data;
+    store_call->op.data = run->data;
     if (run->take != NULL)
-        run->take(&ask->op, rc);
+        run->take(&store_call->op, rc);
     idem_waiter_tell(&run->waiter);
 }
 
 int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem_op *op, int rc),
                     struct idem_error *err) {
-    struct handle_run run = {.ask.op = *op, .take = take, .data = op->data};
+    struct handle_run run = {.store_call.op = *op, .take = take, .data = op->data};
 
     idem_waiter_init(&run.waiter);
     idem_handle_enter(h);
-    idem_ask_init(h, &run.ask, handle_run_answered);
-    idem_ask_send(&run.ask);
+    idem_store_call_init(h, &run.store_call, handle_run_answered);
+    idem_store_call_send(&run.store_call);
     idem_waiter_wait(h, &run.waiter);
     idem_handle_leave(h);
     idem_waiter_release(&run.waiter);
-    *op = run.ask.op;
+    *op = run.store_call.op;
     if (run.rc != 0)
         idem_error_copy(err, &op->error);
     return run.rc;
@@ -297,7 +298,7 @@ static void service_stop(struct idem_service *service) {
 static void handle_free(struct idem *h) {
     service_free(h->service);
     idem_settings_free(h->settings);
-    idem_spare_free(&h->spare);
+    idem_freelist_free(&h->freelist);
     free(h);
 }
 
@@ -431,9 +432,9 @@ void idem_close(struct idem *h) {
         service_stop(h->service);
     }
     idem_claims_detach(h);
-    idem_asks_detach(h);
+    idem_store_calls_detach(h);
     idem_store_close(h->store); /* writes the releases that are still pending */
-    idem_errands_drop(h);
+    idem_release_retries_drop(h);
     if (!h->loop.stopped)
         idem_loop_stop(&h->loop);
     h->store = NULL;

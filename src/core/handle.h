@@ -36,10 +36,10 @@ struct idem {
     int64_t op_timeout_ms;
     struct idem_service *service; /* NULL: on the caller's own loop */
     struct idem_claim *claims;
-    struct idem_ask *asks;       /* operations under way */
-    struct idem_spare spare;     /* memory of ended claims; only on the caller's own loop */
-    struct idem_errand *errands; /* releases that are retried in the background */
-    unsigned depth;              /* of nested calls from the host */
+    struct idem_store_call *store_calls; /* operations under way */
+    struct idem_freelist freelist;       /* memory of ended claims; only on the caller's own loop */
+    struct idem_release_retry *release_retries; /* releases that are retried in the background */
+    unsigned depth;                             /* of nested calls from the host */
     bool closed;
 };
 
@@ -80,12 +80,12 @@ void idem_handle_measure(struct idem *h, const struct idem_meter *meter);
 
 /* claim.c: detaches every claim, because the handle closes. */
 void idem_claims_detach(struct idem *h);
-void idem_asks_detach(struct idem *h); /* store_call.c: detaches every operation */
+void idem_store_calls_detach(struct idem *h); /* store_call.c: detaches every operation */
 
 /* release_retry.c: releases a record by its owner id, in the background, with retries for a
    bounded time. Pending releases are dropped once the store is closed. */
-void idem_errand_release(struct idem *h, const struct idem_record_key *key,
-                         const unsigned char owner[IDEM_OWNER_LEN], int64_t ttl_ms);
-void idem_errands_drop(struct idem *h);
+void idem_release_retry_start(struct idem *h, const struct idem_record_key *key,
+                              const unsigned char owner[IDEM_OWNER_LEN], int64_t ttl_ms);
+void idem_release_retries_drop(struct idem *h);
 
 #endif

@@ -63,7 +63,7 @@ static int builder_read_json(struct builder *m, const char *word) {
         return idem_error_set(m->err, IDEM_E_INVALID,
                               "%s: the arguments have %zu bytes; json_max allows %lld", word,
                               args->json_len, (long long)m->policy->json_max);
-    idem_print_arena(&m->arena, args->json_len);
+    idem_fingerprint_arena(&m->arena, args->json_len);
     m->arena.left += WORK_ROOM;
     rc = idem_json_parse(args->json, args->json_len, &m->arena, &m->json, &why);
     if (rc != 0)
@@ -134,14 +134,14 @@ int idem_key_parameters(struct idem_bytes path, const struct idem_fingerprint *a
 static int key_parameters(struct builder *m) {
     const struct idem_args *args = m->args;
     struct idem_fingerprint arguments;
-    struct idem_print print;
+    struct idem_fingerprint_hash hash;
     int rc = 0, ended;
 
-    idem_print_begin(&print);
+    idem_fingerprint_begin(&hash);
     if (args->json != NULL)
-        rc = idem_print_body(&print, "json", true, (size_t)m->policy->json_max, args->json,
-                             args->json_len, m->err);
-    ended = idem_print_end(&print, &arguments);
+        rc = idem_fingerprint_body(&hash, "json", true, (size_t)m->policy->json_max, args->json,
+                                   args->json_len, m->err);
+    ended = idem_fingerprint_end(&hash, &arguments);
     if (rc == 0 && ended != 0)
         rc = idem_error_set(m->err, ended, "no memory for a hash");
     if (rc != 0)
@@ -199,7 +199,7 @@ static int key_make(struct builder *m) {
 
 /* Fingerprints. */
 
-static int builder_hash_selected(struct builder *m, struct idem_print *print) {
+static int builder_hash_selected(struct builder *m, struct idem_fingerprint_hash *fingerprint) {
     const struct idem_expr *expr = m->guard->fingerprint_expr;
     struct idem_json selected;
     struct idem_error why;
@@ -209,30 +209,31 @@ static int builder_hash_selected(struct builder *m, struct idem_print *print) {
         return rc;
     rc = idem_expr_select(expr, &m->json, &m->arena, &selected, &why);
     if (rc == 0)
-        rc = idem_print_json(print, idem_expr_text(expr), IDEM_PRINT_VALUE, &selected, &why);
+        rc = idem_fingerprint_json(fingerprint, idem_expr_text(expr), IDEM_FINGERPRINT_VALUE,
+                                   &selected, &why);
     return rc != 0 ? key_error_at(m->err, "fingerprint_expr", rc, &why) : 0;
 }
 
-static int builder_hash_arguments(struct builder *m, struct idem_print *print) {
+static int builder_hash_arguments(struct builder *m, struct idem_fingerprint_hash *fingerprint) {
     const struct idem_args *args = m->args;
 
     if (m->policy->fingerprint_expr != NULL)
-        return builder_hash_selected(m, print);
+        return builder_hash_selected(m, fingerprint);
     if (m->read)
-        return idem_print_json(print, "json", IDEM_PRINT_JSON, &m->json, m->err);
-    return idem_print_body(print, "json", true, (size_t)m->policy->json_max, args->json,
-                           args->json_len, m->err);
+        return idem_fingerprint_json(fingerprint, "json", IDEM_FINGERPRINT_JSON, &m->json, m->err);
+    return idem_fingerprint_body(fingerprint, "json", true, (size_t)m->policy->json_max, args->json,
+                                 args->json_len, m->err);
 }
 
 static int builder_compute_fingerprint(struct builder *m) {
     struct idem_fingerprint fingerprint;
-    struct idem_print print;
+    struct idem_fingerprint_hash hash;
     int rc, ended;
 
-    idem_print_begin(&print);
-    idem_print_number(&print, (uint32_t)m->policy->fingerprint);
-    rc = builder_hash_arguments(m, &print);
-    ended = idem_print_end(&print, &fingerprint);
+    idem_fingerprint_begin(&hash);
+    idem_fingerprint_number(&hash, (uint32_t)m->policy->fingerprint);
+    rc = builder_hash_arguments(m, &hash);
+    ended = idem_fingerprint_end(&hash, &fingerprint);
     if (rc == 0 && ended != 0)
         rc = idem_error_set(m->err, ended, "no memory for a hash");
     if (rc == 0)

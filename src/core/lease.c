@@ -14,7 +14,7 @@
 void idem_lease_stop(struct idem_claim *c) {
     idem_timer_clear(&c->h->loop, &c->lease_timer);
     idem_timer_clear(&c->h->loop, &c->max_timer);
-    idem_ask_stop(&c->renew);
+    idem_store_call_stop(&c->renew);
 }
 
 /* Schedules the renewal a third of the lease after the request was sent; at once if that is
@@ -65,9 +65,10 @@ static void lease_renew_retry(struct idem_claim *c) {
     idem_timer_set(&c->h->loop, &c->lease_timer, left > 0 && left < pause ? left : pause);
 }
 
-static void lease_renew_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
-    struct idem_claim *c = idem_container_of(ask, struct idem_claim, renew);
-    bool lost = rc == 0 && ask->op.out.finish.ack == IDEM_LOST;
+static void lease_renew_answered(struct idem_store_call *store_call, int rc,
+                                 const struct idem_error *err) {
+    struct idem_claim *c = idem_container_of(store_call, struct idem_claim, renew);
+    bool lost = rc == 0 && store_call->op.out.finish.ack == IDEM_LOST;
 
     if (rc != 0) {
         if (lease_renew_notify(c, rc, false, err))
@@ -112,7 +113,7 @@ static void lease_renew_send(struct idem_claim *c) {
     memcpy(op->in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
     c->renew_sent = idem_loop_now();
     c->renew.timeout_ms = lease_renew_timeout(c);
-    idem_ask_send(&c->renew);
+    idem_store_call_send(&c->renew);
 }
 
 static void lease_fire(struct idem_timer *timer) {
@@ -137,7 +138,7 @@ int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
         return IDEM_E_FORK;
     claim->renew_cb = cb;
     claim->renew_data = data;
-    if (!idem_ask_is_pending(&claim->renew))
+    if (!idem_store_call_is_pending(&claim->renew))
         idem_timer_set(&claim->h->loop, &claim->lease_timer, 0);
     return 0;
 }
@@ -157,7 +158,7 @@ int64_t idem_claim_lease_until(const struct idem_claim *c) {
 }
 
 void idem_lease_begin(struct idem_claim *c) {
-    idem_ask_init(c->h, &c->renew, lease_renew_answered);
+    idem_store_call_init(c->h, &c->renew, lease_renew_answered);
     c->lease_until = c->sent + c->policy.lease_ms;
     lease_arm(c, c->sent);
     idem_lease_bound(c);

@@ -10,125 +10,128 @@ static bool store_call_is_failure(int rc) {
     return rc != 0 && rc != IDEM_E_ABSENT && rc != IDEM_E_LIVE && rc != IDEM_E_SETTLED;
 }
 
-bool idem_ask_is_permanent(int rc) {
+bool idem_store_call_is_permanent(int rc) {
     return rc == IDEM_E_INVALID || rc == IDEM_E_CORRUPT || rc == IDEM_E_VERSION ||
            rc == IDEM_E_FORK;
 }
 
 /* Callers call this last: the callback may free `ask`, so the error is a copy. */
-static void store_call_end(struct idem_ask *ask, int rc) {
+static void store_call_end(struct idem_store_call *store_call, int rc) {
     struct idem_error err;
 
     if (rc == 0) {
-        ask->answered(ask, 0, NULL);
+        store_call->answered(store_call, 0, NULL);
         return;
     }
-    err = ask->op.error;
-    if (store_call_is_failure(rc) && !ask->quiet)
-        idem_handle_tally(ask->h, IDEM_EVENT_STORE_ERROR);
-    ask->answered(ask, rc, &err);
+    err = store_call->op.error;
+    if (store_call_is_failure(rc) && !store_call->quiet)
+        idem_handle_tally(store_call->h, IDEM_EVENT_STORE_ERROR);
+    store_call->answered(store_call, rc, &err);
 }
 
 static void store_call_complete(struct idem_op *op, int rc) {
-    struct idem_ask *ask = op->data;
+    struct idem_store_call *store_call = op->data;
 
-    idem_timer_clear(&ask->h->loop, &ask->timer);
-    store_call_end(ask, rc);
+    idem_timer_clear(&store_call->h->loop, &store_call->timer);
+    store_call_end(store_call, rc);
 }
 
 /* Between two tries the error is that of the last one. */
 static void store_call_fire(struct idem_timer *timer) {
-    struct idem_ask *ask = idem_container_of(timer, struct idem_ask, timer);
+    struct idem_store_call *store_call = idem_container_of(timer, struct idem_store_call, timer);
 
-    if (idem_ask_is_pending(ask)) {
-        idem_store_cancel(ask->h->store, &ask->op);
-        ask->timed_out = true;
-        idem_error_set(&ask->op.error, IDEM_E_UNKNOWN, "the store did not answer in time");
-    } else if (idem_loop_now() < ask->until) {
-        idem_ask_send(ask);
+    if (idem_store_call_is_pending(store_call)) {
+        idem_store_cancel(store_call->h->store, &store_call->op);
+        store_call->timed_out = true;
+        idem_error_set(&store_call->op.error, IDEM_E_UNKNOWN, "the store did not answer in time");
+    } else if (idem_loop_now() < store_call->until) {
+        idem_store_call_send(store_call);
         return;
     }
-    store_call_end(ask, IDEM_E_UNKNOWN);
+    store_call_end(store_call, IDEM_E_UNKNOWN);
 }
 
 static void store_call_run(struct idem_task *task) {
-    idem_ask_send(idem_container_of(task, struct idem_ask, task));
+    idem_store_call_send(idem_container_of(task, struct idem_store_call, task));
 }
 
-void idem_ask_init(struct idem *h, struct idem_ask *ask,
-                   void (*answered)(struct idem_ask *ask, int rc, const struct idem_error *err)) {
-    ask->h = h;
-    ask->timer.fire = store_call_fire;
-    ask->task.run = store_call_run;
-    ask->answered = answered;
+void idem_store_call_init(struct idem *h, struct idem_store_call *store_call,
+                          void (*answered)(struct idem_store_call *store_call, int rc,
+                                           const struct idem_error *err)) {
+    store_call->h = h;
+    store_call->timer.fire = store_call_fire;
+    store_call->task.run = store_call_run;
+    store_call->answered = answered;
 }
 
 /* The first try is sent even if there is no time left. */
-void idem_ask_send(struct idem_ask *ask) {
-    int64_t left = ask->until - idem_loop_now();
-    int64_t ms = ask->timeout_ms == 0 ? ask->h->op_timeout_ms : ask->timeout_ms;
+void idem_store_call_send(struct idem_store_call *store_call) {
+    int64_t left = store_call->until - idem_loop_now();
+    int64_t ms =
+        store_call->timeout_ms == 0 ? store_call->h->op_timeout_ms : store_call->timeout_ms;
     int rc;
 
-    ask->op.complete = store_call_complete;
-    ask->op.data = ask;
-    rc = idem_store_submit(ask->h->store, &ask->op);
+    store_call->op.complete = store_call_complete;
+    store_call->op.data = store_call;
+    rc = idem_store_submit(store_call->h->store, &store_call->op);
     if (rc != 0)
-        store_call_end(ask, rc);
+        store_call_end(store_call, rc);
     else if (ms > 0)
-        idem_timer_set(&ask->h->loop, &ask->timer, left > 0 && left < ms ? left : ms);
+        idem_timer_set(&store_call->h->loop, &store_call->timer, left > 0 && left < ms ? left : ms);
 }
 
-void idem_ask_post(struct idem_ask *ask) {
-    idem_task_post(&ask->h->loop, &ask->task);
+void idem_store_call_post(struct idem_store_call *store_call) {
+    idem_task_post(&store_call->h->loop, &store_call->task);
 }
 
-bool idem_ask_again(struct idem_ask *ask, int rc) {
-    int64_t left = ask->until - idem_loop_now(), ms = ask->pause_ms;
+bool idem_store_call_again(struct idem_store_call *store_call, int rc) {
+    int64_t left = store_call->until - idem_loop_now(), ms = store_call->pause_ms;
 
-    if (left <= 0 || idem_ask_is_permanent(rc))
+    if (left <= 0 || idem_store_call_is_permanent(rc))
         return false;
-    if (ask->timed_out)
+    if (store_call->timed_out)
         ms = 0;
     else
-        ask->pause_ms = 2 * ms < ask->pause_max_ms ? 2 * ms : ask->pause_max_ms;
-    ask->timed_out = false;
-    idem_timer_set(&ask->h->loop, &ask->timer, ms < left ? ms : left);
+        store_call->pause_ms =
+            2 * ms < store_call->pause_max_ms ? 2 * ms : store_call->pause_max_ms;
+    store_call->timed_out = false;
+    idem_timer_set(&store_call->h->loop, &store_call->timer, ms < left ? ms : left);
     return true;
 }
 
-void idem_ask_start(struct idem *h, struct idem_ask *ask) {
-    idem_ask_init(h, ask, ask->answered);
-    ask->next = h->asks;
-    ask->link = &h->asks;
-    if (ask->next != NULL)
-        ask->next->link = &ask->next;
-    h->asks = ask;
-    idem_ask_post(ask);
+void idem_store_call_start(struct idem *h, struct idem_store_call *store_call) {
+    idem_store_call_init(h, store_call, store_call->answered);
+    store_call->next = h->store_calls;
+    store_call->link = &h->store_calls;
+    if (store_call->next != NULL)
+        store_call->next->link = &store_call->next;
+    h->store_calls = store_call;
+    idem_store_call_post(store_call);
 }
 
-static void store_call_detach(struct idem_ask *ask) {
-    idem_timer_clear(&ask->h->loop, &ask->timer);
-    idem_task_drop(&ask->h->loop, &ask->task);
-    idem_store_cancel(ask->h->store, &ask->op);
-    if (ask->link != NULL) {
-        *ask->link = ask->next;
-        if (ask->next != NULL)
-            ask->next->link = ask->link;
-        ask->link = NULL;
+static void store_call_detach(struct idem_store_call *store_call) {
+    idem_timer_clear(&store_call->h->loop, &store_call->timer);
+    idem_task_drop(&store_call->h->loop, &store_call->task);
+    idem_store_cancel(store_call->h->store, &store_call->op);
+    if (store_call->link != NULL) {
+        *store_call->link = store_call->next;
+        if (store_call->next != NULL)
+            store_call->next->link = store_call->link;
+        store_call->link = NULL;
     }
-    ask->h = NULL;
+    store_call->h = NULL;
 }
 
-void idem_asks_detach(struct idem *h) {
-    while (h->asks != NULL)
-        store_call_detach(h->asks);
+void idem_store_calls_detach(struct idem *h) {
+    while (h->store_calls != NULL)
+        store_call_detach(h->store_calls);
 }
 
-void idem_ask_stop(struct idem_ask *ask) {
-    if (ask->h == NULL)
+void idem_store_call_stop(struct idem_store_call *store_call) {
+    if (store_call->h == NULL)
         return;
     /* In a forked child the host's timer still belongs to the parent. */
-    if (idem_handle_check(ask->h, NULL) != 0)
-        ask->h->loop.stopped = true;
-    store_call_detach(ask);
+    if (idem_handle_check(store_call->h, NULL) != 0)
+        store_call->h->loop.stopped = true;
+    store_call_detach(store_call);
 }

@@ -15,7 +15,7 @@
 #include "protocol/owner.h"
 
 struct idem_issue {
-    struct idem_ask ask;
+    struct idem_store_call store_call;
     char token[IDEM_TOKEN_LEN + 1];
     char label[IDEM_LABEL_MAX];
     idem_issue_cb *cb;
@@ -91,11 +91,12 @@ int idem_token_issue(struct idem *h, const struct idem_guard *guard, const struc
 
 /* On a loop. */
 
-static void token_issue_complete(struct idem_ask *ask, int rc, const struct idem_error *err) {
-    struct idem_issue *issue = idem_container_of(ask, struct idem_issue, ask);
+static void token_issue_complete(struct idem_store_call *store_call, int rc,
+                                 const struct idem_error *err) {
+    struct idem_issue *issue = idem_container_of(store_call, struct idem_issue, store_call);
     struct idem_error why;
 
-    if (rc == 0 && (rc = token_check_issued(&ask->op, &why)) != 0)
+    if (rc == 0 && (rc = token_check_issued(&store_call->op, &why)) != 0)
         err = &why;
     issue->cb(issue, rc, rc == 0 ? issue->token : NULL, err, issue->data);
 }
@@ -113,14 +114,15 @@ int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct 
     if (issue == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a token");
     if ((rc = token_make(issue->token, err)) != 0 ||
-        (rc = token_fill_op(guard, args, issue->token, issue->label, &issue->ask.op, err)) != 0) {
+        (rc = token_fill_op(guard, args, issue->token, issue->label, &issue->store_call.op, err)) !=
+            0) {
         free(issue);
         return rc;
     }
     issue->cb = cb;
     issue->data = data;
-    issue->ask.answered = token_issue_complete;
-    idem_ask_start(h, &issue->ask);
+    issue->store_call.answered = token_issue_complete;
+    idem_store_call_start(h, &issue->store_call);
     *ret = issue;
     return 0;
 }
@@ -128,7 +130,7 @@ int idem_issue_new(struct idem *h, const struct idem_guard *guard, const struct 
 void idem_issue_free(struct idem_issue *issue) {
     if (issue == NULL)
         return;
-    idem_ask_stop(&issue->ask);
+    idem_store_call_stop(&issue->store_call);
     OPENSSL_cleanse(issue->token, sizeof(issue->token));
     free(issue);
 }

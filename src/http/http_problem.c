@@ -107,7 +107,7 @@ static void problem_json_char(struct idem_out *out, uint32_t c, const char *byte
         idem_out_put(out, bytes, n);
     } else { /* mostly legal in JSON, but people read it in terminals */
         idem_visible_json(c, code);
-        idem_out_say(out, code);
+        idem_out_text(out, code);
     }
 }
 
@@ -116,7 +116,7 @@ static void problem_json_text(struct idem_out *out, const char *name, struct ide
         return;
     problem_print(out, ",\"%s\":\"", name);
     problem_text_put(out, text, problem_json_char);
-    idem_out_say(out, "\"");
+    idem_out_text(out, "\"");
 }
 
 static void problem_json_int(struct idem_out *out, const char *name, int value) {
@@ -138,7 +138,7 @@ size_t idem_http_problem_json(const struct idem_http_problem *problem, char *buf
     problem_json_int(&out, "first_status", problem->first_status);
     problem_json_int(&out, "last_status", problem->last_status);
     problem_json_text(&out, "reason", problem->reason);
-    idem_out_say(&out, "}\n");
+    idem_out_text(&out, "}\n");
     return problem_end(&out);
 }
 
@@ -147,19 +147,19 @@ size_t idem_http_problem_json(const struct idem_http_problem *problem, char *buf
 static void problem_html_char(struct idem_out *out, uint32_t c, const char *bytes, size_t n) {
     switch (c) {
     case '&':
-        idem_out_say(out, "&amp;");
+        idem_out_text(out, "&amp;");
         break;
     case '<':
-        idem_out_say(out, "&lt;");
+        idem_out_text(out, "&lt;");
         break;
     case '>':
-        idem_out_say(out, "&gt;");
+        idem_out_text(out, "&gt;");
         break;
     case '"':
-        idem_out_say(out, "&quot;");
+        idem_out_text(out, "&quot;");
         break;
     case '\'':
-        idem_out_say(out, "&#39;");
+        idem_out_text(out, "&#39;");
         break;
     default:
         /* HTML forbids the other controls, even as character references. */
@@ -201,15 +201,15 @@ static const char page_head[] =
     "<title>";
 
 static void problem_html_retry(struct idem_out *out, const struct idem_http_problem *problem) {
-    idem_out_say(out, "<p lang=\"en\">");
+    idem_out_text(out, "<p lang=\"en\">");
     if (!idem_http_problem_retryable(problem))
-        idem_out_say(out, "Sending it again will not change this.");
+        idem_out_text(out, "Sending it again will not change this.");
     else if (problem->retry_after > 0)
         problem_print(out, "Please try again in %" PRId64 " second%s.", problem->retry_after,
                       problem->retry_after == 1 ? "" : "s");
     else
-        idem_out_say(out, "Please try again in a moment.");
-    idem_out_say(out, "</p>\n");
+        idem_out_text(out, "Please try again in a moment.");
+    idem_out_text(out, "</p>\n");
 }
 
 static void problem_html_status(struct idem_out *out, const char *what, int status) {
@@ -223,30 +223,30 @@ size_t idem_http_problem_html(const struct idem_http_problem *problem, char *buf
     const struct idem_http_problem_row *row = &idem_http_problem_rows[problem->kind];
     struct idem_out out = {buf, size, 0};
 
-    idem_out_say(&out, page_head);
+    idem_out_text(&out, page_head);
     problem_text_put(&out, problem_text_of(row->title), problem_html_char);
-    idem_out_say(&out, "</title>\n</head>\n<body>\n<h1 lang=\"en\">");
+    idem_out_text(&out, "</title>\n</head>\n<body>\n<h1 lang=\"en\">");
     problem_text_put(&out, problem_text_of(row->title), problem_html_char);
-    idem_out_say(&out, "</h1>\n");
+    idem_out_text(&out, "</h1>\n");
     if (problem->detail.len != 0) {
-        idem_out_say(&out, "<p class=\"message\" dir=\"auto\">");
+        idem_out_text(&out, "<p class=\"message\" dir=\"auto\">");
         problem_text_put(&out, problem->detail, problem_html_char);
-        idem_out_say(&out, "</p>\n");
+        idem_out_text(&out, "</p>\n");
     }
     problem_html_status(&out, "The first answer had status ", problem->first_status);
     problem_html_status(&out, "The last answer had status ", problem->last_status);
     if (problem->reason.len != 0) {
-        idem_out_say(&out, "<p class=\"message\" dir=\"auto\">");
+        idem_out_text(&out, "<p class=\"message\" dir=\"auto\">");
         problem_text_put(&out, problem->reason, problem_html_reason_char);
-        idem_out_say(&out, "</p>\n");
+        idem_out_text(&out, "</p>\n");
     }
     problem_html_retry(&out, problem);
     problem_print(&out, "<p lang=\"en\"><small>%d %s", idem_http_problem_status(problem),
                   row->word);
     if (problem->key_hash.len != 0) {
-        idem_out_say(&out, "<br>");
+        idem_out_text(&out, "<br>");
         problem_text_put(&out, problem->key_hash, problem_html_char);
     }
-    idem_out_say(&out, "</small></p>\n</body>\n</html>\n");
+    idem_out_text(&out, "</small></p>\n</body>\n</html>\n");
     return problem_end(&out);
 }

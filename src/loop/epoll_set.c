@@ -15,15 +15,15 @@
 
 #define BATCH 64
 
-struct idem_nest_batch {
+struct idem_epoll_set_batch {
     struct epoll_event events[BATCH];
     int n;
     bool dispatching, closed; /* a set that is closed during dispatch is freed afterwards */
 };
 
 static void epoll_set_ready(struct idem_fd *self, int events) {
-    struct idem_nest *nest = idem_container_of(self, struct idem_nest, fd);
-    struct idem_nest_batch *batch = nest->batch;
+    struct idem_epoll_set *epoll_set = idem_container_of(self, struct idem_epoll_set, fd);
+    struct idem_epoll_set_batch *batch = epoll_set->batch;
 
     (void)events;
     if (batch->dispatching) /* the host's loop runs inside a callback: the outer dispatch continues
@@ -45,8 +45,9 @@ static void epoll_set_ready(struct idem_fd *self, int events) {
         free(batch);
 }
 
-int idem_nest_open(struct idem_nest *nest, struct idem_loop *loop, struct idem_error *err) {
-    struct idem_nest_batch *batch = calloc(1, sizeof(*batch));
+int idem_epoll_set_open(struct idem_epoll_set *epoll_set, struct idem_loop *loop,
+                        struct idem_error *err) {
+    struct idem_epoll_set_batch *batch = calloc(1, sizeof(*batch));
     int fd;
 
     if (batch == NULL)
@@ -57,41 +58,41 @@ int idem_nest_open(struct idem_nest *nest, struct idem_loop *loop, struct idem_e
         return idem_error_set(err, IDEM_E_REFUSED, "no set of descriptors can be made: %s",
                               strerror(errno));
     }
-    *nest = (struct idem_nest){
+    *epoll_set = (struct idem_epoll_set){
         .loop = loop, .fd = {.fd = fd, .ready = epoll_set_ready}, .batch = batch};
-    if (idem_loop_watch(loop, &nest->fd, IDEM_READ) == 0)
+    if (idem_loop_watch(loop, &epoll_set->fd, IDEM_READ) == 0)
         return 0;
-    idem_nest_close(nest);
+    idem_epoll_set_close(epoll_set);
     return idem_error_set(err, IDEM_E_REFUSED, "the loop has no room for one more descriptor");
 }
 
-void idem_nest_close(struct idem_nest *nest) {
-    if (nest->batch == NULL)
+void idem_epoll_set_close(struct idem_epoll_set *epoll_set) {
+    if (epoll_set->batch == NULL)
         return;
-    idem_loop_unwatch(nest->loop, &nest->fd);
-    close(nest->fd.fd);
-    nest->batch->closed = true;
-    if (!nest->batch->dispatching)
-        free(nest->batch);
-    *nest = (struct idem_nest){0};
+    idem_loop_unwatch(epoll_set->loop, &epoll_set->fd);
+    close(epoll_set->fd.fd);
+    epoll_set->batch->closed = true;
+    if (!epoll_set->batch->dispatching)
+        free(epoll_set->batch);
+    *epoll_set = (struct idem_epoll_set){0};
 }
 
-int idem_nest_watch(struct idem_nest *nest, struct idem_fd *fd, int events) {
+int idem_epoll_set_watch(struct idem_epoll_set *epoll_set, struct idem_fd *fd, int events) {
     struct epoll_event event = {
         .events = (events & IDEM_READ ? EPOLLIN : 0u) | (events & IDEM_WRITE ? EPOLLOUT : 0u),
         .data.ptr = fd,
     };
 
-    if (epoll_ctl(nest->fd.fd, EPOLL_CTL_MOD, fd->fd, &event) == 0 ||
-        (errno == ENOENT && epoll_ctl(nest->fd.fd, EPOLL_CTL_ADD, fd->fd, &event) == 0))
+    if (epoll_ctl(epoll_set->fd.fd, EPOLL_CTL_MOD, fd->fd, &event) == 0 ||
+        (errno == ENOENT && epoll_ctl(epoll_set->fd.fd, EPOLL_CTL_ADD, fd->fd, &event) == 0))
         return 0;
     return IDEM_E_REFUSED;
 }
 
-void idem_nest_unwatch(struct idem_nest *nest, struct idem_fd *fd) {
-    struct idem_nest_batch *batch = nest->batch;
+void idem_epoll_set_unwatch(struct idem_epoll_set *epoll_set, struct idem_fd *fd) {
+    struct idem_epoll_set_batch *batch = epoll_set->batch;
 
-    (void)epoll_ctl(nest->fd.fd, EPOLL_CTL_DEL, fd->fd, NULL);
+    (void)epoll_ctl(epoll_set->fd.fd, EPOLL_CTL_DEL, fd->fd, NULL);
     for (int i = 0; i < batch->n; i++)
         if (batch->events[i].data.ptr == fd)
             batch->events[i].data.ptr = NULL;

@@ -10,23 +10,24 @@
 
 #include "loop/loop.h"
 
-struct idem_nest_batch;
+struct idem_epoll_set_batch;
 
-struct idem_nest {
+struct idem_epoll_set {
     struct idem_loop *loop;
-    struct idem_fd fd;             /* of the set */
-    struct idem_nest_batch *batch; /* the events of one dispatch; NULL: the set is closed */
+    struct idem_fd fd;                  /* of the set */
+    struct idem_epoll_set_batch *batch; /* the events of one dispatch; NULL: the set is closed */
 };
 
 /* 0, or a code: no descriptor left, or the host cannot watch one more. */
-int idem_nest_open(struct idem_nest *nest, struct idem_loop *loop, struct idem_error *err);
+int idem_epoll_set_open(struct idem_epoll_set *epoll_set, struct idem_loop *loop,
+                        struct idem_error *err);
 /* May run inside a callback. Forgets the descriptors that are still in the set. A set that is
    all zeros counts as closed. */
-void idem_nest_close(struct idem_nest *nest);
+void idem_epoll_set_close(struct idem_epoll_set *epoll_set);
 
 /* Watch and unwatch as idem_loop_watch() and idem_loop_unwatch() do, with the same struct.
    Unwatch before the descriptor is closed. */
-int idem_nest_watch(struct idem_nest *nest, struct idem_fd *fd, int events);
-void idem_nest_unwatch(struct idem_nest *nest, struct idem_fd *fd);
+int idem_epoll_set_watch(struct idem_epoll_set *epoll_set, struct idem_fd *fd, int events);
+void idem_epoll_set_unwatch(struct idem_epoll_set *epoll_set, struct idem_fd *fd);
 
 #endif

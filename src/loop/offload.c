@@ -17,11 +17,11 @@
 struct offload_job {
     atomic_int holders;
     int event;
-    const struct idem_aside_kind *kind;
+    const struct idem_offload_kind *kind;
     void *shared;
 };
 
-struct idem_aside {
+struct idem_offload {
     struct idem_loop *loop;
     struct idem_fd fd;
     struct offload_job *job;
@@ -79,12 +79,12 @@ static void *offload_job_main(void *data) {
 }
 
 static void offload_job_ready(struct idem_fd *fd, int events) {
-    struct idem_aside *aside = idem_container_of(fd, struct idem_aside, fd);
+    struct idem_offload *offload = idem_container_of(fd, struct idem_offload, fd);
     uint64_t count;
 
     (void)events;
     if (read(fd->fd, &count, sizeof(count)) == sizeof(count))
-        aside->done(aside->data);
+        offload->done(offload->data);
 }
 
 /* The thread blocks all signals, so that the program's handlers never run in it. */
@@ -109,7 +109,7 @@ static int offload_job_start(struct offload_job *job) {
     return rc;
 }
 
-static struct offload_job *offload_job_new(const struct idem_aside_kind *kind, void *shared) {
+static struct offload_job *offload_job_new(const struct idem_offload_kind *kind, void *shared) {
     struct offload_job *job = calloc(1, sizeof(*job));
 
     if (job == NULL)
@@ -124,35 +124,35 @@ static struct offload_job *offload_job_new(const struct idem_aside_kind *kind, v
     return NULL;
 }
 
-struct idem_aside *idem_aside_new(struct idem_loop *loop, const struct idem_aside_kind *kind,
-                                  void *shared, void (*done)(void *data), void *data) {
-    struct idem_aside *aside = calloc(1, sizeof(*aside));
-    struct offload_job *job = aside == NULL ? NULL : offload_job_new(kind, shared);
+struct idem_offload *idem_offload_new(struct idem_loop *loop, const struct idem_offload_kind *kind,
+                                      void *shared, void (*done)(void *data), void *data) {
+    struct idem_offload *offload = calloc(1, sizeof(*offload));
+    struct offload_job *job = offload == NULL ? NULL : offload_job_new(kind, shared);
 
     if (job == NULL) {
-        free(aside);
+        free(offload);
         kind->release(shared);
         return NULL;
     }
-    *aside = (struct idem_aside){.loop = loop, .job = job, .done = done, .data = data};
-    aside->fd.fd = job->event;
-    aside->fd.ready = offload_job_ready;
-    if (idem_loop_watch(loop, &aside->fd, IDEM_READ) == 0) {
+    *offload = (struct idem_offload){.loop = loop, .job = job, .done = done, .data = data};
+    offload->fd.fd = job->event;
+    offload->fd.ready = offload_job_ready;
+    if (idem_loop_watch(loop, &offload->fd, IDEM_READ) == 0) {
         job->holders = 2;
         if (offload_job_start(job) == 0)
-            return aside;
+            return offload;
         job->holders = 1;
-        idem_loop_unwatch(loop, &aside->fd);
+        idem_loop_unwatch(loop, &offload->fd);
     }
     offload_job_leave(job);
-    free(aside);
+    free(offload);
     return NULL;
 }
 
-void idem_aside_free(struct idem_aside *aside) {
-    if (aside == NULL)
+void idem_offload_free(struct idem_offload *offload) {
+    if (offload == NULL)
         return;
-    idem_loop_unwatch(aside->loop, &aside->fd);
-    offload_job_leave(aside->job);
-    free(aside);
+    idem_loop_unwatch(offload->loop, &offload->fd);
+    offload_job_leave(offload->job);
+    free(offload);
 }

@@ -119,21 +119,22 @@ static void survey_rest(struct survey *survey) {
     int64_t rest = (idem_loop_now() - survey->begun) * 19;
 
     memset(&survey->found, 0, sizeof(survey->found));
-    memset(&survey->ask.op.in.list.cursor, 0, sizeof(survey->ask.op.in.list.cursor));
+    memset(&survey->store_call.op.in.list.cursor, 0, sizeof(survey->store_call.op.in.list.cursor));
     idem_timer_set(&survey->h->loop, &survey->timer, rest > SURVEY_REST_MS ? rest : SURVEY_REST_MS);
 }
 
-static void survey_page_done(struct idem_ask *ask, int rc, const struct idem_error *err) {
-    struct survey *survey = idem_container_of(ask, struct survey, ask);
-    struct idem_cursor cursor = ask->op.out.list.cursor;
+static void survey_page_done(struct idem_store_call *store_call, int rc,
+                             const struct idem_error *err) {
+    struct survey *survey = idem_container_of(store_call, struct survey, store_call);
+    struct idem_cursor cursor = store_call->op.out.list.cursor;
 
     (void)err; /* the store counts it as an error */
     if (rc == 0)
-        for (size_t i = 0; i < ask->op.out.list.n; i++)
-            survey_entry_count(&survey->found, &ask->op.out.list.entries[i]);
-    idem_ask_stop(ask);
+        for (size_t i = 0; i < store_call->op.out.list.n; i++)
+            survey_entry_count(&survey->found, &store_call->op.out.list.entries[i]);
+    idem_store_call_stop(store_call);
     if (rc == 0 && !cursor.end) {
-        ask->op.in.list.cursor = cursor;
+        store_call->op.in.list.cursor = cursor;
         idem_timer_set(&survey->h->loop, &survey->timer, PAGE_REST_MS);
         return;
     }
@@ -145,16 +146,16 @@ static void survey_page_done(struct idem_ask *ask, int rc, const struct idem_err
 }
 
 static void survey_page_ask(struct survey *survey) {
-    struct idem_cursor cursor = survey->ask.op.in.list.cursor;
+    struct idem_cursor cursor = survey->store_call.op.in.list.cursor;
 
     if (cursor.len == 0)
         survey->begun = idem_loop_now();
-    memset(&survey->ask.op, 0, sizeof(survey->ask.op));
-    survey->ask.op.kind = IDEM_OP_LIST;
-    survey->ask.op.in.list =
+    memset(&survey->store_call.op, 0, sizeof(survey->store_call.op));
+    survey->store_call.op.kind = IDEM_OP_LIST;
+    survey->store_call.op.in.list =
         (struct idem_list_in){.state = IDEM_RUNNING, .cursor = cursor, .max = PAGE};
-    survey->ask.answered = survey_page_done;
-    idem_ask_start(survey->h, &survey->ask);
+    survey->store_call.answered = survey_page_done;
+    idem_store_call_start(survey->h, &survey->store_call);
 }
 
 void survey_start(struct survey *survey, struct idem *h, struct board_store *store) {
@@ -167,6 +168,6 @@ void survey_stop(struct survey *survey) {
     if (survey->h == NULL)
         return;
     idem_timer_clear(&survey->h->loop, &survey->timer);
-    idem_ask_stop(&survey->ask);
+    idem_store_call_stop(&survey->store_call);
     survey->h = NULL;
 }

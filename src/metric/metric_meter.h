@@ -26,7 +26,7 @@ struct survey {
     struct idem *h; /* NULL: not started */
     struct board_store *store;
     struct board_survey found;
-    struct idem_ask ask;
+    struct idem_store_call store_call;
     struct idem_timer timer;
     int64_t begun;
 };

@@ -81,14 +81,14 @@
 #define NGX_HTTP_IDEM_KEY_VALUE    5
 #define NGX_HTTP_IDEM_KEY_TOKEN    6
 
-#define NGX_HTTP_IDEM_PRINT_METHOD 0x01
-#define NGX_HTTP_IDEM_PRINT_PATH   0x02
-#define NGX_HTTP_IDEM_PRINT_QUERY  0x04
-#define NGX_HTTP_IDEM_PRINT_BODY   0x08
-#define NGX_HTTP_IDEM_PRINT_ALL    0x0f
-#define NGX_HTTP_IDEM_PRINT_ARGS   0x0d      /* for idem_key params: all but the path */
-#define NGX_HTTP_IDEM_PRINT_NONE   0x10
-#define NGX_HTTP_IDEM_PRINT_EXPR   0x20
+#define NGX_HTTP_IDEM_FINGERPRINT_METHOD 0x01
+#define NGX_HTTP_IDEM_FINGERPRINT_PATH   0x02
+#define NGX_HTTP_IDEM_FINGERPRINT_QUERY  0x04
+#define NGX_HTTP_IDEM_FINGERPRINT_BODY   0x08
+#define NGX_HTTP_IDEM_FINGERPRINT_ALL    0x0f
+#define NGX_HTTP_IDEM_FINGERPRINT_ARGS   0x0d      /* for idem_key params: all but the path */
+#define NGX_HTTP_IDEM_FINGERPRINT_NONE   0x10
+#define NGX_HTTP_IDEM_FINGERPRINT_EXPR   0x20
 
 
 /* one per store URL of the configuration, with a handle in every worker */
@@ -138,8 +138,8 @@ typedef struct {
 
 typedef struct {
     ngx_http_idem_key_t       *key;
-    ngx_uint_t                 print;
-    struct idem_expr          *print_expr;
+    ngx_uint_t                 fingerprint;
+    struct idem_expr          *fingerprint_expr;
     ngx_array_t               *release;
 } ngx_http_idem_heritage_t;
 
@@ -174,8 +174,8 @@ struct ngx_http_idem_loc_conf_s {
     struct idem_signer        *sign;        /* NULL: requests need no signature */
     ngx_http_complex_value_t  *scope;       /* NULL: no scope */
     ngx_http_idem_key_t       *key;
-    ngx_uint_t                 print;
-    struct idem_expr          *print_expr;
+    ngx_uint_t                 fingerprint;
+    struct idem_expr          *fingerprint_expr;
     ngx_array_t               *methods;     /* of ngx_str_t: guarded methods */
     ngx_http_complex_value_t  *probe;       /* NULL: no probe */
     ngx_str_t                 *probe_type;  /* of results in rows; NULL: the probe is a URI */
@@ -265,8 +265,8 @@ typedef enum {
 
 typedef struct {
     ngx_http_idem_body_type_e  type;
-    ngx_http_idem_hash_e       print_state;
-    struct idem_print          print;       /* of a body other than JSON, while it arrives */
+    ngx_http_idem_hash_e       hash_state;
+    struct idem_fingerprint_hash  fingerprint;  /* of a body other than JSON, as it arrives */
     struct idem_http_delimiter  delimiter;  /* of a form with files; otherwise its len is 0 */
     struct idem_http_split     split;       /* of such a form, while it arrives */
 
@@ -302,7 +302,7 @@ typedef struct {
 typedef struct {
     ngx_str_t                  scope;
     ngx_str_t                  text;
-    struct idem_fingerprint    print;
+    struct idem_fingerprint    fingerprint;
     u_char                    *downstream;  /* IDEM_HEX_LEN digits, once they are needed */
     char                      *label;       /* NULL: none */
     unsigned                   evaluating:1;    /* scope and key */
@@ -520,7 +520,7 @@ ngx_int_t ngx_http_idem_sign_check_redirect(ngx_http_request_t *r, ngx_http_idem
 
 /* key.c */
 ngx_int_t ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    struct idem_fingerprint *print);
+    struct idem_fingerprint *fingerprint);
 ngx_int_t ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_key_missing(ngx_http_idem_ctx_t *ctx, const char *detail);
 ngx_int_t ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *detail);
@@ -592,7 +592,7 @@ void ngx_http_idem_claim_linger_begin(void);
 void ngx_http_idem_claim_linger_end(void);
 ngx_int_t ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key);
 ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
-    struct idem_fingerprint *print);
+    struct idem_fingerprint *fingerprint);
 void ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     ngx_uint_t status, u_char *result, size_t len);
 void ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx);

@@ -29,7 +29,7 @@ typedef enum {
 
 
 typedef struct {
-    struct idem_ask                ask;         /* first: callbacks cast it back */
+    struct idem_store_call     call;        /* first: callbacks cast it back */
     ngx_queue_t                    queue;       /* of pending actions */
     ngx_http_request_t            *request;
     struct idem                   *h;
@@ -45,7 +45,7 @@ typedef struct {
 } ngx_http_idem_admin_action_t;
 
 
-static void ngx_http_idem_admin_action_handler(struct idem_ask *ask, int rc,
+static void ngx_http_idem_admin_action_handler(struct idem_store_call *call, int rc,
     const struct idem_error *err);
 
 
@@ -132,7 +132,7 @@ ngx_http_idem_admin_action_log(ngx_http_idem_admin_action_t *action, bool begun)
 static void
 ngx_http_idem_admin_action_stop(ngx_http_idem_admin_action_t *action)
 {
-    idem_ask_stop(&action->ask);
+    idem_store_call_stop(&action->call);
 
     if (action->begun) {
         ngx_http_idem_admin_action_unregister(action);
@@ -244,16 +244,16 @@ ngx_http_idem_admin_action_submit(ngx_http_idem_admin_action_t *action,
     action->step = step;
 
     if (step == NGX_HTTP_IDEM_ADMIN_ACTION_CHANGE) {
-        idem_admin_op(&action->asked, &action->ask.op);
+        idem_admin_op(&action->asked, &action->call.op);
 
     } else {
-        ngx_memzero(&action->ask.op, sizeof(struct idem_op));
-        action->ask.op.kind = IDEM_OP_LOOKUP;
-        action->ask.op.key = action->asked.key;
+        ngx_memzero(&action->call.op, sizeof(struct idem_op));
+        action->call.op.kind = IDEM_OP_LOOKUP;
+        action->call.op.key = action->asked.key;
     }
 
-    action->ask.answered = ngx_http_idem_admin_action_handler;
-    idem_ask_start(action->h, &action->ask);
+    action->call.answered = ngx_http_idem_admin_action_handler;
+    idem_store_call_start(action->h, &action->call);
 }
 
 
@@ -279,7 +279,7 @@ ngx_http_idem_admin_action_next(ngx_http_idem_admin_action_t *action, int rc)
     switch (action->step) {
 
     case NGX_HTTP_IDEM_ADMIN_ACTION_BEFORE:
-        ngx_http_idem_admin_action_set_found(&action->before, &action->ask.op, rc);
+        ngx_http_idem_admin_action_set_found(&action->before, &action->call.op, rc);
         action->rc = ngx_http_idem_admin_action_code(action, rc);
 
         if (action->asked.action == IDEM_ADMIN_INSPECT
@@ -304,7 +304,7 @@ ngx_http_idem_admin_action_next(ngx_http_idem_admin_action_t *action, int rc)
         return rc == 0 || rc == IDEM_E_UNKNOWN ? NGX_HTTP_IDEM_ADMIN_ACTION_AFTER : NGX_OK;
 
     default:
-        ngx_http_idem_admin_action_set_found(&action->after, &action->ask.op, rc);
+        ngx_http_idem_admin_action_set_found(&action->after, &action->call.op, rc);
 
         return NGX_OK;
     }
@@ -312,12 +312,13 @@ ngx_http_idem_admin_action_next(ngx_http_idem_admin_action_t *action, int rc)
 
 
 static void
-ngx_http_idem_admin_action_handler(struct idem_ask *ask, int rc, const struct idem_error *err)
+ngx_http_idem_admin_action_handler(struct idem_store_call *call, int rc,
+    const struct idem_error *err)
 {
     ngx_int_t                      next;
     ngx_connection_t              *c;
     ngx_http_request_t            *r;
-    ngx_http_idem_admin_action_t  *action = (ngx_http_idem_admin_action_t *) ask;
+    ngx_http_idem_admin_action_t  *action = (ngx_http_idem_admin_action_t *) call;
 
     r = action->request;
     c = r->connection;
@@ -329,7 +330,7 @@ ngx_http_idem_admin_action_handler(struct idem_ask *ask, int rc, const struct id
     }
 
     next = ngx_http_idem_admin_action_next(action, rc);
-    idem_ask_stop(ask);
+    idem_store_call_stop(call);
 
     if (next != NGX_OK) {
         ngx_http_idem_admin_action_submit(action, next);

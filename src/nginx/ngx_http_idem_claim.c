@@ -154,7 +154,7 @@ ngx_http_idem_claim_label(ngx_http_request_t *r, ngx_str_t *value)
 
 ngx_int_t
 ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
-    struct idem_fingerprint *print)
+    struct idem_fingerprint *fingerprint)
 {
     int                   rc;
     ngx_str_t             label, bind;
@@ -207,7 +207,7 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
         return NGX_ERROR;
     }
 
-    rc = idem_claim_make_printed(ctx->conf->store->h, ctx->conf->guard, &args, print,
+    rc = idem_claim_make_fingerprinted(ctx->conf->store->h, ctx->conf->guard, &args, fingerprint,
                                  ngx_http_idem_claim_answer_handler, run, &run->claim, &err);
     if (rc != 0) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: %s", err.text);

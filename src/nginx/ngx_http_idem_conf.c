@@ -167,10 +167,10 @@ ngx_http_idem_conf_default_fingerprint(ngx_conf_t *cf, ngx_http_idem_key_t *key)
         || (key->kind == NGX_HTTP_IDEM_KEY_VALUE
             && ngx_http_idem_variable_is_computed(cf, &key->value.value)))
     {
-        return NGX_HTTP_IDEM_PRINT_NONE;
+        return NGX_HTTP_IDEM_FINGERPRINT_NONE;
     }
 
-    return NGX_HTTP_IDEM_PRINT_ALL;
+    return NGX_HTTP_IDEM_FINGERPRINT_ALL;
 }
 
 
@@ -242,22 +242,22 @@ ngx_http_idem_conf_inherit(ngx_http_idem_loc_conf_t *conf, ngx_http_idem_loc_con
 
     if (prev->parent == NULL) {                /* http{} has no parent to merge with */
         heritage->key = prev->key;
-        heritage->print = prev->print;
-        heritage->print_expr = prev->print_expr;
+        heritage->fingerprint = prev->fingerprint;
+        heritage->fingerprint_expr = prev->fingerprint_expr;
         heritage->release = prev->release;
     }
 
     ngx_conf_merge_ptr_value(conf->key, heritage->key, NULL);
     ngx_conf_merge_ptr_value(conf->release, heritage->release, NULL);
 
-    if (conf->print == 0) {
-        conf->print = heritage->print;
-        conf->print_expr = heritage->print_expr;
+    if (conf->fingerprint == 0) {
+        conf->fingerprint = heritage->fingerprint;
+        conf->fingerprint_expr = heritage->fingerprint_expr;
     }
 
     conf->heritage.key = conf->key;
-    conf->heritage.print = conf->print;
-    conf->heritage.print_expr = conf->print_expr;
+    conf->heritage.fingerprint = conf->fingerprint;
+    conf->heritage.fingerprint_expr = conf->fingerprint_expr;
     conf->heritage.release = conf->release;
 }
 
@@ -328,21 +328,23 @@ ngx_http_idem_conf_merge_fingerprint(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *c
 {
     if (conf->policy->mode != IDEM_MODE_LOCK) {
 
-        if (conf->print == 0) {
-            conf->print = ngx_http_idem_conf_default_fingerprint(cf, conf->key);
+        if (conf->fingerprint == 0) {
+            conf->fingerprint = ngx_http_idem_conf_default_fingerprint(cf, conf->key);
         }
 
         return NGX_OK;
     }
 
-    if (conf->print & ~NGX_HTTP_IDEM_PRINT_NONE && conf->print != prev->heritage.print) {
+    if (conf->fingerprint & ~NGX_HTTP_IDEM_FINGERPRINT_NONE
+        && conf->fingerprint != prev->heritage.fingerprint)
+    {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                       "idem: idem lock and idem_fingerprint exclude each other: a lock "
                       "compares nothing; for the guard in %s:%ui", conf->file, conf->line);
         return NGX_ERROR;
     }
 
-    conf->print = NGX_HTTP_IDEM_PRINT_NONE;
+    conf->fingerprint = NGX_HTTP_IDEM_FINGERPRINT_NONE;
 
     return NGX_OK;
 }

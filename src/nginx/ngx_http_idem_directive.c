@@ -209,15 +209,15 @@ ngx_http_idem_directive_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *co
         const char  *word;
         ngx_uint_t   part;
     } parts[] = {
-        { "method", NGX_HTTP_IDEM_PRINT_METHOD },
-        { "path", NGX_HTTP_IDEM_PRINT_PATH },
-        { "query", NGX_HTTP_IDEM_PRINT_QUERY },
-        { "body", NGX_HTTP_IDEM_PRINT_BODY },
-        { "none", NGX_HTTP_IDEM_PRINT_NONE },
+        { "method", NGX_HTTP_IDEM_FINGERPRINT_METHOD },
+        { "path", NGX_HTTP_IDEM_FINGERPRINT_PATH },
+        { "query", NGX_HTTP_IDEM_FINGERPRINT_QUERY },
+        { "body", NGX_HTTP_IDEM_FINGERPRINT_BODY },
+        { "none", NGX_HTTP_IDEM_FINGERPRINT_NONE },
         { NULL, 0 }
     };
 
-    if (ilcf->print) {
+    if (ilcf->fingerprint) {
         return "is duplicate";
     }
 
@@ -226,10 +226,10 @@ ngx_http_idem_directive_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *co
     if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '#')
         && cf->args->nelts == 2)
     {
-        ilcf->print = NGX_HTTP_IDEM_PRINT_EXPR;
-        ilcf->print_expr = ngx_http_idem_variable_compile(cf, &value[1]);
+        ilcf->fingerprint = NGX_HTTP_IDEM_FINGERPRINT_EXPR;
+        ilcf->fingerprint_expr = ngx_http_idem_variable_compile(cf, &value[1]);
 
-        return ilcf->print_expr ? NGX_CONF_OK : NGX_CONF_ERROR;
+        return ilcf->fingerprint_expr ? NGX_CONF_OK : NGX_CONF_ERROR;
     }
 
     for (i = 1; i < cf->args->nelts; i++) {
@@ -240,8 +240,8 @@ ngx_http_idem_directive_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *co
             }
         }
 
-        if (parts[k].word == NULL || (ilcf->print & parts[k].part)
-            || (parts[k].part == NGX_HTTP_IDEM_PRINT_NONE && cf->args->nelts > 2))
+        if (parts[k].word == NULL || (ilcf->fingerprint & parts[k].part)
+            || (parts[k].part == NGX_HTTP_IDEM_FINGERPRINT_NONE && cf->args->nelts > 2))
         {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "idem_fingerprint: \"%V\" is not understood; allowed: none, or "
@@ -250,7 +250,7 @@ ngx_http_idem_directive_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *co
             return NGX_CONF_ERROR;
         }
 
-        ilcf->print |= parts[k].part;
+        ilcf->fingerprint |= parts[k].part;
     }
 
     return NGX_CONF_OK;

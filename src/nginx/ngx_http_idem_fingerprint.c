@@ -98,7 +98,7 @@ ngx_http_idem_fingerprint_piece_sha512(void *data, const void *bytes, size_t len
 static void
 ngx_http_idem_fingerprint_piece_bytes(void *data, const void *bytes, size_t len)
 {
-    idem_print_add(data, bytes, len);
+    idem_fingerprint_add(data, bytes, len);
 }
 
 
@@ -152,38 +152,40 @@ static void
 ngx_http_idem_fingerprint_part(void *data, const void *bytes, size_t len)
 {
     if (bytes) {
-        idem_print_add(data, bytes, len);
+        idem_fingerprint_add(data, bytes, len);
 
     } else {
-        idem_print_piece_end(data);
+        idem_fingerprint_piece_end(data);
     }
 }
 
 
 static void
-ngx_http_idem_fingerprint_plain_open(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
+ngx_http_idem_fingerprint_plain_open(ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint_hash *fingerprint,
     struct idem_http_split *split)
 {
     if (ctx->body.delimiter.len == 0) {
-        idem_print_open_plain(print, ngx_http_idem_fingerprint_body_name(ctx));
+        idem_fingerprint_open_plain(fingerprint, ngx_http_idem_fingerprint_body_name(ctx));
         return;
     }
 
-    idem_print_open_pieces(print, ngx_http_idem_fingerprint_body_name(ctx));
-    idem_http_split_begin(split, &ctx->body.delimiter, ngx_http_idem_fingerprint_part, print);
+    idem_fingerprint_open_pieces(fingerprint, ngx_http_idem_fingerprint_body_name(ctx));
+    idem_http_split_begin(split, &ctx->body.delimiter, ngx_http_idem_fingerprint_part, fingerprint);
 }
 
 
 static void
-ngx_http_idem_fingerprint_plain_close(ngx_http_idem_ctx_t *ctx, struct idem_print *print,
+ngx_http_idem_fingerprint_plain_close(ngx_http_idem_ctx_t *ctx,
+    struct idem_fingerprint_hash *fingerprint,
     struct idem_http_split *split)
 {
     if (ctx->body.delimiter.len) {
         idem_http_split_end(split);
-        idem_print_piece_end(print);
+        idem_fingerprint_piece_end(fingerprint);
     }
 
-    idem_print_close(print);
+    idem_fingerprint_close(fingerprint);
 }
 
 
@@ -194,7 +196,7 @@ ngx_http_idem_fingerprint_add(ngx_http_idem_ctx_t *ctx, const void *bytes, size_
         idem_http_split_add(&ctx->body.split, bytes, len);
 
     } else {
-        idem_print_add(&ctx->body.print, bytes, len);
+        idem_fingerprint_add(&ctx->body.fingerprint, bytes, len);
     }
 }
 
@@ -207,7 +209,7 @@ ngx_http_idem_fingerprint_add(ngx_http_idem_ctx_t *ctx, const void *bytes, size_
 
 static ngx_int_t
 ngx_http_idem_fingerprint_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    struct idem_print *print)
+    struct idem_fingerprint_hash *fingerprint)
 {
     ngx_int_t           rc;
     struct idem_json    value;
@@ -222,14 +224,14 @@ ngx_http_idem_fingerprint_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     }
 
     if (rc == NGX_OK) {
-        idem_print_arena(&arena, ctx->body.text.len);
+        idem_fingerprint_arena(&arena, ctx->body.text.len);
 
         if (idem_json_parse((char *) ctx->body.text.data, ctx->body.text.len, &arena, &value,
                             &err)
             == 0)
         {
-            (void) idem_print_json(print, ngx_http_idem_fingerprint_body_name(ctx),
-                                   IDEM_PRINT_JSON, &value, &err);
+            (void) idem_fingerprint_json(fingerprint, ngx_http_idem_fingerprint_body_name(ctx),
+                                   IDEM_FINGERPRINT_JSON, &value, &err);
             idem_arena_free(&arena);
             return NGX_OK;
         }
@@ -241,31 +243,33 @@ ngx_http_idem_fingerprint_json(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    idem_print_unread(print, ngx_http_idem_fingerprint_body_name(ctx), ctx->body.sha256.bytes);
+    idem_fingerprint_unread(fingerprint, ngx_http_idem_fingerprint_body_name(ctx),
+                            ctx->body.sha256.bytes);
 
     return NGX_OK;
 }
 
 
 static void
-ngx_http_idem_fingerprint_head(ngx_http_request_t *r, ngx_uint_t parts, struct idem_print *print)
+ngx_http_idem_fingerprint_head(ngx_http_request_t *r, ngx_uint_t parts,
+    struct idem_fingerprint_hash *fingerprint)
 {
     ngx_str_t  path, query;
 
     ngx_http_idem_fingerprint_target(r, &path, &query);
 
-    idem_print_begin(print);
+    idem_fingerprint_begin(fingerprint);
 
-    if (parts & NGX_HTTP_IDEM_PRINT_METHOD) {
-        idem_print_bytes(print, "method", r->method_name.data, r->method_name.len);
+    if (parts & NGX_HTTP_IDEM_FINGERPRINT_METHOD) {
+        idem_fingerprint_bytes(fingerprint, "method", r->method_name.data, r->method_name.len);
     }
 
-    if (parts & NGX_HTTP_IDEM_PRINT_PATH) {
-        idem_print_bytes(print, "path", path.data, path.len);
+    if (parts & NGX_HTTP_IDEM_FINGERPRINT_PATH) {
+        idem_fingerprint_bytes(fingerprint, "path", path.data, path.len);
     }
 
-    if (parts & NGX_HTTP_IDEM_PRINT_QUERY) {
-        idem_print_bytes(print, "query", query.data, query.len);
+    if (parts & NGX_HTTP_IDEM_FINGERPRINT_QUERY) {
+        idem_fingerprint_bytes(fingerprint, "query", query.data, query.len);
     }
 }
 
@@ -276,8 +280,8 @@ static ngx_uint_t
 ngx_http_idem_fingerprint_wanted_parts(ngx_http_idem_loc_conf_t *conf)
 {
     return conf->key->kind == NGX_HTTP_IDEM_KEY_PARAMS
-           ? NGX_HTTP_IDEM_PRINT_ARGS
-           : conf->print & NGX_HTTP_IDEM_PRINT_ALL;
+           ? NGX_HTTP_IDEM_FINGERPRINT_ARGS
+           : conf->fingerprint & NGX_HTTP_IDEM_FINGERPRINT_ALL;
 }
 
 
@@ -398,14 +402,14 @@ ngx_http_idem_fingerprint_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     parts = ngx_http_idem_fingerprint_wanted_parts(ctx->conf);
 
-    if (!(parts & NGX_HTTP_IDEM_PRINT_BODY)) {
+    if (!(parts & NGX_HTTP_IDEM_FINGERPRINT_BODY)) {
         return;
     }
 
     if (ctx->body.type != NGX_HTTP_IDEM_BODY_JSON) {
-        ngx_http_idem_fingerprint_head(r, parts, &ctx->body.print);
-        ngx_http_idem_fingerprint_plain_open(ctx, &ctx->body.print, &ctx->body.split);
-        ctx->body.print_state = NGX_HTTP_IDEM_HASH_OPEN;
+        ngx_http_idem_fingerprint_head(r, parts, &ctx->body.fingerprint);
+        ngx_http_idem_fingerprint_plain_open(ctx, &ctx->body.fingerprint, &ctx->body.split);
+        ctx->body.hash_state = NGX_HTTP_IDEM_HASH_OPEN;
         return;
     }
 
@@ -437,7 +441,7 @@ ngx_http_idem_fingerprint_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     for (cl = in; cl; cl = cl->next) {
         len = ngx_buf_in_memory(cl->buf) ? (size_t) (cl->buf->last - cl->buf->pos) : 0;
 
-        if (len && body->print_state == NGX_HTTP_IDEM_HASH_OPEN) {
+        if (len && body->hash_state == NGX_HTTP_IDEM_HASH_OPEN) {
             ngx_http_idem_fingerprint_add(ctx, cl->buf->pos, len);
         }
 
@@ -488,8 +492,8 @@ ngx_http_idem_fingerprint_drop(ngx_http_idem_ctx_t *ctx)
         idem_sha512_fail(&body->sha512.sha);
     }
 
-    if (body->print_state == NGX_HTTP_IDEM_HASH_OPEN) {
-        idem_sha_fail(&body->print.parts);
+    if (body->hash_state == NGX_HTTP_IDEM_HASH_OPEN) {
+        idem_sha_fail(&body->fingerprint.parts);
     }
 }
 
@@ -499,42 +503,42 @@ ngx_http_idem_fingerprint_parts(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     struct idem_fingerprint *ret)
 {
     ngx_int_t               rc;
-    struct idem_print       print;
+    struct idem_fingerprint_hash       fingerprint;
     struct idem_http_split  split;
 
-    if (ctx->body.print_state == NGX_HTTP_IDEM_HASH_OPEN
+    if (ctx->body.hash_state == NGX_HTTP_IDEM_HASH_OPEN
         && parts == ngx_http_idem_fingerprint_wanted_parts(ctx->conf))
     {
-        ctx->body.print_state = NGX_HTTP_IDEM_HASH_DONE;
-        ngx_http_idem_fingerprint_plain_close(ctx, &ctx->body.print, &ctx->body.split);
-        return idem_print_end(&ctx->body.print, ret) == 0 ? NGX_OK : NGX_ERROR;
+        ctx->body.hash_state = NGX_HTTP_IDEM_HASH_DONE;
+        ngx_http_idem_fingerprint_plain_close(ctx, &ctx->body.fingerprint, &ctx->body.split);
+        return idem_fingerprint_end(&ctx->body.fingerprint, ret) == 0 ? NGX_OK : NGX_ERROR;
     }
 
-    ngx_http_idem_fingerprint_head(r, parts, &print);
+    ngx_http_idem_fingerprint_head(r, parts, &fingerprint);
     rc = NGX_OK;
 
-    if (parts & NGX_HTTP_IDEM_PRINT_BODY) {
+    if (parts & NGX_HTTP_IDEM_FINGERPRINT_BODY) {
 
         if (ctx->body.type >= NGX_HTTP_IDEM_BODY_JSON) {
-            rc = ngx_http_idem_fingerprint_json(r, ctx, &print);
+            rc = ngx_http_idem_fingerprint_json(r, ctx, &fingerprint);
 
         } else if (ctx->conf->sign && ctx->body.delimiter.len == 0) {
             rc = ngx_http_idem_fingerprint_hash_body(r, ctx);
-            idem_print_hashed(&print, ngx_http_idem_fingerprint_body_name(ctx),
+            idem_fingerprint_hashed(&fingerprint, ngx_http_idem_fingerprint_body_name(ctx),
                               ctx->body.sha256.bytes);
 
         } else {
-            ngx_http_idem_fingerprint_plain_open(ctx, &print, &split);
+            ngx_http_idem_fingerprint_plain_open(ctx, &fingerprint, &split);
             rc = ctx->body.delimiter.len
                  ? ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_split,
                                                          &split)
                  : ngx_http_idem_fingerprint_read_pieces(r, ngx_http_idem_fingerprint_piece_bytes,
-                                                         &print);
-            ngx_http_idem_fingerprint_plain_close(ctx, &print, &split);
+                                                         &fingerprint);
+            ngx_http_idem_fingerprint_plain_close(ctx, &fingerprint, &split);
         }
     }
 
-    switch (idem_print_end(&print, ret)) {
+    switch (idem_fingerprint_end(&fingerprint, ret)) {
 
     case 0:
         return rc;
@@ -563,21 +567,22 @@ ngx_http_idem_fingerprint_expr(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     int                 rc;
     struct idem_json   *vars, value;
     struct idem_error   err;
-    struct idem_print   print;
+    struct idem_fingerprint_hash   fingerprint;
 
     vars = ngx_http_idem_variable_request_json(r, ctx, &err);
     rc = vars ? 0 : err.code;
 
     if (rc == 0) {
-        rc = idem_expr_select(ctx->conf->print_expr, vars, &ctx->vars.arena, &value, &err);
+        rc = idem_expr_select(ctx->conf->fingerprint_expr, vars, &ctx->vars.arena, &value, &err);
     }
 
     if (rc == 0) {
-        idem_print_begin(&print);
-        rc = idem_print_json(&print, idem_expr_text(ctx->conf->print_expr), IDEM_PRINT_VALUE,
+        idem_fingerprint_begin(&fingerprint);
+        rc = idem_fingerprint_json(&fingerprint, idem_expr_text(ctx->conf->fingerprint_expr),
+                                   IDEM_FINGERPRINT_VALUE,
                              &value, &err);
 
-        if (idem_print_end(&print, ret) != 0 && rc == 0) {
+        if (idem_fingerprint_end(&fingerprint, ret) != 0 && rc == 0) {
             return NGX_ERROR;
         }
     }

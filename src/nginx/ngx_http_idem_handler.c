@@ -324,14 +324,14 @@ ngx_http_idem_handler_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t  rc;
 
-    rc = ngx_http_idem_key_identify(r, ctx, &ctx->key.print);
+    rc = ngx_http_idem_key_identify(r, ctx, &ctx->key.fingerprint);
 
     if (ngx_http_idem_handler_set_enforced(r, ctx) != NGX_OK) {
         rc = NGX_ERROR;
     }
 
     if (rc == NGX_OK) {
-        rc = ngx_http_idem_claim(r, ctx, 0, &ctx->key.print);
+        rc = ngx_http_idem_claim(r, ctx, 0, &ctx->key.fingerprint);
 
         if (rc == NGX_OK) {
             ngx_http_idem_handler_park(r, ctx, NGX_HTTP_IDEM_CLAIMING);

@@ -223,7 +223,7 @@ ngx_http_idem_key_from_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     struct idem_identity     identity;
     struct idem_fingerprint  arguments;
 
-    made = ngx_http_idem_fingerprint_parts(r, ctx, NGX_HTTP_IDEM_PRINT_ARGS, &arguments);
+    made = ngx_http_idem_fingerprint_parts(r, ctx, NGX_HTTP_IDEM_FINGERPRINT_ARGS, &arguments);
     if (made != NGX_OK) {
         return made;
     }
@@ -391,7 +391,7 @@ ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
 ngx_int_t
 ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    struct idem_fingerprint *print)
+    struct idem_fingerprint *fingerprint)
 {
     ngx_int_t  rc;
 
@@ -404,7 +404,7 @@ ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         [NGX_HTTP_IDEM_KEY_TOKEN] = ngx_http_idem_key_from_token,
     };
 
-    ngx_memzero(print, sizeof(struct idem_fingerprint));
+    ngx_memzero(fingerprint, sizeof(struct idem_fingerprint));
 
     ctx->key.evaluating = 1;
     rc = ngx_http_idem_key_evaluate_scope(r, ctx);
@@ -415,14 +415,15 @@ ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
     ctx->key.evaluating = 0;
 
-    if (rc != NGX_OK || (ctx->conf->print & NGX_HTTP_IDEM_PRINT_NONE)) {
+    if (rc != NGX_OK || (ctx->conf->fingerprint & NGX_HTTP_IDEM_FINGERPRINT_NONE)) {
         return rc;
     }
 
-    if (ctx->conf->print & NGX_HTTP_IDEM_PRINT_EXPR) {
-        return ngx_http_idem_fingerprint_expr(r, ctx, print);
+    if (ctx->conf->fingerprint & NGX_HTTP_IDEM_FINGERPRINT_EXPR) {
+        return ngx_http_idem_fingerprint_expr(r, ctx, fingerprint);
     }
 
-    return ngx_http_idem_fingerprint_parts(r, ctx, ctx->conf->print & NGX_HTTP_IDEM_PRINT_ALL,
-                                           print);
+    return ngx_http_idem_fingerprint_parts(r, ctx,
+                                           ctx->conf->fingerprint & NGX_HTTP_IDEM_FINGERPRINT_ALL,
+                                           fingerprint);
 }

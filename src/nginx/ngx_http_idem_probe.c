@@ -101,7 +101,7 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     /* takes the record over, so that no other prober asks meanwhile */
 
-    if (ngx_http_idem_claim(r, ctx, 1, &ctx->key.print) != NGX_OK) {
+    if (ngx_http_idem_claim(r, ctx, 1, &ctx->key.fingerprint) != NGX_OK) {
         return NGX_ERROR;
     }
 

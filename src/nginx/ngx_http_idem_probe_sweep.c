@@ -27,14 +27,14 @@
 typedef struct {
     ngx_http_idem_guarded_t   *guarded;
     ngx_event_t                timer;
-    struct idem_ask            ask;
+    struct idem_store_call            call;
     ngx_uint_t                 asked;       /* probes of this page without a response */
     ngx_uint_t                 found;
 } ngx_http_idem_probe_sweep_t;
 
 
 static void ngx_http_idem_probe_sweep_handler(ngx_event_t *ev);
-static void ngx_http_idem_probe_sweep_list_handler(struct idem_ask *ask, int rc,
+static void ngx_http_idem_probe_sweep_list_handler(struct idem_store_call *call, int rc,
     const struct idem_error *err);
 
 
@@ -188,7 +188,7 @@ ngx_http_idem_probe_sweep_stop(void)
             ngx_del_timer(&sweep[i].timer);
         }
 
-        idem_ask_stop(&sweep[i].ask);
+        idem_store_call_stop(&sweep[i].call);
     }
 }
 
@@ -223,7 +223,7 @@ ngx_http_idem_probe_sweep_handler(ngx_event_t *ev)
         return;
     }
 
-    op = &sweep->ask.op;
+    op = &sweep->call.op;
 
     op->kind = IDEM_OP_LIST;
     op->in.list.prefix.at = (u_char *) conf->policy->prefix;
@@ -231,10 +231,10 @@ ngx_http_idem_probe_sweep_handler(ngx_event_t *ev)
     op->in.list.state = IDEM_RUNNING;
     op->in.list.uncertain = true;
     op->in.list.max = NGX_HTTP_IDEM_PAGE;
-    sweep->ask.answered = ngx_http_idem_probe_sweep_list_handler;
-    sweep->ask.quiet = true;
+    sweep->call.answered = ngx_http_idem_probe_sweep_list_handler;
+    sweep->call.quiet = true;
 
-    idem_ask_start(conf->store->h, &sweep->ask);
+    idem_store_call_start(conf->store->h, &sweep->call);
 }
 
 
@@ -418,16 +418,17 @@ ngx_http_idem_probe_sweep_skips(const struct idem_entry *entry)
 
 
 static void
-ngx_http_idem_probe_sweep_list_handler(struct idem_ask *ask, int rc,
+ngx_http_idem_probe_sweep_list_handler(struct idem_store_call *call, int rc,
     const struct idem_error *err)
 {
     size_t                        i;
-    struct idem_op               *op = &ask->op;
+    struct idem_op               *op = &call->op;
     const struct idem_entry      *entry;
-    ngx_http_idem_probe_sweep_t  *sweep = idem_container_of(ask, ngx_http_idem_probe_sweep_t, ask);
+    ngx_http_idem_probe_sweep_t  *sweep = idem_container_of(call,
+                                                            ngx_http_idem_probe_sweep_t, call);
     ngx_http_idem_loc_conf_t     *conf = sweep->guarded->conf;
 
-    idem_ask_stop(ask);
+    idem_store_call_stop(call);
 
     if (rc != 0) {
         ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "idem: listing uncertain runs: %s",

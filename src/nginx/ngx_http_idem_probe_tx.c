@@ -13,7 +13,7 @@
 
 
 struct ngx_http_idem_probe_tx_s {
-    struct idem_ask       ask;
+    struct idem_store_call       call;
     ngx_http_idem_ctx_t  *ctx;
 };
 
@@ -49,17 +49,17 @@ ngx_http_idem_probe_tx_copy(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 
 
 static void
-ngx_http_idem_probe_tx_handler(struct idem_ask *ask, int rc, const struct idem_error *err)
+ngx_http_idem_probe_tx_handler(struct idem_store_call *call, int rc, const struct idem_error *err)
 {
     ngx_log_t                 *log;
-    ngx_http_idem_probe_tx_t  *tx = (ngx_http_idem_probe_tx_t *) ask;
+    ngx_http_idem_probe_tx_t  *tx = (ngx_http_idem_probe_tx_t *) call;
     ngx_http_idem_ctx_t       *ctx = tx->ctx;
 
     log = ctx->request->connection->log;
     ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
 
     if (rc == 0) {
-        ngx_http_idem_probe_tx_copy(ctx->request, ctx, &ask->op);
+        ngx_http_idem_probe_tx_copy(ctx->request, ctx, &call->op);
 
         ngx_log_error(NGX_LOG_NOTICE, log, 0,
                       "idem: record %s: the row of its transaction %s", ctx->decision.hash,
@@ -74,7 +74,7 @@ ngx_http_idem_probe_tx_handler(struct idem_ask *ask, int rc, const struct idem_e
                       ctx->decision.hash, err->text);
     }
 
-    idem_ask_stop(ask);
+    idem_store_call_stop(call);
     ctx->probe.tx = NULL;
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PROBED);
 
@@ -93,16 +93,16 @@ ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     }
 
     tx->ctx = ctx;
-    tx->ask.answered = ngx_http_idem_probe_tx_handler;
-    tx->ask.op.kind = IDEM_OP_TX;
-    tx->ask.op.key = ctx->run->claim->key;      /* row and record have the same name */
+    tx->call.answered = ngx_http_idem_probe_tx_handler;
+    tx->call.op.kind = IDEM_OP_TX;
+    tx->call.op.key = ctx->run->claim->key;      /* row and record have the same name */
 
     ctx->probe.tx = tx;
     ctx->decision.asked = ngx_current_msec;
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PROBING);
     r->write_event_handler = ngx_http_request_empty_handler;
 
-    idem_ask_start(ctx->conf->store->h, &tx->ask);
+    idem_store_call_start(ctx->conf->store->h, &tx->call);
 
     return NGX_AGAIN;
 }
@@ -114,7 +114,7 @@ void
 ngx_http_idem_probe_tx_drop(ngx_http_idem_ctx_t *ctx)
 {
     if (ctx->probe.tx) {
-        idem_ask_stop(&ctx->probe.tx->ask);
+        idem_store_call_stop(&ctx->probe.tx->call);
         ctx->probe.tx = NULL;
     }
 }

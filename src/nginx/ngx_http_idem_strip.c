@@ -231,7 +231,7 @@ ngx_http_idem_strip_find_deciders(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf
     if (ngx_http_idem_strip_add_value(cf, conf, conf->scope) != NGX_OK
         || ngx_http_idem_strip_add_value(cf, conf, conf->bind) != NGX_OK
         || ngx_http_idem_strip_add_value(cf, conf, conf->enforce) != NGX_OK
-        || ngx_http_idem_strip_add_expr(cf, conf, conf->print_expr) != NGX_OK)
+        || ngx_http_idem_strip_add_expr(cf, conf, conf->fingerprint_expr) != NGX_OK)
     {
         return NGX_ERROR;
     }

@@ -210,7 +210,7 @@ ngx_http_idem_variable_arena_cleanup(void *data)
 static void
 ngx_http_idem_variable_arena_init(ngx_http_idem_ctx_t *ctx)
 {
-    idem_print_arena(&ctx->vars.arena, ctx->body.text.len);
+    idem_fingerprint_arena(&ctx->vars.arena, ctx->body.text.len);
     ctx->vars.arena.left += NGX_HTTP_IDEM_ROOM;
 }
 

@@ -62,7 +62,7 @@ struct queue_config {
 };
 
 /* `taken` is true if the broker took the message; else `why` has the reason. */
-typedef void queue_told_fn(void *data, bool taken, const char *why);
+typedef void queue_done_fn(void *data, bool taken, const char *why);
 
 struct queue_broker {
     const char *name;
@@ -83,11 +83,11 @@ struct queue_broker {
      * was not taken, the message is still out.
      */
     void (*delay)(struct queue_link *link, struct queue_message *message, int64_t ms,
-                  queue_told_fn *told, void *data);
+                  queue_done_fn *told, void *data);
     /* Puts a copy among the dead letters and runs the callback when the copy is durable. The
        message is still out. */
     void (*bury)(struct queue_link *link, struct queue_message *message,
-                 const struct queue_epitaph *epitaph, queue_told_fn *told, void *data);
+                 const struct queue_epitaph *epitaph, queue_done_fn *told, void *data);
     /* Delivers the message again at once, to any consumer: its handling has not begun. */
     void (*giveback)(struct queue_link *link, struct queue_message *message);
     /* Frees the link and all messages that are out. Sends pending acks first, and blocks for

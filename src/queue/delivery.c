@@ -189,7 +189,7 @@ static enum queue_result delivery_result(const struct delivery *d, enum queue_re
     return d->c->forced && said != QUEUE_DONE && said != QUEUE_UNBEGUN ? QUEUE_UNKNOWN : said;
 }
 
-static void work_result(struct queue_work *work, const struct queue_said *said) {
+static void work_result(struct queue_work *work, const struct queue_outcome *said) {
     struct delivery *d = idem_container_of(work, struct delivery, work);
     struct queue_consumer *c = d->c;
 
@@ -235,7 +235,7 @@ static void delivery_begin_work(struct delivery *d) {
 
 /* The claim was granted while the consumer stops: releases it, and no attempt is counted. */
 static void delivery_decline_work(struct delivery *d) {
-    d->said = (struct queue_said){.result = QUEUE_UNBEGUN};
+    d->said = (struct queue_outcome){.result = QUEUE_UNBEGUN};
     d->row = queue_result_row(QUEUE_UNBEGUN, QUEUE_ROOM_ANY);
     d->begun = 0;
     delivery_finish(d);
@@ -292,7 +292,7 @@ static void claim_decided(struct idem_claim *claim, int rc, const struct idem_an
     d->verdict = idem_verdict_name(answer->verdict);
     d->attempt = answer->attempt;
     d->unguarded = answer->unguarded;
-    d->said = (struct queue_said){.status = answer->status};
+    d->said = (struct queue_outcome){.status = answer->status};
     snprintf(d->reason, sizeof(d->reason), "%.*s", (int)answer->reason_len,
              answer->reason_len == 0 ? "" : answer->reason);
     if (row->step == QUEUE_STEP_WORK && !d->c->stopping) {
@@ -330,8 +330,8 @@ void delivery_claim(struct delivery *d) {
     d->worker = true;
     c->counts.working++;
     delivery_set_state(d, DELIVERY_CLAIMING);
-    rc = idem_claim_make_printed(c->config.h, c->config.guard, &args, &d->print, claim_decided, d,
-                                 &d->claim, &err);
+    rc = idem_claim_make_fingerprinted(c->config.h, c->config.guard, &args, &d->fingerprint,
+                                       claim_decided, d, &d->claim, &err);
     if (rc != 0) {
         d->claim = NULL;
         delivery_claim_failed(d, rc, &err);
@@ -367,7 +367,7 @@ static int delivery_identify(struct delivery *d, struct idem_error *err) {
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a key");
     memcpy(d->key, identity.call.key, identity.call.key_len);
     d->key_len = identity.call.key_len;
-    d->print = identity.call.fingerprint;
+    d->fingerprint = identity.call.fingerprint;
     memcpy(d->label, identity.label, sizeof(d->label));
     memcpy(d->place.lane, identity.lane, sizeof(d->place.lane));
     if (queue_trace_is_key(d->message, (struct idem_bytes){d->key, d->key_len}))

@@ -34,7 +34,7 @@ struct delivery {
 
     unsigned char *key; /* NULL: not computed yet */
     size_t key_len;
-    struct idem_fingerprint print;
+    struct idem_fingerprint fingerprint;
     char label[IDEM_LABEL_MAX + 1];
     char trace[QUEUE_TRACE_TEXT];
     char hash[65]; /* empty: not claimed yet */
@@ -50,7 +50,7 @@ struct delivery {
 
     struct queue_work work;
     int64_t begun;
-    struct queue_said said;
+    struct queue_outcome said;
     const struct queue_result_row *row; /* NULL: the handler was not called */
     const char *verdict, *epitaph;
     char reason[IDEM_REASON_MAX + 1];

@@ -17,7 +17,7 @@ enum queue_result {
 };
 const char *queue_result_name(enum queue_result result);
 
-struct queue_said {
+struct queue_outcome {
     enum queue_result result;
     int64_t delay_ms;   /* RETRY: the handler's wish for the pause; 0: the policy's back-off */
     int32_t status;     /* exit status or HTTP status */
@@ -39,7 +39,7 @@ struct queue_work {
     void *at; /* for the handler's own use */
 
     /* The handler calls this exactly once, never inside begin(). */
-    void (*told)(struct queue_work *work, const struct queue_said *said);
+    void (*told)(struct queue_work *work, const struct queue_outcome *said);
 };
 
 struct queue_handler {

@@ -55,20 +55,20 @@ static int keying_take_key(const struct queue_keying *keying, const struct queue
 /* The kind of the body (JSON or plain bytes) goes into the hash, not into the definition of the
    fingerprint: different definitions are not compared, so a sender could skip the comparison by
    a change of the kind. A body that is too long to be parsed is compared byte for byte. */
-static int print_add_body(struct idem_print *print, const struct idem_policy *policy,
-                          struct idem_bytes body, struct idem_error *err) {
+static int hash_add_body(struct idem_fingerprint_hash *hash, const struct idem_policy *policy,
+                         struct idem_bytes body, struct idem_error *err) {
     struct idem_arena arena;
     struct idem_json json;
     int rc = 0;
 
-    idem_print_arena(&arena, body.len);
+    idem_fingerprint_arena(&arena, body.len);
     if (body.len <= (size_t)policy->json_max && body.len != 0 &&
         idem_json_parse((const char *)body.at, body.len, &arena, &json, NULL) == 0) {
-        rc = idem_print_json(print, "body", IDEM_PRINT_JSON, &json, err);
+        rc = idem_fingerprint_json(hash, "body", IDEM_FINGERPRINT_JSON, &json, err);
     } else {
-        idem_print_open_plain(print, "body");
-        idem_print_add(print, body.at, body.len);
-        idem_print_close(print);
+        idem_fingerprint_open_plain(hash, "body");
+        idem_fingerprint_add(hash, body.at, body.len);
+        idem_fingerprint_close(hash);
     }
     idem_arena_free(&arena);
     return rc;
@@ -78,19 +78,19 @@ static int message_key_fingerprint(const struct idem_policy *policy,
                                    const struct queue_message *message, struct queue_args *ret,
                                    struct idem_error *err) {
     struct idem_fingerprint fingerprint;
-    struct idem_print print;
+    struct idem_fingerprint_hash hash;
     int rc, ended;
 
-    idem_print_begin(&print);
-    rc = print_add_body(&print, policy, message->body, err);
-    ended = idem_print_end(&print, &fingerprint);
+    idem_fingerprint_begin(&hash);
+    rc = hash_add_body(&hash, policy, message->body, err);
+    ended = idem_fingerprint_end(&hash, &fingerprint);
     if (rc == 0 && ended != 0)
         rc = idem_error_set(err, ended, "no memory for a hash");
     if (rc != 0)
         return rc;
-    memcpy(ret->print, fingerprint.hash, sizeof(ret->print));
-    ret->args.fingerprint = ret->print;
-    ret->args.fingerprint_len = sizeof(ret->print);
+    memcpy(ret->fingerprint, fingerprint.hash, sizeof(ret->fingerprint));
+    ret->args.fingerprint = ret->fingerprint;
+    ret->args.fingerprint_len = sizeof(ret->fingerprint);
     return 0;
 }
 

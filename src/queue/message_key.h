@@ -30,7 +30,7 @@ struct queue_args {
     struct idem_args args;
     char *variables;
     size_t variables_len;
-    unsigned char print[IDEM_HASH_LEN];
+    unsigned char fingerprint[IDEM_HASH_LEN];
 };
 
 /*

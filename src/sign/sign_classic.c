@@ -157,7 +157,7 @@ static bool classic_query_put(struct idem_http_text query, struct idem_out *out)
     classic_pairs_split(query, pairs);
     qsort(pairs, n, sizeof(*pairs), classic_pair_compare);
     for (size_t i = 0; i < n; i++) {
-        idem_out_say(out, i == 0 ? "?" : "&");
+        idem_out_text(out, i == 0 ? "?" : "&");
         idem_out_put(out, pairs[i].at, pairs[i].len);
     }
     free(pairs);
@@ -168,7 +168,7 @@ static bool classic_query_put(struct idem_http_text query, struct idem_out *out)
 
 static void classic_line_put(struct idem_out *out, const char *bytes, size_t len) {
     idem_out_put(out, bytes, len);
-    idem_out_say(out, "\n");
+    idem_out_text(out, "\n");
 }
 
 static const char *classic_header_put(const struct idem_sign_request *request,
@@ -187,7 +187,7 @@ static const char *classic_header_put(const struct idem_sign_request *request,
         return room;
     }
     idem_out_put(out, name.at, name.len);
-    idem_out_say(out, ":");
+    idem_out_text(out, ":");
     classic_line_put(out, value.at, value.len);
     return NULL;
 }
@@ -201,7 +201,7 @@ static const char *classic_target_put(const struct idem_sign_request *request,
     idem_out_put(out, request->path.at, request->path.len);
     if (request->query.at != NULL && !classic_query_put(request->query, out))
         return "There is no memory to sort the parameters.";
-    idem_out_say(out, "\n");
+    idem_out_text(out, "\n");
     return NULL;
 }
 
@@ -212,7 +212,7 @@ static const char *classic_text(const struct idem_signer *signer,
     char hash[IDEM_HEX_TEXT(IDEM_HASH_LEN)];
     const char *detail;
 
-    idem_out_say(out, "IDEM-SIGN-1\n");
+    idem_out_text(out, "IDEM-SIGN-1\n");
     detail = classic_target_put(request, out);
     classic_line_put(out, parts->timestamp.at, parts->timestamp.len);
     classic_line_put(out, parts->nonce, parts->nonce_len);
@@ -220,7 +220,7 @@ static const char *classic_text(const struct idem_signer *signer,
     for (size_t i = 0; detail == NULL && i < signer->names_n; i++)
         detail = classic_header_put(request, signer->names[i], out, room);
     idem_hex_encode(request->sha256, IDEM_HASH_LEN, hash);
-    idem_out_say(out, hash);
+    idem_out_text(out, hash);
     return detail;
 }
 

@@ -112,22 +112,22 @@ static int make_key(const struct idem_signer *signer, const struct idem_sign_wit
 
 static void make_item_put(struct idem_out *out, struct idem_http_text name) {
     if (out->len > 0)
-        idem_out_say(out, " ");
-    idem_out_say(out, "\"");
+        idem_out_text(out, " ");
+    idem_out_text(out, "\"");
     idem_out_put(out, name.at, name.len);
-    idem_out_say(out, "\"");
+    idem_out_text(out, "\"");
 }
 
 static void make_string_put(struct idem_out *out, const char *key, const char *value) {
-    idem_out_say(out, ";");
-    idem_out_say(out, key);
-    idem_out_say(out, "=\"");
+    idem_out_text(out, ";");
+    idem_out_text(out, key);
+    idem_out_text(out, "=\"");
     for (; *value != '\0'; value++) {
         if (idem_is_any(*value, "\"\\"))
-            idem_out_say(out, "\\");
+            idem_out_text(out, "\\");
         idem_out_put(out, value, 1);
     }
-    idem_out_say(out, "\"");
+    idem_out_text(out, "\"");
 }
 
 /* The default components come first; a name of headers= is not repeated. */
@@ -163,8 +163,8 @@ static void make_parameters_put(const struct idem_signer *signer, const struct m
                                 struct idem_out *out) {
     (void)signer;
     if (made->parts.timed) {
-        idem_out_say(out, ";created=");
-        idem_out_say(out, made->timestamp);
+        idem_out_text(out, ";created=");
+        idem_out_text(out, made->timestamp);
     }
     make_string_put(out, "keyid", made->parts.key_id);
     make_string_put(out, "nonce", made->parts.nonce);

@@ -454,12 +454,12 @@ static void request_put_authority(const struct idem_sign_request *request, struc
 
 static void request_put_path(const struct idem_sign_request *request, struct idem_out *out) {
     if (request->path.len == 0)
-        idem_out_say(out, "/");
+        idem_out_text(out, "/");
     idem_out_put(out, request->path.at, request->path.len);
 }
 
 static void request_put_query(const struct idem_sign_request *request, struct idem_out *out) {
-    idem_out_say(out, "?");
+    idem_out_text(out, "?");
     idem_out_put(out, request->query.at, request->query.len);
 }
 
@@ -479,7 +479,7 @@ static void request_put_scheme(const struct idem_sign_request *request, struct i
 
 static void request_put_uri(const struct idem_sign_request *request, struct idem_out *out) {
     request_put_scheme(request, out);
-    idem_out_say(out, "://");
+    idem_out_text(out, "://");
     request_put_authority(request, out);
     request_put_target(request, out);
 }
@@ -509,7 +509,7 @@ static bool message_param_put(struct idem_http_text text, struct idem_out *out) 
             idem_out_put(out, &c, 1);
         } else {
             snprintf(escaped, sizeof(escaped), "%%%02X", (unsigned char)c);
-            idem_out_say(out, escaped);
+            idem_out_text(out, escaped);
         }
     }
     return true;
@@ -550,9 +550,9 @@ static const char *request_put_bytes(const struct idem_sign_request *request,
         if (text == NULL)
             return "There is no memory for what was signed.";
         idem_base64_encode((const unsigned char *)value.at, value.len, text);
-        idem_out_say(out, (*ret_n)++ > 0 ? ", :" : ":");
-        idem_out_say(out, text);
-        idem_out_say(out, ":");
+        idem_out_text(out, (*ret_n)++ > 0 ? ", :" : ":");
+        idem_out_text(out, text);
+        idem_out_text(out, ":");
         free(text);
     }
     return NULL;
@@ -599,15 +599,15 @@ static const char *request_put_component(const struct idem_sign_request *request
 }
 
 static void component_put_identifier(const struct component *component, struct idem_out *out) {
-    idem_out_say(out, "\"");
+    idem_out_text(out, "\"");
     idem_out_put(out, component->name.at, component->name.len);
-    idem_out_say(out, "\"");
+    idem_out_text(out, "\"");
     if (component->bs)
-        idem_out_say(out, ";bs");
+        idem_out_text(out, ";bs");
     if (component->param.at != NULL) {
-        idem_out_say(out, ";name=\"");
+        idem_out_text(out, ";name=\"");
         idem_out_put(out, component->param.at, component->param.len);
-        idem_out_say(out, "\"");
+        idem_out_text(out, "\"");
     }
 }
 
@@ -617,11 +617,11 @@ static void message_parameters_put(struct idem_http_text parameters, struct idem
     struct idem_sf_parameter parameter;
 
     while (idem_sf_parameter(&sf, &parameter) == IDEM_SF_NEXT) {
-        idem_out_say(out, ";");
+        idem_out_text(out, ";");
         idem_out_put(out, parameter.key.at, parameter.key.len);
         if (parameter.value.all.len == 0 || idem_http_is(parameter.value.all, "?1"))
             continue;
-        idem_out_say(out, "=");
+        idem_out_text(out, "=");
         idem_out_put(out, parameter.value.all.at, parameter.value.all.len);
     }
 }
@@ -644,19 +644,19 @@ static const char *message_text(const struct idem_signer *signer,
         return detail;
     for (size_t i = 0; i < n; i++) {
         component_put_identifier(&components[i], out);
-        idem_out_say(out, ": ");
+        idem_out_text(out, ": ");
         detail = request_put_component(request, &components[i], out, room);
         if (detail != NULL)
             return detail;
-        idem_out_say(out, "\n");
+        idem_out_text(out, "\n");
     }
-    idem_out_say(out, "\"@signature-params\": (");
+    idem_out_text(out, "\"@signature-params\": (");
     for (size_t i = 0; i < n; i++) {
         if (i > 0)
-            idem_out_say(out, " ");
+            idem_out_text(out, " ");
         component_put_identifier(&components[i], out);
     }
-    idem_out_say(out, ")");
+    idem_out_text(out, ")");
     message_parameters_put(parts->parameters, out);
     return NULL;
 }

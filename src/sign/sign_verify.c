@@ -28,7 +28,7 @@
 #define FOREVER_MS ((int64_t)100 * 366 * 24 * 3600 * 1000)
 
 struct idem_nonce {
-    struct idem_ask ask;
+    struct idem_store_call store_call;
     const struct idem_signer *signer;
     idem_nonce_cb *cb;
     void *data;
@@ -106,13 +106,14 @@ void idem_proof_tally(struct idem *h, enum idem_proof proof) {
 
 /* On a loop. */
 
-static void nonce_answered(struct idem_ask *ask, int rc, const struct idem_error *err) {
-    struct idem_nonce *nonce = idem_container_of(ask, struct idem_nonce, ask);
+static void nonce_answered(struct idem_store_call *store_call, int rc,
+                           const struct idem_error *err) {
+    struct idem_nonce *nonce = idem_container_of(store_call, struct idem_nonce, store_call);
     char room[IDEM_SIGN_DETAIL];
     const char *detail = NULL;
 
     if (rc == 0)
-        detail = idem_nonce_answer(nonce->signer, &ask->op, room);
+        detail = idem_nonce_answer(nonce->signer, &store_call->op, room);
     nonce->cb(nonce, rc, detail, err, nonce->data);
 }
 
@@ -127,15 +128,15 @@ int idem_nonce_new(struct idem *h, const struct idem_signer *signer,
     nonce = calloc(1, sizeof(*nonce));
     if (nonce == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a nonce");
-    if ((rc = idem_nonce_op(signer, parts, &nonce->ask.op, err)) != 0) {
+    if ((rc = idem_nonce_op(signer, parts, &nonce->store_call.op, err)) != 0) {
         free(nonce);
         return rc;
     }
     nonce->signer = signer;
     nonce->cb = cb;
     nonce->data = data;
-    nonce->ask.answered = nonce_answered;
-    idem_ask_start(h, &nonce->ask);
+    nonce->store_call.answered = nonce_answered;
+    idem_store_call_start(h, &nonce->store_call);
     *ret = nonce;
     return 0;
 }
@@ -143,7 +144,7 @@ int idem_nonce_new(struct idem *h, const struct idem_signer *signer,
 void idem_nonce_free(struct idem_nonce *nonce) {
     if (nonce == NULL)
         return;
-    idem_ask_stop(&nonce->ask);
+    idem_store_call_stop(&nonce->store_call);
     free(nonce);
 }
 

@@ -175,7 +175,7 @@ void idem_sign_headers(const struct idem_sign_request *request, struct idem_http
             continue;
         value = idem_http_trim(request->headers[i].value);
         if ((*ret_n)++ > 0)
-            idem_out_say(out, ", ");
+            idem_out_text(out, ", ");
         idem_out_put(out, value.at, value.len);
     }
 }

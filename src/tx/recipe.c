@@ -108,7 +108,7 @@ static void recipe_where(const struct idem_recipe *recipe, struct idem_query *q)
     const struct idem_sql_row *row = recipe->row;
 
     for (size_t i = 0; i < row->key_n; i++) {
-        idem_query_say(q, i == 0 ? " WHERE " : " AND ");
+        idem_query_add(q, i == 0 ? " WHERE " : " AND ");
         idem_query_equal(q, row->key[i].name, row->key[i].value);
     }
 }
@@ -118,9 +118,9 @@ static void recipe_set(const struct idem_recipe *recipe, struct idem_query *q) {
     const struct idem_sql_row *row = recipe->row;
 
     for (size_t i = 0; i < row->values_n; i++) {
-        idem_query_say(q, i == 0 ? "" : ", ");
+        idem_query_add(q, i == 0 ? "" : ", ");
         idem_query_column(q, row->values[i].name);
-        idem_query_say(q, " = ");
+        idem_query_add(q, " = ");
         idem_query_value(q, row->values[i].value);
     }
 }
@@ -131,7 +131,7 @@ static int recipe_refuse_key(size_t rows, struct idem_error *err) {
 }
 
 /* Runs the statement and ends the query. */
-static int recipe_say(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
+static int recipe_add(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
     int rc = idem_query_run(q, ret, err);
 
     idem_query_end(q);
@@ -143,7 +143,7 @@ static int recipe_say(struct idem_query *q, struct idem_reply *ret, struct idem_
 static int recipe_change(struct idem_query *q, bool *ret_changed, bool *ret_warned,
                          struct idem_error *err) {
     struct idem_reply reply;
-    int rc = recipe_say(q, &reply, err);
+    int rc = recipe_add(q, &reply, err);
 
     idem_reply_release(&reply);
     if (rc != 0)
@@ -164,15 +164,15 @@ static int recipe_present(const struct idem_recipe *recipe, const char *column, 
     struct idem_query q;
 
     idem_query_begin(&q, recipe->conn, recipe->dialect);
-    idem_query_say(&q, "SELECT ");
-    idem_query_say(&q, text ? recipe->dialect->text_open : "");
+    idem_query_add(&q, "SELECT ");
+    idem_query_add(&q, text ? recipe->dialect->text_open : "");
     idem_query_column(&q, column);
-    idem_query_say(&q, text ? recipe->dialect->text_close : "");
-    idem_query_say(&q, " FROM ");
+    idem_query_add(&q, text ? recipe->dialect->text_close : "");
+    idem_query_add(&q, " FROM ");
     idem_query_name(&q, recipe->row->table);
     recipe_where(recipe, &q);
-    idem_query_say(&q, recipe->dialect->present);
-    return recipe_say(&q, ret, err);
+    idem_query_add(&q, recipe->dialect->present);
+    return recipe_add(&q, ret, err);
 }
 
 static int recipe_exists(const struct idem_recipe *recipe, const char *clause, bool *ret,
@@ -182,11 +182,11 @@ static int recipe_exists(const struct idem_recipe *recipe, const char *clause, b
     int rc;
 
     idem_query_begin(&q, recipe->conn, recipe->dialect);
-    idem_query_say(&q, "SELECT 1 FROM ");
+    idem_query_add(&q, "SELECT 1 FROM ");
     idem_query_name(&q, recipe->row->table);
     recipe_where(recipe, &q);
-    idem_query_say(&q, clause);
-    rc = recipe_say(&q, &reply, err);
+    idem_query_add(&q, clause);
+    rc = recipe_add(&q, &reply, err);
     idem_reply_release(&reply);
     if (rc == 0 && reply.rows > 1)
         rc = recipe_refuse_key(reply.rows, err);
@@ -234,7 +234,7 @@ const char *idem_sql_verdict_name(enum idem_sql_verdict verdict) {
 static void query_append_columns(struct idem_query *q, const struct idem_sql_column *columns,
                                  size_t n, bool values, const char **comma) {
     for (size_t i = 0; i < n; i++) {
-        idem_query_say(q, *comma);
+        idem_query_add(q, *comma);
         *comma = ", ";
         if (values)
             idem_query_value(q, columns[i].value);
@@ -254,18 +254,18 @@ static void recipe_append_insert(const struct idem_recipe *recipe, struct idem_q
     const char *comma = "";
 
     idem_query_begin(q, recipe->conn, recipe->dialect);
-    idem_query_say(q, "INSERT INTO ");
+    idem_query_add(q, "INSERT INTO ");
     idem_query_name(q, recipe->row->table);
-    idem_query_say(q, " (");
+    idem_query_add(q, " (");
     row_append(recipe->row, q, false);
-    idem_query_say(q, ") VALUES (");
+    idem_query_add(q, ") VALUES (");
     row_append(recipe->row, q, true);
-    idem_query_say(q, ")");
+    idem_query_add(q, ")");
     if (recipe->dialect->on_conflict == NULL)
         return;
-    idem_query_say(q, recipe->dialect->on_conflict);
+    idem_query_add(q, recipe->dialect->on_conflict);
     query_append_columns(q, recipe->row->key, recipe->row->key_n, false, &comma);
-    idem_query_say(q, ") DO NOTHING");
+    idem_query_add(q, ") DO NOTHING");
 }
 
 /* Sets *ret_done if the row was absent and is inserted now. */
@@ -278,7 +278,7 @@ static int recipe_insert_row(const struct idem_recipe *recipe, bool *ret_done,
     int rc;
 
     recipe_append_insert(recipe, &q);
-    rc = recipe_say(&q, &reply, &why);
+    rc = recipe_add(&q, &reply, &why);
     idem_reply_release(&reply);
     *ret_done = rc == 0 && reply.changed == 1;
     if (rc == 0)
@@ -336,9 +336,9 @@ static int recipe_update_row(const struct idem_recipe *recipe, bool *ret_done,
     if (recipe->row->values_n == 0)
         return recipe_exists(recipe, recipe->dialect->present, ret_done, err);
     idem_query_begin(&q, recipe->conn, recipe->dialect);
-    idem_query_say(&q, "UPDATE ");
+    idem_query_add(&q, "UPDATE ");
     idem_query_name(&q, recipe->row->table);
-    idem_query_say(&q, " SET ");
+    idem_query_add(&q, " SET ");
     recipe_set(recipe, &q);
     recipe_where(recipe, &q);
     rc = recipe_change(&q, ret_done, NULL, err);
@@ -393,7 +393,7 @@ int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
     if (rc != 0 || (rc = recipe_begin(&recipe, conn, row, err)) != 0)
         return rc;
     idem_query_begin(&q, conn, recipe.dialect);
-    idem_query_say(&q, "DELETE FROM ");
+    idem_query_add(&q, "DELETE FROM ");
     idem_query_name(&q, row->table);
     recipe_where(&recipe, &q);
     rc = recipe_change(&q, &done, NULL, err);
@@ -426,16 +426,16 @@ static int lock_request_select(struct lock_request *request, const char *clause,
     int rc;
 
     idem_query_begin(&q, request->recipe.conn, request->recipe.dialect);
-    idem_query_say(&q, "SELECT ");
+    idem_query_add(&q, "SELECT ");
     for (size_t i = 0; i < request->n; i++) {
-        idem_query_say(&q, i == 0 ? "" : ", ");
+        idem_query_add(&q, i == 0 ? "" : ", ");
         idem_query_column(&q, request->columns[i]);
     }
-    idem_query_say(&q, request->n == 0 ? "1 FROM " : " FROM ");
+    idem_query_add(&q, request->n == 0 ? "1 FROM " : " FROM ");
     idem_query_name(&q, request->recipe.row->table);
     recipe_where(&request->recipe, &q);
-    idem_query_say(&q, clause);
-    rc = recipe_say(&q, &request->reply, err);
+    idem_query_add(&q, clause);
+    rc = recipe_add(&q, &request->reply, err);
     if (rc == 0 && request->reply.rows > 1) {
         idem_reply_release(&request->reply);
         return idem_error_set(err, IDEM_E_INVALID,
@@ -569,18 +569,18 @@ void idem_sql_cells_release(struct idem_sql_cells *cells) {
 
 static void recipe_append_update(const struct idem_recipe *recipe, struct idem_query *q) {
     idem_query_begin(q, recipe->conn, recipe->dialect);
-    idem_query_say(q, "UPDATE ");
+    idem_query_add(q, "UPDATE ");
     idem_query_name(q, recipe->row->table);
-    idem_query_say(q, " SET ");
+    idem_query_add(q, " SET ");
     recipe_set(recipe, q);
-    idem_query_say(q, recipe->row->values_n == 0 ? "" : ", ");
+    idem_query_add(q, recipe->row->values_n == 0 ? "" : ", ");
 }
 
 /* Appends the row's key, and the condition that the column still has this value. */
 static void recipe_append_condition(const struct idem_recipe *recipe, struct idem_query *q,
                                     const char *column, struct idem_sql_value value) {
     recipe_where(recipe, q);
-    idem_query_say(q, " AND ");
+    idem_query_add(q, " AND ");
     idem_query_equal(q, column, value);
 }
 
@@ -593,9 +593,9 @@ static int recipe_version_try(const struct idem_recipe *recipe, const char *colu
 
     recipe_append_update(recipe, &q);
     idem_query_column(&q, column);
-    idem_query_say(&q, " = ");
+    idem_query_add(&q, " = ");
     idem_query_column(&q, column);
-    idem_query_say(&q, " + 1");
+    idem_query_add(&q, " + 1");
     recipe_append_condition(recipe, &q, column, idem_sql_int(version));
     return recipe_change(&q, ret_won, ret_kept, err);
 }
@@ -700,7 +700,7 @@ static int move_try(const struct move *m, bool *ret_moved, struct idem_error *er
 
     recipe_append_update(&m->recipe, &q);
     idem_query_column(&q, m->column);
-    idem_query_say(&q, " = ");
+    idem_query_add(&q, " = ");
     idem_query_value(&q, idem_sql_text(moves_name(m->moves, m->to)));
     recipe_append_condition(&m->recipe, &q, m->column,
                             idem_sql_text(moves_name(m->moves, m->from)));

@@ -56,12 +56,12 @@ int idem_table_result(const struct idem_tx_name *name, int32_t status, struct id
 /* tx_row.c. */
 
 /* "4294967295:", the hash in hexadecimal digits, and a NUL. */
-#define IDEM_PRINT_TEXT (11 + 2 * IDEM_HASH_LEN + 1)
+#define IDEM_FINGERPRINT_TEXT (11 + 2 * IDEM_HASH_LEN + 1)
 
 /* Returns `text`, or NULL if there is no fingerprint. */
-const char *idem_print_write(const struct idem_fingerprint *fingerprint,
-                             char text[IDEM_PRINT_TEXT]);
+const char *idem_fingerprint_write(const struct idem_fingerprint *fingerprint,
+                                   char text[IDEM_FINGERPRINT_TEXT]);
 /* Returns false, and leaves *ret unchanged, if the bytes are not a fingerprint. */
-bool idem_print_read(struct idem_bytes bytes, struct idem_fingerprint *ret);
+bool idem_fingerprint_read(struct idem_bytes bytes, struct idem_fingerprint *ret);
 
 #endif

@@ -21,7 +21,7 @@ static int migrate_query_number(struct idem_sql conn, const struct idem_dialect 
     int rc;
 
     idem_query_begin(&q, conn, dialect);
-    idem_query_say(&q, text);
+    idem_query_add(&q, text);
     rc = idem_query_run(&q, &reply, err);
     if (rc == 0)
         *ret = reply.columns == 1 ? idem_cell_number(&reply.cells[0]) : 0;

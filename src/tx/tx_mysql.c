@@ -99,9 +99,9 @@ static int mysql_outside(struct idem_sql conn, struct idem_error *err) {
 
 static void query_append_hex(struct idem_query *q, const char *before,
                              const struct idem_sql_value *value) {
-    idem_query_say(q, before);
+    idem_query_add(q, before);
     idem_query_hex(q, value);
-    idem_query_say(q, "'");
+    idem_query_add(q, "'");
 }
 
 static void mysql_value(struct idem_query *q, const struct idem_sql_value *value) {
@@ -110,7 +110,7 @@ static void mysql_value(struct idem_query *q, const struct idem_sql_value *value
     switch (value->type) {
     case IDEM_SQL_INT:
         snprintf(number, sizeof(number), "%lld", (long long)value->number);
-        idem_query_say(q, number);
+        idem_query_add(q, number);
         break;
     case IDEM_SQL_TEXT:
         query_append_hex(q, "_utf8mb4 X'", value);
@@ -119,7 +119,7 @@ static void mysql_value(struct idem_query *q, const struct idem_sql_value *value
         query_append_hex(q, "X'", value);
         break;
     default:
-        idem_query_say(q, "NULL");
+        idem_query_add(q, "NULL");
     }
 }
 
@@ -144,16 +144,16 @@ static void mysql_same(struct idem_query *q, const char *column,
     char number[32];
 
     if (value->type == IDEM_SQL_INT) {
-        idem_query_say(q, " AND ");
+        idem_query_add(q, " AND ");
         idem_query_column(q, column);
         snprintf(number, sizeof(number), " = '%lld'", (long long)value->number);
-        idem_query_say(q, number);
+        idem_query_add(q, number);
     } else if (value->type == IDEM_SQL_BYTES || !value_is_digits(value)) {
-        idem_query_say(q, " AND HEX(");
+        idem_query_add(q, " AND HEX(");
         idem_query_column(q, column);
-        idem_query_say(q, ") = HEX(CONCAT(");
+        idem_query_add(q, ") = HEX(CONCAT(");
         idem_query_column(q, column);
-        idem_query_say(q, "))");
+        idem_query_add(q, "))");
     }
 }
 
@@ -304,7 +304,7 @@ static int mysql_wait_begin(struct idem_sql conn, struct idem_wait *wait, struct
     int rc;
 
     idem_query_begin(&q, conn, &idem_dialect_mysql);
-    idem_query_say(&q, "SELECT @@SESSION.innodb_lock_wait_timeout");
+    idem_query_add(&q, "SELECT @@SESSION.innodb_lock_wait_timeout");
     rc = idem_query_run(&q, &reply, err);
     if (rc == 0 && reply.columns == 1)
         snprintf(wait->before, sizeof(wait->before), "%lld",
@@ -343,7 +343,7 @@ static int mysql_query_number(struct idem_sql conn, const char *text, int64_t *r
     int rc;
 
     idem_query_begin(&q, conn, &idem_dialect_mysql);
-    idem_query_say(&q, text);
+    idem_query_add(&q, text);
     rc = idem_query_run(&q, &reply, err);
     if (rc == 0)
         *ret = reply.columns == 1 ? idem_cell_number(&reply.cells[0]) : 0;

@@ -103,13 +103,13 @@ static void postgres_value(struct idem_query *q, const struct idem_sql_value *va
 
     if (value->type == IDEM_SQL_INT || value->type == IDEM_SQL_NULL) {
         snprintf(name, sizeof(name), "'%lld'", (long long)value->number);
-        idem_query_say(q, value->type == IDEM_SQL_NULL ? "NULL" : name);
+        idem_query_add(q, value->type == IDEM_SQL_NULL ? "NULL" : name);
         return;
     }
     if (value->type == IDEM_SQL_BYTES && q->shown && value->len <= LITERAL_MAX) {
-        idem_query_say(q, "E'\\\\x");
+        idem_query_add(q, "E'\\\\x");
         idem_query_hex(q, value);
-        idem_query_say(q, "'");
+        idem_query_add(q, "'");
         return;
     }
     if (value->type == IDEM_SQL_TEXT && value->len > 0 && memchr(value->at, '\0', value->len))
@@ -119,7 +119,7 @@ static void postgres_value(struct idem_query *q, const struct idem_sql_value *va
             "bytea column");
     idem_query_bind(q, value);
     snprintf(name, sizeof(name), "$%zu", q->values_n);
-    idem_query_say(q, name);
+    idem_query_add(q, name);
 }
 
 /* The values as libpq takes them. The types are omitted, because the server knows the columns'
@@ -328,7 +328,7 @@ static int postgres_wait_begin(struct idem_sql conn, struct idem_wait *wait,
              "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '%lldms', true)",
              (long long)wait->ms);
     idem_query_begin(&q, conn, dialect);
-    idem_query_say(&q, text);
+    idem_query_add(&q, text);
     rc = idem_query_run(&q, &reply, err);
     if (rc == 0 && reply.columns == 2)
         snprintf(wait->before, sizeof(wait->before), "%s", (const char *)reply.cells[0].at);
@@ -350,7 +350,7 @@ static int postgres_wait_end(struct idem_sql conn, struct idem_wait *wait, enum 
         return 0;
     idem_query_begin(&q, conn, dialect);
     if (how == IDEM_WAIT_LOCKED)
-        idem_query_say(&q, "ROLLBACK TO SAVEPOINT idem_wait");
+        idem_query_add(&q, "ROLLBACK TO SAVEPOINT idem_wait");
     else
         idem_query_fill(&q, "SELECT set_config('lock_timeout', ?, true)", &before);
     rc = idem_query_run(&q, &reply, err);

@@ -72,7 +72,7 @@ void idem_query_put(struct idem_query *q, const void *bytes, size_t len) {
     q->text[q->len] = '\0';
 }
 
-void idem_query_say(struct idem_query *q, const char *text) {
+void idem_query_add(struct idem_query *q, const char *text) {
     idem_query_put(q, text, strlen(text));
 }
 
@@ -97,7 +97,7 @@ void idem_query_name(struct idem_query *q, const char *name) {
 
     for (; (dot = strchr(name, '.')) != NULL; name = dot + 1) {
         query_append_name_part(q, name, (size_t)(dot - name));
-        idem_query_say(q, ".");
+        idem_query_add(q, ".");
     }
     query_append_name_part(q, name, strlen(name));
 }
@@ -147,7 +147,7 @@ void idem_query_value(struct idem_query *q, struct idem_sql_value value) {
 
 void idem_query_equal(struct idem_query *q, const char *column, struct idem_sql_value value) {
     idem_query_column(q, column);
-    idem_query_say(q, " = ");
+    idem_query_add(q, " = ");
     idem_query_value(q, value);
     if (q->dialect->same != NULL)
         q->dialect->same(q, column, &value);
@@ -160,7 +160,7 @@ void idem_query_fill(struct idem_query *q, const char *text, const struct idem_s
         idem_query_put(q, text, (size_t)(mark - text));
         idem_query_value(q, *values++);
     }
-    idem_query_say(q, text);
+    idem_query_add(q, text);
 }
 
 int idem_query_run(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
@@ -184,7 +184,7 @@ int idem_query_do(struct idem_sql conn, const struct idem_dialect *dialect, cons
     int rc;
 
     idem_query_begin(&q, conn, dialect);
-    idem_query_say(&q, text);
+    idem_query_add(&q, text);
     rc = idem_query_run(&q, &reply, err);
     idem_reply_release(&reply);
     idem_query_end(&q);

@@ -40,7 +40,7 @@ void idem_query_begin(struct idem_query *q, struct idem_sql conn,
 void idem_query_end(struct idem_query *q);
 
 void idem_query_put(struct idem_query *q, const void *bytes, size_t len);
-void idem_query_say(struct idem_query *q, const char *text);
+void idem_query_add(struct idem_query *q, const char *text);
 /* Appends a quoted name; dots separate its parts. */
 void idem_query_name(struct idem_query *q, const char *name);
 /* Appends a quoted name that may contain dots. */

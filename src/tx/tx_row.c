@@ -16,20 +16,20 @@
  * that column.
  */
 
-const char *idem_print_write(const struct idem_fingerprint *fingerprint,
-                             char text[IDEM_PRINT_TEXT]) {
+const char *idem_fingerprint_write(const struct idem_fingerprint *fingerprint,
+                                   char text[IDEM_FINGERPRINT_TEXT]) {
     int n;
 
     if (fingerprint->definition == 0)
         return NULL;
-    n = snprintf(text, IDEM_PRINT_TEXT, "%lu:", (unsigned long)fingerprint->definition);
+    n = snprintf(text, IDEM_FINGERPRINT_TEXT, "%lu:", (unsigned long)fingerprint->definition);
     idem_hex_put(fingerprint->hash, text + n);
     return text;
 }
 
-bool idem_print_read(struct idem_bytes bytes, struct idem_fingerprint *ret) {
+bool idem_fingerprint_read(struct idem_bytes bytes, struct idem_fingerprint *ret) {
     struct idem_fingerprint fingerprint;
-    char text[IDEM_PRINT_TEXT];
+    char text[IDEM_FINGERPRINT_TEXT];
     unsigned long definition;
     char *end;
 
@@ -79,7 +79,7 @@ static int row_run(const struct idem_tx_name *name, const struct row_statement *
     q.shown = statement->shown;
     q.begins = statement->begin != NULL;
     if (q.begins)
-        idem_query_say(&q, statement->begin);
+        idem_query_add(&q, statement->begin);
     idem_query_fill(&q, statement->text, values);
     rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);

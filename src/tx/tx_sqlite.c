@@ -88,7 +88,7 @@ static int sqlite_outside(struct idem_sql conn, struct idem_error *err) {
 
 static void sqlite_value(struct idem_query *q, const struct idem_sql_value *value) {
     idem_query_bind(q, value);
-    idem_query_say(q, "?");
+    idem_query_add(q, "?");
 }
 
 static int sqlite_value_bind(sqlite3_stmt *stmt, int at, const struct idem_sql_value *value) {

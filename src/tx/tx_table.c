@@ -74,15 +74,15 @@ static struct idem_sql_value columns_value(const struct idem_tx_columns *columns
 static void table_append_where(const struct idem_tx_name *name, struct idem_query *q) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
 
-    idem_query_say(q, " WHERE ");
+    idem_query_add(q, " WHERE ");
     idem_query_column(q, columns->key);
-    idem_query_say(q, " = ");
+    idem_query_add(q, " = ");
     idem_query_value(q, columns_value(columns, name->serial));
     if (columns->source == NULL)
         return;
-    idem_query_say(q, " AND ");
+    idem_query_add(q, " AND ");
     idem_query_column(q, columns->source);
-    idem_query_say(q, " = ");
+    idem_query_add(q, " = ");
     idem_query_value(q, columns_value(columns, name->source));
 }
 
@@ -94,28 +94,28 @@ static void query_append_exact(struct idem_query *q, const struct idem_tx_column
                                const char *column) {
     const struct idem_dialect *dialect = q->dialect;
 
-    idem_query_say(q, columns->bytes ? "" : dialect->text_open);
+    idem_query_add(q, columns->bytes ? "" : dialect->text_open);
     idem_query_column(q, column);
-    idem_query_say(q, columns->bytes ? "" : dialect->text_close);
+    idem_query_add(q, columns->bytes ? "" : dialect->text_close);
 }
 
 static void query_append_optional(struct idem_query *q, const char *column) {
-    idem_query_say(q, ", ");
+    idem_query_add(q, ", ");
     if (column == NULL)
-        idem_query_say(q, "NULL");
+        idem_query_add(q, "NULL");
     else
         idem_query_column(q, column);
 }
 
 static void query_append_result(struct idem_query *q, const char *column) {
     if (column == NULL) {
-        idem_query_say(q, ", NULL");
+        idem_query_add(q, ", NULL");
         return;
     }
-    idem_query_say(q, ", ");
-    idem_query_say(q, q->dialect->bytes_open);
+    idem_query_add(q, ", ");
+    idem_query_add(q, q->dialect->bytes_open);
     idem_query_column(q, column);
-    idem_query_say(q, q->dialect->bytes_close);
+    idem_query_add(q, q->dialect->bytes_close);
 }
 
 enum { CELL_KEY, CELL_SOURCE, CELL_FINGERPRINT, CELL_STATUS, CELL_RESULT, CELLS };
@@ -127,20 +127,20 @@ static int table_find_row(const struct idem_tx_name *name, const char *clause,
     int rc;
 
     idem_query_begin(&q, name->conn, name->dialect);
-    idem_query_say(&q, "SELECT ");
+    idem_query_add(&q, "SELECT ");
     query_append_exact(&q, columns, columns->key);
-    idem_query_say(&q, ", ");
+    idem_query_add(&q, ", ");
     if (columns->source == NULL)
-        idem_query_say(&q, "NULL");
+        idem_query_add(&q, "NULL");
     else
         query_append_exact(&q, columns, columns->source);
     query_append_optional(&q, columns->fingerprint);
     query_append_optional(&q, columns->status);
     query_append_result(&q, columns->result);
-    idem_query_say(&q, " FROM ");
+    idem_query_add(&q, " FROM ");
     idem_query_name(&q, columns->table);
     table_append_where(name, &q);
-    idem_query_say(&q, clause);
+    idem_query_add(&q, clause);
     rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);
     return rc;
@@ -171,7 +171,7 @@ static bool value_read_fingerprint(const struct idem_sql_value *cell,
     if (cell->type == IDEM_SQL_NULL)
         return true;
     return (cell->type == IDEM_SQL_TEXT || cell->type == IDEM_SQL_BYTES) &&
-           idem_print_read((struct idem_bytes){cell->at, cell->len}, ret);
+           idem_fingerprint_read((struct idem_bytes){cell->at, cell->len}, ret);
 }
 
 int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
@@ -212,7 +212,7 @@ int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
 static void query_append_key_columns(struct idem_query *q, const struct idem_tx_columns *columns) {
     idem_query_column(q, columns->key);
     if (columns->source != NULL) {
-        idem_query_say(q, ", ");
+        idem_query_add(q, ", ");
         idem_query_column(q, columns->source);
     }
 }
@@ -220,38 +220,38 @@ static void query_append_key_columns(struct idem_query *q, const struct idem_tx_
 static void query_append_conflict(struct idem_query *q, const struct idem_tx_columns *columns) {
     if (q->dialect->on_conflict == NULL)
         return;
-    idem_query_say(q, q->dialect->on_conflict);
+    idem_query_add(q, q->dialect->on_conflict);
     query_append_key_columns(q, columns);
-    idem_query_say(q, ") DO NOTHING");
+    idem_query_add(q, ") DO NOTHING");
 }
 
 static void table_append_insert(const struct idem_tx_name *name, struct idem_query *q,
                                 const char *fingerprint) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
 
-    idem_query_say(q, "INSERT INTO ");
+    idem_query_add(q, "INSERT INTO ");
     idem_query_name(q, columns->table);
-    idem_query_say(q, " (");
+    idem_query_add(q, " (");
     query_append_key_columns(q, columns);
     if (columns->fingerprint != NULL)
         query_append_optional(q, columns->fingerprint);
     if (columns->created != NULL)
         query_append_optional(q, columns->created);
-    idem_query_say(q, ") VALUES (");
+    idem_query_add(q, ") VALUES (");
     idem_query_value(q, columns_value(columns, name->serial));
     if (columns->source != NULL) {
-        idem_query_say(q, ", ");
+        idem_query_add(q, ", ");
         idem_query_value(q, columns_value(columns, name->source));
     }
     if (columns->fingerprint != NULL) {
-        idem_query_say(q, ", ");
+        idem_query_add(q, ", ");
         idem_query_value(q, idem_sql_text(fingerprint));
     }
     if (columns->created != NULL) {
-        idem_query_say(q, ", ");
-        idem_query_say(q, name->dialect->now);
+        idem_query_add(q, ", ");
+        idem_query_add(q, name->dialect->now);
     }
-    idem_query_say(q, ")");
+    idem_query_add(q, ")");
     query_append_conflict(q, columns);
 }
 
@@ -259,12 +259,12 @@ int idem_table_insert(const struct idem_tx_name *name, bool *ret_done, struct id
     struct idem_error why;
     struct idem_query q;
     struct idem_reply reply;
-    char fingerprint[IDEM_PRINT_TEXT];
+    char fingerprint[IDEM_FINGERPRINT_TEXT];
     int rc;
 
     *ret_done = false;
     idem_query_begin(&q, name->conn, name->dialect);
-    table_append_insert(name, &q, idem_print_write(&name->identity.fingerprint, fingerprint));
+    table_append_insert(name, &q, idem_fingerprint_write(&name->identity.fingerprint, fingerprint));
     rc = idem_query_run(&q, &reply, &why);
     idem_query_end(&q);
     idem_reply_release(&reply);
@@ -291,18 +291,18 @@ static int table_write_result(const struct idem_tx_name *name, int32_t status,
     int rc;
 
     idem_query_begin(&q, name->conn, name->dialect);
-    idem_query_say(&q, "UPDATE ");
+    idem_query_add(&q, "UPDATE ");
     idem_query_name(&q, columns->table);
-    idem_query_say(&q, " SET ");
+    idem_query_add(&q, " SET ");
     if (columns->status != NULL) {
         idem_query_column(&q, columns->status);
-        idem_query_say(&q, " = ");
+        idem_query_add(&q, " = ");
         idem_query_value(&q, idem_sql_int(status));
     }
     if (columns->result != NULL) {
-        idem_query_say(&q, columns->status == NULL ? "" : ", ");
+        idem_query_add(&q, columns->status == NULL ? "" : ", ");
         idem_query_column(&q, columns->result);
-        idem_query_say(&q, " = ");
+        idem_query_add(&q, " = ");
         idem_query_value(&q, result.at == NULL ? idem_sql_null()
                                                : idem_sql_bytes(result.at, result.len));
     }
@@ -372,10 +372,10 @@ static int table_probe_columns(struct idem_sql conn, const struct idem_dialect *
     columns_texts(columns, texts);
     idem_query_begin(&q, conn, dialect);
     for (int turn = 0; turn < 2; turn++) {
-        idem_query_say(&q, turn == 0 ? "INSERT INTO " : ") SELECT ");
+        idem_query_add(&q, turn == 0 ? "INSERT INTO " : ") SELECT ");
         if (turn == 0) {
             idem_query_name(&q, columns->table);
-            idem_query_say(&q, " (");
+            idem_query_add(&q, " (");
         }
         idem_query_column(&q, columns->key);
         for (int i = TEXT_SOURCE; i < TEXTS; i++) {
@@ -383,9 +383,9 @@ static int table_probe_columns(struct idem_sql conn, const struct idem_dialect *
                 query_append_optional(&q, *texts[i]);
         }
     }
-    idem_query_say(&q, " FROM ");
+    idem_query_add(&q, " FROM ");
     idem_query_name(&q, columns->table);
-    idem_query_say(&q, " WHERE 1 = 0");
+    idem_query_add(&q, " WHERE 1 = 0");
     query_append_conflict(&q, columns);
     rc = idem_query_run(&q, &reply, err);
     idem_reply_release(&reply);

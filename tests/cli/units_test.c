@@ -180,7 +180,7 @@ TEST(a_damaged_result_is_refused_whole) {
 static const char *when(int64_t ms) {
     static char buf[IDEM_WHEN_TEXT];
 
-    return idem_when_print(ms, buf, sizeof(buf));
+    return idem_rfc3339_print(ms, buf, sizeof(buf));
 }
 
 static int64_t parsed(const char *text) {

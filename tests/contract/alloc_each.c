@@ -27,7 +27,7 @@ bool alloc_run(alloc_scenario *scenario, long n, enum alloc_fault how) {
     int rc, tries = 0;
     bool failed;
 
-    idem_spare_max = 0; /* what is used again is not allocated, and could not fail */
+    idem_freelist_max = 0; /* what is used again is not allocated, and could not fail */
     /* Where nothing failed, a disk may have been slower than the scenario waits for it. */
     do {
         err = (struct idem_error){0};

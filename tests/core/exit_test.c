@@ -26,7 +26,7 @@ static void done(void *data) {
 
 /* As a host that has used OpenSSL before the library starts its first thread. */
 static void use_and_exit(void) {
-    static const struct idem_aside_kind kind = {.work = work, .release = work};
+    static const struct idem_offload_kind kind = {.work = work, .release = work};
     struct idem_loop loop;
     struct idem_poll poll;
     struct idem_host host;
@@ -36,7 +36,7 @@ static void use_and_exit(void) {
     idem_poll_init(&poll);
     host = idem_poll_host(&poll);
     idem_loop_init(&loop, &host);
-    CHECK(idem_aside_new(&loop, &kind, NULL, done, NULL) != NULL);
+    CHECK(idem_offload_new(&loop, &kind, NULL, done, NULL) != NULL);
     exit(0);
 }
 

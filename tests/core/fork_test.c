@@ -171,7 +171,7 @@ TEST(closing_an_inherited_handle_follows_none_of_its_pointers) {
     CHECK(pid >= 0);
     if (pid == 0) {
         h->claims = astray;
-        h->errands = astray;
+        h->release_retries = astray;
         h->loop.timers = astray;
         h->loop.tasks = astray;
         h->loop.fds = astray;

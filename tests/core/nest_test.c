@@ -12,7 +12,7 @@
 struct rig {
     struct idem_poll poll;
     struct idem_loop loop;
-    struct idem_nest *nest;
+    struct idem_epoll_set *epoll_set;
 };
 
 struct pair {
@@ -41,16 +41,16 @@ static void rig_open(struct rig *rig) {
     rig->poll.sink = &rig->loop;
     host = idem_poll_host(&rig->poll);
     idem_loop_init(&rig->loop, &host);
-    rig->nest = malloc(sizeof(*rig->nest));
-    CHECK(rig->nest != NULL);
-    CHECK_INT(idem_nest_open(rig->nest, &rig->loop, &err), 0);
+    rig->epoll_set = malloc(sizeof(*rig->epoll_set));
+    CHECK(rig->epoll_set != NULL);
+    CHECK_INT(idem_epoll_set_open(rig->epoll_set, &rig->loop, &err), 0);
 }
 
 static void rig_close(struct rig *rig) {
-    if (rig->nest != NULL)
-        idem_nest_close(rig->nest);
-    free(rig->nest);
-    rig->nest = NULL;
+    if (rig->epoll_set != NULL)
+        idem_epoll_set_close(rig->epoll_set);
+    free(rig->epoll_set);
+    rig->epoll_set = NULL;
 }
 
 static void rig_release(struct rig *rig) {
@@ -72,7 +72,7 @@ static void pair_ready(struct idem_fd *fd, int events) {
     }
     for (int i = 0; i < pair->others_n; i++)
         if (&pair->others[i] != pair && pair->others[i].fd.fd >= 0) {
-            idem_nest_unwatch(pair->rig->nest, &pair->others[i].fd);
+            idem_epoll_set_unwatch(pair->rig->epoll_set, &pair->others[i].fd);
             close(pair->others[i].fd.fd);
             pair->others[i].fd.fd = -1;
         }
@@ -83,7 +83,7 @@ static void pair_open(struct pair *pair, struct rig *rig) {
 
     CHECK_INT(pipe2(ends, O_CLOEXEC), 0);
     *pair = (struct pair){.fd = {.fd = ends[0], .ready = pair_ready}, .rig = rig, .end = ends[1]};
-    CHECK_INT(idem_nest_watch(rig->nest, &pair->fd, IDEM_READ), 0);
+    CHECK_INT(idem_epoll_set_watch(rig->epoll_set, &pair->fd, IDEM_READ), 0);
 }
 
 static void pair_write(struct pair *pair) {
@@ -114,16 +114,17 @@ TEST(the_events_are_those_that_were_asked_for) {
     rig_open(&rig);
     pair_open(&pair, &rig);
     CHECK_INT(pipe2(ends, O_CLOEXEC), 0);
-    idem_nest_unwatch(rig.nest, &pair.fd);
+    idem_epoll_set_unwatch(rig.epoll_set, &pair.fd);
     pair.fd.fd = ends[1];
-    CHECK_INT(idem_nest_watch(rig.nest, &pair.fd, IDEM_READ), 0);
+    CHECK_INT(idem_epoll_set_watch(rig.epoll_set, &pair.fd, IDEM_READ), 0);
     CHECK_INT(idem_poll_turn(&rig.poll, NULL, 0, 0), 0);
     CHECK_INT(pair.told, 0);
-    CHECK_INT(idem_nest_watch(rig.nest, &pair.fd, IDEM_WRITE), 0);
+    CHECK_INT(idem_epoll_set_watch(rig.epoll_set, &pair.fd, IDEM_WRITE), 0);
     CHECK_INT(idem_poll_turn(&rig.poll, NULL, 0, 0), 0);
     CHECK_INT(pair.told, 1);
     CHECK_INT(pair.events, IDEM_WRITE);
-    CHECK_INT(idem_nest_watch(rig.nest, &(struct idem_fd){.fd = 999}, IDEM_READ), IDEM_E_REFUSED);
+    CHECK_INT(idem_epoll_set_watch(rig.epoll_set, &(struct idem_fd){.fd = 999}, IDEM_READ),
+              IDEM_E_REFUSED);
     rig_release(&rig);
 }
 

@@ -44,26 +44,26 @@ void __wrap_free(void *old) {
 
 #define ANY SIZE_MAX /* no limit of a JSON body */
 
-static struct idem_fingerprint end(struct idem_print *print) {
+static struct idem_fingerprint end(struct idem_fingerprint_hash *print) {
     struct idem_fingerprint ret;
 
-    CHECK_INT(idem_print_end(print, &ret), 0);
+    CHECK_INT(idem_fingerprint_end(print, &ret), 0);
     return ret;
 }
 
 /* A body in pieces, each of which ends at a bar. */
 static struct idem_fingerprint pieces(const char *text) {
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
-    idem_print_begin(&print);
-    idem_print_open_pieces(&print, "body");
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_open_pieces(&print, "body");
     for (; *text != '\0'; text++)
         if (*text == '|')
-            idem_print_piece_end(&print);
+            idem_fingerprint_piece_end(&print);
         else
-            idem_print_add(&print, text, 1);
-    idem_print_piece_end(&print);
-    idem_print_close(&print);
+            idem_fingerprint_add(&print, text, 1);
+    idem_fingerprint_piece_end(&print);
+    idem_fingerprint_close(&print);
     return end(&print);
 }
 
@@ -71,12 +71,12 @@ static struct idem_fingerprint pieces(const char *text) {
 static struct idem_fingerprint body(bool json, size_t json_max, const char *text) {
     size_t len = strlen(text);
     char *copy = malloc(len);
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
     struct idem_error err;
 
     memcpy(copy, text, len);
-    idem_print_begin(&print);
-    if (idem_print_body(&print, "body", json, json_max, copy, len, &err) != 0) {
+    idem_fingerprint_begin(&print);
+    if (idem_fingerprint_body(&print, "body", json, json_max, copy, len, &err) != 0) {
         fprintf(stderr, "# %s: %s\n", text, err.text);
         exit(1);
     }
@@ -85,10 +85,10 @@ static struct idem_fingerprint body(bool json, size_t json_max, const char *text
 }
 
 static struct idem_fingerprint one(const char *name, const void *content, size_t len) {
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
-    idem_print_begin(&print);
-    idem_print_bytes(&print, name, content, len);
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_bytes(&print, name, content, len);
     return end(&print);
 }
 
@@ -98,11 +98,11 @@ static struct idem_fingerprint bytes(const char *text) {
 
 static struct idem_fingerprint two(const char *name, const char *content, const char *name2,
                                    const char *content2) {
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
-    idem_print_begin(&print);
-    idem_print_bytes(&print, name, content, strlen(content));
-    idem_print_bytes(&print, name2, content2, strlen(content2));
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_bytes(&print, name, content, strlen(content));
+    idem_fingerprint_bytes(&print, name2, content2, strlen(content2));
     return end(&print);
 }
 
@@ -116,15 +116,16 @@ static bool same(struct idem_fingerprint a, struct idem_fingerprint b) {
 
 static void check_error(const char *text, const char *what) {
     struct idem_fingerprint ignored;
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
     struct idem_error err = {0};
 
-    idem_print_begin(&print);
-    CHECK_INT(idem_print_body(&print, "body", true, ANY, text, strlen(text), &err), IDEM_E_INVALID);
+    idem_fingerprint_begin(&print);
+    CHECK_INT(idem_fingerprint_body(&print, "body", true, ANY, text, strlen(text), &err),
+              IDEM_E_INVALID);
     CHECK_INT(err.code, IDEM_E_INVALID);
     CHECK_HAS(err.text, what);
     CHECK(strstr(err.text, "secret") == NULL);
-    (void)idem_print_end(&print, &ignored);
+    (void)idem_fingerprint_end(&print, &ignored);
     CHECK_INT(live, 0);
 }
 
@@ -192,7 +193,7 @@ TEST(parts_cannot_run_into_each_other) {
 
 /* Whoever chooses a name or a content may put into it what lies between parts. */
 TEST(a_name_or_content_that_holds_a_part_is_not_that_part) {
-    static const char held[] = {'x', 0, 0, 0, 0, 0,  0, 0, 1, IDEM_PRINT_BYTES,
+    static const char held[] = {'x', 0, 0, 0, 0, 0,  0, 0, 1, IDEM_FINGERPRINT_BYTES,
                                 'a', 0, 0, 0, 1, 'y'};
     struct idem_fingerprint parts = two("a", "x", "b", "y");
 
@@ -204,10 +205,10 @@ TEST(a_name_or_content_that_holds_a_part_is_not_that_part) {
 }
 
 TEST(a_part_that_is_empty_is_not_one_that_is_missing) {
-    struct idem_print none;
+    struct idem_fingerprint_hash none;
     struct idem_fingerprint a, b = one("query", NULL, 0);
 
-    idem_print_begin(&none);
+    idem_fingerprint_begin(&none);
     a = end(&none);
     CHECK(!same_hash(a, b));
     CHECK(a.definition != b.definition);
@@ -240,12 +241,12 @@ TEST(what_cannot_be_read_as_json_is_an_error) {
 
 TEST(a_part_that_was_refused_spoils_the_whole) {
     struct idem_fingerprint ret = {.definition = 42};
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
-    idem_print_begin(&print);
-    CHECK_INT(idem_print_body(&print, "body", true, ANY, "{", 1, NULL), IDEM_E_INVALID);
-    idem_print_bytes(&print, "path", "/", 1);
-    CHECK_INT(idem_print_end(&print, &ret), IDEM_E_INVALID);
+    idem_fingerprint_begin(&print);
+    CHECK_INT(idem_fingerprint_body(&print, "body", true, ANY, "{", 1, NULL), IDEM_E_INVALID);
+    idem_fingerprint_bytes(&print, "path", "/", 1);
+    CHECK_INT(idem_fingerprint_end(&print, &ret), IDEM_E_INVALID);
     CHECK_INT(ret.definition, 42);
 }
 
@@ -256,32 +257,32 @@ TEST(pieces_give_the_same_as_the_whole) {
     size_t len = strlen(text);
 
     for (size_t first = 0; first <= len; first++) {
-        struct idem_print print;
+        struct idem_fingerprint_hash print;
 
-        idem_print_begin(&print);
-        idem_print_open(&print, "body", IDEM_PRINT_BYTES);
-        idem_print_add(&print, text, first);
+        idem_fingerprint_begin(&print);
+        idem_fingerprint_open(&print, "body", IDEM_FINGERPRINT_BYTES);
+        idem_fingerprint_add(&print, text, first);
         for (size_t at = first; at < len; at += 5)
-            idem_print_add(&print, text + at, len - at < 5 ? len - at : 5);
-        idem_print_close(&print);
+            idem_fingerprint_add(&print, text + at, len - at < 5 ? len - at : 5);
+        idem_fingerprint_close(&print);
         CHECK(same(end(&print), bytes(text)));
     }
 }
 
 static struct idem_fingerprint large(size_t left, size_t step) {
     static unsigned char piece[64 << 10];
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
     memset(piece, 'x', sizeof(piece));
-    idem_print_begin(&print);
-    idem_print_open(&print, "body", IDEM_PRINT_BYTES);
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_open(&print, "body", IDEM_FINGERPRINT_BYTES);
     while (left > 0) {
         size_t n = left < step ? left : step;
 
-        idem_print_add(&print, piece, n);
+        idem_fingerprint_add(&print, piece, n);
         left -= n;
     }
-    idem_print_close(&print);
+    idem_fingerprint_close(&print);
     return end(&print);
 }
 
@@ -300,16 +301,16 @@ TEST(a_part_of_any_length_gives_the_same_as_its_pieces) {
     for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (unsigned char)(i * 7);
     for (size_t len = 0; len <= sizeof(bytes); len++) {
-        struct idem_print whole, pieces;
+        struct idem_fingerprint_hash whole, pieces;
         struct idem_fingerprint one, two;
 
-        idem_print_begin(&whole);
-        idem_print_bytes(&whole, name, bytes, len);
-        idem_print_begin(&pieces);
-        idem_print_open(&pieces, name, IDEM_PRINT_BYTES);
+        idem_fingerprint_begin(&whole);
+        idem_fingerprint_bytes(&whole, name, bytes, len);
+        idem_fingerprint_begin(&pieces);
+        idem_fingerprint_open(&pieces, name, IDEM_FINGERPRINT_BYTES);
         for (size_t at = 0; at < len; at += 100)
-            idem_print_add(&pieces, bytes + at, len - at < 100 ? len - at : 100);
-        idem_print_close(&pieces);
+            idem_fingerprint_add(&pieces, bytes + at, len - at < 100 ? len - at : 100);
+        idem_fingerprint_close(&pieces);
         one = end(&whole);
         two = end(&pieces);
         CHECK(memcmp(&one, &two, sizeof(one)) == 0);
@@ -332,7 +333,7 @@ TEST(a_body_of_100_mib_takes_constant_memory) {
 /* Definitions. */
 
 TEST(names_and_kinds_are_the_definition_and_contents_are_not) {
-    struct idem_print json, value;
+    struct idem_fingerprint_hash json, value;
     struct idem_error err;
     struct idem_json null = {.type = IDEM_JSON_NULL};
     struct idem_fingerprint a, b;
@@ -341,10 +342,10 @@ TEST(names_and_kinds_are_the_definition_and_contents_are_not) {
     CHECK(two("a", "", "b", "").definition != two("b", "", "a", "").definition);
     CHECK(two("a", "", "b", "").definition != two("ab", "", "", "").definition);
     CHECK(two("a", "", "b", "").definition != two("a", "", "c", "").definition);
-    idem_print_begin(&json);
-    CHECK_INT(idem_print_json(&json, "body", IDEM_PRINT_JSON, &null, &err), 0);
-    idem_print_begin(&value);
-    CHECK_INT(idem_print_json(&value, "body", IDEM_PRINT_VALUE, &null, &err), 0);
+    idem_fingerprint_begin(&json);
+    CHECK_INT(idem_fingerprint_json(&json, "body", IDEM_FINGERPRINT_JSON, &null, &err), 0);
+    idem_fingerprint_begin(&value);
+    CHECK_INT(idem_fingerprint_json(&value, "body", IDEM_FINGERPRINT_VALUE, &null, &err), 0);
     a = end(&json);
     b = end(&value);
     CHECK(a.definition != b.definition && !same_hash(a, b));
@@ -355,12 +356,12 @@ TEST(a_number_of_its_own_changes_the_definition_and_not_the_hash) {
     struct idem_fingerprint of[3];
 
     for (uint32_t i = 0; i < 3; i++) {
-        struct idem_print print;
+        struct idem_fingerprint_hash print;
 
-        idem_print_begin(&print);
+        idem_fingerprint_begin(&print);
         if (i > 0)
-            idem_print_number(&print, i);
-        idem_print_bytes(&print, "body", "x", 1);
+            idem_fingerprint_number(&print, i);
+        idem_fingerprint_bytes(&print, "body", "x", 1);
         of[i] = end(&print);
     }
     CHECK(of[0].definition != of[1].definition && of[1].definition != of[2].definition &&
@@ -385,12 +386,12 @@ TEST(fingerprints_are_what_they_always_were) {
         0x26, 0xdf, 0x9f, 0x12, 0x3c, 0xb4, 0x89, 0x6f, 0xe8, 0x5c, 0x2f,
         0xe1, 0xff, 0xec, 0x5f, 0xf0, 0x44, 0x29, 0xa6, 0x64, 0x17};
     struct idem_fingerprint got;
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
     struct idem_error err;
 
-    idem_print_begin(&print);
-    idem_print_bytes(&print, "query", "a=1", 3);
-    CHECK_INT(idem_print_body(&print, "body", true, ANY, "{\"b\":1.0,\"a\":2}", 15, &err), 0);
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_bytes(&print, "query", "a=1", 3);
+    CHECK_INT(idem_fingerprint_body(&print, "body", true, ANY, "{\"b\":1.0,\"a\":2}", 15, &err), 0);
     got = end(&print);
     CHECK(memcmp(got.hash, want, sizeof(want)) == 0);
     CHECK_INT(got.definition, 0x8e4ac618);
@@ -422,48 +423,49 @@ TEST(a_form_is_taken_byte_for_byte_in_its_order) {
 }
 
 /* A body that is known by its hash, plain or unread. */
-static struct idem_fingerprint hashed(void (*add)(struct idem_print *, const char *,
+static struct idem_fingerprint hashed(void (*add)(struct idem_fingerprint_hash *, const char *,
                                                   const unsigned char[IDEM_HASH_LEN]),
                                       const char *name, const char *text) {
     struct idem_bytes content = {(const unsigned char *)text, strlen(text)};
     unsigned char hash[IDEM_HASH_LEN];
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
     CHECK_INT(idem_sha256(content, hash), 0);
-    idem_print_begin(&print);
+    idem_fingerprint_begin(&print);
     add(&print, name, hash);
     return end(&print);
 }
 
 TEST(a_body_by_its_hash_is_compared_with_json_and_never_equal_to_it) {
-    struct idem_fingerprint plain = hashed(idem_print_hashed, "body", "{\"id\":7}");
-    struct idem_fingerprint unread = hashed(idem_print_unread, "body", "{\"id\":7}");
+    struct idem_fingerprint plain = hashed(idem_fingerprint_hashed, "body", "{\"id\":7}");
+    struct idem_fingerprint unread = hashed(idem_fingerprint_unread, "body", "{\"id\":7}");
     struct idem_fingerprint read = body(true, ANY, "{\"id\":7}");
 
-    CHECK(same(plain, hashed(idem_print_hashed, "body", "{\"id\":7}")));
-    CHECK(!same_hash(plain, hashed(idem_print_hashed, "body", "{\"id\": 7}")));
+    CHECK(same(plain, hashed(idem_fingerprint_hashed, "body", "{\"id\":7}")));
+    CHECK(!same_hash(plain, hashed(idem_fingerprint_hashed, "body", "{\"id\": 7}")));
     CHECK_INT(plain.definition,
               read.definition); /* or its sender could choose not to be compared */
     CHECK(!same_hash(plain, read));
     CHECK(same_hash(plain, unread));
     CHECK_INT(unread.definition, plain.definition | IDEM_DEFINITION_RAW);
-    CHECK(hashed(idem_print_hashed, "signed body", "{\"id\":7}").definition != plain.definition);
+    CHECK(hashed(idem_fingerprint_hashed, "signed body", "{\"id\":7}").definition !=
+          plain.definition);
 }
 
 TEST(a_body_that_is_a_hash_is_not_the_body_of_that_hash) {
     struct idem_bytes content = {(const unsigned char *)"x", 1};
     unsigned char hash[IDEM_HASH_LEN];
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
     struct idem_fingerprint raw;
 
     CHECK_INT(idem_sha256(content, hash), 0);
-    idem_print_begin(&print);
-    idem_print_open_plain(&print, "body");
-    idem_print_add(&print, hash, sizeof(hash));
-    idem_print_close(&print);
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_open_plain(&print, "body");
+    idem_fingerprint_add(&print, hash, sizeof(hash));
+    idem_fingerprint_close(&print);
     raw = end(&print);
-    CHECK_INT(raw.definition, hashed(idem_print_hashed, "body", "x").definition);
-    CHECK(!same_hash(raw, hashed(idem_print_hashed, "body", "x")));
+    CHECK_INT(raw.definition, hashed(idem_fingerprint_hashed, "body", "x").definition);
+    CHECK(!same_hash(raw, hashed(idem_fingerprint_hashed, "body", "x")));
 }
 
 TEST(documents_of_every_shape_find_room) {
@@ -489,13 +491,13 @@ static int once(struct idem_error *err) {
         "[{\"b\":\"\\u00e9\",\"a\":1.0000000000000000000000000000000000000000"
         "0000000000000000000000001}]";
     struct idem_fingerprint ignored;
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
     int rc, rc2;
 
-    idem_print_begin(&print);
-    idem_print_bytes(&print, "query", "a=1", 3);
-    rc = idem_print_body(&print, "body", true, ANY, text, sizeof(text) - 1, err);
-    rc2 = idem_print_end(&print, &ignored);
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_bytes(&print, "query", "a=1", 3);
+    rc = idem_fingerprint_body(&print, "body", true, ANY, text, sizeof(text) - 1, err);
+    rc2 = idem_fingerprint_end(&print, &ignored);
     return rc != 0 ? rc : rc2;
 }
 
@@ -517,12 +519,12 @@ TEST(where_a_piece_ends_is_compared) {
 TEST(pieces_are_compared_with_what_is_none_and_differ) {
     static const char framed[] = "a\0\0\0\0\0\0\0\1"; /* what the one piece is hashed as */
     struct idem_fingerprint a = pieces("a"), b;
-    struct idem_print print;
+    struct idem_fingerprint_hash print;
 
-    idem_print_begin(&print);
-    idem_print_open_plain(&print, "body");
-    idem_print_add(&print, framed, sizeof(framed) - 1);
-    idem_print_close(&print);
+    idem_fingerprint_begin(&print);
+    idem_fingerprint_open_plain(&print, "body");
+    idem_fingerprint_add(&print, framed, sizeof(framed) - 1);
+    idem_fingerprint_close(&print);
     b = end(&print);
     CHECK_INT(a.definition, b.definition);
     CHECK(memcmp(a.hash, b.hash, IDEM_HASH_LEN) != 0);

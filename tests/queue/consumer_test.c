@@ -52,7 +52,7 @@ TEST(messages_of_one_key_are_handled_one_after_the_other) {
     rig_turn(&rig, 50);
     CHECK_INT(rig.works_n, 2);
     CHECK_INT(rig.works[1].n, 2);
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.lines_n, 2);
     CHECK_STR(rig.lines[1].what, "ack"); /* the second one, as a duplicate */
     CHECK_INT(rig.lines[1].n, 1);
@@ -82,7 +82,7 @@ TEST(a_failure_is_delayed_and_counted_and_at_the_limit_buried_before_it_is_ackno
     policy.backoff_min_ms = policy.backoff_max_ms = 300;
     rig_start(&rig, policy, 4, NULL);
     rig.say[0] = rig.say[1] =
-        (struct queue_said){.result = QUEUE_RETRY, .status = 3, .reason = "no such account"};
+        (struct queue_outcome){.result = QUEUE_RETRY, .status = 3, .reason = "no such account"};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "delay");
@@ -110,7 +110,7 @@ TEST(a_failure_is_delayed_and_counted_and_at_the_limit_buried_before_it_is_ackno
 
 TEST(a_failure_that_is_not_due_yet_is_delayed_until_it_is) {
     rig_start(&rig, rig_policy(), 4, NULL);
-    rig.say[0] = (struct queue_said){.result = QUEUE_RETRY, .delay_ms = 3600000};
+    rig.say[0] = (struct queue_outcome){.result = QUEUE_RETRY, .delay_ms = 3600000};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_INT(rig.lines[0].ms, 3600000);
@@ -124,7 +124,7 @@ TEST(a_failure_that_is_not_due_yet_is_delayed_until_it_is) {
 
 TEST(what_a_handler_refuses_is_buried_at_once_and_is_dead) {
     rig_start(&rig, rig_policy(), 4, NULL);
-    rig.say[0] = (struct queue_said){.result = QUEUE_REFUSED, .status = 404, .reason = "gone"};
+    rig.say[0] = (struct queue_outcome){.result = QUEUE_REFUSED, .status = 404, .reason = "gone"};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 2);
     CHECK_STR(rig.lines[0].what, "bury");
@@ -212,7 +212,7 @@ TEST(what_somebody_else_runs_is_held_and_neither_acknowledged_nor_delayed) {
         CHECK(other.said[i].again_ms >= 100 << i);
     }
     rig_now = &rig;
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.lines_n, 1);
     rig_now = &other;
     rig_until(&other, &other.lines_n, 1);
@@ -227,7 +227,7 @@ TEST(an_unknown_outcome_is_run_again_under_rerun) {
 
     policy.backoff_min_ms = policy.backoff_max_ms = 300;
     rig_start(&rig, policy, 4, NULL);
-    rig.say[0] = (struct queue_said){.result = QUEUE_UNKNOWN, .reason = "killed"};
+    rig.say[0] = (struct queue_outcome){.result = QUEUE_UNKNOWN, .reason = "killed"};
     rig.say[1].result = QUEUE_DONE;
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 1);
@@ -246,7 +246,7 @@ TEST(an_unknown_outcome_is_parked_under_hold) {
 
     policy.recover = IDEM_RECOVER_HOLD;
     rig_start(&rig, policy, 4, NULL);
-    rig.say[0] = (struct queue_said){.result = QUEUE_UNKNOWN, .reason = "killed"};
+    rig.say[0] = (struct queue_outcome){.result = QUEUE_UNKNOWN, .reason = "killed"};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     /* Nothing was waited for: it is uncertain at once, and is looked at again soon. */
     rig_until(&rig, &rig.lines_n, 2);
@@ -264,7 +264,7 @@ TEST(a_failure_that_is_released_comes_again_after_the_back_off_and_not_at_once) 
     policy.backoff_min_ms = policy.backoff_max_ms = 400;
     rig_start(&rig, policy, 4, NULL);
     rig.say[0].result = QUEUE_RETRY;
-    rig.say[1] = (struct queue_said){.result = QUEUE_RETRY, .delay_ms = 7000};
+    rig.say[1] = (struct queue_outcome){.result = QUEUE_RETRY, .delay_ms = 7000};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "delay");
@@ -281,7 +281,7 @@ TEST(a_delay_beyond_the_life_of_the_record_is_cut) {
 
     policy.ttl_s = 60;
     rig_start(&rig, policy, 4, NULL);
-    rig.say[0] = (struct queue_said){.result = QUEUE_RETRY, .delay_ms = 86400000};
+    rig.say[0] = (struct queue_outcome){.result = QUEUE_RETRY, .delay_ms = 86400000};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_INT(rig.lines[0].ms, 30000);
@@ -326,7 +326,7 @@ static void burst(bool *broker) {
     for (int i = 0; i < 60; i++)
         rig_deliver(&rig, "{\"id\": 1}", NULL);
     RIG_UNTIL(&rig, rig.works_n == 1 && rig.lines_n >= 25);
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
 }
 
 TEST(a_duplicate_is_not_claimed_while_the_broker_is_asked_to_delay_it) {
@@ -361,7 +361,7 @@ TEST(a_stop_gives_back_in_the_order_of_arrival) {
 
 TEST(what_was_not_begun_counts_as_no_attempt_and_is_kept) {
     rig_start(&rig, rig_policy(), 4, NULL);
-    rig.say[0] = (struct queue_said){.result = QUEUE_UNBEGUN, .reason = "connection refused"};
+    rig.say[0] = (struct queue_outcome){.result = QUEUE_UNBEGUN, .reason = "connection refused"};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.works_n, 1);
     /* sleep: nothing is told meanwhile, of which only time can tell */
@@ -414,7 +414,7 @@ TEST(what_the_broker_has_lost_is_dropped_unless_it_is_handled) {
     CHECK_INT(rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "giveback"); /* which frees it, and no more */
     CHECK_INT(rig.lines[0].n, 1);
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.lines_n, 2);
     rig_deliver(&rig, "{\"id\": 1}", NULL); /* again: it is a duplicate */
     rig_until(&rig, &rig.lines_n, 3);
@@ -439,7 +439,7 @@ TEST(a_run_whose_lease_somebody_took_is_cancelled_and_its_late_word_refused) {
               0);
     loop_clock_forward(policy.lease_ms / 3); /* it is to be renewed */
     RIG_UNTIL(&rig, rig.works[0].cancelled);
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_REFUSED});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_REFUSED});
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "ack"); /* as the operator has it: a duplicate */
     idem_close(operator);
@@ -461,7 +461,7 @@ TEST(a_handler_that_takes_longer_than_its_lease_keeps_it_and_the_broker_is_told)
                   rig.extended > 0 && idem_claim_lease_until(rig.consumer->all->claim) > until);
     }
     CHECK(!rig.works[0].cancelled);
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "ack");
     rig_finish(&rig);
@@ -484,7 +484,7 @@ TEST(a_stop_gives_back_what_was_not_begun_and_waits_for_the_rest) {
     /* sleep: it does not stop, of which only time can tell */
     rig_turn(&rig, 50);
     CHECK(!rig.stopped);
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.lines_n, 3);
     CHECK_STR(rig.lines[2].what, "ack");
     RIG_UNTIL(&rig, rig.stopped);
@@ -546,7 +546,7 @@ TEST(a_forced_stop_cancels_and_says_unknown_never_failed) {
     rig_until(&rig, &rig.open_works, 1);
     queue_consumer_stop(rig.consumer, 100);
     RIG_UNTIL(&rig, rig.works[0].cancelled);
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_RETRY, .reason = "SIGTERM"});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_RETRY, .reason = "SIGTERM"});
     rig_until(&rig, &rig.lines_n, 1);
     RIG_UNTIL(&rig, rig.stopped);
     rig_finish(&rig);

@@ -60,13 +60,13 @@ struct rig {
     bool fetching, no_delay, silent_delay, no_bury, silent_bury;
     int extended;
     size_t widened;
-    queue_told_fn *told; /* under silent_bury */
+    queue_done_fn *told; /* under silent_bury */
     void *told_data;
 
     struct rig_work works[RIG_MAX];
     int works_n, open_works, most_works;
-    struct queue_said say[RIG_MAX];    /* what the handler says of message n; result 0: it waits */
-    struct queue_said script[RIG_MAX]; /* what it says of its n-th work, in place of that */
+    struct queue_outcome say[RIG_MAX]; /* what the handler says of message n; result 0: it waits */
+    struct queue_outcome script[RIG_MAX]; /* what it says of its n-th work, in place of that */
     struct idem_task work_task;
     int said_n;
 
@@ -150,7 +150,7 @@ static void rig_giveback(struct queue_link *link, struct queue_message *m) {
 /* Answers come from the loop. */
 struct rig_answer {
     struct idem_task task;
-    queue_told_fn *told;
+    queue_done_fn *told;
     void *data;
     bool taken;
 };
@@ -163,7 +163,7 @@ static void rig_answer_run(struct idem_task *task) {
     copy.told(copy.data, copy.taken, "the test says no");
 }
 
-static void rig_answer(queue_told_fn *told, void *data, bool taken) {
+static void rig_answer(queue_done_fn *told, void *data, bool taken) {
     struct rig_answer *answer = calloc(1, sizeof(*answer));
 
     CHECK(answer != NULL);
@@ -173,7 +173,7 @@ static void rig_answer(queue_told_fn *told, void *data, bool taken) {
 }
 
 static void rig_delay(struct queue_link *link, struct queue_message *m, int64_t ms,
-                      queue_told_fn *told, void *data) {
+                      queue_done_fn *told, void *data) {
     (void)link;
     rig_line("delay", m)->ms = ms;
     if (rig_now->silent_delay)
@@ -184,7 +184,7 @@ static void rig_delay(struct queue_link *link, struct queue_message *m, int64_t 
 }
 
 static void rig_bury(struct queue_link *link, struct queue_message *m,
-                     const struct queue_epitaph *epitaph, queue_told_fn *told, void *data) {
+                     const struct queue_epitaph *epitaph, queue_done_fn *told, void *data) {
     struct rig_line *line = rig_line("bury", m);
 
     (void)link;
@@ -228,7 +228,7 @@ static const struct queue_broker rig_broker = {
 
 /* The handler. */
 
-static void rig_say(struct rig_work *work, struct queue_said said) {
+static void rig_say(struct rig_work *work, struct queue_outcome said) {
     struct queue_work *at = work->work;
 
     CHECK(at != NULL);
@@ -241,7 +241,7 @@ static void rig_works_run(struct idem_task *task) {
     (void)task;
     for (int i = 0; i < rig_now->works_n; i++) {
         struct rig_work *work = &rig_now->works[i];
-        const struct queue_said *said =
+        const struct queue_outcome *said =
             rig_now->script[i].result != 0 ? &rig_now->script[i] : &rig_now->say[work->n];
 
         if (work->work != NULL && said->result != 0)

@@ -25,7 +25,7 @@ static void begin_one(struct idem_policy policy) {
 TEST(a_store_that_fails_while_only_a_finish_goes_on_is_told_and_so_is_its_return) {
     begin_one(rig_policy());
     rig.store = RIG_STORE_REFUSES;
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     RIG_UNTIL(&rig, strstr(rig.states, "the store: the test's store refuses") != NULL);
     CHECK_INT(rig.lines_n, 0);
     rig.store = RIG_STORE_UP;
@@ -39,7 +39,7 @@ TEST(a_store_that_does_not_answer_a_finish_is_told) {
     begin_one(rig_policy());
     rig.h->op_timeout_ms = 100;
     rig.store = RIG_STORE_SILENT;
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     RIG_UNTIL(&rig, strstr(rig.states, "the store did not answer in time") != NULL);
     rig.h->op_timeout_ms = 60000;
     rig.store = RIG_STORE_UP;
@@ -53,7 +53,7 @@ TEST(what_came_of_a_message_is_stored_however_long_the_store_is_away) {
     policy.finish_timeout_ms = 50;
     begin_one(policy);
     rig.store = RIG_STORE_REFUSES;
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     /* sleep: until it has tried in vain; any moment will do */
     rig_turn(&rig, 300);
     rig.store = RIG_STORE_UP;
@@ -72,8 +72,8 @@ TEST(a_run_without_a_store_is_never_the_last_one_and_its_failures_do_not_spin) {
     policy.backoff_min_ms = policy.backoff_max_ms = 1;
     rig.store = RIG_STORE_REFUSES;
     rig_start(&rig, policy, 1, NULL);
-    rig.say[0] = (struct queue_said){.result = QUEUE_RETRY};
-    rig.say[1] = (struct queue_said){.result = QUEUE_RETRY, .delay_ms = 5};
+    rig.say[0] = (struct queue_outcome){.result = QUEUE_RETRY};
+    rig.say[1] = (struct queue_outcome){.result = QUEUE_RETRY, .delay_ms = 5};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 1);
     rig_deliver(&rig, "{\"id\": 1}", NULL);
@@ -96,7 +96,7 @@ TEST(nothing_may_be_begun_after_the_lease_and_without_a_store_there_is_none) {
     begin_one(policy);
     CHECK(rig.works[0].work->not_after >= before + policy.lease_ms);
     CHECK(rig.works[0].work->not_after <= idem_loop_now() + policy.lease_ms);
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.lines_n, 1);
     rig.store = RIG_STORE_REFUSES;
     rig_deliver(&rig, "{\"id\": 2}", NULL);
@@ -206,7 +206,7 @@ TEST(where_the_message_id_is_the_key_logs_have_the_hash_instead) {
         rig_deliver(&rig, "{}", id);
     rig_until(&rig, &rig.open_works, 1);
     CHECK_STR(rig.works[0].work->trace, id); /* the handler knows it anyway */
-    rig_say(&rig.works[0], (struct queue_said){.result = QUEUE_DONE});
+    rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.reports, 3);
     for (int i = 0; i < 3; i++) {
         CHECK_INT(strlen(rig.said[i].trace), 64);
@@ -230,7 +230,7 @@ TEST(a_message_id_that_is_not_the_key_is_the_trace) {
 static void lane_block(unsigned prefetch) {
     rig.prefetch = prefetch;
     rig_start(&rig, rig_policy(), 4, "#body.user");
-    rig.say[0] = (struct queue_said){.result = QUEUE_RETRY, .delay_ms = 60000};
+    rig.say[0] = (struct queue_outcome){.result = QUEUE_RETRY, .delay_ms = 60000};
     rig_deliver(&rig, "{\"id\": 0, \"user\": 1}", NULL);
     rig_until(&rig, &rig.reports, 1);
 }

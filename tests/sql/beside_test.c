@@ -359,8 +359,8 @@ static bool all_ready(const struct conn *c) {
     const struct sql_store *store = idem_container_of(c->store, struct sql_store, remote.base);
     bool ready = true;
 
-    for (size_t i = 0; i < store->config.lanes_n; i++)
-        ready &= store->lanes[i].state == SQL_LANE_READY;
+    for (size_t i = 0; i < store->config.connections_n; i++)
+        ready &= store->connections[i].state == SQL_CONNECTION_READY;
     return ready;
 }
 

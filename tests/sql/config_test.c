@@ -53,7 +53,7 @@ TEST(a_url_says_who_where_and_which) {
     CHECK_INT(c.hosts[0].port, 5433);
     CHECK_STR(c.hosts[1].name, "::1");
     CHECK_INT(c.hosts[1].port, 5432);
-    CHECK_INT(c.lanes_n, 4);
+    CHECK_INT(c.connections_n, 4);
     CHECK_INT(c.tls, SQL_TLS_PREFER);
     CHECK(c.sweep && !c.pooled);
     CHECK_STR(c.name, "idem");
@@ -79,7 +79,7 @@ TEST(options_are_read) {
         good("postgres://h/d?connections=9&timeout=2s&connect_timeout=300ms&pooled=yes&sweep=no"
              "&tls=require&tls_cert=/c&tls_key=/k&name=n");
 
-    CHECK_INT(c.lanes_n, 9);
+    CHECK_INT(c.connections_n, 9);
     CHECK_INT(c.timeout_ms, 2000);
     CHECK_INT(c.connect_timeout_ms, 300);
     CHECK(c.pooled && !c.sweep);

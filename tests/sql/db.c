@@ -135,7 +135,7 @@ static int query(struct idem_sql conn, const char *sql, struct idem_reply *ret,
     int rc;
 
     idem_query_begin(&q, conn, idem_dialect_find(conn.kind));
-    idem_query_say(&q, sql);
+    idem_query_add(&q, sql);
     rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);
     if (rc == 0 && conn.kind == IDEM_SQL_MYSQL)

@@ -132,7 +132,7 @@ static const char *key_elsewhere(const struct conn *c, const char *key) {
     for (unsigned i = 0;; i++) {
         snprintf(name, sizeof(name), "e%u", i);
         there = key_in("t:", name);
-        if (sql_lane_of(store, &there) != sql_lane_of(store, &here))
+        if (sql_connection_of(store, &there) != sql_connection_of(store, &here))
             return name;
     }
 }
@@ -251,11 +251,11 @@ TEST(a_lock_that_holds_one_connection_for_its_timeout_does_not_refuse_the_others
     farm_stop(&farm);
 }
 
-static bool is_any(const struct conn *c, enum sql_lane_state state) {
+static bool is_any(const struct conn *c, enum sql_connection_state state) {
     const struct sql_store *store = idem_container_of(c->store, struct sql_store, remote.base);
 
-    for (size_t i = 0; i < store->config.lanes_n; i++)
-        if (store->lanes[i].state == state)
+    for (size_t i = 0; i < store->config.connections_n; i++)
+        if (store->connections[i].state == state)
             return true;
     return false;
 }
@@ -273,11 +273,11 @@ TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_
     loop_clock_stop();
     claim_fill(&call, &c, "a", 2);
     CHECK_INT(call_submit(&call), 0);
-    WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_LANE_READY)));
+    WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_CONNECTION_READY)));
     for (int i = 0; i < 10;
          i++) { /* two tries fail within 50 ms, without the time that they take */
         loop_clock_forward(5);
-        WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_LANE_DIALLING)));
+        WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_CONNECTION_DIALLING)));
     }
     CHECK_INT(call.completed, 1);
     CHECK_INT(call.rc, IDEM_E_REFUSED);

@@ -33,10 +33,10 @@ static int consume_key_parse(const char *text, struct consume_key *ret) {
         *ret = (struct consume_key){.kind = QUEUE_KEY_HEADER, .header = text + strlen(header)};
     if (text[0] != '\0' && (ret->header == NULL || ret->header[0] != '\0'))
         return CLI_OK;
-    cli_say("consume: --key: %s is missing (see: idem help consume)",
-            ret->header == NULL ? "the expression"
-                                : "the header's name, as in "
-                                  "header:Idempotency-Key,");
+    cli_message("consume: --key: %s is missing (see: idem help consume)",
+                ret->header == NULL ? "the expression"
+                                    : "the header's name, as in "
+                                      "header:Idempotency-Key,");
     return CLI_USAGE;
 }
 
@@ -120,7 +120,7 @@ static int consume_values_check(struct consume *c) {
     const char *fault = values_fault(c->values);
 
     if (fault != NULL) {
-        cli_say("consume: %s (see: idem help consume)", fault);
+        cli_message("consume: %s (see: idem help consume)", fault);
         return CLI_USAGE;
     }
     return c->values->key == NULL ? CLI_OK : consume_key_parse(c->values->key, &c->key);
@@ -155,19 +155,22 @@ static int consume_guard_check(const struct consume *c) {
     const struct idem_policy *policy = idem_guard_policy(c->guard);
 
     if (policy->key_kind != IDEM_KEY_EXPRESSION && c->key.kind == 0) {
-        cli_say("consume: --key is missing: what makes two messages one, such as --key "
-                "'#body.orderId', --key header:Idempotency-Key or --key message-id (see: idem help "
-                "consume)");
+        cli_message(
+            "consume: --key is missing: what makes two messages one, such as --key "
+            "'#body.orderId', --key header:Idempotency-Key or --key message-id (see: idem help "
+            "consume)");
         return CLI_USAGE;
     }
     if (strcmp(policy->scope, IDEM_SCOPE_CALLER) == 0) {
-        cli_say("consume: the policy has scope = caller, and a queue has no caller: use --scope "
-                "none, or --scope with the sender's name");
+        cli_message(
+            "consume: the policy has scope = caller, and a queue has no caller: use --scope "
+            "none, or --scope with the sender's name");
         return CLI_USAGE;
     }
     if (policy->mode == IDEM_MODE_LOCK) {
-        cli_say("consume: mode = lock forgets a message when it is done, so that its redelivery "
-                "runs again: use mode = reject");
+        cli_message(
+            "consume: mode = lock forgets a message when it is done, so that its redelivery "
+            "runs again: use mode = reject");
         return CLI_USAGE;
     }
     return CLI_OK;
@@ -183,7 +186,7 @@ static int consume_plain_guard_make(struct consume *c) {
     flat.key_expr = flat.fingerprint_expr = NULL;
     flat.fingerprint = 1;
     if (idem_guard_make(NULL, &flat, NULL, &c->plain, &err) < 0)
-        return cli_say_error("consume", &err);
+        return cli_message_error("consume", &err);
     return CLI_OK;
 }
 
@@ -194,7 +197,7 @@ static int command_consume_expression_make(const char *flag, const char *expr,
 
     if (expr == NULL || idem_guard_make(NULL, &policy, NULL, ret, &err) == 0)
         return CLI_OK;
-    return cli_say_error(flag, &err);
+    return cli_message_error(flag, &err);
 }
 
 /* Refuses a name that no message has: each message would become a dead letter. */
@@ -206,8 +209,9 @@ static int command_consume_names_check(const char *flag, const struct idem_expr 
     stranger = expr == NULL ? NULL : idem_expr_stranger(expr, names, &len);
     if (stranger == NULL)
         return CLI_OK;
-    cli_say("consume: %s: there is no #%.*s; a message has #body, #headers, #properties and #queue",
-            flag, (int)len, stranger);
+    cli_message(
+        "consume: %s: there is no #%.*s; a message has #body, #headers, #properties and #queue",
+        flag, (int)len, stranger);
     return CLI_USAGE;
 }
 
@@ -237,7 +241,7 @@ static int consume_guards_make(struct consume *c) {
         return status;
     policy.name = c->values->policy;
     if (policy.name != NULL && idem_settings_find(c->settings, policy.name) == NULL) {
-        cli_say("consume: %s has no section [policy %s]", c->values->config, policy.name);
+        cli_message("consume: %s has no section [policy %s]", c->values->config, policy.name);
         return CLI_CONFIG;
     }
     if (c->key.kind == QUEUE_KEY_EXPRESSION)
@@ -246,10 +250,11 @@ static int consume_guards_make(struct consume *c) {
         policy.key_kind = IDEM_KEY_LITERAL;
     if (idem_guard_make(c->settings, &policy, &door, &c->guard, &err) < 0) {
         if (door.prefix == NULL && policy.prefix == NULL)
-            cli_say("consume: the queue's name is too long for a prefix (%d bytes), or has bytes "
-                    "that a prefix cannot have: set one with --prefix",
-                    IDEM_PREFIX_MAX);
-        return cli_say_error("consume", &err);
+            cli_message(
+                "consume: the queue's name is too long for a prefix (%d bytes), or has bytes "
+                "that a prefix cannot have: set one with --prefix",
+                IDEM_PREFIX_MAX);
+        return cli_message_error("consume", &err);
     }
     status = consume_guard_check(c);
     if (status == CLI_OK)
@@ -282,7 +287,7 @@ static int consume_broker_prepare(struct consume *c) {
         return CLI_SYSTEM;
     c->broker = queue_broker_find(c->broker_url, &err);
     if (c->broker == NULL)
-        return cli_say_error("consume", &err);
+        return cli_message_error("consume", &err);
     c->queue = (struct queue_config){
         .url = c->broker_url,
         .queue = values->queue,
@@ -311,10 +316,11 @@ static int consume_ttl_check(const struct consume *c) {
         return CLI_OK;
     idem_duration_print(policy->ttl_s * 1000, ttl, sizeof(ttl));
     idem_duration_print(longest, least, sizeof(least));
-    cli_say("consume: ttl is %s, and a message may come again %s later (attempts, back-off, lease, "
-            "and the broker's own time-outs): it would be handled twice. Set a ttl of at least %s, "
-            "fewer attempts or a shorter back-off, or --unsafe-ttl",
-            ttl, least, least);
+    cli_message(
+        "consume: ttl is %s, and a message may come again %s later (attempts, back-off, lease, "
+        "and the broker's own time-outs): it would be handled twice. Set a ttl of at least %s, "
+        "fewer attempts or a shorter back-off, or --unsafe-ttl",
+        ttl, least, least);
     return CLI_USAGE;
 }
 
@@ -331,7 +337,7 @@ static int consume_store_open(struct consume *c) {
     if (c->store == NULL)
         return status;
     if (idem_open_on(c->store, &options, &host, &c->h, &err) < 0)
-        return cli_say_error("store", &err);
+        return cli_message_error("store", &err);
     c->poll.ready = command_consume_poll_ready;
     c->poll.timeout = command_consume_poll_timeout;
     c->poll.sink = c->h;
@@ -397,7 +403,7 @@ static int consume_handler_open(struct consume *c) {
 
     if ((c->values->to != NULL ? consume_endpoint_open(c, &err) : consume_programs_open(c, &err)) <
         0)
-        return cli_say_error("consume", &err);
+        return cli_message_error("consume", &err);
     return CLI_OK;
 }
 
@@ -440,7 +446,7 @@ static int consume_consumer_open(struct consume *c) {
     struct idem_error err;
 
     if (queue_consumer_new(&config, &c->consumer, &err) < 0)
-        return cli_say_error("consume", &err);
+        return cli_message_error("consume", &err);
     return CLI_OK;
 }
 
@@ -486,7 +492,7 @@ static int consume_loop(struct consume *c) {
             left = PROGRESS_MS;
         }
         if (idem_poll_turn(&c->poll, &extra, 1, left) < 0) {
-            cli_say("consume: %s", strerror(errno));
+            cli_message("consume: %s", strerror(errno));
             return CLI_SYSTEM;
         }
         consume_signals_read(c);
@@ -504,9 +510,9 @@ static int consume_metrics_begin(struct consume *c) {
     if (consume_metrics_open(&c->metrics, c->values->metrics,
                              (struct metrics_hosts){hosts->at, hosts->n}, c->h, c->store,
                              c->values->queue, idem_guard_policy(c->plain)->prefix, &err) < 0)
-        return cli_say_error("consume: --metrics", &err);
+        return cli_message_error("consume: --metrics", &err);
     if (c->voice.log != CONSUME_LOG_NONE)
-        cli_say("metrics at http://%s/metrics", metrics_address(c->metrics.server));
+        cli_message("metrics at http://%s/metrics", metrics_address(c->metrics.server));
     return CLI_OK;
 }
 
@@ -514,7 +520,7 @@ static int consume_serve(struct consume *c) {
     int status;
 
     if (signals_take(&c->signals, false) < 0) {
-        cli_say("consume: %s", strerror(errno));
+        cli_message("consume: %s", strerror(errno));
         return CLI_SYSTEM;
     }
     command_consume_files_raise();

@@ -164,10 +164,10 @@ static int dead_record_judge(const struct dead *d, const struct idem_entry *entr
     bool uncertain = entry->state == IDEM_RUNNING && entry->uncertain;
 
     if (uncertain && !d->values->force) {
-        cli_say("dead: number %" PRId64
-                " is uncertain: it may have happened. Find out, and settle it with idem settle "
-                "--hash %.*s --done or --failed; or have it run again with --force",
-                d->n, CLI_HASH_SHORT, requeue->hash);
+        cli_message("dead: number %" PRId64
+                    " is uncertain: it may have happened. Find out, and settle it with idem settle "
+                    "--hash %.*s --done or --failed; or have it run again with --force",
+                    d->n, CLI_HASH_SHORT, requeue->hash);
         return CLI_UNCERTAIN;
     }
     /* Done: an operator has settled it, and the message will be a duplicate. Running: the message
@@ -192,7 +192,7 @@ static int dead_record_lookup(struct dead *d, const struct queue_letter *letter,
     if (requeue->hash[0] == '\0' || strcmp(verdict, "mismatch") == 0)
         return CLI_OK;
     if (letter->claimed && !d->values->force) {
-        cli_say(
+        cli_message(
             "dead: number %" PRId64
             " names a record, and the server does not vouch that idem consume has written that: "
             "a sender can, where the broker itself sends messages here. Look at it with idem "
@@ -205,7 +205,7 @@ static int dead_record_lookup(struct dead *d, const struct queue_letter *letter,
     if (d->h == NULL)
         return status;
     if (idem_lookup(d->h, &name, &entry, &err) < 0)
-        return err.code == IDEM_E_ABSENT ? CLI_OK : cli_say_error("dead", &err);
+        return err.code == IDEM_E_ABSENT ? CLI_OK : cli_message_error("dead", &err);
     requeue->before = requeue->after = cli_entry_state(&entry);
     status = dead_record_judge(d, &entry, requeue);
     idem_entry_release(&entry);
@@ -258,8 +258,8 @@ static int dead_origin_check(const struct dead *d, const struct queue_letter *le
     queue_letter_header(letter, QUEUE_DEAD_QUEUE, from, sizeof(from));
     if (from[0] == '\0' || strcmp(from, d->values->queue) == 0)
         return CLI_OK;
-    cli_say("dead: number %" PRId64 " came from %s: requeue it with --queue and that name", d->n,
-            cli_printable(from, clean, sizeof(clean)));
+    cli_message("dead: number %" PRId64 " came from %s: requeue it with --queue and that name",
+                d->n, cli_printable(from, clean, sizeof(clean)));
     return CLI_UNCERTAIN;
 }
 
@@ -271,13 +271,13 @@ static int dead_requeue(struct dead *d, const struct queue_letter *letter,
     if (dead_record_forget(d, requeue, &err) < 0 ||
         d->broker->requeue(d->place, d->values->queue, &err) < 0) {
         dead_requeue_audit(d, requeue, idem_audit_result(err.code), err.text);
-        return cli_say_error("dead", &err);
+        return cli_message_error("dead", &err);
     }
     /* The copy is confirmed. If the letter cannot be removed, its key makes one of both a
        duplicate. */
     dead_requeue_audit(d, requeue, "done", NULL);
     if (d->broker->remove(d->place, letter->receipt, &err) < 0)
-        return cli_say_error("dead", &err);
+        return cli_message_error("dead", &err);
     d->done++;
     return CLI_OK;
 }
@@ -302,7 +302,7 @@ static int dead_requeue_one(struct dead *d, const struct queue_letter *letter) {
     if (status == CLI_OK)
         status = dead_requeue(d, letter, &requeue);
     if (status == CLI_OK && signals_came()) {
-        cli_say("dead: stopped by a signal");
+        cli_message("dead: stopped by a signal");
         return CLI_SYSTEM;
     }
     signals_let();
@@ -326,11 +326,11 @@ static int dead_letters_walk(struct dead *d, dead_fn *each, int64_t only) {
 
     while (status == CLI_OK) {
         if (d->broker->next(d->place, &letter, &err) < 0)
-            return cli_say_error("dead", &err);
+            return cli_message_error("dead", &err);
         if (letter.message == NULL) {
             if (only != 0) {
-                cli_say("dead: %s has %" PRId64 " letters, and none of number %" PRId64, d->name,
-                        d->n, only);
+                cli_message("dead: %s has %" PRId64 " letters, and none of number %" PRId64,
+                            d->name, d->n, only);
                 return CLI_ABSENT;
             }
             return CLI_OK;
@@ -359,15 +359,15 @@ static int dead_place_open(struct dead *d) {
     (void)idem_url_public(d->url, d->broker_url, sizeof(d->broker_url));
     d->broker = queue_dead_find(d->url, &err);
     if (d->broker == NULL)
-        return cli_say_error("dead", &err);
+        return cli_message_error("dead", &err);
     config.url = d->url;
     config.queue = d->name;
     if (d->broker->open(&config, &d->place, &err) == 0)
         return CLI_OK;
     d->place = NULL;
     if (err.code != IDEM_E_ABSENT)
-        return cli_say_error("dead", &err);
-    cli_say("dead: there is no %s, so there are no dead letters", d->name);
+        return cli_message_error("dead", &err);
+    cli_message("dead: there is no %s, so there are no dead letters", d->name);
     return CLI_ABSENT;
 }
 
@@ -378,18 +378,18 @@ static int values_check(const struct cli_values *values, size_t *ret) {
                 continue;
             *ret = i;
             if (actions[i].each == dead_requeue_one && values->queue == NULL) {
-                cli_say("dead: --queue is missing: the queue that they go back to");
+                cli_message("dead: --queue is missing: the queue that they go back to");
                 return CLI_USAGE;
             }
             if (!actions[i].one || values->letter != 0 || (values->all && i == 2))
                 return CLI_OK;
-            cli_say("dead: --number N is missing: which one, as idem dead list counts them%s",
-                    i == 2 ? ", or --all" : "");
+            cli_message("dead: --number N is missing: which one, as idem dead list counts them%s",
+                        i == 2 ? ", or --all" : "");
             return CLI_USAGE;
         }
     }
-    cli_say("dead: an action, the broker's URL and the queue are needed: idem dead "
-            "list|show|requeue URL --queue NAME (see: idem help dead)");
+    cli_message("dead: an action, the broker's URL and the queue are needed: idem dead "
+                "list|show|requeue URL --queue NAME (see: idem help dead)");
     return CLI_USAGE;
 }
 
@@ -410,7 +410,7 @@ static int command_dead_run(const struct cli_values *values) {
     if (status == CLI_OK)
         status = cli_flush();
     if (d.done + d.kept != 0)
-        cli_say("%" PRId64 " requeued, %" PRId64 " kept", d.done, d.kept);
+        cli_message("%" PRId64 " requeued, %" PRId64 " kept", d.done, d.kept);
     written = cli_audit_close(&d.audit);
     if (status == CLI_OK)
         status = d.kept != 0 ? CLI_UNCERTAIN : written;

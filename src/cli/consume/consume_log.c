@@ -97,7 +97,7 @@ void consume_voice_report(struct consume_voice *voice, const struct queue_report
     if (report->again_ms != 0)
         idem_duration_print(report->again_ms, again, sizeof(again));
     (void)idem_line_print(&line, text, sizeof(text));
-    cli_say("%s", text);
+    cli_message("%s", text);
 }
 
 void consume_voice_state(struct consume_voice *voice, bool ready, const char *text) {
@@ -107,7 +107,7 @@ void consume_voice_state(struct consume_voice *voice, bool ready, const char *te
     if (voice->log == CONSUME_LOG_NONE && ready)
         return;
     consume_voice_line_clear(voice);
-    cli_say("%s", cli_printable(text, clean, sizeof(clean)));
+    cli_message("%s", cli_printable(text, clean, sizeof(clean)));
 }
 
 static double consume_log_rate(uint64_t now, uint64_t before, int64_t ms) {
@@ -157,9 +157,9 @@ void consume_voice_progress(struct consume_voice *voice, const struct queue_coun
 
 void consume_voice_sum(struct consume_voice *voice, const struct queue_counts *counts) {
     consume_voice_line_clear(voice);
-    cli_say("fetched %" PRIu64 ", done %" PRIu64 ", duplicates %" PRIu64 ", retries %" PRIu64
-            ", dead %" PRIu64 ", held %" PRIu64 ", lost %" PRIu64 ", store errors %" PRIu64
-            ", in hand %" PRIu64 ", handled now %" PRIu64,
-            counts->fetched, counts->done, counts->duplicates, counts->retries, counts->dead,
-            counts->held, counts->lost, counts->store_errors, counts->in_hand, counts->working);
+    cli_message("fetched %" PRIu64 ", done %" PRIu64 ", duplicates %" PRIu64 ", retries %" PRIu64
+                ", dead %" PRIu64 ", held %" PRIu64 ", lost %" PRIu64 ", store errors %" PRIu64
+                ", in hand %" PRIu64 ", handled now %" PRIu64,
+                counts->fetched, counts->done, counts->duplicates, counts->retries, counts->dead,
+                counts->held, counts->lost, counts->store_errors, counts->in_hand, counts->working);
 }

@@ -76,7 +76,7 @@ static int doctor_run(const struct cli_values *values) {
     int status;
 
     if (values->operands_n != 0) {
-        cli_say("doctor: takes no operand; name the store with --store URL");
+        cli_message("doctor: takes no operand; name the store with --store URL");
         return CLI_USAGE;
     }
     status = doctor_store_examine(&d);

@@ -362,7 +362,7 @@ int doctor_nginx(struct doctor *d, const char *given) {
             inspection_tree_examine(&inspection, &tree, path);
             d->user = NULL;
         } else {
-            cli_say("doctor: no memory");
+            cli_message("doctor: no memory");
             status = CLI_SYSTEM;
         }
         nginx_tree_release(&tree);

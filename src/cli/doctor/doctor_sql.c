@@ -99,7 +99,7 @@ static size_t doctor_sql_ask(struct idem_sql conn, const char *sql, char (*ret)[
     if (dialect == NULL)
         return 0;
     idem_query_begin(&q, conn, dialect);
-    idem_query_say(&q, sql);
+    idem_query_add(&q, sql);
     if (idem_query_run(&q, &reply, err) == 0 && reply.rows > 0)
         for (; got < reply.columns && got < n; got++)
             doctor_sql_cell_text(&reply.cells[got], ret[got], ANSWER);

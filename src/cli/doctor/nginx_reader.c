@@ -100,7 +100,8 @@ char *nginx_dump(struct doctor *d, const char *path, size_t *ret_len, char ret_u
                          &pid);
     *ret_status = CLI_OK;
     if (rc != 0) {
-        cli_say("doctor: cannot start %s: %s; set its path with --nginx-exe", exe, strerror(rc));
+        cli_message("doctor: cannot start %s: %s; set its path with --nginx-exe", exe,
+                    strerror(rc));
         *ret_status = CLI_NOT_FOUND;
     } else if (nginx_dump_wait(pid) == 0) {
         text = nginx_dump_file_text(out, ret_len);

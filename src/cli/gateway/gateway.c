@@ -30,26 +30,28 @@ static int values_check(const struct cli_values *values) {
     const struct idem_policy *given = &values->layer.said;
 
     if (values->operands_n != 0)
-        cli_say("gateway: takes no operand");
+        cli_message("gateway: takes no operand");
     else if (values->upstreams.n == 0)
-        cli_say("gateway: --upstream URL is missing: the backend that requests are passed on to "
-                "(--upstream http://127.0.0.1:9000)");
+        cli_message(
+            "gateway: --upstream URL is missing: the backend that requests are passed on to "
+            "(--upstream http://127.0.0.1:9000)");
     else if (values->scope == NULL)
-        cli_say("gateway: --scope is missing. Two users may choose the same key, and must not get "
-                "each other's answers: identify the caller by something that stays the same over "
-                "retries, --scope '$http_x_user' (the header X-User) or --scope '$remote_user'. "
-                "Where callers need not be kept apart, use --scope none");
+        cli_message(
+            "gateway: --scope is missing. Two users may choose the same key, and must not get "
+            "each other's answers: identify the caller by something that stays the same over "
+            "retries, --scope '$http_x_user' (the header X-User) or --scope '$remote_user'. "
+            "Where callers need not be kept apart, use --scope none");
     else if (values->key != NULL && given->key_expr != NULL)
-        cli_say("gateway: --key and --key-expr exclude each other");
+        cli_message("gateway: --key and --key-expr exclude each other");
     else if (values->fingerprint != NULL && given->fingerprint_expr != NULL)
-        cli_say("gateway: --fingerprint and --fingerprint-expr exclude each other");
+        cli_message("gateway: --fingerprint and --fingerprint-expr exclude each other");
     else if (values->token_at != NULL && !values_take_tokens(values))
-        cli_say("gateway: --token issues tokens that nothing takes: use --key token, or --key "
-                "'token param=token' where forms have it in a field of that name, or let a "
-                "location of --config take them");
+        cli_message("gateway: --token issues tokens that nothing takes: use --key token, or --key "
+                    "'token param=token' where forms have it in a field of that name, or let a "
+                    "location of --config take them");
     else if (!gateway_is_path(values->token_at) || !gateway_is_path(values->js))
-        cli_say("gateway: --%s: a path begins with a slash",
-                gateway_is_path(values->js) ? "token" : "js");
+        cli_message("gateway: --%s: a path begins with a slash",
+                    gateway_is_path(values->js) ? "token" : "js");
     else
         return gateway_texts_check(values);
     return CLI_USAGE;
@@ -77,7 +79,7 @@ static int gateway_show_config(struct gateway *g) {
        cannot enter. */
     g->store = strdup(given != NULL && given[0] != '\0' ? given : "lmdb:/var/lib/nginx/idem");
     if (g->store == NULL)
-        cli_say("no memory");
+        cli_message("no memory");
     else
         g->store = cli_store_url_whole(g->store);
     if (g->store == NULL)
@@ -91,7 +93,7 @@ static int gateway_run_in_directory(struct gateway *g) {
     int status = gateway_folder_make(g);
 
     if (status == CLI_OK && pipe2(g->log, O_CLOEXEC | O_NONBLOCK) < 0) {
-        cli_say("gateway: %s", strerror(errno));
+        cli_message("gateway: %s", strerror(errno));
         status = CLI_SYSTEM;
     } else if (status == CLI_OK) {
         /* nginx's end of the pipe blocks, so that no line of the log is lost. */
@@ -123,7 +125,7 @@ static int gateway_start(struct gateway *g) {
     g->connections = gateway_connections_raise();
     g->tty = cli_has_tty();
     if (signals_take(&g->signals, g->tty) < 0) {
-        cli_say("gateway: %s", strerror(errno));
+        cli_message("gateway: %s", strerror(errno));
         return CLI_SYSTEM;
     }
     status = gateway_run_in_directory(g);
@@ -139,7 +141,7 @@ static int gateway_run(const struct cli_values *values) {
         return status;
     g = calloc(1, sizeof(*g));
     if (g == NULL) {
-        cli_say("no memory");
+        cli_message("no memory");
         return CLI_SYSTEM;
     }
     g->values = values;

@@ -69,9 +69,10 @@ static bool part_split_host(struct part text, struct part *ret_host, struct part
 static int gateway_address_listen_usage(const char *text) {
     char quoted[IDEM_QUOTE_TEXT];
 
-    cli_say("gateway: --listen %s is no address; allowed: PORT, HOST:PORT, [V6]:PORT, *:PORT or "
-            "unix:PATH, with ports from 1 to 65535",
-            idem_error_quote(text, strlen(text), quoted, sizeof(quoted)));
+    cli_message(
+        "gateway: --listen %s is no address; allowed: PORT, HOST:PORT, [V6]:PORT, *:PORT or "
+        "unix:PATH, with ports from 1 to 65535",
+        idem_error_quote(text, strlen(text), quoted, sizeof(quoted)));
     return CLI_USAGE;
 }
 
@@ -84,14 +85,14 @@ static int gateway_address_listen_unix(const char *path, struct gateway_listen *
     if (path[0] == '\0')
         return gateway_address_listen_usage("unix:");
     if (path[0] != '/' && getcwd(directory, sizeof(directory)) == NULL) {
-        cli_say("gateway: --listen: %s", strerror(errno));
+        cli_message("gateway: --listen: %s", strerror(errno));
         return CLI_SYSTEM;
     }
     n = snprintf(ret->text, sizeof(ret->text), "unix:%s%s%s", directory, path[0] == '/' ? "" : "/",
                  path);
     if (n < 0 || (size_t)n - strlen("unix:") >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
-        cli_say("gateway: --listen: the path of a socket may have %zu bytes at most",
-                sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+        cli_message("gateway: --listen: the path of a socket may have %zu bytes at most",
+                    sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
         return CLI_USAGE;
     }
     return CLI_OK;
@@ -127,8 +128,8 @@ int gateway_listen_parse(const char *text, struct gateway_listen *ret) {
 static int gateway_address_upstream_usage(const char *text, const char *why) {
     char quoted[IDEM_QUOTE_TEXT];
 
-    cli_say("gateway: --upstream %s: %s; allowed: http://HOST[:PORT][/PATH], or with https",
-            idem_error_quote(text, strlen(text), quoted, sizeof(quoted)), why);
+    cli_message("gateway: --upstream %s: %s; allowed: http://HOST[:PORT][/PATH], or with https",
+                idem_error_quote(text, strlen(text), quoted, sizeof(quoted)), why);
     return CLI_USAGE;
 }
 
@@ -181,8 +182,8 @@ int gateway_upstreams_parse(const struct cli_list *list, struct gateway_upstream
         /* One proxy_pass serves all of them, and under TLS one name is checked. */
         if (ret[i].tls != ret[0].tls || strcmp(ret[i].path, ret[0].path) != 0 ||
             (ret[i].tls && strcmp(ret[i].host, ret[0].host) != 0)) {
-            cli_say("gateway: several --upstream must have the same scheme and path, and under "
-                    "https the same host");
+            cli_message("gateway: several --upstream must have the same scheme and path, and under "
+                        "https the same host");
             return CLI_USAGE;
         }
     }
@@ -193,13 +194,15 @@ int gateway_upstreams_parse(const struct cli_list *list, struct gateway_upstream
 
 static int gateway_listen_refuse(const struct gateway_listen *at, int why) {
     if (why == EADDRINUSE)
-        cli_say("gateway: --listen %s: the address is in use (ss -ltnp shows by which program); "
-                "end that program, or choose another address",
-                at->text);
+        cli_message(
+            "gateway: --listen %s: the address is in use (ss -ltnp shows by which program); "
+            "end that program, or choose another address",
+            at->text);
     else if (why == EACCES)
-        cli_say("gateway: --listen %s: %s; ports below 1024 are root's", at->text, strerror(why));
+        cli_message("gateway: --listen %s: %s; ports below 1024 are root's", at->text,
+                    strerror(why));
     else
-        cli_say("gateway: --listen %s: %s", at->text, strerror(why));
+        cli_message("gateway: --listen %s: %s", at->text, strerror(why));
     return CLI_SYSTEM;
 }
 
@@ -212,7 +215,7 @@ static int gateway_listen_check_unix(const struct gateway_listen *at) {
     if (lstat(path, &file) < 0)
         return CLI_OK; /* nginx creates it, or reports why not */
     if (!S_ISSOCK(file.st_mode)) {
-        cli_say("gateway: --listen %s: there is a file, and it is no socket", at->text);
+        cli_message("gateway: --listen %s: there is a file, and it is no socket", at->text);
         return CLI_SYSTEM;
     }
     memcpy(name.sun_path, path,
@@ -252,7 +255,7 @@ int gateway_listen_check(const struct gateway_listen *at) {
         return gateway_listen_check_unix(at);
     rc = getaddrinfo(any ? "0.0.0.0" : at->host, at->port, &hints, &list);
     if (rc != 0) {
-        cli_say("gateway: --listen %s: %s", at->text, gai_strerror(rc));
+        cli_message("gateway: --listen %s: %s", at->text, gai_strerror(rc));
         return CLI_USAGE;
     }
     for (struct addrinfo *one = list; one != NULL && why == 0; one = one->ai_next)

@@ -125,14 +125,15 @@ int gateway_texts_check(const struct cli_values *values) {
         if (texts[i] == NULL)
             continue;
         if (texts[i][0] == '\0') {
-            cli_say("gateway: %s is empty", texts_of[i]);
+            cli_message("gateway: %s is empty", texts_of[i]);
             return CLI_USAGE;
         }
         for (const char *at = texts[i]; *at != '\0'; at++) {
             if ((unsigned char)*at < ' ' || *at == 0x7f) {
-                cli_say("gateway: %s holds a control character, which nginx's configuration does "
-                        "not take",
-                        texts_of[i]);
+                cli_message(
+                    "gateway: %s holds a control character, which nginx's configuration does "
+                    "not take",
+                    texts_of[i]);
                 return CLI_USAGE;
             }
         }

@@ -58,7 +58,8 @@ static int gateway_config_save(const struct gateway *g, const char *name, const 
     } else if (fd >= 0) {
         close(fd);
     }
-    cli_say("gateway: cannot write nginx's configuration into %s: %s", g->folder, strerror(errno));
+    cli_message("gateway: cannot write nginx's configuration into %s: %s", g->folder,
+                strerror(errno));
     return CLI_SYSTEM;
 }
 
@@ -106,7 +107,7 @@ static pid_t gateway_nginx_start(const struct gateway *g, bool check, int output
     if (pid > 0)
         setpgid(pid, pid); /* the child does the same: one of them is first */
     else
-        cli_say("gateway: cannot start nginx: %s", strerror(errno));
+        cli_message("gateway: cannot start nginx: %s", strerror(errno));
     return pid;
 }
 
@@ -134,7 +135,7 @@ static void run_stop(struct run *run) {
     else
         kill(-run->pid, SIGKILL);
     if (run->asked == 1 && !run->check)
-        cli_say("gateway: ending when the last request is answered; once more ends it at once");
+        cli_message("gateway: ending when the last request is answered; once more ends it at once");
 }
 
 static void run_reload(struct run *run) {
@@ -147,7 +148,7 @@ static void run_reload(struct run *run) {
         gateway_config_save(run->g, CONFIG, run->g->listen.text, NULL) != CLI_OK)
         return;
     if (kill(run->pid, SIGHUP) == 0)
-        cli_say("gateway: reloading");
+        cli_message("gateway: reloading");
 }
 
 static void run_signals_read(struct run *run) {
@@ -277,7 +278,7 @@ static void gateway_message_report(const struct gateway *g, const struct gateway
         text += name + 2;
     snprintf(err.text, sizeof(err.text), "%s", text);
     snprintf(doing, sizeof(doing), "gateway: %s", flag[0] == '\0' ? "nginx" : flag);
-    (void)cli_say_error(doing, &err);
+    (void)cli_message_error(doing, &err);
 }
 
 /* A message in the log may have several lines: an expression is shown with a mark under the
@@ -328,7 +329,7 @@ static int gateway_config_check(struct gateway *g) {
     if (gateway_path(g, CHECK_LOG, path))
         fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) {
-        cli_say("gateway: %s: %s", path, strerror(errno));
+        cli_message("gateway: %s: %s", path, strerror(errno));
         return status;
     }
     run.pid = gateway_nginx_start(g, true, fd);
@@ -340,12 +341,12 @@ static int gateway_config_check(struct gateway *g) {
         } else if (WIFEXITED(run.status) && WEXITSTATUS(run.status) == 0) {
             status = CLI_OK;
         } else if (WIFEXITED(run.status) && WEXITSTATUS(run.status) == CLI_NOT_FOUND) {
-            cli_say("gateway: cannot start %s", g->nginx);
+            cli_message("gateway: cannot start %s", g->nginx);
             status = CLI_NOT_FOUND;
         } else {
             gateway_check_report(g, &lines, fd);
-            cli_say("gateway: nginx refuses the configuration, which is kept in %s/" CONFIG,
-                    g->folder);
+            cli_message("gateway: nginx refuses the configuration, which is kept in %s/" CONFIG,
+                        g->folder);
             g->folder[0] = '\0';
         }
     }
@@ -361,10 +362,10 @@ static int run_status(const struct run *run) {
         /* A signal to end may reach nginx before it has installed its handlers. */
         if (run->asked > 0 && WTERMSIG(run->status) != SIGKILL)
             return CLI_OK;
-        cli_say("gateway: nginx was ended by signal %d", WTERMSIG(run->status));
+        cli_message("gateway: nginx was ended by signal %d", WTERMSIG(run->status));
         return 128 + WTERMSIG(run->status);
     }
-    cli_say("gateway: nginx ended with status %d", WEXITSTATUS(run->status));
+    cli_message("gateway: nginx ended with status %d", WEXITSTATUS(run->status));
     return CLI_SYSTEM;
 }
 
@@ -372,10 +373,10 @@ static void gateway_start_report(const struct gateway *g) {
     const struct cli_values *values = g->values;
     bool plain = strncmp(g->store, "lmdb:", 5) == 0; /* other URLs may contain a password */
 
-    cli_say("gateway: %s%s before %s%s, remembered in %s",
-            g->listen.port[0] == '\0' ? "" : "http://", g->listen.text, values->upstreams.at[0],
-            values->upstreams.n > 1 ? " and others" : "",
-            plain ? g->store : "the store that --store or IDEM_STORE names");
+    cli_message("gateway: %s%s before %s%s, remembered in %s",
+                g->listen.port[0] == '\0' ? "" : "http://", g->listen.text, values->upstreams.at[0],
+                values->upstreams.n > 1 ? " and others" : "",
+                plain ? g->store : "the store that --store or IDEM_STORE names");
 }
 
 int gateway_serve(struct gateway *g) {

@@ -60,8 +60,9 @@ static int gateway_module_find(struct gateway *g) {
     if (given != NULL && given[0] != '\0') {
         if (gateway_setup_absolute_path(given, g->module))
             return CLI_OK;
-        cli_say("gateway: %s %s: %s", g->values->module != NULL ? "--module" : "IDEM_NGINX_MODULE",
-                given, strerror(errno));
+        cli_message("gateway: %s %s: %s",
+                    g->values->module != NULL ? "--module" : "IDEM_NGINX_MODULE", given,
+                    strerror(errno));
         return CLI_USAGE;
     }
     gateway_setup_build_module(built);
@@ -72,10 +73,11 @@ static int gateway_module_find(struct gateway *g) {
     snprintf(g->module, sizeof(g->module), "%s", places[1]);
     if (g->values->print_config)
         return CLI_OK;
-    cli_say("gateway: nginx's module " MODULE
-            " is neither in %s nor in /usr/lib/nginx/modules; it is built with idem where nginx's "
-            "headers are (Debian: apt-get install nginx-dev), or set its path with --module FILE",
-            IDEM_NGINX_MODULES);
+    cli_message(
+        "gateway: nginx's module " MODULE
+        " is neither in %s nor in /usr/lib/nginx/modules; it is built with idem where nginx's "
+        "headers are (Debian: apt-get install nginx-dev), or set its path with --module FILE",
+        IDEM_NGINX_MODULES);
     return CLI_NOT_FOUND;
 }
 
@@ -110,10 +112,11 @@ static int gateway_nginx_find(struct gateway *g) {
     if (gateway_setup_program_find(name, g->nginx))
         return CLI_OK;
     if (g->values->nginx != NULL)
-        cli_say("gateway: --nginx %s: there is no such program", name);
+        cli_message("gateway: --nginx %s: there is no such program", name);
     else
-        cli_say("gateway: nginx is not installed (Debian: apt-get install nginx), or set its path "
-                "with --nginx FILE");
+        cli_message(
+            "gateway: nginx is not installed (Debian: apt-get install nginx), or set its path "
+            "with --nginx FILE");
     return CLI_NOT_FOUND;
 }
 
@@ -125,7 +128,7 @@ int gateway_find(struct gateway *g) {
     if (g->values->config != NULL) {
         if (access(g->values->config, R_OK) < 0 ||
             !gateway_setup_absolute_path(g->values->config, g->include)) {
-            cli_say("gateway: --config %s: %s", g->values->config, strerror(errno));
+            cli_message("gateway: --config %s: %s", g->values->config, strerror(errno));
             return CLI_CONFIG;
         }
     }
@@ -145,8 +148,9 @@ int gateway_user(struct gateway *g) {
         user = getpwnam("nobody");
     group = user == NULL ? NULL : getgrgid(user->pw_gid);
     if (group == NULL) {
-        cli_say("gateway: there is neither a user www-data nor a user nobody for nginx's workers; "
-                "start this as another user than root");
+        cli_message(
+            "gateway: there is neither a user www-data nor a user nobody for nginx's workers; "
+            "start this as another user than root");
         return CLI_SYSTEM;
     }
     snprintf(g->user, sizeof(g->user), "%s", user->pw_name);
@@ -171,7 +175,7 @@ char *gateway_store_url(const struct gateway *g, int *ret_status) {
         (void)!chmod(CLI_ROOTS_FOLDER, (directory.st_mode & 07777) | S_IXGRP | S_IXOTH);
     url = strdup("lmdb:" CLI_ROOTS_FOLDER "/gateway");
     if (url == NULL) {
-        cli_say("no memory");
+        cli_message("no memory");
         *ret_status = CLI_SYSTEM;
     }
     return url;
@@ -225,21 +229,22 @@ _Noreturn static void gateway_store_try(const struct gateway *g, bool embedded) 
 
     if (g->user[0] != '\0' &&
         (initgroups(g->user, g->gid) < 0 || setgid(g->gid) < 0 || setuid(g->uid) < 0)) {
-        cli_say("gateway: cannot become %s: %s", g->user, strerror(errno));
+        cli_message("gateway: cannot become %s: %s", g->user, strerror(errno));
         _exit(CLI_SYSTEM);
     }
     rc = idem_open(g->store, &options, &h, &err);
     if (rc == 0) {
         idem_close(h);
     } else if (embedded || rc == IDEM_E_INVALID) {
-        status = cli_say_error("gateway: store", &err);
+        status = cli_message_error("gateway: store", &err);
         if (embedded && g->user[0] != '\0')
-            cli_say("gateway: nginx's workers run as %s, and the store must be theirs: give the "
-                    "folder to that user (not %s itself, which is root's), or start this as "
-                    "another user than root",
-                    g->user, CLI_ROOTS_FOLDER);
+            cli_message(
+                "gateway: nginx's workers run as %s, and the store must be theirs: give the "
+                "folder to that user (not %s itself, which is root's), or start this as "
+                "another user than root",
+                g->user, CLI_ROOTS_FOLDER);
     } else {
-        (void)cli_say_error("gateway: the store fails, and is tried again", &err);
+        (void)cli_message_error("gateway: the store fails, and is tried again", &err);
     }
     _exit(status);
 }
@@ -251,7 +256,7 @@ static int gateway_store_try_in_child(const struct gateway *g, bool embedded) {
     fflush(NULL);
     pid = fork();
     if (pid < 0) {
-        cli_say("gateway: %s", strerror(errno));
+        cli_message("gateway: %s", strerror(errno));
         return CLI_SYSTEM;
     }
     if (pid == 0)
@@ -269,7 +274,7 @@ int gateway_store_check(struct gateway *g) {
     bool embedded;
 
     if (idem_url_parse(g->store, &url, &err) < 0)
-        return cli_say_error("gateway: --store", &err);
+        return cli_message_error("gateway: --store", &err);
     create = idem_url_get(&url, "create");
     embedded = strcmp(url.scheme, "lmdb") == 0;
     if (embedded && g->user[0] != '\0')
@@ -301,7 +306,7 @@ int gateway_folder_make(struct gateway *g) {
         if (g->user[0] == '\0' || chmod(g->folder, 0711) == 0)
             return CLI_OK;
     }
-    cli_say("gateway: cannot make a folder for nginx to work in: %s", strerror(errno));
+    cli_message("gateway: cannot make a folder for nginx to work in: %s", strerror(errno));
     return CLI_SYSTEM;
 }
 

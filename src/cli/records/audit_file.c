@@ -108,8 +108,8 @@ int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, con
     audit->opened = fault == NULL;
     if (audit->opened)
         return CLI_OK;
-    cli_say("%s: the audit, %s, cannot be written: %s; nothing was changed", action, audit->path,
-            fault);
+    cli_message("%s: the audit, %s, cannot be written: %s; nothing was changed", action,
+                audit->path, fault);
     return CLI_IO;
 }
 
@@ -191,8 +191,8 @@ int cli_audit_ready(struct cli_audit *audit) {
     audit_sync(audit);
     if (audit->fault == 0)
         return CLI_OK;
-    cli_say("%s: the audit, %s, cannot be written: %s; nothing is changed without it",
-            audit->action, audit->path, strerror(audit->fault));
+    cli_message("%s: the audit, %s, cannot be written: %s; nothing is changed without it",
+                audit->action, audit->path, strerror(audit->fault));
     audit->told = true;
     return CLI_IO;
 }
@@ -231,8 +231,9 @@ int cli_audit_close(struct cli_audit *audit) {
     if (audit->fault == 0)
         return CLI_OK;
     if (!audit->told)
-        cli_say("%s: the end of the audit could not be written to %s: %s; what is begun there and "
-                "has no end may have been changed",
-                audit->action, audit->path, strerror(audit->fault));
+        cli_message(
+            "%s: the end of the audit could not be written to %s: %s; what is begun there and "
+            "has no end may have been changed",
+            audit->action, audit->path, strerror(audit->fault));
     return CLI_IO;
 }

@@ -34,7 +34,7 @@ static int command_list_records(struct idem *h, const struct cli_values *values)
     if (status != CLI_OK)
         return status;
     if (idem_time(h, &listing.now, &err) < 0)
-        return cli_say_error("store", &err);
+        return cli_message_error("store", &err);
     status = cli_each(h, values, &filter, command_list_print, &listing);
     return status != CLI_OK ? status : cli_flush();
 }
@@ -44,7 +44,7 @@ static int command_list_run(const struct cli_values *values) {
     struct idem *h;
 
     if (values->operands_n != 0) {
-        cli_say("list: takes no operand; to see one record: idem show KEY");
+        cli_message("list: takes no operand; to see one record: idem show KEY");
         return CLI_USAGE;
     }
     h = cli_open(values, &status);

@@ -27,8 +27,8 @@ static int command_migrate_print(const char *url) {
             schema = idem_sql_schema(schemes[i].kind);
     }
     if (schema == NULL) {
-        cli_say("migrate: --store names no SQL database that this build knows; use postgres:, "
-                "mysql: or sqlite:");
+        cli_message("migrate: --store names no SQL database that this build knows; use postgres:, "
+                    "mysql: or sqlite:");
         return CLI_USAGE;
     }
     fputs(schema, stdout);
@@ -41,11 +41,11 @@ static int command_migrate_tables(const char *url) {
     int rc = idem_sql_open(url, &conn, &err);
 
     if (rc != 0)
-        return cli_say_error("migrate", &err);
+        return cli_message_error("migrate", &err);
     rc = idem_sql_migrate(conn, &err);
     idem_sql_close(conn);
     if (rc != 0)
-        return cli_say_error("migrate", &err);
+        return cli_message_error("migrate", &err);
     printf("the tables are of version %d\n", IDEM_SCHEMA_VERSION);
     return cli_flush();
 }
@@ -56,12 +56,13 @@ static int command_migrate_run(const struct cli_values *values) {
     char *url;
 
     if (values->operands_n != 0) {
-        cli_say("migrate: takes no operand");
+        cli_message("migrate: takes no operand");
         return CLI_USAGE;
     }
     if (url_given == NULL || url_given[0] == '\0') {
-        cli_say("migrate: name the database with --store URL or IDEM_STORE; the embedded store and "
-                "Redis need no tables");
+        cli_message(
+            "migrate: name the database with --store URL or IDEM_STORE; the embedded store and "
+            "Redis need no tables");
         return CLI_USAGE;
     }
     url = cli_store_url(values, &status);

@@ -38,7 +38,7 @@ struct batch {
     const struct cli_values *values;
     struct idem *h;
     struct idem_filter filter;
-    struct cli_only *only;
+    struct cli_record_set *only;
     struct idem_settlement how;
     int64_t now;
     struct idem_cursor at;    /* the position in the list after this batch */
@@ -64,9 +64,10 @@ static int batch_list(struct batch *batch) {
         size_t kept = 0;
 
         if (idem_list(batch->h, &batch->filter, &batch->at, page, PAGE, &n, &err) < 0)
-            return cli_say_error("list", &err);
+            return cli_message_error("list", &err);
         for (size_t i = 0; i < n; i++) {
-            if (!cli_filter_takes(batch->values, &page[i]) || !cli_only_has(batch->only, &page[i]))
+            if (!cli_filter_takes(batch->values, &page[i]) ||
+                !cli_record_set_has(batch->only, &page[i]))
                 continue;
             page[kept] = page[i];
             if (batch->listed++ == 0)
@@ -84,7 +85,7 @@ static bool settle_many_confirm(const struct cli_values *values, size_t n) {
     if (values->yes)
         return true;
     if (!isatty(STDIN_FILENO)) {
-        cli_say("settle: many at once need --yes; --dry-run shows them");
+        cli_message("settle: many at once need --yes; --dry-run shows them");
         return false;
     }
     printf("Settle %zu record%s as %s? Type yes: ", n, n == 1 ? "" : "s",
@@ -122,7 +123,7 @@ static void batch_record_outcome(struct batch *batch, const struct idem_entry *s
         batch->settled++;
     else if (rc != IDEM_E_ABSENT && rc != IDEM_E_LIVE && rc != IDEM_E_SETTLED &&
              batch->status == CLI_OK)
-        batch->status = cli_say_error("settle", err);
+        batch->status = cli_message_error("settle", err);
     pthread_mutex_unlock(&batch->lock);
 }
 
@@ -201,9 +202,9 @@ static int batch_settle(struct batch *batch) {
                              batch->how.reason);
     if (status != CLI_OK)
         return status;
-    cli_crew(batch->n, settle_many_entry, batch);
+    cli_parallel(batch->n, settle_many_entry, batch);
     if (batch->status == CLI_OK && signals_came()) {
-        cli_say("settle: stopped by a signal");
+        cli_message("settle: stopped by a signal");
         return CLI_SYSTEM;
     }
     signals_let(); /* a signal may end the next question */
@@ -211,11 +212,11 @@ static int batch_settle(struct batch *batch) {
 }
 
 static int batch_print_summary(const struct batch *batch, int status) {
-    size_t left = batch->listed - batch->settled, unmet = cli_only_unmet(batch->only);
+    size_t left = batch->listed - batch->settled, unmet = cli_record_set_unmet(batch->only);
     int flushed;
 
     if (status != CLI_OK && batch->settled == 0) {
-        cli_say("settle: nothing was changed");
+        cli_message("settle: nothing was changed");
         return status;
     }
     if (status == CLI_OK && unmet != 0)
@@ -240,10 +241,10 @@ static int batch_settle_all(struct batch *batch) {
     if (status != CLI_OK)
         return status;
     if (idem_time(batch->h, &batch->now, &err) < 0)
-        return cli_say_error("store", &err);
+        return cli_message_error("store", &err);
     batch->shown = calloc(BATCH, sizeof(*batch->shown));
     if (batch->shown == NULL) {
-        cli_say("settle: no memory");
+        cli_message("settle: no memory");
         return CLI_SYSTEM;
     }
     while (status == CLI_OK && !batch->at.end)
@@ -254,8 +255,8 @@ static int batch_settle_all(struct batch *batch) {
 
 /* Settles all records that --state, --prefix, --since and --only select. Returns the exit
    status. */
-static int cli_settle_many(struct idem *h, const struct cli_values *values, struct cli_only *only,
-                           struct cli_audit *audit) {
+static int cli_settle_many(struct idem *h, const struct cli_values *values,
+                           struct cli_record_set *only, struct cli_audit *audit) {
     struct batch batch = {.values = values,
                           .audit = audit,
                           .h = h,
@@ -301,7 +302,7 @@ static int command_settle_entry(struct idem *h, const struct idem_name *name,
     rc = idem_settle(h, name, &how, &err);
     cli_audit_line(audit, entry, idem_state_name(how.to), how.reason, rc < 0 ? &err : NULL);
     if (rc < 0)
-        return cli_say_error("settle", &err);
+        return cli_message_error("settle", &err);
     printf("settled as %s\n", idem_state_name(how.to));
     return cli_flush();
 }
@@ -318,7 +319,7 @@ static int command_settle_one(struct idem *h, const struct cli_values *values,
     if (status != CLI_OK)
         return status;
     if (idem_lookup(h, &name, &entry, &err) < 0 || idem_time(h, &now, &err) < 0)
-        return cli_say_error("settle", &err);
+        return cli_message_error("settle", &err);
     if (values->dry_run) {
         cli_entry_head(stdout);
         cli_entry_row(&entry, now, stdout);
@@ -356,16 +357,16 @@ static int command_settle_run(const struct cli_values *values) {
     bool many = values->operands_n == 0 && values->hash == NULL && values->state != NULL;
     const char *fault = command_settle_fault(values, many);
     struct cli_audit audit = {0};
-    struct cli_only only = {0};
+    struct cli_record_set only = {0};
     int status = CLI_OK, written;
     struct idem *h = NULL;
 
     if (fault != NULL) {
-        cli_say("settle: %s (see: idem help settle)", fault);
+        cli_message("settle: %s (see: idem help settle)", fault);
         return CLI_USAGE;
     }
     if (values->only != NULL)
-        status = cli_only_read(values->only, values->layer.said.prefix, &only);
+        status = cli_record_set_read(values->only, values->layer.said.prefix, &only);
     if (status == CLI_OK && !values->dry_run)
         status = cli_audit_open(&audit, values, "settle");
     if (status == CLI_OK)
@@ -374,7 +375,7 @@ static int command_settle_run(const struct cli_values *values) {
         status = many ? cli_settle_many(h, values, &only, &audit)
                       : command_settle_one(h, values, &audit);
     written = cli_audit_close(&audit);
-    cli_only_release(&only);
+    cli_record_set_release(&only);
     idem_close(h);
     signals_let();
     return status == CLI_OK ? written : status;
@@ -421,9 +422,9 @@ static int command_forget_look_up(struct idem *h, const struct idem_name *name,
         return CLI_OK;
     }
     if (rc != IDEM_E_ABSENT && rc != IDEM_E_VERSION && rc != IDEM_E_CORRUPT)
-        return cli_say_error("forget", &err);
+        return cli_message_error("forget", &err);
     if (idem_name_key(name, &key, &err) != 0)
-        return cli_say_error("forget", &err);
+        return cli_message_error("forget", &err);
     idem_entry_fill_bad(ret, &key, rc);
     if (rc == IDEM_E_ABSENT)
         ret->state = IDEM_ABSENT;
@@ -449,7 +450,7 @@ static int command_forget_record(struct idem *h, const struct cli_values *values
     rc = idem_forget(h, &name, values->force, &err);
     cli_audit_line(audit, &before, "absent", NULL, rc < 0 ? &err : NULL);
     if (rc < 0)
-        return cli_say_error("forget", &err);
+        return cli_message_error("forget", &err);
     puts("forgotten");
     return cli_flush();
 }

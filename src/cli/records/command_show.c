@@ -13,8 +13,8 @@ static int entry_result_write(const struct idem_entry *entry) {
     struct spawn_end end;
 
     if (!entry->has_result) {
-        cli_say("this record has no result: it is %s%s", cli_entry_state(entry),
-                entry->state == IDEM_DONE ? ", and its result was not kept" : "");
+        cli_message("this record has no result: it is %s%s", cli_entry_state(entry),
+                    entry->state == IDEM_DONE ? ", and its result was not kept" : "");
         return CLI_ABSENT;
     }
     if (!cli_replay(entry->result, entry->result_len, &end, &fault))
@@ -23,8 +23,8 @@ static int entry_result_write(const struct idem_entry *entry) {
             (struct cli_fault){1, cli_write_all(1, entry->result, entry->result_len) ? 0 : errno};
     if (fault.why == 0 || fault.why == EPIPE)
         return CLI_OK;
-    cli_say("cannot write the result to %s: %s", fault.stream == 1 ? "stdout" : "stderr",
-            strerror(fault.why));
+    cli_message("cannot write the result to %s: %s", fault.stream == 1 ? "stdout" : "stderr",
+                strerror(fault.why));
     return CLI_IO;
 }
 
@@ -40,7 +40,7 @@ static int command_show_entry(struct idem *h, const struct cli_values *values,
         return cli_flush();
     }
     if (idem_time(h, &now, &err) < 0)
-        return cli_say_error("store", &err);
+        return cli_message_error("store", &err);
     cli_entry_lines(entry, now, stdout);
     return cli_flush();
 }
@@ -55,7 +55,7 @@ static int command_show_record(struct idem *h, const struct cli_values *values) 
     if (status != CLI_OK)
         return status;
     if (idem_lookup(h, &name, &entry, &err) < 0)
-        return cli_say_error("show", &err);
+        return cli_message_error("show", &err);
     status = command_show_entry(h, values, &entry);
     idem_entry_release(&entry);
     return status;

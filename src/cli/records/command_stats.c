@@ -65,14 +65,14 @@ static int command_stats_run(const struct cli_values *values) {
     struct idem *h;
 
     if (values->operands_n != 0) {
-        cli_say("stats: takes no operand");
+        cli_message("stats: takes no operand");
         return CLI_USAGE;
     }
     h = cli_open(values, &status);
     if (h == NULL)
         return status;
     if (idem_stats(h, &stats, &err) < 0) {
-        status = cli_say_error("stats", &err);
+        status = cli_message_error("stats", &err);
     } else {
         if (values->json)
             stats_json(&stats, stdout);

@@ -22,7 +22,7 @@ static int command_token_check_usage(const struct cli_values *values) {
         fault = "--bind is empty: every caller without a value could use it; leave it out";
     if (fault == NULL)
         return CLI_OK;
-    cli_say("token: %s (see: idem help token)", fault);
+    cli_message("token: %s (see: idem help token)", fault);
     return CLI_USAGE;
 }
 
@@ -35,7 +35,7 @@ static int command_token_print(struct idem *h, const struct idem_guard *guard,
     struct idem_error err;
 
     if (idem_token_issue(h, guard, &args, token, &err) < 0)
-        return cli_say_error("token", &err);
+        return cli_message_error("token", &err);
     if (values->json)
         printf("{\"token\":\"%s\",\"expires_in\":%" PRId64 "}\n", token,
                idem_guard_policy(guard)->token_ttl_s);
@@ -57,7 +57,7 @@ static int command_token_run(const struct cli_values *values) {
     if (policy.prefix == NULL)
         policy.prefix = CLI_PREFIX;
     if (idem_guard_new(h, &policy, &guard, &err) < 0) {
-        status = cli_say_error("token", &err);
+        status = cli_message_error("token", &err);
     } else {
         status = command_token_print(h, guard, values);
         idem_guard_free(guard);

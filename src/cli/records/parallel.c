@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct crew {
+struct parallel {
     atomic_size_t next;
     size_t n;
     void (*each)(void *data, size_t i);
@@ -15,23 +15,23 @@ struct crew {
 };
 
 static void *parallel_work(void *shared) {
-    struct crew *crew = shared;
+    struct parallel *parallel = shared;
     size_t i;
 
-    while ((i = atomic_fetch_add(&crew->next, 1)) < crew->n)
-        crew->each(crew->data, i);
+    while ((i = atomic_fetch_add(&parallel->next, 1)) < parallel->n)
+        parallel->each(parallel->data, i);
     return NULL;
 }
 
-void cli_crew(size_t n, void (*each)(void *data, size_t i), void *data) {
-    struct crew crew = {.n = n, .each = each, .data = data};
+void cli_parallel(size_t n, void (*each)(void *data, size_t i), void *data) {
+    struct parallel parallel = {.n = n, .each = each, .data = data};
     pthread_t threads[CLI_CREW_MAX];
     size_t started = 0;
 
     while (started < CLI_CREW_MAX - 1 && started + 1 < n &&
-           pthread_create(&threads[started], NULL, parallel_work, &crew) == 0)
+           pthread_create(&threads[started], NULL, parallel_work, &parallel) == 0)
         started++;
-    parallel_work(&crew);
+    parallel_work(&parallel);
     while (started > 0)
         pthread_join(threads[--started], NULL);
 }

@@ -12,6 +12,6 @@
 /* Calls `each` once for every i below n, in as many threads as there are jobs, at most
    CLI_CREW_MAX, and returns when all calls have returned. If no thread can be started, the calling
    thread does the work alone. */
-void cli_crew(size_t n, void (*each)(void *data, size_t i), void *data);
+void cli_parallel(size_t n, void (*each)(void *data, size_t i), void *data);
 
 #endif

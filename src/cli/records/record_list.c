@@ -101,12 +101,12 @@ static int record_select_by_hash(struct idem *h, const struct cli_values *values
     if (status != CLI_OK)
         return status;
     if (search.found == 0) {
-        cli_say("no record has this hash%s; it may have expired",
-                filter.prefix == NULL ? "" : " under this prefix");
+        cli_message("no record has this hash%s; it may have expired",
+                    filter.prefix == NULL ? "" : " under this prefix");
         return CLI_ABSENT;
     }
     if (search.found > 1) {
-        cli_say("several records' hashes begin so: give more digits, or --prefix");
+        cli_message("several records' hashes begin so: give more digits, or --prefix");
         return CLI_USAGE;
     }
     *ret = (struct idem_name){.prefix = hold->prefix, .hash = hold->hash};
@@ -118,7 +118,7 @@ int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_ho
     const char *fault = values_name_fault(values);
 
     if (fault != NULL) {
-        cli_say("%s", fault);
+        cli_message("%s", fault);
         return CLI_USAGE;
     }
     if (values->hash != NULL)
@@ -151,16 +151,16 @@ int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filt
             state = IDEM_RUNNING;
         else if (!idem_word_find(idem_words_state, values->state, strlen(values->state), &state) ||
                  state == IDEM_ABSENT) {
-            cli_say("--state is issued, running, uncertain, done, failed, damaged or newer");
+            cli_message("--state is issued, running, uncertain, done, failed, damaged or newer");
             return CLI_USAGE;
         }
         filter.state = (enum idem_state)state;
     }
     if (values->since != NULL) {
         if (idem_time(h, &now, &err) < 0)
-            return cli_say_error("store", &err);
+            return cli_message_error("store", &err);
         if (cli_when_parse(values->since, now, &filter.since_ms, &err) < 0)
-            return cli_say_error("--since", &err);
+            return cli_message_error("--since", &err);
     }
     *ret = filter;
     return CLI_OK;
@@ -179,7 +179,7 @@ int cli_each(struct idem *h, const struct cli_values *values, const struct idem_
 
     while (!cursor.end) {
         if (idem_list(h, filter, &cursor, page, PAGE, &n, &err) < 0)
-            return cli_say_error("list", &err);
+            return cli_message_error("list", &err);
         for (size_t i = 0; i < n; i++)
             if (cli_filter_takes(values, &page[i]) && !each(&page[i], data))
                 return CLI_OK;
@@ -245,7 +245,7 @@ void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
     if (cli_entry_readable(entry)) {
         snprintf(attempt, sizeof(attempt), "%" PRIu32, entry->attempt);
         /* Whole seconds: people read this table. */
-        idem_when_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
+        idem_rfc3339_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
         cli_when_relative(entry->changed_ms, now_ms, age, sizeof(age));
     }
     if (entry_is_over(entry))
@@ -268,7 +268,7 @@ static void record_print_time(FILE *out, const char *name, int64_t ms, int64_t n
     char at[IDEM_WHEN_TEXT], relative[IDEM_WHEN_TEXT];
 
     if (ms != 0)
-        fprintf(out, LINE "%s (%s)\n", name, idem_when_print(ms, at, sizeof(at)),
+        fprintf(out, LINE "%s (%s)\n", name, idem_rfc3339_print(ms, at, sizeof(at)),
                 cli_when_relative(ms, now_ms, relative, sizeof(relative)));
 }
 
@@ -348,7 +348,7 @@ static const char alone[] = "a hash without its prefix, which --prefix must give
                             "two prefixes may have the same hash";
 
 /* Stores the digits in lower case, as records do. */
-static bool record_list_read_hash(const char *text, size_t len, struct cli_only_row *ret) {
+static bool record_list_read_hash(const char *text, size_t len, struct cli_record_set_row *ret) {
     char hex[IDEM_HEX_LEN + 1];
     unsigned char hash[IDEM_HASH_LEN];
 
@@ -362,7 +362,7 @@ static bool record_list_read_hash(const char *text, size_t len, struct cli_only_
 }
 
 static const char *record_list_read_prefix(const struct idem_json *prefix,
-                                           struct cli_only_row *ret) {
+                                           struct cli_record_set_row *ret) {
     if (prefix == NULL)
         return NULL;
     if (prefix->type != IDEM_JSON_STRING || prefix->n == 0 || prefix->n > IDEM_PREFIX_MAX ||
@@ -374,7 +374,7 @@ static const char *record_list_read_prefix(const struct idem_json *prefix,
 
 /* An attempt that cannot be parsed is an error; it must not be taken for CLI_ONLY_ANY. */
 static const char *record_list_read_attempt(const struct idem_json *attempt,
-                                            struct cli_only_row *ret) {
+                                            struct cli_record_set_row *ret) {
     int64_t number;
 
     if (attempt == NULL)
@@ -387,13 +387,14 @@ static const char *record_list_read_attempt(const struct idem_json *attempt,
 }
 
 /* {"hash":"...","prefix":"...","attempt":N,...} */
-static const char *record_list_read_object(const char *text, size_t len, struct cli_only_row *ret) {
+static const char *record_list_read_object(const char *text, size_t len,
+                                           struct cli_record_set_row *ret) {
     const struct idem_json *hash;
     const char *fault = wrong;
     struct idem_arena arena;
     struct idem_json object;
 
-    idem_print_arena(&arena, len);
+    idem_fingerprint_arena(&arena, len);
     if (idem_json_parse(text, len, &arena, &object, NULL) == 0 && object.type == IDEM_JSON_OBJECT) {
         hash = idem_json_get(&object, "hash", 4);
         if (hash != NULL && hash->type == IDEM_JSON_STRING &&
@@ -405,11 +406,11 @@ static const char *record_list_read_object(const char *text, size_t len, struct 
     return fault;
 }
 
-const char *cli_only_line(const char *line, size_t len, const char *prefix,
-                          struct cli_only_row *ret) {
+const char *cli_record_set_parse_line(const char *line, size_t len, const char *prefix,
+                                      struct cli_record_set_row *ret) {
     const char *fault;
 
-    *ret = (struct cli_only_row){.attempt = CLI_ONLY_ANY};
+    *ret = (struct cli_record_set_row){.attempt = CLI_ONLY_ANY};
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == ' '))
         len--;
     if (len == 0)
@@ -427,14 +428,14 @@ const char *cli_only_line(const char *line, size_t len, const char *prefix,
 }
 
 static int record_list_compare(const void *first, const void *second) {
-    const struct cli_only_row *a = first, *b = second;
+    const struct cli_record_set_row *a = first, *b = second;
     int order = strcmp(a->hash, b->hash) ?: strcmp(a->prefix, b->prefix);
 
     return order != 0 ? order : (a->attempt > b->attempt) - (a->attempt < b->attempt);
 }
 
 /* Removes duplicates: the same record may have been listed twice. */
-static void only_sort(struct cli_only *only) {
+static void only_sort(struct cli_record_set *only) {
     size_t n = 0;
 
     qsort(only->rows, only->n, sizeof(*only->rows), record_list_compare);
@@ -444,14 +445,15 @@ static void only_sort(struct cli_only *only) {
     only->n = n;
 }
 
-static int only_add(struct cli_only *only, size_t *size, const struct cli_only_row *row) {
-    struct cli_only_row *larger;
+static int only_add(struct cli_record_set *only, size_t *size,
+                    const struct cli_record_set_row *row) {
+    struct cli_record_set_row *larger;
 
     if (only->n == *size) {
         *size = *size == 0 ? 1024 : 2 * *size;
         larger = realloc(only->rows, *size * sizeof(*larger));
         if (larger == NULL) {
-            cli_say("--only: no memory");
+            cli_message("--only: no memory");
             return CLI_SYSTEM;
         }
         only->rows = larger;
@@ -461,8 +463,8 @@ static int only_add(struct cli_only *only, size_t *size, const struct cli_only_r
 }
 
 static int record_list_read_rows(FILE *in, const char *path, const char *prefix,
-                                 struct cli_only *only) {
-    struct cli_only_row row;
+                                 struct cli_record_set *only) {
+    struct cli_record_set_row row;
     const char *fault;
     size_t size = 0, room = 0, number = 0;
     char *line = NULL;
@@ -471,37 +473,37 @@ static int record_list_read_rows(FILE *in, const char *path, const char *prefix,
 
     while (status == CLI_OK && (len = cli_input_line(in, &line, &room)) >= 0) {
         number++;
-        fault = cli_only_line(line, (size_t)len, prefix, &row);
+        fault = cli_record_set_parse_line(line, (size_t)len, prefix, &row);
         if (fault != NULL) {
-            cli_say("--only: %s: line %zu is %s; nothing was changed", path, number, fault);
+            cli_message("--only: %s: line %zu is %s; nothing was changed", path, number, fault);
             status = CLI_USAGE;
         } else if (row.hash[0] != '\0') {
             status = only_add(only, &size, &row);
         }
     }
     if (status == CLI_OK && (len == -2 || ferror(in))) {
-        cli_say("--only: %s cannot be read to its end; nothing was changed", path);
+        cli_message("--only: %s cannot be read to its end; nothing was changed", path);
         status = CLI_IO;
     }
     free(line);
     return status;
 }
 
-int cli_only_read(const char *path, const char *prefix, struct cli_only *ret) {
+int cli_record_set_read(const char *path, const char *prefix, struct cli_record_set *ret) {
     bool input = strcmp(path, "-") == 0;
     FILE *in = input ? stdin : fopen(path, "re");
     int status;
 
-    *ret = (struct cli_only){0};
+    *ret = (struct cli_record_set){0};
     if (in == NULL) {
-        cli_say("--only: cannot open %s: %s", path, strerror(errno));
+        cli_message("--only: cannot open %s: %s", path, strerror(errno));
         return CLI_ABSENT;
     }
     status = record_list_read_rows(in, path, prefix, ret);
     if (!input)
         fclose(in);
     if (status == CLI_OK && ret->n == 0) {
-        cli_say("--only: %s names no record", path);
+        cli_message("--only: %s names no record", path);
         status = CLI_USAGE;
     }
     if (status == CLI_OK)
@@ -509,14 +511,14 @@ int cli_only_read(const char *path, const char *prefix, struct cli_only *ret) {
     return status;
 }
 
-void cli_only_release(struct cli_only *only) {
+void cli_record_set_release(struct cli_record_set *only) {
     free(only->rows);
-    *only = (struct cli_only){0};
+    *only = (struct cli_record_set){0};
 }
 
-static bool only_mark(const struct cli_only *only, const struct idem_entry *entry,
+static bool only_mark(const struct cli_record_set *only, const struct idem_entry *entry,
                       int64_t attempt) {
-    struct cli_only_row key = {.attempt = attempt}, *row;
+    struct cli_record_set_row key = {.attempt = attempt}, *row;
 
     memcpy(key.hash, entry->hash, sizeof(key.hash));
     memcpy(key.prefix, entry->prefix, sizeof(key.prefix));
@@ -526,12 +528,12 @@ static bool only_mark(const struct cli_only *only, const struct idem_entry *entr
     return row != NULL;
 }
 
-bool cli_only_has(const struct cli_only *only, const struct idem_entry *entry) {
+bool cli_record_set_has(const struct cli_record_set *only, const struct idem_entry *entry) {
     return only->rows == NULL || only_mark(only, entry, entry->attempt) ||
            only_mark(only, entry, CLI_ONLY_ANY);
 }
 
-size_t cli_only_unmet(const struct cli_only *only) {
+size_t cli_record_set_unmet(const struct cli_record_set *only) {
     size_t n = 0;
 
     for (size_t i = 0; i < only->n; i++)

@@ -13,31 +13,32 @@
 
 #define CLI_ONLY_ANY (-1)
 
-struct cli_only_row {
+struct cli_record_set_row {
     char hash[65];
     char prefix[IDEM_PREFIX_MAX + 1];
     int64_t attempt; /* CLI_ONLY_ANY: any attempt */
     bool met;        /* a record that matches this row was found */
 };
 
-struct cli_only {
-    struct cli_only_row *rows; /* sorted by name, without duplicates; NULL: all records are meant */
+struct cli_record_set {
+    struct cli_record_set_row
+        *rows; /* sorted by name, without duplicates; NULL: all records are meant */
     size_t n;
 };
 
 /* Parses one line without its end. `prefix` completes a line that names none; NULL: no prefix is
    known. Returns NULL, or a text that describes the error. An empty line yields an empty hash. */
-const char *cli_only_line(const char *line, size_t len, const char *prefix,
-                          struct cli_only_row *ret);
+const char *cli_record_set_parse_line(const char *line, size_t len, const char *prefix,
+                                      struct cli_record_set_row *ret);
 
 /* Reads the file; "-" is standard input. Returns CLI_OK, or a status after reporting the error. The
    caller releases the list either way. */
-int cli_only_read(const char *path, const char *prefix, struct cli_only *ret);
-void cli_only_release(struct cli_only *only);
+int cli_record_set_read(const char *path, const char *prefix, struct cli_record_set *ret);
+void cli_record_set_release(struct cli_record_set *only);
 
 /* True if the list names the record at its present attempt. */
-bool cli_only_has(const struct cli_only *only, const struct idem_entry *entry);
-size_t cli_only_unmet(const struct cli_only *only);
+bool cli_record_set_has(const struct cli_record_set *only, const struct idem_entry *entry);
+size_t cli_record_set_unmet(const struct cli_record_set *only);
 
 /*
  * Prints records for people and for programs.

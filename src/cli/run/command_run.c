@@ -81,7 +81,7 @@ static int values_check(const struct cli_values *values) {
         fault = command_run_verdict_fault(values->verdict_fd);
     if (fault == NULL)
         return CLI_OK;
-    cli_say("run: %s (see: idem help run)", fault);
+    cli_message("run: %s (see: idem help run)", fault);
     return CLI_USAGE;
 }
 
@@ -107,7 +107,7 @@ static int run_time_read(struct run *run, int64_t *ret_ms) {
         return CLI_OK;
     if (!run_ignores_store_error(run, err.code)) {
         run->code = err.code;
-        return cli_say_error("store", &err);
+        return cli_message_error("store", &err);
     }
     clock_gettime(CLOCK_REALTIME, &now);
     *ret_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
@@ -128,7 +128,7 @@ static int run_identity_make(const struct run *run, const struct idem_policy *po
         return CLI_OK;
     if (err.code == IDEM_E_NOMEM)
         return CLI_SYSTEM;
-    (void)cli_say_error("run", &err);
+    (void)cli_message_error("run", &err);
     return CLI_MISMATCH;
 }
 
@@ -143,8 +143,8 @@ static int run_key_evaluate(struct run *run) {
     if (status != CLI_OK)
         return status;
     if (memchr(identity.key, '\0', identity.key_len) != NULL) {
-        cli_say("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
-                "IDEM_KEY");
+        cli_message("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
+                    "IDEM_KEY");
         return CLI_MISMATCH;
     }
     run->key = strndup((const char *)identity.key, identity.key_len);
@@ -159,8 +159,8 @@ static int run_key_schedule(struct run *run) {
 
     if (status != CLI_OK)
         return status;
-    idem_when_print(1000 * cli_schedule_planned(&run->values->schedule, now), run->planned,
-                    sizeof(run->planned));
+    idem_rfc3339_print(1000 * cli_schedule_planned(&run->values->schedule, now), run->planned,
+                       sizeof(run->planned));
     if (asprintf(&planned, "%s@%s", run->key, run->planned) < 0)
         return CLI_SYSTEM;
     free(run->key);
@@ -239,16 +239,18 @@ static int run_key_check(const struct run *run) {
     if (run->values->token != NULL && (kind == 0 || kind == IDEM_KEY_TOKEN))
         return CLI_OK;
     if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal)) {
-        cli_say("run: %s: %s%s] has key = %s, and a command has a literal key (--key) or one that "
-                "an expression makes (--key-expr); name another policy with --policy, or set key = "
-                "literal",
-                run->values->config, name != NULL ? "[policy " : "[defaults",
-                name != NULL ? name : "", idem_word_name(idem_words_key, (int)kind));
+        cli_message(
+            "run: %s: %s%s] has key = %s, and a command has a literal key (--key) or one that "
+            "an expression makes (--key-expr); name another policy with --policy, or set key = "
+            "literal",
+            run->values->config, name != NULL ? "[policy " : "[defaults", name != NULL ? name : "",
+            idem_word_name(idem_words_key, (int)kind));
         return CLI_CONFIG;
     }
     if (!literal && !own && kind != IDEM_KEY_EXPRESSION) {
-        cli_say("run: --key KEY is missing: what must happen once; or --key-expr EXPR, which makes "
-                "it of --vars (see: idem help run)");
+        cli_message(
+            "run: --key KEY is missing: what must happen once; or --key-expr EXPR, which makes "
+            "it of --vars (see: idem help run)");
         return CLI_USAGE;
     }
     return CLI_OK;
@@ -262,8 +264,9 @@ static int run_variables_read(struct run *run) {
     if (status != CLI_OK)
         return status;
     if (run->vars != NULL && policy->key_expr == NULL && policy->fingerprint_expr == NULL) {
-        cli_say("run: nothing reads the variables: add --key-expr or --fingerprint-expr (see: idem "
-                "help run)");
+        cli_message(
+            "run: nothing reads the variables: add --key-expr or --fingerprint-expr (see: idem "
+            "help run)");
         return CLI_USAGE;
     }
     if (run->vars != NULL)
@@ -309,9 +312,10 @@ static int run_ttl_check(const struct run *run, const char *word, int64_t ttl_s,
         return CLI_OK;
     idem_duration_print(ttl_s * 1000, ttl, sizeof(ttl));
     idem_duration_print(least_s * 1000, step, sizeof(step));
-    cli_say("run: %s is %s, and the step of --at is %s: a second start in one step would run again "
-            "once the first is forgotten; set a %s of at least %s, or leave it out",
-            word, ttl, step, word, step);
+    cli_message(
+        "run: %s is %s, and the step of --at is %s: a second start in one step would run again "
+        "once the first is forgotten; set a %s of at least %s, or leave it out",
+        word, ttl, step, word, step);
     return CLI_USAGE;
 }
 
@@ -335,11 +339,12 @@ static int run_scope_check(const struct run *run) {
     if (strcmp(idem_guard_policy(run->guard)->scope, IDEM_SCOPE_CALLER) != 0)
         return CLI_OK;
     if (run->values->layer.said.scope != NULL)
-        cli_say("run: --scope caller names no caller: use --scope WHO, such as a user's id, or "
-                "--scope none (see: idem help run)");
+        cli_message("run: --scope caller names no caller: use --scope WHO, such as a user's id, or "
+                    "--scope none (see: idem help run)");
     else
-        cli_say("run: the settings have scope = caller, and the command line names no caller: use "
-                "--scope WHO, such as a user's id (see: idem help run)");
+        cli_message(
+            "run: the settings have scope = caller, and the command line names no caller: use "
+            "--scope WHO, such as a user's id (see: idem help run)");
     return CLI_USAGE;
 }
 
@@ -354,14 +359,14 @@ static int run_guard_make(struct run *run) {
     if (run->values->token != NULL)
         policy.key_kind = IDEM_KEY_TOKEN;
     if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL) {
-        cli_say("run: %s has no section [policy %s]", run->values->config, policy.name);
+        cli_message("run: %s has no section [policy %s]", run->values->config, policy.name);
         return CLI_CONFIG;
     }
     status = run_key_check(run);
     if (status != CLI_OK)
         return status;
     if (idem_guard_make(run->settings, &policy, &run_door, &run->guard, &err) < 0)
-        return cli_say_error("run", &err);
+        return cli_message_error("run", &err);
     /* The claim gets the key itself, also where an expression has made it. */
     run->with.key_kind = run->values->token != NULL ? IDEM_KEY_TOKEN : IDEM_KEY_LITERAL;
     /* result_max limits the output; the stored form adds a header to each chunk of it. */
@@ -385,7 +390,7 @@ static int run_store_open(struct run *run) {
                                                                                    : status;
     if (idem_open_on(run->url, &options, &host, &run->h, &err) < 0) {
         run->code = err.code;
-        status = cli_say_error("store", &err);
+        status = cli_message_error("store", &err);
         return run_ignores_store_error(run, err.code) ? CLI_OK : status;
     }
     run->poll.ready = command_run_poll_ready;
@@ -466,11 +471,11 @@ static int run_execute(struct run *run, int *ret_signal) {
     if (work.voice.fd > 2)
         fcntl(work.voice.fd, F_SETFD, FD_CLOEXEC);
     if (signals_take(&work.signals, work.tty) < 0) {
-        cli_say("run: %s", strerror(errno));
+        cli_message("run: %s", strerror(errno));
         return CLI_SYSTEM;
     }
     if (cli_voice_open(&work.voice) < 0) {
-        cli_say("run: --verdict-fd: %s", strerror(errno));
+        cli_message("run: --verdict-fd: %s", strerror(errno));
         signals_release(&work.signals);
         return CLI_SYSTEM;
     }
@@ -508,7 +513,7 @@ static int command_run_run(const struct cli_values *values) {
     if (run.begun)
         status = run_execute(&run, &quit);
     else if (status == CLI_SYSTEM)
-        cli_say("run: no memory");
+        cli_message("run: no memory");
     if (status != CLI_OK && !run.begun && command_run_verdict_fault(values->verdict_fd) == NULL)
         cli_voice_failed((int)values->verdict_fd, run_error_code(&run, status));
     run_release(&run);

@@ -200,15 +200,17 @@ static int answer_replay(const struct idem_answer *answer) {
     struct spawn_end end;
 
     if (!cli_replay(answer->result, answer->result_len, &end, &fault)) {
-        cli_say("replay: the stored result is not one of a command: another front door has stored "
-                "it, or a newer version; it ended with status %d",
-                (int)answer->status);
+        cli_message(
+            "replay: the stored result is not one of a command: another front door has stored "
+            "it, or a newer version; it ended with status %d",
+            (int)answer->status);
         return CLI_STORE;
     }
     if (fault.why == 0)
         return spawn_end_status(&end);
-    cli_say("replay: cannot write to %s: %s; the command itself has ended with status %d",
-            fault.stream == 1 ? "stdout" : "stderr", strerror(fault.why), spawn_end_status(&end));
+    cli_message("replay: cannot write to %s: %s; the command itself has ended with status %d",
+                fault.stream == 1 ? "stdout" : "stderr", strerror(fault.why),
+                spawn_end_status(&end));
     return CLI_IO;
 }
 
@@ -218,10 +220,11 @@ static int work_duplicate_report(const struct work *work, const struct idem_answ
     if (work->policy->mode != IDEM_MODE_REPLAY)
         cli_voice_refusal(&work->voice, answer);
     else if (!work->voice.quiet)
-        cli_say("duplicate: %s has run already (attempt %u) and ended with status %d; its output "
-                "was not kept, being longer than result_max or settled by an operator",
-                cli_voice_name(&work->voice, name, sizeof(name)), (unsigned)answer->attempt,
-                (int)answer->status);
+        cli_message(
+            "duplicate: %s has run already (attempt %u) and ended with status %d; its output "
+            "was not kept, being longer than result_max or settled by an operator",
+            cli_voice_name(&work->voice, name, sizeof(name)), (unsigned)answer->attempt,
+            (int)answer->status);
     if (work->values->duplicate_exit >= 0)
         return (int)work->values->duplicate_exit;
     return work->policy->mode == IDEM_MODE_REPLAY ? run_refuse_stored_status(answer->status)
@@ -317,8 +320,8 @@ static void work_flush(struct work *work) {
 static void work_faults_report(const struct work *work) {
     for (int i = 0; work->child.piped && i < 2; i++)
         if (work->child.streams[i].fault != 0)
-            cli_say("cannot write to %s any more: %s; the command has gone on",
-                    i == 0 ? "stdout" : "stderr", strerror(work->child.streams[i].fault));
+            cli_message("cannot write to %s any more: %s; the command has gone on",
+                        i == 0 ? "stdout" : "stderr", strerror(work->child.streams[i].fault));
 }
 
 /* The claim. */
@@ -344,7 +347,7 @@ static void claim_decided(struct idem_claim *claim, int rc, const struct idem_an
         return;
     }
     if (answer->unguarded)
-        cli_say("unguarded: the store is not there, and on_store_error=open runs it anyway");
+        cli_message("unguarded: the store is not there, and on_store_error=open runs it anyway");
     work->unguarded = answer->unguarded;
     work->finish.attempt = answer->attempt;
     if (answer->unguarded && work->policy->run_max_ms != IDEM_NONE)
@@ -370,7 +373,7 @@ static void work_unstarted_report(const struct work *work) {
     else if (work->finish.how == IDEM_FINISH_UNKNOWN && !work->unguarded)
         key = "the key is free when its lease is over, or to be settled";
     if (work->unstarted[0] != '\0')
-        cli_say("%s; nothing was run, and %s", work->unstarted, key);
+        cli_message("%s; nothing was run, and %s", work->unstarted, key);
 }
 
 static void work_finish_report(struct work *work) {
@@ -380,17 +383,19 @@ static void work_finish_report(struct work *work) {
     if (!work->started)
         work_unstarted_report(work);
     else if (work->finish.how == IDEM_FINISH_LOST)
-        cli_say("lost: %s: the lease was lost while the command ran (attempt %u), and another "
-                "process may have run it; it ended with status %d, and nothing was stored",
-                name, (unsigned)work->finish.attempt, work->finish.status);
+        cli_message("lost: %s: the lease was lost while the command ran (attempt %u), and another "
+                    "process may have run it; it ended with status %d, and nothing was stored",
+                    name, (unsigned)work->finish.attempt, work->finish.status);
     else if (work->finish.how == IDEM_FINISH_UNKNOWN)
-        cli_say("unstored: %s: the command ended with status %d, but the store did not take it; "
-                "see idem show --hash %.*s before it is run again",
-                name, work->finish.status, CLI_HASH_SHORT, work->voice.hash);
+        cli_message(
+            "unstored: %s: the command ended with status %d, but the store did not take it; "
+            "see idem show --hash %.*s before it is run again",
+            name, work->finish.status, CLI_HASH_SHORT, work->voice.hash);
     else if (work->cancelled)
-        cli_say("uncertain: %s: the command was ended after %s (attempt %u); it may have happened",
-                name, work->timed_out ? "run_max" : "its lease was over",
-                (unsigned)work->finish.attempt);
+        cli_message(
+            "uncertain: %s: the command was ended after %s (attempt %u); it may have happened",
+            name, work->timed_out ? "run_max" : "its lease was over",
+            (unsigned)work->finish.attempt);
 }
 
 static void claim_finished(struct idem_claim *claim, int rc, bool lost,
@@ -403,7 +408,7 @@ static void claim_finished(struct idem_claim *claim, int rc, bool lost,
     signals_unblock(&work->signals);
     work_finish_report(work);
     if (rc < 0 && !lost)
-        cli_say("store: %s", err->text);
+        cli_message("store: %s", err->text);
     if (work->finish.how == IDEM_FINISH_LOST)
         work_end(work, CLI_LOST);
     else if (work->finish.how == IDEM_FINISH_UNKNOWN)

@@ -96,7 +96,7 @@ void cli_voice_failed(int fd, int code) {
 int cli_voice_error(struct cli_voice *voice, const struct idem_error *err) {
     voice_line(voice, "error code=%s%s%s\n", idem_code_name(err->code),
                voice->hash[0] == '\0' ? "" : " hash=", voice->hash);
-    return cli_say_error("run", err);
+    return cli_message_error("run", err);
 }
 
 /* Lines for people. */
@@ -179,7 +179,7 @@ void cli_voice_refusal(const struct cli_voice *voice, const struct idem_answer *
     if (voice->quiet)
         return;
     voice_refusal_text(voice, answer, text, sizeof(text));
-    cli_say("%s: %s %s%s%s", idem_verdict_name(answer->verdict),
-            cli_voice_name(voice, name, sizeof(name)), text, voice->message == NULL ? "" : ". ",
-            voice->message == NULL ? "" : voice->message);
+    cli_message("%s: %s %s%s%s", idem_verdict_name(answer->verdict),
+                cli_voice_name(voice, name, sizeof(name)), text, voice->message == NULL ? "" : ". ",
+                voice->message == NULL ? "" : voice->message);
 }

@@ -8,7 +8,7 @@
 static int command_sign_options_read(const struct cli_values *values, struct idem_sign_with *ret) {
     *ret = (struct idem_sign_with){.key_id = values->key_id, .nonce = values->nonce};
     if (ret->key_id == NULL) {
-        cli_say("sign: --key-id ID is missing: whose secret signs (see: idem help sign)");
+        cli_message("sign: --key-id ID is missing: whose secret signs (see: idem help sign)");
         return CLI_USAGE;
     }
     if (values->time == NULL)
@@ -37,11 +37,11 @@ static int command_sign_request(const struct cli_values *values, const struct id
     if (status != CLI_OK)
         return status;
     if (idem_sign_request(signer, &with, request, &signature, &err) < 0)
-        return cli_say_error("sign", &err);
+        return cli_message_error("sign", &err);
     command_sign_fields_print(request->fields, request->fields_n);
     command_sign_fields_print(signature.fields, signature.fields_n);
     if (values->show) {
-        cli_say("sign: what was signed:");
+        cli_message("sign: what was signed:");
         cli_lines_print(signature.signed_text, stderr);
     }
     idem_signature_release(&signature);

@@ -27,7 +27,7 @@ struct report {
     bool fits;          /* the signature is right */
     bool spent;         /* the store has checked the nonce */
     char nonce[IDEM_SIGN_DETAIL];
-    char mistake[CLI_MISTAKE_TEXT];
+    char mistake[SIGN_DIAGNOSE_TEXT];
 };
 
 /* Checks. */
@@ -49,7 +49,7 @@ static void report_signature_check(struct report *report) {
         parts->alg, (struct idem_http_text){report->checked.text, strlen(report->checked.text)},
         parts->signature, parts->signature_len);
     if (report->digest != NULL || !report->fits)
-        (void)cli_mistake_find(&wrong, report->mistake);
+        (void)sign_diagnose_find(&wrong, report->mistake);
 }
 
 /* Checks in the store if the nonce is new. The same step marks it as used. */
@@ -68,7 +68,7 @@ static int report_nonce_spend(struct report *report) {
         rc = idem_handle_run(h, &op, NULL, &err);
     idem_close(h);
     if (rc != 0)
-        return cli_say_error("verify", &err);
+        return cli_message_error("verify", &err);
     report->spent = true;
     detail = idem_nonce_answer(report->signer, &op, room);
     if (detail != NULL)
@@ -82,7 +82,7 @@ static int report_make(struct report *report) {
 
     if (idem_sign_check(report->signer, &report->request, report->now_ms, &report->checked, &err) <
         0)
-        return cli_say_error("verify", &err);
+        return cli_message_error("verify", &err);
     report->proof = report->checked.proof;
     if (report_is_complete(report))
         report_signature_check(report);
@@ -101,7 +101,7 @@ static void command_verify_line(const char *name, const char *text) {
 static void report_parts_print(const struct report *report) {
     const struct idem_sign_parts *parts = &report->checked.parts;
     struct idem_http_text id = {parts->key_id, parts->key_id_len};
-    const char *hint = cli_mistake_parts(report->signer, &report->request);
+    const char *hint = sign_diagnose_parts(report->signer, &report->request);
     char text[768];
 
     if (report_is_complete(report))
@@ -128,13 +128,13 @@ static void report_time_print(const struct report *report) {
                  away > report->signer->window_ms || -away > report->signer->window_ms
                      ? "too far away"
                      : "current",
-                 idem_when_print(parts->time_ms, when, sizeof(when)),
+                 idem_rfc3339_print(parts->time_ms, when, sizeof(when)),
                  cli_when_relative(parts->time_ms, report->now_ms, ago, sizeof(ago)), window);
         command_verify_line("time", text);
     }
     if (parts->expires && parts->expires_ms <= report->now_ms) {
         snprintf(text, sizeof(text), "expired: %s, %s",
-                 idem_when_print(parts->expires_ms, when, sizeof(when)),
+                 idem_rfc3339_print(parts->expires_ms, when, sizeof(when)),
                  cli_when_relative(parts->expires_ms, report->now_ms, ago, sizeof(ago)));
         command_verify_line("", text);
     }
@@ -175,7 +175,7 @@ static void report_print(const struct report *report) {
         cli_lines_print(report->checked.text, stdout);
     }
     if (report->mistake[0] != '\0') {
-        char printable[CLI_MISTAKE_TEXT];
+        char printable[SIGN_DIAGNOSE_TEXT];
 
         printf("\nIt was signed for %s.\n",
                cli_printable(report->mistake, printable, sizeof(printable)));
@@ -240,7 +240,7 @@ static int command_verify_request(const struct cli_values *values, const struct 
     if (status != CLI_OK)
         return status;
     if (idem_request_read(sent, 0, sha256, &headers, &report.request, &err) < 0)
-        return cli_say_error("verify", &err);
+        return cli_message_error("verify", &err);
     idem_sha512_begin(&sha);
     idem_sha512_add(&sha, sent->body, sent->body_len);
     if (idem_sha512_end(&sha, sha512) == 0)
@@ -256,8 +256,9 @@ static int command_verify_run(const struct cli_values *values) {
     int status;
 
     if (values->store != NULL && !values->spend) {
-        cli_say("verify: --store is asked only with --spend, which uses the nonce (see: idem help "
-                "verify)");
+        cli_message(
+            "verify: --store is asked only with --spend, which uses the nonce (see: idem help "
+            "verify)");
         return CLI_USAGE;
     }
     status = cli_request_read(values, "verify", &request);

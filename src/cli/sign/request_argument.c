@@ -16,12 +16,12 @@
 #include "sign/sign.h"
 
 static int request_argument_usage(const char *command, const char *what) {
-    cli_say("%s: %s (see: idem help %s)", command, what, command);
+    cli_message("%s: %s (see: idem help %s)", command, what, command);
     return CLI_USAGE;
 }
 
 static int request_argument_no_memory(void) {
-    cli_say("no memory");
+    cli_message("no memory");
     return CLI_SYSTEM;
 }
 
@@ -34,7 +34,7 @@ static int request_argument_file_read(const char *command, const char *name, cha
     int status;
 
     if (in == NULL) {
-        cli_say("%s: %s: %s", command, name, strerror(errno));
+        cli_message("%s: %s: %s", command, name, strerror(errno));
         return errno == ENOENT ? CLI_ABSENT : CLI_IO;
     }
     status = cli_input_all(in, standard ? "standard input" : name, &text, ret_len);
@@ -241,8 +241,8 @@ static int request_argument_word_read(const char *command, const char *flag, con
 
     if (text == NULL || idem_word_find(words, text, strlen(text), ret))
         return CLI_OK;
-    cli_say("%s: --%s: allowed: %s (see: idem help %s)", command, flag,
-            idem_words_list(words, allowed, sizeof(allowed)), command);
+    cli_message("%s: --%s: allowed: %s (see: idem help %s)", command, flag,
+                idem_words_list(words, allowed, sizeof(allowed)), command);
     return CLI_USAGE;
 }
 
@@ -266,7 +266,7 @@ int cli_signer(const struct cli_values *values, const char *command, struct idem
     rules.form = (enum idem_sign_form)form;
     rules.sequence = (enum idem_sequence)sequence;
     if (idem_signer_new(&rules, ret, &err) < 0)
-        return cli_say_error(command, &err);
+        return cli_message_error(command, &err);
     return CLI_OK;
 }
 
@@ -283,9 +283,10 @@ int cli_moment(const char *text, const char *command, const char *flag, int64_t 
     } else if (cli_when_parse(text, idem_sign_now(), ret_ms, &err) == 0 && *ret_ms > 0) {
         return CLI_OK;
     }
-    cli_say("%s: --%s: allowed are seconds since 1970, 2026-11-15T20:00:00Z, and 5m, which is ago "
-            "(see: idem help %s)",
-            command, flag, command);
+    cli_message(
+        "%s: --%s: allowed are seconds since 1970, 2026-11-15T20:00:00Z, and 5m, which is ago "
+        "(see: idem help %s)",
+        command, flag, command);
     return CLI_USAGE;
 }
 

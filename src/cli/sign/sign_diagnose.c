@@ -297,14 +297,14 @@ static bool wrong_is_mistake(const struct cli_wrong *wrong, const struct mistake
 /* Secrets. */
 
 static bool wrong_key_find(const struct cli_wrong *wrong, struct idem_http_text text,
-                           char out[CLI_MISTAKE_TEXT]) {
+                           char out[SIGN_DIAGNOSE_TEXT]) {
     const struct idem_sign_parts *parts = wrong->parts;
     const struct idem_keyring *keyring = wrong->signer->keyring;
     struct idem_http_text id;
 
     if (idem_keyring_verify_text(keyring, sign_parts_id(parts), text, parts->signature,
                                  parts->signature_len)) {
-        snprintf(out, CLI_MISTAKE_TEXT,
+        snprintf(out, SIGN_DIAGNOSE_TEXT,
                  "this request, but with the secret's text (base64 or hex) where the file has its "
                  "bytes, or the other way round");
         return true;
@@ -312,14 +312,14 @@ static bool wrong_key_find(const struct cli_wrong *wrong, struct idem_http_text 
     for (size_t i = 0; idem_keyring_id(keyring, i, &id); i++)
         if (!idem_http_equal(id, sign_parts_id(parts)) &&
             idem_keyring_verify(keyring, id, 0, text, parts->signature, parts->signature_len)) {
-            snprintf(out, CLI_MISTAKE_TEXT, "this request, but with a secret of key id %.*s",
+            snprintf(out, SIGN_DIAGNOSE_TEXT, "this request, but with a secret of key id %.*s",
                      (int)id.len, id.at);
             return true;
         }
     return false;
 }
 
-static bool wrong_secret_find(const struct cli_wrong *wrong, char out[CLI_MISTAKE_TEXT]) {
+static bool wrong_secret_find(const struct cli_wrong *wrong, char out[SIGN_DIAGNOSE_TEXT]) {
     char room[IDEM_SIGN_DETAIL], *made;
     struct idem_http_text text;
     const char *detail;
@@ -334,10 +334,10 @@ static bool wrong_secret_find(const struct cli_wrong *wrong, char out[CLI_MISTAK
     return found;
 }
 
-bool cli_mistake_find(const struct cli_wrong *wrong, char out[CLI_MISTAKE_TEXT]) {
+bool sign_diagnose_find(const struct cli_wrong *wrong, char out[SIGN_DIAGNOSE_TEXT]) {
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++)
         if (wrong_is_mistake(wrong, &mistakes[i])) {
-            snprintf(out, CLI_MISTAKE_TEXT, "%s", mistakes[i].description);
+            snprintf(out, SIGN_DIAGNOSE_TEXT, "%s", mistakes[i].description);
             return true;
         }
     return wrong_secret_find(wrong, out);
@@ -352,8 +352,8 @@ static bool sign_request_has(const struct idem_sign_request *request, struct ide
     return n > 0;
 }
 
-const char *cli_mistake_parts(const struct idem_signer *signer,
-                              const struct idem_sign_request *request) {
+const char *sign_diagnose_parts(const struct idem_signer *signer,
+                                const struct idem_sign_request *request) {
     static const struct idem_http_text sign = IDEM_HTTP_TEXT("x-sign"),
                                        input = IDEM_HTTP_TEXT("signature-input");
     unsigned char bytes[IDEM_HASH_LEN];

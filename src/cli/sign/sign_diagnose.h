@@ -16,11 +16,11 @@ struct cli_wrong {
 };
 
 /* Writes the rest of "It was signed for %s."; false if no mistake matches. */
-#define CLI_MISTAKE_TEXT 256
-bool cli_mistake_find(const struct cli_wrong *wrong, char out[CLI_MISTAKE_TEXT]);
+#define SIGN_DIAGNOSE_TEXT 256
+bool sign_diagnose_find(const struct cli_wrong *wrong, char out[SIGN_DIAGNOSE_TEXT]);
 
 /* Explains missing or unreadable parts in a sentence; NULL if it cannot. */
-const char *cli_mistake_parts(const struct idem_signer *signer,
-                              const struct idem_sign_request *request);
+const char *sign_diagnose_parts(const struct idem_signer *signer,
+                                const struct idem_sign_request *request);
 
 #endif

@@ -213,7 +213,7 @@ struct rabbit_job {
     bool declared; /* the queue was declared since */
     bool taken;
     char why[RABBIT_WHY + 300];
-    queue_told_fn *told;
+    queue_done_fn *told;
     void *data;
 };
 

@@ -94,7 +94,7 @@ static void link_return_message(struct queue_link *link, struct rabbit_message *
 /* Jobs. */
 
 /* A message has one job at a time. */
-static void message_begin_job(struct rabbit_message *m, int delay, queue_told_fn *told,
+static void message_begin_job(struct rabbit_message *m, int delay, queue_done_fn *told,
                               void *data) {
     free(m->job.epitaph);
     m->job = (struct rabbit_job){.message = m, .delay = delay, .told = told, .data = data};
@@ -168,7 +168,7 @@ static bool job_keep_epitaph(struct rabbit_job *job, const struct queue_epitaph 
 }
 
 static void link_bury_message(struct queue_link *link, struct rabbit_message *m,
-                              const struct queue_epitaph *epitaph, queue_told_fn *told,
+                              const struct queue_epitaph *epitaph, queue_done_fn *told,
                               void *data) {
     message_begin_job(m, -1, told, data);
     if (job_keep_epitaph(&m->job, epitaph))
@@ -385,7 +385,7 @@ static void link_giveback(struct queue_link *link, struct queue_message *message
 }
 
 static void link_delay(struct queue_link *link, struct queue_message *message, int64_t ms,
-                       queue_told_fn *told, void *data) {
+                       queue_done_fn *told, void *data) {
     const struct rabbit_topology *topology = &link->publish->topology;
     struct rabbit_message *m = rabbit_message_of(message);
 
@@ -399,7 +399,7 @@ static void link_delay(struct queue_link *link, struct queue_message *message, i
 }
 
 static void link_bury(struct queue_link *link, struct queue_message *message,
-                      const struct queue_epitaph *epitaph, queue_told_fn *told, void *data) {
+                      const struct queue_epitaph *epitaph, queue_done_fn *told, void *data) {
     link_bury_message(link, rabbit_message_of(message), epitaph, told, data);
 }
 

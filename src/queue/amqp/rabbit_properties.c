@@ -579,7 +579,7 @@ static void builder_add_epitaph(struct builder *builder, const struct rabbit_mes
     builder_add_word(builder, QUEUE_DEAD_HASH, epitaph->hash);
     builder_add_word(builder, QUEUE_DEAD_QUEUE, message->base.queue);
     builder_add_copied_text(builder, QUEUE_DEAD_AT,
-                            idem_when_print(1000 * (int64_t)time(NULL), text, sizeof(text)));
+                            idem_rfc3339_print(1000 * (int64_t)time(NULL), text, sizeof(text)));
 }
 
 static void properties_set(struct rabbit_copy *copy, const char *user) {

@@ -220,7 +220,7 @@ static void publisher_need_session(struct publisher *p) {
 
 /* Queues. */
 
-static struct place *publisher_job_place(struct publisher *p, const struct rabbit_job *job) {
+static struct place *publisher_job_slot(struct publisher *p, const struct rabbit_job *job) {
     return &p->places[job->delay < 0 ? RABBIT_DELAYS_MAX : job->delay];
 }
 
@@ -249,9 +249,9 @@ static int publisher_declare_queue(struct publisher *p, const struct rabbit_job 
     int code = there < 0 ? there : rabbit_topology_declare(topology, &p->s, job->delay, &weak);
 
     if (code == 0 && there != 0)
-        publisher_place_created(p, publisher_job_place(p, job));
+        publisher_place_created(p, publisher_job_slot(p, job));
     else if (code == 0) /* another consumer may have created it just now */
-        publisher_job_place(p, job)->usable_at = idem_loop_now() + rabbit_settle_ms;
+        publisher_job_slot(p, job)->usable_at = idem_loop_now() + rabbit_settle_ms;
     if (weak && !p->weak_reported) {
         p->weak_reported = true;
         rabbit_thread_report(
@@ -265,7 +265,7 @@ static int publisher_declare_queue(struct publisher *p, const struct rabbit_job 
 
 /* True if the job's queue exists, as far as is known. Otherwise the job is refused or put back. */
 static bool publisher_need_queue(struct publisher *p, struct rabbit_job *job) {
-    struct place *place = publisher_job_place(p, job);
+    struct place *place = publisher_job_slot(p, job);
     int code;
 
     if (place->declared)
@@ -286,7 +286,7 @@ static bool publisher_need_queue(struct publisher *p, struct rabbit_job *job) {
 static void publisher_job_returned(struct publisher *p, struct rabbit_job *job) {
     int code;
 
-    publisher_job_place(p, job)->declared = false;
+    publisher_job_slot(p, job)->declared = false;
     if (!p->thread->topology.allowed || job->declared) {
         publisher_refuse_job(p, job, "there is no such queue", NULL);
         return;
@@ -294,7 +294,7 @@ static void publisher_job_returned(struct publisher *p, struct rabbit_job *job) 
     job->declared = true;
     job->returned = false;
     code = publisher_declare_queue(p, job);
-    publisher_job_place(p, job)->declared = code == 0;
+    publisher_job_slot(p, job)->declared = code == 0;
     if (code > 0)
         publisher_refuse_job(p, job, "it cannot be declared", p->s.why);
     else
@@ -309,7 +309,7 @@ static void publisher_send_job(struct publisher *p, struct rabbit_job *job) {
     struct rabbit_copy copy;
     bool refused;
 
-    if (idem_loop_now() < publisher_job_place(p, job)->refused_until) {
+    if (idem_loop_now() < publisher_job_slot(p, job)->refused_until) {
         publisher_refuse_job(p, job, "it is not used for a while", p->refused_why);
         return;
     }
@@ -335,7 +335,7 @@ static void publisher_send_job(struct publisher *p, struct rabbit_job *job) {
    and be new when it is first needed. If it does not exist, the copy is returned. */
 static bool publisher_may_use_place(struct publisher *p, const struct rabbit_job *job,
                                     int64_t now) {
-    struct place *place = publisher_job_place(p, job);
+    struct place *place = publisher_job_slot(p, job);
 
     if (job->delay < 0 && !place->declared) {
         place->declared = true;
@@ -369,7 +369,7 @@ static int64_t publisher_next_send(struct publisher *p) {
     if (p->s.blocked || p->sent.n >= SENT_MAX)
         return next;
     for (struct rabbit_job *job = p->todo.first; job != NULL; job = job->next) {
-        usable_at = publisher_job_place(p, job)->usable_at;
+        usable_at = publisher_job_slot(p, job)->usable_at;
         next = usable_at < next ? usable_at : next;
     }
     return next;
@@ -463,7 +463,7 @@ static int64_t publisher_check_late(struct publisher *p) {
         return oldest->sent_at + limit;
     rabbit_session_fail(&p->s, "no word within three heartbeats: has the queue a leader?");
     p->s.code = 0;
-    publisher_refuse_place(p, publisher_job_place(p, oldest), p->s.why);
+    publisher_refuse_place(p, publisher_job_slot(p, oldest), p->s.why);
     rabbit_session_close(&p->s, false);
     return now;
 }

@@ -174,9 +174,9 @@ int handler_answer_parse(const char *line, size_t len, uint64_t id, struct handl
 /* The request. */
 
 static void out_put_name(struct idem_out *out, const char *name) {
-    idem_out_say(out, ",\"");
-    idem_out_say(out, name);
-    idem_out_say(out, "\":");
+    idem_out_text(out, ",\"");
+    idem_out_text(out, name);
+    idem_out_text(out, "\":");
 }
 
 static void out_put_text(struct idem_out *out, const char *name, const char *text) {
@@ -203,19 +203,19 @@ static void out_put_request(struct idem_out *out, const struct queue_work *work,
 
     snprintf(numbers, sizeof(numbers), "{\"id\":%" PRIu64 ",\"attempt\":%" PRIu32, id,
              work->attempt);
-    idem_out_say(out, numbers);
+    idem_out_text(out, numbers);
     out_put_bytes(out, "key", "key_base64", (struct idem_bytes){work->key, work->key_len});
     out_put_text(out, "key_hash", work->hash);
     out_put_text(out, "trace", work->trace);
     out_put_text(out, "queue", message->queue);
     out_put_name(out, "redelivered");
-    idem_out_say(out, message->redelivered ? "true" : "false");
+    idem_out_text(out, message->redelivered ? "true" : "false");
     out_put_name(out, "headers");
     handler_json_fields(out, headers);
     out_put_name(out, "properties");
     handler_json_fields(out, properties);
     out_put_bytes(out, "body", "body_base64", message->body);
-    idem_out_say(out, "}\n");
+    idem_out_text(out, "}\n");
 }
 
 static char *work_make_request(const struct queue_work *work, uint64_t id,

@@ -100,7 +100,7 @@ static void variables_put(struct variables *variables, const char *name, struct 
         variables_omit(variables, name);
         return;
     }
-    idem_out_say(&out, name);
+    idem_out_text(&out, name);
     idem_out_put(&out, "=", 1);
     idem_out_put(&out, value.at, value.len);
     idem_out_put(&out, "", 1);
@@ -133,7 +133,7 @@ static void variables_put_fields(struct variables *variables, const char *name,
         variables_omit(variables, name);
         return;
     }
-    idem_out_say(&out, name);
+    idem_out_text(&out, name);
     idem_out_put(&out, "=", 1);
     handler_json_fields(&out, &fields);
     idem_out_put(&out, "", 1);
@@ -270,7 +270,7 @@ struct run {
 
 struct exec {
     struct idem_loop *loop;
-    struct idem_nest nest;
+    struct idem_epoll_set epoll_set;
     struct handler_program program;
     char *command;
     struct handler_rules on_exit;
@@ -282,7 +282,7 @@ struct exec {
 /* The last access to a run: the callback may begin the next work with it. */
 static void run_report(struct run *run, enum queue_result result, int status) {
     struct queue_work *work = run->work;
-    struct queue_said said = {.result = result, .status = status};
+    struct queue_outcome said = {.result = result, .status = status};
     char reason[REASON_MAX];
 
     memcpy(reason, run->reason, sizeof(reason));
@@ -395,7 +395,7 @@ static void exec_close(void *data) {
         handler_process_release(&exec->runs[i].process);
         idem_task_drop(exec->loop, &exec->runs[i].tell);
     }
-    idem_nest_close(&exec->nest);
+    idem_epoll_set_close(&exec->epoll_set);
     free(exec->command);
     free(exec);
 }
@@ -404,7 +404,7 @@ static void exec_runs_init(struct exec *exec) {
     for (unsigned i = exec->workers; i-- > 0;) {
         exec->runs[i] = (struct run){
             .exec = exec,
-            .process = {.nest = &exec->nest,
+            .process = {.epoll_set = &exec->epoll_set,
                         .kill_after_ms = exec->program.kill_after_ms,
                         .ended = exec_run_ended},
             .tell.run = exec_run_unbegun,
@@ -428,7 +428,7 @@ static int exec_init(struct exec *exec, const struct handler_exec_config *config
     else
         rc = handler_on_exit_parse(NULL, &exec->on_exit, err);
     if (rc == 0)
-        rc = idem_nest_open(&exec->nest, exec->loop, err);
+        rc = idem_epoll_set_open(&exec->epoll_set, exec->loop, err);
     exec_runs_init(exec);
     return rc;
 }

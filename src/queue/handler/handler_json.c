@@ -29,7 +29,7 @@ static void out_put_char(struct idem_out *out, uint32_t c, const char *bytes, si
         idem_out_put(out, bytes, n);
         return;
     }
-    idem_out_say(out, escaped);
+    idem_out_text(out, escaped);
 }
 
 void handler_json_text(struct idem_out *out, const void *bytes, size_t len) {
@@ -49,7 +49,7 @@ void handler_json_text(struct idem_out *out, const void *bytes, size_t len) {
         if (n != 0)
             out_put_char(out, c, text + at, n);
         else
-            idem_out_say(out, "\\ufffd");
+            idem_out_text(out, "\\ufffd");
         at += n != 0 ? n : 1;
     }
     idem_out_put(out, "\"", 1);
@@ -64,7 +64,7 @@ void handler_json_base64(struct idem_out *out, const void *bytes, size_t len) {
     for (; len > 0; at += n, len -= n) {
         n = len < 3 * 256 ? len : 3 * 256;
         idem_base64_encode(at, n, text);
-        idem_out_say(out, text);
+        idem_out_text(out, text);
     }
     idem_out_put(out, "\"", 1);
 }

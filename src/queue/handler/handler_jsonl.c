@@ -68,7 +68,7 @@ struct jsonl_worker {
 
 struct jsonl {
     struct idem_loop *loop;
-    struct idem_nest nest;
+    struct idem_epoll_set epoll_set;
     struct handler_program program;
     char *command;
     uint64_t last_id;
@@ -79,7 +79,7 @@ struct jsonl {
 };
 
 /* The last access to a job: it is free when its result is reported. */
-static void jsonl_job_report(struct jsonl_job *job, const struct queue_said *said);
+static void jsonl_job_report(struct jsonl_job *job, const struct queue_outcome *said);
 /* The job waits for a worker once more, before all others. */
 static void jsonl_job_retry(struct jsonl_job *job);
 /* A worker could not be started. */
@@ -119,7 +119,7 @@ static void worker_set(struct jsonl_worker *worker, enum jsonl_state state) {
 static void worker_close_end(struct jsonl_worker *worker, struct idem_fd *fd) {
     if (fd->fd < 0)
         return;
-    idem_nest_unwatch(&worker->jsonl->nest, fd);
+    idem_epoll_set_unwatch(&worker->jsonl->epoll_set, fd);
     close(fd->fd);
     fd->fd = -1;
 }
@@ -159,7 +159,8 @@ static void worker_write(struct jsonl_worker *worker) {
         if (n > 0) {
             worker->line_at += (size_t)n;
         } else if (errno == EAGAIN) {
-            worker->writing = idem_nest_watch(&worker->jsonl->nest, &worker->in, IDEM_WRITE) == 0;
+            worker->writing =
+                idem_epoll_set_watch(&worker->jsonl->epoll_set, &worker->in, IDEM_WRITE) == 0;
             if (!worker->writing)
                 worker_break(worker, "its stdin cannot be watched");
             return;
@@ -169,7 +170,7 @@ static void worker_write(struct jsonl_worker *worker) {
         }
     }
     if (worker->writing)
-        idem_nest_unwatch(&worker->jsonl->nest, &worker->in);
+        idem_epoll_set_unwatch(&worker->jsonl->epoll_set, &worker->in);
     worker->writing = false;
     free(worker->line);
     worker->line = NULL;
@@ -184,7 +185,7 @@ static void worker_in_ready(struct idem_fd *fd, int events) {
 
 /* The worker is idle, and the job may still be begun. */
 static void jsonl_worker_give(struct jsonl_worker *worker, struct jsonl_job *job) {
-    static const struct queue_said no_memory = {
+    static const struct queue_outcome no_memory = {
         .result = QUEUE_UNBEGUN,
         .reason = "there was no memory for the worker's line",
     };
@@ -264,7 +265,7 @@ static enum heard worker_read(struct jsonl_worker *worker, struct handler_answer
 
 static void worker_report_response(struct jsonl_worker *worker,
                                    const struct handler_answer *answer) {
-    struct queue_said said = {
+    struct queue_outcome said = {
         .result = answer->result,
         .delay_ms = answer->delay_ms,
         .status = answer->status,
@@ -349,7 +350,8 @@ static bool worker_read_last(struct jsonl_worker *worker, struct handler_answer 
 static void worker_report_end(struct jsonl_worker *worker, bool unread,
                               const struct spawn_end *end) {
     char how[HANDLER_END_TEXT], reason[512];
-    struct queue_said said = {.result = unread ? QUEUE_UNBEGUN : QUEUE_UNKNOWN, .reason = reason};
+    struct queue_outcome said = {.result = unread ? QUEUE_UNBEGUN : QUEUE_UNKNOWN,
+                                 .reason = reason};
     struct jsonl_job *job = worker->job;
     bool made = worker->why[0] != '\0' || worker->cancelled;
 
@@ -421,7 +423,7 @@ static int worker_open_pipes(struct jsonl_worker *worker, int fds[2]) {
     if (why == 0 &&
         (fcntl(in[1], F_SETFL, O_NONBLOCK) < 0 || fcntl(out[0], F_SETFL, O_NONBLOCK) < 0))
         why = errno;
-    if (why == 0 && idem_nest_watch(&worker->jsonl->nest, &worker->out, IDEM_READ) < 0)
+    if (why == 0 && idem_epoll_set_watch(&worker->jsonl->epoll_set, &worker->out, IDEM_READ) < 0)
         why = ENOMEM;
     return why;
 }
@@ -467,7 +469,7 @@ static void worker_start(struct idem_timer *timer) {
 static void jsonl_worker_init(struct jsonl_worker *worker, struct jsonl *jsonl) {
     *worker = (struct jsonl_worker){
         .jsonl = jsonl,
-        .process = {.nest = &jsonl->nest,
+        .process = {.epoll_set = &jsonl->epoll_set,
                     .kill_after_ms = jsonl->program.kill_after_ms,
                     .whole_group = true,
                     .ended = worker_ended},
@@ -496,7 +498,7 @@ static void jsonl_worker_release(struct jsonl_worker *worker) {
 
 /* Jobs. */
 
-static void jsonl_job_report(struct jsonl_job *job, const struct queue_said *said) {
+static void jsonl_job_report(struct jsonl_job *job, const struct queue_outcome *said) {
     struct queue_work *work = job->work;
 
     job->work = NULL;
@@ -543,7 +545,7 @@ static struct jsonl_job *jsonl_take_job(struct jsonl *jsonl, struct jsonl_job *j
 }
 
 static void jsonl_job_unbegun(struct jsonl_job *job, const char *reason) {
-    struct queue_said said = {.result = QUEUE_UNBEGUN, .reason = reason};
+    struct queue_outcome said = {.result = QUEUE_UNBEGUN, .reason = reason};
 
     jsonl_job_report(job, &said);
 }
@@ -635,12 +637,12 @@ static void jsonl_end_workers(struct jsonl *jsonl) {
 static void jsonl_close(void *data) {
     struct jsonl *jsonl = data;
 
-    if (jsonl->nest.batch != NULL)
+    if (jsonl->epoll_set.batch != NULL)
         jsonl_end_workers(jsonl);
     for (unsigned i = 0; jsonl->jobs != NULL && i < jsonl->workers; i++)
         idem_task_drop(jsonl->loop, &jsonl->jobs[i].tell);
     idem_task_drop(jsonl->loop, &jsonl->dispatch);
-    idem_nest_close(&jsonl->nest);
+    idem_epoll_set_close(&jsonl->epoll_set);
     free(jsonl->jobs);
     free(jsonl->command);
     free(jsonl);
@@ -658,7 +660,7 @@ static int jsonl_init(struct jsonl *jsonl, const struct handler_jsonl_config *co
     jsonl->jobs = calloc(config->workers, sizeof(*jsonl->jobs));
     if (jsonl->command == NULL || jsonl->jobs == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a handler");
-    rc = idem_nest_open(&jsonl->nest, jsonl->loop, err);
+    rc = idem_epoll_set_open(&jsonl->epoll_set, jsonl->loop, err);
     if (rc < 0)
         return rc;
     for (unsigned i = config->workers; i-- > 0;) {

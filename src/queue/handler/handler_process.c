@@ -23,8 +23,8 @@ static void process_signal(const struct handler_process *process, int sig) {
 }
 
 static void process_forget(struct handler_process *process) {
-    idem_timer_clear(process->nest->loop, &process->kill);
-    idem_nest_unwatch(process->nest, &process->fd);
+    idem_timer_clear(process->epoll_set->loop, &process->kill);
+    idem_epoll_set_unwatch(process->epoll_set, &process->fd);
     close(process->fd.fd);
     process->fd.fd = -1;
     process->pid = 0;
@@ -80,7 +80,7 @@ static int process_prepare(void *data, pid_t pid) {
     process->fd = (struct idem_fd){.fd = pidfd_open(pid, 0), .ready = process_ready};
     if (process->fd.fd < 0)
         return errno;
-    if (idem_nest_watch(process->nest, &process->fd, IDEM_READ) == 0)
+    if (idem_epoll_set_watch(process->epoll_set, &process->fd, IDEM_READ) == 0)
         return 0;
     close(process->fd.fd);
     process->fd.fd = -1;
@@ -122,7 +122,7 @@ void handler_process_end(struct handler_process *process) {
 
 void handler_process_kill_in(struct handler_process *process, int64_t ms) {
     process->ending = true;
-    idem_timer_set(process->nest->loop, &process->kill, ms);
+    idem_timer_set(process->epoll_set->loop, &process->kill, ms);
 }
 
 void handler_process_kill(struct handler_process *process) {

@@ -9,7 +9,7 @@
 #include "loop/spawn.h"
 
 struct handler_process {
-    struct idem_nest *nest;
+    struct idem_epoll_set *epoll_set;
     int64_t kill_after_ms; /* from SIGTERM to SIGKILL */
     bool whole_group;      /* kills the rest of its group when it ends, in any case */
     /* Called from the loop when it has ended. It is reaped, and may be started again, or freed. */

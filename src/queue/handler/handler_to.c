@@ -344,14 +344,14 @@ struct transfer {
     bool again;            /* libcurl wanted to send it a second time */
     bool flying;           /* libcurl owns it */
     struct to_answer answer;
-    struct queue_said said;
+    struct queue_outcome said;
     char error[CURL_ERROR_SIZE];
     char reason[REASON_MAX];
 };
 
 struct to {
     struct idem_loop *loop;
-    struct idem_nest nest;
+    struct idem_epoll_set epoll_set;
     struct idem_timer timer;
     CURLM *multi;
     char *url, *prefix, *ca_file;
@@ -371,7 +371,7 @@ struct to_socket {
 /* The last access to a transfer: the callback may begin the next work with it. */
 static void transfer_report(struct transfer *t) {
     struct queue_work *work = t->work;
-    struct queue_said said = t->said;
+    struct queue_outcome said = t->said;
     char reason[REASON_MAX];
 
     memcpy(reason, t->reason, sizeof(reason));
@@ -406,7 +406,7 @@ static void transfer_judge_response(struct transfer *t, long status) {
     enum queue_result result = t->answer.has_outcome ? to_outcome_result(t->answer.outcome)
                                                      : handler_rule(&t->to->on_status, (int)status);
 
-    t->said = (struct queue_said){.result = result, .status = (int32_t)status};
+    t->said = (struct queue_outcome){.result = result, .status = (int32_t)status};
     if (result == QUEUE_RETRY)
         t->said.delay_ms = to_answer_delay_ms(&t->answer);
     to_answer_reason(&t->answer, status, t->reason, sizeof(t->reason));
@@ -415,8 +415,8 @@ static void transfer_judge_response(struct transfer *t, long status) {
 static void transfer_judge_failure(struct transfer *t, const char *why, long status) {
     char words[CURL_ERROR_SIZE];
 
-    t->said = (struct queue_said){.result = t->sent ? QUEUE_UNKNOWN : QUEUE_UNBEGUN,
-                                  .status = t->sent ? (int32_t)status : 0};
+    t->said = (struct queue_outcome){.result = t->sent ? QUEUE_UNKNOWN : QUEUE_UNBEGUN,
+                                     .status = t->sent ? (int32_t)status : 0};
     if (t->late)
         why = "the lease was over before the endpoint was reached";
     if (t->again)
@@ -511,7 +511,7 @@ static int to_on_socket(CURL *easy, curl_socket_t fd, int what, void *data, void
     (void)easy;
     if (what == CURL_POLL_REMOVE) {
         if (s != NULL)
-            idem_nest_unwatch(&to->nest, &s->fd);
+            idem_epoll_set_unwatch(&to->epoll_set, &s->fd);
         free(s);
         return 0;
     }
@@ -522,9 +522,9 @@ static int to_on_socket(CURL *easy, curl_socket_t fd, int what, void *data, void
         *s = (struct to_socket){.to = to, .fd = {.fd = fd, .ready = to_socket_ready}};
         (void)curl_multi_assign(to->multi, fd, s);
     }
-    (void)idem_nest_watch(&to->nest, &s->fd,
-                          (what & CURL_POLL_IN ? IDEM_READ : 0) |
-                              (what & CURL_POLL_OUT ? IDEM_WRITE : 0));
+    (void)idem_epoll_set_watch(&to->epoll_set, &s->fd,
+                               (what & CURL_POLL_IN ? IDEM_READ : 0) |
+                                   (what & CURL_POLL_OUT ? IDEM_WRITE : 0));
     return 0;
 }
 
@@ -670,7 +670,7 @@ static void to_close(void *data) {
     if (to->multi != NULL)
         (void)curl_multi_cleanup(to->multi);
     idem_timer_clear(to->loop, &to->timer);
-    idem_nest_close(&to->nest);
+    idem_epoll_set_close(&to->epoll_set);
     free(to->url);
     free(to->prefix);
     free(to->ca_file);
@@ -707,7 +707,7 @@ static int to_init(struct to *to, const struct handler_to_config *config, struct
     else
         rc = handler_on_status_parse(NULL, &to->on_status, err);
     if (rc == 0)
-        rc = idem_nest_open(&to->nest, to->loop, err);
+        rc = idem_epoll_set_open(&to->epoll_set, to->loop, err);
     if (rc == 0)
         rc = to_init_multi(to, err);
     for (unsigned i = to->workers; rc == 0 && i-- > 0;) {

@@ -179,7 +179,7 @@ struct stream_message {
     bool asked;     /* the result of a delay or a burial is not reported yet */
     bool delayed;   /* it is a delay */
     bool dismissed; /* given back meanwhile: freed after that report */
-    queue_told_fn *told;
+    queue_done_fn *told;
     void *told_data;
     bool taken;
     char why[160];
@@ -396,9 +396,9 @@ void stream_renew_extend(struct queue_link *link, struct queue_message *const *m
 void stream_ack_send_next(struct stream_link *link);
 void stream_ack(struct queue_link *link, struct queue_message *message);
 void stream_ack_delay(struct queue_link *link, struct queue_message *message, int64_t ms,
-                      queue_told_fn *told, void *data);
+                      queue_done_fn *told, void *data);
 void stream_ack_bury(struct queue_link *link, struct queue_message *message,
-                     const struct queue_epitaph *epitaph, queue_told_fn *told, void *data);
+                     const struct queue_epitaph *epitaph, queue_done_fn *told, void *data);
 void stream_ack_give_back(struct queue_link *link, struct queue_message *message);
 /* Gives back all waiting entries, before the link is closed. */
 void stream_ack_give_back_all(struct stream_link *link);

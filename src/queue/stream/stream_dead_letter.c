@@ -86,7 +86,7 @@ static void dead_letter_take_reply(struct redis_conn *conn, void *data,
 
     if (reply == NULL)
         return;
-    dead->answer = redis_conn_keep(conn);
+    dead->answer = redis_conn_hold(conn);
     dead->answered = true;
 }
 

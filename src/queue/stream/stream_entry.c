@@ -549,7 +549,7 @@ static void letter_write(struct letter *letter, const struct stream_message *mes
     letter_put_text(letter, QUEUE_DEAD_QUEUE, message->base.queue);
     letter_put_text(letter, STREAM_DEAD_ID, message->id);
     letter_put_text(letter, QUEUE_DEAD_AT,
-                    idem_when_print(1000 * (int64_t)time(NULL), now, sizeof(now)));
+                    idem_rfc3339_print(1000 * (int64_t)time(NULL), now, sizeof(now)));
 }
 
 static void link_put_letter(const struct stream_link *link, struct redis_buffer *out,
@@ -668,7 +668,7 @@ void stream_ack_give_back(struct queue_link *base, struct queue_message *queued)
 
 /* Delays. */
 
-static void message_begin_request(struct stream_message *message, bool delayed, queue_told_fn *told,
+static void message_begin_request(struct stream_message *message, bool delayed, queue_done_fn *told,
                                   void *data) {
     message->asked = true;
     message->delayed = delayed;
@@ -677,7 +677,7 @@ static void message_begin_request(struct stream_message *message, bool delayed, 
 }
 
 void stream_ack_delay(struct queue_link *base, struct queue_message *queued, int64_t ms,
-                      queue_told_fn *told, void *data) {
+                      queue_done_fn *told, void *data) {
     struct stream_link *link = stream_link_of(base);
     struct stream_message *message = stream_message_of(queued);
     struct stream_entry *entry = message->entry;
@@ -724,7 +724,7 @@ static void ack_take_buried(struct redis_conn *conn, void *data, const struct re
 }
 
 void stream_ack_bury(struct queue_link *base, struct queue_message *queued,
-                     const struct queue_epitaph *epitaph, queue_told_fn *told, void *data) {
+                     const struct queue_epitaph *epitaph, queue_done_fn *told, void *data) {
     struct stream_link *link = stream_link_of(base);
     struct stream_message *message = stream_message_of(queued);
     struct redis_buffer out = {0};

@@ -35,7 +35,7 @@ static struct lmdb_store *store_of(struct idem_store *base) {
 static struct lmdb_job *driver_new_job(struct lmdb_store *store, struct idem_op *op) {
     size_t size = sizeof(struct lmdb_job) + idem_op_strings_len(op);
     struct lmdb_job *job =
-        size <= JOB_ROOM ? idem_spare_take(&store->spare, JOB_ROOM) : malloc(size);
+        size <= JOB_ROOM ? idem_freelist_take(&store->freelist, JOB_ROOM) : malloc(size);
 
     if (job == NULL)
         return NULL;
@@ -52,7 +52,7 @@ static struct lmdb_job *driver_new_job(struct lmdb_store *store, struct idem_op 
 /* Callbacks. */
 
 static void store_free(struct lmdb_store *store) {
-    idem_spare_free(&store->spare);
+    idem_freelist_free(&store->freelist);
     free(store);
 }
 
@@ -72,7 +72,7 @@ static bool store_leave(struct lmdb_store *store) {
 static void driver_keep_job(struct lmdb_store *store, struct lmdb_job *job) {
     free(job->blob);
     free(job->entries);
-    idem_spare_give(&store->spare, job);
+    idem_freelist_put(&store->freelist, job);
 }
 
 static void driver_complete_job(struct lmdb_store *store, struct lmdb_job *job) {

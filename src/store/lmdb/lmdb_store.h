@@ -178,11 +178,11 @@ struct lmdb_env {
 struct lmdb_store {
     struct idem_store base;
     struct lmdb_env *env;
-    MDB_txn *reader;           /* reset between uses */
-    struct lmdb_jobs pending;  /* submitted in this turn of the loop */
-    struct lmdb_jobs done;     /* finished by the writer; under env->lock */
-    struct lmdb_jobs finished; /* callbacks to run */
-    struct idem_spare spare;   /* jobs for reuse */
+    MDB_txn *reader;               /* reset between uses */
+    struct lmdb_jobs pending;      /* submitted in this turn of the loop */
+    struct lmdb_jobs done;         /* finished by the writer; under env->lock */
+    struct lmdb_jobs finished;     /* callbacks to run */
+    struct idem_freelist freelist; /* jobs for reuse */
     struct idem_task flush, wake_first;
     struct idem_fd event; /* eventfd: the writer has finished jobs */
     struct idem_fd fifo;  /* a watched key was finished */

@@ -321,7 +321,7 @@ static bool connection_take_reply(struct redis_conn *conn, struct redis_reply *r
     return conn->reader == reader;
 }
 
-struct redis_reply *redis_conn_keep(struct redis_conn *conn) {
+struct redis_reply *redis_conn_hold(struct redis_conn *conn) {
     struct redis_reply *reply = conn->taking->reply;
 
     conn->taking->reply = NULL;

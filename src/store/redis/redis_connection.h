@@ -245,7 +245,7 @@ void redis_conn_flush(struct redis_conn *conn);
 /* Reads pending bytes without waiting for the loop: the host may have been suspended. */
 void redis_conn_pump(struct redis_conn *conn);
 /* Inside a redis_reply_fn: makes its reply the caller's, to be freed with redis_reply_free(). */
-struct redis_reply *redis_conn_keep(struct redis_conn *conn);
+struct redis_reply *redis_conn_hold(struct redis_conn *conn);
 
 /* Records. */
 

@@ -35,38 +35,38 @@ void redis_job_free(struct remote_op *op) {
     struct redis_store *store = job->store;
 
     if (op->size > JOB_ROOM || job->command.size > COMMAND_KEPT || job->scan != NULL ||
-        store->spare_n >= idem_spare_max || store->remote.closing) {
+        store->freelist_n >= idem_freelist_max || store->remote.closing) {
         job_release(job);
         return;
     }
     redis_reply_free(job->first);
     redis_reply_free(job->last);
     job->first = job->last = NULL;
-    op->next = store->spare;
-    store->spare = op;
-    store->spare_n++;
+    op->next = store->freelist;
+    store->freelist = op;
+    store->freelist_n++;
 }
 
 void redis_jobs_free(struct redis_store *store) {
-    struct remote_op *op = store->spare, *next;
+    struct remote_op *op = store->freelist, *next;
 
     for (; op != NULL; op = next) {
         next = op->next;
         job_release(redis_job_of(op));
     }
-    store->spare = NULL;
+    store->freelist = NULL;
 }
 
 struct remote_op *redis_job_new(struct remote *r, size_t size) {
     struct redis_store *store = redis_store_of(r);
-    struct remote_op *spare = size <= JOB_ROOM ? store->spare : NULL;
+    struct remote_op *freelist = size <= JOB_ROOM ? store->freelist : NULL;
     struct redis_buffer command = {0};
     struct redis_job *job;
 
-    if (spare != NULL) {
-        store->spare = spare->next;
-        store->spare_n--;
-        job = redis_job_of(spare);
+    if (freelist != NULL) {
+        store->freelist = freelist->next;
+        store->freelist_n--;
+        job = redis_job_of(freelist);
         command = job->command;
         command.len = 0;
         command.failed = false;
@@ -419,7 +419,7 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
         return;
     }
     if (job->scan == NULL && job->replies == 2 && job->first == NULL) {
-        job->first = redis_conn_keep(conn);
+        job->first = redis_conn_hold(conn);
         return;
     }
     /* The new master may never see a change that the old one acknowledged: send it again there. */
@@ -434,7 +434,7 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
         return;
     if (job->store->config.replicas > 0 && deciding->type != REDIS_REPLY_ERROR &&
         !remote_op_looks(&job->base)) {
-        job->last = redis_conn_keep(conn);
+        job->last = redis_conn_hold(conn);
         redis_replication_await(conn->data, job);
         return;
     }

@@ -20,7 +20,7 @@ struct lookup {
 };
 
 struct redis_resolve {
-    struct idem_aside *aside;
+    struct idem_offload *offload;
     struct lookup *lookup;
     redis_resolved_fn *done;
     void *data;
@@ -51,7 +51,7 @@ static void resolve_done(void *data) {
 struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct idem_host_name *host,
                                         redis_resolved_fn *done, void *data,
                                         struct idem_error *err) {
-    static const struct idem_aside_kind kind = {resolve_work, free};
+    static const struct idem_offload_kind kind = {resolve_work, free};
     struct redis_resolve *resolve = calloc(1, sizeof(*resolve));
     struct lookup *lookup = resolve == NULL ? NULL : calloc(1, sizeof(*lookup));
 
@@ -63,8 +63,8 @@ struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct ide
     snprintf(lookup->name, sizeof(lookup->name), "%s", host->name);
     snprintf(lookup->port, sizeof(lookup->port), "%u", host->port);
     *resolve = (struct redis_resolve){.lookup = lookup, .done = done, .data = data};
-    resolve->aside = idem_aside_new(loop, &kind, lookup, resolve_done, resolve);
-    if (resolve->aside != NULL)
+    resolve->offload = idem_offload_new(loop, &kind, lookup, resolve_done, resolve);
+    if (resolve->offload != NULL)
         return resolve;
     free(resolve);
     idem_error_set(err, IDEM_E_REFUSED, "no descriptor or no thread to look a name up");
@@ -74,7 +74,7 @@ struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct ide
 void redis_resolve_free(struct redis_resolve *resolve) {
     if (resolve == NULL)
         return;
-    idem_aside_free(resolve->aside);
+    idem_offload_free(resolve->offload);
     free(resolve);
 }
 

@@ -33,8 +33,8 @@ struct redis_scan {
     struct idem_record_key *names;
     unsigned char *looks; /* enum look, of each name */
     size_t names_n, at;   /* at: the name of the next reply, or a name before it */
-    bool aside;           /* only names of one slot, which another server has, are sent */
-    uint16_t aside_slot;
+    bool one_slot;        /* only names of one slot, which another server has, are sent */
+    uint16_t slot;
     bool asking;        /* ASKING precedes each command */
     unsigned taken;     /* replies to the last commands */
     bool half, blocked; /* of the name at `at`: its life is known; its reply was an obstacle */
@@ -382,7 +382,7 @@ static void job_write_looks(struct redis_job *job) {
             continue;
         len = redis_name(&scan->names[i], name);
         scan_set_look(scan, i, LOOK_WANTED);
-        if (scan->aside && redis_slot(name, len) != scan->aside_slot)
+        if (scan->one_slot && redis_slot(name, len) != scan->slot)
             continue;
         scan_set_look(scan, i, LOOK_SENT);
         job_put_look(job, name, len, scan_is_leased(scan, i));
@@ -420,12 +420,12 @@ static const struct redis_node *job_current_server(struct redis_job *job) {
     struct redis_scan *scan = job->scan;
     struct redis_node *node;
 
-    if (!scan->aside) {
+    if (!scan->one_slot) {
         job->asking = false;
         job->at = scan->step == STEP_EVENTS ? NULL : job_next_server(job);
     }
     job->slot =
-        scan->aside ? scan->aside_slot : redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
+        scan->one_slot ? scan->slot : redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
     node = redis_route(job->store, job);
     return node == NULL || node->conn.state != REDIS_CONN_READY ? NULL : node;
 }
@@ -489,8 +489,8 @@ static void scan_keep_obstacle(struct redis_scan *scan, const struct redis_reply
     if (scan->why[0] != '\0')
         return;
     snprintf(scan->why, sizeof(scan->why), "%s", reply->text);
-    scan->aside = redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK");
-    scan->aside_slot = slot;
+    scan->one_slot = redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK");
+    scan->slot = slot;
 }
 
 const struct redis_reply *redis_scan_obstacle(struct redis_job *job) {
@@ -541,7 +541,7 @@ static bool job_next_page(struct redis_job *job) {
     struct redis_scan *scan = job->scan;
 
     scan->step = STEP_SCAN;
-    scan->aside = false;
+    scan->one_slot = false;
     scan->page = scan->next;
     if (scan->page != 0)
         return true;
@@ -668,7 +668,7 @@ static enum redis_taken job_end_looks(struct redis_job *job, int *ret_rc) {
         return job_end_list(job, false, true, ret_rc);
     if (scan->why[0] != '\0')
         return REDIS_STUCK;
-    scan->aside = false;
+    scan->one_slot = false;
     return left ? job_send_again(job) : job_end_page(job, ret_rc);
 }
 
@@ -739,7 +739,7 @@ static enum redis_taken job_take_events(struct redis_job *job, const struct redi
             if (strcmp(reply->items[i]->text, idem_event_name((enum idem_event)k)) == 0)
                 scan->stats.events[k] = strtoull(reply->items[i + 1]->text, NULL, 10);
     scan->step = STEP_MEMORY;
-    scan->aside = false;
+    scan->one_slot = false;
     scan->passed = scan->digest = 0;
     return job_send_again(job);
 }

@@ -102,8 +102,8 @@ struct redis_store {
     int64_t contended_until;             /* until then claims also ask for the remaining life */
     unsigned noticed;                    /* notices already given, one bit each */
 
-    struct remote_op *spare; /* a free list of jobs */
-    unsigned spare_n;
+    struct remote_op *freelist; /* a free list of jobs */
+    unsigned freelist_n;
     struct remote_queue turn; /* to be sent */
     struct idem_task flush;
     bool tallied; /* the counts were sent while the store was closed */

@@ -45,7 +45,7 @@ static int config_read_connections(struct idem_reading *r, const char *name, con
                                    void *field) {
     long n;
 
-    if (idem_read_number(value, SQL_LANES_MAX, &n) < 0 || n < 1)
+    if (idem_read_number(value, SQL_CONNECTIONS_MAX, &n) < 0 || n < 1)
         return idem_reading_refuse_value(r, name, value, "1 to 64");
     *(size_t *)field = (size_t)n;
     return 0;
@@ -58,7 +58,7 @@ static const struct idem_url_option options[] = {
     {"db", AT(db), idem_read_once, NULL},
     {"password_file", AT(password), idem_read_secret, NULL},
     {"name", AT(name), idem_read_text, NULL},
-    {"connections", AT(lanes_n), config_read_connections, NULL},
+    {"connections", AT(connections_n), config_read_connections, NULL},
     {"connect_timeout", AT(connect_timeout_ms), idem_read_duration, NULL},
     {"timeout", AT(timeout_ms), idem_read_duration, NULL},
     {"pooled", AT(pooled), idem_read_flag, NULL},
@@ -112,7 +112,7 @@ int sql_config_read(const struct sql_engine *engine, const struct idem_url *url,
     struct sql_config config = {.engine = engine,
                                 .connect_timeout_ms = 5000,
                                 .timeout_ms = 5000,
-                                .lanes_n = 4,
+                                .connections_n = 4,
                                 .sweep = true};
     struct idem_url_shape known = shape;
     int rc;
@@ -146,7 +146,7 @@ struct connect_call {
 };
 
 struct sql_dial {
-    struct idem_aside *aside;
+    struct idem_offload *offload;
     struct connect_call *call;
     sql_dialled_fn *done;
     void *data;
@@ -190,7 +190,7 @@ static struct connect_call *connect_call_new(const struct sql_config *config,
 
 struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *config,
                               const struct sql_session *past, sql_dialled_fn *done, void *data) {
-    static const struct idem_aside_kind kind = {connect_call_run, connect_call_release};
+    static const struct idem_offload_kind kind = {connect_call_run, connect_call_release};
     struct sql_dial *dial = calloc(1, sizeof(*dial));
     struct connect_call *call = dial == NULL ? NULL : connect_call_new(config, past);
 
@@ -199,8 +199,8 @@ struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *c
         return NULL;
     }
     *dial = (struct sql_dial){.call = call, .done = done, .data = data};
-    dial->aside = idem_aside_new(loop, &kind, call, connect_call_done, dial);
-    if (dial->aside != NULL)
+    dial->offload = idem_offload_new(loop, &kind, call, connect_call_done, dial);
+    if (dial->offload != NULL)
         return dial;
     free(dial);
     return NULL;
@@ -209,7 +209,7 @@ struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *c
 void sql_dial_free(struct sql_dial *dial) {
     if (dial == NULL)
         return;
-    idem_aside_free(dial->aside);
+    idem_offload_free(dial->offload);
     free(dial);
 }
 

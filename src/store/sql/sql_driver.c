@@ -28,12 +28,12 @@ static void sql_job_turn(struct remote_op *op);
 static unsigned char *job_slot(const struct sql_job *job) {
     const unsigned char *hash = job->base.copy.key.at + job->base.copy.key.prefix_len;
 
-    return &job->lane->busy[(hash[0] << 4 | hash[1] >> 4) % SQL_SLOTS];
+    return &job->connection->busy[(hash[0] << 4 | hash[1] >> 4) % SQL_SLOTS];
 }
 
 /* False: the job waits for the slot. */
 static bool job_take_slot(struct sql_job *job) {
-    struct sql_lane *lane = job->lane;
+    struct sql_connection *connection = job->connection;
 
     if (job->holds || remote_op_looks(&job->base) ||
         (job->step->statement != SQL_READ && job->step->statement != SQL_COUNTER_READ))
@@ -43,14 +43,14 @@ static bool job_take_slot(struct sql_job *job) {
         job->holds = true;
         return true;
     }
-    remote_queue_put(&lane->held, &job->base);
+    remote_queue_put(&connection->held, &job->base);
     return false;
 }
 
 /* Hands the slot to the first job that waits for it. */
 static void job_release_slot(struct sql_job *job) {
-    struct sql_lane *lane = job->lane;
-    struct remote_op **at = &lane->held.first, *next;
+    struct sql_connection *connection = job->connection;
+    struct remote_op **at = &connection->held.first, *next;
 
     if (!job->holds)
         return;
@@ -63,7 +63,7 @@ static void job_release_slot(struct sql_job *job) {
         return;
     *at = next->queue_next;
     if (*at == NULL)
-        lane->held.end = at;
+        connection->held.end = at;
     next->queued = false;
     /* From now on: a job that was dropped meanwhile passes the slot on. */
     sql_job_of(next)->holds = true;
@@ -96,25 +96,26 @@ static struct remote_op *sql_job_new(struct remote *r, size_t size) {
 static int sql_job_begin(struct remote_op *op) {
     struct sql_job *job = sql_job_of(op);
 
-    if (job->lane == NULL)
-        job->lane =
-            remote_op_is_keyed(op) ? sql_lane_of(job->store, &op->copy.key) : &job->store->lanes[0];
+    if (job->connection == NULL)
+        job->connection = remote_op_is_keyed(op) ? sql_connection_of(job->store, &op->copy.key)
+                                                 : &job->store->connections[0];
     job_release_slot(job);
     return sql_job_restart(job);
 }
 
 static void sql_job_turn(struct remote_op *op) {
-    struct sql_lane *lane = sql_job_of(op)->lane;
+    struct sql_connection *connection = sql_job_of(op)->connection;
 
-    remote_op_turn(op, &lane->turn, &lane->flush);
+    remote_op_turn(op, &connection->turn, &connection->flush);
 }
 
-static void op_take_response(struct sql_lane *lane, void *data, struct sql_answer *answer) {
+static void op_take_response(struct sql_connection *connection, void *data,
+                             struct sql_answer *answer) {
     struct sql_job *job = data;
     enum sql_next next;
     int rc = 0;
 
-    lane->operations_n--;
+    connection->operations_n--;
     job->base.wanted--;
     if (remote_op_is_gone(&job->base))
         return;
@@ -143,14 +144,14 @@ static void op_take_response(struct sql_lane *lane, void *data, struct sql_answe
 
 static void job_send(struct sql_job *job) {
     struct sql_value values[SQL_VALUES_MAX];
-    struct sql_lane *lane = job->lane;
+    struct sql_connection *connection = job->connection;
     size_t n;
 
-    if (sql_lane_is_down(lane)) {
+    if (sql_connection_is_down(connection)) {
         remote_op_give_up(&job->base, "the server cannot be reached");
         return;
     }
-    if (lane->state != SQL_LANE_READY) {
+    if (connection->state != SQL_CONNECTION_READY) {
         remote_op_pause(&job->base); /* remote_resume() ends the pause */
         return;
     }
@@ -158,34 +159,34 @@ static void job_send(struct sql_job *job) {
         return;
     n = job->step->write(job, values);
     job->base.wanted++;
-    if (!sql_lane_send(lane, job->step->statement, values, n, op_take_response, job)) {
+    if (!sql_connection_send(connection, job->step->statement, values, n, op_take_response, job)) {
         job->base.wanted--;
         remote_op_pause(&job->base);
         return;
     }
-    lane->operations_n++;
+    connection->operations_n++;
     if (job->step->changes)
         job->base.sent = true;
 }
 
-void sql_lane_flush_run(struct idem_task *task) {
-    struct sql_lane *lane = idem_container_of(task, struct sql_lane, flush);
-    struct sql_store *store = lane->store;
+void sql_connection_flush_run(struct idem_task *task) {
+    struct sql_connection *connection = idem_container_of(task, struct sql_connection, flush);
+    struct sql_store *store = connection->store;
     struct remote_op *op;
 
     remote_enter(&store->remote);
-    if (lane->turn.first != NULL)
-        sql_lane_open(lane);
-    while (!store->remote.closing && (op = lane->turn.first) != NULL) {
-        if (op->caller != NULL && lane->state == SQL_LANE_READY && !sql_lane_has_room(lane) &&
-            !sql_lane_is_down(lane))
+    if (connection->turn.first != NULL)
+        sql_connection_open(connection);
+    while (!store->remote.closing && (op = connection->turn.first) != NULL) {
+        if (op->caller != NULL && connection->state == SQL_CONNECTION_READY &&
+            !sql_connection_has_room(connection) && !sql_connection_is_down(connection))
             break;
-        (void)remote_queue_pop(&lane->turn);
+        (void)remote_queue_pop(&connection->turn);
         if (!remote_op_is_gone(op))
             job_send(sql_job_of(op));
     }
     if (!store->remote.closing)
-        sql_lane_pump(lane);
+        sql_connection_pump(connection);
     (void)remote_leave(&store->remote);
 }
 
@@ -207,23 +208,24 @@ void sql_store_notice(struct sql_store *store, const char *text) {
 static void driver_pump(struct remote *r) {
     struct sql_store *store = sql_store_of(r);
 
-    for (size_t i = 0; i < store->config.lanes_n && !r->closing; i++)
-        sql_lane_pump(&store->lanes[i]);
+    for (size_t i = 0; i < store->config.connections_n && !r->closing; i++)
+        sql_connection_pump(&store->connections[i]);
 }
 
 /* Counts. */
 
-static void driver_take_tally(struct sql_lane *lane, void *data, struct sql_answer *answer) {
-    remote_tally_answered(&lane->store->remote, data,
+static void driver_take_tally(struct sql_connection *connection, void *data,
+                              struct sql_answer *answer) {
+    remote_tally_answered(&connection->store->remote, data,
                           answer != NULL && answer->trouble == SQL_FINE);
 }
 
 /* Prefers a connection that is ready: a short-lived process may never have another. */
-static struct sql_lane *store_tally_connection(struct sql_store *store) {
-    for (size_t i = 0; i < store->config.lanes_n; i++)
-        if (store->lanes[i].state == SQL_LANE_READY)
-            return &store->lanes[i];
-    return &store->lanes[0];
+static struct sql_connection *store_tally_connection(struct sql_store *store) {
+    for (size_t i = 0; i < store->config.connections_n; i++)
+        if (store->connections[i].state == SQL_CONNECTION_READY)
+            return &store->connections[i];
+    return &store->connections[0];
 }
 
 static void store_send_tally(struct sql_store *store) {
@@ -239,30 +241,30 @@ static void store_send_tally(struct sql_store *store) {
             continue;
         values[0] = sql_bytes(name, strlen(name));
         values[1] = sql_int((int64_t)r->tally[i]);
-        if (!sql_lane_send(store_tally_connection(store), SQL_EVENT_ADD, values, 2,
-                           driver_take_tally, &r->tally_sent[i]))
+        if (!sql_connection_send(store_tally_connection(store), SQL_EVENT_ADD, values, 2,
+                                 driver_take_tally, &r->tally_sent[i]))
             return;
         remote_tally_sent(r, i);
     }
 }
 
 static void driver_tally_send(struct remote *r) {
-    struct sql_lane *lane = store_tally_connection(sql_store_of(r));
+    struct sql_connection *connection = store_tally_connection(sql_store_of(r));
 
-    sql_lane_open(lane);
+    sql_connection_open(connection);
     store_send_tally(sql_store_of(r));
-    sql_lane_pump(lane);
+    sql_connection_pump(connection);
 }
 
 /* Closing. */
 
 static bool store_is_waiting(struct sql_store *store) {
-    for (size_t i = 0; i < store->config.lanes_n; i++)
-        if (store->lanes[i].state == SQL_LANE_READY &&
-            (store->lanes[i].wants_n > 0 || store->lanes[i].turn.first != NULL))
+    for (size_t i = 0; i < store->config.connections_n; i++)
+        if (store->connections[i].state == SQL_CONNECTION_READY &&
+            (store->connections[i].wants_n > 0 || store->connections[i].turn.first != NULL))
             return true;
     return remote_has_tally(&store->remote) &&
-           store_tally_connection(store)->state == SQL_LANE_READY;
+           store_tally_connection(store)->state == SQL_CONNECTION_READY;
 }
 
 static nfds_t driver_drain(struct remote *r, struct pollfd fds[REMOTE_POLL_MAX]) {
@@ -271,17 +273,17 @@ static nfds_t driver_drain(struct remote *r, struct pollfd fds[REMOTE_POLL_MAX])
 
     if (r->ops == NULL)
         store_send_tally(store);
-    for (size_t i = 0; i < store->config.lanes_n; i++) {
-        struct sql_lane *lane = &store->lanes[i];
+    for (size_t i = 0; i < store->config.connections_n; i++) {
+        struct sql_connection *connection = &store->connections[i];
 
-        if (lane->state != SQL_LANE_READY)
+        if (connection->state != SQL_CONNECTION_READY)
             continue;
-        sql_lane_flush_run(&lane->flush);
-        lane->fd.ready(&lane->fd, IDEM_READ | IDEM_WRITE);
-        if (lane->state == SQL_LANE_READY)
+        sql_connection_flush_run(&connection->flush);
+        connection->fd.ready(&connection->fd, IDEM_READ | IDEM_WRITE);
+        if (connection->state == SQL_CONNECTION_READY)
             fds[n++] = (struct pollfd){
-                .fd = lane->fd.fd,
-                .events = (short)(POLLIN | ((lane->events & IDEM_WRITE) != 0 ? POLLOUT : 0))};
+                .fd = connection->fd.fd,
+                .events = (short)(POLLIN | ((connection->events & IDEM_WRITE) != 0 ? POLLOUT : 0))};
     }
     return store_is_waiting(store) ? n : 0;
 }
@@ -291,8 +293,8 @@ static void driver_disconnect(struct remote *r) {
 
     sql_sweeper_stop(store);
     idem_timer_clear(r->base.loop, &store->wake_timer);
-    for (size_t i = 0; i < store->config.lanes_n; i++)
-        sql_lane_close(&store->lanes[i]);
+    for (size_t i = 0; i < store->config.connections_n; i++)
+        sql_connection_close(&store->connections[i]);
 }
 
 static void driver_free(struct remote *r) {
@@ -344,8 +346,8 @@ int sql_open(const struct idem_driver *driver, const struct idem_url *url, struc
     store->engine = driver->engine;
     store->pooled = store->config.pooled;
     store->wake_timer.fire = sql_wake_fire;
-    for (size_t i = 0; i < store->config.lanes_n; i++)
-        sql_lane_init(&store->lanes[i], store);
+    for (size_t i = 0; i < store->config.connections_n; i++)
+        sql_connection_init(&store->connections[i], store);
     sql_sweeper_init(store);
     *ret = &store->remote.base;
     return 0;

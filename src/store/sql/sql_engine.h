@@ -35,7 +35,7 @@
 /* Configuration. */
 
 #define SQL_HOSTS_MAX 8
-#define SQL_LANES_MAX 64
+#define SQL_CONNECTIONS_MAX 64
 
 enum sql_tls { SQL_TLS_UNSAID, SQL_TLS_OFF, SQL_TLS_PREFER, SQL_TLS_REQUIRE, SQL_TLS_VERIFY };
 
@@ -50,7 +50,7 @@ struct sql_config {
     char *tls_ca, *tls_cert, *tls_key; /* NULL: the system's, none, none */
     char *name;                        /* of the connection, for the server's lists */
     int64_t connect_timeout_ms, timeout_ms;
-    size_t lanes_n;
+    size_t connections_n;
     bool patient; /* the caller blocks: no timeout for responses */
     bool pooled;  /* a proxy may assign each transaction to another session */
     bool sweep;   /* take part in the election of the process that removes expired rows */

@@ -298,7 +298,7 @@ static enum sql_next job_take_read(struct sql_job *job, struct sql_answer *answe
         return deciders[job->base.copy.kind](job, false, ret_rc);
     if (job->read != NULL)
         job->store->engine->answer_free(job->read);
-    job->read = sql_lane_keep(job->lane);
+    job->read = sql_connection_keep(job->connection);
     job->was = sql_cell(answer, 0, SQL_COL_REVISION)->n;
     rc = sql_row_decode(answer->cells, &job->record, &job->now);
     /* A damaged record can still be forgotten: no other way removes it. */

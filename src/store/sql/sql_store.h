@@ -10,11 +10,11 @@
 #define SQL_SLOTS 4096 /* of a connection; by 12 bits of the hash */
 
 struct sql_store;
-struct sql_lane;
+struct sql_connection;
 
 /* A statement under way. `take` receives the response; NULL: the connection was lost before it
-   arrived. The response belongs to the connection, unless sql_lane_keep() takes it. */
-typedef void sql_take_fn(struct sql_lane *lane, void *data, struct sql_answer *answer);
+   arrived. The response belongs to the connection, unless sql_connection_keep() takes it. */
+typedef void sql_take_fn(struct sql_connection *connection, void *data, struct sql_answer *answer);
 struct sql_want {
     sql_take_fn *take;
     void *data;
@@ -27,12 +27,17 @@ struct sql_telling {
     struct sql_telling *outer;
 };
 
-enum sql_lane_state { SQL_LANE_OFF, SQL_LANE_DIALLING, SQL_LANE_READY, SQL_LANE_PAUSING };
+enum sql_connection_state {
+    SQL_CONNECTION_OFF,
+    SQL_CONNECTION_DIALLING,
+    SQL_CONNECTION_READY,
+    SQL_CONNECTION_PAUSING
+};
 
 /* One connection. All operations on a key use the same connection, in order. */
-struct sql_lane {
+struct sql_connection {
     struct sql_store *store;
-    enum sql_lane_state state;
+    enum sql_connection_state state;
     struct sql_link *link;
     struct sql_dial *dial;
     struct sql_session session, past; /* past: lost with statements under way */
@@ -61,7 +66,7 @@ struct sql_lane {
 /* One operation under way. */
 struct sql_job {
     struct sql_store *store;
-    struct sql_lane *lane;
+    struct sql_connection *connection;
     bool holds; /* it holds the slot of its key */
     const struct sql_step *step;
     struct idem_record record; /* as read, then as decided */
@@ -105,7 +110,7 @@ struct sql_store {
     const struct sql_engine *engine;
     struct sql_config config;
 
-    struct sql_lane lanes[SQL_LANES_MAX];
+    struct sql_connection connections[SQL_CONNECTIONS_MAX];
     bool silent;       /* a response is overdue, and none has arrived since */
     bool pooled;       /* set by the configuration, or detected */
     char noticed[300]; /* the last notice, which is not repeated */
@@ -124,24 +129,26 @@ static inline struct sql_job *sql_job_of(struct remote_op *op) {
 }
 
 /* sql_connection.c */
-void sql_lane_init(struct sql_lane *lane, struct sql_store *store);
-void sql_lane_open(struct sql_lane *lane); /* no effect while it is dialling, ready or in a pause */
-void sql_lane_close(struct sql_lane *lane);
+void sql_connection_init(struct sql_connection *connection, struct sql_store *store);
+void sql_connection_open(
+    struct sql_connection *connection); /* no effect while it is dialling, ready or in a pause */
+void sql_connection_close(struct sql_connection *connection);
 /* True if operations on it are refused: it does not help to wait for the server. */
-bool sql_lane_is_down(const struct sql_lane *lane);
-void sql_lane_fail(struct sql_lane *lane, int code, const char *fmt, ...)
+bool sql_connection_is_down(const struct sql_connection *connection);
+void sql_connection_fail(struct sql_connection *connection, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-bool sql_lane_has_room(const struct sql_lane *lane);   /* for an operation */
-bool sql_lane_has_beside(const struct sql_lane *lane); /* for other statements */
+bool sql_connection_has_room(const struct sql_connection *connection);   /* for an operation */
+bool sql_connection_has_beside(const struct sql_connection *connection); /* for other statements */
 /* Sends a statement; false: not ready, no room, or no memory. */
-bool sql_lane_send(struct sql_lane *lane, enum sql_statement statement,
-                   const struct sql_value *values, size_t n, sql_take_fn *take, void *data);
-void sql_lane_pump(struct sql_lane *lane);
+bool sql_connection_send(struct sql_connection *connection, enum sql_statement statement,
+                         const struct sql_value *values, size_t n, sql_take_fn *take, void *data);
+void sql_connection_pump(struct sql_connection *connection);
 /* Inside a sql_take_fn: transfers the response to the caller. */
-struct sql_answer *sql_lane_keep(struct sql_lane *lane);
-struct sql_lane *sql_lane_of(struct sql_store *store, const struct idem_record_key *key);
+struct sql_answer *sql_connection_keep(struct sql_connection *connection);
+struct sql_connection *sql_connection_of(struct sql_store *store,
+                                         const struct idem_record_key *key);
 
-void sql_lane_flush_run(struct idem_task *task);
+void sql_connection_flush_run(struct idem_task *task);
 
 /* sql_steps.c */
 
@@ -175,9 +182,10 @@ void sql_sweeper_stop(struct sql_store *store);
 void sql_watched(struct remote *r, struct remote_channel *channel);
 void sql_unwatched(struct remote *r, struct remote_channel *channel);
 void sql_wake_fire(struct idem_timer *timer);
-void sql_wake_notified(struct sql_lane *lane, const char *hex);
-void sql_wake_lost(struct sql_lane *lane);
-void sql_wake_room(struct sql_lane *lane); /* channels that wait for room may be polled */
+void sql_wake_notified(struct sql_connection *connection, const char *hex);
+void sql_wake_lost(struct sql_connection *connection);
+void sql_wake_room(
+    struct sql_connection *connection); /* channels that wait for room may be polled */
 
 /* sql_driver.c */
 void sql_store_ready(struct sql_store *store);

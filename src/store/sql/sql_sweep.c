@@ -160,7 +160,7 @@ static enum sql_next job_take_expired(struct sql_job *job, struct sql_answer *an
         return job_end_part(job);
     if (job->read != NULL)
         job->store->engine->answer_free(job->read);
-    job->read = sql_lane_keep(job->lane);
+    job->read = sql_connection_keep(job->connection);
     job->step = &removes[job->walk->table];
     return SQL_NEXT_SEND;
 }
@@ -248,10 +248,11 @@ static void sweep_submit(struct sql_store *store) {
         sweep_schedule(store, WALK_PAUSE_MS);
 }
 
-static void sweep_take_saved(struct sql_lane *lane, void *data, struct sql_answer *answer) {
+static void sweep_take_saved(struct sql_connection *connection, void *data,
+                             struct sql_answer *answer) {
     struct sql_store *store = data;
 
-    (void)lane;
+    (void)connection;
     store->sweeper.flying = false;
     if (answer == NULL || answer->trouble != SQL_FINE || answer->affected == 0) {
         store->sweeper.elected = false;
@@ -272,14 +273,16 @@ static bool sweep_save(struct sql_store *store) {
     values[2] = at[2];
     values[3] = sql_int(ELECTED_MS);
     values[4] = sql_bytes(sweeper->id, sizeof(sweeper->id));
-    return sql_lane_send(&store->lanes[0], SQL_SAVE, values, 5, sweep_take_saved, store);
+    return sql_connection_send(&store->connections[0], SQL_SAVE, values, 5, sweep_take_saved,
+                               store);
 }
 
-static void sweep_take_elected(struct sql_lane *lane, void *data, struct sql_answer *answer) {
+static void sweep_take_elected(struct sql_connection *connection, void *data,
+                               struct sql_answer *answer) {
     struct sql_store *store = data;
     struct sql_walk *walk = &store->sweeper.walk;
 
-    (void)lane;
+    (void)connection;
     store->sweeper.flying = false;
     if (answer == NULL || answer->trouble != SQL_FINE || answer->rows == 0) {
         sweep_schedule(store, CANDIDATE_MS);
@@ -296,12 +299,13 @@ static void sweep_take_elected(struct sql_lane *lane, void *data, struct sql_ans
     sweep_submit(store);
 }
 
-static void sweep_take_vote(struct sql_lane *lane, void *data, struct sql_answer *answer) {
+static void sweep_take_vote(struct sql_connection *connection, void *data,
+                            struct sql_answer *answer) {
     struct sql_store *store = data;
     struct sql_value id = sql_bytes(store->sweeper.id, sizeof(store->sweeper.id));
 
     if (answer == NULL || answer->trouble != SQL_FINE || answer->affected == 0 ||
-        !sql_lane_send(lane, SQL_ELECTED, &id, 1, sweep_take_elected, store)) {
+        !sql_connection_send(connection, SQL_ELECTED, &id, 1, sweep_take_elected, store)) {
         store->sweeper.flying = false;
         sweep_schedule(store, CANDIDATE_MS);
     }
@@ -311,7 +315,8 @@ static bool sweep_stand(struct sql_store *store) {
     struct sql_value id = sql_bytes(store->sweeper.id, sizeof(store->sweeper.id));
     struct sql_value values[3] = {id, sql_int(ELECTED_MS), id};
 
-    return sql_lane_send(&store->lanes[0], SQL_ELECT, values, 3, sweep_take_vote, store);
+    return sql_connection_send(&store->connections[0], SQL_ELECT, values, 3, sweep_take_vote,
+                               store);
 }
 
 static void sweep_fire(struct idem_timer *timer) {
@@ -322,11 +327,11 @@ static void sweep_fire(struct idem_timer *timer) {
     if (sweeper->elected && idem_loop_now() < sweeper->save_at) {
         sweep_submit(store);
     } else {
-        sql_lane_open(&store->lanes[0]);
+        sql_connection_open(&store->connections[0]);
         sweeper->flying = sweeper->elected ? sweep_save(store) : sweep_stand(store);
         if (!sweeper->flying)
             sweep_schedule(store, CANDIDATE_MS);
-        idem_task_post(store->remote.base.loop, &store->lanes[0].flush);
+        idem_task_post(store->remote.base.loop, &store->connections[0].flush);
     }
     (void)remote_leave(&store->remote);
 }

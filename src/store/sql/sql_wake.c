@@ -41,14 +41,16 @@ static void wake_set_timer(struct sql_store *store, int64_t at) {
     idem_timer_set(store->remote.base.loop, &store->wake_timer, left > 0 ? left : 0);
 }
 
-static void wake_take_nothing(struct sql_lane *lane, void *data, struct sql_answer *answer) {
-    (void)lane;
+static void wake_take_nothing(struct sql_connection *connection, void *data,
+                              struct sql_answer *answer) {
+    (void)connection;
     (void)data;
     (void)answer;
 }
 
-static void wake_take_look(struct sql_lane *lane, void *data, struct sql_answer *answer) {
-    struct sql_store *store = lane->store;
+static void wake_take_look(struct sql_connection *connection, void *data,
+                           struct sql_answer *answer) {
+    struct sql_store *store = connection->store;
     struct sql_channel *channel = data;
     bool there, changed;
     int64_t revision;
@@ -76,37 +78,39 @@ static void wake_take_look(struct sql_lane *lane, void *data, struct sql_answer 
 }
 
 /* False: the poll could not be sent. */
-static bool wake_ask(struct sql_lane *lane, struct sql_channel *channel) {
-    bool marks = wake_notifies(lane->store);
+static bool wake_ask(struct sql_connection *connection, struct sql_channel *channel) {
+    bool marks = wake_notifies(connection->store);
     struct sql_value values[2] = {sql_prefix(&channel->base.key), sql_hash(&channel->base.key)};
 
-    if (marks && !lane->listening)
-        lane->listening = sql_lane_send(lane, SQL_LISTEN, NULL, 0, wake_take_nothing, NULL);
-    if (marks && !lane->listening)
+    if (marks && !connection->listening)
+        connection->listening =
+            sql_connection_send(connection, SQL_LISTEN, NULL, 0, wake_take_nothing, NULL);
+    if (marks && !connection->listening)
         return false;
-    channel->flying =
-        sql_lane_send(lane, marks ? SQL_MARK : SQL_LOOK, values, 2, wake_take_look, channel);
+    channel->flying = sql_connection_send(connection, marks ? SQL_MARK : SQL_LOOK, values, 2,
+                                          wake_take_look, channel);
     return channel->flying;
 }
 
-static struct sql_channel *wake_next_ask(struct sql_lane *lane) {
-    struct sql_channel *channel = lane->asks;
+static struct sql_channel *wake_next_ask(struct sql_connection *connection) {
+    struct sql_channel *channel = connection->asks;
 
-    lane->asks = channel->ask_next;
-    if (lane->asks == NULL)
-        lane->asks_end = &lane->asks;
+    connection->asks = channel->ask_next;
+    if (connection->asks == NULL)
+        connection->asks_end = &connection->asks;
     channel->queued = false;
     return channel;
 }
 
-void sql_wake_room(struct sql_lane *lane) {
-    struct sql_store *store = lane->store;
+void sql_wake_room(struct sql_connection *connection) {
+    struct sql_store *store = connection->store;
     struct sql_channel *channel;
     bool sent = false;
 
-    while (lane->asks != NULL && lane->state == SQL_LANE_READY && sql_lane_has_beside(lane)) {
-        channel = wake_next_ask(lane);
-        if (channel->base.n > 0 && !wake_ask(lane, channel)) {
+    while (connection->asks != NULL && connection->state == SQL_CONNECTION_READY &&
+           sql_connection_has_beside(connection)) {
+        channel = wake_next_ask(connection);
+        if (channel->base.n > 0 && !wake_ask(connection, channel)) {
             wake_set_timer(store, idem_loop_now() + ASK_MIN_MS); /* it will be due again then */
             break;
         }
@@ -114,14 +118,14 @@ void sql_wake_room(struct sql_lane *lane) {
         wake_channel_release(store, channel);
     }
     if (sent) /* the response may have arrived already */
-        idem_task_post(store->remote.base.loop, &lane->flush);
+        idem_task_post(store->remote.base.loop, &connection->flush);
 }
 
 /* Queues the channel on its connection if its poll is due. */
 static void channel_due(struct remote_channel *base, void *data) {
     struct sql_channel *channel = channel_of(base);
     struct sql_store *store = data;
-    struct sql_lane *lane = sql_lane_of(store, &channel->base.key);
+    struct sql_connection *connection = sql_connection_of(store, &channel->base.key);
 
     if (channel->flying || channel->queued)
         return;
@@ -131,8 +135,8 @@ static void channel_due(struct remote_channel *base, void *data) {
     }
     channel->queued = true;
     channel->ask_next = NULL;
-    *lane->asks_end = channel;
-    lane->asks_end = &channel->ask_next;
+    *connection->asks_end = channel;
+    connection->asks_end = &channel->ask_next;
 }
 
 /* A connection that is not ready or has no room calls sql_wake_room() later. */
@@ -141,44 +145,45 @@ void sql_wake_fire(struct idem_timer *timer) {
 
     remote_enter(&store->remote);
     remote_channel_each(&store->remote, channel_due, store);
-    for (size_t i = 0; i < store->config.lanes_n && !store->remote.closing; i++) {
-        if (store->lanes[i].asks == NULL)
+    for (size_t i = 0; i < store->config.connections_n && !store->remote.closing; i++) {
+        if (store->connections[i].asks == NULL)
             continue;
-        sql_lane_open(&store->lanes[i]);
-        sql_wake_room(&store->lanes[i]);
+        sql_connection_open(&store->connections[i]);
+        sql_wake_room(&store->connections[i]);
     }
     (void)remote_leave(&store->remote);
 }
 
 static void channel_ask_soon(struct remote_channel *channel, void *data) {
-    struct sql_lane *lane = data;
+    struct sql_connection *connection = data;
 
-    if (sql_lane_of(lane->store, &channel->key) != lane)
+    if (sql_connection_of(connection->store, &channel->key) != connection)
         return;
     channel_of(channel)->ask_at = 0;
-    wake_set_timer(lane->store, 0);
+    wake_set_timer(connection->store, 0);
 }
 
 /* Notifications may have been lost with the connection. */
-void sql_wake_lost(struct sql_lane *lane) {
-    remote_channel_each(&lane->store->remote, channel_ask_soon, lane);
+void sql_wake_lost(struct sql_connection *connection) {
+    remote_channel_each(&connection->store->remote, channel_ask_soon, connection);
 }
 
-void sql_wake_notified(struct sql_lane *lane, const char *hex) {
+void sql_wake_notified(struct sql_connection *connection, const char *hex) {
     unsigned char hash[IDEM_HASH_LEN];
     struct remote_channel *next;
 
     if (!idem_hex_parse(hex, hash))
         return;
-    for (struct remote_channel *at = lane->store->remote.channels[hash[0]]; at != NULL; at = next) {
+    for (struct remote_channel *at = connection->store->remote.channels[hash[0]]; at != NULL;
+         at = next) {
         next = at->next;
         if (memcmp(at->key.at + at->key.prefix_len, hash, IDEM_HASH_LEN) != 0 ||
-            sql_lane_of(lane->store, &at->key) != lane)
+            sql_connection_of(connection->store, &at->key) != connection)
             continue;
-        remote_channel_wake(&lane->store->remote, at);
+        remote_channel_wake(&connection->store->remote, at);
         channel_of(at)->ask_ms = ASK_MIN_MS;
         channel_of(at)->ask_at = 0;
-        wake_set_timer(lane->store, 0);
+        wake_set_timer(connection->store, 0);
     }
 }
 

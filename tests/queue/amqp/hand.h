@@ -52,7 +52,7 @@ bool hand_delay(struct hand *h, size_t i, int64_t ms);
 bool hand_bury(struct hand *h, size_t i, const struct queue_epitaph *epitaph);
 /* The same without waiting. */
 void hand_delay_begin(struct hand *h, size_t i, int64_t ms);
-queue_told_fn hand_told; /* data: the hand */
+queue_done_fn hand_told; /* data: the hand */
 void hand_wait_told(struct hand *h, size_t n);
 
 /* Its body as text, in one of four buffers. */

@@ -30,7 +30,7 @@ struct item {
     struct queue_field headers[HAND_FIELDS], properties[8];
     struct hand *hand;
     int told;
-    struct queue_said said;
+    struct queue_outcome said;
     char reason[2048];
 };
 
@@ -78,7 +78,7 @@ static inline void hand_spin(struct hand *hand, int64_t ms) {
         hand_turn(hand, left);
 }
 
-static void item_told(struct queue_work *work, const struct queue_said *said) {
+static void item_told(struct queue_work *work, const struct queue_outcome *said) {
     struct item *item = idem_container_of(work, struct item, work);
 
     item->told++;

@@ -33,12 +33,12 @@ struct sql_answer *maria_next(struct sql_link *link);
 
 /* mysql_connect.c: surround each call of the library that may write to a socket, on the host's
    thread. */
-struct maria_quiet {
+struct maria_sigpipe {
     sigset_t before;
     bool pending, tls;
 };
-void maria_quiet_begin(struct maria_quiet *quiet, bool tls);
-void maria_quiet_end(const struct maria_quiet *quiet);
+void maria_sigpipe_block(struct maria_sigpipe *quiet, bool tls);
+void maria_sigpipe_restore(const struct maria_sigpipe *quiet);
 /* Initializes the library without a change of SIGPIPE's disposition. */
 void maria_library_init(void);
 

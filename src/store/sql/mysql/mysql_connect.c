@@ -48,7 +48,7 @@ static bool sigpipe_is_pending(void) {
 }
 
 /* Without TLS the library writes with MSG_NOSIGNAL, and nothing is to be done. */
-void maria_quiet_begin(struct maria_quiet *quiet, bool tls) {
+void maria_sigpipe_block(struct maria_sigpipe *quiet, bool tls) {
     sigset_t pipe;
 
     quiet->tls = tls;
@@ -61,7 +61,7 @@ void maria_quiet_begin(struct maria_quiet *quiet, bool tls) {
     pthread_sigmask(SIG_BLOCK, &pipe, &quiet->before);
 }
 
-void maria_quiet_end(const struct maria_quiet *quiet) {
+void maria_sigpipe_restore(const struct maria_sigpipe *quiet) {
     static const struct timespec now;
     sigset_t pipe;
 

@@ -329,7 +329,7 @@ static bool connection_is_in_call(const struct sql_link *link) {
 
 /* Advances as far as possible without waiting. */
 static void connection_advance(struct sql_link *link) {
-    struct maria_quiet quiet;
+    struct maria_sigpipe quiet;
     int failed = 0;
 
     if (link->dead == NULL && link->phase == IDLE && link->pending_n > 0) {
@@ -338,7 +338,7 @@ static void connection_advance(struct sql_link *link) {
         else
             link->phase = connection_first_phase(link);
     }
-    maria_quiet_begin(&quiet, link->tls);
+    maria_sigpipe_block(&quiet, link->tls);
     while (connection_is_in_call(link)) {
         if (link->waits == 0)
             link->waits = calls[link->phase].start(link, &failed);
@@ -348,7 +348,7 @@ static void connection_advance(struct sql_link *link) {
             break;
         connection_end_phase(link, failed);
     }
-    maria_quiet_end(&quiet);
+    maria_sigpipe_restore(&quiet);
 }
 
 /* Sending. */
@@ -470,16 +470,16 @@ static void connection_end_call(struct sql_link *link) {
 
 /* Closes as the library requires, with a message to the server, unless that would take time. */
 static void connection_close(struct sql_link *link) {
-    struct maria_quiet quiet;
+    struct maria_sigpipe quiet;
     int waits;
 
-    maria_quiet_begin(&quiet, link->tls);
+    maria_sigpipe_block(&quiet, link->tls);
     waits = mysql_close_start(link->conn);
     if (waits != 0)
         (void)shutdown(link->fd, SHUT_RDWR);
     for (int i = 0; i < END_TURNS && waits != 0; i++)
         waits = mysql_close_cont(link->conn, waits & ~MYSQL_WAIT_TIMEOUT);
-    maria_quiet_end(&quiet);
+    maria_sigpipe_restore(&quiet);
 }
 
 void maria_hang_up(struct sql_link *link) {
