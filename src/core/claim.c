@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "core/claim.h"
 #include "protocol/owner.h"
 #include "protocol/record_key.h"
@@ -423,11 +424,7 @@ void idem_claim_set_result_max(struct idem_claim *c, int64_t bytes) {
 
 void idem_claim_start(struct idem *h, struct idem_claim *c) {
     c->h = h;
-    c->next = h->claims;
-    c->link = &h->claims;
-    if (c->next != NULL)
-        c->next->link = &c->next;
-    h->claims = c;
+    idem_link_insert(&h->claims, c);
     idem_store_call_init(h, &c->store_call, claim_answered);
     /* Posted to the loop, because a failed submit runs the callback at once. */
     c->task.run = claim_ask_first;
@@ -471,9 +468,7 @@ static void claim_detach(struct idem_claim *c, bool closing) {
 
     claim_stop_callbacks(c, closing);
     claim_measure(c, IDEM_CLAIM_OVER);
-    *c->link = c->next;
-    if (c->next != NULL)
-        c->next->link = c->link;
+    idem_link_remove(c);
     c->h = NULL;
     if (asked)
         idem_release_retry_start(h, &c->key, c->in.owner, c->policy.ttl_s * 1000);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "core/store_call.h"
 
 #define RETRY_FIRST_MS 100
@@ -20,9 +21,7 @@ struct idem_release_retry {
 
 static void release_retry_free(struct idem_release_retry *retry) {
     idem_store_call_stop(&retry->store_call);
-    *retry->link = retry->next;
-    if (retry->next != NULL)
-        retry->next->link = retry->link;
+    idem_link_remove(retry);
     free(retry);
 }
 
@@ -54,11 +53,7 @@ void idem_release_retry_start(struct idem *h, const struct idem_record_key *key,
     retry->store_call.pause_max_ms = RETRY_MAX_MS;
     retry->store_call.quiet = true; /* the claim's own failure was counted */
     idem_store_call_init(h, &retry->store_call, release_retry_answered);
-    retry->next = h->release_retries;
-    retry->link = &h->release_retries;
-    if (retry->next != NULL)
-        retry->next->link = &retry->next;
-    h->release_retries = retry;
+    idem_link_insert(&h->release_retries, retry);
     idem_store_call_send(&retry->store_call);
 }
 

@@ -4,6 +4,7 @@
 #include "core/store_call.h"
 
 #include "base/error.h"
+#include "base/list.h"
 
 /* A record that is absent, live or settled is a result, not a failure of the store. */
 static bool store_call_is_failure(int rc) {
@@ -101,11 +102,7 @@ bool idem_store_call_again(struct idem_store_call *store_call, int rc) {
 
 void idem_store_call_start(struct idem *h, struct idem_store_call *store_call) {
     idem_store_call_init(h, store_call, store_call->answered);
-    store_call->next = h->store_calls;
-    store_call->link = &h->store_calls;
-    if (store_call->next != NULL)
-        store_call->next->link = &store_call->next;
-    h->store_calls = store_call;
+    idem_link_insert(&h->store_calls, store_call);
     idem_store_call_post(store_call);
 }
 
@@ -114,10 +111,7 @@ static void store_call_detach(struct idem_store_call *store_call) {
     idem_task_drop(&store_call->h->loop, &store_call->task);
     idem_store_cancel(store_call->h->store, &store_call->op);
     if (store_call->link != NULL) {
-        *store_call->link = store_call->next;
-        if (store_call->next != NULL)
-            store_call->next->link = store_call->link;
-        store_call->link = NULL;
+        idem_link_remove(store_call);
     }
     store_call->h = NULL;
 }

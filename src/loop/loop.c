@@ -3,6 +3,7 @@
  * of embedded nodes: nothing is allocated, so only the host's watch can fail.
  */
 #include "loop/loop.h"
+#include "base/list.h"
 
 #include <time.h>
 
@@ -134,9 +135,7 @@ static void loop_timer_remove(struct idem_loop *loop, struct idem_timer *timer) 
     if (timer == loop->timers) {
         loop->timers = rest;
     } else {
-        *timer->link = timer->next;
-        if (timer->next != NULL)
-            timer->next->link = timer->link;
+        idem_link_remove(timer);
         loop->timers = timer_heap_meld(loop->timers, rest);
     }
     if (loop->timers != NULL)
@@ -162,21 +161,14 @@ void idem_timer_clear(struct idem_loop *loop, struct idem_timer *timer) {
 void idem_task_post(struct idem_loop *loop, struct idem_task *task) {
     if (task->link != NULL)
         return;
-    task->next = NULL;
-    task->link = loop->tasks_end;
-    *loop->tasks_end = task;
-    loop->tasks_end = &task->next;
+    idem_link_append(&loop->tasks_end, task);
     loop_arm(loop);
 }
 
 void idem_task_drop(struct idem_loop *loop, struct idem_task *task) {
     if (task->link == NULL)
         return;
-    *task->link = task->next;
-    if (task->next != NULL)
-        task->next->link = task->link;
-    else
-        loop->tasks_end = task->link;
+    idem_link_remove_end(&loop->tasks_end, task);
     task->next = NULL;
     task->link = NULL;
 }

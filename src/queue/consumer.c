@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "queue/delivery.h"
 
 /* Limit for messages beyond prefetch that wait behind others. */
@@ -109,11 +110,7 @@ void queue_consumer_remove(struct queue_consumer *c, struct delivery *d) {
 
     consumer_ready_remove(c, d);
     consumer_delivery_first(c, d);
-    *d->link = d->next;
-    if (d->next != NULL)
-        d->next->link = d->link;
-    else
-        c->all_end = d->link;
+    idem_link_remove_end(&c->all_end, d);
     c->counts.in_hand--;
     if (d->placed) {
         next = queue_lane_leave(&c->lanes, &d->place);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/list.h"
 #include "base/visible.h"
 
 #define QUEUE_MAX 32768
@@ -76,26 +77,12 @@ bool remote_op_repeats(const struct remote_op *op) {
            op->copy.kind == IDEM_OP_FINISH || op->copy.kind == IDEM_OP_ISSUE;
 }
 
-static void op_unlink(struct remote_op *op) {
-    *op->link = op->next;
-    if (op->next != NULL)
-        op->next->link = op->link;
-    op->link = NULL;
-}
-
-static void op_append(struct remote *r, struct remote_op *op) {
-    op->next = NULL;
-    op->link = r->ops_end;
-    *r->ops_end = op;
-    r->ops_end = &op->next;
-}
-
 bool remote_op_is_gone(struct remote_op *op) {
     if (op->caller != NULL)
         return false;
     if (op->wanted == 0 && !op->queued) {
         if (op->link != NULL)
-            op_unlink(op);
+            idem_link_remove(op);
         op->remote->engine->op_free(op);
     }
     return true;
@@ -106,16 +93,10 @@ bool remote_op_is_gone(struct remote_op *op) {
 static void op_drop(struct remote_op *op) {
     struct remote *r = op->remote;
 
-    if (op->next == NULL)
-        r->ops_end = op->link;
-    op_unlink(op);
+    idem_link_remove_end(&r->ops_end, op);
     r->ops_n--;
     r->ops_bytes -= op->size;
-    op->next = r->dropped;
-    op->link = &r->dropped;
-    if (op->next != NULL)
-        op->next->link = &op->next;
-    r->dropped = op;
+    idem_link_insert(&r->dropped, op);
     op->caller = NULL;
     (void)remote_op_is_gone(op);
 }
@@ -207,8 +188,8 @@ void remote_op_renew(struct remote_op *op) {
     op->deadline = idem_loop_now() + r->timeout_ms;
     if (op->next == NULL)
         return;
-    op_unlink(op);
-    op_append(r, op);
+    idem_link_remove(op);
+    idem_link_append(&r->ops_end, op);
 }
 
 void remote_resume(struct remote *r) {
@@ -333,7 +314,7 @@ int remote_submit(struct idem_store *base, struct idem_op *caller) {
     }
     caller->driver = op;
     op->deadline = idem_loop_now() + r->timeout_ms;
-    op_append(r, op);
+    idem_link_append(&r->ops_end, op);
     r->ops_n++;
     r->ops_bytes += op->size;
     remote_arm_deadline(r);
@@ -390,18 +371,18 @@ static void remote_run_wake(struct idem_task *task) {
         r->waking->link = &r->waking;
     remote_enter(r);
     while (!r->closing && (watch = r->waking) != NULL) {
-        idem_watch_take(watch);
-        idem_watch_put(&(*remote_channel_find(r, &watch->key))->watches, watch);
+        idem_link_remove(watch);
+        idem_link_insert(&(*remote_channel_find(r, &watch->key))->watches, watch);
         watch->wake(watch);
     }
     while ((watch = r->waking) != NULL && watch->link != NULL) /* the store was closed meanwhile */
-        idem_watch_take(watch);
+        idem_link_remove(watch);
     (void)remote_leave(r);
 }
 
 static void remote_wake(struct remote *r, struct idem_watch *watch) {
-    idem_watch_take(watch);
-    idem_watch_put(&r->woken, watch);
+    idem_link_remove(watch);
+    idem_link_insert(&r->woken, watch);
     idem_task_post(r->base.loop, &r->wake_first);
 }
 
@@ -420,7 +401,7 @@ int remote_watch(struct idem_store *base, struct idem_watch *watch) {
             return IDEM_E_NOMEM;
         channel->key = watch->key;
     }
-    idem_watch_put(&channel->watches, watch);
+    idem_link_insert(&channel->watches, watch);
     channel->n++;
     r->watches_n++;
     if (channel->in_force)
@@ -435,7 +416,7 @@ void remote_unwatch(struct idem_store *base, struct idem_watch *watch) {
 
     if (watch->link == NULL)
         return;
-    idem_watch_take(watch);
+    idem_link_remove(watch);
     r->watches_n--;
     channel = *remote_channel_find(r, &watch->key);
     if (channel == NULL)

@@ -232,22 +232,6 @@ bool idem_list_wants_bad(const struct idem_list_in *in, enum idem_state state);
    or would overflow. */
 bool idem_count_apply(const struct idem_count_in *in, int64_t *value);
 
-/* A list of watches, linked both ways. */
-static inline void idem_watch_put(struct idem_watch **list, struct idem_watch *watch) {
-    watch->next = *list;
-    watch->link = list;
-    if (watch->next != NULL)
-        watch->next->link = &watch->next;
-    *list = watch;
-}
-
-static inline void idem_watch_take(struct idem_watch *watch) {
-    *watch->link = watch->next;
-    if (watch->next != NULL)
-        watch->next->link = watch->link;
-    watch->link = NULL;
-}
-
 /* Checks the text of a URL; contacts nothing. */
 int idem_store_check(const char *url, struct idem_error *err);
 

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/bytes.h"
+#include "base/list.h"
 #include "base/rfc3339.h"
 #include "queue/stream/stream.h"
 
@@ -57,20 +58,12 @@ static bool entry_state_is_kept(enum stream_state state) {
 }
 
 static void list_append(struct stream_list *list, struct stream_entry *entry) {
-    entry->next = NULL;
-    entry->link = list->end;
-    *list->end = entry;
-    list->end = &entry->next;
+    idem_link_append(&list->end, entry);
     list->n++;
 }
 
 static void list_remove(struct stream_list *list, struct stream_entry *entry) {
-    *entry->link = entry->next;
-    if (entry->next != NULL)
-        entry->next->link = entry->link;
-    else
-        list->end = entry->link;
-    entry->link = NULL;
+    idem_link_remove_end(&list->end, entry);
     list->n--;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "queue/stream/stream.h"
 
 #define NOTIFY_MAX 128 /* in a turn of the loop: a callback may cause further events */
@@ -59,9 +60,7 @@ static void notify_remove(struct stream_link *link, struct stream_message *messa
 
 void stream_notify_drop(struct stream_link *link, struct stream_message *message) {
     notify_remove(link, message);
-    *message->link = message->next;
-    if (message->next != NULL)
-        message->next->link = message->link;
+    idem_link_remove(message);
     link->out_n--;
     link->out_bytes -= message->bytes;
     if (message->keeper != NULL)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "store/lmdb/lmdb_store.h"
 
 /* Operations per transaction: bounds how long other processes wait for the write lock. */
@@ -43,11 +44,7 @@ void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job) {
 }
 
 void lmdb_jobs_remove(struct lmdb_job *job) {
-    *job->link = job->next;
-    if (job->next != NULL)
-        job->next->link = job->link;
-    else
-        job->list->end = job->link;
+    idem_link_remove_end(&job->list->end, job);
     job->list = NULL;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/list.h"
 #include "base/units.h"
 #include "store/lmdb/lmdb_store.h"
 #include "store/store_url.h"
@@ -240,12 +241,12 @@ static void store_wake_watches(struct lmdb_store *store) {
         woken->link = &woken;
     store_enter(store);
     while ((watch = woken) != NULL && !store->closing) {
-        idem_watch_take(watch);
-        idem_watch_put(&store->watches[lmdb_bucket(&watch->key)], watch);
+        idem_link_remove(watch);
+        idem_link_insert(&store->watches[lmdb_bucket(&watch->key)], watch);
         watch->wake(watch);
     }
     while (woken != NULL) /* closed meanwhile */
-        idem_watch_take(woken);
+        idem_link_remove(woken);
     (void)store_leave(store);
 }
 
@@ -259,8 +260,8 @@ static void store_mark_watches(struct lmdb_store *store, unsigned bucket,
         next = watch->next;
         if (hash != NULL && memcmp(watch->key.at + watch->key.prefix_len, hash, IDEM_HASH_LEN) != 0)
             continue;
-        idem_watch_take(watch);
-        idem_watch_put(&store->woken, watch);
+        idem_link_remove(watch);
+        idem_link_insert(&store->woken, watch);
     }
 }
 
@@ -308,7 +309,7 @@ static int driver_watch(struct idem_store *base, struct idem_watch *watch) {
     if (store->slot >= 0)
         lmdb_slot_want(store->env, store->slot, &watch->key);
     store->wishes[lmdb_bucket(&watch->key)]++;
-    idem_watch_put(&store->woken, watch); /* its bit is set: time for its first look */
+    idem_link_insert(&store->woken, watch); /* its bit is set: time for its first look */
     idem_task_post(base->loop, &store->wake_first);
     return 0;
 }
@@ -319,7 +320,7 @@ static void driver_unwatch(struct idem_store *base, struct idem_watch *watch) {
 
     if (watch->link == NULL)
         return;
-    idem_watch_take(watch);
+    idem_link_remove(watch);
     if (--store->wishes[bucket] > 0 || store->slot < 0 || store->env->forks != idem_fork_count())
         return;
     lmdb_slot_unwant(store->env, store->slot, &watch->key);
