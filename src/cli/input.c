@@ -1,5 +1,5 @@
 /*
- * Reads input with a limit on its length.
+ * What a command reads: standard input or a file, with a limit on its length, and variables.
  */
 #include "cli/input.h"
 
@@ -10,6 +10,10 @@
 #include "cli/cli.h"
 #include "core/fingerprint.h"
 #include "json/json.h"
+
+/*
+ * Reads input with a limit on its length.
+ */
 
 int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len) {
     size_t size = 0, len = 0, n;

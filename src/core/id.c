@@ -1,7 +1,5 @@
 /*
- * UUIDs (RFC 9562). Version 4 is random. Version 7 is the time in ms, a counter of 42 bits that
- * starts at a random value in its lower half each ms and is incremented, and 32 random bits:
- * ordered within a process, and random enough never to meet another process's.
+ * Identifiers: UUIDs, and numbers in the manner of Snowflake.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -18,6 +16,12 @@
 #include "loop/loop.h"
 #include "protocol/record_key.h"
 #include "store/store.h"
+
+/*
+ * UUIDs (RFC 9562). Version 4 is random. Version 7 is the time in ms, a counter of 42 bits that
+ * starts at a random value in its lower half each ms and is incremented, and 32 random bits:
+ * ordered within a process, and random enough never to meet another process's.
+ */
 
 #define COUNTER_BITS 42
 

@@ -1,6 +1,5 @@
 /*
- * Selects the form of a report, and holds the page, which is one file that includes its style and
- * script.
+ * The forms of a report: the status page, text for Prometheus, and JSON.
  */
 #include "metric/metric_report.h"
 
@@ -12,6 +11,11 @@
 #include "base/visible.h"
 #include "http/http_binary.h"
 #include "json/json_out.h"
+
+/*
+ * Selects the form of a report, and holds the page, which is one file that includes its style and
+ * script.
+ */
 
 static const char page[] =
 #include "status.html.h"

@@ -1,6 +1,6 @@
 /*
- * Reads nginx's syntax in place: a word is never longer than its source. Cannot fail: a text that
- * is not nginx's ends early, or gives odd words.
+ * Reads an nginx configuration as `nginx -T` prints it: its files, its syntax, its blocks and its
+ * variables.
  */
 #include "cli/doctor/nginx_reader.h"
 
@@ -17,6 +17,11 @@
 
 #include "cli/doctor/doctor_nginx.h"
 #include "loop/spawn.h"
+
+/*
+ * Reads nginx's syntax in place: a word is never longer than its source. Cannot fail: a text that
+ * is not nginx's ends early, or gives odd words.
+ */
 
 /*
  * Runs nginx -T with -V. Fails if nginx cannot be started; kills it after a minute.

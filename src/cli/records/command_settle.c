@@ -1,6 +1,6 @@
 /*
  * `idem settle`: an operator reports the outcome of a record, or of all records that a filter
- * selects (command_settle.c). --dry-run changes nothing. Fails if there is no such record, if it is
+ * selects; and `idem forget`. --dry-run changes nothing. Fails if there is no such record, if it is
  * done already, and on a live lease without --force.
  */
 #include <pthread.h>

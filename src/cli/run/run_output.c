@@ -1,6 +1,6 @@
 /*
- * The thread of a pump. Starting it fails without memory, descriptors or threads. After a failed
- * write the pump takes nothing more.
+ * The command's output, from its pipe to idem's own descriptors and into the stored result: pumps,
+ * sinks, results, streams, and the replay of a stored result.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +19,11 @@
 #include <unistd.h>
 
 #include "cli/run/run_output.h"
+
+/*
+ * The thread of a pump. Starting it fails without memory, descriptors or threads. After a failed
+ * write the pump takes nothing more.
+ */
 
 #define PIECE 16384
 

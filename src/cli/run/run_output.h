@@ -1,6 +1,9 @@
 /*
- * A thread for writes that may block, so that the loop never waits for them. It writes one piece at
- * a time.
+ * The command's output: how it is read, kept, passed on and replayed, so that the loop never waits
+ * for a reader.
+ *
+ *     pipe ──> stream ──> sink ──> idem's own descriptor (a pump's thread, if writing may block)
+ *                └──────> result, which the store keeps
  */
 #ifndef IDEM_CLI_RUN_RUN_OUTPUT_H
 #define IDEM_CLI_RUN_RUN_OUTPUT_H
@@ -13,6 +16,10 @@
 #include "idem.h"
 #include "loop/spawn.h"
 
+/*
+ * A thread for writes that may block, so that the loop never waits for them. It writes one piece at
+ * a time.
+ */
 struct cli_pump;
 
 /*

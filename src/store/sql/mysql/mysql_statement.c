@@ -1,6 +1,5 @@
 /*
- * Values in the library's form: numbers as BIGINT, times as DATETIME(3) in UTC, bytes as blobs. A
- * time beyond the range of DATETIME becomes the end of that range.
+ * MySQL's statements: their texts, the values that they take, and the rows that they return.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,11 @@
 
 #include "base/buffer.h"
 #include "store/sql/mysql/mysql.h"
+
+/*
+ * Values in the library's form: numbers as BIGINT, times as DATETIME(3) in UTC, bytes as blobs. A
+ * time beyond the range of DATETIME becomes the end of that range.
+ */
 
 #define DAY_MS INT64_C(86400000)
 #define MS_MAX INT64_C(253402300799999) /* the end of the year 9999 */
