@@ -23,7 +23,7 @@ static void config_check(const struct sql_config *config) {
     }
     assert(config->name != NULL && config->db != NULL && config->tls != SQL_TLS_UNSAID);
     assert(config->timeout_ms > 0 && config->connect_timeout_ms > 0);
-    assert(config->lanes_n >= 1 && config->lanes_n <= SQL_CONNECTIONS_MAX);
+    assert(config->connections_n >= 1 && config->connections_n <= SQL_CONNECTIONS_MAX);
     assert((config->tls_cert == NULL) == (config->tls_key == NULL));
     if (sql_config_copy(config, &copy))
         sql_config_release(&copy);
