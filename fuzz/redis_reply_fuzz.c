@@ -157,7 +157,7 @@ static void job_check(const struct redis_job *job, int rc) {
         assert(op->out.list.n <= op->in.list.max);
 }
 
-/* As job.c does it; true when it is done. */
+/* As redis_op.c does it; true when it is done. */
 static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     const struct redis_reply *told = reply;
     bool done = false;

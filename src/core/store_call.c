@@ -16,7 +16,7 @@ bool idem_store_call_is_permanent(int rc) {
            rc == IDEM_E_FORK;
 }
 
-/* Callers call this last: the callback may free `ask`, so the error is a copy. */
+/* Callers call this last: the callback may free `store_call`, so the error is a copy. */
 static void store_call_end(struct idem_store_call *store_call, int rc) {
     struct idem_error err;
 
@@ -37,7 +37,8 @@ static void store_call_complete(struct idem_op *op, int rc) {
     store_call_end(store_call, rc);
 }
 
-/* Between two tries the error is that of the last one. */
+/* A try has taken too long, or the pause before the next try is over. If no time is left after a
+   pause, the error is that of the last try. */
 static void store_call_fire(struct idem_timer *timer) {
     struct idem_store_call *store_call = idem_container_of(timer, struct idem_store_call, timer);
 

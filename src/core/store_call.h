@@ -27,10 +27,11 @@ struct idem_store_call {
     int64_t until, pause_ms, pause_max_ms;
 };
 
-/* Sends the operation from the loop, and stops it when the handle is closed. */
+/* Sends the operation from the loop, and stops it when the handle is closed. The user has set `op`
+   and `answered`. */
 void idem_store_call_start(struct idem *h, struct idem_store_call *store_call);
 
-/* The same in steps, for a user that keeps account of its calls and stops them itself. */
+/* The same in steps, for a user that stops its calls itself when the handle is closed. */
 void idem_store_call_init(struct idem *h, struct idem_store_call *store_call,
                           void (*answered)(struct idem_store_call *store_call, int rc,
                                            const struct idem_error *err));

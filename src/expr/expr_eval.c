@@ -1,5 +1,7 @@
 /*
- * Evaluation: one function per kind of node. It recurses as deep as the tree, which the parser
+ * Evaluation, in three parts: nodes, the steps of a path, and the selected value as JSON.
+ *
+ * There is one function per kind of node. It recurses as deep as the tree, which the parser
  * bounds; every node costs a step. For keys (work.strict) a null operand is trouble, except where
  * the expression handles it: before ?: and beside a literal null in == and !=.
  */
@@ -12,7 +14,7 @@
 
 typedef int eval_fn(struct idem_eval *e, const struct idem_node *node, struct idem_value *ret);
 
-/* Applies one step of a path to *value. */
+/* Applies one step of a path to *value: the second part. */
 static int path_apply(struct idem_eval *e, const struct idem_node *step, struct idem_value *value);
 
 static int eval_literal(struct idem_eval *e, const struct idem_node *node, struct idem_value *ret) {
@@ -273,7 +275,7 @@ static int eval_between(struct idem_eval *e, const struct idem_node *node, struc
     IDEM_TRY(eval_check_nulls(e, node, &value, &low));
     IDEM_TRY(eval_check_nulls(e, node, &value, &high));
     IDEM_TRY(idem_op_order(&e->work, &value, &low, &order));
-    if (order >= 0) {
+    if (order >= 0) { /* from here on: not negative if the value is within both bounds */
         IDEM_TRY(idem_op_order(&e->work, &value, &high, &order));
         order = order <= 0 ? 0 : -1;
     }

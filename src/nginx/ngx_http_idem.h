@@ -1,6 +1,7 @@
 
 /*
- * The HTTP front door, as an nginx module.
+ * The HTTP front door, as an nginx module. These files have the prefix
+ * ngx_http_idem_, which comments leave out.
  *
  *     module.c            the table of directives, workers
  *     conf.c              merges configuration levels

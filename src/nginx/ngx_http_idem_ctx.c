@@ -75,7 +75,10 @@ ngx_http_idem_ctx_cleanup(void *data)
 }
 
 
-/* The only place that changes the state. A move that is not in the table is a bug of ours. */
+/*
+ * The only places that change the states of request and response. A move that is
+ * not in the table is a bug of ours.
+ */
 
 void
 ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state)

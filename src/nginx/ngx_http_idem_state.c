@@ -1,7 +1,7 @@
 
 /*
- * The moves that ngx_http_idem_state.h draws. ngx_http_idem_ctx.c has the one
- * function that sets a state, and rejects all others.
+ * The moves that ngx_http_idem_state.h draws. Only two functions set a state, and
+ * refuse all other moves: ngx_http_idem_ctx_set_state() and _set_heard().
  */
 
 #include "ngx_http_idem_state.h"

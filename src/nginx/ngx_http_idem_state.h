@@ -26,8 +26,9 @@
  * The response, from a backend or to a probe:
  *
  *     SILENT ─> HEAD ─> WHOLE
- *       ^        │ └──> CUT      by the backend, or because we cancelled it
- *       └────────┴── (or WHOLE)  a probe got 404: the run's response starts over
+ *                └────> CUT      by the backend, or because we cancelled it
+ *
+ *     HEAD, WHOLE ─> SILENT      a probe got 404: the run's response starts over
  */
 
 #ifndef IDEM_NGINX_NGX_HTTP_IDEM_STATE_H
@@ -48,7 +49,7 @@ typedef enum {
     NGX_HTTP_IDEM_STORED,                   /* nothing has gone out yet */
     NGX_HTTP_IDEM_SENT,                     /* the head has gone out; the rest passes */
     NGX_HTTP_IDEM_PASSED,
-    NGX_HTTP_IDEM_STATES
+    NGX_HTTP_IDEM_STATES                    /* their number */
 } ngx_http_idem_state_e;
 
 
@@ -57,7 +58,7 @@ typedef enum {
     NGX_HTTP_IDEM_HEAD,
     NGX_HTTP_IDEM_WHOLE,                    /* up to its end, without a gap */
     NGX_HTTP_IDEM_CUT,
-    NGX_HTTP_IDEM_HEARD
+    NGX_HTTP_IDEM_HEARD                     /* their number */
 } ngx_http_idem_heard_e;
 
 

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "protocol/record_key.h"
 
-/* The end of a message. */
+/* Defined under "The end of a message" below. */
 static void delivery_lease_taken(struct delivery *d);
 static void delivery_bury(struct delivery *d, const char *why);
 static void delivery_bury_abandon(struct delivery *d);
@@ -176,6 +176,8 @@ static void delivery_busy(struct delivery *d, int64_t left_ms) {
     delivery_report(d, "hold", ms);
     delivery_hold(d, ms);
 }
+
+/* The handler. */
 
 /* If the record expired before its message is due, its attempts would be counted anew. */
 static int64_t delivery_limit_delay(const struct idem_policy *policy, int64_t ms) {
@@ -425,6 +427,8 @@ bool delivery_new(struct queue_consumer *c, struct queue_message *message) {
     return true;
 }
 
+/* The broker has lost the message, or the consumer stops. */
+
 void delivery_lost(struct delivery *d) {
     d->gone = true;
     if (d->state == DELIVERY_WAITING || d->state == DELIVERY_HOLDING) {
@@ -467,7 +471,7 @@ void delivery_cancel(struct delivery *d) {
 
 static void delivery_bury_send(struct delivery *d);
 
-static void delivery_finish_bury_retry(struct idem_timer *timer) {
+static void delivery_bury_retry(struct idem_timer *timer) {
     delivery_bury_send(idem_container_of(timer, struct delivery, timer));
 }
 
@@ -482,7 +486,7 @@ static void delivery_bury_abandon(struct delivery *d) {
         delivery_give_back(d);
 }
 
-static void delivery_finish_buried(void *data, bool taken, const char *why) {
+static void delivery_buried(void *data, bool taken, const char *why) {
     struct delivery *d = data;
     const struct queue_consumer_events *events = &d->c->config.events;
     char text[400];
@@ -506,7 +510,7 @@ static void delivery_finish_buried(void *data, bool taken, const char *why) {
         return;
     }
     idem_timer_set(d->c->loop, &d->timer, idem_backoff(BURY_MIN_MS, BURY_MAX_MS, ++d->burials));
-    d->timer.fire = delivery_finish_bury_retry;
+    d->timer.fire = delivery_bury_retry;
 }
 
 static void delivery_bury_send(struct delivery *d) {
@@ -520,7 +524,7 @@ static void delivery_bury_send(struct delivery *d) {
     };
 
     d->timer.fire = delivery_hold_end;
-    d->c->config.broker->bury(d->c->link, d->message, &epitaph, delivery_finish_buried, d);
+    d->c->config.broker->bury(d->c->link, d->message, &epitaph, delivery_buried, d);
 }
 
 /* With a claim, the record is finished after the burial; without, there is nothing to finish. */
@@ -544,6 +548,8 @@ static int64_t delivery_release_pause(struct delivery *d) {
     return idem_backoff(policy->backoff_min_ms, policy->backoff_max_ms, ++d->holds);
 }
 
+/* The record has the result, or there is no record: now the message is acknowledged, delayed,
+   held or returned. */
 static void delivery_finished(struct delivery *d, int64_t delay_ms) {
     if (d->unburied) {
         delivery_report(d, "giveback", 0);
@@ -575,7 +581,7 @@ static void delivery_finish_lost(struct delivery *d, const char *why) {
     delivery_hold_backoff(d, DELIVERY_HOLD_MIN_MS, DELIVERY_HOLD_MAX_MS);
 }
 
-/* Another owner has its lease. */
+/* Another owner has the lease. */
 static void delivery_lease_taken(struct delivery *d) {
     d->c->counts.lost++;
     delivery_finish_lost(d, "another consumer took it over meanwhile");
@@ -609,7 +615,7 @@ static void delivery_finish_tried(struct idem_claim *claim, const struct idem_er
     queue_consumer_store_state(d->c, err);
 }
 
-/* Sets the finish timeout and callback of its claim. */
+/* Called before the claim starts: sets the timeout and the callback of its finish. */
 static void delivery_finish_watch(struct delivery *d) {
     idem_claim_set_finish_timeout(d->claim, FINISH_MS);
     idem_claim_on_finish_tried(d->claim, delivery_finish_tried, d);

@@ -1,6 +1,6 @@
 /*
- * One message in the consumer's hands, and the consumer that has it. consumer.h has the
- * drawing of the states.
+ * One message in the consumer's hands, the consumer that has it, and the backlog of messages for
+ * which there was no memory. consumer.h has the drawing of the states.
  */
 #ifndef IDEM_QUEUE_DELIVERY_H
 #define IDEM_QUEUE_DELIVERY_H
@@ -49,7 +49,7 @@ struct delivery {
     bool unburied;           /* no dead letter was taken: the message is to be returned */
 
     struct queue_work work;
-    int64_t begun;
+    int64_t begun; /* WORKING: the start, on idem_loop_now(); then the duration in ms */
     struct queue_outcome said;
     const struct queue_result_row *row; /* NULL: the handler was not called */
     const char *verdict, *epitaph;
@@ -84,6 +84,8 @@ struct queue_consumer {
     struct queue_backlog backlog;
 };
 
+/* delivery.c */
+
 /* Takes ownership of a message. False: there is no memory, and the message is unchanged. */
 bool delivery_new(struct queue_consumer *c, struct queue_message *message);
 /* To be called when it may be claimed and a worker is free. */
@@ -109,6 +111,8 @@ void backlog_put(struct queue_consumer *c, struct queue_message *message);
 bool backlog_remove(struct queue_consumer *c, struct queue_message *message);
 /* Returns all messages of the backlog to the broker. */
 void backlog_stop(struct queue_consumer *c);
+
+/* consumer.c */
 
 void queue_consumer_ready(struct queue_consumer *c, struct delivery *d);
 void queue_consumer_remove(struct queue_consumer *c, struct delivery *d);

@@ -88,8 +88,8 @@ bool remote_op_is_gone(struct remote_op *op) {
     return true;
 }
 
-/* A connection or a queue may still refer to the operation: then it is freed later, or with the
-   store. */
+/* Ends a cancelled or completed operation. A connection or a queue may still refer to it: then it
+   is freed later, or with the store. */
 static void op_drop(struct remote_op *op) {
     struct remote *r = op->remote;
 
@@ -175,7 +175,7 @@ void remote_op_pause(struct remote_op *op) {
     if (op->queued)
         return;
     remote_queue_put(&r->paused, op);
-    if (r->again.link == NULL) /* the chance keeps those apart that were in each other's way */
+    if (r->again.link == NULL) /* at random: operations that collided do not collide again */
         idem_timer_set(r->base.loop, &r->again, ms / 2 + rand() % ms);
 }
 
@@ -496,6 +496,7 @@ void remote_init(struct remote *r, const struct remote_engine *engine, struct id
     r->nobody.complete = remote_ignore_completion;
 }
 
+/* For remote_channel_each(): the list is not used any more, so it is not mended. */
 static void channel_free(struct remote_channel *channel, void *data) {
     (void)data;
     free(channel);

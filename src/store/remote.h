@@ -93,9 +93,8 @@ struct remote {
     bool was_ready;    /* at least once: operations then wait for an unavailable server */
     char trouble[300]; /* why no operation can be done now */
     int trouble_code;
-    bool for_good; /* the trouble lasts: operations never sent are refused */
-    bool
-        unreachable; /* every host was tried in vain; an engine without a connection may go by it */
+    bool for_good;    /* the trouble lasts: operations never sent are refused */
+    bool unreachable; /* every host was tried in vain; the engine uses and clears it */
 
     struct remote_op *ops, **ops_end;
     size_t ops_n, ops_bytes;
@@ -161,7 +160,8 @@ int remote_op_fail(struct remote_op *op, const char *otherwise);
 /* A refusal covers the last try only; an earlier one, whose connection was lost, may have happened.
    Returns the code of the operation. */
 int remote_op_judge(struct remote_op *op, int rc);
-/* The connection was lost before the response arrived. op->lost: it may have happened. */
+/* The connection was lost before the response arrived: pauses the operation, or completes it. The
+   engine has set op->lost if it may have happened. */
 void remote_op_lost(struct remote_op *op);
 /* Queues the operation to be sent, by a task; or pauses it. No effect if it is queued. */
 void remote_op_turn(struct remote_op *op, struct remote_queue *turn, struct idem_task *flush);
@@ -183,7 +183,7 @@ void remote_queue_append(struct remote_queue *queue, struct remote_queue *from);
 struct remote_channel **remote_channel_find(struct remote *r, const struct idem_record_key *key);
 void remote_channel_each(struct remote *r, void (*call)(struct remote_channel *channel, void *data),
                          void *data);
-void remote_channel_free(struct remote *r, struct remote_channel *channel);
+void remote_channel_free(struct remote *r, struct remote_channel *channel); /* and unlinks it */
 void remote_channel_wake(struct remote *r, struct remote_channel *channel);
 
 /* Counts. */

@@ -1,6 +1,6 @@
 /*
- * Shared by the recipes. Fails on rows without a key, which would match every row of the table, and
- * on a NULL in a key, which is equal to nothing.
+ * Recipes for rows of the caller's own tables: insert, upsert and delete by key; the lock; the
+ * moves between the states of a row; updates that happen once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,24 +11,20 @@
 #include "base/words.h"
 #include "tx/tx_dialect.h"
 
+/*
+ * Shared by the recipes. Fails on rows without a key, which would match every row of the table, and
+ * on a NULL in a key, which is equal to nothing.
+ */
+
 /* Attempts for a row that appears and disappears between two statements. */
-#define IDEM_RECIPE_TRIES 3
+#define RECIPE_TRIES 3
 
 /* One call of a recipe. */
-struct idem_recipe {
+struct recipe {
     struct idem_sql conn;
     const struct idem_dialect *dialect;
     const struct idem_sql_row *row;
 };
-
-/* recipe.c. */
-
-/* The number of a state; -1 if it is not declared. */
-static int moves_find(const struct idem_moves *moves, const char *state, size_t len);
-static const char *moves_name(const struct idem_moves *moves, int state);
-static bool moves_allow(const struct idem_moves *moves, int from, int to);
-/* True if every path to `state` leads through `to`, so that a row in `state` has been there. */
-static bool moves_passed(const struct idem_moves *moves, int state, int to);
 
 static int recipe_check_columns(const struct idem_sql_column *columns, size_t n, const char *what,
                                 bool null, struct idem_error *err) {
@@ -54,7 +50,7 @@ static const struct idem_sql_column *row_column_at(const struct idem_sql_row *ro
 /* Checks that none of the row's first n columns has this name. With a column named twice, SQLite
    and MySQL would take one of the two values, or both in turn. PostgreSQL's quoted names are
    case-sensitive. */
-static int recipe_check_name(const struct idem_recipe *recipe, size_t n, const char *name,
+static int recipe_check_name(const struct recipe *recipe, size_t n, const char *name,
                              struct idem_error *err) {
     bool cased = recipe->conn.kind == IDEM_SQL_POSTGRES;
 
@@ -67,7 +63,7 @@ static int recipe_check_name(const struct idem_recipe *recipe, size_t n, const c
     return 0;
 }
 
-static int recipe_check_names(const struct idem_recipe *recipe, struct idem_error *err) {
+static int recipe_check_names(const struct recipe *recipe, struct idem_error *err) {
     size_t n = recipe->row->key_n + recipe->row->values_n;
     int rc = 0;
 
@@ -78,17 +74,17 @@ static int recipe_check_names(const struct idem_recipe *recipe, struct idem_erro
 
 /* Returns IDEM_E_INVALID if `column`, which the recipe writes itself, is one of the row's
    columns. */
-static int recipe_apart(const struct idem_recipe *recipe, const char *column,
-                        struct idem_error *err) {
+static int recipe_check_apart(const struct recipe *recipe, const char *column,
+                              struct idem_error *err) {
     return recipe_check_name(recipe, recipe->row->key_n + recipe->row->values_n, column, err);
 }
 
 /* Checks the connection and the row. */
-static int recipe_begin(struct idem_recipe *recipe, struct idem_sql conn,
-                        const struct idem_sql_row *row, struct idem_error *err) {
+static int recipe_begin(struct recipe *recipe, struct idem_sql conn, const struct idem_sql_row *row,
+                        struct idem_error *err) {
     int rc;
 
-    *recipe = (struct idem_recipe){.conn = conn, .row = row};
+    *recipe = (struct recipe){.conn = conn, .row = row};
     recipe->dialect = idem_dialect_of(conn, err);
     if (recipe->dialect == NULL)
         return IDEM_E_INVALID;
@@ -104,7 +100,7 @@ static int recipe_begin(struct idem_recipe *recipe, struct idem_sql conn,
 }
 
 /* Appends " WHERE key AND key". */
-static void recipe_where(const struct idem_recipe *recipe, struct idem_query *q) {
+static void recipe_append_where(const struct recipe *recipe, struct idem_query *q) {
     const struct idem_sql_row *row = recipe->row;
 
     for (size_t i = 0; i < row->key_n; i++) {
@@ -114,7 +110,7 @@ static void recipe_where(const struct idem_recipe *recipe, struct idem_query *q)
 }
 
 /* Appends "name = value, name = value". */
-static void recipe_set(const struct idem_recipe *recipe, struct idem_query *q) {
+static void recipe_append_set(const struct recipe *recipe, struct idem_query *q) {
     const struct idem_sql_row *row = recipe->row;
 
     for (size_t i = 0; i < row->values_n; i++) {
@@ -131,19 +127,19 @@ static int recipe_refuse_key(size_t rows, struct idem_error *err) {
 }
 
 /* Runs the statement and ends the query. */
-static int recipe_add(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
+static int recipe_run(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
     int rc = idem_query_run(q, ret, err);
 
     idem_query_end(q);
     return rc;
 }
 
-/* The same for a statement that changes rows; more than one row is an error. ret_warned may be
+/* recipe_run() for a statement that changes rows; more than one row is an error. ret_warned may be
    NULL. */
 static int recipe_change(struct idem_query *q, bool *ret_changed, bool *ret_warned,
                          struct idem_error *err) {
     struct idem_reply reply;
-    int rc = recipe_add(q, &reply, err);
+    int rc = recipe_run(q, &reply, err);
 
     idem_reply_release(&reply);
     if (rc != 0)
@@ -159,8 +155,8 @@ static int recipe_change(struct idem_query *q, bool *ret_changed, bool *ret_warn
 /* Reads a column of the row as it is committed now, or as this transaction changed it. `text`
    converts the value to text in UTF-8, whatever its type. ret->rows is 0 if the row does not
    exist. */
-static int recipe_present(const struct idem_recipe *recipe, const char *column, bool text,
-                          struct idem_reply *ret, struct idem_error *err) {
+static int recipe_read_present(const struct recipe *recipe, const char *column, bool text,
+                               struct idem_reply *ret, struct idem_error *err) {
     struct idem_query q;
 
     idem_query_begin(&q, recipe->conn, recipe->dialect);
@@ -170,12 +166,12 @@ static int recipe_present(const struct idem_recipe *recipe, const char *column, 
     idem_query_add(&q, text ? recipe->dialect->text_close : "");
     idem_query_add(&q, " FROM ");
     idem_query_name(&q, recipe->row->table);
-    recipe_where(recipe, &q);
+    recipe_append_where(recipe, &q);
     idem_query_add(&q, recipe->dialect->present);
-    return recipe_add(&q, ret, err);
+    return recipe_run(&q, ret, err);
 }
 
-static int recipe_exists(const struct idem_recipe *recipe, const char *clause, bool *ret,
+static int recipe_exists(const struct recipe *recipe, const char *clause, bool *ret,
                          struct idem_error *err) {
     struct idem_query q;
     struct idem_reply reply;
@@ -184,9 +180,9 @@ static int recipe_exists(const struct idem_recipe *recipe, const char *clause, b
     idem_query_begin(&q, recipe->conn, recipe->dialect);
     idem_query_add(&q, "SELECT 1 FROM ");
     idem_query_name(&q, recipe->row->table);
-    recipe_where(recipe, &q);
+    recipe_append_where(recipe, &q);
     idem_query_add(&q, clause);
-    rc = recipe_add(&q, &reply, err);
+    rc = recipe_run(&q, &reply, err);
     idem_reply_release(&reply);
     if (rc == 0 && reply.rows > 1)
         rc = recipe_refuse_key(reply.rows, err);
@@ -194,8 +190,8 @@ static int recipe_exists(const struct idem_recipe *recipe, const char *clause, b
     return rc;
 }
 
-/* For a row that one statement found and the next did not, IDEM_RECIPE_TRIES times. */
-static int recipe_restless(struct idem_error *err) {
+/* For a row that one statement found and the next did not, RECIPE_TRIES times. */
+static int recipe_report_restless(struct idem_error *err) {
     return idem_error_set(err, IDEM_E_RETRY_TX,
                           "the row comes and goes: roll back, and begin anew");
 }
@@ -250,7 +246,7 @@ static void row_append(const struct idem_sql_row *row, struct idem_query *q, boo
     query_append_columns(q, row->values, row->values_n, values, &comma);
 }
 
-static void recipe_append_insert(const struct idem_recipe *recipe, struct idem_query *q) {
+static void recipe_append_insert(const struct recipe *recipe, struct idem_query *q) {
     const char *comma = "";
 
     idem_query_begin(q, recipe->conn, recipe->dialect);
@@ -269,8 +265,7 @@ static void recipe_append_insert(const struct idem_recipe *recipe, struct idem_q
 }
 
 /* Sets *ret_done if the row was absent and is inserted now. */
-static int recipe_insert_row(const struct idem_recipe *recipe, bool *ret_done,
-                             struct idem_error *err) {
+static int recipe_insert_row(const struct recipe *recipe, bool *ret_done, struct idem_error *err) {
     struct idem_error why;
     struct idem_reply reply;
     struct idem_query q;
@@ -278,7 +273,7 @@ static int recipe_insert_row(const struct idem_recipe *recipe, bool *ret_done,
     int rc;
 
     recipe_append_insert(recipe, &q);
-    rc = recipe_add(&q, &reply, &why);
+    rc = recipe_run(&q, &reply, &why);
     idem_reply_release(&reply);
     *ret_done = rc == 0 && reply.changed == 1;
     if (rc == 0)
@@ -295,9 +290,9 @@ static int recipe_insert_row(const struct idem_recipe *recipe, bool *ret_done,
 
 /* If the insert changed nothing, the row exists, or a trigger or policy kept it out, or the row was
    deleted since and the next attempt inserts it. */
-static int recipe_insert_verified(const struct idem_recipe *recipe, enum idem_sql_verdict *ret,
+static int recipe_insert_verified(const struct recipe *recipe, enum idem_sql_verdict *ret,
                                   struct idem_error *err) {
-    for (int i = 0; i < IDEM_RECIPE_TRIES; i++) {
+    for (int i = 0; i < RECIPE_TRIES; i++) {
         bool done, there = true;
         int rc = recipe_insert_row(recipe, &done, err);
 
@@ -315,7 +310,7 @@ static int recipe_insert_verified(const struct idem_recipe *recipe, enum idem_sq
 
 int idem_sql_insert(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err) {
-    struct idem_recipe recipe;
+    struct recipe recipe;
     enum idem_sql_verdict verdict = 0;
     int rc = idem_need(row, err) ?: idem_need(ret, err);
 
@@ -328,8 +323,7 @@ int idem_sql_insert(struct idem_sql conn, const struct idem_sql_row *row,
 
 /* Sets *ret_done if the row exists. An update that changes nothing does not show that it is
    absent. */
-static int recipe_update_row(const struct idem_recipe *recipe, bool *ret_done,
-                             struct idem_error *err) {
+static int recipe_update_row(const struct recipe *recipe, bool *ret_done, struct idem_error *err) {
     struct idem_query q;
     int rc;
 
@@ -339,22 +333,22 @@ static int recipe_update_row(const struct idem_recipe *recipe, bool *ret_done,
     idem_query_add(&q, "UPDATE ");
     idem_query_name(&q, recipe->row->table);
     idem_query_add(&q, " SET ");
-    recipe_set(recipe, &q);
-    recipe_where(recipe, &q);
+    recipe_append_set(recipe, &q);
+    recipe_append_where(recipe, &q);
     rc = recipe_change(&q, ret_done, NULL, err);
     if (rc == 0 && !*ret_done)
         rc = recipe_exists(recipe, recipe->dialect->present, ret_done, err);
     return rc;
 }
 
-static int recipe_upsert_row(const struct idem_recipe *recipe, enum idem_sql_verdict *ret,
+static int recipe_upsert_row(const struct recipe *recipe, enum idem_sql_verdict *ret,
                              struct idem_error *err) {
     bool there = false, done = false;
     int rc = 0;
 
     if (recipe->dialect->on_conflict == NULL)
         rc = recipe_exists(recipe, "", &there, err);
-    for (int i = 0; i < IDEM_RECIPE_TRIES && rc == 0; i++) {
+    for (int i = 0; i < RECIPE_TRIES && rc == 0; i++) {
         if (!there) {
             rc = recipe_insert_row(recipe, &done, err);
             *ret = IDEM_SQL_INSERTED;
@@ -367,12 +361,12 @@ static int recipe_upsert_row(const struct idem_recipe *recipe, enum idem_sql_ver
             return 0;
         there = false;
     }
-    return rc != 0 ? rc : recipe_restless(err);
+    return rc != 0 ? rc : recipe_report_restless(err);
 }
 
 int idem_sql_upsert(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err) {
-    struct idem_recipe recipe;
+    struct recipe recipe;
     enum idem_sql_verdict verdict = 0;
     int rc = idem_need(row, err) ?: idem_need(ret, err);
 
@@ -385,7 +379,7 @@ int idem_sql_upsert(struct idem_sql conn, const struct idem_sql_row *row,
 
 int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err) {
-    struct idem_recipe recipe;
+    struct recipe recipe;
     struct idem_query q;
     bool done;
     int rc = idem_need(row, err) ?: idem_need(ret, err);
@@ -395,7 +389,7 @@ int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
     idem_query_begin(&q, conn, recipe.dialect);
     idem_query_add(&q, "DELETE FROM ");
     idem_query_name(&q, row->table);
-    recipe_where(&recipe, &q);
+    recipe_append_where(&recipe, &q);
     rc = recipe_change(&q, &done, NULL, err);
     if (rc == 0)
         *ret = done ? IDEM_SQL_DELETED : IDEM_SQL_ALREADY_GONE;
@@ -413,7 +407,7 @@ int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
 
 /* One request for a lock. */
 struct lock_request {
-    struct idem_recipe recipe;
+    struct recipe recipe;
     const char *const *columns;
     size_t n;
     int64_t wait_ms;
@@ -433,9 +427,9 @@ static int lock_request_select(struct lock_request *request, const char *clause,
     }
     idem_query_add(&q, request->n == 0 ? "1 FROM " : " FROM ");
     idem_query_name(&q, request->recipe.row->table);
-    recipe_where(&request->recipe, &q);
+    recipe_append_where(&request->recipe, &q);
     idem_query_add(&q, clause);
-    rc = recipe_add(&q, &request->reply, err);
+    rc = recipe_run(&q, &request->reply, err);
     if (rc == 0 && request->reply.rows > 1) {
         idem_reply_release(&request->reply);
         return idem_error_set(err, IDEM_E_INVALID,
@@ -561,227 +555,6 @@ void idem_sql_cells_release(struct idem_sql_cells *cells) {
 }
 
 /*
- * Updates that happen once: by the version that the writer read, or by the state that a row leaves.
- * Both always change a column, so it does not matter whether the engine counts rows found or rows
- * changed (CLIENT_FOUND_ROWS). If the update changed no row, the recipe reads the current row to
- * find the reason.
- */
-
-static void recipe_append_update(const struct idem_recipe *recipe, struct idem_query *q) {
-    idem_query_begin(q, recipe->conn, recipe->dialect);
-    idem_query_add(q, "UPDATE ");
-    idem_query_name(q, recipe->row->table);
-    idem_query_add(q, " SET ");
-    recipe_set(recipe, q);
-    idem_query_add(q, recipe->row->values_n == 0 ? "" : ", ");
-}
-
-/* Appends the row's key, and the condition that the column still has this value. */
-static void recipe_append_condition(const struct idem_recipe *recipe, struct idem_query *q,
-                                    const char *column, struct idem_sql_value value) {
-    recipe_where(recipe, q);
-    idem_query_add(q, " AND ");
-    idem_query_equal(q, column, value);
-}
-
-/* By version. */
-
-/* *ret_kept: the engine warned, so the column may not hold the new value. */
-static int recipe_version_try(const struct idem_recipe *recipe, const char *column, int64_t version,
-                              bool *ret_won, bool *ret_kept, struct idem_error *err) {
-    struct idem_query q;
-
-    recipe_append_update(recipe, &q);
-    idem_query_column(&q, column);
-    idem_query_add(&q, " = ");
-    idem_query_column(&q, column);
-    idem_query_add(&q, " + 1");
-    recipe_append_condition(recipe, &q, column, idem_sql_int(version));
-    return recipe_change(&q, ret_won, ret_kept, err);
-}
-
-static int value_read_version(const struct idem_sql_value *cell, int64_t *ret,
-                              struct idem_error *err) {
-    char *end = NULL;
-
-    if (cell->type == IDEM_SQL_NULL)
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "the version of the row is NULL, which no update can be made by: "
-                              "make its column NOT NULL");
-    *ret = idem_cell_number(cell);
-    if (cell->type == IDEM_SQL_TEXT)
-        (void)strtoll(cell->at, &end, 10);
-    if (cell->type == IDEM_SQL_BYTES || (end != NULL && *end != '\0'))
-        return idem_error_set(err, IDEM_E_INVALID, "the version of the row is no whole number");
-    return 0;
-}
-
-/* Sets *ret_over if the row does not have the requested version. */
-static int recipe_version_read(const struct idem_recipe *recipe, const char *column,
-                               int64_t version, enum idem_sql_verdict *ret, int64_t *ret_present,
-                               bool *ret_over, struct idem_error *err) {
-    struct idem_reply reply;
-    int rc = recipe_present(recipe, column, false, &reply, err);
-
-    if (rc != 0)
-        return rc;
-    *ret = reply.rows == 0 ? IDEM_SQL_GONE : IDEM_SQL_STALE;
-    *ret_present = 0;
-    if (reply.rows != 0)
-        rc = value_read_version(&reply.cells[0], ret_present, err);
-    *ret_over = reply.rows == 0 || *ret_present != version;
-    idem_reply_release(&reply);
-    return rc;
-}
-
-/* In a lax sql_mode, MySQL leaves a column unchanged if its value would overflow. */
-static int recipe_version_check_growth(const struct idem_recipe *recipe, const char *column,
-                                       int64_t version, struct idem_error *err) {
-    enum idem_sql_verdict ignored;
-    int64_t present;
-    bool grown = true;
-    int rc = recipe_version_read(recipe, column, version, &ignored, &present, &grown, err);
-
-    if (rc == 0 && !grown)
-        rc = idem_error_set(err, IDEM_E_INVALID,
-                            "the column of the version cannot hold the next one; roll back");
-    return rc;
-}
-
-static int recipe_version_run(const struct idem_recipe *recipe, const char *column, int64_t version,
-                              enum idem_sql_verdict *ret, int64_t *ret_present,
-                              struct idem_error *err) {
-    bool over = false, kept = false;
-    int rc = 0;
-
-    for (int i = 0; i < IDEM_RECIPE_TRIES && rc == 0 && !over; i++) {
-        *ret = IDEM_SQL_WON;
-        *ret_present = version + 1;
-        rc = recipe_version_try(recipe, column, version, &over, &kept, err);
-        if (rc == 0 && kept)
-            rc = recipe_version_check_growth(recipe, column, version, err);
-        if (rc == 0 && !over)
-            rc = recipe_version_read(recipe, column, version, ret, ret_present, &over, err);
-    }
-    return rc == 0 && !over ? recipe_restless(err) : rc;
-}
-
-int idem_sql_update_version(struct idem_sql conn, const struct idem_sql_row *row,
-                            const char *column, int64_t version, int64_t *ret_present,
-                            enum idem_sql_verdict *ret, struct idem_error *err) {
-    struct idem_recipe recipe;
-    enum idem_sql_verdict verdict = 0;
-    int64_t present = 0;
-    int rc = idem_need(row, err) ?: idem_need(column, err) ?: idem_need(ret, err);
-
-    if (rc == 0 && version == INT64_MAX)
-        rc = idem_error_set(err, IDEM_E_INVALID, "there is no version behind the last number");
-    if (rc != 0 || (rc = recipe_begin(&recipe, conn, row, err)) != 0 ||
-        (rc = recipe_apart(&recipe, column, err)) != 0 ||
-        (rc = recipe_version_run(&recipe, column, version, &verdict, &present, err)) != 0)
-        return rc;
-    if (ret_present != NULL)
-        *ret_present = present;
-    *ret = verdict;
-    return 0;
-}
-
-/* By state. */
-
-struct move {
-    struct idem_recipe recipe;
-    const char *column;
-    const struct idem_moves *moves;
-    int from, to;
-};
-
-static int move_try(const struct move *m, bool *ret_moved, struct idem_error *err) {
-    struct idem_query q;
-
-    recipe_append_update(&m->recipe, &q);
-    idem_query_column(&q, m->column);
-    idem_query_add(&q, " = ");
-    idem_query_value(&q, idem_sql_text(moves_name(m->moves, m->to)));
-    recipe_append_condition(&m->recipe, &q, m->column,
-                            idem_sql_text(moves_name(m->moves, m->from)));
-    return recipe_change(&q, ret_moved, NULL, err);
-}
-
-/* True if the row has made the move. For a move back to an earlier state this cannot be known:
-   every row in `from` has been in `to` before. */
-static bool move_done(const struct move *m, int state) {
-    if (state == m->to)
-        return true;
-    return state >= 0 && moves_passed(m->moves, state, m->to) &&
-           !moves_passed(m->moves, m->from, m->to);
-}
-
-/* Sets *ret_over if the row is not in the state that it should leave. */
-static int move_look(const struct move *m, enum idem_sql_verdict *ret, int *ret_state,
-                     bool *ret_over, struct idem_error *err) {
-    struct idem_reply reply;
-    int rc = recipe_present(&m->recipe, m->column, true, &reply, err);
-
-    if (rc != 0)
-        return rc;
-    *ret_state = reply.rows == 0 || reply.cells[0].type == IDEM_SQL_NULL
-                     ? -1
-                     : moves_find(m->moves, reply.cells[0].at, reply.cells[0].len);
-    *ret_over = *ret_state != m->from;
-    if (reply.rows == 0)
-        *ret = IDEM_SQL_GONE;
-    else
-        *ret = move_done(m, *ret_state) ? IDEM_SQL_ALREADY : IDEM_SQL_FORBIDDEN;
-    idem_reply_release(&reply);
-    return 0;
-}
-
-static int move_begin(struct move *m, const char *from, const char *to, struct idem_error *err) {
-    m->from = moves_find(m->moves, from, strlen(from));
-    m->to = moves_find(m->moves, to, strlen(to));
-    if (m->from >= 0 && m->to >= 0 && moves_allow(m->moves, m->from, m->to))
-        return 0;
-    return idem_error_set(err, IDEM_E_INVALID, "no move from \"%s\" to \"%s\" was declared", from,
-                          to);
-}
-
-static int move_run(const struct move *m, enum idem_sql_verdict *ret, int *ret_state,
-                    struct idem_error *err) {
-    bool over = false;
-    int rc = 0;
-
-    for (int i = 0; i < IDEM_RECIPE_TRIES && rc == 0 && !over; i++) {
-        *ret = IDEM_SQL_MOVED;
-        *ret_state = m->to;
-        rc = move_try(m, &over, err);
-        if (rc == 0 && !over)
-            rc = move_look(m, ret, ret_state, &over, err);
-    }
-    return rc == 0 && !over ? recipe_restless(err) : rc;
-}
-
-int idem_sql_move(struct idem_sql conn, const struct idem_sql_row *row, const char *column,
-                  const struct idem_moves *moves, const char *from, const char *to,
-                  const char **ret_state, enum idem_sql_verdict *ret, struct idem_error *err) {
-    struct move m = {.column = column, .moves = moves};
-    enum idem_sql_verdict verdict = 0;
-    int state = -1;
-    int rc = idem_need(row, err) ?: idem_need(column, err) ?: idem_need(moves, err);
-
-    if (rc == 0)
-        rc = idem_need(from, err) ?: idem_need(to, err) ?: idem_need(ret, err);
-    if (rc != 0 || (rc = move_begin(&m, from, to, err)) != 0 ||
-        (rc = recipe_begin(&m.recipe, conn, row, err)) != 0 ||
-        (rc = recipe_apart(&m.recipe, column, err)) != 0 ||
-        (rc = move_run(&m, &verdict, &state, err)) != 0)
-        return rc;
-    if (ret_state != NULL)
-        *ret_state = state < 0 ? NULL : moves_name(moves, state);
-    *ret = verdict;
-    return 0;
-}
-
-/*
  * The moves that a state may make. Sets of states are the bits of a word. Fails on invalid
  * declarations, and names the wrong word in the error.
  *
@@ -804,6 +577,7 @@ static uint64_t moves_bit(size_t state) {
     return (uint64_t)1 << state;
 }
 
+/* The number of a state; -1 if it is not declared. */
 static int moves_find(const struct idem_moves *moves, const char *state, size_t len) {
     for (size_t i = 0; i < moves->n; i++) {
         if (idem_is_word(state, len, moves->names[i]))
@@ -820,6 +594,7 @@ static bool moves_allow(const struct idem_moves *moves, int from, int to) {
     return (moves->next[from] & moves_bit((size_t)to)) != 0;
 }
 
+/* True if every path to `state` leads through `to`, so that a row in `state` has been there. */
 static bool moves_passed(const struct idem_moves *moves, int state, int to) {
     return (moves->passed[to] & moves_bit((size_t)state)) != 0;
 }
@@ -924,4 +699,225 @@ int idem_moves_new(const char *states, const struct idem_step *moves, size_t n,
 
 void idem_moves_free(struct idem_moves *moves) {
     free(moves);
+}
+
+/*
+ * Updates that happen once: by the version that the writer read, or by the state that a row leaves.
+ * Both always change a column, so it does not matter whether the engine counts rows found or rows
+ * changed (CLIENT_FOUND_ROWS). If the update changed no row, the recipe reads the current row to
+ * find the reason.
+ */
+
+static void recipe_append_update(const struct recipe *recipe, struct idem_query *q) {
+    idem_query_begin(q, recipe->conn, recipe->dialect);
+    idem_query_add(q, "UPDATE ");
+    idem_query_name(q, recipe->row->table);
+    idem_query_add(q, " SET ");
+    recipe_append_set(recipe, q);
+    idem_query_add(q, recipe->row->values_n == 0 ? "" : ", ");
+}
+
+/* Appends the row's key, and the condition that the column still has this value. */
+static void recipe_append_condition(const struct recipe *recipe, struct idem_query *q,
+                                    const char *column, struct idem_sql_value value) {
+    recipe_append_where(recipe, q);
+    idem_query_add(q, " AND ");
+    idem_query_equal(q, column, value);
+}
+
+/* By version. */
+
+/* *ret_warned: the engine warned, so the column may not hold the new value. */
+static int recipe_version_try(const struct recipe *recipe, const char *column, int64_t version,
+                              bool *ret_won, bool *ret_warned, struct idem_error *err) {
+    struct idem_query q;
+
+    recipe_append_update(recipe, &q);
+    idem_query_column(&q, column);
+    idem_query_add(&q, " = ");
+    idem_query_column(&q, column);
+    idem_query_add(&q, " + 1");
+    recipe_append_condition(recipe, &q, column, idem_sql_int(version));
+    return recipe_change(&q, ret_won, ret_warned, err);
+}
+
+static int value_read_version(const struct idem_sql_value *cell, int64_t *ret,
+                              struct idem_error *err) {
+    char *end = NULL;
+
+    if (cell->type == IDEM_SQL_NULL)
+        return idem_error_set(err, IDEM_E_INVALID,
+                              "the version of the row is NULL, which no update can be made by: "
+                              "make its column NOT NULL");
+    *ret = idem_cell_number(cell);
+    if (cell->type == IDEM_SQL_TEXT)
+        (void)strtoll(cell->at, &end, 10);
+    if (cell->type == IDEM_SQL_BYTES || (end != NULL && *end != '\0'))
+        return idem_error_set(err, IDEM_E_INVALID, "the version of the row is no whole number");
+    return 0;
+}
+
+/* Sets *ret_over if the row does not have the requested version. */
+static int recipe_version_read(const struct recipe *recipe, const char *column, int64_t version,
+                               enum idem_sql_verdict *ret, int64_t *ret_present, bool *ret_over,
+                               struct idem_error *err) {
+    struct idem_reply reply;
+    int rc = recipe_read_present(recipe, column, false, &reply, err);
+
+    if (rc != 0)
+        return rc;
+    *ret = reply.rows == 0 ? IDEM_SQL_GONE : IDEM_SQL_STALE;
+    *ret_present = 0;
+    if (reply.rows != 0)
+        rc = value_read_version(&reply.cells[0], ret_present, err);
+    *ret_over = reply.rows == 0 || *ret_present != version;
+    idem_reply_release(&reply);
+    return rc;
+}
+
+/* In a lax sql_mode, MySQL leaves a column unchanged if its value would overflow. */
+static int recipe_version_check_growth(const struct recipe *recipe, const char *column,
+                                       int64_t version, struct idem_error *err) {
+    enum idem_sql_verdict ignored;
+    int64_t present;
+    bool grown = true;
+    int rc = recipe_version_read(recipe, column, version, &ignored, &present, &grown, err);
+
+    if (rc == 0 && !grown)
+        rc = idem_error_set(err, IDEM_E_INVALID,
+                            "the column of the version cannot hold the next one; roll back");
+    return rc;
+}
+
+static int recipe_version_run(const struct recipe *recipe, const char *column, int64_t version,
+                              enum idem_sql_verdict *ret, int64_t *ret_present,
+                              struct idem_error *err) {
+    bool over = false, warned = false;
+    int rc = 0;
+
+    for (int i = 0; i < RECIPE_TRIES && rc == 0 && !over; i++) {
+        *ret = IDEM_SQL_WON;
+        *ret_present = version + 1;
+        rc = recipe_version_try(recipe, column, version, &over, &warned, err);
+        if (rc == 0 && warned)
+            rc = recipe_version_check_growth(recipe, column, version, err);
+        if (rc == 0 && !over)
+            rc = recipe_version_read(recipe, column, version, ret, ret_present, &over, err);
+    }
+    return rc == 0 && !over ? recipe_report_restless(err) : rc;
+}
+
+int idem_sql_update_version(struct idem_sql conn, const struct idem_sql_row *row,
+                            const char *column, int64_t version, int64_t *ret_present,
+                            enum idem_sql_verdict *ret, struct idem_error *err) {
+    struct recipe recipe;
+    enum idem_sql_verdict verdict = 0;
+    int64_t present = 0;
+    int rc = idem_need(row, err) ?: idem_need(column, err) ?: idem_need(ret, err);
+
+    if (rc == 0 && version == INT64_MAX)
+        rc = idem_error_set(err, IDEM_E_INVALID, "there is no version behind the last number");
+    if (rc != 0 || (rc = recipe_begin(&recipe, conn, row, err)) != 0 ||
+        (rc = recipe_check_apart(&recipe, column, err)) != 0 ||
+        (rc = recipe_version_run(&recipe, column, version, &verdict, &present, err)) != 0)
+        return rc;
+    if (ret_present != NULL)
+        *ret_present = present;
+    *ret = verdict;
+    return 0;
+}
+
+/* By state. */
+
+struct move {
+    struct recipe recipe;
+    const char *column;
+    const struct idem_moves *moves;
+    int from, to;
+};
+
+static int move_try(const struct move *m, bool *ret_moved, struct idem_error *err) {
+    struct idem_query q;
+
+    recipe_append_update(&m->recipe, &q);
+    idem_query_column(&q, m->column);
+    idem_query_add(&q, " = ");
+    idem_query_value(&q, idem_sql_text(moves_name(m->moves, m->to)));
+    recipe_append_condition(&m->recipe, &q, m->column,
+                            idem_sql_text(moves_name(m->moves, m->from)));
+    return recipe_change(&q, ret_moved, NULL, err);
+}
+
+/* True if the row has made the move. For a move back to an earlier state this cannot be known:
+   every row in `from` has been in `to` before. */
+static bool move_done(const struct move *m, int state) {
+    if (state == m->to)
+        return true;
+    return state >= 0 && moves_passed(m->moves, state, m->to) &&
+           !moves_passed(m->moves, m->from, m->to);
+}
+
+/* Sets *ret_over if the row is not in the state that it should leave. */
+static int move_read_state(const struct move *m, enum idem_sql_verdict *ret, int *ret_state,
+                           bool *ret_over, struct idem_error *err) {
+    struct idem_reply reply;
+    int rc = recipe_read_present(&m->recipe, m->column, true, &reply, err);
+
+    if (rc != 0)
+        return rc;
+    *ret_state = reply.rows == 0 || reply.cells[0].type == IDEM_SQL_NULL
+                     ? -1
+                     : moves_find(m->moves, reply.cells[0].at, reply.cells[0].len);
+    *ret_over = *ret_state != m->from;
+    if (reply.rows == 0)
+        *ret = IDEM_SQL_GONE;
+    else
+        *ret = move_done(m, *ret_state) ? IDEM_SQL_ALREADY : IDEM_SQL_FORBIDDEN;
+    idem_reply_release(&reply);
+    return 0;
+}
+
+static int move_begin(struct move *m, const char *from, const char *to, struct idem_error *err) {
+    m->from = moves_find(m->moves, from, strlen(from));
+    m->to = moves_find(m->moves, to, strlen(to));
+    if (m->from >= 0 && m->to >= 0 && moves_allow(m->moves, m->from, m->to))
+        return 0;
+    return idem_error_set(err, IDEM_E_INVALID, "no move from \"%s\" to \"%s\" was declared", from,
+                          to);
+}
+
+static int move_run(const struct move *m, enum idem_sql_verdict *ret, int *ret_state,
+                    struct idem_error *err) {
+    bool over = false;
+    int rc = 0;
+
+    for (int i = 0; i < RECIPE_TRIES && rc == 0 && !over; i++) {
+        *ret = IDEM_SQL_MOVED;
+        *ret_state = m->to;
+        rc = move_try(m, &over, err);
+        if (rc == 0 && !over)
+            rc = move_read_state(m, ret, ret_state, &over, err);
+    }
+    return rc == 0 && !over ? recipe_report_restless(err) : rc;
+}
+
+int idem_sql_move(struct idem_sql conn, const struct idem_sql_row *row, const char *column,
+                  const struct idem_moves *moves, const char *from, const char *to,
+                  const char **ret_state, enum idem_sql_verdict *ret, struct idem_error *err) {
+    struct move m = {.column = column, .moves = moves};
+    enum idem_sql_verdict verdict = 0;
+    int state = -1;
+    int rc = idem_need(row, err) ?: idem_need(column, err) ?: idem_need(moves, err);
+
+    if (rc == 0)
+        rc = idem_need(from, err) ?: idem_need(to, err) ?: idem_need(ret, err);
+    if (rc != 0 || (rc = move_begin(&m, from, to, err)) != 0 ||
+        (rc = recipe_begin(&m.recipe, conn, row, err)) != 0 ||
+        (rc = recipe_check_apart(&m.recipe, column, err)) != 0 ||
+        (rc = move_run(&m, &verdict, &state, err)) != 0)
+        return rc;
+    if (ret_state != NULL)
+        *ret_state = state < 0 ? NULL : moves_name(moves, state);
+    *ret = verdict;
+    return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * The guard inside the caller's transaction: it inserts a row, or finds the row that exists. Fails
- * on the same arguments as every other guard, on a connection without a transaction, and on errors
- * of the engine. After a failure the caller must roll the transaction back.
+ * Guards in SQL, in three parts: inside the caller's transaction (idem_tx_once, idem_tx_result);
+ * after a COMMIT without a response (idem_tx_outcome); and the whole transaction in one call
+ * (idem_tx_call).
  */
 #include <errno.h>
 #include <openssl/crypto.h>
@@ -15,11 +15,14 @@
 #include "protocol/record_key.h"
 #include "tx/tx.h"
 
+/*
+ * The guard inside the caller's transaction: it inserts a row, or finds the row that exists. Fails
+ * on the same arguments as every other guard, on a connection without a transaction, and on errors
+ * of the engine. After a failure the caller must roll the transaction back.
+ */
+
 /* Attempts for a row that appears and disappears between two statements. */
 #define TRIES 3
-
-/* Wipes the key from memory. */
-static void tx_name_release(struct idem_tx_name *name);
 
 static int policy_check(const struct idem_policy *policy, struct idem_error *err) {
     if (policy->mode == IDEM_MODE_LOCK)
@@ -33,7 +36,13 @@ static int policy_check(const struct idem_policy *policy, struct idem_error *err
     return 0;
 }
 
-/* Also checks the connection, and refuses a policy that cannot work inside a transaction. */
+/* Wipes the key from memory. */
+static void tx_name_release(struct idem_tx_name *name) {
+    OPENSSL_cleanse(name->identity.key, name->identity.key_len);
+}
+
+/* The identity of one operation. Also checks the connection, and refuses a policy that cannot work
+   inside a transaction. */
 static int tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
                         const struct idem_args *args, struct idem_tx_name *ret,
                         struct idem_error *err) {
@@ -58,10 +67,6 @@ static int tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
     if (rc != 0)
         tx_name_release(ret);
     return rc;
-}
-
-static void tx_name_release(struct idem_tx_name *name) {
-    OPENSSL_cleanse(name->identity.key, name->identity.key_len);
 }
 
 void idem_tx_answer_release(struct idem_tx_answer *answer) {
@@ -153,9 +158,9 @@ static int guard_run(const struct idem_tx_name *name, const char *begin, struct 
     return 0;
 }
 
-/* tx_guard.c: idem_tx_once() and idem_tx_result() for an existing name. */
-static int idem_tx_guard(const struct idem_tx_name *name, struct idem_tx_answer *ret,
-                         struct idem_error *err) {
+/* Checks that a transaction is open, and runs the guard in it. */
+static int tx_guard_inside(const struct idem_tx_name *name, struct idem_tx_answer *ret,
+                           struct idem_error *err) {
     int rc = name->dialect->inside(name->conn, err);
 
     return rc != 0 ? rc : guard_run(name, NULL, ret, err);
@@ -182,9 +187,11 @@ static int tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation i
     rc = dialect->begin(name->conn, isolation, err);
     if (rc == 0)
         rc = idem_query_do(name->conn, dialect, IDEM_TX_MARK, err);
-    return rc != 0 ? guard_begin_failed(rc, err) : idem_tx_guard(name, ret, err);
+    return rc != 0 ? guard_begin_failed(rc, err) : tx_guard_inside(name, ret, err);
 }
 
+/* Stores the result in the row. Under another mode than replay, or above result_max, only the
+   status is kept. */
 static int tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,
                     struct idem_error *err) {
     bool kept = result != NULL && name->policy.mode == IDEM_MODE_REPLAY &&
@@ -204,7 +211,7 @@ int idem_tx_once(struct idem_sql conn, const struct idem_guard *guard, const str
 
     if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
         return rc;
-    rc = idem_tx_guard(&name, ret, err);
+    rc = tx_guard_inside(&name, ret, err);
     tx_name_release(&name);
     return rc;
 }
@@ -226,10 +233,10 @@ int idem_tx_result(struct idem_sql conn, const struct idem_guard *guard,
 
 /*
  * Finds out whether a transaction committed when its COMMIT got no response. The server may still
- * be working on it although the connection is closed. So this file does not look for the row: it
- * inserts the row, in a transaction that it rolls back. The insert waits for an open transaction
- * that holds the row. If the insert succeeds, the transaction in question was rolled back, because
- * its own insert had completed before its COMMIT was sent.
+ * be working on it although the connection is closed. So the row is not looked for, but inserted,
+ * in a transaction that is rolled back. The insert waits for an open transaction that holds the
+ * row. If the insert succeeds, the transaction in question was rolled back, because its own insert
+ * had completed before its COMMIT was sent.
  */
 
 static int outcome_from_guard(int rc, struct idem_tx_answer *answer, struct idem_error *err) {
@@ -255,7 +262,7 @@ static int outcome_probe(const struct idem_tx_name *name, int64_t wait_ms,
     int undone, rc = wait_ms > 0 ? dialect->wait_begin(name->conn, &wait, err) : 0;
 
     if (rc == 0)
-        rc = idem_tx_guard(name, ret, err);
+        rc = tx_guard_inside(name, ret, err);
     undone = dialect->rollback(name->conn, &later);
     if (rc == 0 && undone != 0) {
         idem_tx_answer_release(ret);
@@ -359,7 +366,7 @@ static int call_report_outside(struct idem_error *err) {
                           why.text);
 }
 
-/* A new row already stands for status 0 without a result. */
+/* False if the row needs no update: a new row means status 0 without a result. */
 static bool tx_has_result(const struct idem_tx *tx) {
     return tx->status != 0 || tx->result != NULL;
 }
@@ -386,7 +393,7 @@ static bool call_is_retryable(int rc) {
     return rc == IDEM_E_RETRY_TX || rc == IDEM_E_TX_LOST;
 }
 
-/* An open transaction still holds the key, so it cannot be retried. */
+/* The rollback has failed: the transaction may be open and hold the key, so nothing is retried. */
 static int call_report_open(int rc, struct idem_tx_answer *answer, const struct idem_error *later,
                             struct idem_error *err) {
     struct idem_error why = *err;

@@ -1,6 +1,6 @@
 /*
- * Reads a list of records. Fails on a file that cannot be read and on a line that names no record:
- * otherwise half of a list would be settled and the other half overlooked.
+ * Records for the commands of operators, in three parts: selects them in the store, prints them,
+ * and reads a list of them (--only).
  */
 #include "cli/records/record_list.h"
 
@@ -340,6 +340,11 @@ void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out) 
     record_print_time(out, "expires", entry->expires_ms, now_ms);
     fprintf(out, "downstream_key %s\n", entry_downstream_key(entry, key));
 }
+
+/*
+ * Reads a list of records. Fails on a file that cannot be read and on a line that names no record:
+ * otherwise half of a list would be settled and the other half overlooked.
+ */
 
 static const char wrong[] = "neither a hash of 64 digits nor a line of idem list --json";
 static const char wrong_prefix[] = "of a prefix that no record can have";

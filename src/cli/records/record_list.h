@@ -1,7 +1,6 @@
 /*
- * --only FILE: a list of records that an operator has examined. A line is a line of `idem list
- * --json`, which contains the record's prefix and its attempt at that time; or a hash alone, which
- * needs a prefix besides, because a hash does not cover the prefix.
+ * Records for the commands of operators: a list of those that are meant, and how records are
+ * printed. cli.h has the functions that select records by a key, a hash or a filter.
  */
 #ifndef IDEM_CLI_RECORDS_RECORD_LIST_H
 #define IDEM_CLI_RECORDS_RECORD_LIST_H
@@ -10,6 +9,12 @@
 
 #include "cli/cli.h"
 #include "idem.h"
+
+/*
+ * --only FILE: a list of records that an operator has examined. A line is a line of `idem list
+ * --json`, which contains the record's prefix and its attempt at that time; or a hash alone, which
+ * needs a prefix besides, because a hash does not cover the prefix.
+ */
 
 #define CLI_ONLY_ANY (-1)
 

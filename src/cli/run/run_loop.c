@@ -31,9 +31,6 @@
 static const char *const names[] = {"IDEM_KEY=", "IDEM_ATTEMPT=", "IDEM_AT="};
 #define NAMES_N (sizeof(names) / sizeof(names[0]))
 
-/* Reaps the command and frees everything. A stream that is not at its end is dropped. */
-static void cli_child_release(struct cli_child *child);
-
 static bool run_environment_is_own(const char *variable) {
     for (size_t i = 0; i < NAMES_N; i++)
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
@@ -41,8 +38,9 @@ static bool run_environment_is_own(const char *variable) {
     return false;
 }
 
-/* Only the variables set here were allocated; others of these names are never copied. */
-static void cli_environment_free(char **env) {
+/* Only variables set by run_environment_new() were allocated; others of these names are never
+   copied. */
+static void run_environment_free(char **env) {
     if (env == NULL)
         return;
     for (size_t i = 0; env[i] != NULL; i++)
@@ -61,7 +59,7 @@ static bool run_environment_append(char **env, size_t *at, const char *name, con
 }
 
 /* `planned` may be NULL. Owned by the caller; NULL without memory. */
-static char **cli_environment(const char *key, uint32_t attempt, const char *planned) {
+static char **run_environment_new(const char *key, uint32_t attempt, const char *planned) {
     size_t n = 0, at = 0;
     char number[16], **env;
 
@@ -78,7 +76,7 @@ static char **cli_environment(const char *key, uint32_t attempt, const char *pla
         run_environment_append(env, &at, names[1], number) &&
         (planned == NULL || run_environment_append(env, &at, names[2], planned)))
         return env;
-    cli_environment_free(env);
+    run_environment_free(env);
     return NULL;
 }
 
@@ -95,7 +93,7 @@ bool cli_has_tty(void) {
     return true;
 }
 
-static void run_child_fds_close(int *fds, size_t n) {
+static void child_fds_close(int *fds, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (fds[i] >= 0)
             close(fds[i]);
@@ -115,6 +113,16 @@ static int child_streams_init(struct cli_child *child, int fds[4]) {
     return 0;
 }
 
+/* Reaps the command and frees everything. A stream that is not at its end is dropped. */
+static void child_release(struct cli_child *child) {
+    if (child->pid != 0 && child->ended)
+        while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    child->pid = 0;
+    for (int i = 0; i < 2; i++)
+        cli_stream_release(&child->streams[i]);
+}
+
 /*
  * Returns 0, or an errno or SPAWN_LATE if nothing was started.
  *
@@ -125,7 +133,7 @@ static int child_streams_init(struct cli_child *child, int fds[4]) {
  * would do the same to the rest of the pipeline (`idem run ... | less`). Ctrl-C and Ctrl-Z then
  * reach both the command and idem, and a lost lease ends the command's own process only.
  */
-static int cli_child_start(struct cli_child *child, const struct cli_start *how) {
+static int child_start(struct cli_child *child, const struct cli_start *how) {
     int fds[4] = {-1, -1, -1, -1}, why = 0;
 
     *child = (struct cli_child){.own_group = how->own_group, .piped = how->piped};
@@ -146,15 +154,15 @@ static int cli_child_start(struct cli_child *child, const struct cli_start *how)
                 .not_after = how->not_after,
             },
             &child->pid);
-    run_child_fds_close(fds, 4);
+    child_fds_close(fds, 4);
     if (why != 0)
-        cli_child_release(child);
+        child_release(child);
     return why;
 }
 
 /* Signals the command, or its group. After the command's end only a group of its own can still
    receive a signal. */
-static void cli_child_signal(const struct cli_child *child, int sig) {
+static void child_signal(const struct cli_child *child, int sig) {
     if (child->pid == 0)
         return;
     if (child->own_group)
@@ -164,7 +172,7 @@ static void cli_child_signal(const struct cli_child *child, int sig) {
 }
 
 /* Checks without waiting if the command has ended; sets `ended` and `end`. */
-static void cli_child_look(struct cli_child *child) {
+static void child_check_end(struct cli_child *child) {
     siginfo_t info = {0};
 
     if (child->pid == 0 || child->ended ||
@@ -175,22 +183,13 @@ static void cli_child_look(struct cli_child *child) {
                                     .number = info.si_status & 0xff};
 }
 
-static void cli_child_release(struct cli_child *child) {
-    if (child->pid != 0 && child->ended)
-        while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-    child->pid = 0;
-    for (int i = 0; i < 2; i++)
-        cli_stream_release(&child->streams[i]);
-}
-
 /*
  * The outcome of every verdict but RUN. No lease is held, so writing may wait. Fails if a stored
  * result was not made by a command, or cannot be written.
  */
 
 /* The exit status of a record that is not run again; 1 if the stored status is no exit status. */
-static int run_refuse_stored_status(int32_t status) {
+static int answer_exit_status(int32_t status) {
     return status >= 0 && status <= 255 ? (int)status : 1;
 }
 
@@ -227,12 +226,11 @@ static int work_duplicate_report(const struct work *work, const struct idem_answ
             (int)answer->status);
     if (work->values->duplicate_exit >= 0)
         return (int)work->values->duplicate_exit;
-    return work->policy->mode == IDEM_MODE_REPLAY ? run_refuse_stored_status(answer->status)
-                                                  : CLI_OK;
+    return work->policy->mode == IDEM_MODE_REPLAY ? answer_exit_status(answer->status) : CLI_OK;
 }
 
 /* Returns the exit status. */
-static int cli_refuse(const struct work *work, const struct idem_answer *answer) {
+static int work_verdict_report(const struct work *work, const struct idem_answer *answer) {
     switch (answer->verdict) {
     case IDEM_REPLAY:
         return answer_replay(answer);
@@ -257,6 +255,11 @@ static int cli_refuse(const struct work *work, const struct idem_answer *answer)
         return CLI_UNCERTAIN;
     }
 }
+
+/*
+ * The state machine, one section per step: pending output, the claim, the finish, the command,
+ * signals, and the loop that calls them all. run_loop.h draws it.
+ */
 
 /* How long idem waits for the command's output after its end, while a process that the command left
    behind holds the pipes open; and, after a signal to end, for a reader that takes nothing. */
@@ -343,7 +346,7 @@ static void claim_decided(struct idem_claim *claim, int rc, const struct idem_an
     cli_voice_verdict(&work->voice, answer);
     if (answer->verdict != IDEM_RUN) {
         work_flush(work);
-        work_end(work, cli_refuse(work, answer));
+        work_end(work, work_verdict_report(work, answer));
         return;
     }
     if (answer->unguarded)
@@ -505,13 +508,13 @@ static void claim_lost(struct idem_claim *claim, enum idem_end why, void *data) 
     if (work->phase != WORK_RUNNING)
         return;
     /* After the command's end there is nothing to stop: the store decides if the finish counts. */
-    cli_child_look(&work->child);
+    child_check_end(&work->child);
     if (work->child.ended)
         return;
     work->cancelled = true;
     work->timed_out = why == IDEM_END_RUN_MAX;
-    cli_child_signal(&work->child, SIGTERM);
-    cli_child_signal(&work->child, SIGCONT); /* a stopped process would never see the SIGTERM */
+    child_signal(&work->child, SIGTERM);
+    child_signal(&work->child, SIGCONT); /* a stopped process would never see the SIGTERM */
     work->kill_at = idem_loop_now() + work->values->kill_after_ms;
 }
 
@@ -586,13 +589,13 @@ static void work_start_command(struct work *work) {
     };
     int why;
 
-    how.env = cli_environment(work->args.key, work->finish.attempt, work->planned);
+    how.env = run_environment_new(work->args.key, work->finish.attempt, work->planned);
     if (how.env == NULL) {
         work_start_fail(work, ENOMEM);
         return;
     }
-    why = cli_child_start(&work->child, &how);
-    cli_environment_free(how.env);
+    why = child_start(&work->child, &how);
+    run_environment_free(how.env);
     if (why == SPAWN_LATE)
         return;
     if (why != 0) {
@@ -624,19 +627,19 @@ static void work_drain(struct work *work, int64_t now) {
         cli_stream_sweep(&streams[i], &work->result);
     /* Processes that the command started must not go on either, once another caller may run it. */
     if (work->cancelled)
-        cli_child_signal(&work->child, SIGKILL);
+        child_signal(&work->child, SIGKILL);
     work_finish(work);
 }
 
 static void work_watch(struct work *work, int64_t now) {
-    cli_child_look(&work->child);
+    child_check_end(&work->child);
     if (work->child.ended) {
         work->kill_at = NEVER;
         work->drain_by = now + DRAIN_MS;
         work_phase_set(work, WORK_DRAINING);
         work_drain(work, now);
     } else if (now >= work->kill_at) {
-        cli_child_signal(&work->child, SIGKILL);
+        child_signal(&work->child, SIGKILL);
         work->kill_at = NEVER;
     } else if (now >= work->end_by) {
         work->end_by = NEVER;
@@ -657,7 +660,7 @@ static void work_signal_handle(struct work *work, const struct signalfd_siginfo 
     if (sig == SIGCHLD)
         return;
     if (work->phase == WORK_RUNNING && !work_signal_is_shared(work, info))
-        cli_child_signal(&work->child, sig);
+        child_signal(&work->child, sig);
     if (sig == SIGCONT)
         return;
     if (sig == SIGTSTP) {
@@ -792,7 +795,7 @@ int cli_work(struct work *work) {
     work_flush(work);
     work_faults_report(work);
     work_quit_decide(work);
-    cli_child_release(&work->child);
+    child_release(&work->child);
     cli_result_release(&work->result);
     return work->status;
 }

@@ -40,7 +40,7 @@ struct cli_start {
     char **env;
     const struct signals *signals;
     bool piped;        /* idem reads its output; otherwise it inherits idem's stdout and stderr */
-    bool own_group;    /* see below */
+    bool own_group;    /* see child_start() in run_loop.c */
     int die_with;      /* the signal that it gets when idem itself is killed; 0: none */
     int64_t not_after; /* on idem_loop_now(): after that time nothing is started */
 };

@@ -20,6 +20,25 @@
 
 #include "cli/run/run_output.h"
 
+bool cli_write_all(int fd, const void *bytes, size_t len) {
+    const unsigned char *at = bytes;
+    struct pollfd writable = {.fd = fd, .events = POLLOUT};
+    ssize_t n;
+
+    while (len != 0) {
+        n = write(fd, at, len);
+        if (n < 0 && errno == EAGAIN)
+            poll(&writable, 1, -1);
+        else if (n < 0 && errno != EINTR)
+            return false;
+        if (n > 0) {
+            at += n;
+            len -= (size_t)n;
+        }
+    }
+    return true;
+}
+
 /*
  * The thread of a pump. Starting it fails without memory, descriptors or threads. After a failed
  * write the pump takes nothing more.
@@ -55,7 +74,7 @@ static void pump_idle_clear(const struct cli_pump *pump) {
 }
 
 /* While `busy` is set, the piece belongs to the thread. */
-static void *run_pump_main(void *data) {
+static void *pump_main(void *data) {
     struct cli_pump *pump = data;
     int fault;
 
@@ -77,7 +96,7 @@ static void *run_pump_main(void *data) {
 }
 
 /* Starts the thread, which writes to `fd` and has the caller's signal mask. NULL with errno. */
-static struct cli_pump *cli_pump_new(int fd) {
+static struct cli_pump *pump_new(int fd) {
     struct cli_pump *pump = calloc(1, sizeof(*pump));
     int why;
 
@@ -92,7 +111,7 @@ static struct cli_pump *cli_pump_new(int fd) {
     }
     pthread_mutex_init(&pump->lock, NULL);
     pthread_cond_init(&pump->changed, NULL);
-    why = pthread_create(&pump->thread, NULL, run_pump_main, pump);
+    why = pthread_create(&pump->thread, NULL, pump_main, pump);
     if (why == 0)
         return pump;
     close(pump->idle_fd);
@@ -102,14 +121,14 @@ static struct cli_pump *cli_pump_new(int fd) {
 }
 
 /* Adds a user, which must free the pump as well; returns the pump. */
-static struct cli_pump *cli_pump_share(struct cli_pump *pump) {
+static struct cli_pump *pump_share(struct cli_pump *pump) {
     pump->users++;
     return pump;
 }
 
 /* NULL is allowed. A thread in the middle of a write cannot be stopped: it is detached, and ends
    with the process. */
-static void cli_pump_free(struct cli_pump *pump) {
+static void pump_free(struct cli_pump *pump) {
     bool busy;
 
     if (pump == NULL || --pump->users != 0)
@@ -131,7 +150,7 @@ static void cli_pump_free(struct cli_pump *pump) {
 }
 
 /* 1: idle; 0: a piece is being written; -1 with errno: a write has failed. */
-static int cli_pump_state(struct cli_pump *pump) {
+static int pump_state(struct cli_pump *pump) {
     int state;
 
     pthread_mutex_lock(&pump->lock);
@@ -144,8 +163,8 @@ static int cli_pump_state(struct cli_pump *pump) {
 
 /* Hands over a part of the bytes, which then count as written. -1 with EAGAIN while the last piece
    is being written, or with the errno of a failed write. */
-static ssize_t cli_pump_write(struct cli_pump *pump, const void *bytes, size_t len) {
-    int state = cli_pump_state(pump);
+static ssize_t pump_write(struct cli_pump *pump, const void *bytes, size_t len) {
+    int state = pump_state(pump);
 
     if (state == 0)
         errno = EAGAIN;
@@ -164,7 +183,7 @@ static ssize_t cli_pump_write(struct cli_pump *pump, const void *bytes, size_t l
 }
 
 /* Readable while the pump is idle. */
-static int cli_pump_fd(const struct cli_pump *pump) {
+static int pump_fd(const struct cli_pump *pump) {
     return pump->idle_fd;
 }
 
@@ -214,8 +233,8 @@ static bool run_sink_is_same_file(int a, int b) {
 /* Two threads that write to one file could exchange the order of their pieces. */
 static struct cli_pump *run_sink_pump(int fd, const struct cli_sink *other) {
     if (other != NULL && other->kind == CLI_SINK_PUMP && run_sink_is_same_file(fd, other->fd))
-        return cli_pump_share(other->pump);
-    return cli_pump_new(fd);
+        return pump_share(other->pump);
+    return pump_new(fd);
 }
 
 int cli_sink_open(struct cli_sink *sink, int fd, const struct cli_sink *other) {
@@ -238,7 +257,7 @@ int cli_sink_open(struct cli_sink *sink, int fd, const struct cli_sink *other) {
 void cli_sink_close(struct cli_sink *sink) {
     if (sink->kind == CLI_SINK_OWN)
         close(sink->fd);
-    cli_pump_free(sink->pump);
+    pump_free(sink->pump);
     *sink = (struct cli_sink){.kind = CLI_SINK_NONE};
 }
 
@@ -247,7 +266,7 @@ ssize_t cli_sink_write(struct cli_sink *sink, const void *bytes, size_t len) {
     case CLI_SINK_SOCKET:
         return send(sink->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
     case CLI_SINK_PUMP:
-        return cli_pump_write(sink->pump, bytes, len);
+        return pump_write(sink->pump, bytes, len);
     default:
         return write(sink->fd, bytes, len);
     }
@@ -255,12 +274,12 @@ ssize_t cli_sink_write(struct cli_sink *sink, const void *bytes, size_t len) {
 
 struct pollfd cli_sink_poll(const struct cli_sink *sink) {
     if (sink->kind == CLI_SINK_PUMP)
-        return (struct pollfd){.fd = cli_pump_fd(sink->pump), .events = POLLIN};
+        return (struct pollfd){.fd = pump_fd(sink->pump), .events = POLLIN};
     return (struct pollfd){.fd = sink->fd, .events = POLLOUT};
 }
 
 int cli_sink_state(struct cli_sink *sink) {
-    return sink->kind == CLI_SINK_PUMP ? cli_pump_state(sink->pump) : 1;
+    return sink->kind == CLI_SINK_PUMP ? pump_state(sink->pump) : 1;
 }
 
 /*
@@ -548,25 +567,6 @@ bool cli_stream_pending(struct cli_stream *stream, struct pollfd *ret) {
  * Writes a stored result to stdout and stderr. Fails if the bytes do not have the form that `idem
  * run` stores; reports the stream that could not be written.
  */
-
-bool cli_write_all(int fd, const void *bytes, size_t len) {
-    const unsigned char *at = bytes;
-    struct pollfd writable = {.fd = fd, .events = POLLOUT};
-    ssize_t n;
-
-    while (len != 0) {
-        n = write(fd, at, len);
-        if (n < 0 && errno == EAGAIN)
-            poll(&writable, 1, -1);
-        else if (n < 0 && errno != EINTR)
-            return false;
-        if (n > 0) {
-            at += n;
-            len -= (size_t)n;
-        }
-    }
-    return true;
-}
 
 bool cli_replay(const void *bytes, size_t len, struct spawn_end *ret_end,
                 struct cli_fault *ret_fault) {

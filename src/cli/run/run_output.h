@@ -16,6 +16,9 @@
 #include "idem.h"
 #include "loop/spawn.h"
 
+/* Writes all bytes, and waits until the descriptor takes them; false with errno if it does not. */
+bool cli_write_all(int fd, const void *bytes, size_t len);
+
 /*
  * A thread for writes that may block, so that the loop never waits for them. It writes one piece at
  * a time.
@@ -152,9 +155,6 @@ static inline bool cli_stream_over(const struct cli_stream *stream) {
 /*
  * Replays a stored result: each stream to its own descriptor, in order.
  */
-
-/* Writes all bytes, and waits until the descriptor takes them; false with errno if it does not. */
-bool cli_write_all(int fd, const void *bytes, size_t len);
 
 /* The first stream that could not be written. A reader that has closed its end is no fault. */
 struct cli_fault {

@@ -77,7 +77,7 @@ int handler_open_check_program(const char *option, const struct handler_program 
  * does not read it causes no wait). It gets IDEM_* variables (handler_exec.c), and our
  * stdout and stderr. It is over when the process has ended, even if it left children behind.
  *
- *     exit status       decided by `on_exit` (handler_open.h)
+ *     exit status       decided by `on_exit`
  *     a signal          unknown
  *     cancelled         unknown, with any exit status: many programs end with 0 when
  *                       they are asked to. Its group gets SIGTERM, then SIGKILL
@@ -129,7 +129,7 @@ int handler_jsonl_open(const struct handler_jsonl_config *config, struct idem_lo
  * Idem-Omitted is the number of the others.
  *
  *     a whole response     Idem-Outcome decides (done; release: retry; keep: dead;
- *                          unknown), else `on_status` by its status (handler_open.h).
+ *                          unknown), else `on_status` by its status.
  *                          Retry-After sets the delay of a retry
  *     nothing was sent     unbegun: no connection, no name, no TLS, the lease over
  *     anything else        unknown: a timeout, a broken connection, cancelled

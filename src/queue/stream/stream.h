@@ -92,7 +92,7 @@ extern int64_t stream_close_ms;
 
 struct stream_link;
 
-/* Ids. */
+/* Ids: stream_entry.c. */
 
 struct stream_id {
     uint64_t ms, seq;
@@ -205,7 +205,7 @@ static inline struct stream_message *stream_message_of(struct queue_message *mes
     return idem_container_of(message, struct stream_message, base);
 }
 
-/* Replies. */
+/* Replies: stream_message.c parses them. */
 
 /* The entries in the reply to an XREADGROUP of one stream; false: the reply is malformed. *ret
    is NULL if there are none. */
@@ -300,14 +300,14 @@ struct stream_link {
     unsigned troubles;
     struct idem_timer tick;
 
-    /* stream_read.c */
+    /* stream_read.c: new entries */
     size_t read_n;     /* entries requested; 0: no read is under way */
     size_t read_batch; /* limit for read_n */
     int64_t read_at;   /* its start */
     bool interrupted;
     bool unblocking; /* CLIENT UNBLOCK has no reply yet: it must not hit another read */
 
-    /* stream_read.c */
+    /* stream_read.c: entries that were delivered before, or trimmed */
     enum stream_gathering gathering;
     size_t gather_n; /* room reserved for it */
     struct stream_id ids[STREAM_GATHER_MAX];
@@ -319,19 +319,16 @@ struct stream_link {
     struct stream_id claim_at;
     unsigned claim_steps;
     int64_t claim_due;
-
-    /* stream_entry.c */
-    struct stream_entry **buckets;
-    size_t buckets_n, entries_n; /* a power of two */
-    struct stream_list lists[STREAM_STATES];
-    struct stream_entry *keep, **keep_end;
-    size_t kept_n;
-
-    /* stream_read.c */
-    size_t kept_bytes;
+    size_t kept_bytes; /* of the messages that are `kept` */
     uint64_t deleted_n;
 
     /* stream_entry.c */
+    struct stream_entry **buckets;
+    size_t buckets_n; /* a power of two */
+    size_t entries_n;
+    struct stream_list lists[STREAM_STATES];
+    struct stream_entry *keep, **keep_end; /* entries that wait, by keep_next; kept_n of them */
+    size_t kept_n;
     bool renewing;
 
     /* stream_notify.c */
@@ -376,23 +373,24 @@ void stream_connection_put_id(struct redis_buffer *out, struct stream_id id);
 bool stream_link_send(struct stream_link *link, struct redis_buffer *out, redis_reply_fn *take,
                       void *data);
 
-/* stream_read.c */
+/* stream_read.c: new entries */
 void stream_read_next(struct stream_link *link);
 void stream_read_interrupt(struct stream_link *link);
 
-/* stream_read.c */
+/* stream_read.c: entries that were delivered before */
 void stream_recover_next(struct stream_link *link);
 void stream_recover_survey(struct stream_link *link);
 /* Called about once a second. */
 void stream_recover_tick(struct stream_link *link, int64_t now);
 
-/* stream_entry.c */
+/* stream_entry.c: idle time */
+/* About once a second, for stream_read.c too. */
 void stream_renew_tick(struct idem_timer *timer);
 /* Renews all entries after a reconnect, with the messages that are out. */
 void stream_renew_all(struct stream_link *link);
 void stream_renew_extend(struct queue_link *link, struct queue_message *const *messages, size_t n);
 
-/* stream_entry.c */
+/* stream_entry.c: messages that were out */
 void stream_ack_send_next(struct stream_link *link);
 void stream_ack(struct queue_link *link, struct queue_message *message);
 void stream_ack_delay(struct queue_link *link, struct queue_message *message, int64_t ms,
@@ -403,7 +401,7 @@ void stream_ack_give_back(struct queue_link *link, struct queue_message *message
 /* Gives back all waiting entries, before the link is closed. */
 void stream_ack_give_back_all(struct stream_link *link);
 
-/* stream_read.c */
+/* stream_read.c: trimmed entries */
 /* Keeps the message as the entry's content, freed with the entry. False: there is no room. */
 bool stream_trimmed_keep(struct stream_entry *entry, struct stream_message *message, bool anyway);
 void stream_trimmed_drop(struct stream_entry *entry);
@@ -432,7 +430,7 @@ void stream_notify_message(struct stream_entry *entry, struct stream_message *me
 void stream_notify_dismiss(struct stream_link *link, struct stream_message *message);
 void stream_notify_drop(struct stream_link *link, struct stream_message *message);
 
-/* stream_entry.c */
+/* stream_entry.c: the table of entries */
 bool stream_entry_table_init(struct stream_link *link);
 void stream_entry_table_release(struct stream_link *link);
 struct stream_entry *stream_entry_find(const struct stream_link *link, struct stream_id id);

@@ -1,6 +1,7 @@
 /*
- * The known entries: messages that are out, delayed ones, acks on their way. Found by their
- * ids, listed by their states. Fails only without memory, and only when an entry is created.
+ * The known entries: messages that are out, delayed ones, acks on their way. Three parts: the table
+ * of entries, found by their ids and listed by their states; the renewal of their idle time; and
+ * the commands for a message that was out: ack, giveback, delay, bury.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,13 @@
 #include "base/rfc3339.h"
 #include "queue/stream/stream.h"
 
+/*
+ * The table of entries. Fails only without memory, and only when an entry is created.
+ */
+
 #define BUCKETS_FIRST 256
 
 /* Ids. */
-
-static void stream_renew_next(struct stream_link *link);
 
 /* Reads decimal digits and returns their number; 0: there are none, or the number is too large. */
 static size_t entry_read_digits(const char *text, size_t len, uint64_t *ret) {
@@ -50,8 +53,9 @@ const char *stream_id_print(struct stream_id id, char buf[STREAM_ID_TEXT]) {
     return buf;
 }
 
-/* Lists. */
+/* Lists: one for each state, and one of the entries that wait, in the order of their renewal. */
 
+/* True if an entry in this state waits: then it is in the list `keep`, and is renewed. */
 static bool entry_state_is_kept(enum stream_state state) {
     return state == STREAM_DELAYED || state == STREAM_DUE || state == STREAM_ASKED ||
            state == STREAM_PARKED;
@@ -91,7 +95,7 @@ static void link_keep_prepend(struct stream_link *link, struct stream_entry *ent
 }
 
 /* Moves it to the end of the renewed entries. */
-static void stream_entry_renewed(struct stream_entry *entry, int64_t now) {
+static void entry_set_renewed(struct stream_entry *entry, int64_t now) {
     struct stream_link *link = entry->owner;
 
     link_keep_remove(link, entry);
@@ -103,6 +107,7 @@ static void stream_entry_renewed(struct stream_entry *entry, int64_t now) {
     link->kept_n++;
 }
 
+/* The only place that changes the state. */
 void stream_entry_set_state(struct stream_entry *entry, enum stream_state state) {
     static const unsigned from[STREAM_STATES] = {
 #define IN(state) 1u << STREAM_##state
@@ -174,6 +179,8 @@ static void link_grow_buckets(struct stream_link *link) {
     link->buckets = buckets;
     link->buckets_n = n;
 }
+
+/* Creation and release. */
 
 static void entry_due(struct idem_timer *timer) {
     struct stream_entry *entry = idem_container_of(timer, struct stream_entry, due);
@@ -265,6 +272,8 @@ void stream_entry_table_release(struct stream_link *link) {
 #define RENEW_MAX 200 /* in one script call */
 #define TICK_MS 1000
 
+static void renew_next(struct stream_link *link);
+
 static void renew_take_outcome(struct stream_link *link, const struct stream_said *outcome) {
     struct stream_entry *entry = stream_entry_find(link, outcome->id);
 
@@ -300,7 +309,7 @@ static void renew_take_moved(struct redis_conn *conn, void *data, const struct r
         if (stream_read_said(reply->items[i], &outcome))
             renew_take_outcome(link, &outcome);
     if (data != NULL)
-        stream_renew_next(link);
+        renew_next(link);
     stream_link_post(link);
 }
 
@@ -318,7 +327,7 @@ static bool renew_send(struct stream_link *link, const struct stream_id *ids, si
     return stream_link_send(link, &out, renew_take_moved, data);
 }
 
-static void stream_renew_next(struct stream_link *link) {
+static void renew_next(struct stream_link *link) {
     int64_t now = idem_loop_now();
     struct stream_id ids[RENEW_MAX];
     struct stream_entry *entry;
@@ -329,7 +338,7 @@ static void stream_renew_next(struct stream_link *link) {
     while (n < RENEW_MAX && (entry = link->keep) != NULL &&
            (entry->renewed == 0 || now - entry->renewed >= link->renew_ms)) {
         ids[n++] = entry->id;
-        stream_entry_renewed(entry, now);
+        entry_set_renewed(entry, now);
     }
     if (n > 0)
         link->renewing = renew_send(link, ids, n, link);
@@ -356,7 +365,7 @@ void stream_renew_all(struct stream_link *link) {
     for (entry = link->lists[STREAM_OUT].first; entry != NULL; entry = entry->next)
         renew_out(link, entry, false, ids, &n);
     renew_out(link, NULL, true, ids, &n);
-    stream_renew_next(link);
+    renew_next(link);
 }
 
 void stream_renew_extend(struct queue_link *base, struct queue_message *const *messages, size_t n) {
@@ -370,10 +379,11 @@ void stream_renew_extend(struct queue_link *base, struct queue_message *const *m
     stream_link_post(link);
 }
 
+/* The link's tick, about once a second: also drives the steps of stream_read.c. */
 void stream_renew_tick(struct idem_timer *timer) {
     struct stream_link *link = idem_container_of(timer, struct stream_link, tick);
 
-    stream_renew_next(link);
+    renew_next(link);
     if (stream_link_is_ready(link)) {
         if (link->fetching)
             stream_recover_tick(link, idem_loop_now());
@@ -431,8 +441,8 @@ static void link_take_sent(struct stream_link *link, const struct kind *kind, si
     }
 }
 
-/* data: the number of entries. */
-static void ack_take_given(struct redis_conn *conn, const struct kind *kind, void *data,
+/* The reply to a command of any kind. data: the number of its entries. */
+static void ack_take_reply(struct redis_conn *conn, const struct kind *kind, void *data,
                            const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
     bool answered = reply != NULL && reply->type != REDIS_REPLY_ERROR;
@@ -449,11 +459,11 @@ static void ack_take_given(struct redis_conn *conn, const struct kind *kind, voi
 }
 
 static void ack_take_acked(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    ack_take_given(conn, &ack_kind, data, reply);
+    ack_take_reply(conn, &ack_kind, data, reply);
 }
 
 static void ack_take_saved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    ack_take_given(conn, &save_kind, data, reply);
+    ack_take_reply(conn, &save_kind, data, reply);
 }
 
 /* Entries that are no longer in the stream, so that no consumer can get them. Returns their
@@ -475,13 +485,12 @@ static size_t link_save_trimmed(struct stream_link *link, const struct redis_rep
     return n;
 }
 
-static void ack_take_returned(struct redis_conn *conn, void *data,
-                              const struct redis_reply *reply) {
+static void ack_take_given(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     size_t n = (size_t)(uintptr_t)data;
 
     if (reply != NULL)
         n -= link_save_trimmed(conn->data, reply);
-    ack_take_given(conn, &give_kind, (void *)(uintptr_t)n, reply);
+    ack_take_reply(conn, &give_kind, (void *)(uintptr_t)n, reply);
 }
 
 /* Dead letters. */
@@ -577,8 +586,8 @@ static bool link_send_saved(struct stream_link *link) {
     return true;
 }
 
-/* Sends as many as fit into one command, and returns their number. */
-static size_t link_send_given(struct stream_link *link, const struct kind *kind) {
+/* Sends as many acks or givebacks as fit into one command, and returns their number. */
+static size_t link_send_ids(struct stream_link *link, const struct kind *kind) {
     struct stream_list *waits = &link->lists[kind->waits];
     struct stream_entry *entry = waits->first;
     struct redis_buffer out = {0};
@@ -601,7 +610,7 @@ static size_t link_send_given(struct stream_link *link, const struct kind *kind)
     entry = waits->first;
     for (size_t i = 0; i < n; i++, entry = entry->next)
         stream_connection_put_id(&out, entry->id);
-    if (!stream_link_send(link, &out, kind == &ack_kind ? ack_take_acked : ack_take_returned,
+    if (!stream_link_send(link, &out, kind == &ack_kind ? ack_take_acked : ack_take_given,
                           (void *)(uintptr_t)n))
         return 0;
     for (size_t i = 0; i < n; i++)
@@ -610,9 +619,9 @@ static size_t link_send_given(struct stream_link *link, const struct kind *kind)
 }
 
 void stream_ack_send_next(struct stream_link *link) {
-    while (link->lists[STREAM_ACKING].n > 0 && link_send_given(link, &ack_kind) > 0)
+    while (link->lists[STREAM_ACKING].n > 0 && link_send_ids(link, &ack_kind) > 0)
         ;
-    while (link->lists[STREAM_GIVING].n > 0 && link_send_given(link, &give_kind) > 0)
+    while (link->lists[STREAM_GIVING].n > 0 && link_send_ids(link, &give_kind) > 0)
         ;
     while (link->lists[STREAM_SAVING].n > 0 && link_send_saved(link))
         ;

@@ -1,11 +1,6 @@
 /*
- * New entries: one XREADGROUP at a time, on a connection of its own, which blocks for at most
- * STREAM_BLOCK_MS. It requests as many entries as there is room for, and reserves that room
- * until the reply. A step of stream_read.c that needs the room before interrupts it.
- *
- * A reply that is too long breaks the connection. Its entries are then pending under our name,
- * and stream_read.c requests them in small steps. Reads request fewer entries until that
- * has worked for a while.
+ * How entries get here, in three parts: trimmed ones, of which ours is the only copy; those that
+ * were delivered before (stream_recover_*); and new ones (stream_read_*).
  */
 #include <stdio.h>
 
@@ -51,7 +46,7 @@ void stream_trimmed_drop(struct stream_entry *entry) {
 
 /* Delivers the kept content, now or when its pending request is reported. False: nothing was
    kept. */
-static bool stream_trimmed_deliver(struct stream_entry *entry) {
+static bool trimmed_deliver(struct stream_entry *entry) {
     struct stream_message *message = entry->kept;
 
     if (message == NULL || !message->aside)
@@ -104,7 +99,7 @@ bool stream_trimmed_report(struct stream_link *link, struct stream_id id) {
 #define CLAIM_STEPS 20 /* per second */
 
 /* True if a step is under way, or is due as soon as there is room. New entries wait for it. */
-static bool stream_recover_is_pending(const struct stream_link *link) {
+static bool recover_is_pending(const struct stream_link *link) {
     return link->gathering != STREAM_GATHER_NOTHING || link->surveying ||
            link->lists[STREAM_DUE].first != NULL || link->returned ||
            (link->claiming && link->claim_steps > 0);
@@ -123,8 +118,8 @@ static void recover_end(struct stream_link *link) {
 }
 
 /* Ends the step if there is no reply, or an error. Returns false for an array. */
-static bool recover_is_over(struct stream_link *link, const struct redis_reply *reply,
-                            const char *what) {
+static bool recover_has_failed(struct stream_link *link, const struct redis_reply *reply,
+                               const char *what) {
     if (reply != NULL && reply->type == REDIS_REPLY_ARRAY)
         return false;
     link->gathering = STREAM_GATHER_NOTHING;
@@ -168,7 +163,7 @@ static void recover_take_outcome(struct stream_link *link, const struct stream_s
             stream_recover_survey(link);
         return;
     case STREAM_WORD_DELETED:
-        if (stream_trimmed_report(link, outcome->id) && stream_trimmed_deliver(entry))
+        if (stream_trimmed_report(link, outcome->id) && trimmed_deliver(entry))
             return;
         break;
     default:
@@ -184,7 +179,7 @@ static void recover_take_taken(struct redis_conn *conn, void *data,
     struct stream_said outcome;
 
     (void)conn;
-    if (recover_is_over(link, reply, "EVAL (take)"))
+    if (recover_has_failed(link, reply, "EVAL (take)"))
         return;
     for (size_t i = 0; i < reply->items_n; i++)
         if (stream_read_said(reply->items[i], &outcome))
@@ -194,7 +189,7 @@ static void recover_take_taken(struct redis_conn *conn, void *data,
     recover_end(link);
 }
 
-/* Requests link->ids; without ids, the step is over. */
+/* The second half of each step: take.lua for link->ids. Without ids, the step is over. */
 static void recover_ask_entries(struct stream_link *link) {
     struct redis_buffer out = {0};
 
@@ -213,7 +208,7 @@ static void recover_ask_entries(struct stream_link *link) {
     link->gathering = STREAM_GATHER_TAKE;
     link->gather_n = link->ids_n;
     if (!stream_link_send(link, &out, recover_take_taken, link))
-        (void)recover_is_over(link, NULL, NULL);
+        (void)recover_has_failed(link, NULL, NULL);
 }
 
 static bool recover_add_id(struct stream_link *link, struct stream_id id) {
@@ -231,7 +226,7 @@ static void recover_take_own(struct redis_conn *conn, void *data, const struct r
     size_t i;
 
     (void)conn;
-    if (recover_is_over(link, reply, "XPENDING"))
+    if (recover_has_failed(link, reply, "XPENDING"))
         return;
     for (i = 0; i < reply->items_n; i++) {
         if (!stream_read_pending(reply->items[i], &id))
@@ -257,7 +252,7 @@ static void recover_ask_own(struct stream_link *link) {
     redis_put_text(&out, link->consumer);
     link->gathering = STREAM_GATHER_OWN;
     if (!stream_link_send(link, &out, recover_take_own, link))
-        (void)recover_is_over(link, NULL, NULL);
+        (void)recover_has_failed(link, NULL, NULL);
 }
 
 /* Due entries. */
@@ -278,7 +273,7 @@ static void recover_take_returned(struct redis_conn *conn, void *data,
 
     (void)conn;
     link->returned = false;
-    if (recover_is_over(link, reply, "XPENDING"))
+    if (recover_has_failed(link, reply, "XPENDING"))
         return;
     for (size_t i = 0; i < reply->items_n; i++)
         if (stream_read_pending(reply->items[i], &id) && stream_entry_find(link, id) == NULL)
@@ -314,7 +309,7 @@ static bool recover_send_returned(struct stream_link *link, size_t n, redis_repl
 static void recover_ask_returned(struct stream_link *link) {
     link->gathering = STREAM_GATHER_RETURNED;
     if (!recover_send_returned(link, link->gather_n, recover_take_returned))
-        (void)recover_is_over(link, NULL, NULL);
+        (void)recover_has_failed(link, NULL, NULL);
 }
 
 static void recover_poll_returned(struct stream_link *link) {
@@ -350,7 +345,7 @@ static void recover_take_claimed(struct redis_conn *conn, void *data,
     struct stream_id id;
 
     (void)conn;
-    if (recover_is_over(link, reply, "XAUTOCLAIM"))
+    if (recover_has_failed(link, reply, "XAUTOCLAIM"))
         return;
     if (!stream_read_claimed(reply, &claimed)) {
         link->claiming = false;
@@ -385,7 +380,7 @@ static void recover_ask_idle(struct stream_link *link) {
     redis_put_text(&out, "JUSTID");
     link->gathering = STREAM_GATHER_IDLE;
     if (!stream_link_send(link, &out, recover_take_claimed, link))
-        (void)recover_is_over(link, NULL, NULL);
+        (void)recover_has_failed(link, NULL, NULL);
 }
 
 void stream_recover_tick(struct stream_link *link, int64_t now) {
@@ -403,7 +398,7 @@ void stream_recover_tick(struct stream_link *link, int64_t now) {
 void stream_recover_next(struct stream_link *link) {
     size_t room = stream_link_room(link);
 
-    if (link->gathering != STREAM_GATHER_NOTHING || !stream_recover_is_pending(link))
+    if (link->gathering != STREAM_GATHER_NOTHING || !recover_is_pending(link))
         return; /* one step at a time */
     if (room == 0) {
         stream_read_interrupt(link);
@@ -420,6 +415,16 @@ void stream_recover_next(struct stream_link *link) {
     else
         recover_ask_idle(link);
 }
+
+/*
+ * New entries: one XREADGROUP at a time, on a connection of its own, which blocks for at most
+ * STREAM_BLOCK_MS. It requests as many entries as there is room for, and reserves that room
+ * until the reply. A step of the recovery above that needs the room earlier interrupts it.
+ *
+ * A reply that is too long breaks the connection. Its entries are then pending under our name,
+ * and the recovery requests them in small steps. Reads request fewer entries until that has
+ * worked for a while.
+ */
 
 #define READ_MAX ((size_t)256)
 #define READ_BYTES ((size_t)16 << 20) /* a longer reply makes the next one shorter */
@@ -483,8 +488,7 @@ static void read_take_reply(struct redis_conn *conn, void *data, const struct re
         stream_recover_survey(link); /* some entries may have been read */
     } else if (link->out_n > before) {
         link->troubles = 0;
-    } else if (soon) { /* the read neither blocked nor returned entries: a pause prevents spinning
-                        */
+    } else if (soon) { /* it neither blocked nor returned entries: a pause prevents spinning */
         stream_link_pause(link);
     }
     stream_link_post(link);
@@ -494,7 +498,7 @@ void stream_read_next(struct stream_link *link) {
     struct redis_buffer out = {0};
     size_t room = stream_link_room(link);
 
-    if (link->read_n > 0 || link->unblocking || room == 0 || stream_recover_is_pending(link))
+    if (link->read_n > 0 || link->unblocking || room == 0 || recover_is_pending(link))
         return;
     if (room > link->read_batch)
         room = link->read_batch;

@@ -6,7 +6,7 @@
  * A real time that jumped by more than a day against the lease clock is an
  * error, not a time: judged by it, every record would expire at once, or never.
  * The same holds for smaller jumps forward that add up to more than a day in a
- * week (lmdb_clock.c). The error lasts until the clock is right again, or
+ * week (clock_jumps_*). The error lasts until the clock is right again, or
  * until this or another process opens the store with accept_clock=yes.
  */
 #include <errno.h>
@@ -15,6 +15,18 @@
 
 #include "base/error.h"
 #include "store/lmdb/lmdb_store.h"
+
+#define DAY_MS ((int64_t)24 * 3600 * 1000)
+#define HOUR_MS ((int64_t)3600 * 1000)
+
+/* Reports a jump of more than a day, back or forward. */
+static int clock_refuse(const struct lmdb_env *env, int64_t by, struct idem_error *err) {
+    return idem_error_set(err, IDEM_E_CLOCK,
+                          "%s: the machine's clock jumped %s by %lld hours; "
+                          "set it right, or open the store once with accept_clock=yes if it is",
+                          env->config.path, by < 0 ? "back" : "forward",
+                          (long long)((by < 0 ? -by : by) / 3600000));
+}
 
 /*
  * Counts how far real time has jumped forward, and refuses more than a day of
@@ -36,20 +48,18 @@
  * The sums are in the shared file, where all processes use them under a lock,
  * and in data.mdb, written by the transaction that first used the new time.
  * Across a boot nothing can be judged: the machine may have been off.
+ *
+ * Functions that use the shared file are called with the clock's mutex held, but
+ * for lmdb_jumps_open(): other threads have no access to the store yet.
  */
 
 #define JUMPS_FORMAT 1
-#define DAY_MS ((int64_t)24 * 3600 * 1000)
-#define HOUR_MS ((int64_t)3600 * 1000)
 #define SLACK_MS 1000
 #define DAY_JUMPS_MAX (INT64_MAX / 16)
 /* The current day, and seven complete ones. */
 #define WINDOW_DAYS (LMDB_JUMP_DAYS - 1)
 
 _Static_assert(sizeof(struct lmdb_jumps) == 144, "the stored form has no holes");
-
-/* Reports a jump of more than a day, back or forward. */
-static int lmdb_clock_refuse(const struct lmdb_env *env, int64_t by, struct idem_error *err);
 
 /* True if the sums below cannot overflow with these numbers. */
 static bool clock_jumps_are_valid(const struct lmdb_jumps *jumps) {
@@ -130,7 +140,7 @@ static int64_t clock_jumps_sum(const struct lmdb_jumps *jumps) {
 static int clock_jumps_refuse(const struct lmdb_env *env, int64_t by, int64_t before,
                               struct idem_error *err) {
     if (by > DAY_MS)
-        return lmdb_clock_refuse(env, by, err);
+        return clock_refuse(env, by, err);
     return idem_error_set(err, IDEM_E_CLOCK,
                           "%s: the machine's clock jumped forward by %lld h %lld min, after %lld h "
                           "%lld min in the last %d days of uptime, and 24 h in all are accepted; "
@@ -141,7 +151,7 @@ static int clock_jumps_refuse(const struct lmdb_env *env, int64_t by, int64_t be
 }
 
 /* False if the difference of the two clocks has changed and must be judged. */
-static bool lmdb_jumps_none(struct lmdb_env *env, struct idem_time at) {
+static bool clock_jumps_are_none(struct lmdb_env *env, struct idem_time at) {
     const struct lmdb_jumps *jumps = lmdb_shared_jumps(env);
     int64_t high = lmdb_shared_high(env, INT64_MIN), store = at.wall > high ? at.wall : high;
     int64_t by =
@@ -192,8 +202,10 @@ static int clock_jumps_refuse_shared(const struct lmdb_env *env, struct idem_err
         env->config.path);
 }
 
-/* Adds a jump, or refuses it (IDEM_E_CLOCK), and raises the store's time. */
-static int lmdb_jumps_judge(struct lmdb_env *env, struct idem_time at, struct idem_error *err) {
+/* Under the lock on the clock: adds a jump, or refuses it (IDEM_E_CLOCK), and raises the store's
+   time. */
+static int clock_jumps_judge_shared(struct lmdb_env *env, struct idem_time at,
+                                    struct idem_error *err) {
     struct lmdb_jumps *shared = lmdb_shared_jumps(env), jumps;
     int rc;
 
@@ -211,7 +223,7 @@ static int lmdb_jumps_judge(struct lmdb_env *env, struct idem_time at, struct id
 
 /* Copies the count in the shared file as of `lease`. The lock on the clock is held. False if the
    count is invalid. */
-static bool lmdb_jumps_take(struct lmdb_env *env, int64_t lease, struct lmdb_jumps *ret) {
+static bool clock_jumps_take_shared(struct lmdb_env *env, int64_t lease, struct lmdb_jumps *ret) {
     struct lmdb_jumps *shared = lmdb_shared_jumps(env);
 
     if (!clock_jumps_copy_shared(shared, ret))
@@ -244,8 +256,8 @@ static void clock_jumps_forgive(struct lmdb_jumps *jumps, struct idem_time at) {
     jumps->accepted++;
 }
 
-/* The count to store when an operator accepts the clock. */
-static void lmdb_jumps_accepted(const struct lmdb_env *env, struct lmdb_jumps *ret) {
+/* Makes the count to store when an operator accepts the clock. */
+static void clock_jumps_make_accepted(const struct lmdb_env *env, struct lmdb_jumps *ret) {
     const struct lmdb_clock *clock = &env->clock;
 
     *ret = clock_jumps_continue(clock);
@@ -279,7 +291,10 @@ int lmdb_jumps_open(struct lmdb_env *env, struct idem_error *err) {
     return rc;
 }
 
-#define DAY_MS ((int64_t)24 * 3600 * 1000)
+/*
+ * The two clocks: as the system has them, as data.mdb has them, and as the store uses them.
+ */
+
 #define SAVE_EVERY_MS 10000
 
 static int64_t clock_read_ms(clockid_t id) {
@@ -324,14 +339,6 @@ static int clock_store(struct lmdb_env *env, MDB_txn *txn, struct saved_clock sa
     int rc = clock_put(env, txn, clock, &saved, sizeof(saved));
 
     return rc == 0 ? clock_put(env, txn, label, jumps, sizeof(*jumps)) : rc;
-}
-
-static int lmdb_clock_refuse(const struct lmdb_env *env, int64_t by, struct idem_error *err) {
-    return idem_error_set(err, IDEM_E_CLOCK,
-                          "%s: the machine's clock jumped %s by %lld hours; "
-                          "set it right, or open the store once with accept_clock=yes if it is",
-                          env->config.path, by < 0 ? "back" : "forward",
-                          (long long)((by < 0 ? -by : by) / 3600000));
 }
 
 /* MDB_NOTFOUND is not an error: *ret stays unchanged. */
@@ -390,7 +397,7 @@ int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct i
     if (!found || env->config.accept_clock)
         return 0;
     if (clock_refuses_saved(clock, saved, same_boot, &by))
-        return lmdb_clock_refuse(env, by, err);
+        return clock_refuse(env, by, err);
     clock->file_lease = saved.lease;
     clock->file_wall = saved.wall;
     clock->high = saved.wall;
@@ -404,7 +411,7 @@ int lmdb_clock_accept(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err
     struct lmdb_jumps jumps;
     int rc;
 
-    lmdb_jumps_accepted(env, &jumps);
+    clock_jumps_make_accepted(env, &jumps);
     rc = clock_store(env, txn, (struct saved_clock){clock->lease, clock->wall}, &jumps);
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
 }
@@ -422,7 +429,7 @@ int lmdb_clock_save(struct lmdb_env *env, MDB_txn *txn, struct idem_time now) {
         return 0;
     pthread_mutex_lock(&clock->lock);
     if (lmdb_lock_clock(env) == 0) {
-        taken = lmdb_jumps_take(env, now.lease, &jumps);
+        taken = clock_jumps_take_shared(env, now.lease, &jumps);
         lmdb_unlock_clock(env);
     }
     pthread_mutex_unlock(&clock->lock);
@@ -462,11 +469,11 @@ static int clock_judge(struct lmdb_env *env, struct idem_time *at, struct idem_e
     int64_t by = (at->wall - clock->wall) - (at->lease - clock->lease);
 
     if (by > DAY_MS || by < -DAY_MS)
-        return lmdb_clock_refuse(env, by, err);
-    if (lmdb_jumps_none(env, *at))
+        return clock_refuse(env, by, err);
+    if (clock_jumps_are_none(env, *at))
         return 0;
     *at = clock_read(clock);
-    return lmdb_jumps_judge(env, *at, err);
+    return clock_jumps_judge_shared(env, *at, err);
 }
 
 /* True if the operator has accepted the clock meanwhile, in any process. */

@@ -381,7 +381,7 @@ static bool env_sync(struct lmdb_env *env) {
 }
 
 /* The last process to close makes everything durable and records a clean close. */
-static void lmdb_env_seal(struct lmdb_env *env) {
+static void env_seal(struct lmdb_env *env) {
     struct lmdb_state state = {.sync = env->config.sync, .clean = true};
 
     if (lmdb_lock_leave(env) && env_sync(env) && lmdb_boot_id(state.boot, NULL) == 0) {
@@ -390,7 +390,7 @@ static void lmdb_env_seal(struct lmdb_env *env) {
     }
 }
 
-static void lmdb_env_free(struct lmdb_env *env) {
+static void env_free(struct lmdb_env *env) {
     lmdb_shared_close(env);
     if (env->mdb != NULL)
         mdb_env_close(env->mdb);
@@ -421,9 +421,10 @@ static char *env_make_data_path(const char *directory) {
     return path;
 }
 
-/* lmdb_env.c: new (ENOMEM) and free; between them start, and on close flush and seal. */
-static int lmdb_env_new(const struct lmdb_config *config, const struct idem_clock *clock,
-                        int dir_fd, const struct stat *st, struct lmdb_env **ret) {
+/* The life of an environment: env_new() (or ENOMEM), env_start(); on close lmdb_env_flush(),
+   env_seal(), env_free(). */
+static int env_new(const struct lmdb_config *config, const struct idem_clock *clock, int dir_fd,
+                   const struct stat *st, struct lmdb_env **ret) {
     struct lmdb_env *env = calloc(1, sizeof(*env));
     char *path = strdup(config->path), *data_path = env_make_data_path(path);
     pthread_condattr_t attr;
@@ -459,7 +460,7 @@ static int lmdb_env_new(const struct lmdb_config *config, const struct idem_cloc
     return 0;
 }
 
-static int env_start(struct lmdb_env *env, struct idem_error *err) {
+static int env_lock_and_open(struct lmdb_env *env, struct idem_error *err) {
     bool alone;
     int rc = lmdb_lock_open(env, &alone, err);
 
@@ -472,7 +473,7 @@ static int env_start(struct lmdb_env *env, struct idem_error *err) {
 
 /* Runs as the directory's owner, from the first file to the last. The writer thread is started
    in between, and stays the owner. */
-static int lmdb_env_start(struct lmdb_env *env, struct idem_error *err) {
+static int env_start(struct lmdb_env *env, struct idem_error *err) {
     struct lmdb_identity before = {0};
     int rc;
 
@@ -484,7 +485,7 @@ static int lmdb_env_start(struct lmdb_env *env, struct idem_error *err) {
         rc = lmdb_owner_become(&env->owner, &before);
     if (rc != 0)
         return lmdb_owner_fail(env, rc, err);
-    rc = env_start(env, err);
+    rc = env_lock_and_open(env, err);
     lmdb_identity_restore(&before);
     return rc;
 }
@@ -589,18 +590,18 @@ static int registry_add(const struct lmdb_config *config, const struct idem_cloc
     struct lmdb_env *env;
     int rc;
 
-    if (lmdb_env_new(config, clock, dir_fd, st, &env) != 0) {
+    if (env_new(config, clock, dir_fd, st, &env) != 0) {
         close(dir_fd);
         return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
     }
     env->next = registry;
     registry = env;
     lmdb_registry_give();
-    rc = lmdb_env_start(env, err);
+    rc = env_start(env, err);
     lmdb_registry_take();
     if (rc != 0) {
         registry_remove(env);
-        lmdb_env_free(env);
+        env_free(env);
         return rc;
     }
     env->usable = true;
@@ -651,13 +652,13 @@ static void env_end(struct lmdb_env *env) {
 
     /* Without a clean end the next open checks the whole file. */
     if (lmdb_owner_become(&env->owner, &before) == 0) {
-        lmdb_env_seal(env);
+        env_seal(env);
         lmdb_identity_restore(&before);
     }
     lmdb_registry_take();
     registry_remove(env);
     lmdb_registry_give();
-    lmdb_env_free(env);
+    env_free(env);
 }
 
 /* Another process may keep the writer waiting without limit. After the timeout the writer is

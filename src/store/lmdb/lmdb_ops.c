@@ -1,11 +1,10 @@
 /*
- * Runs each operation inside a transaction: loads the record, asks the protocol
- * for its new state, and stores that. An error of one operation alone (no such
- * record, a damaged record, no memory) is left in the job; an error that spoils
- * the transaction is returned as an MDB code.
+ * Runs each operation inside a transaction, in three parts: nonces and counters, the record under a
+ * key, and the operations on records. These load the record, ask the protocol for its new state,
+ * and store that.
  *
- * A value in the records table is the stamp under which the index has it (8
- * bytes), then the encoded record.
+ * An error of one operation alone (no such record, a damaged record, no memory) is left in the job;
+ * an error that spoils the transaction is returned as an MDB code.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,13 +32,13 @@ struct aux {
 
 _Static_assert(sizeof(struct aux) == 32, "the stored form has no holes");
 
-static uint32_t counter_checksum(const struct aux *aux, const struct idem_record_key *key) {
+static uint32_t aux_checksum(const struct aux *aux, const struct idem_record_key *key) {
     return idem_checksum(key, aux, offsetof(struct aux, sum));
 }
 
 /* *ret_code is the error of this row; the return value, that of the transaction. */
-static int counter_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                       struct aux *ret, bool *ret_there, int *ret_code) {
+static int aux_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                   struct aux *ret, bool *ret_there, int *ret_code) {
     MDB_val name = {idem_record_key_len(key), (void *)key->at}, value;
     int rc = mdb_get(txn, env->aux, &name, &value);
 
@@ -53,7 +52,7 @@ static int counter_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_rec
         return 0;
     }
     memcpy(ret, value.mv_data, sizeof(*ret));
-    if (ret->sum != counter_checksum(ret, key))
+    if (ret->sum != aux_checksum(ret, key))
         *ret_code = IDEM_E_CORRUPT;
     else if (ret->format > AUX_FORMAT)
         *ret_code = IDEM_E_VERSION;
@@ -61,24 +60,24 @@ static int counter_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_rec
 }
 
 /* `there`: the row has an entry in the index already, under aux->indexed. */
-static int counter_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                       struct aux *aux, bool there) {
+static int aux_put(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                   struct aux *aux, bool there) {
     MDB_val name = {idem_record_key_len(key), (void *)key->at}, value = {sizeof(*aux), aux};
     int rc = 0;
 
     aux->format = AUX_FORMAT;
     if (!there)
         rc = lmdb_expiry_add(env, txn, LMDB_KIND_AUX, key, aux->expires, &aux->indexed);
-    aux->sum = counter_checksum(aux, key);
+    aux->sum = aux_checksum(aux, key);
     return rc != 0 ? rc : mdb_put(txn, env->aux, &name, &value, 0);
 }
 
 /* Reads the row for a job. False if the job has its result by that. */
-static bool counter_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct aux *aux,
-                         bool *there, int *ret_rc) {
+static bool aux_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct aux *aux,
+                     bool *there, int *ret_rc) {
     int code;
 
-    *ret_rc = counter_get(env, txn, &job->copy.key, aux, there, &code);
+    *ret_rc = aux_get(env, txn, &job->copy.key, aux, there, &code);
     if (*ret_rc != 0)
         return false;
     if (code == 0)
@@ -90,38 +89,37 @@ static bool counter_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *jo
 }
 
 /* A new row needs room. In a full store the rest is reserved for runs that must finish. */
-static bool counter_refuses_new(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                                bool there) {
+static bool aux_refuses_new(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, bool there) {
     if (there || !lmdb_env_full(env, txn))
         return false;
     job->rc = lmdb_fail(env, &job->copy.error, MDB_MAP_FULL, "write");
     return true;
 }
 
-static int lmdb_aux_once(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                         struct idem_time now) {
+static int ops_once(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                    struct idem_time now) {
     struct aux aux;
     bool there;
     int rc;
 
-    if (!counter_load(env, txn, job, &aux, &there, &rc))
+    if (!aux_load(env, txn, job, &aux, &there, &rc))
         return rc;
     job->copy.out.once.first = !there || aux.expires <= now.wall;
-    if (!job->copy.out.once.first || counter_refuses_new(env, txn, job, there))
+    if (!job->copy.out.once.first || aux_refuses_new(env, txn, job, there))
         return 0;
     aux.expires = now.wall + job->copy.in.once.ttl_ms;
     aux.value = 1;
-    return counter_put(env, txn, &job->copy.key, &aux, there);
+    return aux_put(env, txn, &job->copy.key, &aux, there);
 }
 
-static int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                          struct idem_time now) {
+static int ops_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                     struct idem_time now) {
     const struct idem_count_in *in = &job->copy.in.count;
     struct aux aux;
     bool there;
     int rc;
 
-    if (!counter_load(env, txn, job, &aux, &there, &rc))
+    if (!aux_load(env, txn, job, &aux, &there, &rc))
         return rc;
     if (!there || aux.expires <= now.wall)
         aux.value = 0;
@@ -132,10 +130,10 @@ static int lmdb_aux_count(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *j
             job->rc = idem_error_set(&job->copy.error, IDEM_E_INVALID, "the counter overflows");
         return 0;
     }
-    if (counter_refuses_new(env, txn, job, there))
+    if (aux_refuses_new(env, txn, job, there))
         return 0;
     aux.expires = now.wall + in->ttl_ms;
-    return counter_put(env, txn, &job->copy.key, &aux, there);
+    return aux_put(env, txn, &job->copy.key, &aux, there);
 }
 
 int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
@@ -144,7 +142,7 @@ int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_
     struct aux aux;
     uint64_t stamp;
     bool there;
-    int code, rc = counter_get(env, txn, key, &aux, &there, &code);
+    int code, rc = aux_get(env, txn, key, &aux, &there, &code);
 
     *ret_gone = false;
     if (rc != 0)
@@ -154,13 +152,15 @@ int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_
     *ret_gone = !there || aux.expires <= now.wall;
     if (*ret_gone)
         return there ? mdb_del(txn, env->aux, &name, NULL) : 0;
-    return counter_put(env, txn, key, &aux, false);
+    return aux_put(env, txn, key, &aux, false);
 }
 
-#define INDEXED_LEN 8
+/*
+ * The record under a key. A value in the records table is the stamp under which the index has it (8
+ * bytes), then the encoded record.
+ */
 
-/* The delay after its expected end within which a run may finish without a new index entry. */
-#define INDEX_GRACE_MS 60000
+#define INDEXED_LEN 8
 
 int lmdb_record_get(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
                     struct lmdb_found *ret, struct idem_error *err, int *ret_code) {
@@ -233,6 +233,13 @@ int lmdb_record_del(struct lmdb_env *env, MDB_txn *txn, const struct idem_record
     return rc != 0 ? rc : lmdb_expiry_drop(env, txn, indexed);
 }
 
+/*
+ * The operations on records.
+ */
+
+/* The delay after its expected end within which a run may finish without a new index entry. */
+#define INDEX_GRACE_MS 60000
+
 /* Stores a record that was not there before, with its index entry. */
 static int ops_add_record(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
                           const struct idem_record *record, int64_t look_ms) {
@@ -242,7 +249,8 @@ static int ops_add_record(struct lmdb_env *env, MDB_txn *txn, const struct idem_
     return rc != 0 ? rc : lmdb_record_put(env, txn, key, record, stamp);
 }
 
-static struct idem_bytes ops_add_blob(unsigned char **at, struct idem_bytes bytes) {
+/* Copies to *at, and moves it behind the copy. */
+static struct idem_bytes ops_copy_bytes(unsigned char **at, struct idem_bytes bytes) {
     struct idem_bytes copy = {*at, bytes.len};
 
     if (bytes.len != 0)
@@ -266,9 +274,9 @@ static bool ops_keep_blob(struct lmdb_job *job, struct idem_record *record, bool
         return false;
     }
     job->blob = at;
-    record->result = ops_add_blob(&at, record->result);
-    record->reason = ops_add_blob(&at, record->reason);
-    record->label = ops_add_blob(&at, record->label);
+    record->result = ops_copy_bytes(&at, record->result);
+    record->reason = ops_copy_bytes(&at, record->reason);
+    record->label = ops_copy_bytes(&at, record->label);
     return true;
 }
 
@@ -404,7 +412,6 @@ static int ops_sweep(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
 
     if (rc == 0)
         rc = lmdb_expiry_sweep(env, txn, now, &sweep);
-
     job->copy.out.sweep.removed = sweep.removed;
     job->copy.out.sweep.more = sweep.more;
     return rc;
@@ -414,9 +421,9 @@ typedef int write_fn(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                      struct idem_time now);
 
 static write_fn *const writes[IDEM_OP__COUNT] = {
-    [IDEM_OP_CLAIM] = ops_claim,    [IDEM_OP_FINISH] = ops_finish,    [IDEM_OP_ISSUE] = ops_issue,
-    [IDEM_OP_ONCE] = lmdb_aux_once, [IDEM_OP_COUNT] = lmdb_aux_count, [IDEM_OP_SETTLE] = ops_settle,
-    [IDEM_OP_FORGET] = ops_forget,  [IDEM_OP_SWEEP] = ops_sweep,
+    [IDEM_OP_CLAIM] = ops_claim,   [IDEM_OP_FINISH] = ops_finish, [IDEM_OP_ISSUE] = ops_issue,
+    [IDEM_OP_ONCE] = ops_once,     [IDEM_OP_COUNT] = ops_count,   [IDEM_OP_SETTLE] = ops_settle,
+    [IDEM_OP_FORGET] = ops_forget, [IDEM_OP_SWEEP] = ops_sweep,
 };
 
 int lmdb_op_write(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {

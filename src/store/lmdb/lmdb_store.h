@@ -292,6 +292,19 @@ void lmdb_clock_unsaved(struct lmdb_env *env);
 int64_t lmdb_clock_real(struct lmdb_env *env);
 int lmdb_now(struct lmdb_env *env, struct idem_time *ret, struct idem_error *err);
 
+/* lmdb_clock.c: the count of how far real time has jumped forward. */
+
+/* Continues the count of the shared file or of data.mdb, and judges the time that the clock has
+   read; with accept_clock=yes takes that time as right. */
+int lmdb_jumps_open(struct lmdb_env *env, struct idem_error *err);
+
+/* Moves the count forward to `lease`; clears days that have left the window. */
+void lmdb_jumps_pass(struct lmdb_jumps *jumps, int64_t lease);
+
+/* Parses the count as stored in data.mdb. MDB_CORRUPTED if it is invalid; *ret is untouched on
+   failure. */
+int lmdb_jumps_parse(const void *bytes, size_t len, struct lmdb_jumps *ret);
+
 /* lmdb_batch.c */
 void lmdb_jobs_init(struct lmdb_jobs *jobs);
 void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job);
@@ -320,6 +333,11 @@ bool lmdb_op_read(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, stru
 /* lmdb_scan.c: reads a bounded number of records; sets job->ready when it has read everything. */
 void lmdb_op_scan(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now);
 bool lmdb_op_scans(const struct lmdb_job *job);
+
+/* Nonces and counters are values with a lifetime, in a table apart from the records. The sweep
+   calls this after it has removed the row's index entry. MDB codes. */
+int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
+                   struct idem_time now, bool *ret_gone);
 
 /* The record under a key. A damaged record is reported in *ret_code, an error of the transaction
    by the return value. */
@@ -375,30 +393,5 @@ bool lmdb_slot_overflowed(struct lmdb_env *env, int slot);
 void lmdb_wake(struct lmdb_env *env, const struct idem_record_key *key);
 unsigned lmdb_bucket(const struct idem_record_key *key);
 unsigned lmdb_hash_bucket(const unsigned char *hash);
-
-/*
- * Counts how far real time has jumped forward, and limits it. All functions but
- * the first and the last two are called with the clock's mutex held.
- */
-
-/* Continues the count of the shared file or of data.mdb, and judges the time that the clock has
-   read; with accept_clock=yes takes that time as right. */
-int lmdb_jumps_open(struct lmdb_env *env, struct idem_error *err);
-
-/* Moves the count forward to `lease`; clears days that have left the window. */
-void lmdb_jumps_pass(struct lmdb_jumps *jumps, int64_t lease);
-
-/* Parses the count as stored in data.mdb. MDB_CORRUPTED if it is invalid; *ret is untouched on
-   failure. */
-int lmdb_jumps_parse(const void *bytes, size_t len, struct lmdb_jumps *ret);
-
-/*
- * Nonces and counters in the embedded store: a value with a lifetime under a
- * name, in a table apart from the records.
- */
-
-/* The sweep calls it after it has removed the row's index entry. MDB codes. */
-int lmdb_aux_visit(struct lmdb_env *env, MDB_txn *txn, const struct idem_record_key *key,
-                   struct idem_time now, bool *ret_gone);
 
 #endif

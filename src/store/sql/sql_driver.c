@@ -1,5 +1,6 @@
 /*
- * SQL stores: opens and closes the store, and sends its counts.
+ * SQL stores: runs the operations, statement by statement; opens and closes the store, and sends
+ * its counts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +20,15 @@
  * remote.c has their lists, pauses and deadlines.
  */
 
+static void job_turn(struct remote_op *op) {
+    struct sql_connection *connection = sql_job_of(op)->connection;
+
+    remote_op_turn(op, &connection->turn, &connection->flush);
+}
+
 /* Slots: of the operations that read and change the records of one slot, one at a time is under
    way. Without slots, the others on this connection would find the record changed, and start again
    and again. */
-
-static void sql_job_turn(struct remote_op *op);
 
 static unsigned char *job_slot(const struct sql_job *job) {
     const unsigned char *hash = job->base.copy.key.at + job->base.copy.key.prefix_len;
@@ -68,10 +73,12 @@ static void job_release_slot(struct sql_job *job) {
     /* From now on: a job that was dropped meanwhile passes the slot on. */
     sql_job_of(next)->holds = true;
     *job_slot(job) = 1;
-    sql_job_turn(next);
+    job_turn(next);
 }
 
-static void sql_job_free(struct remote_op *op) {
+/* The slots of struct remote_engine for an operation. */
+
+static void job_free(struct remote_op *op) {
     struct sql_job *job = sql_job_of(op);
 
     if (!op->remote->closing)
@@ -82,8 +89,7 @@ static void sql_job_free(struct remote_op *op) {
     free(job);
 }
 
-/* sql_driver.c */
-static struct remote_op *sql_job_new(struct remote *r, size_t size) {
+static struct remote_op *job_new(struct remote *r, size_t size) {
     struct sql_job *job = malloc(size);
 
     if (job == NULL)
@@ -93,7 +99,7 @@ static struct remote_op *sql_job_new(struct remote *r, size_t size) {
     return &job->base;
 }
 
-static int sql_job_begin(struct remote_op *op) {
+static int job_begin(struct remote_op *op) {
     struct sql_job *job = sql_job_of(op);
 
     if (job->connection == NULL)
@@ -103,14 +109,10 @@ static int sql_job_begin(struct remote_op *op) {
     return sql_job_restart(job);
 }
 
-static void sql_job_turn(struct remote_op *op) {
-    struct sql_connection *connection = sql_job_of(op)->connection;
+/* Responses. */
 
-    remote_op_turn(op, &connection->turn, &connection->flush);
-}
-
-static void op_take_response(struct sql_connection *connection, void *data,
-                             struct sql_answer *answer) {
+static void job_take_response(struct sql_connection *connection, void *data,
+                              struct sql_answer *answer) {
     struct sql_job *job = data;
     enum sql_next next;
     int rc = 0;
@@ -137,7 +139,7 @@ static void op_take_response(struct sql_connection *connection, void *data,
     if (next == SQL_NEXT_DONE)
         remote_op_complete(&job->base, remote_op_judge(&job->base, rc));
     else
-        sql_job_turn(&job->base);
+        job_turn(&job->base);
 }
 
 /* Sending. */
@@ -159,7 +161,7 @@ static void job_send(struct sql_job *job) {
         return;
     n = job->step->write(job, values);
     job->base.wanted++;
-    if (!sql_connection_send(connection, job->step->statement, values, n, op_take_response, job)) {
+    if (!sql_connection_send(connection, job->step->statement, values, n, job_take_response, job)) {
         job->base.wanted--;
         remote_op_pause(&job->base);
         return;
@@ -189,6 +191,8 @@ void sql_connection_flush_run(struct idem_task *task) {
         sql_connection_pump(connection);
     (void)remote_leave(&store->remote);
 }
+
+/* The store, as its connections see it. */
 
 void sql_store_ready(struct sql_store *store) {
     sql_sweeper_arm(store);
@@ -313,10 +317,10 @@ void sql_close(struct idem_store *base) {
 
 static const struct remote_engine engine = {
     .op_size = sizeof(struct sql_job),
-    .op_new = sql_job_new,
-    .op_free = sql_job_free,
-    .op_begin = sql_job_begin,
-    .op_turn = sql_job_turn,
+    .op_new = job_new,
+    .op_free = job_free,
+    .op_begin = job_begin,
+    .op_turn = job_turn,
     .again_ms = 20,
     .pump = driver_pump,
     .channel_size = sizeof(struct sql_channel),

@@ -148,16 +148,14 @@ struct sql_answer *sql_connection_keep(struct sql_connection *connection);
 struct sql_connection *sql_connection_of(struct sql_store *store,
                                          const struct idem_record_key *key);
 
-void sql_connection_flush_run(struct idem_task *task);
-
 /* sql_steps.c */
 
-/* A statement to send, and the function that receives its response. */
 enum sql_next {
     SQL_NEXT_SEND,  /* send job->step */
     SQL_NEXT_PAUSE, /* the same after a moment */
     SQL_NEXT_DONE,
 };
+/* A statement to send, and the function that receives its response. */
 struct sql_step {
     enum sql_statement statement;
     bool changes;
@@ -188,6 +186,7 @@ void sql_wake_room(
     struct sql_connection *connection); /* channels that wait for room may be polled */
 
 /* sql_driver.c */
+void sql_connection_flush_run(struct idem_task *task); /* sends the jobs in `turn` */
 void sql_store_ready(struct sql_store *store);
 void sql_store_notice(struct sql_store *store, const char *text);
 int sql_open(const struct idem_driver *driver, const struct idem_url *url, struct idem_loop *loop,
