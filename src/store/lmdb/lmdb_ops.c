@@ -257,15 +257,15 @@ static bool ops_keep_blob(struct lmdb_job *job, struct idem_record *record, bool
 
     if (!with_result)
         record->result = (struct idem_bytes){0};
-    at = malloc(record->result.len + record->reason.len + record->label.len + 1);
-    if (at == NULL) {
+    job->blob = idem_shared_bytes_new(record->result.len + record->reason.len + record->label.len);
+    if (job->blob == NULL) {
         job->rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM,
                                  "no memory for a record of %zu "
                                  "bytes",
                                  record->result.len);
         return false;
     }
-    job->blob = at;
+    at = job->blob->at;
     record->result = ops_add_blob(&at, record->result);
     record->reason = ops_add_blob(&at, record->reason);
     record->label = ops_add_blob(&at, record->label);
@@ -285,8 +285,11 @@ static bool ops_fill_claim(struct lmdb_job *job, enum idem_verdict verdict, int6
     job->copy.out.claim.verdict = verdict;
     job->copy.out.claim.left_ms = left;
     job->copy.out.claim.record = *record;
-    return ops_keep_blob(job, &job->copy.out.claim.record,
-                         verdict == IDEM_REPLAY || verdict == IDEM_DEAD);
+    if (!ops_keep_blob(job, &job->copy.out.claim.record,
+                       verdict == IDEM_REPLAY || verdict == IDEM_DEAD))
+        return false;
+    job->copy.out.claim.shared = job->blob;
+    return true;
 }
 
 static bool ops_refuse_full(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job) {
@@ -422,7 +425,7 @@ static write_fn *const writes[IDEM_OP__COUNT] = {
 int lmdb_op_write(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
     job->rc = 0;
     job->wakes = false;
-    free(job->blob);
+    idem_shared_bytes_release(job->blob);
     job->blob = NULL;
     return writes[job->copy.kind](env, txn, job, now);
 }

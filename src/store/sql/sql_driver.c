@@ -83,8 +83,8 @@ static void sql_job_free(struct remote_op *op) {
 }
 
 /* sql_driver.c */
-static struct remote_op *sql_job_new(struct remote *r, size_t size) {
-    struct sql_job *job = malloc(size);
+static struct remote_op *sql_job_new(struct remote *r, size_t room) {
+    struct sql_job *job = malloc(room);
 
     if (job == NULL)
         return NULL;
