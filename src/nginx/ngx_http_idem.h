@@ -338,7 +338,7 @@ typedef struct {
     int32_t                    status;
     int64_t                    retry_ms;
     ngx_str_t                  result;      /* data is NULL: none */
-    struct idem_shared_bytes  *shared;      /* has the result; NULL: the pool, or `response`, has it */
+    struct idem_shared_bytes  *shared;      /* has the result; NULL: other memory has it */
     ngx_str_t                  reason;
     enum idem_http_problem_kind  problem;
     const char                *detail;      /* of a refusal, beside the policy's message */

@@ -282,7 +282,7 @@ ngx_http_idem_claim_copy(ngx_pool_t *pool, ngx_str_t *to, const void *from, size
 }
 
 
-/* Keeps the store's bytes, which must stay as long as the response; copies those it cannot share. */
+/* Keeps the store's bytes as long as the response; copies those that it cannot share. */
 
 static ngx_int_t
 ngx_http_idem_claim_keep_result(ngx_http_request_t *r, ngx_http_idem_decision_t *decision,

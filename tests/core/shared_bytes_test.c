@@ -113,7 +113,7 @@ static void rig_close(struct rig *rig) {
     idem_poll_release(&rig->poll);
 }
 
-static void rig_turn(struct rig *rig) {
+static void rig_step(struct rig *rig) {
     CHECK(idem_poll_turn(&rig->poll, NULL, 0, 1000) >= 0);
 }
 
@@ -157,7 +157,7 @@ static struct idem_claim *rig_claim(struct rig *rig, const char *key, struct see
     *seen = (struct seen){0};
     CHECK_INT(idem_claim_new(rig->h, rig->guard, &args, on_answer, seen, &claim, NULL), 0);
     while (!seen->answered)
-        rig_turn(rig);
+        rig_step(rig);
     return claim;
 }
 
@@ -179,7 +179,7 @@ TEST(a_finish_uses_the_bytes_that_were_shared_and_copies_all_others) {
     CHECK_INT(idem_claim_done(claim, 200, bytes->at + HEAD, RESULT_LEN, on_finish, &seen), 0);
     CHECK(claim->store_call.op.in.finish.result.at == bytes->at + HEAD);
     while (!seen.finished)
-        rig_turn(&rig);
+        rig_step(&rig);
     idem_claim_free(claim);
     CHECK_INT(bytes->refs, 1);
 
@@ -192,7 +192,7 @@ TEST(a_finish_uses_the_bytes_that_were_shared_and_copies_all_others) {
     memset(own, 'x', RESULT_LEN);
     free(own);
     while (!seen.finished)
-        rig_turn(&rig);
+        rig_step(&rig);
     idem_claim_free(claim);
     idem_claim_free(rig_claim(&rig, "own", &seen));
     CHECK_INT(seen.verdict, IDEM_REPLAY);
@@ -222,9 +222,9 @@ TEST(the_store_keeps_the_bytes_until_it_has_written_them) {
             idem_claim_done(claims[i], 200, bytes->at + HEAD, RESULT_LEN, on_finish, &seen[i]), 0);
         idem_shared_bytes_release(bytes);
         if (i % 4 > 0)
-            rig_turn(&rig);
+            rig_step(&rig);
         while (i % 4 == 2 && !seen[i].finished)
-            rig_turn(&rig);
+            rig_step(&rig);
         if (i % 4 == 3)
             continue;
         idem_claim_free(claims[i]);
@@ -259,7 +259,7 @@ TEST(what_a_replay_has_stays_until_the_last_reference) {
     idem_claim_share_result(claim, bytes);
     CHECK_INT(idem_claim_done(claim, 200, bytes->at + HEAD, RESULT_LEN, on_finish, &seen), 0);
     while (!seen.finished)
-        rig_turn(&rig);
+        rig_step(&rig);
     idem_claim_free(claim);
     idem_shared_bytes_release(bytes);
     idem_claim_free(rig_claim(&rig, "k", &seen));

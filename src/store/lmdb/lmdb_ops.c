@@ -251,13 +251,21 @@ static struct idem_bytes ops_add_blob(unsigned char **at, struct idem_bytes byte
     return copy;
 }
 
-/* Copies the strings of a result out of the map, which changes with the transaction. */
+/* Copies the strings of a result out of the map, which changes with the transaction. Most claims
+   that are granted have none. */
 static bool ops_keep_blob(struct lmdb_job *job, struct idem_record *record, bool with_result) {
+    size_t len = record->reason.len + record->label.len;
     unsigned char *at;
 
-    if (!with_result)
+    if (with_result)
+        len += record->result.len;
+    else
         record->result = (struct idem_bytes){0};
-    job->blob = idem_shared_bytes_new(record->result.len + record->reason.len + record->label.len);
+    if (len == 0 && !with_result) {
+        record->reason = record->label = (struct idem_bytes){0};
+        return true;
+    }
+    job->blob = idem_shared_bytes_new(len);
     if (job->blob == NULL) {
         job->rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM,
                                  "no memory for a record of %zu "
