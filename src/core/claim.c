@@ -334,7 +334,8 @@ static void claim_release(struct idem *h, struct idem_claim *c) {
     OPENSSL_cleanse(c->key_bytes, c->key_len);
     if (c->key_bytes != c->key_room)
         free(c->key_bytes);
-    free(c->kept);
+    idem_shared_bytes_release(c->shared);
+    free(c->reason);
     if (h != NULL && h->service == NULL)
         idem_freelist_put(&h->freelist, c);
     else
@@ -420,6 +421,12 @@ void idem_claim_set_finish_timeout(struct idem_claim *c, int64_t ms) {
 
 void idem_claim_set_result_max(struct idem_claim *c, int64_t bytes) {
     c->policy.result_max = bytes;
+}
+
+struct idem_shared_bytes *idem_claim_answer_ref(const struct idem_claim *c) {
+    return c->store_call.op.kind == IDEM_OP_CLAIM
+               ? idem_shared_bytes_ref(c->store_call.op.out.claim.shared)
+               : NULL;
 }
 
 void idem_claim_start(struct idem *h, struct idem_claim *c) {

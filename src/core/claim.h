@@ -61,7 +61,8 @@ struct idem_claim {
 
     idem_finish_cb *finish_cb;
     void *finish_data;
-    unsigned char *kept; /* result and reason, until the finish is acknowledged */
+    struct idem_shared_bytes *shared; /* has the result until the claim is freed; NULL: no result */
+    char *reason;                     /* the copy of the finish's reason; NULL: it has none */
     int64_t finish_since;
     int64_t delay_ms;    /* replaces the back-off; 0: the back-off */
     bool finish_doubted; /* a finish that was sent may have been stored */
@@ -105,6 +106,12 @@ void idem_claim_on_finish_tried(struct idem_claim *c, idem_tried_cb *tried, void
 void idem_claim_set_result_max(struct idem_claim *c, int64_t bytes);
 /* Sets the delay before the next run, instead of the policy's back-off; 0: the back-off. */
 void idem_claim_set_delay(struct idem_claim *c, int64_t ms);
+/* Shares the bytes that hold the result of the finish to come: the claim takes a reference, and the
+   finish copies no result that lies in them. From then on nobody may write to them. */
+void idem_claim_share_result(struct idem_claim *c, struct idem_shared_bytes *bytes);
+/* For the claim's callback, and only while it runs: takes a reference to the bytes that hold the
+   answer's result, which the caller releases. NULL: nothing holds them, and they must be copied. */
+struct idem_shared_bytes *idem_claim_answer_ref(const struct idem_claim *c);
 /* Returns the delay that the finish has set. */
 int64_t idem_claim_delay(const struct idem_claim *c);
 /* True if a run that fails now is not repeated: no attempts are left, or failures are kept. */

@@ -31,7 +31,8 @@ static int claim_set_identity(struct idem_claim *c, const struct idem_guard *gua
                               const struct idem_args *args,
                               const struct idem_fingerprint *fingerprint, struct idem_error *err) {
     struct idem_identity identity;
-    int rc = idem_identity_make(guard, &c->policy, args, &identity, err);
+    int rc = fingerprint == NULL ? idem_identity_make(guard, &c->policy, args, &identity, err)
+                                 : idem_identity_make_key(guard, &c->policy, args, &identity, err);
 
     if (rc == 0) {
         c->in.fingerprint = fingerprint == NULL ? identity.fingerprint : *fingerprint;

@@ -105,22 +105,48 @@ static void finish_answered(struct idem_store_call *store_call, int rc,
         finish_end(c, 0, lost, NULL);
 }
 
-/* Copies result and reason, because a finish may be sent again after the caller's buffers are
-   freed. */
-static int finish_copy(struct idem_claim *c, const void *result, size_t len, const char *reason) {
-    size_t reason_len = reason == NULL ? 0 : strnlen(reason, IDEM_REASON_MAX);
-    unsigned char *copy = malloc(len + reason_len + 1);
+void idem_claim_share_result(struct idem_claim *c, struct idem_shared_bytes *bytes) {
+    idem_shared_bytes_release(c->shared);
+    c->shared = idem_shared_bytes_ref(bytes);
+}
 
-    if (copy == NULL)
-        return IDEM_E_NOMEM;
-    if (len != 0)
-        memcpy(copy, result, len);
-    if (reason_len != 0)
-        memcpy(copy + len, reason, reason_len);
-    c->kept = copy;
-    c->store_call.op.in.finish.result = (struct idem_bytes){copy, len};
-    c->store_call.op.in.finish.reason = (struct idem_bytes){copy + len, reason_len};
+/* The bytes in which the result outlives the caller's: those that were shared with the claim, or a
+   copy. */
+static int finish_keep_result(struct idem_claim *c, const void *result, size_t len) {
+    struct idem_finish_in *in = &c->store_call.op.in.finish;
+    struct idem_shared_bytes *copy;
+
+    in->result = (struct idem_bytes){result, len};
+    if (len == 0)
+        return 0;
+    if (!idem_shared_bytes_hold(c->shared, result, len)) {
+        copy = idem_shared_bytes_new(len);
+        if (copy == NULL)
+            return IDEM_E_NOMEM;
+        memcpy(copy->at, result, len);
+        idem_claim_share_result(c, copy);
+        idem_shared_bytes_release(copy);
+        in->result.at = copy->at;
+    }
+    in->shared = c->shared;
     return 0;
+}
+
+static int finish_copy_reason(struct idem_claim *c, const char *reason) {
+    size_t len = reason == NULL ? 0 : strnlen(reason, IDEM_REASON_MAX);
+
+    free(c->reason);
+    c->reason = len == 0 ? NULL : strndup(reason, len);
+    c->store_call.op.in.finish.reason = (struct idem_bytes){(unsigned char *)c->reason, len};
+    return len != 0 && c->reason == NULL ? IDEM_E_NOMEM : 0;
+}
+
+/* Keeps result and reason, because a finish may be sent again after the caller's buffers are
+   freed. */
+static int finish_keep(struct idem_claim *c, const void *result, size_t len, const char *reason) {
+    int rc = finish_keep_result(c, result, len);
+
+    return rc != 0 ? rc : finish_copy_reason(c, reason);
 }
 
 static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, const void *result,
@@ -132,7 +158,7 @@ static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, c
     if (idem_handle_check(c->h, NULL) != 0)
         return IDEM_E_FORK;
     c->store_call.op.in.finish = *in;
-    rc = finish_copy(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
+    rc = finish_keep(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
     if (rc != 0)
         return rc;
     idem_lease_stop(c);

@@ -257,8 +257,6 @@ static int builder_copy_fingerprint(struct builder *m) {
 static int builder_make_fingerprint(struct builder *m) {
     const struct idem_args *args = m->args;
 
-    /* All of it is stored: unset bytes must not leak the stack. */
-    m->ret->fingerprint = (struct idem_fingerprint){0};
     if (m->policy->fingerprint == IDEM_NONE)
         return 0;
     if (m->policy->fingerprint_expr != NULL && args->fingerprint != NULL)
@@ -300,17 +298,32 @@ static int args_check(const struct idem_args *args, struct idem_error *err) {
     return 0;
 }
 
+static int identity_make(struct builder *m, bool fingerprint) {
+    int rc = args_check(m->args, m->err);
+
+    idem_arena_init(&m->arena, 0);
+    if (rc == 0)
+        rc = key_make(m);
+    /* All of it is stored: unset bytes must not leak the stack. */
+    m->ret->fingerprint = (struct idem_fingerprint){0};
+    if (rc == 0 && fingerprint)
+        rc = builder_make_fingerprint(m);
+    idem_arena_free(&m->arena);
+    return rc;
+}
+
 int idem_identity_make(const struct idem_guard *guard, const struct idem_policy *policy,
                        const struct idem_args *args, struct idem_identity *ret,
                        struct idem_error *err) {
     struct builder m = {.guard = guard, .policy = policy, .args = args, .ret = ret, .err = err};
-    int rc = args_check(args, err);
 
-    idem_arena_init(&m.arena, 0);
-    if (rc == 0)
-        rc = key_make(&m);
-    if (rc == 0)
-        rc = builder_make_fingerprint(&m);
-    idem_arena_free(&m.arena);
-    return rc;
+    return identity_make(&m, true);
+}
+
+int idem_identity_make_key(const struct idem_guard *guard, const struct idem_policy *policy,
+                           const struct idem_args *args, struct idem_identity *ret,
+                           struct idem_error *err) {
+    struct builder m = {.guard = guard, .policy = policy, .args = args, .ret = ret, .err = err};
+
+    return identity_make(&m, false);
 }

@@ -20,6 +20,12 @@ int idem_identity_make(const struct idem_guard *guard, const struct idem_policy 
                        const struct idem_args *args, struct idem_identity *ret,
                        struct idem_error *err);
 
+/* The same for a call whose fingerprint is known: makes the key alone, and clears the fingerprint.
+ */
+int idem_identity_make_key(const struct idem_guard *guard, const struct idem_policy *policy,
+                           const struct idem_args *args, struct idem_identity *ret,
+                           struct idem_error *err);
+
 /*
  * The two customary keys, of at most IDEM_KEY_MAX bytes. Different parts never give the same key:
  *

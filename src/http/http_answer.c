@@ -195,6 +195,11 @@ static size_t answer_head_size(const struct idem_http_header *headers, size_t n)
     return size <= IDEM_HTTP_HEAD_MAX ? size : 0;
 }
 
+size_t idem_http_answer_head_max(size_t n, size_t len) {
+    return FIXED_LEN + HEADER_LEN + sizeof(DECODED) - 1 + IDEM_HTTP_DECODED_TEXT + n * HEADER_LEN +
+           len;
+}
+
 size_t idem_http_answer_size(const struct idem_http_header *headers, size_t n, size_t body_len) {
     size_t head = answer_head_size(headers, n);
 
@@ -236,7 +241,7 @@ int idem_http_answer_begin(struct idem_http_answer_out *out, void *room, size_t 
 int idem_http_answer_append(struct idem_http_answer_out *out, const void *bytes, size_t len) {
     if (len > out->size - out->len || len > UINT32_MAX - (out->len - out->head))
         return IDEM_E_INVALID;
-    if (len > 0)
+    if (len > 0 && bytes != out->at + out->len)
         memcpy(out->at + out->len, bytes, len);
     out->len += len;
     return 0;

@@ -54,6 +54,11 @@ struct idem_http_header idem_http_decoded_print(const struct idem_http_decoded *
    long. */
 size_t idem_http_answer_size(const struct idem_http_header *headers, size_t n, size_t body_len);
 
+/* An upper bound of the bytes before the body, if the names and values of n headers, besides that
+   of idem_http_decoded_print(), have `len` bytes together: so much room before a body suffices for
+   a head that is written later. */
+size_t idem_http_answer_head_max(size_t n, size_t len);
+
 /*
  * Writing into the caller's buffer: begin writes everything before the body, append adds a piece
  * of the body, end writes the body's length and returns the total length. The response is complete
@@ -67,7 +72,8 @@ struct idem_http_answer_out {
    that is never stored. */
 int idem_http_answer_begin(struct idem_http_answer_out *out, void *room, size_t size, int status,
                            const struct idem_http_header *headers, size_t n);
-/* 0, or IDEM_E_INVALID if there is no room; nothing was added then. */
+/* 0, or IDEM_E_INVALID if there is no room; nothing was added then. Bytes that lie in their place
+   already are not copied. */
 int idem_http_answer_append(struct idem_http_answer_out *out, const void *bytes, size_t len);
 size_t idem_http_answer_end(struct idem_http_answer_out *out);
 

@@ -339,6 +339,7 @@ typedef struct {
     int32_t                    status;
     int64_t                    retry_ms;
     ngx_str_t                  result;      /* data is NULL: none */
+    struct idem_shared_bytes  *shared;      /* has the result; NULL: other memory has it */
     ngx_str_t                  reason;
     enum idem_http_problem_kind  problem;
     const char                *detail;      /* of a refusal, beside the policy's message */
@@ -372,6 +373,8 @@ typedef struct {
     enum idem_end              cancelled;   /* why we ended the run; 0: we did not */
     ngx_event_t                max;         /* idem_run_max of an unguarded run */
     int64_t                    ttl;         /* set by the backend; 0: not set */
+    struct idem_shared_bytes  *shared;      /* has room for the head, and the body behind it */
+    size_t                     head;        /* bytes of that room */
     ngx_str_t                  body;        /* so far */
     size_t                     room;        /* bytes that body has memory for */
     struct idem_http_measure   measure;     /* of the body, if it is in gzip */
@@ -508,6 +511,7 @@ ngx_http_idem_ctx_t *ngx_http_idem_ctx_find(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state);
 void ngx_http_idem_ctx_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
+ngx_int_t ngx_http_idem_ctx_own_bytes(ngx_http_request_t *r, ngx_buf_t *b);
 
 /* handler.c */
 ngx_int_t ngx_http_idem_handler(ngx_http_request_t *r);
@@ -628,8 +632,8 @@ ngx_int_t ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_
     u_char *bytes, size_t size);
 ngx_int_t ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_str_t *ret);
-ngx_int_t ngx_http_idem_capture_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    ngx_uint_t status, ngx_str_t *ret);
+ngx_int_t ngx_http_idem_capture_encode_row(ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    ngx_str_t *ret);
 
 /* reply.c */
 void ngx_http_idem_reply_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,

@@ -84,13 +84,71 @@ ngx_http_idem_capture_measure(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u
 }
 
 
+/* An upper bound of the head that the stored form will have. */
+
+static size_t
+ngx_http_idem_capture_head_max(ngx_http_request_t *r)
+{
+    size_t                   len;
+    ngx_uint_t               n;
+    ngx_table_elt_t         *header;
+    ngx_http_idem_fields_t   fields;
+
+    n = 2;                                      /* fields that nginx keeps apart */
+    len = sizeof("Content-Type; charset=") + r->headers_out.content_type.len
+          + r->headers_out.charset.len + sizeof("Last-Modified: Mon, 28 Sep 1970 06:00:00 GMT");
+
+    ngx_http_idem_fields_begin(&fields, &r->headers_out.headers);
+
+    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
+        len += header->key.len + header->value.len;
+        n++;
+    }
+
+    return ngx_min(idem_http_answer_head_max(n, len), IDEM_HTTP_HEAD_MAX);
+}
+
+
+/*
+ * Makes room for a body of that length, behind room for its head. The head is
+ * written last and before the body, so that the stored form needs no copy. The
+ * claim and the store share these bytes with the client's response.
+ */
+
+static ngx_int_t
+ngx_http_idem_capture_reserve(ngx_http_idem_ctx_t *ctx, size_t head, size_t room)
+{
+    u_char                    *at;
+    struct idem_shared_bytes  *shared;
+
+    head = ngx_max(head, ctx->response.head);
+
+    shared = idem_shared_bytes_resize(ctx->response.shared, head + room);
+    if (shared == NULL) {
+        return NGX_ERROR;
+    }
+
+    at = shared->at;
+
+    if (ctx->response.body.len && head > ctx->response.head) {
+        ngx_memmove(at + head, at + ctx->response.head, ctx->response.body.len);
+    }
+
+    ctx->response.shared = shared;
+    ctx->response.head = head;
+    ctx->response.body.data = at + head;
+    ctx->response.room = room;
+
+    return NGX_OK;
+}
+
+
 ngx_int_t
 ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
     size_t size)
 {
-    off_t    length;
-    size_t   room;
-    u_char  *p;
+    off_t   length;
+    size_t  head, room;
 
     if ((off_t) (ctx->response.body.len + size) > ngx_http_idem_capture_limit(ctx)) {
         return NGX_DECLINED;
@@ -105,19 +163,11 @@ ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_
         }
 
         room = ngx_max(room, ctx->response.body.len + size);
+        head = ctx->response.discard ? 0 : ngx_http_idem_capture_head_max(r);
 
-        p = ngx_palloc(r->pool, room);
-        if (p == NULL) {
+        if (ngx_http_idem_capture_reserve(ctx, head, room) != NGX_OK) {
             return NGX_ERROR;
         }
-
-        if (ctx->response.body.data) {
-            ngx_memcpy(p, ctx->response.body.data, ctx->response.body.len);
-            (void) ngx_pfree(r->pool, ctx->response.body.data);
-        }
-
-        ctx->response.body.data = p;
-        ctx->response.room = room;
     }
 
     if (!ctx->response.discard) {
@@ -131,14 +181,14 @@ ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_
 }
 
 
-/* Encodes head and body as one result. */
+/* Writes the head before the body: both are one result, in the shared bytes. */
 
 static ngx_int_t
-ngx_http_idem_capture_write(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+ngx_http_idem_capture_write(ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
     struct idem_http_header *headers, ngx_uint_t n, ngx_str_t *ret)
 {
-    u_char                       *room;
-    size_t                        size;
+    u_char                       *at;
+    size_t                        size, head;
     struct idem_http_answer_out   out;
 
     size = idem_http_answer_size(headers, n, ctx->response.body.len);
@@ -146,18 +196,23 @@ ngx_http_idem_capture_write(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx
         return NGX_DECLINED;
     }
 
-    room = ngx_palloc(r->pool, size);
-    if (room == NULL) {
+    head = size - ctx->response.body.len;
+
+    if (head > ctx->response.head
+        && ngx_http_idem_capture_reserve(ctx, head, ctx->response.body.len) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    if (idem_http_answer_begin(&out, room, size, (int) status, headers, n) != 0
+    at = ctx->response.body.data - head;
+
+    if (idem_http_answer_begin(&out, at, size, (int) status, headers, n) != 0
         || idem_http_answer_append(&out, ctx->response.body.data, ctx->response.body.len) != 0)
     {
         return NGX_DECLINED;
     }
 
-    ret->data = room;
+    ret->data = at;
     ret->len = idem_http_answer_end(&out);
 
     return NGX_OK;
@@ -167,15 +222,14 @@ ngx_http_idem_capture_write(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx
 /* Encodes the result in a row of the backend's database as a response. */
 
 ngx_int_t
-ngx_http_idem_capture_encode_row(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    ngx_uint_t status, ngx_str_t *ret)
+ngx_http_idem_capture_encode_row(ngx_http_idem_ctx_t *ctx, ngx_uint_t status, ngx_str_t *ret)
 {
     struct idem_http_header  type;
 
     type.name = IDEM_HTTP_TEXT("Content-Type");
     type.value = ngx_http_idem_text(ctx->conf->probe_type);
 
-    return ngx_http_idem_capture_write(r, ctx, status, &type, ctx->response.body.len ? 1 : 0, ret);
+    return ngx_http_idem_capture_write(ctx, status, &type, ctx->response.body.len ? 1 : 0, ret);
 }
 
 
@@ -280,7 +334,7 @@ ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
         }
     }
 
-    return ngx_http_idem_capture_write(r, ctx, r->headers_out.status, kept, n, ret);
+    return ngx_http_idem_capture_write(ctx, r->headers_out.status, kept, n, ret);
 }
 
 
@@ -820,6 +874,10 @@ ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
     rc = ngx_http_idem_next_header_filter(r);
 
     if (rc == NGX_ERROR || rc > NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (out && ngx_http_idem_ctx_own_bytes(r, out->buf) != NGX_OK) {
         return NGX_ERROR;
     }
 

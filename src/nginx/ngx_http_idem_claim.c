@@ -282,7 +282,28 @@ ngx_http_idem_claim_copy(ngx_pool_t *pool, ngx_str_t *to, const void *from, size
 }
 
 
-/* Copies the needed parts of the store's response, and resumes the request. */
+/* Keeps the store's bytes as long as the response; copies those that it cannot share. */
+
+static ngx_int_t
+ngx_http_idem_claim_keep_result(ngx_http_request_t *r, ngx_http_idem_decision_t *decision,
+    struct idem_claim *claim, const struct idem_answer *answer)
+{
+    idem_shared_bytes_release(decision->shared);
+    decision->shared = idem_claim_answer_ref(claim);
+
+    if (decision->shared == NULL) {
+        return ngx_http_idem_claim_copy(r->pool, &decision->result, answer->result,
+                                        answer->result_len);
+    }
+
+    decision->result.data = (u_char *) answer->result;
+    decision->result.len = answer->result_len;
+
+    return NGX_OK;
+}
+
+
+/* Takes the needed parts of the store's response, and resumes the request. */
 
 static void
 ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
@@ -323,9 +344,7 @@ ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
                                      answer->reason_len)
             != NGX_OK
             || (answer->has_result
-                && ngx_http_idem_claim_copy(r->pool, &decision->result, answer->result,
-                                            answer->result_len)
-                   != NGX_OK))
+                && ngx_http_idem_claim_keep_result(r, decision, claim, answer) != NGX_OK))
         {
             decision->kind = NGX_HTTP_IDEM_NO_STORE;
         }
@@ -497,9 +516,10 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
 
     idem_claim_set_finish_timeout(claim, policy->finish_timeout_ms + NGX_HTTP_IDEM_FINISH_MORE);
 
-    /* capture.c limits the body */
+    /* capture.c limits the body, and has the result in its bytes */
 
     idem_claim_set_result_max(claim, IDEM_RESULT_MAX + IDEM_HTTP_HEAD_MAX);
+    idem_claim_share_result(claim, result ? ctx->response.shared : NULL);
 
     switch (outcome) {
 

@@ -7,6 +7,7 @@
 
 
 static void ngx_http_idem_ctx_cleanup(void *data);
+static void ngx_http_idem_ctx_release_bytes(void *data);
 
 
 /* An internal redirect clears the contexts of all modules: ours is found through its cleanup. */
@@ -39,17 +40,21 @@ ngx_http_idem_ctx_t *
 ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf)
 {
     ngx_http_cleanup_t   *cln;
+    ngx_pool_cleanup_t   *bytes;
     ngx_http_idem_ctx_t  *ctx;
 
     ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_idem_ctx_t));
     cln = ngx_http_cleanup_add(r, 0);
+    bytes = ngx_pool_cleanup_add(r->pool, 0);
 
-    if (ctx == NULL || cln == NULL) {
+    if (ctx == NULL || cln == NULL || bytes == NULL) {
         return NULL;
     }
 
     cln->handler = ngx_http_idem_ctx_cleanup;
     cln->data = ctx;
+    bytes->handler = ngx_http_idem_ctx_release_bytes;
+    bytes->data = ctx;
 
     ngx_http_set_ctx(r, ctx, ngx_http_idem_module);
 
@@ -72,6 +77,50 @@ ngx_http_idem_ctx_cleanup(void *data)
     ngx_http_idem_capture_drop(ctx);
     ngx_http_idem_fingerprint_drop(ctx);
     ngx_http_idem_probe_sweep_done(ctx);
+}
+
+
+/* The pool does so, after the log phase, which may read fields of a replay. */
+
+static void
+ngx_http_idem_ctx_release_bytes(void *data)
+{
+    ngx_http_idem_ctx_t  *ctx = data;
+
+    idem_shared_bytes_release(ctx->decision.shared);
+    idem_shared_bytes_release(ctx->response.shared);
+}
+
+
+/*
+ * A filter that has set filter_need_temporary changes the bytes of a response in
+ * their place, as charset does: it gets a copy, because the store shares ours.
+ * Call it after the header filters.
+ */
+
+ngx_int_t
+ngx_http_idem_ctx_own_bytes(ngx_http_request_t *r, ngx_buf_t *b)
+{
+    size_t   size;
+    u_char  *p;
+
+    if (!r->filter_need_temporary || !b->memory) {
+        return NGX_OK;
+    }
+
+    size = (size_t) (b->last - b->pos);
+
+    p = ngx_pnalloc(r->pool, size);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    b->last = ngx_cpymem(p, b->pos, size);
+    b->pos = p;
+    b->memory = 0;
+    b->temporary = 1;
+
+    return NGX_OK;
 }
 
 

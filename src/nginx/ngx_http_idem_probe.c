@@ -244,7 +244,7 @@ ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx
 
     if (!ctx->response.discard && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
         rc = sr ? ngx_http_idem_capture_encode(sr, ctx, result)
-                : ngx_http_idem_capture_encode_row(r, ctx, ctx->probe.status, result);
+                : ngx_http_idem_capture_encode_row(ctx, ctx->probe.status, result);
 
         if (rc != NGX_OK) {
             ngx_str_null(result);

@@ -491,6 +491,10 @@ ngx_http_idem_reply_replay_as_is(ngx_http_request_t *r, struct idem_http_text *b
     b->last_buf = 1;
     b->last_in_chain = 1;
 
+    if (ngx_http_idem_ctx_own_bytes(r, b) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     out.buf = b;
     out.next = NULL;
 

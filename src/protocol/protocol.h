@@ -6,6 +6,7 @@
 #ifndef IDEM_PROTOCOL_PROTOCOL_H
 #define IDEM_PROTOCOL_PROTOCOL_H
 
+#include "base/shared_bytes.h"
 #include "protocol/record.h"
 #include "protocol/table.h"
 
@@ -45,6 +46,7 @@ struct idem_finish_in {
     uint32_t attempt; /* the attempt that the claim returned; 0: no response arrived */
     int32_t status;
     struct idem_bytes result;
+    struct idem_shared_bytes *shared; /* has the bytes of `result`; NULL: they are borrowed */
     bool keep_result;
     struct idem_bytes reason;
     bool final;

@@ -77,13 +77,18 @@ bool remote_op_repeats(const struct remote_op *op) {
            op->copy.kind == IDEM_OP_FINISH || op->copy.kind == IDEM_OP_ISSUE;
 }
 
+static void op_free(struct remote_op *op) {
+    idem_op_copy_release(&op->copy);
+    op->remote->engine->op_free(op);
+}
+
 bool remote_op_is_gone(struct remote_op *op) {
     if (op->caller != NULL)
         return false;
     if (op->wanted == 0 && !op->queued) {
         if (op->link != NULL)
             idem_link_remove(op);
-        op->remote->engine->op_free(op);
+        op_free(op);
     }
     return true;
 }
@@ -289,7 +294,7 @@ static void remote_fire_deadline(struct idem_timer *timer) {
 
 int remote_submit(struct idem_store *base, struct idem_op *caller) {
     struct remote *r = remote_of(base);
-    size_t size = r->engine->op_size + idem_op_strings_len(caller);
+    size_t room = r->engine->op_size + idem_op_copy_len(caller);
     struct remote_op *op;
     int rc = idem_op_admit(caller, r->forks);
 
@@ -299,17 +304,18 @@ int remote_submit(struct idem_store *base, struct idem_op *caller) {
         return idem_error_set(&caller->error, IDEM_E_REFUSED,
                               "%d operations or %zu MiB wait for the server", QUEUE_MAX,
                               QUEUE_BYTES_MAX >> 20);
-    op = r->engine->op_new(r, size);
+    op = r->engine->op_new(r, room);
     if (op == NULL)
         return idem_error_set(&caller->error, IDEM_E_NOMEM, "no memory for an operation");
     op->remote = r;
     op->caller = caller;
-    op->size = size;
+    op->room = room;
+    op->size = r->engine->op_size + idem_op_strings_len(caller);
     idem_op_copy(caller, &op->copy, (unsigned char *)(op + 1));
     rc = r->engine->op_begin(op);
     if (rc != 0) {
         caller->error = op->copy.error;
-        r->engine->op_free(op);
+        op_free(op);
         return rc;
     }
     caller->driver = op;
@@ -535,12 +541,12 @@ static void remote_drain(struct remote *r) {
             break;
 }
 
-static void remote_free_ops(struct remote *r, struct remote_op *op) {
+static void remote_free_ops(struct remote_op *op) {
     for (struct remote_op *next; op != NULL; op = next) {
         next = op->next;
         if (op->caller != NULL)
             op->caller->driver = NULL;
-        r->engine->op_free(op);
+        op_free(op);
     }
 }
 
@@ -559,8 +565,8 @@ void remote_close(struct idem_store *base) {
     idem_timer_clear(base->loop, &r->again);
     idem_timer_clear(base->loop, &r->tally_timer);
     r->engine->disconnect(r);
-    remote_free_ops(r, r->dropped);
-    remote_free_ops(r, r->ops);
+    remote_free_ops(r->dropped);
+    remote_free_ops(r->ops);
     r->dropped = r->ops = NULL;
     r->ops_end = &r->ops;
     if (r->depth == 0)

@@ -34,12 +34,13 @@ struct remote_op {
     struct remote_op *next, **link; /* all operations, by deadline; or the dropped ones */
     struct remote_op *queue_next;
     int64_t deadline;
-    size_t size;         /* of its memory */
+    size_t room;         /* of its own memory */
+    size_t size;         /* of its memory, with the shared bytes */
     unsigned wanted;     /* responses under way */
     bool queued;         /* in a queue; in one at most */
     bool sent;           /* it may have happened */
     bool lost;           /* a connection was lost at least once after sending */
-    struct idem_op copy; /* its strings are stored behind it */
+    struct idem_op copy; /* its strings are stored behind it, or are shared bytes */
 };
 
 struct remote_queue {
@@ -57,9 +58,9 @@ struct remote_channel {
 
 struct remote_engine {
     size_t op_size; /* of its operations, which end with a struct remote_op */
-    /* Memory of `size` bytes for an operation and the strings behind it; everything but the copy is
-       clear. NULL: no memory. */
-    struct remote_op *(*op_new)(struct remote *r, size_t size);
+    /* Memory of `room` bytes for an operation and the strings behind it; everything but the copy is
+       clear. NULL: no memory. op_free leaves the shared bytes of the copy to remote.c. */
+    struct remote_op *(*op_new)(struct remote *r, size_t room);
     void (*op_free)(struct remote_op *op);
     /* Prepares the first sending, or the first after a lost connection. 0, or a code with
        op->copy.error. */

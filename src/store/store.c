@@ -132,6 +132,17 @@ size_t idem_op_strings_len(struct idem_op *op) {
     return len;
 }
 
+/* The bytes that hold the operation's result, if they are shared; NULL: the result is copied. */
+static struct idem_shared_bytes *op_shared_bytes(const struct idem_op *op) {
+    return op->kind == IDEM_OP_FINISH ? op->in.finish.shared : NULL;
+}
+
+size_t idem_op_copy_len(struct idem_op *op) {
+    size_t len = idem_op_strings_len(op);
+
+    return op_shared_bytes(op) == NULL ? len : len - op->in.finish.result.len;
+}
+
 void idem_op_copy(const struct idem_op *op, struct idem_op *ret, unsigned char *at) {
     struct idem_bytes *strings[IDEM_OP_STRINGS];
     size_t n;
@@ -144,11 +155,17 @@ void idem_op_copy(const struct idem_op *op, struct idem_op *ret, unsigned char *
     ret->error.text[0] = '\0';
     n = idem_op_strings(ret, strings);
     for (size_t i = 0; i < n; i++) {
+        if (strings[i] == &ret->in.finish.result && idem_shared_bytes_ref(op_shared_bytes(ret)))
+            continue;
         if (strings[i]->len != 0)
             memcpy(at, strings[i]->at, strings[i]->len);
         strings[i]->at = at;
         at += strings[i]->len;
     }
+}
+
+void idem_op_copy_release(struct idem_op *copy) {
+    idem_shared_bytes_release(op_shared_bytes(copy));
 }
 
 int idem_op_admit(struct idem_op *op, unsigned forks) {

@@ -2,9 +2,10 @@
  * The interface of every store: one table that serves all front doors.
  *
  * An operation is a struct idem_op that the caller owns. The caller fills in `kind`, `key` and the
- * matching member of `in`, and submits it. The driver copies its input before submit returns, fills
- * in `out` and calls `complete` exactly once, from the loop, never from inside submit, and never
- * after cancel or close. The pointers in `out` are borrowed until `complete` returns.
+ * matching member of `in`, and submits it. The driver copies its input before submit returns, but
+ * takes a reference to a result in shared bytes; it fills in `out` and calls `complete` exactly
+ * once, from the loop, never from inside submit, and never after cancel or close. The pointers in
+ * `out` are borrowed until `complete` returns.
  *
  * complete(op, rc): rc is 0, or a code with its text in op->error. IDEM_E_UNKNOWN means that the
  * operation may have happened; every other code means that it has not.
@@ -82,6 +83,9 @@ struct idem_op {
             int64_t left_ms;
             struct idem_record record; /* the present record without its times; its result with
                                           REPLAY and DEAD only; .state ABSENT: no record */
+            struct idem_shared_bytes *shared; /* has the bytes of the result: a receiver that needs
+                                                 them for longer takes a reference; NULL: none
+                                                 has, and it copies them */
         } claim;
         struct {
             enum idem_ack ack;
@@ -206,10 +210,14 @@ struct idem_driver {
 #define IDEM_OP_STRINGS 2
 size_t idem_op_strings(struct idem_op *op, struct idem_bytes *ret[IDEM_OP_STRINGS]);
 
-/* The total length of the strings; and a copy of an operation without its output, whose strings are
-   stored at `at`. */
+/* The total length of the strings, which limits what a store has under way; and the length of those
+   that a copy stores at `at`: a result in shared bytes is not among them. */
 size_t idem_op_strings_len(struct idem_op *op);
+size_t idem_op_copy_len(struct idem_op *op);
+/* Makes a copy of an operation without its output. idem_op_copy_release() gives up its reference to
+   shared bytes, after the driver's last use of the result. */
 void idem_op_copy(const struct idem_op *op, struct idem_op *ret, unsigned char *at);
+void idem_op_copy_release(struct idem_op *copy);
 
 /* Checks that a store that was opened at this count of forks may take the operation: 0, or a code
    with op->error. Limits a list to IDEM_LIST_MAX. */

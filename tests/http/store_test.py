@@ -204,6 +204,21 @@ def an_answer_is_held_at_most_finish_timeout(rig):
 
 
 @test(stores=SERVERS)
+def an_answer_that_is_changed_on_its_way_out_is_stored_as_it_was(rig):
+    """charset changes the bytes where they are, and the store has yet to take them."""
+    recoded = guard("/recoded", "idem replay; idem_finish_timeout 1s; charset koi8-r; source_charset windows-1251;"
+                    f" charset_types text/plain; {SAME}", prefix="closed:")
+    with Rig(CONF + recoded, http="charset_map windows-1251 koi8-r { 61 62; }", options=FAST, persist=True) as other:
+        key, name, under_way = begun(other, "/recoded", do=lambda name: {"hang": name, "type": "text/plain", "body": "a" * 999})
+        other.server.kill()
+        other.backend.go(name)
+        eq(status(under_way.get(), 200).body, b"b" * 999)
+        other.server.start()
+        eq(until_replayed(other, key).body, b"a" * 999)
+        eq(other.post("/recoded", key).body, b"b" * 999)
+
+
+@test(stores=SERVERS)
 def a_store_that_comes_back_in_time_is_waited_for(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
         key, name, under_way = begun(other, "/patient")

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/input.h"
@@ -16,6 +17,7 @@
 #include "cli/time_argument.h"
 #include "core/key.h"
 #include "core/settings.h"
+#include "core/store_call.h"
 
 /* The defaults of this front door, below flags and settings. */
 static const struct idem_policy run_door = {.prefix = CLI_PREFIX, .scope = IDEM_SCOPE_NONE};
@@ -32,8 +34,7 @@ struct run {
     char *vars;
     size_t vars_len;
     char planned[IDEM_WHEN_TEXT];
-    unsigned char *fingerprint;
-    size_t fingerprint_len;
+    struct idem_fingerprint fingerprint;
     struct idem_policy with;
     int code;   /* the store's error code, after a store error */
     bool begun; /* from here on verdicts are written as they arrive */
@@ -92,63 +93,53 @@ static bool run_ignores_store_error(const struct run *run, int code) {
            run->values->token == NULL && code != IDEM_E_INVALID && code != IDEM_E_NOMEM;
 }
 
-/* Reads the store's time, so that all machines agree. A handle on an event loop has no blocking
-   calls, so a second handle is opened. */
-static int run_time_read(struct run *run, int64_t *ret_ms) {
-    struct idem_error err = {.code = IDEM_E_REFUSED};
-    struct idem *h = NULL;
-    struct timespec now;
-    int rc = run->h == NULL ? IDEM_E_REFUSED : idem_open(run->url, NULL, &h, &err);
+/* The request for the store's time. */
+struct run_clock {
+    struct idem_store_call store_call;
+    struct idem_error err;
+    int rc;
+    bool answered;
+};
 
-    if (rc == 0)
-        rc = idem_date(h, ret_ms, &err);
-    idem_close(h);
-    if (rc == 0)
+static void run_clock_answered(struct idem_store_call *store_call, int rc,
+                               const struct idem_error *err) {
+    struct run_clock *clock = idem_container_of(store_call, struct run_clock, store_call);
+
+    clock->rc = rc;
+    if (rc != 0)
+        clock->err = *err;
+    clock->answered = true;
+}
+
+static int run_clock_ask(struct run *run, struct run_clock *clock) {
+    clock->store_call.op.kind = IDEM_OP_TIME;
+    clock->store_call.answered = run_clock_answered;
+    idem_store_call_start(run->h, &clock->store_call);
+    while (!clock->answered)
+        if (idem_poll_turn(&run->poll, NULL, 0, -1) < 0) {
+            clock->rc = idem_error_set(&clock->err, IDEM_E_REFUSED, "poll: %s", strerror(errno));
+            break;
+        }
+    idem_store_call_stop(&clock->store_call);
+    return clock->rc;
+}
+
+/* Reads the store's time, so that all machines agree. */
+static int run_time_read(struct run *run, int64_t *ret_ms) {
+    struct run_clock clock = {.err.code = IDEM_E_REFUSED};
+    struct timespec now;
+
+    if (run->h != NULL && run_clock_ask(run, &clock) == 0) {
+        *ret_ms = clock.store_call.op.out.time.date;
         return CLI_OK;
-    if (!run_ignores_store_error(run, err.code)) {
-        run->code = err.code;
-        return cli_message_error("store", &err);
+    }
+    if (!run_ignores_store_error(run, clock.err.code)) {
+        run->code = clock.err.code;
+        return cli_message_error("store", &clock.err);
     }
     clock_gettime(CLOCK_REALTIME, &now);
     *ret_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     return CLI_OK;
-}
-
-/* Evaluates the policy's expressions over the variables. An error in the variables is a mismatch,
-   not a usage error. */
-static int run_identity_make(const struct run *run, const struct idem_policy *policy,
-                             const char *key, struct idem_identity *ret) {
-    struct idem_args args = {.key = key,
-                             .key_len = key == NULL ? 0 : strlen(key),
-                             .json = run->vars,
-                             .json_len = run->vars_len};
-    struct idem_error err;
-
-    if (idem_identity_make(run->guard, policy, &args, ret, &err) == 0)
-        return CLI_OK;
-    if (err.code == IDEM_E_NOMEM)
-        return CLI_SYSTEM;
-    (void)cli_message_error("run", &err);
-    return CLI_MISMATCH;
-}
-
-/* Makes the key by evaluating key_expr. The command gets it in its environment. */
-static int run_key_evaluate(struct run *run) {
-    struct idem_policy policy = *idem_guard_policy(run->guard);
-    struct idem_identity identity;
-    int status;
-
-    policy.fingerprint = IDEM_NONE; /* only the key is needed here */
-    status = run_identity_make(run, &policy, NULL, &identity);
-    if (status != CLI_OK)
-        return status;
-    if (memchr(identity.key, '\0', identity.key_len) != NULL) {
-        cli_message("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
-                    "IDEM_KEY");
-        return CLI_MISMATCH;
-    }
-    run->key = strndup((const char *)identity.key, identity.key_len);
-    return run->key != NULL ? CLI_OK : CLI_SYSTEM;
 }
 
 /* Appends the planned time to the key. */
@@ -168,48 +159,77 @@ static int run_key_schedule(struct run *run) {
     return CLI_OK;
 }
 
-static int run_key_make(struct run *run) {
-    int status = CLI_OK;
-
-    const char *given = run->values->token != NULL ? run->values->token : run->values->key;
-
-    if (given == NULL)
-        status = run_key_evaluate(run);
-    else if ((run->key = strdup(given)) == NULL)
-        status = CLI_SYSTEM;
-    if (status == CLI_OK && run->values->at != NULL)
-        status = run_key_schedule(run);
-    return status;
-}
-
-/* Evaluates fingerprint_expr once, to report its errors as a mismatch. The claim evaluates it
-   again, and would report them as a usage error. The claim also makes the key. */
-static int run_fingerprint_check(const struct run *run) {
-    struct idem_policy policy = *idem_guard_policy(run->guard);
-    struct idem_identity identity;
-
-    policy.key_kind = IDEM_KEY_LITERAL;
-    return run_identity_make(run, &policy, "any", &identity);
-}
-
-/* The fingerprint is the whole command line, unless an expression selects something else: the same
-   key with another command line is another operation. */
-static int run_fingerprint_make(struct run *run) {
+/* All words of the command line, each with its NUL: the same key with another command line is
+   another operation. Owned by the caller; NULL without memory. */
+static unsigned char *run_command_line(const struct run *run, size_t *ret_len) {
+    unsigned char *line;
     size_t len = 0, at = 0, n;
 
-    if (idem_guard_policy(run->guard)->fingerprint_expr != NULL)
-        return run_fingerprint_check(run);
     for (int i = 0; i < run->values->operands_n; i++)
         len += strlen(run->values->operands[i]) + 1;
-    run->fingerprint = malloc(len);
-    if (run->fingerprint == NULL)
-        return CLI_SYSTEM;
+    line = malloc(len);
+    if (line == NULL)
+        return NULL;
     for (int i = 0; i < run->values->operands_n; i++, at += n) {
         n = strlen(run->values->operands[i]) + 1;
-        memcpy(run->fingerprint + at, run->values->operands[i], n);
+        memcpy(line + at, run->values->operands[i], n);
     }
-    run->fingerprint_len = len;
-    return CLI_OK;
+    *ret_len = len;
+    return line;
+}
+
+/* Makes the identity by the policy that the claim will have, but for the key: that of the claim is
+   this one. */
+static int run_identity_evaluate(const struct run *run, const struct idem_args *args,
+                                 struct idem_identity *ret, struct idem_error *err) {
+    struct idem_policy policy;
+    int rc = idem_guard_with(run->guard, &run->with, &policy, err);
+
+    policy.key_kind = idem_guard_policy(run->guard)->key_kind;
+    return rc != 0 ? rc : idem_identity_make(run->guard, &policy, args, ret, err);
+}
+
+static int run_identity_keep(struct run *run, const struct idem_identity *identity) {
+    if (idem_guard_policy(run->guard)->key_kind == IDEM_KEY_EXPRESSION &&
+        memchr(identity->key, '\0', identity->key_len) != NULL) {
+        cli_message("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
+                    "IDEM_KEY");
+        return CLI_MISMATCH;
+    }
+    run->key = strndup((const char *)identity->key, identity->key_len);
+    run->fingerprint = identity->fingerprint;
+    return run->key != NULL ? CLI_OK : CLI_SYSTEM;
+}
+
+/* Evaluates the policy's expressions over the variables, once: the claim gets key and fingerprint,
+   and the command the key, in its environment. The command line is the fingerprint, unless an
+   expression selects something else. An error in the variables is a mismatch, but a key that is too
+   long a usage error. */
+static int run_identity_make(struct run *run) {
+    const char *key = run->values->token != NULL ? run->values->token : run->values->key;
+    struct idem_args args = {.key = key,
+                             .key_len = key == NULL ? 0 : strlen(key),
+                             .json = run->vars,
+                             .json_len = run->vars_len};
+    struct idem_identity identity;
+    unsigned char *line = NULL;
+    struct idem_error err;
+    int rc, status;
+
+    if (idem_guard_policy(run->guard)->fingerprint_expr == NULL) {
+        line = run_command_line(run, &args.fingerprint_len);
+        if (line == NULL)
+            return CLI_SYSTEM;
+        args.fingerprint = line;
+    }
+    rc = run_identity_evaluate(run, &args, &identity, &err);
+    free(line);
+    if (rc == 0)
+        return run_identity_keep(run, &identity);
+    if (rc == IDEM_E_NOMEM)
+        return CLI_SYSTEM;
+    status = cli_message_error("run", &err);
+    return args.key_len > IDEM_KEY_MAX ? status : CLI_MISMATCH;
 }
 
 /* The kind of key that the settings ask for, and the section that does; 0: none. */
@@ -413,9 +433,9 @@ static int run_prepare(struct run *run) {
     if (status == CLI_OK)
         status = run_store_open(run);
     if (status == CLI_OK)
-        status = run_key_make(run);
-    if (status == CLI_OK)
-        status = run_fingerprint_make(run);
+        status = run_identity_make(run);
+    if (status == CLI_OK && run->values->at != NULL)
+        status = run_key_schedule(run);
     return status;
 }
 
@@ -442,14 +462,11 @@ static struct work run_work(struct run *run) {
         .policy = policy,
         .args = {.key = run->key,
                  .key_len = strlen(run->key),
-                 .fingerprint = run->fingerprint,
-                 .fingerprint_len = run->fingerprint_len,
-                 .json = policy->fingerprint_expr == NULL ? NULL : run->vars,
-                 .json_len = policy->fingerprint_expr == NULL ? 0 : run->vars_len,
                  .bind = values->bind,
                  .bind_len = values->bind == NULL ? 0 : strlen(values->bind),
                  .label = values->label,
                  .with = &run->with},
+        .fingerprint = run->fingerprint,
         .voice = {.fd = (int)values->verdict_fd,
                   .quiet = values->quiet,
                   .prefix = policy->prefix,
@@ -493,7 +510,6 @@ static void run_release(struct run *run) {
     idem_settings_free(run->settings);
     free(run->key);
     free(run->vars);
-    free(run->fingerprint);
     free(run->url);
 }
 

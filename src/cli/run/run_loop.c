@@ -772,11 +772,12 @@ static void work_claim_begin(struct work *work) {
         work_claim_skip(work);
         return;
     }
-    if (idem_claim_new(work->h, work->guard, &work->args, claim_decided, work, &work->claim, &err) <
-        0) {
+    if (idem_claim_make_fingerprinted(work->h, work->guard, &work->args, &work->fingerprint,
+                                      claim_decided, work, &work->claim, &err) < 0) {
         work_claim_fail(work, &err);
         return;
     }
+    idem_claim_start(work->h, work->claim);
     snprintf(work->voice.hash, sizeof(work->voice.hash), "%s", idem_claim_hash(work->claim));
     idem_claim_on_lost(work->claim, claim_lost, work);
 }

@@ -21,6 +21,7 @@
 #include "cli/run/run_verdict.h"
 #include "loop/poll.h"
 #include "loop/spawn.h"
+#include "protocol/record.h"
 
 /*
  * The command as a process: it is started, watched and signalled, and its end is recorded.
@@ -64,8 +65,9 @@ struct work {
     struct idem_poll *poll;
     struct idem *h; /* NULL: no store, and the policy runs the command anyway */
     const struct idem_guard *guard;
-    const struct idem_policy *policy; /* the guard's policy, merged */
-    struct idem_args args;
+    const struct idem_policy *policy;    /* the guard's policy, merged */
+    struct idem_args args;               /* with the key itself */
+    struct idem_fingerprint fingerprint; /* made with the key; all 0: it has none */
     struct signals signals;
     struct cli_voice voice;
     char **argv;

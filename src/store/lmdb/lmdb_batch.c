@@ -65,11 +65,16 @@ struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs) {
     return job;
 }
 
+void lmdb_job_clear(struct lmdb_job *job) {
+    idem_op_copy_release(&job->copy);
+    idem_shared_bytes_release(job->blob);
+    free(job->entries);
+}
+
 void lmdb_job_free(struct lmdb_job *job) {
     if (job == NULL)
         return;
-    free(job->blob);
-    free(job->entries);
+    lmdb_job_clear(job);
     free(job);
 }
 

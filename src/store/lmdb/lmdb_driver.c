@@ -34,16 +34,17 @@ static struct lmdb_store *store_of(struct idem_store *base) {
 /* Jobs: copies of submitted operations. */
 
 static struct lmdb_job *driver_new_job(struct lmdb_store *store, struct idem_op *op) {
-    size_t size = sizeof(struct lmdb_job) + idem_op_strings_len(op);
-    struct lmdb_job *job =
-        size <= JOB_ROOM ? idem_freelist_take(&store->freelist, JOB_ROOM) : malloc(size);
+    size_t room = sizeof(struct lmdb_job) + idem_op_copy_len(op);
+    bool fits = room <= JOB_ROOM;
+    struct lmdb_job *job = fits ? idem_freelist_take(&store->freelist, JOB_ROOM) : malloc(room);
 
     if (job == NULL)
         return NULL;
     memset(job, 0, offsetof(struct lmdb_job, copy));
     job->store = store;
     job->op = op;
-    job->size = size;
+    job->size = sizeof(struct lmdb_job) + idem_op_strings_len(op);
+    job->fits = fits;
     idem_op_copy(op, &job->copy, (unsigned char *)(job + 1));
     if (op->kind == IDEM_OP_STATS)
         memset(&job->copy.in, 0, sizeof(job->copy.in));
@@ -71,8 +72,7 @@ static bool store_leave(struct lmdb_store *store) {
 
 /* Keeps the memory for the next job. */
 static void driver_keep_job(struct lmdb_store *store, struct lmdb_job *job) {
-    free(job->blob);
-    free(job->entries);
+    lmdb_job_clear(job);
     idem_freelist_put(&store->freelist, job);
 }
 
@@ -85,7 +85,7 @@ static void driver_complete_job(struct lmdb_store *store, struct lmdb_job *job) 
             op->error = job->copy.error;
         idem_op_complete(&store->base, op, job->rc);
     }
-    if (job->size <= JOB_ROOM && !store->closing)
+    if (job->fits && !store->closing)
         driver_keep_job(store, job);
     else
         lmdb_job_free(job);

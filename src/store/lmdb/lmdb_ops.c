@@ -259,21 +259,29 @@ static struct idem_bytes ops_copy_bytes(unsigned char **at, struct idem_bytes by
     return copy;
 }
 
-/* Copies the strings of a result out of the map, which changes with the transaction. */
+/* Copies the strings of a result out of the map, which changes with the transaction. Most claims
+   that are granted have none. */
 static bool ops_keep_blob(struct lmdb_job *job, struct idem_record *record, bool with_result) {
+    size_t len = record->reason.len + record->label.len;
     unsigned char *at;
 
-    if (!with_result)
+    if (with_result)
+        len += record->result.len;
+    else
         record->result = (struct idem_bytes){0};
-    at = malloc(record->result.len + record->reason.len + record->label.len + 1);
-    if (at == NULL) {
+    if (len == 0 && !with_result) {
+        record->reason = record->label = (struct idem_bytes){0};
+        return true;
+    }
+    job->blob = idem_shared_bytes_new(len);
+    if (job->blob == NULL) {
         job->rc = idem_error_set(&job->copy.error, IDEM_E_NOMEM,
                                  "no memory for a record of %zu "
                                  "bytes",
                                  record->result.len);
         return false;
     }
-    job->blob = at;
+    at = job->blob->at;
     record->result = ops_copy_bytes(&at, record->result);
     record->reason = ops_copy_bytes(&at, record->reason);
     record->label = ops_copy_bytes(&at, record->label);
@@ -293,8 +301,11 @@ static bool ops_fill_claim(struct lmdb_job *job, enum idem_verdict verdict, int6
     job->copy.out.claim.verdict = verdict;
     job->copy.out.claim.left_ms = left;
     job->copy.out.claim.record = *record;
-    return ops_keep_blob(job, &job->copy.out.claim.record,
-                         verdict == IDEM_REPLAY || verdict == IDEM_DEAD);
+    if (!ops_keep_blob(job, &job->copy.out.claim.record,
+                       verdict == IDEM_REPLAY || verdict == IDEM_DEAD))
+        return false;
+    job->copy.out.claim.shared = job->blob;
+    return true;
 }
 
 static bool ops_refuse_full(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job) {
@@ -429,7 +440,7 @@ static write_fn *const writes[IDEM_OP__COUNT] = {
 int lmdb_op_write(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
     job->rc = 0;
     job->wakes = false;
-    free(job->blob);
+    idem_shared_bytes_release(job->blob);
     job->blob = NULL;
     return writes[job->copy.kind](env, txn, job, now);
 }

@@ -46,15 +46,16 @@ struct lmdb_config {
 struct lmdb_job {
     struct lmdb_job *next, **link;
     struct lmdb_jobs *list;   /* the list it can be removed from; NULL: it is being written */
-    size_t size;              /* bytes of the job and its strings */
+    size_t size;              /* bytes of the job and its strings, shared ones as well */
     struct lmdb_store *store; /* NULL: its store was closed */
     struct idem_op *op;       /* NULL: cancelled */
     int rc;
-    bool ready; /* it has its result */
-    bool wakes; /* waiters for its key must be woken, once it is stored */
-    void *blob; /* the bytes that `copy.out` points to */
+    bool ready;                     /* it has its result */
+    bool wakes;                     /* waiters for its key must be woken, once it is stored */
+    bool fits;                      /* into a block of the store's free list, and is one */
+    struct idem_shared_bytes *blob; /* the bytes that `copy.out` points to */
     struct idem_entry *entries;
-    struct idem_op copy; /* byte strings point behind this struct */
+    struct idem_op copy; /* byte strings point behind this struct, or to shared bytes */
 };
 
 struct lmdb_jobs {
@@ -312,6 +313,7 @@ struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs);
 void lmdb_jobs_remove(struct lmdb_job *job);
 struct lmdb_job *lmdb_jobs_take(struct lmdb_jobs *jobs); /* all of them, unlinked from the list */
 void lmdb_job_free(struct lmdb_job *job);
+void lmdb_job_clear(struct lmdb_job *job); /* frees what the job refers to, but not the job */
 void lmdb_batch_run(struct lmdb_env *env, struct lmdb_job *first);
 int lmdb_writer_start(struct lmdb_env *env, struct idem_error *err);
 /* True when the writer has ended with everything written. False after a timeout: the writer then

@@ -91,6 +91,8 @@ struct redis_reply {
     size_t len;
     struct redis_reply **items;
     size_t items_n;
+    struct idem_shared_bytes *shared; /* the memory of this struct and of the text: who needs the
+                                         text for longer than the reply takes a reference */
 };
 void redis_reply_free(struct redis_reply *reply);
 bool redis_reply_is(const struct redis_reply *reply, const char *error_word);

@@ -34,7 +34,7 @@ void redis_job_free(struct remote_op *op) {
     struct redis_job *job = redis_job_of(op);
     struct redis_store *store = job->store;
 
-    if (op->size > JOB_ROOM || job->command.size > COMMAND_KEPT || job->scan != NULL ||
+    if (op->room > JOB_ROOM || job->command.size > COMMAND_KEPT || job->scan != NULL ||
         store->freelist_n >= idem_freelist_max || store->remote.closing) {
         job_release(job);
         return;
@@ -57,9 +57,9 @@ void redis_jobs_free(struct redis_store *store) {
     store->freelist = NULL;
 }
 
-struct remote_op *redis_job_new(struct remote *r, size_t size) {
+struct remote_op *redis_job_new(struct remote *r, size_t room) {
     struct redis_store *store = redis_store_of(r);
-    struct remote_op *freelist = size <= JOB_ROOM ? store->freelist : NULL;
+    struct remote_op *freelist = room <= JOB_ROOM ? store->freelist : NULL;
     struct redis_buffer command = {0};
     struct redis_job *job;
 
@@ -71,7 +71,7 @@ struct remote_op *redis_job_new(struct remote *r, size_t size) {
         command.len = 0;
         command.failed = false;
     } else {
-        job = malloc(size <= JOB_ROOM ? JOB_ROOM : size);
+        job = malloc(room <= JOB_ROOM ? JOB_ROOM : room);
         if (job == NULL)
             return NULL;
     }

@@ -130,7 +130,7 @@ void redis_reply_free(struct redis_reply *reply) {
     for (size_t i = 0; i < reply->items_n; i++)
         redis_reply_free(reply->items[i]);
     free(reply->items);
-    free(reply);
+    idem_shared_bytes_release(reply->shared);
 }
 
 static void resp_reply_free(void *reply) {
@@ -162,23 +162,25 @@ static bool resp_parts_fit(struct redis_reader *reader, size_t more) {
 /* The text is stored behind the reply, with a terminating NUL. */
 static struct redis_reply *resp_reply_new(const redisReadTask *task, const char *text, size_t len) {
     struct redis_reader *reader = task->privdata;
+    struct idem_shared_bytes *shared;
     struct redis_reply *reply;
 
     if (!resp_parts_fit(reader, 1))
         return NULL;
     reader->parts++;
     reader->bytes += len;
-    reply = calloc(1, sizeof(*reply) + len + 1);
-    if (reply == NULL)
+    shared = idem_shared_bytes_new(sizeof(*reply) + len + 1);
+    if (shared == NULL)
         return NULL;
-    reply->type = task->type;
-    reply->text = (char *)(reply + 1);
-    reply->len = len;
+    reply = (struct redis_reply *)shared->at;
+    *reply = (struct redis_reply){
+        .type = task->type, .text = (char *)(reply + 1), .len = len, .shared = shared};
     if (len != 0)
         memcpy(reply->text, text, len);
+    reply->text[len] = '\0';
     if (task->parent == NULL || reply_add_item(task->parent->obj, reply))
         return reply;
-    free(reply);
+    redis_reply_free(reply);
     return NULL;
 }
 

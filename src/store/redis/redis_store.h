@@ -167,7 +167,7 @@ static inline struct redis_job *redis_job_of(struct remote_op *op) {
 }
 
 /* redis_op.c */
-struct remote_op *redis_job_new(struct remote *r, size_t size);
+struct remote_op *redis_job_new(struct remote *r, size_t room);
 void redis_job_free(struct remote_op *op);
 int redis_job_begin(struct remote_op *op);
 void redis_job_turn(struct remote_op *op);

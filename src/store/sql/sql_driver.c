@@ -89,8 +89,8 @@ static void job_free(struct remote_op *op) {
     free(job);
 }
 
-static struct remote_op *job_new(struct remote *r, size_t size) {
-    struct sql_job *job = malloc(size);
+static struct remote_op *job_new(struct remote *r, size_t room) {
+    struct sql_job *job = malloc(room);
 
     if (job == NULL)
         return NULL;
