@@ -64,9 +64,9 @@ static int run(char **argv) {
 }
 
 TEST(key_and_fingerprint_are_evaluated_once) {
-    CHECK_INT(RUN("--key-expr", "'k' + #a", "--fingerprint-expr", "#b", "--vars",
-                  "{\"a\":1,\"b\":2}"),
-              CLI_OK);
+    CHECK_INT(
+        RUN("--key-expr", "'k' + #a", "--fingerprint-expr", "#b", "--vars", "{\"a\":1,\"b\":2}"),
+        CLI_OK);
     CHECK_INT(keys, 1);
     CHECK_INT(selections, 1);
     CHECK_INT(handles, 1);

@@ -404,7 +404,7 @@ static enum redis_taken job_decide_claim(struct redis_job *job, const struct red
     job->base.copy.out.claim.verdict = verdict;
     job->base.copy.out.claim.left_ms = left;
     job->base.copy.out.claim.record = record;
-    job->base.copy.out.claim.shared = was->shared;
+    job->base.copy.out.claim.shared = redis_reply_shared(was);
     if (verdict != IDEM_REPLAY && verdict != IDEM_DEAD)
         job->base.copy.out.claim.record.result = (struct idem_bytes){0};
     *ret_rc = 0;
@@ -424,7 +424,7 @@ static int job_take_claim(struct redis_job *job, const struct redis_reply *reply
     *record = (struct idem_record){.state = IDEM_ABSENT};
     if (reply->items[2]->len == 0)
         return 0;
-    job->base.copy.out.claim.shared = reply->items[2]->shared;
+    job->base.copy.out.claim.shared = redis_reply_shared(reply->items[2]);
     rc = redis_record_decode(reply_bytes(reply->items[2]), 0, reply->items[3]->integer, record);
     return rc == 0 ? 0 : job_fail_unreadable(job, rc);
 }

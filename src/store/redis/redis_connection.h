@@ -85,15 +85,17 @@ void redis_put_command(struct redis_buffer *buffer, ...) __attribute__((sentinel
 /* Replies, as the reader builds them. */
 
 struct redis_reply {
-    int type; /* REDIS_REPLY_STRING, ... of hiredis/read.h */
+    int type;    /* REDIS_REPLY_STRING, ... of hiredis/read.h */
+    bool shared; /* it lies in shared bytes, because its text is long */
     long long integer;
     char *text; /* with a terminating NUL that `len` does not count */
     size_t len;
     struct redis_reply **items;
     size_t items_n;
-    struct idem_shared_bytes *shared; /* the memory of this struct and of the text: who needs the
-                                         text for longer than the reply takes a reference */
 };
+/* The memory of the reply and of its text, for a reference by a user that needs the text for longer
+   than the reply lives; NULL: the text is short, and has to be copied. */
+struct idem_shared_bytes *redis_reply_shared(const struct redis_reply *reply);
 void redis_reply_free(struct redis_reply *reply);
 bool redis_reply_is(const struct redis_reply *reply, const char *error_word);
 

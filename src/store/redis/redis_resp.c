@@ -14,6 +14,7 @@
 
 #define BUFFER_FIRST 512 /* enough for most commands */
 #define DIGITS_MAX 20
+#define SHARED_LEAST 256 /* bytes of a text that may be a result worth a reference */
 
 /* Buffers. */
 
@@ -130,7 +131,17 @@ void redis_reply_free(struct redis_reply *reply) {
     for (size_t i = 0; i < reply->items_n; i++)
         redis_reply_free(reply->items[i]);
     free(reply->items);
-    idem_shared_bytes_release(reply->shared);
+    if (reply->shared)
+        idem_shared_bytes_release(redis_reply_shared(reply));
+    else
+        free(reply);
+}
+
+struct idem_shared_bytes *redis_reply_shared(const struct redis_reply *reply) {
+    char *at = (char *)reply;
+
+    return reply->shared ? (struct idem_shared_bytes *)(at - offsetof(struct idem_shared_bytes, at))
+                         : NULL;
 }
 
 static void resp_reply_free(void *reply) {
@@ -159,22 +170,34 @@ static bool resp_parts_fit(struct redis_reader *reader, size_t more) {
     return false;
 }
 
+/* Memory for a reply and its text. Short ones, which may be many, go without a count. */
+static struct redis_reply *resp_reply_alloc(size_t len) {
+    size_t size = sizeof(struct redis_reply) + len + 1;
+    struct idem_shared_bytes *shared;
+
+    if (len < SHARED_LEAST)
+        return calloc(1, size);
+    shared = idem_shared_bytes_new(size);
+    if (shared == NULL)
+        return NULL;
+    return memcpy(shared->at, &(struct redis_reply){.shared = true}, sizeof(struct redis_reply));
+}
+
 /* The text is stored behind the reply, with a terminating NUL. */
 static struct redis_reply *resp_reply_new(const redisReadTask *task, const char *text, size_t len) {
     struct redis_reader *reader = task->privdata;
-    struct idem_shared_bytes *shared;
     struct redis_reply *reply;
 
     if (!resp_parts_fit(reader, 1))
         return NULL;
     reader->parts++;
     reader->bytes += len;
-    shared = idem_shared_bytes_new(sizeof(*reply) + len + 1);
-    if (shared == NULL)
+    reply = resp_reply_alloc(len);
+    if (reply == NULL)
         return NULL;
-    reply = (struct redis_reply *)shared->at;
-    *reply = (struct redis_reply){
-        .type = task->type, .text = (char *)(reply + 1), .len = len, .shared = shared};
+    reply->type = task->type;
+    reply->text = (char *)(reply + 1);
+    reply->len = len;
     if (len != 0)
         memcpy(reply->text, text, len);
     reply->text[len] = '\0';

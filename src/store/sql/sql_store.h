@@ -151,8 +151,7 @@ struct sql_connection *sql_connection_of(struct sql_store *store,
 /* sql_steps.c */
 
 enum sql_next {
-    SQL_NEXT_SEND,  /* send job->step */
-    SQL_NEXT_PAUSE, /* the same after a moment */
+    SQL_NEXT_SEND, /* send job->step */
     SQL_NEXT_DONE,
 };
 /* A statement to send, and the function that receives its response. */
