@@ -8,7 +8,7 @@ What the policies promise, from what the backend saw and what the clients were t
   lock     never two runs at once
 and for all of them: one done answer per key, byte for byte; none of it to who sent another body.
 
-Then the judge of histories (tests/history.h) is given the same events, and must find as little.
+Then the judge of histories (tests/model/history.h) is given the same events, and must find as little.
 
 IDEM_MIX is the number of requests (3000; IDEM_LONG: 50000), IDEM_SEED the seed, IDEM_HISTORY_CHECK the judge.
 """

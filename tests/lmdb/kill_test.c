@@ -14,8 +14,8 @@
 #include <time.h>
 
 #include "../wait.h"
-#include "history.h"
 #include "kill_worker.h"
+#include "model/history.h"
 #include "raw.h"
 #include "rig.h"
 #include "test.h"

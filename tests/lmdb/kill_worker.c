@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "history.h"
+#include "model/history.h"
 #include "rig.h"
 
 #define THREADS 3

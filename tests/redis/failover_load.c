@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "../wait.h"
-#include "history.h"
 #include "idem.h"
+#include "model/history.h"
 #include "temp.h"
 #include "test.h"
 

@@ -18,7 +18,7 @@
 #include "../wait.h"
 #include "failover_load.h"
 #include "farm.h"
-#include "history.h"
+#include "model/history.h"
 #include "temp.h"
 #include "test.h"
 

@@ -7,9 +7,10 @@
  *     queue-effect lines DATABASE HISTORY    --exec-jsonl: a message per line
  *     queue-effect list DATABASE             what was done: TIME OWNER KEY ATTEMPT
  *
- * HISTORY is a log of tests/history.h: each run is written there when it begins and when it ends,
- * its effect is the row. Without a DATABASE ("-") the effect is a line there, and nothing guards
- * it. A key says what becomes of it: one with ".retry" in it fails at its first attempt, one with
+ * HISTORY is a log of tests/model/history.h: each run is written there when it begins and when it
+ * ends, its effect is the row. Without a DATABASE ("-") the effect is a line there, and nothing
+ * guards it. A key says what becomes of it: one with ".retry" in it fails at its first attempt, one
+ * with
  * ".dead" always. A worker takes some time before and after its effect, for a kill to meet it
  * anywhere. What is not understood, or a database that fails, ends it.
  */
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "history.h"
+#include "model/history.h"
 #include "json/json.h"
 
 #define MESSAGE_MAX ((size_t)1 << 20)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Messages that are published up to three times, in lanes, while consumers, the broker and the store are killed at
-random; judged by the checker of histories (tests/history.h). Prints TAP.
+random; judged by the checker of histories (tests/model/history.h). Prints TAP.
 
 Three queues are consumed at the same time. Workers of the first have their effect in one transaction with their guard,
 so that it must happen once; those of the second have not, and each kill may cost one more of what was in their hands.

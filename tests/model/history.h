@@ -77,8 +77,8 @@
  * unknown, an answer without its question, a key without a policy) is refused
  * with the line's number; it is never judged in part. No memory: abort.
  */
-#ifndef IDEM_HISTORY_H
-#define IDEM_HISTORY_H
+#ifndef IDEM_TEST_MODEL_HISTORY_H
+#define IDEM_TEST_MODEL_HISTORY_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  * A history as history.c has read it and history_rules.c and history_queue.c judge
  * it: per key, who claimed and said what, when. Private to the three.
  */
-#ifndef IDEM_HISTORY_LOG_H
-#define IDEM_HISTORY_LOG_H
+#ifndef IDEM_TEST_MODEL_HISTORY_LOG_H
+#define IDEM_TEST_MODEL_HISTORY_LOG_H
 
 #include "history.h"
 #include "idem.h"
