@@ -1,7 +1,7 @@
 /* A text that is a heap block of exactly its length, so that the sanitizers see one byte too many.
  */
-#ifndef IDEM_HTTP_UNIT_TEXT_H
-#define IDEM_HTTP_UNIT_TEXT_H
+#ifndef IDEM_TEST_HTTP_HEAP_TEXT_H
+#define IDEM_TEST_HTTP_HEAP_TEXT_H
 
 #include "http/http_field.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 /* Stored bodies in gzip. */
 #include "http/http_inflate.h"
 
-#include "text.h"
+#include "heap_text.h"
 
 static unsigned char packed[1 << 16];
 

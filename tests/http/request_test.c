@@ -2,7 +2,7 @@
 #include "http/http_request.h"
 
 #include "expr/expr.h"
-#include "text.h"
+#include "heap_text.h"
 
 #define H(name, value)                                                                             \
     { IDEM_HTTP_TEXT(name), IDEM_HTTP_TEXT(value) }

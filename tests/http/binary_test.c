@@ -1,7 +1,7 @@
 /* Base64 and hex. */
 #include "http/http_binary.h"
 
-#include "text.h"
+#include "heap_text.h"
 
 /* The bytes as hex, or NULL if it cannot be read. */
 static const char *decoded(bool (*decode)(struct idem_http_text, unsigned char *, size_t, size_t *),

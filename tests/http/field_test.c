@@ -1,7 +1,7 @@
 /* Header fields: the key, numbers, words and types. */
 #include "http/http_field.h"
 
-#include "text.h"
+#include "heap_text.h"
 
 /* The key, or the fault, of a field's value. */
 static const char *key_n(const char *value, size_t n) {

@@ -1,7 +1,7 @@
 /* What a client takes: Accept and Accept-Encoding. */
 #include "http/http_field.h"
 
-#include "text.h"
+#include "heap_text.h"
 
 static bool html(const char *one, const char *two) {
     struct idem_http_accept accept;

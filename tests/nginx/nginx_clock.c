@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../clock_file.h"
+#include "clock_file.h"
 
 struct nginx_clock {
     int64_t ahead_ms;

@@ -1,7 +1,7 @@
 /* Forms with files. */
 #include "http/http_multipart.h"
 
-#include "text.h"
+#include "heap_text.h"
 
 #define TYPE "multipart/form-data; boundary="
 

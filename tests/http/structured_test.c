@@ -3,7 +3,7 @@
 
 #include <stdarg.h>
 
-#include "text.h"
+#include "heap_text.h"
 
 static const char *const types[] = {
     [IDEM_SF_INTEGER] = "integer", [IDEM_SF_DECIMAL] = "decimal", [IDEM_SF_STRING] = "string",

@@ -1,7 +1,7 @@
 /* Refusals, as JSON and as a page. */
 #include "http/http_problem.h"
 
-#include "text.h"
+#include "heap_text.h"
 #include "json/json.h"
 
 typedef size_t form(const struct idem_http_problem *, char *, size_t);

@@ -1,7 +1,7 @@
 /* Stored answers: which headers belong to one, and its bytes. */
 #include "http/http_answer.h"
 
-#include "text.h"
+#include "heap_text.h"
 
 #define H(name, value)                                                                             \
     { IDEM_HTTP_TEXT(name), IDEM_HTTP_TEXT(value) }

@@ -1,4 +1,4 @@
-"""The frame of the HTTP tests: functions named as sentences, TAP on stdout.
+"""The frame of the tests of the gateway: functions named as sentences, TAP on stdout.
 
     @test                          def a_sentence(rig): ...
     @test(expects=["exited on signal 9"])

@@ -1,7 +1,7 @@
 /* Dates in their three forms, and Retry-After. */
 #include "http/http_field.h"
 
-#include "text.h"
+#include "heap_text.h"
 
 #define NOW 1700000000 /* Tue, 14 Nov 2023 22:13:20 GMT */
 

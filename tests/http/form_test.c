@@ -1,7 +1,7 @@
 /* Queries and forms. */
 #include "http/http_form.h"
 
-#include "text.h"
+#include "heap_text.h"
 
 static char out[64];
 
