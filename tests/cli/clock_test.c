@@ -3,7 +3,7 @@
  */
 #include "harness.h"
 
-#include "../lmdb/rig.h"
+#include "store/lmdb/rig.h"
 
 #define AHEAD_MS ((int64_t)5 * 3600 * 1000)
 

@@ -5,7 +5,7 @@
  */
 #include "harness.h"
 
-#include "../lmdb/raw.h"
+#include "store/lmdb/raw.h"
 
 /* A column of the table: what is said to idem run. */
 struct column {

@@ -3,8 +3,8 @@
  */
 #include "harness.h"
 
-#include "../lmdb/raw.h"
 #include "protocol/record_key.h"
+#include "store/lmdb/raw.h"
 
 /* The name that the store has for a key of idem run's. */
 static struct idem_record_key key_of(const char *key) {

@@ -4,7 +4,7 @@
  */
 #include "harness.h"
 
-#include "../lmdb/raw.h"
+#include "store/lmdb/raw.h"
 
 #include <sched.h>
 #include <sys/ptrace.h>

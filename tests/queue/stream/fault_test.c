@@ -2,9 +2,9 @@
  * What may happen to the broker's connections, its server, its stream and its group
  * while messages are out: none is lost, and what comes twice is the same entry.
  */
-#include "../../redis/fake.h"
-#include "../../redis/farm.h"
 #include "loop_clock.h"
+#include "store/redis/fake_server.h"
+#include "store/redis/farm.h"
 #include "taker.h"
 #include "temp.h"
 

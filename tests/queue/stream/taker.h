@@ -7,8 +7,8 @@
 #define IDEM_TEST_QUEUE_STREAM_TAKER_H
 
 #include "../../contract/host.h"
-#include "../../redis/behind.h"
 #include "queue/stream/stream.h"
+#include "store/redis/proxied_server.h"
 
 #define TAKER_MAX 4096
 #define TAKER_TEXT 65536
