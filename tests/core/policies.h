@@ -1,8 +1,8 @@
 /*
  * Policies in tests: setting a word, and resolving over a layer that has what is required.
  */
-#ifndef IDEM_TEST_POLICIES_H
-#define IDEM_TEST_POLICIES_H
+#ifndef IDEM_TEST_CORE_POLICIES_H
+#define IDEM_TEST_CORE_POLICIES_H
 
 #include "core/policy.h"
 #include "test.h"

@@ -1,6 +1,6 @@
 /*
  * The two tables: no case is left open, no row is dead, and docs/protocol.md
- * shows them as they are. `table-test --print` writes the part of that page.
+ * shows them as they are. `protocol-table-test --print` writes the part of that page.
  */
 #include "protocol/table.h"
 

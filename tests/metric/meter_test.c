@@ -1,10 +1,10 @@
 /*
  * What a handle's meter counts, and what a survey finds, with a store of LMDB.
  */
-#include "../wait.h"
 #include "metric/metric_meter.h"
 
-#include "turned.h"
+#include "core/poll_handle.h"
+#include "wait.h"
 
 struct parts {
     struct rig rig;

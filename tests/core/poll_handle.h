@@ -1,8 +1,8 @@
 /*
  * A handle on a poll loop that a test turns by hand.
  */
-#ifndef IDEM_TEST_TURNED_H
-#define IDEM_TEST_TURNED_H
+#ifndef IDEM_TEST_CORE_POLL_HANDLE_H
+#define IDEM_TEST_CORE_POLL_HANDLE_H
 
 #include "loop/poll.h"
 #include "temp.h"

@@ -7,7 +7,7 @@
 #include "calls.h"
 #include "core/handle.h"
 #include "loop_clock.h"
-#include "turned.h"
+#include "poll_handle.h"
 
 #define LEASE_MS 60000
 #define AWAY_MS 61000

@@ -1,5 +1,6 @@
 /*
- * A program with functions of its own that are named as some inside the library are; see static.sh.
+ * A program with functions of its own that are named as some inside the library are; see
+ * static_link.sh.
  */
 #include <idem.h>
 #include <stdio.h>

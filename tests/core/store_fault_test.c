@@ -6,9 +6,9 @@
 #include "core/handle.h"
 #include "core/policy.h"
 #include "loop_clock.h"
+#include "poll_handle.h"
 #include "temp.h"
 #include "test.h"
-#include "turned.h"
 
 enum fault {
     FAULT_NONE,

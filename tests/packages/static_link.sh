@@ -1,7 +1,7 @@
 #!/bin/sh
 # A program that is linked with the static library, as `pkg-config --static` says, and that has
 # names of its own which the library's inside has too.
-# static.sh PROGRAM INCLUDE BUILD CC...
+# static_link.sh PROGRAM INCLUDE BUILD CC...
 set -u
 source=$1 include=$2 build=$3
 shift 3

@@ -4,7 +4,7 @@
  */
 #include <poll.h>
 
-#include "calls.h"
+#include "core/calls.h"
 #include "loop/loop.h"
 #include "loop/poll.h"
 
