@@ -3,7 +3,7 @@
  * that point, and somebody asks again. A process is held at a point by the
  * test itself, which has the store's write lock meanwhile.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 #include "store/lmdb/raw.h"
 

@@ -2,7 +2,7 @@
  * `idem run` when things go wrong in the middle: idem killed, stopped beyond its
  * lease, the command taking too long.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 #include "store/lmdb/raw.h"
 

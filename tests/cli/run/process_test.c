@@ -1,7 +1,7 @@
 /*
  * `idem run` as a parent of processes: signals, pipes, descriptors, terminals.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 #include <pty.h>
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 /*
  * Which of the store's two times `idem run` goes by.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 #include "store/lmdb/rig.h"
 

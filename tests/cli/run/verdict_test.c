@@ -1,7 +1,7 @@
 /*
  * `idem run`: what is run once, what a duplicate gets, and every verdict.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 /* Once, and then again the same. */
 

@@ -2,11 +2,11 @@
  * Deliveries and acknowledgements, on a real server: what comes, how many at a
  * time, and what comes again.
  */
-#include "../../temp.h"
-#include "../../test.h"
 #include "client.h"
 #include "farm.h"
 #include "hand.h"
+#include "temp.h"
+#include "test.h"
 
 static struct farm farm;
 static struct client client;

@@ -24,7 +24,7 @@ import tempfile
 import threading
 
 sys.dont_write_bytecode = True
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 from ports import free_port  # pylint: disable=wrong-import-position
 from waiting import LIMIT, until  # pylint: disable=wrong-import-position
 

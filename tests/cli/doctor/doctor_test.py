@@ -23,7 +23,7 @@ import time
 import traceback
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 import redisserver  # pylint: disable=wrong-import-position
 from ports import free_port  # pylint: disable=wrong-import-position
 from waiting import LIMIT, patient, until  # pylint: disable=wrong-import-position
@@ -598,7 +598,7 @@ def a_scope_that_any_client_may_claim_is_unsafe(folder):
 
 @test
 def the_examples_of_the_documents_have_a_scope_that_is_proven(folder):
-    nginx, root = Nginx(folder), os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    nginx, root = Nginx(folder), os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
     for name in ("README.md", "README.zh-CN.md", "docs/http.md", "contrib/examples/nginx-shop.conf"):
         with open(os.path.join(root, name), encoding="utf-8") as file:
             guards = [rules for _, rules in re.findall(r"^( +)location /orders \{\n(.*?)^\1\}", file.read(), re.S | re.M)

@@ -1,10 +1,10 @@
 /*
  * Records for operators: some that have vanished, and many that have ended.
  */
-#ifndef IDEM_TESTS_CLI_OPERATORS_H
-#define IDEM_TESTS_CLI_OPERATORS_H
+#ifndef IDEM_TEST_CLI_RECORDS_OPERATORS_H
+#define IDEM_TEST_CLI_RECORDS_OPERATORS_H
 
-#include "harness.h"
+#include "cli/harness.h"
 
 #include "idem.h"
 

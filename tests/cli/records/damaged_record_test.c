@@ -1,7 +1,7 @@
 /*
  * What operators see of records that cannot be read.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 #include "protocol/record_key.h"
 #include "store/lmdb/raw.h"

@@ -1,7 +1,7 @@
 /*
  * `idem token`, and what is run with one.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 #define COUNT "echo x >>%s; echo done"
 

@@ -2,7 +2,7 @@
  * `idem run` and who reads its output: one that takes nothing slows the command
  * down, and nothing else. Leases, signals and run_max go on.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 #include <pty.h>
 #include <sys/ioctl.h>

@@ -1,7 +1,7 @@
 /*
  * `idem sign` and `idem verify`.
  */
-#include "harness.h"
+#include "cli/harness.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>

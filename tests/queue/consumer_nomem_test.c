@@ -2,7 +2,7 @@
  * The consumer without memory for what comes: nothing is given back to be sent
  * again at once, nothing is lost, and nobody passes who came later.
  */
-#include "../contract/alloc_fault.h"
+#include "contract/alloc_fault.h"
 #include "queue/delivery.h"
 #include "rig.h"
 
