@@ -4,9 +4,9 @@
  */
 #include "client.h"
 #include "farm.h"
-#include "hand.h"
 #include "temp.h"
 #include "test.h"
+#include "test_consumer.h"
 
 static struct farm farm;
 static struct client client;

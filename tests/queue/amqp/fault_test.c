@@ -7,8 +7,8 @@
 #include "../../test.h"
 #include "client.h"
 #include "farm.h"
-#include "hand.h"
 #include "proxy.h"
+#include "test_consumer.h"
 
 static struct farm farm;
 static struct client client;

@@ -8,8 +8,8 @@
 #include "../../test.h"
 #include "client.h"
 #include "farm.h"
-#include "hand.h"
 #include "proxy.h"
+#include "test_consumer.h"
 #include "wait.h"
 
 static struct farm farm;

@@ -5,7 +5,7 @@
  */
 #include "contract/alloc_each.h"
 #include "endpoint.h"
-#include "hand.h"
+#include "handler_rig.h"
 
 static struct item item;
 static bool may_be_unknown;

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "certificates.h"
-#include "hand.h"
+#include "handler_rig.h"
 #include "json/json.h"
 
 struct endpoint {

@@ -4,7 +4,7 @@
  */
 #include <sys/resource.h>
 
-#include "hand.h"
+#include "handler_rig.h"
 
 static bool fork_fails;
 

@@ -2,7 +2,7 @@
  * Long-lived workers, against real ones: a script that does what the body says,
  * and others that do nothing right.
  */
-#include "hand.h"
+#include "handler_rig.h"
 
 static bool fork_fails;
 

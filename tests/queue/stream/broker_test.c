@@ -4,7 +4,7 @@
  */
 #include <sys/wait.h>
 
-#include "taker.h"
+#include "test_consumer.h"
 
 TEST(messages_come_in_order_and_no_more_of_them_than_prefetch) {
     struct taker t;

@@ -5,8 +5,8 @@
 
 #include "loop_clock.h"
 #include "queue/dead_letter.h"
-#include "taker.h"
 #include "temp.h"
+#include "test_consumer.h"
 #include "wait.h"
 
 static const struct queue_dead_broker *const broker = &queue_dead_broker_stream;

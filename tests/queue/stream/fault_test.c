@@ -5,8 +5,8 @@
 #include "loop_clock.h"
 #include "store/redis/fake_server.h"
 #include "store/redis/farm.h"
-#include "taker.h"
 #include "temp.h"
+#include "test_consumer.h"
 
 /* With it nothing is looked for at intervals before a test has ended. */
 #define LONG_LEASE 3600000

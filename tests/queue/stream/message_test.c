@@ -1,7 +1,7 @@
 /*
  * Entries as messages: fields of every kind and size, and those that are too large.
  */
-#include "taker.h"
+#include "test_consumer.h"
 
 static void put_bytes(struct redis_buffer *out, const char *bytes, size_t len) {
     redis_put_part(out, bytes, len);

@@ -3,8 +3,8 @@
  * and come back, behind connections that are cut: in the end each message was
  * dealt with, and none is pending.
  */
-#include "taker.h"
 #include "temp.h"
+#include "test_consumer.h"
 
 #define TAKERS 3
 #define MESSAGES 1000

@@ -2,7 +2,7 @@
  * Entries that are trimmed before they were done with: what we have of them is
  * handled, or is among the dead letters; what we have not is told.
  */
-#include "taker.h"
+#include "test_consumer.h"
 
 static struct stream_link *link_of(const struct taker *t) {
     return (struct stream_link *)(void *)t->link;

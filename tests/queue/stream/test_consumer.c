@@ -2,7 +2,7 @@
  * The consumer for tests. Whatever it is told that it must not be, or does not come
  * in time, ends the test.
  */
-#include "taker.h"
+#include "test_consumer.h"
 
 #include <stdarg.h>
 #include <sys/socket.h>

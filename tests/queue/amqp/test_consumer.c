@@ -1,7 +1,7 @@
 /*
  * The small consumer. What does not come in time ends the test.
  */
-#include "hand.h"
+#include "test_consumer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
