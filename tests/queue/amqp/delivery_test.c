@@ -10,7 +10,7 @@
 
 static struct farm farm;
 static struct client client;
-static struct hand hand;
+static struct test_consumer consumer;
 
 static void start(const char *queue, bool quorum) {
     client_open(&client, farm.server.port);
@@ -69,28 +69,28 @@ TEST(a_message_comes_with_its_properties_as_they_were_sent) {
     client_bind(&client, "shop", "props", "orders.new");
     client_send(&client, "shop", "orders.new", &p, "{\"id\": 7}", 9);
     client_confirm(&client);
-    hand_start(&hand, farm_url(farm.server.port, ""), "props");
-    hand_wait(&hand, 1);
-    CHECK_STR(hand_body(&hand, 0), "{\"id\": 7}");
-    CHECK_STR(hand.got[0].message->queue, "props");
-    CHECK(!hand.got[0].message->redelivered);
-    CHECK_STR(hand_property(&hand, 0, "content_type"), "application/json");
-    CHECK_STR(hand_property(&hand, 0, "content_encoding"), "utf-8");
-    CHECK_STR(hand_property(&hand, 0, "delivery_mode"), "=1");
-    CHECK_STR(hand_property(&hand, 0, "priority"), "=3");
-    CHECK_STR(hand_property(&hand, 0, "correlation_id"), "corr");
-    CHECK_STR(hand_property(&hand, 0, "reply_to"), "back");
-    CHECK_STR(hand_property(&hand, 0, "message_id"), "id \xc3\xa4");
-    CHECK_STR(hand_property(&hand, 0, "timestamp"), "=1700000000");
-    CHECK_STR(hand_property(&hand, 0, "type"), "order");
-    CHECK_STR(hand_property(&hand, 0, "user_id"), SERVER_USER);
-    CHECK_STR(hand_property(&hand, 0, "app_id"), "base64:c2hvcP8=");
-    CHECK_STR(hand_property(&hand, 0, "exchange"), "shop");
-    CHECK_STR(hand_property(&hand, 0, "routing_key"), "orders.new");
-    CHECK_INT(hand.got[0].message->headers_n, 0);
-    CHECK_INT(hand.got[0].message->properties_n, 13);
-    hand_ack(&hand, 0);
-    hand_close(&hand);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "props");
+    test_consumer_wait(&consumer, 1);
+    CHECK_STR(test_consumer_body(&consumer, 0), "{\"id\": 7}");
+    CHECK_STR(consumer.got[0].message->queue, "props");
+    CHECK(!consumer.got[0].message->redelivered);
+    CHECK_STR(test_consumer_property(&consumer, 0, "content_type"), "application/json");
+    CHECK_STR(test_consumer_property(&consumer, 0, "content_encoding"), "utf-8");
+    CHECK_STR(test_consumer_property(&consumer, 0, "delivery_mode"), "=1");
+    CHECK_STR(test_consumer_property(&consumer, 0, "priority"), "=3");
+    CHECK_STR(test_consumer_property(&consumer, 0, "correlation_id"), "corr");
+    CHECK_STR(test_consumer_property(&consumer, 0, "reply_to"), "back");
+    CHECK_STR(test_consumer_property(&consumer, 0, "message_id"), "id \xc3\xa4");
+    CHECK_STR(test_consumer_property(&consumer, 0, "timestamp"), "=1700000000");
+    CHECK_STR(test_consumer_property(&consumer, 0, "type"), "order");
+    CHECK_STR(test_consumer_property(&consumer, 0, "user_id"), SERVER_USER);
+    CHECK_STR(test_consumer_property(&consumer, 0, "app_id"), "base64:c2hvcP8=");
+    CHECK_STR(test_consumer_property(&consumer, 0, "exchange"), "shop");
+    CHECK_STR(test_consumer_property(&consumer, 0, "routing_key"), "orders.new");
+    CHECK_INT(consumer.got[0].message->headers_n, 0);
+    CHECK_INT(consumer.got[0].message->properties_n, 13);
+    test_consumer_ack(&consumer, 0);
+    test_consumer_close(&consumer);
     client_close(&client);
 }
 
@@ -130,26 +130,26 @@ TEST(headers_come_with_all_their_digits) {
     start("headers", true);
     client_send(&client, "", "headers", &p, "", 0);
     client_confirm(&client);
-    hand_start(&hand, farm_url(farm.server.port, ""), "headers");
-    hand_wait(&hand, 1);
-    CHECK_INT(hand.got[0].message->body.len, 0);
-    CHECK_INT(hand.got[0].message->headers_n, 13); /* x-delivery-count is none of them */
-    CHECK_STR(hand_header(&hand, 0, "idempotency-key"), "k-1");
-    CHECK_STR(hand_header(&hand, 0, "empty"), "");
-    CHECK_STR(hand_header(&hand, 0, "big"), "=9007199254740993");
-    CHECK_STR(hand_header(&hand, 0, "small"), "=-5");
-    CHECK_STR(hand_header(&hand, 0, "yes"), "=true");
-    CHECK_STR(hand_header(&hand, 0, "half"), "=0.1");
-    CHECK_STR(hand_header(&hand, 0, "money"), "=0.050");
-    CHECK_STR(hand_header(&hand, 0, "when"), "=1700000001");
-    CHECK_STR(hand_header(&hand, 0, "bytes"), "base64:AP8B");
-    CHECK_STR(hand_header(&hand, 0, "text"), "plain");
-    CHECK_STR(hand_header(&hand, 0, "table"),
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "headers");
+    test_consumer_wait(&consumer, 1);
+    CHECK_INT(consumer.got[0].message->body.len, 0);
+    CHECK_INT(consumer.got[0].message->headers_n, 13); /* x-delivery-count is none of them */
+    CHECK_STR(test_consumer_header(&consumer, 0, "idempotency-key"), "k-1");
+    CHECK_STR(test_consumer_header(&consumer, 0, "empty"), "");
+    CHECK_STR(test_consumer_header(&consumer, 0, "big"), "=9007199254740993");
+    CHECK_STR(test_consumer_header(&consumer, 0, "small"), "=-5");
+    CHECK_STR(test_consumer_header(&consumer, 0, "yes"), "=true");
+    CHECK_STR(test_consumer_header(&consumer, 0, "half"), "=0.1");
+    CHECK_STR(test_consumer_header(&consumer, 0, "money"), "=0.050");
+    CHECK_STR(test_consumer_header(&consumer, 0, "when"), "=1700000001");
+    CHECK_STR(test_consumer_header(&consumer, 0, "bytes"), "base64:AP8B");
+    CHECK_STR(test_consumer_header(&consumer, 0, "text"), "plain");
+    CHECK_STR(test_consumer_header(&consumer, 0, "table"),
               "={\"a\\\"b\":\"x\\u000ay\",\"n\":-9223372036854775808}");
-    CHECK_STR(hand_header(&hand, 0, "list"), "=[true,null,\"t\"]");
-    CHECK_STR(hand_header(&hand, 0, "nothing"), "=null");
-    CHECK_STR(hand_property(&hand, 0, "delivery_mode"), "(none)");
-    hand_close(&hand);
+    CHECK_STR(test_consumer_header(&consumer, 0, "list"), "=[true,null,\"t\"]");
+    CHECK_STR(test_consumer_header(&consumer, 0, "nothing"), "=null");
+    CHECK_STR(test_consumer_property(&consumer, 0, "delivery_mode"), "(none)");
+    test_consumer_close(&consumer);
     client_close(&client);
 }
 
@@ -163,14 +163,14 @@ TEST(bodies_of_any_length_and_any_bytes_come_whole) {
     for (size_t i = 0; i < 5; i++)
         client_send(&client, "", "bodies", NULL, body, lengths[i]);
     client_confirm(&client);
-    hand_start(&hand, farm_url(farm.server.port, ""), "bodies");
-    hand_wait(&hand, 5);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "bodies");
+    test_consumer_wait(&consumer, 5);
     for (size_t i = 0; i < 5; i++) {
-        CHECK_INT(hand.got[i].message->body.len, lengths[i]);
-        CHECK(memcmp(hand.got[i].message->body.at, body, lengths[i]) == 0);
-        hand_ack(&hand, i);
+        CHECK_INT(consumer.got[i].message->body.len, lengths[i]);
+        CHECK(memcmp(consumer.got[i].message->body.at, body, lengths[i]) == 0);
+        test_consumer_ack(&consumer, i);
     }
-    hand_close(&hand);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "bodies", 0);
     client_close(&client);
     free(body);
@@ -179,16 +179,16 @@ TEST(bodies_of_any_length_and_any_bytes_come_whole) {
 TEST(no_more_are_out_than_the_prefetch) {
     start("prefetch", false);
     publish_many("prefetch", 100);
-    hand_start(&hand, farm_url(farm.server.port, ""), "prefetch");
-    hand_wait(&hand, 10);
-    hand_idle(&hand, 200); /* sleep: nothing more comes */
-    CHECK_INT(hand.got_n, 10);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "prefetch");
+    test_consumer_wait(&consumer, 10);
+    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    CHECK_INT(consumer.got_n, 10);
     for (size_t i = 0; i < 100; i++) {
-        hand_wait(&hand, i + 1);
-        hand_ack(&hand, i);
+        test_consumer_wait(&consumer, i + 1);
+        test_consumer_ack(&consumer, i);
     }
-    CHECK_INT(hand.out_most, 10);
-    hand_close(&hand);
+    CHECK_INT(consumer.out_most, 10);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "prefetch", 0);
     client_close(&client);
 }
@@ -197,7 +197,7 @@ TEST(no_more_are_out_than_the_prefetch) {
 enum { HEAVY = 60, HEAVY_LEN = 300000 };
 
 static void start_heavy(const char *queue, bool quorum, const char *options) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, options), queue);
+    struct queue_config config = test_consumer_config(farm_url(farm.server.port, options), queue);
     char *body = calloc(1, HEAVY_LEN);
 
     start(queue, quorum);
@@ -207,32 +207,32 @@ static void start_heavy(const char *queue, bool quorum, const char *options) {
     free(body);
     rabbit_out_bytes = 1000000;
     config.prefetch = HEAVY;
-    hand_open(&hand, &config);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 4);
+    test_consumer_open(&consumer, &config);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait(&consumer, 4);
 }
 
 /* For longer than a server waits for a heartbeat, which is twice its time, and longer than a busy
    machine stands still. */
 TEST(no_more_bytes_are_out_than_there_is_room_for) {
     start_heavy("bytes", false, "heartbeat=6s");
-    hand_idle(&hand, 12500); /* sleep: two heartbeats */
-    CHECK_INT(hand.got_n, 4);
+    test_consumer_idle(&consumer, 12500); /* sleep: two heartbeats */
+    CHECK_INT(consumer.got_n, 4);
     for (size_t i = 0; i < HEAVY; i++) {
-        hand_wait(&hand, i + 1);
-        hand_ack(&hand, i);
+        test_consumer_wait(&consumer, i + 1);
+        test_consumer_ack(&consumer, i);
     }
-    CHECK_INT(hand.out_most, 4);
-    CHECK_INT(hand.gone_n, 0);
-    hand_close(&hand);
+    CHECK_INT(consumer.out_most, 4);
+    CHECK_INT(consumer.gone_n, 0);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "bytes", 0);
     client_close(&client);
 }
 
 /* From the `*next` on, which is the first that is still out. */
 static bool all_given_back(size_t *next) {
-    while (*next < hand.got_n)
-        hand_giveback(&hand, (*next)++);
+    while (*next < consumer.got_n)
+        test_consumer_giveback(&consumer, (*next)++);
     return true;
 }
 
@@ -241,37 +241,38 @@ TEST(a_stop_with_no_room_left_gives_all_back) {
     size_t back = 1;
 
     start_heavy("bytes-stop", true, "");
-    queue_broker_amqp.fetch(hand.link, false);
-    hand_ack(&hand, 0);
-    HAND_UNTIL(&hand, all_given_back(&back) && client_count(&client, "bytes-stop") == HEAVY - 1);
-    CHECK(hand.out_most <= 4);
-    hand_close(&hand);
+    queue_broker_amqp.fetch(consumer.link, false);
+    test_consumer_ack(&consumer, 0);
+    TEST_CONSUMER_UNTIL(&consumer,
+                        all_given_back(&back) && client_count(&client, "bytes-stop") == HEAVY - 1);
+    CHECK(consumer.out_most <= 4);
+    test_consumer_close(&consumer);
     client_close(&client);
 }
 
 /* One that is not acknowledged is among those that are: it must not be taken along with them. */
 static void some_stay(const char *queue, bool quorum) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), queue);
+    struct queue_config config = test_consumer_config(farm_url(farm.server.port, ""), queue);
 
     start(queue, quorum);
     publish_many(queue, 20);
     config.prefetch = 20;
-    hand_open(&hand, &config);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 20);
+    test_consumer_open(&consumer, &config);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait(&consumer, 20);
     for (size_t i = 20; i-- > 0;) /* and in another order */
         if (i != 3 && i != 17)
-            hand_ack(&hand, i);
-    hand_close(&hand);
+            test_consumer_ack(&consumer, i);
+    test_consumer_close(&consumer);
     client_wait_count(&client, queue, 2);
-    hand_start(&hand, config.url, queue);
-    hand_wait(&hand, 2);
-    CHECK_STR(hand_body(&hand, 0), "m3");
-    CHECK_STR(hand_body(&hand, 1), "m17");
-    CHECK(hand.got[0].message->redelivered);
-    hand_ack(&hand, 0);
-    hand_ack(&hand, 1);
-    hand_close(&hand);
+    test_consumer_start(&consumer, config.url, queue);
+    test_consumer_wait(&consumer, 2);
+    CHECK_STR(test_consumer_body(&consumer, 0), "m3");
+    CHECK_STR(test_consumer_body(&consumer, 1), "m17");
+    CHECK(consumer.got[0].message->redelivered);
+    test_consumer_ack(&consumer, 0);
+    test_consumer_ack(&consumer, 1);
+    test_consumer_close(&consumer);
     client_wait_count(&client, queue, 0);
     client_close(&client);
 }
@@ -287,11 +288,11 @@ TEST(what_was_acknowledged_in_a_quorum_queue_stays_away_and_the_rest_comes_again
 TEST(what_is_said_before_the_end_is_sent) {
     start("end", false);
     publish_many("end", 10);
-    hand_start(&hand, farm_url(farm.server.port, ""), "end");
-    hand_wait(&hand, 10);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "end");
+    test_consumer_wait(&consumer, 10);
     for (size_t i = 0; i < 10; i += 2)
-        hand_ack(&hand, i);
-    hand_close(&hand);
+        test_consumer_ack(&consumer, i);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "end", 5);
     client_close(&client);
 }
@@ -299,42 +300,42 @@ TEST(what_is_said_before_the_end_is_sent) {
 TEST(what_is_given_back_comes_again) {
     start("back", true);
     client_publish(&client, "back", "one");
-    hand_start(&hand, farm_url(farm.server.port, ""), "back");
-    hand_wait(&hand, 1);
-    hand_giveback(&hand, 0);
-    hand_wait(&hand, 2);
-    CHECK_STR(hand_body(&hand, 1), "one");
-    CHECK(hand.got[1].message->redelivered);
-    CHECK_INT(hand.gone_n, 0);
-    hand_ack(&hand, 1);
-    hand_close(&hand);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "back");
+    test_consumer_wait(&consumer, 1);
+    test_consumer_giveback(&consumer, 0);
+    test_consumer_wait(&consumer, 2);
+    CHECK_STR(test_consumer_body(&consumer, 1), "one");
+    CHECK(consumer.got[1].message->redelivered);
+    CHECK_INT(consumer.gone_n, 0);
+    test_consumer_ack(&consumer, 1);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "back", 0);
     client_close(&client);
 }
 
 TEST(nothing_comes_before_it_is_fetched_nor_after) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "fetch");
+    struct queue_config config = test_consumer_config(farm_url(farm.server.port, ""), "fetch");
 
     start("fetch", false);
     publish_many("fetch", 3);
-    hand_open(&hand, &config);
-    hand_wait_line(&hand, "the queue fetch is there");
-    hand_idle(&hand, 200); /* sleep: nothing more comes */
-    CHECK_INT(hand.got_n, 0);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 3);
-    queue_broker_amqp.fetch(hand.link, false);
+    test_consumer_open(&consumer, &config);
+    test_consumer_wait_line(&consumer, "the queue fetch is there");
+    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    CHECK_INT(consumer.got_n, 0);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait(&consumer, 3);
+    queue_broker_amqp.fetch(consumer.link, false);
     client_wait_consumers(&client, "fetch", 0);
     publish_many("fetch", 2);
-    hand_idle(&hand, 200); /* sleep: nothing more comes */
-    CHECK_INT(hand.got_n, 3);
-    hand_giveback(&hand, 2); /* those that are out can still be given back */
-    hand_ack(&hand, 1);
+    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    CHECK_INT(consumer.got_n, 3);
+    test_consumer_giveback(&consumer, 2); /* those that are out can still be given back */
+    test_consumer_ack(&consumer, 1);
     client_wait_count(&client, "fetch", 3);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 6);
-    hand_ack(&hand, 0); /* over all that */
-    hand_close(&hand);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait(&consumer, 6);
+    test_consumer_ack(&consumer, 0); /* over all that */
+    test_consumer_close(&consumer);
     client_wait_count(&client, "fetch", 3);
     client_close(&client);
 }
@@ -342,15 +343,15 @@ TEST(nothing_comes_before_it_is_fetched_nor_after) {
 TEST(what_is_given_back_at_the_end_does_not_come_again) {
     start("stop", true);
     publish_many("stop", 5);
-    hand_start(&hand, farm_url(farm.server.port, ""), "stop");
-    hand_wait(&hand, 5);
-    queue_broker_amqp.fetch(hand.link, false);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "stop");
+    test_consumer_wait(&consumer, 5);
+    queue_broker_amqp.fetch(consumer.link, false);
     for (size_t i = 0; i < 5; i++)
-        hand_giveback(&hand, i);
+        test_consumer_giveback(&consumer, i);
     client_wait_count(&client, "stop", 5);
-    hand_idle(&hand, 100); /* sleep: nothing more comes */
-    CHECK_INT(hand.got_n, 5);
-    hand_close(&hand);
+    test_consumer_idle(&consumer, 100); /* sleep: nothing more comes */
+    CHECK_INT(consumer.got_n, 5);
+    test_consumer_close(&consumer);
     client_close(&client);
 }
 
@@ -363,53 +364,54 @@ TEST(a_server_that_refuses_to_deliver_is_asked_again) {
     (void)amqp_basic_consume(jealous.conn, 1, amqp_cstring_bytes("jealous"), amqp_empty_bytes, 0, 0,
                              1, amqp_empty_table);
     CHECK_INT(amqp_get_rpc_reply(jealous.conn).reply_type, AMQP_RESPONSE_NORMAL);
-    hand_start(&hand, farm_url(farm.server.port, ""), "jealous");
-    hand_wait_line(&hand, "is lost: consuming: ACCESS_REFUSED");
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "jealous");
+    test_consumer_wait_line(&consumer, "is lost: consuming: ACCESS_REFUSED");
     client_close(&jealous);
     client_publish(&client, "jealous", "one");
-    hand_wait(&hand, 1);
-    hand_ack(&hand, 0);
-    hand_close(&hand);
+    test_consumer_wait(&consumer, 1);
+    test_consumer_ack(&consumer, 0);
+    test_consumer_close(&consumer);
     client_close(&client);
 }
 
 TEST(a_queue_that_is_not_there_is_waited_for) {
     client_open(&client, farm.server.port);
-    hand_start(&hand, farm_url(farm.server.port, ""), "later");
-    hand_wait_line(&hand, "no queue 'later'");
-    CHECK(!hand.ready);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "later");
+    test_consumer_wait_line(&consumer, "no queue 'later'");
+    CHECK(!consumer.ready);
     client_declare(&client, "later", false, NULL);
     client_publish(&client, "later", "one");
-    hand_wait(&hand, 1);
-    CHECK(hand.ready);
-    hand_ack(&hand, 0);
-    hand_close(&hand);
+    test_consumer_wait(&consumer, 1);
+    CHECK(consumer.ready);
+    test_consumer_ack(&consumer, 0);
+    test_consumer_close(&consumer);
     client_close(&client);
 }
 
 TEST(a_queue_that_is_deleted_and_made_again_is_consumed_again) {
     start("deleted", false);
     publish_many("deleted", 15);
-    hand_start(&hand, farm_url(farm.server.port, ""), "deleted");
-    hand_wait(&hand, 10);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "deleted");
+    test_consumer_wait(&consumer, 10);
     client_delete(&client, "deleted");
-    hand_wait_line(&hand, "was deleted");
-    CHECK(!hand.ready);
-    CHECK_INT(hand.gone_n, 10); /* none of them is out any more: the prefetch is of the new one */
+    test_consumer_wait_line(&consumer, "was deleted");
+    CHECK(!consumer.ready);
+    CHECK_INT(consumer.gone_n,
+              10); /* none of them is out any more: the prefetch is of the new one */
     client_declare(&client, "deleted", true, NULL);
     publish_many("deleted", 15);
-    hand_wait(&hand, 20);
-    hand_idle(&hand, 200); /* sleep: nothing more comes */
-    CHECK_INT(hand.got_n, 20);
-    hand_ack(&hand, 0); /* of the queue that was: no harm is done */
-    hand_giveback(&hand, 1);
+    test_consumer_wait(&consumer, 20);
+    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    CHECK_INT(consumer.got_n, 20);
+    test_consumer_ack(&consumer, 0); /* of the queue that was: no harm is done */
+    test_consumer_giveback(&consumer, 1);
     for (size_t i = 10; i < 25; i++) {
-        hand_wait(&hand, i + 1);
-        hand_ack(&hand, i);
+        test_consumer_wait(&consumer, i + 1);
+        test_consumer_ack(&consumer, i);
     }
-    hand_idle(&hand, 100); /* sleep: nothing more comes */
-    CHECK_INT(hand.gone_n, 10);
-    hand_close(&hand);
+    test_consumer_idle(&consumer, 100); /* sleep: nothing more comes */
+    CHECK_INT(consumer.gone_n, 10);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "deleted", 0);
     client_close(&client);
 }
@@ -418,11 +420,11 @@ TEST(a_wrong_password_is_told_and_not_shown) {
     char url[200];
 
     snprintf(url, sizeof(url), "amqp://%s:wr0ng-w0rd@127.0.0.1:%d", SERVER_USER, farm.server.port);
-    hand_start(&hand, url, "props");
-    hand_wait_line(&hand, "ACCESS_REFUSED");
-    CHECK(strstr(hand.log, "wr0ng") == NULL);
-    CHECK_HAS(hand.log, "the next try is in");
-    hand_close(&hand);
+    test_consumer_start(&consumer, url, "props");
+    test_consumer_wait_line(&consumer, "ACCESS_REFUSED");
+    CHECK(strstr(consumer.log, "wr0ng") == NULL);
+    CHECK_HAS(consumer.log, "the next try is in");
+    test_consumer_close(&consumer);
 }
 
 TEST(a_virtual_host_that_is_not_there_is_told) {
@@ -430,9 +432,9 @@ TEST(a_virtual_host_that_is_not_there_is_told) {
 
     snprintf(url, sizeof(url), "amqp://%s:%s@127.0.0.1:%d/no%%2Fwhere", SERVER_USER,
              SERVER_PASSWORD_IN_URL, farm.server.port);
-    hand_start(&hand, url, "props");
-    hand_wait_line(&hand, "no/where");
-    hand_close(&hand);
+    test_consumer_start(&consumer, url, "props");
+    test_consumer_wait_line(&consumer, "no/where");
+    test_consumer_close(&consumer);
 }
 
 TEST(of_two_hosts_the_one_that_is_there_is_used) {
@@ -442,11 +444,11 @@ TEST(of_two_hosts_the_one_that_is_there_is_used) {
     client_publish(&client, "hosts", "one");
     snprintf(url, sizeof(url), "amqp://%s:%s@127.0.0.1:1,127.0.0.1:%d/%%2F", SERVER_USER,
              SERVER_PASSWORD_IN_URL, farm.server.port);
-    hand_start(&hand, url, "hosts");
-    hand_wait_line(&hand, "127.0.0.1:1: it cannot be reached");
-    hand_wait(&hand, 1);
-    hand_ack(&hand, 0);
-    hand_close(&hand);
+    test_consumer_start(&consumer, url, "hosts");
+    test_consumer_wait_line(&consumer, "127.0.0.1:1: it cannot be reached");
+    test_consumer_wait(&consumer, 1);
+    test_consumer_ack(&consumer, 0);
+    test_consumer_close(&consumer);
     client_close(&client);
 }
 
@@ -484,12 +486,12 @@ TEST(messages_come_through_tls_where_the_certificate_is_right) {
         snprintf(options, sizeof(options), "%s%s", with_files(files[i]),
                  i == 3 ? "&tls_verify=no" : "");
         client_publish(&client, "tls", "one");
-        hand_start(&hand, tls_url(urls[i], options), "tls");
-        hand_wait(&hand, 1);
-        CHECK(hand_delay(&hand, 0, 250)); /* by the other connection */
-        hand_wait(&hand, 2);
-        hand_ack(&hand, 1);
-        hand_close(&hand);
+        test_consumer_start(&consumer, tls_url(urls[i], options), "tls");
+        test_consumer_wait(&consumer, 1);
+        CHECK(test_consumer_delay(&consumer, 0, 250)); /* by the other connection */
+        test_consumer_wait(&consumer, 2);
+        test_consumer_ack(&consumer, 1);
+        test_consumer_close(&consumer);
     }
     client_wait_count(&client, "tls", 0);
     client_close(&client);
@@ -505,46 +507,46 @@ TEST(bodies_of_many_records_come_whole_through_tls) {
     for (int i = 0; i < 5; i++)
         client_send(&client, "", "tls-body", NULL, body, LEN - (size_t)i);
     client_confirm(&client);
-    hand_start(&hand, tls_url("localhost", with_files("a")), "tls-body");
-    hand_wait(&hand, 5);
+    test_consumer_start(&consumer, tls_url("localhost", with_files("a")), "tls-body");
+    test_consumer_wait(&consumer, 5);
     for (size_t i = 0; i < 5; i++) {
-        CHECK_INT(hand.got[i].message->body.len, LEN - i);
-        CHECK(memcmp(hand.got[i].message->body.at, body, LEN - i) == 0);
-        hand_ack(&hand, i);
+        CHECK_INT(consumer.got[i].message->body.len, LEN - i);
+        CHECK(memcmp(consumer.got[i].message->body.at, body, LEN - i) == 0);
+        test_consumer_ack(&consumer, i);
     }
-    hand_close(&hand);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "tls-body", 0);
     client_close(&client);
     free(body);
 }
 
 TEST(a_certificate_that_nobody_vouches_for_is_refused) {
-    hand_start(&hand, tls_url("localhost", ""), "tls");
-    hand_wait_line(&hand, "TLS: self-signed certificate in certificate chain");
-    CHECK(!hand.ready);
-    hand_close(&hand);
+    test_consumer_start(&consumer, tls_url("localhost", ""), "tls");
+    test_consumer_wait_line(&consumer, "TLS: self-signed certificate in certificate chain");
+    CHECK(!consumer.ready);
+    test_consumer_close(&consumer);
 }
 
 TEST(a_certificate_for_another_host_is_refused) {
     char options[1400];
 
     snprintf(options, sizeof(options), "%s&tls_name=elsewhere.example", with_files("a"));
-    hand_start(&hand, tls_url("localhost", options), "tls");
-    hand_wait_line(&hand, "TLS: hostname mismatch");
-    CHECK(!hand.ready);
-    hand_close(&hand);
+    test_consumer_start(&consumer, tls_url("localhost", options), "tls");
+    test_consumer_wait_line(&consumer, "TLS: hostname mismatch");
+    CHECK(!consumer.ready);
+    test_consumer_close(&consumer);
     snprintf(options, sizeof(options), "%s&tls_name=127.0.0.2", with_files("a"));
-    hand_start(&hand, tls_url("127.0.0.1", options), "tls");
-    hand_wait_line(&hand, "TLS: IP address mismatch");
-    hand_close(&hand);
+    test_consumer_start(&consumer, tls_url("127.0.0.1", options), "tls");
+    test_consumer_wait_line(&consumer, "TLS: IP address mismatch");
+    test_consumer_close(&consumer);
 }
 
 TEST(a_link_is_closed_whatever_it_is_at) {
-    hand_start(&hand, farm_url(farm.server.port, ""), "props");
-    hand_close(&hand);
-    hand_start(&hand, "amqp://127.0.0.1:1", "props");
-    hand_idle(&hand, 50); /* sleep: any moment of a connection that is refused */
-    hand_close(&hand);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "props");
+    test_consumer_close(&consumer);
+    test_consumer_start(&consumer, "amqp://127.0.0.1:1", "props");
+    test_consumer_idle(&consumer, 50); /* sleep: any moment of a connection that is refused */
+    test_consumer_close(&consumer);
 }
 
 TEST(tables_as_deep_as_a_frame_do_no_harm) {
@@ -564,14 +566,14 @@ TEST(tables_as_deep_as_a_frame_do_no_harm) {
     start("deep", false);
     client_send(&client, "", "deep", &p, "x", 1);
     client_confirm(&client);
-    hand_start(&hand, farm_url(farm.server.port, ""), "deep");
-    hand_wait(&hand, 1);
-    CHECK_STR(hand_header(&hand, 0, "flat"), "here");
-    CHECK_STR(hand_header(&hand, 0, "deep"), "(none)");
-    CHECK(hand_delay(&hand, 0, 250)); /* its copy is as deep */
-    hand_wait(&hand, 2);
-    hand_ack(&hand, 1);
-    hand_close(&hand);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "deep");
+    test_consumer_wait(&consumer, 1);
+    CHECK_STR(test_consumer_header(&consumer, 0, "flat"), "here");
+    CHECK_STR(test_consumer_header(&consumer, 0, "deep"), "(none)");
+    CHECK(test_consumer_delay(&consumer, 0, 250)); /* its copy is as deep */
+    test_consumer_wait(&consumer, 2);
+    test_consumer_ack(&consumer, 1);
+    test_consumer_close(&consumer);
     client_close(&client);
     free(levels);
 }

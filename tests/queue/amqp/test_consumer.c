@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fail(const struct hand *h, const char *what, size_t got, size_t want) {
+static void fail(const struct test_consumer *h, const char *what, size_t got, size_t want) {
     fprintf(stderr, "# %s: %zu, not %zu; told to people:\n%s", what, got, want, h->log);
     exit(1);
 }
 
-static size_t find(const struct hand *h, const struct queue_message *message) {
+static size_t find(const struct test_consumer *h, const struct queue_message *message) {
     for (size_t i = h->got_n; i-- > 0;)
         if (h->got[i].message == message)
             return i;
@@ -20,7 +20,7 @@ static size_t find(const struct hand *h, const struct queue_message *message) {
     exit(1);
 }
 
-static void close_if_told(struct hand *h) {
+static void close_if_told(struct test_consumer *h) {
     if (!h->close_in)
         return;
     queue_broker_amqp.close(h->link);
@@ -28,9 +28,9 @@ static void close_if_told(struct hand *h) {
 }
 
 static void on_message(void *data, struct queue_message *message) {
-    struct hand *h = data;
+    struct test_consumer *h = data;
 
-    if (h->got_n == HAND_MAX)
+    if (h->got_n == TEST_CONSUMER_MAX)
         fail(h, "messages", h->got_n, 0);
     h->got[h->got_n++].message = message;
     h->out++;
@@ -40,7 +40,7 @@ static void on_message(void *data, struct queue_message *message) {
 }
 
 static void on_gone(void *data, struct queue_message *message) {
-    struct hand *h = data;
+    struct test_consumer *h = data;
     size_t i = find(h, message);
 
     if (h->got[i].gone)
@@ -51,14 +51,14 @@ static void on_gone(void *data, struct queue_message *message) {
 }
 
 static void on_state(void *data, bool ready, const char *text) {
-    struct hand *h = data;
+    struct test_consumer *h = data;
     size_t len = strlen(h->log);
 
     h->ready = ready;
     snprintf(h->log + len, sizeof(h->log) - len, "# %s%s\n", ready ? "" : "(not ready) ", text);
 }
 
-struct queue_config hand_config(const char *url, const char *queue) {
+struct queue_config test_consumer_config(const char *url, const char *queue) {
     return (struct queue_config){
         .url = url,
         .queue = queue,
@@ -76,7 +76,7 @@ static void told_timeout(void *sink) {
     idem_loop_timeout(sink);
 }
 
-void hand_open(struct hand *h, const struct queue_config *config) {
+void test_consumer_open(struct test_consumer *h, const struct queue_config *config) {
     struct queue_events events = {h, on_message, on_gone, on_state};
     struct idem_error err = {0};
     struct idem_host host;
@@ -94,27 +94,27 @@ void hand_open(struct hand *h, const struct queue_config *config) {
     }
 }
 
-void hand_start(struct hand *h, const char *url, const char *queue) {
-    struct queue_config config = hand_config(url, queue);
+void test_consumer_start(struct test_consumer *h, const char *url, const char *queue) {
+    struct queue_config config = test_consumer_config(url, queue);
 
-    hand_open(h, &config);
+    test_consumer_open(h, &config);
     queue_broker_amqp.fetch(h->link, true);
 }
 
-void hand_close(struct hand *h) {
+void test_consumer_close(struct test_consumer *h) {
     queue_broker_amqp.close(h->link);
     idem_loop_stop(&h->loop);
     idem_poll_release(&h->poll);
 }
 
-void hand_idle(struct hand *h, int64_t ms) {
+void test_consumer_idle(struct test_consumer *h, int64_t ms) {
     int64_t until = idem_loop_now() + ms, left;
 
     while ((left = until - idem_loop_now()) > 0)
         (void)idem_poll_turn(&h->poll, NULL, 0, left);
 }
 
-static void wait_for(struct hand *h, const size_t *count, size_t n, const char *what) {
+static void wait_for(struct test_consumer *h, const size_t *count, size_t n, const char *what) {
     int64_t until = idem_loop_now() + WAIT_LIMIT_S * 1000;
 
     while (*count < n && idem_loop_now() < until)
@@ -123,19 +123,19 @@ static void wait_for(struct hand *h, const size_t *count, size_t n, const char *
         fail(h, what, *count, n);
 }
 
-void hand_wait(struct hand *h, size_t n) {
+void test_consumer_wait(struct test_consumer *h, size_t n) {
     wait_for(h, &h->got_n, n, "messages");
 }
 
-void hand_wait_gone(struct hand *h, size_t n) {
+void test_consumer_wait_gone(struct test_consumer *h, size_t n) {
     wait_for(h, &h->gone_n, n, "messages that are gone");
 }
 
-void hand_wait_told(struct hand *h, size_t n) {
+void test_consumer_wait_told(struct test_consumer *h, size_t n) {
     wait_for(h, &h->told_n, n, "answers");
 }
 
-void hand_wait_line(struct hand *h, const char *words) {
+void test_consumer_wait_line(struct test_consumer *h, const char *words) {
     int64_t until = idem_loop_now() + WAIT_LIMIT_S * 1000;
 
     while (strstr(h->log, words) == NULL && idem_loop_now() < until)
@@ -148,7 +148,7 @@ void hand_wait_line(struct hand *h, const char *words) {
 
 /* Giving back. */
 
-static struct queue_message *take(struct hand *h, size_t i) {
+static struct queue_message *take(struct test_consumer *h, size_t i) {
     struct queue_message *message = h->got[i].message;
 
     if (message == NULL)
@@ -158,16 +158,16 @@ static struct queue_message *take(struct hand *h, size_t i) {
     return message;
 }
 
-void hand_ack(struct hand *h, size_t i) {
+void test_consumer_ack(struct test_consumer *h, size_t i) {
     queue_broker_amqp.ack(h->link, take(h, i));
 }
 
-void hand_giveback(struct hand *h, size_t i) {
+void test_consumer_giveback(struct test_consumer *h, size_t i) {
     queue_broker_amqp.giveback(h->link, take(h, i));
 }
 
-void hand_told(void *data, bool taken, const char *why) {
-    struct hand *h = data;
+void test_consumer_told(void *data, bool taken, const char *why) {
+    struct test_consumer *h = data;
 
     h->taken = taken;
     snprintf(h->why, sizeof(h->why), "%s", why == NULL ? "" : why);
@@ -175,25 +175,25 @@ void hand_told(void *data, bool taken, const char *why) {
     close_if_told(h);
 }
 
-void hand_delay_begin(struct hand *h, size_t i, int64_t ms) {
-    queue_broker_amqp.delay(h->link, h->got[i].message, ms, hand_told, h);
+void test_consumer_delay_begin(struct test_consumer *h, size_t i, int64_t ms) {
+    queue_broker_amqp.delay(h->link, h->got[i].message, ms, test_consumer_told, h);
 }
 
-bool hand_delay(struct hand *h, size_t i, int64_t ms) {
+bool test_consumer_delay(struct test_consumer *h, size_t i, int64_t ms) {
     size_t before = h->told_n;
 
-    hand_delay_begin(h, i, ms);
-    hand_wait_told(h, before + 1);
+    test_consumer_delay_begin(h, i, ms);
+    test_consumer_wait_told(h, before + 1);
     if (h->taken)
         (void)take(h, i);
     return h->taken;
 }
 
-bool hand_bury(struct hand *h, size_t i, const struct queue_epitaph *epitaph) {
+bool test_consumer_bury(struct test_consumer *h, size_t i, const struct queue_epitaph *epitaph) {
     size_t before = h->told_n;
 
-    queue_broker_amqp.bury(h->link, h->got[i].message, epitaph, hand_told, h);
-    hand_wait_told(h, before + 1);
+    queue_broker_amqp.bury(h->link, h->got[i].message, epitaph, test_consumer_told, h);
+    test_consumer_wait_told(h, before + 1);
     return h->taken;
 }
 
@@ -208,7 +208,7 @@ static const char *text_of(struct idem_bytes bytes, const char *mark) {
     return text;
 }
 
-const char *hand_body(const struct hand *h, size_t i) {
+const char *test_consumer_body(const struct test_consumer *h, size_t i) {
     return text_of(h->got[i].message->body, "");
 }
 
@@ -216,10 +216,10 @@ static const char *field_text(const struct queue_field *field) {
     return field == NULL ? "(none)" : text_of(field->value, field->json ? "=" : "");
 }
 
-const char *hand_header(const struct hand *h, size_t i, const char *name) {
+const char *test_consumer_header(const struct test_consumer *h, size_t i, const char *name) {
     return field_text(queue_header(h->got[i].message, name));
 }
 
-const char *hand_property(const struct hand *h, size_t i, const char *name) {
+const char *test_consumer_property(const struct test_consumer *h, size_t i, const char *name) {
     return field_text(queue_property(h->got[i].message, name));
 }

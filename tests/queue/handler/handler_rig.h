@@ -1,8 +1,8 @@
 /*
  * A handler of idem consume on the poll loop, and messages for it.
  */
-#ifndef IDEM_TEST_QUEUE_HANDLER_HAND_H
-#define IDEM_TEST_QUEUE_HANDLER_HAND_H
+#ifndef IDEM_TEST_QUEUE_HANDLER_HANDLER_RIG_H
+#define IDEM_TEST_QUEUE_HANDLER_HANDLER_RIG_H
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,10 +13,10 @@
 #include "test.h"
 #include "wait.h"
 
-#define HAND_FIELDS 1200
-#define HAND_HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define HANDLER_RIG_FIELDS 1200
+#define HANDLER_RIG_HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-struct hand {
+struct handler_rig {
     struct idem_poll poll;
     struct idem_loop loop;
     struct handler handler;
@@ -27,62 +27,62 @@ struct hand {
 struct item {
     struct queue_work work;
     struct queue_message message;
-    struct queue_field headers[HAND_FIELDS], properties[8];
-    struct hand *hand;
+    struct queue_field headers[HANDLER_RIG_FIELDS], properties[8];
+    struct handler_rig *rig;
     int told;
     struct queue_outcome said;
     char reason[2048];
 };
 
-static void hand_ready(void *sink, int fd, int events) {
+static void handler_rig_ready(void *sink, int fd, int events) {
     idem_loop_ready(sink, fd, events);
 }
 
-static void hand_timeout(void *sink) {
+static void handler_rig_timeout(void *sink) {
     idem_loop_timeout(sink);
 }
 
-static void hand_init(struct hand *hand) {
+static void handler_rig_init(struct handler_rig *rig) {
     struct idem_host host;
 
-    *hand = (struct hand){0};
+    *rig = (struct handler_rig){0};
     (void)signal(SIGPIPE, SIG_IGN);
-    idem_poll_init(&hand->poll);
-    hand->poll.ready = hand_ready;
-    hand->poll.timeout = hand_timeout;
-    hand->poll.sink = &hand->loop;
-    host = idem_poll_host(&hand->poll);
-    idem_loop_init(&hand->loop, &host);
+    idem_poll_init(&rig->poll);
+    rig->poll.ready = handler_rig_ready;
+    rig->poll.timeout = handler_rig_timeout;
+    rig->poll.sink = &rig->loop;
+    host = idem_poll_host(&rig->poll);
+    idem_loop_init(&rig->loop, &host);
 }
 
-static void hand_close(struct hand *hand) {
-    handler_close(&hand->handler);
-    CHECK(hand->loop.fds == NULL);
-    CHECK(hand->loop.timers == NULL);
-    CHECK(hand->loop.tasks == NULL);
-    idem_poll_release(&hand->poll);
+static void handler_rig_close(struct handler_rig *rig) {
+    handler_close(&rig->handler);
+    CHECK(rig->loop.fds == NULL);
+    CHECK(rig->loop.timers == NULL);
+    CHECK(rig->loop.tasks == NULL);
+    idem_poll_release(&rig->poll);
 }
 
-static void hand_turn(struct hand *hand, int64_t ms) {
-    CHECK(idem_poll_turn(&hand->poll, NULL, 0, ms) >= 0);
+static void handler_rig_turn(struct handler_rig *rig, int64_t ms) {
+    CHECK(idem_poll_turn(&rig->poll, NULL, 0, ms) >= 0);
 }
 
 /* Turns the loop until the condition is true. */
-#define HAND_UNTIL(hand, condition) WAIT_BY(hand_turn(hand, 5), condition)
+#define HANDLER_RIG_UNTIL(rig, condition) WAIT_BY(handler_rig_turn(rig, 5), condition)
 
 /* Turns the loop for so long: to show that nothing happens. */
-static inline void hand_spin(struct hand *hand, int64_t ms) {
+static inline void handler_rig_spin(struct handler_rig *rig, int64_t ms) {
     int64_t until = idem_loop_now() + ms, left;
 
     while ((left = until - idem_loop_now()) > 0)
-        hand_turn(hand, left);
+        handler_rig_turn(rig, left);
 }
 
 static void item_told(struct queue_work *work, const struct queue_outcome *said) {
     struct item *item = idem_container_of(work, struct item, work);
 
     item->told++;
-    item->hand->told++;
+    item->rig->told++;
     item->said = *said;
     snprintf(item->reason, sizeof(item->reason), "%s", said->reason == NULL ? "" : said->reason);
 }
@@ -102,7 +102,7 @@ static struct item *item_of(const void *body, size_t len) {
         .message = &item->message,
         .key = "4711",
         .key_len = 4,
-        .hash = HAND_HASH,
+        .hash = HANDLER_RIG_HASH,
         .trace = "trace-1",
         .attempt = 3,
         .not_after = INT64_MAX,
@@ -120,7 +120,7 @@ static struct idem_bytes bytes_of(const char *text) {
 }
 
 static inline void item_header(struct item *item, const char *name, const char *value) {
-    CHECK(item->message.headers_n < HAND_FIELDS);
+    CHECK(item->message.headers_n < HANDLER_RIG_FIELDS);
     item->headers[item->message.headers_n++] =
         (struct queue_field){.name = bytes_of(name), .value = bytes_of(value)};
 }
@@ -131,34 +131,34 @@ static inline void item_property(struct item *item, const char *name, const char
         (struct queue_field){.name = bytes_of(name), .value = bytes_of(value)};
 }
 
-static void hand_begin(struct hand *hand, struct item *item) {
+static void handler_rig_begin(struct handler_rig *rig, struct item *item) {
     int before = item->told;
 
-    item->hand = hand;
-    hand->handler.queue.begin(hand->handler.queue.data, &item->work);
+    item->rig = rig;
+    rig->handler.queue.begin(rig->handler.queue.data, &item->work);
     CHECK_INT(item->told, before); /* never inside begin() */
 }
 
-static inline void hand_cancel(struct hand *hand, struct item *item) {
+static inline void handler_rig_cancel(struct handler_rig *rig, struct item *item) {
     int before = item->told;
 
-    hand->handler.queue.cancel(hand->handler.queue.data, &item->work);
+    rig->handler.queue.cancel(rig->handler.queue.data, &item->work);
     CHECK_INT(item->told, before);
 }
 
-static inline void hand_wait_all(struct hand *hand, int told) {
-    HAND_UNTIL(hand, hand->told >= told);
-    CHECK_INT(hand->told, told);
+static inline void handler_rig_wait_all(struct handler_rig *rig, int told) {
+    HANDLER_RIG_UNTIL(rig, rig->told >= told);
+    CHECK_INT(rig->told, told);
 }
 
-static void hand_wait(struct hand *hand, struct item *item) {
-    HAND_UNTIL(hand, item->told != 0);
+static void handler_rig_wait(struct handler_rig *rig, struct item *item) {
+    HANDLER_RIG_UNTIL(rig, item->told != 0);
     CHECK_INT(item->told, 1);
 }
 
-static inline void hand_run(struct hand *hand, struct item *item) {
-    hand_begin(hand, item);
-    hand_wait(hand, item);
+static inline void handler_rig_run(struct handler_rig *rig, struct item *item) {
+    handler_rig_begin(rig, item);
+    handler_rig_wait(rig, item);
 }
 
 #define CHECK_SAID(item, want)                                                                     \

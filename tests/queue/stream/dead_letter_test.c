@@ -85,14 +85,14 @@ TEST(a_letter_that_is_requeued_is_as_it_was_and_then_removed) {
     struct idem_error err = {0};
     struct queue_dead *dead;
     struct queue_letter letter;
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     say("XADD", "q", "*", "body", "x", "header", "y", NULL);
-    taker_open_as(&t, "me");
-    taker_until(&t, 1);
-    CHECK(taker_bury(&t, 0, &epitaph));
-    taker_ack(&t, 0);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 1);
+    CHECK(test_consumer_bury(&t, 0, &epitaph));
+    test_consumer_ack(&t, 0);
     dead = dead_open("q.dead");
     CHECK_INT(broker->requeue(dead, NULL, &err), IDEM_E_INVALID); /* none was read yet */
     letter = next(dead);
@@ -104,12 +104,12 @@ TEST(a_letter_that_is_requeued_is_as_it_was_and_then_removed) {
     CHECK_INT(broker->remove(dead, "all", &err), IDEM_E_INVALID);
     CHECK(next(dead).message == NULL);
     broker->close(dead);
-    taker_until(&t, 2);
+    test_consumer_until(&t, 2);
     CHECK_STR(body_of(&t, 1), "x");
     CHECK_INT(t.got[1]->headers_n, 1);
     CHECK_STR(header_of(&t, 1, "header"), "y");
     CHECK_STR(say("XLEN", "q.dead", NULL), ":0\r\n");
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(a_letter_may_be_requeued_elsewhere_and_one_without_an_origin_must_be) {

@@ -15,69 +15,69 @@
 
 /* Call-backs. */
 
-static size_t index_of(const struct taker *taker, const struct queue_message *message) {
+static size_t index_of(const struct test_consumer *consumer, const struct queue_message *message) {
     size_t i = 0;
 
-    while (i < taker->n && taker->got[i] != message)
+    while (i < consumer->n && consumer->got[i] != message)
         i++;
-    CHECK(i < taker->n);
+    CHECK(i < consumer->n);
     return i;
 }
 
 static void on_message(void *data, struct queue_message *message) {
-    struct taker *taker = data;
-    size_t i = taker->n++;
+    struct test_consumer *consumer = data;
+    size_t i = consumer->n++;
 
-    CHECK(!taker->calling);
-    CHECK(i < TAKER_MAX);
-    taker->got[i] = message;
-    taker->out++;
-    CHECK(taker->out <= taker->prefetch);
-    snprintf(taker->ids[i], sizeof(taker->ids[i]), "%s", stream_message_of(message)->id);
-    if (taker->on_message != NULL)
-        taker->on_message(taker, i);
+    CHECK(!consumer->calling);
+    CHECK(i < TEST_CONSUMER_MAX);
+    consumer->got[i] = message;
+    consumer->out++;
+    CHECK(consumer->out <= consumer->prefetch);
+    snprintf(consumer->ids[i], sizeof(consumer->ids[i]), "%s", stream_message_of(message)->id);
+    if (consumer->on_message != NULL)
+        consumer->on_message(consumer, i);
 }
 
 static void on_gone(void *data, struct queue_message *message) {
-    struct taker *taker = data;
+    struct test_consumer *consumer = data;
 
-    CHECK(!taker->calling);
-    (void)index_of(taker, message);
-    taker->gone++;
-    if (taker->on_gone != NULL)
-        taker->on_gone(taker);
+    CHECK(!consumer->calling);
+    (void)index_of(consumer, message);
+    consumer->gone++;
+    if (consumer->on_gone != NULL)
+        consumer->on_gone(consumer);
 }
 
 static void on_state(void *data, bool ready, const char *text) {
-    struct taker *taker = data;
-    size_t len = strlen(taker->text);
+    struct test_consumer *consumer = data;
+    size_t len = strlen(consumer->text);
 
-    CHECK(!taker->calling);
-    taker->ready = ready;
-    taker->states++;
-    CHECK(len + strlen(text) + 2 < sizeof(taker->text));
-    snprintf(taker->text + len, sizeof(taker->text) - len, "%s\n", text);
-    if (taker->on_state != NULL)
-        taker->on_state(taker);
+    CHECK(!consumer->calling);
+    consumer->ready = ready;
+    consumer->states++;
+    CHECK(len + strlen(text) + 2 < sizeof(consumer->text));
+    snprintf(consumer->text + len, sizeof(consumer->text) - len, "%s\n", text);
+    if (consumer->on_state != NULL)
+        consumer->on_state(consumer);
 }
 
 static void on_told(void *data, bool taken, const char *why) {
-    struct taker *taker = data;
+    struct test_consumer *consumer = data;
 
-    CHECK(!taker->calling);
+    CHECK(!consumer->calling);
     CHECK(taken || why != NULL);
-    taker->told++;
-    taker->taken = taken;
-    snprintf(taker->why, sizeof(taker->why), "%s", why == NULL ? "" : why);
-    if (taker->on_told != NULL)
-        taker->on_told(taker);
+    consumer->told++;
+    consumer->taken = taken;
+    snprintf(consumer->why, sizeof(consumer->why), "%s", why == NULL ? "" : why);
+    if (consumer->on_told != NULL)
+        consumer->on_told(consumer);
 }
 
 /* Opening. */
 
-void taker_begin(struct taker *taker, const struct queue_config *config) {
+void test_consumer_begin(struct test_consumer *consumer, const struct queue_config *config) {
     struct queue_events events = {
-        .data = taker, .message = on_message, .gone = on_gone, .state = on_state};
+        .data = consumer, .message = on_message, .gone = on_gone, .state = on_state};
     struct queue_config full = *config;
     struct idem_host calls;
     struct idem_error err = {0};
@@ -90,59 +90,59 @@ void taker_begin(struct taker *taker, const struct queue_config *config) {
     full.consumer = full.consumer == NULL ? "me" : full.consumer;
     full.lease_ms = full.lease_ms == 0 ? 1000 : full.lease_ms;
     full.prefetch = full.prefetch == 0 ? 16 : full.prefetch;
-    memset(taker, 0, sizeof(*taker));
-    taker->prefetch = full.prefetch;
-    CHECK_INT(host_init(&taker->host, HOST_EDGE), 0);
-    calls = host_calls(&taker->host);
-    idem_loop_init(&taker->loop, &calls);
-    host_sink_loop(&taker->host, &taker->loop);
-    taker->calling = true;
-    if (queue_broker_stream.open(&full, &taker->loop, &events, &taker->link, &err) != 0)
+    memset(consumer, 0, sizeof(*consumer));
+    consumer->prefetch = full.prefetch;
+    CHECK_INT(host_init(&consumer->host, HOST_EDGE), 0);
+    calls = host_calls(&consumer->host);
+    idem_loop_init(&consumer->loop, &calls);
+    host_sink_loop(&consumer->host, &consumer->loop);
+    consumer->calling = true;
+    if (queue_broker_stream.open(&full, &consumer->loop, &events, &consumer->link, &err) != 0)
         fprintf(stderr, "# %s\n", err.text);
-    CHECK(taker->link != NULL);
-    taker->calling = false;
+    CHECK(consumer->link != NULL);
+    consumer->calling = false;
 }
 
-void taker_open(struct taker *taker, const struct queue_config *config) {
+void test_consumer_open(struct test_consumer *consumer, const struct queue_config *config) {
     stream_close_ms = WAIT_MS;
-    taker_begin(taker, config);
-    taker_until_text(taker, "connected to");
-    CHECK(taker->ready);
-    queue_broker_stream.fetch(taker->link, true);
+    test_consumer_begin(consumer, config);
+    test_consumer_until_text(consumer, "connected to");
+    CHECK(consumer->ready);
+    queue_broker_stream.fetch(consumer->link, true);
 }
 
-void taker_open_as(struct taker *taker, const char *consumer) {
-    taker_open(taker, &(struct queue_config){.consumer = consumer});
+void test_consumer_open_as(struct test_consumer *consumer, const char *name) {
+    test_consumer_open(consumer, &(struct queue_config){.consumer = name});
 }
 
-void taker_open_proxied(struct taker *taker, const char *consumer, const char *options,
-                        int64_t lease_ms) {
+void test_consumer_open_proxied(struct test_consumer *consumer, const char *name,
+                                const char *options, int64_t lease_ms) {
     char url[300];
 
     snprintf(url, sizeof(url), "redis:%s?%s", proxy.path, options);
-    taker_open(taker,
-               &(struct queue_config){.url = url, .consumer = consumer, .lease_ms = lease_ms});
+    test_consumer_open(consumer,
+                       &(struct queue_config){.url = url, .consumer = name, .lease_ms = lease_ms});
 }
 
-void taker_close(struct taker *taker) {
-    taker->calling = true;
-    queue_broker_stream.close(taker->link);
-    taker->link = NULL;
-    idem_loop_stop(&taker->loop);
-    host_release(&taker->host);
+void test_consumer_close(struct test_consumer *consumer) {
+    consumer->calling = true;
+    queue_broker_stream.close(consumer->link);
+    consumer->link = NULL;
+    idem_loop_stop(&consumer->loop);
+    host_release(&consumer->host);
 }
 
-void taker_hurry(struct taker *taker) {
-    struct stream_link *link = stream_link_of(taker->link);
+void test_consumer_hurry(struct test_consumer *consumer) {
+    struct stream_link *link = stream_link_of(consumer->link);
 
     link->claim_ms = 300;
     link->claim_due = 0;
     link->renew_ms = 100; /* and with it all that is done each second */
-    taker_block(taker, 1500);
+    test_consumer_block(consumer, 1500);
 }
 
-void taker_block(struct taker *taker, int64_t ms) {
-    struct stream_link *link = stream_link_of(taker->link);
+void test_consumer_block(struct test_consumer *consumer, int64_t ms) {
+    struct stream_link *link = stream_link_of(consumer->link);
 
     link->reading_config.timeout_ms += ms - link->block_ms;
     link->block_ms = ms;
@@ -150,58 +150,58 @@ void taker_block(struct taker *taker, int64_t ms) {
 
 /* Waiting. */
 
-void taker_turn(struct taker *taker, int64_t ms) {
-    CHECK_INT(host_turn(&taker->host, ms), 0);
+void test_consumer_turn(struct test_consumer *consumer, int64_t ms) {
+    CHECK_INT(host_turn(&consumer->host, ms), 0);
 }
 
-void taker_idle(struct taker *taker, int64_t ms) {
+void test_consumer_idle(struct test_consumer *consumer, int64_t ms) {
     int64_t end = idem_loop_now() + ms, left;
 
     while ((left = end - idem_loop_now()) > 0)
-        taker_turn(taker, left);
+        test_consumer_turn(consumer, left);
 }
 
-static void late(const struct taker *taker, const char *what, int64_t end) {
+static void late(const struct test_consumer *consumer, const char *what, int64_t end) {
     if (idem_loop_now() < end)
         return;
-    fprintf(stderr, "# not in time: %s; %zu came, %zu are gone; it said:\n%s", what, taker->n,
-            taker->gone, taker->text);
+    fprintf(stderr, "# not in time: %s; %zu came, %zu are gone; it said:\n%s", what, consumer->n,
+            consumer->gone, consumer->text);
     exit(1);
 }
 
-void taker_until(struct taker *taker, size_t n) {
+void test_consumer_until(struct test_consumer *consumer, size_t n) {
     int64_t end = idem_loop_now() + WAIT_MS;
 
-    for (; taker->n < n; late(taker, "messages", end))
-        taker_turn(taker, 100);
+    for (; consumer->n < n; late(consumer, "messages", end))
+        test_consumer_turn(consumer, 100);
 }
 
-void taker_until_text(struct taker *taker, const char *text) {
+void test_consumer_until_text(struct test_consumer *consumer, const char *text) {
     int64_t end = idem_loop_now() + WAIT_MS;
 
-    for (; strstr(taker->text, text) == NULL; late(taker, text, end))
-        taker_turn(taker, 100);
+    for (; strstr(consumer->text, text) == NULL; late(consumer, text, end))
+        test_consumer_turn(consumer, 100);
 }
 
-void taker_until_gone(struct taker *taker, size_t n) {
+void test_consumer_until_gone(struct test_consumer *consumer, size_t n) {
     int64_t end = idem_loop_now() + WAIT_MS;
 
-    for (; taker->gone < n; late(taker, "gone", end))
-        taker_turn(taker, 100);
+    for (; consumer->gone < n; late(consumer, "gone", end))
+        test_consumer_turn(consumer, 100);
 }
 
-void taker_sync(struct taker *taker) {
-    const struct redis_conn *conn = &stream_link_of(taker->link)->command;
+void test_consumer_sync(struct test_consumer *consumer) {
+    const struct redis_conn *conn = &stream_link_of(consumer->link)->command;
     int64_t end = idem_loop_now() + WAIT_MS;
 
     do {
-        taker_turn(taker, 5);
-        late(taker, "answers", end);
+        test_consumer_turn(consumer, 5);
+        late(consumer, "answers", end);
     } while (conn->state != REDIS_CONN_READY || conn->wants_n > 0 || conn->out.len > conn->out_at);
 }
 
-void taker_due(struct taker *taker) {
-    struct stream_link *link = stream_link_of(taker->link);
+void test_consumer_due(struct test_consumer *consumer) {
+    struct stream_link *link = stream_link_of(consumer->link);
 
     for (struct stream_entry *entry = link->lists[STREAM_DELAYED].first; entry != NULL;
          entry = entry->next)
@@ -210,63 +210,65 @@ void taker_due(struct taker *taker) {
 
 /* Giving back. */
 
-static struct queue_message *give(struct taker *taker, size_t i) {
-    struct queue_message *message = taker->got[i];
+static struct queue_message *give(struct test_consumer *consumer, size_t i) {
+    struct queue_message *message = consumer->got[i];
 
-    CHECK(i < taker->n && message != NULL);
-    taker->got[i] = NULL;
-    taker->out--;
-    taker->calling = true;
+    CHECK(i < consumer->n && message != NULL);
+    consumer->got[i] = NULL;
+    consumer->out--;
+    consumer->calling = true;
     return message;
 }
 
-void taker_ack(struct taker *taker, size_t i) {
-    queue_broker_stream.ack(taker->link, give(taker, i));
-    taker->calling = false;
+void test_consumer_ack(struct test_consumer *consumer, size_t i) {
+    queue_broker_stream.ack(consumer->link, give(consumer, i));
+    consumer->calling = false;
 }
 
-void taker_give(struct taker *taker, size_t i) {
-    queue_broker_stream.giveback(taker->link, give(taker, i));
-    taker->calling = false;
+void test_consumer_give(struct test_consumer *consumer, size_t i) {
+    queue_broker_stream.giveback(consumer->link, give(consumer, i));
+    consumer->calling = false;
 }
 
-void taker_extend(struct taker *taker, size_t i) {
-    queue_broker_stream.extend(taker->link, &taker->got[i], 1);
+void test_consumer_extend(struct test_consumer *consumer, size_t i) {
+    queue_broker_stream.extend(consumer->link, &consumer->got[i], 1);
 }
 
-bool taker_told(struct taker *taker, unsigned before) {
+bool test_consumer_told(struct test_consumer *consumer, unsigned before) {
     int64_t end = idem_loop_now() + WAIT_MS;
 
-    for (; taker->told == before; late(taker, "told", end))
-        taker_turn(taker, 100);
-    CHECK_INT(taker->told, before + 1);
-    return taker->taken;
+    for (; consumer->told == before; late(consumer, "told", end))
+        test_consumer_turn(consumer, 100);
+    CHECK_INT(consumer->told, before + 1);
+    return consumer->taken;
 }
 
-bool taker_delay(struct taker *taker, size_t i, int64_t ms) {
-    struct queue_message *message = give(taker, i);
-    unsigned before = taker->told;
+bool test_consumer_delay(struct test_consumer *consumer, size_t i, int64_t ms) {
+    struct queue_message *message = give(consumer, i);
+    unsigned before = consumer->told;
 
-    queue_broker_stream.delay(taker->link, message, ms, on_told, taker);
-    taker->calling = false;
-    if (taker_told(taker, before))
+    queue_broker_stream.delay(consumer->link, message, ms, on_told, consumer);
+    consumer->calling = false;
+    if (test_consumer_told(consumer, before))
         return true;
-    taker->got[i] = message;
-    taker->out++;
+    consumer->got[i] = message;
+    consumer->out++;
     return false;
 }
 
-unsigned taker_bury_begin(struct taker *taker, size_t i, const struct queue_epitaph *epitaph) {
-    unsigned before = taker->told;
+unsigned test_consumer_bury_begin(struct test_consumer *consumer, size_t i,
+                                  const struct queue_epitaph *epitaph) {
+    unsigned before = consumer->told;
 
-    taker->calling = true;
-    queue_broker_stream.bury(taker->link, taker->got[i], epitaph, on_told, taker);
-    taker->calling = false;
+    consumer->calling = true;
+    queue_broker_stream.bury(consumer->link, consumer->got[i], epitaph, on_told, consumer);
+    consumer->calling = false;
     return before;
 }
 
-bool taker_bury(struct taker *taker, size_t i, const struct queue_epitaph *epitaph) {
-    return taker_told(taker, taker_bury_begin(taker, i, epitaph));
+bool test_consumer_bury(struct test_consumer *consumer, size_t i,
+                        const struct queue_epitaph *epitaph) {
+    return test_consumer_told(consumer, test_consumer_bury_begin(consumer, i, epitaph));
 }
 
 /* Messages. */
@@ -280,9 +282,9 @@ static const char *text_of(struct idem_bytes bytes) {
     return text;
 }
 
-const char *body_of(const struct taker *taker, size_t i) {
-    CHECK(i < taker->n && taker->got[i] != NULL);
-    return text_of(taker->got[i]->body);
+const char *body_of(const struct test_consumer *consumer, size_t i) {
+    CHECK(i < consumer->n && consumer->got[i] != NULL);
+    return text_of(consumer->got[i]->body);
 }
 
 static const char *field_of(const struct queue_field *fields, size_t n, const char *name) {
@@ -293,12 +295,12 @@ static const char *field_of(const struct queue_field *fields, size_t n, const ch
     return NULL;
 }
 
-const char *property_of(const struct taker *taker, size_t i, const char *name) {
-    return field_of(taker->got[i]->properties, taker->got[i]->properties_n, name);
+const char *property_of(const struct test_consumer *consumer, size_t i, const char *name) {
+    return field_of(consumer->got[i]->properties, consumer->got[i]->properties_n, name);
 }
 
-const char *header_of(const struct taker *taker, size_t i, const char *name) {
-    return field_of(taker->got[i]->headers, taker->got[i]->headers_n, name);
+const char *header_of(const struct test_consumer *consumer, size_t i, const char *name) {
+    return field_of(consumer->got[i]->headers, consumer->got[i]->headers_n, name);
 }
 
 /* The server. */
@@ -360,10 +362,10 @@ void add_n(unsigned n, unsigned from) {
 }
 
 /* [id, consumer, idle, deliveries] each; the answer's head has their number. */
-long pending(const char *consumer) {
-    const char *answer = consumer[0] == '\0'
+long pending(const char *name) {
+    const char *answer = name[0] == '\0'
                              ? say("XPENDING", "q", "idem", "-", "+", "1000", NULL)
-                             : say("XPENDING", "q", "idem", "-", "+", "1000", consumer, NULL);
+                             : say("XPENDING", "q", "idem", "-", "+", "1000", name, NULL);
 
     return answer[0] == '*' ? strtol(answer + 1, NULL, 10) : -1;
 }
@@ -375,11 +377,11 @@ static long info_of(const char *section, const char *name) {
     return at == NULL ? 0 : strtol(at + strlen(name), NULL, 10);
 }
 
-void blocked_until(struct taker *taker, long n) {
+void blocked_until(struct test_consumer *consumer, long n) {
     int64_t end = idem_loop_now() + WAIT_MS;
 
-    for (; info_of("clients", "blocked_clients:") != n; late(taker, "blocked reads", end))
-        taker_turn(taker, 5);
+    for (; info_of("clients", "blocked_clients:") != n; late(consumer, "blocked reads", end))
+        test_consumer_turn(consumer, 5);
 }
 
 long calls_of(const char *command) {
@@ -389,18 +391,18 @@ long calls_of(const char *command) {
     return info_of("commandstats", name);
 }
 
-void calls_until(struct taker *taker, const char *command, long more) {
+void calls_until(struct test_consumer *consumer, const char *command, long more) {
     int64_t end = idem_loop_now() + WAIT_MS;
 
-    for (more += calls_of(command); calls_of(command) < more; late(taker, command, end))
-        taker_turn(taker, 5);
+    for (more += calls_of(command); calls_of(command) < more; late(consumer, command, end))
+        test_consumer_turn(consumer, 5);
 }
 
-void pending_until(struct taker *taker, const char *consumer, long n) {
+void pending_until(struct test_consumer *consumer, const char *name, long n) {
     int64_t end = idem_loop_now() + WAIT_MS;
 
-    for (; pending(consumer) != n; late(taker, "pending", end))
-        taker_turn(taker, 20);
+    for (; pending(name) != n; late(consumer, "pending", end))
+        test_consumer_turn(consumer, 20);
 }
 
 /* Time. */
