@@ -20,7 +20,7 @@ import sqlserver
 from waiting import patient
 
 BUILD, FOLDER, ROUNDS, DIVISOR = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-os.environ["IDEM_SQL_SERVE"] = BUILD + "/tests/sql/sql-serve"
+os.environ["IDEM_SQL_SERVE"] = BUILD + "/tests/store/sql/sql-serve"
 
 # Tests are content with less than what the servers come with.
 POOL = "1GB"

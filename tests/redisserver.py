@@ -252,7 +252,7 @@ def view(node, n):
 
 def agrees(nodes):
     """True if all nodes are up and connected, have epochs of their own, and name the same owner for each
-    slot: as farm_agrees() in tests/redis/farm.c."""
+    slot: as farm_agrees() in tests/store/redis/farm.c."""
     views = [view(node, len(nodes)) for node in nodes]
     first = views[0]
     return first is not None and all(other == first for other in views) \

@@ -2,7 +2,7 @@
 
     with sqlserver.start("postgres", folder) as server: server.url, server.ask("SELECT 1")
 
-It is started by sql-serve (tests/sql/serve.c), whose path is in IDEM_SQL_SERVE, and ends with us.
+It is started by sql-serve (tests/store/sql/serve.c), whose path is in IDEM_SQL_SERVE, and ends with us.
 Further words are "durable" and settings of the server, "name=value".
 Kinds: postgres, postgres-tcp, postgres-tls, postgres-pooled, mysql, mysql-tcp, mysql-tls.
 """

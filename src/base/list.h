@@ -13,7 +13,7 @@
 /* Inserts an element before *at: &first, or an element's &next. */
 #define idem_link_insert(at, element)                                                              \
     do {                                                                                           \
-        typeof(element) inserted_ = (element), *at_ = (at);                                        \
+        typeof(*(at)) inserted_ = (element), *at_ = (at);                                          \
         inserted_->next = *at_;                                                                    \
         inserted_->link = at_;                                                                     \
         if (*at_ != NULL)                                                                          \
@@ -33,7 +33,7 @@
 /* The same for a queue, whose `end` changes with the last element. */
 #define idem_link_append(end, element)                                                             \
     do {                                                                                           \
-        typeof(element) appended_ = (element), **end_ = (end);                                     \
+        typeof(**(end)) appended_ = (element), **end_ = (end);                                     \
         appended_->next = NULL;                                                                    \
         appended_->link = *end_;                                                                   \
         **end_ = appended_;                                                                        \

@@ -1,5 +1,5 @@
 /*
- * The table of characters that are not visible. tests/core/unicode.py compares it with Unicode's
+ * The table of characters that are not visible. tests/base/unicode.py compares it with Unicode's
  * data. It cannot fail.
  */
 #include "base/visible.h"

@@ -5,7 +5,7 @@
 #include "engine.h"
 #include "model.h"
 
-#include "../redis/farm.h"
+#include "store/redis/farm.h"
 
 static struct farm farm;
 

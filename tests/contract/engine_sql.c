@@ -5,7 +5,7 @@
 #include "engine.h"
 #include "model.h"
 
-#include "../sql/tables.h"
+#include "store/sql/tables.h"
 
 static struct farm farm;
 

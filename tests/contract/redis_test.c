@@ -4,7 +4,7 @@
  */
 #include "contract.h"
 
-#include "../redis/farm.h"
+#include "store/redis/farm.h"
 
 static struct farm farm;
 

@@ -4,7 +4,7 @@
  */
 #include "contract.h"
 
-#include "../sql/tables.h"
+#include "store/sql/tables.h"
 
 static struct farm farm;
 

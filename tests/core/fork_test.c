@@ -1,6 +1,6 @@
 /*
  * A fork in the midst of things: the child is told, waits for nobody, and touches nothing that is
- * the parent's. What the store does about forks is in tests/lmdb.
+ * the parent's. What the store does about forks is in tests/store/lmdb.
  */
 #include <dlfcn.h>
 

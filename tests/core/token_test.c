@@ -2,7 +2,7 @@
  * Tokens in C: issued blocking and on a loop, used once by whom they were issued to.
  */
 #include "calls.h"
-#include "turned.h"
+#include "poll_handle.h"
 #include "wait.h"
 
 static const struct idem_policy tokens = {

@@ -6,7 +6,7 @@ which no output is shown.
 """
 import re
 
-ELSEWHERE = ("sql", "mysql")  # run by tests/sql/docs_test.py
+ELSEWHERE = ("sql", "mysql")  # run by tests/tx/docs_test.py
 SHOWN = ("", "sh")  # drawings; and what shown.py checks and mostly does not run
 
 

@@ -8,7 +8,7 @@ A fence ```console is a session: each line that begins
 with `$ ` is run by sh, and what follows must be its output, where `...` in a line stands for
 anything; stdout and stderr are compared together. It exits with 0: one that fails shows its status
 (`; echo "status $?"`). The commands of a manual have no output: each
-must succeed, in a store of its own. Fences ```sql and ```mysql are run by tests/sql/docs_test.py. What
+must succeed, in a store of its own. Fences ```sql and ```mysql are run by tests/tx/docs_test.py. What
 is shown only (```sh, commands in a sentence) is looked up (shown.py), and so are numbers and names
 that are repeated from the source (facts.py).
 

@@ -2,7 +2,7 @@
 """An incident, rehearsed: a backend that takes requests and answers none, seen in the metrics, and cleared
 by the very commands of docs/operating.md. Prometheus raises the alarm, and ends it. Each order happens once in the end.
 
-IDEM_INCIDENT says how many orders (500). The rig is that of the HTTP tests.
+IDEM_INCIDENT says how many orders (500). The rig is that of tests/nginx.
 """
 import collections
 import json
@@ -15,7 +15,7 @@ import time
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../http"))
+sys.path.insert(0, os.path.join(HERE, "../nginx"))
 
 from rig import *
 from alerts import Prometheus

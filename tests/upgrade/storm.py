@@ -1,5 +1,5 @@
 """Many `idem run` of two releases on one store, some killed, written down for the judge of histories
-(tests/history.h).
+(tests/model/history.h).
 
 A key is run by either release, again and again. Its command writes what it does before it does it; what
 idem said comes by --verdict-fd. Whoever is killed is killed with its command.

@@ -8,13 +8,13 @@
 #include "../../test.h"
 #include "client.h"
 #include "farm.h"
-#include "hand.h"
 #include "proxy.h"
+#include "test_consumer.h"
 #include "wait.h"
 
 static struct farm farm;
 static struct client client;
-static struct hand hand;
+static struct test_consumer consumer;
 
 static const struct queue_epitaph epitaph = {.verdict = "dead",
                                              .reason = "exit \x01 status",
@@ -23,17 +23,17 @@ static const struct queue_epitaph epitaph = {.verdict = "dead",
                                              .prefix = "shop/",
                                              .hash = "0123abcd"};
 
-/* A queue with so many messages, of which the hand has the first. */
+/* A queue with so many messages, of which the consumer has the first. */
 static void start(const char *queue, bool quorum, const char *body) {
     client_open(&client, farm.server.port);
     client_declare(&client, queue, quorum, NULL);
     client_publish(&client, queue, body);
-    hand_start(&hand, farm_url(farm.server.port, ""), queue);
-    hand_wait(&hand, 1);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), queue);
+    test_consumer_wait(&consumer, 1);
 }
 
 static void finish(void) {
-    hand_close(&hand);
+    test_consumer_close(&consumer);
     client_close(&client);
 }
 
@@ -43,7 +43,7 @@ static char *variables(size_t i) {
     char *text;
     size_t len;
 
-    CHECK_INT(queue_variables(hand.got[i].message, &text, &len, &err), 0);
+    CHECK_INT(queue_variables(consumer.got[i].message, &text, &len, &err), 0);
     text = realloc(text, len + 1);
     text[len] = '\0';
     return text;
@@ -90,24 +90,24 @@ static void comes_back_as_it_was(const char *queue, bool quorum) {
     client_bind(&client, "shop", other, other);
     publish_rich("shop", queue, other);
     client_wait_count(&client, other, 1);
-    hand_start(&hand, farm_url(farm.server.port, ""), queue);
-    hand_wait(&hand, 1);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), queue);
+    test_consumer_wait(&consumer, 1);
     before = variables(0);
     CHECK_HAS(before, "\"exchange\":\"shop\"");
     CHECK_HAS(before, "\"CC\":[\"");
     for (size_t i = 0; i < 2; i++) {
         began = idem_loop_now();
-        CHECK(hand_delay(&hand, i, 250));
-        hand_wait(&hand, i + 2);
+        CHECK(test_consumer_delay(&consumer, i, 250));
+        test_consumer_wait(&consumer, i + 2);
         CHECK(idem_loop_now() - began >= (i == 0 ? 250 + 100 : 250)); /* its queue is new */
         after = variables(i + 1);
         CHECK_STR(after, before);
         free(after);
     }
     CHECK_INT(client_count(&client, other), 1);
-    hand_ack(&hand, 2);
-    hand_idle(&hand, 100); /* sleep: nothing more comes */
-    CHECK_INT(hand.got_n, 3);
+    test_consumer_ack(&consumer, 2);
+    test_consumer_idle(&consumer, 100); /* sleep: nothing more comes */
+    CHECK_INT(consumer.got_n, 3);
     free(before);
     finish();
 }
@@ -121,21 +121,23 @@ TEST(a_delayed_message_of_a_quorum_queue_comes_back_after_its_time_as_it_was) {
 }
 
 TEST(a_delayed_message_is_not_ours_any_more) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "handed-over");
+    struct queue_config config =
+        test_consumer_config(farm_url(farm.server.port, ""), "handed-over");
 
     config.delay_max_ms = 512000;
     client_open(&client, farm.server.port);
     client_declare(&client, "handed-over", true, NULL);
     client_publish(&client, "handed-over", "one");
-    hand_open(&hand, &config);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 1);
-    CHECK(hand_delay(&hand, 0, 512000));
-    hand_close(&hand);
+    test_consumer_open(&consumer, &config);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait(&consumer, 1);
+    CHECK(test_consumer_delay(&consumer, 0, 512000));
+    test_consumer_close(&consumer);
     client_publish(&client, "handed-over", "two");
-    hand_start(&hand, farm_url(farm.server.port, ""), "handed-over");
-    hand_wait(&hand, 1);
-    CHECK_STR(hand_body(&hand, 0), "two"); /* the original was acknowledged: it would come first */
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "handed-over");
+    test_consumer_wait(&consumer, 1);
+    CHECK_STR(test_consumer_body(&consumer, 0),
+              "two"); /* the original was acknowledged: it would come first */
     CHECK_INT(client_count(&client, "handed-over.idem.retry.512000"), 1);
     finish();
 }
@@ -143,34 +145,34 @@ TEST(a_delayed_message_is_not_ours_any_more) {
 TEST(delays_are_rounded_up_to_those_that_there_are) {
     start("rounded", false, "one");
     CHECK_INT(client_count(&client, "rounded.idem.retry.500"), -1);
-    CHECK(hand_delay(&hand, 0, 251));
+    CHECK(test_consumer_delay(&consumer, 0, 251));
     CHECK_INT(client_count(&client, "rounded.idem.retry.250"), -1);
     CHECK(client_count(&client, "rounded.idem.retry.500") >= 0); /* it may be back already */
-    hand_wait(&hand, 2);
-    CHECK(hand_delay(&hand, 1, 86400000));
+    test_consumer_wait(&consumer, 2);
+    CHECK(test_consumer_delay(&consumer, 1, 86400000));
     CHECK(client_count(&client, "rounded.idem.retry.4000") >= 0);
     finish();
 }
 
 TEST(many_copies_may_be_under_way) {
     enum { MANY = 300 };
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "many");
+    struct queue_config config = test_consumer_config(farm_url(farm.server.port, ""), "many");
     client_open(&client, farm.server.port);
     client_declare(&client, "many", true, NULL);
     for (int i = 0; i < MANY; i++)
         client_send(&client, "", "many", NULL, &i, sizeof(i));
     client_confirm(&client);
     config.prefetch = MANY;
-    hand_open(&hand, &config);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, MANY);
+    test_consumer_open(&consumer, &config);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait(&consumer, MANY);
     for (size_t i = 0; i < MANY; i++)
-        hand_delay_begin(&hand, i, 250);
-    hand_wait_told(&hand, MANY);
-    CHECK(hand.taken);
-    hand_wait(&hand, 2 * MANY);
-    hand_idle(&hand, 200); /* sleep: nothing more comes */
-    CHECK_INT(hand.got_n, 2 * MANY);
+        test_consumer_delay_begin(&consumer, i, 250);
+    test_consumer_wait_told(&consumer, MANY);
+    CHECK(consumer.taken);
+    test_consumer_wait(&consumer, 2 * MANY);
+    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    CHECK_INT(consumer.got_n, 2 * MANY);
     finish();
 }
 
@@ -203,31 +205,31 @@ TEST(a_dead_letter_says_why_and_where_from) {
     client_declare(&client, "bury", true, NULL);
     client_bind(&client, "shop", "bury", "bury");
     publish_rich("shop", "bury", "nowhere");
-    hand_start(&hand, farm_url(farm.server.port, ""), "bury");
-    hand_wait(&hand, 1);
-    CHECK(hand_bury(&hand, 0, &epitaph));
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "bury");
+    test_consumer_wait(&consumer, 1);
+    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
     CHECK_INT(client_count(&client, "bury.dead"), 1);
-    CHECK(hand_delay(&hand, 0, 250)); /* it was still out */
-    hand_wait(&hand, 2);
+    CHECK(test_consumer_delay(&consumer, 0, 250)); /* it was still out */
+    test_consumer_wait(&consumer, 2);
     letter_check("bury", "bury.dead");
-    CHECK(hand_bury(&hand, 1, &epitaph)); /* of a copy: the same */
+    CHECK(test_consumer_bury(&consumer, 1, &epitaph)); /* of a copy: the same */
     letter_check("bury", "bury.dead");
-    hand_ack(&hand, 1);
+    test_consumer_ack(&consumer, 1);
     client_wait_count(&client, "bury", 0);
     finish();
 }
 
 TEST(dead_letters_go_where_they_were_told_to_as_it_is) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "told");
+    struct queue_config config = test_consumer_config(farm_url(farm.server.port, ""), "told");
 
     start("told", false, "one");
-    hand_close(&hand);
+    test_consumer_close(&consumer);
     client_declare(&client, "graves", false, NULL);
     config.dead_letter = "graves";
-    hand_open(&hand, &config);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 1);
-    CHECK(hand_bury(&hand, 0, &(struct queue_epitaph){.verdict = "key"}));
+    test_consumer_open(&consumer, &config);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait(&consumer, 1);
+    CHECK(test_consumer_bury(&consumer, 0, &(struct queue_epitaph){.verdict = "key"}));
     client_wait_count(&client, "graves", 1);
     finish();
 }
@@ -252,40 +254,41 @@ TEST(a_place_for_dead_letters_that_somebody_else_has_made_is_waited_for_once) {
     client_declare(&client, "young.dead", true, NULL);
     client_publish(&client, "young", "two");
     client_publish(&client, "young", "three");
-    hand_wait(&hand, 3);
+    test_consumer_wait(&consumer, 3);
     rabbit_settle_ms = 1500;
     began = idem_loop_now();
     for (size_t i = 0; i < 3; i++)
-        queue_broker_amqp.bury(hand.link, hand.got[i].message, &epitaph, hand_told, &hand);
-    hand_wait_told(&hand, 3);
-    CHECK(hand.taken);
+        queue_broker_amqp.bury(consumer.link, consumer.got[i].message, &epitaph, test_consumer_told,
+                               &consumer);
+    test_consumer_wait_told(&consumer, 3);
+    CHECK(consumer.taken);
     CHECK(idem_loop_now() - began >= 1500);
     rabbit_settle_ms = 600000; /* it is not waited for again */
-    CHECK(hand_bury(&hand, 0, &epitaph));
+    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
     client_wait_count(&client, "young.dead", 4);
     bodies_check("young.dead", (const char *const[]){"one", "two", "three", "one", NULL});
     for (size_t i = 0; i < 3; i++)
-        hand_ack(&hand, i);
+        test_consumer_ack(&consumer, i);
     finish();
 }
 
 TEST(dead_letters_without_a_place_are_kept_until_there_is_one) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "homeless");
+    struct queue_config config = test_consumer_config(farm_url(farm.server.port, ""), "homeless");
 
     start("homeless", false, "one");
-    hand_close(&hand);
+    test_consumer_close(&consumer);
     config.topology = false;
-    hand_open(&hand, &config);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait(&hand, 1);
-    CHECK(!hand_bury(&hand, 0, &epitaph));
-    CHECK_STR(hand.why, "the queue homeless.dead: there is no such queue");
+    test_consumer_open(&consumer, &config);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait(&consumer, 1);
+    CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK_STR(consumer.why, "the queue homeless.dead: there is no such queue");
     CHECK_INT(client_count(&client, "homeless.dead"), -1);
-    CHECK(!hand_delay(&hand, 0, 250));
-    CHECK_HAS(hand.why, "no queues for delays are declared here");
+    CHECK(!test_consumer_delay(&consumer, 0, 250));
+    CHECK_HAS(consumer.why, "no queues for delays are declared here");
     client_declare(&client, "homeless.dead", true, NULL);
-    CHECK(hand_bury(&hand, 0, &epitaph));
-    hand_ack(&hand, 0);
+    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
+    test_consumer_ack(&consumer, 0);
     finish();
 }
 
@@ -296,10 +299,10 @@ TEST(dead_letters_that_find_no_room_are_told) {
     start("crowded", false, "one");
     client_declare(&client, "crowded.dead", false, args);
     client_publish(&client, "crowded.dead", "first");
-    CHECK(!hand_bury(&hand, 0, &epitaph));
-    CHECK_STR(hand.why, "the queue crowded.dead: it was refused: is the queue full?");
-    CHECK(!hand_bury(&hand, 0, &epitaph)); /* and the connection goes on */
-    hand_ack(&hand, 0);
+    CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK_STR(consumer.why, "the queue crowded.dead: it was refused: is the queue full?");
+    CHECK(!test_consumer_bury(&consumer, 0, &epitaph)); /* and the connection goes on */
+    test_consumer_ack(&consumer, 0);
     finish();
 }
 
@@ -308,11 +311,11 @@ TEST(dead_letters_that_find_no_room_are_told) {
 TEST(a_queue_of_delays_with_other_arguments_is_not_used) {
     start("foreign", false, "one");
     client_declare(&client, "foreign.idem.retry.250", false, NULL);
-    CHECK(!hand_delay(&hand, 0, 250));
-    CHECK_HAS(hand.why, "it cannot be declared: PRECONDITION_FAILED");
-    CHECK(!hand_delay(&hand, 0, 250)); /* and that is remembered for a while */
-    CHECK_HAS(hand.why, "it is not used for a while: PRECONDITION_FAILED");
-    CHECK(hand_delay(&hand, 0, 500)); /* others are used */
+    CHECK(!test_consumer_delay(&consumer, 0, 250));
+    CHECK_HAS(consumer.why, "it cannot be declared: PRECONDITION_FAILED");
+    CHECK(!test_consumer_delay(&consumer, 0, 250)); /* and that is remembered for a while */
+    CHECK_HAS(consumer.why, "it is not used for a while: PRECONDITION_FAILED");
+    CHECK(test_consumer_delay(&consumer, 0, 500)); /* others are used */
     finish();
 }
 
@@ -325,20 +328,20 @@ TEST(a_classic_queue_of_delays_is_used_where_there_is_no_other) {
 
     start("classic", false, "one");
     client_declare(&client, "classic.idem.retry.250", false, args);
-    CHECK(hand_delay(&hand, 0, 250));
-    hand_wait(&hand, 2);
-    CHECK_HAS(hand.log, "has no quorum queues for delays");
-    CHECK(hand.ready);
+    CHECK(test_consumer_delay(&consumer, 0, 250));
+    test_consumer_wait(&consumer, 2);
+    CHECK_HAS(consumer.log, "has no quorum queues for delays");
+    CHECK(consumer.ready);
     finish();
 }
 
 TEST(a_queue_of_delays_that_was_deleted_is_declared_again) {
     start("vanished", true, "one");
-    CHECK(hand_delay(&hand, 0, 250));
-    hand_wait(&hand, 2);
+    CHECK(test_consumer_delay(&consumer, 0, 250));
+    test_consumer_wait(&consumer, 2);
     client_delete(&client, "vanished.idem.retry.250");
-    CHECK(hand_delay(&hand, 1, 250));
-    hand_wait(&hand, 3);
+    CHECK(test_consumer_delay(&consumer, 1, 250));
+    test_consumer_wait(&consumer, 3);
     finish();
 }
 
@@ -355,13 +358,13 @@ TEST(a_body_that_is_too_large_is_buried_whole_and_others_come) {
     client_declare(&client, "large", false, NULL);
     client_send(&client, "", "large", NULL, body, len);
     client_publish(&client, "large", "small");
-    hand_start(&hand, farm_url(farm.server.port, ""), "large");
-    hand_wait(&hand, 1);
-    CHECK_STR(hand_body(&hand, 0), "small");
-    hand_ack(&hand, 0);
-    hand_wait_line(&hand, "is too large: it goes to the dead letters");
-    hand_wait_line(&hand, "is among the dead letters now");
-    hand_close(&hand);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "large");
+    test_consumer_wait(&consumer, 1);
+    CHECK_STR(test_consumer_body(&consumer, 0), "small");
+    test_consumer_ack(&consumer, 0);
+    test_consumer_wait_line(&consumer, "is too large: it goes to the dead letters");
+    test_consumer_wait_line(&consumer, "is among the dead letters now");
+    test_consumer_close(&consumer);
     client_wait_count(&client, "large", 0);
     CHECK(client_get(&client, "large.dead", &letter));
     CHECK_STR(client_header(&letter, "idem-verdict"), "refused");
@@ -383,19 +386,20 @@ static void publish_large(const char *queue) {
 }
 
 TEST(a_body_that_is_too_large_and_cannot_be_buried_is_kept_and_tried_again) {
-    struct queue_config config = hand_config(farm_url(farm.server.port, ""), "stuck");
+    struct queue_config config = test_consumer_config(farm_url(farm.server.port, ""), "stuck");
 
     publish_large("stuck");
     config.topology = false;
-    hand_open(&hand, &config);
-    queue_broker_amqp.fetch(hand.link, true);
-    hand_wait_line(&hand, "cannot be buried: the queue stuck.dead: there is no such queue");
-    CHECK_INT(hand.got_n, 1);
+    test_consumer_open(&consumer, &config);
+    queue_broker_amqp.fetch(consumer.link, true);
+    test_consumer_wait_line(&consumer,
+                            "cannot be buried: the queue stuck.dead: there is no such queue");
+    CHECK_INT(consumer.got_n, 1);
     client_declare(&client, "stuck.dead", false, NULL);
-    hand_wait_line(&hand, "is among the dead letters now");
+    test_consumer_wait_line(&consumer, "is among the dead letters now");
     CHECK_INT(client_count(&client, "stuck.dead"), 1);
-    hand_ack(&hand, 0);
-    hand_close(&hand);
+    test_consumer_ack(&consumer, 0);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "stuck", 0);
     client_close(&client);
 }
@@ -406,19 +410,19 @@ TEST(a_body_that_is_too_large_for_the_disk_waits_with_the_server_until_there_is_
     publish_large("no-room");
     snprintf(folder, sizeof(folder), "%s/later", temp_folder());
     setenv("TMPDIR", folder, 1);
-    hand_start(&hand, farm_url(farm.server.port, ""), "no-room");
-    hand_wait_line(&hand, "there is no room for it");
-    hand_wait(&hand, 1);
-    hand_ack(&hand, 0);
-    hand_idle(&hand, 500); /* sleep: nothing more comes */
-    CHECK(strstr(strstr(hand.log, "no room for it") + 1, "no room for it") == NULL);
-    hand_close(&hand);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "no-room");
+    test_consumer_wait_line(&consumer, "there is no room for it");
+    test_consumer_wait(&consumer, 1);
+    test_consumer_ack(&consumer, 0);
+    test_consumer_idle(&consumer, 500); /* sleep: nothing more comes */
+    CHECK(strstr(strstr(consumer.log, "no room for it") + 1, "no room for it") == NULL);
+    test_consumer_close(&consumer);
     client_wait_count(&client, "no-room", 1);
-    hand_start(&hand, farm_url(farm.server.port, ""), "no-room");
-    hand_wait_line(&hand, "there is no room for it");
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "no-room");
+    test_consumer_wait_line(&consumer, "there is no room for it");
     CHECK_INT(mkdir(folder, 0700), 0);
-    hand_wait_line(&hand, "is among the dead letters now");
-    hand_close(&hand);
+    test_consumer_wait_line(&consumer, "is among the dead letters now");
+    test_consumer_close(&consumer);
     client_wait_count(&client, "no-room", 0);
     CHECK_INT(client_count(&client, "no-room.dead"), 1);
     client_delete(&client, "no-room.dead");
@@ -464,10 +468,10 @@ static void letters_make(const char *queue, int n) {
         client_send(&client, "shop", queue, &p, body, strlen(body));
     }
     client_confirm(&client);
-    hand_start(&hand, farm_url(farm.server.port, ""), queue);
-    hand_wait(&hand, (size_t)n);
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), queue);
+    test_consumer_wait(&consumer, (size_t)n);
     for (int i = 0; i < n; i++)
-        CHECK(hand_bury(&hand, (size_t)i, &epitaph));
+        CHECK(test_consumer_bury(&consumer, (size_t)i, &epitaph));
 }
 
 TEST(letters_that_were_looked_at_stay_in_their_order) {
@@ -502,7 +506,7 @@ TEST(a_letter_is_requeued_as_it_was_and_removed) {
     before = variables(1);
     CHECK_HAS(before, "\"user_id\":\"" SERVER_USER "\"");
     for (size_t i = 0; i < 3; i++)
-        hand_ack(&hand, i);
+        test_consumer_ack(&consumer, i);
     place = place_open("requeue.dead");
     (void)place_next(place);
     letter = place_next(place);
@@ -511,7 +515,7 @@ TEST(a_letter_is_requeued_as_it_was_and_removed) {
     CHECK_INT(queue_dead_broker_amqp.remove(place, "x", &err), IDEM_E_INVALID);
     queue_dead_broker_amqp.close(place);
     client_wait_count(&client, "requeue.dead", 2);
-    hand_wait(&hand, 4);
+    test_consumer_wait(&consumer, 4);
     after = variables(3);
     CHECK_STR(after, before);
     place = place_open("requeue.dead"); /* the others, in their order */
@@ -566,16 +570,16 @@ TEST(what_the_server_vouches_for_cannot_be_had_by_a_header) {
     for (p.headers.num_entries = 3; p.headers.num_entries <= 4; p.headers.num_entries++)
         client_send(&client, "shop", "way", &p, "x", 1);
     client_confirm(&client);
-    hand_start(&hand, farm_url(farm.server.port, ""), "forged-way");
-    hand_wait(&hand, 2);
-    CHECK_STR(hand_property(&hand, 0, "exchange"), "shop");
-    CHECK_STR(hand_property(&hand, 0, "routing_key"), "way");
-    CHECK_STR(hand_property(&hand, 0, "user_id"), "(none)");
-    CHECK(hand_delay(&hand, 1, 250)); /* a copy of it makes it no truer */
-    hand_wait(&hand, 3);
-    CHECK_STR(hand_property(&hand, 2, "exchange"), "(none)");
-    CHECK_STR(hand_property(&hand, 2, "routing_key"), "(none)");
-    CHECK_STR(hand_property(&hand, 2, "user_id"), "(none)");
+    test_consumer_start(&consumer, farm_url(farm.server.port, ""), "forged-way");
+    test_consumer_wait(&consumer, 2);
+    CHECK_STR(test_consumer_property(&consumer, 0, "exchange"), "shop");
+    CHECK_STR(test_consumer_property(&consumer, 0, "routing_key"), "way");
+    CHECK_STR(test_consumer_property(&consumer, 0, "user_id"), "(none)");
+    CHECK(test_consumer_delay(&consumer, 1, 250)); /* a copy of it makes it no truer */
+    test_consumer_wait(&consumer, 3);
+    CHECK_STR(test_consumer_property(&consumer, 2, "exchange"), "(none)");
+    CHECK_STR(test_consumer_property(&consumer, 2, "routing_key"), "(none)");
+    CHECK_STR(test_consumer_property(&consumer, 2, "user_id"), "(none)");
     finish();
 }
 

@@ -5,7 +5,7 @@
  */
 #include "contract/alloc_each.h"
 #include "endpoint.h"
-#include "hand.h"
+#include "handler_rig.h"
 
 static struct item item;
 static bool may_be_unknown;
@@ -23,21 +23,21 @@ static void item_reset(void) {
     free(fresh);
 }
 
-static int scenario_with(int (*open)(struct hand *hand, struct idem_error *err),
+static int scenario_with(int (*open)(struct handler_rig *rig, struct idem_error *err),
                          struct idem_error *err) {
-    struct hand hand;
+    struct handler_rig rig;
     int rc;
 
     item.told = 0;
-    hand_init(&hand);
-    rc = open(&hand, err);
+    handler_rig_init(&rig);
+    rc = open(&rig, err);
     if (rc < 0) {
-        idem_poll_release(&hand.poll);
+        idem_poll_release(&rig.poll);
         err->code = rc == IDEM_E_REFUSED ? IDEM_E_NOMEM : rc; /* the poll loop has no more words */
         return err->code;
     }
-    hand_run(&hand, &item);
-    hand_close(&hand);
+    handler_rig_run(&rig, &item);
+    handler_rig_close(&rig);
     if (item.said.result == QUEUE_DONE)
         return 0;
     CHECK(item.reason[0] != '\0');
@@ -49,13 +49,13 @@ static int scenario_with(int (*open)(struct hand *hand, struct idem_error *err),
     return err->code = may_be_unknown ? IDEM_E_UNKNOWN : IDEM_E_NOMEM;
 }
 
-static int exec_open(struct hand *hand, struct idem_error *err) {
+static int exec_open(struct handler_rig *rig, struct idem_error *err) {
     return handler_exec_open(
         &(struct handler_exec_config){
             .program = {.command = "exit 0", .kill_after_ms = 100},
             .workers = 1,
         },
-        &hand->loop, &hand->handler, err);
+        &rig->loop, &rig->handler, err);
 }
 
 static int exec_scenario(struct idem_error *err) {
@@ -67,7 +67,7 @@ TEST(each_allocation_of_a_program_per_message_fails_cleanly) {
     alloc_fail_each_both(exec_scenario, 5);
 }
 
-static int jsonl_open(struct hand *hand, struct idem_error *err) {
+static int jsonl_open(struct handler_rig *rig, struct idem_error *err) {
     return handler_jsonl_open(
         &(struct handler_jsonl_config){
             .program = {.command = "while read -r l; do id=${l#*:}; echo \"{\\\"id\\\":${id%%,*}"
@@ -75,7 +75,7 @@ static int jsonl_open(struct hand *hand, struct idem_error *err) {
                         .kill_after_ms = 100},
             .workers = 1,
         },
-        &hand->loop, &hand->handler, err);
+        &rig->loop, &rig->handler, err);
 }
 
 static int jsonl_scenario(struct idem_error *err) {
@@ -92,14 +92,14 @@ TEST(each_allocation_of_a_worker_fails_cleanly) {
 
 static struct endpoint endpoint;
 
-static int to_open(struct hand *hand, struct idem_error *err) {
+static int to_open(struct handler_rig *rig, struct idem_error *err) {
     char url[64];
 
     snprintf(url, sizeof(url), "http://127.0.0.1:%d/", endpoint.port);
     return handler_to_open(
         &(struct handler_to_config){
             .url = url, .prefix = "order:", .timeout_ms = 300, .workers = 1},
-        &hand->loop, &hand->handler, err);
+        &rig->loop, &rig->handler, err);
 }
 
 static int to_scenario(struct idem_error *err) {

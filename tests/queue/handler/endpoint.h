@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "certificates.h"
-#include "hand.h"
+#include "handler_rig.h"
 #include "json/json.h"
 
 struct endpoint {
@@ -78,20 +78,20 @@ static inline struct handler_to_config config_of(const char *scheme, int port) {
         .url = url, .prefix = "order:", .timeout_ms = WAIT_LIMIT_S * 1000, .workers = 32};
 }
 
-static inline void open_with(struct hand *hand, const struct handler_to_config *config) {
+static inline void open_with(struct handler_rig *rig, const struct handler_to_config *config) {
     struct idem_error err;
 
-    hand_init(hand);
-    if (handler_to_open(config, &hand->loop, &hand->handler, &err) < 0) {
+    handler_rig_init(rig);
+    if (handler_to_open(config, &rig->loop, &rig->handler, &err) < 0) {
         fprintf(stderr, "# %s\n", err.text);
         exit(1);
     }
 }
 
-static inline void open_at(struct hand *hand, int port) {
+static inline void open_at(struct handler_rig *rig, int port) {
     struct handler_to_config config = config_of("http", port);
 
-    open_with(hand, &config);
+    open_with(rig, &config);
 }
 
 static inline struct item *item_do(const char *what) {
@@ -102,10 +102,10 @@ static inline struct item *item_do(const char *what) {
     return item;
 }
 
-static inline struct item *run_do(struct hand *hand, const char *what) {
+static inline struct item *run_do(struct handler_rig *rig, const char *what) {
     struct item *item = item_do(what);
 
-    hand_run(hand, item);
+    handler_rig_run(rig, item);
     return item;
 }
 

@@ -4,7 +4,7 @@
  */
 #include <sys/resource.h>
 
-#include "hand.h"
+#include "handler_rig.h"
 
 static bool fork_fails;
 
@@ -18,15 +18,15 @@ pid_t __wrap_fork(void) {
     return -1;
 }
 
-static void open_with(struct hand *hand, const struct handler_exec_config *config) {
+static void open_with(struct handler_rig *rig, const struct handler_exec_config *config) {
     struct idem_error err;
 
-    hand_init(hand);
-    if (handler_exec_open(config, &hand->loop, &hand->handler, &err) < 0) {
+    handler_rig_init(rig);
+    if (handler_exec_open(config, &rig->loop, &rig->handler, &err) < 0) {
         fprintf(stderr, "# %s\n", err.text);
         exit(1);
     }
-    CHECK_INT(hand->handler.queue.workers, config->workers);
+    CHECK_INT(rig->handler.queue.workers, config->workers);
 }
 
 /* A handler that must be killed is killed soon; one that ends by itself has all the time it needs.
@@ -34,26 +34,25 @@ static void open_with(struct hand *hand, const struct handler_exec_config *confi
 static int64_t kill_after_ms = 600000;
 
 /* In the test's folder. */
-static void open_command(struct hand *hand, const char *command) {
+static void open_command(struct handler_rig *rig, const char *command) {
     static char whole[4096];
 
     snprintf(whole, sizeof(whole), "cd %s && { %s\n}", temp_folder(), command);
     open_with(
-        hand,
-        &(struct handler_exec_config){
-            .program = {.command = whole, .kill_after_ms = kill_after_ms, .die_with = SIGTERM},
-            .workers = 4,
-        });
+        rig, &(struct handler_exec_config){
+                 .program = {.command = whole, .kill_after_ms = kill_after_ms, .die_with = SIGTERM},
+                 .workers = 4,
+             });
 }
 
 /* Runs one message through a command of its own, with the default rules. */
 static struct item *run_command(const char *command, const char *body) {
     struct item *item = item_new(body);
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_command(&hand, command);
-    hand_run(&hand, item);
-    hand_close(&hand);
+    open_command(&rig, command);
+    handler_rig_run(&rig, item);
+    handler_rig_close(&rig);
     return item;
 }
 
@@ -69,7 +68,7 @@ static bool has_line(const char *text, const char *line) {
 
 TEST(a_program_gets_the_body_and_what_is_known_of_it) {
     struct item *item = item_new("{\"order\": 1}");
-    struct hand hand;
+    struct handler_rig rig;
     char *text;
 
     setenv("IDEM_HEADER_OLD", "of an idem around this one", 1);
@@ -84,8 +83,8 @@ TEST(a_program_gets_the_body_and_what_is_known_of_it) {
         (struct queue_field){.name = bytes_of("n"), .value = bytes_of("42"), .json = true};
     item_property(item, "message_id", "m-1");
     item_property(item, "content_type", "application/json");
-    open_command(&hand, "cat >body; env | grep ^IDEM_ >env");
-    hand_run(&hand, item);
+    open_command(&rig, "cat >body; env | grep ^IDEM_ >env");
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     CHECK_INT(item->said.status, 0);
     CHECK(item->said.reason == NULL);
@@ -94,7 +93,7 @@ TEST(a_program_gets_the_body_and_what_is_known_of_it) {
     free(text);
     text = file_read("env", NULL);
     CHECK(has_line(text, "IDEM_KEY=4711"));
-    CHECK(has_line(text, "IDEM_KEY_HASH=" HAND_HASH));
+    CHECK(has_line(text, "IDEM_KEY_HASH=" HANDLER_RIG_HASH));
     CHECK(has_line(text, "IDEM_ATTEMPT=3"));
     CHECK(has_line(text, "IDEM_QUEUE=orders"));
     CHECK(has_line(text, "IDEM_TRACE=trace-1"));
@@ -113,12 +112,12 @@ TEST(a_program_gets_the_body_and_what_is_known_of_it) {
     CHECK(strstr(text, "IDEM_HEADER_N=") == NULL);
     free(text);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_no_variable_can_hold_is_left_out_and_named) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     char *text;
 
     item->work.key = "a\0b";
@@ -128,8 +127,8 @@ TEST(what_no_variable_can_hold_is_left_out_and_named) {
     item->headers[1] = (struct queue_field){.name = bytes_of("raw"), .value = bytes_of("\xff\xfe")};
     item->headers[2] = (struct queue_field){.name = bytes_of(""), .value = bytes_of("no name")};
     item->message.headers_n = 3;
-    open_command(&hand, "env | grep -a ^IDEM_ >env");
-    hand_run(&hand, item);
+    open_command(&rig, "env | grep -a ^IDEM_ >env");
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     text = file_read("env", NULL);
     CHECK(has_line(text, "IDEM_OMITTED=IDEM_KEY,IDEM_HEADER_NUL"));
@@ -137,12 +136,12 @@ TEST(what_no_variable_can_hold_is_left_out_and_named) {
     CHECK(strstr(text, "IDEM_KEY=") == NULL);
     free(text);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 /* Names and values of many headers, for as long as the test runs. */
 static void many_headers(struct item *item, int n, size_t len) {
-    static char names[HAND_FIELDS][16];
+    static char names[HANDLER_RIG_FIELDS][16];
     char *value = malloc(len + 1);
 
     CHECK(value != NULL);
@@ -156,12 +155,12 @@ static void many_headers(struct item *item, int n, size_t len) {
 
 TEST(headers_that_are_too_many_are_left_out_and_the_program_runs) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     char *text;
 
     many_headers(item, 1100, 1000);
-    open_command(&hand, "env | grep ^IDEM_ >env");
-    hand_run(&hand, item);
+    open_command(&rig, "env | grep ^IDEM_ >env");
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     text = file_read("env", NULL);
     CHECK(has_line(text, "IDEM_KEY=4711"));
@@ -173,24 +172,24 @@ TEST(headers_that_are_too_many_are_left_out_and_the_program_runs) {
     free(text);
     free((void *)item->headers[0].value.at);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(small_headers_have_at_most_so_many_variables) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     char *text;
 
     many_headers(item, 300, 1);
-    open_command(&hand, "env | grep -c ^IDEM_HEADER_ >env");
-    hand_run(&hand, item);
+    open_command(&rig, "env | grep -c ^IDEM_HEADER_ >env");
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     text = file_read("env", NULL);
     CHECK_STR(text, "256\n");
     free(text);
     free((void *)item->headers[0].value.at);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(the_exit_status_says_what_came_of_it) {
@@ -223,25 +222,25 @@ TEST(the_exit_status_says_what_came_of_it) {
 TEST(rules_for_exit_statuses_are_kept) {
     struct item *item = item_new("x"), *other = item_new("x");
     struct handler_rules rules;
-    struct hand hand;
+    struct handler_rig rig;
 
     CHECK_INT(handler_on_exit_parse("65=dead,*=unknown", &rules, NULL), 0);
-    open_with(&hand, &(struct handler_exec_config){
-                         .program = {.command = "exit $IDEM_HEADER_EXIT"},
-                         .on_exit = &rules,
-                         .workers = 2,
-                     });
+    open_with(&rig, &(struct handler_exec_config){
+                        .program = {.command = "exit $IDEM_HEADER_EXIT"},
+                        .on_exit = &rules,
+                        .workers = 2,
+                    });
     item_header(item, "exit", "65");
     item_header(other, "exit", "9");
-    hand_begin(&hand, item);
-    hand_begin(&hand, other);
-    hand_wait_all(&hand, 2);
+    handler_rig_begin(&rig, item);
+    handler_rig_begin(&rig, other);
+    handler_rig_wait_all(&rig, 2);
     CHECK_SAID(item, QUEUE_REFUSED);
     CHECK_SAID(other, QUEUE_UNKNOWN);
     CHECK_INT(other->said.status, 9);
     free(item);
     free(other);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_dies_by_a_signal_is_unknown) {
@@ -265,50 +264,50 @@ TEST(a_reader_that_does_not_read_is_no_failure) {
         "exec <&-; sleep 0.1", /* sleep: it ends when the write has failed */
     };
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
     char *text;
 
     memset(body, 'x', sizeof(body));
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         item = item_of(body, sizeof(body));
-        open_command(&hand, commands[i]);
-        hand_run(&hand, item);
+        open_command(&rig, commands[i]);
+        handler_rig_run(&rig, item);
         CHECK_SAID(item, QUEUE_DONE);
         free(item);
-        hand_close(&hand);
+        handler_rig_close(&rig);
     }
     item = item_of(body, sizeof(body));
-    open_command(&hand, "wc -c >size");
-    hand_run(&hand, item);
+    open_command(&rig, "wc -c >size");
+    handler_rig_run(&rig, item);
     text = file_read("size", NULL);
     CHECK_STR(text, "1048576\n");
     free(text);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(any_bytes_are_a_body_and_none_are_too) {
     static const char all[] = "\0\xff\n\r\0";
     struct item *item = item_of(all, 5);
-    struct hand hand;
+    struct handler_rig rig;
     size_t len;
     char *text;
 
-    open_command(&hand, "cat >body");
-    hand_run(&hand, item);
+    open_command(&rig, "cat >body");
+    handler_rig_run(&rig, item);
     text = file_read("body", &len);
     CHECK_INT(len, 5);
     CHECK(memcmp(text, all, 5) == 0);
     free(text);
     free(item);
     item = item_of(NULL, 0);
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     text = file_read("body", &len);
     CHECK_INT(len, 0);
     free(text);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(who_is_left_behind_is_not_waited_for) {
@@ -324,146 +323,145 @@ TEST(who_is_left_behind_is_not_waited_for) {
 
 TEST(sixty_four_run_at_once) {
     struct item *items[64];
-    struct hand hand;
+    struct handler_rig rig;
     size_t len;
 
-    open_with(&hand, &(struct handler_exec_config){
-                         .program = {.command = "cd $IDEM_HEADER_IN && echo x >>here && "
-                                                "while [ ! -e gate ]; do sleep .05; done"},
-                         .workers = 64,
-                     });
+    open_with(&rig, &(struct handler_exec_config){
+                        .program = {.command = "cd $IDEM_HEADER_IN && echo x >>here && "
+                                               "while [ ! -e gate ]; do sleep .05; done"},
+                        .workers = 64,
+                    });
     for (int i = 0; i < 64; i++) {
         items[i] = item_new("x");
         item_header(items[i], "in", temp_folder());
-        hand_begin(&hand, items[i]);
+        handler_rig_begin(&rig, items[i]);
     }
-    HAND_UNTIL(&hand, (free(file_read("here", &len)), len == 128));
-    CHECK_INT(hand.told, 0);
+    HANDLER_RIG_UNTIL(&rig, (free(file_read("here", &len)), len == 128));
+    CHECK_INT(rig.told, 0);
     file_write("gate", "");
-    hand_wait_all(&hand, 64);
+    handler_rig_wait_all(&rig, 64);
     for (int i = 0; i < 64; i++) {
         CHECK_INT(items[i]->told, 1);
         CHECK_SAID(items[i], QUEUE_DONE);
         free(items[i]);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_is_cancelled_is_unknown_whatever_it_says) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
 
     /* sleep: until it is ended */
-    open_command(&hand, "trap 'exit 0' TERM; echo $$ >pid; while :; do sleep 0.02; done");
-    hand_begin(&hand, item);
+    open_command(&rig, "trap 'exit 0' TERM; echo $$ >pid; while :; do sleep 0.02; done");
+    handler_rig_begin(&rig, item);
     (void)file_number("pid");
-    hand_cancel(&hand, item);
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK_STR(item->reason, "it was made to end: exit status 0");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_is_cancelled_takes_its_group_along) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     int pid;
 
     kill_after_ms = 300;
     /* sleep: until it is ended */
-    open_command(&hand,
-                 "(trap '' TERM; echo $$ >/dev/null; sleep 600 & echo $! >pid; wait) & wait");
-    hand_begin(&hand, item);
+    open_command(&rig, "(trap '' TERM; echo $$ >/dev/null; sleep 600 & echo $! >pid; wait) & wait");
+    handler_rig_begin(&rig, item);
     pid = file_number("pid");
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_UNKNOWN);
     WAIT_UNTIL(is_gone(pid));
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(who_ignores_the_request_to_end_is_killed) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     int64_t since;
 
     kill_after_ms = 300;
-    open_command(&hand, "trap '' TERM; echo $$ >pid; sleep 600"); /* sleep: until it is ended */
-    hand_begin(&hand, item);
+    open_command(&rig, "trap '' TERM; echo $$ >pid; sleep 600"); /* sleep: until it is ended */
+    handler_rig_begin(&rig, item);
     (void)file_number("pid");
     since = idem_loop_now();
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK(idem_loop_now() - since >= 290);
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK_STR(item->reason, "it was made to end: ended by signal 9 (Killed)");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(one_that_is_stopped_is_ended_as_well) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     int pid;
 
     /* sleep: until it is ended */
-    open_command(&hand, "trap 'exit 7' TERM; echo $$ >pid; while :; do sleep 0.02; done");
-    hand_begin(&hand, item);
+    open_command(&rig, "trap 'exit 7' TERM; echo $$ >pid; while :; do sleep 0.02; done");
+    handler_rig_begin(&rig, item);
     pid = file_number("pid");
     CHECK_INT(kill(-pid, SIGSTOP), 0);
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_STR(item->reason, "it was made to end: exit status 7");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_has_ended_before_it_was_cancelled_has_said_its_word) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     int pid;
 
-    open_command(&hand, "echo $$ >pid; exit 0");
-    hand_begin(&hand, item);
+    open_command(&rig, "echo $$ >pid; exit 0");
+    handler_rig_begin(&rig, item);
     pid = file_number("pid");
     WAIT_UNTIL(is_gone(pid));
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_cannot_be_started_was_not_begun) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_command(&hand, "exit 0");
+    open_command(&rig, "exit 0");
     fork_fails = true;
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_STR(item->reason, "it could not be started: Resource temporarily unavailable");
     fork_fails = false;
     item->told = 0;
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 /* Every number of free descriptors up to enough. */
 TEST(without_descriptors_nothing_is_begun) {
     struct rlimit limit, old;
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     int unbegun = 0, first, runs;
     char *text;
 
     /* The limit is the program's, too. */
-    open_command(&hand, "ulimit -Sn 64; echo x >>runs");
+    open_command(&rig, "ulimit -Sn 64; echo x >>runs");
     first = dup(0);
     close(first);
     CHECK_INT(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -473,9 +471,9 @@ TEST(without_descriptors_nothing_is_begun) {
         limit.rlim_cur = (rlim_t)(first + free_fds);
         CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
         item->told = 0;
-        hand_begin(&hand, item);
+        handler_rig_begin(&rig, item);
         CHECK_INT(setrlimit(RLIMIT_NOFILE, &old), 0);
-        hand_wait(&hand, item);
+        handler_rig_wait(&rig, item);
         if (item->said.result == QUEUE_DONE)
             break;
         CHECK_SAID(item, QUEUE_UNBEGUN);
@@ -487,21 +485,21 @@ TEST(without_descriptors_nothing_is_begun) {
     CHECK_INT(runs, 1);
     free(text);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(after_the_end_of_the_lease_nothing_is_begun) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
 
     item->work.not_after = idem_loop_now();
-    open_command(&hand, "echo x >ran");
-    hand_run(&hand, item);
+    open_command(&rig, "echo x >ran");
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_STR(item->reason, "it could not be started: the lease was over before");
     CHECK(access(path_of("ran"), F_OK) < 0);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(a_program_gets_no_descriptor_of_ours) {
@@ -531,10 +529,10 @@ static const char *own_line(const char *name, char *line, int size) {
 TEST(a_program_has_the_signals_as_they_were_found) {
     struct signals signals;
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     char *text, found[80];
 
-    hand_init(&hand);
+    handler_rig_init(&rig);
     (void)signal(SIGPIPE, SIG_DFL);
     own_line("SigIgn:", found, sizeof(found));
     CHECK_INT(signals_take(&signals, false), 0);
@@ -545,23 +543,23 @@ TEST(a_program_has_the_signals_as_they_were_found) {
                                   .signals = &signals},
                       .workers = 1,
                   },
-                  &hand.loop, &hand.handler, NULL),
+                  &rig.loop, &rig.handler, NULL),
               0);
     item_header(item, "in", temp_folder());
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     text = file_read("signals", NULL);
     CHECK(has_line(text, "SigBlk:\t0000000000000000"));
     CHECK(has_line(text, found));
     free(text);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     signals_release(&signals);
 }
 
 TEST(programs_die_with_us) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     pid_t us;
     int pid;
 
@@ -569,11 +567,11 @@ TEST(programs_die_with_us) {
     us = __real_fork();
     CHECK(us >= 0);
     if (us == 0) {
-        temp_owner = getpid();                               /* in the same folder */
-        open_command(&hand, "echo $$ >pid; exec sleep 600"); /* sleep: until it is ended */
-        hand_begin(&hand, item);
+        temp_owner = getpid();                              /* in the same folder */
+        open_command(&rig, "echo $$ >pid; exec sleep 600"); /* sleep: until it is ended */
+        handler_rig_begin(&rig, item);
         /* sleep: it is killed */
-        hand_spin(&hand, TEST_LIMIT_S * 1000); /* it is killed */
+        handler_rig_spin(&rig, TEST_LIMIT_S * 1000); /* it is killed */
         _exit(1);
     }
     pid = file_number("pid");
@@ -586,15 +584,14 @@ TEST(programs_die_with_us) {
 
 TEST(closing_ends_what_is_still_at_work) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
     int pid;
 
     kill_after_ms = 300;
-    open_command(&hand,
-                 "trap '' TERM; echo $$ >pid; exec sleep 600"); /* sleep: until it is ended */
-    hand_begin(&hand, item);
+    open_command(&rig, "trap '' TERM; echo $$ >pid; exec sleep 600"); /* sleep: until it is ended */
+    handler_rig_begin(&rig, item);
     pid = file_number("pid");
-    hand_close(&hand);
+    handler_rig_close(&rig);
     WAIT_UNTIL(is_gone(pid)); /* SIGKILL takes a moment */
     CHECK_INT(item->told, 0);
     free(item);
@@ -604,27 +601,27 @@ TEST(what_cannot_be_opened_is_refused) {
     static char command[140000];
     struct handler handler = {0};
     struct idem_error err;
-    struct hand hand;
+    struct handler_rig rig;
 
-    hand_init(&hand);
+    handler_rig_init(&rig);
     CHECK_INT(
         handler_exec_open(&(struct handler_exec_config){.program = {.command = " "}, .workers = 1},
-                          &hand.loop, &handler, &err),
+                          &rig.loop, &handler, &err),
         IDEM_E_INVALID);
     CHECK_STR(err.text, "--exec: the command is empty");
     CHECK_INT(handler_exec_open(&(struct handler_exec_config){.program = {.command = "true"}},
-                                &hand.loop, &handler, &err),
+                                &rig.loop, &handler, &err),
               IDEM_E_INVALID);
     CHECK_STR(err.text, "0 workers: there are 1 to 1024");
     memset(command, 'x', sizeof(command) - 1);
     CHECK_INT(handler_exec_open(
                   &(struct handler_exec_config){.program = {.command = command}, .workers = 1},
-                  &hand.loop, &handler, &err),
+                  &rig.loop, &handler, &err),
               IDEM_E_INVALID);
     CHECK_HAS(err.text, "longer than the system takes");
     CHECK(handler.close == NULL);
     handler_close(&handler);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 int main(int argc, char **argv) {

@@ -2,7 +2,7 @@
  * Long-lived workers, against real ones: a script that does what the body says,
  * and others that do nothing right.
  */
-#include "hand.h"
+#include "handler_rig.h"
 
 static bool fork_fails;
 
@@ -78,26 +78,26 @@ static const char worker[] =
  */
 static int64_t kill_after_ms = 600000;
 
-static void open_command(struct hand *hand, unsigned workers, const char *command) {
+static void open_command(struct handler_rig *rig, unsigned workers, const char *command) {
     static char whole[4096];
     struct idem_error err;
 
     snprintf(whole, sizeof(whole), "cd %s && %s", temp_folder(), command);
-    hand_init(hand);
+    handler_rig_init(rig);
     if (handler_jsonl_open(
             &(struct handler_jsonl_config){
                 .program = {.command = whole, .kill_after_ms = kill_after_ms, .die_with = SIGTERM},
                 .workers = workers,
             },
-            &hand->loop, &hand->handler, &err) < 0) {
+            &rig->loop, &rig->handler, &err) < 0) {
         fprintf(stderr, "# %s\n", err.text);
         exit(1);
     }
 }
 
-static void open_worker(struct hand *hand, unsigned workers) {
+static void open_worker(struct handler_rig *rig, unsigned workers) {
     file_write("worker.py", worker);
-    open_command(hand, workers, "exec python3 -SE worker.py");
+    open_command(rig, workers, "exec python3 -SE worker.py");
 }
 
 static int lines_in(const char *name) {
@@ -111,20 +111,20 @@ static int lines_in(const char *name) {
 }
 
 /* Until a file has so many lines. */
-static void wait_lines(struct hand *hand, const char *name, int n) {
-    HAND_UNTIL(hand, lines_in(name) >= n);
+static void wait_lines(struct handler_rig *rig, const char *name, int n) {
+    HANDLER_RIG_UNTIL(rig, lines_in(name) >= n);
 }
 
-static struct item *run_body(struct hand *hand, const char *body) {
+static struct item *run_body(struct handler_rig *rig, const char *body) {
     struct item *item = item_new(body);
 
-    hand_run(hand, item);
+    handler_rig_run(rig, item);
     return item;
 }
 
 /* One that is answered, by whichever worker there is now. */
-static void works(struct hand *hand) {
-    struct item *item = run_body(hand, "hello");
+static void works(struct handler_rig *rig) {
+    struct item *item = run_body(rig, "hello");
 
     CHECK_SAID(item, QUEUE_DONE);
     CHECK_INT(item->said.status, 5);
@@ -148,11 +148,11 @@ TEST(an_answer_is_what_came_of_it) {
          "no such order"},
         {"say \"result\": \"unknown\"", QUEUE_UNKNOWN, 0, 0, ""},
     };
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 1);
+    open_worker(&rig, 1);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct item *item = run_body(&hand, rows[i].body);
+        struct item *item = run_body(&rig, rows[i].body);
 
         CHECK_SAID(item, rows[i].result);
         CHECK_INT(item->said.delay_ms, rows[i].delay_ms);
@@ -161,27 +161,27 @@ TEST(an_answer_is_what_came_of_it) {
         free(item);
     }
     CHECK_INT(lines_in("starts"), 1);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(a_worker_is_asked_by_a_line_with_all_that_is_known) {
     struct item *item = item_new("keep {\"order\": 1}\n");
-    struct hand hand;
+    struct handler_rig rig;
     char *text;
 
-    open_worker(&hand, 1);
+    open_worker(&rig, 1);
     item_header(item, "X-A", "b");
     item_property(item, "message_id", "m-1");
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     text = file_read("asked", NULL);
-    CHECK_STR(text, "{\"id\":1,\"attempt\":3,\"key\":\"4711\",\"key_hash\":\"" HAND_HASH
+    CHECK_STR(text, "{\"id\":1,\"attempt\":3,\"key\":\"4711\",\"key_hash\":\"" HANDLER_RIG_HASH
                     "\",\"trace\":\"trace-1\",\"queue\":\"orders\",\"redelivered\":false,"
                     "\"headers\":{\"X-A\":\"b\"},\"properties\":{\"message_id\":\"m-1\"},"
                     "\"body\":\"keep {\\\"order\\\": 1}\\n\"}\n");
     free(text);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(who_says_anything_else_is_ended_and_its_message_unknown) {
@@ -200,268 +200,268 @@ TEST(who_says_anything_else_is_ended_and_its_message_unknown) {
         {"segv", "the worker has ended before it answered: ended by signal 11"},
         {"deaf", "it had closed its stdout"},
     };
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 1);
-    works(&hand);
+    open_worker(&rig, 1);
+    works(&rig);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct item *item = run_body(&hand, rows[i].body);
+        struct item *item = run_body(&rig, rows[i].body);
 
         CHECK_SAID(item, QUEUE_UNKNOWN);
         CHECK_HAS(item->reason, rows[i].why);
         CHECK(strstr(item->reason, "SECRET") == NULL);
         free(item);
-        works(&hand);
+        works(&rig);
         CHECK_INT(lines_in("starts"), i + 2);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(a_whole_answer_counts_though_its_worker_ends_with_it) {
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 1);
-    item = run_body(&hand, "last");
+    open_worker(&rig, 1);
+    item = run_body(&rig, "last");
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
-    works(&hand);
+    works(&rig);
     CHECK_INT(lines_in("starts"), 2);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(who_answers_twice_is_ended_and_the_first_answer_counts) {
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 1);
-    item = run_body(&hand, "raw {\"id\": ID, \"result\": \"dead\"}|{\"id\": ID, \"result\": "
-                           "\"done\"}|");
+    open_worker(&rig, 1);
+    item = run_body(&rig, "raw {\"id\": ID, \"result\": \"dead\"}|{\"id\": ID, \"result\": "
+                          "\"done\"}|");
     CHECK_SAID(item, QUEUE_REFUSED);
     free(item);
-    works(&hand);
+    works(&rig);
     CHECK_INT(lines_in("starts"), 2);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(who_speaks_unasked_is_ended) {
-    struct hand hand;
+    struct handler_rig rig;
 
     file_write("worker.py", worker);
     open_command(
-        &hand, 1,
+        &rig, 1,
         /* sleep: until it is ended */
         "{ [ -e again ] || { touch again; echo ready; sleep 600; }; exec python3 -SE worker.py; "
         "}");
-    wait_lines(&hand, "starts", 1);
-    works(&hand);
-    hand_close(&hand);
+    wait_lines(&rig, "starts", 1);
+    works(&rig);
+    handler_rig_close(&rig);
 }
 
 TEST(who_says_something_after_its_answer_is_ended) {
     static const char *const bodies[] = {"again", "mumble"};
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 1);
+    open_worker(&rig, 1);
     for (int i = 0; i < 2; i++) {
-        item = run_body(&hand, bodies[i]);
+        item = run_body(&rig, bodies[i]);
         CHECK_SAID(item, QUEUE_DONE);
         free(item);
-        wait_lines(&hand, "starts", i + 2);
-        works(&hand);
+        wait_lines(&rig, "starts", i + 2);
+        works(&rig);
         CHECK_INT(lines_in("starts"), i + 2);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(one_that_dies_idle_is_started_again) {
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 1);
-    works(&hand);
+    open_worker(&rig, 1);
+    works(&rig);
     kill(file_number("starts"), SIGKILL);
-    wait_lines(&hand, "starts", 2);
-    works(&hand);
+    wait_lines(&rig, "starts", 2);
+    works(&rig);
     CHECK_INT(lines_in("starts"), 2);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_a_dead_worker_never_read_goes_to_another) {
-    struct hand hand;
+    struct handler_rig rig;
     int pid;
 
-    open_worker(&hand, 1);
-    works(&hand);
+    open_worker(&rig, 1);
+    works(&rig);
     pid = file_number("starts");
     kill(pid, SIGKILL);
     WAIT_UNTIL(is_gone(pid));
-    works(&hand); /* nobody has seen yet that it is dead */
+    works(&rig); /* nobody has seen yet that it is dead */
     CHECK_INT(lines_in("starts"), 2);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(workers_that_die_at_their_start_are_started_ever_more_rarely) {
     struct item *item = item_new("x");
     int64_t began = idem_loop_now();
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_command(&hand, 1, "{ echo x >>starts; exit 3; }");
-    hand_run(&hand, item);
+    open_command(&rig, 1, "{ echo x >>starts; exit 3; }");
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_STR(item->reason, "the worker has ended before it read the message: exit status 3");
-    wait_lines(&hand, "starts", 5); /* at 0, 100, 300, 700 and 1500 ms, or later */
+    wait_lines(&rig, "starts", 5); /* at 0, 100, 300, 700 and 1500 ms, or later */
     CHECK(idem_loop_now() - began >= 1500);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(workers_that_cannot_be_started_begin_nothing) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 2);
+    open_worker(&rig, 2);
     fork_fails = true;
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_HAS(item->reason, "no worker can be started: Resource temporarily unavailable; it is "
                             "tried again in ");
     fork_fails = false;
-    works(&hand);
+    works(&rig);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_is_cancelled_ends_its_worker_and_its_group) {
     struct item *item = item_new("child");
-    struct hand hand;
+    struct handler_rig rig;
     int pid;
 
-    open_worker(&hand, 1);
-    hand_begin(&hand, item);
-    wait_lines(&hand, "child", 1);
+    open_worker(&rig, 1);
+    handler_rig_begin(&rig, item);
+    wait_lines(&rig, "child", 1);
     pid = file_number("child");
-    hand_cancel(&hand, item);
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK_STR(item->reason,
               "the worker was made to end before it answered: ended by signal 15 (Terminated)");
     WAIT_UNTIL(is_gone(pid));
-    works(&hand);
+    works(&rig);
     CHECK_INT(lines_in("starts"), 2);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 /* Until the worker is at it. */
-static void wait_busy(struct hand *hand) {
-    wait_lines(hand, "busy", 1);
+static void wait_busy(struct handler_rig *rig) {
+    wait_lines(rig, "busy", 1);
 }
 
 TEST(a_worker_that_ignores_the_request_to_end_is_killed) {
     struct item *item = item_new("stubborn");
-    struct hand hand;
+    struct handler_rig rig;
     int64_t since;
 
     kill_after_ms = 300;
-    open_worker(&hand, 1);
-    hand_begin(&hand, item);
-    wait_busy(&hand);
+    open_worker(&rig, 1);
+    handler_rig_begin(&rig, item);
+    wait_busy(&rig);
     since = idem_loop_now();
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK(idem_loop_now() - since >= 290);
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK_HAS(item->reason, "ended by signal 9");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_is_answered_after_the_cancel_counts) {
     struct item *item = item_new("late");
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 1);
-    hand_begin(&hand, item);
-    wait_busy(&hand);
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    open_worker(&rig, 1);
+    handler_rig_begin(&rig, item);
+    wait_busy(&rig);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
-    works(&hand);
+    works(&rig);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(what_no_worker_had_yet_was_not_begun) {
     struct item *item = item_new("x"), *late = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_worker(&hand, 2);
-    hand_begin(&hand, item);
-    hand_cancel(&hand, item);
+    open_worker(&rig, 2);
+    handler_rig_begin(&rig, item);
+    handler_rig_cancel(&rig, item);
     late->work.not_after = idem_loop_now();
-    hand_begin(&hand, late);
-    hand_wait_all(&hand, 2);
+    handler_rig_begin(&rig, late);
+    handler_rig_wait_all(&rig, 2);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_HAS(item->reason, "cancelled before a worker had it");
     CHECK_SAID(late, QUEUE_UNBEGUN);
     CHECK_HAS(late->reason, "the lease was over");
-    works(&hand);
+    works(&rig);
     free(item);
     free(late);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(a_worker_that_reads_nothing_has_not_begun) {
     static char body[1 << 20];
     struct item *item = item_of(body, sizeof(body));
-    struct hand hand;
+    struct handler_rig rig;
 
     memset(body, 'x', sizeof(body));
-    open_command(&hand, 1, "exec sleep 600"); /* sleep: until it is ended */
-    hand_begin(&hand, item);
+    open_command(&rig, 1, "exec sleep 600"); /* sleep: until it is ended */
+    handler_rig_begin(&rig, item);
     /* sleep: only time shows that it gets no report */
-    hand_spin(&hand, 300);
+    handler_rig_spin(&rig, 300);
     CHECK_INT(item->told, 0);
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_HAS(item->reason, "was made to end before it read the message");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(a_worker_that_reads_a_byte_may_have_begun) {
     struct item *item = item_new("x");
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_command(&hand, 1, "{ head -c 1 >/dev/null; exit 0; }");
-    hand_run(&hand, item);
+    open_command(&rig, 1, "{ head -c 1 >/dev/null; exit 0; }");
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK_HAS(item->reason, "has ended before it answered: exit status 0");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(bodies_of_any_size_are_read) {
     static char body[4 << 20];
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
     memset(body, 'x', sizeof(body));
-    open_worker(&hand, 1);
+    open_worker(&rig, 1);
     item = item_of(body, sizeof(body));
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     CHECK_INT(item->said.status, sizeof(body));
     free(item);
     item = item_of(NULL, 0);
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
     CHECK_INT(lines_in("starts"), 1);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 #define CROWD 400
@@ -469,20 +469,20 @@ TEST(bodies_of_any_size_are_read) {
 TEST(many_messages_go_through_few_workers) {
     static struct item *items[CROWD];
     static char bodies[CROWD][64];
-    struct hand hand;
+    struct handler_rig rig;
     int begun = 0;
 
-    open_worker(&hand, 6);
-    while (hand.told < CROWD) { /* TEST_LIMIT_S ends it */
-        while (begun < CROWD && begun - hand.told < 6) {
+    open_worker(&rig, 6);
+    while (rig.told < CROWD) { /* TEST_LIMIT_S ends it */
+        while (begun < CROWD && begun - rig.told < 6) {
             snprintf(bodies[begun], sizeof(bodies[0]), "say \"result\": \"done\", \"status\": %d",
                      begun);
             items[begun] = item_new(bodies[begun]);
-            hand_begin(&hand, items[begun++]);
+            handler_rig_begin(&rig, items[begun++]);
         }
-        hand_turn(&hand, 1000);
+        handler_rig_turn(&rig, 1000);
     }
-    CHECK_INT(hand.told, CROWD);
+    CHECK_INT(rig.told, CROWD);
     for (int i = 0; i < CROWD; i++) {
         CHECK_INT(items[i]->told, 1);
         CHECK_SAID(items[i], QUEUE_DONE);
@@ -490,34 +490,34 @@ TEST(many_messages_go_through_few_workers) {
         free(items[i]);
     }
     CHECK_INT(lines_in("starts"), 6);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(closing_lets_workers_end_by_themselves) {
-    struct hand hand;
+    struct handler_rig rig;
 
     /* Not by a signal. */
     open_command(
-        &hand, 3,
+        &rig, 3,
         "{ trap '' TERM; echo x >>starts; while read -r line; do :; done; echo x >>ends; }");
-    wait_lines(&hand, "starts", 3);
-    hand_close(&hand);
+    wait_lines(&rig, "starts", 3);
+    handler_rig_close(&rig);
     CHECK_INT(lines_in("ends"), 3);
 }
 
 TEST(closing_ends_workers_that_do_not) {
     struct item *item = item_new("stubborn");
-    struct hand hand;
+    struct handler_rig rig;
     int64_t since;
     int pid;
 
     kill_after_ms = 300;
-    open_worker(&hand, 1);
-    hand_begin(&hand, item);
-    wait_busy(&hand);
+    open_worker(&rig, 1);
+    handler_rig_begin(&rig, item);
+    wait_busy(&rig);
     pid = file_number("starts");
     since = idem_loop_now();
-    hand_close(&hand);
+    handler_rig_close(&rig);
     CHECK(idem_loop_now() - since >= 1290);
     WAIT_UNTIL(is_gone(pid)); /* SIGKILL takes a moment */
     CHECK_INT(item->told, 0);
@@ -525,7 +525,7 @@ TEST(closing_ends_workers_that_do_not) {
 }
 
 TEST(workers_die_with_us) {
-    struct hand hand;
+    struct handler_rig rig;
     pid_t us;
     int pid;
 
@@ -533,9 +533,9 @@ TEST(workers_die_with_us) {
     us = __real_fork();
     CHECK(us >= 0);
     if (us == 0) {
-        temp_owner = getpid();                                       /* in the same folder */
-        open_command(&hand, 1, "{ echo $$ >pid; exec sleep 600; }"); /* sleep: until it is ended */
-        hand_spin(&hand, TEST_LIMIT_S * 1000);                       /* it is killed */
+        temp_owner = getpid();                                      /* in the same folder */
+        open_command(&rig, 1, "{ echo $$ >pid; exec sleep 600; }"); /* sleep: until it is ended */
+        handler_rig_spin(&rig, TEST_LIMIT_S * 1000);                /* it is killed */
         _exit(1);
     }
     pid = file_number("pid");
@@ -546,15 +546,15 @@ TEST(workers_die_with_us) {
 }
 
 TEST(what_workers_say_to_people_is_passed_on) {
-    struct hand hand;
+    struct handler_rig rig;
     int fd = open(path_of("said"), O_WRONLY | O_CREAT | O_APPEND, 0600), old = dup(2);
     char *text;
 
     CHECK(fd >= 0 && dup2(fd, 2) == 2);
     file_write("worker.py", worker);
-    open_command(&hand, 1, "{ echo hello people >&2; exec python3 -SE worker.py; }");
-    works(&hand);
-    hand_close(&hand);
+    open_command(&rig, 1, "{ echo hello people >&2; exec python3 -SE worker.py; }");
+    works(&rig);
+    handler_rig_close(&rig);
     CHECK(dup2(old, 2) == 2);
     text = file_read("said", NULL);
     CHECK_STR(text, "hello people\n");

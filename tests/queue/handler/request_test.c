@@ -10,16 +10,16 @@ TEST(an_endpoint_gets_the_message_and_says_what_came_of_it) {
     struct endpoint e = endpoint_start(false);
     char downstream[IDEM_HEX_LEN + 1];
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
     struct log log;
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     item = item_do(NULL);
     item_header(item, "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     item_header(item, "X-Empty", "");
     item_property(item, "content_type", "application/json");
     item_property(item, "content_encoding", "identity");
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     CHECK_INT(item->said.status, 200);
     CHECK(item->said.reason == NULL);
@@ -29,7 +29,7 @@ TEST(an_endpoint_gets_the_message_and_says_what_came_of_it) {
                   25) == 0);
     CHECK_STR(field(log.requests, "Idempotency-Key"), "\"4711\"");
     CHECK_STR(field(log.requests, "Idem-Attempt"), "3");
-    CHECK_INT(idem_downstream_key("order:", HAND_HASH, downstream), 0);
+    CHECK_INT(idem_downstream_key("order:", HANDLER_RIG_HASH, downstream), 0);
     CHECK_STR(field(log.requests, "Idem-Downstream-Key"), downstream);
     CHECK_STR(field(log.requests, "Content-Type"), "application/json");
     CHECK_STR(field(log.requests, "Content-Encoding"), "identity");
@@ -42,22 +42,22 @@ TEST(an_endpoint_gets_the_message_and_says_what_came_of_it) {
     CHECK(field(log.requests, "Idem-Omitted") == NULL);
     log_free(&log);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 TEST(connections_are_kept) {
     struct endpoint e = endpoint_start(false);
     int64_t since[21]; /* when the one before it was over */
-    struct hand hand;
+    struct handler_rig rig;
     struct log log;
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     for (int i = 0; i < 20; i++) {
         struct item *item;
 
         since[i] = idem_loop_now();
-        item = run_do(&hand, NULL);
+        item = run_do(&rig, NULL);
         CHECK_SAID(item, QUEUE_DONE);
         free(item);
     }
@@ -69,26 +69,26 @@ TEST(connections_are_kept) {
                      idem_json_get(&log.requests[i - 1], "conn", 4)->at.text, 1) == 0 ||
               since[i + 1] - since[i] >= 1000);
     log_free(&log);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 /* Its other end may be closing it. */
 TEST(a_connection_that_was_idle_is_not_used_again) {
     struct endpoint e = endpoint_start(false);
-    struct hand hand;
+    struct handler_rig rig;
     struct log log;
 
-    open_at(&hand, e.port);
-    free(run_do(&hand, NULL));
+    open_at(&rig, e.port);
+    free(run_do(&rig, NULL));
     /* sleep: longer than the other side keeps a connection */
-    hand_spin(&hand, 2100);
-    free(run_do(&hand, NULL));
+    handler_rig_spin(&rig, 2100);
+    free(run_do(&rig, NULL));
     log_read(&log);
     CHECK_INT(log.n, 2);
     CHECK(idem_json_get(&log.requests[1], "conn", 4)->at.text[0] == '2');
     log_free(&log);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -100,7 +100,7 @@ TEST(bodies_are_sent_as_they_are) {
     unsigned char hash[IDEM_HASH_LEN];
     char hex[IDEM_HEX_LEN + 1];
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
     struct log log;
 
     for (size_t i = 0; i < sizeof(body); i++)
@@ -108,13 +108,13 @@ TEST(bodies_are_sent_as_they_are) {
     CHECK_INT(idem_sha256((struct idem_bytes){body, sizeof(body)}, hash), 0);
     for (int i = 0; i < IDEM_HASH_LEN; i++)
         snprintf(hex + 2 * (size_t)i, 3, "%02x", hash[i]);
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     item = item_of(body, sizeof(body));
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
     item = item_of(NULL, 0);
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
     log_read(&log);
@@ -126,7 +126,7 @@ TEST(bodies_are_sent_as_they_are) {
     CHECK(strncmp(idem_json_get(&log.requests[1], "sha256", 6)->at.text, sha_of_none, 64) == 0);
     CHECK_STR(field(&log.requests[1], "Content-Length"), "0");
     log_free(&log);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -139,7 +139,7 @@ TEST(no_header_of_a_message_passes_for_another_s) {
     };
     struct endpoint e = endpoint_start(false);
     struct item *item = item_do(NULL);
-    struct hand hand;
+    struct handler_rig rig;
     struct log log;
     char port[64];
 
@@ -159,8 +159,8 @@ TEST(no_header_of_a_message_passes_for_another_s) {
         (struct queue_field){.name = bytes_of("X-Json"), .value = bytes_of("{}"), .json = true};
     item_property(item, "content_type", "text/plain\r\nX-Evil: 1");
     item_property(item, "content_encoding", "gzip\nX-Evil: 1");
-    open_at(&hand, e.port);
-    hand_run(&hand, item);
+    open_at(&rig, e.port);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     log_read(&log);
     CHECK_INT(log.n, 1);
@@ -178,7 +178,7 @@ TEST(no_header_of_a_message_passes_for_another_s) {
     CHECK_STR(field(log.requests, "Host"), port);
     log_free(&log);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -186,7 +186,7 @@ TEST(headers_are_passed_on_as_long_as_there_is_room) {
     static char names[100][16], value[3001];
     struct endpoint e = endpoint_start(false);
     struct item *item = item_do(NULL), *large = item_do(NULL);
-    struct hand hand;
+    struct handler_rig rig;
     struct log log;
 
     for (int i = 0; i < 100; i++) {
@@ -197,9 +197,9 @@ TEST(headers_are_passed_on_as_long_as_there_is_room) {
     for (int i = 0; i < 4; i++)
         item_header(large, names[i], value);
     item_header(large, "X-Small", "1");
-    open_at(&hand, e.port);
-    hand_run(&hand, item);
-    hand_run(&hand, large);
+    open_at(&rig, e.port);
+    handler_rig_run(&rig, item);
+    handler_rig_run(&rig, large);
     CHECK_SAID(item, QUEUE_DONE);
     CHECK_SAID(large, QUEUE_DONE);
     log_read(&log);
@@ -211,12 +211,12 @@ TEST(headers_are_passed_on_as_long_as_there_is_room) {
     log_free(&log);
     free(item);
     free(large);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 /* How a key is sent, and that it is read again as what it was. */
-static void key_sent(struct hand *hand, const char *key, size_t len, const char *want) {
+static void key_sent(struct handler_rig *rig, const char *key, size_t len, const char *want) {
     struct item *item = item_do(NULL);
     struct log log;
     char again[IDEM_HTTP_KEY_MAX];
@@ -226,62 +226,62 @@ static void key_sent(struct hand *hand, const char *key, size_t len, const char 
     item->work.key = key;
     item->work.key_len = len;
     (void)unlink(path_of("requests"));
-    hand_run(hand, item);
+    handler_rig_run(rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     log_read(&log);
     sent = field(log.requests, "Idempotency-Key");
     CHECK_STR(sent, want);
     CHECK(idem_http_key_read((struct idem_http_text){sent, strlen(sent)}, again, &again_len) ==
           NULL);
-    if (strcmp(want, "\"" HAND_HASH "\"") != 0)
+    if (strcmp(want, "\"" HANDLER_RIG_HASH "\"") != 0)
         CHECK(again_len == len && memcmp(again, key, len) == 0);
     log_free(&log);
     free(item);
 }
 
 TEST(a_key_is_a_string_of_structured_fields_or_its_hash) {
-    static const char hash[] = "\"" HAND_HASH "\"";
+    static const char hash[] = "\"" HANDLER_RIG_HASH "\"";
     struct endpoint e = endpoint_start(false);
     char key[300], want[300];
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
-    key_sent(&hand, "a-1", 3, "\"a-1\"");
-    key_sent(&hand, "order 7", 7, "\"order 7\"");
-    key_sent(&hand, "say \"\\\"", 7, "\"say \\\"\\\\\\\"\"");
+    open_at(&rig, e.port);
+    key_sent(&rig, "a-1", 3, "\"a-1\"");
+    key_sent(&rig, "order 7", 7, "\"order 7\"");
+    key_sent(&rig, "say \"\\\"", 7, "\"say \\\"\\\\\\\"\"");
     memset(key, 'k', sizeof(key));
     snprintf(want, sizeof(want), "\"%.255s\"", key);
-    key_sent(&hand, key, 255, want);
-    key_sent(&hand, key, 256, hash);
-    key_sent(&hand, "a\r\nX-Evil: 1", 12, hash);
-    key_sent(&hand, "a\0b", 3, hash);
-    key_sent(&hand, "caf\xc3\xa9", 5, hash);
-    key_sent(&hand, "\xff\xfe", 2, hash);
-    hand_close(&hand);
+    key_sent(&rig, key, 255, want);
+    key_sent(&rig, key, 256, hash);
+    key_sent(&rig, "a\r\nX-Evil: 1", 12, hash);
+    key_sent(&rig, "a\0b", 3, hash);
+    key_sent(&rig, "caf\xc3\xa9", 5, hash);
+    key_sent(&rig, "\xff\xfe", 2, hash);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 TEST(a_type_may_be_a_header_where_the_broker_knows_none) {
     struct endpoint e = endpoint_start(false);
     struct item *item = item_do(NULL);
-    struct hand hand;
+    struct handler_rig rig;
     struct log log;
 
     item_header(item, "content-type", "text/csv");
-    open_at(&hand, e.port);
-    hand_run(&hand, item);
+    open_at(&rig, e.port);
+    handler_rig_run(&rig, item);
     log_read(&log);
     CHECK_STR(field(log.requests, "Content-Type"), "text/csv");
     log_free(&log);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 TEST(the_environment_names_no_proxy) {
     struct endpoint e = endpoint_start(false);
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
     int port, fd = listener(&port);
     char proxy[64];
 
@@ -290,11 +290,11 @@ TEST(the_environment_names_no_proxy) {
     setenv("http_proxy", proxy, 1);
     setenv("all_proxy", proxy, 1);
     setenv("ALL_PROXY", proxy, 1);
-    open_at(&hand, e.port);
-    item = run_do(&hand, NULL);
+    open_at(&rig, e.port);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -302,25 +302,25 @@ TEST(an_https_endpoint_must_be_vouched_for) {
     struct endpoint e = endpoint_start(true);
     struct handler_to_config config = config_of("https", e.port);
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_with(&hand, &config);
-    item = run_do(&hand, NULL);
+    open_with(&rig, &config);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_HAS(item->reason, "it was not sent: SSL certificate problem");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     CHECK_INT(requests_n(), 0);
     config.ca_file = path_of("ca.crt");
-    open_with(&hand, &config);
-    item = run_do(&hand, NULL);
+    open_with(&rig, &config);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
-    item = run_do(&hand, "{\"act\": \"close\"}");
+    item = run_do(&rig, "{\"act\": \"close\"}");
     CHECK_SAID(item, QUEUE_UNKNOWN);
     free(item);
     CHECK_INT(requests_n(), 2);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 

@@ -32,17 +32,17 @@ TEST(a_status_says_what_came_of_it) {
         {503, QUEUE_RETRY},   {504, QUEUE_UNKNOWN},
     };
     struct endpoint e = endpoint_start(false);
-    struct hand hand;
+    struct handler_rig rig;
     char what[160], reason[64];
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct item *item;
 
         /* A redirect would be seen as one request more, and as done. */
         snprintf(what, sizeof(what),
                  "{\"status\": %d, \"headers\": {\"Location\": \"/elsewhere\"}}", rows[i].status);
-        item = run_do(&hand, what);
+        item = run_do(&rig, what);
         CHECK_SAID(item, rows[i].result);
         CHECK_INT(item->said.status, rows[i].status);
         CHECK_INT(item->said.delay_ms, 0);
@@ -51,7 +51,7 @@ TEST(a_status_says_what_came_of_it) {
         free(item);
         CHECK_INT(requests_n(), i + 1);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -60,19 +60,19 @@ TEST(rules_for_statuses_are_kept) {
     struct handler_to_config config = config_of("http", e.port);
     struct handler_rules rules;
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
     CHECK_INT(handler_on_status_parse("404=retry,5xx=dead", &rules, NULL), 0);
     config.on_status = &rules;
-    open_with(&hand, &config);
-    item = run_do(&hand, "{\"status\": 404, \"headers\": {\"Retry-After\": \"7\"}}");
+    open_with(&rig, &config);
+    item = run_do(&rig, "{\"status\": 404, \"headers\": {\"Retry-After\": \"7\"}}");
     CHECK_SAID(item, QUEUE_RETRY);
     CHECK_INT(item->said.delay_ms, 7000);
     free(item);
-    item = run_do(&hand, "{\"status\": 500}");
+    item = run_do(&rig, "{\"status\": 500}");
     CHECK_SAID(item, QUEUE_REFUSED);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -88,16 +88,16 @@ TEST(an_endpoint_may_say_itself_what_came_of_it) {
         {"{\"status\": 200, \"headers\": {\"Idem-Outcome\": \"perhaps\"}}", QUEUE_DONE},
     };
     struct endpoint e = endpoint_start(false);
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct item *item = run_do(&hand, rows[i].what);
+        struct item *item = run_do(&rig, rows[i].what);
 
         CHECK_SAID(item, rows[i].result);
         free(item);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -121,7 +121,7 @@ static const char *date_text(int form, int seconds) {
 }
 
 /* The delay that comes of a Retry-After, and of a Date if there is one. */
-static int64_t delay_by(struct hand *hand, const char *after, const char *date) {
+static int64_t delay_by(struct handler_rig *rig, const char *after, const char *date) {
     struct item *item;
     char what[256];
     int64_t ms;
@@ -129,7 +129,7 @@ static int64_t delay_by(struct hand *hand, const char *after, const char *date) 
     snprintf(what, sizeof(what), "{\"status\": 503, \"headers\": {\"Retry-After\": \"%s\"%s%s%s}}",
              after, date == NULL ? "" : ", \"Date\": \"", date == NULL ? "" : date,
              date == NULL ? "" : "\"");
-    item = run_do(hand, what);
+    item = run_do(rig, what);
     CHECK_SAID(item, QUEUE_RETRY);
     ms = item->said.delay_ms;
     free(item);
@@ -144,21 +144,21 @@ static bool is_about(int64_t ms, int64_t want) {
 
 TEST(retry_after_is_read_in_each_form) {
     struct endpoint e = endpoint_start(false);
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
-    CHECK_INT(delay_by(&hand, "120", NULL), 120000);
-    CHECK_INT(delay_by(&hand, "0", NULL), 0);
-    CHECK_INT(delay_by(&hand, "999999999999", NULL), 86400000);
-    CHECK_INT(delay_by(&hand, "soon", NULL), 0);
+    open_at(&rig, e.port);
+    CHECK_INT(delay_by(&rig, "120", NULL), 120000);
+    CHECK_INT(delay_by(&rig, "0", NULL), 0);
+    CHECK_INT(delay_by(&rig, "999999999999", NULL), 86400000);
+    CHECK_INT(delay_by(&rig, "soon", NULL), 0);
     for (int form = 0; form < 3; form++)
-        CHECK(is_about(delay_by(&hand, date_text(form, 60), NULL), 60000));
-    CHECK_INT(delay_by(&hand, date_text(0, -60), NULL), 0);
-    CHECK_INT(delay_by(&hand, date_text(0, 7 * 86400), NULL), 86400000);
+        CHECK(is_about(delay_by(&rig, date_text(form, 60), NULL), 60000));
+    CHECK_INT(delay_by(&rig, date_text(0, -60), NULL), 0);
+    CHECK_INT(delay_by(&rig, date_text(0, 7 * 86400), NULL), 86400000);
     /* The endpoint's clock is its own. */
-    CHECK_INT(delay_by(&hand, "Sun, 06 Nov 1994 08:50:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT"),
+    CHECK_INT(delay_by(&rig, "Sun, 06 Nov 1994 08:50:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT"),
               60000);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -182,16 +182,16 @@ TEST(what_an_endpoint_says_to_people_is_the_reason) {
          "HTTP 400"},
     };
     struct endpoint e = endpoint_start(false);
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct item *item = run_do(&hand, rows[i].what);
+        struct item *item = run_do(&rig, rows[i].what);
 
         CHECK_STR(item->reason, rows[i].reason);
         free(item);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -199,15 +199,15 @@ TEST(an_answer_that_does_not_come_whole_is_unknown) {
     static const char *const acts[] = {"close",   "reset",       "cut-head", "cut-body",
                                        "garbage", "chunked-cut", "long-head"};
     struct endpoint e = endpoint_start(false);
-    struct hand hand;
+    struct handler_rig rig;
     char what[64];
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++) {
         struct item *item;
 
         snprintf(what, sizeof(what), "{\"act\": \"%s\"}", acts[i]);
-        item = run_do(&hand, what);
+        item = run_do(&rig, what);
         CHECK_SAID(item, QUEUE_UNKNOWN);
         CHECK_HAS(item->reason, "it was sent, and the answer did not come whole: ");
         if (strcmp(acts[i], "long-head") == 0)
@@ -215,7 +215,7 @@ TEST(an_answer_that_does_not_come_whole_is_unknown) {
         free(item);
         CHECK_INT(requests_n(), i + 1);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -224,26 +224,26 @@ TEST(a_request_is_never_sent_twice) {
     static const char *const acts[] = {"close", "reset"};
     struct endpoint e = endpoint_start(false);
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
     char what[64];
     int n = 0;
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     for (int i = 0; i < 4; i++) {
-        item = run_do(&hand, NULL);
+        item = run_do(&rig, NULL);
         CHECK_SAID(item, QUEUE_DONE);
         free(item);
         snprintf(what, sizeof(what), "{\"act\": \"%s\"}", acts[i % 2]);
         item = item_do(what);
         if (i >= 2)
             item->message.body.len = 0;
-        hand_run(&hand, item);
+        handler_rig_run(&rig, item);
         CHECK_SAID(item, QUEUE_UNKNOWN);
         CHECK_HAS(item->reason, i % 2 == 0 ? "closed without an answer" : "answer");
         free(item);
         CHECK_INT(requests_n(), n += 2);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -252,21 +252,21 @@ TEST(an_endpoint_that_is_too_slow_is_unknown) {
     struct handler_to_config config = config_of("http", e.port);
     int64_t since = idem_loop_now();
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
     config.timeout_ms = 1000;
-    open_with(&hand, &config);
-    item = run_do(&hand, "{\"act\": \"silent\"}");
+    open_with(&rig, &config);
+    item = run_do(&rig, "{\"act\": \"silent\"}");
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK(idem_loop_now() - since >= 1000);
     free(item);
-    item = run_do(&hand, NULL);
+    item = run_do(&rig, NULL);
     while (item->said.result != QUEUE_DONE) { /* a busy machine may take as long */
         free(item);
-        item = run_do(&hand, NULL);
+        item = run_do(&rig, NULL);
     }
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -274,33 +274,33 @@ TEST(where_nothing_was_sent_nothing_was_begun) {
     struct endpoint e = endpoint_start(false);
     struct handler_to_config config;
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
     int port, fd = bound(&port);
 
     /* Nobody is there. */
-    open_at(&hand, port);
-    item = run_do(&hand, NULL);
+    open_at(&rig, port);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_HAS(item->reason, "it was not sent: ");
     CHECK_INT(item->said.status, 0);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     close(fd);
     /* There is, but it speaks no TLS. */
     config = config_of("https", e.port);
-    open_with(&hand, &config);
-    item = run_do(&hand, NULL);
+    open_with(&rig, &config);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     /* There is no such name. */
     config.url = "http://there-is-no-such-name.invalid/";
     config.timeout_ms = 2000;
-    open_with(&hand, &config);
-    item = run_do(&hand, NULL);
+    open_with(&rig, &config);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     CHECK_INT(requests_n(), 0);
     endpoint_stop(&e);
 }
@@ -308,26 +308,26 @@ TEST(where_nothing_was_sent_nothing_was_begun) {
 TEST(nobody_waits_for_a_name_that_is_looked_up_for_ever) {
     struct handler_to_config config = config_of("http", 9);
     struct item *item = item_do(NULL), *other = item_do(NULL), *third = item_do(NULL);
-    struct hand hand;
+    struct handler_rig rig;
 
     config.url = "http://slow.invalid/";
-    open_with(&hand, &config);
-    hand_begin(&hand, other);
+    open_with(&rig, &config);
+    handler_rig_begin(&rig, other);
     /* sleep: until both are on their way; any moment will do */
-    hand_spin(&hand, 50);
-    hand_cancel(&hand, other);
-    hand_wait(&hand, other);
+    handler_rig_spin(&rig, 50);
+    handler_rig_cancel(&rig, other);
+    handler_rig_wait(&rig, other);
     CHECK_SAID(other, QUEUE_UNBEGUN);
-    hand_begin(&hand, third);
+    handler_rig_begin(&rig, third);
     /* sleep: until it is on its way; any moment will do */
-    hand_spin(&hand, 50);
-    hand_close(&hand);
+    handler_rig_spin(&rig, 50);
+    handler_rig_close(&rig);
     CHECK_INT(third->told, 0);
     config.timeout_ms = 300;
-    open_with(&hand, &config);
-    hand_run(&hand, item);
+    open_with(&rig, &config);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     free(item);
     free(other);
     free(third);
@@ -337,82 +337,82 @@ TEST(a_server_that_never_greets_was_not_sent_anything) {
     int port, fd = listener(&port);
     struct handler_to_config config = config_of("https", port);
     struct item *item = item_do(NULL);
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_with(&hand, &config);
-    hand_begin(&hand, item);
+    open_with(&rig, &config);
+    handler_rig_begin(&rig, item);
     /* sleep: until it is on its way; any moment will do */
-    hand_spin(&hand, 100);
-    hand_cancel(&hand, item);
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_spin(&rig, 100);
+    handler_rig_cancel(&rig, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_STR(item->reason, "it was not sent: it was cancelled");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     config.timeout_ms = 1000;
-    open_with(&hand, &config);
-    item = run_do(&hand, NULL);
+    open_with(&rig, &config);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_HAS(item->reason, "it was not sent: ");
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     close(fd);
 }
 
 TEST(after_the_end_of_the_lease_nothing_is_sent) {
     struct endpoint e = endpoint_start(false);
     struct item *item = item_do(NULL);
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     item->work.not_after = idem_loop_now();
-    hand_run(&hand, item);
+    handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_STR(item->reason, "it was not sent: the lease was over before the endpoint was reached");
     CHECK_INT(requests_n(), 0);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 TEST(what_is_cancelled_after_it_was_sent_is_unknown) {
     struct endpoint e = endpoint_start(false);
     struct item *item = item_do("{\"act\": \"silent\"}");
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
-    hand_begin(&hand, item);
-    HAND_UNTIL(&hand, requests_n() == 1);
-    hand_cancel(&hand, item);
-    hand_cancel(&hand, item);
-    hand_wait(&hand, item);
+    open_at(&rig, e.port);
+    handler_rig_begin(&rig, item);
+    HANDLER_RIG_UNTIL(&rig, requests_n() == 1);
+    handler_rig_cancel(&rig, item);
+    handler_rig_cancel(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_UNKNOWN);
     CHECK_HAS(item->reason, "it was cancelled");
     free(item);
-    item = run_do(&hand, NULL);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 TEST(many_go_out_at_once) {
     struct endpoint e = endpoint_start(false);
     struct item *items[32];
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
+    open_at(&rig, e.port);
     for (int i = 0; i < 32; i++) {
         items[i] = item_do("{\"act\": \"together\", \"n\": 32}");
-        hand_begin(&hand, items[i]);
+        handler_rig_begin(&rig, items[i]);
     }
-    hand_wait_all(&hand, 32);
+    handler_rig_wait_all(&rig, 32);
     for (int i = 0; i < 32; i++) {
         CHECK_SAID(items[i], QUEUE_DONE);
         free(items[i]);
     }
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
@@ -420,59 +420,59 @@ TEST(an_answer_of_a_gigabyte_is_read_and_dropped) {
     struct endpoint e = endpoint_start(false);
     struct rusage before, after;
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
-    free(run_do(&hand, NULL));
+    open_at(&rig, e.port);
+    free(run_do(&rig, NULL));
     CHECK_INT(getrusage(RUSAGE_SELF, &before), 0);
     item = item_do("{\"act\": \"huge\", \"length\": 1073741824}");
-    hand_begin(&hand, item);
-    hand_wait(&hand, item);
+    handler_rig_begin(&rig, item);
+    handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     CHECK_INT(getrusage(RUSAGE_SELF, &after), 0);
     CHECK(after.ru_maxrss - before.ru_maxrss < 32 << 10);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 TEST(hints_before_the_answer_are_not_the_answer) {
     struct endpoint e = endpoint_start(false);
     struct item *item;
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
-    item = run_do(&hand, "{\"act\": \"hints\", \"status\": 503}");
+    open_at(&rig, e.port);
+    item = run_do(&rig, "{\"act\": \"hints\", \"status\": 503}");
     CHECK_SAID(item, QUEUE_RETRY);
     CHECK_INT(item->said.delay_ms, 0);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
     endpoint_stop(&e);
 }
 
 TEST(an_endpoint_that_goes_and_comes_back_is_found_again) {
     struct endpoint e = endpoint_start(false);
-    struct hand hand;
+    struct handler_rig rig;
     struct item *item;
 
-    open_at(&hand, e.port);
-    free(run_do(&hand, NULL));
+    open_at(&rig, e.port);
+    free(run_do(&rig, NULL));
     endpoint_stop(&e);
-    item = run_do(&hand, NULL);
+    item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     free(item);
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 TEST(closing_gives_up_what_is_on_its_way) {
     struct endpoint e = endpoint_start(false);
     struct item *item = item_do("{\"act\": \"silent\"}");
-    struct hand hand;
+    struct handler_rig rig;
 
-    open_at(&hand, e.port);
-    hand_begin(&hand, item);
-    HAND_UNTIL(&hand, requests_n() == 1);
-    hand_close(&hand);
+    open_at(&rig, e.port);
+    handler_rig_begin(&rig, item);
+    HANDLER_RIG_UNTIL(&rig, requests_n() == 1);
+    handler_rig_close(&rig);
     CHECK_INT(item->told, 0);
     free(item);
     endpoint_stop(&e);
@@ -491,20 +491,20 @@ TEST(what_cannot_be_opened_is_refused) {
     struct handler_to_config config = config_of("http", 9);
     struct handler handler;
     struct idem_error err;
-    struct hand hand;
+    struct handler_rig rig;
 
-    hand_init(&hand);
+    handler_rig_init(&rig);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         config.url = rows[i].url;
-        CHECK_INT(handler_to_open(&config, &hand.loop, &handler, &err), IDEM_E_INVALID);
+        CHECK_INT(handler_to_open(&config, &rig.loop, &handler, &err), IDEM_E_INVALID);
         CHECK_HAS(err.text, rows[i].why);
         CHECK(strstr(err.text, "secret") == NULL);
     }
     config = config_of("http", 9);
     config.timeout_ms = 0;
-    CHECK_INT(handler_to_open(&config, &hand.loop, &handler, &err), IDEM_E_INVALID);
+    CHECK_INT(handler_to_open(&config, &rig.loop, &handler, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "--to-timeout");
-    hand_close(&hand);
+    handler_rig_close(&rig);
 }
 
 int main(int argc, char **argv) {

@@ -8,8 +8,8 @@
 
 #include "../../contract/alloc_each.h"
 #include "../../contract/host.h"
-#include "../../redis/server.h"
 #include "queue/stream/stream.h"
+#include "store/redis/server.h"
 #include "temp.h"
 #include "test.h"
 #include "wait.h"

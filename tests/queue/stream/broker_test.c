@@ -4,120 +4,120 @@
  */
 #include <sys/wait.h>
 
-#include "taker.h"
+#include "test_consumer.h"
 
 TEST(messages_come_in_order_and_no_more_of_them_than_prefetch) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(40, 0);
-    taker_open(&t, &(struct queue_config){.prefetch = 7});
-    taker_until(&t, 7);
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 7});
+    test_consumer_until(&t, 7);
     /* sleep: nothing more comes, of which only time can tell */
-    taker_idle(&t, 300);
+    test_consumer_idle(&t, 300);
     CHECK_INT(t.n, 7);
     CHECK_INT(pending("me"), 7);
     for (unsigned i = 0; i < 40; i++) {
-        taker_until(&t, i + 1);
+        test_consumer_until(&t, i + 1);
         CHECK_STR(body_of(&t, i), numbered("m", i));
         CHECK_STR(t.got[i]->queue, "q");
         CHECK(!t.got[i]->redelivered);
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     }
     pending_until(&t, "", 0);
     add("one more");
-    taker_until(&t, 41);
+    test_consumer_until(&t, 41);
     CHECK_STR(body_of(&t, 40), "one more");
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(more_than_prefetch_come_where_some_wait_for_others) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(20, 0);
-    taker_open(&t, &(struct queue_config){.prefetch = 4});
-    taker_until(&t, 4);
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 4});
+    test_consumer_until(&t, 4);
     t.prefetch = 10;
     queue_broker_stream.widen(t.link, 6);
-    taker_until(&t, 10);
+    test_consumer_until(&t, 10);
     /* sleep: nothing more comes, of which only time can tell */
-    taker_idle(&t, 200);
+    test_consumer_idle(&t, 200);
     CHECK_INT(t.n, 10);
     for (unsigned i = 0; i < 10; i++)
         CHECK_STR(body_of(&t, i), numbered("m", i));
     queue_broker_stream.widen(t.link, 2);
     for (size_t i = 0; i < 4; i++)
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     /* sleep: nothing more comes, of which only time can tell */
-    taker_idle(&t, 200);
+    test_consumer_idle(&t, 200);
     CHECK_INT(t.n, 10); /* six are out */
-    taker_ack(&t, 4);
-    taker_until(&t, 11);
-    taker_close(&t);
+    test_consumer_ack(&t, 4);
+    test_consumer_until(&t, 11);
+    test_consumer_close(&t);
 }
 
 TEST(a_group_that_is_not_there_is_made_from_the_beginning_and_that_is_told) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add("before");
-    taker_open(&t, &(struct queue_config){.group = "idem"});
+    test_consumer_open(&t, &(struct queue_config){.group = "idem"});
     CHECK_HAS(t.text, "group idem was not there; it was made");
     CHECK_HAS(t.text, "stream q, group idem, consumer me");
-    taker_until(&t, 1);
-    taker_close(&t);
-    taker_open(&t, &(struct queue_config){.group = "idem"});
+    test_consumer_until(&t, 1);
+    test_consumer_close(&t);
+    test_consumer_open(&t, &(struct queue_config){.group = "idem"});
     CHECK(strstr(t.text, "was not there") == NULL);
-    taker_close(&t);
-    taker_open(&t, &(struct queue_config){.queue = "nothing yet", .group = "g"});
+    test_consumer_close(&t);
+    test_consumer_open(&t, &(struct queue_config){.queue = "nothing yet", .group = "g"});
     CHECK_HAS(t.text, "it was made");
     CHECK(say("XADD", "nothing yet", "*", "a", "b", NULL)[0] == '$');
-    taker_until(&t, 1);
-    taker_close(&t);
+    test_consumer_until(&t, 1);
+    test_consumer_close(&t);
 }
 
 TEST(nothing_is_fetched_before_it_is_said_nor_after_it_is_stopped) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(3, 0);
-    taker_begin(&t, &(struct queue_config){.prefetch = 2});
-    taker_until_text(&t, "connected");
+    test_consumer_begin(&t, &(struct queue_config){.prefetch = 2});
+    test_consumer_until_text(&t, "connected");
     /* sleep: nothing more comes, of which only time can tell */
-    taker_idle(&t, 300);
+    test_consumer_idle(&t, 300);
     CHECK_INT(t.n, 0);
     CHECK_INT(pending(""), 0);
     queue_broker_stream.fetch(t.link, true);
-    taker_until(&t, 2);
-    taker_ack(&t, 0);
-    taker_ack(&t, 1);
-    taker_until(&t, 3);
+    test_consumer_until(&t, 2);
+    test_consumer_ack(&t, 0);
+    test_consumer_ack(&t, 1);
+    test_consumer_until(&t, 3);
     blocked_until(&t, 1);
     queue_broker_stream.fetch(t.link, false);
     blocked_until(&t, 0);
     add("late");
     /* sleep: nothing more comes, of which only time can tell */
-    taker_idle(&t, 500);
+    test_consumer_idle(&t, 500);
     CHECK_INT(t.n, 3);
     CHECK_INT(pending(""), 1);
     queue_broker_stream.fetch(t.link, true);
-    taker_until(&t, 4);
-    taker_close(&t);
+    test_consumer_until(&t, 4);
+    test_consumer_close(&t);
 }
 
 TEST(acks_are_sent_before_it_is_closed) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(500, 0);
-    taker_open(&t, &(struct queue_config){.prefetch = 600});
-    taker_until(&t, 500);
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 600});
+    test_consumer_until(&t, 500);
     for (size_t i = 0; i < 499; i++)
-        taker_ack(&t, i);
-    taker_give(&t, 499);
+        test_consumer_ack(&t, i);
+    test_consumer_give(&t, 499);
     stream_close_ms = TEST_LIMIT_S * 1000;
-    taker_close(&t); /* as soon as they are answered */
+    test_consumer_close(&t); /* as soon as they are answered */
     CHECK_INT(pending(""), 1);
     CHECK_INT(pending(STREAM_NOBODY), 1);
 }
@@ -125,14 +125,14 @@ TEST(acks_are_sent_before_it_is_closed) {
 /* Restarts. */
 
 /* A consumer in a process of its own, which ends as soon as `does` returns, without a word. */
-static void in_a_process(void (*does)(struct taker *taker)) {
-    static struct taker t;
+static void in_a_process(void (*does)(struct test_consumer *consumer)) {
+    static struct test_consumer t;
     int status;
     pid_t pid = fork();
 
     CHECK(pid >= 0);
     if (pid == 0) {
-        taker_open_as(&t, "me");
+        test_consumer_open_as(&t, "me");
         does(&t);
         kill(getpid(), SIGKILL);
     }
@@ -140,352 +140,354 @@ static void in_a_process(void (*does)(struct taker *taker)) {
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-static void takes_ten(struct taker *t) {
-    taker_until(t, 10);
-    taker_ack(t, 3);
+static void takes_ten(struct test_consumer *t) {
+    test_consumer_until(t, 10);
+    test_consumer_ack(t, 3);
     pending_until(t, "me", 9);
 }
 
 TEST(who_dies_gets_its_own_messages_again_in_order_before_new_ones) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(10, 0);
     in_a_process(takes_ten);
     CHECK_INT(pending("me"), 9);
     add_n(5, 10);
-    taker_open(&t, &(struct queue_config){.prefetch = 4});
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 4});
     for (unsigned i = 0; i < 14; i++) {
         unsigned m = i < 3 ? i : i + 1;
 
-        taker_until(&t, i + 1);
+        test_consumer_until(&t, i + 1);
         CHECK_STR(body_of(&t, i), numbered("m", m));
         CHECK_INT(t.got[i]->redelivered, m < 10);
         CHECK_STR(property_of(&t, i, "deliveries"), m < 10 ? "2" : "1");
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     }
     pending_until(&t, "", 0);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
-static void delays_one(struct taker *t) {
-    taker_until(t, 1);
-    CHECK(taker_delay(t, 0, 3600000));
+static void delays_one(struct test_consumer *t) {
+    test_consumer_until(t, 1);
+    CHECK(test_consumer_delay(t, 0, 3600000));
 }
 
 TEST(a_delayed_message_of_a_process_that_died_comes_at_once_and_the_record_decides) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add("a");
     in_a_process(delays_one);
-    taker_open_as(&t, "me");
-    taker_until(&t, 1);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 1);
     CHECK_STR(body_of(&t, 0), "a");
     CHECK_STR(property_of(&t, 0, "deliveries"), "2");
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 /* Taking over. */
 
 TEST(what_another_left_idle_is_taken_after_min_idle_and_not_before) {
-    struct taker a, b;
+    struct test_consumer a, b;
 
     server_begin_timed();
     add_n(3, 0);
-    taker_open_as(&a, "a");
-    taker_until(&a, 3);
+    test_consumer_open_as(&a, "a");
+    test_consumer_until(&a, 3);
     queue_broker_stream.fetch(a.link, false);
     blocked_until(&a, 0);
-    taker_open_as(&b, "b");
-    taker_hurry(&b);
+    test_consumer_open_as(&b, "b");
+    test_consumer_hurry(&b);
     time_pass(2990);
     calls_until(&b, "xautoclaim", 2);
-    taker_sync(&b);
+    test_consumer_sync(&b);
     CHECK_INT(b.n, 0);
     time_pass(20);
-    taker_until(&b, 3);
+    test_consumer_until(&b, 3);
     for (size_t i = 0; i < 3; i++) {
         CHECK_STR(body_of(&b, i), numbered("m", (unsigned)i));
         CHECK_STR(b.ids[i], a.ids[i]);
         CHECK_STR(property_of(&b, i, "deliveries"), "2");
     }
     CHECK_INT(pending("b"), 3);
-    taker_close(&a);
-    taker_close(&b);
+    test_consumer_close(&a);
+    test_consumer_close(&b);
 }
 
 TEST(extending_keeps_others_from_taking_it) {
-    struct taker a, b;
+    struct test_consumer a, b;
 
     server_begin_timed();
     add_n(2, 0);
-    taker_open_as(&a, "a");
-    taker_until(&a, 2);
+    test_consumer_open_as(&a, "a");
+    test_consumer_until(&a, 2);
     queue_broker_stream.fetch(a.link, false);
     blocked_until(&a, 0);
-    taker_open_as(&b, "b");
-    taker_hurry(&b);
+    test_consumer_open_as(&b, "b");
+    test_consumer_hurry(&b);
     for (int i = 0; i < 4; i++) {
         time_pass(1500);
-        taker_extend(&a, 1);
-        taker_sync(&a);
+        test_consumer_extend(&a, 1);
+        test_consumer_sync(&a);
         calls_until(&b, "xautoclaim", 2);
     }
-    taker_until(&b, 1);
+    test_consumer_until(&b, 1);
     calls_until(&b, "xautoclaim", 2);
-    taker_sync(&b);
+    test_consumer_sync(&b);
     CHECK_INT(b.n, 1);
     CHECK_STR(b.ids[0], a.ids[0]);
     CHECK_STR(property_of(&b, 0, "deliveries"), "2");
     CHECK_INT(pending("a"), 1);
-    taker_close(&a);
-    taker_close(&b);
+    test_consumer_close(&a);
+    test_consumer_close(&b);
 }
 
 TEST(what_is_delayed_is_kept_from_others_by_itself) {
-    struct taker a, b;
+    struct test_consumer a, b;
 
     server_begin_timed();
     add("m");
-    taker_open_as(&a, "a");
-    taker_until(&a, 1);
-    taker_hurry(&a);
-    CHECK(taker_delay(&a, 0, 100));
+    test_consumer_open_as(&a, "a");
+    test_consumer_until(&a, 1);
+    test_consumer_hurry(&a);
+    CHECK(test_consumer_delay(&a, 0, 100));
     queue_broker_stream.fetch(a.link, false); /* nor would its own XAUTOCLAIM keep it */
-    taker_open_as(&b, "b");
-    taker_hurry(&b);
+    test_consumer_open_as(&b, "b");
+    test_consumer_hurry(&b);
     for (int i = 0; i < 5; i++) {
         time_pass(1500);
         calls_until(&a, "xclaim", 2); /* the first one may have been on its way before */
         calls_until(&b, "xautoclaim", 2);
-        taker_sync(&b);
+        test_consumer_sync(&b);
     }
     CHECK_INT(b.n, 0);
     CHECK_INT(a.n, 1);
     queue_broker_stream.fetch(a.link, true);
-    taker_until(&a, 2);
+    test_consumer_until(&a, 2);
     CHECK_STR(a.ids[1], a.ids[0]);
-    taker_close(&a);
-    taker_close(&b);
+    test_consumer_close(&a);
+    test_consumer_close(&b);
 }
 
 TEST(a_message_that_another_took_over_is_acked_all_the_same_and_not_taken_back) {
-    struct taker a, b;
+    struct test_consumer a, b;
 
     server_begin_timed();
     add_n(3, 0);
-    taker_open_as(&a, "a");
-    taker_until(&a, 3);
+    test_consumer_open_as(&a, "a");
+    test_consumer_until(&a, 3);
     queue_broker_stream.fetch(a.link, false);
     blocked_until(&a, 0);
-    taker_open_as(&b, "b");
-    taker_hurry(&b);
+    test_consumer_open_as(&b, "b");
+    test_consumer_hurry(&b);
     time_pass(4000);
-    taker_until(&b, 3);
+    test_consumer_until(&b, 3);
     for (size_t i = 0; i < 3; i++)
-        taker_extend(&a, i);
-    taker_sync(&a);
+        test_consumer_extend(&a, i);
+    test_consumer_sync(&a);
     CHECK_INT(pending("b"), 3);
     CHECK_INT(a.gone, 0);
-    taker_ack(&a, 0);
-    taker_give(&a, 1);
-    CHECK(taker_delay(&a, 2, 100));
+    test_consumer_ack(&a, 0);
+    test_consumer_give(&a, 1);
+    CHECK(test_consumer_delay(&a, 2, 100));
     pending_until(&a, "", 2);
     /* sleep: nothing more comes, of which only time can tell */
-    taker_idle(&a, 500);
+    test_consumer_idle(&a, 500);
     CHECK_INT(a.n, 3);
     CHECK_INT(pending("b"), 2);
-    taker_close(&a);
-    taker_close(&b);
+    test_consumer_close(&a);
+    test_consumer_close(&b);
 }
 
 /* Delays. */
 
 TEST(a_delayed_message_comes_again_when_it_is_due_and_takes_no_room_meanwhile) {
-    struct taker t;
+    struct test_consumer t;
     int64_t before;
     long unblocked;
 
     server_begin();
     add_n(3, 0);
-    taker_open(&t, &(struct queue_config){.prefetch = 1, .lease_ms = 600000});
-    taker_block(&t, 600000);
-    taker_until(&t, 1);
-    CHECK(taker_delay(&t, 0, 600000));
-    taker_until(&t, 2);
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 1, .lease_ms = 600000});
+    test_consumer_block(&t, 600000);
+    test_consumer_until(&t, 1);
+    CHECK(test_consumer_delay(&t, 0, 600000));
+    test_consumer_until(&t, 2);
     CHECK_STR(body_of(&t, 1), "m1");
-    taker_ack(&t, 1);
-    taker_until(&t, 3);
-    taker_ack(&t, 2);
+    test_consumer_ack(&t, 1);
+    test_consumer_until(&t, 3);
+    test_consumer_ack(&t, 2);
     pending_until(&t, "", 1);
     blocked_until(&t, 1);
     unblocked = calls_of("client|unblock");
-    taker_due(&t);
-    taker_until(&t, 4); /* although a read blocks, which has all the room */
+    test_consumer_due(&t);
+    test_consumer_until(&t, 4); /* although a read blocks, which has all the room */
     CHECK(calls_of("client|unblock") > unblocked);
     CHECK_STR(body_of(&t, 3), "m0");
     CHECK_STR(t.ids[3], t.ids[0]);
     CHECK(t.got[3]->redelivered);
     CHECK_STR(property_of(&t, 3, "deliveries"), "2");
     before = idem_loop_now();
-    CHECK(taker_delay(&t, 3, 500));
-    taker_until(&t, 5);
+    CHECK(test_consumer_delay(&t, 3, 500));
+    test_consumer_until(&t, 5);
     CHECK(idem_loop_now() - before >= 500);
     CHECK_STR(t.ids[4], t.ids[0]);
-    taker_ack(&t, 4);
+    test_consumer_ack(&t, 4);
     pending_until(&t, "", 0);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(a_delayed_message_that_is_not_ours_when_it_is_due_does_not_come) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(4, 0);
-    taker_open(&t, &(struct queue_config){.lease_ms = 600000});
-    taker_until(&t, 4);
+    test_consumer_open(&t, &(struct queue_config){.lease_ms = 600000});
+    test_consumer_until(&t, 4);
     for (size_t i = 0; i < 4; i++)
-        CHECK(taker_delay(&t, i, 600000));
+        CHECK(test_consumer_delay(&t, i, 600000));
     /* They were renewed, and will not be soon. */
     while (stream_link_of(t.link)->keep == NULL || stream_link_of(t.link)->keep->renewed == 0)
-        taker_turn(&t, 100);
-    taker_sync(&t);
+        test_consumer_turn(&t, 100);
+    test_consumer_sync(&t);
     say("XCLAIM", "q", "idem", "somebody", "0", t.ids[0], NULL);
     say("XDEL", "q", t.ids[1], NULL);
     say("XACK", "q", "idem", t.ids[2], NULL);
-    taker_due(&t);
-    taker_until(&t, 6);
+    test_consumer_due(&t);
+    test_consumer_until(&t, 6);
     CHECK_STR(t.ids[4], t.ids[1]); /* from memory: nobody else can deliver it */
     CHECK_STR(t.ids[5], t.ids[3]);
     /* sleep: nothing more comes, of which only time can tell */
-    taker_idle(&t, 300);
+    test_consumer_idle(&t, 300);
     CHECK_INT(t.n, 6);
     CHECK_INT(pending("somebody"), 1);
     CHECK_INT(pending(""), 2);
     CHECK_HAS(t.text, "(1 so far)");
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(no_more_are_delayed_than_can_be_remembered) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(2, 0);
-    taker_open_as(&t, "me");
-    taker_until(&t, 2);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 2);
     ((struct stream_link *)(void *)t.link)->kept_n += STREAM_KEPT_MAX; /* as if they were there */
-    CHECK(!taker_delay(&t, 0, 60000));
+    CHECK(!test_consumer_delay(&t, 0, 60000));
     CHECK_HAS(t.why, "100000 messages wait");
     ((struct stream_link *)(void *)t.link)->kept_n -= STREAM_KEPT_MAX;
-    CHECK(taker_delay(&t, 0, 60000));
-    taker_ack(&t, 1);
+    CHECK(test_consumer_delay(&t, 0, 60000));
+    test_consumer_ack(&t, 1);
     pending_until(&t, "", 1);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 /* Giving back. */
 
 TEST(what_is_given_back_reaches_another_at_once_and_its_delivery_is_not_counted) {
-    struct taker a, b;
+    struct test_consumer a, b;
 
     server_begin();
     add_n(2, 0);
-    taker_open(&a, &(struct queue_config){.consumer = "a", .lease_ms = 600000});
-    taker_until(&a, 2);
+    test_consumer_open(&a, &(struct queue_config){.consumer = "a", .lease_ms = 600000});
+    test_consumer_until(&a, 2);
     queue_broker_stream.fetch(a.link, false);
     blocked_until(&a, 0);
     /* Long before it would be idle for long enough. */
-    taker_open(&b, &(struct queue_config){.consumer = "b", .lease_ms = 600000, .prefetch = 1});
+    test_consumer_open(&b,
+                       &(struct queue_config){.consumer = "b", .lease_ms = 600000, .prefetch = 1});
     calls_until(&b, "xautoclaim", 1); /* it has looked at what is idle, */
     blocked_until(&b, 1);             /* and is in the middle of a read */
-    taker_give(&a, 0);
-    taker_give(&a, 1);
+    test_consumer_give(&a, 0);
+    test_consumer_give(&a, 1);
     pending_until(&a, "a", 0);
-    taker_until(&b, 1);
+    test_consumer_until(&b, 1);
     CHECK_STR(body_of(&b, 0), "m0");
     CHECK_STR(property_of(&b, 0, "deliveries"), "1");
     CHECK(!b.got[0]->redelivered);
-    taker_ack(&b, 0);
-    taker_until(&b, 2);
-    taker_ack(&b, 1);
+    test_consumer_ack(&b, 0);
+    test_consumer_until(&b, 2);
+    test_consumer_ack(&b, 1);
     pending_until(&b, "", 0);
-    taker_close(&a);
-    taker_close(&b);
+    test_consumer_close(&a);
+    test_consumer_close(&b);
 }
 
 TEST(what_waits_here_reaches_another_at_once_when_this_one_is_closed_and_its_delivery_counts) {
-    struct taker a, b;
+    struct test_consumer a, b;
 
     server_begin();
     add_n(3, 0);
-    taker_open(&a, &(struct queue_config){.consumer = "a", .lease_ms = 600000});
-    taker_until(&a, 3);
+    test_consumer_open(&a, &(struct queue_config){.consumer = "a", .lease_ms = 600000});
+    test_consumer_until(&a, 3);
     for (size_t i = 0; i < 2; i++)
-        CHECK(taker_delay(&a, i, 3600000));
+        CHECK(test_consumer_delay(&a, i, 3600000));
     queue_broker_stream.fetch(a.link, false);
-    taker_give(&a, 2);
+    test_consumer_give(&a, 2);
     pending_until(&a, "a", 2);
-    taker_open(&b, &(struct queue_config){.consumer = "b", .lease_ms = 600000, .prefetch = 2});
-    taker_until(&b, 1);
+    test_consumer_open(&b,
+                       &(struct queue_config){.consumer = "b", .lease_ms = 600000, .prefetch = 2});
+    test_consumer_until(&b, 1);
     CHECK_STR(body_of(&b, 0), "m2");
     CHECK_STR(property_of(&b, 0, "deliveries"), "1");
-    taker_ack(&b, 0);
+    test_consumer_ack(&b, 0);
     /* sleep: nothing more comes, of which only time can tell */
-    taker_idle(&b, 1300); /* what is delayed stays with who has it */
+    test_consumer_idle(&b, 1300); /* what is delayed stays with who has it */
     CHECK_INT(b.n, 1);
     stream_close_ms = TEST_LIMIT_S * 1000;
-    taker_close(&a);
+    test_consumer_close(&a);
     CHECK_INT(pending("a"), 0);
-    taker_until(&b, 3);
+    test_consumer_until(&b, 3);
     for (unsigned i = 0; i < 2; i++) {
         CHECK_STR(body_of(&b, i + 1), numbered("m", i));
         CHECK_STR(property_of(&b, i + 1, "deliveries"), "2");
     }
-    taker_close(&b);
+    test_consumer_close(&b);
 }
 
 TEST(what_was_given_back_comes_before_what_is_new) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(3, 0);
-    taker_open_as(&t, "me");
-    taker_until(&t, 3);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 3);
     queue_broker_stream.fetch(t.link, false);
     for (size_t i = 3; i-- > 0;)
-        taker_give(&t, i);
-    taker_close(&t);
+        test_consumer_give(&t, i);
+    test_consumer_close(&t);
     CHECK_INT(pending(STREAM_NOBODY), 3);
     add_n(3, 3);
-    taker_open(&t, &(struct queue_config){.prefetch = 2});
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 2});
     for (unsigned i = 0; i < 6; i++) {
-        taker_until(&t, i + 1);
+        test_consumer_until(&t, i + 1);
         CHECK_STR(body_of(&t, i), numbered("m", i));
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     }
-    taker_close(&t);
+    test_consumer_close(&t);
     CHECK_INT(pending(""), 0);
 }
 
 /* Names. */
 
 TEST(a_second_process_of_the_same_name_is_told) {
-    struct taker a, b;
+    struct test_consumer a, b;
 
     server_begin();
-    taker_open_as(&a, "one");
-    taker_open_as(&b, "two");
+    test_consumer_open_as(&a, "one");
+    test_consumer_open_as(&b, "two");
     CHECK(strstr(b.text, "another process") == NULL);
-    taker_close(&b);
-    taker_open_as(&b, "one");
+    test_consumer_close(&b);
+    test_consumer_open_as(&b, "one");
     CHECK_HAS(b.text, "another process is connected as consumer one of group idem");
     CHECK(strstr(a.text, "another process") == NULL);
-    taker_close(&b);
-    taker_close(&a);
-    taker_open_as(&a, "one");
+    test_consumer_close(&b);
+    test_consumer_close(&a);
+    test_consumer_open_as(&a, "one");
     CHECK(strstr(a.text, "another process") == NULL);
-    taker_close(&a);
+    test_consumer_close(&a);
 }
 
 /* Burials. */
@@ -512,60 +514,60 @@ TEST(a_dead_letter_has_all_fields_and_says_why_it_is_one) {
                                         "idem-id\r\n$3\r\n1-1",
                                         "idem-dead-at\r\n$20\r\n20"};
     const char *answer;
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     say("XADD", "q", "1-1", "body", "hi", "x", "1", "idem-verdict", "old", NULL);
-    taker_open_as(&t, "me");
-    taker_until(&t, 1);
-    CHECK(taker_bury(&t, 0, &epitaph));
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 1);
+    CHECK(test_consumer_bury(&t, 0, &epitaph));
     CHECK_INT(pending("me"), 1);
-    taker_ack(&t, 0);
+    test_consumer_ack(&t, 0);
     pending_until(&t, "", 0);
     answer = say("XRANGE", "q.dead", "-", "+", NULL);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         CHECK_HAS(answer, parts[i]);
     CHECK(strstr(answer, "old") == NULL);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(a_burial_that_the_server_refuses_is_not_taken_and_says_why) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     say("SET", "graves", "x", NULL);
     add("m");
-    taker_open(&t, &(struct queue_config){.dead_letter = "graves"});
-    taker_until(&t, 1);
-    CHECK(!taker_bury(&t, 0, &epitaph));
+    test_consumer_open(&t, &(struct queue_config){.dead_letter = "graves"});
+    test_consumer_until(&t, 1);
+    CHECK(!test_consumer_bury(&t, 0, &epitaph));
     CHECK_HAS(t.why, "no stream");
     say("DEL", "graves", NULL);
     say("CONFIG", "SET", "maxmemory", "1", NULL);
-    CHECK(!taker_bury(&t, 0, &epitaph));
+    CHECK(!test_consumer_bury(&t, 0, &epitaph));
     CHECK_HAS(t.why, "maxmemory");
     say("CONFIG", "SET", "maxmemory", "0", NULL);
-    CHECK(taker_bury(&t, 0, &epitaph));
+    CHECK(test_consumer_bury(&t, 0, &epitaph));
     CHECK_STR(say("XLEN", "graves", NULL), ":1\r\n");
-    taker_ack(&t, 0);
+    test_consumer_ack(&t, 0);
     pending_until(&t, "", 0);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 /* Call-backs that close. */
 
-static void closes(struct taker *t) {
+static void closes(struct test_consumer *t) {
     queue_broker_stream.close(t->link);
     t->link = NULL;
 }
 
-static void closes_at_message(struct taker *t, size_t i) {
+static void closes_at_message(struct test_consumer *t, size_t i) {
     (void)i;
     closes(t);
 }
 
-static void closed_release(struct taker *t) {
+static void closed_release(struct test_consumer *t) {
     /* sleep: what comes after the end, of which only time can tell */
-    taker_idle(t, 50);
+    test_consumer_idle(t, 50);
     idem_loop_stop(&t->loop);
     host_release(&t->host);
 }
@@ -577,36 +579,36 @@ static void told_close(void *data, bool taken, const char *why) {
 }
 
 TEST(it_may_be_closed_from_inside_every_call_back) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(5, 0);
-    taker_begin(&t, &(struct queue_config){.prefetch = 3});
+    test_consumer_begin(&t, &(struct queue_config){.prefetch = 3});
     t.on_state = closes;
     while (t.link != NULL)
-        taker_turn(&t, 100);
+        test_consumer_turn(&t, 100);
     closed_release(&t);
 
-    taker_open_as(&t, "me");
+    test_consumer_open_as(&t, "me");
     t.on_message = closes_at_message;
     while (t.link != NULL)
-        taker_turn(&t, 100);
+        test_consumer_turn(&t, 100);
     CHECK_INT(t.n, 1);
     closed_release(&t);
 
-    taker_open_as(&t, "me");
-    taker_until(&t, 5);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 5);
     queue_broker_stream.delay(t.link, t.got[0], 10, told_close, &t);
     while (t.link != NULL)
-        taker_turn(&t, 100);
+        test_consumer_turn(&t, 100);
     closed_release(&t);
 
-    taker_open_as(&t, "me");
-    taker_until(&t, 5);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 5);
     t.on_gone = closes;
     say("DEL", "q", NULL);
     while (t.link != NULL)
-        taker_turn(&t, 100);
+        test_consumer_turn(&t, 100);
     CHECK_INT(t.gone, 1);
     closed_release(&t);
 }

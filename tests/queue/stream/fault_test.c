@@ -2,11 +2,11 @@
  * What may happen to the broker's connections, its server, its stream and its group
  * while messages are out: none is lost, and what comes twice is the same entry.
  */
-#include "../../redis/fake.h"
-#include "../../redis/farm.h"
 #include "loop_clock.h"
-#include "taker.h"
+#include "store/redis/fake_server.h"
+#include "store/redis/farm.h"
 #include "temp.h"
+#include "test_consumer.h"
 
 /* With it nothing is looked for at intervals before a test has ended. */
 #define LONG_LEASE 3600000
@@ -21,7 +21,7 @@ static void proxied_begin(void) {
     proxy_start(&proxy, temp_folder(), "proxy", server.socket);
 }
 
-static size_t came(const struct taker *t, const char *id) {
+static size_t came(const struct test_consumer *t, const char *id) {
     size_t n = 0;
 
     for (size_t i = 0; i < t->n; i++)
@@ -32,167 +32,168 @@ static size_t came(const struct taker *t, const char *id) {
 /* Servers. */
 
 TEST(a_server_that_dies_with_messages_out_keeps_them_ours) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(6, 0);
-    taker_open(&t, &(struct queue_config){.prefetch = 4});
-    taker_until(&t, 4);
-    CHECK(taker_delay(&t, 3, 600000));
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 4});
+    test_consumer_until(&t, 4);
+    CHECK(test_consumer_delay(&t, 3, 600000));
     server_stop(&server);
-    taker_until_text(&t, "it is tried again");
+    test_consumer_until_text(&t, "it is tried again");
     CHECK(!t.ready);
-    taker_ack(&t, 0);
+    test_consumer_ack(&t, 0);
     /* sleep: until it has tried in vain; any moment will do */
-    taker_idle(&t, 300);
+    test_consumer_idle(&t, 300);
     server_begin();
-    taker_ack(&t, 1);
-    taker_until(&t, 6);
-    taker_ack(&t, 4);
-    taker_due(&t);
-    taker_until(&t, 7);
+    test_consumer_ack(&t, 1);
+    test_consumer_until(&t, 6);
+    test_consumer_ack(&t, 4);
+    test_consumer_due(&t);
+    test_consumer_until(&t, 7);
     CHECK_INT(t.gone, 0);
     CHECK(t.ready);
-    taker_ack(&t, 2);
+    test_consumer_ack(&t, 2);
     CHECK_STR(body_of(&t, 5), "m5");
     for (size_t i = 5; i < 7; i++)
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     for (size_t i = 0; i < 7; i++)
         CHECK_INT(came(&t, t.ids[i]), i == 3 || strcmp(t.ids[i], t.ids[3]) == 0 ? 2 : 1);
     pending_until(&t, "", 0);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(a_server_that_lost_its_data_makes_what_is_out_gone) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin_light();
     add_n(5, 0);
-    taker_open(&t, &(struct queue_config){.prefetch = 4});
-    taker_until(&t, 4);
-    CHECK(taker_delay(&t, 1, 60000));
-    taker_until(&t, 5);
-    taker_ack(&t, 4);
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 4});
+    test_consumer_until(&t, 4);
+    CHECK(test_consumer_delay(&t, 1, 60000));
+    test_consumer_until(&t, 5);
+    test_consumer_ack(&t, 4);
     server_stop(&server);
     server_begin_light();
-    taker_until_gone(&t, 3);
+    test_consumer_until_gone(&t, 3);
     CHECK_STR(body_of(&t, 0), "m0"); /* it can be read still */
-    taker_ack(&t, 0);
-    taker_give(&t, 2);
-    CHECK(taker_delay(&t, 3, 1));
+    test_consumer_ack(&t, 0);
+    test_consumer_give(&t, 2);
+    CHECK(test_consumer_delay(&t, 3, 1));
     add("new");
-    taker_until(&t, 6);
+    test_consumer_until(&t, 6);
     CHECK_STR(body_of(&t, 5), "new");
-    taker_ack(&t, 5);
+    test_consumer_ack(&t, 5);
     pending_until(&t, "", 0);
     /* sleep: only time shows that nothing more comes */
-    taker_idle(&t, 500);
+    test_consumer_idle(&t, 500);
     CHECK_INT(t.n, 6);
     CHECK_INT(t.gone, 3);
     CHECK_HAS(t.text, "group idem was not there");
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(a_server_that_is_paused_is_used_again_when_it_goes_on) {
-    struct taker t;
+    struct test_consumer t;
     char url[400];
 
     server_begin();
     add_n(3, 0);
     snprintf(url, sizeof(url), "redis:%s?timeout=1s&connect_timeout=1s", server.socket);
-    taker_open(&t, &(struct queue_config){.url = url, .prefetch = 2});
-    taker_until(&t, 2);
+    test_consumer_open(&t, &(struct queue_config){.url = url, .prefetch = 2});
+    test_consumer_until(&t, 2);
     server_pause(&server);
-    taker_ack(&t, 0);
-    taker_until_text(&t, "no answer within 1000 ms");
+    test_consumer_ack(&t, 0);
+    test_consumer_until_text(&t, "no answer within 1000 ms");
     server_go_on(&server);
-    taker_ack(&t, 1);
-    taker_until(&t, 3);
-    taker_ack(&t, 2);
+    test_consumer_ack(&t, 1);
+    test_consumer_until(&t, 3);
+    test_consumer_ack(&t, 2);
     pending_until(&t, "", 0);
     CHECK_INT(t.n, 3);
     CHECK_INT(t.gone, 0);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 /* The read may block for longer than the time-out of what is asked. */
 TEST(silence_while_a_read_blocks_is_no_loss) {
-    struct taker t;
+    struct test_consumer t;
     char url[400];
 
     server_begin();
     snprintf(url, sizeof(url), "redis:%s?" PATIENT, server.socket);
-    taker_open(&t, &(struct queue_config){.url = url});
+    test_consumer_open(&t, &(struct queue_config){.url = url});
     add("m");
-    taker_until(&t, 1);
-    taker_ack(&t, 0);
+    test_consumer_until(&t, 1);
+    test_consumer_ack(&t, 0);
     blocked_until(&t, 1);
-    taker_sync(&t); /* nothing is asked but by the read */
+    test_consumer_sync(&t); /* nothing is asked but by the read */
     loop_clock_stop();
     loop_clock_forward(PATIENT_MS + 1000);
     calls_until(&t, "xpending", 1); /* what is done at intervals is done */
     CHECK_INT(t.states, 2);         /* made, connected */
     loop_clock_go_on();
     add("m");
-    taker_until(&t, 2);
-    taker_close(&t);
+    test_consumer_until(&t, 2);
+    test_consumer_close(&t);
 }
 
 /* Connections. */
 
 TEST(answers_that_are_cut_at_any_byte_lose_nothing_and_bring_nothing_twice) {
-    struct taker t;
+    struct test_consumer t;
     size_t acked = 0, n = 0;
 
     proxied_begin();
-    taker_open_proxied(&t, "me", PATIENT, LONG_LEASE);
+    test_consumer_open_proxied(&t, "me", PATIENT, LONG_LEASE);
     for (long at = 0; at < 140; at += 7) {
         unsigned before = proxy.cuts;
 
         proxy.cut_after = at;
         add(numbered("m", (unsigned)n++));
-        taker_until(&t, n);
+        test_consumer_until(&t, n);
         for (; acked < n; acked++)
-            taker_ack(&t, acked);
-        WAIT_BY(taker_turn(&t, 20), proxy.cuts > before); /* each second something is answered */
+            test_consumer_ack(&t, acked);
+        WAIT_BY(test_consumer_turn(&t, 20),
+                proxy.cuts > before); /* each second something is answered */
     }
     pending_until(&t, "", 0);
     CHECK_INT(t.n, n);
     CHECK_INT(t.gone, 0);
     for (size_t i = 0; i < n; i++)
         CHECK_INT(came(&t, t.ids[i]), 1);
-    taker_close(&t);
+    test_consumer_close(&t);
     proxy_stop(&proxy);
 }
 
 TEST(an_ack_whose_answer_is_lost_is_said_again) {
-    struct taker t;
+    struct test_consumer t;
 
     proxied_begin();
     add_n(3, 0);
-    taker_open_proxied(&t, "me", PATIENT, LONG_LEASE);
-    taker_until(&t, 3);
+    test_consumer_open_proxied(&t, "me", PATIENT, LONG_LEASE);
+    test_consumer_until(&t, 3);
     proxy.deaf_at = "XACK"; /* the server never hears it */
-    taker_ack(&t, 0);
-    taker_ack(&t, 1);
-    WAIT_BY(taker_turn(&t, 10), proxy.deaf_at == NULL);
+    test_consumer_ack(&t, 0);
+    test_consumer_ack(&t, 1);
+    WAIT_BY(test_consumer_turn(&t, 10), proxy.deaf_at == NULL);
     CHECK_INT(pending("me"), 3);
     loop_clock_forward(PATIENT_MS);
     pending_until(&t, "me", 1);
     CHECK_INT(t.n, 3);
-    taker_close(&t);
+    test_consumer_close(&t);
     proxy_stop(&proxy);
 }
 
 TEST(entries_of_an_answer_that_never_came_are_found_as_our_own) {
-    struct taker t;
+    struct test_consumer t;
 
     proxied_begin();
-    taker_open_proxied(&t, "me", PATIENT, LONG_LEASE);
-    taker_block(&t, BLOCK_MS);
+    test_consumer_open_proxied(&t, "me", PATIENT, LONG_LEASE);
+    test_consumer_block(&t, BLOCK_MS);
     add("m");
-    taker_until(&t, 1); /* so that the next read is the longer one */
-    taker_ack(&t, 0);
+    test_consumer_until(&t, 1); /* so that the next read is the longer one */
+    test_consumer_ack(&t, 0);
     pending_until(&t, "", 0);
     blocked_until(&t, 1);
     proxy.swallow = true;
@@ -201,93 +202,93 @@ TEST(entries_of_an_answer_that_never_came_are_found_as_our_own) {
     WAIT_UNTIL(proxy.swallowed > 0);
     CHECK_INT(t.n, 1);
     loop_clock_forward(BLOCK_MS + PATIENT_MS);
-    taker_until_text(&t, "no answer within");
+    test_consumer_until_text(&t, "no answer within");
     proxy.swallow = false;
     loop_clock_forward(PATIENT_MS); /* greetings whose answers were swallowed, too */
-    taker_until(&t, 4);
+    test_consumer_until(&t, 4);
     for (size_t i = 0; i < 3; i++) {
         CHECK_STR(body_of(&t, i + 1), numbered("m", (unsigned)i));
-        taker_ack(&t, i + 1);
+        test_consumer_ack(&t, i + 1);
     }
     pending_until(&t, "", 0);
     CHECK_INT(t.n, 4);
-    taker_close(&t);
+    test_consumer_close(&t);
     proxy_stop(&proxy);
 }
 
 TEST(a_burial_whose_answer_is_lost_is_not_taken) {
     static const struct queue_epitaph epitaph = {.verdict = "dead"};
     unsigned before;
-    struct taker t;
+    struct test_consumer t;
 
     proxied_begin();
     add("m");
-    taker_open_proxied(&t, "me", PATIENT, LONG_LEASE);
-    taker_until(&t, 1);
+    test_consumer_open_proxied(&t, "me", PATIENT, LONG_LEASE);
+    test_consumer_until(&t, 1);
     proxy.deaf_at = "XADD";
-    before = taker_bury_begin(&t, 0, &epitaph);
-    WAIT_BY(taker_turn(&t, 10), proxy.deaf_at == NULL);
+    before = test_consumer_bury_begin(&t, 0, &epitaph);
+    WAIT_BY(test_consumer_turn(&t, 10), proxy.deaf_at == NULL);
     loop_clock_forward(PATIENT_MS);
-    CHECK(!taker_told(&t, before));
+    CHECK(!test_consumer_told(&t, before));
     CHECK_HAS(t.why, "connection was lost");
-    CHECK(!taker_bury(&t, 0, &epitaph));
+    CHECK(!test_consumer_bury(&t, 0, &epitaph));
     CHECK_HAS(t.why, "no connection");
-    while (!taker_bury(&t, 0, &epitaph))
-        taker_turn(&t, 20);
-    taker_close(&t);
+    while (!test_consumer_bury(&t, 0, &epitaph))
+        test_consumer_turn(&t, 20);
+    test_consumer_close(&t);
     proxy_stop(&proxy);
 }
 
 TEST(who_was_away_for_too_long_leaves_to_others_what_they_have_taken) {
-    struct taker a, b;
+    struct test_consumer a, b;
 
     server_begin_timed();
     proxy_start(&proxy, temp_folder(), "proxy", server.socket);
     add_n(4, 0);
-    taker_open_proxied(&a, "a", "timeout=1s", 0);
-    taker_until(&a, 4);
-    taker_hurry(&a);
-    CHECK(taker_delay(&a, 3, 600000));
-    taker_sync(&a);
+    test_consumer_open_proxied(&a, "a", "timeout=1s", 0);
+    test_consumer_until(&a, 4);
+    test_consumer_hurry(&a);
+    CHECK(test_consumer_delay(&a, 3, 600000));
+    test_consumer_sync(&a);
     proxy_stop(&proxy);
-    taker_until_text(&a, "it is tried again");
+    test_consumer_until_text(&a, "it is tried again");
     time_pass(4000);
-    taker_open_as(&b, "b");
-    taker_hurry(&b);
-    taker_until(&b, 4);
-    taker_ack(&b, 1);
+    test_consumer_open_as(&b, "b");
+    test_consumer_hurry(&b);
+    test_consumer_until(&b, 4);
+    test_consumer_ack(&b, 1);
     pending_until(&b, "", 3);
     proxy_start(&proxy, temp_folder(), "proxy", server.socket);
-    taker_until_gone(&a, 1); /* that which is pending nowhere */
-    taker_due(&a);
+    test_consumer_until_gone(&a, 1); /* that which is pending nowhere */
+    test_consumer_due(&a);
     /* sleep: only time shows that nothing more comes */
-    taker_idle(&a, 200);
-    taker_sync(&a);
+    test_consumer_idle(&a, 200);
+    test_consumer_sync(&a);
     CHECK_INT(a.n, 4); /* the delayed one does not come: b has it */
     CHECK_INT(a.gone, 1);
     CHECK_INT(pending("b"), 3);
-    taker_ack(&a, 0); /* it is done, whoever has it */
+    test_consumer_ack(&a, 0); /* it is done, whoever has it */
     pending_until(&a, "b", 2);
-    taker_give(&a, 2); /* it is not ours to give */
-    taker_ack(&a, 1);
-    taker_sync(&a);
+    test_consumer_give(&a, 2); /* it is not ours to give */
+    test_consumer_ack(&a, 1);
+    test_consumer_sync(&a);
     CHECK_INT(pending("b"), 2);
     CHECK_INT(a.n, 4);
-    taker_close(&a);
-    taker_close(&b);
+    test_consumer_close(&a);
+    test_consumer_close(&b);
     proxy_stop(&proxy);
 }
 
 /* The stream and its group. */
 
 static void taken_away(const char *first, const char *second, const char *third) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add_n(3, 0);
-    taker_open(&t, &(struct queue_config){.prefetch = 4});
-    taker_until(&t, 3);
-    taker_ack(&t, 0);
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 4});
+    test_consumer_until(&t, 3);
+    test_consumer_ack(&t, 0);
     pending_until(&t, "", 2);
     if (third != NULL)
         say(first, second, third, "idem", NULL);
@@ -295,23 +296,23 @@ static void taken_away(const char *first, const char *second, const char *third)
         say(first, second, NULL);
     else
         say(first, NULL);
-    taker_until_gone(&t, 2);
-    taker_until_text(&t, "not there any more");
-    taker_ack(&t, 1);
-    taker_ack(&t, 2);
+    test_consumer_until_gone(&t, 2);
+    test_consumer_until_text(&t, "not there any more");
+    test_consumer_ack(&t, 1);
+    test_consumer_ack(&t, 2);
     if (third == NULL)
         add_n(3, 0);
-    taker_until(&t, 6); /* from the beginning: the records know which are done */
+    test_consumer_until(&t, 6); /* from the beginning: the records know which are done */
     for (size_t i = 3; i < 6; i++) {
         CHECK_STR(body_of(&t, i), numbered("m", (unsigned)i - 3));
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     }
     pending_until(&t, "", 0);
     /* sleep: only time shows that nothing more comes */
-    taker_idle(&t, 300);
+    test_consumer_idle(&t, 300);
     CHECK_INT(t.n, 6);
     CHECK_INT(t.gone, 2);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(a_group_that_was_destroyed_is_made_anew_and_what_was_out_is_gone) {
@@ -329,117 +330,117 @@ TEST(a_server_that_was_flushed_is_used_anew_and_what_was_out_is_gone) {
 /* So fast that no command of ours meets a stream without a group: they are new entries under ids
    that we know. */
 TEST(a_group_that_begins_anew_behind_our_back_is_noticed) {
-    struct taker t;
+    struct test_consumer t;
     char url[400];
 
     server_begin();
     for (int i = 1; i <= 2; i++)
         say("XADD", "q", numbered("1-", (unsigned)i), "body", "x", NULL);
     snprintf(url, sizeof(url), "redis:%s", server.socket);
-    taker_open(&t, &(struct queue_config){.url = url, .prefetch = 2});
-    taker_until(&t, 2);
+    test_consumer_open(&t, &(struct queue_config){.url = url, .prefetch = 2});
+    test_consumer_until(&t, 2);
     say("EVAL",
         "redis.call('XGROUP', 'DESTROY', 'q', 'idem') "
         "redis.call('XGROUP', 'CREATE', 'q', 'idem', '0') return 1",
         "0", NULL);
-    taker_extend(&t, 0);
-    taker_until_gone(&t, 1);
-    taker_ack(&t, 0);
-    taker_until(&t, 3);
+    test_consumer_extend(&t, 0);
+    test_consumer_until_gone(&t, 1);
+    test_consumer_ack(&t, 0);
+    test_consumer_until(&t, 3);
     CHECK_STR(t.ids[2], "1-1");
-    taker_ack(&t, 2);
-    taker_until_gone(&t, 2); /* 1-2 came as a new one, while it was out */
-    taker_ack(&t, 1);
-    taker_until(&t, 4);
+    test_consumer_ack(&t, 2);
+    test_consumer_until_gone(&t, 2); /* 1-2 came as a new one, while it was out */
+    test_consumer_ack(&t, 1);
+    test_consumer_until(&t, 4);
     CHECK_STR(t.ids[3], "1-2");
-    taker_ack(&t, 3);
+    test_consumer_ack(&t, 3);
     pending_until(&t, "", 0);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(a_name_that_is_no_stream_is_told_and_tried_until_it_is_mended) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     say("SET", "q", "x", NULL);
-    taker_begin(&t, &(struct queue_config){.prefetch = 4});
+    test_consumer_begin(&t, &(struct queue_config){.prefetch = 4});
     queue_broker_stream.fetch(t.link, true);
-    taker_until_text(&t, "no stream");
+    test_consumer_until_text(&t, "no stream");
     CHECK(!t.ready);
     /* sleep: only time shows that it is not sent again */
-    taker_idle(&t, 1000);
+    test_consumer_idle(&t, 1000);
     CHECK_INT(t.states, 1); /* it is not said again and again */
     say("DEL", "q", NULL);
     add("m");
-    taker_until(&t, 1);
+    test_consumer_until(&t, 1);
     say("SET", "q", "x", NULL);
-    taker_until_gone(&t, 1);
+    test_consumer_until_gone(&t, 1);
     say("DEL", "q", NULL);
     add("n");
-    taker_until(&t, 2);
-    taker_close(&t);
+    test_consumer_until(&t, 2);
+    test_consumer_close(&t);
 }
 
 /* Who may what. */
 
 static struct farm farm;
 
-static void farm_taker(struct taker *t, enum farm_kind kind, char *url, size_t size) {
+static void farm_taker(struct test_consumer *t, enum farm_kind kind, char *url, size_t size) {
     farm_start(&farm, kind, temp_folder(), -1);
     farm_url(&farm, "", url, size);
     server = farm.servers[0];
-    taker_begin(t, &(struct queue_config){.url = url, .consumer = "me"});
+    test_consumer_begin(t, &(struct queue_config){.url = url, .consumer = "me"});
     queue_broker_stream.fetch(t->link, true);
 }
 
 TEST(a_user_a_password_and_a_database_are_used) {
-    struct taker t;
+    struct test_consumer t;
     char url[1200];
 
     farm_taker(&t, FARM_TCP, url, sizeof(url));
-    taker_until_text(&t, "connected to localhost");
+    test_consumer_until_text(&t, "connected to localhost");
     CHECK_STR(say("EXISTS", "q", NULL), ":0\r\n");
     CHECK(strstr(t.text, "a:b") == NULL);
-    taker_close(&t);
+    test_consumer_close(&t);
     farm_stop(&farm);
 }
 
 TEST(a_wrong_password_is_told_and_never_shown) {
-    struct taker t;
+    struct test_consumer t;
     char url[1200];
 
     farm_start(&farm, FARM_TCP, temp_folder(), -1);
     snprintf(url, sizeof(url), "redis://idem:geheim@127.0.0.1:%d", farm.servers[0].port);
-    taker_begin(&t, &(struct queue_config){.url = url});
-    taker_until_text(&t, "refuses the user or the password");
+    test_consumer_begin(&t, &(struct queue_config){.url = url});
+    test_consumer_until_text(&t, "refuses the user or the password");
     /* sleep: only time shows that it does not get in */
-    taker_idle(&t, 500);
+    test_consumer_idle(&t, 500);
     CHECK(!t.ready);
     CHECK(strstr(t.text, "geheim") == NULL);
-    taker_close(&t);
+    test_consumer_close(&t);
     server = farm.servers[0];
     say("ACL", "SETUSER", "default", "on", ">x", NULL);
     snprintf(url, sizeof(url), "redis://127.0.0.1:%d", farm.servers[0].port);
-    taker_begin(&t, &(struct queue_config){.url = url});
-    taker_until_text(&t, "wants a password");
-    taker_close(&t);
+    test_consumer_begin(&t, &(struct queue_config){.url = url});
+    test_consumer_until_text(&t, "wants a password");
+    test_consumer_close(&t);
     farm_stop(&farm);
 }
 
 TEST(tls_is_spoken) {
-    struct taker t;
+    struct test_consumer t;
     char url[1200];
 
     farm_taker(&t, FARM_TLS, url, sizeof(url));
-    taker_until_text(&t, "connected to localhost");
+    test_consumer_until_text(&t, "connected to localhost");
     add_n(200, 0);
     for (unsigned i = 0; i < 200; i++) {
-        taker_until(&t, i + 1);
+        test_consumer_until(&t, i + 1);
         CHECK_STR(body_of(&t, i), numbered("m", i));
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     }
     pending_until(&t, "", 0);
-    taker_close(&t);
+    test_consumer_close(&t);
     farm_stop(&farm);
 }
 
@@ -458,23 +459,23 @@ static const char *url_of_user(const char *user) {
 }
 
 TEST(a_user_who_may_not_is_told_so) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     add("m");
     say("ACL", "SETUSER", "poor", "on", ">pw", "~*", "+client", "+xpending", "+xgroup",
         "+xreadgroup", NULL);
-    taker_open(&t, &(struct queue_config){.url = url_of_user("poor")});
-    taker_until(&t, 1);
-    taker_ack(&t, 0);
-    taker_until_text(&t, "XACK: the user may not do that");
+    test_consumer_open(&t, &(struct queue_config){.url = url_of_user("poor")});
+    test_consumer_until(&t, 1);
+    test_consumer_ack(&t, 0);
+    test_consumer_until_text(&t, "XACK: the user may not do that");
     /* sleep: only time shows that it is not sent again */
-    taker_idle(&t, 300); /* it is not said again and again */
+    test_consumer_idle(&t, 300); /* it is not said again and again */
     CHECK_INT(pending("me"), 1);
     say("ACL", "SETUSER", "poor", "+@all", NULL);
     pending_until(&t, "", 0);
     CHECK_INT(t.n, 1);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 /* What stream.h says. */
@@ -483,7 +484,7 @@ TEST(a_user_who_may_what_is_needed_can_do_everything) {
     struct idem_error err = {0};
     struct queue_letter letter;
     struct queue_dead *dead = NULL;
-    struct taker a, t;
+    struct test_consumer a, t;
 
     server_begin_timed();
     add_n(4, 0);
@@ -491,22 +492,22 @@ TEST(a_user_who_may_what_is_needed_can_do_everything) {
         "+xpending", "+xclaim", "+xautoclaim", "+xrange", "+xgroup|create", "+eval",
         "+client|setname", "+client|id", "+client|list", "+client|unblock", "+type", "+xdel",
         "+xrevrange", NULL);
-    taker_open(&a, &(struct queue_config){.consumer = "a", .prefetch = 1});
-    taker_until(&a, 1);
+    test_consumer_open(&a, &(struct queue_config){.consumer = "a", .prefetch = 1});
+    test_consumer_until(&a, 1);
     time_pass(4000);
-    taker_open(&t, &(struct queue_config){.url = url_of_user("enough")});
-    taker_hurry(&t);
-    taker_until(&t, 4);
-    taker_extend(&t, 0);
-    CHECK(taker_delay(&t, 1, 10));
-    taker_until(&t, 5);
-    taker_give(&t, 2);
-    taker_until(&t, 6);
-    CHECK(taker_bury(&t, 3, &epitaph));
+    test_consumer_open(&t, &(struct queue_config){.url = url_of_user("enough")});
+    test_consumer_hurry(&t);
+    test_consumer_until(&t, 4);
+    test_consumer_extend(&t, 0);
+    CHECK(test_consumer_delay(&t, 1, 10));
+    test_consumer_until(&t, 5);
+    test_consumer_give(&t, 2);
+    test_consumer_until(&t, 6);
+    CHECK(test_consumer_bury(&t, 3, &epitaph));
     queue_broker_stream.fetch(t.link, false);
-    taker_ack(&t, 0);
+    test_consumer_ack(&t, 0);
     for (size_t i = 3; i < 6; i++)
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     pending_until(&t, "", 0);
     CHECK(strstr(t.text, "may not") == NULL);
     CHECK_INT(queue_dead_broker_stream.open(
@@ -517,8 +518,8 @@ TEST(a_user_who_may_what_is_needed_can_do_everything) {
     CHECK_INT(queue_dead_broker_stream.requeue(dead, NULL, &err), 0);
     CHECK_INT(queue_dead_broker_stream.remove(dead, letter.receipt, &err), 0);
     queue_dead_broker_stream.close(dead);
-    taker_close(&t);
-    taker_close(&a);
+    test_consumer_close(&t);
+    test_consumer_close(&a);
 }
 
 TEST(what_is_no_place_or_no_name_is_refused_when_it_is_opened) {
@@ -542,7 +543,7 @@ TEST(what_is_no_place_or_no_name_is_refused_when_it_is_opened) {
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct queue_config config = cases[i].config;
-        struct taker t = {.n = 0};
+        struct test_consumer t = {.n = 0};
         struct queue_events events = {.data = &t};
 
         config.prefetch = 1;
@@ -594,21 +595,21 @@ static bool say_odd(const struct fake_command *command, char *out, size_t size) 
 
 TEST(a_server_that_answers_what_it_was_not_asked_is_not_asked_without_end) {
     char url[100];
-    struct taker t;
+    struct test_consumer t;
 
     fakes_start(1, say_odd);
     snprintf(url, sizeof(url), "redis://127.0.0.1:%d", fakes.port[0]);
     for (odd_at = 0; odd_at < sizeof(odd) / sizeof(odd[0]); odd_at++) {
         unsigned before = fakes.asked[0];
 
-        taker_begin(&t, &(struct queue_config){.url = url});
+        test_consumer_begin(&t, &(struct queue_config){.url = url});
         queue_broker_stream.fetch(t.link, true);
         /* sleep: it does not ask without a pause, of which only time can tell */
-        taker_idle(&t, 200);
+        test_consumer_idle(&t, 200);
         if (fakes.asked[0] - before > 50)
             fprintf(stderr, "# %u times: %s", fakes.asked[0] - before, odd[odd_at]);
         CHECK(fakes.asked[0] - before <= 50);
-        taker_close(&t);
+        test_consumer_close(&t);
     }
     fakes_stop();
 }

@@ -1,7 +1,7 @@
 /*
  * Entries as messages: fields of every kind and size, and those that are too large.
  */
-#include "taker.h"
+#include "test_consumer.h"
 
 static void put_bytes(struct redis_buffer *out, const char *bytes, size_t len) {
     redis_put_part(out, bytes, len);
@@ -19,7 +19,7 @@ static struct redis_buffer adding(size_t fields) {
 }
 
 TEST(the_body_is_the_field_that_is_named_so_or_the_only_one) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin();
     say("XADD", "q", "5-1", "a", "1", "body", "the body", "b", "2", NULL);
@@ -28,8 +28,8 @@ TEST(the_body_is_the_field_that_is_named_so_or_the_only_one) {
     say("XADD", "q", "5-4", "body", "first", "body", "second", NULL);
     say("XADD", "q", "5-5", "what", "a letter's", "idem-verdict", "dead", NULL);
     say("XADD", "q", "5-6", "body", "", NULL);
-    taker_open_as(&t, "me");
-    taker_until(&t, 6);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 6);
     CHECK_STR(body_of(&t, 0), "the body");
     CHECK_INT(t.got[0]->headers_n, 2);
     CHECK_STR(header_of(&t, 0, "a"), "1");
@@ -48,12 +48,12 @@ TEST(the_body_is_the_field_that_is_named_so_or_the_only_one) {
     CHECK_STR(header_of(&t, 4, "idem-verdict"), "dead");
     CHECK_STR(body_of(&t, 5), "");
     CHECK_INT(t.got[5]->body.len, 0);
-    taker_close(&t);
-    taker_open(&t, &(struct queue_config){.body_field = "b", .group = "other"});
-    taker_until(&t, 1);
+    test_consumer_close(&t);
+    test_consumer_open(&t, &(struct queue_config){.body_field = "b", .group = "other"});
+    test_consumer_until(&t, 1);
     CHECK_STR(body_of(&t, 0), "2");
     CHECK_STR(header_of(&t, 0, "body"), "the body");
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 /* In an answer, which is longer than what is looked for behind it. */
@@ -70,7 +70,7 @@ TEST(names_and_values_hold_every_byte_and_go_to_the_dead_as_they_are) {
     const struct stream_message *m;
     char all[256], odd[] = {'n', 0, '\r', '\n', (char)0xff};
     const char *answer;
-    struct taker t;
+    struct test_consumer t;
 
     for (int i = 0; i < 256; i++)
         all[i] = (char)i;
@@ -82,8 +82,8 @@ TEST(names_and_values_hold_every_byte_and_go_to_the_dead_as_they_are) {
     put_bytes(&out, "", 0);
     put_bytes(&out, "", 0);
     CHECK(say_bytes(&out)[0] == '$');
-    taker_open_as(&t, "me");
-    taker_until(&t, 1);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 1);
     m = stream_message_of(t.got[0]);
     CHECK_INT(m->base.body.len, sizeof(all));
     CHECK(memcmp(m->base.body.at, all, sizeof(all)) == 0);
@@ -94,13 +94,13 @@ TEST(names_and_values_hold_every_byte_and_go_to_the_dead_as_they_are) {
     CHECK(!m->base.headers[0].json);
     CHECK_INT(m->base.headers[1].name.len, 0);
     CHECK_INT(m->base.headers[1].value.len, 0);
-    CHECK(taker_bury(&t, 0, &epitaph));
+    CHECK(test_consumer_bury(&t, 0, &epitaph));
     answer = say("XRANGE", "q.dead", "-", "+", NULL);
     CHECK(has_bytes(answer, odd, sizeof(odd)) != NULL);
     answer = has_bytes(answer, all, sizeof(all));
     CHECK(answer != NULL);
     CHECK(has_bytes(answer + 256, all, sizeof(all)) != NULL);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 static void big_add(size_t n, size_t len) {
@@ -119,98 +119,98 @@ static void big_add(size_t n, size_t len) {
 
 TEST(large_messages_come_whole_and_are_buried_whole) {
     static const struct queue_epitaph epitaph = {.verdict = "dead"};
-    struct taker t;
+    struct test_consumer t;
 
     server_begin_light();
     big_add(1, 1 << 20);
     big_add(4, 1 << 20);
-    taker_open_as(&t, "me");
-    taker_until(&t, 2);
+    test_consumer_open_as(&t, "me");
+    test_consumer_until(&t, 2);
     CHECK_INT(t.got[0]->body.len, 1 << 20);
     CHECK_INT(t.got[1]->headers_n, 3);
     for (size_t i = 0; i < 1 << 20; i += 4096)
         CHECK(t.got[1]->headers[2].value.at[i] == 'x');
-    CHECK(taker_bury(&t, 1, &epitaph));
-    CHECK(taker_delay(&t, 1, 1));
-    taker_until(&t, 3);
+    CHECK(test_consumer_bury(&t, 1, &epitaph));
+    CHECK(test_consumer_delay(&t, 1, 1));
+    test_consumer_until(&t, 3);
     CHECK_INT(t.got[2]->body.len, 1 << 20);
     CHECK_STR(say("XLEN", "q.dead", NULL), ":1\r\n");
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 /* One that fits into an answer and is too large all the same, one of too many fields, and one that
    no answer is long enough for. */
 TEST(what_is_too_large_is_left_pending_and_told_and_nothing_waits_for_it) {
-    struct taker t;
+    struct test_consumer t;
     char *at;
 
     server_begin_light();
     add("before");
     big_add(2, (size_t)33 << 20);
-    taker_open_as(&t, "me");
-    taker_until_text(&t, "it has 69206024 bytes in 2 fields");
+    test_consumer_open_as(&t, "me");
+    test_consumer_until_text(&t, "it has 69206024 bytes in 2 fields");
     CHECK_INT(pending("me"), 2);
     CHECK_INT(t.n, 1);
-    taker_close(&t);
+    test_consumer_close(&t);
     big_add(5000, 1);
     big_add(3, (size_t)55 << 20);
     add("behind");
     for (int round = 0; round < 2; round++) {
-        taker_open_as(&t, "me");
-        taker_until(&t, 2);
+        test_consumer_open_as(&t, "me");
+        test_consumer_until(&t, 2);
         CHECK_STR(body_of(&t, 0), "before");
         CHECK_STR(body_of(&t, 1), "behind");
-        taker_until_text(&t, "it has 69206024 bytes in 2 fields");
-        taker_until_text(&t, "it has 25000 bytes in 5000 fields");
-        taker_until_text(&t, "it has 173015052 bytes in 3 fields");
+        test_consumer_until_text(&t, "it has 69206024 bytes in 2 fields");
+        test_consumer_until_text(&t, "it has 25000 bytes in 5000 fields");
+        test_consumer_until_text(&t, "it has 173015052 bytes in 3 fields");
         CHECK_HAS(t.text, "left pending under me");
         CHECK_INT(pending("me"), 5);
         /* sleep: only time shows that it is not sent again */
-        taker_idle(&t, 300);
+        test_consumer_idle(&t, 300);
         at = strstr(t.text, "it has 173015052");
         CHECK(strstr(at + 1, "it has 173015052") == NULL);
         CHECK_INT(t.n, 2);
-        taker_close(&t);
+        test_consumer_close(&t);
     }
 }
 
 TEST(messages_that_are_too_much_for_one_answer_come_by_several) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin_light();
     for (int i = 0; i < 16; i++)
         big_add(1, (size_t)12 << 20);
-    taker_open(&t, &(struct queue_config){.prefetch = 16, .lease_ms = 3600000});
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 16, .lease_ms = 3600000});
     for (size_t i = 0; i < 16; i++) {
-        taker_until(&t, i + 1);
+        test_consumer_until(&t, i + 1);
         CHECK_INT(t.got[i]->body.len, 12 << 20);
         CHECK(i == 0 || strcmp(t.ids[i], t.ids[i - 1]) > 0);
-        taker_ack(&t, i);
+        test_consumer_ack(&t, i);
     }
     CHECK_HAS(t.text, "too long");
     pending_until(&t, "", 0);
     CHECK_INT(t.n, 16);
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 TEST(no_more_is_fetched_while_what_is_out_has_too_many_bytes) {
-    struct taker t;
+    struct test_consumer t;
 
     server_begin_light();
     for (int i = 0; i < 12; i++)
         big_add(1, (size_t)30 << 20);
-    taker_open(&t, &(struct queue_config){.prefetch = 100});
-    taker_until(&t, 9);
+    test_consumer_open(&t, &(struct queue_config){.prefetch = 100});
+    test_consumer_until(&t, 9);
     /* sleep: only time shows that nothing more comes */
-    taker_idle(&t, 500);
+    test_consumer_idle(&t, 500);
     CHECK(t.n < 12);
     while (t.n < 12) {
         for (size_t i = 0; i < t.n; i++)
             if (t.got[i] != NULL)
-                taker_ack(&t, i);
-        taker_turn(&t, 100);
+                test_consumer_ack(&t, i);
+        test_consumer_turn(&t, 100);
     }
-    taker_close(&t);
+    test_consumer_close(&t);
 }
 
 /* Answers, taken apart. */

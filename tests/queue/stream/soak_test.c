@@ -3,13 +3,13 @@
  * and come back, behind connections that are cut: in the end each message was
  * dealt with, and none is pending.
  */
-#include "taker.h"
 #include "temp.h"
+#include "test_consumer.h"
 
-#define TAKERS 3
+#define CONSUMERS 3
 #define MESSAGES 1000
 
-static struct taker takers[TAKERS];
+static struct test_consumer consumers[CONSUMERS];
 static unsigned seen[MESSAGES], done[MESSAGES];
 static unsigned seed;
 
@@ -21,13 +21,14 @@ static void open_one(size_t i) {
     char url[300];
 
     snprintf(url, sizeof(url), "redis:%s?timeout=1s", proxy.path);
-    taker_begin(&takers[i], &(struct queue_config){
-                                .url = url, .consumer = numbered("c", (unsigned)i), .prefetch = 5});
-    queue_broker_stream.fetch(takers[i].link, true);
-    taker_hurry(&takers[i]);
+    test_consumer_begin(
+        &consumers[i],
+        &(struct queue_config){.url = url, .consumer = numbered("c", (unsigned)i), .prefetch = 5});
+    queue_broker_stream.fetch(consumers[i].link, true);
+    test_consumer_hurry(&consumers[i]);
 }
 
-static void deal(struct taker *t, size_t i) {
+static void deal(struct test_consumer *t, size_t i) {
     static const struct queue_epitaph epitaph = {.verdict = "dead"};
     unsigned m = (unsigned)strtoul(body_of(t, i) + 1, NULL, 10), what = dice(20);
 
@@ -35,27 +36,27 @@ static void deal(struct taker *t, size_t i) {
     seen[m]++;
     if (what < 9) {
         done[m]++;
-        taker_ack(t, i);
+        test_consumer_ack(t, i);
     } else if (what < 13) {
-        (void)taker_delay(t, i, dice(300));
+        (void)test_consumer_delay(t, i, dice(300));
     } else if (what < 15) {
-        taker_give(t, i);
-    } else if (what < 16 && taker_bury(t, i, &epitaph)) {
+        test_consumer_give(t, i);
+    } else if (what < 16 && test_consumer_bury(t, i, &epitaph)) {
         done[m]++;
-        taker_ack(t, i);
+        test_consumer_ack(t, i);
     } else {
-        taker_extend(t, i);
+        test_consumer_extend(t, i);
     }
 }
 
 /* Does something with what is out, or kills, or cuts. */
 static void step(void) {
-    size_t k = dice(TAKERS);
-    struct taker *t = &takers[k];
+    size_t k = dice(CONSUMERS);
+    struct test_consumer *t = &consumers[k];
 
-    taker_turn(t, 1);
+    test_consumer_turn(t, 1);
     if (dice(150) == 0) {
-        taker_close(t); /* with all that is out */
+        test_consumer_close(t); /* with all that is out */
         open_one(k);
         return;
     }
@@ -81,7 +82,7 @@ TEST(whatever_happens_each_message_is_dealt_with_and_none_stays_pending) {
     fprintf(stderr, "# IDEM_SEED=%u\n", seed);
     server_begin();
     proxy_start(&proxy, temp_folder(), "proxy", server.socket);
-    for (size_t i = 0; i < TAKERS; i++)
+    for (size_t i = 0; i < CONSUMERS; i++)
         open_one(i);
     while (added < MESSAGES || steps % 50 != 0 || !is_all_done()) {
         if (added < MESSAGES && dice(3) == 0)
@@ -92,8 +93,8 @@ TEST(whatever_happens_each_message_is_dealt_with_and_none_stays_pending) {
     for (unsigned m = 0; m < MESSAGES; m++)
         twice += done[m] > 1;
     fprintf(stderr, "# %u steps, %u cuts, %u done more than once\n", steps, proxy.cuts, twice);
-    for (size_t i = 0; i < TAKERS; i++)
-        taker_close(&takers[i]);
+    for (size_t i = 0; i < CONSUMERS; i++)
+        test_consumer_close(&consumers[i]);
     CHECK_INT(pending(""), 0);
     proxy_stop(&proxy);
 }

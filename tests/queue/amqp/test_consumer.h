@@ -1,0 +1,64 @@
+/*
+ * A small consumer for tests: it takes what the broker tells, keeps it, and gives
+ * it back as the test says.
+ */
+#ifndef IDEM_TEST_QUEUE_AMQP_TEST_CONSUMER_H
+#define IDEM_TEST_QUEUE_AMQP_TEST_CONSUMER_H
+
+#include "../../wait.h"
+#include "loop/poll.h"
+#include "queue/amqp/rabbit.h"
+
+#define TEST_CONSUMER_MAX 4096
+
+struct test_consumer {
+    struct idem_poll poll;
+    struct idem_loop loop;
+    struct queue_link *link;
+    struct {
+        struct queue_message *message; /* NULL: given back */
+        bool gone;
+    } got[TEST_CONSUMER_MAX]; /* in their order */
+    size_t got_n, gone_n;
+    size_t out, out_most; /* how many are out, and were at a time */
+    size_t told_n;        /* of the last delay or bury; */
+    bool taken;
+    char why[800];
+    bool close_in; /* the link is closed in the next call-back */
+    bool ready;
+    char log[16384]; /* what was told to people, a line each */
+};
+
+/* What most tests want: topology, a prefetch of 10, delays from 250 ms to 4 s. */
+struct queue_config test_consumer_config(const char *url, const char *queue);
+void test_consumer_open(struct test_consumer *h, const struct queue_config *config);
+/* With fetch. */
+void test_consumer_start(struct test_consumer *h, const char *url, const char *queue);
+void test_consumer_close(struct test_consumer *h);
+/* Turns the loop for so long: to show that nothing comes. */
+void test_consumer_idle(struct test_consumer *h, int64_t ms);
+/* Turns the loop until the condition is true. */
+#define TEST_CONSUMER_UNTIL(h, condition) WAIT_BY(test_consumer_idle(h, 10), condition)
+/* Until there were so many messages in all. */
+void test_consumer_wait(struct test_consumer *h, size_t n);
+void test_consumer_wait_gone(struct test_consumer *h, size_t n);
+/* Until people were told something with these words. */
+void test_consumer_wait_line(struct test_consumer *h, const char *words);
+
+void test_consumer_ack(struct test_consumer *h, size_t i);
+void test_consumer_giveback(struct test_consumer *h, size_t i);
+/* Both wait for the answer, which they return; see `why`. */
+bool test_consumer_delay(struct test_consumer *h, size_t i, int64_t ms);
+bool test_consumer_bury(struct test_consumer *h, size_t i, const struct queue_epitaph *epitaph);
+/* The same without waiting. */
+void test_consumer_delay_begin(struct test_consumer *h, size_t i, int64_t ms);
+queue_done_fn test_consumer_told; /* data: the consumer */
+void test_consumer_wait_told(struct test_consumer *h, size_t n);
+
+/* Its body as text, in one of four buffers. */
+const char *test_consumer_body(const struct test_consumer *h, size_t i);
+/* A header or property as text; "(none)". JSON is told by a '=' before it. */
+const char *test_consumer_header(const struct test_consumer *h, size_t i, const char *name);
+const char *test_consumer_property(const struct test_consumer *h, size_t i, const char *name);
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * A pgbouncer before a PostgreSQL, for tests: connections of clients share few
+ * of the server's, one transaction at a time.
+ */
+#ifndef IDEM_TEST_STORE_SQL_POOLER_H
+#define IDEM_TEST_STORE_SQL_POOLER_H
+
+#include "server.h"
+
+#define POOLER_SIZE 8 /* connections to the server, of each user */
+
+struct pooler {
+    pid_t pid; /* 0: there is none */
+    int port;  /* of 127.0.0.1; passwords as the server has them */
+    char folder[256];
+};
+
+void pooler_start(struct pooler *pooler, const struct server *server, const char *folder);
+void pooler_stop(struct pooler *pooler);
+
+#endif
