@@ -132,20 +132,20 @@ static void read_look(const struct redis_reply *reply) {
     const struct redis_reply *entries, *fields;
     struct stream_id id;
 
-    if (!stream_read_entries(reply, &entries) || entries == NULL)
+    if (!stream_parse_entries(reply, &entries) || entries == NULL)
         return;
     for (size_t i = 0; i < entries->items_n; i++)
-        if (stream_read_entry(entries->items[i], &id, &fields)) {
+        if (stream_parse_entry(entries->items[i], &id, &fields)) {
             id_look(id);
             fields_look(fields, id);
         }
 }
 
 static void said_look(const struct redis_reply *reply) {
-    struct stream_said said;
+    struct stream_outcome said;
 
     for (size_t i = 0; i < reply->items_n; i++)
-        if (stream_read_said(reply->items[i], &said)) {
+        if (stream_parse_outcome(reply->items[i], &said)) {
             id_look(said.id);
             assert(said.word >= 0 && said.word < STREAM_WORD__COUNT);
             if (said.word == STREAM_WORD_ENTRY)
@@ -157,11 +157,11 @@ static void claimed_look(const struct redis_reply *reply) {
     struct stream_claimed claimed;
     struct stream_id id;
 
-    if (!stream_read_claimed(reply, &claimed))
+    if (!stream_parse_claimed(reply, &claimed))
         return;
     id_look(claimed.next);
     for (size_t i = 0; i < claimed.items->items_n; i++)
-        if (stream_read_claimed_id(claimed.items->items[i], &id))
+        if (stream_parse_claimed_id(claimed.items->items[i], &id))
             id_look(id);
 }
 
@@ -169,7 +169,7 @@ static void pending_look(const struct redis_reply *reply) {
     struct stream_id id;
 
     for (size_t i = 0; i < reply->items_n; i++)
-        if (stream_read_pending(reply->items[i], &id))
+        if (stream_parse_pending(reply->items[i], &id))
             id_look(id);
 }
 

@@ -12,7 +12,7 @@
  *     STORING    the outcome is handed over; nothing goes out before the store
  *                confirms it (or idem_finish_timeout ends)
  *     STORED     confirmed: head and body may go out
- *     SENT       both went out, and further data passes
+ *     SENT       the head went out, and further data passes
  *
  * In shadow mode the response passes while it is gathered, without STORED.
  */
@@ -36,8 +36,6 @@ static ngx_int_t ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_id
 static ngx_int_t ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_chain_t *in);
 
-
-/* The copy of the body, and the result made of it. */
 
 /* How much of a body is held. In every mode, its end is waited for up to this limit. */
 

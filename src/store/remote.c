@@ -556,7 +556,7 @@ void remote_close(struct idem_store *base) {
     if (r->forks == idem_fork_count()) {
         remote_enter(r);
         remote_drain(r);
-        r->depth--;
+        r->depth--; /* not remote_leave(), which would free a store that is closed only now */
     }
     r->closing = true;
     idem_task_drop(base->loop, &r->refuse);

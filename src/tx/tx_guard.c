@@ -37,14 +37,14 @@ static int policy_check(const struct idem_policy *policy, struct idem_error *err
 }
 
 /* Wipes the key from memory. */
-static void tx_name_release(struct idem_tx_name *name) {
+static void tx_name_release(struct idem_tx_operation *name) {
     OPENSSL_cleanse(name->identity.key, name->identity.key_len);
 }
 
 /* The identity of one operation. Also checks the connection, and refuses a policy that cannot work
    inside a transaction. */
 static int tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
-                        const struct idem_args *args, struct idem_tx_name *ret,
+                        const struct idem_args *args, struct idem_tx_operation *ret,
                         struct idem_error *err) {
     struct idem_bytes key;
     int rc;
@@ -79,7 +79,7 @@ void idem_tx_answer_release(struct idem_tx_answer *answer) {
 }
 
 /* With another fingerprint, the caller learns only that: nothing about the record. */
-static int guard_judge_row(const struct idem_tx_name *name, const struct idem_tx_row *row,
+static int guard_judge_row(const struct idem_tx_operation *name, const struct idem_tx_row *row,
                            struct idem_tx_answer *ret, struct idem_error *err) {
     if (idem_fingerprint_differs(&row->fingerprint, &name->identity.fingerprint)) {
         ret->verdict = IDEM_TX_MISMATCH;
@@ -101,7 +101,7 @@ static int guard_judge_row(const struct idem_tx_name *name, const struct idem_tx
 }
 
 /* Reads the row that blocked the insert. Sets *ret_over if there is a verdict or an error. */
-static int guard_examine_row(const struct idem_tx_name *name, struct idem_tx_answer *ret,
+static int guard_examine_row(const struct idem_tx_operation *name, struct idem_tx_answer *ret,
                              bool *ret_over, struct idem_error *err) {
     struct idem_tx_row row;
     bool renewed = false;
@@ -123,7 +123,7 @@ static int guard_examine_row(const struct idem_tx_name *name, struct idem_tx_ans
 
 /* The row could be neither inserted nor found, TRIES times. In a table of the caller this is no
    coincidence, and a retry would never end. */
-static int guard_report_missed(const struct idem_tx_name *name, struct idem_error *err) {
+static int guard_report_missed(const struct idem_tx_operation *name, struct idem_error *err) {
     if (name->conn.table == NULL)
         return idem_error_set(err, IDEM_E_RETRY_TX,
                               "the row of this key comes and goes: roll back, and begin anew");
@@ -133,8 +133,8 @@ static int guard_report_missed(const struct idem_tx_name *name, struct idem_erro
                           "level security) or a trigger is between; roll back");
 }
 
-static int guard_run(const struct idem_tx_name *name, const char *begin, struct idem_tx_answer *ret,
-                     struct idem_error *err) {
+static int guard_run(const struct idem_tx_operation *name, const char *begin,
+                     struct idem_tx_answer *ret, struct idem_error *err) {
     struct idem_tx_answer answer = {0};
     bool done = false, over = false;
     int rc = 0;
@@ -159,7 +159,7 @@ static int guard_run(const struct idem_tx_name *name, const char *begin, struct 
 }
 
 /* Checks that a transaction is open, and runs the guard in it. */
-static int tx_guard_inside(const struct idem_tx_name *name, struct idem_tx_answer *ret,
+static int tx_guard_inside(const struct idem_tx_operation *name, struct idem_tx_answer *ret,
                            struct idem_error *err) {
     int rc = name->dialect->inside(name->conn, err);
 
@@ -177,7 +177,7 @@ static int guard_begin_failed(int rc, struct idem_error *err) {
 }
 
 /* Begins the transaction, marks it (IDEM_TX_MARK), and runs the guard. */
-static int tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation isolation,
+static int tx_guard_begin(const struct idem_tx_operation *name, enum idem_isolation isolation,
                           struct idem_tx_answer *ret, struct idem_error *err) {
     const struct idem_dialect *dialect = name->dialect;
     int rc;
@@ -192,8 +192,8 @@ static int tx_guard_begin(const struct idem_tx_name *name, enum idem_isolation i
 
 /* Stores the result in the row. Under another mode than replay, or above result_max, only the
    status is kept. */
-static int tx_store(const struct idem_tx_name *name, int32_t status, const void *result, size_t len,
-                    struct idem_error *err) {
+static int tx_store(const struct idem_tx_operation *name, int32_t status, const void *result,
+                    size_t len, struct idem_error *err) {
     bool kept = result != NULL && name->policy.mode == IDEM_MODE_REPLAY &&
                 len <= (size_t)name->policy.result_max;
     int rc = name->dialect->inside(name->conn, err);
@@ -206,7 +206,7 @@ static int tx_store(const struct idem_tx_name *name, int32_t status, const void 
 
 int idem_tx_once(struct idem_sql conn, const struct idem_guard *guard, const struct idem_args *args,
                  struct idem_tx_answer *ret, struct idem_error *err) {
-    struct idem_tx_name name;
+    struct idem_tx_operation name;
     int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(ret, err);
 
     if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
@@ -219,7 +219,7 @@ int idem_tx_once(struct idem_sql conn, const struct idem_guard *guard, const str
 int idem_tx_result(struct idem_sql conn, const struct idem_guard *guard,
                    const struct idem_args *args, int32_t status, const void *result, size_t len,
                    struct idem_error *err) {
-    struct idem_tx_name name;
+    struct idem_tx_operation name;
     int rc = idem_need(guard, err) ?: idem_need(args, err);
 
     if (rc == 0 && result == NULL && len != 0)
@@ -254,7 +254,7 @@ static int outcome_from_guard(int rc, struct idem_tx_answer *answer, struct idem
 }
 
 /* Runs the guard under a limit on waiting, then rolls back. */
-static int outcome_probe(const struct idem_tx_name *name, int64_t wait_ms,
+static int outcome_probe(const struct idem_tx_operation *name, int64_t wait_ms,
                          struct idem_tx_answer *ret, struct idem_error *err) {
     const struct idem_dialect *dialect = name->dialect;
     struct idem_wait wait = idem_wait_of(wait_ms);
@@ -277,7 +277,7 @@ int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
                     const struct idem_args *args, int64_t wait_ms, struct idem_tx_answer *ret,
                     struct idem_error *err) {
     struct idem_tx_answer answer = {0};
-    struct idem_tx_name name;
+    struct idem_tx_operation name;
     int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(ret, err);
 
     if (rc == 0 && wait_ms < 0)
@@ -309,7 +309,7 @@ int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
 #define BACKOFF_MAX_MS 500
 
 struct idem_tx {
-    const struct idem_tx_name *name;
+    const struct idem_tx_operation *name;
     void *data;
     unsigned attempt;
     int32_t status;
@@ -373,7 +373,7 @@ static bool tx_has_result(const struct idem_tx *tx) {
 
 static int tx_run_function(struct idem_tx *tx, idem_tx_fn *fn, void *data,
                            struct idem_tx_answer *answer, struct idem_error *err) {
-    const struct idem_tx_name *name = tx->name;
+    const struct idem_tx_operation *name = tx->name;
     int rc = fn(tx, data);
 
     if (rc > 0) {
@@ -407,7 +407,7 @@ static int call_report_open(int rc, struct idem_tx_answer *answer, const struct 
 /* One attempt. */
 static int tx_try(struct idem_tx *tx, enum idem_isolation isolation, idem_tx_fn *fn, void *data,
                   struct idem_tx_answer *answer, struct idem_error *err) {
-    const struct idem_tx_name *name = tx->name;
+    const struct idem_tx_operation *name = tx->name;
     const struct idem_dialect *dialect = name->dialect;
     struct idem_error later;
     int undone, rc = tx_guard_begin(name, isolation, answer, err);
@@ -448,7 +448,7 @@ static int options_fill(const struct idem_tx_options *options, struct idem_tx_op
     return 0;
 }
 
-static int call_repeat(const struct idem_tx_name *name, const struct idem_tx_options *options,
+static int call_repeat(const struct idem_tx_operation *name, const struct idem_tx_options *options,
                        void *own, idem_tx_fn *fn, void *data, struct idem_tx_answer *answer,
                        struct idem_error *err) {
     struct idem_tx tx = {.name = name, .data = own};
@@ -480,7 +480,7 @@ int idem_tx_call(struct idem_sql conn, const struct idem_guard *guard, const str
                  struct idem_tx_answer *ret, struct idem_error *err) {
     struct idem_tx_answer answer = {0};
     struct idem_tx_options how;
-    struct idem_tx_name name;
+    struct idem_tx_operation name;
     struct idem_error own;
     int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(fn, err);
 

@@ -47,15 +47,15 @@ bool idem_fingerprint_read(struct idem_bytes bytes, struct idem_fingerprint *ret
     return true;
 }
 
-static struct idem_sql_value name_prefix_value(const struct idem_tx_name *name) {
+static struct idem_sql_value name_prefix_value(const struct idem_tx_operation *name) {
     return idem_sql_bytes(name->key.at, name->key.prefix_len);
 }
 
-static struct idem_sql_value name_hash_value(const struct idem_tx_name *name) {
+static struct idem_sql_value name_hash_value(const struct idem_tx_operation *name) {
     return idem_sql_bytes(name->key.at + name->key.prefix_len, IDEM_HASH_LEN);
 }
 
-static struct idem_sql_value name_fingerprint_value(const struct idem_tx_name *name) {
+static struct idem_sql_value name_fingerprint_value(const struct idem_tx_operation *name) {
     const struct idem_fingerprint *fingerprint = &name->identity.fingerprint;
 
     return fingerprint->definition == 0 ? idem_sql_null()
@@ -69,7 +69,7 @@ struct row_statement {
     bool shown;
 };
 
-static int row_run(const struct idem_tx_name *name, const struct row_statement *statement,
+static int row_run(const struct idem_tx_operation *name, const struct row_statement *statement,
                    const struct idem_sql_value *values, struct idem_reply *ret,
                    struct idem_error *err) {
     struct idem_query q;
@@ -86,7 +86,7 @@ static int row_run(const struct idem_tx_name *name, const struct row_statement *
     return rc;
 }
 
-int idem_row_insert(const struct idem_tx_name *name, const char *begin, bool *ret_done,
+int idem_row_insert(const struct idem_tx_operation *name, const char *begin, bool *ret_done,
                     struct idem_error *err) {
     const struct row_statement insert = {begin, name->dialect->tx.insert, true};
     const struct idem_sql_value values[] = {
@@ -107,7 +107,7 @@ int idem_row_insert(const struct idem_tx_name *name, const char *begin, bool *re
     return rc != 0 && reply.why == IDEM_WHY_CONFLICT ? 0 : rc;
 }
 
-int idem_row_renew(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err) {
+int idem_row_renew(const struct idem_tx_operation *name, bool *ret_done, struct idem_error *err) {
     const struct idem_sql_value values[] = {
         idem_sql_int(name->identity.fingerprint.definition),
         name_fingerprint_value(name),
@@ -138,7 +138,7 @@ static bool row_read_fingerprint(const struct idem_sql_value *cells, struct idem
     return true;
 }
 
-int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
+int idem_row_read(const struct idem_tx_operation *name, struct idem_tx_row *ret,
                   struct idem_error *err) {
     const struct row_statement read = {NULL, name->dialect->tx.read, true};
     const struct idem_sql_value values[] = {name_prefix_value(name), name_hash_value(name)};
@@ -166,7 +166,7 @@ int idem_row_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
     return 0;
 }
 
-int idem_row_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
+int idem_row_result(const struct idem_tx_operation *name, int32_t status, struct idem_bytes result,
                     struct idem_error *err) {
     const struct row_statement statement = {NULL, name->dialect->tx.result, false};
     const struct idem_sql_value values[] = {

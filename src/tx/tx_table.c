@@ -41,7 +41,7 @@ static void columns_texts(struct idem_tx_columns *columns, const char **texts[TE
 /* The values that identify the row. */
 
 int idem_table_name(const struct idem_tx_table *table, const struct idem_args *args,
-                    struct idem_tx_name *name, struct idem_error *err) {
+                    struct idem_tx_operation *name, struct idem_error *err) {
     bool serial = name->policy.key_kind == IDEM_KEY_SERIAL;
     struct idem_bytes scope = {0};
     int rc = idem_fill_scope(&name->policy, args, &scope, err);
@@ -71,7 +71,7 @@ static struct idem_sql_value columns_value(const struct idem_tx_columns *columns
         .type = columns->bytes ? IDEM_SQL_BYTES : IDEM_SQL_TEXT, .at = bytes.at, .len = bytes.len};
 }
 
-static void table_append_where(const struct idem_tx_name *name, struct idem_query *q) {
+static void table_append_where(const struct idem_tx_operation *name, struct idem_query *q) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
 
     idem_query_add(q, " WHERE ");
@@ -120,7 +120,7 @@ static void query_append_result(struct idem_query *q, const char *column) {
 
 enum { CELL_KEY, CELL_SOURCE, CELL_FINGERPRINT, CELL_STATUS, CELL_RESULT, CELLS };
 
-static int table_find_row(const struct idem_tx_name *name, const char *clause,
+static int table_find_row(const struct idem_tx_operation *name, const char *clause,
                           struct idem_reply *ret, struct idem_error *err) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
     struct idem_query q;
@@ -154,7 +154,7 @@ static bool value_equals(const struct idem_sql_value *cell, struct idem_bytes by
 }
 
 /* Checks that the row found is this operation's row, and the only one. */
-static int table_check_row(const struct idem_tx_name *name, const struct idem_reply *reply,
+static int table_check_row(const struct idem_tx_operation *name, const struct idem_reply *reply,
                            struct idem_error *err) {
     if (reply->rows == 1 && reply->columns == CELLS &&
         value_equals(&reply->cells[CELL_KEY], name->serial) &&
@@ -174,7 +174,7 @@ static bool value_read_fingerprint(const struct idem_sql_value *cell,
            idem_fingerprint_read((struct idem_bytes){cell->at, cell->len}, ret);
 }
 
-int idem_table_read(const struct idem_tx_name *name, struct idem_tx_row *ret,
+int idem_table_read(const struct idem_tx_operation *name, struct idem_tx_row *ret,
                     struct idem_error *err) {
     const struct idem_sql_value *cells;
     int rc;
@@ -225,7 +225,7 @@ static void query_append_conflict(struct idem_query *q, const struct idem_tx_col
     idem_query_add(q, ") DO NOTHING");
 }
 
-static void table_append_insert(const struct idem_tx_name *name, struct idem_query *q,
+static void table_append_insert(const struct idem_tx_operation *name, struct idem_query *q,
                                 const char *fingerprint) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
 
@@ -255,7 +255,8 @@ static void table_append_insert(const struct idem_tx_name *name, struct idem_que
     query_append_conflict(q, columns);
 }
 
-int idem_table_insert(const struct idem_tx_name *name, bool *ret_done, struct idem_error *err) {
+int idem_table_insert(const struct idem_tx_operation *name, bool *ret_done,
+                      struct idem_error *err) {
     struct idem_error why;
     struct idem_query q;
     struct idem_reply reply;
@@ -283,7 +284,7 @@ int idem_table_insert(const struct idem_tx_name *name, bool *ret_done, struct id
 }
 
 /* The number of changed rows does not show whether the row exists, so it is ignored here. */
-static int table_write_result(const struct idem_tx_name *name, int32_t status,
+static int table_write_result(const struct idem_tx_operation *name, int32_t status,
                               struct idem_bytes result, struct idem_error *err) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
     struct idem_query q;
@@ -314,7 +315,7 @@ static int table_write_result(const struct idem_tx_name *name, int32_t status,
 }
 
 /* Checks that the row exists, and that status and result read back as they were written. */
-static int table_check_result(const struct idem_tx_name *name, int32_t status,
+static int table_check_result(const struct idem_tx_operation *name, int32_t status,
                               struct idem_bytes result, struct idem_error *err) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
     struct idem_reply reply;
@@ -336,7 +337,7 @@ static int table_check_result(const struct idem_tx_name *name, int32_t status,
 }
 
 /* A row with a result does not wait for one: it belongs to a duplicate. */
-static int table_check_waiting(const struct idem_tx_name *name, struct idem_error *err) {
+static int table_check_waiting(const struct idem_tx_operation *name, struct idem_error *err) {
     struct idem_reply reply;
     int rc = table_find_row(name, "", &reply, err);
 
@@ -348,8 +349,8 @@ static int table_check_waiting(const struct idem_tx_name *name, struct idem_erro
     return rc;
 }
 
-int idem_table_result(const struct idem_tx_name *name, int32_t status, struct idem_bytes result,
-                      struct idem_error *err) {
+int idem_table_result(const struct idem_tx_operation *name, int32_t status,
+                      struct idem_bytes result, struct idem_error *err) {
     const struct idem_tx_columns *columns = &name->conn.table->columns;
     int rc = table_check_waiting(name, err);
 

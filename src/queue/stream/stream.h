@@ -209,12 +209,12 @@ static inline struct stream_message *stream_message_of(struct queue_message *mes
 
 /* The entries in the reply to an XREADGROUP of one stream; false: the reply is malformed. *ret
    is NULL if there are none. */
-bool stream_read_entries(const struct redis_reply *reply, const struct redis_reply **ret);
+bool stream_parse_entries(const struct redis_reply *reply, const struct redis_reply **ret);
 /* Parses [id, fields]; false: malformed. */
-bool stream_read_entry(const struct redis_reply *item, struct stream_id *ret_id,
-                       const struct redis_reply **ret_fields);
+bool stream_parse_entry(const struct redis_reply *item, struct stream_id *ret_id,
+                        const struct redis_reply **ret_fields);
 /* Parses the id of XPENDING's [id, consumer, idle, deliveries]. */
-bool stream_read_pending(const struct redis_reply *item, struct stream_id *ret);
+bool stream_parse_pending(const struct redis_reply *item, struct stream_id *ret);
 
 /* The outcome for one entry in a reply of take.lua or move.lua. */
 enum stream_word {
@@ -226,14 +226,14 @@ enum stream_word {
     STREAM_WORD_DELETED, /* it is no longer in the stream */
     STREAM_WORD__COUNT
 };
-struct stream_said {
+struct stream_outcome {
     struct stream_id id;
     enum stream_word word;
     int64_t deliveries;               /* ENTRY */
     const struct redis_reply *fields; /* ENTRY */
     int64_t bytes, fields_n;          /* LARGE */
 };
-bool stream_read_said(const struct redis_reply *item, struct stream_said *ret);
+bool stream_parse_outcome(const struct redis_reply *item, struct stream_outcome *ret);
 
 /* The reply to XAUTOCLAIM, with and without JUSTID. Redis 7 lists the ids of deleted entries;
    6.2 has a nil in the place of each. */
@@ -243,9 +243,9 @@ struct stream_claimed {
     size_t deleted;
     const struct redis_reply *deleted_items; /* their ids; NULL: the server sent none */
 };
-bool stream_read_claimed(const struct redis_reply *reply, struct stream_claimed *ret);
+bool stream_parse_claimed(const struct redis_reply *reply, struct stream_claimed *ret);
 /* Parses one of its items; false: the item is nil. */
-bool stream_read_claimed_id(const struct redis_reply *item, struct stream_id *ret);
+bool stream_parse_claimed_id(const struct redis_reply *item, struct stream_id *ret);
 
 /* An error text for people. Only the first word of the server's error is passed on, since some
    errors repeat the command. Returns buf. */

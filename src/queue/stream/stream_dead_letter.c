@@ -300,7 +300,7 @@ static int dead_read_page(struct stream_dead *dead, struct idem_error *err) {
     return 0;
 }
 
-static int dead_make_letter(struct stream_dead *dead, const struct stream_said *outcome,
+static int dead_make_letter(struct stream_dead *dead, const struct stream_outcome *outcome,
                             struct idem_error *err) {
     const struct stream_shape shape = {.queue = dead->queue, .body_field = dead->body_field};
     size_t bytes;
@@ -329,7 +329,7 @@ static int dead_make_letter(struct stream_dead *dead, const struct stream_said *
 
 static int dead_next(struct queue_dead *base, struct queue_letter *ret, struct idem_error *err) {
     struct stream_dead *dead = dead_of(base);
-    struct stream_said outcome;
+    struct stream_outcome outcome;
     int rc = 0;
 
     if (!dead->ended && (dead->page == NULL || dead->page_at == dead->page->items_n))
@@ -340,7 +340,7 @@ static int dead_next(struct queue_dead *base, struct queue_letter *ret, struct i
         *ret = (struct queue_letter){.message = NULL};
         return 0;
     }
-    if (!stream_read_said(dead->page->items[dead->page_at], &outcome))
+    if (!stream_parse_outcome(dead->page->items[dead->page_at], &outcome))
         return idem_error_set(err, IDEM_E_REFUSED, "%s: the server's answer is not understood",
                               dead->conn.place);
     rc = dead_make_letter(dead, &outcome, err);

@@ -274,7 +274,7 @@ void stream_entry_table_release(struct stream_link *link) {
 
 static void renew_next(struct stream_link *link);
 
-static void renew_take_outcome(struct stream_link *link, const struct stream_said *outcome) {
+static void renew_take_outcome(struct stream_link *link, const struct stream_outcome *outcome) {
     struct stream_entry *entry = stream_entry_find(link, outcome->id);
 
     if (entry == NULL)
@@ -292,7 +292,7 @@ static void renew_take_outcome(struct stream_link *link, const struct stream_sai
 /* data: the link for renewals by the tick, NULL for others. */
 static void renew_take_moved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
-    struct stream_said outcome;
+    struct stream_outcome outcome;
 
     if (data != NULL)
         link->renewing = false;
@@ -306,7 +306,7 @@ static void renew_take_moved(struct redis_conn *conn, void *data, const struct r
         return;
     }
     for (size_t i = 0; i < reply->items_n; i++)
-        if (stream_read_said(reply->items[i], &outcome))
+        if (stream_parse_outcome(reply->items[i], &outcome))
             renew_take_outcome(link, &outcome);
     if (data != NULL)
         renew_next(link);
@@ -470,11 +470,11 @@ static void ack_take_saved(struct redis_conn *conn, void *data, const struct red
    number. */
 static size_t link_save_trimmed(struct stream_link *link, const struct redis_reply *reply) {
     struct stream_entry *entry;
-    struct stream_said outcome;
+    struct stream_outcome outcome;
     size_t n = 0;
 
     for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i < reply->items_n; i++) {
-        if (!stream_read_said(reply->items[i], &outcome) || outcome.word != STREAM_WORD_DELETED)
+        if (!stream_parse_outcome(reply->items[i], &outcome) || outcome.word != STREAM_WORD_DELETED)
             continue;
         entry = stream_entry_find(link, outcome.id);
         if (!stream_trimmed_report(link, outcome.id) || entry->state != STREAM_GIVEN)

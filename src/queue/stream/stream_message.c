@@ -26,7 +26,7 @@ static bool reply_id(const struct redis_reply *reply, struct stream_id *ret) {
 }
 
 /* Parses [[stream, [entry, ...]]], or nil. */
-bool stream_read_entries(const struct redis_reply *reply, const struct redis_reply **ret) {
+bool stream_parse_entries(const struct redis_reply *reply, const struct redis_reply **ret) {
     const struct redis_reply *stream;
 
     *ret = NULL;
@@ -41,15 +41,15 @@ bool stream_read_entries(const struct redis_reply *reply, const struct redis_rep
     return true;
 }
 
-bool stream_read_entry(const struct redis_reply *item, struct stream_id *ret_id,
-                       const struct redis_reply **ret_fields) {
+bool stream_parse_entry(const struct redis_reply *item, struct stream_id *ret_id,
+                        const struct redis_reply **ret_fields) {
     if (!reply_is_array(item, 2) || !reply_id(item->items[0], ret_id))
         return false;
     *ret_fields = item->items[1];
     return true;
 }
 
-bool stream_read_pending(const struct redis_reply *item, struct stream_id *ret) {
+bool stream_parse_pending(const struct redis_reply *item, struct stream_id *ret) {
     return reply_is_array(item, 4) && reply_id(item->items[0], ret);
 }
 
@@ -68,8 +68,8 @@ static bool reply_word(const struct redis_reply *reply, enum stream_word *ret) {
     return false;
 }
 
-bool stream_read_said(const struct redis_reply *item, struct stream_said *ret) {
-    struct stream_said outcome = {.fields = NULL};
+bool stream_parse_outcome(const struct redis_reply *item, struct stream_outcome *ret) {
+    struct stream_outcome outcome = {.fields = NULL};
     struct redis_reply **parts = item->items;
 
     if (!reply_is_array(item, 2) || !reply_id(parts[0], &outcome.id) ||
@@ -91,7 +91,7 @@ bool stream_read_said(const struct redis_reply *item, struct stream_said *ret) {
     return true;
 }
 
-bool stream_read_claimed(const struct redis_reply *reply, struct stream_claimed *ret) {
+bool stream_parse_claimed(const struct redis_reply *reply, struct stream_claimed *ret) {
     struct stream_claimed claimed = {.deleted = 0};
 
     if (!reply_is_array(reply, 2) || !reply_id(reply->items[0], &claimed.next) ||
@@ -108,7 +108,7 @@ bool stream_read_claimed(const struct redis_reply *reply, struct stream_claimed 
     return true;
 }
 
-bool stream_read_claimed_id(const struct redis_reply *item, struct stream_id *ret) {
+bool stream_parse_claimed_id(const struct redis_reply *item, struct stream_id *ret) {
     if (reply_is_array(item, 1))
         item = item->items[0];
     return reply_id(item, ret);

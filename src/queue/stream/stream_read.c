@@ -139,7 +139,7 @@ static bool recover_has_failed(struct stream_link *link, const struct redis_repl
 
 /* Replies of take.lua. */
 
-static void recover_take_outcome(struct stream_link *link, const struct stream_said *outcome) {
+static void recover_take_outcome(struct stream_link *link, const struct stream_outcome *outcome) {
     struct stream_entry *entry = stream_entry_find(link, outcome->id);
     size_t bytes = 0;
 
@@ -176,13 +176,13 @@ static void recover_take_outcome(struct stream_link *link, const struct stream_s
 static void recover_take_taken(struct redis_conn *conn, void *data,
                                const struct redis_reply *reply) {
     struct stream_link *link = data;
-    struct stream_said outcome;
+    struct stream_outcome outcome;
 
     (void)conn;
     if (recover_has_failed(link, reply, "EVAL (take)"))
         return;
     for (size_t i = 0; i < reply->items_n; i++)
-        if (stream_read_said(reply->items[i], &outcome))
+        if (stream_parse_outcome(reply->items[i], &outcome))
             recover_take_outcome(link, &outcome);
     while (link->lists[STREAM_ASKED].first != NULL) /* the reply had no room for them */
         stream_entry_set_state(link->lists[STREAM_ASKED].first, STREAM_DUE);
@@ -229,7 +229,7 @@ static void recover_take_own(struct redis_conn *conn, void *data, const struct r
     if (recover_has_failed(link, reply, "XPENDING"))
         return;
     for (i = 0; i < reply->items_n; i++) {
-        if (!stream_read_pending(reply->items[i], &id))
+        if (!stream_parse_pending(reply->items[i], &id))
             continue;
         if (stream_entry_find(link, id) == NULL && !recover_add_id(link, id))
             break;
@@ -276,7 +276,7 @@ static void recover_take_returned(struct redis_conn *conn, void *data,
     if (recover_has_failed(link, reply, "XPENDING"))
         return;
     for (size_t i = 0; i < reply->items_n; i++)
-        if (stream_read_pending(reply->items[i], &id) && stream_entry_find(link, id) == NULL)
+        if (stream_parse_pending(reply->items[i], &id) && stream_entry_find(link, id) == NULL)
             (void)recover_add_id(link, id);
     link->returned = link->ids_n == link->gather_n; /* there may be more */
     recover_ask_entries(link);
@@ -325,7 +325,7 @@ static void recover_report_deleted(struct stream_link *link, const struct stream
     struct stream_id id;
 
     for (size_t i = 0; items != NULL && i < items->items_n; i++)
-        if (stream_read_claimed_id(items->items[i], &id))
+        if (stream_parse_claimed_id(items->items[i], &id))
             (void)stream_trimmed_report(link, id);
     if (items != NULL || claimed->deleted == 0)
         return;
@@ -347,7 +347,7 @@ static void recover_take_claimed(struct redis_conn *conn, void *data,
     (void)conn;
     if (recover_has_failed(link, reply, "XAUTOCLAIM"))
         return;
-    if (!stream_read_claimed(reply, &claimed)) {
+    if (!stream_parse_claimed(reply, &claimed)) {
         link->claiming = false;
         recover_end(link);
         return;
@@ -355,7 +355,7 @@ static void recover_take_claimed(struct redis_conn *conn, void *data,
     link->claim_at = claimed.next;
     link->claiming = claimed.next.ms != 0 || claimed.next.seq != 0;
     for (size_t i = 0; i < claimed.items->items_n; i++) {
-        if (!stream_read_claimed_id(claimed.items->items[i], &id))
+        if (!stream_parse_claimed_id(claimed.items->items[i], &id))
             continue;
         entry = stream_entry_find(link, id);
         if (entry != NULL)
@@ -457,7 +457,7 @@ static bool link_take_entries(struct stream_link *link, const struct redis_reply
     size_t bytes = 0, n = entries == NULL ? 0 : entries->items_n;
 
     for (size_t i = 0; i < n; i++) {
-        if (!stream_read_entry(entries->items[i], &id, &fields))
+        if (!stream_parse_entry(entries->items[i], &id, &fields))
             return false;
         link_take_entry(link, id, fields, &bytes);
     }
@@ -483,7 +483,7 @@ static void read_take_reply(struct redis_conn *conn, void *data, const struct re
         stream_link_reset(link);
         return;
     }
-    if (!stream_read_entries(reply, &entries) || !link_take_entries(link, entries)) {
+    if (!stream_parse_entries(reply, &entries) || !link_take_entries(link, entries)) {
         stream_link_report_error(link, "XREADGROUP", reply);
         stream_recover_survey(link); /* some entries may have been read */
     } else if (link->out_n > before) {

@@ -88,12 +88,16 @@ static bool aux_load(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, s
     return false;
 }
 
-/* A new row needs room. In a full store the rest is reserved for runs that must finish. */
-static bool aux_refuses_new(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, bool there) {
-    if (there || !lmdb_env_full(env, txn))
+static bool ops_refuse_full(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job) {
+    if (!lmdb_env_full(env, txn))
         return false;
     job->rc = lmdb_fail(env, &job->copy.error, MDB_MAP_FULL, "write");
     return true;
+}
+
+/* A new row needs room. In a full store the rest is reserved for runs that must finish. */
+static bool aux_refuses_new(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, bool there) {
+    return !there && ops_refuse_full(env, txn, job);
 }
 
 static int ops_once(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
@@ -305,13 +309,6 @@ static bool ops_fill_claim(struct lmdb_job *job, enum idem_verdict verdict, int6
                        verdict == IDEM_REPLAY || verdict == IDEM_DEAD))
         return false;
     job->copy.out.claim.shared = job->blob;
-    return true;
-}
-
-static bool ops_refuse_full(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job) {
-    if (!lmdb_env_full(env, txn))
-        return false;
-    job->rc = lmdb_fail(env, &job->copy.error, MDB_MAP_FULL, "write");
     return true;
 }
 

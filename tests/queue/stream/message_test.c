@@ -260,13 +260,13 @@ TEST(both_forms_of_what_was_claimed_are_read) {
     struct stream_claimed claimed;
     struct stream_id id;
 
-    CHECK(stream_read_claimed(seven, &claimed));
+    CHECK(stream_parse_claimed(seven, &claimed));
     CHECK(claimed.next.ms == 7 && claimed.deleted == 2 && claimed.items->items_n == 1);
-    CHECK(stream_read_claimed_id(claimed.items->items[0], &id) && id.ms == 1 && id.seq == 1);
-    CHECK(stream_read_claimed(six, &claimed));
+    CHECK(stream_parse_claimed_id(claimed.items->items[0], &id) && id.ms == 1 && id.seq == 1);
+    CHECK(stream_parse_claimed(six, &claimed));
     CHECK(claimed.next.ms == 0 && claimed.deleted == 1 && claimed.items->items_n == 2);
-    CHECK(!stream_read_claimed_id(claimed.items->items[0], &id));
-    CHECK(stream_read_claimed_id(claimed.items->items[1], &id) && id.seq == 1);
+    CHECK(!stream_parse_claimed_id(claimed.items->items[0], &id));
+    CHECK(stream_parse_claimed_id(claimed.items->items[1], &id) && id.seq == 1);
     redis_reply_free(seven);
     redis_reply_free(six);
 }

@@ -373,7 +373,7 @@ void maria_hang_up(struct sql_link *link) {
 
 #define MARIADB_MIN 100300
 #define MYSQL_MIN 80000
-#define COLUMNS_MAX 5
+#define COLUMNS_MAX 4
 
 /* Our locks are held for single statements, so a longer wait is one for another program's
    transaction. Values that do not fit are refused, not cut. A transaction that init_connect
@@ -436,10 +436,12 @@ static bool session_check_tables(MYSQL *conn, struct sql_dialled *ret) {
     int64_t values[2] = {0, 0};
 
     if (!session_query(conn, "SELECT version, oldest FROM idem_meta", values, 2)) {
-        if (mysql_errno(conn) == ER_NO_SUCH_TABLE)
+        if (mysql_errno(conn) == ER_NO_SUCH_TABLE) {
             sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
+            return false;
+        }
         if (mysql_errno(conn) != 0)
-            return mysql_errno(conn) == ER_NO_SUCH_TABLE ? false : session_fail(conn, ret);
+            return session_fail(conn, ret);
     }
     if (sql_schema_fits(values[0], values[1], text, sizeof(text)))
         return true;
