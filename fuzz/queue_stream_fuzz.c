@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct recipe {
     const uint8_t *at, *end;
-    struct redis_buffer out;
+    struct idem_buffer out;
 };
 
 static unsigned next(struct recipe *r) {
@@ -28,13 +28,13 @@ static unsigned next(struct recipe *r) {
 static void put_line(struct recipe *r, char mark, long long n) {
     char text[40];
 
-    redis_buffer_put(&r->out, text, (size_t)snprintf(text, sizeof(text), "%c%lld\r\n", mark, n));
+    idem_buffer_put(&r->out, text, (size_t)snprintf(text, sizeof(text), "%c%lld\r\n", mark, n));
 }
 
 static void put_string(struct recipe *r, const void *bytes, size_t len) {
     put_line(r, '$', (long long)len);
-    redis_buffer_put(&r->out, bytes, len);
-    redis_buffer_put(&r->out, "\r\n", 2);
+    idem_buffer_put(&r->out, bytes, len);
+    idem_buffer_put(&r->out, "\r\n", 2);
 }
 
 static void put_text(struct recipe *r, unsigned which) {
@@ -67,10 +67,10 @@ static void put_reply(struct recipe *r, int depth) {
         put_line(r, ':', (int8_t)next(r) * (n == 31 ? INT64_C(72057594037927935) : 1));
         return;
     case 2:
-        redis_buffer_put(&r->out, "+OK\r\n", 5);
+        idem_buffer_put(&r->out, "+OK\r\n", 5);
         return;
     case 3:
-        redis_buffer_put(&r->out, "-NOGROUP x\r\n", 12);
+        idem_buffer_put(&r->out, "-NOGROUP x\r\n", 12);
         return;
     case 4:
     case 5:
@@ -192,7 +192,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     if ((data[0] & 0x80) != 0)
-        redis_buffer_put(&recipe.out, data + 1, size - 1);
+        idem_buffer_put(&recipe.out, data + 1, size - 1);
     else
         put_reply(&recipe, 0);
     if (recipe.out.len > 0)
@@ -201,6 +201,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         looks[(data[0] & 0x7f) % 5](reply);
     redis_reply_free(reply);
     redis_reader_free(reader);
-    redis_buffer_release(&recipe.out);
+    idem_buffer_release(&recipe.out);
     return 0;
 }

@@ -17,7 +17,7 @@ static void within(struct idem_bytes part, const unsigned char *bytes, size_t le
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct idem_record record = {.state = IDEM_ABSENT};
-    struct redis_buffer begin = {0};
+    struct idem_buffer begin = {0};
     int64_t now, left;
     unsigned char *bytes;
     int rc;
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         redis_record_begin(&record, &begin);
         assert(begin.len == 28 && memcmp(begin.at + 4, bytes + 4, 24) == 0);
         assert(begin.at[2] == (char)bytes[2]);
-        redis_buffer_release(&begin);
+        idem_buffer_release(&begin);
     } else {
         assert(record.state == IDEM_ABSENT);
     }

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct recipe {
     const uint8_t *at, *end;
-    struct redis_buffer out;
+    struct idem_buffer out;
 };
 
 static unsigned next(struct recipe *r) {
@@ -27,7 +27,7 @@ static unsigned next(struct recipe *r) {
 }
 
 static void put_text(struct recipe *r, const char *text) {
-    redis_buffer_put(&r->out, text, strlen(text));
+    idem_buffer_put(&r->out, text, strlen(text));
 }
 
 static void put_string(struct recipe *r, size_t len) {
@@ -37,7 +37,7 @@ static void put_string(struct recipe *r, size_t len) {
         len = (size_t)(r->end - r->at);
     snprintf(head, sizeof(head), "$%zu\r\n", len);
     put_text(r, head);
-    redis_buffer_put(&r->out, r->at, len);
+    idem_buffer_put(&r->out, r->at, len);
     put_text(r, "\r\n");
     r->at += len;
 }
@@ -197,7 +197,7 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     return done;
 }
 
-static void job_run(struct redis_job *job, const struct redis_buffer *bytes) {
+static void job_run(struct redis_job *job, const struct idem_buffer *bytes) {
     struct redis_reader *reader = redis_reader_new();
     struct redis_reply *reply = NULL;
 
@@ -222,15 +222,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (store.scripts.text[0] == NULL && redis_scripts_make("PUBLISH", &store.scripts, NULL) != 0)
         abort();
     if ((data[0] & 0x80) != 0) {
-        redis_buffer_put(&recipe.out, data + 1, size - 1);
+        idem_buffer_put(&recipe.out, data + 1, size - 1);
     } else {
         while (recipe.at < recipe.end && recipe.out.len <= TEXT_MAX)
             put_reply(&recipe, 0);
     }
     job_fill(&job, (enum idem_op_kind)(data[0] % 16 % IDEM_OP__COMMON), (data[0] & 0x40) != 0);
     job_run(&job, &recipe.out);
-    redis_buffer_release(&job.command);
-    redis_buffer_release(&recipe.out);
+    idem_buffer_release(&job.command);
+    idem_buffer_release(&recipe.out);
     redis_reply_free(job.first);
     redis_scan_free(job.scan);
     redis_pages_free(&store);

@@ -363,14 +363,14 @@ bool stream_link_is_ready(const struct stream_link *link);
 /* The group no longer exists: forgets everything about it, and restarts both connections. */
 void stream_link_reset(struct stream_link *link);
 /* Starts COMMAND stream group, with `more` parts to follow. */
-void stream_link_put_command(const struct stream_link *link, struct redis_buffer *out, size_t more,
+void stream_link_put_command(const struct stream_link *link, struct idem_buffer *out, size_t more,
                              const char *command);
 /* Starts the EVAL of a script on the stream, with `more` arguments after the group. */
-void stream_link_put_script(const struct stream_link *link, struct redis_buffer *out, size_t more,
+void stream_link_put_script(const struct stream_link *link, struct idem_buffer *out, size_t more,
                             const char *script);
-void stream_connection_put_id(struct redis_buffer *out, struct stream_id id);
+void stream_connection_put_id(struct idem_buffer *out, struct stream_id id);
 /* Sends `out` on the command connection, and empties it. False: not sent. */
-bool stream_link_send(struct stream_link *link, struct redis_buffer *out, redis_reply_fn *take,
+bool stream_link_send(struct stream_link *link, struct idem_buffer *out, redis_reply_fn *take,
                       void *data);
 
 /* stream_read.c: new entries */

@@ -30,7 +30,7 @@ const char stream_page_script[] =
 
 /* Commands. */
 
-void stream_link_put_command(const struct stream_link *link, struct redis_buffer *out, size_t more,
+void stream_link_put_command(const struct stream_link *link, struct idem_buffer *out, size_t more,
                              const char *command) {
     redis_put_head(out, 3 + more);
     redis_put_text(out, command);
@@ -38,7 +38,7 @@ void stream_link_put_command(const struct stream_link *link, struct redis_buffer
     redis_put_text(out, link->group);
 }
 
-void stream_link_put_script(const struct stream_link *link, struct redis_buffer *out, size_t more,
+void stream_link_put_script(const struct stream_link *link, struct idem_buffer *out, size_t more,
                             const char *script) {
     redis_put_head(out, 5 + more);
     redis_put_text(out, "EVAL");
@@ -48,18 +48,18 @@ void stream_link_put_script(const struct stream_link *link, struct redis_buffer 
     redis_put_text(out, link->group);
 }
 
-void stream_connection_put_id(struct redis_buffer *out, struct stream_id id) {
+void stream_connection_put_id(struct idem_buffer *out, struct stream_id id) {
     char text[STREAM_ID_TEXT];
 
     redis_put_text(out, stream_id_print(id, text));
 }
 
-bool stream_link_send(struct stream_link *link, struct redis_buffer *out, redis_reply_fn *take,
+bool stream_link_send(struct stream_link *link, struct idem_buffer *out, redis_reply_fn *take,
                       void *data) {
     bool sent = !out->failed && link->command.state == REDIS_CONN_READY &&
                 redis_conn_send(&link->command, out->at, out->len, take, data);
 
-    redis_buffer_release(out);
+    idem_buffer_release(out);
     return sent;
 }
 
@@ -69,11 +69,10 @@ static void connection_fail(struct redis_conn *conn, int code, const char *why) 
         redis_conn_fail(conn, code, "%s", why);
 }
 
-static void connection_ask(struct redis_conn *conn, struct redis_buffer *out,
-                           redis_reply_fn *take) {
+static void connection_ask(struct redis_conn *conn, struct idem_buffer *out, redis_reply_fn *take) {
     if (out->failed || !redis_conn_send(conn, out->at, out->len, take, conn->data))
         connection_fail(conn, IDEM_E_NOMEM, "no memory for what is to be sent");
-    redis_buffer_release(out);
+    idem_buffer_release(out);
 }
 
 /* State. */
@@ -154,7 +153,7 @@ static void connection_take_created(struct redis_conn *conn, void *data,
 static void connection_take_group(struct redis_conn *conn, void *data,
                                   const struct redis_reply *reply) {
     struct stream_link *link = data;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     char text[STREAM_ERROR_TEXT];
 
     if (reply == NULL)
@@ -175,7 +174,7 @@ static void connection_take_group(struct redis_conn *conn, void *data,
 
 static void connection_greet_command(struct redis_conn *conn) {
     struct stream_link *link = conn->data;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     redis_greet(conn, NULL, NULL);
     stream_link_put_command(link, &out, 0, "XPENDING");
@@ -252,7 +251,7 @@ static void connection_take_id(struct redis_conn *conn, void *data,
 
 static void connection_greet_reading(struct redis_conn *conn) {
     struct stream_link *link = conn->data;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     redis_greet(conn, NULL, NULL);
     redis_put_command(&out, "CLIENT", "ID", NULL);

@@ -124,7 +124,7 @@ static int dead_connect(struct stream_dead *dead, int64_t until, struct idem_err
 /* Sends the command and frees it. Waits for the reply, which the caller frees. The server's
    errors become errors here. For a command that changes nothing, a missing reply is
    IDEM_E_REFUSED. */
-static int dead_ask(struct stream_dead *dead, struct redis_buffer *out, bool changes,
+static int dead_ask(struct stream_dead *dead, struct idem_buffer *out, bool changes,
                     struct redis_reply **ret, struct idem_error *err) {
     int64_t until = idem_loop_now() + dead->timeout_ms;
     char text[STREAM_ERROR_TEXT];
@@ -135,7 +135,7 @@ static int dead_ask(struct stream_dead *dead, struct redis_buffer *out, bool cha
     dead->answer = NULL;
     if (rc == 0 && !redis_conn_send(&dead->conn, out->at, out->len, dead_letter_take_reply, dead))
         rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a command");
-    redis_buffer_release(out);
+    idem_buffer_release(out);
     if (rc != 0)
         return rc;
     redis_conn_flush(&dead->conn);
@@ -197,7 +197,7 @@ static int dead_read_url(struct stream_dead *dead, const char *text, struct idem
 }
 
 static int dead_check_type(struct stream_dead *dead, struct idem_error *err) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     struct redis_reply *reply;
     int rc;
 
@@ -217,7 +217,7 @@ static int dead_check_type(struct stream_dead *dead, struct idem_error *err) {
 /* Reading ends here, so that a command that requeues all letters does not meet those that are
    buried again meanwhile. */
 static int dead_find_end(struct stream_dead *dead, struct idem_error *err) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     struct redis_reply *reply;
     int rc;
 
@@ -274,7 +274,7 @@ static int dead_letter_open(const struct queue_dead_config *config, struct queue
 
 static int dead_read_page(struct stream_dead *dead, struct idem_error *err) {
     char text[STREAM_ID_TEXT], from[STREAM_ID_TEXT + 1] = "-";
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     struct redis_reply *reply;
     int rc;
 
@@ -369,7 +369,7 @@ static struct idem_bytes message_origin(const struct stream_message *letter) {
 
 static int dead_send_copy(struct stream_dead *dead, struct idem_bytes to, struct idem_error *err) {
     const struct stream_message *letter = dead->letter;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     struct redis_reply *reply;
     size_t n = 0;
     int rc;
@@ -413,7 +413,7 @@ static int dead_requeue(struct queue_dead *base, const char *to, struct idem_err
 
 static int dead_remove(struct queue_dead *base, const char *receipt, struct idem_error *err) {
     struct stream_dead *dead = dead_of(base);
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     struct redis_reply *reply;
     struct stream_id id;
     int rc;

@@ -315,7 +315,7 @@ static void renew_take_moved(struct redis_conn *conn, void *data, const struct r
 
 static bool renew_send(struct stream_link *link, const struct stream_id *ids, size_t n,
                        void *data) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     stream_link_put_script(link, &out, 4 + n, stream_move_script);
     redis_put_text(&out, link->consumer);
@@ -509,7 +509,7 @@ static bool ack_is_epitaph(struct idem_bytes name) {
 
 /* Fields, counted while they are written; the command's head is written later. */
 struct letter {
-    struct redis_buffer out;
+    struct idem_buffer out;
     size_t n;
 };
 
@@ -554,7 +554,7 @@ static void letter_write(struct letter *letter, const struct stream_message *mes
                     idem_rfc3339_print(1000 * (int64_t)time(NULL), now, sizeof(now)));
 }
 
-static void link_put_letter(const struct stream_link *link, struct redis_buffer *out,
+static void link_put_letter(const struct stream_link *link, struct idem_buffer *out,
                             const struct stream_message *message,
                             const struct queue_epitaph *epitaph) {
     struct letter letter = {0};
@@ -564,9 +564,9 @@ static void link_put_letter(const struct stream_link *link, struct redis_buffer 
     redis_put_text(out, "XADD");
     redis_put_text(out, link->dead_letter);
     redis_put_text(out, "*");
-    redis_buffer_put(out, letter.out.at, letter.out.len);
+    idem_buffer_put(out, letter.out.at, letter.out.len);
     out->failed |= letter.out.failed;
-    redis_buffer_release(&letter.out);
+    idem_buffer_release(&letter.out);
 }
 
 /* Sending. */
@@ -577,7 +577,7 @@ static bool link_send_saved(struct stream_link *link) {
         .reason = "its entry was deleted or trimmed before it was done with",
     };
     struct stream_entry *entry = link->lists[STREAM_SAVING].first;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     link_put_letter(link, &out, entry->kept, &epitaph);
     if (!stream_link_send(link, &out, ack_take_saved, (void *)(uintptr_t)1))
@@ -590,7 +590,7 @@ static bool link_send_saved(struct stream_link *link) {
 static size_t link_send_ids(struct stream_link *link, const struct kind *kind) {
     struct stream_list *waits = &link->lists[kind->waits];
     struct stream_entry *entry = waits->first;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     bool begun = entry != NULL && entry->begun;
     size_t n = 0;
 
@@ -729,7 +729,7 @@ void stream_ack_bury(struct queue_link *base, struct queue_message *queued,
                      const struct queue_epitaph *epitaph, queue_done_fn *told, void *data) {
     struct stream_link *link = stream_link_of(base);
     struct stream_message *message = stream_message_of(queued);
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     message_begin_request(message, false, told, data);
     if (link->command.state != REDIS_CONN_READY) {

@@ -191,7 +191,7 @@ static void recover_take_taken(struct redis_conn *conn, void *data,
 
 /* The second half of each step: take.lua for link->ids. Without ids, the step is over. */
 static void recover_ask_entries(struct stream_link *link) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     if (link->ids_n == 0) {
         recover_end(link);
@@ -242,7 +242,7 @@ static void recover_take_own(struct redis_conn *conn, void *data, const struct r
 
 static void recover_ask_own(struct stream_link *link) {
     char text[STREAM_ID_TEXT], behind[STREAM_ID_TEXT + 1];
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     snprintf(behind, sizeof(behind), "(%s", stream_id_print(link->survey_at, text));
     stream_link_put_command(link, &out, 4, "XPENDING");
@@ -296,7 +296,7 @@ static void recover_take_poll(struct redis_conn *conn, void *data,
 }
 
 static bool recover_send_returned(struct stream_link *link, size_t n, redis_reply_fn *take) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     stream_link_put_command(link, &out, 4, "XPENDING");
     redis_put_text(&out, "-");
@@ -368,7 +368,7 @@ static void recover_take_claimed(struct redis_conn *conn, void *data,
 }
 
 static void recover_ask_idle(struct stream_link *link) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     link->claim_steps--;
     stream_link_put_command(link, &out, 6, "XAUTOCLAIM");
@@ -495,7 +495,7 @@ static void read_take_reply(struct redis_conn *conn, void *data, const struct re
 }
 
 void stream_read_next(struct stream_link *link) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     size_t room = stream_link_room(link);
 
     if (link->read_n > 0 || link->unblocking || room == 0 || recover_is_pending(link))
@@ -518,7 +518,7 @@ void stream_read_next(struct stream_link *link) {
         link->read_n = room;
         link->read_at = idem_loop_now();
     }
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
 }
 
 /* 0: the read did not block yet, or no longer. */
@@ -534,7 +534,7 @@ static void read_take_unblocked(struct redis_conn *conn, void *data,
 }
 
 void stream_read_interrupt(struct stream_link *link) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     if (link->read_n == 0 || link->interrupted || link->unblocking || link->reading_id == 0)
         return;

@@ -170,7 +170,7 @@ static void cluster_fire_refresh(struct idem_timer *timer) {
     struct redis_cluster *cluster = idem_container_of(timer, struct redis_cluster, timer);
     struct redis_store *store = cluster->store;
     struct redis_node *node = store_next_ready(store);
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     if (cluster->under_way)
         return;
@@ -182,7 +182,7 @@ static void cluster_fire_refresh(struct idem_timer *timer) {
     }
     redis_put_command(&out, "CLUSTER", "SLOTS", NULL);
     cluster->under_way = redis_conn_send(&node->conn, out.at, out.len, cluster_take_slots, store);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
     if (cluster->under_way)
         redis_conn_flush(&node->conn);
     else

@@ -43,18 +43,18 @@ static void packer_put_bytes(struct packer *p, const void *bytes, size_t len) {
 static void job_put_urgent(struct redis_job *job, enum redis_script script) {
     static const char leave[] = "#!lua flags=allow-oom\n";
     const char *text = job->store->scripts.text[script];
-    struct redis_buffer whole = {0};
+    struct idem_buffer whole = {0};
 
-    redis_buffer_put(&whole, leave, sizeof(leave) - 1);
-    redis_buffer_put(&whole, text, strlen(text));
+    idem_buffer_put(&whole, leave, sizeof(leave) - 1);
+    idem_buffer_put(&whole, text, strlen(text));
     redis_put_text(&job->command, "EVAL");
     redis_put_part(&job->command, whole.at, whole.len);
     job->command.failed |= whole.failed;
-    redis_buffer_release(&whole);
+    idem_buffer_release(&whole);
 }
 
 static void job_put_eval(struct redis_job *job, enum redis_script script, size_t arguments) {
-    struct redis_buffer *out = &job->command;
+    struct idem_buffer *out = &job->command;
     char name[REDIS_NAME_MAX];
     size_t len = redis_name(&job->base.copy.key, name);
 
@@ -118,7 +118,7 @@ static void job_write_claim_script(struct redis_job *job) {
    the remaining life of such a key is then needed. Otherwise PTTL would be wasted. */
 static void job_write_claim_plain(struct redis_job *job) {
     const struct idem_claim_in *in = &job->base.copy.in.claim;
-    struct redis_buffer *out = &job->command, first = {0};
+    struct idem_buffer *out = &job->command, first = {0};
     char name[REDIS_NAME_MAX];
     size_t len = redis_name(&job->base.copy.key, name);
 
@@ -132,7 +132,7 @@ static void job_write_claim_plain(struct redis_job *job) {
     redis_put_text(out, "PX");
     job_put_life(job, in->lease_ms + in->hold_ttl_ms);
     out->failed |= first.failed;
-    redis_buffer_release(&first);
+    idem_buffer_release(&first);
     job->replies = 1;
     if (idem_loop_now() >= job->store->contended_until)
         return;
@@ -174,7 +174,7 @@ static void command_finish_times(const struct idem_finish_in *in, int64_t *ret_l
 /* Adds the head of a first attempt's record while it runs, and the head when it is done. The
    script replaces one by the other. Empty if the finish is of another kind. */
 static void job_put_heads(struct redis_job *job, const struct idem_finish_in *in) {
-    struct redis_buffer heads = {0};
+    struct idem_buffer heads = {0};
     struct idem_record record = {.state = IDEM_RUNNING, .attempt = 1, .tries = 1};
 
     memcpy(record.owner, in->owner, IDEM_OWNER_LEN);
@@ -186,7 +186,7 @@ static void job_put_heads(struct redis_job *job, const struct idem_finish_in *in
     }
     redis_put_part(&job->command, heads.at, heads.len);
     job->command.failed |= heads.failed;
-    redis_buffer_release(&heads);
+    idem_buffer_release(&heads);
 }
 
 static void job_write_finish(struct redis_job *job) {
@@ -577,7 +577,7 @@ enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply 
     return REDIS_DONE;
 }
 
-unsigned redis_tally_write(struct redis_store *store, struct redis_buffer *out) {
+unsigned redis_tally_write(struct redis_store *store, struct idem_buffer *out) {
     unsigned n = 0;
 
     for (int i = 0; i < IDEM_EVENT__COUNT; i++) {

@@ -131,8 +131,8 @@ static void connection_drop_socket(struct redis_conn *conn) {
     conn->tls = NULL;
     redis_reader_free(conn->reader);
     conn->reader = NULL;
-    redis_buffer_release(&conn->out);
-    redis_buffer_release(&conn->cipher);
+    idem_buffer_release(&conn->out);
+    idem_buffer_release(&conn->cipher);
     conn->out_at = conn->cipher_at = 0;
     conn->watching_write = false;
 }
@@ -234,7 +234,7 @@ static int connection_watch_write(struct redis_conn *conn, bool write) {
 }
 
 /* Writes as much as the kernel takes; false if the connection was lost. */
-static bool connection_write(struct redis_conn *conn, struct redis_buffer *buffer, size_t *at) {
+static bool connection_write(struct redis_conn *conn, struct idem_buffer *buffer, size_t *at) {
     ssize_t n;
 
     while (*at < buffer->len) {
@@ -253,7 +253,7 @@ static bool connection_write(struct redis_conn *conn, struct redis_buffer *buffe
     }
     *at = buffer->len = 0;
     if (buffer->size > 1 << 20)
-        redis_buffer_release(buffer);
+        idem_buffer_release(buffer);
     (void)connection_watch_write(conn, false);
     return true;
 }
@@ -277,7 +277,7 @@ bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, red
         return false;
     if (take != NULL && !connection_want_push(conn, (struct redis_want){take, data}))
         return false;
-    redis_buffer_put(&conn->out, bytes, len);
+    idem_buffer_put(&conn->out, bytes, len);
     if (conn->state == REDIS_CONN_READY && conn->wants_n == 1) {
         conn->heard = idem_loop_now();
         if (conn->timer.link == NULL) /* a running timer rechecks `heard` */
@@ -357,23 +357,23 @@ static bool connection_take_plain(struct redis_conn *conn, const char *bytes, si
 }
 
 static bool connection_take_cipher(struct redis_conn *conn, const char *bytes, size_t len) {
-    struct redis_buffer plain = {0};
+    struct idem_buffer plain = {0};
     const char *why = NULL;
     bool ready = redis_tls_ready(conn->tls), alive;
 
     if (!redis_tls_receive(conn->tls, bytes, len, &plain, &conn->cipher, &why) || plain.failed) {
         redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why == NULL ? "TLS: no memory" : why);
-        redis_buffer_release(&plain);
+        idem_buffer_release(&plain);
         return false;
     }
     if (!ready && redis_tls_ready(conn->tls))
         connection_greet(conn);
     if (conn->tls == NULL) { /* the greeting closed the connection */
-        redis_buffer_release(&plain);
+        idem_buffer_release(&plain);
         return false;
     }
     alive = plain.len == 0 || connection_take_plain(conn, plain.at, plain.len);
-    redis_buffer_release(&plain);
+    idem_buffer_release(&plain);
     return alive;
 }
 

@@ -7,6 +7,7 @@
 #include <hiredis/read.h>
 #include <sys/socket.h>
 
+#include "base/buffer.h"
 #include "base/hash.h"
 #include "store/store_url.h"
 
@@ -63,24 +64,14 @@ struct redis_config {
 int redis_config_read(const struct idem_url *url, struct redis_config *ret, struct idem_error *err);
 void redis_config_release(struct redis_config *config);
 
-/* Bytes to be written. */
-
-struct redis_buffer {
-    char *at;
-    size_t len, size;
-    bool failed; /* no memory: the content is incomplete */
-};
-void redis_buffer_put(struct redis_buffer *buffer, const void *bytes, size_t len);
-void redis_buffer_release(struct redis_buffer *buffer);
-
 /* Builds a command in the server's protocol: first the head with the number of parts, then each
    part. */
-void redis_put_head(struct redis_buffer *buffer, size_t parts);
-void redis_put_part(struct redis_buffer *buffer, const void *bytes, size_t len);
-void redis_put_text(struct redis_buffer *buffer, const char *text);
-void redis_put_number(struct redis_buffer *buffer, int64_t number);
+void redis_put_head(struct idem_buffer *buffer, size_t parts);
+void redis_put_part(struct idem_buffer *buffer, const void *bytes, size_t len);
+void redis_put_text(struct idem_buffer *buffer, const char *text);
+void redis_put_number(struct idem_buffer *buffer, int64_t number);
 /* Adds a complete command made of texts; NULL ends the list. */
-void redis_put_command(struct redis_buffer *buffer, ...) __attribute__((sentinel));
+void redis_put_command(struct idem_buffer *buffer, ...) __attribute__((sentinel));
 
 /* Replies, as the reader builds them. */
 
@@ -132,11 +123,11 @@ void redis_tls_free(struct redis_tls *tls);
 /* Both functions move as many bytes as they can. `out` gets bytes for the socket, `plain` those
    for the reader. False: the session is broken; *ret_why has the reason. */
 bool redis_tls_receive(struct redis_tls *tls, const char *bytes, size_t len,
-                       struct redis_buffer *plain, struct redis_buffer *out, const char **ret_why);
+                       struct idem_buffer *plain, struct idem_buffer *out, const char **ret_why);
 /* *ret_taken is the number of bytes taken; send the rest after the next redis_tls_receive(). */
-bool redis_tls_send(struct redis_tls *tls, const char *bytes, size_t len, struct redis_buffer *out,
+bool redis_tls_send(struct redis_tls *tls, const char *bytes, size_t len, struct idem_buffer *out,
                     size_t *ret_taken, const char **ret_why);
-bool redis_tls_begin(struct redis_tls *tls, struct redis_buffer *out, const char **ret_why);
+bool redis_tls_begin(struct redis_tls *tls, struct idem_buffer *out, const char **ret_why);
 bool redis_tls_ready(const struct redis_tls *tls);
 
 #define REDIS_ADDRESSES_MAX 32 /* per name; a lookup with this many may be incomplete */
@@ -205,7 +196,7 @@ struct redis_conn {
     int64_t connect_until; /* deadline of the current attempt */
     struct redis_tls *tls;
     struct redis_reader *reader;
-    struct redis_buffer out, cipher; /* cipher: with TLS, the bytes for the socket */
+    struct idem_buffer out, cipher; /* cipher: with TLS, the bytes for the socket */
     size_t out_at, cipher_at;
     struct redis_want *wants; /* a ring of `wants_size`, a power of two */
     size_t wants_size, wants_first, wants_n;
@@ -273,9 +264,9 @@ int redis_record_decode(struct idem_bytes bytes, int64_t now, int64_t left,
 bool redis_record_glance(const unsigned char *bytes, size_t len, int64_t left,
                          enum idem_state *ret_state, bool *ret_live);
 /* Writes the first 28 bytes, up to the owner; the prior state is absent. */
-void redis_record_begin(const struct idem_record *record, struct redis_buffer *out);
+void redis_record_begin(const struct idem_record *record, struct idem_buffer *out);
 /* Writes a first run; for a claim of an absent key. */
-void redis_record_first(const struct idem_claim_in *in, struct redis_buffer *out);
+void redis_record_first(const struct idem_claim_in *in, struct idem_buffer *out);
 
 /* Scripts. */
 

@@ -59,7 +59,7 @@ static void driver_take_tally(struct redis_conn *conn, void *data,
    count events that the new one never sees. */
 static bool store_send_tally(struct redis_store *store) {
     struct redis_node *node = store->nodes;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     bool first = true;
 
     if (store->remote.tally_flying > 0)
@@ -70,7 +70,7 @@ static bool store_send_tally(struct redis_store *store) {
         node = store->slots[redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))];
     if (node == NULL || node->conn.state != REDIS_CONN_READY ||
         redis_tally_write(store, &out) == 0 || out.failed) {
-        redis_buffer_release(&out);
+        idem_buffer_release(&out);
         return true;
     }
     for (int i = 0; i < IDEM_EVENT__COUNT; i++) {
@@ -80,14 +80,14 @@ static bool store_send_tally(struct redis_store *store) {
                              &store->remote.tally_sent[i])) {
             if (!first) /* the commands are queued, and their replies would have no callback */
                 redis_conn_fail(&node->conn, IDEM_E_NOMEM, "no memory for an answer");
-            redis_buffer_release(&out);
+            idem_buffer_release(&out);
             return true;
         }
         first = false;
         remote_tally_sent(&store->remote, i);
     }
     redis_conn_flush(&node->conn);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
     return true;
 }
 

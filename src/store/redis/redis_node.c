@@ -80,7 +80,7 @@ void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data) {
     bool sentinel = conn->sentinel;
     const char *user = sentinel ? config->sentinel_user : config->user;
     const char *password = sentinel ? config->sentinel_password : config->password;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     if (password != NULL) {
         if (user != NULL)
@@ -100,7 +100,7 @@ void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data) {
     }
     redis_put_command(&out, "CLIENT", "SETNAME", config->name, NULL);
     (void)redis_conn_send(conn, out.at, out.len, last == NULL ? node_take_name : last, data);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
 }
 
 /* INFO. */
@@ -147,7 +147,7 @@ static bool node_policy_evicts(const char *policy) {
    another process has other client IDs. */
 static void node_fence(struct redis_conn *conn, struct redis_node *node, const char *info) {
     char run[sizeof(node->run_id)], id[24];
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     if (!redis_info_get(info, "run_id", run, sizeof(run)))
         run[0] = '\0';
@@ -155,7 +155,7 @@ static void node_fence(struct redis_conn *conn, struct redis_node *node, const c
         snprintf(id, sizeof(id), "%lld", node->client_id);
         redis_put_command(&out, "CLIENT", "KILL", "ID", id, NULL);
         (void)redis_conn_send(conn, out.at, out.len, redis_take_nothing, NULL);
-        redis_buffer_release(&out);
+        idem_buffer_release(&out);
     }
     memcpy(node->run_id, run, sizeof(run));
 }
@@ -298,14 +298,14 @@ static void node_request_settings(struct redis_conn *conn, struct redis_node *no
     static const char *const names[] = {"save", "appendonly", "appendfsync",
                                         "no-appendfsync-on-rewrite", "min-replicas-to-write"};
     size_t n = node->store->remote.base.fact == NULL ? 2 : sizeof(names) / sizeof(names[0]);
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     for (size_t i = 0; i < n; i++) {
         out.len = 0;
         redis_put_command(&out, "CONFIG", "GET", names[i], NULL);
         (void)redis_conn_send(conn, out.at, out.len, node_take_config, node);
     }
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
 }
 
 static bool reply_is_text(const struct redis_reply *reply, const char *text) {
@@ -330,17 +330,17 @@ static void node_take_hello(struct redis_conn *conn, void *data, const struct re
 }
 
 static void node_request_hello(struct redis_conn *conn) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     redis_put_command(&out, "HELLO", NULL);
     (void)redis_conn_send(conn, out.at, out.len, node_take_hello, NULL);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
 }
 
 static void node_greet(struct redis_conn *conn) {
     struct redis_node *node = conn->data;
     const struct redis_scripts *scripts = &node->store->scripts;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     node->saves = false;
     redis_greet(conn, NULL, NULL);
@@ -359,7 +359,7 @@ static void node_greet(struct redis_conn *conn) {
             conn, out.at, out.len,
             i + 1 < REDIS_SCRIPT__COUNT ? node_take_script : node_take_last_script, node);
     }
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
     redis_conn_flush(conn);
 }
 

@@ -22,7 +22,7 @@
 #define RELOADS_MAX 16 /* a client may keep flushing scripts, or the server keep none */
 
 static void job_release(struct redis_job *job) {
-    redis_buffer_release(&job->command);
+    idem_buffer_release(&job->command);
     redis_reply_free(job->first);
     redis_reply_free(job->last);
     redis_scan_free(job->scan);
@@ -60,7 +60,7 @@ void redis_jobs_free(struct redis_store *store) {
 struct remote_op *redis_job_new(struct remote *r, size_t room) {
     struct redis_store *store = redis_store_of(r);
     struct remote_op *freelist = room <= JOB_ROOM ? store->freelist : NULL;
-    struct redis_buffer command = {0};
+    struct idem_buffer command = {0};
     struct redis_job *job;
 
     if (freelist != NULL) {
@@ -271,7 +271,7 @@ bool redis_is_passing(const struct redis_reply *reply) {
    ends. */
 static void store_load_scripts(struct redis_store *store, struct redis_conn *conn) {
     struct redis_node *node = conn->data;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     if (node->loaded)
         return;
@@ -281,7 +281,7 @@ static void store_load_scripts(struct redis_store *store, struct redis_conn *con
         redis_put_command(&out, "SCRIPT", "LOAD", store->scripts.text[i], NULL);
         (void)redis_conn_send(conn, out.at, out.len, redis_take_nothing, NULL);
     }
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
 }
 
 /* Before 7.0 a script's error contains the server's error in its text: " -READONLY ...". */

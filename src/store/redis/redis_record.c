@@ -64,12 +64,12 @@ static void reader_get_fingerprint(struct reader *r, struct idem_fingerprint *re
     reader_get_bytes(r, ret->hash, IDEM_HASH_LEN);
 }
 
-static void record_put(struct redis_buffer *out, uint64_t n, int bytes) {
+static void record_put(struct idem_buffer *out, uint64_t n, int bytes) {
     unsigned char text[8];
 
     for (int i = 0; i < bytes; i++)
         text[i] = (unsigned char)(n >> (8 * (bytes - 1 - i)));
-    redis_buffer_put(out, text, (size_t)bytes);
+    idem_buffer_put(out, text, (size_t)bytes);
 }
 
 /* Times that are relative in the store, and absolute in memory. */
@@ -187,7 +187,7 @@ static unsigned record_flag(bool set, unsigned bit) {
     return set ? bit : 0;
 }
 
-void redis_record_begin(const struct idem_record *record, struct redis_buffer *out) {
+void redis_record_begin(const struct idem_record *record, struct idem_buffer *out) {
     record_put(out, FORM, 1);
     record_put(out,
                record_flag(record->lock, FLAG_LOCK) | record_flag(record->kept, FLAG_KEPT) |
@@ -199,10 +199,10 @@ void redis_record_begin(const struct idem_record *record, struct redis_buffer *o
     record_put(out, IDEM_ABSENT, 1);
     record_put(out, record->attempt, 4);
     record_put(out, record->tries, 4);
-    redis_buffer_put(out, record->owner, IDEM_OWNER_LEN);
+    idem_buffer_put(out, record->owner, IDEM_OWNER_LEN);
 }
 
-void redis_record_first(const struct idem_claim_in *in, struct redis_buffer *out) {
+void redis_record_first(const struct idem_claim_in *in, struct idem_buffer *out) {
     static const unsigned char nothing[REDIS_PRIOR_LEN];
     struct idem_record record = {
         .state = IDEM_RUNNING, .lock = in->mode == IDEM_MODE_LOCK, .attempt = 1, .tries = 1};
@@ -210,7 +210,7 @@ void redis_record_first(const struct idem_claim_in *in, struct redis_buffer *out
     memcpy(record.owner, in->owner, IDEM_OWNER_LEN);
     redis_record_begin(&record, out);
     record_put(out, in->fingerprint.definition, 4);
-    redis_buffer_put(out, in->fingerprint.hash, IDEM_HASH_LEN);
+    idem_buffer_put(out, in->fingerprint.hash, IDEM_HASH_LEN);
     record_put(out, (uint64_t)(in->lease_ms + in->hold_ttl_ms), 6); /* life */
     record_put(out, (uint64_t)in->lease_ms, 6);                     /* due */
     record_put(out, 0, 6);                                          /* age */
@@ -218,6 +218,6 @@ void redis_record_first(const struct idem_claim_in *in, struct redis_buffer *out
     record_put(out, 0, 4);                                          /* status */
     record_put(out, in->label.len, 2);
     record_put(out, 0, 2);
-    redis_buffer_put(out, nothing, sizeof(nothing));
-    redis_buffer_put(out, in->label.at, in->label.len);
+    idem_buffer_put(out, nothing, sizeof(nothing));
+    idem_buffer_put(out, in->label.at, in->label.len);
 }

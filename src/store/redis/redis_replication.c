@@ -151,7 +151,7 @@ static int64_t node_wait_limit(const struct redis_node *node) {
 static void node_send_wait(struct redis_node *node) {
     struct redis_replication *replication = &node->replication;
     struct redis_store *store = node->store;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     remote_enter(&store->remote);
     redis_conn_open(&replication->conn);
@@ -171,7 +171,7 @@ static void node_send_wait(struct redis_node *node) {
     replication->wait_sent =
         replication->wait_sent &&
         redis_conn_send(&replication->conn, out.at, out.len, replication_take_wait, node);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
     if (replication->wait_sent)
         redis_conn_flush(&replication->conn);
     else
@@ -230,12 +230,12 @@ static void replication_take_info(struct redis_conn *conn, void *data,
 }
 
 static void replication_greet(struct redis_conn *conn) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     redis_greet(conn, NULL, NULL);
     redis_put_command(&out, "INFO", "server", NULL);
     (void)redis_conn_send(conn, out.at, out.len, replication_take_info, conn->data);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
     redis_conn_flush(conn);
 }
 

@@ -12,46 +12,8 @@
 
 #include "store/redis/redis_connection.h"
 
-#define BUFFER_FIRST 512 /* enough for most commands */
 #define DIGITS_MAX 20
 #define SHARED_LEAST 256 /* bytes of a text that may be a result worth a reference */
-
-/* Buffers. */
-
-/* Makes room for len more bytes; NULL without memory. */
-static char *buffer_room(struct redis_buffer *buffer, size_t len) {
-    size_t size = buffer->size == 0 ? BUFFER_FIRST : buffer->size;
-    char *at;
-
-    if (buffer->failed)
-        return NULL;
-    while (size - buffer->len < len)
-        size *= 2;
-    if (size != buffer->size) {
-        at = realloc(buffer->at, size);
-        if (at == NULL) {
-            buffer->failed = true;
-            return NULL;
-        }
-        buffer->at = at;
-        buffer->size = size;
-    }
-    return buffer->at + buffer->len;
-}
-
-void redis_buffer_put(struct redis_buffer *buffer, const void *bytes, size_t len) {
-    char *at = len == 0 ? NULL : buffer_room(buffer, len);
-
-    if (at == NULL)
-        return;
-    memcpy(at, bytes, len);
-    buffer->len += len;
-}
-
-void redis_buffer_release(struct redis_buffer *buffer) {
-    free(buffer->at);
-    *buffer = (struct redis_buffer){0};
-}
 
 /* Commands. */
 
@@ -73,16 +35,16 @@ static char *resp_put_count(char *end, char mark, size_t n) {
     return end;
 }
 
-void redis_put_head(struct redis_buffer *buffer, size_t parts) {
+void redis_put_head(struct idem_buffer *buffer, size_t parts) {
     char text[DIGITS_MAX + 3], *end = text + sizeof(text), *at = resp_put_count(end, '*', parts);
 
-    redis_buffer_put(buffer, at, (size_t)(end - at));
+    idem_buffer_put(buffer, at, (size_t)(end - at));
 }
 
-void redis_put_part(struct redis_buffer *buffer, const void *bytes, size_t len) {
+void redis_put_part(struct idem_buffer *buffer, const void *bytes, size_t len) {
     char text[DIGITS_MAX + 3], *end = text + sizeof(text), *count = resp_put_count(end, '$', len);
     size_t count_len = (size_t)(end - count);
-    char *at = buffer_room(buffer, count_len + len + 2);
+    char *at = idem_buffer_reserve(buffer, count_len + len + 2);
 
     if (at == NULL)
         return;
@@ -94,11 +56,11 @@ void redis_put_part(struct redis_buffer *buffer, const void *bytes, size_t len) 
     buffer->len += count_len + len + 2;
 }
 
-void redis_put_text(struct redis_buffer *buffer, const char *text) {
+void redis_put_text(struct idem_buffer *buffer, const char *text) {
     redis_put_part(buffer, text, strlen(text));
 }
 
-void redis_put_number(struct redis_buffer *buffer, int64_t number) {
+void redis_put_number(struct idem_buffer *buffer, int64_t number) {
     char text[DIGITS_MAX + 1], *end = text + sizeof(text);
     char *at = resp_put_digits(end, number < 0 ? -(uint64_t)number : (uint64_t)number);
 
@@ -107,7 +69,7 @@ void redis_put_number(struct redis_buffer *buffer, int64_t number) {
     redis_put_part(buffer, at, (size_t)(end - at));
 }
 
-void redis_put_command(struct redis_buffer *buffer, ...) {
+void redis_put_command(struct idem_buffer *buffer, ...) {
     va_list args;
     const char *text;
     size_t n = 0;

@@ -294,7 +294,7 @@ static void scan_check_server(struct redis_scan *scan, const struct redis_node *
 /* Commands. */
 
 /* Writes a pattern that matches the prefix literally. */
-static void scan_put_pattern(struct redis_buffer *out, struct idem_bytes prefix) {
+static void scan_put_pattern(struct idem_buffer *out, struct idem_bytes prefix) {
     char pattern[2 * IDEM_PREFIX_MAX + 2];
     size_t len = 0;
 
@@ -318,7 +318,7 @@ static int64_t job_page_size(const struct redis_job *job) {
 
 static void scan_write(struct redis_job *job) {
     struct redis_scan *scan = job->scan;
-    struct redis_buffer *out = &job->command;
+    struct idem_buffer *out = &job->command;
     char cursor[24];
 
     snprintf(cursor, sizeof(cursor), "%" PRIu64, scan->page);
@@ -346,7 +346,7 @@ static void job_put_asking(struct redis_job *job) {
    would cost the server several times as much. The life and the head may be of different
    moments, which does not matter to a changing figure. */
 static void job_put_look(struct redis_job *job, const char *name, size_t len, bool lease) {
-    struct redis_buffer *out = &job->command;
+    struct idem_buffer *out = &job->command;
 
     job_put_asking(job);
     if (job_is_list(job)) {

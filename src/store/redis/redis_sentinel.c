@@ -483,11 +483,11 @@ static void sentinel_take_id(struct redis_conn *conn, void *data, const struct r
 
 static void sentinel_peer_send(struct sentinel_peer *peer, const char *word, const char *name,
                                redis_reply_fn *take) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
 
     redis_put_command(&out, "SENTINEL", word, name, NULL);
     peer->replies_due += redis_conn_send(&peer->queries, out.at, out.len, take, peer);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
 }
 
 static void sentinel_peer_query(struct sentinel_peer *peer, bool learn) {
@@ -534,7 +534,7 @@ static const struct redis_role queries_role = {.greet = sentinel_greet_queries,
 static void sentinel_take_greeting(struct redis_conn *conn, void *data,
                                    const struct redis_reply *reply) {
     struct sentinel_peer *peer = conn->data;
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     size_t n = 0;
 
     (void)data;
@@ -550,7 +550,7 @@ static void sentinel_take_greeting(struct redis_conn *conn, void *data,
         redis_put_text(&out, sentinel_channel(i));
     redis_conn_ready(conn);
     (void)redis_conn_send(conn, out.at, out.len, NULL, NULL);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
     redis_conn_flush(conn);
 }
 

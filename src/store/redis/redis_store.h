@@ -57,13 +57,13 @@ struct redis_node {
 /* One operation under way. */
 struct redis_job {
     struct redis_store *store;
-    struct redis_buffer command; /* one or more commands */
-    unsigned replies;            /* to `command` */
-    bool scripted;               /* a claim that uses the script */
-    bool deleting;               /* a forget that uses DEL */
-    bool urgent;                 /* may exceed the server's maxmemory */
-    unsigned version;            /* of the server it is sent to */
-    bool asking;                 /* CLUSTER: send ASKING before it */
+    struct idem_buffer command; /* one or more commands */
+    unsigned replies;           /* to `command` */
+    bool scripted;              /* a claim that uses the script */
+    bool deleting;              /* a forget that uses DEL */
+    bool urgent;                /* may exceed the server's maxmemory */
+    unsigned version;           /* of the server it is sent to */
+    bool asking;                /* CLUSTER: send ASKING before it */
     unsigned redirects, reloads;
     uint16_t slot;
     struct redis_node *at;     /* CLUSTER: the target of a redirection; NULL: by slot */
@@ -128,7 +128,7 @@ enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply 
                                 int *ret_rc);
 /* Writes the counted events as commands; returns the number of commands. */
 #define REDIS_EVENTS_NAME "idem:events"
-unsigned redis_tally_write(struct redis_store *store, struct redis_buffer *out);
+unsigned redis_tally_write(struct redis_store *store, struct idem_buffer *out);
 
 /* redis_scan.c, redis_scan.c */
 bool redis_scan_write(struct redis_job *job);

@@ -143,12 +143,12 @@ void redis_tls_free(struct redis_tls *tls) {
     free(tls);
 }
 
-static void tls_move_out(struct redis_tls *tls, struct redis_buffer *out) {
+static void tls_move_out(struct redis_tls *tls, struct idem_buffer *out) {
     char buf[4096];
     int n;
 
     while ((n = BIO_read(tls->out, buf, sizeof(buf))) > 0)
-        redis_buffer_put(out, buf, (size_t)n);
+        idem_buffer_put(out, buf, (size_t)n);
 }
 
 /* True unless the session failed; needing more bytes is not a failure. */
@@ -171,7 +171,7 @@ static bool tls_check_result(struct redis_tls *tls, int rc, const char **ret_why
     return false;
 }
 
-bool redis_tls_begin(struct redis_tls *tls, struct redis_buffer *out, const char **ret_why) {
+bool redis_tls_begin(struct redis_tls *tls, struct idem_buffer *out, const char **ret_why) {
     int rc;
 
     ERR_clear_error();
@@ -186,7 +186,7 @@ bool redis_tls_ready(const struct redis_tls *tls) {
 }
 
 bool redis_tls_receive(struct redis_tls *tls, const char *bytes, size_t len,
-                       struct redis_buffer *plain, struct redis_buffer *out, const char **ret_why) {
+                       struct idem_buffer *plain, struct idem_buffer *out, const char **ret_why) {
     char buf[16384];
     int rc;
 
@@ -198,13 +198,13 @@ bool redis_tls_receive(struct redis_tls *tls, const char *bytes, size_t len,
     if (!tls->ready && (!redis_tls_begin(tls, out, ret_why) || !tls->ready))
         return *ret_why == NULL;
     while ((rc = SSL_read(tls->ssl, buf, sizeof(buf))) > 0)
-        redis_buffer_put(plain, buf, (size_t)rc);
+        idem_buffer_put(plain, buf, (size_t)rc);
     tls_move_out(tls, out);
     return tls_check_result(tls, rc, ret_why);
 }
 
 /* During a renegotiation OpenSSL must read before it can write. */
-bool redis_tls_send(struct redis_tls *tls, const char *bytes, size_t len, struct redis_buffer *out,
+bool redis_tls_send(struct redis_tls *tls, const char *bytes, size_t len, struct idem_buffer *out,
                     size_t *ret_taken, const char **ret_why) {
     size_t taken = 0, n;
     int rc = 1;

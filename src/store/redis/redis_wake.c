@@ -45,7 +45,7 @@ static bool node_is_sharded(const struct redis_node *node) {
 
 static bool node_send_subscription(struct redis_node *node, const struct redis_channel *channel,
                                    bool wanted) {
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     char name[REDIS_NAME_MAX];
     const char *command = channel->sharded ? (wanted ? "SSUBSCRIBE" : "SUNSUBSCRIBE")
                                            : (wanted ? "SUBSCRIBE" : "UNSUBSCRIBE");
@@ -56,7 +56,7 @@ static bool node_send_subscription(struct redis_node *node, const struct redis_c
     redis_put_part(&out, name, redis_name(&channel->base.key, name));
     sent = node->wake.state == REDIS_CONN_READY && !out.failed &&
            redis_conn_send(&node->wake, out.at, out.len, NULL, NULL);
-    redis_buffer_release(&out);
+    idem_buffer_release(&out);
     return sent;
 }
 

@@ -194,7 +194,7 @@ TEST(a_server_that_dies_is_an_error_and_is_used_again) {
 
 TEST(a_letter_that_is_too_large_is_listed_and_can_be_removed) {
     struct idem_error err = {0};
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     struct queue_letter letter;
     struct queue_dead *dead;
 

@@ -3,13 +3,13 @@
  */
 #include "test_consumer.h"
 
-static void put_bytes(struct redis_buffer *out, const char *bytes, size_t len) {
+static void put_bytes(struct idem_buffer *out, const char *bytes, size_t len) {
     redis_put_part(out, bytes, len);
 }
 
 /* XADD q with so many parts to follow. */
-static struct redis_buffer adding(size_t fields) {
-    struct redis_buffer out = {0};
+static struct idem_buffer adding(size_t fields) {
+    struct idem_buffer out = {0};
 
     redis_put_head(&out, 3 + 2 * fields);
     redis_put_text(&out, "XADD");
@@ -66,7 +66,7 @@ static const char *has_bytes(const char *answer, const char *bytes, size_t len) 
 
 TEST(names_and_values_hold_every_byte_and_go_to_the_dead_as_they_are) {
     static const struct queue_epitaph epitaph = {.verdict = "dead"};
-    struct redis_buffer out = adding(3);
+    struct idem_buffer out = adding(3);
     const struct stream_message *m;
     char all[256], odd[] = {'n', 0, '\r', '\n', (char)0xff};
     const char *answer;
@@ -104,7 +104,7 @@ TEST(names_and_values_hold_every_byte_and_go_to_the_dead_as_they_are) {
 }
 
 static void big_add(size_t n, size_t len) {
-    struct redis_buffer out = adding(n);
+    struct idem_buffer out = adding(n);
     char *bytes = malloc(len);
 
     CHECK(bytes != NULL);

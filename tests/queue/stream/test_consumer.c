@@ -316,7 +316,7 @@ static int server_reach(void) {
     return fd;
 }
 
-const char *say_bytes(struct redis_buffer *command) {
+const char *say_bytes(struct idem_buffer *command) {
     static char answer[1 << 16];
     int fd = server_reach();
     ssize_t n;
@@ -330,12 +330,12 @@ const char *say_bytes(struct redis_buffer *command) {
     CHECK(n > 0);
     answer[n] = '\0';
     close(fd);
-    redis_buffer_release(command);
+    idem_buffer_release(command);
     return answer;
 }
 
 const char *say(const char *first, ...) {
-    struct redis_buffer command = {0};
+    struct idem_buffer command = {0};
     const char *word;
     size_t n = 0;
     va_list args;

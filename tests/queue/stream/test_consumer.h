@@ -84,7 +84,7 @@ const char *header_of(const struct test_consumer *consumer, size_t i, const char
 /* A command of texts; the beginning of what came back, until the next one. */
 const char *say(const char *first, ...) __attribute__((sentinel));
 /* The same of bytes, which it frees. */
-const char *say_bytes(struct redis_buffer *command);
+const char *say_bytes(struct idem_buffer *command);
 void add(const char *body); /* to q */
 void add_n(unsigned n, unsigned from);
 /* How many are pending in group idem of q, under that name ("": any). */

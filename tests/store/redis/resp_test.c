@@ -37,12 +37,12 @@ TEST(numbers_are_sent_as_they_are) {
                  {INT64_MIN, "$20\r\n-9223372036854775808\r\n"}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct redis_buffer buffer = {0};
+        struct idem_buffer buffer = {0};
 
         redis_put_number(&buffer, cases[i].number);
         CHECK_INT(buffer.len, strlen(cases[i].sent));
         CHECK(memcmp(buffer.at, cases[i].sent, buffer.len) == 0);
-        redis_buffer_release(&buffer);
+        idem_buffer_release(&buffer);
     }
 }
 

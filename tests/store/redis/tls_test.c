@@ -10,8 +10,8 @@
 
 static struct redis_tls *client;
 static SSL *server;
-static struct redis_buffer wire;  /* from the client */
-static struct redis_buffer heard; /* by the client */
+static struct idem_buffer wire;  /* from the client */
+static struct idem_buffer heard; /* by the client */
 
 static void certificate_make(SSL_CTX *ctx) {
     EVP_PKEY *key = EVP_EC_gen("P-256");
@@ -31,7 +31,7 @@ static void certificate_make(SSL_CTX *ctx) {
 }
 
 /* What the client has written, to the server, which keeps what it reads in out. */
-static void to_server(struct redis_buffer *out) {
+static void to_server(struct idem_buffer *out) {
     char buf[4096];
     int n;
 
@@ -39,7 +39,7 @@ static void to_server(struct redis_buffer *out) {
         CHECK_INT(BIO_write(SSL_get_rbio(server), wire.at, (int)wire.len), wire.len);
     wire.len = 0;
     while ((n = SSL_read(server, buf, sizeof(buf))) > 0)
-        redis_buffer_put(out, buf, (size_t)n);
+        idem_buffer_put(out, buf, (size_t)n);
     CHECK_INT(SSL_get_error(server, n), SSL_ERROR_WANT_READ);
 }
 
@@ -61,7 +61,7 @@ static SSL_CTX *server_ctx;
 /* The handshake may be done anew up to TLS 1.2 only. */
 static void connect_both(void) {
     struct redis_config config = {.tls = true};
-    struct redis_buffer out = {0};
+    struct idem_buffer out = {0};
     struct idem_error err = {0};
     const char *why = NULL;
 
@@ -87,14 +87,14 @@ static void disconnect_both(void) {
     SSL_CTX_free(server_ctx);
     redis_tls_free(client);
     redis_tls_config_free(tls_config);
-    redis_buffer_release(&wire);
-    redis_buffer_release(&heard);
+    idem_buffer_release(&wire);
+    idem_buffer_release(&heard);
 }
 
 #define LEN 300000
 
 TEST(what_is_sent_while_the_handshake_is_done_anew_is_kept_and_sent_after_it) {
-    struct redis_buffer got = {0};
+    struct idem_buffer got = {0};
     size_t at = 0, taken, size = 70000;
     const char *why = NULL;
     char *bytes = malloc(size), *moved;
@@ -122,7 +122,7 @@ TEST(what_is_sent_while_the_handshake_is_done_anew_is_kept_and_sent_after_it) {
     CHECK_INT(got.len, LEN);
     CHECK(memcmp(got.at, moved, LEN) == 0);
     free(moved);
-    redis_buffer_release(&got);
+    idem_buffer_release(&got);
     disconnect_both();
 }
 
