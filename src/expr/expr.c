@@ -438,7 +438,7 @@ int idem_expr_key(const struct idem_expr *expr, const struct idem_json *vars,
                   struct idem_error *err) {
     struct idem_eval e = {.work = {.arena = arena, .steps = IDEM_EXPR_STEPS_MAX, .strict = true},
                           .vars = vars};
-    struct idem_value value, key;
+    struct idem_value value = IDEM_VALUE_NONE, key;
     int rc, trouble;
 
     if ((expr->flags & IDEM_EXPR_KEY) == 0)

@@ -34,8 +34,9 @@
  *     fields.c            header fields
  *     strip.c             removes reserved fields and ambiguous spellings
  *
- * ngx_http_idem_state.h draws the states of a request. Its context has parts; each
- * is written by the file that is named with it, and by its functions elsewhere.
+ * ngx_http_idem_state.h draws the states of a request. Its context has parts. Body,
+ * signature, variables and probe are written by the file that is named with them
+ * only; the decision and the response also by the files that lead a request on.
  */
 
 #ifndef IDEM_NGINX_NGX_HTTP_IDEM_H

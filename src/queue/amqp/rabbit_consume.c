@@ -30,15 +30,6 @@
  * skipped. Frames in another order mean a broken server.
  */
 
-void rabbit_message_leave(struct rabbit_message *message) {
-    if (message == NULL || atomic_fetch_sub(&message->holders, 1) != 1)
-        return;
-    if (message->spool != NULL)
-        (void)munmap(message->spool, message->base.body.len);
-    free(message->job.epitaph);
-    free(message);
-}
-
 /* Drops an unfinished message. */
 static void rabbit_arrival_reset(struct rabbit_arrival *a) {
     rabbit_message_leave(a->message);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -287,4 +288,15 @@ void rabbit_thread_set_socket(struct rabbit_thread *t, int socket) {
         close(t->line);
     t->line = socket < 0 ? -1 : fcntl(socket, F_DUPFD_CLOEXEC, 0);
     pthread_mutex_unlock(&t->lock);
+}
+
+/* Messages, which both threads and the loop hold. */
+
+void rabbit_message_leave(struct rabbit_message *message) {
+    if (message == NULL || atomic_fetch_sub(&message->holders, 1) != 1)
+        return;
+    if (message->spool != NULL)
+        (void)munmap(message->spool, message->base.body.len);
+    free(message->job.epitaph);
+    free(message);
 }

@@ -423,12 +423,11 @@ static const struct kind save_kind = {STREAM_SAVING, STREAM_SAVED, "XADD"};
 /* The first `n` entries that were sent: free them, or send them again if there was no reply. */
 static void link_take_sent(struct stream_link *link, const struct kind *kind, size_t n,
                            bool answered) {
-    struct stream_list *sent = &link->lists[kind->sent];
+    struct stream_entry *entry = link->lists[kind->sent].first, *next;
     char text[STREAM_ID_TEXT];
 
-    for (; n > 0 && sent->first != NULL; n--) {
-        struct stream_entry *entry = sent->first;
-
+    for (; n > 0 && entry != NULL; n--, entry = next) {
+        next = entry->next;
         if (!answered && ++entry->tries < SEND_TRIES) {
             stream_entry_set_state(entry, kind->waits);
             continue;

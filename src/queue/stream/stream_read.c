@@ -163,7 +163,7 @@ static void recover_take_outcome(struct stream_link *link, const struct stream_o
             stream_recover_survey(link);
         return;
     case STREAM_WORD_DELETED:
-        if (stream_trimmed_report(link, outcome->id) && trimmed_deliver(entry))
+        if (stream_trimmed_report(link, outcome->id) && entry != NULL && trimmed_deliver(entry))
             return;
         break;
     default:
