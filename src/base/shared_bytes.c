@@ -31,7 +31,7 @@ struct idem_shared_bytes *idem_shared_bytes_ref(struct idem_shared_bytes *bytes)
     return bytes;
 }
 
-/* What each owner read must be read before the last one frees it. */
+/* Acquire and release: every owner's reads happen before the last one frees the bytes. */
 void idem_shared_bytes_release(struct idem_shared_bytes *bytes) {
     if (bytes != NULL && __atomic_sub_fetch(&bytes->refs, 1, __ATOMIC_ACQ_REL) == 0)
         free(bytes);

@@ -1,5 +1,5 @@
 /*
- * What a command reads: standard input or a file, with a limit on its length, and variables.
+ * The input of a command: standard input or a file, with a limit on its length, and variables.
  */
 #include "cli/input.h"
 

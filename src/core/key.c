@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "core/fingerprint.h"
 #include "expr/expr.h"
 
@@ -112,8 +113,7 @@ static int key_expression(struct builder *m) {
 
 int idem_key_parameters(struct idem_bytes path, const struct idem_fingerprint *arguments,
                         struct idem_identity *ret, struct idem_error *err) {
-    static const char digits[] = "0123456789abcdef";
-    unsigned char *at;
+    char *at;
 
     if (path.len == 0)
         return idem_error_set(err, IDEM_E_INVALID,
@@ -121,13 +121,10 @@ int idem_key_parameters(struct idem_bytes path, const struct idem_fingerprint *a
     if (path.len > IDEM_KEY_MAX - 1 - 2 * IDEM_HASH_LEN)
         return key_refuse_length(err, path.len + 1 + 2 * IDEM_HASH_LEN);
     memcpy(ret->key, path.at, path.len);
-    at = ret->key + path.len;
+    at = (char *)ret->key + path.len;
     *at++ = ':';
-    for (size_t i = 0; i < IDEM_HASH_LEN; i++) {
-        *at++ = (unsigned char)digits[arguments->hash[i] >> 4];
-        *at++ = (unsigned char)digits[arguments->hash[i] & 15];
-    }
-    ret->key_len = (size_t)(at - ret->key);
+    at = idem_hex_write(arguments->hash, IDEM_HASH_LEN, at);
+    ret->key_len = (size_t)(at - (char *)ret->key);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/hex.h"
 #include "expr/expr_tree.h"
 #include "json/json_number.h"
 
@@ -336,17 +337,13 @@ static struct idem_node *literal_new(struct idem_parser *p, struct idem_value va
     return node;
 }
 
-static int literal_digit_value(char c) {
-    return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
-}
-
 /* False if the number is larger than `most`. */
 static bool literal_read_integer(const char *digits, size_t len, int base, int64_t most,
                                  int64_t *ret) {
     int64_t n = 0;
 
     for (size_t i = 0; i < len; i++) {
-        int digit = literal_digit_value(digits[i]);
+        int digit = idem_hex_digit(digits[i]);
 
         if (n > (most - digit) / base)
             return false;

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/units.h"
 
 /* Up to this many names, an insertion sort and a linear search are used; beyond it, qsort and a
@@ -100,16 +101,11 @@ static int reader_hex4(struct reader *r, uint32_t *ret) {
     if (r->end - r->at < 4)
         return reader_fail_at(r, r->end, "the document ends too early");
     for (int i = 0; i < 4; i++) {
-        char c = r->at[i];
-        uint32_t digit;
+        int digit = idem_hex_digit(r->at[i]);
 
-        if (c >= '0' && c <= '9')
-            digit = (uint32_t)(c - '0');
-        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-            digit = (uint32_t)((c | 0x20) - 'a' + 10);
-        else
+        if (digit < 0)
             return reader_fail(r, "\\u needs four hexadecimal digits");
-        code = code << 4 | digit;
+        code = code << 4 | (uint32_t)digit;
     }
     r->at += 4;
     *ret = code;

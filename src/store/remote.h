@@ -1,5 +1,5 @@
 /*
- * What the stores on servers share: operations under way, waiting claims, counts.
+ * The common part of stores on servers: operations under way, waiting claims, counts.
  *
  *     submitted ──> queue to be sent ──> sent ──response──> complete, or the queue again
  *                     ^                   │

@@ -273,7 +273,7 @@ static int reading_read_location(struct idem_reading *r, const struct idem_url_s
     return rc == 0 ? shape->path(r, path) : rc;
 }
 
-/* What is missing, and what does not fit together. */
+/* Missing parts, and parts that do not fit together. */
 static int reading_complete(struct idem_reading *r, const struct idem_url_shape *shape) {
     char **password = reading_field(r, shape->at_password), **name;
     const char *variable = getenv(shape->password);

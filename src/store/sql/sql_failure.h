@@ -1,5 +1,5 @@
 /*
- * What the errors of an engine mean: for a statement of a store, which is sent again, elsewhere or
+ * The meaning of an engine's errors: for a statement of a store, which is sent again, elsewhere or
  * not at all; and for a statement in a transaction of the caller's (src/tx), which only the caller
  * can begin anew.
  */

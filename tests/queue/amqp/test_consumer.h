@@ -26,10 +26,10 @@ struct test_consumer {
     char why[800];
     bool close_in; /* the link is closed in the next call-back */
     bool ready;
-    char log[16384]; /* what was told to people, a line each */
+    char log[16384]; /* lines for people */
 };
 
-/* What most tests want: topology, a prefetch of 10, delays from 250 ms to 4 s. */
+/* The defaults of most tests: topology, a prefetch of 10, delays from 250 ms to 4 s. */
 struct queue_config test_consumer_config(const char *url, const char *queue);
 void test_consumer_open(struct test_consumer *h, const struct queue_config *config);
 /* With fetch. */
@@ -57,7 +57,7 @@ void test_consumer_wait_told(struct test_consumer *h, size_t n);
 
 /* Its body as text, in one of four buffers. */
 const char *test_consumer_body(const struct test_consumer *h, size_t i);
-/* A header or property as text; "(none)". JSON is told by a '=' before it. */
+/* A header or property as text; "(none)". JSON has a '=' before it. */
 const char *test_consumer_header(const struct test_consumer *h, size_t i, const char *name);
 const char *test_consumer_property(const struct test_consumer *h, size_t i, const char *name);
 

@@ -267,7 +267,7 @@ TEST(who_was_away_for_too_long_leaves_to_others_what_they_have_taken) {
     CHECK_INT(a.n, 4); /* the delayed one does not come: b has it */
     CHECK_INT(a.gone, 1);
     CHECK_INT(pending("b"), 3);
-    test_consumer_ack(&a, 0); /* it is done, whoever has it */
+    test_consumer_ack(&a, 0); /* it is done, under any holder */
     pending_until(&a, "b", 2);
     test_consumer_give(&a, 2); /* it is not ours to give */
     test_consumer_ack(&a, 1);

@@ -1,6 +1,6 @@
 /*
- * The consumer for tests. Whatever it is told that it must not be, or does not come
- * in time, ends the test.
+ * The consumer for tests. A report that must not come, and one that does not come in
+ * time, end the test.
  */
 #include "test_consumer.h"
 

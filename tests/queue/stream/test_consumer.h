@@ -1,6 +1,6 @@
 /*
  * A consumer for tests of the Redis Streams broker: it has a loop of its own,
- * collects what it is told, and gives messages back when the test says so. Every
+ * collects its reports, and gives messages back when the test says so. Every
  * call-back is checked against what broker.h promises of all of them.
  */
 #ifndef IDEM_TEST_QUEUE_STREAM_TEST_CONSUMER_H
@@ -47,7 +47,7 @@ void test_consumer_begin(struct test_consumer *consumer, const struct queue_conf
 void test_consumer_open_proxied(struct test_consumer *consumer, const char *name,
                                 const char *options, int64_t lease_ms);
 void test_consumer_close(struct test_consumer *consumer);
-/* What is done at intervals is done sooner: the tests that wait for it take less time. */
+/* Periodic work comes sooner, so that tests that wait for it take less time. */
 void test_consumer_hurry(struct test_consumer *consumer);
 /* From the next one on, reads block for so long. */
 void test_consumer_block(struct test_consumer *consumer, int64_t ms);
@@ -65,11 +65,12 @@ void test_consumer_due(struct test_consumer *consumer);
 void test_consumer_ack(struct test_consumer *consumer, size_t i);
 void test_consumer_give(struct test_consumer *consumer, size_t i);
 void test_consumer_extend(struct test_consumer *consumer, size_t i);
-/* Wait until it is told; whether it was taken. */
+/* Waits for the result: true if it was taken. */
 bool test_consumer_delay(struct test_consumer *consumer, size_t i, int64_t ms);
 bool test_consumer_bury(struct test_consumer *consumer, size_t i,
                         const struct queue_epitaph *epitaph);
-/* The same in two steps: it is asked; and it is told, after what the first has returned. */
+/* The same in two steps: the request, and the wait for its result, which takes what the first
+ * returned. */
 unsigned test_consumer_bury_begin(struct test_consumer *consumer, size_t i,
                                   const struct queue_epitaph *epitaph);
 bool test_consumer_told(struct test_consumer *consumer, unsigned before);
