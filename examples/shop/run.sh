@@ -44,6 +44,7 @@ wait_for() { # a URL, the process that will answer there, its name
 
 shop_port=${RUN_SHOP_PORT:-9000}
 is_free $shop_port || { echo "Port $shop_port is taken: the shop gets another."; shop_port=0; }
+: >"$folder/shop" # it is there before it is read, however late the shop begins
 "$shop" $shop_port "$folder/orders.db" >"$folder/shop" &
 shop_pid=$!
 for _ in $(seq 1200); do
