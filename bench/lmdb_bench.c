@@ -394,7 +394,7 @@ static void fill_op(struct idem_op *op, long i, bool finish) {
         .kind = finish ? IDEM_OP_FINISH : IDEM_OP_CLAIM, .key = key, .complete = fill_complete};
     if (finish) {
         op->in.finish =
-            (struct idem_finish_in){.said = IDEM_SAID_DONE,
+            (struct idem_finish_in){.action = IDEM_OWNER_DONE,
                                     .keep_result = true,
                                     .ttl_ms = 86400000,
                                     .result = {(const unsigned char *)result, RESULT_LEN}};

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     char *text = malloc(size + 1), *before;
     struct nginx_reader reader = {text, text + size};
-    struct nginx_said said;
+    struct nginx_directive directive;
     enum nginx_what what;
 
     if (text == NULL)
@@ -19,13 +19,13 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     memcpy(text, data, size);
     do {
         before = reader.at;
-        what = nginx_next(&reader, &said);
+        what = nginx_next(&reader, &directive);
         if (what != NGINX_END && reader.at <= before)
             abort();
-        if ((what == NGINX_DIRECTIVE || what == NGINX_BLOCK) && said.n == 0)
+        if ((what == NGINX_DIRECTIVE || what == NGINX_BLOCK) && directive.n == 0)
             abort();
-        for (size_t i = 0; i < said.n && what != NGINX_END; i++)
-            if (said.words[i] < text || said.words[i] + strlen(said.words[i]) >= text + size)
+        for (size_t i = 0; i < directive.n && what != NGINX_END; i++)
+            if (directive.words[i] < text || directive.words[i] + strlen(directive.words[i]) >= text + size)
                 abort();
     } while (what != NGINX_END);
     free(text);

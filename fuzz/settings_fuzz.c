@@ -41,7 +41,7 @@ static void settings_check(const struct idem_settings *settings) {
     MUST(defaults != NULL && defaults->name == NULL && defaults->prefix == NULL);
     layer_check(defaults);
     for (size_t i = 0; i < settings->count; i++) {
-        policy = &settings->policies[i].said;
+        policy = &settings->policies[i].policy;
         MUST(policy->name != NULL && idem_settings_find(settings, policy->name) == policy);
         layer_check(policy);
     }

@@ -5,7 +5,7 @@
  *     promela --rows   the rows, one a line: "claim 4: running under this very owner id..."
  *
  * claim_decide() reads `state` and `facts` and sets `verdict` and `move`;
- * finish_decide() reads `said` as well and sets `ack` and `move`. Both call
+ * finish_decide() reads `action` as well and sets `ack` and `move`. Both call
  * row_matched(table, number) in C, so that a run can tell which rows it met.
  *
  * The model is checked against what the C code does because both read the same
@@ -61,8 +61,8 @@ static void print_constants(void) {
         printf("#define F_%s %u\n", upper(idem_fact_name(1u << i)), 1u << i);
     for (unsigned i = 0; i < IDEM_MOVE__COUNT; i++)
         printf("#define M_%s %u\n", upper(idem_move_name((enum idem_move)i)), i);
-    for (unsigned i = 0; i < IDEM_SAID__COUNT; i++)
-        printf("#define SAID_%s %u\n", upper(idem_said_name((enum idem_said)i)), i);
+    for (unsigned i = 0; i < IDEM_OWNER_ACTION__COUNT; i++)
+        printf("#define OWNER_%s %u\n", upper(idem_owner_action_name((enum idem_owner_action)i)), i);
     printf("#define ACK %d\n#define LOST %d\n", IDEM_ACK, IDEM_LOST);
 }
 
@@ -88,17 +88,17 @@ static void print_facts(unsigned facts, const char *relation) {
             printf(" && (facts & F_%s) %s 0", upper(idem_fact_name(1u << i)), relation);
 }
 
-static void print_said(unsigned said) {
+static void print_actions(unsigned actions) {
     const char *sep = " && (";
 
-    if (said == 0 || (said >> IDEM_SAID__COUNT) != 0)
+    if (actions == 0 || (actions >> IDEM_OWNER_ACTION__COUNT) != 0)
         die("a row has a word of the owner that is unknown here, or none");
-    if (said == (1u << IDEM_SAID__COUNT) - 1)
+    if (actions == (1u << IDEM_OWNER_ACTION__COUNT) - 1)
         return;
-    for (unsigned i = 0; i < IDEM_SAID__COUNT; i++) {
-        if ((said & (1u << i)) == 0)
+    for (unsigned i = 0; i < IDEM_OWNER_ACTION__COUNT; i++) {
+        if ((actions & (1u << i)) == 0)
             continue;
-        printf("%ssaid == SAID_%s", sep, upper(idem_said_name((enum idem_said)i)));
+        printf("%saction == OWNER_%s", sep, upper(idem_owner_action_name((enum idem_owner_action)i)));
         sep = " || ";
     }
     printf(")");
@@ -148,7 +148,7 @@ static void print_finish_table(void) {
     for (row = idem_finish_table; row->when != NULL; row++, n++) {
         printf("if\n:: ");
         print_states(row->states);
-        print_said(row->said);
+        print_actions(row->actions);
         print_facts(row->yes, "!=");
         print_facts(row->no, "==");
         printf(" ->\n    c_code { row_matched(\"finish\", %d); };\n", n);

@@ -230,7 +230,7 @@ static void claim_late(struct idem_claim *c) {
     c->late++;
     c->store_call.op.kind = IDEM_OP_FINISH;
     c->store_call.op.in.finish =
-        (struct idem_finish_in){.said = IDEM_SAID_RELEASE, .ttl_ms = c->policy.ttl_s * 1000};
+        (struct idem_finish_in){.action = IDEM_OWNER_RELEASE, .ttl_ms = c->policy.ttl_s * 1000};
     memcpy(c->store_call.op.in.finish.owner, c->in.owner, IDEM_OWNER_LEN);
     c->store_call.answered = claim_late_released;
     idem_store_call_send(&c->store_call);

@@ -79,7 +79,7 @@ static bool finish_may_have_expired(const struct idem_claim *c) {
    does not recognize this one. */
 static bool finish_is_unclear(const struct idem_claim *c) {
     return c->finish_doubted &&
-           (c->store_call.op.in.finish.said != IDEM_SAID_DONE || c->policy.mode == IDEM_MODE_LOCK ||
+           (c->store_call.op.in.finish.action != IDEM_OWNER_DONE || c->policy.mode == IDEM_MODE_LOCK ||
             c->finish_shrunk || finish_may_have_expired(c));
 }
 
@@ -223,7 +223,7 @@ int64_t idem_claim_delay(const struct idem_claim *c) {
 
 int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result, size_t len,
                     idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_DONE, .status = status};
+    struct idem_finish_in in = {.action = IDEM_OWNER_DONE, .status = status};
 
     if (claim == NULL)
         return IDEM_E_INVALID;
@@ -233,7 +233,7 @@ int idem_claim_done(struct idem_claim *claim, int32_t status, const void *result
 
 int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason,
                     const void *result, size_t len, bool final, idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_FAIL, .status = status, .final = final};
+    struct idem_finish_in in = {.action = IDEM_OWNER_FAIL, .status = status, .final = final};
 
     if (claim == NULL)
         return IDEM_E_INVALID;
@@ -243,14 +243,14 @@ int idem_claim_fail(struct idem_claim *claim, int32_t status, const char *reason
 }
 
 int idem_claim_release(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_RELEASE};
+    struct idem_finish_in in = {.action = IDEM_OWNER_RELEASE};
 
     return claim == NULL ? IDEM_E_INVALID : finish_begin(claim, &in, NULL, 0, NULL, cb, data);
 }
 
 int idem_claim_unknown(struct idem_claim *claim, const char *reason, idem_finish_cb *cb,
                        void *data) {
-    struct idem_finish_in in = {.said = IDEM_SAID_UNKNOWN};
+    struct idem_finish_in in = {.action = IDEM_OWNER_UNKNOWN};
 
     if (claim == NULL)
         return IDEM_E_INVALID;

@@ -26,7 +26,7 @@ int idem_guard_with(const struct idem_guard *guard, const struct idem_policy *wi
                               "an expression is compiled once, with its guard: set key_expr and "
                               "fingerprint_expr in the policy, not in a call's own values");
     for (size_t i = 0; i < IDEM_GUARD__LAYERS; i++)
-        layers[i + 1] = &guard->layers[i].said;
+        layers[i + 1] = &guard->layers[i].policy;
     return idem_policy_resolve(layers, LAYERS_MAX, ret_resolved, err);
 }
 

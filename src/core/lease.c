@@ -105,7 +105,7 @@ static void lease_renew_send(struct idem_claim *c) {
     op->kind = IDEM_OP_FINISH;
     op->key = c->key;
     op->in.finish = (struct idem_finish_in){
-        .said = IDEM_SAID_RENEW,
+        .action = IDEM_OWNER_RENEW,
         .attempt = c->attempt,
         .lease_ms = c->policy.lease_ms,
         .hold_ttl_ms = c->policy.hold_ttl_s * 1000,

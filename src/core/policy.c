@@ -65,12 +65,12 @@ static const struct idem_policy policy_default = {
 /* Lists every string that a layer owns. */
 #define TEXTS 6
 static void layer_texts(struct idem_layer *layer, const char **texts[TEXTS]) {
-    texts[0] = &layer->said.name;
-    texts[1] = &layer->said.prefix;
-    texts[2] = &layer->said.scope;
-    texts[3] = &layer->said.message;
-    texts[4] = &layer->said.key_expr;
-    texts[5] = &layer->said.fingerprint_expr;
+    texts[0] = &layer->policy.name;
+    texts[1] = &layer->policy.prefix;
+    texts[2] = &layer->policy.scope;
+    texts[3] = &layer->policy.message;
+    texts[4] = &layer->policy.key_expr;
+    texts[5] = &layer->policy.fingerprint_expr;
 }
 
 int idem_policy_set(struct idem_layer *layer, const char *word, size_t word_len, const char *value,
@@ -82,12 +82,12 @@ int idem_policy_set(struct idem_layer *layer, const char *word, size_t word_len,
         return idem_error_set(err, IDEM_E_INVALID, "%s is no option; allowed: %s",
                               idem_error_quote(word, word_len, quoted, sizeof(quoted)),
                               idem_option_words(words, sizeof(words)));
-    return idem_option_set(option, &layer->said, value, value_len, err);
+    return idem_option_set(option, &layer->policy, value, value_len, err);
 }
 
 int idem_policy_copy(const struct idem_policy *policy, struct idem_layer *ret,
                      struct idem_error *err) {
-    struct idem_layer copy = {.said = *policy};
+    struct idem_layer copy = {.policy = *policy};
     const char **texts[TEXTS], *from[TEXTS];
 
     layer_texts(&copy, texts);
@@ -129,19 +129,19 @@ static void policy_fill(struct idem_policy *into, const struct idem_policy *laye
 }
 
 /* An expression implies the kind that it is for. */
-static void policy_imply_kinds(struct idem_policy *said) {
-    if (said->key_expr != NULL && said->key_kind == 0)
-        said->key_kind = IDEM_KEY_EXPRESSION;
-    if (said->fingerprint_expr != NULL && said->fingerprint == 0)
-        said->fingerprint = 1;
+static void policy_imply_kinds(struct idem_policy *policy) {
+    if (policy->key_expr != NULL && policy->key_kind == 0)
+        policy->key_kind = IDEM_KEY_EXPRESSION;
+    if (policy->fingerprint_expr != NULL && policy->fingerprint == 0)
+        policy->fingerprint = 1;
 }
 
 void idem_policy_merge(struct idem_policy *into, const struct idem_policy *layer) {
-    struct idem_policy said = *layer;
+    struct idem_policy policy = *layer;
     bool first = into->preset == 0;
 
-    policy_imply_kinds(&said);
-    policy_fill(into, &said);
+    policy_imply_kinds(&policy);
+    policy_fill(into, &policy);
     if (first && layer->preset != 0 && (size_t)layer->preset < COUNT_OF(policy_presets))
         policy_fill(into, &policy_presets[layer->preset]);
 }
@@ -179,14 +179,14 @@ static int policy_refuse_missing(const struct idem_policy *policy, struct idem_e
 }
 
 static int policy_check(const struct idem_policy *policy, struct idem_error *err) {
-    char policy_name[POLICY_TEXT], said[IDEM_OPTION_TEXT_MAX], allowed[IDEM_OPTION_TEXT_MAX];
+    char policy_name[POLICY_TEXT], text[IDEM_OPTION_TEXT_MAX], allowed[IDEM_OPTION_TEXT_MAX];
     const struct idem_option *o;
     const char *fault;
 
     if (policy->prefix == NULL || policy->scope == NULL)
         return policy_refuse_missing(policy, err);
     for (o = idem_option_table; o->word != NULL; o++) {
-        fault = idem_option_fault(o, policy, said, sizeof(said));
+        fault = idem_option_fault(o, policy, text, sizeof(text));
         if (fault != NULL)
             return idem_error_set(err, IDEM_E_INVALID, "%s: %s %s; allowed: %s",
                                   policy_describe(policy, policy_name, sizeof(policy_name)),

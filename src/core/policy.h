@@ -25,7 +25,7 @@
 /* The options set in one place. It owns its strings, begins as zeros and ends with
    idem_policy_release(). */
 struct idem_layer {
-    struct idem_policy said;
+    struct idem_policy policy;
 };
 
 /* Sets one option by its word; copies both. An earlier value is replaced. On failure

@@ -45,7 +45,7 @@ void idem_release_retry_start(struct idem *h, const struct idem_record_key *key,
         return; /* the end of the lease will free the key */
     retry->store_call.op.kind = IDEM_OP_FINISH;
     retry->store_call.op.key = *key;
-    retry->store_call.op.in.finish.said = IDEM_SAID_RELEASE;
+    retry->store_call.op.in.finish.action = IDEM_OWNER_RELEASE;
     retry->store_call.op.in.finish.ttl_ms = ttl_ms;
     memcpy(retry->store_call.op.in.finish.owner, owner, IDEM_OWNER_LEN);
     retry->store_call.until = idem_loop_now() + RETRY_TOTAL_MS;

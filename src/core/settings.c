@@ -76,7 +76,7 @@ static const char *text_name_fault(struct text name) {
 static const struct idem_layer *settings_find_policy(const struct idem_settings *settings,
                                                      struct text name) {
     for (size_t i = 0; i < settings->count; i++) {
-        if (idem_is_word(name.at, name.len, settings->policies[i].said.name))
+        if (idem_is_word(name.at, name.len, settings->policies[i].policy.name))
             return &settings->policies[i];
     }
     return NULL;
@@ -366,9 +366,9 @@ int idem_settings_copy(const struct idem_settings *settings, struct idem_setting
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for settings");
     }
     copy->count = settings->count;
-    rc = idem_policy_copy(&settings->defaults.said, &copy->defaults, err);
+    rc = idem_policy_copy(&settings->defaults.policy, &copy->defaults, err);
     for (size_t i = 0; i < settings->count && rc == 0; i++)
-        rc = idem_policy_copy(&settings->policies[i].said, &copy->policies[i], err);
+        rc = idem_policy_copy(&settings->policies[i].policy, &copy->policies[i], err);
     if (rc < 0) {
         idem_settings_free(copy);
         return rc;
@@ -386,9 +386,9 @@ const struct idem_policy *idem_settings_find(const struct idem_settings *setting
     if (settings == NULL || name == NULL)
         return NULL;
     layer = settings_find_policy(settings, (struct text){name, strlen(name)});
-    return layer == NULL ? NULL : &layer->said;
+    return layer == NULL ? NULL : &layer->policy;
 }
 
 const struct idem_policy *idem_settings_defaults(const struct idem_settings *settings) {
-    return settings == NULL ? NULL : &settings->defaults.said;
+    return settings == NULL ? NULL : &settings->defaults.policy;
 }

@@ -166,7 +166,7 @@ typedef struct ngx_http_idem_loc_conf_s  ngx_http_idem_loc_conf_t;
 
 struct ngx_http_idem_loc_conf_s {
     ngx_http_idem_loc_conf_t  *parent;
-    struct idem_layer          said;        /* settings of this level */
+    struct idem_layer          layer;       /* settings of this level */
     struct idem_guard         *guard;       /* of this level and those above; NULL: off */
     const struct idem_policy  *policy;      /* of the guard */
 

@@ -51,7 +51,7 @@ ngx_http_idem_conf_cleanup(void *data)
 {
     ngx_http_idem_loc_conf_t  *conf = data;
 
-    idem_policy_release(&conf->said);
+    idem_policy_release(&conf->layer);
     idem_guard_free(conf->guard);
 }
 
@@ -96,11 +96,11 @@ ngx_http_idem_conf_create_loc(ngx_conf_t *cf)
 static enum idem_preset
 ngx_http_idem_conf_preset(ngx_http_idem_loc_conf_t *conf)
 {
-    while (conf->said.said.preset == 0 && conf->parent) {
+    while (conf->layer.policy.preset == 0 && conf->parent) {
         conf = conf->parent;
     }
 
-    return conf->said.said.preset;
+    return conf->layer.policy.preset;
 }
 
 
@@ -187,16 +187,16 @@ ngx_http_idem_conf_make_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
     /* settings above the level that sets the mode yield if they contradict it */
 
     for (level = conf; level; level = level->parent) {
-        idem_policy_merge(&own, &level->said.said);
+        idem_policy_merge(&own, &level->layer.policy);
 
-        if (level->said.said.mode) {
+        if (level->layer.policy.mode) {
             break;
         }
     }
 
     while (level && level->parent) {
         level = level->parent;
-        idem_policy_merge(&above, &level->said.said);
+        idem_policy_merge(&above, &level->layer.policy);
     }
 
     /* directives of this module set how keys are made and compared */
@@ -270,7 +270,7 @@ ngx_http_idem_conf_merge_values(ngx_http_idem_loc_conf_t *conf, ngx_http_idem_lo
     conf->parent = prev;
 
     if (conf->on == NGX_CONF_UNSET) {
-        conf->on = conf->said.said.preset ? 1 : prev->on;
+        conf->on = conf->layer.policy.preset ? 1 : prev->on;
     }
 
     if (conf->file == NULL) {

@@ -22,7 +22,7 @@ ngx_http_idem_directive_set_option(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *con
 {
     struct idem_error  err;
 
-    if (idem_policy_set(&conf->said, word, ngx_strlen(word), (char *) value->data, value->len,
+    if (idem_policy_set(&conf->layer, word, ngx_strlen(word), (char *) value->data, value->len,
                         &err)
         != 0)
     {
@@ -49,13 +49,13 @@ ngx_http_idem_directive_option(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     const char                *word;
     const struct idem_option  *option;
     ngx_http_idem_loc_conf_t  *ilcf = conf;
-    char                       said[IDEM_OPTION_TEXT_MAX];
+    char                       text[IDEM_OPTION_TEXT_MAX];
 
     value = cf->args->elts;
     word = (char *) cmd->name.data + sizeof("idem_") - 1;
     option = idem_option_find(word, ngx_strlen(word));
 
-    if (ngx_strcmp(idem_option_print(option, &ilcf->said.said, said, sizeof(said)), "-") != 0) {
+    if (ngx_strcmp(idem_option_print(option, &ilcf->layer.policy, text, sizeof(text)), "-") != 0) {
         return "is duplicate";
     }
 
@@ -99,7 +99,7 @@ ngx_http_idem_directive_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_OK;
     }
 
-    if (idem_policy_set(&ilcf->said, "mode", 4, (char *) value[1].data, value[1].len, &err)
+    if (idem_policy_set(&ilcf->layer, "mode", 4, (char *) value[1].data, value[1].len, &err)
         != 0)
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idem %s, off", err.text);
@@ -263,7 +263,7 @@ static const char *
 ngx_http_idem_directive_method_error(ngx_array_t *methods, ngx_str_t *name)
 {
     size_t       i;
-    ngx_str_t   *said = methods->elts;
+    ngx_str_t   *names = methods->elts;
     ngx_uint_t   k;
 
     for (i = 0; i < name->len; i++) {
@@ -282,7 +282,7 @@ ngx_http_idem_directive_method_error(ngx_array_t *methods, ngx_str_t *name)
     }
 
     for (k = 0; k < methods->nelts; k++) {
-        if (name->len == said[k].len && ngx_strncmp(name->data, said[k].data, name->len) == 0) {
+        if (name->len == names[k].len && ngx_strncmp(name->data, names[k].data, name->len) == 0) {
             return "this method is named twice";
         }
     }

@@ -133,10 +133,10 @@ enum idem_verdict idem_protocol_claim(struct idem_record *record, struct idem_re
 
 static bool record_finish_repeats(const struct idem_record *record,
                                   const struct idem_finish_in *in) {
-    if (in->said == IDEM_SAID_RELEASE)
+    if (in->action == IDEM_OWNER_RELEASE)
         return record->released;
     return !record->released && record->status == in->status && record->final == in->final &&
-           (in->said != IDEM_SAID_FAIL || idem_bytes_equal(record->reason, in->reason)) &&
+           (in->action != IDEM_OWNER_FAIL || idem_bytes_equal(record->reason, in->reason)) &&
            (!record->kept || idem_bytes_equal(record->result, in->result));
 }
 
@@ -151,7 +151,7 @@ static unsigned record_finish_facts(const struct idem_record *record,
        later attempt, and an outcome of the earlier attempt must not change the later one. */
     mine = record_owner_is(record, in->owner) &&
            (in->attempt == 0 || in->attempt == record->attempt) &&
-           (!record->released || in->said == IDEM_SAID_RELEASE);
+           (!record->released || in->action == IDEM_OWNER_RELEASE);
     /* A lock that was claimed in any state but absent or free is restored to that state. */
     lock = record->lock && (record->prior.state == IDEM_ABSENT || record->prior.state == IDEM_DONE);
     return protocol_fact_if(mine, IDEM_FACT_MINE) | protocol_fact_if(lock, IDEM_FACT_LOCK) |
@@ -197,7 +197,7 @@ enum idem_ack idem_protocol_finish(struct idem_record *record, const struct idem
                                    struct idem_time now, enum idem_store_write *ret_write) {
     bool absent = record == NULL || idem_record_expired(record, now);
     const struct idem_finish_row *row =
-        idem_finish_row_find(in->said, absent ? IDEM_ABSENT : record->state,
+        idem_finish_row_find(in->action, absent ? IDEM_ABSENT : record->state,
                              record_finish_facts(absent ? NULL : record, in));
 
     *ret_write = IDEM_WRITE_NONE;

@@ -41,7 +41,7 @@ enum idem_verdict idem_protocol_claim(struct idem_record *record, struct idem_re
                                       bool *ret_write, int64_t *ret_left);
 
 struct idem_finish_in {
-    enum idem_said said;
+    enum idem_owner_action action;
     unsigned char owner[IDEM_OWNER_LEN];
     uint32_t attempt; /* the attempt that the claim returned; 0: no response arrived */
     int32_t status;

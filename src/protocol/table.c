@@ -74,8 +74,8 @@ const struct idem_claim_row idem_claim_table[] = {
     {NULL, 0, 0, 0, 0, 0},
 };
 
-#define SAID(what) (1u << IDEM_SAID_##what)
-#define SAID_ANY ((1u << IDEM_SAID__COUNT) - 1)
+#define SAID(what) (1u << IDEM_OWNER_##what)
+#define OWNER_ANY ((1u << IDEM_OWNER_ACTION__COUNT) - 1)
 
 const struct idem_finish_row idem_finish_table[] = {
     {"done, still the owner",
@@ -102,7 +102,7 @@ const struct idem_finish_row idem_finish_table[] = {
      SAID(RELEASE), ABSENT, 0, 0, IDEM_ACK, IDEM_MOVE_NONE},
 
     {"otherwise",
-     SAID_ANY, IDEM_IN_ANY, 0, 0, IDEM_LOST, IDEM_MOVE_NONE},
+     OWNER_ANY, IDEM_IN_ANY, 0, 0, IDEM_LOST, IDEM_MOVE_NONE},
     {NULL, 0, 0, 0, 0, 0, 0},
 };
 /* clang-format on */
@@ -121,12 +121,12 @@ const struct idem_claim_row *idem_claim_row_find(enum idem_state state, unsigned
     return NULL;
 }
 
-const struct idem_finish_row *idem_finish_row_find(enum idem_said said, enum idem_state state,
+const struct idem_finish_row *idem_finish_row_find(enum idem_owner_action action, enum idem_state state,
                                                    unsigned facts) {
     const struct idem_finish_row *row;
 
     for (row = idem_finish_table; row->when != NULL; row++)
-        if ((row->said & (1u << said)) != 0 &&
+        if ((row->actions & (1u << action)) != 0 &&
             table_row_matches(row->states, row->yes, row->no, state, facts))
             return row;
     return NULL;
@@ -152,10 +152,10 @@ const char *idem_move_name(enum idem_move move) {
     return (unsigned)move < IDEM_MOVE__COUNT ? names[move] : "?";
 }
 
-const char *idem_said_name(enum idem_said said) {
-    static const char *const names[IDEM_SAID__COUNT] = {
+const char *idem_owner_action_name(enum idem_owner_action action) {
+    static const char *const names[IDEM_OWNER_ACTION__COUNT] = {
         "done", "fail", "release", "unknown", "renew",
     };
 
-    return (unsigned)said < IDEM_SAID__COUNT ? names[said] : "?";
+    return (unsigned)action < IDEM_OWNER_ACTION__COUNT ? names[action] : "?";
 }

@@ -57,20 +57,20 @@ struct idem_claim_row {
     enum idem_move move;
 };
 
-enum idem_said {
-    IDEM_SAID_DONE,
-    IDEM_SAID_FAIL,
-    IDEM_SAID_RELEASE,
-    IDEM_SAID_UNKNOWN,
-    IDEM_SAID_RENEW,
+enum idem_owner_action {
+    IDEM_OWNER_DONE,
+    IDEM_OWNER_FAIL,
+    IDEM_OWNER_RELEASE,
+    IDEM_OWNER_UNKNOWN,
+    IDEM_OWNER_RENEW,
 };
-#define IDEM_SAID__COUNT 5
+#define IDEM_OWNER_ACTION__COUNT 5
 
 enum idem_ack { IDEM_ACK, IDEM_LOST };
 
 struct idem_finish_row {
     const char *when;
-    unsigned said; /* 1 << enum idem_said */
+    unsigned actions; /* 1 << enum idem_owner_action */
     unsigned states;
     unsigned yes, no;
     enum idem_ack ack;
@@ -83,11 +83,11 @@ extern const struct idem_finish_row idem_finish_table[];
 
 /* Returns the row that decides; never NULL (the table test proves it). */
 const struct idem_claim_row *idem_claim_row_find(enum idem_state state, unsigned facts);
-const struct idem_finish_row *idem_finish_row_find(enum idem_said said, enum idem_state state,
+const struct idem_finish_row *idem_finish_row_find(enum idem_owner_action action, enum idem_state state,
                                                    unsigned facts);
 
 const char *idem_fact_name(unsigned fact);
 const char *idem_move_name(enum idem_move move);
-const char *idem_said_name(enum idem_said said);
+const char *idem_owner_action_name(enum idem_owner_action action);
 
 #endif

@@ -5,15 +5,15 @@
 #include "contract.h"
 
 /* Every finish there is, by one owner. */
-static struct idem_finish_in said_by(unsigned owner, enum idem_said said) {
-    switch (said) {
-    case IDEM_SAID_DONE:
+static struct idem_finish_in finish_of(unsigned owner, enum idem_owner_action action) {
+    switch (action) {
+    case IDEM_OWNER_DONE:
         return done_by(owner, 299, "other words");
-    case IDEM_SAID_FAIL:
+    case IDEM_OWNER_FAIL:
         return fail_by(owner, 599, "other words", 0);
-    case IDEM_SAID_RELEASE:
+    case IDEM_OWNER_RELEASE:
         return release_by(owner);
-    case IDEM_SAID_UNKNOWN:
+    case IDEM_OWNER_UNKNOWN:
         return unknown_by(owner, 0);
     default:
         return renew_by(owner, LEASE_MS);
@@ -21,8 +21,8 @@ static struct idem_finish_in said_by(unsigned owner, enum idem_said said) {
 }
 
 static void check_all_lost(struct conn *c, const char *key, unsigned owner) {
-    for (unsigned said = 0; said < IDEM_SAID__COUNT; said++)
-        CHECK_INT(finish(c, key, said_by(owner, (enum idem_said)said)), IDEM_LOST);
+    for (unsigned action = 0; action < IDEM_OWNER_ACTION__COUNT; action++)
+        CHECK_INT(finish(c, key, finish_of(owner, (enum idem_owner_action)action)), IDEM_LOST);
 }
 
 CONTRACT(done_is_remembered_for_ttl_after_the_finish) {
@@ -104,8 +104,8 @@ CONTRACT(a_word_about_an_earlier_attempt_is_lost) {
     CHECK_INT(claim(c, "k", rerun_by(1, 0)).record.attempt, 1);
     CHECK_INT(finish(c, "k", fail_by(1, 500, "no", 0)), IDEM_ACK);
     CHECK_INT(claim(c, "k", rerun_by(1, 0)).record.attempt, 2);
-    for (unsigned said = 0; said < IDEM_SAID__COUNT; said++) {
-        struct idem_finish_in in = said_by(1, (enum idem_said)said);
+    for (unsigned action = 0; action < IDEM_OWNER_ACTION__COUNT; action++) {
+        struct idem_finish_in in = finish_of(1, (enum idem_owner_action)action);
 
         in.attempt = 1;
         CHECK_INT(finish(c, "k", in), IDEM_LOST);

@@ -56,11 +56,11 @@ const struct idem_claim_row *judge_claim(const struct idem_record *record,
 }
 
 static bool says_the_same(const struct idem_record *record, const struct idem_finish_in *in) {
-    if (in->said == IDEM_SAID_RELEASE || record->released)
-        return in->said == IDEM_SAID_RELEASE && record->released;
+    if (in->action == IDEM_OWNER_RELEASE || record->released)
+        return in->action == IDEM_OWNER_RELEASE && record->released;
     if (record->status != in->status || record->final != in->final)
         return false;
-    if (in->said == IDEM_SAID_FAIL && !same_bytes(record->reason, in->reason))
+    if (in->action == IDEM_OWNER_FAIL && !same_bytes(record->reason, in->reason))
         return false;
     return !record->kept || same_bytes(record->result, in->result);
 }
@@ -70,16 +70,16 @@ const struct idem_finish_row *judge_finish(const struct idem_record *record,
     unsigned facts = 0;
 
     if (!judge_present(record, now))
-        return idem_finish_row_find(in->said, IDEM_ABSENT, 0);
+        return idem_finish_row_find(in->action, IDEM_ABSENT, 0);
     if (same_owner(record, in->owner) && (in->attempt == 0 || in->attempt == record->attempt) &&
-        (!record->released || in->said == IDEM_SAID_RELEASE))
+        (!record->released || in->action == IDEM_OWNER_RELEASE))
         facts |= IDEM_FACT_MINE;
     facts |=
         record->lock && (record->prior.state == IDEM_ABSENT || record->prior.state == IDEM_DONE)
             ? IDEM_FACT_LOCK
             : 0;
     facts |= says_the_same(record, in) ? IDEM_FACT_SAME : 0;
-    return idem_finish_row_find(in->said, record->state, facts);
+    return idem_finish_row_find(in->action, record->state, facts);
 }
 
 static bool number(const char *name, int64_t got, int64_t want) {

@@ -71,16 +71,16 @@ static void question_claim(struct rng *rng, unsigned owner, struct idem_claim_in
 
 static void question_finish(struct rng *rng, unsigned owner, struct idem_finish_in *in) {
     *in = release_by(owner);
-    in->said =
-        (enum idem_said)PICK(rng, IDEM_SAID_DONE, IDEM_SAID_DONE, IDEM_SAID_FAIL, IDEM_SAID_FAIL,
-                             IDEM_SAID_RELEASE, IDEM_SAID_UNKNOWN, IDEM_SAID_RENEW);
+    in->action =
+        (enum idem_owner_action)PICK(rng, IDEM_OWNER_DONE, IDEM_OWNER_DONE, IDEM_OWNER_FAIL, IDEM_OWNER_FAIL,
+                             IDEM_OWNER_RELEASE, IDEM_OWNER_UNKNOWN, IDEM_OWNER_RENEW);
     in->attempt = (uint32_t)PICK(rng, 0, 0, 0, 1, 2);
     in->status = (int32_t)PICK(rng, 200, 200, 500);
     in->keep_result = chance(rng, 60);
     if (in->keep_result)
         in->result = pool_bytes(rng, PICK(rng, 0, 1, 1, 200, 3000, 15000));
-    in->final = in->said == IDEM_SAID_FAIL && chance(rng, 15);
-    if (chance(rng, 50) && in->said != IDEM_SAID_DONE)
+    in->final = in->action == IDEM_OWNER_FAIL && chance(rng, 15);
+    if (chance(rng, 50) && in->action != IDEM_OWNER_DONE)
         in->reason = pool_bytes(rng, PICK(rng, 1, 20, IDEM_REASON_MAX));
     in->delay_ms = PICK(rng, 0, 0, 500, 3000);
     in->lease_ms = PICK(rng, 1000, 5000);
@@ -196,7 +196,7 @@ void question_say(const struct question *q, char *buf, size_t size) {
                  q->in.claim.probe ? " probe" : "");
     if (q->kind == IDEM_OP_FINISH)
         snprintf(buf + n, size - (size_t)n, " owner %u %s status %d delay %" PRId64,
-                 q->in.finish.owner[1], idem_said_name(q->in.finish.said), q->in.finish.status,
+                 q->in.finish.owner[1], idem_owner_action_name(q->in.finish.action), q->in.finish.status,
                  q->in.finish.delay_ms);
     if (q->kind == IDEM_OP_SETTLE)
         snprintf(buf + n, size - (size_t)n, " from %s to %s attempt %u%s",

@@ -62,15 +62,15 @@ struct idem_claim_in token_by(unsigned owner, unsigned char bind) {
     return in;
 }
 
-static struct idem_finish_in finish_by(unsigned owner, enum idem_said said) {
-    struct idem_finish_in in = {.said = said, .ttl_ms = TTL_MS, .hold_ttl_ms = HOLD_TTL_MS};
+static struct idem_finish_in finish_by(unsigned owner, enum idem_owner_action action) {
+    struct idem_finish_in in = {.action = action, .ttl_ms = TTL_MS, .hold_ttl_ms = HOLD_TTL_MS};
 
     owner_set(in.owner, owner);
     return in;
 }
 
 struct idem_finish_in done_by(unsigned owner, int32_t status, const char *result) {
-    struct idem_finish_in in = finish_by(owner, IDEM_SAID_DONE);
+    struct idem_finish_in in = finish_by(owner, IDEM_OWNER_DONE);
 
     in.status = status;
     in.keep_result = result != NULL;
@@ -79,7 +79,7 @@ struct idem_finish_in done_by(unsigned owner, int32_t status, const char *result
 }
 
 struct idem_finish_in fail_by(unsigned owner, int32_t status, const char *reason, int64_t delay) {
-    struct idem_finish_in in = finish_by(owner, IDEM_SAID_FAIL);
+    struct idem_finish_in in = finish_by(owner, IDEM_OWNER_FAIL);
 
     in.status = status;
     in.reason = bytes_of(reason);
@@ -88,18 +88,18 @@ struct idem_finish_in fail_by(unsigned owner, int32_t status, const char *reason
 }
 
 struct idem_finish_in release_by(unsigned owner) {
-    return finish_by(owner, IDEM_SAID_RELEASE);
+    return finish_by(owner, IDEM_OWNER_RELEASE);
 }
 
 struct idem_finish_in unknown_by(unsigned owner, int64_t delay) {
-    struct idem_finish_in in = finish_by(owner, IDEM_SAID_UNKNOWN);
+    struct idem_finish_in in = finish_by(owner, IDEM_OWNER_UNKNOWN);
 
     in.delay_ms = delay;
     return in;
 }
 
 struct idem_finish_in renew_by(unsigned owner, int64_t lease) {
-    struct idem_finish_in in = finish_by(owner, IDEM_SAID_RENEW);
+    struct idem_finish_in in = finish_by(owner, IDEM_OWNER_RENEW);
 
     in.lease_ms = lease;
     return in;

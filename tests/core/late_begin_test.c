@@ -233,7 +233,7 @@ static void front_complete(struct idem_op *op, int rc) {
 /* It renews nothing: whether that, or who waits, came first after a sleep would be chance. */
 static int front_submit(struct idem_store *base, struct idem_op *op) {
     (void)base;
-    if (op->kind == IDEM_OP_FINISH && op->in.finish.said == IDEM_SAID_RENEW)
+    if (op->kind == IDEM_OP_FINISH && op->in.finish.action == IDEM_OWNER_RENEW)
         return idem_error_set(&op->error, IDEM_E_REFUSED, "no renewals here");
     if (op->kind == IDEM_OP_CLAIM) {
         front.complete = op->complete;

@@ -28,7 +28,7 @@ static struct {
     struct idem_store *real;
     struct idem_op *claim, *finish; /* under way */
     int64_t claim_at, finish_at;    /* when it was sent */
-    struct idem_finish_in said;
+    struct idem_finish_in sent;
     bool down; /* refuses what is said */
     int64_t timer_at, lost_at;
     struct idem *h;
@@ -42,7 +42,7 @@ static int rig_submit(struct idem_store *base, struct idem_op *op) {
         rig.claim_at = now;
     } else {
         CHECK_INT(op->kind, IDEM_OP_FINISH);
-        rig.said = op->in.finish;
+        rig.sent = op->in.finish;
         rig.finish_at = now;
         if (rig.down)
             return op->error.code = IDEM_E_REFUSED;
@@ -168,7 +168,7 @@ static void pass_to_renewal(void) {
     while (rig.finish == NULL && rig.timer_at != NEVER)
         pass_to(rig.timer_at);
     CHECK(rig.finish != NULL);
-    CHECK_INT(rig.said.said, IDEM_SAID_RENEW);
+    CHECK_INT(rig.sent.action, IDEM_OWNER_RENEW);
 }
 
 TEST(each_renewal_is_sent_at_a_third_of_the_lease_from_when_it_was_asked_for) {
@@ -224,7 +224,7 @@ TEST(a_lease_is_over_in_time_while_the_store_says_nothing) {
     start((struct idem_policy){.recover = IDEM_RECOVER_RERUN});
     claim = run(0, 1);
     pass_to(rig.claim_at + 2 * LEASE_MS); /* renewals are sent, and none is answered */
-    CHECK_INT(rig.said.said, IDEM_SAID_RENEW);
+    CHECK_INT(rig.sent.action, IDEM_OWNER_RENEW);
     CHECK_INT(rig.lost_at - rig.claim_at, LEASE_MS);
     idem_claim_free(claim);
     stop();
@@ -253,7 +253,7 @@ static int64_t delay_of(uint32_t tries, bool unknown) {
     pass_to(now);
     answer(&rig.finish);
     idem_claim_free(claim);
-    return rig.said.delay_ms;
+    return rig.sent.delay_ms;
 }
 
 /* All of the range is used, and nothing else. */

@@ -68,14 +68,14 @@ TEST(numbers_are_taken_up_to_both_ends_and_not_beyond) {
         struct idem_layer layer = {0};
 
         set_ok(&layer, b->word, b->low);
-        CHECK_INT(field(&layer.said, b->word), b->low_value);
+        CHECK_INT(field(&layer.policy, b->word), b->low_value);
         set_ok(&layer, b->word, b->high);
-        CHECK_INT(field(&layer.said, b->word), b->high_value);
+        CHECK_INT(field(&layer.policy, b->word), b->high_value);
         CHECK_INT(set(&layer, b->word, b->below), IDEM_E_INVALID);
         CHECK_HAS(err.text, "out of range; allowed: ");
         CHECK_INT(set(&layer, b->word, b->above), IDEM_E_INVALID);
         CHECK_HAS(err.text, b->word);
-        CHECK_INT(field(&layer.said, b->word), b->high_value);
+        CHECK_INT(field(&layer.policy, b->word), b->high_value);
         idem_policy_release(&layer);
     }
 }
@@ -88,7 +88,7 @@ TEST(none_is_taken_where_it_means_something_and_nowhere_else) {
 
     for (size_t i = 0; i < COUNT_OF(may); i++) {
         set_ok(&layer, may[i], "none");
-        CHECK_INT(field(&layer.said, may[i]), IDEM_NONE);
+        CHECK_INT(field(&layer.policy, may[i]), IDEM_NONE);
     }
     for (size_t i = 0; i < COUNT_OF(may_not); i++)
         CHECK_INT(set(&layer, may_not[i], "none"), IDEM_E_INVALID);
@@ -104,7 +104,7 @@ TEST(every_word_of_every_list_is_taken) {
         lists++;
         for (const struct idem_word *w = o->values; w->word != NULL; w++) {
             set_ok(&layer, o->word, w->word);
-            CHECK_INT(field(&layer.said, o->word), w->value);
+            CHECK_INT(field(&layer.policy, o->word), w->value);
         }
         CHECK_INT(set(&layer, o->word, "nonsense"), IDEM_E_INVALID);
     }
@@ -152,11 +152,11 @@ TEST(a_backoff_is_one_time_or_two) {
     struct idem_layer layer = {0};
 
     set_ok(&layer, "backoff", "2s");
-    CHECK_INT(layer.said.backoff_min_ms, 2000);
-    CHECK_INT(layer.said.backoff_max_ms, 2000);
+    CHECK_INT(layer.policy.backoff_min_ms, 2000);
+    CHECK_INT(layer.policy.backoff_max_ms, 2000);
     set_ok(&layer, "backoff", "500ms..5m");
-    CHECK_INT(layer.said.backoff_min_ms, 500);
-    CHECK_INT(layer.said.backoff_max_ms, 300000);
+    CHECK_INT(layer.policy.backoff_min_ms, 500);
+    CHECK_INT(layer.policy.backoff_max_ms, 300000);
     CHECK_INT(set(&layer, "backoff", "5m..1s"), IDEM_E_INVALID);
     CHECK_HAS(err.text, "the first time is longer than the second; allowed: 1ms to 7d, one or two");
     CHECK_INT(set(&layer, "backoff", "1s.."), IDEM_E_INVALID);
@@ -164,7 +164,7 @@ TEST(a_backoff_is_one_time_or_two) {
     CHECK_INT(set(&layer, "backoff", "1s..2s..3s"), IDEM_E_INVALID);
     CHECK_INT(set(&layer, "backoff", "1s...2s"), IDEM_E_INVALID);
     CHECK_INT(set(&layer, "backoff", ""), IDEM_E_INVALID);
-    CHECK_INT(layer.said.backoff_min_ms, 500);
+    CHECK_INT(layer.policy.backoff_min_ms, 500);
 }
 
 TEST(a_text_is_copied_and_replaced) {
@@ -173,13 +173,13 @@ TEST(a_text_is_copied_and_replaced) {
 
     set_ok(&layer, "prefix", value);
     value[0] = 'X';
-    CHECK_STR(layer.said.prefix, "order:");
+    CHECK_STR(layer.policy.prefix, "order:");
     set_ok(&layer, "prefix", "bill:");
-    CHECK_STR(layer.said.prefix, "bill:");
+    CHECK_STR(layer.policy.prefix, "bill:");
     set_ok(&layer, "message", "Déjà reçu 🙂");
-    CHECK_STR(layer.said.message, "Déjà reçu 🙂");
+    CHECK_STR(layer.policy.message, "Déjà reçu 🙂");
     idem_policy_release(&layer);
-    CHECK(layer.said.prefix == NULL);
+    CHECK(layer.policy.prefix == NULL);
 }
 
 TEST(a_text_is_taken_up_to_its_longest_and_only_as_utf8) {
@@ -204,7 +204,7 @@ TEST(a_text_is_taken_up_to_its_longest_and_only_as_utf8) {
     CHECK_HAS(err.text, "is not UTF-8");
     CHECK_INT(idem_policy_set(&layer, "scope", 5, "a\0b", 3, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "holds a NUL byte");
-    CHECK(layer.said.scope == NULL && layer.said.message == NULL);
+    CHECK(layer.policy.scope == NULL && layer.policy.message == NULL);
     idem_policy_release(&layer);
 }
 
@@ -224,9 +224,9 @@ TEST(what_an_option_prints_it_takes) {
     struct idem_layer layer = {0};
 
     for (const struct idem_option *o = idem_option_table; o->word != NULL; o++) {
-        CHECK_STR(idem_option_print(o, &layer.said, buf, sizeof(buf)), "-");
+        CHECK_STR(idem_option_print(o, &layer.policy, buf, sizeof(buf)), "-");
         set_ok(&layer, o->word, idem_option_print(o, &p, buf, sizeof(buf)));
-        CHECK_STR(idem_option_print(o, &layer.said, again, sizeof(again)), buf);
+        CHECK_STR(idem_option_print(o, &layer.policy, again, sizeof(again)), buf);
     }
     idem_policy_release(&layer);
 }

@@ -164,9 +164,9 @@ TEST(every_option_of_a_stronger_layer_wins) {
         set_ok(&a, strong[i][0], strong[i][1]);
         for (size_t k = 0; k < COUNT_OF(weak); k++)
             set_ok(&b, weak[k][0], weak[k][1]);
-        CHECK_INT(resolve2(a.said, b.said, &p), 0);
+        CHECK_INT(resolve2(a.policy, b.policy, &p), 0);
         CHECK_STR(idem_option_print(o, &p, got, sizeof(got)), strong[i][1]);
-        CHECK_INT(resolve2((struct idem_policy){0}, b.said, &p), 0);
+        CHECK_INT(resolve2((struct idem_policy){0}, b.policy, &p), 0);
         CHECK_STR(idem_option_print(o, &p, got, sizeof(got)), weak[i][1]);
         idem_policy_release(&a);
         idem_policy_release(&b);

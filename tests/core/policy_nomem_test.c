@@ -162,7 +162,7 @@ TEST(a_text_that_cannot_be_copied_leaves_the_old_one) {
     CHECK_INT(idem_policy_set(&layer, "prefix", 6, "old", 3, &err), 0);
     until_failure = 0;
     CHECK_INT(idem_policy_set(&layer, "prefix", 6, "new", 3, &err), IDEM_E_NOMEM);
-    CHECK_STR(layer.said.prefix, "old");
+    CHECK_STR(layer.policy.prefix, "old");
     idem_policy_release(&layer);
     CHECK_INT(live, 0);
 }

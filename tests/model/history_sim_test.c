@@ -42,7 +42,7 @@ struct pending {
     enum what what;
     int caller;
     int turn; /* of the caller's claims, or finishes: an answer to an earlier one is not heard */
-    enum idem_said said;
+    enum idem_owner_action said;
     enum idem_ack ack;
     enum idem_verdict verdict;
     uint32_t attempt;
@@ -57,7 +57,7 @@ struct caller {
     bool waits; /* for the answer to its claim */
     bool finishing;
     int claims, finishes;
-    enum idem_said said;
+    enum idem_owner_action said;
 };
 
 static struct {
@@ -120,11 +120,11 @@ static void claim_send(int who) {
     later(60, ASKED_IN_VAIN, who)->turn = caller->claims;
 }
 
-static void finish_send(int who, enum idem_said said) {
+static void finish_send(int who, enum idem_owner_action said) {
     struct caller *caller = &sim.callers[who];
     struct pending *heard;
 
-    note(who, "finish owner=o%d said=%s digest=%s", who, idem_said_name(said), caller->digest);
+    note(who, "finish owner=o%d said=%s digest=%s", who, idem_owner_action_name(said), caller->digest);
     caller->finishing = true;
     caller->finishes++;
     caller->said = said;
@@ -213,7 +213,7 @@ static void claim_answered(const struct pending *answer) {
         if (sim.mode == IDEM_MODE_LOCK)
             note(answer->caller, "enter owner=o%d", answer->caller);
         if (percent(30))
-            finish_send(answer->caller, IDEM_SAID_RENEW);
+            finish_send(answer->caller, IDEM_OWNER_RENEW);
         later(soon(), WORK, answer->caller);
     } else if (answer->verdict == IDEM_PROBE) {
         later(soon(), SAY, answer->caller);
@@ -233,7 +233,7 @@ static void claim_in_vain(const struct pending *pending) {
     if (percent(60) && !caller->in.probe)
         claim_send(pending->caller);
     else if (percent(50))
-        finish_send(pending->caller, IDEM_SAID_RELEASE); /* given up */
+        finish_send(pending->caller, IDEM_OWNER_RELEASE); /* given up */
 }
 
 /* It happens; then it is said how it went, unless this was the crash. */
@@ -246,8 +246,8 @@ static void work(int who) {
 }
 
 static void say(int who) {
-    static const enum idem_said words[] = {IDEM_SAID_DONE, IDEM_SAID_DONE,    IDEM_SAID_DONE,
-                                           IDEM_SAID_FAIL, IDEM_SAID_RELEASE, IDEM_SAID_UNKNOWN};
+    static const enum idem_owner_action words[] = {IDEM_OWNER_DONE, IDEM_OWNER_DONE,    IDEM_OWNER_DONE,
+                                           IDEM_OWNER_FAIL, IDEM_OWNER_RELEASE, IDEM_OWNER_UNKNOWN};
 
     if (sim.mode == IDEM_MODE_LOCK)
         note(who, "leave owner=o%d", who);
@@ -256,9 +256,9 @@ static void say(int who) {
 
 static void finish_heard(const struct pending *heard) {
     const struct caller *caller = &sim.callers[heard->caller];
-    bool held = heard->said == IDEM_SAID_UNKNOWN && sim.recover == IDEM_RECOVER_HOLD;
+    bool held = heard->said == IDEM_OWNER_UNKNOWN && sim.recover == IDEM_RECOVER_HOLD;
     struct idem_finish_in in = {
-        .said = heard->said,
+        .action = heard->said,
         .result = {(const unsigned char *)caller->digest, strlen(caller->digest)},
         .keep_result = true,
         .delay_ms = held ? 0 : lot(50),
@@ -274,11 +274,11 @@ static void finish_heard(const struct pending *heard) {
     store_expire();
     memcpy(in.owner, caller->in.owner, sizeof(in.owner));
     if (sim.there && (sim.fault == NO_OWNER ||
-                      (sim.fault == ANYBODY_RELEASES && heard->said == IDEM_SAID_RELEASE)))
+                      (sim.fault == ANYBODY_RELEASES && heard->said == IDEM_OWNER_RELEASE)))
         memcpy(in.owner, record.owner, sizeof(in.owner));
     ack = idem_protocol_finish(sim.there ? &record : NULL, &in, store_time(), &write);
     if (write == IDEM_WRITE_PUT &&
-        !(sim.fault == EARLY_ACK && heard->said == IDEM_SAID_DONE && percent(50)))
+        !(sim.fault == EARLY_ACK && heard->said == IDEM_OWNER_DONE && percent(50)))
         sim.record = record;
     if (write == IDEM_WRITE_DELETE)
         sim.there = false;
@@ -297,7 +297,7 @@ static void finish_acked(const struct pending *answer) {
         return;
     caller->finishing = false;
     note(answer->caller, "finished owner=o%d said=%s ack=%s", answer->caller,
-         idem_said_name(answer->said), answer->ack == IDEM_ACK ? "ack" : "lost");
+         idem_owner_action_name(answer->said), answer->ack == IDEM_ACK ? "ack" : "lost");
 }
 
 /* Said again in the same words, a few times. */
@@ -308,7 +308,7 @@ static void finish_in_vain(const struct pending *pending) {
         return;
     caller->finishing = false;
     note(pending->caller, "finished owner=o%d said=%s ack=error", pending->caller,
-         idem_said_name(caller->said));
+         idem_owner_action_name(caller->said));
     if (caller->finishes < 4)
         finish_send(pending->caller, caller->said);
 }

@@ -136,7 +136,7 @@ byte prior_print;
 #define PROBING 2
 #define GONE 3
 byte phase[CALLERS];
-byte sent[CALLERS]; /* 1 << SAID_...: what it has sent besides its claim */
+byte sent[CALLERS]; /* 1 << OWNER_...: what it has sent besides its claim */
 #if TIMED
 bit own_lease[CALLERS]; /* its lease is live, by its own clock */
 #endif
@@ -169,7 +169,7 @@ hidden byte move;
 hidden byte ack;
 
 /* Chosen before such a step, and zero after it. */
-byte said;
+byte action;
 bit answer_lost;
 bit fast; /* FAULT_CLOCK: the judging clock runs ahead of the store's */
 bit lose; /* FAULT_EARLY_ACK: the store crashes before it has stored */
@@ -306,14 +306,14 @@ inline finish_look(o) {
     facts = 0;
     if
     :: state != S_ABSENT ->
-        facts = WHEN(r_owner == o && (!r_released || said == SAID_RELEASE), F_MINE) |
+        facts = WHEN(r_owner == o && (!r_released || action == OWNER_RELEASE), F_MINE) |
                 WHEN(r_lock && (prior_state == S_ABSENT || prior_state == S_DONE), F_LOCK) |
-                WHEN(r_released == (said == SAID_RELEASE), F_SAME)
+                WHEN(r_released == (action == OWNER_RELEASE), F_SAME)
     :: else
     fi;
 #if FENCED
     if
-    :: said != SAID_RELEASE && !CURRENT(o) -> facts = facts & ~F_MINE
+    :: action != OWNER_RELEASE && !CURRENT(o) -> facts = facts & ~F_MINE
     :: else
     fi;
 #endif
@@ -321,29 +321,29 @@ inline finish_look(o) {
     facts = facts | F_MINE;
 #endif
 #ifdef FAULT_ANYBODY_RELEASES
-    facts = facts | WHEN(said == SAID_RELEASE, F_MINE);
+    facts = facts | WHEN(action == OWNER_RELEASE, F_MINE);
 #endif
 }
 
 inline finish_accepted(o) {
     if
-    :: said == SAID_RENEW ->
+    :: action == OWNER_RENEW ->
         INVARIANT(1, g_holder == NOBODY || g_holder == o);
         g_holder = o
-    :: said == SAID_UNKNOWN -> g_holder = (HOLDS(o) -> NOBODY : o)
+    :: action == OWNER_UNKNOWN -> g_holder = (HOLDS(o) -> NOBODY : o)
     :: else ->
         g_holder = NOBODY; g_finished = 1;
-        g_done = (said == SAID_DONE && MODE_OF(o) != LOCK);
+        g_done = (action == OWNER_DONE && MODE_OF(o) != LOCK);
         g_result = (g_done -> o : NOBODY);
         /* A prober's release says nothing of the run that it was to find out about; nor does
            what somebody said of a run of its own, before. */
         if
-        :: said != SAID_DONE && (g_ran == o || (said == SAID_FAIL && CURRENT(o))) ->
+        :: action != OWNER_DONE && (g_ran == o || (action == OWNER_FAIL && CURRENT(o))) ->
             g_run = 0; g_ran = NOBODY
         :: else
         fi;
         if
-        :: said == SAID_RELEASE && (prior_state == S_ABSENT || prior_state == S_ISSUED) ->
+        :: action == OWNER_RELEASE && (prior_state == S_ABSENT || prior_state == S_ISSUED) ->
             g_print = 0
         :: else
         fi
@@ -353,15 +353,15 @@ inline finish_accepted(o) {
 /* Somebody else is at it now. */
 inline superseded_reached(o) {
     if
-    :: state == S_RUNNING && said == SAID_DONE ->
+    :: state == S_RUNNING && action == OWNER_DONE ->
         c_code { state_reached(6, "a superseded done"); }
-    :: state == S_RUNNING && said == SAID_FAIL ->
+    :: state == S_RUNNING && action == OWNER_FAIL ->
         c_code { state_reached(7, "a superseded fail"); }
-    :: state == S_RUNNING && said == SAID_RELEASE ->
+    :: state == S_RUNNING && action == OWNER_RELEASE ->
         c_code { state_reached(8, "a superseded release"); }
-    :: state == S_RUNNING && said == SAID_UNKNOWN ->
+    :: state == S_RUNNING && action == OWNER_UNKNOWN ->
         c_code { state_reached(9, "a superseded unknown"); }
-    :: state == S_RUNNING && said == SAID_RENEW ->
+    :: state == S_RUNNING && action == OWNER_RENEW ->
         c_code { state_reached(10, "a superseded renew"); }
     :: else
     fi
@@ -373,14 +373,14 @@ inline finish_watch(o) {
         c_code { state_reached(2, "a finish of somebody who is not the owner"); };
         superseded_reached(o);
         INVARIANT(4, move == M_NONE);
-        INVARIANT(4, ack == LOST || (said == SAID_RELEASE && state == S_ABSENT))
+        INVARIANT(4, ack == LOST || (action == OWNER_RELEASE && state == S_ABSENT))
     :: o == g_owner && g_finished ->
         c_code { state_reached(3, "a word of the owner after its finish"); };
         INVARIANT(4, move == M_NONE);
-        INVARIANT(4, ack == ACK || said == SAID_RENEW || said == SAID_UNKNOWN)
+        INVARIANT(4, ack == ACK || action == OWNER_RENEW || action == OWNER_UNKNOWN)
     :: else ->
         if
-        :: said == SAID_DONE && state == S_RUNNING && !r_live ->
+        :: action == OWNER_DONE && state == S_RUNNING && !r_live ->
             c_code { state_reached(11, "a done after the lease was over"); }
         :: else
         fi;
@@ -419,7 +419,7 @@ inline finish_move(o) {
     :: r_state != S_RUNNING -> prior_state = 0; prior_tries = 0; prior_print = 0
     :: else
     fi;
-    said = 0; lose = 0
+    action = 0; lose = 0
 }
 
 /* The store takes a claim up. */
@@ -477,16 +477,16 @@ end:
 #endif
     :: atomic {
         if
-        :: SENT(o, SAID_DONE) -> said = SAID_DONE
-        :: SENT(o, SAID_FAIL) -> said = SAID_FAIL
-        :: SENT(o, SAID_RELEASE) -> said = SAID_RELEASE
-        :: SENT(o, SAID_UNKNOWN) -> said = SAID_UNKNOWN
-        :: SENT(o, SAID_RENEW) -> said = SAID_RENEW
+        :: SENT(o, OWNER_DONE) -> action = OWNER_DONE
+        :: SENT(o, OWNER_FAIL) -> action = OWNER_FAIL
+        :: SENT(o, OWNER_RELEASE) -> action = OWNER_RELEASE
+        :: SENT(o, OWNER_UNKNOWN) -> action = OWNER_UNKNOWN
+        :: SENT(o, OWNER_RENEW) -> action = OWNER_RENEW
         fi;
 #ifdef FAULT_EARLY_ACK
         if
         :: lose = 0
-        :: said == SAID_DONE -> lose = 1
+        :: action == OWNER_DONE -> lose = 1
         fi;
 #endif
         d_step {
@@ -517,7 +517,7 @@ end:
     :: d_step {
         phase[o] == WAITING || phase[o] == PROBING ->
         /* Given up; released in the background, by owner id. */
-        SAY(o, SAID_RELEASE);
+        SAY(o, OWNER_RELEASE);
         leave(o)
     }
     :: d_step {
@@ -533,29 +533,29 @@ end:
     }
     :: d_step {
         phase[o] == AT_WORK || phase[o] == PROBING ->
-        SAY(o, SAID_DONE);
+        SAY(o, OWNER_DONE);
         leave(o)
     }
     :: d_step {
         phase[o] == AT_WORK ->
         if
-        :: ON_FAILURE == RELEASE -> SAY(o, SAID_RELEASE)
-        :: else -> SAY(o, SAID_FAIL)
+        :: ON_FAILURE == RELEASE -> SAY(o, OWNER_RELEASE)
+        :: else -> SAY(o, OWNER_FAIL)
         fi;
         leave(o)
     }
     :: d_step {
-        (phase[o] == AT_WORK || phase[o] == PROBING) && !SENT(o, SAID_UNKNOWN) ->
+        (phase[o] == AT_WORK || phase[o] == PROBING) && !SENT(o, OWNER_UNKNOWN) ->
         /* Under hold it may still finish. */
-        SAY(o, SAID_UNKNOWN);
+        SAY(o, OWNER_UNKNOWN);
         if
         :: HOLDS(o)
         :: else -> leave(o)
         fi
     }
     :: d_step {
-        (phase[o] == AT_WORK || phase[o] == PROBING) && !SENT(o, SAID_RENEW) ->
-        SAY(o, SAID_RENEW)
+        (phase[o] == AT_WORK || phase[o] == PROBING) && !SENT(o, OWNER_RENEW) ->
+        SAY(o, OWNER_RENEW)
     }
 #if TIMED
     :: own_lease[o] -> own_lease[o] = 0

@@ -14,7 +14,9 @@ CONF = guard("/whole", "idem replay; proxy_buffers 64 16k; proxy_buffer_size 16k
 
 
 def copies(own):
-    """How many times the body was copied since the last call."""
+    """How many times the body was copied since the last call. A turn's count is written when the turn ends, which may
+    be after the client has the response."""
+    own.turn()
     path = own.folder + "/count"
     with open(path, "r+", encoding="ascii") as file:
         number = sum(map(int, file.read().split()))

@@ -52,6 +52,7 @@ def stored(own, size, path="/wide"):
     own.backend.script(path, {"body": want, "gzip": True})
     first = status(own.post(path, key, headers=TAKES), 200)
     eq(first.h("Content-Encoding"), "gzip")
+    own.turn()  # it is counted
     return key, first.body, want
 
 

@@ -57,10 +57,10 @@ TEST(every_claim_is_decided_by_some_row) {
 }
 
 TEST(every_finish_is_decided_by_some_row) {
-    for (unsigned said = 0; said < IDEM_SAID__COUNT; said++)
+    for (unsigned action = 0; action < IDEM_OWNER_ACTION__COUNT; action++)
         for (unsigned state = IDEM_ABSENT; state <= IDEM_FAILED; state++)
             for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++)
-                CHECK(idem_finish_row_find(said, state, facts) != NULL);
+                CHECK(idem_finish_row_find(action, state, facts) != NULL);
 }
 
 TEST(every_row_decides_something) {
@@ -69,8 +69,8 @@ TEST(every_row_decides_something) {
     for (unsigned state = IDEM_ABSENT; state <= IDEM_FAILED; state++) {
         for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++) {
             claims |= 1u << (idem_claim_row_find(state, facts) - idem_claim_table);
-            for (unsigned said = 0; said < IDEM_SAID__COUNT; said++)
-                finishes |= 1u << (idem_finish_row_find(said, state, facts) - idem_finish_table);
+            for (unsigned action = 0; action < IDEM_OWNER_ACTION__COUNT; action++)
+                finishes |= 1u << (idem_finish_row_find(action, state, facts) - idem_finish_table);
         }
     }
     while (idem_claim_table[rows].when != NULL)
@@ -82,10 +82,10 @@ TEST(every_row_decides_something) {
 }
 
 TEST(only_the_owner_changes_a_running_record) {
-    for (unsigned said = 0; said < IDEM_SAID__COUNT; said++)
+    for (unsigned action = 0; action < IDEM_OWNER_ACTION__COUNT; action++)
         for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++)
             if ((facts & IDEM_FACT_MINE) == 0)
-                CHECK_INT(idem_finish_row_find(said, IDEM_RUNNING, facts)->move, IDEM_MOVE_NONE);
+                CHECK_INT(idem_finish_row_find(action, IDEM_RUNNING, facts)->move, IDEM_MOVE_NONE);
 }
 
 TEST(nothing_runs_that_is_done_and_no_lock) {

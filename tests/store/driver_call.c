@@ -44,7 +44,7 @@ void done_fill(struct call *call, struct conn *c, const char *key, unsigned owne
                const char *result) {
     kind_fill(call, c, IDEM_OP_FINISH, key);
     call->op.in.finish = (struct idem_finish_in){
-        .said = IDEM_SAID_DONE,
+        .action = IDEM_OWNER_DONE,
         .attempt = 1,
         .status = 200,
         .keep_result = true,

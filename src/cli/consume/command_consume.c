@@ -233,7 +233,7 @@ static int consume_names_check(const struct consume *c) {
 }
 
 static int consume_guards_make(struct consume *c) {
-    struct idem_policy policy = c->values->layer.said, door;
+    struct idem_policy policy = c->values->layer.policy, door;
     struct idem_error err;
     int status = consume_door_make(c, &door);
 

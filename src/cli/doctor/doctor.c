@@ -58,7 +58,7 @@ static int doctor_sum(const struct doctor *d) {
 /* A store is examined if --store names one, or if there is nothing else to examine. */
 static int doctor_store_examine(struct doctor *d) {
     const struct cli_values *values = d->values;
-    const char *prefix = values->layer.said.prefix;
+    const char *prefix = values->layer.policy.prefix;
     int status = CLI_OK;
     char *url;
 

@@ -204,9 +204,9 @@ static enum idem_preset nginx_scope_policy(const struct nginx_scope *scope, stru
     size_t n = 0;
 
     for (; scope != NULL && n < NGINX_DEPTH_MAX; scope = scope->outer) {
-        layers[n++] = &scope->layer.said;
+        layers[n++] = &scope->layer.policy;
         if (preset == 0)
-            preset = scope->layer.said.preset;
+            preset = scope->layer.policy.preset;
     }
     *ret_rc = idem_policy_resolve(layers, n, ret, &err);
     return preset;

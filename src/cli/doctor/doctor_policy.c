@@ -161,7 +161,7 @@ static void doctor_section_examine(struct doctor *d, const struct idem_settings 
                                    const struct idem_policy *section) {
     /* A front door would set these two; their values do not matter here. */
     const struct idem_policy door = {.prefix = CLI_PREFIX, .scope = IDEM_SCOPE_NONE};
-    const struct idem_policy *layers[] = {section, &settings->defaults.said, &door};
+    const struct idem_policy *layers[] = {section, &settings->defaults.policy, &door};
     struct idem_policy policy;
     struct idem_error err;
     char subject[100];
@@ -170,7 +170,7 @@ static void doctor_section_examine(struct doctor *d, const struct idem_settings 
              section->name == NULL ? "[defaults]" : section->name);
     if (idem_policy_resolve(layers, 3, &policy, &err) == 0)
         doctor_policy(d, subject, &policy,
-                      section->preset != 0 ? section->preset : settings->defaults.said.preset);
+                      section->preset != 0 ? section->preset : settings->defaults.policy.preset);
     else
         doctor_find(d, DOCTOR_BROKEN, subject, "policy", NULL, "%s", err.text);
 }
@@ -182,9 +182,9 @@ int doctor_settings(struct doctor *d) {
     if (status != CLI_OK)
         return status;
     if (settings->count == 0)
-        doctor_section_examine(d, settings, &settings->defaults.said);
+        doctor_section_examine(d, settings, &settings->defaults.policy);
     for (size_t i = 0; i < settings->count; i++)
-        doctor_section_examine(d, settings, &settings->policies[i].said);
+        doctor_section_examine(d, settings, &settings->policies[i].policy);
     idem_settings_free(settings);
     return CLI_OK;
 }

@@ -208,7 +208,7 @@ static bool nginx_reader_is_lua(const char *name) {
 
 /* Returns true if `c` ends the directive, which has words by then; false: another word follows. */
 static bool nginx_reader_directive_ends(struct nginx_reader *r, char c,
-                                        const struct nginx_said *directive, enum nginx_what *ret) {
+                                        const struct nginx_directive *directive, enum nginx_what *ret) {
     if (c == ';') {
         *ret = NGINX_DIRECTIVE;
         return true;
@@ -223,7 +223,7 @@ static bool nginx_reader_directive_ends(struct nginx_reader *r, char c,
     return true;
 }
 
-enum nginx_what nginx_next(struct nginx_reader *r, struct nginx_said *ret) {
+enum nginx_what nginx_next(struct nginx_reader *r, struct nginx_directive *ret) {
     enum nginx_what what;
     char end, *next;
 
@@ -325,7 +325,7 @@ static void walk_files_split(struct walk *walk, char *text, char *end) {
 
 /* The directives of a block. */
 
-static void nginx_scope_take_policy(struct nginx_scope *scope, const struct nginx_said *directive) {
+static void nginx_scope_take_policy(struct nginx_scope *scope, const struct nginx_directive *directive) {
     static const char *const others[] = {"key", "fingerprint",
                                          NULL}; /* their directives have forms of their own */
     const char *word = directive->words[0];
@@ -353,7 +353,7 @@ static bool nginx_tree_is_any_address(const char *address) {
     return strcmp(address, "all") == 0 || (slash != NULL && strtol(slash + 1, NULL, 10) < 4);
 }
 
-static void nginx_scope_take_access(struct nginx_scope *scope, const struct nginx_said *directive) {
+static void nginx_scope_take_access(struct nginx_scope *scope, const struct nginx_directive *directive) {
     bool allow = strcmp(directive->words[0], "allow") == 0;
 
     if (directive->n < 2 || (!allow && strcmp(directive->words[0], "deny") != 0))
@@ -383,7 +383,7 @@ static void walk_take_set(struct walk *walk, struct nginx_scope *scope, const ch
 }
 
 static void walk_take_directive(struct walk *walk, struct nginx_scope *scope,
-                                const struct nginx_said *directive) {
+                                const struct nginx_directive *directive) {
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
         if (strcmp(directive->words[0], watched[i].name) == 0)
             scope->values[watched[i].word] = directive->n > 1 ? directive->words[1] : "";
@@ -418,7 +418,7 @@ static struct nginx_scope *walk_scope_new(struct walk *walk, struct nginx_scope 
 }
 
 /* Joins the words after the name with blanks; NULL without memory. */
-static const char *walk_words_join(struct walk *walk, const struct nginx_said *directive) {
+static const char *walk_words_join(struct walk *walk, const struct nginx_directive *directive) {
     size_t len = 1;
     char *text;
 
@@ -437,7 +437,7 @@ static const char *walk_words_join(struct walk *walk, const struct nginx_said *d
 
 /* Opens the scope of a block, and reads the words before its brace. */
 static struct nginx_scope *walk_scope_open(struct walk *walk, struct nginx_scope *outer,
-                                           const struct nginx_said *directive) {
+                                           const struct nginx_directive *directive) {
     struct nginx_scope *scope = walk_scope_new(walk, outer);
 
     if (scope == NULL)
@@ -471,7 +471,7 @@ static void walk_include(struct walk *walk, const char *pattern, struct nginx_sc
 /* Reads to the end of a block; a block whose scope is NULL is skipped. */
 static void walk_block(struct walk *walk, struct nginx_reader *reader, struct nginx_scope *scope) {
     struct nginx_scope *inner;
-    struct nginx_said directive;
+    struct nginx_directive directive;
     enum nginx_what what;
 
     if (walk->depth >= NGINX_DEPTH_MAX) { /* beyond nginx's own limit: the rest is left out */

@@ -21,13 +21,13 @@ struct nginx_reader {
     char *at, *end; /* the text, which is changed: words end in NULs, and lose their quotes */
 };
 
-struct nginx_said {
+struct nginx_directive {
     char *words[NGINX_WORDS_MAX]; /* in the text; the first is the name */
     size_t n;
 };
 
 /* Reads the next directive, or the next end. With NGINX_DIRECTIVE and NGINX_BLOCK *ret has at least
    one word. */
-enum nginx_what nginx_next(struct nginx_reader *reader, struct nginx_said *ret);
+enum nginx_what nginx_next(struct nginx_reader *reader, struct nginx_directive *ret);
 
 #endif

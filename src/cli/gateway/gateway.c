@@ -27,7 +27,7 @@ static bool gateway_is_path(const char *text) {
 
 /* Checks which flags are required, and which exclude each other. */
 static int values_check(const struct cli_values *values) {
-    const struct idem_policy *given = &values->layer.said;
+    const struct idem_policy *given = &values->layer.policy;
 
     if (values->operands_n != 0)
         cli_message("gateway: takes no operand");

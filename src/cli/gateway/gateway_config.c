@@ -112,7 +112,7 @@ static const char *const texts_of[] = {
     "--prefix", "--message", "--key-expr",   "--fingerprint-expr"};
 
 int gateway_texts_check(const struct cli_values *values) {
-    const struct idem_policy *policy = &values->layer.said;
+    const struct idem_policy *policy = &values->layer.policy;
     const char *const texts[] = {
         values->scope,    values->key,     values->methods,    values->fingerprint,
         values->probe,    values->label,   values->enforce,    values->release_status,
@@ -198,7 +198,7 @@ static void config_key_value_write(struct config *c, const char *key) {
 }
 
 static void config_key_write(struct config *c, const struct cli_values *values) {
-    const char *expr = values->layer.said.key_expr;
+    const char *expr = values->layer.policy.key_expr;
 
     if (expr != NULL) {
         config_line_begin(c, "--key-expr");
@@ -214,7 +214,7 @@ static void config_key_write(struct config *c, const struct cli_values *values) 
 }
 
 static void config_fingerprint_write(struct config *c, const struct cli_values *values) {
-    const char *expr = values->layer.said.fingerprint_expr;
+    const char *expr = values->layer.policy.fingerprint_expr;
 
     if (expr != NULL)
         config_directive(c, "--fingerprint-expr", "idem_fingerprint", expr);
@@ -226,7 +226,7 @@ static void config_fingerprint_write(struct config *c, const struct cli_values *
 
 static void config_guard_write(struct config *c, const struct gateway *g) {
     const struct cli_values *values = g->values;
-    const struct idem_policy *policy = &values->layer.said;
+    const struct idem_policy *policy = &values->layer.policy;
     const struct idem_option *preset = idem_option_find("preset", 6);
     const struct idem_option *mode = idem_option_find("mode", 4);
     char value[IDEM_OPTION_TEXT_MAX];

@@ -221,7 +221,7 @@ static int batch_print_summary(const struct batch *batch, int status) {
     }
     if (status == CLI_OK && unmet != 0)
         printf("%zu of %s not found as %s%s\n", unmet, batch->values->only, batch->values->state,
-               batch->values->layer.said.prefix == NULL ? "" : " under this prefix");
+               batch->values->layer.policy.prefix == NULL ? "" : " under this prefix");
     if (batch->values->dry_run) {
         printf("%zu record%s; nothing was changed\n", batch->listed, batch->listed == 1 ? "" : "s");
         return cli_flush();
@@ -270,7 +270,7 @@ static int cli_settle_many(struct idem *h, const struct cli_values *values,
 #define TTL_DEFAULT_S 86400
 
 static struct idem_settlement cli_settlement(const struct cli_values *values) {
-    int64_t ttl_s = values->layer.said.ttl_s;
+    int64_t ttl_s = values->layer.policy.ttl_s;
 
     return (struct idem_settlement){
         .to = values->done ? IDEM_DONE : IDEM_FAILED,
@@ -338,7 +338,7 @@ static const char *command_settle_fault(const struct cli_values *values, bool ma
         return "the outcome is missing: --done or --failed";
     if (!many && values->state == NULL && values->since != NULL)
         return "--since goes with --state";
-    if (many && values->layer.said.scope != NULL)
+    if (many && values->layer.policy.scope != NULL)
         return "a filter knows no --scope: records hold only its hash";
     if (values->state != NULL && !many)
         return "name one record by KEY or --hash, or many by --state, not both";
@@ -366,7 +366,7 @@ static int command_settle_run(const struct cli_values *values) {
         return CLI_USAGE;
     }
     if (values->only != NULL)
-        status = cli_record_set_read(values->only, values->layer.said.prefix, &only);
+        status = cli_record_set_read(values->only, values->layer.policy.prefix, &only);
     if (status == CLI_OK && !values->dry_run)
         status = cli_audit_open(&audit, values, "settle");
     if (status == CLI_OK)

@@ -9,7 +9,7 @@
 
 /* The scope is mandatory: anyone could use a token without one. */
 static int command_token_check_usage(const struct cli_values *values) {
-    const char *scope = values->layer.said.scope;
+    const char *scope = values->layer.policy.scope;
     const char *fault = NULL;
 
     if (values->operands_n != 0)
@@ -45,7 +45,7 @@ static int command_token_print(struct idem *h, const struct idem_guard *guard,
 }
 
 static int command_token_run(const struct cli_values *values) {
-    struct idem_policy policy = values->layer.said;
+    struct idem_policy policy = values->layer.policy;
     struct idem_guard *guard;
     struct idem_error err;
     struct idem *h;

@@ -34,7 +34,7 @@
 /* One record. */
 
 static const char *values_prefix(const struct cli_values *values) {
-    return values->layer.said.prefix;
+    return values->layer.policy.prefix;
 }
 
 /* Returns an error text if the command line does not name one record properly, else NULL. */
@@ -45,7 +45,7 @@ static const char *values_name_fault(const struct cli_values *values) {
         return values->operands_n == 1 ? NULL : "name one record: KEY, or --hash HEX";
     if (values->operands_n != 0)
         return "name the record by KEY or by --hash, not by both";
-    if (values->layer.said.scope != NULL)
+    if (values->layer.policy.scope != NULL)
         return "a hash has the scope in it: leave --scope out";
     if (values->key_is_token)
         return "a hash is of a token or of a key: leave --token out";
@@ -56,7 +56,7 @@ static const char *values_name_fault(const struct cli_values *values) {
 }
 
 static void values_name_by_key(const struct cli_values *values, struct idem_name *ret) {
-    const char *prefix = values_prefix(values), *scope = values->layer.said.scope;
+    const char *prefix = values_prefix(values), *scope = values->layer.policy.scope;
 
     *ret = (struct idem_name){
         .prefix = prefix == NULL ? CLI_PREFIX : prefix,

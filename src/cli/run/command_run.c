@@ -62,9 +62,9 @@ static const char *command_run_verdict_fault(int64_t fd) {
 static int values_check(const struct cli_values *values) {
     const char *fault = NULL;
 
-    if (values->key != NULL && values->layer.said.key_expr != NULL)
+    if (values->key != NULL && values->layer.policy.key_expr != NULL)
         fault = "--key and --key-expr are two keys; leave one out";
-    else if (values->token != NULL && (values->key != NULL || values->layer.said.key_expr != NULL))
+    else if (values->token != NULL && (values->key != NULL || values->layer.policy.key_expr != NULL))
         fault = "a token is a key: leave --key and --key-expr out";
     else if (values->token != NULL && values->at != NULL)
         fault = "a token is good once: leave --at out";
@@ -252,7 +252,7 @@ static enum idem_key_kind run_key_kind(const struct run *run, const char **ret_n
    belong to another front door and would guard something else here: they are refused, not
    adapted. */
 static int run_key_check(const struct run *run) {
-    bool literal = run->values->key != NULL, own = run->values->layer.said.key_expr != NULL;
+    bool literal = run->values->key != NULL, own = run->values->layer.policy.key_expr != NULL;
     const char *name = NULL;
     enum idem_key_kind kind = run_key_kind(run, &name);
 
@@ -299,7 +299,7 @@ static int run_variables_read(struct run *run) {
 /* The values that flags and settings set explicitly, 0 for all others: a value from a preset or a
    default may be adapted to the schedule. */
 static struct idem_policy run_policy_explicit(const struct run *run) {
-    struct idem_policy explicit = run->values->layer.said;
+    struct idem_policy explicit = run->values->layer.policy;
     const struct idem_policy *layers[] = {
         idem_settings_find(run->settings, run->values->policy),
         idem_settings_defaults(run->settings),
@@ -358,7 +358,7 @@ static int run_schedule_check(struct run *run) {
 static int run_scope_check(const struct run *run) {
     if (strcmp(idem_guard_policy(run->guard)->scope, IDEM_SCOPE_CALLER) != 0)
         return CLI_OK;
-    if (run->values->layer.said.scope != NULL)
+    if (run->values->layer.policy.scope != NULL)
         cli_message("run: --scope caller names no caller: use --scope WHO, such as a user's id, or "
                     "--scope none (see: idem help run)");
     else
@@ -369,7 +369,7 @@ static int run_scope_check(const struct run *run) {
 }
 
 static int run_guard_make(struct run *run) {
-    struct idem_policy policy = run->values->layer.said;
+    struct idem_policy policy = run->values->layer.policy;
     struct idem_error err;
     int status;
 

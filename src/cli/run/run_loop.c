@@ -422,7 +422,7 @@ static void claim_finished(struct idem_claim *claim, int rc, bool lost,
 
 /* Begins one of the four finishes; `operation` is its name on the verdict descriptor. */
 static void work_finish_begin(struct work *work, const char *operation, int rc) {
-    work->finish.said = operation;
+    work->finish.action = operation;
     work_phase_set(work, WORK_FINISHING);
     if (rc < 0) {
         struct idem_error err = {.code = rc};
@@ -435,7 +435,7 @@ static void work_finish_begin(struct work *work, const char *operation, int rc) 
 
 /* The store has no record of an unguarded run. */
 static void work_finish_unguarded(struct work *work) {
-    work->finish.said = "none";
+    work->finish.action = "none";
     work->finish.how = IDEM_FINISH_UNKNOWN;
     cli_voice_finish(&work->voice, &work->finish);
     signals_unblock(&work->signals);

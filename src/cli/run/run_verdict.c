@@ -80,7 +80,7 @@ void cli_voice_finish(struct cli_voice *voice, const struct cli_finish *finish) 
                       : finish->how == IDEM_FINISH_LOST ? "lost"
                                                         : "unknown";
 
-    voice_line(voice, "%s said=%s attempt=%" PRIu32 " status=%d hash=%s\n", how, finish->said,
+    voice_line(voice, "%s said=%s attempt=%" PRIu32 " status=%d hash=%s\n", how, finish->action,
                finish->attempt, finish->status, voice->hash);
 }
 

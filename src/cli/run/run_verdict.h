@@ -55,7 +55,7 @@ int cli_voice_error(struct cli_voice *voice, const struct idem_error *err);
 
 struct cli_finish {
     enum idem_finish how;
-    const char *said;
+    const char *action;
     uint32_t attempt;
     int status; /* the command's exit status */
 };

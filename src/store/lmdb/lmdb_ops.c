@@ -348,7 +348,7 @@ static int ops_finish(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
         return rc;
     job->copy.out.finish.ack =
         idem_protocol_finish(found.there ? &found.record : NULL, &job->copy.in.finish, now, &write);
-    job->wakes = write != IDEM_WRITE_NONE && job->copy.in.finish.said != IDEM_SAID_RENEW;
+    job->wakes = write != IDEM_WRITE_NONE && job->copy.in.finish.action != IDEM_OWNER_RENEW;
     if (write == IDEM_WRITE_DELETE)
         return lmdb_record_del(env, txn, &job->copy.key, found.indexed);
     if (write == IDEM_WRITE_PUT)

@@ -149,25 +149,25 @@ if v and verdict ~= 2 and verdict ~= 7 then v = sub(v, 1, rest - 1 + labels + re
 return {verdict, wait, v or '', left or 0}
 
 --@ finish
--- ARGV[1]: said 1, wishes 2, attempt 3-6, owner 7-22, status 23-26, life 27-32, due 33-38, length of
+-- ARGV[1]: action 1, wishes 2, attempt 3-6, owner 7-22, status 23-26, life 27-32, due 33-38, length of
 -- the reason 39-40. ARGV[2]: reason, [3]: result, [4]: life for PX.
 local band = bit.band
 local q = ARGV[1]
-local said, wishes = byte(q, 1, 2)
+local action, wishes = byte(q, 1, 2)
 local facts = 0
 if v then
     local released = flags % 16 >= 8
     local attempt = sub(q, 3, 6)
     if sub(v, 13, 28) == sub(q, 7, 22) and (attempt == sub(v, 5, 8) or attempt == '\0\0\0\0')
-        and (not released or said == 2) then
+        and (not released or action == 2) then
         facts = 4
     end
     if flags % 2 == 1 and (from == 0 or from == 3) then facts = facts + 128 end
     local same = released
-    if said ~= 2 then
+    if action ~= 2 then
         same = not released and state ~= 2 and sub(v, 89, 92) == sub(q, 23, 26)
             and (flags % 8 >= 4) == (wishes % 4 >= 2)
-            and (said ~= 1 or sub(v, rest + labels, rest + labels + reasons - 1) == ARGV[2])
+            and (action ~= 1 or sub(v, rest + labels, rest + labels + reasons - 1) == ARGV[2])
             and (flags % 4 < 2 or sub(v, rest + labels + reasons) == ARGV[3])
     end
     if same then facts = facts + 4096 end

@@ -163,11 +163,11 @@ static void command_finish_times(const struct idem_finish_in *in, int64_t *ret_l
                                  int64_t *ret_due) {
     *ret_life = in->ttl_ms;
     *ret_due = 0;
-    if (in->said == IDEM_SAID_FAIL || in->said == IDEM_SAID_UNKNOWN)
+    if (in->action == IDEM_OWNER_FAIL || in->action == IDEM_OWNER_UNKNOWN)
         *ret_due = in->delay_ms;
-    else if (in->said == IDEM_SAID_RENEW)
+    else if (in->action == IDEM_OWNER_RENEW)
         *ret_due = in->lease_ms;
-    if (in->said == IDEM_SAID_UNKNOWN || in->said == IDEM_SAID_RENEW)
+    if (in->action == IDEM_OWNER_UNKNOWN || in->action == IDEM_OWNER_RENEW)
         *ret_life = *ret_due + in->hold_ttl_ms;
 }
 
@@ -178,7 +178,7 @@ static void job_put_heads(struct redis_job *job, const struct idem_finish_in *in
     struct idem_record record = {.state = IDEM_RUNNING, .attempt = 1, .tries = 1};
 
     memcpy(record.owner, in->owner, IDEM_OWNER_LEN);
-    if (in->said == IDEM_SAID_DONE && in->attempt == 1 && in->keep_result) {
+    if (in->action == IDEM_OWNER_DONE && in->attempt == 1 && in->keep_result) {
         redis_record_begin(&record, &heads);
         record.state = IDEM_DONE;
         record.kept = true;
@@ -195,7 +195,7 @@ static void job_write_finish(struct redis_job *job) {
     int64_t life, due;
 
     command_finish_times(in, &life, &due);
-    packer_put(&p, in->said, 1);
+    packer_put(&p, in->action, 1);
     packer_put(&p, command_flag(in->keep_result, 1) | command_flag(in->final, 2), 1);
     packer_put(&p, in->attempt, 4);
     packer_put_bytes(&p, in->owner, IDEM_OWNER_LEN);
@@ -479,7 +479,7 @@ static int job_take_time(struct redis_job *job, const struct redis_reply *reply)
 /* A repeated finish that finds another owner does not reveal the outcome of the first one. */
 static int job_check_finish(struct redis_job *job) {
     if (!job->base.lost || job->base.copy.out.finish.ack != IDEM_LOST ||
-        job->base.copy.in.finish.said == IDEM_SAID_RENEW)
+        job->base.copy.in.finish.action == IDEM_OWNER_RENEW)
         return 0;
     return idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
                           "the connection was lost before the answer came, and the record is not "

@@ -63,7 +63,7 @@ static void script_put_claim_rows(FILE *out) {
 static void script_put_finish_rows(FILE *out) {
     for (const struct idem_finish_row *row = idem_finish_table; row->when != NULL; row++) {
         fputs(row == idem_finish_table ? "if " : "elseif ", out);
-        script_put_list(out, "said", row->said);
+        script_put_list(out, "action", row->actions);
         fputs(" and ", out);
         script_put_list(out, "state", row->states);
         script_put_facts(out, row->yes, row->no);

@@ -132,7 +132,7 @@ static enum sql_next job_claim_done(struct sql_job *job, int *ret_rc) {
    arrived. */
 static enum sql_next job_finish_done(struct sql_job *job, int *ret_rc) {
     if (!job->base.lost || job->base.copy.out.finish.ack != IDEM_LOST ||
-        job->base.copy.in.finish.said == IDEM_SAID_RENEW)
+        job->base.copy.in.finish.action == IDEM_OWNER_RENEW)
         return steps_done(ret_rc, 0);
     return steps_done(ret_rc,
                       idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
@@ -350,7 +350,7 @@ static bool job_notifies(const struct sql_job *job) {
     case IDEM_OP_CLAIM:
         return job->base.copy.out.claim.verdict == IDEM_DEAD;
     case IDEM_OP_FINISH:
-        return job->base.copy.in.finish.said != IDEM_SAID_RENEW;
+        return job->base.copy.in.finish.action != IDEM_OWNER_RENEW;
     default:
         return job->base.copy.kind != IDEM_OP_ISSUE;
     }
@@ -497,7 +497,7 @@ static const struct sql_step *job_first_step(const struct sql_job *job) {
         (job->base.copy.in.claim.token || job->base.copy.in.claim.probe))
         return &step_read;
     if (job->base.copy.kind == IDEM_OP_FINISH && finish->attempt != 0 &&
-        (finish->said == IDEM_SAID_DONE || finish->said == IDEM_SAID_FAIL))
+        (finish->action == IDEM_OWNER_DONE || finish->action == IDEM_OWNER_FAIL))
         return &step_finish;
     return steps[job->base.copy.kind];
 }

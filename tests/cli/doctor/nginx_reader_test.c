@@ -13,15 +13,15 @@ static const char *read_all(const char *text) {
     static char out[2000];
     char *copy = strdup(text);
     struct nginx_reader reader = {copy, copy + strlen(copy)};
-    struct nginx_said said;
+    struct nginx_directive directive;
     enum nginx_what what;
     size_t len = 0;
 
     CHECK(copy != NULL);
-    while ((what = nginx_next(&reader, &said)) != NGINX_END) {
-        for (size_t i = 0; i < said.n && what != NGINX_BLOCK_END; i++)
+    while ((what = nginx_next(&reader, &directive)) != NGINX_END) {
+        for (size_t i = 0; i < directive.n && what != NGINX_BLOCK_END; i++)
             len += (size_t)snprintf(out + len, sizeof(out) - len, "%s%s", i == 0 ? "" : "|",
-                                    said.words[i]);
+                                    directive.words[i]);
         len += (size_t)snprintf(out + len, sizeof(out) - len, "%s",
                                 what == NGINX_BLOCK_END ? "}"
                                 : what == NGINX_BLOCK   ? "{"
@@ -67,16 +67,16 @@ TEST(what_is_not_whole_is_left_out) {
 
 TEST(many_words_are_cut) {
     char text[500] = "a";
-    struct nginx_said said;
+    struct nginx_directive directive;
     struct nginx_reader reader;
 
     for (size_t i = 1; i < 200; i += 2)
         memcpy(text + i, " b", 2);
     memcpy(text + 201, ";", 2);
     reader = (struct nginx_reader){text, text + 202};
-    CHECK_INT(nginx_next(&reader, &said), NGINX_DIRECTIVE);
-    CHECK_INT((long long)said.n, NGINX_WORDS_MAX);
-    CHECK_INT(nginx_next(&reader, &said), NGINX_END);
+    CHECK_INT(nginx_next(&reader, &directive), NGINX_DIRECTIVE);
+    CHECK_INT((long long)directive.n, NGINX_WORDS_MAX);
+    CHECK_INT(nginx_next(&reader, &directive), NGINX_END);
 }
 
 TEST_MAIN

@@ -80,12 +80,12 @@ static void jump_while_open(int64_t by, const char *way, const char *options) {
     CHECK_INT(rig_claim(&rig, "running", &claim), 0);
     ticks->wall += by;
     check_all_refused(&rig, way);
-    CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_DONE, "x", 1, &ack), IDEM_E_CLOCK);
+    CHECK_INT(rig_finish(&rig, &claim, IDEM_OWNER_DONE, "x", 1, &ack), IDEM_E_CLOCK);
     rig_clock_pass(ticks, HOUR_MS);
     check_all_refused(&rig, way);
     ticks->wall -= by;
     CHECK(is_kept(&rig));
-    CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_DONE, "x", 1, &ack), 0);
+    CHECK_INT(rig_finish(&rig, &claim, IDEM_OWNER_DONE, "x", 1, &ack), 0);
     CHECK_INT(ack, IDEM_ACK);
     rig_once(&rig, "fresh", "y", 1);
     rig_close(&rig);

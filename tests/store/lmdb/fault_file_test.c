@@ -110,7 +110,7 @@ static void store_exercise(struct rig *rig) {
         rc = rig_claim(rig, name, &claim);
         CHECK(rc == 0 || rc == IDEM_E_CORRUPT);
         if (rc == 0 && claim.verdict == IDEM_RUN)
-            rc = rig_finish(rig, &claim, IDEM_SAID_DONE, "x", 1, &ack);
+            rc = rig_finish(rig, &claim, IDEM_OWNER_DONE, "x", 1, &ack);
         CHECK(rc == 0 || rc == IDEM_E_CORRUPT);
     }
 }

@@ -63,11 +63,11 @@ static int fill_one(struct filled *f) {
     if (rc != 0)
         return rc;
     CHECK_INT(claim.verdict, IDEM_RUN);
-    rc = rig_finish(&f->rig, &claim, IDEM_SAID_DONE, result, sizeof(result), &ack);
+    rc = rig_finish(&f->rig, &claim, IDEM_OWNER_DONE, result, sizeof(result), &ack);
     if (rc != 0) {
         struct idem_error why = f->rig.error;
 
-        (void)rig_finish(&f->rig, &claim, IDEM_SAID_RELEASE, NULL, 0, &ack);
+        (void)rig_finish(&f->rig, &claim, IDEM_OWNER_RELEASE, NULL, 0, &ack);
         f->rig.error = why;
         return rc;
     }
@@ -99,7 +99,7 @@ static void check_held_finish(struct filled *f) {
     char name[32];
 
     for (unsigned i = 0; i < HELD; i++) {
-        CHECK_INT(rig_finish(&f->rig, &f->held[i], IDEM_SAID_DONE, "held", 4, &ack), 0);
+        CHECK_INT(rig_finish(&f->rig, &f->held[i], IDEM_OWNER_DONE, "held", 4, &ack), 0);
         CHECK_INT(ack, IDEM_ACK);
         snprintf(name, sizeof(name), "held%u", i);
         CHECK(rig_holds(&f->rig, name, "held", 4));
@@ -293,9 +293,9 @@ TEST(a_result_that_does_not_fit_is_refused_and_its_claim_can_be_released) {
     enum idem_ack ack = IDEM_LOST;
 
     map_fill(f, "sync=off&size=1M", clock);
-    CHECK_INT(rig_finish(&f->rig, &f->held[0], IDEM_SAID_DONE, large, sizeof(large), &ack),
+    CHECK_INT(rig_finish(&f->rig, &f->held[0], IDEM_OWNER_DONE, large, sizeof(large), &ack),
               IDEM_E_FULL);
-    CHECK_INT(rig_finish(&f->rig, &f->held[0], IDEM_SAID_RELEASE, NULL, 0, &ack), 0);
+    CHECK_INT(rig_finish(&f->rig, &f->held[0], IDEM_OWNER_RELEASE, NULL, 0, &ack), 0);
     CHECK_INT(ack, IDEM_ACK);
     check_all_there(f);
     rig_close(&f->rig);
@@ -465,7 +465,7 @@ static void open_full(void *data) {
         snprintf(name, sizeof(name), "%u", i);
         rc = rig_claim(&rig, name, &claim);
         if (rc == 0)
-            rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, "x", 1, &ack);
+            rc = rig_finish(&rig, &claim, IDEM_OWNER_DONE, "x", 1, &ack);
         if (rc != 0) {
             CHECK_INT(rc, IDEM_E_FULL);
             CHECK_HAS(rig.error.text, "disk/store");

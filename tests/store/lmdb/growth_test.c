@@ -288,7 +288,7 @@ static void step_release(struct load *load, unsigned i) {
     (void)i;
     CHECK_INT(rig_claim(&load->rig, "one", &claim), 0);
     CHECK_INT(claim.verdict, IDEM_RUN);
-    CHECK_INT(rig_finish(&load->rig, &claim, IDEM_SAID_RELEASE, NULL, 0, &ack), 0);
+    CHECK_INT(rig_finish(&load->rig, &claim, IDEM_OWNER_RELEASE, NULL, 0, &ack), 0);
 }
 
 TEST_IN(claiming_and_releasing_one_key_leaves_nothing_behind, 600) {
@@ -310,7 +310,7 @@ static void step_lock(struct load *load, unsigned i) {
     CHECK_INT(rig_claim(&load->rig, "one", &claim), 0);
     CHECK_INT(claim.verdict, IDEM_RUN);
     CHECK_INT(claim.attempt, i + 1);
-    CHECK_INT(rig_finish(&load->rig, &claim, IDEM_SAID_DONE, NULL, 0, &ack), 0);
+    CHECK_INT(rig_finish(&load->rig, &claim, IDEM_OWNER_DONE, NULL, 0, &ack), 0);
 }
 
 TEST_IN(one_lock_taken_for_ever_has_one_entry, 600) {
@@ -334,9 +334,9 @@ static void step_settle(struct load *load, unsigned i) {
     load->rig.policy.on_failure = IDEM_ON_FAILURE_RETRY;
     CHECK_INT(rig_claim(&load->rig, "one", &claim), 0);
     CHECK_INT(claim.verdict, IDEM_RUN);
-    CHECK_INT(rig_finish(&load->rig, &claim, IDEM_SAID_RENEW, NULL, 0, &ack), 0);
+    CHECK_INT(rig_finish(&load->rig, &claim, IDEM_OWNER_RENEW, NULL, 0, &ack), 0);
     if (i % 3 == 0) {
-        CHECK_INT(rig_finish(&load->rig, &claim, IDEM_SAID_FAIL, NULL, 0, &ack), 0);
+        CHECK_INT(rig_finish(&load->rig, &claim, IDEM_OWNER_FAIL, NULL, 0, &ack), 0);
         return;
     }
     settle.in.settle = (struct idem_settle_in){

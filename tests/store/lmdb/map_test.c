@@ -302,14 +302,14 @@ TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
     for (unsigned i = 0; rc == 0 && i < 1000; i++) {
         snprintf(name, sizeof(name), "k%u", i);
         CHECK_INT(rig_claim(&rig, name, &claim), 0);
-        rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack);
+        rc = rig_finish(&rig, &claim, IDEM_OWNER_DONE, large, sizeof(large), &ack);
     }
     CHECK_INT(rc, IDEM_E_REFUSED);
     CHECK_HAS(rig.error.text, "another process has been changing the length");
     (void)url_make("store");
     rig_child_ok("opening", open_refused, NULL);
     close(fd);
-    CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack), 0);
+    CHECK_INT(rig_finish(&rig, &claim, IDEM_OWNER_DONE, large, sizeof(large), &ack), 0);
     CHECK_INT(ack, IDEM_ACK);
     rig_close(&rig);
 }
@@ -349,10 +349,10 @@ TEST(a_length_that_cannot_be_mapped_is_an_error_until_it_is_opened_again) {
         snprintf(name, sizeof(name), "k%u", i);
         rc = rig_claim(&rig, name, &claim);
         if (rc == 0)
-            rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack);
+            rc = rig_finish(&rig, &claim, IDEM_OWNER_DONE, large, sizeof(large), &ack);
     }
     CHECK(rc != 0);
-    CHECK_INT(rig_finish(&rig, &claim, IDEM_SAID_RELEASE, NULL, 0, &ack), IDEM_E_REFUSED);
+    CHECK_INT(rig_finish(&rig, &claim, IDEM_OWNER_RELEASE, NULL, 0, &ack), IDEM_E_REFUSED);
     CHECK_INT(rig_claim(&rig, "other", &claim), IDEM_E_REFUSED);
     CHECK_HAS(rig.error.text, "must be opened anew");
     map_refused = false;
@@ -472,7 +472,7 @@ TEST(it_becomes_no_longer_than_it_may_and_never_shorter) {
         snprintf(name, sizeof(name), "k%u", i);
         rc = rig_claim(&rig, name, &claim);
         if (rc == 0)
-            rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack);
+            rc = rig_finish(&rig, &claim, IDEM_OWNER_DONE, large, sizeof(large), &ack);
     }
     CHECK_INT(rc, IDEM_E_FULL);
     before = rig_file_size(data_path());
@@ -482,7 +482,7 @@ TEST(it_becomes_no_longer_than_it_may_and_never_shorter) {
     for (unsigned i = 0; i < HELD; i++) {
         static const char large[BIG];
 
-        rc = rig_finish(&rig, &held[i], IDEM_SAID_DONE, large, sizeof(large), &ack);
+        rc = rig_finish(&rig, &held[i], IDEM_OWNER_DONE, large, sizeof(large), &ack);
         CHECK(rc == 0 || rc == IDEM_E_FULL);
         CHECK_INT(rig_file_size(data_path()), before);
     }
@@ -548,7 +548,7 @@ TEST(a_limit_on_the_size_of_files_is_used_up_before_there_is_a_signal) {
         snprintf(name, sizeof(name), "k%u", i);
         rc = rig_claim(&rig, name, &claim);
         if (rc == 0)
-            rc = rig_finish(&rig, &claim, IDEM_SAID_DONE, large, sizeof(large), &ack);
+            rc = rig_finish(&rig, &claim, IDEM_OWNER_DONE, large, sizeof(large), &ack);
     }
     CHECK_INT(rc, IDEM_E_FULL);
     CHECK(signalled > 0);

@@ -169,15 +169,15 @@ int rig_claim(struct rig *rig, const char *name, struct rig_claim *ret) {
     return rc;
 }
 
-int rig_finish(struct rig *rig, const struct rig_claim *claim, enum idem_said said,
+int rig_finish(struct rig *rig, const struct rig_claim *claim, enum idem_owner_action action,
                const void *result, size_t len, enum idem_ack *ret) {
     struct idem_op op = {.kind = IDEM_OP_FINISH, .key = claim->key};
     int rc;
 
     op.in.finish = (struct idem_finish_in){
-        .said = said,
+        .action = action,
         .result = {result, len},
-        .keep_result = said == IDEM_SAID_DONE,
+        .keep_result = action == IDEM_OWNER_DONE,
         .lease_ms = rig->policy.lease_ms,
         .ttl_ms = rig->policy.ttl_ms,
         .hold_ttl_ms = rig->policy.hold_ttl_ms,
@@ -195,7 +195,7 @@ void rig_once(struct rig *rig, const char *name, const void *result, size_t len)
 
     if (rig_claim(rig, name, &claim) != 0 ||
         (claim.verdict == IDEM_RUN &&
-         rig_finish(rig, &claim, IDEM_SAID_DONE, result, len, &ack) != 0)) {
+         rig_finish(rig, &claim, IDEM_OWNER_DONE, result, len, &ack) != 0)) {
         fprintf(stderr, "# %s: %s\n", name, rig->error.text);
         exit(1);
     }

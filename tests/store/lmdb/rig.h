@@ -70,7 +70,7 @@ struct rig_claim {
 
 struct idem_record_key rig_key(enum idem_name_kind kind, const char *prefix, const char *name);
 int rig_claim(struct rig *rig, const char *name, struct rig_claim *ret);
-int rig_finish(struct rig *rig, const struct rig_claim *claim, enum idem_said said,
+int rig_finish(struct rig *rig, const struct rig_claim *claim, enum idem_owner_action action,
                const void *result, size_t len, enum idem_ack *ret);
 /* Claims and finishes; both must succeed, or the test ends. */
 void rig_once(struct rig *rig, const char *name, const void *result, size_t len);

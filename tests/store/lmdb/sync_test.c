@@ -127,7 +127,7 @@ static void check_safe(struct rig *rig, unsigned n) {
         CHECK(!dirty);
         CHECK(syncs > before);
         before = syncs;
-        CHECK_INT(rig_finish(rig, &claim, IDEM_SAID_DONE, "result", 6, &ack), 0);
+        CHECK_INT(rig_finish(rig, &claim, IDEM_OWNER_DONE, "result", 6, &ack), 0);
         CHECK(!dirty);
         CHECK(syncs > before);
     }

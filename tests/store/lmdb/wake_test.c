@@ -130,7 +130,7 @@ static void fail_for_good(struct rig *rig, const struct rig_claim *claim) {
     struct idem_op op = {.kind = IDEM_OP_FINISH, .key = claim->key};
 
     op.in.finish = (struct idem_finish_in){
-        .said = IDEM_SAID_FAIL, .final = true, .ttl_ms = DAY_MS, .hold_ttl_ms = DAY_MS};
+        .action = IDEM_OWNER_FAIL, .final = true, .ttl_ms = DAY_MS, .hold_ttl_ms = DAY_MS};
     memcpy(op.in.finish.owner, claim->owner, IDEM_OWNER_LEN);
     CHECK_INT(rig_run(rig, &op, NULL, NULL), 0);
 }
@@ -143,10 +143,10 @@ static void say(struct rig *rig, unsigned what, const struct rig_claim *claim) {
         fail_for_good(rig, claim);
         break;
     case RELEASE:
-        CHECK_INT(rig_finish(rig, claim, IDEM_SAID_RELEASE, NULL, 0, &ack), 0);
+        CHECK_INT(rig_finish(rig, claim, IDEM_OWNER_RELEASE, NULL, 0, &ack), 0);
         break;
     case UNKNOWN:
-        CHECK_INT(rig_finish(rig, claim, IDEM_SAID_UNKNOWN, NULL, 0, &ack), 0);
+        CHECK_INT(rig_finish(rig, claim, IDEM_OWNER_UNKNOWN, NULL, 0, &ack), 0);
         break;
     case SETTLE:
         operate(rig, IDEM_OP_SETTLE, claim);
@@ -155,7 +155,7 @@ static void say(struct rig *rig, unsigned what, const struct rig_claim *claim) {
         operate(rig, IDEM_OP_FORGET, claim);
         break;
     default:
-        CHECK_INT(rig_finish(rig, claim, IDEM_SAID_DONE, "x", 1, &ack), 0);
+        CHECK_INT(rig_finish(rig, claim, IDEM_OWNER_DONE, "x", 1, &ack), 0);
     }
     CHECK_INT(ack, IDEM_ACK);
 }

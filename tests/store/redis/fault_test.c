@@ -354,7 +354,7 @@ static struct answer release(struct conn *c, const char *key, unsigned owner) {
     struct call call;
 
     done_fill(&call, c, key, owner, "");
-    call.op.in.finish.said = IDEM_SAID_RELEASE;
+    call.op.in.finish.action = IDEM_OWNER_RELEASE;
     call.op.in.finish.attempt = 0;
     (void)call_run(&call);
     return answer_of(&call);

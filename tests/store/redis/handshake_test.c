@@ -433,7 +433,7 @@ static struct answer renew(struct conn *c, const char *key, unsigned owner) {
     struct call call;
 
     done_fill(&call, c, key, owner, "");
-    call.op.in.finish.said = IDEM_SAID_RENEW;
+    call.op.in.finish.action = IDEM_OWNER_RENEW;
     call.op.in.finish.lease_ms = 60 * 1000;
     (void)call_run(&call);
     return answer_of(&call);

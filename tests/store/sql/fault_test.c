@@ -459,11 +459,11 @@ static struct answer claim_cut(struct conn *c, const char *key, unsigned owner, 
 }
 
 static struct answer finish_cut(struct conn *c, const char *key, unsigned owner,
-                                enum idem_said said, uint32_t attempt, long bytes) {
+                                enum idem_owner_action action, uint32_t attempt, long bytes) {
     struct call call;
 
     done_fill(&call, c, key, owner, "r");
-    call.op.in.finish.said = said;
+    call.op.in.finish.action = action;
     call.op.in.finish.attempt = attempt;
     call.op.in.finish.lease_ms = LEASE_MS;
     proxy.cut_after = bytes;
@@ -503,17 +503,17 @@ TEST(what_tries_again_may_be_cut_after_any_byte_of_an_answer) {
         runs(claim_cut(&c, key, 1, replay, 10, -1), 1);
         WAIT_UNTIL(lease_is_over());
         runs(claim_cut(&c, key, 2, replay, LEASE_MS, bytes), 2);
-        is_acknowledged(finish_cut(&c, key, 2, IDEM_SAID_RENEW, 2, bytes));
-        a = finish_cut(&c, key, 1, IDEM_SAID_DONE, 1, bytes); /* too late */
+        is_acknowledged(finish_cut(&c, key, 2, IDEM_OWNER_RENEW, 2, bytes));
+        a = finish_cut(&c, key, 1, IDEM_OWNER_DONE, 1, bytes); /* too late */
         CHECK(a.rc == IDEM_E_UNKNOWN || (a.rc == 0 && a.ack == IDEM_LOST));
-        is_acknowledged(finish_cut(&c, key, 2, IDEM_SAID_FAIL, 2, bytes));
+        is_acknowledged(finish_cut(&c, key, 2, IDEM_OWNER_FAIL, 2, bytes));
         runs(claim_cut(&c, key, 3, replay, LEASE_MS, bytes), 3);
-        is_acknowledged(finish_cut(&c, key, 3, IDEM_SAID_RELEASE, 3, bytes));
+        is_acknowledged(finish_cut(&c, key, 3, IDEM_OWNER_RELEASE, 3, bytes));
         runs(claim_cut(&c, key, 4, replay, LEASE_MS, bytes), 4);
         snprintf(key, sizeof(key), "l%ld", bytes);
         for (unsigned i = 1; i < 3; i++) {
             runs(claim_cut(&c, key, i, lock, LEASE_MS, bytes), i);
-            is_acknowledged(finish_cut(&c, key, i, IDEM_SAID_DONE, i, bytes));
+            is_acknowledged(finish_cut(&c, key, i, IDEM_OWNER_DONE, i, bytes));
         }
         proxy.cut_after = -1;
     }
