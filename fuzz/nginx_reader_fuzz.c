@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
         if ((what == NGINX_DIRECTIVE || what == NGINX_BLOCK) && directive.n == 0)
             abort();
         for (size_t i = 0; i < directive.n && what != NGINX_END; i++)
-            if (directive.words[i] < text || directive.words[i] + strlen(directive.words[i]) >= text + size)
+            if (directive.words[i] < text ||
+                directive.words[i] + strlen(directive.words[i]) >= text + size)
                 abort();
     } while (what != NGINX_END);
     free(text);

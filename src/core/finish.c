@@ -79,8 +79,8 @@ static bool finish_may_have_expired(const struct idem_claim *c) {
    does not recognize this one. */
 static bool finish_is_unclear(const struct idem_claim *c) {
     return c->finish_doubted &&
-           (c->store_call.op.in.finish.action != IDEM_OWNER_DONE || c->policy.mode == IDEM_MODE_LOCK ||
-            c->finish_shrunk || finish_may_have_expired(c));
+           (c->store_call.op.in.finish.action != IDEM_OWNER_DONE ||
+            c->policy.mode == IDEM_MODE_LOCK || c->finish_shrunk || finish_may_have_expired(c));
 }
 
 static void finish_end_unclear(struct idem_claim *c) {

@@ -121,8 +121,8 @@ const struct idem_claim_row *idem_claim_row_find(enum idem_state state, unsigned
     return NULL;
 }
 
-const struct idem_finish_row *idem_finish_row_find(enum idem_owner_action action, enum idem_state state,
-                                                   unsigned facts) {
+const struct idem_finish_row *idem_finish_row_find(enum idem_owner_action action,
+                                                   enum idem_state state, unsigned facts) {
     const struct idem_finish_row *row;
 
     for (row = idem_finish_table; row->when != NULL; row++)

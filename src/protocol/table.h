@@ -83,8 +83,8 @@ extern const struct idem_finish_row idem_finish_table[];
 
 /* Returns the row that decides; never NULL (the table test proves it). */
 const struct idem_claim_row *idem_claim_row_find(enum idem_state state, unsigned facts);
-const struct idem_finish_row *idem_finish_row_find(enum idem_owner_action action, enum idem_state state,
-                                                   unsigned facts);
+const struct idem_finish_row *idem_finish_row_find(enum idem_owner_action action,
+                                                   enum idem_state state, unsigned facts);
 
 const char *idem_fact_name(unsigned fact);
 const char *idem_move_name(enum idem_move move);

@@ -71,9 +71,9 @@ static void question_claim(struct rng *rng, unsigned owner, struct idem_claim_in
 
 static void question_finish(struct rng *rng, unsigned owner, struct idem_finish_in *in) {
     *in = release_by(owner);
-    in->action =
-        (enum idem_owner_action)PICK(rng, IDEM_OWNER_DONE, IDEM_OWNER_DONE, IDEM_OWNER_FAIL, IDEM_OWNER_FAIL,
-                             IDEM_OWNER_RELEASE, IDEM_OWNER_UNKNOWN, IDEM_OWNER_RENEW);
+    in->action = (enum idem_owner_action)PICK(rng, IDEM_OWNER_DONE, IDEM_OWNER_DONE,
+                                              IDEM_OWNER_FAIL, IDEM_OWNER_FAIL, IDEM_OWNER_RELEASE,
+                                              IDEM_OWNER_UNKNOWN, IDEM_OWNER_RENEW);
     in->attempt = (uint32_t)PICK(rng, 0, 0, 0, 1, 2);
     in->status = (int32_t)PICK(rng, 200, 200, 500);
     in->keep_result = chance(rng, 60);
@@ -196,8 +196,8 @@ void question_say(const struct question *q, char *buf, size_t size) {
                  q->in.claim.probe ? " probe" : "");
     if (q->kind == IDEM_OP_FINISH)
         snprintf(buf + n, size - (size_t)n, " owner %u %s status %d delay %" PRId64,
-                 q->in.finish.owner[1], idem_owner_action_name(q->in.finish.action), q->in.finish.status,
-                 q->in.finish.delay_ms);
+                 q->in.finish.owner[1], idem_owner_action_name(q->in.finish.action),
+                 q->in.finish.status, q->in.finish.delay_ms);
     if (q->kind == IDEM_OP_SETTLE)
         snprintf(buf + n, size - (size_t)n, " from %s to %s attempt %u%s",
                  idem_state_name(q->in.settle.from), idem_state_name(q->in.settle.to),

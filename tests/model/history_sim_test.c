@@ -124,7 +124,8 @@ static void finish_send(int who, enum idem_owner_action said) {
     struct caller *caller = &sim.callers[who];
     struct pending *heard;
 
-    note(who, "finish owner=o%d said=%s digest=%s", who, idem_owner_action_name(said), caller->digest);
+    note(who, "finish owner=o%d said=%s digest=%s", who, idem_owner_action_name(said),
+         caller->digest);
     caller->finishing = true;
     caller->finishes++;
     caller->said = said;
@@ -246,8 +247,9 @@ static void work(int who) {
 }
 
 static void say(int who) {
-    static const enum idem_owner_action words[] = {IDEM_OWNER_DONE, IDEM_OWNER_DONE,    IDEM_OWNER_DONE,
-                                           IDEM_OWNER_FAIL, IDEM_OWNER_RELEASE, IDEM_OWNER_UNKNOWN};
+    static const enum idem_owner_action words[] = {IDEM_OWNER_DONE,    IDEM_OWNER_DONE,
+                                                   IDEM_OWNER_DONE,    IDEM_OWNER_FAIL,
+                                                   IDEM_OWNER_RELEASE, IDEM_OWNER_UNKNOWN};
 
     if (sim.mode == IDEM_MODE_LOCK)
         note(who, "leave owner=o%d", who);

@@ -208,7 +208,8 @@ static bool nginx_reader_is_lua(const char *name) {
 
 /* Returns true if `c` ends the directive, which has words by then; false: another word follows. */
 static bool nginx_reader_directive_ends(struct nginx_reader *r, char c,
-                                        const struct nginx_directive *directive, enum nginx_what *ret) {
+                                        const struct nginx_directive *directive,
+                                        enum nginx_what *ret) {
     if (c == ';') {
         *ret = NGINX_DIRECTIVE;
         return true;
@@ -325,7 +326,8 @@ static void walk_files_split(struct walk *walk, char *text, char *end) {
 
 /* The directives of a block. */
 
-static void nginx_scope_take_policy(struct nginx_scope *scope, const struct nginx_directive *directive) {
+static void nginx_scope_take_policy(struct nginx_scope *scope,
+                                    const struct nginx_directive *directive) {
     static const char *const others[] = {"key", "fingerprint",
                                          NULL}; /* their directives have forms of their own */
     const char *word = directive->words[0];
@@ -353,7 +355,8 @@ static bool nginx_tree_is_any_address(const char *address) {
     return strcmp(address, "all") == 0 || (slash != NULL && strtol(slash + 1, NULL, 10) < 4);
 }
 
-static void nginx_scope_take_access(struct nginx_scope *scope, const struct nginx_directive *directive) {
+static void nginx_scope_take_access(struct nginx_scope *scope,
+                                    const struct nginx_directive *directive) {
     bool allow = strcmp(directive->words[0], "allow") == 0;
 
     if (directive->n < 2 || (!allow && strcmp(directive->words[0], "deny") != 0))

@@ -64,7 +64,8 @@ static int values_check(const struct cli_values *values) {
 
     if (values->key != NULL && values->layer.policy.key_expr != NULL)
         fault = "--key and --key-expr are two keys; leave one out";
-    else if (values->token != NULL && (values->key != NULL || values->layer.policy.key_expr != NULL))
+    else if (values->token != NULL &&
+             (values->key != NULL || values->layer.policy.key_expr != NULL))
         fault = "a token is a key: leave --key and --key-expr out";
     else if (values->token != NULL && values->at != NULL)
         fault = "a token is good once: leave --at out";
