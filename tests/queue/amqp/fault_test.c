@@ -392,7 +392,10 @@ TEST_ALONE(a_connection_that_the_server_closes_is_made_again_and_says_why) {
 TEST_ALONE(a_server_that_takes_no_more_is_waited_for) {
     start("blocked", 2);
     CHECK(test_consumer_bury(&consumer, 0, &epitaph));
-    farm_eval(&farm, "vm_memory_monitor:set_vm_memory_high_watermark(0.00001)");
+    /* The alarm is raised a moment later. Connections know of it when it is listed. */
+    farm_eval(&farm, "vm_memory_monitor:set_vm_memory_high_watermark(0.00001), "
+                     "(fun Wait() -> rabbit_alarm:get_alarms() =/= [] orelse "
+                     "begin timer:sleep(20), Wait() end end)()"); /* sleep: the step of a poll */
     queue_broker_amqp.bury(consumer.link, consumer.got[0].message, &epitaph, test_consumer_told,
                            &consumer);
     test_consumer_wait_line(&consumer, "takes no messages now");

@@ -590,25 +590,26 @@ static long session_number(void) {
 
 static long session_before;
 
-/* Whether a claim is at work in the first session, or in another. */
-static bool claim_is_in(bool first) {
+/* True if a claim waits for the lock in the first session, or in another. A session that is only
+   active may still read the rest of its statement, and would notice a lost connection. */
+static bool claim_waits_in(bool first) {
     char sql[300];
 
     snprintf(sql, sizeof(sql),
              is_postgres() ? "SELECT count(*) FROM pg_stat_activity WHERE usename = 'idem_app' "
-                             "AND pid %s %ld AND state = 'active' AND query LIKE 'INSERT%%'"
+                             "AND pid %s %ld AND wait_event_type = 'Lock'"
                            : "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE "
-                             "USER = 'idem_app' AND ID %s %ld AND INFO LIKE 'INSERT%%'",
+                             "USER = 'idem_app' AND ID %s %ld AND STATE LIKE 'Waiting for table%%'",
              first ? "=" : "<>", session_before);
     return root_number(sql) == 1;
 }
 
-static bool is_said(void) {
-    return claim_is_in(true);
+static bool waits_in_first(void) {
+    return claim_waits_in(true);
 }
 
-static bool is_said_again(void) {
-    return claim_is_in(false);
+static bool waits_in_another(void) {
+    return claim_waits_in(false);
 }
 
 /* What a lost connection had been told must not be done after what was said again: the session is
@@ -626,12 +627,12 @@ TEST(a_session_that_was_lost_is_ended_before_anything_is_said_again) {
     lock = lock_take();
     claim_fill(&call, &c, "k", 7);
     submit_asked(&c, &call);
-    turn_until(&c, is_said);
+    turn_until(&c, waits_in_first);
     CHECK_INT(call.completed, 0);
     proxy_stop(&proxy); /* both ends are closed, and the session still waits */
     CHECK_INT(session_number(), session_before);
     proxy_begin();
-    turn_until(&c, is_said_again);
+    turn_until(&c, waits_in_another);
     CHECK_INT(sessions(), 1);
     idem_sql_close(lock);
     a = answer_wait(&call);
