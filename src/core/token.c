@@ -27,7 +27,7 @@ static int token_make(char out[IDEM_TOKEN_LEN + 1], struct idem_error *err) {
 
     if (idem_random(bits, sizeof(bits)) != 0)
         return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
-    *idem_hex_write(bits, sizeof(bits), out) = '\0';
+    idem_hex_encode(bits, sizeof(bits), out);
     OPENSSL_cleanse(bits, sizeof(bits));
     return 0;
 }

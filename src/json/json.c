@@ -209,7 +209,7 @@ static int reader_read_string(struct reader *r, struct idem_json *ret) {
 /* Numbers and words. */
 
 static bool reader_at_digit(const struct reader *r) {
-    return r->at < r->end && *r->at >= '0' && *r->at <= '9';
+    return r->at < r->end && idem_is_digit(*r->at);
 }
 
 static int reader_skip_digits(struct reader *r) {
@@ -256,18 +256,16 @@ static int reader_read_number(struct reader *r, struct idem_json *ret) {
 static int reader_read_word(struct reader *r, struct idem_json *ret) {
     static const struct {
         const char *word;
-        size_t len;
         struct idem_json value;
     } words[] = {
-        {"null", 4, {.type = IDEM_JSON_NULL}},
-        {"true", 4, {.type = IDEM_JSON_BOOL, .flag = true}},
-        {"false", 5, {.type = IDEM_JSON_BOOL}},
+        {"null", {.type = IDEM_JSON_NULL}},
+        {"true", {.type = IDEM_JSON_BOOL, .flag = true}},
+        {"false", {.type = IDEM_JSON_BOOL}},
     };
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if ((size_t)(r->end - r->at) >= words[i].len &&
-            memcmp(r->at, words[i].word, words[i].len) == 0) {
-            r->at += words[i].len;
+        if (idem_begins(r->at, (size_t)(r->end - r->at), words[i].word)) {
+            r->at += strlen(words[i].word);
             *ret = words[i].value;
             return 0;
         }

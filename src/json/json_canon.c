@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "json/json.h"
 #include "json/json_number.h"
@@ -270,7 +271,7 @@ static bool canon_same_number(const struct idem_json *number, const struct decim
                               const char *printed, size_t len) {
     if (decimal_count(decimal) <= DBL_DIG && decimal->point > DBL_MIN_10_EXP + 1)
         return true;
-    return (len == number->n && memcmp(printed, number->at.text, len) == 0) ||
+    return idem_same(printed, len, number->at.text, number->n) ||
            decimal_has_value(decimal, printed, len);
 }
 
@@ -307,7 +308,8 @@ static size_t canon_fraction_length(const struct idem_json *number, bool negativ
     len -= text[len - 1] == '.';
     if (text[negative] != '0')
         return len;
-    if (len == 1u + negative || (len > 8 && memcmp(text + negative, "0.000000", 8) == 0))
+    if (len == 1u + negative ||
+        (len > 8 && idem_begins(text + negative, len - negative, "0.000000")))
         return 0;
     return len;
 }

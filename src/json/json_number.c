@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chars.h"
+
 /* 0.DIGITS * 10^point */
 struct digits {
     char at[24];
@@ -63,7 +65,7 @@ static void number_round_digits(double d, int n, struct digits *ret) {
     snprintf(text, sizeof(text), "%.*e", n - 1, d);
     ret->n = 0;
     for (at = text; *at != 'e'; at++)
-        if (*at >= '0' && *at <= '9' && ret->n < n)
+        if (idem_is_digit(*at) && ret->n < n)
             ret->at[ret->n++] = *at;
     ret->point = (int)strtol(at + 1, NULL, 10) + 1;
 }

@@ -227,7 +227,7 @@ static void command_dead_requeue_init(const struct queue_letter *letter, struct 
     *requeue = (struct requeue){.before = NULL};
     queue_letter_header(letter, QUEUE_DEAD_RECORD_PREFIX, requeue->prefix, sizeof(requeue->prefix));
     queue_letter_header(letter, QUEUE_DEAD_HASH, requeue->hash, sizeof(requeue->hash));
-    if (requeue->prefix[0] == '\0' || !idem_hex_parse(requeue->hash, parsed))
+    if (requeue->prefix[0] == '\0' || !idem_hex_parse(requeue->hash, strlen(requeue->hash), parsed))
         requeue->prefix[0] = requeue->hash[0] = '\0';
 }
 

@@ -19,7 +19,6 @@
 #include "cli/run/run_output.h"
 #include "cli/time_argument.h"
 #include "core/fingerprint.h"
-#include "http/http_binary.h"
 #include "protocol/record_key.h"
 #include "json/json.h"
 #include "json/json_out.h"
@@ -354,13 +353,9 @@ static const char alone[] = "a hash without its prefix, which --prefix must give
 
 /* Stores the digits in lower case, as records do. */
 static bool record_list_read_hash(const char *text, size_t len, struct cli_record_set_row *ret) {
-    char hex[IDEM_HEX_LEN + 1];
     unsigned char hash[IDEM_HASH_LEN];
 
-    if (len != IDEM_HEX_LEN)
-        return false;
-    *(char *)mempcpy(hex, text, len) = '\0';
-    if (!idem_hex_parse(hex, hash))
+    if (!idem_hex_parse(text, len, hash))
         return false;
     idem_hex_encode(hash, sizeof(hash), ret->hash);
     return true;

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/base64.h"
 #include "base/rfc3339.h"
 #include "base/units.h"
 #include "base/visible.h"
-#include "http/http_binary.h"
 #include "queue/amqp/rabbit.h"
 #include "json/json_number.h"
 
