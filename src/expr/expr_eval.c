@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "expr/expr_tree.h"
 #include "expr/expr_value.h"
 #include "json/json_number.h"
@@ -399,9 +400,9 @@ static int path_entry_member(const struct idem_node *step, const struct idem_pai
                              struct idem_value *ret) {
     const struct idem_value *name = &step->at.value;
 
-    if (name->n == 3 && memcmp(name->at.text, "key", 3) == 0)
+    if (idem_is_word(name->at.text, name->n, "key"))
         *ret = pair->key;
-    else if (name->n == 5 && memcmp(name->at.text, "value", 5) == 0)
+    else if (idem_is_word(name->at.text, name->n, "value"))
         *ret = pair->value;
     else
         return IDEM_TROUBLE_NO_MEMBER;
@@ -441,15 +442,6 @@ static int path_index_value(struct idem_eval *e, const struct idem_node *node,
     return trouble;
 }
 
-static int path_text_index(const struct idem_value *text, int32_t at, struct idem_value *ret) {
-    size_t begin, end;
-
-    IDEM_TRY(idem_utf16_place(text, at, &begin));
-    IDEM_TRY(idem_utf16_place(text, (int64_t)at + 1, &end));
-    *ret = idem_value_text(text->at.text + begin, end - begin, idem_value_is_ascii(text));
-    return 0;
-}
-
 static int path_step_index(struct idem_eval *e, const struct idem_node *step,
                            struct idem_value *value) {
     const struct idem_node *body = step->first;
@@ -468,7 +460,7 @@ static int path_step_index(struct idem_eval *e, const struct idem_node *step,
     if (!idem_work_spend(&e->work, of.type == IDEM_VALUE_STRING ? of.n / 16 : 0))
         return IDEM_TROUBLE_STEPS;
     if (of.type == IDEM_VALUE_STRING)
-        return path_text_index(&of, at, value);
+        return idem_utf16_part(&of, at, (int64_t)at + 1, value);
     if (at < 0 || (uint32_t)at >= of.n)
         return IDEM_TROUBLE_RANGE;
     return idem_value_item(&e->work, &of, (uint32_t)at, value);
@@ -739,16 +731,6 @@ static int select_list(struct idem_work *work, const struct idem_value *list,
     return 0;
 }
 
-static int select_nested(struct idem_work *work, const struct idem_value *list,
-                         struct idem_json *ret) {
-    int trouble = IDEM_TROUBLE_DEPTH;
-
-    if (++work->depth <= IDEM_VALUE_DEPTH_MAX)
-        trouble = select_list(work, list, ret);
-    work->depth--;
-    return trouble;
-}
-
 static int select_json(struct idem_work *work, const struct idem_value *v, struct idem_json *ret) {
     if (!idem_work_spend(work, 1))
         return IDEM_TROUBLE_STEPS;
@@ -770,7 +752,7 @@ static int select_json(struct idem_work *work, const struct idem_value *v, struc
     case IDEM_VALUE_FLOAT:
         return select_number(work, v, ret);
     case IDEM_VALUE_LIST:
-        return select_nested(work, v, ret);
+        return IDEM_DEEPER(work, select_list(work, v, ret));
     case IDEM_VALUE_MAP:
     case IDEM_VALUE_ENTRY:
         return IDEM_TROUBLE_SELECT_MAP;

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/chars.h"
 #include "base/units.h"
 #include "expr/expr_tree.h"
 
@@ -156,17 +157,14 @@ static int compiler_put_named_set(struct compiler *c, const struct named_set *se
     return rest ? compiler_put_range(c, next, LAST_CHAR) : 0;
 }
 
-static bool pattern_is_alphanumeric(int c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-}
-
 /* After a backslash: a literal or control character. */
 static int compiler_escaped_char(struct compiler *c, uint32_t *ret) {
     static const char names[] = "tnrf", chars[] = "\t\n\r\f";
     int next = compiler_peek(c);
     const char *name = next > 0 ? strchr(names, next) : NULL;
 
-    if (next < 0 || next >= 0x80 || (name == NULL && pattern_is_alphanumeric(next)))
+    if (next < 0 || next >= 0x80 ||
+        (name == NULL && (idem_is_digit((char)next) || idem_is_alpha((char)next))))
         return IDEM_TROUBLE_PATTERN_KIND;
     c->pos++;
     *ret = name == NULL ? (uint32_t)next : (unsigned char)chars[name - names];

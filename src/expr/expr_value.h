@@ -147,6 +147,14 @@ struct idem_work {
 
 #define IDEM_VALUE_DEPTH_MAX 512
 
+/* The trouble of a call that goes one level deeper into lists and maps. */
+#define IDEM_DEEPER(work, call)                                                                    \
+    ({                                                                                             \
+        int deeper_ = ++(work)->depth <= IDEM_VALUE_DEPTH_MAX ? (call) : (int)IDEM_TROUBLE_DEPTH;  \
+        (work)->depth--;                                                                           \
+        deeper_;                                                                                   \
+    })
+
 /* Spends steps; false if too few are left. */
 static inline bool idem_work_spend(struct idem_work *work, size_t steps) {
     if (work->steps < steps)
@@ -209,12 +217,18 @@ int32_t idem_double_int(double d);
  * of a surrogate pair has no UTF-8, so where Java would produce it, the functions return trouble.
  */
 
+/* Java's trim(): the text without blanks and control characters at both ends. */
+struct idem_value idem_value_trim(const struct idem_value *text);
+
 /* Java's length(). */
 size_t idem_utf16_units(const struct idem_value *text);
 
 /* The byte at which unit `unit` begins. IDEM_TROUBLE_RANGE beyond the end (the end itself is a
    valid place), IDEM_TROUBLE_SURROGATE within a pair. */
 int idem_utf16_place(const struct idem_value *text, int64_t unit, size_t *ret);
+/* The text between two units. */
+int idem_utf16_part(const struct idem_value *text, int64_t from, int64_t to,
+                    struct idem_value *ret);
 
 /* Java's compareTo(): the difference of the first units that differ, or of the lengths. */
 int32_t idem_utf16_compare(const struct idem_value *a, const struct idem_value *b);
