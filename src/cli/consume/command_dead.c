@@ -296,16 +296,16 @@ static int dead_requeue_one(struct dead *d, const struct queue_letter *letter) {
         d->kept += status == CLI_UNCERTAIN && d->values->all;
         return status == CLI_UNCERTAIN && d->values->all ? CLI_OK : status;
     }
-    signals_hold();
+    signals_defer();
     dead_requeue_audit(d, &requeue, "begun", NULL);
     status = cli_audit_ready(&d->audit);
     if (status == CLI_OK)
         status = dead_requeue(d, letter, &requeue);
-    if (status == CLI_OK && signals_came()) {
+    if (status == CLI_OK && signals_pending()) {
         cli_message("dead: stopped by a signal");
         return CLI_SYSTEM;
     }
-    signals_let();
+    signals_resume();
     return status;
 }
 
@@ -417,7 +417,7 @@ static int command_dead_run(const struct cli_values *values) {
     idem_close(d.h);
     free(d.url);
     free(d.name);
-    signals_let();
+    signals_resume();
     return status;
 }
 

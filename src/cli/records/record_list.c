@@ -237,7 +237,7 @@ void cli_entry_head(FILE *out) {
 
 void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
     char hash[CLI_HASH_SHORT + 1], attempt[16] = "-", status[16] = "-",
-                                   changed[IDEM_WHEN_TEXT] = "-", age[IDEM_WHEN_TEXT] = "-",
+                                   changed[IDEM_RFC3339_TEXT] = "-", age[IDEM_RFC3339_TEXT] = "-",
                                    prefix[sizeof(entry->prefix)], label[sizeof(entry->label)];
 
     snprintf(hash, sizeof(hash), "%.*s", CLI_HASH_SHORT, entry->hash);
@@ -264,7 +264,7 @@ static void record_print_text(FILE *out, const char *name, const char *text) {
 }
 
 static void record_print_time(FILE *out, const char *name, int64_t ms, int64_t now_ms) {
-    char at[IDEM_WHEN_TEXT], relative[IDEM_WHEN_TEXT];
+    char at[IDEM_RFC3339_TEXT], relative[IDEM_RFC3339_TEXT];
 
     if (ms != 0)
         fprintf(out, LINE "%s (%s)\n", name, idem_rfc3339_print(ms, at, sizeof(at)),

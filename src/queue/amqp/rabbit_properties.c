@@ -567,7 +567,7 @@ static void builder_add_origin(struct builder *builder, const struct rabbit_mess
 
 static void builder_add_epitaph(struct builder *builder, const struct rabbit_message *message,
                                 const struct queue_epitaph *epitaph) {
-    char text[IDEM_WHEN_TEXT];
+    char text[IDEM_RFC3339_TEXT];
 
     builder_add_word(builder, QUEUE_DEAD_VERDICT, epitaph->verdict);
     builder_add_word(builder, QUEUE_DEAD_REASON, epitaph->reason);
