@@ -44,6 +44,14 @@ static inline bool idem_text_begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
+/* Removes spaces and tabs at both ends. */
+static inline void idem_trim(const char **at, size_t *len) {
+    for (; *len > 0 && idem_is_blank(**at); (*at)++)
+        (*len)--;
+    while (*len > 0 && idem_is_blank((*at)[*len - 1]))
+        (*len)--;
+}
+
 static inline bool idem_bytes_equal(struct idem_bytes a, struct idem_bytes b) {
     return idem_same(a.at, a.len, b.at, b.len);
 }

@@ -167,6 +167,18 @@ const char *idem_duration_print(int64_t ms, char *buf, size_t size) {
     return buf;
 }
 
+char *idem_digits_put(uint64_t n, char *end) {
+    char *at = end;
+
+    for (; n >= 10; n /= 100) {
+        *--at = (char)('0' + n % 10);
+        *--at = (char)('0' + n / 10 % 10);
+    }
+    if (n > 0 || at == end)
+        *--at = (char)('0' + n);
+    return at;
+}
+
 const char *idem_size_print(int64_t bytes, char *buf, size_t size) {
     static const char *const words[] = {"", "KiB", "MiB", "GiB"};
     size_t i = 0;

@@ -147,6 +147,11 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
     c->cb(c, 0, &answer, NULL, c->data);
 }
 
+static void claim_end(struct idem_claim *c) {
+    claim_unwatch(c);
+    idem_claim_set(c, IDEM_CLAIM_OVER);
+}
+
 /* The wait is over and the last verdict was BUSY: the claim ends as BUSY. */
 static void claim_answer_busy(struct idem_claim *c) {
     struct idem_answer answer = {
@@ -154,15 +159,9 @@ static void claim_answer_busy(struct idem_claim *c) {
     int64_t left = c->busy_until - idem_loop_now();
 
     answer.retry_after_ms = left > 0 ? left : 1;
-    claim_unwatch(c);
-    idem_claim_set(c, IDEM_CLAIM_OVER);
+    claim_end(c);
     idem_handle_tally(c->h, IDEM_EVENT_BUSY);
     c->cb(c, 0, &answer, NULL, c->data);
-}
-
-static void claim_end(struct idem_claim *c) {
-    claim_unwatch(c);
-    idem_claim_set(c, IDEM_CLAIM_OVER);
 }
 
 /* The store works, but nothing can be run; on_store_error does not apply. */

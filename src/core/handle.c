@@ -347,21 +347,14 @@ int idem_open(const char *url, const struct idem_options *options, struct idem *
 
     if (rc != 0)
         return rc;
-    h->service = service_new(h, err);
-    if (h->service == NULL) {
-        handle_free(h);
-        return IDEM_E_NOMEM;
-    }
-    host.data = h->service;
+    host.data = h->service = service_new(h, err);
+    rc = h->service == NULL ? IDEM_E_NOMEM : 0;
     idem_loop_init(&h->loop, &host);
-    rc = handle_open_store(h, url, options, err);
-    if (rc != 0) {
-        handle_free(h);
-        return rc;
-    }
-    rc = service_start(h, err);
-    if (rc != 0) {
+    if (rc == 0)
+        rc = handle_open_store(h, url, options, err);
+    if (rc == 0 && (rc = service_start(h, err)) != 0)
         idem_store_close(h->store);
+    if (rc != 0) {
         handle_free(h);
         return rc;
     }

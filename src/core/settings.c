@@ -40,12 +40,7 @@ struct parser {
                    ##__VA_ARGS__)
 
 static struct text text_trim(struct text t) {
-    while (t.len > 0 && idem_is_blank(t.at[0])) {
-        t.at++;
-        t.len--;
-    }
-    while (t.len > 0 && idem_is_blank(t.at[t.len - 1]))
-        t.len--;
+    idem_trim(&t.at, &t.len);
     return t;
 }
 

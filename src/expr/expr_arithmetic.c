@@ -52,12 +52,6 @@ static double arithmetic_double(enum idem_expr_op op, double a, double b) {
     }
 }
 
-/* A double has more than twice the digits of a float, so that rounding twice makes no difference.
- */
-static float arithmetic_float(enum idem_expr_op op, float a, float b) {
-    return (float)arithmetic_double(op, (double)a, (double)b);
-}
-
 /* Integers. Returns true if the result wrapped around. */
 
 static bool arithmetic_wrap(enum idem_expr_op op, int64_t a, int64_t b, int64_t *ret) {
@@ -167,8 +161,7 @@ static int arithmetic_power(struct idem_work *work, const struct idem_value *a,
 static int arithmetic_numbers(struct idem_work *work, enum idem_expr_op op,
                               const struct idem_value *a, const struct idem_value *b,
                               struct idem_value *ret) {
-    if (!idem_work_spend(work, a->n / 16 + b->n / 16)) /* for integers beyond 64 bits */
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, a->n / 16 + b->n / 16)); /* for integers beyond 64 bits */
     if (op == IDEM_EXPR_OP_POWER)
         return arithmetic_power(work, a, b, ret);
     if (arithmetic_either_is(a, b, IDEM_VALUE_DOUBLE)) {
@@ -182,9 +175,12 @@ static int arithmetic_numbers(struct idem_work *work, enum idem_expr_op op,
         return IDEM_TROUBLE_BIG;
     if (arithmetic_either_is(a, b, IDEM_VALUE_FLOAT)) {
         IDEM_TRY(arithmetic_check_exact(work, a, b));
-        *ret = (struct idem_value){
-            .type = IDEM_VALUE_FLOAT,
-            .at.single = arithmetic_float(op, idem_value_float(a), idem_value_float(b))};
+        /* A double has more than twice the digits of a float, so that rounding twice makes no
+           difference. */
+        *ret =
+            (struct idem_value){.type = IDEM_VALUE_FLOAT,
+                                .at.single = (float)arithmetic_double(
+                                    op, (double)idem_value_float(a), (double)idem_value_float(b))};
         return 0;
     }
     return arithmetic_integer(work, op, a, b, ret);
@@ -204,11 +200,8 @@ static int arithmetic_repeat_text(struct idem_work *work, const struct idem_valu
     if (times > (int64_t)(IDEM_EXPR_TEXT_MAX / v->n))
         return IDEM_TROUBLE_SIZE;
     all = v->n * (size_t)times;
-    if (!idem_work_spend(work, all / 64))
-        return IDEM_TROUBLE_STEPS;
-    at = idem_work_alloc(work, all);
-    if (at == NULL)
-        return idem_work_trouble(work, all);
+    IDEM_TRY(idem_work_spend(work, all / 64));
+    IDEM_TRY_ALLOC(work, at, all);
     memcpy(at, v->at.text, v->n);
     for (done = v->n; done < all; done *= 2)
         memcpy(at + done, at, done < all - done ? done : all - done);
@@ -226,9 +219,7 @@ static int arithmetic_subtract_from_char(struct idem_work *work, const struct id
     c = (uint32_t)((int64_t)c - n) & 0xffff;
     if (c >= 0xd800 && c <= 0xdfff)
         return IDEM_TROUBLE_SURROGATE;
-    at = idem_work_alloc(work, 4);
-    if (at == NULL)
-        return idem_work_trouble(work, 4);
+    IDEM_TRY_ALLOC(work, at, 4);
     *ret = idem_value_text(at, idem_utf8_put(c, at), c < 0x80);
     return 0;
 }
@@ -335,8 +326,7 @@ static int compare_others(const struct idem_value *a, const struct idem_value *b
 /* Spends the steps for texts and long numbers before reading them. */
 static int compare_order(struct idem_work *work, const struct idem_value *a,
                          const struct idem_value *b, bool total, int *ret) {
-    if (!idem_work_spend(work, a->n / 64 + b->n / 64))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, a->n / 64 + b->n / 64));
     if (arithmetic_either_is(a, b, IDEM_VALUE_NULL)) {
         *ret = compare_integers(a->type != IDEM_VALUE_NULL, b->type != IDEM_VALUE_NULL);
         return 0;

@@ -51,7 +51,7 @@ static const struct range *case_find_range(uint32_t c) {
 
 /* Spends the steps for reading the whole text, before the work. */
 static int work_spend_text(struct idem_work *work, const struct idem_value *v) {
-    return idem_work_spend(work, v->n / 16) ? 0 : IDEM_TROUBLE_STEPS;
+    return idem_work_spend(work, v->n / 16);
 }
 
 /* An argument where Java takes a String; Spring converts other types. */
@@ -196,8 +196,7 @@ static int strings_search(struct idem_work *work, const struct idem_value *self,
 
     IDEM_TRY(strings_search_argument(arg, buf, &other, &none));
     /* The backward search compares at every place. */
-    if (!idem_work_spend(work, self->n / 16 + (last ? self->n / 16 * (other.n / 16) : 0)))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, self->n / 16 + (last ? self->n / 16 * (other.n / 16) : 0)));
     *ret = idem_value_int(none   ? -1
                           : last ? idem_utf16_find_last(self, &other, from)
                                  : idem_utf16_find(self, &other, from));
@@ -289,14 +288,12 @@ static int string_equals_fold(struct idem_work *work, const struct idem_value *s
 
 static int strings_map_case(struct idem_work *work, const struct idem_value *self, bool upper,
                             struct idem_value *ret) {
-    char *at = idem_work_alloc(work, self->n);
+    char *at;
     const struct range *range;
     uint32_t c;
 
-    if (at == NULL)
-        return idem_work_trouble(work, self->n);
-    if (!idem_work_spend(work, self->n / 4))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY_ALLOC(work, at, self->n);
+    IDEM_TRY(idem_work_spend(work, self->n / 4));
     for (size_t pos = 0; pos < self->n;) {
         idem_utf8_next(self->at.text + pos, self->n - pos, &c);
         range = case_find_range(c);

@@ -60,14 +60,8 @@ static bool parse_advance(struct idem_parser *p) {
 
 /* True if the token is this word as a name, in any case. */
 static bool parse_is_word(const struct idem_parser *p, const char *word) {
-    const char *text = p->text + p->token.pos;
-
-    if (!idem_parse_is(p, IDEM_TOKEN_NAME) || p->token.len != strlen(word))
-        return false;
-    for (size_t i = 0; i < p->token.len; i++)
-        if ((text[i] | 0x20) != word[i])
-            return false;
-    return true;
+    return idem_parse_is(p, IDEM_TOKEN_NAME) &&
+           idem_same_ignoring_case(p->text + p->token.pos, p->token.len, word, strlen(word));
 }
 
 /* The same if the current token is of this kind; otherwise a fault. */
@@ -490,12 +484,9 @@ static struct idem_node *primary_text_node(struct idem_parser *p, int kind,
 }
 
 static struct idem_node *primary_literal_node(struct idem_parser *p, struct idem_value value) {
-    struct idem_node *node = parse_node(p, IDEM_NODE_LITERAL, p->token.pos);
+    struct idem_node *node = literal_new(p, value);
 
-    if (node == NULL || !parse_advance(p))
-        return NULL;
-    node->at.value = value;
-    return node;
+    return node != NULL && parse_advance(p) ? node : NULL;
 }
 
 /* Up to the closing parenthesis; SpEL allows a comma in front of it. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/units.h"
 #include "expr/expr_value.h"
 #include "json/json_number.h"
 
@@ -34,9 +35,7 @@ static int text_grow(struct idem_text *text, size_t need) {
         return IDEM_TROUBLE_SIZE;
     if (cap < need)
         cap = need;
-    at = idem_work_alloc(text->work, cap);
-    if (at == NULL)
-        return idem_work_trouble(text->work, cap);
+    IDEM_TRY_ALLOC(text->work, at, cap);
     if (text->len > 0)
         memcpy(at, text->at, text->len);
     text->at = at;
@@ -45,8 +44,7 @@ static int text_grow(struct idem_text *text, size_t need) {
 }
 
 int idem_text_put(struct idem_text *text, const char *bytes, size_t len, bool ascii) {
-    if (!idem_work_spend(text->work, 1 + len / 64))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(text->work, 1 + len / 64));
     if (len > text->cap - text->len)
         IDEM_TRY(text_grow(text, text->len + len));
     if (len > 0)
@@ -61,16 +59,12 @@ static int text_put_ascii(struct idem_text *text, const char *bytes, size_t len)
 }
 
 static int text_put_integer(struct idem_text *text, int64_t n) {
-    char digits[24], *at = digits + sizeof(digits);
-    uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n;
+    char digits[24], *end = digits + sizeof(digits);
+    char *at = idem_digits_put(n < 0 ? -(uint64_t)n : (uint64_t)n, end);
 
-    do {
-        *--at = (char)('0' + left % 10);
-        left /= 10;
-    } while (left > 0);
     if (n < 0)
         *--at = '-';
-    return text_put_ascii(text, at, (size_t)(digits + sizeof(digits) - at));
+    return text_put_ascii(text, at, (size_t)(end - at));
 }
 
 /* Types other than null, lists, maps and entries have the same text in all three forms. */

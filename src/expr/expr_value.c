@@ -51,8 +51,7 @@ static int value_from_real(struct idem_work *work, const struct idem_json *json,
                            struct idem_value *ret) {
     double d;
 
-    if (!idem_work_spend(work, json->n / 16))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, json->n / 16));
     d = idem_number_read(json->at.text, json->n);
     if (isnan(d))
         return IDEM_TROUBLE_MEMORY;
@@ -109,8 +108,7 @@ int idem_value_of(struct idem_work *work, const struct idem_json *json, struct i
 
 int idem_value_item(struct idem_work *work, const struct idem_value *list, uint32_t i,
                     struct idem_value *ret) {
-    if (!idem_work_spend(work, 1))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1));
     if ((list->flags & IDEM_VALUE_JSON) != 0)
         return idem_value_of(work, &list->at.json->at.items[i], ret);
     *ret = list->at.items[i];
@@ -121,8 +119,7 @@ int idem_value_pair(struct idem_work *work, const struct idem_value *map, uint32
                     struct idem_pair *ret) {
     const struct idem_member *member;
 
-    if (!idem_work_spend(work, 1))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1));
     if ((map->flags & IDEM_VALUE_JSON) == 0) {
         *ret = map->at.pairs[i];
         return 0;
@@ -218,8 +215,7 @@ static int value_entries_equal(struct idem_work *work, const struct idem_value *
 
 int idem_value_equals(struct idem_work *work, const struct idem_value *a,
                       const struct idem_value *b, bool *ret) {
-    if (!idem_work_spend(work, 1 + a->n / 64))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1 + a->n / 64));
     *ret = false;
     if (a->type != b->type)
         return 0;
@@ -309,8 +305,7 @@ static uint32_t value_hash_long(uint64_t n) {
 }
 
 int idem_value_hash(struct idem_work *work, const struct idem_value *v, uint32_t *ret) {
-    if (!idem_work_spend(work, 1 + v->n / 16))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1 + v->n / 16));
     switch (v->type) {
     case IDEM_VALUE_NULL:
         *ret = 0;
@@ -499,7 +494,8 @@ int idem_value_truth(struct idem_work *work, const struct idem_value *v, bool *r
     case IDEM_VALUE_NULL:
         return work->strict ? IDEM_TROUBLE_KEY_NULL : IDEM_TROUBLE_TRUTH;
     case IDEM_VALUE_STRING:
-        return idem_work_spend(work, v->n / 64) ? convert_text_truth(v, ret) : IDEM_TROUBLE_STEPS;
+        IDEM_TRY(idem_work_spend(work, v->n / 64));
+        return convert_text_truth(v, ret);
     case IDEM_VALUE_LIST: /* Spring takes the first item, but not of nested lists */
         if (v->n == 0)
             return IDEM_TROUBLE_TRUTH;

@@ -155,12 +155,11 @@ struct idem_work {
         deeper_;                                                                                   \
     })
 
-/* Spends steps; false if too few are left. */
-static inline bool idem_work_spend(struct idem_work *work, size_t steps) {
+static inline int idem_work_spend(struct idem_work *work, size_t steps) {
     if (work->steps < steps)
-        return false;
+        return IDEM_TROUBLE_STEPS;
     work->steps -= steps;
-    return true;
+    return 0;
 }
 
 /* Functions that return an int return 0 or an enum idem_trouble. Recursion into nested lists and
@@ -171,6 +170,13 @@ void *idem_work_alloc(struct idem_work *work, size_t size);
 static inline int idem_work_trouble(const struct idem_work *work, size_t size) {
     return idem_arena_spent(work->arena, size) ? IDEM_TROUBLE_SPACE : IDEM_TROUBLE_MEMORY;
 }
+/* Sets `at` to new memory, or returns the trouble to the caller. */
+#define IDEM_TRY_ALLOC(work, at, size)                                                             \
+    do {                                                                                           \
+        (at) = idem_work_alloc(work, size);                                                        \
+        if ((at) == NULL)                                                                          \
+            return idem_work_trouble(work, size);                                                  \
+    } while (0)
 
 /* Converts a value of the document to Java's type: a number becomes Integer, Long, BigInteger or
    Double, depending on how it is written. */

@@ -12,12 +12,7 @@
 #include "http/http_structured.h"
 
 struct idem_http_text idem_http_trim(struct idem_http_text text) {
-    while (text.len > 0 && idem_is_blank(text.at[0])) {
-        text.at++;
-        text.len--;
-    }
-    while (text.len > 0 && idem_is_blank(text.at[text.len - 1]))
-        text.len--;
+    idem_trim(&text.at, &text.len);
     return text;
 }
 

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/chars.h"
+#include "base/units.h"
 
 /* 0.DIGITS * 10^point */
 struct digits {
@@ -123,21 +124,10 @@ static char *number_put_bytes(char *out, const char *bytes, int n) {
 }
 
 static int number_put_uint(uint64_t value, char *out) {
-    char digits[20], *at = digits + sizeof(digits);
-    int n;
+    char digits[20], *end = digits + sizeof(digits), *at = idem_digits_put(value, end);
 
-    while (value >= 10) {
-        unsigned two = (unsigned)(value % 100);
-
-        value /= 100;
-        *--at = (char)('0' + two % 10);
-        *--at = (char)('0' + two / 10);
-    }
-    if (value > 0 || at == digits + sizeof(digits))
-        *--at = (char)('0' + value);
-    n = (int)(digits + sizeof(digits) - at);
-    memcpy(out, at, (size_t)n);
-    return n;
+    memcpy(out, at, (size_t)(end - at));
+    return (int)(end - at);
 }
 
 static char *number_put_es_exponent(char *out, const struct digits *digits) {
