@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
+#include "base/hex.h"
 #include "base/text_out.h"
-#include "http/http_binary.h"
 #include "http/http_structured.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -26,10 +27,11 @@ static void bare_check(const struct idem_sf_bare *bare) {
         len = idem_sf_unescape(bare->text, plain, sizeof(plain));
         assert(len <= bare->text.len && len >= bare->text.len / 2);
     }
-    if (bare->type != IDEM_SF_BYTES || !idem_base64_decode(bare->text, bytes, sizeof(bytes), &len))
+    if (bare->type != IDEM_SF_BYTES ||
+        !idem_base64_decode(bare->text.at, bare->text.len, bytes, sizeof(bytes), &len))
         return;
     idem_base64_encode(bytes, len, text);
-    assert(idem_base64_decode((struct idem_http_text){text, strlen(text)}, again, len, &again_len));
+    assert(idem_base64_decode(text, strlen(text), again, len, &again_len));
     assert(again_len == len && memcmp(bytes, again, len) == 0);
 }
 
@@ -93,7 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         assert(memcmp(first.buf, second.buf, first.len) == 0);
     }
     again = 0;
-    assert(!idem_hex_decode(field, bytes, sizeof(bytes), &again) || again == size / 2);
+    assert(!idem_hex_decode(field.at, field.len, bytes, sizeof(bytes), &again) ||
+           again == size / 2);
     free(first.buf);
     free(second.buf);
     return 0;

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/chars.h"
+
 struct idem_bytes {
     const unsigned char *at;
     size_t len;
@@ -20,6 +22,34 @@ static inline bool idem_same(const void *a, size_t a_len, const void *b, size_t 
 
 static inline bool idem_is_word(const void *text, size_t len, const char *word) {
     return idem_same(text, len, word, strlen(word));
+}
+
+/* The case of ASCII letters only, whatever the locale. */
+static inline bool idem_same_ignoring_case(const char *a, size_t a_len, const char *b,
+                                           size_t b_len) {
+    if (a_len != b_len)
+        return false;
+    for (size_t i = 0; i < a_len; i++)
+        if (idem_lower(a[i]) != idem_lower(b[i]))
+            return false;
+    return true;
+}
+
+static inline bool idem_begins(const void *text, size_t len, const char *with) {
+    return len >= strlen(with) && memcmp(text, with, strlen(with)) == 0;
+}
+
+/* The same of a text that ends with a NUL. */
+static inline bool idem_text_begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Removes spaces and tabs at both ends. */
+static inline void idem_trim(const char **at, size_t *len) {
+    for (; *len > 0 && idem_is_blank(**at); (*at)++)
+        (*len)--;
+    while (*len > 0 && idem_is_blank((*at)[*len - 1]))
+        (*len)--;
 }
 
 static inline bool idem_bytes_equal(struct idem_bytes a, struct idem_bytes b) {

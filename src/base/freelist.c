@@ -7,17 +7,17 @@
 
 /* With AddressSanitizer the list keeps no block, so that each use after release is reported. */
 #if defined(__SANITIZE_ADDRESS__)
-#define SPARE_MAX 0
+#define FREELIST_MAX 0
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define SPARE_MAX 0
+#define FREELIST_MAX 0
 #endif
 #endif
-#ifndef SPARE_MAX
-#define SPARE_MAX 64
+#ifndef FREELIST_MAX
+#define FREELIST_MAX 64
 #endif
 
-unsigned idem_freelist_max = SPARE_MAX;
+unsigned idem_freelist_max = FREELIST_MAX;
 
 struct idem_freelist_block {
     struct idem_freelist_block *next;

@@ -35,8 +35,6 @@ void idem_sha512_add(struct idem_sha512 *sha, const void *bytes, size_t len);
 int idem_sha512_end(struct idem_sha512 *sha, unsigned char out[IDEM_SHA512_LEN]);
 void idem_sha512_fail(struct idem_sha512 *sha);
 
-/* Convert a hash to text and back. The text has IDEM_HEX_LEN digits and a NUL. */
-
 /* Fills `out` from the system's random source; 0 or IDEM_E_REFUSED. */
 int idem_random(void *out, size_t len);
 

@@ -4,13 +4,19 @@
  */
 #include "base/hex.h"
 
-#include <string.h>
+#include "base/chars.h"
 
 int idem_hex_digit(char c) {
-    if (c >= '0' && c <= '9')
+    if (idem_is_digit(c))
         return c - '0';
     c = (char)(c | 0x20);
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int idem_hex_byte(const char *digits) {
+    int high = idem_hex_digit(digits[0]), low = high < 0 ? -1 : idem_hex_digit(digits[1]);
+
+    return low < 0 ? -1 : high << 4 | low;
 }
 
 char *idem_hex_write(const void *bytes, size_t len, char *out) {
@@ -24,23 +30,25 @@ char *idem_hex_write(const void *bytes, size_t len, char *out) {
     return out;
 }
 
-bool idem_hex_read(const char *digits, size_t len, unsigned char *out) {
-    if (len % 2 != 0)
+void idem_hex_encode(const void *bytes, size_t len, char *out) {
+    *idem_hex_write(bytes, len, out) = '\0';
+}
+
+bool idem_hex_decode(const char *text, size_t len, unsigned char *out, size_t size,
+                     size_t *ret_len) {
+    if (len % 2 != 0 || len / 2 > size)
         return false;
     for (size_t i = 0; i < len; i += 2) {
-        int high = idem_hex_digit(digits[i]), low = idem_hex_digit(digits[i + 1]);
+        int byte = idem_hex_byte(text + i);
 
-        if (high < 0 || low < 0)
+        if (byte < 0)
             return false;
-        *out++ = (unsigned char)(high << 4 | low);
+        *out++ = (unsigned char)byte;
     }
+    *ret_len = len / 2;
     return true;
 }
 
-void idem_hex_put(const unsigned char hash[IDEM_HASH_LEN], char out[IDEM_HEX_LEN + 1]) {
-    *idem_hex_write(hash, IDEM_HASH_LEN, out) = '\0';
-}
-
-bool idem_hex_parse(const char *hex, unsigned char out[IDEM_HASH_LEN]) {
-    return strlen(hex) == IDEM_HEX_LEN && idem_hex_read(hex, IDEM_HEX_LEN, out);
+bool idem_hex_parse(const char *text, size_t len, unsigned char out[IDEM_HASH_LEN]) {
+    return len == IDEM_HEX_LEN && idem_hex_decode(text, len, out, IDEM_HASH_LEN, &len);
 }

@@ -11,14 +11,20 @@
 
 /* 0 to 15, or -1. */
 int idem_hex_digit(char c);
+/* The byte that two digits stand for, or -1. Reads no further than the first that is none. */
+int idem_hex_byte(const char *digits);
+
 /* Writes 2 * len digits and no NUL; returns the end. */
 char *idem_hex_write(const void *bytes, size_t len, char *out);
-/* Reads len digits. False if there is another character, or an odd number of digits; bytes may then
- * be written. */
-bool idem_hex_read(const char *digits, size_t len, unsigned char *out);
+/* The same with a NUL. */
+#define IDEM_HEX_TEXT(len) (2 * (len) + 1)
+void idem_hex_encode(const void *bytes, size_t len, char *out);
 
-/* A hash, with a NUL behind its digits. */
-void idem_hex_put(const unsigned char hash[IDEM_HASH_LEN], char out[IDEM_HEX_LEN + 1]);
-bool idem_hex_parse(const char *hex, unsigned char out[IDEM_HASH_LEN]);
+/* Decodes at most `size` bytes. False if the text is malformed or longer; *ret_len is then
+   untouched. */
+bool idem_hex_decode(const char *text, size_t len, unsigned char *out, size_t size,
+                     size_t *ret_len);
+/* Reads a hash: exactly IDEM_HEX_LEN digits. */
+bool idem_hex_parse(const char *text, size_t len, unsigned char out[IDEM_HASH_LEN]);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "base/units.h"
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 #include <inttypes.h>
@@ -45,7 +46,7 @@ static enum number units_number_read(const char *text, size_t len, size_t *pos, 
     size_t first = *pos;
     int64_t value = 0;
 
-    for (; *pos < len && text[*pos] >= '0' && text[*pos] <= '9'; (*pos)++) {
+    for (; *pos < len && idem_is_digit(text[*pos]); (*pos)++) {
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, text[*pos] - '0', &value))
             return NUMBER_HUGE;
@@ -56,22 +57,16 @@ static enum number units_number_read(const char *text, size_t len, size_t *pos, 
     return NUMBER_READ;
 }
 
-static bool units_is_letter(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 /* Reads the letters at *pos as a unit and moves *pos past them; NULL if the unit is unknown. */
 static const struct unit *unit_read(const struct unit *units, const char *text, size_t len,
                                     size_t *pos) {
     size_t first = *pos;
 
-    while (*pos < len && units_is_letter(text[*pos]))
+    while (*pos < len && idem_is_alpha(text[*pos]))
         (*pos)++;
-    for (const struct unit *unit = units; unit->word != NULL; unit++) {
-        if (strlen(unit->word) == *pos - first &&
-            memcmp(unit->word, text + first, *pos - first) == 0)
+    for (const struct unit *unit = units; unit->word != NULL; unit++)
+        if (idem_is_word(text + first, *pos - first, unit->word))
             return unit;
-    }
     return NULL;
 }
 
@@ -170,6 +165,18 @@ const char *idem_duration_print(int64_t ms, char *buf, size_t size) {
         ms %= unit->factor;
     }
     return buf;
+}
+
+char *idem_digits_put(uint64_t n, char *end) {
+    char *at = end;
+
+    for (; n >= 10; n /= 100) {
+        *--at = (char)('0' + n % 10);
+        *--at = (char)('0' + n / 10 % 10);
+    }
+    if (n > 0 || at == end)
+        *--at = (char)('0' + n);
+    return at;
 }
 
 const char *idem_size_print(int64_t bytes, char *buf, size_t size) {

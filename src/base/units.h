@@ -27,6 +27,9 @@ int idem_count_parse(const char *text, size_t len, int64_t *ret, struct idem_err
 const char *idem_duration_print(int64_t ms, char *buf, size_t size);
 const char *idem_size_print(int64_t bytes, char *buf, size_t size);
 
+/* Writes decimal digits, at most 20, backwards from `end`; returns their start. */
+char *idem_digits_put(uint64_t n, char *end);
+
 /* Sets *ret_char to the first character of `text` and returns its length in bytes; 0 if it is
    not UTF-8. */
 size_t idem_utf8_next(const char *text, size_t len, uint32_t *ret_char);

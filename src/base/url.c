@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/hex.h"
 
@@ -16,11 +17,11 @@ bool idem_url_decode(char *text) {
 
     for (; *text != '\0'; text++) {
         if (*text == '%') {
-            int high = idem_hex_digit(text[1]), low = high < 0 ? -1 : idem_hex_digit(text[2]);
+            int byte = idem_hex_byte(text + 1);
 
-            if (low < 0 || (high | low) == 0)
+            if (byte <= 0)
                 return false;
-            *out++ = (char)(high << 4 | low);
+            *out++ = (char)byte;
             text += 2;
         } else {
             *out++ = *text;
@@ -124,7 +125,7 @@ const char *idem_url_get(const struct idem_url *url, const char *name) {
 /* Finds the option db= in a query. Returns the length of the option, 0 if it is absent. */
 static size_t url_query_db(const char *query, const char **ret) {
     for (const char *at = query; at != NULL; at = strchr(at + 1, '&'))
-        if (strncmp(at + 1, "db=", 3) == 0) {
+        if (idem_text_begins(at + 1, "db=")) {
             *ret = at + 1;
             return strcspn(at + 1, "&");
         }

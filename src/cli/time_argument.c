@@ -138,7 +138,7 @@ int cli_when_parse(const char *text, int64_t now_ms, int64_t *ret_ms, struct ide
 }
 
 void cli_json_when(struct json_out *json, const char *name, int64_t ms) {
-    char text[IDEM_WHEN_TEXT];
+    char text[IDEM_RFC3339_TEXT];
 
     if (ms == 0)
         json_out_null(json, name);

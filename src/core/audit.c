@@ -30,10 +30,10 @@ static void audit_write_text(struct json_out *json, const char *name, const char
 
 void idem_audit_write(const struct idem_audit *audit, size_t max, FILE *out) {
     struct json_out json = {.out = out};
-    char when[IDEM_WHEN_TEXT];
+    char stamp[IDEM_RFC3339_TEXT];
 
     json_out_open(&json, NULL);
-    json_out_text(&json, "time", idem_rfc3339_print(audit->time_ms, when, sizeof(when)));
+    json_out_text(&json, "time", idem_rfc3339_print(audit->time_ms, stamp, sizeof(stamp)));
     json_out_cut(&json, "who", audit->who, max); /* always a member, even if empty */
     audit_write_text(&json, "login", audit->login, max);
     audit_write_text(&json, "address", audit->address, max);

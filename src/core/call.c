@@ -131,7 +131,7 @@ static void call_answered(struct idem_claim *claim, int rc, const struct idem_an
     else if ((call->rc = call_copy_answer(call, answer)) != 0)
         idem_error_set(&call->err, call->rc, "no memory for a result of %zu bytes",
                        answer->result_len);
-    idem_waiter_tell(&call->waiter);
+    idem_waiter_notify(&call->waiter);
 }
 
 static void call_lost(struct idem_claim *claim, enum idem_end why, void *data) {
@@ -149,7 +149,7 @@ static void call_finished(struct idem_claim *claim, int rc, bool lost, const str
     (void)err;
     call->out.result_kept = rc == 0 && !lost && idem_claim_result_kept(claim);
     call->out.finish = rc != 0 ? IDEM_FINISH_UNKNOWN : lost ? IDEM_FINISH_LOST : IDEM_FINISH_STORED;
-    idem_waiter_tell(&call->waiter);
+    idem_waiter_notify(&call->waiter);
 }
 
 /* A retryable failure follows the policy's on_failure. */

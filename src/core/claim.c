@@ -147,6 +147,11 @@ static void claim_answer(struct idem_claim *c, const struct idem_op *op, enum id
     c->cb(c, 0, &answer, NULL, c->data);
 }
 
+static void claim_end(struct idem_claim *c) {
+    claim_unwatch(c);
+    idem_claim_set(c, IDEM_CLAIM_OVER);
+}
+
 /* The wait is over and the last verdict was BUSY: the claim ends as BUSY. */
 static void claim_answer_busy(struct idem_claim *c) {
     struct idem_answer answer = {
@@ -154,15 +159,9 @@ static void claim_answer_busy(struct idem_claim *c) {
     int64_t left = c->busy_until - idem_loop_now();
 
     answer.retry_after_ms = left > 0 ? left : 1;
-    claim_unwatch(c);
-    idem_claim_set(c, IDEM_CLAIM_OVER);
+    claim_end(c);
     idem_handle_tally(c->h, IDEM_EVENT_BUSY);
     c->cb(c, 0, &answer, NULL, c->data);
-}
-
-static void claim_end(struct idem_claim *c) {
-    claim_unwatch(c);
-    idem_claim_set(c, IDEM_CLAIM_OVER);
 }
 
 /* The store works, but nothing can be run; on_store_error does not apply. */
@@ -238,7 +237,7 @@ static void claim_late(struct idem_claim *c) {
 
 void idem_claim_again(struct idem_claim *c) {
     idem_lease_stop(c);
-    c->lost_told = false;
+    c->lost_notified = false;
     idem_claim_set(c, IDEM_CLAIM_ASKING);
     claim_late(c);
 }
@@ -367,14 +366,14 @@ static void claim_ready(struct idem_claim *c, idem_claim_cb *cb, void *data) {
 
 int idem_claim_make_fingerprinted(struct idem *h, const struct idem_guard *guard,
                                   const struct idem_args *args,
-                                  const struct idem_fingerprint *print, idem_claim_cb *cb,
+                                  const struct idem_fingerprint *fingerprint, idem_claim_cb *cb,
                                   void *data, struct idem_claim **ret, struct idem_error *err) {
     struct idem_claim *c = claim_new(h);
     int rc;
 
     if (c == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a claim");
-    rc = idem_claim_fill(c, guard, args, print, err);
+    rc = idem_claim_prepare(c, guard, args, fingerprint, err);
     if (rc != 0) {
         claim_release(h, c);
         return rc;
@@ -395,7 +394,7 @@ int idem_claim_make_named(const struct idem_guard *guard, const struct idem_reco
     c->policy = guard->resolved;
     c->key = *key;
     idem_record_key_hex(&c->key, c->hash);
-    rc = idem_claim_words(c, true, err);
+    rc = idem_claim_prepare_policy(c, true, err);
     if (rc != 0) {
         claim_release(NULL, c);
         return rc;

@@ -53,7 +53,7 @@ struct idem_claim {
     struct idem_timer lease_timer, max_timer;
     int64_t lease_until, renew_sent;
     uint32_t attempt, tries;
-    bool lost_told;
+    bool lost_notified;
     idem_lost_cb *lost;
     void *lost_data;
     idem_finish_cb *renew_cb;
@@ -120,22 +120,23 @@ bool idem_claim_is_last(const struct idem_claim *c);
 /* All changes of a claim's state go through this function. */
 void idem_claim_set(struct idem_claim *c, enum idem_claim_state state);
 
-/* claim_prepare.c: fills the claim. For a claim that has its name already, idem_claim_words() fills
-   only the fields that the policy defines. */
-int idem_claim_fill(struct idem_claim *c, const struct idem_guard *guard,
-                    const struct idem_args *args, const struct idem_fingerprint *fingerprint,
-                    struct idem_error *err);
-int idem_claim_words(struct idem_claim *c, bool probe, struct idem_error *err);
+/* claim_prepare.c: fills the claim. For a claim that has its name already,
+   idem_claim_prepare_policy() fills only the fields that the policy defines. */
+int idem_claim_prepare(struct idem_claim *c, const struct idem_guard *guard,
+                       const struct idem_args *args, const struct idem_fingerprint *fingerprint,
+                       struct idem_error *err);
+int idem_claim_prepare_policy(struct idem_claim *c, bool probe, struct idem_error *err);
 /* Parts of it: the scope, borrowed (`at` stays as it is for scope none); the record's name; the
    label, which is copied into `room`; the hash of the value that a token is bound to. */
-int idem_fill_scope(const struct idem_policy *policy, const struct idem_args *args,
-                    struct idem_bytes *ret, struct idem_error *err);
-int idem_fill_name(const struct idem_policy *policy, const struct idem_args *args,
-                   struct idem_bytes key, struct idem_record_key *ret, struct idem_error *err);
-int idem_fill_label(const char *label, char room[IDEM_LABEL_MAX], struct idem_bytes *ret,
-                    struct idem_error *err);
-int idem_fill_bind(const struct idem_args *args, unsigned char bind[IDEM_HASH_LEN], bool *ret_has,
-                   struct idem_error *err);
+int idem_claim_prepare_scope(const struct idem_policy *policy, const struct idem_args *args,
+                             struct idem_bytes *ret, struct idem_error *err);
+int idem_claim_prepare_name(const struct idem_policy *policy, const struct idem_args *args,
+                            struct idem_bytes key, struct idem_record_key *ret,
+                            struct idem_error *err);
+int idem_claim_prepare_label(const char *label, char room[IDEM_LABEL_MAX], struct idem_bytes *ret,
+                             struct idem_error *err);
+int idem_claim_prepare_bind(const struct idem_args *args, unsigned char bind[IDEM_HASH_LEN],
+                            bool *ret_has, struct idem_error *err);
 
 /* lease.c */
 void idem_lease_init(struct idem_claim *c);

@@ -46,8 +46,8 @@ static int claim_set_identity(struct idem_claim *c, const struct idem_guard *gua
 }
 
 /* The scope is the call's own, or else the policy's. */
-int idem_fill_scope(const struct idem_policy *policy, const struct idem_args *args,
-                    struct idem_bytes *ret, struct idem_error *err) {
+int idem_claim_prepare_scope(const struct idem_policy *policy, const struct idem_args *args,
+                             struct idem_bytes *ret, struct idem_error *err) {
     bool caller = strcmp(policy->scope, IDEM_SCOPE_CALLER) == 0;
 
     if (args->scope_len > IDEM_SCOPE_MAX)
@@ -67,14 +67,15 @@ int idem_fill_scope(const struct idem_policy *policy, const struct idem_args *ar
     return 0;
 }
 
-int idem_fill_name(const struct idem_policy *policy, const struct idem_args *args,
-                   struct idem_bytes key, struct idem_record_key *ret, struct idem_error *err) {
+int idem_claim_prepare_name(const struct idem_policy *policy, const struct idem_args *args,
+                            struct idem_bytes key, struct idem_record_key *ret,
+                            struct idem_error *err) {
     struct idem_bytes prefix = {(const unsigned char *)policy->prefix, strlen(policy->prefix)};
     struct idem_bytes scope = {0};
     /* A key that the caller chose is never a token, whatever its bytes. */
     enum idem_name_kind kind =
         policy->key_kind == IDEM_KEY_TOKEN ? IDEM_NAME_TOKEN : IDEM_NAME_RECORD;
-    int rc = idem_fill_scope(policy, args, &scope, err);
+    int rc = idem_claim_prepare_scope(policy, args, &scope, err);
 
     if (rc != 0)
         return rc;
@@ -84,16 +85,16 @@ int idem_fill_name(const struct idem_policy *policy, const struct idem_args *arg
 
 static int claim_set_name(struct idem_claim *c, const struct idem_args *args,
                           struct idem_error *err) {
-    int rc = idem_fill_name(&c->policy, args, (struct idem_bytes){c->key_bytes, c->key_len},
-                            &c->key, err);
+    int rc = idem_claim_prepare_name(&c->policy, args,
+                                     (struct idem_bytes){c->key_bytes, c->key_len}, &c->key, err);
 
     if (rc == 0)
         idem_record_key_hex(&c->key, c->hash);
     return rc;
 }
 
-int idem_fill_label(const char *label, char room[IDEM_LABEL_MAX], struct idem_bytes *ret,
-                    struct idem_error *err) {
+int idem_claim_prepare_label(const char *label, char room[IDEM_LABEL_MAX], struct idem_bytes *ret,
+                             struct idem_error *err) {
     struct idem_bytes text = {(const unsigned char *)label, label == NULL ? 0 : strlen(label)};
 
     if (text.len > IDEM_LABEL_MAX)
@@ -107,8 +108,8 @@ int idem_fill_label(const char *label, char room[IDEM_LABEL_MAX], struct idem_by
     return 0;
 }
 
-int idem_fill_bind(const struct idem_args *args, unsigned char bind[IDEM_HASH_LEN], bool *ret_has,
-                   struct idem_error *err) {
+int idem_claim_prepare_bind(const struct idem_args *args, unsigned char bind[IDEM_HASH_LEN],
+                            bool *ret_has, struct idem_error *err) {
     int rc = 0;
 
     *ret_has = args->bind != NULL;
@@ -122,11 +123,11 @@ static int claim_set_bind(struct idem_claim *c, const struct idem_args *args,
                           struct idem_error *err) {
     if (c->policy.key_kind != IDEM_KEY_TOKEN)
         return 0;
-    return idem_fill_bind(args, c->in.bind, &c->in.has_bind, err);
+    return idem_claim_prepare_bind(args, c->in.bind, &c->in.has_bind, err);
 }
 
 /* Sets the fields of a claim that its policy determines. */
-int idem_claim_words(struct idem_claim *c, bool probe, struct idem_error *err) {
+int idem_claim_prepare_policy(struct idem_claim *c, bool probe, struct idem_error *err) {
     const struct idem_policy *p = &c->policy;
 
     if (idem_owner_make(c->in.owner) != 0)
@@ -145,16 +146,16 @@ int idem_claim_words(struct idem_claim *c, bool probe, struct idem_error *err) {
     return 0;
 }
 
-int idem_claim_fill(struct idem_claim *c, const struct idem_guard *guard,
-                    const struct idem_args *args, const struct idem_fingerprint *fingerprint,
-                    struct idem_error *err) {
+int idem_claim_prepare(struct idem_claim *c, const struct idem_guard *guard,
+                       const struct idem_args *args, const struct idem_fingerprint *fingerprint,
+                       struct idem_error *err) {
     int rc;
 
     if ((rc = idem_guard_with(guard, args->with, &c->policy, err)) != 0 ||
         (rc = claim_set_identity(c, guard, args, fingerprint, err)) != 0 ||
         (rc = claim_set_name(c, args, err)) != 0 ||
-        (rc = idem_fill_label(args->label, c->label, &c->in.label, err)) != 0 ||
+        (rc = idem_claim_prepare_label(args->label, c->label, &c->in.label, err)) != 0 ||
         (rc = claim_set_bind(c, args, err)) != 0)
         return rc;
-    return idem_claim_words(c, args->probe, err);
+    return idem_claim_prepare_policy(c, args->probe, err);
 }

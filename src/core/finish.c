@@ -112,7 +112,7 @@ void idem_claim_share_result(struct idem_claim *c, struct idem_shared_bytes *byt
 
 /* The bytes in which the result outlives the caller's: those that were shared with the claim, or a
    copy. */
-static int finish_keep_result(struct idem_claim *c, const void *result, size_t len) {
+static int finish_hold_result(struct idem_claim *c, const void *result, size_t len) {
     struct idem_finish_in *in = &c->store_call.op.in.finish;
     struct idem_shared_bytes *copy;
 
@@ -141,14 +141,6 @@ static int finish_copy_reason(struct idem_claim *c, const char *reason) {
     return len != 0 && c->reason == NULL ? IDEM_E_NOMEM : 0;
 }
 
-/* Keeps result and reason, because a finish may be sent again after the caller's buffers are
-   freed. */
-static int finish_keep(struct idem_claim *c, const void *result, size_t len, const char *reason) {
-    int rc = finish_keep_result(c, result, len);
-
-    return rc != 0 ? rc : finish_copy_reason(c, reason);
-}
-
 static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, const void *result,
                         size_t len, const char *reason, idem_finish_cb *cb, void *data) {
     int rc;
@@ -158,7 +150,10 @@ static int finish_begin(struct idem_claim *c, const struct idem_finish_in *in, c
     if (idem_handle_check(c->h, NULL) != 0)
         return IDEM_E_FORK;
     c->store_call.op.in.finish = *in;
-    rc = finish_keep(c, in->keep_result ? result : NULL, in->keep_result ? len : 0, reason);
+    /* Both outlive the caller's buffers, because a finish may be sent again. */
+    rc = finish_hold_result(c, in->keep_result ? result : NULL, in->keep_result ? len : 0);
+    if (rc == 0)
+        rc = finish_copy_reason(c, reason);
     if (rc != 0)
         return rc;
     idem_lease_stop(c);

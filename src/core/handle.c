@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -16,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/thread.h"
 #include "core/policy.h"
 #include "core/settings.h"
 #include "core/store_call.h"
@@ -151,7 +151,7 @@ static void *service_main(void *data) {
         service->asleep = false;
         if (read(service->wake_fd, &drained, sizeof(drained)) < 0)
             errno = 0;
-        idem_poll_tell(&service->poll, set, n);
+        idem_poll_dispatch(&service->poll, set, n);
         if (service->tasks || service->timer_at <= idem_loop_now()) {
             service->timer_at = INT64_MAX;
             service_run(h);
@@ -187,7 +187,7 @@ void idem_waiter_release(struct idem_waiter *waiter) {
     pthread_cond_destroy(&waiter->cond);
 }
 
-void idem_waiter_tell(struct idem_waiter *waiter) {
+void idem_waiter_notify(struct idem_waiter *waiter) {
     waiter->ready = true;
     pthread_cond_signal(&waiter->cond);
 }
@@ -205,7 +205,7 @@ void idem_waiter_wait(struct idem *h, struct idem_waiter *waiter) {
 struct handle_run {
     struct idem_store_call store_call;
     struct idem_waiter waiter;
-    void (*take)(struct idem_op *op, int rc);
+    void (*copy)(struct idem_op *op, int rc);
     void *data;
     int rc;
 };
@@ -217,14 +217,14 @@ static void handle_run_answered(struct idem_store_call *store_call, int rc,
     (void)err;
     run->rc = rc;
     store_call->op.data = run->data;
-    if (run->take != NULL)
-        run->take(&store_call->op, rc);
-    idem_waiter_tell(&run->waiter);
+    if (run->copy != NULL)
+        run->copy(&store_call->op, rc);
+    idem_waiter_notify(&run->waiter);
 }
 
-int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem_op *op, int rc),
+int idem_handle_run(struct idem *h, struct idem_op *op, void (*copy)(struct idem_op *op, int rc),
                     struct idem_error *err) {
-    struct handle_run run = {.store_call.op = *op, .take = take, .data = op->data};
+    struct handle_run run = {.store_call.op = *op, .copy = copy, .data = op->data};
 
     idem_waiter_init(&run.waiter);
     idem_handle_enter(h);
@@ -273,13 +273,8 @@ static struct idem_service *service_new(struct idem *h, struct idem_error *err) 
 }
 
 static int service_start(struct idem *h, struct idem_error *err) {
-    sigset_t all, before;
-    int rc;
+    int rc = idem_thread_start(&h->service->thread, NULL, service_main, h);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&h->service->thread, NULL, service_main, h);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0)
         return idem_error_set(err, IDEM_E_NOMEM, "cannot start a thread: %s", strerror(rc));
     return 0;
@@ -352,21 +347,14 @@ int idem_open(const char *url, const struct idem_options *options, struct idem *
 
     if (rc != 0)
         return rc;
-    h->service = service_new(h, err);
-    if (h->service == NULL) {
-        handle_free(h);
-        return IDEM_E_NOMEM;
-    }
-    host.data = h->service;
+    host.data = h->service = service_new(h, err);
+    rc = h->service == NULL ? IDEM_E_NOMEM : 0;
     idem_loop_init(&h->loop, &host);
-    rc = handle_open_store(h, url, options, err);
-    if (rc != 0) {
-        handle_free(h);
-        return rc;
-    }
-    rc = service_start(h, err);
-    if (rc != 0) {
+    if (rc == 0)
+        rc = handle_open_store(h, url, options, err);
+    if (rc == 0 && (rc = service_start(h, err)) != 0)
         idem_store_close(h->store);
+    if (rc != 0) {
         handle_free(h);
         return rc;
     }

@@ -63,13 +63,13 @@ struct idem_waiter {
 };
 void idem_waiter_init(struct idem_waiter *waiter);
 void idem_waiter_release(struct idem_waiter *waiter);
-void idem_waiter_tell(struct idem_waiter *waiter);
+void idem_waiter_notify(struct idem_waiter *waiter);
 /* Runs the loop's tasks, then sleeps until the waiter is signalled. */
 void idem_waiter_wait(struct idem *h, struct idem_waiter *waiter);
 
 /* Submits an operation and waits; returns its code. The memory that the result points to is
-   freed afterwards, so `take` (may be NULL) sees the result first, under the lock. */
-int idem_handle_run(struct idem *h, struct idem_op *op, void (*take)(struct idem_op *op, int rc),
+   freed afterwards, so `copy` (may be NULL) copies the result first, under the lock. */
+int idem_handle_run(struct idem *h, struct idem_op *op, void (*copy)(struct idem_op *op, int rc),
                     struct idem_error *err);
 
 /* Counts an event in the store and on the meter. */

@@ -43,9 +43,9 @@ static bool lease_renew_notify(struct idem_claim *c, int rc, bool lost,
 
 static void lease_lost(struct idem_claim *c, enum idem_end why) {
     idem_lease_stop(c);
-    if (c->lost_told)
+    if (c->lost_notified)
         return;
-    c->lost_told = true;
+    c->lost_notified = true;
     idem_handle_tally(c->h, IDEM_EVENT_LEASE_LOST);
     if (lease_renew_notify(c, 0, true, NULL) && c->lost != NULL)
         c->lost(c, why, c->lost_data);
@@ -132,7 +132,7 @@ static void lease_run_max_fire(struct idem_timer *timer) {
 
 int idem_claim_renew(struct idem_claim *claim, idem_finish_cb *cb, void *data) {
     if (claim == NULL || claim->h == NULL || claim->state != IDEM_CLAIM_RUNNING ||
-        claim->renew_cb != NULL || claim->lost_told)
+        claim->renew_cb != NULL || claim->lost_notified)
         return IDEM_E_INVALID;
     if (idem_handle_check(claim->h, NULL) != 0)
         return IDEM_E_FORK;

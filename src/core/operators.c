@@ -26,7 +26,7 @@ int idem_name_key(const struct idem_name *name, struct idem_record_key *ret,
     if (name->hash != NULL) {
         memcpy(ret->at, prefix.at, prefix.len);
         ret->prefix_len = prefix.len;
-        if (!idem_hex_parse(name->hash, ret->at + prefix.len))
+        if (!idem_hex_parse(name->hash, strlen(name->hash), ret->at + prefix.len))
             return idem_error_set(err, IDEM_E_INVALID, "a hash has 64 hex digits");
         return 0;
     }

@@ -39,17 +39,8 @@ struct parser {
     idem_error_set((parser)->err, IDEM_E_INVALID, "%s:%zu: " fmt, (parser)->file, (parser)->line,  \
                    ##__VA_ARGS__)
 
-static bool settings_is_blank(char c) {
-    return c == ' ' || c == '\t';
-}
-
 static struct text text_trim(struct text t) {
-    while (t.len > 0 && settings_is_blank(t.at[0])) {
-        t.at++;
-        t.len--;
-    }
-    while (t.len > 0 && settings_is_blank(t.at[t.len - 1]))
-        t.len--;
+    idem_trim(&t.at, &t.len);
     return t;
 }
 
@@ -132,8 +123,8 @@ static int parser_begin_section(struct parser *parser, struct text line) {
         parser->section = &parser->settings->defaults;
         return 0;
     }
-    if (inner.len >= sizeof(policy) - 1 && memcmp(inner.at, policy, sizeof(policy) - 1) == 0 &&
-        (inner.len == sizeof(policy) - 1 || settings_is_blank(inner.at[sizeof(policy) - 1]))) {
+    if (idem_begins(inner.at, inner.len, policy) &&
+        (inner.len == sizeof(policy) - 1 || idem_is_blank(inner.at[sizeof(policy) - 1]))) {
         inner.at += sizeof(policy) - 1;
         inner.len -= sizeof(policy) - 1;
         return parser_begin_policy(parser, text_trim(inner));
@@ -247,7 +238,7 @@ static int parser_read_lines(struct parser *parser, struct text rest) {
     int rc;
 
     /* Editors that end lines in CRLF also begin files with a byte order mark. */
-    if (rest.len >= 3 && memcmp(rest.at, "\xef\xbb\xbf", 3) == 0)
+    if (idem_begins(rest.at, rest.len, "\xef\xbb\xbf"))
         rest = (struct text){rest.at + 3, rest.len - 3};
     while (rest.len > 0) {
         end = memchr(rest.at, '\n', rest.len);

@@ -27,7 +27,7 @@ static int token_make(char out[IDEM_TOKEN_LEN + 1], struct idem_error *err) {
 
     if (idem_random(bits, sizeof(bits)) != 0)
         return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");
-    *idem_hex_write(bits, sizeof(bits), out) = '\0';
+    idem_hex_encode(bits, sizeof(bits), out);
     OPENSSL_cleanse(bits, sizeof(bits));
     return 0;
 }
@@ -52,11 +52,11 @@ static int token_fill_op(const struct idem_guard *guard, const struct idem_args 
             err, IDEM_E_INVALID,
             "idem_args.bind is empty: every caller without a value could use the token");
     if (rc != 0 ||
-        (rc = idem_fill_name(&policy, args,
-                             (struct idem_bytes){(const unsigned char *)token, IDEM_TOKEN_LEN},
-                             &op->key, err)) != 0 ||
-        (rc = idem_fill_label(args->label, room, &in->label, err)) != 0 ||
-        (rc = idem_fill_bind(args, in->bind, &in->has_bind, err)) != 0)
+        (rc = idem_claim_prepare_name(
+             &policy, args, (struct idem_bytes){(const unsigned char *)token, IDEM_TOKEN_LEN},
+             &op->key, err)) != 0 ||
+        (rc = idem_claim_prepare_label(args->label, room, &in->label, err)) != 0 ||
+        (rc = idem_claim_prepare_bind(args, in->bind, &in->has_bind, err)) != 0)
         return rc;
     if (idem_owner_make(in->owner) != 0)
         return idem_error_set(err, IDEM_E_REFUSED, "the system gives no random bits");

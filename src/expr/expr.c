@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "base/visible.h"
@@ -119,7 +120,7 @@ void idem_expr_free(struct idem_expr *expr) {
 
 static bool value_is_named(const struct idem_value *name, const char *const *names) {
     for (; *names != NULL; names++)
-        if (strlen(*names) == name->n && memcmp(*names, name->at.text, name->n) == 0)
+        if (idem_is_word(name->at.text, name->n, *names))
             return true;
     return false;
 }
@@ -356,24 +357,6 @@ static size_t report_count_chars(const char *text, size_t len) {
     return n;
 }
 
-/* Copies printable text for one line: a space replaces invisible characters, '?' bytes that are not
-   UTF-8. */
-static size_t report_copy_visible(char *out, size_t at, const char *text, size_t from, size_t to) {
-    uint32_t c;
-    size_t n;
-
-    for (size_t pos = from; pos < to && at < SHOWN - 8; pos += n == 0 ? 1 : n) {
-        n = idem_utf8_next(text + pos, to - pos, &c);
-        if (n == 0 || !idem_visible(c)) {
-            out[at++] = n == 0 ? '?' : ' ';
-        } else {
-            memcpy(out + at, text + pos, n);
-            at += n;
-        }
-    }
-    return at;
-}
-
 int idem_expr_report(struct idem_error *err, int code, const char *text, size_t len, size_t pos,
                      const char *what) {
     char shown[SHOWN];
@@ -386,10 +369,9 @@ int idem_expr_report(struct idem_error *err, int code, const char *text, size_t 
     if (from > 0)
         at = (size_t)snprintf(shown, sizeof(shown), "...");
     indent = at + report_count_chars(text + from, pos - from);
-    at = report_copy_visible(shown, at, text, from, to);
+    at += idem_visible_copy(text + from, to - from, ' ', shown + at, SHOWN - strlen("...") - at);
     if (to < len)
-        at += (size_t)snprintf(shown + at, sizeof(shown) - at, "...");
-    shown[at] = '\0';
+        memcpy(shown + at, "...", sizeof("..."));
     return idem_error_fill(err, code, "column %zu: %s\n%s\n%*s^", report_count_chars(text, pos) + 1,
                            what, shown, (int)indent, "");
 }

@@ -27,8 +27,8 @@ static bool arithmetic_integer_is_exact(const struct idem_value *v, int64_t most
 
 /* Checks that two numbers may be converted to double or float, which happens if one of them has
    that type, and for powers. For keys, an integer that would lose digits is refused. */
-static int idem_op_reals(const struct idem_work *work, const struct idem_value *a,
-                         const struct idem_value *b) {
+static int arithmetic_check_exact(const struct idem_work *work, const struct idem_value *a,
+                                  const struct idem_value *b) {
     int64_t most = arithmetic_either_is(a, b, IDEM_VALUE_FLOAT) ? FLOAT_EXACT : DOUBLE_EXACT;
 
     if (work->strict &&
@@ -49,21 +49,6 @@ static double arithmetic_double(enum idem_expr_op op, double a, double b) {
         return a / b;
     default:
         return fmod(a, b);
-    }
-}
-
-static float arithmetic_float(enum idem_expr_op op, float a, float b) {
-    switch (op) {
-    case IDEM_EXPR_OP_ADD:
-        return a + b;
-    case IDEM_EXPR_OP_SUBTRACT:
-        return a - b;
-    case IDEM_EXPR_OP_MULTIPLY:
-        return a * b;
-    case IDEM_EXPR_OP_DIVIDE:
-        return a / b;
-    default:
-        return fmodf(a, b);
     }
 }
 
@@ -156,16 +141,15 @@ static int arithmetic_power(struct idem_work *work, const struct idem_value *a,
 
     if (arithmetic_either_is(a, b, IDEM_VALUE_BIG))
         return IDEM_TROUBLE_BIG;
-    IDEM_TRY(idem_op_reals(work, a, b));
-    if (!arithmetic_either_is(a, b, IDEM_VALUE_DOUBLE) &&
-        !arithmetic_either_is(a, b, IDEM_VALUE_FLOAT))
-        return arithmetic_integer_power(work, a, b, ret);
+    IDEM_TRY(arithmetic_check_exact(work, a, b));
     if (arithmetic_either_is(a, b, IDEM_VALUE_DOUBLE)) {
         x = idem_value_double(a);
         y = idem_value_double(b);
-    } else {
+    } else if (arithmetic_either_is(a, b, IDEM_VALUE_FLOAT)) {
         x = (double)idem_value_float(a);
         y = (double)idem_value_float(b);
+    } else {
+        return arithmetic_integer_power(work, a, b, ret);
     }
     d = arithmetic_java_pow(x, y);
     if (!arithmetic_power_is_certain(x, y, d))
@@ -177,12 +161,11 @@ static int arithmetic_power(struct idem_work *work, const struct idem_value *a,
 static int arithmetic_numbers(struct idem_work *work, enum idem_expr_op op,
                               const struct idem_value *a, const struct idem_value *b,
                               struct idem_value *ret) {
-    if (!idem_work_spend(work, a->n / 16 + b->n / 16)) /* for integers beyond 64 bits */
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, a->n / 16 + b->n / 16)); /* for integers beyond 64 bits */
     if (op == IDEM_EXPR_OP_POWER)
         return arithmetic_power(work, a, b, ret);
     if (arithmetic_either_is(a, b, IDEM_VALUE_DOUBLE)) {
-        IDEM_TRY(idem_op_reals(work, a, b));
+        IDEM_TRY(arithmetic_check_exact(work, a, b));
         *ret = (struct idem_value){
             .type = IDEM_VALUE_DOUBLE,
             .at.real = arithmetic_double(op, idem_value_double(a), idem_value_double(b))};
@@ -191,10 +174,13 @@ static int arithmetic_numbers(struct idem_work *work, enum idem_expr_op op,
     if (arithmetic_either_is(a, b, IDEM_VALUE_BIG))
         return IDEM_TROUBLE_BIG;
     if (arithmetic_either_is(a, b, IDEM_VALUE_FLOAT)) {
-        IDEM_TRY(idem_op_reals(work, a, b));
-        *ret = (struct idem_value){
-            .type = IDEM_VALUE_FLOAT,
-            .at.single = arithmetic_float(op, idem_value_float(a), idem_value_float(b))};
+        IDEM_TRY(arithmetic_check_exact(work, a, b));
+        /* A double has more than twice the digits of a float, so that rounding twice makes no
+           difference. */
+        *ret =
+            (struct idem_value){.type = IDEM_VALUE_FLOAT,
+                                .at.single = (float)arithmetic_double(
+                                    op, (double)idem_value_float(a), (double)idem_value_float(b))};
         return 0;
     }
     return arithmetic_integer(work, op, a, b, ret);
@@ -214,11 +200,8 @@ static int arithmetic_repeat_text(struct idem_work *work, const struct idem_valu
     if (times > (int64_t)(IDEM_EXPR_TEXT_MAX / v->n))
         return IDEM_TROUBLE_SIZE;
     all = v->n * (size_t)times;
-    if (!idem_work_spend(work, all / 64))
-        return IDEM_TROUBLE_STEPS;
-    at = idem_work_alloc(work, all);
-    if (at == NULL)
-        return idem_work_trouble(work, all);
+    IDEM_TRY(idem_work_spend(work, all / 64));
+    IDEM_TRY_ALLOC(work, at, all);
     memcpy(at, v->at.text, v->n);
     for (done = v->n; done < all; done *= 2)
         memcpy(at + done, at, done < all - done ? done : all - done);
@@ -236,9 +219,7 @@ static int arithmetic_subtract_from_char(struct idem_work *work, const struct id
     c = (uint32_t)((int64_t)c - n) & 0xffff;
     if (c >= 0xd800 && c <= 0xdfff)
         return IDEM_TROUBLE_SURROGATE;
-    at = idem_work_alloc(work, 4);
-    if (at == NULL)
-        return idem_work_trouble(work, 4);
+    IDEM_TRY_ALLOC(work, at, 4);
     *ret = idem_value_text(at, idem_utf8_put(c, at), c < 0x80);
     return 0;
 }
@@ -282,32 +263,17 @@ static int compare_integers(int64_t a, int64_t b) {
     return a < b ? -1 : a > b;
 }
 
-static bool compare_either_is(const struct idem_value *a, const struct idem_value *b, int type) {
-    return a->type == type || b->type == type;
-}
-
-/* Signed digits; more digits mean a larger absolute value. */
-static int compare_bigs(const struct idem_value *a, const struct idem_value *b) {
-    bool a_below = a->at.text[0] == '-', b_below = b->at.text[0] == '-';
-    int cmp;
-
-    if (a_below != b_below)
-        return a_below ? -1 : 1;
-    cmp = compare_integers(a->n, b->n);
-    if (cmp == 0) {
-        cmp = memcmp(a->at.text, b->at.text, a->n);
-        cmp = compare_integers(cmp, 0);
-    }
-    return a_below ? -cmp : cmp;
-}
-
-/* At least one needs more than 64 bits. */
+/* At least one needs more than 64 bits. More digits mean a larger absolute value. */
 static int compare_big(const struct idem_value *a, const struct idem_value *b) {
+    int sign, cmp;
+
     if (a->type != IDEM_VALUE_BIG)
         return -compare_big(b, a);
-    if (b->type != IDEM_VALUE_BIG)
-        return a->at.text[0] == '-' ? -1 : 1;
-    return compare_bigs(a, b);
+    sign = a->at.text[0] == '-' ? -1 : 1;
+    if (b->type != IDEM_VALUE_BIG || (b->at.text[0] == '-') != (sign < 0))
+        return sign;
+    cmp = compare_integers(a->n, b->n);
+    return sign * (cmp != 0 ? cmp : compare_integers(memcmp(a->at.text, b->at.text, a->n), 0));
 }
 
 /* `total` orders as Double.compare() does: -0.0 before 0.0, NaN after everything. */
@@ -323,20 +289,21 @@ static int compare_doubles(double a, double b, bool total) {
 
 static int compare_numbers(const struct idem_work *work, const struct idem_value *a,
                            const struct idem_value *b, bool total, int *ret) {
-    if (compare_either_is(a, b, IDEM_VALUE_DOUBLE)) {
-        IDEM_TRY(idem_op_reals(work, a, b));
+    if (arithmetic_either_is(a, b, IDEM_VALUE_DOUBLE)) {
+        IDEM_TRY(arithmetic_check_exact(work, a, b));
         *ret = compare_doubles(idem_value_double(a), idem_value_double(b), total);
         return 0;
     }
-    if (compare_either_is(a, b, IDEM_VALUE_FLOAT)) {
-        if (compare_either_is(a, b, IDEM_VALUE_BIG))
+    if (arithmetic_either_is(a, b, IDEM_VALUE_FLOAT)) {
+        if (arithmetic_either_is(a, b, IDEM_VALUE_BIG))
             return IDEM_TROUBLE_BIG;
-        IDEM_TRY(idem_op_reals(work, a, b));
+        IDEM_TRY(arithmetic_check_exact(work, a, b));
         *ret = compare_doubles((double)idem_value_float(a), (double)idem_value_float(b), total);
         return 0;
     }
-    *ret = compare_either_is(a, b, IDEM_VALUE_BIG) ? compare_big(a, b)
-                                                   : compare_integers(a->at.integer, b->at.integer);
+    *ret = arithmetic_either_is(a, b, IDEM_VALUE_BIG)
+               ? compare_big(a, b)
+               : compare_integers(a->at.integer, b->at.integer);
     return 0;
 }
 
@@ -359,9 +326,8 @@ static int compare_others(const struct idem_value *a, const struct idem_value *b
 /* Spends the steps for texts and long numbers before reading them. */
 static int compare_order(struct idem_work *work, const struct idem_value *a,
                          const struct idem_value *b, bool total, int *ret) {
-    if (!idem_work_spend(work, a->n / 64 + b->n / 64))
-        return IDEM_TROUBLE_STEPS;
-    if (compare_either_is(a, b, IDEM_VALUE_NULL)) {
+    IDEM_TRY(idem_work_spend(work, a->n / 64 + b->n / 64));
+    if (arithmetic_either_is(a, b, IDEM_VALUE_NULL)) {
         *ret = compare_integers(a->type != IDEM_VALUE_NULL, b->type != IDEM_VALUE_NULL);
         return 0;
     }

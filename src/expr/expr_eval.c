@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "expr/expr_tree.h"
 #include "expr/expr_value.h"
 #include "json/json_number.h"
@@ -75,9 +76,7 @@ static int eval_list(struct idem_eval *e, const struct idem_node *node, struct i
     struct idem_value *items;
     uint32_t n = 0;
 
-    items = idem_work_alloc(&e->work, node->n * sizeof(*items));
-    if (items == NULL)
-        return idem_work_trouble(&e->work, node->n * sizeof(*items));
+    IDEM_TRY_ALLOC(&e->work, items, node->n * sizeof(*items));
     for (const struct idem_node *item = node->first; item != NULL; item = item->next)
         IDEM_TRY(idem_eval_node(e, item, &items[n++]));
     *ret = (struct idem_value){.type = IDEM_VALUE_LIST, .n = n, .at.items = items};
@@ -104,9 +103,7 @@ static int eval_map(struct idem_eval *e, const struct idem_node *node, struct id
     struct idem_pair *pairs, pair;
     uint32_t n = 0;
 
-    pairs = idem_work_alloc(&e->work, node->n / 2 * sizeof(*pairs));
-    if (pairs == NULL)
-        return idem_work_trouble(&e->work, node->n / 2 * sizeof(*pairs));
+    IDEM_TRY_ALLOC(&e->work, pairs, node->n / 2 * sizeof(*pairs));
     for (const struct idem_node *key = node->first; key != NULL; key = key->next->next) {
         IDEM_TRY(idem_eval_node(e, key, &pair.key));
         IDEM_TRY(idem_eval_node(e, key->next, &pair.value));
@@ -369,18 +366,15 @@ int idem_eval_node(struct idem_eval *e, const struct idem_node *node, struct ide
         return 0;
     }
     while (node->kind == IDEM_NODE_TERNARY || node->kind == IDEM_NODE_ELVIS) {
-        if (!idem_work_spend(&e->work, 1))
-            return idem_eval_at(e, node, IDEM_TROUBLE_STEPS);
+        IDEM_TRY(idem_eval_at(e, node, idem_work_spend(&e->work, 1)));
         trouble = node->kind == IDEM_NODE_TERNARY ? eval_ternary_branch(e, node, &branch)
                                                   : eval_elvis_branch(e, node, &branch, ret);
         if (trouble != 0 || branch == NULL)
             return trouble;
         node = branch;
     }
-    if (!idem_work_spend(&e->work, 1))
-        return idem_eval_at(e, node, IDEM_TROUBLE_STEPS);
-    trouble = functions[node->kind](e, node, ret);
-    return trouble == 0 ? 0 : idem_eval_at(e, node, trouble);
+    IDEM_TRY(idem_eval_at(e, node, idem_work_spend(&e->work, 1)));
+    return idem_eval_at(e, node, functions[node->kind](e, node, ret));
 }
 
 /*
@@ -399,9 +393,9 @@ static int path_entry_member(const struct idem_node *step, const struct idem_pai
                              struct idem_value *ret) {
     const struct idem_value *name = &step->at.value;
 
-    if (name->n == 3 && memcmp(name->at.text, "key", 3) == 0)
+    if (idem_is_word(name->at.text, name->n, "key"))
         *ret = pair->key;
-    else if (name->n == 5 && memcmp(name->at.text, "value", 5) == 0)
+    else if (idem_is_word(name->at.text, name->n, "value"))
         *ret = pair->value;
     else
         return IDEM_TROUBLE_NO_MEMBER;
@@ -441,15 +435,6 @@ static int path_index_value(struct idem_eval *e, const struct idem_node *node,
     return trouble;
 }
 
-static int path_text_index(const struct idem_value *text, int32_t at, struct idem_value *ret) {
-    size_t begin, end;
-
-    IDEM_TRY(idem_utf16_place(text, at, &begin));
-    IDEM_TRY(idem_utf16_place(text, (int64_t)at + 1, &end));
-    *ret = idem_value_text(text->at.text + begin, end - begin, idem_value_is_ascii(text));
-    return 0;
-}
-
 static int path_step_index(struct idem_eval *e, const struct idem_node *step,
                            struct idem_value *value) {
     const struct idem_node *body = step->first;
@@ -465,10 +450,9 @@ static int path_step_index(struct idem_eval *e, const struct idem_node *step,
     if (of.type != IDEM_VALUE_LIST && of.type != IDEM_VALUE_STRING)
         return of.type == IDEM_VALUE_NULL ? IDEM_TROUBLE_INDEX_NULL : IDEM_TROUBLE_NOT_INDEXED;
     IDEM_TRY(idem_value_index(&key, &at));
-    if (!idem_work_spend(&e->work, of.type == IDEM_VALUE_STRING ? of.n / 16 : 0))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(&e->work, of.type == IDEM_VALUE_STRING ? of.n / 16 : 0));
     if (of.type == IDEM_VALUE_STRING)
-        return path_text_index(&of, at, value);
+        return idem_utf16_part(&of, at, (int64_t)at + 1, value);
     if (at < 0 || (uint32_t)at >= of.n)
         return IDEM_TROUBLE_RANGE;
     return idem_value_item(&e->work, &of, (uint32_t)at, value);
@@ -526,9 +510,7 @@ static int path_item(struct idem_eval *e, const struct idem_value *many, uint32_
 
     if (many->type == IDEM_VALUE_LIST)
         return idem_value_item(&e->work, many, i, ret);
-    pair = idem_work_alloc(&e->work, sizeof(*pair));
-    if (pair == NULL)
-        return idem_work_trouble(&e->work, sizeof(*pair));
+    IDEM_TRY_ALLOC(&e->work, pair, sizeof(*pair));
     IDEM_TRY(idem_value_pair(&e->work, many, i, pair));
     *ret = (struct idem_value){.type = IDEM_VALUE_ENTRY, .at.pairs = pair};
     return 0;
@@ -558,9 +540,7 @@ static int path_step_project(struct idem_eval *e, const struct idem_node *step,
     IDEM_TRY(path_check_iterable(e, step, &many, &none));
     if (none)
         return 0;
-    items = idem_work_alloc(&e->work, many.n * sizeof(*items));
-    if (items == NULL)
-        return idem_work_trouble(&e->work, many.n * sizeof(*items));
+    IDEM_TRY_ALLOC(&e->work, items, many.n * sizeof(*items));
     for (uint32_t i = 0; i < many.n; i++) {
         IDEM_TRY(path_item(e, &many, i, &item));
         IDEM_TRY(path_body_value(e, step, &item, &items[i]));
@@ -574,11 +554,10 @@ static int path_select_items(struct idem_eval *e, const struct idem_node *step,
                              const struct idem_value *many, struct idem_value **ret,
                              uint32_t *ret_n) {
     size_t size = (step->op == IDEM_SELECT_ALL ? many->n : 1) * sizeof(struct idem_value);
-    struct idem_value *items = idem_work_alloc(&e->work, size), item, verdict;
+    struct idem_value *items, item, verdict;
     uint32_t n = 0;
 
-    if (items == NULL)
-        return idem_work_trouble(&e->work, size);
+    IDEM_TRY_ALLOC(&e->work, items, size);
     for (uint32_t i = 0; i < many->n && (n == 0 || step->op != IDEM_SELECT_FIRST); i++) {
         IDEM_TRY(path_item(e, many, i, &item));
         IDEM_TRY(path_body_value(e, step, &item, &verdict));
@@ -600,9 +579,7 @@ static int path_select_map(struct idem_eval *e, const struct idem_value *entries
                            struct idem_value *ret) {
     struct idem_pair *pairs;
 
-    pairs = idem_work_alloc(&e->work, n * sizeof(*pairs));
-    if (pairs == NULL)
-        return idem_work_trouble(&e->work, n * sizeof(*pairs));
+    IDEM_TRY_ALLOC(&e->work, pairs, n * sizeof(*pairs));
     for (uint32_t i = 0; i < n; i++)
         pairs[i] = *entries[i].at.pairs;
     *ret = (struct idem_value){
@@ -648,31 +625,26 @@ static int path_step_variable(struct idem_eval *e, const struct idem_node *step,
     return trouble;
 }
 
-static int path_apply(struct idem_eval *e, const struct idem_node *step, struct idem_value *value) {
-    int trouble;
-
-    if (!idem_work_spend(&e->work, 1))
-        return idem_eval_at(e, step, IDEM_TROUBLE_STEPS);
+static int path_step(struct idem_eval *e, const struct idem_node *step, struct idem_value *value) {
+    IDEM_TRY(idem_work_spend(&e->work, 1));
     switch (step->kind) {
     case IDEM_NODE_NAME:
-        trouble = path_step_name(e, step, value);
-        break;
+        return path_step_name(e, step, value);
     case IDEM_NODE_INDEX:
-        trouble = path_step_index(e, step, value);
-        break;
+        return path_step_index(e, step, value);
     case IDEM_NODE_METHOD:
-        trouble = path_step_method(e, step, value);
-        break;
+        return path_step_method(e, step, value);
     case IDEM_NODE_PROJECT:
-        trouble = path_step_project(e, step, value);
-        break;
+        return path_step_project(e, step, value);
     case IDEM_NODE_SELECT:
-        trouble = path_step_select(e, step, value);
-        break;
+        return path_step_select(e, step, value);
     default:
-        trouble = path_step_variable(e, step, value);
+        return path_step_variable(e, step, value);
     }
-    return trouble == 0 ? 0 : idem_eval_at(e, step, trouble);
+}
+
+static int path_apply(struct idem_eval *e, const struct idem_node *step, struct idem_value *value) {
+    return idem_eval_at(e, step, path_step(e, step, value));
 }
 
 /*
@@ -728,9 +700,7 @@ static int select_list(struct idem_work *work, const struct idem_value *list,
 
     if (list->n == 0)
         return IDEM_TROUBLE_KEY_LIST;
-    items = idem_work_alloc(work, list->n * sizeof(*items));
-    if (items == NULL)
-        return idem_work_trouble(work, list->n * sizeof(*items));
+    IDEM_TRY_ALLOC(work, items, list->n * sizeof(*items));
     for (uint32_t i = 0; i < list->n; i++) {
         IDEM_TRY(idem_value_item(work, list, i, &item));
         IDEM_TRY(select_json(work, &item, &items[i]));
@@ -739,19 +709,8 @@ static int select_list(struct idem_work *work, const struct idem_value *list,
     return 0;
 }
 
-static int select_nested(struct idem_work *work, const struct idem_value *list,
-                         struct idem_json *ret) {
-    int trouble = IDEM_TROUBLE_DEPTH;
-
-    if (++work->depth <= IDEM_VALUE_DEPTH_MAX)
-        trouble = select_list(work, list, ret);
-    work->depth--;
-    return trouble;
-}
-
 static int select_json(struct idem_work *work, const struct idem_value *v, struct idem_json *ret) {
-    if (!idem_work_spend(work, 1))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1));
     if ((v->flags & IDEM_VALUE_JSON) != 0) {
         *ret = *v->at.json;
         return 0;
@@ -770,7 +729,7 @@ static int select_json(struct idem_work *work, const struct idem_value *v, struc
     case IDEM_VALUE_FLOAT:
         return select_number(work, v, ret);
     case IDEM_VALUE_LIST:
-        return select_nested(work, v, ret);
+        return IDEM_DEEPER(work, select_list(work, v, ret));
     case IDEM_VALUE_MAP:
     case IDEM_VALUE_ENTRY:
         return IDEM_TROUBLE_SELECT_MAP;

@@ -3,6 +3,8 @@
  * strings have no escapes, only doubled quotes. lt gt le ge eq ne div mod not are operators in any
  * case.
  */
+#include "base/bytes.h"
+#include "base/hex.h"
 #include "expr/expr_parse.h"
 
 #include <string.h>
@@ -59,21 +61,13 @@ static const struct {
     {"mod", IDEM_TOKEN_MOD}, {"ne", IDEM_TOKEN_NE}, {"not", IDEM_TOKEN_NOT},
 };
 
-static bool lex_is_digit(int c) {
-    return c >= '0' && c <= '9';
-}
-
-static bool lex_is_letter(int c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$';
-}
-
-static bool lex_is_hex(int c) {
-    return lex_is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+static bool lex_is_letter(char c) {
+    return idem_is_alpha(c) || c == '_' || c == '$';
 }
 
 /* The byte at `pos`; 0 at the end and beyond. */
-static int lexer_byte_at(const struct idem_lexer *lexer, size_t pos) {
-    return pos < lexer->end ? (unsigned char)lexer->text[pos] : 0;
+static char lexer_byte_at(const struct idem_lexer *lexer, size_t pos) {
+    return pos < lexer->end ? lexer->text[pos] : 0;
 }
 
 static bool lexer_fault(struct idem_lexer *lexer, size_t pos, const char *what) {
@@ -90,22 +84,15 @@ static bool lexer_end_token(struct idem_lexer *lexer, struct idem_token *token, 
     return true;
 }
 
-static bool lex_word_equals(const char *text, size_t len, const char *word) {
-    size_t i = 0;
-
-    while (i < len && word[i] != '\0' && (text[i] | 0x20) == word[i])
-        i++;
-    return i == len && word[i] == '\0';
-}
-
 static bool lex_name(struct idem_lexer *lexer, struct idem_token *token) {
     size_t end = lexer->pos;
 
-    while (lex_is_letter(lexer_byte_at(lexer, end)) || lex_is_digit(lexer_byte_at(lexer, end)))
+    while (lex_is_letter(lexer_byte_at(lexer, end)) || idem_is_digit(lexer_byte_at(lexer, end)))
         end++;
     lexer_end_token(lexer, token, IDEM_TOKEN_NAME, end);
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (lex_word_equals(lexer->text + token->pos, token->len, words[i].text)) {
+        if (idem_same_ignoring_case(lexer->text + token->pos, token->len, words[i].text,
+                                    strlen(words[i].text))) {
             token->kind = words[i].kind;
             token->word = true;
         }
@@ -113,7 +100,7 @@ static bool lex_name(struct idem_lexer *lexer, struct idem_token *token) {
 }
 
 static bool lex_string(struct idem_lexer *lexer, struct idem_token *token) {
-    int quote = lexer_byte_at(lexer, lexer->pos);
+    char quote = lexer_byte_at(lexer, lexer->pos);
 
     for (size_t pos = lexer->pos + 1; pos < lexer->end; pos++) {
         if (lexer_byte_at(lexer, pos) != quote)
@@ -129,7 +116,7 @@ static bool lex_string(struct idem_lexer *lexer, struct idem_token *token) {
 static bool lex_hex(struct idem_lexer *lexer, struct idem_token *token) {
     size_t end = lexer->pos + 2;
 
-    while (lex_is_hex(lexer_byte_at(lexer, end)))
+    while (idem_hex_digit(lexer_byte_at(lexer, end)) >= 0)
         end++;
     if (end == lexer->pos + 2)
         return lexer_fault(lexer, token->pos, "0x without digits");
@@ -143,9 +130,9 @@ static size_t lex_exponent_end(const struct idem_lexer *lexer, size_t pos) {
     pos++;
     if (lexer_byte_at(lexer, pos) == '+' || lexer_byte_at(lexer, pos) == '-')
         pos++;
-    if (!lex_is_digit(lexer_byte_at(lexer, pos)))
+    if (!idem_is_digit(lexer_byte_at(lexer, pos)))
         return 0;
-    while (lex_is_digit(lexer_byte_at(lexer, pos)))
+    while (idem_is_digit(lexer_byte_at(lexer, pos)))
         pos++;
     return pos;
 }
@@ -158,13 +145,13 @@ static bool lex_number(struct idem_lexer *lexer, struct idem_token *token) {
 
     if (lexer_byte_at(lexer, end) == '0' && (lexer_byte_at(lexer, end + 1) | 0x20) == 'x')
         return lex_hex(lexer, token);
-    while (lex_is_digit(lexer_byte_at(lexer, end)))
+    while (idem_is_digit(lexer_byte_at(lexer, end)))
         end++;
     if (lexer_byte_at(lexer, end) == '.') {
-        if (!lex_is_digit(lexer_byte_at(lexer, end + 1)))
+        if (!idem_is_digit(lexer_byte_at(lexer, end + 1)))
             return lexer_end_token(lexer, token, IDEM_TOKEN_INT, end);
         real = true;
-        for (end++; lex_is_digit(lexer_byte_at(lexer, end));)
+        for (end++; idem_is_digit(lexer_byte_at(lexer, end));)
             end++;
     }
     if ((lexer_byte_at(lexer, end) | 0x20) == 'l')
@@ -186,21 +173,20 @@ static bool lex_number(struct idem_lexer *lexer, struct idem_token *token) {
 
 static bool lex_symbol(struct idem_lexer *lexer, struct idem_token *token) {
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-        size_t len = strlen(symbols[i].text);
+        const char *text = symbols[i].text;
 
-        if (len <= lexer->end - lexer->pos &&
-            memcmp(lexer->text + lexer->pos, symbols[i].text, len) == 0)
-            return lexer_end_token(lexer, token, symbols[i].kind, lexer->pos + len);
+        if (idem_begins(lexer->text + lexer->pos, lexer->end - lexer->pos, text))
+            return lexer_end_token(lexer, token, symbols[i].kind, lexer->pos + strlen(text));
     }
     return lexer_fault(lexer, token->pos, "this character has no meaning here");
 }
 
-static bool lex_is_space(int c) {
+static bool lex_is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == 0;
 }
 
 bool idem_lex_next(struct idem_lexer *lexer, struct idem_token *ret) {
-    int c;
+    char c;
 
     while (lexer->pos < lexer->end && lex_is_space(lexer_byte_at(lexer, lexer->pos)))
         lexer->pos++;
@@ -208,7 +194,7 @@ bool idem_lex_next(struct idem_lexer *lexer, struct idem_token *ret) {
     if (lexer->pos == lexer->end)
         return lexer_end_token(lexer, ret, IDEM_TOKEN_END, lexer->pos);
     c = lexer_byte_at(lexer, lexer->pos);
-    if (lex_is_digit(c))
+    if (idem_is_digit(c))
         return lex_number(lexer, ret);
     if (c == '\'' || c == '"')
         return lex_string(lexer, ret);

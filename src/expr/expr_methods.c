@@ -36,29 +36,12 @@ static const struct range {
     {0x1f300, 0x1faff, 0, 0}, {0x20000, 0x2a6df, 0, 0}, /* emoji, more ideographs */
 };
 
+/* NULL: the mapping is not simple. The other case has the same number of bytes. */
 static const struct range *case_find_range(uint32_t c) {
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
         if (c >= ranges[i].first && c <= ranges[i].last)
             return &ranges[i];
     return NULL;
-}
-
-/* The character in the other case, with the same number of bytes; false if the mapping is not
-   simple. */
-static bool case_upper(uint32_t c, uint32_t *ret) {
-    const struct range *range = case_find_range(c);
-
-    if (range != NULL)
-        *ret = (uint32_t)((int32_t)c + range->to_upper);
-    return range != NULL;
-}
-
-static bool case_lower(uint32_t c, uint32_t *ret) {
-    const struct range *range = case_find_range(c);
-
-    if (range != NULL)
-        *ret = (uint32_t)((int32_t)c + range->to_lower);
-    return range != NULL;
 }
 
 /*
@@ -68,7 +51,7 @@ static bool case_lower(uint32_t c, uint32_t *ret) {
 
 /* Spends the steps for reading the whole text, before the work. */
 static int work_spend_text(struct idem_work *work, const struct idem_value *v) {
-    return idem_work_spend(work, v->n / 16) ? 0 : IDEM_TROUBLE_STEPS;
+    return idem_work_spend(work, v->n / 16);
 }
 
 /* An argument where Java takes a String; Spring converts other types. */
@@ -101,27 +84,12 @@ static int string_length(struct idem_work *work, const struct idem_value *self,
     return 0;
 }
 
-static int string_is_empty(struct idem_work *work, const struct idem_value *self,
-                           const struct idem_value *args, struct idem_value *ret) {
-    (void)work;
-    (void)args;
-    *ret = idem_value_bool(self->n == 0);
-    return 0;
-}
-
 /* Parts. */
 
 static int strings_part(struct idem_work *work, const struct idem_value *self, int64_t from,
                         int64_t to, struct idem_value *ret) {
-    size_t begin, end;
-
     IDEM_TRY(work_spend_text(work, self));
-    if (from > to)
-        return IDEM_TROUBLE_RANGE;
-    IDEM_TRY(idem_utf16_place(self, from, &begin));
-    IDEM_TRY(idem_utf16_place(self, to, &end));
-    *ret = idem_value_text(self->at.text + begin, end - begin, idem_value_is_ascii(self));
-    return 0;
+    return from > to ? IDEM_TROUBLE_RANGE : idem_utf16_part(self, from, to, ret);
 }
 
 static int string_substring(struct idem_work *work, const struct idem_value *self,
@@ -154,16 +122,9 @@ static int string_char_at(struct idem_work *work, const struct idem_value *self,
 
 static int string_trim(struct idem_work *work, const struct idem_value *self,
                        const struct idem_value *args, struct idem_value *ret) {
-    const char *text = self->at.text;
-    size_t begin = 0, end = self->n;
-
     (void)args;
     IDEM_TRY(work_spend_text(work, self));
-    while (begin < end && (unsigned char)text[begin] <= ' ')
-        begin++;
-    while (end > begin && (unsigned char)text[end - 1] <= ' ')
-        end--;
-    *ret = idem_value_text(text + begin, end - begin, idem_value_is_ascii(self));
+    *ret = idem_value_trim(self);
     return 0;
 }
 
@@ -235,8 +196,7 @@ static int strings_search(struct idem_work *work, const struct idem_value *self,
 
     IDEM_TRY(strings_search_argument(arg, buf, &other, &none));
     /* The backward search compares at every place. */
-    if (!idem_work_spend(work, self->n / 16 + (last ? self->n / 16 * (other.n / 16) : 0)))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, self->n / 16 + (last ? self->n / 16 * (other.n / 16) : 0)));
     *ret = idem_value_int(none   ? -1
                           : last ? idem_utf16_find_last(self, &other, from)
                                  : idem_utf16_find(self, &other, from));
@@ -301,10 +261,6 @@ static bool value_all_ascii(const struct idem_value *v) {
     return true;
 }
 
-static char strings_ascii_lower(char c) {
-    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
-}
-
 /* Java folds one unit at a time, so that texts of different length are never equal. */
 static int string_equals_fold(struct idem_work *work, const struct idem_value *self,
                               const struct idem_value *args, struct idem_value *ret) {
@@ -324,28 +280,26 @@ static int string_equals_fold(struct idem_work *work, const struct idem_value *s
         return 0;
     if (!value_all_ascii(self) || !value_all_ascii(&other))
         return IDEM_TROUBLE_CASE;
-    same = true;
-    for (uint32_t i = 0; same && i < self->n; i++)
-        same = strings_ascii_lower(self->at.text[i]) == strings_ascii_lower(other.at.text[i]);
-    *ret = idem_value_bool(same);
+    *ret = idem_value_bool(idem_same_ignoring_case(self->at.text, self->n, other.at.text, other.n));
     return 0;
 }
 
 /* New texts. */
 
-static int strings_map_case(struct idem_work *work, const struct idem_value *self,
-                            bool (*map)(uint32_t c, uint32_t *ret), struct idem_value *ret) {
-    char *at = idem_work_alloc(work, self->n);
+static int strings_map_case(struct idem_work *work, const struct idem_value *self, bool upper,
+                            struct idem_value *ret) {
+    char *at;
+    const struct range *range;
     uint32_t c;
 
-    if (at == NULL)
-        return idem_work_trouble(work, self->n);
-    if (!idem_work_spend(work, self->n / 4))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY_ALLOC(work, at, self->n);
+    IDEM_TRY(idem_work_spend(work, self->n / 4));
     for (size_t pos = 0; pos < self->n;) {
         idem_utf8_next(self->at.text + pos, self->n - pos, &c);
-        if (!map(c, &c))
+        range = case_find_range(c);
+        if (range == NULL)
             return IDEM_TROUBLE_CASE;
+        c = (uint32_t)((int32_t)c + (upper ? range->to_upper : range->to_lower));
         pos += idem_utf8_put(c, at + pos);
     }
     *ret = idem_value_text(at, self->n, idem_value_is_ascii(self));
@@ -355,13 +309,13 @@ static int strings_map_case(struct idem_work *work, const struct idem_value *sel
 static int string_lower(struct idem_work *work, const struct idem_value *self,
                         const struct idem_value *args, struct idem_value *ret) {
     (void)args;
-    return strings_map_case(work, self, case_lower, ret);
+    return strings_map_case(work, self, false, ret);
 }
 
 static int string_upper(struct idem_work *work, const struct idem_value *self,
                         const struct idem_value *args, struct idem_value *ret) {
     (void)args;
-    return strings_map_case(work, self, case_upper, ret);
+    return strings_map_case(work, self, true, ret);
 }
 
 static int string_concat(struct idem_work *work, const struct idem_value *self,
@@ -662,8 +616,7 @@ static const struct idem_method methods[] = {
     {"indexOf", 1, LISTS, methods_list_index_of, false},
     {"indexOf", 2, STRINGS, string_index_of_from, false},
     {"intValue", 0, NUMBERS, methods_number_int, false},
-    {"isEmpty", 0, STRINGS, string_is_empty, false},
-    {"isEmpty", 0, LISTS | MAPS, methods_is_empty, false},
+    {"isEmpty", 0, STRINGS | LISTS | MAPS, methods_is_empty, false},
     {"lastIndexOf", 1, STRINGS, string_last_index_of, false},
     {"lastIndexOf", 1, LISTS, methods_list_last_index_of, false},
     {"lastIndexOf", 2, STRINGS, string_last_index_of_from, false},

@@ -60,14 +60,8 @@ static bool parse_advance(struct idem_parser *p) {
 
 /* True if the token is this word as a name, in any case. */
 static bool parse_is_word(const struct idem_parser *p, const char *word) {
-    const char *text = p->text + p->token.pos;
-
-    if (!idem_parse_is(p, IDEM_TOKEN_NAME) || p->token.len != strlen(word))
-        return false;
-    for (size_t i = 0; i < p->token.len; i++)
-        if ((text[i] | 0x20) != word[i])
-            return false;
-    return true;
+    return idem_parse_is(p, IDEM_TOKEN_NAME) &&
+           idem_same_ignoring_case(p->text + p->token.pos, p->token.len, word, strlen(word));
 }
 
 /* The same if the current token is of this kind; otherwise a fault. */
@@ -374,7 +368,7 @@ static struct idem_json literal_real_json(const struct idem_parser *p) {
 
     if ((text[len - 1] | 0x20) == 'f' || (text[len - 1] | 0x20) == 'd')
         len--;
-    while (len > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9') {
+    while (len > 1 && text[0] == '0' && idem_is_digit(text[1])) {
         text++;
         len--;
     }
@@ -490,12 +484,9 @@ static struct idem_node *primary_text_node(struct idem_parser *p, int kind,
 }
 
 static struct idem_node *primary_literal_node(struct idem_parser *p, struct idem_value value) {
-    struct idem_node *node = parse_node(p, IDEM_NODE_LITERAL, p->token.pos);
+    struct idem_node *node = literal_new(p, value);
 
-    if (node == NULL || !parse_advance(p))
-        return NULL;
-    node->at.value = value;
-    return node;
+    return node != NULL && parse_advance(p) ? node : NULL;
 }
 
 /* Up to the closing parenthesis; SpEL allows a comma in front of it. */
@@ -807,10 +798,6 @@ static char template_closing(char c) {
     return c == '(' ? ')' : c == '[' ? ']' : c == '{' ? '}' : 0;
 }
 
-static bool template_is_closing(char c) {
-    return c == ')' || c == ']' || c == '}';
-}
-
 /* The place of the } for the #{ in front of `from`; 0 with a fault. */
 static size_t template_expression_end(struct idem_parser *p, size_t from) {
     char open[IDEM_EXPR_DEPTH_MAX];
@@ -826,7 +813,7 @@ static size_t template_expression_end(struct idem_parser *p, size_t from) {
             if (n == sizeof(open))
                 return idem_parse_fault(p, pos, "brackets are nested too deep"), 0;
             open[n++] = template_closing(c);
-        } else if (template_is_closing(c)) {
+        } else if (idem_is_any(c, ")]}")) {
             if (n == 0 || open[--n] != c)
                 return idem_parse_fault(p, pos, "this bracket closes none that is open"), 0;
         } else if (c == '\'' || c == '"') {
@@ -852,15 +839,11 @@ static struct idem_node *template_embedded(struct idem_parser *p, size_t from, s
     return idem_parse_expression(p, begin, to);
 }
 
-static bool template_is_letter(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
 /* In a key's template, #name outside of #{...} is most likely a variable by intent, but would be
    literal text, the same for every request. */
 static bool template_check_literal(struct idem_parser *p, size_t from, size_t to) {
     for (size_t pos = from; pos + 1 < to; pos++)
-        if (p->text[pos] == '#' && template_is_letter(p->text[pos + 1])) {
+        if (p->text[pos] == '#' && (idem_is_alpha(p->text[pos + 1]) || p->text[pos + 1] == '_')) {
             idem_parse_fault(p, pos, "a variable in a template is written #{#name}");
             return false;
         }

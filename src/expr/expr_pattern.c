@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/chars.h"
 #include "base/units.h"
 #include "expr/expr_tree.h"
 
@@ -69,8 +70,7 @@ static int compiler_reserve_ops(struct compiler *c, size_t more) {
 
     if (c->n + more > OPS_MAX)
         return IDEM_TROUBLE_PATTERN_KIND;
-    if (!idem_work_spend(c->work, 1 + more / 4))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(c->work, 1 + more / 4));
     ops = pattern_grow(c->work, c->ops, &c->cap, c->n + more, sizeof(*ops));
     if (ops == NULL)
         return idem_work_trouble(c->work, OPS_MAX * sizeof(*ops));
@@ -86,8 +86,7 @@ static int compiler_put_op(struct compiler *c, struct idem_pattern_op op) {
 
 static int compiler_insert_op(struct compiler *c, size_t at, struct idem_pattern_op op) {
     IDEM_TRY(compiler_reserve_ops(c, 1));
-    if (!idem_work_spend(c->work, (c->n - at) / 4))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(c->work, (c->n - at) / 4));
     memmove(c->ops + at + 1, c->ops + at, (c->n - at) * sizeof(op));
     c->ops[at] = op;
     c->n++;
@@ -116,8 +115,7 @@ static int compiler_put_range(struct compiler *c, uint32_t low, uint32_t high) {
 
     if (c->range_n == RANGES_MAX)
         return IDEM_TROUBLE_PATTERN_KIND;
-    if (!idem_work_spend(c->work, 1))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(c->work, 1));
     ranges = pattern_grow(c->work, c->ranges, &c->range_cap, c->range_n + 1, sizeof(*ranges));
     if (ranges == NULL)
         return idem_work_trouble(c->work, RANGES_MAX * sizeof(*ranges));
@@ -156,17 +154,14 @@ static int compiler_put_named_set(struct compiler *c, const struct named_set *se
     return rest ? compiler_put_range(c, next, LAST_CHAR) : 0;
 }
 
-static bool pattern_is_alphanumeric(int c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-}
-
 /* After a backslash: a literal or control character. */
 static int compiler_escaped_char(struct compiler *c, uint32_t *ret) {
     static const char names[] = "tnrf", chars[] = "\t\n\r\f";
     int next = compiler_peek(c);
     const char *name = next > 0 ? strchr(names, next) : NULL;
 
-    if (next < 0 || next >= 0x80 || (name == NULL && pattern_is_alphanumeric(next)))
+    if (next < 0 || next >= 0x80 ||
+        (name == NULL && (idem_is_digit((char)next) || idem_is_alpha((char)next))))
         return IDEM_TROUBLE_PATTERN_KIND;
     c->pos++;
     *ret = name == NULL ? (uint32_t)next : (unsigned char)chars[name - names];
@@ -461,9 +456,7 @@ static int matcher_push(struct matcher *m, uint32_t op, uint32_t pos) {
     struct branch *branches;
 
     if (m->n == m->cap) {
-        branches = idem_work_alloc(m->work, cap * sizeof(*branches));
-        if (branches == NULL)
-            return idem_work_trouble(m->work, cap * sizeof(*branches));
+        IDEM_TRY_ALLOC(m->work, branches, cap * sizeof(*branches));
         if (m->n > 0)
             memcpy(branches, m->branches, m->n * sizeof(*branches));
         m->branches = branches;
@@ -508,7 +501,7 @@ static int matcher_follow(struct matcher *m, struct branch branch, size_t *steps
     *ret = false;
     for (;;) {
         op = &m->pattern->ops[branch.op];
-        if (++*steps > STEPS_MAX || !idem_work_spend(m->work, 1))
+        if (++*steps > STEPS_MAX || idem_work_spend(m->work, 1) != 0)
             return IDEM_TROUBLE_PATTERN_WORK;
         switch (op->kind) {
         case IDEM_PATTERN_END:
@@ -552,8 +545,7 @@ int idem_match(struct idem_work *work, const struct idem_pattern *compiled,
         IDEM_TRY(idem_pattern_compile(work, pattern, &own));
         compiled = &own;
     }
-    if (!idem_work_spend(work, text->n / 64))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, text->n / 64));
     if (pattern_too_deep(compiled, text))
         return IDEM_TROUBLE_PATTERN_WORK;
     m.pattern = compiled;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/units.h"
 #include "expr/expr_value.h"
 #include "json/json_number.h"
 
@@ -34,9 +35,7 @@ static int text_grow(struct idem_text *text, size_t need) {
         return IDEM_TROUBLE_SIZE;
     if (cap < need)
         cap = need;
-    at = idem_work_alloc(text->work, cap);
-    if (at == NULL)
-        return idem_work_trouble(text->work, cap);
+    IDEM_TRY_ALLOC(text->work, at, cap);
     if (text->len > 0)
         memcpy(at, text->at, text->len);
     text->at = at;
@@ -45,8 +44,7 @@ static int text_grow(struct idem_text *text, size_t need) {
 }
 
 int idem_text_put(struct idem_text *text, const char *bytes, size_t len, bool ascii) {
-    if (!idem_work_spend(text->work, 1 + len / 64))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(text->work, 1 + len / 64));
     if (len > text->cap - text->len)
         IDEM_TRY(text_grow(text, text->len + len));
     if (len > 0)
@@ -61,16 +59,12 @@ static int text_put_ascii(struct idem_text *text, const char *bytes, size_t len)
 }
 
 static int text_put_integer(struct idem_text *text, int64_t n) {
-    char digits[24], *at = digits + sizeof(digits);
-    uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n;
+    char digits[24], *end = digits + sizeof(digits);
+    char *at = idem_digits_put(n < 0 ? -(uint64_t)n : (uint64_t)n, end);
 
-    do {
-        *--at = (char)('0' + left % 10);
-        left /= 10;
-    } while (left > 0);
     if (n < 0)
         *--at = '-';
-    return text_put_ascii(text, at, (size_t)(digits + sizeof(digits) - at));
+    return text_put_ascii(text, at, (size_t)(end - at));
 }
 
 /* Types other than null, lists, maps and entries have the same text in all three forms. */
@@ -90,17 +84,6 @@ static int text_put_scalar(struct idem_text *text, const struct idem_value *v) {
     default:
         return idem_text_put(text, v->at.text, v->n, idem_value_is_ascii(v));
     }
-}
-
-/* Appends a list or map, and counts the depth. */
-static int text_put_nested(struct idem_text *text, const struct idem_value *v,
-                           int (*put)(struct idem_text *text, const struct idem_value *v)) {
-    int trouble = IDEM_TROUBLE_DEPTH;
-
-    if (++text->work->depth <= IDEM_VALUE_DEPTH_MAX)
-        trouble = put(text, v);
-    text->work->depth--;
-    return trouble;
 }
 
 /* As Java. */
@@ -137,20 +120,16 @@ static int text_put_map_java(struct idem_text *text, const struct idem_value *ma
     return text_put_ascii(text, "}", 1);
 }
 
-static int text_put_entry_java(struct idem_text *text, const struct idem_value *entry) {
-    return text_put_pair_java(text, entry->at.pairs);
-}
-
 int idem_text_java(struct idem_text *text, const struct idem_value *v) {
     switch (v->type) {
     case IDEM_VALUE_NULL:
         return text_put_ascii(text, "null", 4);
     case IDEM_VALUE_LIST:
-        return text_put_nested(text, v, text_put_list_java);
+        return IDEM_DEEPER(text->work, text_put_list_java(text, v));
     case IDEM_VALUE_MAP:
-        return text_put_nested(text, v, text_put_map_java);
+        return IDEM_DEEPER(text->work, text_put_map_java(text, v));
     case IDEM_VALUE_ENTRY:
-        return text_put_nested(text, v, text_put_entry_java);
+        return IDEM_DEEPER(text->work, text_put_pair_java(text, v->at.pairs));
     default:
         return text_put_scalar(text, v);
     }
@@ -179,7 +158,7 @@ int idem_text_convert(struct idem_text *text, const struct idem_value *v) {
     case IDEM_VALUE_ENTRY:
         return IDEM_TROUBLE_TEXT;
     case IDEM_VALUE_LIST:
-        return text_put_nested(text, v, text_convert_list);
+        return IDEM_DEEPER(text->work, text_convert_list(text, v));
     default:
         return text_put_scalar(text, v);
     }
@@ -204,13 +183,9 @@ static int text_put_quoted(struct idem_text *text, const struct idem_value *v) {
     return text_put_ascii(text, "\"", 1);
 }
 
-static bool value_text_equals(const struct idem_value *v, const char *word, size_t len) {
-    return idem_same(v->at.text, v->n, word, len);
-}
-
 static bool value_needs_quotes(const struct idem_value *v) {
-    if (v->n == 0 || v->at.text[0] == '-' || (v->at.text[0] >= '0' && v->at.text[0] <= '9') ||
-        value_text_equals(v, "true", 4) || value_text_equals(v, "false", 5))
+    if (v->n == 0 || v->at.text[0] == '-' || idem_is_digit(v->at.text[0]) ||
+        idem_is_word(v->at.text, v->n, "true") || idem_is_word(v->at.text, v->n, "false"))
         return true;
     for (uint32_t i = 0; i < v->n; i++) {
         char c = v->at.text[i];
@@ -238,7 +213,7 @@ static int text_put_item_key(struct idem_text *text, const struct idem_value *v)
     case IDEM_VALUE_ENTRY:
         return IDEM_TROUBLE_KEY_OBJECT;
     case IDEM_VALUE_LIST:
-        return text_put_nested(text, v, text_put_list_key);
+        return IDEM_DEEPER(text->work, text_put_list_key(text, v));
     default:
         if (value_is_text(v) && value_needs_quotes(v))
             return text_put_quoted(text, v);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/units.h"
 #include "json/json_number.h"
 
@@ -50,8 +51,7 @@ static int value_from_real(struct idem_work *work, const struct idem_json *json,
                            struct idem_value *ret) {
     double d;
 
-    if (!idem_work_spend(work, json->n / 16))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, json->n / 16));
     d = idem_number_read(json->at.text, json->n);
     if (isnan(d))
         return IDEM_TROUBLE_MEMORY;
@@ -108,8 +108,7 @@ int idem_value_of(struct idem_work *work, const struct idem_json *json, struct i
 
 int idem_value_item(struct idem_work *work, const struct idem_value *list, uint32_t i,
                     struct idem_value *ret) {
-    if (!idem_work_spend(work, 1))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1));
     if ((list->flags & IDEM_VALUE_JSON) != 0)
         return idem_value_of(work, &list->at.json->at.items[i], ret);
     *ret = list->at.items[i];
@@ -120,8 +119,7 @@ int idem_value_pair(struct idem_work *work, const struct idem_value *map, uint32
                     struct idem_pair *ret) {
     const struct idem_member *member;
 
-    if (!idem_work_spend(work, 1))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1));
     if ((map->flags & IDEM_VALUE_JSON) == 0) {
         *ret = map->at.pairs[i];
         return 0;
@@ -215,22 +213,9 @@ static int value_entries_equal(struct idem_work *work, const struct idem_value *
     return *ret ? idem_value_equals(work, &a->at.pairs->value, &b->at.pairs->value, ret) : 0;
 }
 
-static int value_containers_equal(struct idem_work *work, const struct idem_value *a,
-                                  const struct idem_value *b, bool *ret) {
-    int trouble = IDEM_TROUBLE_DEPTH;
-
-    if (++work->depth <= IDEM_VALUE_DEPTH_MAX)
-        trouble = a->type == IDEM_VALUE_LIST  ? value_lists_equal(work, a, b, ret)
-                  : a->type == IDEM_VALUE_MAP ? value_maps_equal(work, a, b, ret)
-                                              : value_entries_equal(work, a, b, ret);
-    work->depth--;
-    return trouble;
-}
-
 int idem_value_equals(struct idem_work *work, const struct idem_value *a,
                       const struct idem_value *b, bool *ret) {
-    if (!idem_work_spend(work, 1 + a->n / 64))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1 + a->n / 64));
     *ret = false;
     if (a->type != b->type)
         return 0;
@@ -251,12 +236,14 @@ int idem_value_equals(struct idem_work *work, const struct idem_value *a,
     case IDEM_VALUE_BIG:
     case IDEM_VALUE_CHAR:
     case IDEM_VALUE_STRING:
-        *ret = a->n == b->n && (a->n == 0 || memcmp(a->at.text, b->at.text, a->n) == 0);
+        *ret = idem_same(a->at.text, a->n, b->at.text, b->n);
         return 0;
     case IDEM_VALUE_LIST:
+        return IDEM_DEEPER(work, value_lists_equal(work, a, b, ret));
     case IDEM_VALUE_MAP:
+        return IDEM_DEEPER(work, value_maps_equal(work, a, b, ret));
     case IDEM_VALUE_ENTRY:
-        return value_containers_equal(work, a, b, ret);
+        return IDEM_DEEPER(work, value_entries_equal(work, a, b, ret));
     default:
         *ret = true;
         return 0;
@@ -265,16 +252,23 @@ int idem_value_equals(struct idem_work *work, const struct idem_value *a,
 
 /* Hashes. */
 
+/* The first and the second unit of a character; both are c if it has only one. */
+static uint32_t utf16_unit_high(uint32_t c) {
+    return c > 0xffff ? 0xd800 + ((c - 0x10000) >> 10) : c;
+}
+
+static uint32_t utf16_unit_low(uint32_t c) {
+    return c > 0xffff ? 0xdc00 + (c & 0x3ff) : c;
+}
+
 static uint32_t value_hash_text(const struct idem_value *v) {
     uint32_t hash = 0, c;
 
     for (size_t pos = 0, n; pos < v->n; pos += n) {
         n = idem_utf8_next(v->at.text + pos, v->n - pos, &c);
-        if (c > 0xffff) {
-            hash = hash * 31 + (0xd800 + ((c - 0x10000) >> 10));
-            c = 0xdc00 + (c & 0x3ff);
-        }
-        hash = hash * 31 + c;
+        if (c > 0xffff)
+            hash = hash * 31 + utf16_unit_high(c);
+        hash = hash * 31 + utf16_unit_low(c);
     }
     return hash;
 }
@@ -306,23 +300,12 @@ static int value_hash_map(struct idem_work *work, const struct idem_value *map, 
     return 0;
 }
 
-static int value_hash_container(struct idem_work *work, const struct idem_value *v, uint32_t *ret) {
-    int trouble = IDEM_TROUBLE_DEPTH;
-
-    if (++work->depth <= IDEM_VALUE_DEPTH_MAX)
-        trouble = v->type == IDEM_VALUE_LIST ? value_hash_list(work, v, ret)
-                                             : value_hash_map(work, v, ret);
-    work->depth--;
-    return trouble;
-}
-
 static uint32_t value_hash_long(uint64_t n) {
     return (uint32_t)(n ^ n >> 32);
 }
 
 int idem_value_hash(struct idem_work *work, const struct idem_value *v, uint32_t *ret) {
-    if (!idem_work_spend(work, 1 + v->n / 16))
-        return IDEM_TROUBLE_STEPS;
+    IDEM_TRY(idem_work_spend(work, 1 + v->n / 16));
     switch (v->type) {
     case IDEM_VALUE_NULL:
         *ret = 0;
@@ -347,8 +330,9 @@ int idem_value_hash(struct idem_work *work, const struct idem_value *v, uint32_t
         *ret = value_hash_text(v);
         return 0;
     case IDEM_VALUE_LIST:
+        return IDEM_DEEPER(work, value_hash_list(work, v, ret));
     case IDEM_VALUE_MAP:
-        return value_hash_container(work, v, ret);
+        return IDEM_DEEPER(work, value_hash_map(work, v, ret));
     case IDEM_VALUE_BIG:
         return IDEM_TROUBLE_BIG;
     default:
@@ -360,6 +344,16 @@ int idem_value_hash(struct idem_work *work, const struct idem_value *v, uint32_t
  * Places in text, counted as Java counts them. A text of whole characters is found at the same
  * places in UTF-8 and in UTF-16, so the search compares bytes, and only the places are converted.
  */
+
+struct idem_value idem_value_trim(const struct idem_value *text) {
+    const char *at = text->at.text, *end = at + text->n;
+
+    while (at < end && (unsigned char)*at <= ' ')
+        at++;
+    while (at < end && (unsigned char)end[-1] <= ' ')
+        end--;
+    return idem_value_text(at, (size_t)(end - at), idem_value_is_ascii(text));
+}
 
 size_t idem_utf16_units(const struct idem_value *text) {
     return idem_value_is_ascii(text) ? text->n : idem_utf16_len(text->at.text, text->n);
@@ -394,13 +388,14 @@ int idem_utf16_place(const struct idem_value *text, int64_t unit, size_t *ret) {
     return 0;
 }
 
-/* The first and the second unit of a character; both are c if it has only one. */
-static uint32_t utf16_unit_high(uint32_t c) {
-    return c > 0xffff ? 0xd800 + ((c - 0x10000) >> 10) : c;
-}
+int idem_utf16_part(const struct idem_value *text, int64_t from, int64_t to,
+                    struct idem_value *ret) {
+    size_t begin, end;
 
-static uint32_t utf16_unit_low(uint32_t c) {
-    return c > 0xffff ? 0xdc00 + (c & 0x3ff) : c;
+    IDEM_TRY(idem_utf16_place(text, from, &begin));
+    IDEM_TRY(idem_utf16_place(text, to, &end));
+    *ret = idem_value_text(text->at.text + begin, end - begin, idem_value_is_ascii(text));
+    return 0;
 }
 
 int32_t idem_utf16_compare(const struct idem_value *a, const struct idem_value *b) {
@@ -478,27 +473,11 @@ static const struct {
 } truths[] = {{"true", true},   {"on", true},   {"yes", true}, {"1", true},
               {"false", false}, {"off", false}, {"no", false}, {"0", false}};
 
-static bool convert_word_equals(const char *text, size_t len, const char *word) {
-    if (strlen(word) != len)
-        return false;
-    for (size_t i = 0; i < len; i++)
-        if ((text[i] >= 'A' && text[i] <= 'Z' ? text[i] + 32 : text[i]) != word[i])
-            return false;
-    return true;
-}
-
 static int convert_text_truth(const struct idem_value *v, bool *ret) {
-    const char *text = v->at.text;
-    size_t len = v->n;
+    struct idem_value text = idem_value_trim(v);
 
-    while (len > 0 && (unsigned char)text[0] <= ' ') {
-        text++;
-        len--;
-    }
-    while (len > 0 && (unsigned char)text[len - 1] <= ' ')
-        len--;
     for (size_t i = 0; i < sizeof(truths) / sizeof(truths[0]); i++)
-        if (convert_word_equals(text, len, truths[i].word)) {
+        if (idem_same_ignoring_case(text.at.text, text.n, truths[i].word, strlen(truths[i].word))) {
             *ret = truths[i].truth;
             return 0;
         }
@@ -515,7 +494,8 @@ int idem_value_truth(struct idem_work *work, const struct idem_value *v, bool *r
     case IDEM_VALUE_NULL:
         return work->strict ? IDEM_TROUBLE_KEY_NULL : IDEM_TROUBLE_TRUTH;
     case IDEM_VALUE_STRING:
-        return idem_work_spend(work, v->n / 64) ? convert_text_truth(v, ret) : IDEM_TROUBLE_STEPS;
+        IDEM_TRY(idem_work_spend(work, v->n / 64));
+        return convert_text_truth(v, ret);
     case IDEM_VALUE_LIST: /* Spring takes the first item, but not of nested lists */
         if (v->n == 0)
             return IDEM_TROUBLE_TRUTH;
@@ -538,7 +518,7 @@ static int convert_text_index(const struct idem_value *v, int32_t *ret) {
     if (v->n == sign || v->n > INDEX_DIGITS)
         return IDEM_TROUBLE_NOT_INDEX;
     for (size_t i = sign; i < v->n; i++) {
-        if (v->at.text[i] < '0' || v->at.text[i] > '9' || n > INT32_MAX)
+        if (!idem_is_digit(v->at.text[i]) || n > INT32_MAX)
             return IDEM_TROUBLE_NOT_INDEX;
         n = n * 10 + (v->at.text[i] - '0');
     }

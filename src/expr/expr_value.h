@@ -147,12 +147,19 @@ struct idem_work {
 
 #define IDEM_VALUE_DEPTH_MAX 512
 
-/* Spends steps; false if too few are left. */
-static inline bool idem_work_spend(struct idem_work *work, size_t steps) {
+/* The trouble of a call that goes one level deeper into lists and maps. */
+#define IDEM_DEEPER(work, call)                                                                    \
+    ({                                                                                             \
+        int deeper_ = ++(work)->depth <= IDEM_VALUE_DEPTH_MAX ? (call) : (int)IDEM_TROUBLE_DEPTH;  \
+        (work)->depth--;                                                                           \
+        deeper_;                                                                                   \
+    })
+
+static inline int idem_work_spend(struct idem_work *work, size_t steps) {
     if (work->steps < steps)
-        return false;
+        return IDEM_TROUBLE_STEPS;
     work->steps -= steps;
-    return true;
+    return 0;
 }
 
 /* Functions that return an int return 0 or an enum idem_trouble. Recursion into nested lists and
@@ -163,6 +170,13 @@ void *idem_work_alloc(struct idem_work *work, size_t size);
 static inline int idem_work_trouble(const struct idem_work *work, size_t size) {
     return idem_arena_spent(work->arena, size) ? IDEM_TROUBLE_SPACE : IDEM_TROUBLE_MEMORY;
 }
+/* Sets `at` to new memory, or returns the trouble to the caller. */
+#define IDEM_TRY_ALLOC(work, at, size)                                                             \
+    do {                                                                                           \
+        (at) = idem_work_alloc(work, size);                                                        \
+        if ((at) == NULL)                                                                          \
+            return idem_work_trouble(work, size);                                                  \
+    } while (0)
 
 /* Converts a value of the document to Java's type: a number becomes Integer, Long, BigInteger or
    Double, depending on how it is written. */
@@ -209,12 +223,18 @@ int32_t idem_double_int(double d);
  * of a surrogate pair has no UTF-8, so where Java would produce it, the functions return trouble.
  */
 
+/* Java's trim(): the text without blanks and control characters at both ends. */
+struct idem_value idem_value_trim(const struct idem_value *text);
+
 /* Java's length(). */
 size_t idem_utf16_units(const struct idem_value *text);
 
 /* The byte at which unit `unit` begins. IDEM_TROUBLE_RANGE beyond the end (the end itself is a
    valid place), IDEM_TROUBLE_SURROGATE within a pair. */
 int idem_utf16_place(const struct idem_value *text, int64_t unit, size_t *ret);
+/* The text between two units. */
+int idem_utf16_part(const struct idem_value *text, int64_t from, int64_t to,
+                    struct idem_value *ret);
 
 /* Java's compareTo(): the difference of the first units that differ, or of the lengths. */
 int32_t idem_utf16_compare(const struct idem_value *a, const struct idem_value *b);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "http/http_chars.h"
+#include "base/chars.h"
 #include "http/http_field.h"
 
 static const char *const days[] = {"Monday", "Tuesday",  "Wednesday", "Thursday",

@@ -7,17 +7,12 @@
 
 #include <string.h>
 
+#include "base/chars.h"
 #include "base/words.h"
-#include "http/http_chars.h"
 #include "http/http_structured.h"
 
 struct idem_http_text idem_http_trim(struct idem_http_text text) {
-    while (text.len > 0 && idem_is_blank(text.at[0])) {
-        text.at++;
-        text.len--;
-    }
-    while (text.len > 0 && idem_is_blank(text.at[text.len - 1]))
-        text.len--;
+    idem_trim(&text.at, &text.len);
     return text;
 }
 
@@ -26,15 +21,6 @@ bool idem_http_is_token(struct idem_http_text text) {
         if (!idem_is_tchar(text.at[i]))
             return false;
     return text.len > 0;
-}
-
-bool idem_http_same(struct idem_http_text a, struct idem_http_text b) {
-    if (a.len != b.len)
-        return false;
-    for (size_t i = 0; i < a.len; i++)
-        if (idem_lower(a.at[i]) != idem_lower(b.at[i]))
-            return false;
-    return true;
 }
 
 static char field_variable_char(char c) {

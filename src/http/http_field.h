@@ -35,7 +35,10 @@ static inline bool idem_http_is(struct idem_http_text text, const char *word) {
 }
 
 /* Equal, ignoring the case of ASCII letters. */
-bool idem_http_same(struct idem_http_text a, struct idem_http_text b);
+static inline bool idem_http_same(struct idem_http_text a, struct idem_http_text b) {
+    return idem_same_ignoring_case(a.at, a.len, b.at, b.len);
+}
+
 /* True if a program that reads headers as CGI variables (HTTP_X_ORDER_KEY) cannot distinguish
    the two names. Variables ignore case, and replace a hyphen by an underscore; some programs
    replace every character that is neither a letter nor a digit. */

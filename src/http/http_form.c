@@ -34,7 +34,7 @@ bool idem_http_pair_next(struct idem_http_text *form, struct idem_http_pair *ret
 /* Returns the character at *i and moves *i past it; 0 if it is malformed. */
 static char form_char_next(struct idem_http_text text, size_t *i) {
     char c = text.at[(*i)++];
-    int high, low;
+    int byte;
 
     if (c == '+')
         return ' ';
@@ -42,10 +42,9 @@ static char form_char_next(struct idem_http_text text, size_t *i) {
         return c;
     if (text.len - *i < 2)
         return '\0';
-    high = idem_hex_digit(text.at[*i]);
-    low = idem_hex_digit(text.at[*i + 1]);
+    byte = idem_hex_byte(text.at + *i);
     *i += 2;
-    return high < 0 || low < 0 ? '\0' : (char)(unsigned char)((unsigned)high << 4 | (unsigned)low);
+    return byte < 0 ? '\0' : (char)byte;
 }
 
 bool idem_http_unescape(struct idem_http_text text, char *out, size_t size, size_t *ret_len) {

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
+#include "base/chars.h"
 #include "base/hex.h"
 #include "base/units.h"
-#include "http/http_chars.h"
 
 static struct idem_http_text structured_text_since(const char *begin, const struct idem_sf *sf) {
     return (struct idem_http_text){begin, (size_t)(sf->at - begin)};
@@ -74,8 +74,6 @@ static bool sf_read_bytes(struct idem_sf *sf) {
 
 /* Reads one byte of a display string; -1: malformed. */
 static int sf_display_byte(struct idem_sf *sf) {
-    int high, low;
-
     if (*sf->at != '%')
         return idem_is_print(*sf->at) ? (unsigned char)*sf->at++ : -1;
     if (sf->end - sf->at < 3)
@@ -83,10 +81,8 @@ static int sf_display_byte(struct idem_sf *sf) {
     for (int i = 1; i <= 2; i++) /* in lower case only */
         if (sf->at[i] >= 'A' && sf->at[i] <= 'F')
             return -1;
-    high = idem_hex_digit(sf->at[1]);
-    low = idem_hex_digit(sf->at[2]);
     sf->at += 3;
-    return high < 0 || low < 0 ? -1 : high << 4 | low;
+    return idem_hex_byte(sf->at - 2);
 }
 
 /* Reads a display string; its bytes must be UTF-8, so at most four are buffered. */

@@ -209,7 +209,7 @@ static int reader_read_string(struct reader *r, struct idem_json *ret) {
 /* Numbers and words. */
 
 static bool reader_at_digit(const struct reader *r) {
-    return r->at < r->end && *r->at >= '0' && *r->at <= '9';
+    return r->at < r->end && idem_is_digit(*r->at);
 }
 
 static int reader_skip_digits(struct reader *r) {
@@ -256,18 +256,16 @@ static int reader_read_number(struct reader *r, struct idem_json *ret) {
 static int reader_read_word(struct reader *r, struct idem_json *ret) {
     static const struct {
         const char *word;
-        size_t len;
         struct idem_json value;
     } words[] = {
-        {"null", 4, {.type = IDEM_JSON_NULL}},
-        {"true", 4, {.type = IDEM_JSON_BOOL, .flag = true}},
-        {"false", 5, {.type = IDEM_JSON_BOOL}},
+        {"null", {.type = IDEM_JSON_NULL}},
+        {"true", {.type = IDEM_JSON_BOOL, .flag = true}},
+        {"false", {.type = IDEM_JSON_BOOL}},
     };
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if ((size_t)(r->end - r->at) >= words[i].len &&
-            memcmp(r->at, words[i].word, words[i].len) == 0) {
-            r->at += words[i].len;
+        if (idem_begins(r->at, (size_t)(r->end - r->at), words[i].word)) {
+            r->at += strlen(words[i].word);
             *ret = words[i].value;
             return 0;
         }
@@ -324,26 +322,6 @@ static int reader_store_items(struct reader *r, size_t first, struct idem_json *
     ret->at.items = items;
     r->stack_n = first;
     return 0;
-}
-
-static int reader_read_array(struct reader *r, struct idem_json *ret) {
-    size_t first = r->stack_n;
-    struct idem_member item = {0};
-    bool more = false;
-    int rc;
-
-    r->at++;
-    reader_skip_space(r);
-    if (r->at < r->end && *r->at == ']') {
-        r->at++;
-        return reader_store_items(r, first, ret);
-    }
-    do {
-        if ((rc = reader_read_value(r, &item.value)) != 0 || (rc = reader_push(r, &item)) != 0 ||
-            (rc = reader_list_continues(r, ']', &more)) != 0)
-            return rc;
-    } while (more);
-    return reader_store_items(r, first, ret);
 }
 
 static int member_compare(const struct idem_member *a, const struct idem_member *b) {
@@ -424,24 +402,26 @@ static int reader_read_member(struct reader *r, struct idem_member *ret) {
     return reader_read_value(r, &ret->value);
 }
 
-static int reader_read_object(struct reader *r, struct idem_json *ret) {
+/* An array or an object. */
+static int reader_read_list(struct reader *r, struct idem_json *ret) {
+    bool array = *r->at == '[', more;
+    char close = array ? ']' : '}';
     size_t first = r->stack_n;
-    struct idem_member member;
-    bool more = false;
+    struct idem_member member = {0};
     int rc;
 
     r->at++;
     reader_skip_space(r);
-    if (r->at < r->end && *r->at == '}') {
+    more = r->at == r->end || *r->at != close;
+    if (!more)
         r->at++;
-        return reader_store_members(r, first, ret);
-    }
-    do {
-        if ((rc = reader_read_member(r, &member)) != 0 || (rc = reader_push(r, &member)) != 0 ||
-            (rc = reader_list_continues(r, '}', &more)) != 0)
+    while (more) {
+        rc = array ? reader_read_value(r, &member.value) : reader_read_member(r, &member);
+        if (rc != 0 || (rc = reader_push(r, &member)) != 0 ||
+            (rc = reader_list_continues(r, close, &more)) != 0)
             return rc;
-    } while (more);
-    return reader_store_members(r, first, ret);
+    }
+    return array ? reader_store_items(r, first, ret) : reader_store_members(r, first, ret);
 }
 
 static int reader_read_nested(struct reader *r, struct idem_json *ret) {
@@ -450,7 +430,7 @@ static int reader_read_nested(struct reader *r, struct idem_json *ret) {
     if (r->depth_n == IDEM_JSON_DEPTH_MAX)
         return reader_fail(r, "arrays and objects lie more than 256 deep");
     r->depth_n++;
-    rc = *r->at == '[' ? reader_read_array(r, ret) : reader_read_object(r, ret);
+    rc = reader_read_list(r, ret);
     r->depth_n--;
     return rc;
 }
@@ -488,10 +468,6 @@ int idem_json_parse(const char *text, size_t len, struct idem_arena *arena, stru
     return rc;
 }
 
-static bool member_name_is(const struct idem_member *member, const char *name, size_t len) {
-    return idem_same(member->name, member->len, name, len);
-}
-
 const struct idem_json *idem_json_get(const struct idem_json *value, const char *name, size_t len) {
     const struct idem_object *object = value->at.object;
     uint32_t low = 0, high = value->n;
@@ -500,7 +476,7 @@ const struct idem_json *idem_json_get(const struct idem_json *value, const char 
         return NULL;
     if (high <= PAIRS_MAX) {
         for (uint32_t i = 0; i < high; i++)
-            if (member_name_is(&object->members[i], name, len))
+            if (idem_same(object->members[i].name, object->members[i].len, name, len))
                 return &object->members[i].value;
         return NULL;
     }

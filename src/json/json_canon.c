@@ -11,7 +11,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
+#include "base/hex.h"
+#include "base/units.h"
 #include "json/json.h"
 #include "json/json_number.h"
 
@@ -53,12 +56,11 @@ static int writer_put_char(struct writer *w, char c) {
 
 static int writer_put_escape(struct writer *w, char c) {
     static const char names[] = "btnfr\"\\", values[] = "\b\t\n\f\r\"\\";
-    static const char hex[] = "0123456789abcdef";
     const char *found = c == '\0' ? NULL : strchr(values, c);
-    char out[6] = {'\\', 'u', '0', '0', hex[(unsigned char)c >> 4], hex[c & 15]};
+    char out[6] = "\\u00";
 
     if (found == NULL)
-        return writer_put_bytes(w, out, 6);
+        return writer_put_bytes(w, out, (size_t)(idem_hex_write(&c, 1, out + 4) - out));
     out[1] = names[found - values];
     return writer_put_bytes(w, out, 2);
 }
@@ -229,18 +231,17 @@ static int writer_put_integer(struct writer *w, const struct decimal *decimal, b
    its exponent is negative. */
 static int writer_put_exact(struct writer *w, const struct decimal *decimal, bool negative) {
     long long exponent = decimal_count(decimal) - decimal->point;
-    char text[24], *at = text + sizeof(text);
+    char text[24], *end = text + sizeof(text), *at;
     int rc;
 
     if (decimal->point < -EXPONENT_MOST / 2)
         return idem_error_set(w->err, IDEM_E_INVALID,
                               "JSON: a number is too close to zero to be kept exactly");
-    for (; exponent > 0; exponent /= 10)
-        *--at = (char)('0' + exponent % 10);
+    at = idem_digits_put((uint64_t)exponent, end);
     *--at = '-';
     *--at = 'e';
     rc = writer_put_digits(w, decimal, negative);
-    return rc == 0 ? writer_put_bytes(w, at, (size_t)(text + sizeof(text) - at)) : rc;
+    return rc == 0 ? writer_put_bytes(w, at, (size_t)(end - at)) : rc;
 }
 
 /* Prints the nearest double as ECMAScript does: from the digits if they determine the result,
@@ -270,7 +271,7 @@ static bool canon_same_number(const struct idem_json *number, const struct decim
                               const char *printed, size_t len) {
     if (decimal_count(decimal) <= DBL_DIG && decimal->point > DBL_MIN_10_EXP + 1)
         return true;
-    return (len == number->n && memcmp(printed, number->at.text, len) == 0) ||
+    return idem_same(printed, len, number->at.text, number->n) ||
            decimal_has_value(decimal, printed, len);
 }
 
@@ -307,7 +308,8 @@ static size_t canon_fraction_length(const struct idem_json *number, bool negativ
     len -= text[len - 1] == '.';
     if (text[negative] != '0')
         return len;
-    if (len == 1u + negative || (len > 8 && memcmp(text + negative, "0.000000", 8) == 0))
+    if (len == 1u + negative ||
+        (len > 8 && idem_begins(text + negative, len - negative, "0.000000")))
         return 0;
     return len;
 }

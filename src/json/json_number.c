@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chars.h"
+#include "base/units.h"
+
 /* 0.DIGITS * 10^point */
 struct digits {
     char at[24];
@@ -63,7 +66,7 @@ static void number_round_digits(double d, int n, struct digits *ret) {
     snprintf(text, sizeof(text), "%.*e", n - 1, d);
     ret->n = 0;
     for (at = text; *at != 'e'; at++)
-        if (*at >= '0' && *at <= '9' && ret->n < n)
+        if (idem_is_digit(*at) && ret->n < n)
             ret->at[ret->n++] = *at;
     ret->point = (int)strtol(at + 1, NULL, 10) + 1;
 }
@@ -121,21 +124,10 @@ static char *number_put_bytes(char *out, const char *bytes, int n) {
 }
 
 static int number_put_uint(uint64_t value, char *out) {
-    char digits[20], *at = digits + sizeof(digits);
-    int n;
+    char digits[20], *end = digits + sizeof(digits), *at = idem_digits_put(value, end);
 
-    while (value >= 10) {
-        unsigned two = (unsigned)(value % 100);
-
-        value /= 100;
-        *--at = (char)('0' + two % 10);
-        *--at = (char)('0' + two / 10);
-    }
-    if (value > 0 || at == digits + sizeof(digits))
-        *--at = (char)('0' + value);
-    n = (int)(digits + sizeof(digits) - at);
-    memcpy(out, at, (size_t)n);
-    return n;
+    memcpy(out, at, (size_t)(end - at));
+    return (int)(end - at);
 }
 
 static char *number_put_es_exponent(char *out, const struct digits *digits) {

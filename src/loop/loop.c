@@ -170,7 +170,6 @@ void idem_task_drop(struct idem_loop *loop, struct idem_task *task) {
         return;
     idem_link_remove_end(&loop->tasks_end, task);
     task->next = NULL;
-    task->link = NULL;
 }
 
 static void loop_enter(struct idem_loop *loop) {

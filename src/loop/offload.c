@@ -6,11 +6,12 @@
 
 #include <openssl/crypto.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 #define EXIT_WAIT_MS 1000
 
@@ -87,24 +88,19 @@ static void offload_job_ready(struct idem_fd *fd, int events) {
         offload->done(offload->data);
 }
 
-/* The thread blocks all signals, so that the program's handlers never run in it. */
 static int offload_job_start(struct offload_job *job) {
-    sigset_t all, before;
     pthread_attr_t attr;
     pthread_t thread;
     int rc;
 
-    sigfillset(&all);
     pthread_once(&once, offload_watch);
     if (pthread_attr_init(&attr) != 0)
         return -1;
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     running++;
-    rc = pthread_create(&thread, &attr, offload_job_main, job);
+    rc = idem_thread_start(&thread, &attr, offload_job_main, job);
     if (rc != 0)
         running--;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return rc;
 }

@@ -116,7 +116,7 @@ int idem_poll_sleep(const struct idem_poll *poll, struct pollfd *set, size_t n, 
 }
 
 /* The sink may watch and unwatch during dispatch, so each descriptor is looked up again. */
-void idem_poll_tell(struct idem_poll *poll, const struct pollfd *got, size_t n) {
+void idem_poll_dispatch(struct idem_poll *poll, const struct pollfd *got, size_t n) {
     for (size_t i = 0; i < n; i++) {
         int events = (got[i].revents & (POLLIN | POLLHUP | POLLERR) ? IDEM_READ : 0) |
                      (got[i].revents & (POLLOUT | POLLHUP | POLLERR) ? IDEM_WRITE : 0);
@@ -152,6 +152,6 @@ int idem_poll_turn(struct idem_poll *poll, struct pollfd *extra, size_t extra_n,
         extra[i].revents = set[n + i].revents;
         ready += extra[i].revents != 0;
     }
-    idem_poll_tell(poll, set, n);
+    idem_poll_dispatch(poll, set, n);
     return ready;
 }

@@ -37,12 +37,12 @@ int idem_poll_turn(struct idem_poll *poll, struct pollfd *extra, size_t extra_n,
 /* The parts of a turn, for a caller that sleeps without its lock on the poll.
    idem_poll_collect() returns the descriptors to wait for (at most IDEM_POLL_MAX) and the
    timeout. idem_poll_sleep() needs room for one more in the set; one thread sleeps at a time.
-   Afterwards idem_poll_tell() calls the sink. The sleep is poll(2)'s, but a suspended machine
+   Afterwards idem_poll_dispatch() calls the sink. The sleep is poll(2)'s, but a suspended machine
    counts: if its time on idem_loop_now() is over, it ends when the machine resumes. */
 #define IDEM_POLL_MAX 64
 size_t idem_poll_collect(const struct idem_poll *poll, struct pollfd *set, int64_t max_ms,
                          int *ret_ms);
 int idem_poll_sleep(const struct idem_poll *poll, struct pollfd *set, size_t n, int ms);
-void idem_poll_tell(struct idem_poll *poll, const struct pollfd *got, size_t n);
+void idem_poll_dispatch(struct idem_poll *poll, const struct pollfd *got, size_t n);
 
 #endif

@@ -29,7 +29,7 @@ static bool signals_is_ignored(int sig) {
 
 static sigset_t held; /* blocked here, and not by the parent of idem */
 
-void signals_hold(void) {
+void signals_defer(void) {
     static const int ending[] = {SIGTERM, SIGINT, SIGHUP};
     sigset_t blocked;
 
@@ -40,7 +40,7 @@ void signals_hold(void) {
     sigprocmask(SIG_BLOCK, &held, NULL);
 }
 
-bool signals_came(void) {
+bool signals_pending(void) {
     sigset_t pending;
 
     sigpending(&pending);
@@ -48,12 +48,12 @@ bool signals_came(void) {
     return !sigisemptyset(&pending);
 }
 
-void signals_let(void) {
+void signals_resume(void) {
     sigprocmask(SIG_UNBLOCK, &held, NULL);
     sigemptyset(&held);
 }
 
-int signals_take(struct signals *signals, bool tty) {
+int signals_open(struct signals *signals, bool tty) {
     struct sigaction deflt = {.sa_handler = SIG_DFL};
     sigset_t taken;
 

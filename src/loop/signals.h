@@ -11,7 +11,7 @@
 
 struct signals {
     int fd;
-    sigset_t mask;                /* the mask before signals_take() */
+    sigset_t mask;                /* the mask before signals_open() */
     struct sigaction child, pipe; /* likewise */
 };
 
@@ -19,15 +19,15 @@ struct signals {
    full disk, instead of killing idem during the write. */
 void signals_begin(void);
 
-/* A change must not end between its two audit lines. Between hold and let, INT, TERM and HUP are
-   delayed in this thread and in the threads that it starts. */
-void signals_hold(void);
-bool signals_came(void); /* a signal is pending: start nothing more */
-void signals_let(void);
+/* A change must not end between its two audit lines. Between defer and resume, INT, TERM and HUP
+   are delayed in this thread and in the threads that it starts. */
+void signals_defer(void);
+bool signals_pending(void); /* a signal is pending: start nothing more */
+void signals_resume(void);
 
 /* Blocks the signals and opens the descriptor. `tty`: a terminal does the job control. 0, or -1
    with errno. */
-int signals_take(struct signals *signals, bool tty);
+int signals_open(struct signals *signals, bool tty);
 
 /* Restores mask and dispositions, including SIGXFSZ. Async-signal-safe. */
 void signals_restore(const struct signals *signals);

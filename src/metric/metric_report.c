@@ -6,10 +6,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/hash.h"
 #include "base/units.h"
 #include "base/visible.h"
-#include "http/http_binary.h"
 #include "json/json_out.h"
 
 /*

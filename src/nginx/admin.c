@@ -15,7 +15,6 @@
 #include "base/hex.h"
 #include "base/units.h"
 #include "core/audit.h"
-#include "http/http_binary.h"
 #include "protocol/record_key.h"
 #include "json/json.h"
 #include "json/json_out.h"
@@ -67,13 +66,8 @@ static bool admin_read_prefix(const struct idem_json *value, struct idem_admin_r
 }
 
 static bool admin_read_hash(const struct idem_json *value, struct idem_admin_request *request) {
-    char hex[IDEM_HEX_LEN + 1];
-
-    if (value->type != IDEM_JSON_STRING || value->n != IDEM_HEX_LEN)
-        return false;
-    memcpy(hex, value->at.text, IDEM_HEX_LEN);
-    hex[IDEM_HEX_LEN] = '\0';
-    return idem_hex_parse(hex, request->key.at + request->key.prefix_len);
+    return value->type == IDEM_JSON_STRING &&
+           idem_hex_parse(value->at.text, value->n, request->key.at + request->key.prefix_len);
 }
 
 static bool admin_read_to(const struct idem_json *value, struct idem_admin_request *request) {

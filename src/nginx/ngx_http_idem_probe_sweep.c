@@ -373,7 +373,7 @@ ngx_http_idem_probe_sweep_probe(ngx_http_idem_probe_sweep_t *sweep, const struct
     key.prefix_len = len;
     ngx_memcpy(key.at, entry->prefix, len);
 
-    if (!idem_hex_parse(entry->hash, key.at + len)) {
+    if (!idem_hex_parse(entry->hash, ngx_strlen(entry->hash), key.at + len)) {
         return NGX_ERROR;
     }
 

@@ -12,7 +12,7 @@
 
 #include "ngx_http_idem.h"
 
-#include "http/http_chars.h"
+#include "base/chars.h"
 
 
 /* a header that decides */

@@ -32,7 +32,7 @@ int idem_record_key_make(struct idem_record_key *ret, enum idem_name_kind kind,
 }
 
 void idem_record_key_hex(const struct idem_record_key *key, char out[IDEM_HEX_LEN + 1]) {
-    idem_hex_put(key->at + key->prefix_len, out);
+    idem_hex_encode(key->at + key->prefix_len, IDEM_HASH_LEN, out);
 }
 
 int idem_downstream_key(const char *prefix, const char *hash, char out[IDEM_HEX_LEN + 1]) {
@@ -47,6 +47,6 @@ int idem_downstream_key(const char *prefix, const char *hash, char out[IDEM_HEX_
     idem_sha_add(&sha, hash, IDEM_HEX_LEN);
     rc = idem_sha_end(&sha, bytes);
     if (rc == 0)
-        idem_hex_put(bytes, out);
+        idem_hex_encode(bytes, IDEM_HASH_LEN, out);
     return rc;
 }

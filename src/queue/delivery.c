@@ -349,7 +349,7 @@ void delivery_claim(struct delivery *d) {
 /* Computes the hash of the record, before the claim does. */
 static int delivery_trace_hide(struct delivery *d, struct idem_bytes key, struct idem_error *err) {
     struct idem_record_key name;
-    int rc = idem_fill_name(d->c->policy, &(struct idem_args){0}, key, &name, err);
+    int rc = idem_claim_prepare_name(d->c->policy, &(struct idem_args){0}, key, &name, err);
 
     if (rc != 0)
         return rc;

@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http_binary.h"
-#include "http/http_chars.h"
+#include "base/chars.h"
+#include "base/hex.h"
 #include "sign/sign.h"
 
 #define SIGN_LEN (2 * IDEM_HASH_LEN)
@@ -56,8 +56,8 @@ static bool classic_time_read(struct idem_http_text text, int64_t *ret_ms) {
 }
 
 static bool classic_sign_read(struct idem_http_text text, struct idem_sign_parts *ret) {
-    return text.len == SIGN_LEN &&
-           idem_hex_decode(text, ret->signature, IDEM_SIGNATURE_MAX, &ret->signature_len);
+    return text.len == SIGN_LEN && idem_hex_decode(text.at, text.len, ret->signature,
+                                                   IDEM_SIGNATURE_MAX, &ret->signature_len);
 }
 
 static const char *classic_values_read(const struct idem_signer *signer, struct part parts[PARTS],

@@ -15,12 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/bytes.h"
+#include "base/chars.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/words.h"
-#include "http/http_binary.h"
-#include "http/http_chars.h"
 
 #define FILE_MAX (1 << 20)
 #define SECRET_MIN 16 /* bytes; a shorter secret can be guessed */
@@ -112,9 +113,9 @@ static int keyring_value_read(struct idem_http_text value, struct key *key,
             key->secret_len = value.len;
         }
     } else if (keyring_text_begins(&value, "base64:")) {
-        ok = idem_base64_decode(value, key->secret, SECRET_MAX, &key->secret_len);
+        ok = idem_base64_decode(value.at, value.len, key->secret, SECRET_MAX, &key->secret_len);
     } else if (keyring_text_begins(&value, "hex:")) {
-        ok = idem_hex_decode(value, key->secret, SECRET_MAX, &key->secret_len);
+        ok = idem_hex_decode(value.at, value.len, key->secret, SECRET_MAX, &key->secret_len);
     } else {
         return idem_error_set(
             err, IDEM_E_INVALID,
@@ -521,13 +522,13 @@ bool idem_keyring_id(const struct idem_keyring *keyring, size_t at, struct idem_
 #define MISREAD_MAX IDEM_HEX_TEXT(SECRET_MAX)
 static bool key_secret_misread(const struct key *key, int way, unsigned char out[MISREAD_MAX],
                                size_t *ret_len) {
-    struct idem_http_text text = {(const char *)key->secret, key->secret_len};
+    const char *text = (const char *)key->secret;
 
     switch (way) {
     case 0:
-        return idem_base64_decode(text, out, MISREAD_MAX, ret_len);
+        return idem_base64_decode(text, key->secret_len, out, MISREAD_MAX, ret_len);
     case 1:
-        return idem_hex_decode(text, out, MISREAD_MAX, ret_len);
+        return idem_hex_decode(text, key->secret_len, out, MISREAD_MAX, ret_len);
     case 2:
         idem_base64_encode(key->secret, key->secret_len, (char *)out);
         break;

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
+#include "base/chars.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "http/http_binary.h"
-#include "http/http_chars.h"
+#include "base/hex.h"
 #include "http/http_structured.h"
 #include "sign/sign.h"
 #include "sign/sign_request.h"

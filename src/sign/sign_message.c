@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http_binary.h"
-#include "http/http_chars.h"
+#include "base/base64.h"
+#include "base/chars.h"
 #include "http/http_form.h"
 #include "http/http_structured.h"
 #include "sign/sign.h"
@@ -53,7 +53,8 @@ static const char *digest_members_check(const struct idem_sign_request *request,
             continue;
         (*ret_n)++;
         if (member.value.type != IDEM_SF_BYTES ||
-            !idem_base64_decode(member.value.text, sent, sizeof(sent), &sent_len) ||
+            !idem_base64_decode(member.value.text.at, member.value.text.len, sent, sizeof(sent),
+                                &sent_len) ||
             sent_len != len || CRYPTO_memcmp(sent, made, len) != 0)
             differs = true;
     }
@@ -248,8 +249,8 @@ static const char *message_signature_find(struct idem_http_text field, struct id
             continue;
         found++;
         if (member.value.type != IDEM_SF_BYTES ||
-            !idem_base64_decode(member.value.text, ret->signature, IDEM_SIGNATURE_MAX,
-                                &ret->signature_len))
+            !idem_base64_decode(member.value.text.at, member.value.text.len, ret->signature,
+                                IDEM_SIGNATURE_MAX, &ret->signature_len))
             return "The signature is no bytes between colons, or too long.";
     }
     if (next == IDEM_SF_BAD)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chars.h"
 #include "base/error.h"
-#include "http/http_chars.h"
 #include "sign/sign.h"
 
 #define WINDOW_MIN_MS 1000

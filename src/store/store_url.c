@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 
@@ -256,7 +257,7 @@ static int reading_read_location(struct idem_reading *r, const struct idem_url_s
 
     if (rest[0] == '/' && rest[1] != '/')
         return reading_read_socket(r, shape, rest);
-    if (strncmp(rest, "//", 2) != 0)
+    if (!idem_text_begins(rest, "//"))
         return idem_reading_refuse(r, shape->form);
     rest += 2;
     at = strrchr(rest, '@'); /* the last @, even behind a slash: a password may contain one */

@@ -61,7 +61,7 @@ static int tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
         return rc;
     }
     key = (struct idem_bytes){ret->identity.key, ret->identity.key_len};
-    rc = idem_fill_name(&ret->policy, args, key, &ret->key, err);
+    rc = idem_claim_prepare_name(&ret->policy, args, key, &ret->key, err);
     if (rc == 0 && conn.table != NULL)
         rc = idem_table_name(conn.table, args, ret, err);
     if (rc != 0)

@@ -23,7 +23,7 @@ const char *idem_fingerprint_write(const struct idem_fingerprint *fingerprint,
     if (fingerprint->definition == 0)
         return NULL;
     n = snprintf(text, IDEM_FINGERPRINT_TEXT, "%lu:", (unsigned long)fingerprint->definition);
-    idem_hex_put(fingerprint->hash, text + n);
+    idem_hex_encode(fingerprint->hash, IDEM_HASH_LEN, text + n);
     return text;
 }
 
@@ -40,7 +40,8 @@ bool idem_fingerprint_read(struct idem_bytes bytes, struct idem_fingerprint *ret
     if (text[0] < '1' || text[0] > '9')
         return false;
     definition = strtoul(text, &end, 10);
-    if (definition > UINT32_MAX || *end != ':' || !idem_hex_parse(end + 1, fingerprint.hash))
+    if (definition > UINT32_MAX || *end != ':' ||
+        !idem_hex_parse(end + 1, strlen(end + 1), fingerprint.hash))
         return false;
     fingerprint.definition = (uint32_t)definition;
     *ret = fingerprint;

@@ -44,7 +44,7 @@ int idem_table_name(const struct idem_tx_table *table, const struct idem_args *a
                     struct idem_tx_operation *name, struct idem_error *err) {
     bool serial = name->policy.key_kind == IDEM_KEY_SERIAL;
     struct idem_bytes scope = {0};
-    int rc = idem_fill_scope(&name->policy, args, &scope, err);
+    int rc = idem_claim_prepare_scope(&name->policy, args, &scope, err);
 
     if (rc != 0)
         return rc;

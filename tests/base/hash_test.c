@@ -74,8 +74,8 @@ TEST(one_that_was_made_to_fail_says_so_at_its_end_and_writes_nothing) {
     CHECK_INT(hash[0], 7);
 }
 
-/* What backends have stored must be found again: printf 'idem downstream key\0order:\0%064d' 7 |
-   sha256sum */
+/* Backends have stored these keys, and must find them again:
+   printf 'idem downstream key\0order:\0%064d' 7 | sha256sum */
 TEST(the_downstream_key_is_what_it_always_was) {
     char hash[IDEM_HEX_LEN + 1], out[IDEM_HEX_LEN + 1];
 

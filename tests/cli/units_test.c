@@ -178,7 +178,7 @@ TEST(a_damaged_result_is_refused_whole) {
 /* Times. */
 
 static const char *when(int64_t ms) {
-    static char buf[IDEM_WHEN_TEXT];
+    static char buf[IDEM_RFC3339_TEXT];
 
     return idem_rfc3339_print(ms, buf, sizeof(buf));
 }
@@ -231,7 +231,7 @@ TEST(what_is_no_moment_is_refused) {
 }
 
 TEST(an_age_is_told_in_one_unit) {
-    char buf[IDEM_WHEN_TEXT];
+    char buf[IDEM_RFC3339_TEXT];
 
     CHECK_STR(cli_when_relative(0, 0, buf, sizeof(buf)), "now");
     CHECK_STR(cli_when_relative(0, 1500, buf, sizeof(buf)), "1s ago");

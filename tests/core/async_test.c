@@ -1,5 +1,5 @@
 /*
- * Claims on the caller's own loop, level- and edge-triggered: call-backs come
+ * Claims on the caller's own loop, level- and edge-triggered: callbacks come
  * from the loop only, once, and never after the claim or the handle is gone.
  */
 #include <sys/epoll.h>
@@ -78,7 +78,7 @@ static void host_close(struct host *host) {
     close(host->epoll);
 }
 
-/* What a claim's call-backs saw. */
+/* The events that a claim's callbacks receive. */
 struct seen {
     int answers, finishes, lost;
     int rc;

@@ -1,5 +1,6 @@
 /*
- * What each way of failing leaves behind: the function's own failures, and the store's.
+ * The record and the outcome after each kind of failure: the function's own, and the
+ * store's.
  */
 #include "calls.h"
 #include "loop_clock.h"

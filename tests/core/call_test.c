@@ -140,7 +140,7 @@ TEST(another_fingerprint_is_a_mismatch_and_another_scope_another_record) {
     CHECK_INT(idem_call(h, guard, &args, do_work, &work, &out, NULL), 0);
     CHECK_INT(out.verdict, IDEM_MISMATCH);
     CHECK(!out.has_result && out.result == NULL && out.reason == NULL);
-    CHECK(out.status == 0 && out.attempt == 0); /* nothing is told */
+    CHECK(out.status == 0 && out.attempt == 0); /* a mismatch reveals nothing about the record */
     idem_outcome_release(&out);
     args.scope = "none"; /* the bytes, which are not the word of the policy */
     args.scope_len = 4;

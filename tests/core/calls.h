@@ -1,5 +1,6 @@
 /*
- * Blocking calls in tests: a store, a guard, a function that does what it is told, and a call.
+ * Blocking calls in tests: a store, a guard, a function that follows its `struct work`, and a
+ * call.
  */
 #ifndef IDEM_TEST_CALLS_H
 #define IDEM_TEST_CALLS_H
@@ -38,7 +39,7 @@ static inline struct idem_guard *guard_of(struct idem *h, struct idem_policy pol
     return guard;
 }
 
-/* What a function under test does, and how often it was run. */
+/* Sets what the function under test does, and counts its runs. */
 struct work {
     enum idem_result say;
     const char *result;

@@ -129,7 +129,7 @@ static void check_error(const char *text, const char *what) {
     CHECK_INT(live, 0);
 }
 
-/* What is the same. */
+/* Bodies whose fingerprints are equal. */
 
 TEST(the_order_of_members_does_not_matter) {
     CHECK(same(body(true, ANY, "{\"a\":1,\"b\":{\"c\":[1,2],\"d\":null}}"),
@@ -161,7 +161,7 @@ TEST(how_a_number_is_written_does_not_matter) {
     CHECK(!same_hash(body(true, ANY, "1"), body(true, ANY, "\"1\"")));
 }
 
-/* What differs. */
+/* Bodies whose fingerprints differ. */
 
 TEST(order_numbers_beyond_2_53_that_differ_differ) {
     CHECK(!same_hash(body(true, ANY, "{\"order\":1810966706881941507}"),
@@ -191,7 +191,7 @@ TEST(parts_cannot_run_into_each_other) {
             CHECK(!same_hash(of[i], of[k]));
 }
 
-/* Whoever chooses a name or a content may put into it what lies between parts. */
+/* A caller that chooses a name or a content may put the bytes into it that separate parts. */
 TEST(a_name_or_content_that_holds_a_part_is_not_that_part) {
     static const char held[] = {'x', 0, 0, 0, 0, 0,  0, 0, 1, IDEM_FINGERPRINT_BYTES,
                                 'a', 0, 0, 0, 1, 'y'};
@@ -219,7 +219,7 @@ TEST(what_holds_a_nul_is_read_to_its_end) {
     CHECK(!same_hash(one("body", "x\0y", 3), one("body", "x\0z", 3)));
 }
 
-/* What is refused. */
+/* Bodies that are refused. */
 
 TEST(a_name_twice_is_an_error) {
     check_error("{\"secret\":1,\"secret\":1}", "a name twice");
@@ -404,7 +404,7 @@ TEST(a_json_body_over_the_limit_is_hashed_as_bytes_and_its_definition_says_so) {
     struct idem_fingerprint read = body(true, ANY, text), raw = body(true, strlen(text) - 1, text);
 
     CHECK(same(body(true, strlen(text), text), body(true, ANY, "{\"id\":7}")));
-    CHECK(same(body(true, 2, "{\"a"), body(true, 1, "{\"a"))); /* nobody read it */
+    CHECK(same(body(true, 2, "{\"a"), body(true, 1, "{\"a"))); /* too long to be parsed */
     CHECK(same_hash(raw, bytes(text)));
     CHECK(!same_hash(raw, read));
     CHECK_INT(read.definition & IDEM_DEFINITION_RAW, 0);
@@ -515,7 +515,8 @@ TEST(where_a_piece_ends_is_compared) {
     }
 }
 
-/* Who sends a body says of what kind it is, and must not choose by it whether it is compared. */
+/* The sender of a body declares its type, and must not be able to switch the comparison off with
+   it. */
 TEST(pieces_are_compared_with_what_is_none_and_differ) {
     static const char framed[] = "a\0\0\0\0\0\0\0\1"; /* what the one piece is hashed as */
     struct idem_fingerprint a = pieces("a"), b;

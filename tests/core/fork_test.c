@@ -1,6 +1,7 @@
 /*
- * A fork in the midst of things: the child is told, waits for nobody, and touches nothing that is
- * the parent's. What the store does about forks is in tests/store/lmdb.
+ * A fork while calls are under way: the child gets an error, waits for no thread of the parent,
+ * and touches nothing that is the parent's. How the store handles forks is tested in
+ * tests/store/lmdb.
  */
 #include <dlfcn.h>
 
@@ -106,7 +107,7 @@ static void on_answer(struct idem_claim *claim, int rc, const struct idem_answer
     (void)data;
 }
 
-/* What a child does on its way out. */
+/* Frees everything, as a child does before it exits. */
 static void child_cleans_up(struct idem *h, struct idem_claim *claim, struct host *host) {
     int calls = host->calls;
 
@@ -142,7 +143,7 @@ TEST(a_child_leaves_the_hosts_timer_alone) {
     idem_close(h);
 }
 
-/* Another thread of the parent may hold one at the fork, and nobody gives it back in the child. */
+/* Another thread of the parent may hold one at the fork; in the child it is never released. */
 TEST(hashing_takes_none_of_openssls_locks_even_for_the_first_time) {
     struct idem_bytes text = {(const unsigned char *)"abc", 3};
     unsigned char hash[IDEM_HASH_LEN];

@@ -1,6 +1,6 @@
 /*
- * Identifiers: their form, their order, and that nobody gets one twice: not
- * threads, forks, machines with one clock or another, nor who was killed.
+ * Identifiers: their form, their order, and that none is issued twice: not to
+ * threads, forks, machines whose clocks differ, or processes that were killed.
  */
 #include <pthread.h>
 #include <sys/mman.h>
@@ -308,7 +308,7 @@ TEST(a_child_that_is_forked_while_others_ask_can_ask_as_well) {
         CHECK(pthread_join(busy[i], NULL) == 0);
 }
 
-/* Snowflakes. Those over time are in snowflake_test.c. */
+/* Snowflakes. Tests that move the clock are in snowflake_test.c. */
 
 #define WORKER(id) ((int)((id) >> 12 & 1023))
 #define MS(id) ((id) >> 22)
@@ -401,7 +401,8 @@ TEST(when_all_workers_are_taken_it_says_so) {
     idem_close(h);
 }
 
-/* A clock that goes back while nobody is there: what was given out is remembered. */
+/* The clock goes back while no process uses the worker: the store remembers the identifiers that
+   were issued. */
 static int64_t wall_offset;
 
 TEST(what_is_given_out_after_the_clock_went_back_was_not_given_out_before) {

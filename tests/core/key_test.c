@@ -1,6 +1,6 @@
 /*
- * What makes two calls the same: keys by expression, by parameters and by serial number, and what
- * is compared when a key comes back.
+ * Calls that count as the same: keys by expression, by parameters and by serial number, and the
+ * fingerprint that is compared when a key returns.
  */
 #include "calls.h"
 
@@ -485,7 +485,7 @@ TEST(a_stronger_place_overrules_an_expression) {
     idem_close(h);
 }
 
-/* What is stored of a fingerprint that is none, where the memory held something else before. */
+/* A call without a fingerprint stores zeros, even if the memory held other bytes before. */
 TEST(no_fingerprint_is_stored_as_zeros_and_not_as_what_the_memory_held) {
     static const struct idem_fingerprint zeros;
     static const int kinds[] = {IDEM_NONE, 0};
@@ -525,7 +525,7 @@ TEST(a_length_without_bytes_is_an_error) {
     idem_guard_free(guard);
 }
 
-/* Who sends the body chooses its length: that must not switch the comparison off. */
+/* The sender of the body chooses its length, which must not switch the comparison off. */
 TEST(a_body_that_is_too_long_to_be_read_is_another_one) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *guard = guard_of(h, (struct idem_policy){.json_max = 16});

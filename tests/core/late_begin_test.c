@@ -1,7 +1,7 @@
 /*
- * Who was told RUN and comes too late to begin: its loop, its thread or the machine slept for
- * longer than the lease. Somebody else may have taken over by then, whatever `recover` says, so
- * nothing is begun: it is given back and asked for anew.
+ * A caller that received RUN and begins too late: its loop, its thread or the machine slept for
+ * longer than the lease. Another owner may have taken over by then, whatever `recover` is, so
+ * nothing is begun: the claim is released and sent anew.
  */
 #include "base/error.h"
 #include "calls.h"
@@ -209,8 +209,9 @@ TEST(a_renewal_that_is_acknowledged_after_its_lease_is_told_as_lost) {
     rig_end(&rig);
 }
 
-/* The blocking call. Behind an answer, and before who waits for it can go on, its store falls
-   asleep: another one's front, which stands for a sleep between the answer and the function. */
+/* The blocking call. Its store is a wrapper around another one: it sleeps after it delivered an
+   answer and before the waiting thread continues, which stands for a sleep between the answer and
+   the function. */
 static struct {
     struct idem_store base;
     struct idem_store *real;
@@ -230,7 +231,8 @@ static void front_complete(struct idem_op *op, int rc) {
     }
 }
 
-/* It renews nothing: whether that, or who waits, came first after a sleep would be chance. */
+/* Refuses renewals: after a sleep it would be chance if the renewal or the waiting thread came
+   first. */
 static int front_submit(struct idem_store *base, struct idem_op *op) {
     (void)base;
     if (op->kind == IDEM_OP_FINISH && op->in.finish.action == IDEM_OWNER_RENEW)
@@ -348,7 +350,7 @@ TEST(a_call_that_slept_under_rerun_asks_anew_and_runs_once) {
     call_asleep((struct idem_policy){.lease_ms = LEASE_MS, .recover = IDEM_RECOVER_RERUN});
 }
 
-/* What was given up does not stay uncertain. */
+/* A claim that was given up does not stay uncertain. */
 static void call_asleep_each_time(struct idem_policy policy) {
     struct idem *h = open_front(sleep_alone, 3);
     struct idem_guard *guard = guard_of(h, policy);

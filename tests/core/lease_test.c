@@ -1,6 +1,6 @@
 /*
  * When a lease is renewed, when it is lost, and when a retry is due, to the millisecond: the clock
- * is the test's own, and so is the store, which answers when and what it is told to.
+ * is the test's own, and so is the store, whose answers and their times the test sets.
  */
 #include <sys/syscall.h>
 #include <time.h>
@@ -29,7 +29,7 @@ static struct {
     struct idem_op *claim, *finish; /* under way */
     int64_t claim_at, finish_at;    /* when it was sent */
     struct idem_finish_in sent;
-    bool down; /* refuses what is said */
+    bool down; /* refuses every finish */
     int64_t timer_at, lost_at;
     struct idem *h;
     struct idem_guard *guard;

@@ -8,7 +8,7 @@
 
 static struct idem_error err;
 
-/* What a call with a NULL answered: INVALID, and a text that names it. */
+/* A call with a NULL argument returns INVALID, and a text that names the argument. */
 static void refused(int rc, const char *what) {
     char part[64];
 
@@ -98,7 +98,8 @@ TEST(a_call_is_told_what_it_left_out) {
     idem_close(h);
 }
 
-/* Above all a scope: the key of somebody whose name was lost must not become everybody's. */
+/* Above all a scope: if a caller's name was lost, its key must not become one of the scope that all
+   share. */
 TEST(a_length_without_bytes_is_not_taken_for_nothing) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *guard = guard_of(h, (struct idem_policy){0});

@@ -1,5 +1,5 @@
 /*
- * What operators see and do: look up, list, settle, forget, and the store's time.
+ * The operators' functions: look up, list, settle, forget, and the store's time.
  */
 #include "calls.h"
 
@@ -95,7 +95,7 @@ TEST(many_uncertain_records_are_settled_at_once) {
     idem_close(h);
 }
 
-/* Somebody else settles it first, and it vanishes once more. */
+/* Settles the listed record meanwhile, and runs it again with an unknown outcome. */
 struct meanwhile {
     struct idem *h;
     struct idem_guard *guard;

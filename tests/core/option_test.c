@@ -1,6 +1,6 @@
 /*
- * One option by its word: what it takes, what it refuses and with which text, and what the manual
- * says of it.
+ * One option by its word: the values that it accepts, those that it refuses and with which text,
+ * and its line in the manual.
  */
 #include "policies.h"
 

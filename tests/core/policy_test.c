@@ -1,5 +1,6 @@
 /*
- * What a whole policy may not be, and what mode=lock implies.
+ * Combinations of options that no policy may have, and those that mode=lock
+ * implies.
  */
 #include "policies.h"
 

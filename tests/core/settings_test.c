@@ -1,5 +1,6 @@
 /*
- * The settings file: what it may say, and how it is told what it may not.
+ * The settings file: the lines that it may have, and the error for each that it
+ * may not.
  */
 #include "core/settings.h"
 #include "temp.h"

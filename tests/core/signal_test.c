@@ -1,6 +1,7 @@
 /*
- * What idem.h says of signals: blocking calls go on after them, the library's threads are never
- * chosen to handle one, nothing of the caller's is changed, and no SIGPIPE comes of a dead peer.
+ * The promises of idem.h about signals: blocking calls continue after them, no thread of the
+ * library is chosen to handle one, the caller's handlers and masks stay as they are, and a dead
+ * peer causes no SIGPIPE.
  */
 #include "calls.h"
 
@@ -190,7 +191,7 @@ TEST(the_librarys_threads_block_every_signal) {
         ours++;
         blocks_all_check(after[i]);
     }
-    CHECK_INT(ours, 2); /* who serves the loop, and who writes */
+    CHECK_INT(ours, 2); /* the loop's thread, and the writer */
     idem_guard_free(guard);
     idem_close(h);
 }
@@ -317,7 +318,7 @@ TEST(a_waiter_that_died_raises_no_sigpipe) {
     peer.pid = fork();
     CHECK(peer.pid >= 0);
     if (peer.pid == 0) {
-        temp_owner = getpid(); /* the same folder; what is in it is the parent's to remove */
+        temp_owner = getpid(); /* the same directory; only the parent removes its content */
         peer_main(&peer);
         _exit(0);
     }

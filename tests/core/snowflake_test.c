@@ -22,7 +22,7 @@
 #define WORKER(id) ((int)((id) >> 12 & 1023))
 #define MS(id) ((id) >> 22)
 
-/* How far the machine's clocks are off; or where the one that tells the date stands still. */
+/* How far the machine's clocks are off; or the time at which the clock of the date stands still. */
 static _Atomic int64_t wall_s, boot_s, wall_stands_ms;
 
 /* The worker that is asked for first. */
@@ -111,7 +111,7 @@ TEST(a_worker_is_kept_by_who_goes_on_using_it) {
 
     for (unsigned i = 0; i < 10; i++) {
         later(LEASE_S * 5 / 12);
-        first_worker = 100; /* for who would take one anew */
+        first_worker = 100; /* the one that a new lease would get */
         id = next(s);
         CHECK_INT(WORKER(id), 7);
         CHECK(id > last);
@@ -232,7 +232,7 @@ static int id_cmp(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* All are there until the last one is through, so that nobody has another's worker. */
+/* Every process stays until the last one has finished, so that none gets the worker of another. */
 static void process_run(const char *url, int64_t *ids, _Atomic unsigned *through) {
     struct idem_snowflake *s;
     struct idem *h;

@@ -238,7 +238,7 @@ TEST(a_claim_that_is_not_answered_is_unknown_and_released_behind) {
     struct idem_claim *claim;
 
     rig_open(&rig);
-    break_it(FAULT_DEAF, IDEM_OP_CLAIM); /* it is granted, and nobody knows */
+    break_it(FAULT_DEAF, IDEM_OP_CLAIM); /* granted, but the answer is lost */
     claim = ask(&rig, (struct idem_policy){0}, &seen);
     CHECK_INT(seen.answers, 0);
     time_pass(&rig, 200);
@@ -599,7 +599,7 @@ TEST(a_release_in_the_background_that_is_not_answered_is_sent_again) {
     struct idem_claim *claim;
 
     rig_open(&rig);
-    break_it(FAULT_DEAF, IDEM_OP_CLAIM); /* it is granted, and nobody knows */
+    break_it(FAULT_DEAF, IDEM_OP_CLAIM); /* granted, but the answer is lost */
     claim = ask(&rig, (struct idem_policy){0}, &seen);
     break_it(FAULT_SILENT, IDEM_OP_FINISH);
     time_pass(&rig, 150);

@@ -1,5 +1,5 @@
 /*
- * Tokens in C: issued blocking and on a loop, used once by whom they were issued to.
+ * Tokens in C: issued blocking and on a loop, used once by the caller that they were issued to.
  */
 #include "calls.h"
 #include "poll_handle.h"
@@ -94,7 +94,7 @@ TEST(nobody_else_can_use_it) {
     idem_close(h);
 }
 
-/* A key that a caller chose is no token, and a token is no key that he could have chosen. */
+/* A key that a caller chose is no token, and a token is no key that a caller could have chosen. */
 TEST(tokens_and_keys_never_meet) {
     struct idem *h = open_store("sync=off");
     struct idem_guard *guard = guard_of(h, tokens);
@@ -152,7 +152,7 @@ TEST(what_cannot_be_issued_is_said) {
     CHECK_INT(idem_token_issue(h, guard, &keyed, token, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "idem_args.key");
     CHECK_INT(idem_token_issue(h, guard, &args, NULL, &err), IDEM_E_INVALID);
-    /* Whoever brings nothing would have what it is bound to. */
+    /* Every caller without a value would match the binding. */
     args = args_of("ann", "");
     CHECK_INT(idem_token_issue(h, guard, &args, token, &err), IDEM_E_INVALID);
     CHECK_HAS(err.text, "idem_args.bind");

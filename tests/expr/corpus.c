@@ -1,6 +1,6 @@
 /*
  * Writes the expressions of vector files as a corpus for fuzz/expr_fuzz.c: a
- * byte that says how to compile, then the text, one file each.
+ * byte that sets how to compile, then the text, one file each.
  *
  *     corpus DIRECTORY FILE.jsonl...
  */

@@ -1,7 +1,7 @@
 /*
- * Expressions: what is refused and with which words, at which column, the
- * limits, Java's printing, and one expression in many threads. What Spring
- * answers is in vectors_test.c.
+ * Expressions: the errors with their words and columns, the limits, Java's
+ * printing, and one expression in many threads. vectors_test.c compares results
+ * with Spring's.
  */
 #include "expressions.h"
 

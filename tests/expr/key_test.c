@@ -159,7 +159,7 @@ TEST(a_text_is_told_from_a_list) {
     CHECK_KEY("'x:' + #x", "{\"x\":[1]}", "x:[1]");
     CHECK_KEY("'x:' + #x", "{\"x\":\"[1]\"}", "x:\"[1]\"");
     CHECK_KEY("#x.trim()", "{\"x\":\" [1]\"}", "\"[1]\"");
-    /* What the expression itself writes is as it is written. */
+    /* Brackets that the expression itself adds are not quoted. */
     CHECK_KEY("'[' + #x + ']'", "{\"x\":1}", "[1]");
     CHECK_KEY_OF("[#{#x}]", IDEM_EXPR_TEMPLATE, "{\"x\":1}", "[1]");
 }
@@ -429,8 +429,8 @@ static uint32_t random_below(uint32_t n) {
     return (uint32_t)(random_state >> 33) % n;
 }
 
-/* Appends a list, and what must tell it from others: its items with their types, texts by length,
-   numbers as Java prints them. */
+/* Appends a list, and the form that distinguishes it from all others: its items with their types,
+   texts by length, numbers as Java prints them. */
 struct made {
     char json[600], form[900];
 };

@@ -252,7 +252,7 @@ TEST(of_two_numbers_that_are_one_double_one_at_most_is_kept) {
     }
 }
 
-/* What is written out is the same document. */
+/* The canonical form is the same document as its source. */
 TEST(the_canonical_form_is_its_own_canonical_form) {
     static const char *const texts[] = {
         "{\"b\":[1.50,{\"z\":null,\"a\":\"\\u00e4\"}],\"a\":-0,\"\":12345678901234567890}", "[]",
@@ -267,7 +267,7 @@ TEST(the_canonical_form_is_its_own_canonical_form) {
     }
 }
 
-/* Longer than the buffer between the writer and whoever takes it. */
+/* Longer than the buffer between the writer and its callback. */
 TEST(long_strings_arrive_whole) {
     char text[6003], copy[6003];
 

@@ -18,7 +18,7 @@ struct rig {
 struct pair {
     struct idem_fd fd;
     struct rig *rig;
-    struct pair *others; /* which it takes out, when it is told; NULL: none */
+    struct pair *others; /* which its callback takes out; NULL: none */
     int others_n, end, told, events;
     bool close_all;
 };

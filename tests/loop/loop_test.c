@@ -1,6 +1,6 @@
 /*
- * Timers, tasks and descriptors over a host that only remembers what it was
- * told, and over poll(2).
+ * Timers, tasks and descriptors over a host that only records its calls, and
+ * over poll(2).
  */
 #include "loop/loop.h"
 
@@ -247,7 +247,7 @@ TEST(the_poll_host_tells_of_descriptors_and_of_time) {
     idem_poll_release(&poll);
 }
 
-/* A call-back that calls the loop: a host that runs itself from inside one does that. */
+/* A callback that calls the loop: a host that runs itself from inside one does that. */
 static void item_turn(struct idem_task *task) {
     struct item *item = idem_container_of(task, struct item, task);
 

@@ -1,6 +1,6 @@
 /*
  * Writes events of a history, and reads a log back into keys and owners for
- * history_rules.c to judge. The format is told in history.h.
+ * history_rules.c to judge. history.h has the format.
  *
  * Fails on what cannot be read or understood, with the number of the line; a
  * torn line (one without its end mark) is counted and left out. No memory:
@@ -321,7 +321,7 @@ static int owner_compare(const char *a, const char *b) {
     return strcmp(a, b);
 }
 
-/* By key, then by owner (nobody's first), then as they were written. */
+/* By key, then by owner (events without one first), then as they were written. */
 static int event_compare(const void *a, const void *b) {
     const struct event *x = a, *y = b;
     int order = strcmp(x->key, y->key);
@@ -452,8 +452,8 @@ static void message_add(struct key *key, const struct event *event) {
     key->published_line = event->line;
 }
 
-/* Expiry and operators: nobody's events. An operator's word without an answer may come true
-   at any later moment. */
+/* Expiry and operators: events without an owner. An operator's command without an answer may take
+   effect at any later moment. */
 static void nobodys_add(struct key *key, const struct event *event) {
     if (event->kind == EVENT_POLICY) {
         policy_merge(&key->policy, &event->policy);
@@ -516,7 +516,7 @@ static int history_read(struct reader *reader, FILE *log) {
     for (size_t i = 0; rc == 0 && i < reader->events.n; i++) {
         struct event *event = &reader->events.at[i];
 
-        /* Who has no owner to say is nobody, whatever the line says. */
+        /* Only events of a claim have an owner, whatever the line names. */
         if (event->kind < EVENT_CLAIM || event->kind > EVENT_LEAVE)
             event->owner = NULL;
         if (event->kind == EVENT_POLICY && strcmp(event->key, "*") == 0)

@@ -1,6 +1,7 @@
 /*
- * Histories: what many processes did to keys, written down as it happened, and
- * judged afterwards by the invariants of the design (section 2).
+ * Histories: many processes write each operation on a key to a log as it
+ * happens; the log is judged afterwards by the invariants of the design
+ * (section 2).
  *
  * THE LOG is text, one event a line, appended by any number of processes in any
  * language; a line is one write() to a file opened with O_APPEND:
@@ -10,11 +11,12 @@
  * TIME   CLOCK_MONOTONIC in nanoseconds: of the moment before an operation is
  *        sent, and of the moment after it was answered. All writers of one log
  *        share one clock (Python: time.monotonic_ns()).
- * ACTOR  who writes: a pid, a worker's name.
- * KEY    the key with its scope: what names one record.
+ * ACTOR  the writer: a pid, a worker's name.
+ * KEY    the key with its scope, which name one record.
  * EVENT  and its names, below. Names that begin with x- are for people.
  * " ."   ends the line: a line without it was torn by a crash and is left out.
- *        So write what you will do before you do it, and what came of it after.
+ *        So write the event before an operation is sent, and its outcome
+ *        afterwards.
  *
  * Words hold neither blanks nor '='; blank lines and lines that begin with '#'
  * are skipped. A shell writes with `history-check --append LOG ACTOR KEY EVENT
@@ -22,7 +24,7 @@
  *
  *     os.write(fd, f"{time.monotonic_ns()} {pid} {key} {event} {names} .\n".encode())
  *
- * | event    | names                                   | says                            |
+ * | event    | names                                   | meaning                         |
  * |----------|-----------------------------------------|---------------------------------|
  * | policy   | mode= recover= lease_ms= [effects=once] | of KEY, or of all where KEY is *|
  * | claim    | owner= [mode= recover= lease_ms= fp=]   | a claim is about to be sent     |
@@ -48,10 +50,10 @@
  *
  * An owner is the owner id of one claim, whole or its first digits. A claim that
  * is repeated is a second claim line under the same owner. `error` is an answer
- * too: it says that the operation may or may not have happened. fp= is given
- * where fingerprints are comparable. A digest is any word that two results share
- * only if they are the same bytes. unguarded=1 says that on_store_error=open let
- * it run: such a run is no concern of the store's.
+ * too: the operation may or may not have happened. fp= is given where
+ * fingerprints are comparable. A digest is any word that two results share only
+ * if they are the same bytes. unguarded=1: on_store_error=open let it run; the
+ * store is not responsible for such a run.
  *
  * THE JUDGE knows of an operation only that it took effect at some moment
  * between being sent and being answered, or, unanswered, at any later moment or
@@ -62,7 +64,7 @@
  *   2  RUN for a claim that was sent after a done was acknowledged      (not lock)
  *   3  under hold, two RUNs, or two effects, with no fail or release sent between
  *      them                                                            (not lock)
- *   4  a finish acknowledged to somebody who was superseded, or never let in
+ *   4  a finish acknowledged to an owner that was superseded, or never let in
  *   5  a replay that is not what an acknowledged done stored           (not lock)
  *   6  RUN or a replay for another fingerprint than the one that ran first
  *   7  an effect without RUN, or a second one under the same attempt
@@ -100,7 +102,7 @@ int history_write(int fd, const char *key, const char *event, const char *names,
 int history_write_as(int fd, const char *actor, const char *key, const char *event,
                      const char *names);
 
-/* What was seen: a test asks for some of it, so that it does not pass on an empty log. */
+/* Counts of the log's events: a test requires some, so that it does not pass on an empty log. */
 struct history_sum {
     size_t lines, torn, keys;
     size_t claims, runs, replays;
@@ -109,9 +111,9 @@ struct history_sum {
 };
 
 /*
- * Judges a log. The number of violations, each told in `report` with the key's
- * lines around it; or -1 where the log is unusable, with the reason in `report`.
- * *ret (which may be NULL) is untouched on failure.
+ * Judges a log. Returns the number of violations, each written to `report` with
+ * the key's lines around it; or -1 where the log is unusable, with the reason in
+ * `report`. *ret (which may be NULL) is untouched on failure.
  */
 int history_check(FILE *log, FILE *report, struct history_sum *ret);
 int history_check_file(const char *path, FILE *report, struct history_sum *ret);

@@ -1,6 +1,7 @@
 /*
  * A history as history.c has read it and history_rules.c and history_queue.c judge
- * it: per key, who claimed and said what, when. Private to the three.
+ * it: per key, the claims and finishes of each owner with their times. Private to
+ * the three.
  */
 #ifndef IDEM_TEST_MODEL_HISTORY_LOG_H
 #define IDEM_TEST_MODEL_HISTORY_LOG_H
@@ -30,7 +31,7 @@ struct policy {
     bool known;
     enum idem_mode mode;
     enum idem_recover recover;
-    int64_t lease_ns; /* 0: not said */
+    int64_t lease_ns; /* 0: not given */
     bool once;        /* effects=once */
 };
 
@@ -69,7 +70,7 @@ struct party {
     VEC(struct moment) moments;
 };
 
-/* What was known before it may not hold after it: expiry, or an operator. */
+/* Expiry, or an operator: the state known before it may not hold after it. */
 struct reset {
     int64_t sent, answered;
     size_t line;

@@ -4,8 +4,8 @@
  *     history-check LOG
  *     history-check --append LOG ACTOR KEY EVENT [name=value]...
  *
- * Exits 0 when every invariant holds, 1 when one is broken (told on stdout with
- * the piece of the log), 2 when the log is unusable or cannot be written.
+ * Exits 0 when every invariant holds, 1 when one is broken (reported on stdout
+ * with the lines of the log), 2 when the log is unusable or cannot be written.
  */
 #include "history.h"
 

@@ -1,5 +1,5 @@
 /*
- * Judges one key of a history by the invariants; history.h says which. Every
+ * Judges one key of a history by the invariants that history.h lists. Every
  * rule condemns only what no order of the operations can excuse: where a moment
  * is not certain, it is taken as early or as late as speaks for the store.
  *
@@ -21,7 +21,7 @@
 /* One owner let in once. Granted between `from` and `by`; the lease is live at least `until`. */
 struct grant {
     const struct party *party;
-    const struct claim *claim; /* the one whose answer said so */
+    const struct claim *claim; /* the one whose answer granted it */
     int64_t from, by, until;
     int64_t own_until; /* when it is over by the owner's own clock, or by an operator's word */
     uint32_t attempt;
@@ -106,7 +106,7 @@ static bool reset_between(const struct judge *j, int64_t from, int64_t to) {
     return false;
 }
 
-/* It may have said so by then, with effect. */
+/* True if this finish may have taken effect by then. */
 static bool may_have_said(const struct party *party, enum said said, int64_t by) {
     for (size_t i = 0; i < party->finishes.n; i++) {
         const struct finish *finish = &party->finishes.at[i];
@@ -138,7 +138,7 @@ static int64_t later(int64_t a, int64_t b) {
 }
 
 /* How long the lease was live for certain: from the sending, on through acknowledged renewals,
-   until the owner first said how it ended or an operator might have. */
+   until the owner first sent its finish, or an operator might have settled it. */
 static void grant_time(const struct judge *j, struct grant *grant) {
     int64_t lease = grant->claim->policy.lease_ns;
 
@@ -215,8 +215,9 @@ static void judge_prepare(struct judge *j) {
 }
 
 /*
- * 1. Both were in by the time the second was told so, and neither lease can
- * have ended; or the second was let in wholly while the first one's was live.
+ * 1. Both owners were let in when the second one's answer arrived, and neither
+ * lease can have ended; or the second was let in wholly while the first one's
+ * was live.
  */
 static void rule_leases(struct judge *j) {
     int64_t *most = calloc(j->grants.n + 1, sizeof(*most)); /* the latest end among those before */
@@ -318,8 +319,8 @@ static bool may_follow(const struct judge *j, const struct grant *a, const struc
     return may_have_given_back(a->party, b->by) || reset_between(j, a->from, b->by);
 }
 
-/* 3. Whoever gave back did so after it was told: so the order of the answers is the order of
-   the grants, and neighbours suffice. */
+/* 3. An owner releases or fails only after it received its answer: so the order of the answers is
+   the order of the grants, and it suffices to compare neighbours. */
 static void rule_hold(struct judge *j) {
     const struct grant *a = NULL;
 
@@ -347,7 +348,7 @@ static bool supersedes(const struct judge *j, const struct grant *other, const s
         (mine->attempt == 0 || other->attempt <= mine->attempt ||
          reset_between(j, earlier(mine->from, other->from), finish->answered)))
         return false;
-    /* Where nothing is left, a release is acknowledged to everybody. */
+    /* If no record is left, a release is acknowledged to every owner. */
     if (finish->said != SAID_RELEASE)
         return true;
     for (size_t i = 0; i < other->party->finishes.n; i++)
@@ -389,7 +390,7 @@ static void finish_judge(struct judge *j, const struct party *party, const struc
     }
 }
 
-/* Let run by on_store_error=open: nobody promised anything. */
+/* on_store_error=open let it run: the store promised nothing. */
 static bool is_unguarded(const struct party *party) {
     for (size_t i = 0; i < party->claims.n; i++)
         if (party->claims.at[i].unguarded)

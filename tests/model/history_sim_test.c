@@ -1,11 +1,11 @@
 /*
  * The judge of histories against a simulated store: callers, messages and time
- * are drawn by lot, the store is protocol/protocol.c on one record. What a right
- * store does must never be condemned, whatever was lost, late or repeated; each
- * of the faults that the model knows must be caught in some of the histories.
+ * are drawn by lot, the store is protocol/protocol.c on one record. A correct
+ * store must never be condemned, whatever was lost, late or repeated; each of
+ * the faults that the model knows must be caught in some of the histories.
  *
- * The time is simulated, in milliseconds: a seed tells a whole history, and a
- * history that fails is printed with its seed.
+ * The time is simulated, in milliseconds: a seed determines a whole history,
+ * and a history that fails is printed with its seed.
  */
 #include "history.h"
 #include "protocol/protocol.h"
@@ -137,7 +137,7 @@ static void finish_send(int who, enum idem_owner_action said) {
     later(60, SAID_IN_VAIN, who)->turn = caller->finishes;
 }
 
-/* The sweep: what has expired is gone, and the history says since when. */
+/* The sweep: removes the expired record, and writes the time of its expiry to the history. */
 static void store_expire(void) {
     if (!sim.there || sim.record.expires > sim.now)
         return;
@@ -237,7 +237,7 @@ static void claim_in_vain(const struct pending *pending) {
         finish_send(pending->caller, IDEM_OWNER_RELEASE); /* given up */
 }
 
-/* It happens; then it is said how it went, unless this was the crash. */
+/* The effect happens; then the finish is sent, unless this was the crash. */
 static void work(int who) {
     if (percent(10))
         return;
@@ -302,7 +302,7 @@ static void finish_acked(const struct pending *answer) {
          idem_owner_action_name(answer->said), answer->ack == IDEM_ACK ? "ack" : "lost");
 }
 
-/* Said again in the same words, a few times. */
+/* Sends the same finish again, a few times. */
 static void finish_in_vain(const struct pending *pending) {
     struct caller *caller = &sim.callers[pending->caller];
 
@@ -403,7 +403,7 @@ static struct pending next(void) {
     return pending;
 }
 
-/* Tells one history, and judges it; the violations found. */
+/* Makes one history, and judges it; returns the number of violations. */
 static int history_of(uint64_t seed, char **text, char **report, struct history_sum *sum) {
     size_t size, report_size;
     FILE *out = open_memstream(report, &report_size), *in;

@@ -1,37 +1,36 @@
 /*
  * The model: one key, a store that follows the tables of src/protocol/table.c, and
- * callers whom everything may happen to. tests/model/run has spin visit every
- * state of it, for each policy, and for each deliberate fault.
+ * callers that may fail at any moment. tests/model/run has spin visit every state
+ * of it, for each policy, and for each deliberate fault.
  *
  * The rows are not written here: table.pml is made from the C tables by
- * tools/promela.c. What the rows' moves do to a record is written here by hand,
- * as protocol/protocol.c does it, without the fields that decide nothing.
+ * tools/promela.c. The effect of a move on a record is written here by hand, as
+ * protocol/protocol.c does it, without the fields that decide nothing.
  *
  * CALLERS. Three actors that crash and come back as new callers, under new
- * owner ids, are the same to a store as a handful of callers of whom some have
+ * owner ids, are the same to a store as a handful of callers, some of which have
  * not been heard yet: so every caller's claim is on its way from the start, and
  * a crash is final for an owner id.
  *
  * THE NETWORK carries what was sent at any later time, never, or again and
  * again, in any order, also when the sender is long dead. That is every lost
  * request, every lost answer with its repetition under the same owner id, every
- * duplicate and every late word of somebody who was superseded.
+ * duplicate and every late finish of an owner that was superseded.
  *
  * TIME is the store's: a lease ends, a failure falls due and a record expires
- * when the clock process says so, at any moment that the rules allow.
+ * when the clock process decides, at any moment that the rules allow.
  *
- * What the invariants speak about is kept in ghost variables (g_...), which
- * follow the answers that were given, not the record. An INVARIANT that does
- * not hold is reported as "assertion violated (N==0)", N being its number in
- * the design, section 2.
+ * The invariants read ghost variables (g_...), which follow the answers that
+ * were given, not the record. An INVARIANT that does not hold is reported as
+ * "assertion violated (N==0)", N being its number in the design, section 2.
  *
  * Chosen with -D: MODE, HOLD, ON_FAILURE, ATTEMPTS, EXPIRY, PROBERS, TOKENS,
  * FINGERPRINTS, MIXED (some callers use mode=lock), TIMED (owners stop when
- * their lease is over by their own clock), CALLERS; STALE (a fail that was said
- * of an earlier attempt excuses no second RUN) and FENCED (finishes name their
- * attempt, and are lost if it is not the record's, as protocol.c has it: without
- * probers the invariants hold even without that); one FAULT_...; and ONLY=N,
- * which looks at invariant N alone.
+ * their lease is over by their own clock), CALLERS; STALE (a fail of an earlier
+ * attempt excuses no second RUN) and FENCED (finishes name their attempt, and
+ * are lost if it is not the record's, as protocol.c has it: without probers the
+ * invariants hold even without that); one FAULT_...; and ONLY=N, which looks at
+ * invariant N alone.
  */
 #define LOCK 1
 #define REJECT 2
@@ -85,7 +84,7 @@
 
 #define NOBODY CALLERS
 
-/* What one caller says may differ from what another says; caller 0 is the odd one out. */
+/* The arguments of callers may differ: caller 0 is the one that has others. */
 #define MODE_OF(o) ((MIXED && o == 0) -> LOCK : MODE)
 #define HOLDS(o) (HOLD && MODE_OF(o) != LOCK)
 #define PRINT_OF(o) ((!FINGERPRINTS || MODE_OF(o) == LOCK) -> 0 : ((o == 0) -> 1 : 2))
@@ -141,7 +140,7 @@ byte sent[CALLERS]; /* 1 << OWNER_...: what it has sent besides its claim */
 bit own_lease[CALLERS]; /* its lease is live, by its own clock */
 #endif
 #if STALE || FENCED
-bit current[CALLERS]; /* the attempt that it was told of is the record's */
+bit current[CALLERS]; /* the attempt of its answer is the record's */
 #define CURRENT(o) current[o]
 #else
 #define CURRENT(o) true
@@ -149,12 +148,12 @@ bit current[CALLERS]; /* the attempt that it was told of is the record's */
 
 /* The ghosts. */
 byte g_holder = NOBODY; /* whose lease is live */
-byte g_owner = NOBODY;  /* who was let in last, and has not been superseded */
-bit g_finished;         /* and has said how it ended */
+byte g_owner = NOBODY;  /* the last that was let in, and has not been superseded */
+bit g_finished;         /* and has sent its finish */
 bit g_done;             /* a done was acknowledged, not by mode=lock */
 byte g_result = NOBODY; /* and whose */
-bit g_run;              /* hold: somebody was told RUN, and neither failed nor released */
-byte g_ran = NOBODY;    /* and who */
+bit g_run;              /* hold: a caller received RUN, and neither failed nor released */
+byte g_ran = NOBODY;    /* and which */
 byte g_print;           /* the fingerprint that runs, or ran */
 
 /* Set and used within one step of the store; no part of the state, except where a
@@ -206,7 +205,7 @@ inline claim_look(o) {
     fi
 }
 
-/* What the claim's answer means to the invariants; the record is still as it was found. */
+/* Checks the claim's answer against the invariants; the record is still as the claim found it. */
 inline claim_watch(o) {
     if
     :: move == M_START || move == M_TAKE ->
@@ -227,7 +226,7 @@ inline claim_watch(o) {
     fi;
     if
     :: verdict == V_RUN && HOLDS(o) ->
-        /* Told again is not told twice; told RUN after PROBE is. */
+        /* RUN that is repeated counts once; RUN after PROBE counts twice. */
         INVARIANT(3, (move == M_START -> !g_run : g_run && g_ran == o));
         g_run = 1; g_ran = o
     :: verdict == V_RUN && !HOLDS(o) -> g_run = 0; g_ran = NOBODY
@@ -270,7 +269,7 @@ inline claim_move(o) {
 #if CALLERS != 3
 #error "critical_watch() looks at three callers"
 #endif
-/* Nobody else believes that it holds the key. */
+/* No other caller believes that it holds the key. */
 inline critical_watch(o) {
     INVARIANT(1, (o == 0 || phase[0] != AT_WORK || !own_lease[0]) &&
                  (o == 1 || phase[1] != AT_WORK || !own_lease[1]) &&
@@ -278,7 +277,7 @@ inline critical_watch(o) {
 }
 #endif
 
-/* An answer to somebody who does not wait for it any more is no answer. */
+/* An answer to a caller that no longer waits has no effect. */
 inline claim_answer(o) {
     if
     :: phase[o] != WAITING || answer_lost -> printf("    (and does not hear it)\n")
@@ -335,8 +334,8 @@ inline finish_accepted(o) {
         g_holder = NOBODY; g_finished = 1;
         g_done = (action == OWNER_DONE && MODE_OF(o) != LOCK);
         g_result = (g_done -> o : NOBODY);
-        /* A prober's release says nothing of the run that it was to find out about; nor does
-           what somebody said of a run of its own, before. */
+        /* A prober's release proves nothing about the run that it examined; nor does a finish that
+           it sent for an earlier run of its own. */
         if
         :: action != OWNER_DONE && (g_ran == o || (action == OWNER_FAIL && CURRENT(o))) ->
             g_run = 0; g_ran = NOBODY
@@ -350,7 +349,7 @@ inline finish_accepted(o) {
     fi
 }
 
-/* Somebody else is at it now. */
+/* Another owner has the key now. */
 inline superseded_reached(o) {
     if
     :: state == S_RUNNING && action == OWNER_DONE ->
@@ -384,7 +383,8 @@ inline finish_watch(o) {
             c_code { state_reached(11, "a done after the lease was over"); }
         :: else
         fi;
-        /* Whoever still owns it must be heard: a store that loses everybody keeps all else. */
+        /* The finish of the current owner must be accepted: without this rule, a store that rejects
+           every finish would keep all others. */
         INVARIANT(4, (ack == ACK && (move != M_NONE || lose)) || (FENCED && !CURRENT(o)))
     fi;
     if
@@ -509,7 +509,7 @@ inline leave(o) {
 #endif
 }
 
-/* What a caller does; it may stop anywhere, and that is its crash. */
+/* A caller; it may stop anywhere, which is its crash. */
 proctype caller(byte o) {
 end:
     do

@@ -113,7 +113,7 @@ TEST(a_child_never_gets_what_its_parent_gets) {
     family_case(fork);
 }
 
-/* One that no handler of the C library is told of. */
+/* A fork that runs no handler of the C library. */
 TEST(nor_does_a_child_by_a_bare_system_call) {
     family_case(fork_raw);
 }

@@ -149,8 +149,8 @@ static void mend(unsigned char *bytes, size_t len) {
     idem_checksum_put(idem_checksum(&key, bytes, len - 4), bytes + len - 4);
 }
 
-/* What is stored by one version must be read by the next: the sum does not depend on the machine
-   or the library. */
+/* Records that one version stored are read by the next: the sum does not depend on the machine or
+   the library. */
 TEST(the_checksum_is_what_it_always_was) {
     struct idem_record_key name = {.prefix_len = 2, .at = "p:"};
     unsigned char bytes[300];
@@ -238,11 +238,11 @@ TEST(a_hash_is_read_as_it_is_shown) {
 
     idem_record_key_hex(&made, hex);
     CHECK_INT(strlen(hex), 64);
-    CHECK(idem_hex_parse(hex, hash));
+    CHECK(idem_hex_parse(hex, strlen(hex), hash));
     CHECK(memcmp(hash, made.at + made.prefix_len, IDEM_HASH_LEN) == 0);
     hex[5] = 'g';
-    CHECK(!idem_hex_parse(hex, hash));
-    CHECK(!idem_hex_parse("abc", hash));
+    CHECK(!idem_hex_parse(hex, strlen(hex), hash));
+    CHECK(!idem_hex_parse("abc", 3, hash));
 }
 
 TEST_MAIN

@@ -4,7 +4,7 @@
  */
 #include <openssl/err.h>
 
-#include "http/http_binary.h"
+#include "base/base64.h"
 #include "rig.h"
 
 /* Messages that no sender of ours would write, with a signature that is right: `parameters` end

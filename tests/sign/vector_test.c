@@ -4,7 +4,7 @@
  */
 #include <openssl/sha.h>
 
-#include "http/http_binary.h"
+#include "base/base64.h"
 #include "rig.h"
 
 /* RFC 9421, B.2: the test request. */
@@ -62,8 +62,7 @@ static bool signs(const struct idem_signer *signer, const char *key_id, const ch
     unsigned char signature[IDEM_SIGNATURE_MAX];
     size_t len;
 
-    CHECK(idem_base64_decode((struct idem_http_text){base64, strlen(base64)}, signature,
-                             sizeof(signature), &len));
+    CHECK(idem_base64_decode(base64, strlen(base64), signature, sizeof(signature), &len));
     return idem_keyring_verify(signer->keyring, id, 0, base, signature, len);
 }
 

@@ -519,7 +519,7 @@ static int consume_metrics_begin(struct consume *c) {
 static int consume_serve(struct consume *c) {
     int status;
 
-    if (signals_take(&c->signals, false) < 0) {
+    if (signals_open(&c->signals, false) < 0) {
         cli_message("consume: %s", strerror(errno));
         return CLI_SYSTEM;
     }

@@ -227,7 +227,7 @@ static void command_dead_requeue_init(const struct queue_letter *letter, struct 
     *requeue = (struct requeue){.before = NULL};
     queue_letter_header(letter, QUEUE_DEAD_RECORD_PREFIX, requeue->prefix, sizeof(requeue->prefix));
     queue_letter_header(letter, QUEUE_DEAD_HASH, requeue->hash, sizeof(requeue->hash));
-    if (requeue->prefix[0] == '\0' || !idem_hex_parse(requeue->hash, parsed))
+    if (requeue->prefix[0] == '\0' || !idem_hex_parse(requeue->hash, strlen(requeue->hash), parsed))
         requeue->prefix[0] = requeue->hash[0] = '\0';
 }
 
@@ -296,16 +296,16 @@ static int dead_requeue_one(struct dead *d, const struct queue_letter *letter) {
         d->kept += status == CLI_UNCERTAIN && d->values->all;
         return status == CLI_UNCERTAIN && d->values->all ? CLI_OK : status;
     }
-    signals_hold();
+    signals_defer();
     dead_requeue_audit(d, &requeue, "begun", NULL);
     status = cli_audit_ready(&d->audit);
     if (status == CLI_OK)
         status = dead_requeue(d, letter, &requeue);
-    if (status == CLI_OK && signals_came()) {
+    if (status == CLI_OK && signals_pending()) {
         cli_message("dead: stopped by a signal");
         return CLI_SYSTEM;
     }
-    signals_let();
+    signals_resume();
     return status;
 }
 
@@ -417,7 +417,7 @@ static int command_dead_run(const struct cli_values *values) {
     idem_close(d.h);
     free(d.url);
     free(d.name);
-    signals_let();
+    signals_resume();
     return status;
 }
 

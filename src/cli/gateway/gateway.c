@@ -124,7 +124,7 @@ static int gateway_start(struct gateway *g) {
         return status;
     g->connections = gateway_connections_raise();
     g->tty = cli_has_tty();
-    if (signals_take(&g->signals, g->tty) < 0) {
+    if (signals_open(&g->signals, g->tty) < 0) {
         cli_message("gateway: %s", strerror(errno));
         return CLI_SYSTEM;
     }

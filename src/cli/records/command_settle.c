@@ -133,7 +133,7 @@ static bool batch_is_over(struct batch *batch) {
     pthread_mutex_lock(&batch->lock);
     over = batch->status != CLI_OK || batch->audit->fault != 0;
     pthread_mutex_unlock(&batch->lock);
-    return over || signals_came();
+    return over || signals_pending();
 }
 
 static void batch_skip_entry(struct batch *batch, const struct idem_entry *shown, const char *why) {
@@ -197,17 +197,17 @@ static int batch_settle(struct batch *batch) {
         return status;
     if (!settle_many_confirm(batch->values, batch->n))
         return CLI_USAGE;
-    signals_hold();
+    signals_defer();
     status = cli_audit_begin(batch->audit, batch->shown, batch->n, idem_state_name(batch->how.to),
                              batch->how.reason);
     if (status != CLI_OK)
         return status;
     cli_parallel(batch->n, settle_many_entry, batch);
-    if (batch->status == CLI_OK && signals_came()) {
+    if (batch->status == CLI_OK && signals_pending()) {
         cli_message("settle: stopped by a signal");
         return CLI_SYSTEM;
     }
-    signals_let(); /* a signal may end the next question */
+    signals_resume(); /* a signal may end the next question */
     return batch->status;
 }
 
@@ -295,7 +295,7 @@ static int command_settle_entry(struct idem *h, const struct idem_name *name,
 
     how.attempt = entry->attempt;
     how.from = entry->state;
-    signals_hold();
+    signals_defer();
     status = cli_audit_begin(audit, entry, 1, idem_state_name(how.to), how.reason);
     if (status != CLI_OK)
         return status;
@@ -377,7 +377,7 @@ static int command_settle_run(const struct cli_values *values) {
     written = cli_audit_close(&audit);
     cli_record_set_release(&only);
     idem_close(h);
-    signals_let();
+    signals_resume();
     return status == CLI_OK ? written : status;
 }
 
@@ -443,7 +443,7 @@ static int command_forget_record(struct idem *h, const struct cli_values *values
         status = command_forget_look_up(h, &name, &before);
     if (status != CLI_OK)
         return status;
-    signals_hold();
+    signals_defer();
     status = cli_audit_begin(audit, &before, 1, "absent", NULL);
     if (status != CLI_OK)
         return status;
@@ -467,7 +467,7 @@ static int command_forget_run(const struct cli_values *values) {
         status = command_forget_record(h, values, &audit);
     written = cli_audit_close(&audit);
     idem_close(h);
-    signals_let();
+    signals_resume();
     return status == CLI_OK ? written : status;
 }
 

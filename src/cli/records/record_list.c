@@ -19,7 +19,6 @@
 #include "cli/run/run_output.h"
 #include "cli/time_argument.h"
 #include "core/fingerprint.h"
-#include "http/http_binary.h"
 #include "protocol/record_key.h"
 #include "json/json.h"
 #include "json/json_out.h"
@@ -238,7 +237,7 @@ void cli_entry_head(FILE *out) {
 
 void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
     char hash[CLI_HASH_SHORT + 1], attempt[16] = "-", status[16] = "-",
-                                   changed[IDEM_WHEN_TEXT] = "-", age[IDEM_WHEN_TEXT] = "-",
+                                   changed[IDEM_RFC3339_TEXT] = "-", age[IDEM_RFC3339_TEXT] = "-",
                                    prefix[sizeof(entry->prefix)], label[sizeof(entry->label)];
 
     snprintf(hash, sizeof(hash), "%.*s", CLI_HASH_SHORT, entry->hash);
@@ -265,7 +264,7 @@ static void record_print_text(FILE *out, const char *name, const char *text) {
 }
 
 static void record_print_time(FILE *out, const char *name, int64_t ms, int64_t now_ms) {
-    char at[IDEM_WHEN_TEXT], relative[IDEM_WHEN_TEXT];
+    char at[IDEM_RFC3339_TEXT], relative[IDEM_RFC3339_TEXT];
 
     if (ms != 0)
         fprintf(out, LINE "%s (%s)\n", name, idem_rfc3339_print(ms, at, sizeof(at)),
@@ -354,13 +353,9 @@ static const char alone[] = "a hash without its prefix, which --prefix must give
 
 /* Stores the digits in lower case, as records do. */
 static bool record_list_read_hash(const char *text, size_t len, struct cli_record_set_row *ret) {
-    char hex[IDEM_HEX_LEN + 1];
     unsigned char hash[IDEM_HASH_LEN];
 
-    if (len != IDEM_HEX_LEN)
-        return false;
-    *(char *)mempcpy(hex, text, len) = '\0';
-    if (!idem_hex_parse(hex, hash))
+    if (!idem_hex_parse(text, len, hash))
         return false;
     idem_hex_encode(hash, sizeof(hash), ret->hash);
     return true;

@@ -33,7 +33,7 @@ struct run {
     char *key;
     char *vars;
     size_t vars_len;
-    char planned[IDEM_WHEN_TEXT];
+    char planned[IDEM_RFC3339_TEXT];
     struct idem_fingerprint fingerprint;
     struct idem_policy with;
     int code;   /* the store's error code, after a store error */
@@ -488,7 +488,7 @@ static int run_execute(struct run *run, int *ret_signal) {
        command does keep stdout and stderr. */
     if (work.voice.fd > 2)
         fcntl(work.voice.fd, F_SETFD, FD_CLOEXEC);
-    if (signals_take(&work.signals, work.tty) < 0) {
+    if (signals_open(&work.signals, work.tty) < 0) {
         cli_message("run: %s", strerror(errno));
         return CLI_SYSTEM;
     }

@@ -117,7 +117,7 @@ static void report_parts_print(const struct report *report) {
 
 static void report_time_print(const struct report *report) {
     const struct idem_sign_parts *parts = &report->checked.parts;
-    char when[IDEM_WHEN_TEXT], ago[IDEM_WHEN_TEXT], window[IDEM_UNITS_TEXT], text[256];
+    char when[IDEM_RFC3339_TEXT], ago[IDEM_RFC3339_TEXT], window[IDEM_UNITS_TEXT], text[256];
     int64_t away = parts->time_ms - report->now_ms;
 
     if (!parts->timed) {

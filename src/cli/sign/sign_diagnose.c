@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http_binary.h"
-#include "http/http_chars.h"
+#include "base/base64.h"
+#include "base/chars.h"
+#include "base/hex.h"
 
 /* One mistake, applied to a copy of the request. */
 struct attempt {
@@ -152,12 +153,13 @@ static bool attempt_time_milliseconds(struct attempt *attempt) {
 
 /* Decodes signature bytes that are text themselves: hex within base64. */
 static bool attempt_signature_text(struct attempt *attempt) {
-    struct idem_http_text text = {attempt->room, attempt->parts.signature_len};
+    size_t len = attempt->parts.signature_len;
 
-    memcpy(attempt->room, attempt->parts.signature, text.len);
-    return text.len == (size_t)2 * IDEM_HASH_LEN &&
-           idem_hex_decode(text, attempt->parts.signature, IDEM_SIGNATURE_MAX,
-                           &attempt->parts.signature_len);
+    memcpy(attempt->room, attempt->parts.signature, len);
+    if (!idem_hex_parse(attempt->room, len, attempt->parts.signature))
+        return false;
+    attempt->parts.signature_len = IDEM_HASH_LEN;
+    return true;
 }
 
 /* The signed text. Each function replaces it; attempt->held has room for twice its length. */
@@ -367,7 +369,8 @@ const char *sign_diagnose_parts(const struct idem_signer *signer,
     if (sign_request_has(request, input) && !sign_request_has(request, sign))
         return "It has Signature-Input, and no X-Sign: is it of --form rfc9421?";
     value = idem_sign_header(request, sign, &n);
-    if (n == 1 && idem_base64_decode(value, bytes, sizeof(bytes), &len) && len == sizeof(bytes))
+    if (n == 1 && idem_base64_decode(value.at, value.len, bytes, sizeof(bytes), &len) &&
+        len == sizeof(bytes))
         return "X-Sign is base64; it has to be hex.";
     return NULL;
 }

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/base64.h"
 #include "base/rfc3339.h"
 #include "base/units.h"
 #include "base/visible.h"
-#include "http/http_binary.h"
 #include "queue/amqp/rabbit.h"
 #include "json/json_number.h"
 
@@ -567,7 +567,7 @@ static void builder_add_origin(struct builder *builder, const struct rabbit_mess
 
 static void builder_add_epitaph(struct builder *builder, const struct rabbit_message *message,
                                 const struct queue_epitaph *epitaph) {
-    char text[IDEM_WHEN_TEXT];
+    char text[IDEM_RFC3339_TEXT];
 
     builder_add_word(builder, QUEUE_DEAD_VERDICT, epitaph->verdict);
     builder_add_word(builder, QUEUE_DEAD_REASON, epitaph->reason);

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "queue/amqp/rabbit.h"
 
 /* librabbitmq recurses into tables as deep as a frame allows: some 26,000 levels. */
@@ -123,9 +123,8 @@ static void *thread_main(void *data) {
     return NULL;
 }
 
-/* The thread takes no signals. OpenSSL must not clean up at exit while a thread still uses it. */
+/* OpenSSL must not clean up at exit while a thread still uses it. */
 static int thread_create(struct start *start) {
-    sigset_t all, before;
     pthread_attr_t attr;
     pthread_t thread;
     int rc = pthread_attr_init(&attr);
@@ -135,10 +134,7 @@ static int thread_create(struct start *start) {
     (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     (void)pthread_attr_setstacksize(&attr, STACK_SIZE);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, &attr, thread_main, start);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rc = idem_thread_start(&thread, &attr, thread_main, start);
     (void)pthread_attr_destroy(&attr);
     return rc;
 }

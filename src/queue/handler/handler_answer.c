@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chars.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "base/visible.h"
 #include "base/words.h"
-#include "http/http_chars.h"
 #include "queue/handler/handler_json.h"
 #include "queue/handler/handler_open.h"
 #include "json/json.h"

@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/chars.h"
 #include "base/error.h"
-#include "http/http_chars.h"
 #include "queue/handler.h"
 #include "queue/handler/handler_json.h"
 #include "queue/handler/handler_open.h"

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/base64.h"
 #include "base/bytes.h"
 #include "base/units.h"
 #include "base/visible.h"
-#include "http/http_binary.h"
 
 /* Characters that need no escape in a string. DEL is legal there, but disturbs some terminals. */
 static bool json_is_plain(unsigned char c) {

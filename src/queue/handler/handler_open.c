@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/chars.h"
 #include "base/error.h"
 #include "base/words.h"
-#include "http/http_chars.h"
 
 /*
  * Parses the lists of --on-exit and --on-status. A list with any fault is refused: a misread

@@ -18,8 +18,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/chars.h"
 #include "base/error.h"
-#include "http/http_chars.h"
 #include "protocol/record_key.h"
 #include "queue/handler/handler_answer.h"
 #include "json/json.h"

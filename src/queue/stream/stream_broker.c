@@ -153,7 +153,7 @@ static int link_make_mark(struct stream_link *link, struct idem_error *err) {
     if (idem_sha_end(&sha, hash) != 0)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a broker's link");
     link->mark[0] = ':';
-    *idem_hex_write(hash, 8, link->mark + 1) = '\0';
+    idem_hex_encode(hash, 8, link->mark + 1);
     if (asprintf(&link->reading_name, "%s%s", link->config.name, link->mark) < 0) {
         link->reading_name = NULL;
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a broker's link");

@@ -536,7 +536,7 @@ static void letter_put_number(struct letter *letter, const char *name, int64_t v
 /* Fields with our names come from an earlier burial, and are left out. */
 static void letter_write(struct letter *letter, const struct stream_message *message,
                          const struct queue_epitaph *epitaph) {
-    char now[IDEM_WHEN_TEXT];
+    char now[IDEM_RFC3339_TEXT];
 
     for (size_t i = 0; i < message->fields_n; i++)
         if (!ack_is_epitaph(message->fields[2 * i]))

@@ -10,7 +10,6 @@
  * unknown outcome is reported as unknown.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "base/thread.h"
 #include "store/lmdb/lmdb_store.h"
 
 /* Operations per transaction: bounds how long other processes wait for the write lock. */
@@ -348,13 +348,8 @@ static void *batch_writer_main(void *data) {
 }
 
 int lmdb_writer_start(struct lmdb_env *env, struct idem_error *err) {
-    sigset_t all, before;
-    int rc;
+    int rc = idem_thread_start(&env->writer, NULL, batch_writer_main, env);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&env->writer, NULL, batch_writer_main, env);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0)
         return idem_error_set(err, IDEM_E_NOMEM, "cannot start the writer thread: %s",
                               strerror(rc));

@@ -23,21 +23,16 @@ enum {
 
 size_t redis_name(const struct idem_record_key *key, char out[REDIS_NAME_MAX]) {
     memcpy(out, key->at, key->prefix_len);
-    return (
-        size_t)(idem_hex_write(key->at + key->prefix_len, IDEM_HASH_LEN, out + key->prefix_len) -
-                out);
+    idem_hex_write(key->at + key->prefix_len, IDEM_HASH_LEN, out + key->prefix_len);
+    return key->prefix_len + IDEM_HEX_LEN;
 }
 
 bool redis_name_parse(const char *name, size_t len, struct idem_record_key *ret) {
-    char hex[2 * IDEM_HASH_LEN + 1];
-
-    if (len < 2 * IDEM_HASH_LEN || len > REDIS_NAME_MAX)
+    if (len < IDEM_HEX_LEN || len > REDIS_NAME_MAX)
         return false;
-    ret->prefix_len = len - 2 * IDEM_HASH_LEN;
+    ret->prefix_len = len - IDEM_HEX_LEN;
     memcpy(ret->at, name, ret->prefix_len);
-    memcpy(hex, name + ret->prefix_len, 2 * IDEM_HASH_LEN);
-    hex[2 * IDEM_HASH_LEN] = '\0';
-    return idem_hex_parse(hex, ret->at + ret->prefix_len);
+    return idem_hex_parse(name + ret->prefix_len, IDEM_HEX_LEN, ret->at + ret->prefix_len);
 }
 
 /* Bytes. */

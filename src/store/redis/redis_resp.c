@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "store/redis/redis_connection.h"
 
 #define DIGITS_MAX 20
@@ -17,20 +18,11 @@
 
 /* Commands. */
 
-/* Writes digits backwards from `end`; returns their start. */
-static char *resp_put_digits(char *end, uint64_t n) {
-    do {
-        *--end = (char)('0' + n % 10);
-        n /= 10;
-    } while (n > 0);
-    return end;
-}
-
 /* Writes a mark, a number and the end of a line, backwards from `end`. */
 static char *resp_put_count(char *end, char mark, size_t n) {
     *--end = '\n';
     *--end = '\r';
-    end = resp_put_digits(end, n);
+    end = idem_digits_put(n, end);
     *--end = mark;
     return end;
 }
@@ -62,7 +54,7 @@ void redis_put_text(struct idem_buffer *buffer, const char *text) {
 
 void redis_put_number(struct idem_buffer *buffer, int64_t number) {
     char text[DIGITS_MAX + 1], *end = text + sizeof(text);
-    char *at = resp_put_digits(end, number < 0 ? -(uint64_t)number : (uint64_t)number);
+    char *at = idem_digits_put(number < 0 ? -(uint64_t)number : (uint64_t)number, end);
 
     if (number < 0)
         *--at = '-';

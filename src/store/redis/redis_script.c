@@ -146,7 +146,7 @@ static void script_hash(const char *text, char out[41]) {
     unsigned char hash[SHA_DIGEST_LENGTH];
 
     SHA1((const unsigned char *)text, strlen(text), hash);
-    *idem_hex_write(hash, sizeof(hash), out) = '\0';
+    idem_hex_encode(hash, sizeof(hash), out);
 }
 
 int redis_scripts_make(const char *publish, struct redis_scripts *ret, struct idem_error *err) {

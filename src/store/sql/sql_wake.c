@@ -172,7 +172,7 @@ void sql_wake_notified(struct sql_connection *connection, const char *hex) {
     unsigned char hash[IDEM_HASH_LEN];
     struct remote_channel *next;
 
-    if (!idem_hex_parse(hex, hash))
+    if (!idem_hex_parse(hex, strlen(hex), hash))
         return;
     for (struct remote_channel *at = connection->store->remote.channels[hash[0]]; at != NULL;
          at = next) {

@@ -535,7 +535,7 @@ TEST(a_program_has_the_signals_as_they_were_found) {
     handler_rig_init(&rig);
     (void)signal(SIGPIPE, SIG_DFL);
     own_line("SigIgn:", found, sizeof(found));
-    CHECK_INT(signals_take(&signals, false), 0);
+    CHECK_INT(signals_open(&signals, false), 0);
     file_write("show", "grep -E '^Sig(Blk|Ign)' /proc/self/status >\"$1\"\n");
     CHECK_INT(handler_exec_open(
                   &(struct handler_exec_config){

@@ -1,8 +1,8 @@
 /*
- * Character classes of HTTP, independent of the locale.
+ * Classes of ASCII characters, independent of the locale.
  */
-#ifndef IDEM_HTTP_HTTP_CHARS_H
-#define IDEM_HTTP_HTTP_CHARS_H
+#ifndef IDEM_BASE_CHARS_H
+#define IDEM_BASE_CHARS_H
 
 #include <stdbool.h>
 #include <string.h>
@@ -28,6 +28,7 @@ static inline bool idem_is_any(char c, const char *set) {
     return c != '\0' && strchr(set, c) != NULL;
 }
 
+/* A character of a token (RFC 9110, 5.6.2). */
 static inline bool idem_is_tchar(char c) {
     return idem_is_digit(c) || idem_is_alpha(c) || idem_is_any(c, "!#$%&'*+-.^_`|~");
 }

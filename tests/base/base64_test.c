@@ -1,18 +1,23 @@
-/* Base64 and hex. */
-#include "http/http_binary.h"
+/* Base64 and hex, read from a heap block of the exact length: the sanitizers see one byte too many.
+ */
 
-#include "heap_text.h"
+#include "base/base64.h"
+#include "base/hex.h"
+#include "test.h"
 
 /* The bytes as hex, or NULL if it cannot be read. */
-static const char *decoded(bool (*decode)(struct idem_http_text, unsigned char *, size_t, size_t *),
+static const char *decoded(bool (*decode)(const char *, size_t, unsigned char *, size_t, size_t *),
                            const char *value, size_t size) {
     static char hex[IDEM_HEX_TEXT(64)];
-    struct idem_http_text text = text_n(value, strlen(value));
+    size_t text_len = strlen(value), len = 999;
+    char *text = malloc(text_len + (text_len == 0));
     unsigned char *out = malloc(size + (size == 0));
-    size_t len = 999;
-    bool ok = decode(text, out, size, &len);
+    bool ok;
 
-    text_free(text);
+    CHECK(text != NULL && out != NULL);
+    memcpy(text, value, text_len);
+    ok = decode(text, text_len, out, size, &len);
+    free(text);
     if (ok) {
         CHECK(len <= size);
         idem_hex_encode(out, len, hex);
@@ -57,8 +62,7 @@ TEST(what_is_no_base64_is_not_read) {
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         CHECK(BASE64(wrong[i]) == NULL);
-    CHECK(!idem_base64_decode((struct idem_http_text){"Zm\0v", 4}, (unsigned char[3]){0}, 3,
-                              &(size_t){0}));
+    CHECK(!idem_base64_decode("Zm\0v", 4, (unsigned char[3]){0}, 3, &(size_t){0}));
 }
 
 TEST(no_more_is_written_than_there_is_room_for) {
@@ -92,11 +96,11 @@ TEST(every_byte_comes_back) {
         size_t len = 999;
 
         idem_base64_encode(bytes, n, base64);
-        CHECK(idem_base64_decode((struct idem_http_text){base64, strlen(base64)}, again, n, &len));
+        CHECK(idem_base64_decode(base64, strlen(base64), again, n, &len));
         CHECK_INT(len, n);
         CHECK(memcmp(bytes, again, n) == 0);
         idem_hex_encode(bytes, n, hex);
-        CHECK(idem_hex_decode((struct idem_http_text){hex, strlen(hex)}, again, n, &len));
+        CHECK(idem_hex_decode(hex, strlen(hex), again, n, &len));
         CHECK_INT(len, n);
         CHECK(memcmp(bytes, again, n) == 0);
     }
