@@ -18,6 +18,14 @@ static inline bool idem_same(const void *a, size_t a_len, const void *b, size_t 
     return a_len == b_len && (a_len == 0 || memcmp(a, b, a_len) == 0);
 }
 
+/* Less than 0, 0 or more: by their bytes, then by their lengths. */
+static inline int idem_order(const void *a, size_t a_len, const void *b, size_t b_len) {
+    size_t least = a_len < b_len ? a_len : b_len;
+    int order = least == 0 ? 0 : memcmp(a, b, least);
+
+    return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
+}
+
 static inline bool idem_is_word(const void *text, size_t len, const char *word) {
     return idem_same(text, len, word, strlen(word));
 }

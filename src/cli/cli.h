@@ -74,6 +74,17 @@ const char *cli_printable(const char *text, char *buf, size_t size);
    --quiet. */
 void cli_notice(void *data, const char *text);
 
+/* The engine of a store or SQL database, by its URL's scheme. */
+enum cli_store_kind {
+    CLI_STORE_OTHER,
+    CLI_STORE_LMDB,
+    CLI_STORE_REDIS,
+    CLI_STORE_POSTGRES,
+    CLI_STORE_MYSQL,
+    CLI_STORE_SQLITE,
+};
+enum cli_store_kind cli_store_kind(const char *url);
+
 /* The directory of root's own store. Another user who could write to it could put a link where root
    writes. */
 #define CLI_ROOTS_FOLDER "/var/lib/idem"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/input.h"
@@ -126,9 +127,9 @@ static int json_line_mode(const struct idem_json *line, unsigned *flags, struct 
 
     if (mode == NULL)
         return 0;
-    if (text != NULL && text->n == 4 && memcmp(text->at.text, "expr", 4) == 0)
+    if (text != NULL && idem_is_word(text->at.text, text->n, "expr"))
         return 0;
-    if (text != NULL && text->n == 8 && memcmp(text->at.text, "template", 8) == 0) {
+    if (text != NULL && idem_is_word(text->at.text, text->n, "template")) {
         *flags |= IDEM_EXPR_TEMPLATE;
         return 0;
     }
@@ -210,15 +211,14 @@ static void command_eval_line(const char *text, size_t len, unsigned flags) {
 }
 
 static int command_eval_lines(unsigned flags) {
-    char *line = NULL;
-    size_t size = 0;
+    struct idem_buffer line = {0};
     ssize_t len;
 
-    while ((len = cli_input_line(stdin, &line, &size)) >= 0 && !ferror(stdout)) {
+    while ((len = cli_input_line(stdin, &line)) >= 0 && !ferror(stdout)) {
         if (len > 0)
-            command_eval_line(line, (size_t)len, flags);
+            command_eval_line(line.at, line.len, flags);
     }
-    free(line);
+    idem_buffer_release(&line);
     if (len == -2) {
         cli_message(
             "eval: a line has more than %zu MiB, or there is no memory for it; nothing after it "

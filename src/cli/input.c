@@ -11,62 +11,45 @@
 #include "core/fingerprint.h"
 #include "json/json.h"
 
-/*
- * Reads input with a limit on its length.
- */
+#define PIECE 4096
 
 int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len) {
-    size_t size = 0, len = 0, n;
-    char *text = NULL;
+    struct idem_buffer text = {0};
+    size_t n = 1;
+    char *at;
 
-    do {
-        if (len == size) {
-            char *larger;
-
-            size = size == 0 ? 4096 : 2 * size;
-            larger = realloc(text, size);
-            if (larger == NULL) {
-                free(text);
-                cli_message("no memory for the input");
-                return CLI_SYSTEM;
-            }
-            text = larger;
-        }
-        n = fread(text + len, 1, size - len, in);
-        len += n;
-    } while (n > 0 && len <= CLI_INPUT_MAX);
-    if (ferror(in) || len > CLI_INPUT_MAX) {
-        if (ferror(in))
-            cli_message("cannot read %s: %s", name, strerror(errno));
-        else
-            cli_message("%s has more than %zu MiB", name, CLI_INPUT_MAX >> 20);
-        free(text);
-        return CLI_IO;
+    while (n > 0 && text.len <= CLI_INPUT_MAX &&
+           (at = idem_buffer_reserve(&text, PIECE + 1)) != NULL) {
+        n = fread(at, 1, PIECE, in);
+        at[n] = '\0';
+        text.len += n;
     }
-    *ret = text;
-    *ret_len = len;
-    return CLI_OK;
+    if (!text.failed && !ferror(in) && text.len <= CLI_INPUT_MAX) {
+        *ret = text.at;
+        *ret_len = text.len;
+        return CLI_OK;
+    }
+    if (text.failed)
+        cli_message("no memory for the input");
+    else if (ferror(in))
+        cli_message("cannot read %s: %s", name, strerror(errno));
+    else
+        cli_message("%s has more than %zu MiB", name, CLI_INPUT_MAX >> 20);
+    n = text.failed ? CLI_SYSTEM : CLI_IO;
+    idem_buffer_release(&text);
+    return (int)n;
 }
 
-ssize_t cli_input_line(FILE *in, char **line, size_t *size) {
-    size_t len = 0;
+ssize_t cli_input_line(FILE *in, struct idem_buffer *line) {
     int c;
 
+    line->len = 0;
     while ((c = getc_unlocked(in)) != EOF && c != '\n') {
-        if (len == CLI_INPUT_MAX)
+        if (line->len == CLI_INPUT_MAX || idem_buffer_reserve(line, 1) == NULL)
             return -2;
-        if (len == *size) {
-            size_t larger = *size == 0 ? 4096 : 2 * *size;
-            char *at = realloc(*line, larger);
-
-            if (at == NULL)
-                return -2;
-            *line = at;
-            *size = larger;
-        }
-        (*line)[len++] = (char)c;
+        line->at[line->len++] = (char)c;
     }
-    return c == EOF && len == 0 ? -1 : (ssize_t)len;
+    return c == EOF && line->len == 0 ? -1 : (ssize_t)line->len;
 }
 
 /*

@@ -11,8 +11,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/cli.h"
 #include "store/store.h"
+
+enum cli_store_kind cli_store_kind(const char *url) {
+    static const struct {
+        const char *scheme;
+        enum cli_store_kind kind;
+    } schemes[] = {
+        {"lmdb", CLI_STORE_LMDB},           {"redis", CLI_STORE_REDIS},
+        {"rediss", CLI_STORE_REDIS},        {"postgres", CLI_STORE_POSTGRES},
+        {"postgresql", CLI_STORE_POSTGRES}, {"mysql", CLI_STORE_MYSQL},
+        {"mariadb", CLI_STORE_MYSQL},       {"sqlite", CLI_STORE_SQLITE},
+    };
+    size_t len = strcspn(url, ":");
+
+    if (url[len] != ':')
+        return CLI_STORE_OTHER;
+    len = strcspn(url, ":+"); /* redis+cluster: */
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
+        if (idem_is_word(url, len, schemes[i].scheme))
+            return schemes[i].kind;
+    return CLI_STORE_OTHER;
+}
 
 /* Creates the directory and its parents, for their owner only. */
 static int store_open_make_directories(char *path) {
@@ -159,15 +181,16 @@ char *cli_store_url_said(const struct cli_values *values, int *ret_status) {
    other directories. Takes `url` and returns a URL that the caller frees; NULL after reporting
    the error. */
 char *cli_store_url_whole(char *url) {
-    static const char scheme[] = "lmdb:";
-    char *cwd, *base, *whole = NULL;
+    char *cwd, *base, *path, *whole = NULL;
 
-    if (url == NULL || strncmp(url, scheme, strlen(scheme)) != 0 || url[strlen(scheme)] == '/' ||
-        url[strlen(scheme)] == '\0')
+    if (url == NULL || cli_store_kind(url) != CLI_STORE_LMDB)
+        return url;
+    path = url + strlen("lmdb:");
+    if (*path == '/' || *path == '\0')
         return url;
     cwd = getcwd(NULL, 0);
     base = cwd == NULL ? NULL : store_open_path_url(cwd);
-    if (base == NULL || asprintf(&whole, "%s/%s", base, url + strlen(scheme)) < 0) {
+    if (base == NULL || asprintf(&whole, "%s/%s", base, path) < 0) {
         whole = NULL;
         cli_message(
             "--store %s: the folder that this was started in has no name; write the whole path",
@@ -186,7 +209,7 @@ static char *store_open_existing_url(const char *url) {
     char *existing = NULL;
     int n;
 
-    if (strncmp(url, "lmdb:", 5) != 0 ||
+    if (cli_store_kind(url) != CLI_STORE_LMDB ||
         (query != NULL && (strstr(query, "?create=") != NULL || strstr(query, "&create=") != NULL)))
         return strdup(url);
     n = asprintf(&existing, "%s%screate=no", url,

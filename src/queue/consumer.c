@@ -67,22 +67,13 @@ static void consumer_delivery_first(struct queue_consumer *c, struct delivery *d
 
 void queue_consumer_ready(struct queue_consumer *c, struct delivery *d) {
     consumer_delivery_first(c, d);
-    d->ready_next = NULL;
-    d->ready_link = c->ready_end;
-    *c->ready_end = d;
-    c->ready_end = &d->ready_next;
+    idem_link_append_in(ready_, &c->ready_end, d);
     idem_task_post(c->loop, &c->pump);
 }
 
 static void consumer_ready_remove(struct queue_consumer *c, struct delivery *d) {
-    if (d->ready_link == NULL)
-        return;
-    *d->ready_link = d->ready_next;
-    if (d->ready_next != NULL)
-        d->ready_next->ready_link = d->ready_link;
-    else
-        c->ready_end = d->ready_link;
-    d->ready_link = NULL;
+    if (d->ready_link != NULL)
+        idem_link_remove_end_in(ready_, &c->ready_end, d);
 }
 
 static void consumer_report_stopped(struct queue_consumer *c) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "protocol/record_key.h"
 
 /* Defined under "The end of a message" below. */
@@ -400,11 +401,9 @@ bool delivery_new(struct queue_consumer *c, struct queue_message *message) {
 
     if (d == NULL)
         return false;
-    *d = (struct delivery){
-        .c = c, .message = message, .timer.fire = delivery_hold_end, .link = c->all_end};
+    *d = (struct delivery){.c = c, .message = message, .timer.fire = delivery_hold_end};
     message->owner = d;
-    *c->all_end = d;
-    c->all_end = &d->next;
+    idem_link_append(&c->all_end, d);
     c->counts.in_hand++;
     (void)queue_trace(message, d->trace);
     rc = delivery_identify(d, &err);

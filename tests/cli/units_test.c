@@ -113,7 +113,7 @@ TEST(a_result_comes_back_in_order_byte_for_byte) {
     cli_result_add(&result, 2, "", 0);
     cli_result_add(&result, 1, "d", 1);
     CHECK(cli_result_end(&result, &end));
-    CHECK(cli_result_read(result.bytes, result.len, &got, &reader));
+    CHECK(cli_result_read(result.bytes.at, result.bytes.len, &got, &reader));
     CHECK(!got.signalled);
     CHECK_INT(got.number, 255);
     chunk_check(&reader, 1, "a\0bc", 4);
@@ -131,7 +131,7 @@ TEST(an_empty_result_is_a_result) {
 
     cli_result_init(&result, 0);
     CHECK(cli_result_end(&result, &end));
-    CHECK(cli_result_read(result.bytes, result.len, &got, &reader));
+    CHECK(cli_result_read(result.bytes.at, result.bytes.len, &got, &reader));
     CHECK_INT(spawn_end_status(&got), 137);
     CHECK(!cli_reader_next(&reader, &chunk));
     cli_result_release(&result);
@@ -146,7 +146,7 @@ TEST(output_is_kept_up_to_the_limit_and_not_at_all_beyond) {
     CHECK(cli_result_end(&result, &end));
     cli_result_add(&result, 2, "e", 1);
     CHECK(!cli_result_end(&result, &end));
-    CHECK(result.bytes == NULL);
+    CHECK(result.bytes.at == NULL);
     cli_result_add(&result, 1, "", 0);
     cli_result_add(&result, 1, "a", 1);
     CHECK(!cli_result_end(&result, &end));

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "base/url.h"
 #include "cli/gateway/gateway.h"
 
 #define HOST_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
@@ -143,19 +144,15 @@ static bool gateway_address_path_is_plain(const char *path) {
 
 static int gateway_address_upstream_parse(const char *text, struct gateway_upstream *ret) {
     struct part host = {NULL, 0}, port = {"80", 2};
-    const char *at = text, *path;
+    const char *at, *path;
     size_t len;
 
     *ret = (struct gateway_upstream){0};
-    if (strncasecmp(text, "https://", 8) == 0) {
-        at += 8;
-        port = (struct part){"443", 3};
-        ret->tls = true;
-    } else if (strncasecmp(text, "http://", 7) == 0) {
-        at += 7;
-    } else {
+    at = idem_url_http(text, &ret->tls);
+    if (at == NULL)
         return gateway_address_upstream_usage(text, "it begins with neither http:// nor https://");
-    }
+    if (ret->tls)
+        port = (struct part){"443", 3};
     path = at + strcspn(at, "/");
     if (!part_split_host((struct part){at, (size_t)(path - at)}, &host, &port) ||
         !part_copy(host, ret->host, sizeof(ret->host)) ||

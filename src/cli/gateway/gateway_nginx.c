@@ -371,7 +371,7 @@ static int run_status(const struct run *run) {
 
 static void gateway_start_report(const struct gateway *g) {
     const struct cli_values *values = g->values;
-    bool plain = strncmp(g->store, "lmdb:", 5) == 0; /* other URLs may contain a password */
+    bool plain = cli_store_kind(g->store) == CLI_STORE_LMDB; /* other URLs may contain a password */
 
     cli_message("gateway: %s%s before %s%s, remembered in %s",
                 g->listen.port[0] == '\0' ? "" : "http://", g->listen.text, values->upstreams.at[0],

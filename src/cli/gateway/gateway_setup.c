@@ -276,7 +276,7 @@ int gateway_store_check(struct gateway *g) {
     if (idem_url_parse(g->store, &url, &err) < 0)
         return cli_message_error("gateway: --store", &err);
     create = idem_url_get(&url, "create");
-    embedded = strcmp(url.scheme, "lmdb") == 0;
+    embedded = cli_store_kind(g->store) == CLI_STORE_LMDB;
     if (embedded && g->user[0] != '\0')
         gateway_directory_give(g, url.rest, create == NULL || strcmp(create, "no") != 0);
     idem_url_release(&url);

@@ -450,47 +450,36 @@ static void only_sort(struct cli_record_set *only) {
     only->n = n;
 }
 
-static int only_add(struct cli_record_set *only, size_t *size,
-                    const struct cli_record_set_row *row) {
-    struct cli_record_set_row *larger;
-
-    if (only->n == *size) {
-        *size = *size == 0 ? 1024 : 2 * *size;
-        larger = realloc(only->rows, *size * sizeof(*larger));
-        if (larger == NULL) {
-            cli_message("--only: no memory");
-            return CLI_SYSTEM;
-        }
-        only->rows = larger;
-    }
-    only->rows[only->n++] = *row;
-    return CLI_OK;
-}
-
 static int record_list_read_rows(FILE *in, const char *path, const char *prefix,
                                  struct cli_record_set *only) {
+    struct idem_buffer line = {0}, rows = {0};
     struct cli_record_set_row row;
     const char *fault;
-    size_t size = 0, room = 0, number = 0;
-    char *line = NULL;
+    size_t number = 0;
     int status = CLI_OK;
     ssize_t len;
 
-    while (status == CLI_OK && (len = cli_input_line(in, &line, &room)) >= 0) {
+    while (status == CLI_OK && (len = cli_input_line(in, &line)) >= 0) {
         number++;
-        fault = cli_record_set_parse_line(line, (size_t)len, prefix, &row);
+        fault = cli_record_set_parse_line(line.at, line.len, prefix, &row);
         if (fault != NULL) {
             cli_message("--only: %s: line %zu is %s; nothing was changed", path, number, fault);
             status = CLI_USAGE;
         } else if (row.hash[0] != '\0') {
-            status = only_add(only, &size, &row);
+            idem_buffer_put(&rows, &row, sizeof(row));
         }
+    }
+    only->rows = (struct cli_record_set_row *)(void *)rows.at;
+    only->n = rows.len / sizeof(row);
+    if (rows.failed) {
+        cli_message("--only: no memory");
+        status = CLI_SYSTEM;
     }
     if (status == CLI_OK && (len == -2 || ferror(in))) {
         cli_message("--only: %s cannot be read to its end; nothing was changed", path);
         status = CLI_IO;
     }
-    free(line);
+    idem_buffer_release(&line);
     return status;
 }
 

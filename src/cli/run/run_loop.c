@@ -476,8 +476,9 @@ static void work_finish_result(struct work *work) {
     snprintf(reason, sizeof(reason), end->signalled ? "died by signal %d" : "exit status %d",
              end->number);
     work_finish_begin(work, done ? "done" : "fail",
-                      work_finish_send(work, done ? NULL : reason, kept ? work->result.bytes : NULL,
-                                       kept ? work->result.len : 0));
+                      work_finish_send(work, done ? NULL : reason,
+                                       kept ? work->result.bytes.at : NULL,
+                                       kept ? work->result.bytes.len : 0));
 }
 
 static void work_finish(struct work *work) {

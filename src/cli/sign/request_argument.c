@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/units.h"
+#include "base/url.h"
 #include "base/visible.h"
 #include "cli/input.h"
 #include "cli/time_argument.h"
@@ -25,31 +26,21 @@ static int request_argument_no_memory(void) {
     return CLI_SYSTEM;
 }
 
-/* Reads a whole file, and appends a NUL that is not counted; "-" is standard input. */
+/* Reads a whole file; "-" is standard input. */
 static int request_argument_file_read(const char *command, const char *name, char **ret,
                                       size_t *ret_len) {
     bool standard = strcmp(name, "-") == 0;
     FILE *in = standard ? stdin : fopen(name, "re");
-    char *text, *larger;
     int status;
 
     if (in == NULL) {
         cli_message("%s: %s: %s", command, name, strerror(errno));
         return errno == ENOENT ? CLI_ABSENT : CLI_IO;
     }
-    status = cli_input_all(in, standard ? "standard input" : name, &text, ret_len);
+    status = cli_input_all(in, standard ? "standard input" : name, ret, ret_len);
     if (!standard)
         fclose(in);
-    if (status != CLI_OK)
-        return status;
-    larger = realloc(text, *ret_len + 1);
-    if (larger == NULL) {
-        free(text);
-        return request_argument_no_memory();
-    }
-    larger[*ret_len] = '\0';
-    *ret = larger;
-    return CLI_OK;
+    return status;
 }
 
 /* Headers. */
@@ -181,16 +172,16 @@ static char *request_argument_authority_cut(char *authority, const char *port) {
 
 static int request_argument_url_read(const char *url, const char *command,
                                      struct cli_request *ret) {
-    bool secure = strncasecmp(url, "https://", 8) == 0;
+    bool secure;
+    const char *behind = idem_url_http(url, &secure);
     char *rest;
     size_t len;
 
-    if (!secure && strncasecmp(url, "http://", 7) != 0)
+    if (behind == NULL)
         return request_argument_usage(command, "the URL must begin with http:// or https://");
-    ret->url = strdup(url + (secure ? 8 : 7));
+    ret->url = strndup(behind, strcspn(behind, "#"));
     if (ret->url == NULL)
         return request_argument_no_memory();
-    ret->url[strcspn(ret->url, "#")] = '\0';
     len = strcspn(ret->url, "/?");
     rest = ret->url + len;
     if (asprintf(&ret->target, "%s%s", *rest == '/' ? "" : "/", rest) < 0) {

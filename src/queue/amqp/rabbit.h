@@ -233,8 +233,8 @@ struct rabbit_message {
 
     /* Used by the link. */
     struct queue_link *link;
-    struct rabbit_message *prev, *next;
-    bool out, gone;
+    struct rabbit_message *out_next, **out_link; /* out_link NULL: it is not out */
+    bool gone;
     bool burying; /* the copy of a large message is under way */
     /* Used by the consuming thread: messages that are not settled yet, by tag. */
     struct rabbit_message *older, *newer;

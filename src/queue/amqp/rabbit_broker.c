@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "queue/amqp/rabbit.h"
 
 #define CLOSE_MS 1000
@@ -59,30 +60,12 @@ static void link_report_state(struct queue_link *link, bool ready, const char *t
 
 /* Messages that are out. */
 
-static void link_add_out(struct queue_link *link, struct rabbit_message *m) {
-    m->link = link;
-    m->out = true;
-    m->next = link->out;
-    m->prev = NULL;
-    if (m->next != NULL)
-        m->next->prev = m;
-    link->out = m;
-}
-
-static void link_remove_out(struct queue_link *link, struct rabbit_message *m) {
-    if (m->next != NULL)
-        m->next->prev = m->prev;
-    *(m->prev == NULL ? &link->out : &m->prev->next) = m->next;
-    m->prev = m->next = NULL;
-    m->out = false;
-}
-
 /* Gives the message back, and drops the link's reference. */
 static void link_return_message(struct queue_link *link, struct rabbit_message *m,
                                 enum rabbit_mail_kind kind) {
-    if (!m->out) /* it was given back while its copy was under way */
+    if (m->out_link == NULL) /* it was given back while its copy was under way */
         return;
-    link_remove_out(link, m);
+    idem_link_remove_in(out_, m);
     if (m->gone) {
         rabbit_message_leave(m);
         return;
@@ -216,7 +199,7 @@ static void link_bury_large(struct queue_link *link, struct rabbit_message *m) {
 static void broker_retry_large(struct idem_timer *timer) {
     struct queue_link *link = idem_container_of(timer, struct queue_link, large_timer);
 
-    for (struct rabbit_message *m = link->out; m != NULL; m = m->next)
+    for (struct rabbit_message *m = link->out; m != NULL; m = m->out_next)
         if (m->large && !m->burying && !m->gone)
             link_bury_large(link, m);
 }
@@ -238,7 +221,8 @@ static void link_take_message(struct queue_link *link, struct rabbit_message *m)
         rabbit_message_leave(m);
         return;
     }
-    link_add_out(link, m);
+    m->link = link;
+    idem_link_insert_in(out_, &link->out, m);
     if (m->large)
         link_take_large(link, m);
     else
@@ -251,7 +235,7 @@ static void link_report_lost(struct queue_link *link) {
 
     while (m != NULL && !link->closed) {
         if (m->gone || m->session > link->lost) {
-            m = m->next;
+            m = m->out_next;
             continue;
         }
         m->gone = true;
@@ -436,7 +420,7 @@ static void link_close(struct queue_link *link) {
     while (link->out != NULL) {
         struct rabbit_message *m = link->out;
 
-        link_remove_out(link, m);
+        idem_link_remove_in(out_, m);
         rabbit_message_leave(m);
     }
     if (link->busy == 0)

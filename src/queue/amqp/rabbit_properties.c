@@ -400,12 +400,9 @@ static void fields_show_header(struct rabbit_fields *fields, amqp_bytes_t name,
 static int headers_compare_fields(const void *a, const void *b, void *data) {
     const struct rabbit_field *x = a, *y = b;
     const char *text = data;
-    size_t len = x->name_len < y->name_len ? x->name_len : y->name_len;
-    int by = memcmp(text + x->name, text + y->name, len);
+    int order = idem_order(text + x->name, x->name_len, text + y->name, y->name_len);
 
-    if (by == 0)
-        by = (x->name_len > y->name_len) - (x->name_len < y->name_len);
-    return by != 0 ? by : (x->name > y->name) - (x->name < y->name);
+    return order != 0 ? order : (x->name > y->name) - (x->name < y->name);
 }
 
 /* Sorted by name: the server reorders headers when a message goes back from a queue of delays. */

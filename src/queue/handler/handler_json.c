@@ -73,14 +73,9 @@ void handler_json_base64(struct idem_out *out, const void *bytes, size_t len) {
 static int json_compare_fields(const void *a, const void *b) {
     const struct queue_field *x = ((const struct handler_field *)a)->field;
     const struct queue_field *y = ((const struct handler_field *)b)->field;
-    size_t least = x->name.len < y->name.len ? x->name.len : y->name.len;
-    int cmp = least == 0 ? 0 : memcmp(x->name.at, y->name.at, least);
+    int order = idem_order(x->name.at, x->name.len, y->name.at, y->name.len);
 
-    if (cmp != 0)
-        return cmp;
-    if (x->name.len != y->name.len)
-        return x->name.len < y->name.len ? -1 : 1;
-    return x < y ? -1 : x > y;
+    return order != 0 ? order : (x > y) - (x < y);
 }
 
 static bool field_has_same_name(const struct queue_field *a, const struct queue_field *b) {

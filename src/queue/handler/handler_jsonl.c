@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "queue/handler/handler_answer.h"
 #include "queue/handler/handler_open.h"
 #include "queue/handler/handler_process.h"
@@ -37,8 +38,8 @@ struct jsonl_job {
     struct jsonl *jsonl;
     struct queue_work *work;
     struct jsonl_worker *worker;
-    struct idem_task tell; /* reports a job that was cancelled before a worker had it */
-    struct jsonl_job *next;
+    struct idem_task tell;          /* reports a job that was cancelled before a worker had it */
+    struct jsonl_job *next, **link; /* link NULL: it does not wait */
 };
 
 enum jsonl_state { JSONL_OFF, JSONL_IDLE, JSONL_BUSY, JSONL_ENDING };
@@ -510,38 +511,12 @@ static void jsonl_job_report(struct jsonl_job *job, const struct queue_outcome *
     work->told(work, said);
 }
 
-static void jsonl_job_wait(struct jsonl_job *job) {
-    struct jsonl *jsonl = job->jsonl;
-
-    job->next = NULL;
-    *jsonl->waiting_end = job;
-    jsonl->waiting_end = &job->next;
-}
-
 static void jsonl_job_retry(struct jsonl_job *job) {
     struct jsonl *jsonl = job->jsonl;
 
     job->worker = NULL;
-    job->next = jsonl->waiting;
-    jsonl->waiting = job;
-    if (job->next == NULL)
-        jsonl->waiting_end = &job->next;
+    idem_link_prepend(&jsonl->waiting, &jsonl->waiting_end, job);
     idem_task_post(jsonl->loop, &jsonl->dispatch);
-}
-
-/* Removes the job from the waiting ones; NULL: the first. */
-static struct jsonl_job *jsonl_take_job(struct jsonl *jsonl, struct jsonl_job *job) {
-    struct jsonl_job **at = &jsonl->waiting;
-
-    while (*at != NULL && job != NULL && *at != job)
-        at = &(*at)->next;
-    job = *at;
-    if (job == NULL)
-        return NULL;
-    *at = job->next;
-    if (jsonl->waiting_end == &job->next)
-        jsonl->waiting_end = at;
-    return job;
 }
 
 static void jsonl_job_unbegun(struct jsonl_job *job, const char *reason) {
@@ -570,7 +545,8 @@ static void jsonl_dispatch(struct idem_task *task) {
     struct jsonl_job *job;
 
     while (jsonl->waiting != NULL && (worker = jsonl_find_idle(jsonl)) != NULL) {
-        job = jsonl_take_job(jsonl, NULL);
+        job = jsonl->waiting;
+        idem_link_remove_end(&jsonl->waiting_end, job);
         if (idem_loop_now() >= job->work->not_after)
             jsonl_job_unbegun(job, "the lease was over before a worker was free");
         else
@@ -579,15 +555,15 @@ static void jsonl_dispatch(struct idem_task *task) {
 }
 
 static void jsonl_start_failed(struct jsonl *jsonl, int why, int64_t pause_ms) {
-    struct jsonl_job *job;
+    struct jsonl_job *job = jsonl->waiting;
     char reason[256];
 
     for (unsigned i = 0; i < jsonl->workers; i++)
         if (jsonl->pool[i].state != JSONL_OFF)
             return; /* the waiting jobs can wait for this worker */
-    job = jsonl_take_job(jsonl, NULL);
     if (job == NULL)
         return;
+    idem_link_remove_end(&jsonl->waiting_end, job);
     snprintf(reason, sizeof(reason), "no worker can be started: %s; it is tried again in %lld ms",
              strerror(why), (long long)pause_ms);
     jsonl_job_unbegun(job, reason);
@@ -602,7 +578,7 @@ static void jsonl_begin(void *data, struct queue_work *work) {
     jsonl->free = job->next;
     job->work = work;
     work->at = job;
-    jsonl_job_wait(job);
+    idem_link_append(&jsonl->waiting_end, job);
     idem_task_post(jsonl->loop, &jsonl->dispatch);
 }
 
@@ -610,10 +586,12 @@ static void jsonl_cancel(void *data, struct queue_work *work) {
     struct jsonl *jsonl = data;
     struct jsonl_job *job = work->at;
 
-    if (job->worker != NULL)
+    if (job->worker != NULL) {
         jsonl_worker_cancel(job->worker);
-    else if (jsonl_take_job(jsonl, job) != NULL)
+    } else if (job->link != NULL) {
+        idem_link_remove_end(&jsonl->waiting_end, job);
         idem_task_post(jsonl->loop, &job->tell);
+    }
 }
 
 /* Creation and release. */

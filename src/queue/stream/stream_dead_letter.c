@@ -358,11 +358,8 @@ static int dead_next(struct queue_dead *base, struct queue_letter *ret, struct i
 /* Requeueing. */
 
 static struct idem_bytes message_origin(const struct stream_message *letter) {
-    size_t len = strlen(QUEUE_DEAD_QUEUE);
-
     for (size_t i = 0; i < letter->fields_n; i++)
-        if (letter->fields[2 * i].len == len &&
-            memcmp(letter->fields[2 * i].at, QUEUE_DEAD_QUEUE, len) == 0)
+        if (idem_is_word(letter->fields[2 * i].at, letter->fields[2 * i].len, QUEUE_DEAD_QUEUE))
             return letter->fields[2 * i + 1];
     return (struct idem_bytes){NULL, 0};
 }
@@ -406,7 +403,7 @@ static int dead_requeue(struct queue_dead *base, const char *to, struct idem_err
     if (name.len == 0)
         return idem_error_set(err, IDEM_E_INVALID, "the letter has no origin (%s): name a stream",
                               QUEUE_DEAD_QUEUE);
-    if (name.len == strlen(dead->queue) && memcmp(name.at, dead->queue, name.len) == 0)
+    if (idem_is_word(name.at, name.len, dead->queue))
         return idem_error_set(err, IDEM_E_INVALID, "a letter cannot be requeued to where it is");
     return dead_send_copy(dead, name, err);
 }

@@ -72,25 +72,14 @@ static void list_remove(struct stream_list *list, struct stream_entry *entry) {
 }
 
 static void link_keep_remove(struct stream_link *link, struct stream_entry *entry) {
-    *entry->keep_link = entry->keep_next;
-    if (entry->keep_next != NULL)
-        entry->keep_next->keep_link = entry->keep_link;
-    else
-        link->keep_end = entry->keep_link;
-    entry->keep_link = NULL;
+    idem_link_remove_end_in(keep_, &link->keep_end, entry);
     link->kept_n--;
 }
 
 /* Puts the entry to the front, to be renewed next. */
 static void link_keep_prepend(struct stream_link *link, struct stream_entry *entry) {
     entry->renewed = 0;
-    entry->keep_next = link->keep;
-    entry->keep_link = &link->keep;
-    if (link->keep != NULL)
-        link->keep->keep_link = &entry->keep_next;
-    else
-        link->keep_end = &entry->keep_next;
-    link->keep = entry;
+    idem_link_prepend_in(keep_, &link->keep, &link->keep_end, entry);
     link->kept_n++;
 }
 
@@ -98,13 +87,9 @@ static void link_keep_prepend(struct stream_link *link, struct stream_entry *ent
 static void entry_set_renewed(struct stream_entry *entry, int64_t now) {
     struct stream_link *link = entry->owner;
 
-    link_keep_remove(link, entry);
     entry->renewed = now;
-    entry->keep_next = NULL;
-    entry->keep_link = link->keep_end;
-    *link->keep_end = entry;
-    link->keep_end = &entry->keep_next;
-    link->kept_n++;
+    idem_link_remove_end_in(keep_, &link->keep_end, entry);
+    idem_link_append_in(keep_, &link->keep_end, entry);
 }
 
 /* The only place that changes the state. */

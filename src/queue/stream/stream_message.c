@@ -187,12 +187,12 @@ bool stream_message_is_epitaph(struct idem_bytes name) {
 /* The index of the body's field; fields_n: there is none. Fields that only dead letters have do
    not count. */
 static size_t message_find_body(const struct stream_message *message, const char *name) {
-    size_t len = strlen(name), n = message->fields_n, own = 0, last = n;
+    size_t n = message->fields_n, own = 0, last = n;
 
     for (size_t i = 0; i < n; i++) {
         const struct idem_bytes *at = &message->fields[2 * i];
 
-        if (at->len == len && memcmp(at->at, name, len) == 0)
+        if (idem_is_word(at->at, at->len, name))
             return i;
         if (!stream_message_is_epitaph(*at)) {
             own++;

@@ -38,24 +38,14 @@ void stream_notify_state(struct stream_link *link, const char *fmt, ...) {
 
 void stream_notify_post(struct stream_link *link, struct stream_message *message, unsigned what) {
     message->tell |= what;
-    if (message->tell_link == NULL) {
-        message->tell_next = NULL;
-        message->tell_link = link->tells_end;
-        *link->tells_end = message;
-        link->tells_end = &message->tell_next;
-    }
+    if (message->tell_link == NULL)
+        idem_link_append_in(tell_, &link->tells_end, message);
     idem_task_post(link->loop, &link->tell);
 }
 
 static void notify_remove(struct stream_link *link, struct stream_message *message) {
-    if (message->tell_link == NULL)
-        return;
-    *message->tell_link = message->tell_next;
-    if (message->tell_next != NULL)
-        message->tell_next->tell_link = message->tell_link;
-    else
-        link->tells_end = message->tell_link;
-    message->tell_link = NULL;
+    if (message->tell_link != NULL)
+        idem_link_remove_end_in(tell_, &link->tells_end, message);
 }
 
 void stream_notify_drop(struct stream_link *link, struct stream_message *message) {
@@ -95,11 +85,7 @@ void stream_notify_message(struct stream_entry *entry, struct stream_message *me
     entry->lost = false;
     entry->message = message;
     message->entry = entry;
-    message->next = link->messages;
-    message->link = &link->messages;
-    if (link->messages != NULL)
-        link->messages->link = &message->next;
-    link->messages = message;
+    idem_link_insert(&link->messages, message);
     link->out_n++;
     link->out_bytes += message->bytes;
     stream_notify_post(link, message, STREAM_NOTIFY_MESSAGE);
