@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IDEM_WHEN_TEXT 40
+#define IDEM_RFC3339_TEXT 40
 
 /* Writes "2026-11-15T20:00:00Z", with milliseconds unless they are 0, and returns buf. Writes
    "?" outside the years 0 to 9999. */

@@ -93,8 +93,8 @@ enum cli_store_kind cli_store_kind(const char *url);
    default place, whose directories are created. Owned by the caller; NULL after reporting the
    error, with *ret_status set. */
 char *cli_store_url(const struct cli_values *values, int *ret_status);
-char *cli_store_url_said(const struct cli_values *values, int *ret_status); /* creates nothing */
-char *cli_store_url_whole(char *url);
+char *cli_store_url_given(const struct cli_values *values, int *ret_status); /* creates nothing */
+char *cli_store_url_absolute(char *url);
 /* Copies an argument that is a URL, and overwrites its user and password where processes are
    listed. Owned by the caller; NULL after reporting the error. */
 char *cli_secret_url(const char *url);
@@ -116,12 +116,12 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret);
 
 /* Finds the record that `[--prefix P] [--scope S] KEY` or `--hash HEX` names; strings are borrowed
    from values and from *hold. Returns CLI_OK, or a status after reporting the error. */
-struct cli_name_hold {
+struct cli_record_name_hold {
     char hash[65];
     char prefix[IDEM_PREFIX_MAX + 1];
 };
-int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_hold *hold,
-             struct idem_name *ret);
+int cli_record_name(struct idem *h, const struct cli_values *values,
+                    struct cli_record_name_hold *hold, struct idem_name *ret);
 
 /* True if more than the record's name can be read. A record that is damaged, or written by a newer
    version, is listed all the same. */
@@ -132,15 +132,16 @@ const char *cli_entry_state(const struct idem_entry *entry);
 
 /* Makes the filter of --prefix, --state and --since. Returns CLI_OK, or a status after reporting
    the error. */
-int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret);
+int cli_record_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret);
 
 /* True if --state matches this entry; a `running` record still has its lease. */
-bool cli_filter_takes(const struct cli_values *values, const struct idem_entry *entry);
+bool cli_record_filter_takes(const struct cli_values *values, const struct idem_entry *entry);
 
 /* Calls `each` for each record that the filter selects until it returns false. Returns CLI_OK, or a
    status after reporting the error. */
-int cli_each(struct idem *h, const struct cli_values *values, const struct idem_filter *filter,
-             bool (*each)(const struct idem_entry *entry, void *data), void *data);
+int cli_record_each(struct idem *h, const struct cli_values *values,
+                    const struct idem_filter *filter,
+                    bool (*each)(const struct idem_entry *entry, void *data), void *data);
 
 /* The number of digits of a hash that people see, and the least number that --hash takes. */
 #define CLI_HASH_SHORT 12

@@ -53,7 +53,7 @@ static int command_eval_one(const struct cli_values *values) {
     const char *text = values->operands[0];
     char *vars_text;
     size_t vars_len;
-    int status = cli_vars(values, "eval", &vars_text, &vars_len);
+    int status = cli_input_variables(values, "eval", &vars_text, &vars_len);
     struct idem_expr *expr = NULL;
     struct idem_arena arena;
     struct idem_json vars;

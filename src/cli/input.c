@@ -57,7 +57,7 @@ ssize_t cli_input_line(FILE *in, struct idem_buffer *line) {
  * is longer than CLI_INPUT_MAX, and if the text is not a JSON object.
  */
 
-static int variables_argument_file(const char *path, char **ret, size_t *ret_len) {
+static int input_variables_file(const char *path, char **ret, size_t *ret_len) {
     FILE *file = fopen(path, "re");
     int status;
 
@@ -70,7 +70,8 @@ static int variables_argument_file(const char *path, char **ret, size_t *ret_len
     return status;
 }
 
-int cli_vars(const struct cli_values *values, const char *command, char **ret, size_t *ret_len) {
+int cli_input_variables(const struct cli_values *values, const char *command, char **ret,
+                        size_t *ret_len) {
     if (values->vars != NULL && values->vars_file != NULL) {
         cli_message(
             "%s: --vars and --vars-file are two places for one thing; leave one out (see: idem "
@@ -79,7 +80,7 @@ int cli_vars(const struct cli_values *values, const char *command, char **ret, s
         return CLI_USAGE;
     }
     if (values->vars_file != NULL)
-        return variables_argument_file(values->vars_file, ret, ret_len);
+        return input_variables_file(values->vars_file, ret, ret_len);
     *ret = NULL;
     *ret_len = 0;
     if (values->vars == NULL)
@@ -89,7 +90,8 @@ int cli_vars(const struct cli_values *values, const char *command, char **ret, s
     return *ret != NULL ? CLI_OK : CLI_SYSTEM;
 }
 
-int cli_vars_check(const struct cli_values *values, const char *text, size_t len, int64_t max) {
+int cli_input_variables_check(const struct cli_values *values, const char *text, size_t len,
+                              int64_t max) {
     const char *flag = values->vars_file != NULL ? "--vars-file" : "--vars";
     struct idem_arena arena;
     struct idem_json vars;

@@ -28,10 +28,12 @@ ssize_t cli_input_line(FILE *in, struct idem_buffer *line);
 
 /* Reads the text of the object, owned by the caller; NULL if neither flag is set. CLI_OK, or an
    exit status after a message. */
-int cli_vars(const struct cli_values *values, const char *command, char **ret, size_t *ret_len);
+int cli_input_variables(const struct cli_values *values, const char *command, char **ret,
+                        size_t *ret_len);
 
 /* Checks that expressions can read the text: an object of at most `max` bytes. CLI_OK, or an exit
    status after a message that names the flag. */
-int cli_vars_check(const struct cli_values *values, const char *text, size_t len, int64_t max);
+int cli_input_variables_check(const struct cli_values *values, const char *text, size_t len,
+                              int64_t max);
 
 #endif

@@ -56,7 +56,7 @@ static int main_report_unknown(const char *name) {
         names[n] = cli_commands[n]->name;
     names[n++] = "help";
     names[n] = NULL;
-    nearest = cli_nearest(name, strlen(name), names);
+    nearest = cli_options_nearest(name, strlen(name), names);
     cli_message("%s is no command%s%s%s (see: idem help)",
                 idem_error_quote(name, strlen(name), quoted, sizeof(quoted)),
                 nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest,
@@ -96,7 +96,7 @@ static bool main_is_one_of(const char *word, const char *a, const char *b, const
 
 static int command_run(const struct cli_command *command, int argc, char **argv) {
     struct cli_values values;
-    int status = cli_parse(command, argc, argv, &values);
+    int status = cli_options_parse(command, argc, argv, &values);
 
     if (status == CLI_OK)
         status = values.help ? main_help(command->name) : command->run(&values);

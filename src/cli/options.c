@@ -168,7 +168,7 @@ static size_t options_distance(const char *a, size_t a_len, const char *b, size_
     return d[a_len][b_len];
 }
 
-const char *cli_nearest(const char *text, size_t len, const char *const *words) {
+const char *cli_options_nearest(const char *text, size_t len, const char *const *words) {
     size_t best = len <= 4 ? 2 : len / 3 + 2, far;
     const char *nearest = NULL;
 
@@ -244,7 +244,7 @@ static int command_flag_unknown(const struct cli_command *command, const struct 
         names[i] = flags->at[i].name;
     names[flags->n] = NULL;
     return command_unknown_report(command, idem_error_quote(word, len + 2, quoted, sizeof(quoted)),
-                                  cli_nearest(word + 2, len, names));
+                                  cli_options_nearest(word + 2, len, names));
 }
 
 static int option_number_set(const struct cli_option *option, const char *text, int64_t *ret,
@@ -346,7 +346,8 @@ static int command_take_flag(const struct cli_command *command, const struct fla
     return CLI_OK;
 }
 
-int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_values *ret) {
+int cli_options_parse(const struct cli_command *command, int argc, char **argv,
+                      struct cli_values *ret) {
     struct option longs[FLAGS_MAX + 1];
     char letters[2 * FLAGS_MAX + 4];
     struct flags flags;

@@ -173,14 +173,14 @@ char *cli_store_url(const struct cli_values *values, int *ret_status) {
     return store_open_url(values, true, ret_status);
 }
 
-char *cli_store_url_said(const struct cli_values *values, int *ret_status) {
+char *cli_store_url_given(const struct cli_values *values, int *ret_status) {
     return store_open_url(values, false, ret_status);
 }
 
 /* Makes a relative path absolute, because nginx and users who copy its configuration work in
    other directories. Takes `url` and returns a URL that the caller frees; NULL after reporting
    the error. */
-char *cli_store_url_whole(char *url) {
+char *cli_store_url_absolute(char *url) {
     char *cwd, *base, *path, *whole = NULL;
 
     if (url == NULL || cli_store_kind(url) != CLI_STORE_LMDB)

@@ -30,7 +30,7 @@ static void audit_write_text(struct json_out *json, const char *name, const char
 
 void idem_audit_write(const struct idem_audit *audit, size_t max, FILE *out) {
     struct json_out json = {.out = out};
-    char when[IDEM_WHEN_TEXT];
+    char when[IDEM_RFC3339_TEXT];
 
     json_out_open(&json, NULL);
     json_out_text(&json, "time", idem_rfc3339_print(audit->time_ms, when, sizeof(when)));

@@ -149,10 +149,10 @@ static enum queue_result consume_call_result(enum idem_result result) {
 static void consume_call_decide(const struct consume_call *call, const struct idem_outcome *out,
                                 struct idem_consumed *ret) {
     enum queue_room room = queue_room(idem_guard_policy(call->guard), out->last);
-    const struct queue_verdict_row *verdict;
+    const struct queue_verdict_rule *verdict;
 
     if (out->verdict != IDEM_RUN) {
-        verdict = queue_verdict_row(out->verdict, IDEM_ABSENT);
+        verdict = queue_decide_verdict(out->verdict, IDEM_ABSENT);
         if (verdict->epitaph != NULL && ret->reason[0] == '\0')
             consumed_set_reason(ret, queue_epitaph_text(verdict->epitaph));
         consumed_set_disposal(ret, verdict->step, out->retry_after_ms);
@@ -162,7 +162,7 @@ static void consume_call_decide(const struct consume_call *call, const struct id
     ret->took_ms = call->took_ms;
     /* An outcome that is not stored is unknown to the next consumer of this message. */
     if (out->finish == IDEM_FINISH_STORED || out->unguarded)
-        consumed_set_disposal(ret, queue_result_row(consume_call_result(out->said), room)->step,
+        consumed_set_disposal(ret, queue_decide_result(consume_call_result(out->said), room)->step,
                               out->retry_after_ms);
     else
         consumed_set_disposal(ret, QUEUE_STEP_HOLD, AGAIN_MS);
@@ -192,8 +192,8 @@ static int consume_call_claim(struct idem *h, struct consume_call *call,
     }
     if (rc != 0)
         return idem_error_copy(err, &why);
-    hidden =
-        queue_trace_is_key(&call->message, (struct idem_bytes){identity.key, identity.key_len});
+    hidden = queue_message_trace_is_key(&call->message,
+                                        (struct idem_bytes){identity.key, identity.key_len});
     if (hidden)
         snprintf(ret->trace, sizeof(ret->trace), "-");
     args.args.label = message->label;
@@ -232,7 +232,7 @@ int idem_consume(struct idem *h, const struct idem_guard *guard, const struct id
     if (rc == 0)
         rc = consume_call_init_keying(&call, message, err);
     if (rc == 0) {
-        (void)queue_trace(&call.message, consumed.trace);
+        (void)queue_message_trace(&call.message, consumed.trace);
         rc = consume_call_claim(h, &call, message, &consumed, err);
     }
     free(call.fields);

@@ -98,7 +98,7 @@ bool idem_sign_number(struct idem_sign_parts *parts);
  * signed text, like snprintf(), and returns a detail if that is impossible.
  */
 #define IDEM_SIGN_DETAIL 256
-struct idem_sign_form_row {
+struct idem_sign_form_ops {
     const char *(*read)(const struct idem_signer *signer, const struct idem_sign_request *request,
                         size_t which, struct idem_sign_parts *ret, char room[IDEM_SIGN_DETAIL],
                         bool *ret_nomem);
@@ -110,8 +110,8 @@ struct idem_sign_form_row {
     const char *(*body)(const struct idem_sign_request *request,
                         const struct idem_sign_parts *parts, bool *ret_incomplete);
 };
-extern const struct idem_sign_form_row idem_sign_rfc9421, idem_sign_classic;
-const struct idem_sign_form_row *idem_sign_form(enum idem_sign_form form);
+extern const struct idem_sign_form_ops idem_sign_rfc9421, idem_sign_classic;
+const struct idem_sign_form_ops *idem_sign_form(enum idem_sign_form form);
 
 /* Compares Content-Digest with the body: NULL, or a detail. *ret_incomplete: the field has no
    digest of a known kind, or is malformed. */

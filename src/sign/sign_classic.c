@@ -228,4 +228,4 @@ static const char *classic_body(const struct idem_sign_request *request,
     return NULL;
 }
 
-const struct idem_sign_form_row idem_sign_classic = {classic_read, classic_text, classic_body};
+const struct idem_sign_form_ops idem_sign_classic = {classic_read, classic_text, classic_body};

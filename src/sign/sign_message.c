@@ -674,4 +674,4 @@ static const char *message_body(const struct idem_sign_request *request,
     return idem_digest_check(request, ret_incomplete);
 }
 
-const struct idem_sign_form_row idem_sign_rfc9421 = {message_read, message_text, message_body};
+const struct idem_sign_form_ops idem_sign_rfc9421 = {message_read, message_text, message_body};

@@ -156,7 +156,7 @@ void idem_nonce_free(struct idem_nonce *nonce) {
 int idem_sign_text(const struct idem_signer *signer, const struct idem_sign_request *request,
                    const struct idem_sign_parts *parts, char **ret, size_t *ret_len,
                    const char **ret_detail, char room[IDEM_SIGN_DETAIL]) {
-    const struct idem_sign_form_row *form = idem_sign_form(signer->form);
+    const struct idem_sign_form_ops *form = idem_sign_form(signer->form);
     struct idem_out out = {0};
 
     *ret_detail = form->text(signer, request, parts, &out, room);
@@ -207,7 +207,7 @@ static bool check_time_is_current(const struct idem_signer *signer,
 static int check_signature(const struct idem_signer *signer,
                            const struct idem_sign_request *request, size_t which, int64_t now_ms,
                            struct idem_sign_checked *ret, struct idem_error *err) {
-    const struct idem_sign_form_row *form = idem_sign_form(signer->form);
+    const struct idem_sign_form_ops *form = idem_sign_form(signer->form);
     struct idem_sign_parts *parts = &ret->parts;
     struct idem_http_text text;
     const char *detail;

@@ -61,7 +61,7 @@ struct consume {
     struct handler handler;
     struct queue_consumer *consumer;
     struct signals signals;
-    struct consume_voice voice;
+    struct consume_log log;
     struct consume_metrics metrics;
     int asked; /* how often a signal has asked to stop */
     bool stopped;
@@ -412,14 +412,14 @@ static int consume_handler_open(struct consume *c) {
 static void command_consume_on_report(void *data, const struct queue_report *report) {
     struct consume *c = data;
 
-    consume_voice_report(&c->voice, report);
+    consume_log_report(&c->log, report);
     consume_metrics_report(&c->metrics, report);
 }
 
 static void command_consume_on_state(void *data, bool ready, const char *text) {
     struct consume *c = data;
 
-    consume_voice_state(&c->voice, ready, text);
+    consume_log_state(&c->log, ready, text);
 }
 
 static void command_consume_on_stopped(void *data) {
@@ -454,7 +454,7 @@ static void consume_sum(struct consume *c) {
     struct queue_counts counts;
 
     queue_consumer_counts(c->consumer, &counts);
-    consume_voice_sum(&c->voice, &counts);
+    consume_log_sum(&c->log, &counts);
 }
 
 /* SIGUSR1 reports the counts. So does SIGHUP, unless it is ignored (nohup); that is deprecated. The
@@ -468,9 +468,9 @@ static void consume_signals_read(struct consume *c) {
         } else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT ||
                    info.ssi_signo == SIGQUIT) {
             if (c->asked++ == 0)
-                consume_voice_state(&c->voice, false,
-                                    "stopping: what is handled may end; once "
-                                    "more, and it is made to");
+                consume_log_state(&c->log, false,
+                                  "stopping: what is handled may end; once "
+                                  "more, and it is made to");
             queue_consumer_stop(c->consumer, c->asked > 1 ? 0 : c->values->drain_ms);
         }
     }
@@ -486,7 +486,7 @@ static int consume_loop(struct consume *c) {
 
         if (left <= 0) {
             queue_consumer_counts(c->consumer, &counts);
-            consume_voice_progress(&c->voice, &counts);
+            consume_log_progress(&c->log, &counts);
             consume_metrics_counts(&c->metrics, &counts);
             next = idem_loop_now() + PROGRESS_MS;
             left = PROGRESS_MS;
@@ -511,7 +511,7 @@ static int consume_metrics_begin(struct consume *c) {
                              (struct metrics_hosts){hosts->at, hosts->n}, c->h, c->store,
                              c->values->queue, idem_guard_policy(c->plain)->prefix, &err) < 0)
         return cli_message_error("consume: --metrics", &err);
-    if (c->voice.log != CONSUME_LOG_NONE)
+    if (c->log.level != CONSUME_LOG_NONE)
         cli_message("metrics at http://%s/metrics", metrics_address(c->metrics.server));
     return CLI_OK;
 }
@@ -524,7 +524,7 @@ static int consume_serve(struct consume *c) {
         return CLI_SYSTEM;
     }
     command_consume_files_raise();
-    consume_voice_init(&c->voice, c->values);
+    consume_log_init(&c->log, c->values);
     status = consume_metrics_begin(c);
     if (status == CLI_OK)
         status = consume_handler_open(c);

@@ -36,7 +36,7 @@ typedef int dead_fn(struct dead *d, const struct queue_letter *letter);
 /* A header that idem consume has added, as printable text; "" if it is missing. */
 static const char *queue_letter_header(const struct queue_letter *letter, const char *name,
                                        char *buf, size_t size) {
-    const struct queue_field *field = queue_header(letter->message, name);
+    const struct queue_field *field = queue_message_header(letter->message, name);
     char text[1100];
 
     buf[0] = '\0';

@@ -64,7 +64,7 @@ static int doctor_store_examine(struct doctor *d) {
 
     if (values->store == NULL && (values->nginx_config != NULL || values->config != NULL))
         return CLI_OK;
-    url = cli_store_url_said(values, &status);
+    url = cli_store_url_given(values, &status);
     if (url != NULL)
         doctor_store(d, url, prefix == NULL ? PREFIX : prefix);
     free(url);

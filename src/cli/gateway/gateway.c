@@ -81,7 +81,7 @@ static int gateway_show_config(struct gateway *g) {
     if (g->store == NULL)
         cli_message("no memory");
     else
-        g->store = cli_store_url_whole(g->store);
+        g->store = cli_store_url_absolute(g->store);
     if (g->store == NULL)
         return CLI_SYSTEM;
     gateway_config_print(g, stdout);
@@ -116,7 +116,7 @@ static int gateway_start(struct gateway *g) {
     g->store = gateway_store_url(g, &status);
     if (g->store == NULL)
         return status;
-    g->store = cli_store_url_whole(g->store);
+    g->store = cli_store_url_absolute(g->store);
     if (g->store == NULL)
         return CLI_SYSTEM;
     status = gateway_store_check(g);

@@ -90,7 +90,7 @@ int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, con
     const char *variable = getenv("IDEM_AUDIT"), *fault;
     uid_t login;
     int status;
-    char *url = cli_store_url_said(values, &status);
+    char *url = cli_store_url_given(values, &status);
 
     if (url == NULL)
         return status;
@@ -193,7 +193,7 @@ int cli_audit_ready(struct cli_audit *audit) {
         return CLI_OK;
     cli_message("%s: the audit, %s, cannot be written: %s; nothing is changed without it",
                 audit->action, audit->path, strerror(audit->fault));
-    audit->told = true;
+    audit->fault_reported = true;
     return CLI_IO;
 }
 
@@ -230,7 +230,7 @@ int cli_audit_close(struct cli_audit *audit) {
     audit->opened = false;
     if (audit->fault == 0)
         return CLI_OK;
-    if (!audit->told)
+    if (!audit->fault_reported)
         cli_message(
             "%s: the end of the audit could not be written to %s: %s; what is begun there and "
             "has no end may have been changed",

@@ -17,8 +17,8 @@ static bool command_list_print(const struct idem_entry *entry, void *data) {
         cli_entry_json(entry, stdout);
     } else {
         if (listing->n == 0)
-            cli_entry_head(stdout);
-        cli_entry_row(entry, listing->now, stdout);
+            cli_entry_print_heading(stdout);
+        cli_entry_print(entry, listing->now, stdout);
     }
     listing->n++;
     return !ferror(stdout);
@@ -30,12 +30,12 @@ static int command_list_records(struct idem *h, const struct cli_values *values)
     struct idem_error err;
     int status;
 
-    status = cli_filter(h, values, &filter);
+    status = cli_record_filter(h, values, &filter);
     if (status != CLI_OK)
         return status;
     if (idem_time(h, &listing.now, &err) < 0)
         return cli_message_error("store", &err);
-    status = cli_each(h, values, &filter, command_list_print, &listing);
+    status = cli_record_each(h, values, &filter, command_list_print, &listing);
     return status != CLI_OK ? status : cli_flush();
 }
 

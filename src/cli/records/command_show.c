@@ -41,16 +41,16 @@ static int command_show_entry(struct idem *h, const struct cli_values *values,
     }
     if (idem_time(h, &now, &err) < 0)
         return cli_message_error("store", &err);
-    cli_entry_lines(entry, now, stdout);
+    cli_entry_print_details(entry, now, stdout);
     return cli_flush();
 }
 
 static int command_show_record(struct idem *h, const struct cli_values *values) {
-    struct cli_name_hold hold;
+    struct cli_record_name_hold hold;
     struct idem_entry entry;
     struct idem_name name;
     struct idem_error err;
-    int status = cli_name(h, values, &hold, &name);
+    int status = cli_record_name(h, values, &hold, &name);
 
     if (status != CLI_OK)
         return status;

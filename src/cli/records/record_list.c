@@ -72,7 +72,7 @@ static void values_name_by_key(const struct cli_values *values, struct idem_name
 
 struct hash_search {
     const char *hash;
-    struct cli_name_hold *hold;
+    struct cli_record_name_hold *hold;
     int found;
 };
 
@@ -90,14 +90,14 @@ static bool record_select_match_hash(const struct idem_entry *entry, void *data)
 
 /* A store looks records up by prefix and whole hash, but people type the first digits of a hash. */
 static int record_select_by_hash(struct idem *h, const struct cli_values *values,
-                                 struct cli_name_hold *hold, struct idem_name *ret) {
+                                 struct cli_record_name_hold *hold, struct idem_name *ret) {
     struct hash_search search = {values->hash, hold, 0};
     struct idem_filter filter = {.prefix = values_prefix(values)};
     struct cli_values any = *values;
     int status;
 
     any.state = NULL;
-    status = cli_each(h, &any, &filter, record_select_match_hash, &search);
+    status = cli_record_each(h, &any, &filter, record_select_match_hash, &search);
     if (status != CLI_OK)
         return status;
     if (search.found == 0) {
@@ -113,8 +113,8 @@ static int record_select_by_hash(struct idem *h, const struct cli_values *values
     return CLI_OK;
 }
 
-int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_hold *hold,
-             struct idem_name *ret) {
+int cli_record_name(struct idem *h, const struct cli_values *values,
+                    struct cli_record_name_hold *hold, struct idem_name *ret) {
     const char *fault = values_name_fault(values);
 
     if (fault != NULL) {
@@ -139,7 +139,7 @@ const char *cli_entry_state(const struct idem_entry *entry) {
     return entry->uncertain ? uncertain_word : idem_state_name(entry->state);
 }
 
-int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret) {
+int cli_record_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret) {
     struct idem_filter filter = {.prefix = values_prefix(values)};
     struct idem_error err;
     int64_t now = 0;
@@ -159,19 +159,20 @@ int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filt
     if (values->since != NULL) {
         if (idem_time(h, &now, &err) < 0)
             return cli_message_error("store", &err);
-        if (cli_when_parse(values->since, now, &filter.since_ms, &err) < 0)
+        if (time_argument_parse(values->since, now, &filter.since_ms, &err) < 0)
             return cli_message_error("--since", &err);
     }
     *ret = filter;
     return CLI_OK;
 }
 
-bool cli_filter_takes(const struct cli_values *values, const struct idem_entry *entry) {
+bool cli_record_filter_takes(const struct cli_values *values, const struct idem_entry *entry) {
     return values->state == NULL || strcmp(values->state, cli_entry_state(entry)) == 0;
 }
 
-int cli_each(struct idem *h, const struct cli_values *values, const struct idem_filter *filter,
-             bool (*each)(const struct idem_entry *entry, void *data), void *data) {
+int cli_record_each(struct idem *h, const struct cli_values *values,
+                    const struct idem_filter *filter,
+                    bool (*each)(const struct idem_entry *entry, void *data), void *data) {
     static struct idem_entry page[PAGE];
     struct idem_cursor cursor = {0};
     struct idem_error err;
@@ -181,7 +182,7 @@ int cli_each(struct idem *h, const struct cli_values *values, const struct idem_
         if (idem_list(h, filter, &cursor, page, PAGE, &n, &err) < 0)
             return cli_message_error("list", &err);
         for (size_t i = 0; i < n; i++)
-            if (cli_filter_takes(values, &page[i]) && !each(&page[i], data))
+            if (cli_record_filter_takes(values, &page[i]) && !each(&page[i], data))
                 return CLI_OK;
     }
     return CLI_OK;
@@ -224,21 +225,21 @@ void cli_entry_json(const struct idem_entry *entry, FILE *out) {
     json_out_bool(&json, "has_result", entry->has_result);
     json_out_uint(&json, "result_len", entry->result_len);
     json_out_int(&json, "left_ms", entry->left_ms);
-    cli_json_when(&json, "created", entry->created_ms);
-    cli_json_when(&json, "changed", entry->changed_ms);
-    cli_json_when(&json, "expires", entry->expires_ms);
+    time_argument_json(&json, "created", entry->created_ms);
+    time_argument_json(&json, "changed", entry->changed_ms);
+    time_argument_json(&json, "expires", entry->expires_ms);
     json_out_line(&json);
 }
 
 #define ROW "%-12s  %-9s  %7s  %6s  %-20s  %-8s  %-8s  %s\n"
 
-void cli_entry_head(FILE *out) {
+void cli_entry_print_heading(FILE *out) {
     fprintf(out, ROW, "HASH", "STATE", "ATTEMPT", "STATUS", "CHANGED", "AGE", "PREFIX", "LABEL");
 }
 
-void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+void cli_entry_print(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
     char hash[CLI_HASH_SHORT + 1], attempt[16] = "-", status[16] = "-",
-                                   changed[IDEM_WHEN_TEXT] = "-", age[IDEM_WHEN_TEXT] = "-",
+                                   changed[IDEM_RFC3339_TEXT] = "-", age[IDEM_RFC3339_TEXT] = "-",
                                    prefix[sizeof(entry->prefix)], label[sizeof(entry->label)];
 
     snprintf(hash, sizeof(hash), "%.*s", CLI_HASH_SHORT, entry->hash);
@@ -246,7 +247,7 @@ void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
         snprintf(attempt, sizeof(attempt), "%" PRIu32, entry->attempt);
         /* Whole seconds: people read this table. */
         idem_rfc3339_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
-        cli_when_relative(entry->changed_ms, now_ms, age, sizeof(age));
+        time_argument_relative(entry->changed_ms, now_ms, age, sizeof(age));
     }
     if (entry_is_over(entry))
         snprintf(status, sizeof(status), "%" PRId32, entry->status);
@@ -265,11 +266,11 @@ static void record_print_text(FILE *out, const char *name, const char *text) {
 }
 
 static void record_print_time(FILE *out, const char *name, int64_t ms, int64_t now_ms) {
-    char at[IDEM_WHEN_TEXT], relative[IDEM_WHEN_TEXT];
+    char at[IDEM_RFC3339_TEXT], relative[IDEM_RFC3339_TEXT];
 
     if (ms != 0)
         fprintf(out, LINE "%s (%s)\n", name, idem_rfc3339_print(ms, at, sizeof(at)),
-                cli_when_relative(ms, now_ms, relative, sizeof(relative)));
+                time_argument_relative(ms, now_ms, relative, sizeof(relative)));
 }
 
 /* After unknown() under recover=rerun a record is still `running`, and its lease is the pause
@@ -323,7 +324,7 @@ static void record_print_result(FILE *out, const struct idem_entry *entry) {
             end.signalled ? "signal" : "exit", end.number, bytes[1], bytes[2]);
 }
 
-void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+void cli_entry_print_details(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
     char key[IDEM_HEX_LEN + 1];
 
     record_print_text(out, "hash", entry->hash);
@@ -353,7 +354,7 @@ static const char alone[] = "a hash without its prefix, which --prefix must give
                             "two prefixes may have the same hash";
 
 /* Stores the digits in lower case, as records do. */
-static bool record_list_read_hash(const char *text, size_t len, struct cli_record_set_row *ret) {
+static bool record_list_read_hash(const char *text, size_t len, struct cli_record_set_item *ret) {
     char hex[IDEM_HEX_LEN + 1];
     unsigned char hash[IDEM_HASH_LEN];
 
@@ -367,7 +368,7 @@ static bool record_list_read_hash(const char *text, size_t len, struct cli_recor
 }
 
 static const char *record_list_read_prefix(const struct idem_json *prefix,
-                                           struct cli_record_set_row *ret) {
+                                           struct cli_record_set_item *ret) {
     if (prefix == NULL)
         return NULL;
     if (prefix->type != IDEM_JSON_STRING || prefix->n == 0 || prefix->n > IDEM_PREFIX_MAX ||
@@ -379,7 +380,7 @@ static const char *record_list_read_prefix(const struct idem_json *prefix,
 
 /* An attempt that cannot be parsed is an error; it must not be taken for CLI_ONLY_ANY. */
 static const char *record_list_read_attempt(const struct idem_json *attempt,
-                                            struct cli_record_set_row *ret) {
+                                            struct cli_record_set_item *ret) {
     int64_t number;
 
     if (attempt == NULL)
@@ -393,7 +394,7 @@ static const char *record_list_read_attempt(const struct idem_json *attempt,
 
 /* {"hash":"...","prefix":"...","attempt":N,...} */
 static const char *record_list_read_object(const char *text, size_t len,
-                                           struct cli_record_set_row *ret) {
+                                           struct cli_record_set_item *ret) {
     const struct idem_json *hash;
     const char *fault = wrong;
     struct idem_arena arena;
@@ -412,10 +413,10 @@ static const char *record_list_read_object(const char *text, size_t len,
 }
 
 const char *cli_record_set_parse_line(const char *line, size_t len, const char *prefix,
-                                      struct cli_record_set_row *ret) {
+                                      struct cli_record_set_item *ret) {
     const char *fault;
 
-    *ret = (struct cli_record_set_row){.attempt = CLI_ONLY_ANY};
+    *ret = (struct cli_record_set_item){.attempt = CLI_ONLY_ANY};
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == ' '))
         len--;
     if (len == 0)
@@ -433,7 +434,7 @@ const char *cli_record_set_parse_line(const char *line, size_t len, const char *
 }
 
 static int record_list_compare(const void *first, const void *second) {
-    const struct cli_record_set_row *a = first, *b = second;
+    const struct cli_record_set_item *a = first, *b = second;
     int order = strcmp(a->hash, b->hash) ?: strcmp(a->prefix, b->prefix);
 
     return order != 0 ? order : (a->attempt > b->attempt) - (a->attempt < b->attempt);
@@ -443,17 +444,17 @@ static int record_list_compare(const void *first, const void *second) {
 static void only_sort(struct cli_record_set *only) {
     size_t n = 0;
 
-    qsort(only->rows, only->n, sizeof(*only->rows), record_list_compare);
+    qsort(only->items, only->n, sizeof(*only->items), record_list_compare);
     for (size_t i = 0; i < only->n; i++)
-        if (n == 0 || record_list_compare(&only->rows[n - 1], &only->rows[i]) != 0)
-            only->rows[n++] = only->rows[i];
+        if (n == 0 || record_list_compare(&only->items[n - 1], &only->items[i]) != 0)
+            only->items[n++] = only->items[i];
     only->n = n;
 }
 
-static int record_list_read_rows(FILE *in, const char *path, const char *prefix,
-                                 struct cli_record_set *only) {
-    struct idem_buffer line = {0}, rows = {0};
-    struct cli_record_set_row row;
+static int record_list_read_items(FILE *in, const char *path, const char *prefix,
+                                  struct cli_record_set *only) {
+    struct idem_buffer line = {0}, items = {0};
+    struct cli_record_set_item item;
     const char *fault;
     size_t number = 0;
     int status = CLI_OK;
@@ -461,17 +462,17 @@ static int record_list_read_rows(FILE *in, const char *path, const char *prefix,
 
     while (status == CLI_OK && (len = cli_input_line(in, &line)) >= 0) {
         number++;
-        fault = cli_record_set_parse_line(line.at, line.len, prefix, &row);
+        fault = cli_record_set_parse_line(line.at, line.len, prefix, &item);
         if (fault != NULL) {
             cli_message("--only: %s: line %zu is %s; nothing was changed", path, number, fault);
             status = CLI_USAGE;
-        } else if (row.hash[0] != '\0') {
-            idem_buffer_put(&rows, &row, sizeof(row));
+        } else if (item.hash[0] != '\0') {
+            idem_buffer_put(&items, &item, sizeof(item));
         }
     }
-    only->rows = (struct cli_record_set_row *)(void *)rows.at;
-    only->n = rows.len / sizeof(row);
-    if (rows.failed) {
+    only->items = (struct cli_record_set_item *)(void *)items.at;
+    only->n = items.len / sizeof(item);
+    if (items.failed) {
         cli_message("--only: no memory");
         status = CLI_SYSTEM;
     }
@@ -493,7 +494,7 @@ int cli_record_set_read(const char *path, const char *prefix, struct cli_record_
         cli_message("--only: cannot open %s: %s", path, strerror(errno));
         return CLI_ABSENT;
     }
-    status = record_list_read_rows(in, path, prefix, ret);
+    status = record_list_read_items(in, path, prefix, ret);
     if (!input)
         fclose(in);
     if (status == CLI_OK && ret->n == 0) {
@@ -506,24 +507,24 @@ int cli_record_set_read(const char *path, const char *prefix, struct cli_record_
 }
 
 void cli_record_set_release(struct cli_record_set *only) {
-    free(only->rows);
+    free(only->items);
     *only = (struct cli_record_set){0};
 }
 
 static bool only_mark(const struct cli_record_set *only, const struct idem_entry *entry,
                       int64_t attempt) {
-    struct cli_record_set_row key = {.attempt = attempt}, *row;
+    struct cli_record_set_item key = {.attempt = attempt}, *item;
 
     memcpy(key.hash, entry->hash, sizeof(key.hash));
     memcpy(key.prefix, entry->prefix, sizeof(key.prefix));
-    row = bsearch(&key, only->rows, only->n, sizeof(key), record_list_compare);
-    if (row != NULL)
-        row->met = true;
-    return row != NULL;
+    item = bsearch(&key, only->items, only->n, sizeof(key), record_list_compare);
+    if (item != NULL)
+        item->met = true;
+    return item != NULL;
 }
 
 bool cli_record_set_has(const struct cli_record_set *only, const struct idem_entry *entry) {
-    return only->rows == NULL || only_mark(only, entry, entry->attempt) ||
+    return only->items == NULL || only_mark(only, entry, entry->attempt) ||
            only_mark(only, entry, CLI_ONLY_ANY);
 }
 
@@ -531,6 +532,6 @@ size_t cli_record_set_unmet(const struct cli_record_set *only) {
     size_t n = 0;
 
     for (size_t i = 0; i < only->n; i++)
-        n += !only->rows[i].met;
+        n += !only->items[i].met;
     return n;
 }

@@ -33,7 +33,7 @@ struct run {
     char *key;
     char *vars;
     size_t vars_len;
-    char planned[IDEM_WHEN_TEXT];
+    char planned[IDEM_RFC3339_TEXT];
     struct idem_fingerprint fingerprint;
     struct idem_policy with;
     int code;   /* the store's error code, after a store error */
@@ -64,7 +64,8 @@ static int values_check(const struct cli_values *values) {
 
     if (values->key != NULL && values->layer.policy.key_expr != NULL)
         fault = "--key and --key-expr are two keys; leave one out";
-    else if (values->token != NULL && (values->key != NULL || values->layer.policy.key_expr != NULL))
+    else if (values->token != NULL &&
+             (values->key != NULL || values->layer.policy.key_expr != NULL))
         fault = "a token is a key: leave --key and --key-expr out";
     else if (values->token != NULL && values->at != NULL)
         fault = "a token is good once: leave --at out";
@@ -279,7 +280,7 @@ static int run_key_check(const struct run *run) {
 /* Refuses variables that no expression reads: that mistake would go unnoticed. */
 static int run_variables_read(struct run *run) {
     const struct idem_policy *policy = idem_guard_policy(run->guard);
-    int status = cli_vars(run->values, "run", &run->vars, &run->vars_len);
+    int status = cli_input_variables(run->values, "run", &run->vars, &run->vars_len);
 
     if (status != CLI_OK)
         return status;
@@ -290,7 +291,7 @@ static int run_variables_read(struct run *run) {
         return CLI_USAGE;
     }
     if (run->vars != NULL)
-        return cli_vars_check(run->values, run->vars, run->vars_len, policy->json_max);
+        return cli_input_variables_check(run->values, run->vars, run->vars_len, policy->json_max);
     run->vars = strdup("{}"); /* an expression that needs a variable reports its name */
     run->vars_len = 2;
     return run->vars != NULL ? CLI_OK : CLI_SYSTEM;
@@ -450,11 +451,11 @@ static const char *policy_message(const struct idem_policy *policy) {
     return policy->message;
 }
 
-static struct work run_work(struct run *run) {
+static struct run_loop run_make_loop(struct run *run) {
     const struct cli_values *values = run->values;
     const struct idem_policy *policy = idem_guard_policy(run->guard);
 
-    return (struct work){
+    return (struct run_loop){
         .values = values,
         .poll = &run->poll,
         .h = run->h,
@@ -467,12 +468,12 @@ static struct work run_work(struct run *run) {
                  .label = values->label,
                  .with = &run->with},
         .fingerprint = run->fingerprint,
-        .voice = {.fd = (int)values->verdict_fd,
-                  .quiet = values->quiet,
-                  .prefix = policy->prefix,
-                  .label = values->label,
-                  .message = policy_message(policy),
-                  .selected = policy->fingerprint_expr != NULL},
+        .verdict = {.fd = (int)values->verdict_fd,
+                    .quiet = values->quiet,
+                    .prefix = policy->prefix,
+                    .label = values->label,
+                    .message = policy_message(policy),
+                    .selected = policy->fingerprint_expr != NULL},
         .argv = values->operands,
         .planned = values->at == NULL ? NULL : run->planned,
         .tty = cli_has_tty(),
@@ -480,26 +481,26 @@ static struct work run_work(struct run *run) {
 }
 
 static int run_execute(struct run *run, int *ret_signal) {
-    struct work work = run_work(run);
+    struct run_loop loop = run_make_loop(run);
     int status;
 
     /* The command must not inherit the verdict descriptor: its reader waits for end of file. The
        command does keep stdout and stderr. */
-    if (work.voice.fd > 2)
-        fcntl(work.voice.fd, F_SETFD, FD_CLOEXEC);
-    if (signals_take(&work.signals, work.tty) < 0) {
+    if (loop.verdict.fd > 2)
+        fcntl(loop.verdict.fd, F_SETFD, FD_CLOEXEC);
+    if (signals_take(&loop.signals, loop.tty) < 0) {
         cli_message("run: %s", strerror(errno));
         return CLI_SYSTEM;
     }
-    if (cli_voice_open(&work.voice) < 0) {
+    if (run_verdict_open(&loop.verdict) < 0) {
         cli_message("run: --verdict-fd: %s", strerror(errno));
-        signals_release(&work.signals);
+        signals_release(&loop.signals);
         return CLI_SYSTEM;
     }
-    status = cli_work(&work);
-    cli_voice_close(&work.voice);
-    signals_release(&work.signals);
-    *ret_signal = work.quit_signal;
+    status = run_loop_run(&loop);
+    run_verdict_close(&loop.verdict);
+    signals_release(&loop.signals);
+    *ret_signal = loop.quit_signal;
     return status;
 }
 
@@ -531,7 +532,7 @@ static int command_run_run(const struct cli_values *values) {
     else if (status == CLI_SYSTEM)
         cli_message("run: no memory");
     if (status != CLI_OK && !run.begun && command_run_verdict_fault(values->verdict_fd) == NULL)
-        cli_voice_failed((int)values->verdict_fd, run_error_code(&run, status));
+        run_verdict_failed((int)values->verdict_fd, run_error_code(&run, status));
     run_release(&run);
     if (quit != 0) {
         signal(quit, SIG_DFL);

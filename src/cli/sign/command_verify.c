@@ -117,7 +117,7 @@ static void report_parts_print(const struct report *report) {
 
 static void report_time_print(const struct report *report) {
     const struct idem_sign_parts *parts = &report->checked.parts;
-    char when[IDEM_WHEN_TEXT], ago[IDEM_WHEN_TEXT], window[IDEM_UNITS_TEXT], text[256];
+    char when[IDEM_RFC3339_TEXT], ago[IDEM_RFC3339_TEXT], window[IDEM_UNITS_TEXT], text[256];
     int64_t away = parts->time_ms - report->now_ms;
 
     if (!parts->timed) {
@@ -129,13 +129,13 @@ static void report_time_print(const struct report *report) {
                      ? "too far away"
                      : "current",
                  idem_rfc3339_print(parts->time_ms, when, sizeof(when)),
-                 cli_when_relative(parts->time_ms, report->now_ms, ago, sizeof(ago)), window);
+                 time_argument_relative(parts->time_ms, report->now_ms, ago, sizeof(ago)), window);
         command_verify_line("time", text);
     }
     if (parts->expires && parts->expires_ms <= report->now_ms) {
         snprintf(text, sizeof(text), "expired: %s, %s",
                  idem_rfc3339_print(parts->expires_ms, when, sizeof(when)),
-                 cli_when_relative(parts->expires_ms, report->now_ms, ago, sizeof(ago)));
+                 time_argument_relative(parts->expires_ms, report->now_ms, ago, sizeof(ago)));
         command_verify_line("", text);
     }
 }
@@ -194,11 +194,11 @@ static void report_json(const struct report *report) {
     json_out_text(&json, "proof", idem_proof_name(report->proof));
     if (detail != NULL)
         json_out_text(&json, "detail", detail);
-    cli_json_when(&json, "now", report->now_ms);
+    time_argument_json(&json, "now", report->now_ms);
     if (report_is_complete(report)) {
         json_out_text(&json, "key_id", parts->key_id);
         json_out_text(&json, "nonce", parts->nonce);
-        cli_json_when(&json, "time", parts->timed ? parts->time_ms : 0);
+        time_argument_json(&json, "time", parts->timed ? parts->time_ms : 0);
         json_out_bool(&json, "body", report->digest == NULL);
         json_out_bool(&json, "signature", report->fits);
         json_out_text(&json, "signed", report->checked.text);

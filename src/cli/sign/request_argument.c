@@ -271,7 +271,7 @@ int cli_moment(const char *text, const char *command, const char *flag, int64_t 
             *ret_ms = count * 1000;
             return CLI_OK;
         }
-    } else if (cli_when_parse(text, idem_sign_now(), ret_ms, &err) == 0 && *ret_ms > 0) {
+    } else if (time_argument_parse(text, idem_sign_now(), ret_ms, &err) == 0 && *ret_ms > 0) {
         return CLI_OK;
     }
     cli_message(

@@ -24,8 +24,8 @@ void cli_request_release(struct cli_request *request);
    a message; free with idem_signer_free(). */
 int cli_signer(const struct cli_values *values, const char *command, struct idem_signer **ret);
 
-/* Parses a time: seconds since 1970, or any text that cli_when_parse() takes. CLI_OK, or CLI_USAGE
-   after a message. */
+/* Parses a time: seconds since 1970, or any text that time_argument_parse() takes. CLI_OK, or
+   CLI_USAGE after a message. */
 int cli_moment(const char *text, const char *command, const char *flag, int64_t *ret_ms);
 
 /* Prints lines with any content, indented by two blanks; control characters are written as \xNN. */

@@ -265,7 +265,7 @@ static bool attempt_text_fits(const struct attempt *attempt, struct idem_http_te
 
 /* If the digest was wrong as well, both must match now. */
 static bool attempt_fits(struct attempt *attempt, const struct mistake *mistake) {
-    const struct idem_sign_form_row *form = idem_sign_form(attempt->wrong->signer->form);
+    const struct idem_sign_form_ops *form = idem_sign_form(attempt->wrong->signer->form);
     char detail_room[IDEM_SIGN_DETAIL], *made;
     struct idem_http_text text;
     const char *detail;

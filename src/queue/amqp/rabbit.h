@@ -192,7 +192,7 @@ struct rabbit_mail {
     enum rabbit_mail_kind {
         RABBIT_MAIL_MESSAGE, /* out: a message has arrived */
         RABBIT_MAIL_ACK,     /* in */
-        RABBIT_MAIL_BACK,    /* in: to be delivered again */
+        RABBIT_MAIL_NACK,    /* in: to be delivered again */
         RABBIT_MAIL_JOB,     /* in: publish a copy; out: its result */
     } kind;
 };
@@ -203,17 +203,17 @@ struct rabbit_message;
 struct rabbit_job {
     struct rabbit_mail mail;
     struct rabbit_message *message;
-    struct rabbit_job *next;   /* for the thread's lists */
-    int delay;                 /* index of the delay's queue; -1: the queue of dead letters */
-    char *epitaph;             /* its texts, one allocation; NULL: none */
-    struct queue_epitaph said; /* points into it */
+    struct rabbit_job *next;      /* for the thread's lists */
+    int delay;                    /* index of the delay's queue; -1: the queue of dead letters */
+    char *epitaph_text;           /* its texts, one allocation; NULL: none */
+    struct queue_epitaph epitaph; /* points into it */
     uint64_t seq;
     int64_t sent_at;
     bool returned; /* the server returned it: the queue does not exist */
     bool declared; /* the queue was declared since */
     bool taken;
     char why[RABBIT_WHY + 300];
-    queue_done_fn *told;
+    queue_done_fn *done;
     void *data;
 };
 

@@ -77,10 +77,10 @@ static void link_return_message(struct queue_link *link, struct rabbit_message *
 /* Jobs. */
 
 /* A message has one job at a time. */
-static void message_begin_job(struct rabbit_message *m, int delay, queue_done_fn *told,
+static void message_begin_job(struct rabbit_message *m, int delay, queue_done_fn *done,
                               void *data) {
-    free(m->job.epitaph);
-    m->job = (struct rabbit_job){.message = m, .delay = delay, .told = told, .data = data};
+    free(m->job.epitaph_text);
+    m->job = (struct rabbit_job){.message = m, .delay = delay, .done = done, .data = data};
     m->job.mail.kind = RABBIT_MAIL_JOB;
     atomic_fetch_add(&m->holders, 1);
 }
@@ -103,7 +103,7 @@ static void link_finish_job(struct queue_link *link, struct rabbit_job *job) {
     if (!link->closed) {
         if (job->delay >= 0 && job->taken)
             link_return_message(link, m, RABBIT_MAIL_ACK);
-        job->told(job->data, job->taken, job->taken ? NULL : job->why);
+        job->done(job->data, job->taken, job->taken ? NULL : job->why);
     }
     rabbit_message_leave(m);
 }
@@ -136,25 +136,25 @@ static const char *broker_place_word(char **at, const char *word, size_t max) {
     return placed;
 }
 
-static bool job_keep_epitaph(struct rabbit_job *job, const struct queue_epitaph *epitaph) {
+static bool job_copy_epitaph(struct rabbit_job *job, const struct queue_epitaph *epitaph) {
     char *at = malloc(REASON_MAX + 3 * WORD_MAX + 4);
 
     if (at == NULL)
         return false;
-    job->epitaph = at;
-    job->said = *epitaph;
-    job->said.verdict = broker_place_word(&at, epitaph->verdict, WORD_MAX);
-    job->said.reason = broker_place_word(&at, epitaph->reason, REASON_MAX);
-    job->said.prefix = broker_place_word(&at, epitaph->prefix, WORD_MAX);
-    job->said.hash = broker_place_word(&at, epitaph->hash, WORD_MAX);
+    job->epitaph_text = at;
+    job->epitaph = *epitaph;
+    job->epitaph.verdict = broker_place_word(&at, epitaph->verdict, WORD_MAX);
+    job->epitaph.reason = broker_place_word(&at, epitaph->reason, REASON_MAX);
+    job->epitaph.prefix = broker_place_word(&at, epitaph->prefix, WORD_MAX);
+    job->epitaph.hash = broker_place_word(&at, epitaph->hash, WORD_MAX);
     return true;
 }
 
 static void link_bury_message(struct queue_link *link, struct rabbit_message *m,
-                              const struct queue_epitaph *epitaph, queue_done_fn *told,
+                              const struct queue_epitaph *epitaph, queue_done_fn *done,
                               void *data) {
-    message_begin_job(m, -1, told, data);
-    if (job_keep_epitaph(&m->job, epitaph))
+    message_begin_job(m, -1, done, data);
+    if (job_copy_epitaph(&m->job, epitaph))
         rabbit_thread_send(link->publish, &m->job.mail);
     else
         link_post_job(link, &m->job, false, "no memory for a copy");
@@ -364,16 +364,16 @@ static void link_ack(struct queue_link *link, struct queue_message *message) {
     link_return_message(link, rabbit_message_of(message), RABBIT_MAIL_ACK);
 }
 
-static void link_giveback(struct queue_link *link, struct queue_message *message) {
-    link_return_message(link, rabbit_message_of(message), RABBIT_MAIL_BACK);
+static void link_nack(struct queue_link *link, struct queue_message *message) {
+    link_return_message(link, rabbit_message_of(message), RABBIT_MAIL_NACK);
 }
 
 static void link_delay(struct queue_link *link, struct queue_message *message, int64_t ms,
-                       queue_done_fn *told, void *data) {
+                       queue_done_fn *done, void *data) {
     const struct rabbit_topology *topology = &link->publish->topology;
     struct rabbit_message *m = rabbit_message_of(message);
 
-    message_begin_job(m, rabbit_topology_delay(topology, ms), told, data);
+    message_begin_job(m, rabbit_topology_delay(topology, ms), done, data);
     if (m->gone)
         link_post_job(link, &m->job, true, ""); /* the broker delivers it again anyway */
     else if (!topology->allowed)
@@ -383,8 +383,8 @@ static void link_delay(struct queue_link *link, struct queue_message *message, i
 }
 
 static void link_bury(struct queue_link *link, struct queue_message *message,
-                      const struct queue_epitaph *epitaph, queue_done_fn *told, void *data) {
-    link_bury_message(link, rabbit_message_of(message), epitaph, told, data);
+                      const struct queue_epitaph *epitaph, queue_done_fn *done, void *data) {
+    link_bury_message(link, rabbit_message_of(message), epitaph, done, data);
 }
 
 static void link_end_threads(struct queue_link *link) {
@@ -442,7 +442,7 @@ const struct queue_broker queue_broker_amqp = {
     .ack = link_ack,
     .delay = link_delay,
     .bury = link_bury,
-    .giveback = link_giveback,
+    .nack = link_nack,
     .close = link_close,
     .redelivery_ms = broker_redelivery_ms,
 };

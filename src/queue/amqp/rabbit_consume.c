@@ -50,7 +50,7 @@ void rabbit_arrival_release(struct rabbit_arrival *a) {
 }
 
 /* Copies the name into the arrival; the protocol limits it to 255 bytes. */
-static amqp_bytes_t receive_keep_name(amqp_bytes_t name, char *at) {
+static amqp_bytes_t receive_copy_name(amqp_bytes_t name, char *at) {
     size_t len = name.len > RABBIT_NAME_MAX ? RABBIT_NAME_MAX : name.len;
 
     if (len > 0)
@@ -61,8 +61,8 @@ static amqp_bytes_t receive_keep_name(amqp_bytes_t name, char *at) {
 void rabbit_arrival_begin(struct rabbit_arrival *a, const struct rabbit_envelope *envelope) {
     rabbit_arrival_reset(a);
     a->envelope = *envelope;
-    a->envelope.exchange = receive_keep_name(envelope->exchange, a->names);
-    a->envelope.routing_key = receive_keep_name(envelope->routing_key, a->names + RABBIT_NAME_MAX);
+    a->envelope.exchange = receive_copy_name(envelope->exchange, a->names);
+    a->envelope.routing_key = receive_copy_name(envelope->routing_key, a->names + RABBIT_NAME_MAX);
     a->state = RABBIT_HEADER;
 }
 

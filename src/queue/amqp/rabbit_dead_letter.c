@@ -239,7 +239,7 @@ static int dead_wait_confirm(struct queue_dead *d, const char *queue, struct ide
    knew the consumer by another name, the letter has no user, and the server would refuse ours
    here, too. */
 static const char *dead_sender(const struct queue_dead *d) {
-    bool has_user = queue_property(&d->letter->base, "user_id") != NULL;
+    bool has_user = queue_message_property(&d->letter->base, "user_id") != NULL;
 
     return has_user || d->letter->whose == RABBIT_OURS ? d->config.user : NULL;
 }
@@ -270,7 +270,7 @@ static int dead_requeue(struct queue_dead *d, const char *to, struct idem_error 
         return idem_error_set(err, IDEM_E_INVALID,
                               "amqp: the user who buried this letter vouches for its sender: "
                               "connect as that user, or the sender's name is lost on the way");
-    from = queue_header(&d->letter->base, QUEUE_DEAD_QUEUE);
+    from = queue_message_header(&d->letter->base, QUEUE_DEAD_QUEUE);
     if (to == NULL && (from == NULL || from->json || from->value.len >= sizeof(queue)))
         return idem_error_set(err, IDEM_E_INVALID,
                               "amqp: the letter has no origin (%s): name the queue that it goes to",

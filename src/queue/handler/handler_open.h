@@ -54,7 +54,7 @@ struct handler {
     void (*close)(void *data);
 };
 
-/* Ends the works in progress without reporting them, and waits for that as described below. Not
+/* Ends the runs in progress without reporting them, and waits for that as described below. Not
    to be called inside a callback. A handler that is all zeros counts as closed. */
 void handler_close(struct handler *handler);
 

@@ -100,7 +100,7 @@ static void connection_report_lost(struct redis_conn *conn) {
 static void link_forget_group(struct stream_link *link) {
     static const enum stream_state states[] = {STREAM_OUT,   STREAM_DELAYED, STREAM_DUE,
                                                STREAM_ASKED, STREAM_PARKED,  STREAM_ACKING,
-                                               STREAM_ACKED, STREAM_GIVING,  STREAM_GIVEN};
+                                               STREAM_ACKED, STREAM_NACKING, STREAM_NACKED};
 
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
         while (link->lists[states[i]].first != NULL)

@@ -9,50 +9,50 @@
 /*
  * Entries that are deleted or trimmed before they are finished. Then our copy is the only one.
  * A message that is out is handled as usual. The content of a delayed one is kept, up to
- * STREAM_KEPT_BYTES in all, and delivered from here. If it cannot stay here, it is put among
+ * STREAM_CONTENT_BYTES in all, and delivered from here. If it cannot stay here, it is put among
  * the dead letters (stream_entry.c). Without our copy it is lost. Both cases are reported.
  */
 
-bool stream_trimmed_keep(struct stream_entry *entry, struct stream_message *message, bool anyway) {
+bool stream_content_keep(struct stream_entry *entry, struct stream_message *message, bool anyway) {
     struct stream_link *link = entry->owner;
 
-    if (!anyway && link->kept_bytes + message->bytes > STREAM_KEPT_BYTES)
+    if (!anyway && link->content_bytes + message->bytes > STREAM_CONTENT_BYTES)
         return false;
-    entry->kept = message;
-    message->keeper = entry;
-    link->kept_bytes += message->bytes;
+    entry->content = message;
+    message->content_of = entry;
+    link->content_bytes += message->bytes;
     return true;
 }
 
 /* If the message has a pending request, the report of that request frees it. */
-static struct stream_message *entry_take_kept(struct stream_entry *entry) {
-    struct stream_message *message = entry->kept;
+static struct stream_message *entry_detach_content(struct stream_entry *entry) {
+    struct stream_message *message = entry->content;
 
-    entry->kept = NULL;
-    message->keeper = NULL;
-    entry->owner->kept_bytes -= message->bytes;
+    entry->content = NULL;
+    message->content_of = NULL;
+    entry->owner->content_bytes -= message->bytes;
     return message;
 }
 
-void stream_trimmed_drop(struct stream_entry *entry) {
+void stream_content_drop(struct stream_entry *entry) {
     struct stream_message *message;
 
-    if (entry->kept == NULL)
+    if (entry->content == NULL)
         return;
-    message = entry_take_kept(entry);
-    if (message->aside)
+    message = entry_detach_content(entry);
+    if (message->detached)
         stream_message_free(message);
 }
 
 /* Delivers the kept content, now or when its pending request is reported. False: nothing was
    kept. */
 static bool trimmed_deliver(struct stream_entry *entry) {
-    struct stream_message *message = entry->kept;
+    struct stream_message *message = entry->content;
 
-    if (message == NULL || !message->aside)
+    if (message == NULL || !message->detached)
         return message != NULL;
-    message = entry_take_kept(entry);
-    message->aside = message->dismissed = message->delayed = false;
+    message = entry_detach_content(entry);
+    message->detached = message->dismissed = message->delayed = false;
     message->base.owner = NULL;
     message->base.redelivered = true;
     stream_notify_message(entry, message);
@@ -61,7 +61,7 @@ static bool trimmed_deliver(struct stream_entry *entry) {
 
 bool stream_trimmed_report(struct stream_link *link, struct stream_id id) {
     struct stream_entry *entry = stream_entry_find(link, id);
-    bool here = entry != NULL && (entry->message != NULL || entry->kept != NULL);
+    bool here = entry != NULL && (entry->message != NULL || entry->content != NULL);
     char text[STREAM_ID_TEXT];
 
     if (entry != NULL && (entry->state == STREAM_ACKING || entry->state == STREAM_ACKED))
