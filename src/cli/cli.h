@@ -35,6 +35,7 @@ struct cli_command {
     const char *text;     /* the rest of its help, before and after the options */
     const char *after;
     const char *operand;        /* "a key": the operand that could begin with a dash; or NULL */
+    const char *no_operand;     /* it takes none: the text for one; or NULL */
     const char *const *options; /* names in cli_option_table; NULL-terminated */
     bool policy;                /* accepts the flags of the policy table, too */
     const char *const *policy_without; /* the flags that it does not accept; NULL: accepts all */
@@ -42,7 +43,9 @@ struct cli_command {
         *policy_help;      /* this command's own help for some of them, or NULL */
     const char *policy_is; /* a second meaning of each of them; NULL: settings' words */
     bool stops;            /* options end at the first operand */
-    int (*run)(const struct cli_values *values); /* returns the exit status */
+    /* One of the two; both return the exit status. The second gets the store, opened. */
+    int (*run)(const struct cli_values *values);
+    int (*run_on_store)(struct idem *h, const struct cli_values *values);
 };
 
 extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_forget, cli_stats,
@@ -56,6 +59,13 @@ extern const struct cli_command *const cli_commands[];
 
 /* Writes one line to stderr: "idem: " and the text. Control characters are made harmless. */
 void cli_message(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same; returns the exit status. */
+int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for a command line that is wrong: "COMMAND: the text (see: idem help COMMAND)". Returns
+   CLI_USAGE. */
+int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same for an error of the library; returns the exit status for its code. */
 int cli_message_error(const char *doing, const struct idem_error *err);

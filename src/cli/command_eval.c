@@ -219,17 +219,14 @@ static int command_eval_lines(unsigned flags) {
             command_eval_line(line.at, line.len, flags);
     }
     idem_buffer_release(&line);
-    if (len == -2) {
-        cli_message(
+    if (len == -2)
+        return cli_fail(
+            CLI_IO,
             "eval: a line has more than %zu MiB, or there is no memory for it; nothing after it "
             "was read",
             CLI_INPUT_MAX >> 20);
-        return CLI_IO;
-    }
-    if (ferror(stdin)) {
-        cli_message("cannot read standard input");
-        return CLI_IO;
-    }
+    if (ferror(stdin))
+        return cli_fail(CLI_IO, "cannot read standard input");
     return cli_flush();
 }
 
@@ -262,12 +259,10 @@ static int command_eval_run(const struct cli_values *values) {
         return CLI_USAGE;
     }
     if (values->operands_n != !values->jsonl ||
-        (values->jsonl && (values->vars != NULL || values->vars_file != NULL))) {
-        cli_message(
-            "eval: one expression, with --vars JSON; or --jsonl, which reads both from standard "
-            "input (see: idem help eval)");
-        return CLI_USAGE;
-    }
+        (values->jsonl && (values->vars != NULL || values->vars_file != NULL)))
+        return cli_usage(
+            "eval",
+            "one expression, with --vars JSON; or --jsonl, which reads both from standard input");
     return values->jsonl ? command_eval_lines(values_expression_flags(values))
                          : command_eval_one(values);
 }

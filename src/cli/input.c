@@ -61,10 +61,8 @@ static int input_variables_file(const char *path, char **ret, size_t *ret_len) {
     FILE *file = fopen(path, "re");
     int status;
 
-    if (file == NULL) {
-        cli_message("--vars-file: cannot open it: %s", strerror(errno));
-        return CLI_ABSENT;
-    }
+    if (file == NULL)
+        return cli_fail(CLI_ABSENT, "--vars-file: cannot open it: %s", strerror(errno));
     status = cli_input_all(file, "--vars-file", ret, ret_len);
     fclose(file);
     return status;
@@ -72,13 +70,12 @@ static int input_variables_file(const char *path, char **ret, size_t *ret_len) {
 
 int cli_input_variables(const struct cli_values *values, const char *command, char **ret,
                         size_t *ret_len) {
-    if (values->vars != NULL && values->vars_file != NULL) {
-        cli_message(
+    if (values->vars != NULL && values->vars_file != NULL)
+        return cli_fail(
+            CLI_USAGE,
             "%s: --vars and --vars-file are two places for one thing; leave one out (see: idem "
             "help %s)",
             command, command);
-        return CLI_USAGE;
-    }
     if (values->vars_file != NULL)
         return input_variables_file(values->vars_file, ret, ret_len);
     *ret = NULL;
@@ -98,11 +95,9 @@ int cli_input_variables_check(const struct cli_values *values, const char *text,
     struct idem_error err;
     int rc;
 
-    if (len > (size_t)max) {
-        cli_message("run: %s: the variables have %zu bytes; json_max allows %lld", flag, len,
-                    (long long)max);
-        return CLI_MISMATCH;
-    }
+    if (len > (size_t)max)
+        return cli_fail(CLI_MISMATCH, "run: %s: the variables have %zu bytes; json_max allows %lld",
+                        flag, len, (long long)max);
     idem_fingerprint_arena(&arena, len);
     rc = idem_json_parse(text, len, &arena, &vars, &err);
     idem_arena_free(&arena);
@@ -110,8 +105,7 @@ int cli_input_variables_check(const struct cli_values *values, const char *text,
         return CLI_OK;
     if (rc == IDEM_E_NOMEM)
         return CLI_SYSTEM;
-    cli_message("run: %s: %s", flag,
-                rc != 0 ? err.text
-                        : "the variables are no JSON object: its members are the variables");
-    return CLI_MISMATCH;
+    return cli_fail(CLI_MISMATCH, "run: %s: %s", flag,
+                    rc != 0 ? err.text
+                            : "the variables are no JSON object: its members are the variables");
 }

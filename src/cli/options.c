@@ -188,11 +188,6 @@ const char *cli_options_nearest(const char *text, size_t len, const char *const 
 
 /* Parsing. */
 
-static int command_usage(const struct cli_command *command, const char *name, const char *what) {
-    cli_message("%s: --%s: %s (see: idem help %s)", command->name, name, what, command->name);
-    return CLI_USAGE;
-}
-
 /* The word with an unknown letter. At the last letter of a word getopt_long() has moved past the
    word; before that, it has not. */
 static const char *options_letter_word(int argc, char **argv, int letter) {
@@ -208,17 +203,13 @@ static const char *options_letter_word(int argc, char **argv, int letter) {
 static int command_unknown_report(const struct cli_command *command, const char *quoted,
                                   const char *nearest) {
     if (nearest != NULL)
-        cli_message("%s: unknown flag %s; did you mean --%s? (see: idem help %s)", command->name,
-                    quoted, nearest, command->name);
-    else if (command->operand != NULL)
-        cli_message(
-            "%s: unknown flag %s; write -- before %s that begins with a dash, and all flags "
-            "before that (see: idem help %s)",
-            command->name, quoted, command->operand, command->name);
-    else
-        cli_message("%s: unknown flag %s (see: idem help %s)", command->name, quoted,
-                    command->name);
-    return CLI_USAGE;
+        return cli_usage(command->name, "unknown flag %s; did you mean --%s?", quoted, nearest);
+    if (command->operand == NULL)
+        return cli_usage(command->name, "unknown flag %s", quoted);
+    return cli_usage(
+        command->name,
+        "unknown flag %s; write -- before %s that begins with a dash, and all flags before that",
+        quoted, command->operand);
 }
 
 /* Text after an unknown letter may be a value, which is not repeated; an expression may be. */
@@ -338,11 +329,11 @@ static int command_take_flag(const struct cli_command *command, const struct fla
     if (flag == NULL)
         return command_flag_unknown(command, flags, argv[optind - 1]);
     if (got == ':')
-        return command_usage(command, flag->name, "its value is missing");
+        return cli_usage(command->name, "--%s: its value is missing", flag->name);
     if (got == '?')
-        return command_usage(command, flag->name, "it takes no value");
+        return cli_usage(command->name, "--%s: it takes no value", flag->name);
     if (flag_set(flag, optarg, values, &err) < 0)
-        return command_usage(command, flag->name, err.text);
+        return cli_usage(command->name, "--%s: %s", flag->name, err.text);
     return CLI_OK;
 }
 

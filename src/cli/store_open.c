@@ -226,9 +226,9 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
     if (values->config == NULL) {
         if (values->policy == NULL)
             return CLI_OK;
-        cli_message(
+        return cli_fail(
+            CLI_USAGE,
             "--policy names a section of a settings file; name that file with --config FILE");
-        return CLI_USAGE;
     }
     if (idem_settings_load(values->config, ret, &err) == 0)
         return CLI_OK;
@@ -240,11 +240,11 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
 static int store_open_failed(const char *url, const struct idem_error *err) {
     if (err->code != IDEM_E_ABSENT)
         return cli_message_error("store", err);
-    cli_message(
+    return cli_fail(
+        CLI_STORE,
         "there is no store at %s (idem run makes one when it is first used; name another with "
         "--store URL or IDEM_STORE)",
         url);
-    return CLI_STORE;
 }
 
 struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status) {

@@ -75,10 +75,6 @@ static int doctor_run(const struct cli_values *values) {
     struct doctor d = {.values = values};
     int status;
 
-    if (values->operands_n != 0) {
-        cli_message("doctor: takes no operand; name the store with --store URL");
-        return CLI_USAGE;
-    }
     status = doctor_store_examine(&d);
     if (status == CLI_OK && values->config != NULL)
         status = doctor_settings(&d);
@@ -113,6 +109,7 @@ const struct cli_command cli_doctor = {
     .after = "Exit status: 0 nothing is unsafe or broken, 78 something is.\n\n"
              "  idem doctor --store redis://10.0.0.7\n"
              "  idem doctor --nginx /etc/nginx/nginx.conf --retry-span 72h\n",
+    .no_operand = "takes no operand; name the store with --store URL",
     .options = doctor_options,
     .policy_help = doctor_help,
     .run = doctor_run,

@@ -58,9 +58,8 @@ static int gateway_config_save(const struct gateway *g, const char *name, const 
     } else if (fd >= 0) {
         close(fd);
     }
-    cli_message("gateway: cannot write nginx's configuration into %s: %s", g->folder,
-                strerror(errno));
-    return CLI_SYSTEM;
+    return cli_fail(CLI_SYSTEM, "gateway: cannot write nginx's configuration into %s: %s",
+                    g->folder, strerror(errno));
 }
 
 /* Starting. */
@@ -365,8 +364,7 @@ static int run_status(const struct run *run) {
         cli_message("gateway: nginx was ended by signal %d", WTERMSIG(run->status));
         return 128 + WTERMSIG(run->status);
     }
-    cli_message("gateway: nginx ended with status %d", WEXITSTATUS(run->status));
-    return CLI_SYSTEM;
+    return cli_fail(CLI_SYSTEM, "gateway: nginx ended with status %d", WEXITSTATUS(run->status));
 }
 
 static void gateway_start_report(const struct gateway *g) {

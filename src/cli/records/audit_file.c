@@ -108,9 +108,8 @@ int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, con
     audit->opened = fault == NULL;
     if (audit->opened)
         return CLI_OK;
-    cli_message("%s: the audit, %s, cannot be written: %s; nothing was changed", action,
-                audit->path, fault);
-    return CLI_IO;
+    return cli_fail(CLI_IO, "%s: the audit, %s, cannot be written: %s; nothing was changed", action,
+                    audit->path, fault);
 }
 
 static void audit_line_fill(const struct cli_audit *audit, struct idem_audit *line) {

@@ -24,7 +24,7 @@ static bool command_list_print(const struct idem_entry *entry, void *data) {
     return !ferror(stdout);
 }
 
-static int command_list_records(struct idem *h, const struct cli_values *values) {
+static int command_list_run(struct idem *h, const struct cli_values *values) {
     struct listing listing = {.json = values->json};
     struct idem_filter filter;
     struct idem_error err;
@@ -39,22 +39,6 @@ static int command_list_records(struct idem *h, const struct cli_values *values)
     return status != CLI_OK ? status : cli_flush();
 }
 
-static int command_list_run(const struct cli_values *values) {
-    int status = CLI_OK;
-    struct idem *h;
-
-    if (values->operands_n != 0) {
-        cli_message("list: takes no operand; to see one record: idem show KEY");
-        return CLI_USAGE;
-    }
-    h = cli_open(values, &status);
-    if (h == NULL)
-        return status;
-    status = command_list_records(h, values);
-    idem_close(h);
-    return status;
-}
-
 static const char *const command_list_options[] = {"prefix", "state", "since", "json",
                                                    "store",  "help",  NULL};
 
@@ -66,6 +50,7 @@ const struct cli_command cli_list = {
             "label it was run with.\n",
     .after = "  idem list --state uncertain --since 24h\n"
              "  idem list --prefix run: --json\n",
+    .no_operand = "takes no operand; to see one record: idem show KEY",
     .options = command_list_options,
-    .run = command_list_run,
+    .run_on_store = command_list_run,
 };

@@ -26,11 +26,11 @@ static const char *command_migrate_schema(const char *url) {
 static int command_migrate_print(const char *url) {
     const char *schema = command_migrate_schema(url);
 
-    if (schema == NULL) {
-        cli_message("migrate: --store names no SQL database that this build knows; use postgres:, "
-                    "mysql: or sqlite:");
-        return CLI_USAGE;
-    }
+    if (schema == NULL)
+        return cli_fail(
+            CLI_USAGE,
+            "migrate: --store names no SQL database that this build knows; use postgres:, "
+            "mysql: or sqlite:");
     fputs(schema, stdout);
     return cli_flush();
 }
@@ -55,16 +55,11 @@ static int command_migrate_run(const struct cli_values *values) {
     int status = CLI_OK;
     char *url;
 
-    if (values->operands_n != 0) {
-        cli_message("migrate: takes no operand");
-        return CLI_USAGE;
-    }
-    if (url_given == NULL || url_given[0] == '\0') {
-        cli_message(
+    if (url_given == NULL || url_given[0] == '\0')
+        return cli_fail(
+            CLI_USAGE,
             "migrate: name the database with --store URL or IDEM_STORE; the embedded store and "
             "Redis need no tables");
-        return CLI_USAGE;
-    }
     url = cli_store_url(values, &status);
     if (url == NULL)
         return status;
@@ -86,6 +81,7 @@ const struct cli_command cli_migrate = {
         "after that SELECT, INSERT, UPDATE and DELETE on them are enough (MySQL: and EXECUTE).\n",
     .after = "  idem migrate --store postgres://owner@db/shop\n"
              "  idem migrate --store mysql: --print | mysql shop\n",
+    .no_operand = "takes no operand",
     .options = command_migrate_options,
     .run = command_migrate_run,
 };

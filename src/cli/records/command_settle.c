@@ -203,10 +203,8 @@ static int batch_settle(struct batch *batch) {
     if (status != CLI_OK)
         return status;
     cli_parallel(batch->n, settle_many_entry, batch);
-    if (batch->status == CLI_OK && signals_came()) {
-        cli_message("settle: stopped by a signal");
-        return CLI_SYSTEM;
-    }
+    if (batch->status == CLI_OK && signals_came())
+        return cli_fail(CLI_SYSTEM, "settle: stopped by a signal");
     signals_let(); /* a signal may end the next question */
     return batch->status;
 }
@@ -243,10 +241,8 @@ static int batch_settle_all(struct batch *batch) {
     if (idem_time(batch->h, &batch->now, &err) < 0)
         return cli_message_error("store", &err);
     batch->shown = calloc(BATCH, sizeof(*batch->shown));
-    if (batch->shown == NULL) {
-        cli_message("settle: no memory");
-        return CLI_SYSTEM;
-    }
+    if (batch->shown == NULL)
+        return cli_fail(CLI_SYSTEM, "settle: no memory");
     while (status == CLI_OK && !batch->at.end)
         status = batch_settle(batch);
     free(batch->shown);
@@ -361,10 +357,8 @@ static int command_settle_run(const struct cli_values *values) {
     int status = CLI_OK, written;
     struct idem *h = NULL;
 
-    if (fault != NULL) {
-        cli_message("settle: %s (see: idem help settle)", fault);
-        return CLI_USAGE;
-    }
+    if (fault != NULL)
+        return cli_usage("settle", "%s", fault);
     if (values->only != NULL)
         status = cli_record_set_read(values->only, values->layer.policy.prefix, &only);
     if (status == CLI_OK && !values->dry_run)

@@ -100,15 +100,12 @@ static int record_select_by_hash(struct idem *h, const struct cli_values *values
     status = cli_record_each(h, &any, &filter, record_select_match_hash, &search);
     if (status != CLI_OK)
         return status;
-    if (search.found == 0) {
-        cli_message("no record has this hash%s; it may have expired",
-                    filter.prefix == NULL ? "" : " under this prefix");
-        return CLI_ABSENT;
-    }
-    if (search.found > 1) {
-        cli_message("several records' hashes begin so: give more digits, or --prefix");
-        return CLI_USAGE;
-    }
+    if (search.found == 0)
+        return cli_fail(CLI_ABSENT, "no record has this hash%s; it may have expired",
+                        filter.prefix == NULL ? "" : " under this prefix");
+    if (search.found > 1)
+        return cli_fail(CLI_USAGE,
+                        "several records' hashes begin so: give more digits, or --prefix");
     *ret = (struct idem_name){.prefix = hold->prefix, .hash = hold->hash};
     return CLI_OK;
 }
@@ -117,10 +114,8 @@ int cli_record_name(struct idem *h, const struct cli_values *values,
                     struct cli_record_name_hold *hold, struct idem_name *ret) {
     const char *fault = values_name_fault(values);
 
-    if (fault != NULL) {
-        cli_message("%s", fault);
-        return CLI_USAGE;
-    }
+    if (fault != NULL)
+        return cli_fail(CLI_USAGE, "%s", fault);
     if (values->hash != NULL)
         return record_select_by_hash(h, values, hold, ret);
     values_name_by_key(values, ret);
@@ -150,10 +145,9 @@ int cli_record_filter(struct idem *h, const struct cli_values *values, struct id
         if (filter.uncertain)
             state = IDEM_RUNNING;
         else if (!idem_word_find(idem_words_state, values->state, strlen(values->state), &state) ||
-                 state == IDEM_ABSENT) {
-            cli_message("--state is issued, running, uncertain, done, failed, damaged or newer");
-            return CLI_USAGE;
-        }
+                 state == IDEM_ABSENT)
+            return cli_fail(
+                CLI_USAGE, "--state is issued, running, uncertain, done, failed, damaged or newer");
         filter.state = (enum idem_state)state;
     }
     if (values->since != NULL) {
@@ -490,10 +484,8 @@ int cli_record_set_read(const char *path, const char *prefix, struct cli_record_
     int status;
 
     *ret = (struct cli_record_set){0};
-    if (in == NULL) {
-        cli_message("--only: cannot open %s: %s", path, strerror(errno));
-        return CLI_ABSENT;
-    }
+    if (in == NULL)
+        return cli_fail(CLI_ABSENT, "--only: cannot open %s: %s", path, strerror(errno));
     status = record_list_read_items(in, path, prefix, ret);
     if (!input)
         fclose(in);

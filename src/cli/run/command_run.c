@@ -83,8 +83,7 @@ static int values_check(const struct cli_values *values) {
         fault = command_run_verdict_fault(values->verdict_fd);
     if (fault == NULL)
         return CLI_OK;
-    cli_message("run: %s (see: idem help run)", fault);
-    return CLI_USAGE;
+    return cli_usage("run", "%s", fault);
 }
 
 /* True if the policy runs the command in spite of this store error. A token is never accepted then:
@@ -192,11 +191,11 @@ static int run_identity_evaluate(const struct run *run, const struct idem_args *
 
 static int run_identity_keep(struct run *run, const struct idem_identity *identity) {
     if (idem_guard_policy(run->guard)->key_kind == IDEM_KEY_EXPRESSION &&
-        memchr(identity->key, '\0', identity->key_len) != NULL) {
-        cli_message("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
-                    "IDEM_KEY");
-        return CLI_MISMATCH;
-    }
+        memchr(identity->key, '\0', identity->key_len) != NULL)
+        return cli_fail(
+            CLI_MISMATCH,
+            "run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
+            "IDEM_KEY");
     run->key = strndup((const char *)identity->key, identity->key_len);
     run->fingerprint = identity->fingerprint;
     return run->key != NULL ? CLI_OK : CLI_SYSTEM;
@@ -259,21 +258,17 @@ static int run_key_check(const struct run *run) {
 
     if (run->values->token != NULL && (kind == 0 || kind == IDEM_KEY_TOKEN))
         return CLI_OK;
-    if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal)) {
-        cli_message(
+    if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal))
+        return cli_fail(
+            CLI_CONFIG,
             "run: %s: %s%s] has key = %s, and a command has a literal key (--key) or one that "
             "an expression makes (--key-expr); name another policy with --policy, or set key = "
             "literal",
             run->values->config, name != NULL ? "[policy " : "[defaults", name != NULL ? name : "",
             idem_word_name(idem_words_key, (int)kind));
-        return CLI_CONFIG;
-    }
-    if (!literal && !own && kind != IDEM_KEY_EXPRESSION) {
-        cli_message(
-            "run: --key KEY is missing: what must happen once; or --key-expr EXPR, which makes "
-            "it of --vars (see: idem help run)");
-        return CLI_USAGE;
-    }
+    if (!literal && !own && kind != IDEM_KEY_EXPRESSION)
+        return cli_usage("run", "--key KEY is missing: what must happen once; or --key-expr EXPR, "
+                                "which makes it of --vars");
     return CLI_OK;
 }
 
@@ -284,12 +279,9 @@ static int run_variables_read(struct run *run) {
 
     if (status != CLI_OK)
         return status;
-    if (run->vars != NULL && policy->key_expr == NULL && policy->fingerprint_expr == NULL) {
-        cli_message(
-            "run: nothing reads the variables: add --key-expr or --fingerprint-expr (see: idem "
-            "help run)");
-        return CLI_USAGE;
-    }
+    if (run->vars != NULL && policy->key_expr == NULL && policy->fingerprint_expr == NULL)
+        return cli_usage("run",
+                         "nothing reads the variables: add --key-expr or --fingerprint-expr");
     if (run->vars != NULL)
         return cli_input_variables_check(run->values, run->vars, run->vars_len, policy->json_max);
     run->vars = strdup("{}"); /* an expression that needs a variable reports its name */
@@ -333,11 +325,11 @@ static int run_ttl_check(const struct run *run, const char *word, int64_t ttl_s,
         return CLI_OK;
     idem_duration_print(ttl_s * 1000, ttl, sizeof(ttl));
     idem_duration_print(least_s * 1000, step, sizeof(step));
-    cli_message(
+    return cli_fail(
+        CLI_USAGE,
         "run: %s is %s, and the step of --at is %s: a second start in one step would run again "
         "once the first is forgotten; set a %s of at least %s, or leave it out",
         word, ttl, step, word, step);
-    return CLI_USAGE;
 }
 
 /* In mode lock a key may run any number of times, so ttl does not matter. */
@@ -360,13 +352,10 @@ static int run_scope_check(const struct run *run) {
     if (strcmp(idem_guard_policy(run->guard)->scope, IDEM_SCOPE_CALLER) != 0)
         return CLI_OK;
     if (run->values->layer.policy.scope != NULL)
-        cli_message("run: --scope caller names no caller: use --scope WHO, such as a user's id, or "
-                    "--scope none (see: idem help run)");
-    else
-        cli_message(
-            "run: the settings have scope = caller, and the command line names no caller: use "
-            "--scope WHO, such as a user's id (see: idem help run)");
-    return CLI_USAGE;
+        return cli_usage("run", "--scope caller names no caller: use --scope WHO, such as a user's "
+                                "id, or --scope none");
+    return cli_usage("run", "the settings have scope = caller, and the command line names no "
+                            "caller: use --scope WHO, such as a user's id");
 }
 
 static int run_guard_make(struct run *run) {
@@ -379,10 +368,9 @@ static int run_guard_make(struct run *run) {
         policy.key_kind = IDEM_KEY_LITERAL;
     if (run->values->token != NULL)
         policy.key_kind = IDEM_KEY_TOKEN;
-    if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL) {
-        cli_message("run: %s has no section [policy %s]", run->values->config, policy.name);
-        return CLI_CONFIG;
-    }
+    if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL)
+        return cli_fail(CLI_CONFIG, "run: %s has no section [policy %s]", run->values->config,
+                        policy.name);
     status = run_key_check(run);
     if (status != CLI_OK)
         return status;
@@ -488,10 +476,8 @@ static int run_execute(struct run *run, int *ret_signal) {
        command does keep stdout and stderr. */
     if (loop.verdict.fd > 2)
         fcntl(loop.verdict.fd, F_SETFD, FD_CLOEXEC);
-    if (signals_take(&loop.signals, loop.tty) < 0) {
-        cli_message("run: %s", strerror(errno));
-        return CLI_SYSTEM;
-    }
+    if (signals_take(&loop.signals, loop.tty) < 0)
+        return cli_fail(CLI_SYSTEM, "run: %s", strerror(errno));
     if (run_verdict_open(&loop.verdict) < 0) {
         cli_message("run: --verdict-fd: %s", strerror(errno));
         signals_release(&loop.signals);

@@ -198,19 +198,17 @@ static int answer_replay(const struct idem_answer *answer) {
     struct cli_fault fault;
     struct spawn_end end;
 
-    if (!cli_replay(answer->result, answer->result_len, &end, &fault)) {
-        cli_message(
+    if (!cli_replay(answer->result, answer->result_len, &end, &fault))
+        return cli_fail(
+            CLI_STORE,
             "replay: the stored result is not one of a command: another front door has stored "
             "it, or a newer version; it ended with status %d",
             (int)answer->status);
-        return CLI_STORE;
-    }
     if (fault.why == 0)
         return spawn_end_status(&end);
-    cli_message("replay: cannot write to %s: %s; the command itself has ended with status %d",
-                fault.stream == 1 ? "stdout" : "stderr", strerror(fault.why),
-                spawn_end_status(&end));
-    return CLI_IO;
+    return cli_fail(
+        CLI_IO, "replay: cannot write to %s: %s; the command itself has ended with status %d",
+        fault.stream == 1 ? "stdout" : "stderr", strerror(fault.why), spawn_end_status(&end));
 }
 
 static int run_loop_duplicate_report(const struct run_loop *loop,

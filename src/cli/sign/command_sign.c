@@ -7,10 +7,8 @@
 
 static int command_sign_options_read(const struct cli_values *values, struct idem_sign_with *ret) {
     *ret = (struct idem_sign_with){.key_id = values->key_id, .nonce = values->nonce};
-    if (ret->key_id == NULL) {
-        cli_message("sign: --key-id ID is missing: whose secret signs (see: idem help sign)");
-        return CLI_USAGE;
-    }
+    if (ret->key_id == NULL)
+        return cli_usage("sign", "--key-id ID is missing: whose secret signs");
     if (values->time == NULL)
         return CLI_OK;
     if (strcmp(values->time, "none") == 0) {

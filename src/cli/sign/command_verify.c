@@ -255,12 +255,8 @@ static int command_verify_run(const struct cli_values *values) {
     struct cli_request request;
     int status;
 
-    if (values->store != NULL && !values->spend) {
-        cli_message(
-            "verify: --store is asked only with --spend, which uses the nonce (see: idem help "
-            "verify)");
-        return CLI_USAGE;
-    }
+    if (values->store != NULL && !values->spend)
+        return cli_usage("verify", "--store is asked only with --spend, which uses the nonce");
     status = cli_request_read(values, "verify", &request);
     if (status == CLI_OK)
         status = cli_signer(values, "verify", &signer);
