@@ -305,7 +305,7 @@ static void inspection_limits_report(struct inspection *inspection, const struct
 static void inspection_tree_examine(struct inspection *inspection, const struct nginx_tree *tree,
                                     const char *path) {
     for (const struct nginx_scope *scope = tree->first; scope != NULL; scope = scope->next)
-        if (scope->location != NULL && (scope->condition == NULL || scope->says))
+        if (scope->location != NULL && (scope->condition == NULL || scope->mentions_idem))
             inspection_scope_examine(inspection, scope);
     inspection_limits_report(inspection, tree, path);
     if (inspection->guards == 0)

@@ -166,7 +166,7 @@ struct notices {
     size_t n;
 };
 
-static void doctor_store_take_notice(void *data, const char *text) {
+static void doctor_store_add_notice(void *data, const char *text) {
     struct notices *notices = data;
 
     if (notices->n < 4)
@@ -176,9 +176,8 @@ static void doctor_store_take_notice(void *data, const char *text) {
 static void doctor_store_use(struct doctor *d, const char *subject, const char *url,
                              const char *prefix, bool noticed) {
     struct notices notices = {.n = 0};
-    struct idem_options options = {.op_timeout_ms = OP_TIMEOUT_MS,
-                                   .notice = doctor_store_take_notice,
-                                   .notice_data = &notices};
+    struct idem_options options = {
+        .op_timeout_ms = OP_TIMEOUT_MS, .notice = doctor_store_add_notice, .notice_data = &notices};
     struct idem_error err;
     struct idem *h;
 
