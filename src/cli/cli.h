@@ -9,6 +9,7 @@
 
 #include "cli/options.h"
 #include "idem.h"
+#include "loop/poll.h"
 
 /* Idem's own exit statuses, after sysexits(3). idem(1) explains each. */
 enum cli_exit {
@@ -117,6 +118,12 @@ struct idem *cli_open(const struct cli_values *values, int *ret_status);
 
 /* The same for a store that is created if it does not exist. */
 struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status);
+
+/* The same on a poll, which drives the store from then on. Returns the library's code; the caller
+   reports the error. */
+int cli_open_on_poll(const struct cli_values *values, const char *url,
+                     struct idem_settings *settings, struct idem_poll *poll, struct idem **ret,
+                     struct idem_error *err);
 
 /* Reads --config; *ret is NULL without one. Returns CLI_OK, or a status after reporting the
    error. */

@@ -15,6 +15,7 @@
 
 int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len) {
     struct idem_buffer text = {0};
+    int status = CLI_IO;
     size_t n = 1;
     char *at;
 
@@ -30,14 +31,13 @@ int cli_input_all(FILE *in, const char *name, char **ret, size_t *ret_len) {
         return CLI_OK;
     }
     if (text.failed)
-        cli_message("no memory for the input");
+        status = cli_fail(CLI_SYSTEM, "no memory for the input");
     else if (ferror(in))
         cli_message("cannot read %s: %s", name, strerror(errno));
     else
         cli_message("%s has more than %zu MiB", name, CLI_INPUT_MAX >> 20);
-    n = text.failed ? CLI_SYSTEM : CLI_IO;
     idem_buffer_release(&text);
-    return (int)n;
+    return status;
 }
 
 ssize_t cli_input_line(FILE *in, struct idem_buffer *line) {

@@ -93,11 +93,17 @@ static bool main_is_one_of(const char *word, const char *a, const char *b, const
     return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
 }
 
-static int command_run_on_store(const struct cli_command *command,
-                                const struct cli_values *values) {
+static int command_execute(const struct cli_command *command, const struct cli_values *values) {
     int status = CLI_OK;
-    struct idem *h = cli_open(values, &status);
+    struct idem *h;
 
+    if (values->help)
+        return main_help(command->name);
+    if (values->operands_n != 0 && command->no_operand != NULL)
+        return cli_fail(CLI_USAGE, "%s: %s", command->name, command->no_operand);
+    if (command->run != NULL)
+        return command->run(values);
+    h = cli_open(values, &status);
     if (h == NULL)
         return status;
     status = command->run_on_store(h, values);
@@ -109,15 +115,8 @@ static int command_run(const struct cli_command *command, int argc, char **argv)
     struct cli_values values;
     int status = cli_options_parse(command, argc, argv, &values);
 
-    if (status != CLI_OK)
-        ;
-    else if (values.help)
-        status = main_help(command->name);
-    else if (values.operands_n != 0 && command->no_operand != NULL)
-        status = cli_fail(CLI_USAGE, "%s: %s", command->name, command->no_operand);
-    else
-        status =
-            command->run != NULL ? command->run(&values) : command_run_on_store(command, &values);
+    if (status == CLI_OK)
+        status = command_execute(command, &values);
     idem_policy_release(&values.layer);
     return status;
 }

@@ -319,8 +319,8 @@ static const struct flag *flags_find(const struct flags *flags, int got) {
 }
 
 /* Handles one result of getopt_long(). */
-static int command_take_flag(const struct cli_command *command, const struct flags *flags, int got,
-                             int argc, char **argv, struct cli_values *values) {
+static int command_set_flag(const struct cli_command *command, const struct flags *flags, int got,
+                            int argc, char **argv, struct cli_values *values) {
     const struct flag *flag = flags_find(flags, got == ':' || got == '?' ? optopt : got);
     struct idem_error err;
 
@@ -356,7 +356,7 @@ int cli_options_parse(const struct cli_command *command, int argc, char **argv,
     opterr = 0;
     optind = 0; /* in glibc: start a new parse */
     while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
-        status = command_take_flag(command, &flags, got, argc, argv, ret);
+        status = command_set_flag(command, &flags, got, argc, argv, ret);
         if (status != CLI_OK)
             return status;
     }

@@ -262,6 +262,28 @@ struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status) 
     return h;
 }
 
+static void store_open_poll_ready(void *sink, int fd, int events) {
+    idem_ready(sink, fd, events);
+}
+
+static void store_open_poll_timeout(void *sink) {
+    idem_timeout(sink);
+}
+
+int cli_open_on_poll(const struct cli_values *values, const char *url,
+                     struct idem_settings *settings, struct idem_poll *poll, struct idem **ret,
+                     struct idem_error *err) {
+    struct idem_options options = {
+        .settings = settings, .notice = cli_notice, .notice_data = (void *)values};
+    struct idem_host host = idem_poll_host(poll);
+    int rc = idem_open_on(url, &options, &host, ret, err);
+
+    poll->ready = store_open_poll_ready;
+    poll->timeout = store_open_poll_timeout;
+    poll->sink = rc == 0 ? *ret : NULL;
+    return rc;
+}
+
 struct idem *cli_open(const struct cli_values *values, int *ret_status) {
     struct idem_options options = {.notice = cli_notice, .notice_data = (void *)values};
     char *url = store_open_url(values, false, ret_status), *existing;

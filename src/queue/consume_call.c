@@ -25,18 +25,14 @@ struct consume_call {
     int64_t took_ms;
 };
 
-static struct idem_bytes consume_call_bytes(const char *text) {
-    return (struct idem_bytes){(const unsigned char *)text, text == NULL ? 0 : strlen(text)};
-}
-
 static int consume_call_copy_fields(const char *what, const struct idem_field *from, size_t n,
                                     struct queue_field *to, struct idem_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (from[i].name == NULL || from[i].value == NULL)
             return idem_error_set(err, IDEM_E_INVALID, "idem_message.%s: a name or a value is NULL",
                                   what);
-        to[i] = (struct queue_field){consume_call_bytes(from[i].name),
-                                     consume_call_bytes(from[i].value), false};
+        to[i] =
+            (struct queue_field){idem_bytes_of(from[i].name), idem_bytes_of(from[i].value), false};
     }
     return 0;
 }
@@ -74,8 +70,8 @@ static int consume_call_init(struct consume_call *call, const struct idem_messag
             rc = idem_error_set(err, IDEM_E_INVALID,
                                 "idem_message: the id is set twice, as .id and as a property");
     if (message->id != NULL)
-        call->fields[n++] = (struct queue_field){consume_call_bytes("message_id"),
-                                                 consume_call_bytes(message->id), false};
+        call->fields[n++] =
+            (struct queue_field){idem_bytes_of("message_id"), idem_bytes_of(message->id), false};
     call->message = (struct queue_message){
         .body = {message->body, message->body_len},
         .headers = call->fields,

@@ -8,8 +8,8 @@
 
 /* clang-format off */
 static const struct queue_verdict_rule verdict_rules[] = {
-    {IDEM_RUN,       IDEM_ABSENT, QUEUE_STEP_RUN,  NULL},
-    {IDEM_PROBE,     IDEM_ABSENT, QUEUE_STEP_RUN,  NULL},
+    {IDEM_RUN,       IDEM_ABSENT, QUEUE_STEP_RUN,   NULL},
+    {IDEM_PROBE,     IDEM_ABSENT, QUEUE_STEP_RUN,   NULL},
     {IDEM_REPLAY,    IDEM_ABSENT, QUEUE_STEP_ACK,   NULL},
     {IDEM_DUPLICATE, IDEM_ABSENT, QUEUE_STEP_ACK,   NULL},
     {IDEM_BUSY,      IDEM_FAILED, QUEUE_STEP_DELAY, NULL},

@@ -49,7 +49,7 @@ struct delivery {
     bool unburied;           /* no dead letter was taken: the message is to be returned */
 
     struct queue_run run;
-    int64_t begun; /* WORKING: the start, on idem_loop_now(); then the duration in ms */
+    int64_t begun; /* RUNNING: the start, on idem_loop_now(); then the duration in ms */
     struct queue_outcome outcome;
     const struct queue_result_rule *rule; /* NULL: the handler was not called */
     const char *verdict, *epitaph;

@@ -33,10 +33,6 @@ static void message_put_string(struct idem_buffer *text, struct idem_bytes bytes
     (void)idem_json_canon(&value, message_put, text, NULL);
 }
 
-static struct idem_bytes message_bytes(const char *word) {
-    return (struct idem_bytes){(const unsigned char *)word, strlen(word)};
-}
-
 static bool bytes_valid(struct idem_bytes bytes) {
     return bytes.len <= UINT32_MAX && idem_utf8_valid((const char *)bytes.at, bytes.len);
 }
@@ -109,12 +105,12 @@ static void message_put_body(struct idem_buffer *text, struct idem_bytes body) {
 
 int queue_message_variables(const struct queue_message *message, char **ret, size_t *ret_len,
                             struct idem_error *err) {
-    struct idem_bytes queue = message_bytes(message->queue == NULL ? "" : message->queue);
+    struct idem_bytes queue = idem_bytes_of(message->queue);
     struct idem_buffer text = {0};
     int rc;
 
     idem_buffer_put_text(&text, "{\"queue\":");
-    message_put_string(&text, bytes_valid(queue) ? queue : message_bytes(""));
+    message_put_string(&text, bytes_valid(queue) ? queue : idem_bytes_of(""));
     rc = message_put_fields(&text, "headers", message->headers, message->headers_n, err);
     if (rc == 0)
         rc = message_put_fields(&text, "properties", message->properties, message->properties_n,
@@ -161,7 +157,7 @@ bool queue_message_header_is_repeated(const struct queue_message *message, const
 const struct queue_field *queue_message_property(const struct queue_message *message,
                                                  const char *name) {
     for (size_t i = 0; i < message->properties_n; i++)
-        if (idem_bytes_equal(message->properties[i].name, message_bytes(name)))
+        if (idem_bytes_equal(message->properties[i].name, idem_bytes_of(name)))
             return &message->properties[i];
     return NULL;
 }

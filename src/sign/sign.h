@@ -86,6 +86,10 @@ struct idem_sign_parts {
     char *fields;                                 /* owned */
 };
 
+static inline struct idem_http_text idem_sign_parts_id(const struct idem_sign_parts *parts) {
+    return (struct idem_http_text){parts->key_id, parts->key_id_len};
+}
+
 /* True if the text has neither blanks nor control characters, so that it fits on one line. */
 bool idem_sign_is_line(struct idem_http_text text);
 

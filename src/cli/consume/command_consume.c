@@ -65,14 +65,6 @@ struct consume {
     bool stopped;
 };
 
-static void command_consume_poll_ready(void *sink, int fd, int events) {
-    idem_ready(sink, fd, events);
-}
-
-static void command_consume_poll_timeout(void *sink) {
-    idem_timeout(sink);
-}
-
 /* Checks which flags are required, and which exclude each other. */
 
 static bool command_consume_is_one_of(const char *text, const char *const *words) {
@@ -317,20 +309,14 @@ static int consume_ttl_check(const struct consume *c) {
 /* The store, and the handlers of messages. */
 
 static int consume_store_open(struct consume *c) {
-    struct idem_options options = {
-        .settings = c->settings, .notice = cli_notice, .notice_data = (void *)c->values};
-    struct idem_host host = idem_poll_host(&c->poll);
     struct idem_error err;
     int status = CLI_OK;
 
     c->store = cli_store_url(c->values, &status);
     if (c->store == NULL)
         return status;
-    if (idem_open_on(c->store, &options, &host, &c->h, &err) < 0)
+    if (cli_open_on_poll(c->values, c->store, c->settings, &c->poll, &c->h, &err) < 0)
         return cli_message_error("store", &err);
-    c->poll.ready = command_consume_poll_ready;
-    c->poll.timeout = command_consume_poll_timeout;
-    c->poll.sink = c->h;
     return CLI_OK;
 }
 

@@ -43,6 +43,14 @@ void doctor_find(struct doctor *d, enum doctor_grade grade, const char *subject,
     putchar('\n');
 }
 
+void doctor_find_all(struct doctor *d, const char *subject, const struct doctor_rule *rules,
+                     size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (rules[i].applies)
+            doctor_find(d, rules[i].grade, subject, rules[i].check, rules[i].todo, "%s",
+                        rules[i].found);
+}
+
 /* Prints the last line, for people; returns the exit status. */
 static int doctor_sum(const struct doctor *d) {
     unsigned bad = d->counts[DOCTOR_UNSAFE] + d->counts[DOCTOR_BROKEN];

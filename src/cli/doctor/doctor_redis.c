@@ -104,26 +104,10 @@ static bool server_is_away(const struct server *s) {
     return s->known[LOST] || (s->known[MASTER] && !s->known[READY]);
 }
 
-struct check {
-    bool applies;
-    enum doctor_grade grade;
-    const char *check, *found, *todo;
-};
-
-static void doctor_redis_report(struct doctor *d, const char *subject, const struct check *checks,
-                                size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (checks[i].applies)
-            doctor_find(d, checks[i].grade, subject, checks[i].check, checks[i].todo, "%s",
-                        checks[i].found);
-}
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-
 static void doctor_redis_memory_examine(struct doctor *d, const char *subject,
                                         const struct server *s) {
     bool appends = server_has(s, APPENDONLY, "yes"), snapshots = server_has(s, APPENDONLY, "no");
-    const struct check checks[] = {
+    const struct doctor_rule rules[] = {
         {s->known[POLICY] && !server_has(s, POLICY, "noeviction"), DOCTOR_UNSAFE, "eviction",
          "maxmemory-policy evicts: what was done is forgotten when memory is short, and runs again",
          "CONFIG SET maxmemory-policy noeviction"},
@@ -153,14 +137,14 @@ static void doctor_redis_memory_examine(struct doctor *d, const char *subject,
          "the last write to its log has failed", "see to its disk"},
     };
 
-    doctor_redis_report(d, subject, checks, COUNT_OF(checks));
+    DOCTOR_FIND_ALL(d, subject, rules);
 }
 
 static void doctor_redis_replicas_examine(struct doctor *d, const char *subject,
                                           const struct server *s) {
     bool master = server_has(s, ROLE, "master") && s->known[REPLICAS];
     long replicas = strtol(s->facts[REPLICAS], NULL, 10);
-    const struct check checks[] = {
+    const struct doctor_rule rules[] = {
         {s->known[ROLE] && !server_has(s, ROLE, "master"), DOCTOR_BROKEN, "role",
          "it is a replica, which takes no writes", "name its master, or the sentinels"},
         {s->sentinel && master && server_has(s, REPLICAS, "0"), DOCTOR_NOTE, "replicas",
@@ -187,7 +171,7 @@ static void doctor_redis_replicas_examine(struct doctor *d, const char *subject,
          "all replicas have what was acknowledged", NULL},
     };
 
-    doctor_redis_report(d, subject, checks, COUNT_OF(checks));
+    DOCTOR_FIND_ALL(d, subject, rules);
 }
 
 static void doctor_redis_server_examine(struct doctor *d, const char *subject,
@@ -202,10 +186,10 @@ static void doctor_redis_server_examine(struct doctor *d, const char *subject,
     doctor_redis_memory_examine(d, subject, server);
     doctor_redis_replicas_examine(d, subject, server);
     if (!server_is_away(server) && (!server->known[POLICY] || !server->known[APPENDONLY]))
-        doctor_find(d, DOCTOR_NOTE, subject, "settings",
-                    "allow the user +info and +config|get, or ask who runs it",
-                    "not all of its settings may be looked at: eviction or persistence are not "
-                    "known");
+        doctor_find(
+            d, DOCTOR_NOTE, subject, "settings",
+            "allow the user +info and +config|get, or ask who runs it",
+            "not all of its settings may be looked at: eviction or persistence are not known");
 }
 
 static size_t probe_count(const struct probe *probe, enum fact fact) {

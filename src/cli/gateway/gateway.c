@@ -123,7 +123,7 @@ static int gateway_start(struct gateway *g) {
     if (status != CLI_OK)
         return status;
     g->connections = gateway_connections_raise();
-    g->tty = cli_has_tty();
+    g->tty = run_loop_has_tty();
     if (signals_take(&g->signals, g->tty) < 0)
         return cli_fail(CLI_SYSTEM, "gateway: %s", strerror(errno));
     status = gateway_run_in_directory(g);

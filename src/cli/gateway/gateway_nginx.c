@@ -139,7 +139,7 @@ static void run_stop(struct run *run) {
 
 static void run_reload(struct run *run) {
     /* A terminal that was closed sends the same signal. */
-    if (run->g->tty && !cli_has_tty()) {
+    if (run->g->tty && !run_loop_has_tty()) {
         run_stop(run);
         return;
     }

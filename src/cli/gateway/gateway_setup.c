@@ -203,7 +203,7 @@ static bool gateway_setup_is_root_directory(const struct stat *directory) {
    a directory of root's nor use one that root owns. A directory that is not empty keeps its owner,
    and so does the directory of root's own store. A link of another user on the way gets nothing of
    root's made or given away: the child, which is that user at most, reports what is missing. */
-static void gateway_directory_give(const struct gateway *g, const char *path, bool make) {
+static void gateway_directory_chown(const struct gateway *g, const char *path, bool make) {
     struct stat directory;
     struct idem_error err;
     int fd;
@@ -272,7 +272,7 @@ int gateway_store_check(struct gateway *g) {
     create = idem_url_get(&url, "create");
     embedded = cli_store_kind(g->store) == CLI_STORE_LMDB;
     if (embedded && g->user[0] != '\0')
-        gateway_directory_give(g, url.rest, create == NULL || strcmp(create, "no") != 0);
+        gateway_directory_chown(g, url.rest, create == NULL || strcmp(create, "no") != 0);
     idem_url_release(&url);
     return gateway_store_try_in_child(g, embedded);
 }

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/run/run_output.h"
 #include "store/store.h"
 
 /* A user's name, or the number of a user without a name. */
@@ -149,19 +150,6 @@ static void audit_line_begin(const struct cli_audit *audit, FILE *out) {
         fprintf(out, "<%d>%s idem[%ld]: ", LOG_AUTH | LOG_NOTICE, when, (long)getpid());
 }
 
-static int audit_file_write(int fd, const char *bytes, size_t len) {
-    ssize_t n;
-
-    for (size_t at = 0; at < len; at += (size_t)n) {
-        n = write(fd, bytes + at, len - at);
-        if (n < 0 && errno == EINTR)
-            n = 0;
-        else if (n <= 0)
-            return n < 0 ? errno : EIO;
-    }
-    return 0;
-}
-
 void cli_audit_put(struct cli_audit *audit, struct idem_audit *line) {
     char *text = NULL;
     size_t len = 0;
@@ -173,7 +161,7 @@ void cli_audit_put(struct cli_audit *audit, struct idem_audit *line) {
         audit_line_begin(audit, out);
         idem_audit_write(line, SIZE_MAX, out);
         if (fclose(out) == 0)
-            fault = audit_file_write(audit->fd, text, audit->log ? len - 1 : len);
+            fault = cli_write_all(audit->fd, text, audit->log ? len - 1 : len) ? 0 : errno;
     }
     if (audit->fault == 0)
         audit->fault = fault;

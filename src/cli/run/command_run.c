@@ -40,14 +40,6 @@ struct run {
     bool begun; /* from here on verdicts are written as they arrive */
 };
 
-static void command_run_poll_ready(void *sink, int fd, int events) {
-    idem_ready(sink, fd, events);
-}
-
-static void command_run_poll_timeout(void *sink) {
-    idem_timeout(sink);
-}
-
 /* The reason why a verdict would be lost; NULL if the descriptor can be written to. */
 static const char *command_run_verdict_fault(int64_t fd) {
     int flags = fd < 0 ? O_WRONLY : fcntl((int)fd, F_GETFL);
@@ -189,7 +181,7 @@ static int run_identity_evaluate(const struct run *run, const struct idem_args *
     return rc != 0 ? rc : idem_identity_make(run->guard, &policy, args, ret, err);
 }
 
-static int run_identity_keep(struct run *run, const struct idem_identity *identity) {
+static int run_identity_set(struct run *run, const struct idem_identity *identity) {
     if (idem_guard_policy(run->guard)->key_kind == IDEM_KEY_EXPRESSION &&
         memchr(identity->key, '\0', identity->key_len) != NULL)
         return cli_fail(
@@ -225,7 +217,7 @@ static int run_identity_make(struct run *run) {
     rc = run_identity_evaluate(run, &args, &identity, &err);
     free(line);
     if (rc == 0)
-        return run_identity_keep(run, &identity);
+        return run_identity_set(run, &identity);
     if (rc == IDEM_E_NOMEM)
         return CLI_SYSTEM;
     status = cli_message_error("run", &err);
@@ -386,9 +378,6 @@ static int run_guard_make(struct run *run) {
 
 /* Leaves run->h NULL where the store cannot be opened and the policy runs the command anyway. */
 static int run_store_open(struct run *run) {
-    struct idem_options options = {
-        .settings = run->settings, .notice = cli_notice, .notice_data = (void *)run->values};
-    struct idem_host host = idem_poll_host(&run->poll);
     struct idem_error err;
     int status = CLI_OK;
 
@@ -397,14 +386,11 @@ static int run_store_open(struct run *run) {
     if (run->url == NULL)
         return status == CLI_STORE && run_ignores_store_error(run, IDEM_E_REFUSED) ? CLI_OK
                                                                                    : status;
-    if (idem_open_on(run->url, &options, &host, &run->h, &err) < 0) {
+    if (cli_open_on_poll(run->values, run->url, run->settings, &run->poll, &run->h, &err) < 0) {
         run->code = err.code;
         status = cli_message_error("store", &err);
         return run_ignores_store_error(run, err.code) ? CLI_OK : status;
     }
-    run->poll.ready = command_run_poll_ready;
-    run->poll.timeout = command_run_poll_timeout;
-    run->poll.sink = run->h;
     return CLI_OK;
 }
 
@@ -464,7 +450,7 @@ static struct run_loop run_make_loop(struct run *run) {
                     .selected = policy->fingerprint_expr != NULL},
         .argv = values->operands,
         .planned = values->at == NULL ? NULL : run->planned,
-        .tty = cli_has_tty(),
+        .tty = run_loop_has_tty(),
     };
 }
 

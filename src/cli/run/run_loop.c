@@ -84,7 +84,7 @@ static char **run_environment_new(const char *key, uint32_t attempt, const char 
  * Starts and watches the command. Starting fails as pipe(2) and spawn_start() do.
  */
 
-bool cli_has_tty(void) {
+bool run_loop_has_tty(void) {
     int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
 
     if (fd < 0)
@@ -230,29 +230,20 @@ static int run_loop_duplicate_report(const struct run_loop *loop,
 
 /* Returns the exit status. */
 static int run_loop_verdict_report(const struct run_loop *loop, const struct idem_answer *answer) {
-    switch (answer->verdict) {
-    case IDEM_REPLAY:
+    static const int refusals[] = {
+        [IDEM_DEAD] = CLI_DEAD,           [IDEM_BUSY] = CLI_BUSY,
+        [IDEM_MISMATCH] = CLI_MISMATCH,   [IDEM_NO_TOKEN] = CLI_ABSENT,
+        [IDEM_UNCERTAIN] = CLI_UNCERTAIN, [IDEM_PROBE] = CLI_UNCERTAIN,
+    };
+
+    if (answer->verdict == IDEM_REPLAY ||
+        (answer->verdict == IDEM_DEAD && loop->policy->mode == IDEM_MODE_REPLAY &&
+         answer->has_result))
         return answer_replay(answer);
-    case IDEM_DUPLICATE:
+    if (answer->verdict == IDEM_DUPLICATE)
         return run_loop_duplicate_report(loop, answer);
-    case IDEM_DEAD:
-        if (loop->policy->mode == IDEM_MODE_REPLAY && answer->has_result)
-            return answer_replay(answer);
-        run_verdict_refusal(&loop->verdict, answer);
-        return CLI_DEAD;
-    case IDEM_BUSY:
-        run_verdict_refusal(&loop->verdict, answer);
-        return CLI_BUSY;
-    case IDEM_MISMATCH:
-        run_verdict_refusal(&loop->verdict, answer);
-        return CLI_MISMATCH;
-    case IDEM_NO_TOKEN:
-        run_verdict_refusal(&loop->verdict, answer);
-        return CLI_ABSENT;
-    default:
-        run_verdict_refusal(&loop->verdict, answer);
-        return CLI_UNCERTAIN;
-    }
+    run_verdict_refusal(&loop->verdict, answer);
+    return refusals[answer->verdict];
 }
 
 /*

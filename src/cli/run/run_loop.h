@@ -47,7 +47,7 @@ struct cli_start {
 };
 
 /* True if idem has a controlling terminal, which does the job control. */
-bool cli_has_tty(void);
+bool run_loop_has_tty(void);
 
 enum run_phase {
     RUN_CLAIMING,

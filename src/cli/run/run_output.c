@@ -182,11 +182,6 @@ static ssize_t pump_write(struct cli_pump *pump, const void *bytes, size_t len) 
     return (ssize_t)len;
 }
 
-/* Readable while the pump is idle. */
-static int pump_fd(const struct cli_pump *pump) {
-    return pump->idle_fd;
-}
-
 /*
  * Chooses how to write to each kind of descriptor without waiting. Opening fails where a thread is
  * needed and cannot be started.
@@ -272,9 +267,23 @@ ssize_t cli_sink_write(struct cli_sink *sink, const void *bytes, size_t len) {
     }
 }
 
+int cli_sink_drain(struct cli_sink *sink, const void *bytes, size_t *at, size_t len) {
+    ssize_t n;
+
+    while (*at < len) {
+        n = cli_sink_write(sink, (const char *)bytes + *at, len - *at);
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return -1;
+        *at += n < 0 ? 0 : (size_t)n;
+    }
+    return 1;
+}
+
 struct pollfd cli_sink_poll(const struct cli_sink *sink) {
     if (sink->kind == CLI_SINK_PUMP)
-        return (struct pollfd){.fd = pump_fd(sink->pump), .events = POLLIN};
+        return (struct pollfd){.fd = sink->pump->idle_fd, .events = POLLIN};
     return (struct pollfd){.fd = sink->fd, .events = POLLOUT};
 }
 
@@ -436,32 +445,18 @@ static void stream_sink_fail(struct cli_stream *stream) {
     stream->at = stream->len = 0;
 }
 
-/* poll(2) may report room where write(2) finds none, as for a terminal with room for half a line
-   end. Retrying at once would use the whole processor. */
-static void run_stream_pause(void) {
-    poll(NULL, 0, 1);
-}
-
 void cli_stream_pass(struct cli_stream *stream) {
     size_t before = stream->at;
-    ssize_t n;
+    int done = cli_sink_drain(&stream->sink, stream->buf, &stream->at, stream->len);
 
-    while (stream->at < stream->len) {
-        n = cli_sink_write(&stream->sink, stream->buf + stream->at, stream->len - stream->at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            if (stream->at == before)
-                run_stream_pause();
-            return;
-        }
-        if (n < 0) {
-            stream_sink_fail(stream);
-            return;
-        }
-        stream->at += (size_t)n;
-    }
-    stream->at = stream->len = 0;
+    if (done > 0)
+        stream->at = stream->len = 0;
+    else if (done < 0)
+        stream_sink_fail(stream);
+    else if (stream->at == before)
+        /* poll(2) may report room where write(2) finds none, as for a terminal with room for half a
+           line end. Retrying at once would use the whole processor. */
+        poll(NULL, 0, 1);
 }
 
 /* Reads once, behind the bytes that wait. False if there is nothing to read, or at the end. */

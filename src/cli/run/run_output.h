@@ -62,6 +62,10 @@ void cli_sink_close(struct cli_sink *sink);
 /* As write(2) with O_NONBLOCK: EAGAIN means to try again after cli_sink_poll(). */
 ssize_t cli_sink_write(struct cli_sink *sink, const void *bytes, size_t len);
 
+/* Writes bytes[*at..len) as far as the sink takes them, and moves *at. 1: all are written; 0: not
+   yet; -1 with errno: a write has failed. */
+int cli_sink_drain(struct cli_sink *sink, const void *bytes, size_t *at, size_t len);
+
 /* The event to wait for until the sink takes more, or has written everything it took. */
 struct pollfd cli_sink_poll(const struct cli_sink *sink);
 

@@ -30,20 +30,8 @@ bool run_verdict_pending(struct run_verdict *verdict, struct pollfd *ret) {
 }
 
 void run_verdict_pass(struct run_verdict *verdict) {
-    ssize_t n;
-
-    while (verdict->at < verdict->len) {
-        n = cli_sink_write(&verdict->sink, verdict->waiting + verdict->at,
-                           verdict->len - verdict->at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return;
-        if (n < 0)
-            break;
-        verdict->at += (size_t)n;
-    }
-    verdict->at = verdict->len = 0;
+    if (cli_sink_drain(&verdict->sink, verdict->waiting, &verdict->at, verdict->len) != 0)
+        verdict->at = verdict->len = 0;
 }
 
 __attribute__((format(printf, 2, 3))) static void run_verdict_line(struct run_verdict *verdict,

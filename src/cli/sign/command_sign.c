@@ -15,7 +15,7 @@ static int command_sign_options_read(const struct cli_values *values, struct ide
         ret->time_ms = IDEM_NONE;
         return CLI_OK;
     }
-    return cli_moment(values->time, "sign", "time", &ret->time_ms);
+    return cli_request_time(values->time, "sign", "time", &ret->time_ms);
 }
 
 /* Prints headers as curl reads them from a file: "Name;" is a header without a value, while "Name:"
@@ -52,7 +52,7 @@ static int command_sign_run(const struct cli_values *values) {
     int status = cli_request_read(values, "sign", &request);
 
     if (status == CLI_OK)
-        status = cli_signer(values, "sign", &signer);
+        status = cli_request_signer(values, "sign", &signer);
     if (status == CLI_OK)
         status = command_sign_request(values, signer, &request.request);
     idem_signer_free(signer);

@@ -44,10 +44,9 @@ static void report_signature_check(struct report *report) {
 
     report->digest =
         idem_sign_form(report->signer->form)->body(&report->request, parts, &incomplete);
-    report->fits = idem_keyring_verify(
-        report->signer->keyring, (struct idem_http_text){parts->key_id, parts->key_id_len},
-        parts->alg, (struct idem_http_text){report->checked.text, strlen(report->checked.text)},
-        parts->signature, parts->signature_len);
+    report->fits = idem_keyring_verify(report->signer->keyring, idem_sign_parts_id(parts),
+                                       parts->alg, idem_http_text_of(report->checked.text),
+                                       parts->signature, parts->signature_len);
     if (report->digest != NULL || !report->fits)
         (void)sign_diagnose_find(&wrong, report->mistake);
 }
@@ -236,7 +235,7 @@ static int command_verify_request(const struct cli_values *values, const struct 
 
     report.now_ms = idem_sign_now();
     if (values->now != NULL)
-        status = cli_moment(values->now, "verify", "now", &report.now_ms);
+        status = cli_request_time(values->now, "verify", "now", &report.now_ms);
     if (status != CLI_OK)
         return status;
     if (idem_request_read(sent, 0, sha256, &headers, &report.request, &err) < 0)
@@ -259,7 +258,7 @@ static int command_verify_run(const struct cli_values *values) {
         return cli_usage("verify", "--store is asked only with --spend, which uses the nonce");
     status = cli_request_read(values, "verify", &request);
     if (status == CLI_OK)
-        status = cli_signer(values, "verify", &signer);
+        status = cli_request_signer(values, "verify", &signer);
     if (status == CLI_OK)
         status = command_verify_request(values, signer, &request.request);
     idem_signer_free(signer);

@@ -222,7 +222,8 @@ static int request_argument_word_read(const char *command, const char *flag, con
                      idem_words_list(words, allowed, sizeof(allowed)));
 }
 
-int cli_signer(const struct cli_values *values, const char *command, struct idem_signer **ret) {
+int cli_request_signer(const struct cli_values *values, const char *command,
+                       struct idem_signer **ret) {
     struct idem_sign_rules rules = {.secret_file = values->secret_file,
                                     .window_ms = values->window_ms,
                                     .headers = values->sign_headers};
@@ -245,7 +246,7 @@ int cli_signer(const struct cli_values *values, const char *command, struct idem
     return CLI_OK;
 }
 
-int cli_moment(const char *text, const char *command, const char *flag, int64_t *ret_ms) {
+int cli_request_time(const char *text, const char *command, const char *flag, int64_t *ret_ms) {
     struct idem_error err;
     int64_t count;
 

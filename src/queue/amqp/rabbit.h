@@ -114,8 +114,9 @@ void rabbit_session_look_end(struct rabbit_session *s);
 void rabbit_session_fail(struct rabbit_session *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Pauses between tries grow, and half of each is random. */
-int64_t rabbit_session_pause_ms(unsigned tries);
+/* The pause before the next try. Pauses grow with *tries, which is counted here, and half of each
+   is random. */
+int64_t rabbit_session_pause_ms(unsigned *tries);
 
 /* The owner of each header. */
 
@@ -237,8 +238,8 @@ struct rabbit_message {
     bool gone;
     bool burying; /* the copy of a large message is under way */
     /* Used by the consuming thread: messages that are not settled yet, by tag. */
-    struct rabbit_message *older, *newer;
-    bool waiting, settled;
+    struct rabbit_message *newer_next, **newer_link; /* newer_link NULL: commands are ignored */
+    bool settled;
 };
 
 static inline struct rabbit_message *rabbit_message_of(const struct queue_message *message) {
@@ -262,7 +263,7 @@ void rabbit_arrival_release(struct rabbit_arrival *a);
 void rabbit_arrival_begin(struct rabbit_arrival *a, const struct rabbit_envelope *envelope);
 /* Takes a frame of content. True: the message is complete, and the caller owns *ret; it is NULL
    without memory. *broken: the reason why the frames form no message, or NULL. */
-bool rabbit_arrival_take(struct rabbit_arrival *a, const amqp_frame_t *frame, const char *queue,
+bool rabbit_arrival_read(struct rabbit_arrival *a, const amqp_frame_t *frame, const char *queue,
                          const char *user, struct rabbit_message **ret, const char **broken);
 
 /* Creates an unnamed file for a body. Returns a descriptor, or -1. */

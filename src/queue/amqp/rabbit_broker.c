@@ -150,9 +150,10 @@ static bool job_copy_epitaph(struct rabbit_job *job, const struct queue_epitaph 
     return true;
 }
 
-static void link_bury_message(struct queue_link *link, struct rabbit_message *m,
-                              const struct queue_epitaph *epitaph, queue_done_fn *done,
-                              void *data) {
+static void link_bury(struct queue_link *link, struct queue_message *message,
+                      const struct queue_epitaph *epitaph, queue_done_fn *done, void *data) {
+    struct rabbit_message *m = rabbit_message_of(message);
+
     message_begin_job(m, -1, done, data);
     if (job_copy_epitaph(&m->job, epitaph))
         rabbit_thread_send(link->publish, &m->job.mail);
@@ -181,8 +182,7 @@ static void broker_large_buried(void *data, bool taken, const char *why) {
     }
     snprintf(text, sizeof(text), "a message of %zu bytes is too large, and cannot be buried: %s",
              m->base.body.len, why);
-    idem_timer_set(link->loop, &link->large_timer, rabbit_session_pause_ms(link->large_tries));
-    link->large_tries += link->large_tries < 16;
+    idem_timer_set(link->loop, &link->large_timer, rabbit_session_pause_ms(&link->large_tries));
     link_report_state(link, link->ready, text);
 }
 
@@ -193,7 +193,7 @@ static void link_bury_large(struct queue_link *link, struct rabbit_message *m) {
     snprintf(reason, sizeof(reason), "its body of %zu bytes is larger than %zu", m->base.body.len,
              RABBIT_BODY_MAX);
     m->burying = true;
-    link_bury_message(link, m, &epitaph, broker_large_buried, m);
+    link_bury(link, &m->base, &epitaph, broker_large_buried, m);
 }
 
 static void broker_retry_large(struct idem_timer *timer) {
@@ -204,7 +204,7 @@ static void broker_retry_large(struct idem_timer *timer) {
             link_bury_large(link, m);
 }
 
-static void link_take_large(struct queue_link *link, struct rabbit_message *m) {
+static void link_on_large(struct queue_link *link, struct rabbit_message *m) {
     char text[200];
 
     link->large_tries = LARGE_TRIES;
@@ -216,7 +216,7 @@ static void link_take_large(struct queue_link *link, struct rabbit_message *m) {
 
 /* Mail. */
 
-static void link_take_message(struct queue_link *link, struct rabbit_message *m) {
+static void link_on_message(struct queue_link *link, struct rabbit_message *m) {
     if (link->closed || m->session <= link->lost) {
         rabbit_message_leave(m);
         return;
@@ -224,7 +224,7 @@ static void link_take_message(struct queue_link *link, struct rabbit_message *m)
     m->link = link;
     idem_link_insert_in(out_, &link->out, m);
     if (m->large)
-        link_take_large(link, m);
+        link_on_large(link, m);
     else
         link->events.message(link->events.data, &m->base);
 }
@@ -266,7 +266,7 @@ static void link_collect(struct queue_link *link, struct rabbit_thread *t, bool 
         if (mail->kind == RABBIT_MAIL_JOB)
             link_finish_job(link, idem_container_of(mail, struct rabbit_job, mail));
         else
-            link_take_message(link, idem_container_of(mail, struct rabbit_message, mail));
+            link_on_message(link, idem_container_of(mail, struct rabbit_message, mail));
     }
     link_end_callback(link);
 }
@@ -380,11 +380,6 @@ static void link_delay(struct queue_link *link, struct queue_message *message, i
         link_post_job(link, &m->job, false, "no queues for delays are declared here");
     else
         rabbit_thread_send(link->publish, &m->job.mail);
-}
-
-static void link_bury(struct queue_link *link, struct queue_message *message,
-                      const struct queue_epitaph *epitaph, queue_done_fn *done, void *data) {
-    link_bury_message(link, rabbit_message_of(message), epitaph, done, data);
 }
 
 static void link_end_threads(struct queue_link *link) {

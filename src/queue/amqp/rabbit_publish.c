@@ -172,8 +172,9 @@ static void publisher_session_lost(struct publisher *p) {
         p->tries = 0;
     p->since = 0;
     p->host++;
-    p->retry_at = renamed && !p->anonymous ? now : now + rabbit_session_pause_ms(p->tries);
-    p->tries += p->tries < 16;
+    p->retry_at = now + rabbit_session_pause_ms(&p->tries);
+    if (renamed && !p->anonymous)
+        p->retry_at = now;
     p->anonymous |= renamed;
     p->returning = false;
     rabbit_thread_set_socket(p->thread, -1);
@@ -195,8 +196,7 @@ static void publisher_begin_session(struct publisher *p) {
         (void)rabbit_session_ok(&p->s, amqp_get_rpc_reply(p->s.conn), 1, "confirms");
     }
     if (p->s.conn == NULL) {
-        p->retry_at = idem_loop_now() + rabbit_session_pause_ms(p->tries);
-        p->tries += p->tries < 16;
+        p->retry_at = idem_loop_now() + rabbit_session_pause_ms(&p->tries);
         p->host++;
         return;
     }
@@ -386,7 +386,7 @@ static void publisher_job_confirmed(struct publisher *p, struct rabbit_job *job,
         publisher_report_job(p, job, true);
 }
 
-static void publisher_take_confirm(struct publisher *p, uint64_t tag, bool multiple, bool ack) {
+static void publisher_on_confirm(struct publisher *p, uint64_t tag, bool multiple, bool ack) {
     struct rabbit_job **at = &p->sent.first;
 
     while (*at != NULL && (*at)->seq <= tag) {
@@ -397,7 +397,7 @@ static void publisher_take_confirm(struct publisher *p, uint64_t tag, bool multi
     }
 }
 
-static void publisher_take_return(struct publisher *p, const amqp_basic_properties_t *properties) {
+static void publisher_on_return(struct publisher *p, const amqp_basic_properties_t *properties) {
     const amqp_field_value_t *seq = NULL;
 
     p->returning = false;
@@ -409,21 +409,21 @@ static void publisher_take_return(struct publisher *p, const amqp_basic_properti
         job->returned |= job->seq == (uint64_t)seq->value.i64;
 }
 
-static void publisher_take_frame(struct publisher *p, const amqp_frame_t *frame) {
+static void publisher_on_frame(struct publisher *p, const amqp_frame_t *frame) {
     const amqp_method_t *method = &frame->payload.method;
 
     if (frame->frame_type == AMQP_FRAME_HEADER && p->returning) {
-        publisher_take_return(p, frame->payload.properties.decoded);
+        publisher_on_return(p, frame->payload.properties.decoded);
     } else if (frame->frame_type != AMQP_FRAME_METHOD) {
         return; /* the body of a returned copy */
     } else if (method->id == AMQP_BASIC_ACK_METHOD) {
         const amqp_basic_ack_t *ack = method->decoded;
 
-        publisher_take_confirm(p, ack->delivery_tag, ack->multiple != 0, true);
+        publisher_on_confirm(p, ack->delivery_tag, ack->multiple != 0, true);
     } else if (method->id == AMQP_BASIC_NACK_METHOD) {
         const amqp_basic_nack_t *nack = method->decoded;
 
-        publisher_take_confirm(p, nack->delivery_tag, nack->multiple != 0, false);
+        publisher_on_confirm(p, nack->delivery_tag, nack->multiple != 0, false);
     } else if (method->id == AMQP_BASIC_RETURN_METHOD) {
         p->returning = true;
     }
@@ -447,7 +447,7 @@ static void publisher_read_frames(struct publisher *p) {
     amqp_frame_t frame;
 
     while (rabbit_session_next(&p->s, &frame) == RABBIT_GOT)
-        publisher_take_frame(p, &frame);
+        publisher_on_frame(p, &frame);
     publisher_report_blocked(p);
 }
 
@@ -468,7 +468,7 @@ static int64_t publisher_check_late(struct publisher *p) {
     return now;
 }
 
-static void publisher_take_orders(struct publisher *p, struct rabbit_mail *mail) {
+static void publisher_add_jobs(struct publisher *p, struct rabbit_mail *mail) {
     struct rabbit_mail *next;
 
     for (; mail != NULL; mail = next) {
@@ -497,7 +497,7 @@ void rabbit_publish_main(struct rabbit_thread *t) {
     job_list_init(&p.sent);
     for (;;) {
         orders = rabbit_thread_orders(t);
-        publisher_take_orders(&p, orders.mail);
+        publisher_add_jobs(&p, orders.mail);
         if (orders.stop)
             break;
         publisher_need_session(&p);

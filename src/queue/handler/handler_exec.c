@@ -80,39 +80,42 @@ static void variables_omit(struct variables *variables, const char *name) {
     variables->omitted_len = at + len;
 }
 
-/* A variable takes its bytes and a pointer of the system's room. */
-static bool variables_has_room(const struct variables *variables, size_t len) {
-    return variables->len + len + sizeof(char *) <= variables->size;
+/* Begins a variable. Its value is written next, then variables_end() is called. */
+static struct idem_out variables_begin(const struct variables *variables, const char *name) {
+    struct idem_out out = {.buf = variables->text + variables->len,
+                           .size = variables->size - variables->len};
+
+    idem_out_text(&out, name);
+    idem_out_put(&out, "=", 1);
+    return out;
 }
 
-static void variables_take(struct variables *variables, size_t len) {
+/* A variable takes its bytes and a pointer of the system's room: the pointers are stored elsewhere,
+   but count. */
+static void variables_end(struct variables *variables, const char *name, struct idem_out *out) {
+    idem_out_put(out, "", 1);
+    if (variables->len + out->len + sizeof(char *) > variables->size) {
+        variables_omit(variables, name);
+        return;
+    }
     variables->env[variables->n++] = variables->text + variables->len;
-    variables->len += len;
-    /* The pointers are stored elsewhere, but count. */
+    variables->len += out->len;
     variables->size -= sizeof(char *);
 }
 
 static void variables_put(struct variables *variables, const char *name, struct idem_bytes value) {
-    struct idem_out out = {.buf = variables->text + variables->len,
-                           .size = variables->size - variables->len};
+    struct idem_out out = variables_begin(variables, name);
 
     if (value.len > 0 && memchr(value.at, '\0', value.len) != NULL) {
         variables_omit(variables, name);
         return;
     }
-    idem_out_text(&out, name);
-    idem_out_put(&out, "=", 1);
     idem_out_put(&out, value.at, value.len);
-    idem_out_put(&out, "", 1);
-    if (variables_has_room(variables, out.len))
-        variables_take(variables, out.len);
-    else
-        variables_omit(variables, name);
+    variables_end(variables, name, &out);
 }
 
 static void variables_put_text(struct variables *variables, const char *name, const char *value) {
-    variables_put(variables, name,
-                  (struct idem_bytes){(const unsigned char *)value, strlen(value)});
+    variables_put(variables, name, idem_bytes_of(value));
 }
 
 static void variables_put_property(struct variables *variables, const char *name,
@@ -125,23 +128,16 @@ static void variables_put_property(struct variables *variables, const char *name
 
 static void variables_put_fields(struct variables *variables, const char *name,
                                  const struct queue_field *list, size_t n) {
-    struct idem_out out = {.buf = variables->text + variables->len,
-                           .size = variables->size - variables->len};
+    struct idem_out out = variables_begin(variables, name);
     struct handler_fields fields;
 
     if (!handler_fields_init(&fields, list, n)) {
         variables_omit(variables, name);
         return;
     }
-    idem_out_text(&out, name);
-    idem_out_put(&out, "=", 1);
     handler_json_fields(&out, &fields);
-    idem_out_put(&out, "", 1);
     handler_fields_release(&fields);
-    if (variables_has_room(variables, out.len))
-        variables_take(variables, out.len);
-    else
-        variables_omit(variables, name);
+    variables_end(variables, name, &out);
 }
 
 /* Makes the variable's name of a header; false if the header's name is empty or too long. */
@@ -247,10 +243,6 @@ static char **handler_variables(const struct queue_run *run, size_t args_len) {
     return variables.env;
 }
 
-static void handler_variables_free(char **env) {
-    free(env);
-}
-
 #define REASON_MAX 160
 
 /* Some systems refuse files in memory without this flag; older ones do not know it. */
@@ -352,7 +344,7 @@ static int exec_slot_spawn(struct exec_slot *slot, int body) {
 
     if (env != NULL)
         why = handler_process_start(&slot->process, slot->exec->command, &how);
-    handler_variables_free(env);
+    free(env);
     return why;
 }
 

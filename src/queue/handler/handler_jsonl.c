@@ -185,7 +185,7 @@ static void worker_in_ready(struct idem_fd *fd, int events) {
 }
 
 /* The worker is idle, and the job may still be begun. */
-static void jsonl_worker_give(struct jsonl_worker *worker, struct jsonl_job *job) {
+static void jsonl_worker_assign(struct jsonl_worker *worker, struct jsonl_job *job) {
     static const struct queue_outcome no_memory = {
         .result = QUEUE_UNBEGUN,
         .reason = "there was no memory for the worker's line",
@@ -210,7 +210,7 @@ static void jsonl_worker_give(struct jsonl_worker *worker, struct jsonl_job *job
 /* True if the worker has read no byte of its request; then no process will read it any more.
    The pipe is opened a second time, since O_NONBLOCK on the first descriptor would apply to the
    worker's end too. */
-static bool worker_take_back_request(struct jsonl_worker *worker) {
+static bool worker_recall_request(struct jsonl_worker *worker) {
     char path[32], bytes[4096];
     size_t all = 0;
     ssize_t n;
@@ -381,7 +381,7 @@ static void worker_ended(struct handler_process *process, const struct spawn_end
     struct jsonl_worker *worker = idem_container_of(process, struct jsonl_worker, process);
     struct handler_answer answer;
     bool answered = worker_read_last(worker, &answer);
-    bool unread = worker->job != NULL && !answered && worker_take_back_request(worker);
+    bool unread = worker->job != NULL && !answered && worker_recall_request(worker);
     bool grown = worker->proven || answered || worker->cancelled ||
                  idem_loop_now() - worker->since >= YOUNG_MS;
 
@@ -550,7 +550,7 @@ static void jsonl_dispatch(struct idem_task *task) {
         if (idem_loop_now() >= job->run->not_after)
             jsonl_job_unbegun(job, "the lease was over before a worker was free");
         else
-            jsonl_worker_give(worker, job);
+            jsonl_worker_assign(worker, job);
     }
 }
 

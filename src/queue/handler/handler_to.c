@@ -102,10 +102,10 @@ static bool to_request_field_may_pass(struct idem_http_text name) {
     if (!idem_http_is_token(name))
         return false;
     for (size_t i = 0; never[i] != NULL; i++)
-        if (idem_http_same(name, (struct idem_http_text){never[i], strlen(never[i])}))
+        if (idem_http_same(name, idem_http_text_of(never[i])))
             return false;
     for (size_t i = 0; never_begin[i] != NULL; i++) {
-        struct idem_http_text begin = {never_begin[i], strlen(never_begin[i])};
+        struct idem_http_text begin = idem_http_text_of(never_begin[i]);
 
         if (name.len >= begin.len &&
             idem_http_same((struct idem_http_text){name.at, begin.len}, begin))
@@ -149,7 +149,7 @@ static bool request_add_property(struct request *request, const struct queue_mes
     value = idem_http_trim(bytes_text(field->value));
     if (value.len == 0 || value.len > 1024 || !to_request_value_is_valid(value))
         return false;
-    request_add_field(request, (struct idem_http_text){name, strlen(name)}, value);
+    request_add_field(request, idem_http_text_of(name), value);
     return true;
 }
 
@@ -222,7 +222,7 @@ static struct curl_slist *handler_to_request_headers(const struct queue_run *run
  * ignored.
  */
 
-static void to_answer_keep_text(struct idem_http_text value, char *buf, size_t size) {
+static void to_answer_copy_text(struct idem_http_text value, char *buf, size_t size) {
     if (value.len >= size)
         value.len = 0; /* no known value is that long */
     if (value.len > 0)
@@ -246,11 +246,11 @@ void to_answer_line(struct to_answer *answer, const char *line, size_t len) {
     name = (struct idem_http_text){line, (size_t)(colon - line)};
     value = idem_http_trim((struct idem_http_text){colon + 1, len - name.len - 1});
     if (idem_http_same(name, IDEM_HTTP_TEXT("Retry-After")))
-        to_answer_keep_text(value, answer->retry_after, sizeof(answer->retry_after));
+        to_answer_copy_text(value, answer->retry_after, sizeof(answer->retry_after));
     else if (idem_http_same(name, IDEM_HTTP_TEXT("Date")))
-        to_answer_keep_text(value, answer->date, sizeof(answer->date));
+        to_answer_copy_text(value, answer->date, sizeof(answer->date));
     else if (idem_http_same(name, IDEM_HTTP_TEXT("Content-Type")))
-        to_answer_keep_text(value, answer->type, sizeof(answer->type));
+        to_answer_copy_text(value, answer->type, sizeof(answer->type));
     else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Outcome")))
         answer->has_outcome |= idem_http_outcome_read(value, &answer->outcome);
 }
@@ -265,16 +265,12 @@ void to_answer_body(struct to_answer *answer, const char *bytes, size_t len) {
     answer->body_len += len;
 }
 
-static struct idem_http_text to_answer_text(const char *text) {
-    return (struct idem_http_text){text, strlen(text)};
-}
-
 int64_t to_answer_delay_ms(const struct to_answer *answer) {
     int64_t now = time(NULL), seconds = 0;
 
     /* By the endpoint's clock if it sends one (Date): ours may differ. */
-    (void)idem_http_date(to_answer_text(answer->date), now, &now);
-    (void)idem_http_retry_after(to_answer_text(answer->retry_after), now,
+    (void)idem_http_date(idem_http_text_of(answer->date), now, &now);
+    (void)idem_http_retry_after(idem_http_text_of(answer->retry_after), now,
                                 HANDLER_DELAY_MAX_MS / 1000, &seconds);
     return 1000 * seconds;
 }
@@ -313,7 +309,7 @@ static void to_answer_first_line(const struct to_answer *answer, char *buf, size
 const char *to_answer_reason(const struct to_answer *answer, long status, char *buf, size_t size) {
     char words[256] = "";
 
-    if (idem_http_type_read(to_answer_text(answer->type)) == IDEM_HTTP_JSON)
+    if (idem_http_type_read(idem_http_text_of(answer->type)) == IDEM_HTTP_JSON)
         (void)to_answer_problem_text(answer, words, sizeof(words));
     else if (strncmp(answer->type, "text/plain", strlen("text/plain")) == 0)
         to_answer_first_line(answer, words, sizeof(words));

@@ -144,7 +144,7 @@ struct stream_entry {
     struct idem_timer due;
     bool lost;                      /* another consumer has it */
     bool deleted;                   /* it is no longer in the stream */
-    bool begun;                     /* given back with its delivery counted */
+    bool begun;                     /* returned with its delivery counted */
     unsigned tries;                 /* of the current command */
     struct stream_message *message; /* OUT */
     struct stream_message *content; /* its content in every other state; may be NULL */
@@ -179,7 +179,7 @@ struct stream_message {
     struct stream_message *notify_next, **notify_link;
     bool asked;     /* the result of a delay or a burial is not reported yet */
     bool delayed;   /* it is a delay */
-    bool dismissed; /* given back meanwhile: freed after that report */
+    bool dismissed; /* returned meanwhile: freed after that report */
     queue_done_fn *done;
     void *done_data;
     bool taken;
@@ -248,8 +248,8 @@ bool stream_parse_claimed(const struct redis_reply *reply, struct stream_claimed
 /* Parses one of its items; false: the item is nil. */
 bool stream_parse_claimed_id(const struct redis_reply *item, struct stream_id *ret);
 
-/* An error text for people. Only the first word of the server's error is passed on, since some
-   errors repeat the command. Returns buf. */
+/* An error text for people, which may be in `buf`. Only the first word of the server's error is
+   passed on, since some errors repeat the command. */
 #define STREAM_ERROR_TEXT 160
 const char *stream_error_text(const struct redis_reply *reply, char buf[STREAM_ERROR_TEXT]);
 /* True if the error means that the group or the stream does not exist (any more). */
@@ -261,7 +261,7 @@ enum stream_gathering {
     STREAM_GATHER_NOTHING,
     STREAM_GATHER_OWN,      /* looks for entries pending under our name */
     STREAM_GATHER_IDLE,     /* takes over idle entries */
-    STREAM_GATHER_RETURNED, /* looks for entries that were given back */
+    STREAM_GATHER_RETURNED, /* looks for entries that were returned */
     STREAM_GATHER_TAKE,     /* requests entries by their ids */
 };
 #define STREAM_GATHER_MAX 64
@@ -358,6 +358,9 @@ void stream_link_report_error(struct stream_link *link, const char *what,
 /* The same for a message that found no memory; its entry is looked for again. */
 void stream_link_no_memory(struct stream_link *link);
 int64_t stream_broker_min_idle(const struct queue_config *config);
+/* Reads the URL of one server. The caller releases both results, also after a failure. */
+int stream_broker_read_url(const char *text, struct redis_config *ret,
+                           struct redis_tls_config **ret_tls, struct idem_error *err);
 
 /* stream_connection.c */
 void stream_link_connect(struct stream_link *link);
@@ -405,7 +408,7 @@ void stream_nack_all(struct stream_link *link);
 
 /* stream_read.c: trimmed entries */
 /* Keeps the message as the entry's content, freed with the entry. False: there is no room. */
-bool stream_content_keep(struct stream_entry *entry, struct stream_message *message, bool anyway);
+bool stream_content_set(struct stream_entry *entry, struct stream_message *message, bool anyway);
 void stream_content_drop(struct stream_entry *entry);
 /* Reports the deletion, once. True if we have the content. */
 bool stream_trimmed_report(struct stream_link *link, struct stream_id id);
@@ -428,7 +431,7 @@ void stream_notify_result(struct stream_link *link, struct stream_message *messa
                           const char *why);
 /* The message is out from now on, and is reported. */
 void stream_notify_message(struct stream_entry *entry, struct stream_message *message);
-/* The message was given back: it is freed now, or after the report of its pending request. */
+/* The message was returned: it is freed now, or after the report of its pending request. */
 void stream_notify_dismiss(struct stream_link *link, struct stream_message *message);
 void stream_notify_drop(struct stream_link *link, struct stream_message *message);
 

@@ -161,20 +161,25 @@ static int link_make_mark(struct stream_link *link, struct idem_error *err) {
     return 0;
 }
 
-static int link_read_url(struct stream_link *link, const char *text, struct idem_error *err) {
+int stream_broker_read_url(const char *text, struct redis_config *ret,
+                           struct redis_tls_config **ret_tls, struct idem_error *err) {
     struct idem_url url;
     int rc = idem_url_parse(text, &url, err);
 
     if (rc != 0)
         return rc;
-    rc = redis_config_read(&url, &link->config, err);
+    rc = redis_config_read(&url, ret, err);
     idem_url_release(&url);
-    if (rc == 0 && link->config.kind != REDIS_STANDALONE)
+    if (rc == 0 && ret->kind != REDIS_STANDALONE)
         rc = idem_error_set(err, IDEM_E_INVALID,
                             "a stream is read from one server, named by redis://HOST or "
                             "rediss://HOST: neither through sentinels nor in a cluster");
-    if (rc == 0)
-        rc = redis_tls_config_new(&link->config, &link->tls, err);
+    return rc == 0 ? redis_tls_config_new(ret, ret_tls, err) : rc;
+}
+
+static int link_read_url(struct stream_link *link, const char *text, struct idem_error *err) {
+    int rc = stream_broker_read_url(text, &link->config, &link->tls, err);
+
     if (rc == 0)
         rc = link_make_mark(link, err);
     link->reading_config = link->config;

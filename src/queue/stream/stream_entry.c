@@ -259,13 +259,13 @@ void stream_entry_table_release(struct stream_link *link) {
 
 static void renew_next(struct stream_link *link);
 
-static void renew_take_outcome(struct stream_link *link, const struct stream_outcome *outcome) {
+static void renew_apply_outcome(struct stream_link *link, const struct stream_outcome *outcome) {
     struct stream_entry *entry = stream_entry_find(link, outcome->id);
 
     if (entry == NULL)
         return;
     if (entry->state != STREAM_OUT && entry->waiting_link == NULL)
-        return; /* it is being given back now */
+        return; /* it is being returned now */
     if (outcome->word == STREAM_WORD_DELETED && stream_trimmed_report(link, outcome->id))
         return;
     if (entry->state == STREAM_OUT && outcome->word != STREAM_WORD_NONE)
@@ -275,7 +275,7 @@ static void renew_take_outcome(struct stream_link *link, const struct stream_out
 }
 
 /* data: the link for renewals by the tick, NULL for others. */
-static void renew_take_moved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+static void renew_on_moved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
     struct stream_outcome outcome;
 
@@ -292,7 +292,7 @@ static void renew_take_moved(struct redis_conn *conn, void *data, const struct r
     }
     for (size_t i = 0; i < reply->items_n; i++)
         if (stream_parse_outcome(reply->items[i], &outcome))
-            renew_take_outcome(link, &outcome);
+            renew_apply_outcome(link, &outcome);
     if (data != NULL)
         renew_next(link);
     stream_link_post(link);
@@ -309,7 +309,7 @@ static bool renew_send(struct stream_link *link, const struct stream_id *ids, si
     redis_put_text(&out, "0");
     for (size_t i = 0; i < n; i++)
         stream_connection_put_id(&out, ids[i]);
-    return stream_link_send(link, &out, renew_take_moved, data);
+    return stream_link_send(link, &out, renew_on_moved, data);
 }
 
 static void renew_next(struct stream_link *link) {
@@ -380,10 +380,10 @@ void stream_renew_tick(struct idem_timer *timer) {
 }
 
 /*
- * The ways of a message that was out: acknowledged, given back, delayed, buried.
+ * The ways of a message that was out: acknowledged, returned, delayed, buried.
  *
  * Acks and nacks gather over a turn of the loop and go out in few commands. If an entry
- * that is given back is no longer in the stream, it is put among the dead letters. All these
+ * that is returned is no longer in the stream, it is put among the dead letters. All these
  * commands may be repeated: one without a reply is sent again after the reconnect, SEND_TRIES
  * times; then it is left to the group, which delivers the entry again. A burial without a
  * reply counts as refused: it may have happened, and then the consumer's next try buries the
@@ -406,8 +406,8 @@ static const struct kind nack_kind = {STREAM_NACKING, STREAM_NACKED, "EVAL (move
 static const struct kind save_kind = {STREAM_SAVING, STREAM_SAVED, "XADD"};
 
 /* The first `n` entries that were sent: free them, or send them again if there was no reply. */
-static void link_take_sent(struct stream_link *link, const struct kind *kind, size_t n,
-                           bool answered) {
+static void link_settle_sent(struct stream_link *link, const struct kind *kind, size_t n,
+                             bool answered) {
     struct stream_entry *entry = link->lists[kind->sent].first, *next;
     char text[STREAM_ID_TEXT];
 
@@ -426,12 +426,12 @@ static void link_take_sent(struct stream_link *link, const struct kind *kind, si
 }
 
 /* The reply to a command of any kind. data: the number of its entries. */
-static void ack_take_reply(struct redis_conn *conn, const struct kind *kind, void *data,
-                           const struct redis_reply *reply) {
+static void ack_on_reply(struct redis_conn *conn, const struct kind *kind, void *data,
+                         const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
     bool answered = reply != NULL && reply->type != REDIS_REPLY_ERROR;
 
-    link_take_sent(link, kind, (size_t)(uintptr_t)data, answered);
+    link_settle_sent(link, kind, (size_t)(uintptr_t)data, answered);
     if (reply != NULL && !answered) {
         if (kind != &save_kind && stream_is_gone(reply))
             stream_link_reset(link);
@@ -442,12 +442,12 @@ static void ack_take_reply(struct redis_conn *conn, const struct kind *kind, voi
     stream_link_post(link);
 }
 
-static void ack_take_acked(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    ack_take_reply(conn, &ack_kind, data, reply);
+static void ack_on_acked(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    ack_on_reply(conn, &ack_kind, data, reply);
 }
 
-static void ack_take_saved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    ack_take_reply(conn, &save_kind, data, reply);
+static void ack_on_saved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    ack_on_reply(conn, &save_kind, data, reply);
 }
 
 /* Entries that are no longer in the stream, so that no consumer can get them. Returns their
@@ -469,12 +469,12 @@ static size_t link_save_trimmed(struct stream_link *link, const struct redis_rep
     return n;
 }
 
-static void nack_take_reply(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+static void nack_on_reply(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     size_t n = (size_t)(uintptr_t)data;
 
     if (reply != NULL)
         n -= link_save_trimmed(conn->data, reply);
-    ack_take_reply(conn, &nack_kind, (void *)(uintptr_t)n, reply);
+    ack_on_reply(conn, &nack_kind, (void *)(uintptr_t)n, reply);
 }
 
 /* Dead letters. */
@@ -564,7 +564,7 @@ static bool link_send_saved(struct stream_link *link) {
     struct idem_buffer out = {0};
 
     link_put_letter(link, &out, entry->content, &epitaph);
-    if (!stream_link_send(link, &out, ack_take_saved, (void *)(uintptr_t)1))
+    if (!stream_link_send(link, &out, ack_on_saved, (void *)(uintptr_t)1))
         return false;
     stream_entry_set_state(entry, STREAM_SAVED);
     return true;
@@ -594,7 +594,7 @@ static size_t link_send_ids(struct stream_link *link, const struct kind *kind) {
     entry = waits->first;
     for (size_t i = 0; i < n; i++, entry = entry->next)
         stream_connection_put_id(&out, entry->id);
-    if (!stream_link_send(link, &out, kind == &ack_kind ? ack_take_acked : nack_take_reply,
+    if (!stream_link_send(link, &out, kind == &ack_kind ? ack_on_acked : nack_on_reply,
                           (void *)(uintptr_t)n))
         return 0;
     for (size_t i = 0; i < n; i++)
@@ -641,7 +641,7 @@ void stream_nack(struct queue_link *base, struct queue_message *queued) {
     struct stream_entry *entry = message->entry;
 
     if (entry != NULL && !entry->lost)
-        (void)stream_content_keep(entry, message, true);
+        (void)stream_content_set(entry, message, true);
     stream_notify_dismiss(link, message);
     if (entry == NULL)
         return;
@@ -674,7 +674,7 @@ void stream_ack_delay(struct queue_link *base, struct queue_message *queued, int
                              "100000 messages wait for their next try already");
         return;
     }
-    if (entry != NULL && !entry->lost && !stream_content_keep(entry, message, false) &&
+    if (entry != NULL && !entry->lost && !stream_content_set(entry, message, false) &&
         entry->deleted) {
         stream_notify_result(link, message, false,
                              "its entry was trimmed, and there is no room to keep it");
@@ -695,7 +695,7 @@ void stream_ack_delay(struct queue_link *base, struct queue_message *queued, int
 
 /* Burials. */
 
-static void ack_take_buried(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+static void ack_on_buried(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
     struct stream_message *message = data;
     char text[STREAM_ERROR_TEXT];
@@ -721,7 +721,7 @@ void stream_ack_bury(struct queue_link *base, struct queue_message *queued,
         return;
     }
     link_put_letter(link, &out, message, epitaph);
-    if (!stream_link_send(link, &out, ack_take_buried, message))
+    if (!stream_link_send(link, &out, ack_on_buried, message))
         stream_notify_result(link, message, false, "there is no memory for what is to be sent");
     stream_link_post(link);
 }

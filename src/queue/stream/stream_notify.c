@@ -142,8 +142,8 @@ static void notify_lines(struct stream_link *link) {
         link->events.state(link->events.data, lines[i].ready, lines[i].text);
 }
 
-/* A message that was delayed, or given back meanwhile, is no longer the consumer's, and is
-   freed. Another message may be given back from inside the callback. */
+/* A message that was delayed, or returned meanwhile, is no longer the consumer's, and is
+   freed. Another message may be returned from inside the callback. */
 static void notify_result(struct stream_link *link, struct stream_message *message) {
     bool over = message->dismissed || (message->taken && message->delayed);
 
