@@ -204,10 +204,10 @@ struct rabbit_message;
 struct rabbit_job {
     struct rabbit_mail mail;
     struct rabbit_message *message;
-    struct rabbit_job *next;      /* for the thread's lists */
-    int delay;                    /* index of the delay's queue; -1: the queue of dead letters */
-    char *epitaph_text;           /* its texts, one allocation; NULL: none */
-    struct queue_epitaph epitaph; /* points into it */
+    struct rabbit_job *next, **link; /* for the lists of the thread and of the link */
+    int delay;                       /* index of the delay's queue; -1: the queue of dead letters */
+    char *epitaph_text;              /* its texts, one allocation; NULL: none */
+    struct queue_epitaph epitaph;    /* points into it */
     uint64_t seq;
     int64_t sent_at;
     bool returned; /* the server returned it: the queue does not exist */

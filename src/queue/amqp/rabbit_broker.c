@@ -2,7 +2,7 @@
  * The loop's side of the broker: messages that are out, events, and the mail to and from the
  * two threads. Everything here runs in the loop's thread.
  *
- * The link holds a message that is out until it is given back. When its connection is lost, it
+ * The link holds a message that is out until it is returned. When its connection is lost, it
  * is marked as `gone`, and later commands for it end here. A message whose body is too large
  * for memory is not reported: it is buried from here, with pauses between tries, and then
  * acknowledged.
@@ -30,7 +30,7 @@ struct queue_link {
     struct rabbit_job *soon,
         **soon_end; /* results that need no thread, to be reported from the loop */
     struct idem_timer large_timer;
-    struct rabbit_message *out; /* reported, and not given back */
+    struct rabbit_message *out; /* reported, and not returned */
     uint64_t lost;              /* sessions up to this one are lost */
     unsigned large_tries;
     bool ready;
@@ -63,7 +63,7 @@ static void link_report_state(struct queue_link *link, bool ready, const char *t
 /* Gives the message back, and drops the link's reference. */
 static void link_return_message(struct queue_link *link, struct rabbit_message *m,
                                 enum rabbit_mail_kind kind) {
-    if (m->out_link == NULL) /* it was given back while its copy was under way */
+    if (m->out_link == NULL) /* it was returned while its copy was under way */
         return;
     idem_link_remove_in(out_, m);
     if (m->gone) {
@@ -90,13 +90,11 @@ static void link_post_job(struct queue_link *link, struct rabbit_job *job, bool 
                           const char *why) {
     job->taken = taken;
     snprintf(job->why, sizeof(job->why), "%s", why);
-    job->next = NULL;
-    *link->soon_end = job;
-    link->soon_end = &job->next;
+    idem_link_append(&link->soon_end, job);
     idem_task_post(link->loop, &link->soon_task);
 }
 
-/* A delayed message is given back first; it stays readable until the callback returns. */
+/* A delayed message is returned first; it stays readable until the callback returns. */
 static void link_finish_job(struct queue_link *link, struct rabbit_job *job) {
     struct rabbit_message *m = job->message;
 

@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "queue/amqp/rabbit.h"
 
 /*
@@ -116,18 +117,12 @@ static void job_list_init(struct job_list *list) {
 }
 
 static void job_list_append(struct job_list *list, struct rabbit_job *job) {
-    job->next = NULL;
-    *list->end = job;
-    list->end = &job->next;
+    idem_link_append(&list->end, job);
     list->n++;
 }
 
-static struct rabbit_job *job_list_remove(struct job_list *list, struct rabbit_job **at) {
-    struct rabbit_job *job = *at;
-
-    *at = job->next;
-    if (job->next == NULL)
-        list->end = at;
+static struct rabbit_job *job_list_remove(struct job_list *list, struct rabbit_job *job) {
+    idem_link_remove_end(&list->end, job);
     list->n--;
     return job;
 }
@@ -179,7 +174,7 @@ static void publisher_session_lost(struct publisher *p) {
     p->returning = false;
     rabbit_thread_set_socket(p->thread, -1);
     while (p->sent.first != NULL)
-        publisher_refuse_job(p, job_list_remove(&p->sent, &p->sent.first),
+        publisher_refuse_job(p, job_list_remove(&p->sent, p->sent.first),
                              "the connection was lost before it was confirmed, and it may be there",
                              p->s.why);
 }
@@ -214,7 +209,7 @@ static void publisher_need_session(struct publisher *p) {
     if (idem_loop_now() >= p->retry_at)
         publisher_begin_session(p);
     while (p->s.conn == NULL && p->todo.first != NULL)
-        publisher_refuse_job(p, job_list_remove(&p->todo, &p->todo.first), "there is no connection",
+        publisher_refuse_job(p, job_list_remove(&p->todo, p->todo.first), "there is no connection",
                              p->s.why);
 }
 
@@ -346,17 +341,17 @@ static bool publisher_may_use_place(struct publisher *p, const struct rabbit_job
 
 /* Jobs whose queue may not be used yet keep their places and their order. */
 static void publisher_send_some(struct publisher *p) {
-    struct rabbit_job **at = &p->todo.first;
+    struct rabbit_job *job = p->todo.first, *next;
     int64_t now = idem_loop_now();
-    size_t todo = p->todo.n; /* jobs that are put back are not looked at again */
+    size_t n = 0, todo = p->todo.n; /* jobs that are put back are not looked at again */
 
-    for (size_t n = 0; todo > 0 && *at != NULL && p->s.conn != NULL && !p->s.blocked; todo--) {
-        if (!publisher_may_use_place(p, *at, now))
-            at = &(*at)->next;
-        else if (n++ < TURN_MAX && p->sent.n < SENT_MAX)
-            publisher_send_job(p, job_list_remove(&p->todo, at));
-        else
+    for (; todo > 0 && job != NULL && p->s.conn != NULL && !p->s.blocked; job = next, todo--) {
+        next = job->next;
+        if (!publisher_may_use_place(p, job, now))
+            continue;
+        if (n++ == TURN_MAX || p->sent.n >= SENT_MAX)
             return;
+        publisher_send_job(p, job_list_remove(&p->todo, job));
     }
 }
 
@@ -387,13 +382,12 @@ static void publisher_job_confirmed(struct publisher *p, struct rabbit_job *job,
 }
 
 static void publisher_on_confirm(struct publisher *p, uint64_t tag, bool multiple, bool ack) {
-    struct rabbit_job **at = &p->sent.first;
+    struct rabbit_job *job = p->sent.first, *next;
 
-    while (*at != NULL && (*at)->seq <= tag) {
-        if (multiple || (*at)->seq == tag)
-            publisher_job_confirmed(p, job_list_remove(&p->sent, at), ack);
-        else
-            at = &(*at)->next;
+    for (; job != NULL && job->seq <= tag; job = next) {
+        next = job->next;
+        if (multiple || job->seq == tag)
+            publisher_job_confirmed(p, job_list_remove(&p->sent, job), ack);
     }
 }
 
@@ -482,9 +476,9 @@ static void publisher_release(struct publisher *p) {
     rabbit_thread_set_socket(p->thread, -1);
     publisher_flush_done(p);
     while (p->sent.first != NULL)
-        rabbit_message_leave(job_list_remove(&p->sent, &p->sent.first)->message);
+        rabbit_message_leave(job_list_remove(&p->sent, p->sent.first)->message);
     while (p->todo.first != NULL)
-        rabbit_message_leave(job_list_remove(&p->todo, &p->todo.first)->message);
+        rabbit_message_leave(job_list_remove(&p->todo, p->todo.first)->message);
 }
 
 void rabbit_publish_main(struct rabbit_thread *t) {
