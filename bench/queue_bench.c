@@ -216,7 +216,7 @@ struct ours {
     struct idem_poll poll;
     struct idem *h;
     struct idem_task task;
-    struct queue_work *first, **end; /* begun, and not told yet */
+    struct queue_run *first, **end; /* begun, and not told yet */
     struct lap lap;
     bool stopped;
 };
@@ -224,26 +224,26 @@ struct ours {
 static void told_all(struct idem_task *task) {
     struct ours *ours = idem_container_of(task, struct ours, task);
     struct queue_outcome done = {.result = QUEUE_DONE};
-    struct queue_work *work = ours->first, *next;
+    struct queue_run *work = ours->first, *next;
 
     ours->first = NULL;
     ours->end = &ours->first;
     for (; work != NULL; work = next) {
-        next = work->at;
-        work->told(work, &done);
+        next = work->data;
+        work->finished(work, &done);
     }
 }
 
-static void begin(void *data, struct queue_work *work) {
+static void begin(void *data, struct queue_run *work) {
     struct ours *ours = data;
 
-    work->at = NULL;
+    work->data = NULL;
     *ours->end = work;
-    ours->end = (struct queue_work **)&work->at;
+    ours->end = (struct queue_run **)&work->data;
     idem_task_post(&ours->h->loop, &ours->task);
 }
 
-static void cancel(void *data, struct queue_work *work) {
+static void cancel(void *data, struct queue_run *work) {
     (void)data;
     (void)work;
 }

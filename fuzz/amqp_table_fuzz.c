@@ -34,7 +34,7 @@ static struct rabbit_message *arrive(const struct rabbit_envelope *envelope, con
                                &frame.payload.properties.decoded) == 0) {
         rabbit_arrival_init(&arrival);
         rabbit_arrival_begin(&arrival, envelope);
-        assert(rabbit_arrival_take(&arrival, &frame, "q", "us", &message, &broken));
+        assert(rabbit_arrival_read(&arrival, &frame, "q", "us", &message, &broken));
         assert(message != NULL && broken == NULL);
         rabbit_arrival_release(&arrival);
     }

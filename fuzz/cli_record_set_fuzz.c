@@ -9,7 +9,7 @@
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    struct cli_record_set_row row;
+    struct cli_record_set_item row;
     size_t len;
 
     /* The last bit of the length says whether --prefix was given. */

@@ -27,8 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         cli_result_add(&result, chunk.stream, chunk.bytes, chunk.len);
     }
     assert(cli_result_end(&result, &end));
-    assert(result.len <= size);
-    assert(cli_result_read(result.bytes, result.len, &end_again, &again));
+    assert(result.bytes.len <= size);
+    assert(cli_result_read(result.bytes.at, result.bytes.len, &end_again, &again));
     assert(end.signalled == end_again.signalled && end.number == end_again.number);
     while (cli_reader_next(&again, &copy))
         copied += copy.len;

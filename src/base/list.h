@@ -11,41 +11,57 @@
 #include <stddef.h>
 
 /* Inserts an element before *at: &first, or an element's &next. */
-#define idem_link_insert(at, element)                                                              \
+#define idem_link_insert(at, element) idem_link_insert_in(, at, element)
+#define idem_link_remove(element) idem_link_remove_in(, element)
+/* The same for a queue, whose `end` changes with the last element. */
+#define idem_link_prepend(first, end, element) idem_link_prepend_in(, first, end, element)
+#define idem_link_append(end, element) idem_link_append_in(, end, element)
+#define idem_link_remove_end(end, element) idem_link_remove_end_in(, end, element)
+
+/* For an element that is in several lists at a time: `list` is what its fields for this one begin
+   with, such as ready_ for ready_next and ready_link. */
+#define idem_link_insert_in(list, at, element)                                                     \
     do {                                                                                           \
         typeof(*(at)) inserted_ = (element), *at_ = (at);                                          \
-        inserted_->next = *at_;                                                                    \
-        inserted_->link = at_;                                                                     \
+        inserted_->list##next = *at_;                                                              \
+        inserted_->list##link = at_;                                                               \
         if (*at_ != NULL)                                                                          \
-            (*at_)->link = &inserted_->next;                                                       \
+            (*at_)->list##link = &inserted_->list##next;                                           \
         *at_ = inserted_;                                                                          \
     } while (0)
 
-#define idem_link_remove(element)                                                                  \
+#define idem_link_remove_in(list, element)                                                         \
     do {                                                                                           \
         typeof(element) removed_ = (element);                                                      \
-        *removed_->link = removed_->next;                                                          \
-        if (removed_->next != NULL)                                                                \
-            removed_->next->link = removed_->link;                                                 \
-        removed_->link = NULL;                                                                     \
+        *removed_->list##link = removed_->list##next;                                              \
+        if (removed_->list##next != NULL)                                                          \
+            removed_->list##next->list##link = removed_->list##link;                               \
+        removed_->list##link = NULL;                                                               \
     } while (0)
 
-/* The same for a queue, whose `end` changes with the last element. */
-#define idem_link_append(end, element)                                                             \
+#define idem_link_prepend_in(list, first, end, element)                                            \
+    do {                                                                                           \
+        typeof(element) prepended_ = (element);                                                    \
+        idem_link_insert_in(list, first, prepended_);                                              \
+        if (prepended_->list##next == NULL)                                                        \
+            *(end) = &prepended_->list##next;                                                      \
+    } while (0)
+
+#define idem_link_append_in(list, end, element)                                                    \
     do {                                                                                           \
         typeof(**(end)) appended_ = (element), **end_ = (end);                                     \
-        appended_->next = NULL;                                                                    \
-        appended_->link = *end_;                                                                   \
+        appended_->list##next = NULL;                                                              \
+        appended_->list##link = *end_;                                                             \
         **end_ = appended_;                                                                        \
-        *end_ = &appended_->next;                                                                  \
+        *end_ = &appended_->list##next;                                                            \
     } while (0)
 
-#define idem_link_remove_end(end, element)                                                         \
+#define idem_link_remove_end_in(list, end, element)                                                \
     do {                                                                                           \
         typeof(element) taken_ = (element);                                                        \
-        if (taken_->next == NULL)                                                                  \
-            *(end) = taken_->link;                                                                 \
-        idem_link_remove(taken_);                                                                  \
+        if (taken_->list##next == NULL)                                                            \
+            *(end) = taken_->list##link;                                                           \
+        idem_link_remove_in(list, taken_);                                                         \
     } while (0)
 
 #endif

@@ -5,7 +5,9 @@
 #ifndef IDEM_BASE_TEXT_OUT_H
 #define IDEM_BASE_TEXT_OUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct idem_out {
@@ -21,6 +23,13 @@ static inline void idem_out_put(struct idem_out *out, const void *bytes, size_t 
 
 static inline void idem_out_text(struct idem_out *out, const char *text) {
     idem_out_put(out, text, strlen(text));
+}
+
+/* After a first pass: allocates room for the same text with a NUL, for a second pass. False: no
+   memory. The caller frees out->buf. */
+static inline bool idem_out_allocate(struct idem_out *out) {
+    *out = (struct idem_out){.buf = malloc(out->len + 1), .size = out->len};
+    return out->buf != NULL;
 }
 
 #endif

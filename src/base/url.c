@@ -7,10 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/hex.h"
+
+const char *idem_url_http(const char *url, bool *ret_tls) {
+    *ret_tls = strncasecmp(url, "https://", 8) == 0;
+    return *ret_tls ? url + 8 : strncasecmp(url, "http://", 7) == 0 ? url + 7 : NULL;
+}
 
 bool idem_url_decode(char *text) {
     char *out = text;

@@ -16,6 +16,9 @@ struct idem_url {
     char *text; /* backing memory of the strings above */
 };
 
+/* The part behind "http://" or "https://", in any case; NULL: the URL begins with neither. */
+const char *idem_url_http(const char *url, bool *ret_tls);
+
 int idem_url_parse(const char *text, struct idem_url *ret, struct idem_error *err);
 void idem_url_release(struct idem_url *url);
 /* Decodes %XX in place; false on an invalid escape or an escaped NUL. */

@@ -9,6 +9,7 @@
 
 #include "cli/options.h"
 #include "idem.h"
+#include "loop/poll.h"
 
 /* Idem's own exit statuses, after sysexits(3). idem(1) explains each. */
 enum cli_exit {
@@ -35,6 +36,7 @@ struct cli_command {
     const char *text;     /* the rest of its help, before and after the options */
     const char *after;
     const char *operand;        /* "a key": the operand that could begin with a dash; or NULL */
+    const char *no_operand;     /* it takes none: the text for one; or NULL */
     const char *const *options; /* names in cli_option_table; NULL-terminated */
     bool policy;                /* accepts the flags of the policy table, too */
     const char *const *policy_without; /* the flags that it does not accept; NULL: accepts all */
@@ -42,7 +44,9 @@ struct cli_command {
         *policy_help;      /* this command's own help for some of them, or NULL */
     const char *policy_is; /* a second meaning of each of them; NULL: settings' words */
     bool stops;            /* options end at the first operand */
-    int (*run)(const struct cli_values *values); /* returns the exit status */
+    /* One of the two; both return the exit status. The second gets the store, opened. */
+    int (*run)(const struct cli_values *values);
+    int (*run_on_store)(struct idem *h, const struct cli_values *values);
 };
 
 extern const struct cli_command cli_run, cli_show, cli_list, cli_settle, cli_forget, cli_stats,
@@ -56,6 +60,13 @@ extern const struct cli_command *const cli_commands[];
 
 /* Writes one line to stderr: "idem: " and the text. Control characters are made harmless. */
 void cli_message(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same; returns the exit status. */
+int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for a command line that is wrong: "COMMAND: the text (see: idem help COMMAND)". Returns
+   CLI_USAGE. */
+int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same for an error of the library; returns the exit status for its code. */
 int cli_message_error(const char *doing, const struct idem_error *err);
@@ -74,6 +85,17 @@ const char *cli_printable(const char *text, char *buf, size_t size);
    --quiet. */
 void cli_notice(void *data, const char *text);
 
+/* The engine of a store or SQL database, by its URL's scheme. */
+enum cli_store_kind {
+    CLI_STORE_OTHER,
+    CLI_STORE_LMDB,
+    CLI_STORE_REDIS,
+    CLI_STORE_POSTGRES,
+    CLI_STORE_MYSQL,
+    CLI_STORE_SQLITE,
+};
+enum cli_store_kind cli_store_kind(const char *url);
+
 /* The directory of root's own store. Another user who could write to it could put a link where root
    writes. */
 #define CLI_ROOTS_FOLDER "/var/lib/idem"
@@ -82,8 +104,8 @@ void cli_notice(void *data, const char *text);
    default place, whose directories are created. Owned by the caller; NULL after reporting the
    error, with *ret_status set. */
 char *cli_store_url(const struct cli_values *values, int *ret_status);
-char *cli_store_url_said(const struct cli_values *values, int *ret_status); /* creates nothing */
-char *cli_store_url_whole(char *url);
+char *cli_store_url_given(const struct cli_values *values, int *ret_status); /* creates nothing */
+char *cli_store_url_absolute(char *url);
 /* Copies an argument that is a URL, and overwrites its user and password where processes are
    listed. Owned by the caller; NULL after reporting the error. */
 char *cli_secret_url(const char *url);
@@ -97,6 +119,12 @@ struct idem *cli_open(const struct cli_values *values, int *ret_status);
 /* The same for a store that is created if it does not exist. */
 struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status);
 
+/* The same on a poll, which drives the store from then on. Returns the library's code; the caller
+   reports the error. */
+int cli_open_on_poll(const struct cli_values *values, const char *url,
+                     struct idem_settings *settings, struct idem_poll *poll, struct idem **ret,
+                     struct idem_error *err);
+
 /* Reads --config; *ret is NULL without one. Returns CLI_OK, or a status after reporting the
    error. */
 int cli_settings(const struct cli_values *values, struct idem_settings **ret);
@@ -105,12 +133,12 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret);
 
 /* Finds the record that `[--prefix P] [--scope S] KEY` or `--hash HEX` names; strings are borrowed
    from values and from *hold. Returns CLI_OK, or a status after reporting the error. */
-struct cli_name_hold {
+struct cli_record_name_hold {
     char hash[65];
     char prefix[IDEM_PREFIX_MAX + 1];
 };
-int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_hold *hold,
-             struct idem_name *ret);
+int cli_record_name(struct idem *h, const struct cli_values *values,
+                    struct cli_record_name_hold *hold, struct idem_name *ret);
 
 /* True if more than the record's name can be read. A record that is damaged, or written by a newer
    version, is listed all the same. */
@@ -121,15 +149,16 @@ const char *cli_entry_state(const struct idem_entry *entry);
 
 /* Makes the filter of --prefix, --state and --since. Returns CLI_OK, or a status after reporting
    the error. */
-int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret);
+int cli_record_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret);
 
 /* True if --state matches this entry; a `running` record still has its lease. */
-bool cli_filter_takes(const struct cli_values *values, const struct idem_entry *entry);
+bool cli_record_filter_takes(const struct cli_values *values, const struct idem_entry *entry);
 
 /* Calls `each` for each record that the filter selects until it returns false. Returns CLI_OK, or a
    status after reporting the error. */
-int cli_each(struct idem *h, const struct cli_values *values, const struct idem_filter *filter,
-             bool (*each)(const struct idem_entry *entry, void *data), void *data);
+int cli_record_each(struct idem *h, const struct cli_values *values,
+                    const struct idem_filter *filter,
+                    bool (*each)(const struct idem_entry *entry, void *data), void *data);
 
 /* The number of digits of a hash that people see, and the least number that --hash takes. */
 #define CLI_HASH_SHORT 12

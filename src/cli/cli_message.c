@@ -28,18 +28,43 @@ static void cli_message_write(const char *text, size_t len) {
     }
 }
 
-void cli_message(const char *fmt, ...) {
+__attribute__((format(printf, 1, 0))) static void cli_message_format(const char *fmt,
+                                                                     va_list args) {
     char text[1536], line[1600] = "idem: ";
-    va_list args;
     size_t len;
 
-    va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
     cli_printable(text, line + strlen(line), sizeof(line) - strlen(line) - 1);
     len = strlen(line);
     line[len++] = '\n';
     cli_message_write(line, len);
+}
+
+void cli_message(const char *fmt, ...) {
+    va_list args;
+
+    va_start(args, fmt);
+    cli_message_format(fmt, args);
+    va_end(args);
+}
+
+int cli_fail(int status, const char *fmt, ...) {
+    va_list args;
+
+    va_start(args, fmt);
+    cli_message_format(fmt, args);
+    va_end(args);
+    return status;
+}
+
+int cli_usage(const char *command, const char *fmt, ...) {
+    char text[1536];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return cli_fail(CLI_USAGE, "%s: %s (see: idem help %s)", command, text, command);
 }
 
 /* An error in an expression has three lines: the message, the expression, and a caret below the
@@ -86,6 +111,5 @@ int cli_flush(void) {
         return CLI_OK;
     if (errno == EPIPE)
         return CLI_OK;
-    cli_message("writing to stdout: %s", strerror(errno));
-    return CLI_IO;
+    return cli_fail(CLI_IO, "writing to stdout: %s", strerror(errno));
 }

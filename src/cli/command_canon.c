@@ -36,10 +36,7 @@ static int command_canon_run(const struct cli_values *values) {
     size_t len;
     int status;
 
-    if (values->operands_n != 0) {
-        cli_message("canon: takes no operand; it reads standard input");
-        return CLI_USAGE;
-    }
+    (void)values;
     status = cli_input_all(stdin, "standard input", &text, &len);
     if (status != CLI_OK)
         return status;
@@ -58,6 +55,7 @@ const struct cli_command cli_canon = {
             "keep their digits; fingerprints keep those of all other numbers as well. A name that\n"
             "stands twice in an object, or half a surrogate pair, is an error (65).\n",
     .after = "  echo '{\"b\":1.50,\"a\":1810966706881941507}' | idem canon\n",
+    .no_operand = "takes no operand; it reads standard input",
     .options = canon_options,
     .run = command_canon_run,
 };

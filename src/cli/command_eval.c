@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/input.h"
@@ -52,7 +53,7 @@ static int command_eval_one(const struct cli_values *values) {
     const char *text = values->operands[0];
     char *vars_text;
     size_t vars_len;
-    int status = cli_vars(values, "eval", &vars_text, &vars_len);
+    int status = cli_input_variables(values, "eval", &vars_text, &vars_len);
     struct idem_expr *expr = NULL;
     struct idem_arena arena;
     struct idem_json vars;
@@ -126,9 +127,9 @@ static int json_line_mode(const struct idem_json *line, unsigned *flags, struct 
 
     if (mode == NULL)
         return 0;
-    if (text != NULL && text->n == 4 && memcmp(text->at.text, "expr", 4) == 0)
+    if (text != NULL && idem_is_word(text->at.text, text->n, "expr"))
         return 0;
-    if (text != NULL && text->n == 8 && memcmp(text->at.text, "template", 8) == 0) {
+    if (text != NULL && idem_is_word(text->at.text, text->n, "template")) {
         *flags |= IDEM_EXPR_TEMPLATE;
         return 0;
     }
@@ -210,26 +211,22 @@ static void command_eval_line(const char *text, size_t len, unsigned flags) {
 }
 
 static int command_eval_lines(unsigned flags) {
-    char *line = NULL;
-    size_t size = 0;
+    struct idem_buffer line = {0};
     ssize_t len;
 
-    while ((len = cli_input_line(stdin, &line, &size)) >= 0 && !ferror(stdout)) {
+    while ((len = cli_input_line(stdin, &line)) >= 0 && !ferror(stdout)) {
         if (len > 0)
-            command_eval_line(line, (size_t)len, flags);
+            command_eval_line(line.at, line.len, flags);
     }
-    free(line);
-    if (len == -2) {
-        cli_message(
+    idem_buffer_release(&line);
+    if (len == -2)
+        return cli_fail(
+            CLI_IO,
             "eval: a line has more than %zu MiB, or there is no memory for it; nothing after it "
             "was read",
             CLI_INPUT_MAX >> 20);
-        return CLI_IO;
-    }
-    if (ferror(stdin)) {
-        cli_message("cannot read standard input");
-        return CLI_IO;
-    }
+    if (ferror(stdin))
+        return cli_fail(CLI_IO, "cannot read standard input");
     return cli_flush();
 }
 
@@ -262,12 +259,10 @@ static int command_eval_run(const struct cli_values *values) {
         return CLI_USAGE;
     }
     if (values->operands_n != !values->jsonl ||
-        (values->jsonl && (values->vars != NULL || values->vars_file != NULL))) {
-        cli_message(
-            "eval: one expression, with --vars JSON; or --jsonl, which reads both from standard "
-            "input (see: idem help eval)");
-        return CLI_USAGE;
-    }
+        (values->jsonl && (values->vars != NULL || values->vars_file != NULL)))
+        return cli_usage(
+            "eval",
+            "one expression, with --vars JSON; or --jsonl, which reads both from standard input");
     return values->jsonl ? command_eval_lines(values_expression_flags(values))
                          : command_eval_one(values);
 }

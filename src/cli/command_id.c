@@ -44,14 +44,8 @@ static int command_id_print_snowflakes(const struct cli_values *values, int64_t 
 static int command_id_run(const struct cli_values *values) {
     int64_t n = values->number;
 
-    if (values->operands_n != 0) {
-        cli_message("id: takes no operand");
-        return CLI_USAGE;
-    }
-    if (values->v4 + values->v7 + values->snowflake > 1) {
-        cli_message("id: one of --v7, --v4 and --snowflake");
-        return CLI_USAGE;
-    }
+    if (values->v4 + values->v7 + values->snowflake > 1)
+        return cli_fail(CLI_USAGE, "id: one of --v7, --v4 and --snowflake");
     return values->snowflake ? command_id_print_snowflakes(values, n)
                              : command_id_print_uuids(values, n);
 }
@@ -67,6 +61,7 @@ const struct cli_command cli_id = {
             "time; those of version 4 are random. Snowflakes are numbers of 63 bits in order of\n"
             "time; the store sees to it that no two machines make the same.\n",
     .after = "  idem run --key \"$(idem id)\" -- ./charge-card 4711\n",
+    .no_operand = "takes no operand",
     .options = id_options,
     .run = command_id_run,
 };

@@ -56,12 +56,11 @@ static int main_report_unknown(const char *name) {
         names[n] = cli_commands[n]->name;
     names[n++] = "help";
     names[n] = NULL;
-    nearest = cli_nearest(name, strlen(name), names);
-    cli_message("%s is no command%s%s%s (see: idem help)",
-                idem_error_quote(name, strlen(name), quoted, sizeof(quoted)),
-                nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest,
-                nearest == NULL ? "" : "?");
-    return CLI_USAGE;
+    nearest = cli_options_nearest(name, strlen(name), names);
+    return cli_fail(CLI_USAGE, "%s is no command%s%s%s (see: idem help)",
+                    idem_error_quote(name, strlen(name), quoted, sizeof(quoted)),
+                    nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest,
+                    nearest == NULL ? "" : "?");
 }
 
 static int main_help(const char *name) {
@@ -94,12 +93,30 @@ static bool main_is_one_of(const char *word, const char *a, const char *b, const
     return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
 }
 
+static int command_execute(const struct cli_command *command, const struct cli_values *values) {
+    int status = CLI_OK;
+    struct idem *h;
+
+    if (values->help)
+        return main_help(command->name);
+    if (values->operands_n != 0 && command->no_operand != NULL)
+        return cli_fail(CLI_USAGE, "%s: %s", command->name, command->no_operand);
+    if (command->run != NULL)
+        return command->run(values);
+    h = cli_open(values, &status);
+    if (h == NULL)
+        return status;
+    status = command->run_on_store(h, values);
+    idem_close(h);
+    return status;
+}
+
 static int command_run(const struct cli_command *command, int argc, char **argv) {
     struct cli_values values;
-    int status = cli_parse(command, argc, argv, &values);
+    int status = cli_options_parse(command, argc, argv, &values);
 
     if (status == CLI_OK)
-        status = values.help ? main_help(command->name) : command->run(&values);
+        status = command_execute(command, &values);
     idem_policy_release(&values.layer);
     return status;
 }

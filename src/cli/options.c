@@ -168,7 +168,7 @@ static size_t options_distance(const char *a, size_t a_len, const char *b, size_
     return d[a_len][b_len];
 }
 
-const char *cli_nearest(const char *text, size_t len, const char *const *words) {
+const char *cli_options_nearest(const char *text, size_t len, const char *const *words) {
     size_t best = len <= 4 ? 2 : len / 3 + 2, far;
     const char *nearest = NULL;
 
@@ -188,11 +188,6 @@ const char *cli_nearest(const char *text, size_t len, const char *const *words) 
 
 /* Parsing. */
 
-static int command_usage(const struct cli_command *command, const char *name, const char *what) {
-    cli_message("%s: --%s: %s (see: idem help %s)", command->name, name, what, command->name);
-    return CLI_USAGE;
-}
-
 /* The word with an unknown letter. At the last letter of a word getopt_long() has moved past the
    word; before that, it has not. */
 static const char *options_letter_word(int argc, char **argv, int letter) {
@@ -208,17 +203,13 @@ static const char *options_letter_word(int argc, char **argv, int letter) {
 static int command_unknown_report(const struct cli_command *command, const char *quoted,
                                   const char *nearest) {
     if (nearest != NULL)
-        cli_message("%s: unknown flag %s; did you mean --%s? (see: idem help %s)", command->name,
-                    quoted, nearest, command->name);
-    else if (command->operand != NULL)
-        cli_message(
-            "%s: unknown flag %s; write -- before %s that begins with a dash, and all flags "
-            "before that (see: idem help %s)",
-            command->name, quoted, command->operand, command->name);
-    else
-        cli_message("%s: unknown flag %s (see: idem help %s)", command->name, quoted,
-                    command->name);
-    return CLI_USAGE;
+        return cli_usage(command->name, "unknown flag %s; did you mean --%s?", quoted, nearest);
+    if (command->operand == NULL)
+        return cli_usage(command->name, "unknown flag %s", quoted);
+    return cli_usage(
+        command->name,
+        "unknown flag %s; write -- before %s that begins with a dash, and all flags before that",
+        quoted, command->operand);
 }
 
 /* Text after an unknown letter may be a value, which is not repeated; an expression may be. */
@@ -244,7 +235,7 @@ static int command_flag_unknown(const struct cli_command *command, const struct 
         names[i] = flags->at[i].name;
     names[flags->n] = NULL;
     return command_unknown_report(command, idem_error_quote(word, len + 2, quoted, sizeof(quoted)),
-                                  cli_nearest(word + 2, len, names));
+                                  cli_options_nearest(word + 2, len, names));
 }
 
 static int option_number_set(const struct cli_option *option, const char *text, int64_t *ret,
@@ -328,8 +319,8 @@ static const struct flag *flags_find(const struct flags *flags, int got) {
 }
 
 /* Handles one result of getopt_long(). */
-static int command_take_flag(const struct cli_command *command, const struct flags *flags, int got,
-                             int argc, char **argv, struct cli_values *values) {
+static int command_set_flag(const struct cli_command *command, const struct flags *flags, int got,
+                            int argc, char **argv, struct cli_values *values) {
     const struct flag *flag = flags_find(flags, got == ':' || got == '?' ? optopt : got);
     struct idem_error err;
 
@@ -338,15 +329,16 @@ static int command_take_flag(const struct cli_command *command, const struct fla
     if (flag == NULL)
         return command_flag_unknown(command, flags, argv[optind - 1]);
     if (got == ':')
-        return command_usage(command, flag->name, "its value is missing");
+        return cli_usage(command->name, "--%s: its value is missing", flag->name);
     if (got == '?')
-        return command_usage(command, flag->name, "it takes no value");
+        return cli_usage(command->name, "--%s: it takes no value", flag->name);
     if (flag_set(flag, optarg, values, &err) < 0)
-        return command_usage(command, flag->name, err.text);
+        return cli_usage(command->name, "--%s: %s", flag->name, err.text);
     return CLI_OK;
 }
 
-int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_values *ret) {
+int cli_options_parse(const struct cli_command *command, int argc, char **argv,
+                      struct cli_values *ret) {
     struct option longs[FLAGS_MAX + 1];
     char letters[2 * FLAGS_MAX + 4];
     struct flags flags;
@@ -364,7 +356,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, struct c
     opterr = 0;
     optind = 0; /* in glibc: start a new parse */
     while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
-        status = command_take_flag(command, &flags, got, argc, argv, ret);
+        status = command_set_flag(command, &flags, got, argc, argv, ret);
         if (status != CLI_OK)
             return status;
     }

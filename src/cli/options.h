@@ -122,12 +122,13 @@ struct cli_command;
 
 /* Fills *ret; the caller releases ret->layer with idem_policy_release() either way. CLI_OK, or
    CLI_USAGE after a message. argv[0] is the command. */
-int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_values *ret);
+int cli_options_parse(const struct cli_command *command, int argc, char **argv,
+                      struct cli_values *ret);
 
 /* Prints the options of a command for its help. */
 void cli_options_print(const struct cli_command *command, FILE *out);
 
 /* The word most similar to `text`; NULL if none is similar enough. `words` ends with NULL. */
-const char *cli_nearest(const char *text, size_t len, const char *const *words);
+const char *cli_options_nearest(const char *text, size_t len, const char *const *words);
 
 #endif

@@ -11,8 +11,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/cli.h"
 #include "store/store.h"
+
+enum cli_store_kind cli_store_kind(const char *url) {
+    static const struct {
+        const char *scheme;
+        enum cli_store_kind kind;
+    } schemes[] = {
+        {"lmdb", CLI_STORE_LMDB},           {"redis", CLI_STORE_REDIS},
+        {"rediss", CLI_STORE_REDIS},        {"postgres", CLI_STORE_POSTGRES},
+        {"postgresql", CLI_STORE_POSTGRES}, {"mysql", CLI_STORE_MYSQL},
+        {"mariadb", CLI_STORE_MYSQL},       {"sqlite", CLI_STORE_SQLITE},
+    };
+    size_t len = strcspn(url, ":");
+
+    if (url[len] != ':')
+        return CLI_STORE_OTHER;
+    len = strcspn(url, ":+"); /* redis+cluster: */
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
+        if (idem_is_word(url, len, schemes[i].scheme))
+            return schemes[i].kind;
+    return CLI_STORE_OTHER;
+}
 
 /* Creates the directory and its parents, for their owner only. */
 static int store_open_make_directories(char *path) {
@@ -151,23 +173,24 @@ char *cli_store_url(const struct cli_values *values, int *ret_status) {
     return store_open_url(values, true, ret_status);
 }
 
-char *cli_store_url_said(const struct cli_values *values, int *ret_status) {
+char *cli_store_url_given(const struct cli_values *values, int *ret_status) {
     return store_open_url(values, false, ret_status);
 }
 
 /* Makes a relative path absolute, because nginx and users who copy its configuration work in
    other directories. Takes `url` and returns a URL that the caller frees; NULL after reporting
    the error. */
-char *cli_store_url_whole(char *url) {
-    static const char scheme[] = "lmdb:";
-    char *cwd, *base, *whole = NULL;
+char *cli_store_url_absolute(char *url) {
+    char *cwd, *base, *path, *whole = NULL;
 
-    if (url == NULL || strncmp(url, scheme, strlen(scheme)) != 0 || url[strlen(scheme)] == '/' ||
-        url[strlen(scheme)] == '\0')
+    if (url == NULL || cli_store_kind(url) != CLI_STORE_LMDB)
+        return url;
+    path = url + strlen("lmdb:");
+    if (*path == '/' || *path == '\0')
         return url;
     cwd = getcwd(NULL, 0);
     base = cwd == NULL ? NULL : store_open_path_url(cwd);
-    if (base == NULL || asprintf(&whole, "%s/%s", base, url + strlen(scheme)) < 0) {
+    if (base == NULL || asprintf(&whole, "%s/%s", base, path) < 0) {
         whole = NULL;
         cli_message(
             "--store %s: the folder that this was started in has no name; write the whole path",
@@ -186,7 +209,7 @@ static char *store_open_existing_url(const char *url) {
     char *existing = NULL;
     int n;
 
-    if (strncmp(url, "lmdb:", 5) != 0 ||
+    if (cli_store_kind(url) != CLI_STORE_LMDB ||
         (query != NULL && (strstr(query, "?create=") != NULL || strstr(query, "&create=") != NULL)))
         return strdup(url);
     n = asprintf(&existing, "%s%screate=no", url,
@@ -203,9 +226,9 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
     if (values->config == NULL) {
         if (values->policy == NULL)
             return CLI_OK;
-        cli_message(
+        return cli_fail(
+            CLI_USAGE,
             "--policy names a section of a settings file; name that file with --config FILE");
-        return CLI_USAGE;
     }
     if (idem_settings_load(values->config, ret, &err) == 0)
         return CLI_OK;
@@ -217,11 +240,11 @@ int cli_settings(const struct cli_values *values, struct idem_settings **ret) {
 static int store_open_failed(const char *url, const struct idem_error *err) {
     if (err->code != IDEM_E_ABSENT)
         return cli_message_error("store", err);
-    cli_message(
+    return cli_fail(
+        CLI_STORE,
         "there is no store at %s (idem run makes one when it is first used; name another with "
         "--store URL or IDEM_STORE)",
         url);
-    return CLI_STORE;
 }
 
 struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status) {
@@ -237,6 +260,28 @@ struct idem *cli_open_or_make(const struct cli_values *values, int *ret_status) 
     }
     free(url);
     return h;
+}
+
+static void store_open_poll_ready(void *sink, int fd, int events) {
+    idem_ready(sink, fd, events);
+}
+
+static void store_open_poll_timeout(void *sink) {
+    idem_timeout(sink);
+}
+
+int cli_open_on_poll(const struct cli_values *values, const char *url,
+                     struct idem_settings *settings, struct idem_poll *poll, struct idem **ret,
+                     struct idem_error *err) {
+    struct idem_options options = {
+        .settings = settings, .notice = cli_notice, .notice_data = (void *)values};
+    struct idem_host host = idem_poll_host(poll);
+    int rc = idem_open_on(url, &options, &host, ret, err);
+
+    poll->ready = store_open_poll_ready;
+    poll->timeout = store_open_poll_timeout;
+    poll->sink = rc == 0 ? *ret : NULL;
+    return rc;
 }
 
 struct idem *cli_open(const struct cli_values *values, int *ret_status) {

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/units.h"
 
-const char *cli_when_relative(int64_t ms, int64_t now_ms, char *buf, size_t size) {
+const char *time_argument_relative(int64_t ms, int64_t now_ms, char *buf, size_t size) {
     static const struct {
         int64_t ms;
         char unit;
@@ -122,7 +122,7 @@ static bool time_argument_rfc3339_parse(const char *at, int64_t *ret_ms) {
     return true;
 }
 
-int cli_when_parse(const char *text, int64_t now_ms, int64_t *ret_ms, struct idem_error *err) {
+int time_argument_parse(const char *text, int64_t now_ms, int64_t *ret_ms, struct idem_error *err) {
     char quoted[IDEM_QUOTE_TEXT];
     int64_t ms = 0;
 
@@ -137,7 +137,7 @@ int cli_when_parse(const char *text, int64_t now_ms, int64_t *ret_ms, struct ide
                           idem_error_quote(text, strlen(text), quoted, sizeof(quoted)));
 }
 
-void cli_json_when(struct json_out *json, const char *name, int64_t ms) {
+void time_argument_json(struct json_out *json, const char *name, int64_t ms) {
     char text[IDEM_RFC3339_TEXT];
 
     if (ms == 0)

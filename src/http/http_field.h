@@ -16,6 +16,10 @@ struct idem_http_text {
 };
 /* The text of a string literal. */
 #define IDEM_HTTP_TEXT(literal) ((struct idem_http_text){(literal), sizeof(literal) - 1})
+/* A text without its NUL; NULL: an empty one. */
+static inline struct idem_http_text idem_http_text_of(const char *text) {
+    return (struct idem_http_text){text, text == NULL ? 0 : strlen(text)};
+}
 
 struct idem_http_header {
     struct idem_http_text name, value;

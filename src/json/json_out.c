@@ -9,10 +9,9 @@
 #include "base/units.h"
 #include "base/visible.h"
 
-#define CHARACTER IDEM_VISIBLE_JSON /* bytes of the longest escaped character, with a NUL */
+#define CHARACTER JSON_OUT_CHARACTER
 
-/* Escapes the next character into `ret`; returns the number of bytes that it has in the text. */
-static size_t json_out_escape_character(const char *bytes, size_t len, char ret[CHARACTER]) {
+size_t json_out_escape_character(const char *bytes, size_t len, char ret[CHARACTER]) {
     uint32_t c = 0;
     size_t n = idem_utf8_next(bytes, len, &c);
 

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "base/visible.h"
 #include "idem.h"
 
 struct json_out {
@@ -16,6 +17,11 @@ struct json_out {
 /* Writes a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD, and invisible
    characters (base/visible.h) become \uXXXX. */
 void json_out_string(FILE *out, const char *bytes, size_t len);
+
+/* Escapes the next character into `ret`, with a NUL; returns the number of bytes that it has in the
+   text. */
+#define JSON_OUT_CHARACTER IDEM_VISIBLE_JSON
+size_t json_out_escape_character(const char *bytes, size_t len, char ret[JSON_OUT_CHARACTER]);
 
 /* `name` is that of an object inside another, or NULL for the outermost. */
 void json_out_open(struct json_out *json, const char *name);

@@ -15,7 +15,7 @@
     extern const struct queue_dead_broker queue_dead_broker_##name;
 QUEUE_BROKERS(DECLARE)
 
-/* The two tables of one broker, which have the same schemes. */
+/* The two tables of one broker. */
 struct entry {
     const struct queue_broker *messages;
     const struct queue_dead_broker *dead;

@@ -7,7 +7,7 @@
  * threads of its own hides them.
  *
  * A message is out from the `message` event until the consumer returns it by ack, delay (once
- * that is confirmed) or giveback; then the broker frees it. At most `prefetch` messages are
+ * that is confirmed) or nack; then the broker frees it. At most `prefetch` messages are
  * out (more after `widen`), and their bodies take at most QUEUE_OUT_BYTES, exceeded by no more
  * than one message. When a connection is lost, the messages that are out are lost with it: the
  * broker reports `gone` for each. Such a message stays readable until the consumer returns it,
@@ -83,19 +83,19 @@ struct queue_broker {
      * was not taken, the message is still out.
      */
     void (*delay)(struct queue_link *link, struct queue_message *message, int64_t ms,
-                  queue_done_fn *told, void *data);
+                  queue_done_fn *done, void *data);
     /* Puts a copy among the dead letters and runs the callback when the copy is durable. The
        message is still out. */
     void (*bury)(struct queue_link *link, struct queue_message *message,
-                 const struct queue_epitaph *epitaph, queue_done_fn *told, void *data);
+                 const struct queue_epitaph *epitaph, queue_done_fn *done, void *data);
     /* Delivers the message again at once, to any consumer: its handling has not begun. */
-    void (*giveback)(struct queue_link *link, struct queue_message *message);
+    void (*nack)(struct queue_link *link, struct queue_message *message);
     /* Frees the link and all messages that are out. Sends pending acks first, and blocks for
        that for at most a second. */
     void (*close)(struct queue_link *link);
 
     /* Optional. */
-    /* These messages are still in work. Called every third of the lease. */
+    /* These messages are still being handled. Called every third of the lease. */
     void (*extend)(struct queue_link *link, struct queue_message *const *messages, size_t n);
     /* From now on, `more` messages may be out beyond prefetch: that many of those that are out
        wait for others of them. Without this function, they count towards prefetch. */

@@ -25,18 +25,14 @@ struct consume_call {
     int64_t took_ms;
 };
 
-static struct idem_bytes consume_call_bytes(const char *text) {
-    return (struct idem_bytes){(const unsigned char *)text, text == NULL ? 0 : strlen(text)};
-}
-
 static int consume_call_copy_fields(const char *what, const struct idem_field *from, size_t n,
                                     struct queue_field *to, struct idem_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (from[i].name == NULL || from[i].value == NULL)
             return idem_error_set(err, IDEM_E_INVALID, "idem_message.%s: a name or a value is NULL",
                                   what);
-        to[i] = (struct queue_field){consume_call_bytes(from[i].name),
-                                     consume_call_bytes(from[i].value), false};
+        to[i] =
+            (struct queue_field){idem_bytes_of(from[i].name), idem_bytes_of(from[i].value), false};
     }
     return 0;
 }
@@ -74,8 +70,8 @@ static int consume_call_init(struct consume_call *call, const struct idem_messag
             rc = idem_error_set(err, IDEM_E_INVALID,
                                 "idem_message: the id is set twice, as .id and as a property");
     if (message->id != NULL)
-        call->fields[n++] = (struct queue_field){consume_call_bytes("message_id"),
-                                                 consume_call_bytes(message->id), false};
+        call->fields[n++] =
+            (struct queue_field){idem_bytes_of("message_id"), idem_bytes_of(message->id), false};
     call->message = (struct queue_message){
         .body = {message->body, message->body_len},
         .headers = call->fields,
@@ -149,10 +145,10 @@ static enum queue_result consume_call_result(enum idem_result result) {
 static void consume_call_decide(const struct consume_call *call, const struct idem_outcome *out,
                                 struct idem_consumed *ret) {
     enum queue_room room = queue_room(idem_guard_policy(call->guard), out->last);
-    const struct queue_verdict_row *verdict;
+    const struct queue_verdict_rule *verdict;
 
     if (out->verdict != IDEM_RUN) {
-        verdict = queue_verdict_row(out->verdict, IDEM_ABSENT);
+        verdict = queue_decide_verdict(out->verdict, IDEM_ABSENT);
         if (verdict->epitaph != NULL && ret->reason[0] == '\0')
             consumed_set_reason(ret, queue_epitaph_text(verdict->epitaph));
         consumed_set_disposal(ret, verdict->step, out->retry_after_ms);
@@ -162,7 +158,7 @@ static void consume_call_decide(const struct consume_call *call, const struct id
     ret->took_ms = call->took_ms;
     /* An outcome that is not stored is unknown to the next consumer of this message. */
     if (out->finish == IDEM_FINISH_STORED || out->unguarded)
-        consumed_set_disposal(ret, queue_result_row(consume_call_result(out->said), room)->step,
+        consumed_set_disposal(ret, queue_decide_result(consume_call_result(out->said), room)->step,
                               out->retry_after_ms);
     else
         consumed_set_disposal(ret, QUEUE_STEP_HOLD, AGAIN_MS);
@@ -192,8 +188,8 @@ static int consume_call_claim(struct idem *h, struct consume_call *call,
     }
     if (rc != 0)
         return idem_error_copy(err, &why);
-    hidden =
-        queue_trace_is_key(&call->message, (struct idem_bytes){identity.key, identity.key_len});
+    hidden = queue_message_trace_is_key(&call->message,
+                                        (struct idem_bytes){identity.key, identity.key_len});
     if (hidden)
         snprintf(ret->trace, sizeof(ret->trace), "-");
     args.args.label = message->label;
@@ -232,7 +228,7 @@ int idem_consume(struct idem *h, const struct idem_guard *guard, const struct id
     if (rc == 0)
         rc = consume_call_init_keying(&call, message, err);
     if (rc == 0) {
-        (void)queue_trace(&call.message, consumed.trace);
+        (void)queue_message_trace(&call.message, consumed.trace);
         rc = consume_call_claim(h, &call, message, &consumed, err);
     }
     free(call.fields);

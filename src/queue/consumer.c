@@ -67,28 +67,19 @@ static void consumer_delivery_first(struct queue_consumer *c, struct delivery *d
 
 void queue_consumer_ready(struct queue_consumer *c, struct delivery *d) {
     consumer_delivery_first(c, d);
-    d->ready_next = NULL;
-    d->ready_link = c->ready_end;
-    *c->ready_end = d;
-    c->ready_end = &d->ready_next;
+    idem_link_append_in(ready_, &c->ready_end, d);
     idem_task_post(c->loop, &c->pump);
 }
 
 static void consumer_ready_remove(struct queue_consumer *c, struct delivery *d) {
-    if (d->ready_link == NULL)
-        return;
-    *d->ready_link = d->ready_next;
-    if (d->ready_next != NULL)
-        d->ready_next->ready_link = d->ready_link;
-    else
-        c->ready_end = d->ready_link;
-    d->ready_link = NULL;
+    if (d->ready_link != NULL)
+        idem_link_remove_end_in(ready_, &c->ready_end, d);
 }
 
 static void consumer_report_stopped(struct queue_consumer *c) {
-    if (c->told_stopped)
+    if (c->stop_reported)
         return;
-    c->told_stopped = true;
+    c->stop_reported = true;
     c->config.events.stopped(c->config.events.data);
 }
 
@@ -143,7 +134,7 @@ static void consumer_message(void *data, struct queue_message *message) {
 
     c->counts.fetched++;
     if (c->stopping)
-        c->config.broker->giveback(c->link, message);
+        c->config.broker->nack(c->link, message);
     else if (c->backlog.first != NULL || !delivery_new(c, message))
         backlog_put(c, message);
 }
@@ -237,7 +228,7 @@ void queue_consumer_counts(const struct queue_consumer *consumer, struct queue_c
 void queue_consumer_free(struct queue_consumer *c) {
     if (c == NULL)
         return;
-    c->stopping = c->told_stopped = true;
+    c->stopping = c->stop_reported = true;
     if (c->link != NULL) /* first: it could still call back for pending requests */
         c->config.broker->close(c->link);
     c->link = NULL;

@@ -5,7 +5,7 @@
  *
  *                        first in its lane,
  *      fetched           and a worker is free        run
- *     ─────────► WAITING ───────────────────► CLAIMING ─────► WORKING
+ *     ─────────► WAITING ───────────────────► CLAIMING ─────► RUNNING
  *                 ▲   ▲                          │ │ │           │ result
  *                 │   │          busy, no store  │ │ │           ├──── last, refused ──┐
  *                 │   └──── HOLDING ◄────────────┘ │ │           ▼                     ▼

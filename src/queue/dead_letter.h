@@ -51,9 +51,6 @@ struct queue_letter {
 };
 
 struct queue_dead_broker {
-    const char *name;
-    const char *const *schemes; /* NULL-terminated */
-
     /* IDEM_E_ABSENT: the place does not exist, so there are no letters. */
     int (*open)(const struct queue_dead_config *config, struct queue_dead **ret,
                 struct idem_error *err);

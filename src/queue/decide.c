@@ -1,15 +1,15 @@
 /*
  * The two tables of decide.h. Pure; nothing here can fail: every verdict and every result has
- * a row, which a test proves.
+ * a rule, which a test proves.
  */
 #include "queue/decide.h"
 
 #include <string.h>
 
 /* clang-format off */
-static const struct queue_verdict_row verdict_rows[] = {
-    {IDEM_RUN,       IDEM_ABSENT, QUEUE_STEP_WORK,  NULL},
-    {IDEM_PROBE,     IDEM_ABSENT, QUEUE_STEP_WORK,  NULL},
+static const struct queue_verdict_rule verdict_rules[] = {
+    {IDEM_RUN,       IDEM_ABSENT, QUEUE_STEP_RUN,   NULL},
+    {IDEM_PROBE,     IDEM_ABSENT, QUEUE_STEP_RUN,   NULL},
     {IDEM_REPLAY,    IDEM_ABSENT, QUEUE_STEP_ACK,   NULL},
     {IDEM_DUPLICATE, IDEM_ABSENT, QUEUE_STEP_ACK,   NULL},
     {IDEM_BUSY,      IDEM_FAILED, QUEUE_STEP_DELAY, NULL},
@@ -20,7 +20,7 @@ static const struct queue_verdict_row verdict_rows[] = {
     {IDEM_NO_TOKEN,  IDEM_ABSENT, QUEUE_STEP_BURY,  "no-token"},
 };
 
-static const struct queue_result_row result_rows[] = {
+static const struct queue_result_rule result_rules[] = {
     {QUEUE_DONE,    QUEUE_ROOM_ANY,     IDEM_RESULT_DONE,    false, QUEUE_STEP_ACK,   NULL},
     {QUEUE_RETRY,   QUEUE_ROOM_LEFT,    IDEM_RESULT_RETRY,   false, QUEUE_STEP_DELAY, NULL},
     {QUEUE_RETRY,   QUEUE_ROOM_NONE,    IDEM_RESULT_FINAL,   false, QUEUE_STEP_BURY,  "dead"},
@@ -33,25 +33,26 @@ static const struct queue_result_row result_rows[] = {
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-const struct queue_verdict_row *queue_verdict_row(enum idem_verdict verdict,
-                                                  enum idem_state state) {
-    for (size_t i = 0; i < COUNT_OF(verdict_rows); i++) {
-        const struct queue_verdict_row *row = &verdict_rows[i];
+const struct queue_verdict_rule *queue_decide_verdict(enum idem_verdict verdict,
+                                                      enum idem_state state) {
+    for (size_t i = 0; i < COUNT_OF(verdict_rules); i++) {
+        const struct queue_verdict_rule *rule = &verdict_rules[i];
 
-        if (row->verdict == verdict && (row->state == IDEM_ABSENT || row->state == state))
-            return row;
+        if (rule->verdict == verdict && (rule->state == IDEM_ABSENT || rule->state == state))
+            return rule;
     }
-    return &verdict_rows[COUNT_OF(verdict_rows) - 1];
+    return &verdict_rules[COUNT_OF(verdict_rules) - 1];
 }
 
-const struct queue_result_row *queue_result_row(enum queue_result result, enum queue_room room) {
-    for (size_t i = 0; i < COUNT_OF(result_rows); i++) {
-        const struct queue_result_row *row = &result_rows[i];
+const struct queue_result_rule *queue_decide_result(enum queue_result result,
+                                                    enum queue_room room) {
+    for (size_t i = 0; i < COUNT_OF(result_rules); i++) {
+        const struct queue_result_rule *rule = &result_rules[i];
 
-        if (row->result == result && (row->room == QUEUE_ROOM_ANY || row->room == room))
-            return row;
+        if (rule->result == result && (rule->room == QUEUE_ROOM_ANY || rule->room == room))
+            return rule;
     }
-    return queue_result_row(QUEUE_UNKNOWN, QUEUE_ROOM_ANY);
+    return queue_decide_result(QUEUE_UNKNOWN, QUEUE_ROOM_ANY);
 }
 
 enum queue_room queue_room(const struct idem_policy *policy, bool last) {

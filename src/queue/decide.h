@@ -30,7 +30,7 @@
 #include "queue/handler.h"
 
 enum queue_step {
-    QUEUE_STEP_WORK = 1,
+    QUEUE_STEP_RUN = 1,
     QUEUE_STEP_ACK,
     QUEUE_STEP_HOLD,  /* keep it, and claim it again */
     QUEUE_STEP_DELAY, /* have it delivered again, later */
@@ -38,13 +38,14 @@ enum queue_step {
 };
 
 /* Maps the verdict of a claim to a step. */
-struct queue_verdict_row {
+struct queue_verdict_rule {
     enum idem_verdict verdict;
     enum idem_state state; /* BUSY: running or failed; IDEM_ABSENT: any */
     enum queue_step step;
     const char *epitaph; /* BURY: the verdict in the dead letter */
 };
-const struct queue_verdict_row *queue_verdict_row(enum idem_verdict verdict, enum idem_state state);
+const struct queue_verdict_rule *queue_decide_verdict(enum idem_verdict verdict,
+                                                      enum idem_state state);
 
 /* The attempts that are left after a failed run. */
 enum queue_room {
@@ -57,7 +58,7 @@ enum queue_room {
 enum queue_room queue_room(const struct idem_policy *policy, bool last);
 
 /* Maps the result of the handler to the record's finish and the message's step. */
-struct queue_result_row {
+struct queue_result_rule {
     enum queue_result result;
     enum queue_room room;
     enum idem_result finish; /* of the record; RETRY under ROOM_RELEASE and UNBEGUN release it */
@@ -65,7 +66,7 @@ struct queue_result_row {
     enum queue_step step; /* BURY: before the finish; the message is acknowledged after it */
     const char *epitaph;
 };
-const struct queue_result_row *queue_result_row(enum queue_result result, enum queue_room room);
+const struct queue_result_rule *queue_decide_result(enum queue_result result, enum queue_room room);
 
 /* The meaning of an epitaph, for people, for messages without a reason of their own. */
 const char *queue_epitaph_text(const char *epitaph);

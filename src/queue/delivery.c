@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "protocol/record_key.h"
 
 /* Defined under "The end of a message" below. */
@@ -32,9 +33,9 @@ static void delivery_set_state(struct delivery *d, enum delivery_state state) {
 #define TO(state) (1u << DELIVERY_##state)
     static const unsigned allowed[] = {
         [DELIVERY_WAITING] = TO(CLAIMING) | TO(BURYING) | TO(HOLDING) | TO(DELAYING) | TO(OVER),
-        [DELIVERY_CLAIMING] = TO(WORKING) | TO(BURYING) | TO(FINISHING) | TO(HOLDING) |
+        [DELIVERY_CLAIMING] = TO(RUNNING) | TO(BURYING) | TO(FINISHING) | TO(HOLDING) |
                               TO(DELAYING) | TO(WAITING) | TO(OVER),
-        [DELIVERY_WORKING] = TO(BURYING) | TO(FINISHING) | TO(HOLDING) | TO(OVER),
+        [DELIVERY_RUNNING] = TO(BURYING) | TO(FINISHING) | TO(HOLDING) | TO(OVER),
         [DELIVERY_BURYING] = TO(FINISHING) | TO(HOLDING) | TO(OVER),
         [DELIVERY_FINISHING] = TO(DELAYING) | TO(HOLDING) | TO(OVER),
         [DELIVERY_DELAYING] = TO(HOLDING) | TO(OVER),
@@ -56,11 +57,11 @@ static void delivery_report(const struct delivery *d, const char *then, int64_t 
         .trace = d->hidden ? d->hash : d->trace,
         .label = d->label[0] == '\0' ? NULL : d->label,
         .verdict = d->verdict,
-        .result = d->row == NULL ? NULL : queue_result_name(d->said.result),
+        .result = d->rule == NULL ? NULL : queue_result_name(d->outcome.result),
         .then = then,
         .reason = d->reason[0] == '\0' ? NULL : d->reason,
         .attempt = d->attempt,
-        .took_ms = d->row == NULL ? 0 : d->begun,
+        .took_ms = d->rule == NULL ? 0 : d->begun,
         .again_ms = again_ms,
     };
 
@@ -88,8 +89,8 @@ static void delivery_ack(struct delivery *d, const char *then) {
     delivery_free(d);
 }
 
-static void delivery_give_back(struct delivery *d) {
-    delivery_broker(d)->giveback(d->c->link, d->message);
+static void delivery_nack(struct delivery *d) {
+    delivery_broker(d)->nack(d->c->link, d->message);
     delivery_free(d);
 }
 
@@ -120,10 +121,10 @@ static void delivery_hold(struct delivery *d, int64_t ms) {
     d->claim = NULL;
     delivery_set_state(d, DELIVERY_HOLDING);
     if (d->gone || d->c->stopping) {
-        delivery_give_back(d);
+        delivery_nack(d);
         return;
     }
-    d->row = NULL;
+    d->rule = NULL;
     idem_timer_set(d->c->loop, &d->timer, ms);
     queue_consumer_update_crowd(d->c);
 }
@@ -187,42 +188,44 @@ static int64_t delivery_limit_delay(const struct idem_policy *policy, int64_t ms
 }
 
 /* A run that was forced to stop has not failed: its result is unknown. */
-static enum queue_result delivery_result(const struct delivery *d, enum queue_result said) {
-    return d->c->forced && said != QUEUE_DONE && said != QUEUE_UNBEGUN ? QUEUE_UNKNOWN : said;
+static enum queue_result delivery_result(const struct delivery *d, enum queue_result outcome) {
+    return d->c->forced && outcome != QUEUE_DONE && outcome != QUEUE_UNBEGUN ? QUEUE_UNKNOWN
+                                                                             : outcome;
 }
 
-static void work_result(struct queue_work *work, const struct queue_outcome *said) {
-    struct delivery *d = idem_container_of(work, struct delivery, work);
+static void delivery_run_finished(struct queue_run *run, const struct queue_outcome *outcome) {
+    struct delivery *d = idem_container_of(run, struct delivery, run);
     struct queue_consumer *c = d->c;
 
-    d->said = *said;
-    d->said.result = delivery_result(d, said->result);
-    d->said.delay_ms = delivery_limit_delay(c->policy, said->delay_ms);
-    snprintf(d->reason, sizeof(d->reason), "%s", said->reason == NULL ? "" : said->reason);
-    d->said.reason = NULL;
+    d->outcome = *outcome;
+    d->outcome.result = delivery_result(d, outcome->result);
+    d->outcome.delay_ms = delivery_limit_delay(c->policy, outcome->delay_ms);
+    snprintf(d->reason, sizeof(d->reason), "%s", outcome->reason == NULL ? "" : outcome->reason);
+    d->outcome.reason = NULL;
     d->begun = idem_loop_now() - d->begun;
-    d->row = queue_result_row(d->said.result, queue_room(c->policy, idem_claim_is_last(d->claim)));
+    d->rule =
+        queue_decide_result(d->outcome.result, queue_room(c->policy, idem_claim_is_last(d->claim)));
     d->worker = false;
     c->counts.working--;
-    c->counts.unknown += d->said.result == QUEUE_UNKNOWN;
+    c->counts.unknown += d->outcome.result == QUEUE_UNKNOWN;
     idem_task_post(c->loop, &c->pump);
-    if (d->said.result != QUEUE_UNBEGUN && !d->row->release)
+    if (d->outcome.result != QUEUE_UNBEGUN && !d->rule->release)
         d->holds = 0;
     if (d->taken)
         delivery_lease_taken(d);
-    else if (d->row->step == QUEUE_STEP_BURY)
-        delivery_bury(d, d->row->epitaph);
+    else if (d->rule->step == QUEUE_STEP_BURY)
+        delivery_bury(d, d->rule->epitaph);
     else
         delivery_finish(d);
 }
 
-static void delivery_begin_work(struct delivery *d) {
+static void delivery_begin_run(struct delivery *d) {
     const struct queue_handler *handler = &d->c->config.handler;
 
-    delivery_set_state(d, DELIVERY_WORKING);
+    delivery_set_state(d, DELIVERY_RUNNING);
     d->begun = idem_loop_now();
     d->taken = false;
-    d->work = (struct queue_work){
+    d->run = (struct queue_run){
         .message = d->message,
         .key = d->key,
         .key_len = d->key_len,
@@ -230,15 +233,15 @@ static void delivery_begin_work(struct delivery *d) {
         .trace = d->trace,
         .attempt = d->attempt,
         .not_after = d->unguarded ? INT64_MAX : idem_claim_lease_until(d->claim),
-        .told = work_result,
+        .finished = delivery_run_finished,
     };
-    handler->begin(handler->data, &d->work);
+    handler->begin(handler->data, &d->run);
 }
 
 /* The claim was granted while the consumer stops: releases it, and no attempt is counted. */
-static void delivery_decline_work(struct delivery *d) {
-    d->said = (struct queue_outcome){.result = QUEUE_UNBEGUN};
-    d->row = queue_result_row(QUEUE_UNBEGUN, QUEUE_ROOM_ANY);
+static void delivery_decline_run(struct delivery *d) {
+    d->outcome = (struct queue_outcome){.result = QUEUE_UNBEGUN};
+    d->rule = queue_decide_result(QUEUE_UNBEGUN, QUEUE_ROOM_ANY);
     d->begun = 0;
     delivery_finish(d);
 }
@@ -251,10 +254,10 @@ static void claim_lost(struct idem_claim *claim, enum idem_end why, void *data) 
 
     (void)claim;
     d->taken |= why == IDEM_END_TAKEN;
-    if (d->state != DELIVERY_WORKING)
+    if (d->state != DELIVERY_RUNNING)
         return;
     d->c->counts.cancelled++;
-    handler->cancel(handler->data, &d->work);
+    handler->cancel(handler->data, &d->run);
 }
 
 static void delivery_worker_release(struct delivery *d) {
@@ -282,7 +285,7 @@ static void delivery_claim_failed(struct delivery *d, int rc, const struct idem_
 static void claim_decided(struct idem_claim *claim, int rc, const struct idem_answer *answer,
                           const struct idem_error *err, void *data) {
     struct delivery *d = data;
-    const struct queue_verdict_row *row;
+    const struct queue_verdict_rule *rule;
 
     memcpy(d->hash, idem_claim_hash(claim), sizeof(d->hash));
     if (rc != 0) {
@@ -290,33 +293,33 @@ static void claim_decided(struct idem_claim *claim, int rc, const struct idem_an
         return;
     }
     queue_consumer_store_state(d->c, NULL);
-    row = queue_verdict_row(answer->verdict, answer->state);
+    rule = queue_decide_verdict(answer->verdict, answer->state);
     d->verdict = idem_verdict_name(answer->verdict);
     d->attempt = answer->attempt;
     d->unguarded = answer->unguarded;
-    d->said = (struct queue_outcome){.status = answer->status};
+    d->outcome = (struct queue_outcome){.status = answer->status};
     snprintf(d->reason, sizeof(d->reason), "%.*s", (int)answer->reason_len,
              answer->reason_len == 0 ? "" : answer->reason);
-    if (row->step == QUEUE_STEP_WORK && !d->c->stopping) {
-        delivery_begin_work(d);
+    if (rule->step == QUEUE_STEP_RUN && !d->c->stopping) {
+        delivery_begin_run(d);
         return;
     }
     delivery_worker_release(d);
-    if (row->step == QUEUE_STEP_WORK) {
-        delivery_decline_work(d);
+    if (rule->step == QUEUE_STEP_RUN) {
+        delivery_decline_run(d);
         return;
     }
-    if (row->step == QUEUE_STEP_ACK) {
+    if (rule->step == QUEUE_STEP_ACK) {
         d->c->counts.duplicates++;
         delivery_ack(d, "ack");
-    } else if (row->step == QUEUE_STEP_HOLD) {
+    } else if (rule->step == QUEUE_STEP_HOLD) {
         delivery_busy(d, answer->retry_after_ms);
-    } else if (row->step == QUEUE_STEP_DELAY) {
+    } else if (rule->step == QUEUE_STEP_DELAY) {
         delivery_delay(d, answer->retry_after_ms);
     } else {
         idem_claim_free(d->claim);
         d->claim = NULL;
-        delivery_bury(d, row->epitaph);
+        delivery_bury(d, rule->epitaph);
     }
 }
 
@@ -328,7 +331,7 @@ void delivery_claim(struct delivery *d) {
     int rc;
 
     d->reason[0] = '\0';
-    d->row = NULL;
+    d->rule = NULL;
     d->worker = true;
     c->counts.working++;
     delivery_set_state(d, DELIVERY_CLAIMING);
@@ -372,7 +375,7 @@ static int delivery_identify(struct delivery *d, struct idem_error *err) {
     d->fingerprint = identity.call.fingerprint;
     memcpy(d->label, identity.label, sizeof(d->label));
     memcpy(d->place.lane, identity.lane, sizeof(d->place.lane));
-    if (queue_trace_is_key(d->message, (struct idem_bytes){d->key, d->key_len}))
+    if (queue_message_trace_is_key(d->message, (struct idem_bytes){d->key, d->key_len}))
         return delivery_trace_hide(d, (struct idem_bytes){d->key, d->key_len}, err);
     return 0;
 }
@@ -400,13 +403,11 @@ bool delivery_new(struct queue_consumer *c, struct queue_message *message) {
 
     if (d == NULL)
         return false;
-    *d = (struct delivery){
-        .c = c, .message = message, .timer.fire = delivery_hold_end, .link = c->all_end};
+    *d = (struct delivery){.c = c, .message = message, .timer.fire = delivery_hold_end};
     message->owner = d;
-    *c->all_end = d;
-    c->all_end = &d->next;
+    idem_link_append(&c->all_end, d);
     c->counts.in_hand++;
-    (void)queue_trace(message, d->trace);
+    (void)queue_message_trace(message, d->trace);
     rc = delivery_identify(d, &err);
     if (rc == 0) {
         d->placed = true;
@@ -432,16 +433,16 @@ bool delivery_new(struct queue_consumer *c, struct queue_message *message) {
 void delivery_lost(struct delivery *d) {
     d->gone = true;
     if (d->state == DELIVERY_WAITING || d->state == DELIVERY_HOLDING) {
-        delivery_give_back(d);
+        delivery_nack(d);
     } else if (d->state == DELIVERY_CLAIMING) {
         delivery_worker_release(d);
-        delivery_give_back(d);
+        delivery_nack(d);
     }
 }
 
 void delivery_stop(struct delivery *d) {
     if (d->state == DELIVERY_WAITING || d->state == DELIVERY_HOLDING)
-        delivery_give_back(d);
+        delivery_nack(d);
     else if (d->state == DELIVERY_BURYING && d->timer.link != NULL)
         delivery_bury_abandon(d);
 }
@@ -449,8 +450,8 @@ void delivery_stop(struct delivery *d) {
 void delivery_cancel(struct delivery *d) {
     const struct queue_handler *handler = &d->c->config.handler;
 
-    if (d->state == DELIVERY_WORKING)
-        handler->cancel(handler->data, &d->work);
+    if (d->state == DELIVERY_RUNNING)
+        handler->cancel(handler->data, &d->run);
 }
 
 /*
@@ -483,7 +484,7 @@ static void delivery_bury_abandon(struct delivery *d) {
     if (d->claim != NULL)
         delivery_finish(d);
     else
-        delivery_give_back(d);
+        delivery_nack(d);
 }
 
 static void delivery_buried(void *data, bool taken, const char *why) {
@@ -518,7 +519,7 @@ static void delivery_bury_send(struct delivery *d) {
         .verdict = d->epitaph,
         .reason = d->reason[0] == '\0' ? NULL : d->reason,
         .attempts = d->attempt,
-        .status = d->said.status,
+        .status = d->outcome.status,
         .prefix = d->hash[0] == '\0' ? NULL : d->c->policy->prefix,
         .hash = d->hash[0] == '\0' ? NULL : d->hash,
     };
@@ -543,8 +544,8 @@ static void delivery_bury(struct delivery *d, const char *epitaph) {
 static int64_t delivery_release_pause(struct delivery *d) {
     const struct idem_policy *policy = d->c->policy;
 
-    if (d->said.delay_ms != 0)
-        return d->said.delay_ms;
+    if (d->outcome.delay_ms != 0)
+        return d->outcome.delay_ms;
     return idem_backoff(policy->backoff_min_ms, policy->backoff_max_ms, ++d->holds);
 }
 
@@ -553,13 +554,13 @@ static int64_t delivery_release_pause(struct delivery *d) {
 static void delivery_finished(struct delivery *d, int64_t delay_ms) {
     if (d->unburied) {
         delivery_report(d, "giveback", 0);
-        delivery_give_back(d);
+        delivery_nack(d);
         return;
     }
-    switch (d->row->step) {
+    switch (d->rule->step) {
     case QUEUE_STEP_DELAY:
         d->c->counts.retries++;
-        delay_ms = d->row->release ? delivery_release_pause(d) : delay_ms;
+        delay_ms = d->rule->release ? delivery_release_pause(d) : delay_ms;
         /* Runs without a record count no attempts: without a minimum pause they would spin. */
         if (d->unguarded && delay_ms < DELIVERY_UNBEGUN_MIN_MS)
             delay_ms = DELIVERY_UNBEGUN_MIN_MS;
@@ -569,8 +570,8 @@ static void delivery_finished(struct delivery *d, int64_t delay_ms) {
         delivery_hold_backoff(d, DELIVERY_UNBEGUN_MIN_MS, DELIVERY_UNBEGUN_MAX_MS);
         return;
     default:
-        d->c->counts.done += d->said.result == QUEUE_DONE;
-        delivery_ack(d, d->row->step == QUEUE_STEP_BURY ? "bury" : "ack");
+        d->c->counts.done += d->outcome.result == QUEUE_DONE;
+        delivery_ack(d, d->rule->step == QUEUE_STEP_BURY ? "bury" : "ack");
     }
 }
 
@@ -623,13 +624,13 @@ static void delivery_finish_watch(struct delivery *d) {
 
 static int delivery_finish_store(struct delivery *d) {
     const char *reason = d->reason[0] == '\0' ? NULL : d->reason;
-    int32_t status = d->said.status;
+    int32_t status = d->outcome.status;
 
-    if (d->said.delay_ms != 0)
-        idem_claim_set_delay(d->claim, d->said.delay_ms);
-    if (d->row->release)
+    if (d->outcome.delay_ms != 0)
+        idem_claim_set_delay(d->claim, d->outcome.delay_ms);
+    if (d->rule->release)
         return idem_claim_release(d->claim, delivery_finish_stored, d);
-    switch (d->row->finish) {
+    switch (d->rule->finish) {
     case IDEM_RESULT_DONE:
         return idem_claim_done(d->claim, status, NULL, 0, delivery_finish_stored, d);
     case IDEM_RESULT_RETRY:
@@ -645,8 +646,8 @@ static int delivery_finish_store(struct delivery *d) {
 static void delivery_finish(struct delivery *d) {
     delivery_set_state(d, DELIVERY_FINISHING);
     if (d->unguarded) /* there is no record: only the message keeps the state */
-        delivery_finished(d,
-                          d->said.delay_ms != 0 ? d->said.delay_ms : d->c->policy->backoff_min_ms);
+        delivery_finished(d, d->outcome.delay_ms != 0 ? d->outcome.delay_ms
+                                                      : d->c->policy->backoff_min_ms);
     else if (delivery_finish_store(d) < 0)
         delivery_finish_lost(d, "there was no memory to store its outcome");
 }
@@ -710,7 +711,7 @@ bool backlog_remove(struct queue_consumer *c, struct queue_message *message) {
     if (*at == NULL)
         backlog->end = at;
     backlog->n--;
-    c->config.broker->giveback(c->link, message);
+    c->config.broker->nack(c->link, message);
     return true;
 }
 

@@ -12,7 +12,7 @@
 enum delivery_state {
     DELIVERY_WAITING,
     DELIVERY_CLAIMING,
-    DELIVERY_WORKING,
+    DELIVERY_RUNNING,
     DELIVERY_BURYING,
     DELIVERY_FINISHING,
     DELIVERY_DELAYING,
@@ -45,13 +45,13 @@ struct delivery {
     bool taken; /* another owner got the lease during the run */
     uint32_t attempt;
     struct idem_timer timer; /* HOLDING; BURYING, until the next try */
-    unsigned holds, burials; /* in a row */
+    unsigned holds, burials; /* in a rule */
     bool unburied;           /* no dead letter was taken: the message is to be returned */
 
-    struct queue_work work;
-    int64_t begun; /* WORKING: the start, on idem_loop_now(); then the duration in ms */
-    struct queue_outcome said;
-    const struct queue_result_row *row; /* NULL: the handler was not called */
+    struct queue_run run;
+    int64_t begun; /* RUNNING: the start, on idem_loop_now(); then the duration in ms */
+    struct queue_outcome outcome;
+    const struct queue_result_rule *rule; /* NULL: the handler was not called */
     const char *verdict, *epitaph;
     char reason[IDEM_REASON_MAX + 1];
 };
@@ -76,7 +76,7 @@ struct queue_consumer {
     struct idem_timer extend_timer; /* reports the messages in hand to the broker */
     struct idem_timer stop_timer;
     int64_t stop_by; /* on idem_loop_now(); INT64_MAX: no stop was requested */
-    bool stopping, forced, told_stopped;
+    bool stopping, forced, stop_reported;
     bool store_down, broker_ready;
     size_t holding, behind; /* numbers of deliveries */
     size_t more;            /* so many of `behind` do not count towards prefetch */

@@ -1,7 +1,7 @@
 /*
  * The handler of messages: a program, a long-lived worker, an HTTP endpoint, a C function. The
- * consumer starts a work after it has claimed the message's key. The handler reports the
- * result once, from the loop.
+ * consumer starts a run after it has claimed the message's key. The handler reports the
+ * outcome once, from the loop.
  */
 #ifndef IDEM_QUEUE_HANDLER_H
 #define IDEM_QUEUE_HANDLER_H
@@ -24,8 +24,8 @@ struct queue_outcome {
     const char *reason; /* for people, borrowed; may be NULL */
 };
 
-/* One message in a handler's hands. Valid until the handler has reported its result. */
-struct queue_work {
+/* One call of the handler for one message. Valid until the handler has reported its outcome. */
+struct queue_run {
     const struct queue_message *message;
     const void *key;
     size_t key_len;
@@ -36,20 +36,20 @@ struct queue_work {
        later. Renewals do not move it: a handler that has not begun by then is stuck, and
        UNBEGUN costs no attempt. */
     int64_t not_after;
-    void *at; /* for the handler's own use */
+    void *data; /* for the handler's own use */
 
     /* The handler calls this exactly once, never inside begin(). */
-    void (*told)(struct queue_work *work, const struct queue_outcome *said);
+    void (*finished)(struct queue_run *run, const struct queue_outcome *outcome);
 };
 
 struct queue_handler {
     void *data;
-    /* Limit for works at a time; the consumer begins no more. */
+    /* Limit for runs at a time; the consumer begins no more. */
     unsigned workers;
-    void (*begin)(void *data, struct queue_work *work);
-    /* The lease is lost, or the consumer must stop: end the work soon. The handler still
-       reports its result. */
-    void (*cancel)(void *data, struct queue_work *work);
+    void (*begin)(void *data, struct queue_run *run);
+    /* The lease is lost, or the consumer must stop: end the run soon. The handler still
+       reports its outcome. */
+    void (*cancel)(void *data, struct queue_run *run);
 };
 
 #endif

@@ -33,10 +33,6 @@ static void message_put_string(struct idem_buffer *text, struct idem_bytes bytes
     (void)idem_json_canon(&value, message_put, text, NULL);
 }
 
-static struct idem_bytes message_bytes(const char *word) {
-    return (struct idem_bytes){(const unsigned char *)word, strlen(word)};
-}
-
 static bool bytes_valid(struct idem_bytes bytes) {
     return bytes.len <= UINT32_MAX && idem_utf8_valid((const char *)bytes.at, bytes.len);
 }
@@ -85,7 +81,7 @@ static int message_put_fields(struct idem_buffer *text, const char *name,
     return 0;
 }
 
-bool queue_body_is_json(struct idem_bytes body) {
+bool queue_message_body_is_json(struct idem_bytes body) {
     struct idem_arena arena;
     struct idem_json json;
     bool is;
@@ -98,7 +94,7 @@ bool queue_body_is_json(struct idem_bytes body) {
 }
 
 static void message_put_body(struct idem_buffer *text, struct idem_bytes body) {
-    if (queue_body_is_json(body)) {
+    if (queue_message_body_is_json(body)) {
         idem_buffer_put_text(text, ",\"body\":");
         idem_buffer_put(text, body.at, body.len);
     } else if (bytes_valid(body)) {
@@ -107,14 +103,14 @@ static void message_put_body(struct idem_buffer *text, struct idem_bytes body) {
     }
 }
 
-int queue_variables(const struct queue_message *message, char **ret, size_t *ret_len,
-                    struct idem_error *err) {
-    struct idem_bytes queue = message_bytes(message->queue == NULL ? "" : message->queue);
+int queue_message_variables(const struct queue_message *message, char **ret, size_t *ret_len,
+                            struct idem_error *err) {
+    struct idem_bytes queue = idem_bytes_of(message->queue);
     struct idem_buffer text = {0};
     int rc;
 
     idem_buffer_put_text(&text, "{\"queue\":");
-    message_put_string(&text, bytes_valid(queue) ? queue : message_bytes(""));
+    message_put_string(&text, bytes_valid(queue) ? queue : idem_bytes_of(""));
     rc = message_put_fields(&text, "headers", message->headers, message->headers_n, err);
     if (rc == 0)
         rc = message_put_fields(&text, "properties", message->properties, message->properties_n,
@@ -134,7 +130,8 @@ int queue_variables(const struct queue_message *message, char **ret, size_t *ret
     return 0;
 }
 
-const struct queue_field *queue_header(const struct queue_message *message, const char *name) {
+const struct queue_field *queue_message_header(const struct queue_message *message,
+                                               const char *name) {
     size_t len = strlen(name);
 
     for (size_t i = 0; i < message->headers_n; i++) {
@@ -146,20 +143,21 @@ const struct queue_field *queue_header(const struct queue_message *message, cons
     return NULL;
 }
 
-bool queue_header_is_repeated(const struct queue_message *message, const char *name) {
-    const struct queue_field *first = queue_header(message, name);
+bool queue_message_header_is_repeated(const struct queue_message *message, const char *name) {
+    const struct queue_field *first = queue_message_header(message, name);
     struct queue_message rest = *message;
 
     if (first == NULL)
         return false;
     rest.headers_n -= (size_t)(first + 1 - message->headers);
     rest.headers = first + 1;
-    return queue_header(&rest, name) != NULL;
+    return queue_message_header(&rest, name) != NULL;
 }
 
-const struct queue_field *queue_property(const struct queue_message *message, const char *name) {
+const struct queue_field *queue_message_property(const struct queue_message *message,
+                                                 const char *name) {
     for (size_t i = 0; i < message->properties_n; i++)
-        if (idem_bytes_equal(message->properties[i].name, message_bytes(name)))
+        if (idem_bytes_equal(message->properties[i].name, idem_bytes_of(name)))
             return &message->properties[i];
     return NULL;
 }
@@ -168,23 +166,23 @@ const struct queue_field *queue_property(const struct queue_message *message, co
 #define TRACE_LEN 32
 #define TRACE_LEAST 55
 
-static struct idem_bytes message_trace(const struct queue_message *message) {
-    const struct queue_field *field = queue_header(message, "traceparent");
+static struct idem_bytes message_trace_bytes(const struct queue_message *message) {
+    const struct queue_field *field = queue_message_header(message, "traceparent");
 
     if (field != NULL && !field->json && field->value.len >= TRACE_LEAST)
         return (struct idem_bytes){field->value.at + TRACE_AT, TRACE_LEN};
-    field = queue_property(message, "message_id");
+    field = queue_message_property(message, "message_id");
     return field == NULL ? (struct idem_bytes){0} : field->value;
 }
 
-bool queue_trace_is_key(const struct queue_message *message, struct idem_bytes key) {
-    struct idem_bytes trace = message_trace(message);
+bool queue_message_trace_is_key(const struct queue_message *message, struct idem_bytes key) {
+    struct idem_bytes trace = message_trace_bytes(message);
 
     return trace.len != 0 && idem_bytes_equal(trace, key);
 }
 
-const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]) {
-    struct idem_bytes id = message_trace(message);
+const char *queue_message_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]) {
+    struct idem_bytes id = message_trace_bytes(message);
     size_t n = 0;
 
     for (; n < id.len && n < QUEUE_TRACE_TEXT - 1; n++)

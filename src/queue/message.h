@@ -33,11 +33,13 @@ struct queue_message {
 };
 
 /* Finds a header by its name in any case; NULL: there is none. */
-const struct queue_field *queue_header(const struct queue_message *message, const char *name);
+const struct queue_field *queue_message_header(const struct queue_message *message,
+                                               const char *name);
 /* True if the message has the header more than once, in any case. */
-bool queue_header_is_repeated(const struct queue_message *message, const char *name);
+bool queue_message_header_is_repeated(const struct queue_message *message, const char *name);
 /* Finds a property by its exact name. */
-const struct queue_field *queue_property(const struct queue_message *message, const char *name);
+const struct queue_field *queue_message_property(const struct queue_message *message,
+                                                 const char *name);
 
 /*
  * The variables of expressions: {"body": ..., "headers": {...}, "properties": {...}, "queue":
@@ -45,20 +47,20 @@ const struct queue_field *queue_property(const struct queue_message *message, co
  * body is left out, so that an expression that reads it fails. A header that occurs twice is
  * the sender's mistake: IDEM_E_INVALID. The caller frees *ret.
  */
-int queue_variables(const struct queue_message *message, char **ret, size_t *ret_len,
-                    struct idem_error *err);
+int queue_message_variables(const struct queue_message *message, char **ret, size_t *ret_len,
+                            struct idem_error *err);
 
 /* True if the body is one JSON document. */
-bool queue_body_is_json(struct idem_bytes body);
+bool queue_message_body_is_json(struct idem_bytes body);
 
 /*
  * The message's name in logs: the trace id of a `traceparent` header (W3C), or its message id,
  * or "-". Unprintable bytes are replaced. Returns buf.
  */
 #define QUEUE_TRACE_TEXT 72
-const char *queue_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]);
+const char *queue_message_trace(const struct queue_message *message, char buf[QUEUE_TRACE_TEXT]);
 /* True if that name would reveal the key, which must not be logged: logs then use the hash of
    the record. */
-bool queue_trace_is_key(const struct queue_message *message, struct idem_bytes key);
+bool queue_message_trace_is_key(const struct queue_message *message, struct idem_bytes key);
 
 #endif

@@ -21,7 +21,7 @@ static int message_key_absent(const char *what, const char *name, struct idem_er
         what, name == NULL ? "" : idem_error_quote(name, strlen(name), quoted, sizeof(quoted)));
 }
 
-static int keying_take_key(const struct queue_keying *keying, const struct queue_message *message,
+static int keying_read_key(const struct queue_keying *keying, const struct queue_message *message,
                            struct idem_args *args, struct idem_error *err) {
     const struct queue_field *field;
 
@@ -34,9 +34,10 @@ static int keying_take_key(const struct queue_keying *keying, const struct queue
         break;
     case QUEUE_KEY_ID:
     case QUEUE_KEY_HEADER:
-        field = keying->kind == QUEUE_KEY_ID ? queue_property(message, "message_id")
-                                             : queue_header(message, keying->header);
-        if (keying->kind == QUEUE_KEY_HEADER && queue_header_is_repeated(message, keying->header))
+        field = keying->kind == QUEUE_KEY_ID ? queue_message_property(message, "message_id")
+                                             : queue_message_header(message, keying->header);
+        if (keying->kind == QUEUE_KEY_HEADER &&
+            queue_message_header_is_repeated(message, keying->header))
             return idem_error_set(
                 err, IDEM_E_INVALID,
                 "the message has the header of its key twice: which one counts is ambiguous");
@@ -105,9 +106,9 @@ int queue_args_make(const struct queue_keying *keying, const struct queue_messag
     int rc;
 
     *ret = (struct queue_args){0};
-    rc = keying_take_key(keying, message, &ret->args, err);
+    rc = keying_read_key(keying, message, &ret->args, err);
     if (rc == 0 && keying_reads_variables(keying))
-        rc = queue_variables(message, &ret->variables, &ret->variables_len, err);
+        rc = queue_message_variables(message, &ret->variables, &ret->variables_len, err);
     if (rc == 0 && (keying->kind == QUEUE_KEY_EXPRESSION || policy->fingerprint_expr != NULL)) {
         ret->args.json = ret->variables;
         ret->args.json_len = ret->variables_len;

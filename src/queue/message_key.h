@@ -9,7 +9,7 @@
 #include "queue/message.h"
 
 enum queue_key_kind {
-    QUEUE_KEY_EXPRESSION = 1, /* the guard's key_expr, over queue_variables() */
+    QUEUE_KEY_EXPRESSION = 1, /* the guard's key_expr, over queue_message_variables() */
     QUEUE_KEY_ID,             /* the broker's message id */
     QUEUE_KEY_HEADER,
     QUEUE_KEY_GIVEN, /* the caller passes it */

@@ -86,6 +86,10 @@ struct idem_sign_parts {
     char *fields;                                 /* owned */
 };
 
+static inline struct idem_http_text idem_sign_parts_id(const struct idem_sign_parts *parts) {
+    return (struct idem_http_text){parts->key_id, parts->key_id_len};
+}
+
 /* True if the text has neither blanks nor control characters, so that it fits on one line. */
 bool idem_sign_is_line(struct idem_http_text text);
 
@@ -98,7 +102,7 @@ bool idem_sign_number(struct idem_sign_parts *parts);
  * signed text, like snprintf(), and returns a detail if that is impossible.
  */
 #define IDEM_SIGN_DETAIL 256
-struct idem_sign_form_row {
+struct idem_sign_form_ops {
     const char *(*read)(const struct idem_signer *signer, const struct idem_sign_request *request,
                         size_t which, struct idem_sign_parts *ret, char room[IDEM_SIGN_DETAIL],
                         bool *ret_nomem);
@@ -110,8 +114,8 @@ struct idem_sign_form_row {
     const char *(*body)(const struct idem_sign_request *request,
                         const struct idem_sign_parts *parts, bool *ret_incomplete);
 };
-extern const struct idem_sign_form_row idem_sign_rfc9421, idem_sign_classic;
-const struct idem_sign_form_row *idem_sign_form(enum idem_sign_form form);
+extern const struct idem_sign_form_ops idem_sign_rfc9421, idem_sign_classic;
+const struct idem_sign_form_ops *idem_sign_form(enum idem_sign_form form);
 
 /* Compares Content-Digest with the body: NULL, or a detail. *ret_incomplete: the field has no
    digest of a known kind, or is malformed. */

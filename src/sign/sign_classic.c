@@ -121,14 +121,9 @@ static size_t classic_name_len(const struct idem_http_text *pair) {
 /* By name; pairs of one name keep their order. */
 static int classic_pair_compare(const void *a, const void *b) {
     const struct idem_http_text *x = a, *y = b;
-    size_t m = classic_name_len(x), n = classic_name_len(y), least = m < n ? m : n;
-    int order = least > 0 ? memcmp(x->at, y->at, least) : 0;
+    int order = idem_order(x->at, classic_name_len(x), y->at, classic_name_len(y));
 
-    if (order != 0)
-        return order;
-    if (m != n)
-        return m < n ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
+    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
 }
 
 static size_t classic_pairs_split(struct idem_http_text query, struct idem_http_text *ret) {
@@ -233,4 +228,4 @@ static const char *classic_body(const struct idem_sign_request *request,
     return NULL;
 }
 
-const struct idem_sign_form_row idem_sign_classic = {classic_read, classic_text, classic_body};
+const struct idem_sign_form_ops idem_sign_classic = {classic_read, classic_text, classic_body};

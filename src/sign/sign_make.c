@@ -84,13 +84,13 @@ static int make_time(const struct idem_signer *signer, const struct idem_sign_wi
     made->parts.timed = true;
     made->parts.time_ms = ms;
     snprintf(made->timestamp, sizeof(made->timestamp), "%" PRId64, ms / 1000);
-    made->parts.timestamp = (struct idem_http_text){made->timestamp, strlen(made->timestamp)};
+    made->parts.timestamp = idem_http_text_of(made->timestamp);
     return 0;
 }
 
 static int make_key(const struct idem_signer *signer, const struct idem_sign_with *with,
                     struct idem_sign_parts *parts, struct idem_error *err) {
-    struct idem_http_text id = {with->key_id, strlen(with->key_id)};
+    struct idem_http_text id = idem_http_text_of(with->key_id);
     char quoted[IDEM_QUOTE_TEXT];
 
     idem_error_quote(id.at, id.len, quoted, sizeof(quoted));
@@ -178,10 +178,7 @@ static char *make_text(const struct idem_signer *signer, const struct made *made
     struct idem_out out = {0};
 
     put(signer, made, &out);
-    out.size = out.len;
-    out.len = 0;
-    out.buf = malloc(out.size + 1);
-    if (out.buf == NULL)
+    if (!idem_out_allocate(&out))
         return NULL;
     put(signer, made, &out);
     out.buf[out.len] = '\0';
@@ -196,8 +193,8 @@ static int make_message(const struct idem_signer *signer, struct made *made,
     made->parameters = make_text(signer, made, make_parameters_put);
     if (made->components == NULL || made->parameters == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory to sign a request");
-    parts->components = (struct idem_http_text){made->components, strlen(made->components)};
-    parts->parameters = (struct idem_http_text){made->parameters, strlen(made->parameters)};
+    parts->components = idem_http_text_of(made->components);
+    parts->parameters = idem_http_text_of(made->parameters);
     return 0;
 }
 
@@ -283,9 +280,8 @@ static int make_signature(const struct idem_signer *signer, struct made *made,
     if (rc < 0)
         return idem_error_set(err, rc, "no memory to sign a request");
     text.at = ret->signed_text = written_text;
-    rc = idem_keyring_sign(signer->keyring,
-                           (struct idem_http_text){parts->key_id, parts->key_id_len}, text,
-                           parts->signature, &parts->signature_len, err);
+    rc = idem_keyring_sign(signer->keyring, idem_sign_parts_id(parts), text, parts->signature,
+                           &parts->signature_len, err);
     if (rc != 0)
         return rc;
     ret->fields_n = 0;

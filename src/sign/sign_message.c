@@ -70,10 +70,7 @@ const char *idem_digest_check(const struct idem_sign_request *request, bool *ret
     size_t n;
 
     idem_sign_headers(request, name, &out, &n);
-    out.size = out.len;
-    out.len = 0;
-    out.buf = malloc(out.size + 1);
-    if (out.buf == NULL)
+    if (!idem_out_allocate(&out))
         return "There is no memory to read Content-Digest.";
     idem_sign_headers(request, name, &out, &n);
     detail = digest_members_check(request, (struct idem_http_text){out.buf, out.len}, &n);
@@ -135,7 +132,7 @@ static bool message_seconds_read(const struct idem_sf_bare *value, int64_t *ret_
 enum { CREATED, EXPIRES, KEYID, NONCE, ALG, KNOWN };
 static const char *const known[KNOWN] = {"created", "expires", "keyid", "nonce", "alg"};
 
-static bool message_parameter_take(int which, const struct idem_sf_bare *value,
+static bool message_parameter_read(int which, const struct idem_sf_bare *value,
                                    struct idem_sign_parts *ret) {
     switch (which) {
     case CREATED:
@@ -167,7 +164,7 @@ static const char *message_parameters_read(struct idem_http_text parameters,
             if (seen[i])
                 return message_detail(room, "The signature's parameter %s is repeated.", known[i]);
             seen[i] = true;
-            if (!message_parameter_take(i, &parameter.value, ret))
+            if (!message_parameter_read(i, &parameter.value, ret))
                 return message_detail(
                     room, "The signature's parameter %s cannot be read%s.", known[i],
                     i == ALG ? ", or names an algorithm that is not known here" : "");
@@ -342,7 +339,7 @@ static bool component_covers(const struct component *components, size_t n,
 }
 
 static bool component_covers_word(const struct component *components, size_t n, const char *name) {
-    return component_covers(components, n, (struct idem_http_text){name, strlen(name)});
+    return component_covers(components, n, idem_http_text_of(name));
 }
 
 /* Requires coverage. A query or a body cannot be added to a request afterwards, since it would
@@ -384,7 +381,7 @@ static struct idem_http_text request_field_join(const struct idem_sign_request *
                                                 size_t *ret_n) {
     size_t from = out->len;
 
-    idem_sign_headers(request, (struct idem_http_text){name, strlen(name)}, out, ret_n);
+    idem_sign_headers(request, idem_http_text_of(name), out, ret_n);
     return (struct idem_http_text){out->buf == NULL ? NULL : out->buf + from, out->len - from};
 }
 
@@ -675,4 +672,4 @@ static const char *message_body(const struct idem_sign_request *request,
     return idem_digest_check(request, ret_incomplete);
 }
 
-const struct idem_sign_form_row idem_sign_rfc9421 = {message_read, message_text, message_body};
+const struct idem_sign_form_ops idem_sign_rfc9421 = {message_read, message_text, message_body};

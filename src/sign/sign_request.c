@@ -9,17 +9,13 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-static struct idem_http_text request_text_of(const char *text) {
-    return (struct idem_http_text){text, text != NULL ? strlen(text) : 0};
-}
-
 static int request_need(const struct idem_request *from, struct idem_error *err) {
     if (from->method == NULL || from->target == NULL)
         return idem_error_set(err, IDEM_E_INVALID,
                               "a request needs a method and a target (\"/path?query\")");
-    if (!idem_http_is_token(request_text_of(from->method)))
+    if (!idem_http_is_token(idem_http_text_of(from->method)))
         return idem_error_set(err, IDEM_E_INVALID, "the request's method is not a method of HTTP");
-    if (from->target[0] != '/' || !idem_sign_is_line(request_text_of(from->target)))
+    if (from->target[0] != '/' || !idem_sign_is_line(idem_http_text_of(from->target)))
         return idem_error_set(err, IDEM_E_INVALID,
                               "the request's target must begin with a slash, and have neither "
                               "blanks nor control characters");
@@ -30,7 +26,7 @@ static int request_need(const struct idem_request *from, struct idem_error *err)
                               from->fields_n);
     for (size_t i = 0; i < from->fields_n; i++)
         if (from->fields[i].name == NULL || from->fields[i].value == NULL ||
-            !idem_http_is_token(request_text_of(from->fields[i].name)) ||
+            !idem_http_is_token(idem_http_text_of(from->fields[i].name)) ||
             strpbrk(from->fields[i].value, "\r\n") != NULL)
             return idem_error_set(err, IDEM_E_INVALID,
                                   "field %zu of the request has no name, no value, or one that no "
@@ -45,7 +41,7 @@ static void request_target_split(const char *target, struct idem_sign_request *r
     ret->path =
         (struct idem_http_text){target, mark != NULL ? (size_t)(mark - target) : strlen(target)};
     if (mark != NULL)
-        ret->query = request_text_of(mark + 1);
+        ret->query = idem_http_text_of(mark + 1);
 }
 
 int idem_request_read(const struct idem_request *from, size_t more,
@@ -57,9 +53,9 @@ int idem_request_read(const struct idem_request *from, size_t more,
 
     if (rc != 0)
         return rc;
-    made.method = request_text_of(from->method);
-    made.scheme = request_text_of(from->scheme != NULL ? from->scheme : "https");
-    made.authority = request_text_of(from->authority);
+    made.method = idem_http_text_of(from->method);
+    made.scheme = idem_http_text_of(from->scheme != NULL ? from->scheme : "https");
+    made.authority = idem_http_text_of(from->authority);
     made.has_body = from->body_len > 0;
     request_target_split(from->target, &made);
     headers = calloc(from->fields_n + more + 1, sizeof(*headers));
@@ -69,8 +65,8 @@ int idem_request_read(const struct idem_request *from, size_t more,
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a request");
     }
     for (size_t i = 0; i < from->fields_n; i++)
-        headers[i] = (struct idem_http_header){request_text_of(from->fields[i].name),
-                                               request_text_of(from->fields[i].value)};
+        headers[i] = (struct idem_http_header){idem_http_text_of(from->fields[i].name),
+                                               idem_http_text_of(from->fields[i].value)};
     made.headers = headers;
     *ret_headers = headers;
     *ret = made;

@@ -156,7 +156,7 @@ void idem_nonce_free(struct idem_nonce *nonce) {
 int idem_sign_text(const struct idem_signer *signer, const struct idem_sign_request *request,
                    const struct idem_sign_parts *parts, char **ret, size_t *ret_len,
                    const char **ret_detail, char room[IDEM_SIGN_DETAIL]) {
-    const struct idem_sign_form_row *form = idem_sign_form(signer->form);
+    const struct idem_sign_form_ops *form = idem_sign_form(signer->form);
     struct idem_out out = {0};
 
     *ret_detail = form->text(signer, request, parts, &out, room);
@@ -166,10 +166,7 @@ int idem_sign_text(const struct idem_signer *signer, const struct idem_sign_requ
         *ret_detail = "The signed text is too long.";
         return 1;
     }
-    out.size = out.len;
-    out.len = 0;
-    out.buf = malloc(out.size + 1);
-    if (out.buf == NULL)
+    if (!idem_out_allocate(&out))
         return IDEM_E_NOMEM;
     *ret_detail = form->text(signer, request, parts, &out, room);
     if (*ret_detail != NULL) {
@@ -196,18 +193,18 @@ static void checked_refuse(struct idem_sign_checked *ret, enum idem_proof proof,
 }
 
 /* In both directions: a request from the future could be replayed until then. */
-static bool check_time_is_current(const struct idem_signer *signer,
-                                  const struct idem_sign_parts *parts, int64_t now_ms) {
+static bool verify_time_is_current(const struct idem_signer *signer,
+                                   const struct idem_sign_parts *parts, int64_t now_ms) {
     if (parts->timed && (parts->time_ms < now_ms - signer->window_ms ||
                          parts->time_ms > now_ms + signer->window_ms))
         return false;
     return !parts->expires || parts->expires_ms > now_ms;
 }
 
-static int check_signature(const struct idem_signer *signer,
-                           const struct idem_sign_request *request, size_t which, int64_t now_ms,
-                           struct idem_sign_checked *ret, struct idem_error *err) {
-    const struct idem_sign_form_row *form = idem_sign_form(signer->form);
+static int verify_signature(const struct idem_signer *signer,
+                            const struct idem_sign_request *request, size_t which, int64_t now_ms,
+                            struct idem_sign_checked *ret, struct idem_error *err) {
+    const struct idem_sign_form_ops *form = idem_sign_form(signer->form);
     struct idem_sign_parts *parts = &ret->parts;
     struct idem_http_text text;
     const char *detail;
@@ -231,15 +228,14 @@ static int check_signature(const struct idem_signer *signer,
     detail = form->body(request, parts, &incomplete);
     if (incomplete)
         checked_refuse(ret, IDEM_PROOF_INCOMPLETE, detail);
-    else if (!check_time_is_current(signer, parts, now_ms))
+    else if (!verify_time_is_current(signer, parts, now_ms))
         checked_refuse(ret, IDEM_PROOF_STALE,
                        "The request's timestamp is too far from this server's time (the header "
                        "Date), or the signature has expired.");
     else if (detail != NULL)
         checked_refuse(ret, IDEM_PROOF_WRONG, detail);
-    else if (!idem_keyring_verify(signer->keyring,
-                                  (struct idem_http_text){parts->key_id, parts->key_id_len},
-                                  parts->alg, text, parts->signature, parts->signature_len))
+    else if (!idem_keyring_verify(signer->keyring, idem_sign_parts_id(parts), parts->alg, text,
+                                  parts->signature, parts->signature_len))
         checked_refuse(ret, IDEM_PROOF_WRONG,
                        "The signature was not made for this request with a secret of that key id.");
     return 0;
@@ -264,13 +260,13 @@ static void checked_swap(struct idem_sign_checked *a, struct idem_sign_checked *
  */
 int idem_sign_check(const struct idem_signer *signer, const struct idem_sign_request *request,
                     int64_t now_ms, struct idem_sign_checked *ret, struct idem_error *err) {
-    int rc = check_signature(signer, request, 0, now_ms, ret, err);
+    int rc = verify_signature(signer, request, 0, now_ms, ret, err);
     size_t n = rc == 0 ? ret->parts.signatures : 0, known = n > 0 && ret->parts.known;
 
     for (size_t i = 1; i < n; i++) {
         struct idem_sign_checked one;
 
-        if ((rc = check_signature(signer, request, i, now_ms, &one, err)) != 0) {
+        if ((rc = verify_signature(signer, request, i, now_ms, &one, err)) != 0) {
             idem_sign_checked_release(ret);
             return rc;
         }

@@ -43,7 +43,7 @@ const char *idem_proof_name(enum idem_proof proof) {
     return idem_word_name(words_proof, (int)proof);
 }
 
-const struct idem_sign_form_row *idem_sign_form(enum idem_sign_form form) {
+const struct idem_sign_form_ops *idem_sign_form(enum idem_sign_form form) {
     return form == IDEM_SIGN_CLASSIC ? &idem_sign_classic : &idem_sign_rfc9421;
 }
 

@@ -6,6 +6,7 @@
 
 struct element {
     struct element *next, **link;
+    struct element *other_next, **other_link;
     char name;
 };
 
@@ -73,6 +74,21 @@ TEST(a_queue_that_was_emptied_takes_elements_again) {
     CHECK(first == NULL && end == &first);
     idem_link_append(&end, &b);
     CHECK_STR(names(&first), "b");
+}
+
+TEST(an_element_is_in_two_lists_at_a_time) {
+    struct element *first = NULL, **end = &first, *other = NULL, **other_end = &other;
+
+    idem_link_append(&end, &a);
+    idem_link_append(&end, &b);
+    idem_link_prepend_in(other_, &other, &other_end, &a);
+    idem_link_append_in(other_, &other_end, &c);
+    idem_link_prepend_in(other_, &other, &other_end, &b);
+    CHECK_STR(names(&first), "ab");
+    CHECK(other == &b && b.other_next == &a && a.other_next == &c && other_end == &c.other_next);
+    idem_link_remove_end_in(other_, &other_end, &c);
+    CHECK(c.other_link == NULL && other_end == &a.other_next);
+    CHECK_STR(names(&first), "ab");
 }
 
 TEST_MAIN

@@ -113,7 +113,7 @@ TEST(a_result_comes_back_in_order_byte_for_byte) {
     cli_result_add(&result, 2, "", 0);
     cli_result_add(&result, 1, "d", 1);
     CHECK(cli_result_end(&result, &end));
-    CHECK(cli_result_read(result.bytes, result.len, &got, &reader));
+    CHECK(cli_result_read(result.bytes.at, result.bytes.len, &got, &reader));
     CHECK(!got.signalled);
     CHECK_INT(got.number, 255);
     chunk_check(&reader, 1, "a\0bc", 4);
@@ -131,7 +131,7 @@ TEST(an_empty_result_is_a_result) {
 
     cli_result_init(&result, 0);
     CHECK(cli_result_end(&result, &end));
-    CHECK(cli_result_read(result.bytes, result.len, &got, &reader));
+    CHECK(cli_result_read(result.bytes.at, result.bytes.len, &got, &reader));
     CHECK_INT(spawn_end_status(&got), 137);
     CHECK(!cli_reader_next(&reader, &chunk));
     cli_result_release(&result);
@@ -146,7 +146,7 @@ TEST(output_is_kept_up_to_the_limit_and_not_at_all_beyond) {
     CHECK(cli_result_end(&result, &end));
     cli_result_add(&result, 2, "e", 1);
     CHECK(!cli_result_end(&result, &end));
-    CHECK(result.bytes == NULL);
+    CHECK(result.bytes.at == NULL);
     cli_result_add(&result, 1, "", 0);
     cli_result_add(&result, 1, "a", 1);
     CHECK(!cli_result_end(&result, &end));
@@ -187,7 +187,7 @@ static int64_t parsed(const char *text) {
     struct idem_error err;
     int64_t ms = -7;
 
-    return cli_when_parse(text, AT_2000, &ms, &err) < 0 ? INT64_MIN : ms;
+    return time_argument_parse(text, AT_2000, &ms, &err) < 0 ? INT64_MIN : ms;
 }
 
 TEST(a_moment_is_printed_in_utc) {
@@ -233,11 +233,11 @@ TEST(what_is_no_moment_is_refused) {
 TEST(an_age_is_told_in_one_unit) {
     char buf[IDEM_RFC3339_TEXT];
 
-    CHECK_STR(cli_when_relative(0, 0, buf, sizeof(buf)), "now");
-    CHECK_STR(cli_when_relative(0, 1500, buf, sizeof(buf)), "1s ago");
-    CHECK_STR(cli_when_relative(0, 100000, buf, sizeof(buf)), "100s ago");
-    CHECK_STR(cli_when_relative(0, 90 * 60000, buf, sizeof(buf)), "90m ago");
-    CHECK_STR(cli_when_relative(86400000 * 3, 0, buf, sizeof(buf)), "in 3d");
+    CHECK_STR(time_argument_relative(0, 0, buf, sizeof(buf)), "now");
+    CHECK_STR(time_argument_relative(0, 1500, buf, sizeof(buf)), "1s ago");
+    CHECK_STR(time_argument_relative(0, 100000, buf, sizeof(buf)), "100s ago");
+    CHECK_STR(time_argument_relative(0, 90 * 60000, buf, sizeof(buf)), "90m ago");
+    CHECK_STR(time_argument_relative(86400000 * 3, 0, buf, sizeof(buf)), "in 3d");
 }
 
 /* JSON. */
@@ -276,12 +276,13 @@ TEST(a_printable_text_has_no_control_characters) {
 TEST(the_nearest_word_is_found_if_it_is_near) {
     static const char *const words[] = {"key", "lease", "on-failure", "result-max", NULL};
 
-    CHECK_STR(cli_nearest("kee", 3, words), "key");
-    CHECK_STR(cli_nearest("on_failure", 10, words), "on-failure");
-    CHECK_STR(cli_nearest("laese", 5, words), "lease");
-    CHECK(cli_nearest("colour", 6, words) == NULL);
-    CHECK(cli_nearest("", 0, words) == NULL);
-    CHECK(cli_nearest("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 50, words) == NULL);
+    CHECK_STR(cli_options_nearest("kee", 3, words), "key");
+    CHECK_STR(cli_options_nearest("on_failure", 10, words), "on-failure");
+    CHECK_STR(cli_options_nearest("laese", 5, words), "lease");
+    CHECK(cli_options_nearest("colour", 6, words) == NULL);
+    CHECK(cli_options_nearest("", 0, words) == NULL);
+    CHECK(cli_options_nearest("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 50, words) ==
+          NULL);
 }
 
 TEST(every_word_of_the_policy_has_its_help) {

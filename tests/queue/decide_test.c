@@ -9,41 +9,41 @@ TEST(every_verdict_has_a_row_of_its_own) {
     for (int verdict = IDEM_RUN; verdict <= IDEM_PROBE; verdict++)
         for (int state = IDEM_ABSENT; state <= IDEM_FAILED; state++)
             CHECK_INT(
-                queue_verdict_row((enum idem_verdict)verdict, (enum idem_state)state)->verdict,
+                queue_decide_verdict((enum idem_verdict)verdict, (enum idem_state)state)->verdict,
                 verdict);
 }
 
 TEST(every_result_has_a_row_of_its_own) {
     for (int result = QUEUE_DONE; result <= QUEUE_UNBEGUN; result++)
         for (int room = QUEUE_ROOM_LEFT; room <= QUEUE_ROOM_RELEASE; room++)
-            CHECK_INT(queue_result_row((enum queue_result)result, (enum queue_room)room)->result,
+            CHECK_INT(queue_decide_result((enum queue_result)result, (enum queue_room)room)->result,
                       result);
 }
 
 TEST(only_what_is_done_is_acknowledged_without_a_copy) {
     for (int result = QUEUE_RETRY; result <= QUEUE_UNBEGUN; result++)
         for (int room = QUEUE_ROOM_LEFT; room <= QUEUE_ROOM_RELEASE; room++)
-            CHECK(queue_result_row((enum queue_result)result, (enum queue_room)room)->step !=
+            CHECK(queue_decide_result((enum queue_result)result, (enum queue_room)room)->step !=
                   QUEUE_STEP_ACK);
-    CHECK_INT(queue_verdict_row(IDEM_DUPLICATE, IDEM_DONE)->step, QUEUE_STEP_ACK);
-    CHECK_INT(queue_verdict_row(IDEM_REPLAY, IDEM_DONE)->step, QUEUE_STEP_ACK);
-    CHECK_INT(queue_verdict_row(IDEM_BUSY, IDEM_RUNNING)->step, QUEUE_STEP_HOLD);
-    CHECK_INT(queue_verdict_row(IDEM_BUSY, IDEM_FAILED)->step, QUEUE_STEP_DELAY);
-    CHECK_INT(queue_verdict_row(IDEM_DEAD, IDEM_FAILED)->step, QUEUE_STEP_BURY);
-    CHECK_INT(queue_verdict_row(IDEM_MISMATCH, IDEM_ABSENT)->step, QUEUE_STEP_BURY);
-    CHECK_INT(queue_verdict_row(IDEM_UNCERTAIN, IDEM_RUNNING)->step, QUEUE_STEP_BURY);
+    CHECK_INT(queue_decide_verdict(IDEM_DUPLICATE, IDEM_DONE)->step, QUEUE_STEP_ACK);
+    CHECK_INT(queue_decide_verdict(IDEM_REPLAY, IDEM_DONE)->step, QUEUE_STEP_ACK);
+    CHECK_INT(queue_decide_verdict(IDEM_BUSY, IDEM_RUNNING)->step, QUEUE_STEP_HOLD);
+    CHECK_INT(queue_decide_verdict(IDEM_BUSY, IDEM_FAILED)->step, QUEUE_STEP_DELAY);
+    CHECK_INT(queue_decide_verdict(IDEM_DEAD, IDEM_FAILED)->step, QUEUE_STEP_BURY);
+    CHECK_INT(queue_decide_verdict(IDEM_MISMATCH, IDEM_ABSENT)->step, QUEUE_STEP_BURY);
+    CHECK_INT(queue_decide_verdict(IDEM_UNCERTAIN, IDEM_RUNNING)->step, QUEUE_STEP_BURY);
 }
 
 TEST(a_letter_that_is_buried_says_why) {
     for (int verdict = IDEM_RUN; verdict <= IDEM_PROBE; verdict++) {
-        const struct queue_verdict_row *row =
-            queue_verdict_row((enum idem_verdict)verdict, IDEM_ABSENT);
+        const struct queue_verdict_rule *row =
+            queue_decide_verdict((enum idem_verdict)verdict, IDEM_ABSENT);
 
         CHECK((row->step == QUEUE_STEP_BURY) == (row->epitaph != NULL));
         CHECK(row->epitaph == NULL || strlen(queue_epitaph_text(row->epitaph)) > 10);
     }
-    CHECK_STR(queue_result_row(QUEUE_RETRY, QUEUE_ROOM_NONE)->epitaph, "dead");
-    CHECK_STR(queue_result_row(QUEUE_REFUSED, QUEUE_ROOM_LEFT)->epitaph, "refused");
+    CHECK_STR(queue_decide_result(QUEUE_RETRY, QUEUE_ROOM_NONE)->epitaph, "dead");
+    CHECK_STR(queue_decide_result(QUEUE_REFUSED, QUEUE_ROOM_LEFT)->epitaph, "refused");
 }
 
 TEST(room_is_what_the_policy_leaves) {
@@ -53,8 +53,8 @@ TEST(room_is_what_the_policy_leaves) {
     CHECK_INT(queue_room(&policy, true), QUEUE_ROOM_NONE);
     policy.on_failure = IDEM_ON_FAILURE_RELEASE;
     CHECK_INT(queue_room(&policy, false), QUEUE_ROOM_RELEASE);
-    CHECK(queue_result_row(QUEUE_RETRY, QUEUE_ROOM_RELEASE)->release);
-    CHECK(queue_result_row(QUEUE_UNBEGUN, QUEUE_ROOM_NONE)->release);
+    CHECK(queue_decide_result(QUEUE_RETRY, QUEUE_ROOM_RELEASE)->release);
+    CHECK(queue_decide_result(QUEUE_UNBEGUN, QUEUE_ROOM_NONE)->release);
 }
 
 TEST_MAIN

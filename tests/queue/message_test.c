@@ -25,7 +25,7 @@ static const char *variables(const struct queue_message *message) {
     struct idem_error err = {0};
     char *at = NULL;
     size_t len;
-    int rc = queue_variables(message, &at, &len, &err);
+    int rc = queue_message_variables(message, &at, &len, &err);
 
     if (rc != 0)
         snprintf(text, sizeof(text), "%s", err.text);
@@ -89,19 +89,19 @@ TEST(more_headers_than_are_read_are_refused) {
         snprintf(names[i], sizeof(names[i]), "%d", i);
         headers[i].name = (struct idem_bytes){(unsigned char *)names[i], strlen(names[i])};
     }
-    CHECK_INT(queue_variables(&message, &at, &len, &err), 0);
+    CHECK_INT(queue_message_variables(&message, &at, &len, &err), 0);
     free(at);
     message.headers_n++;
-    CHECK_INT(queue_variables(&message, &at, &len, &err), IDEM_E_INVALID);
+    CHECK_INT(queue_message_variables(&message, &at, &len, &err), IDEM_E_INVALID);
 }
 
 TEST(headers_are_found_in_any_case) {
     static const struct queue_field headers[] = {{BYTES("idempotency-KEY"), BYTES("k"), false}};
     struct queue_message message = {.headers = headers, .headers_n = 1};
 
-    CHECK(queue_header(&message, "Idempotency-Key") == headers);
-    CHECK(queue_header(&message, "Idempotency-Ke") == NULL);
-    CHECK(queue_property(&message, "message_id") == NULL);
+    CHECK(queue_message_header(&message, "Idempotency-Key") == headers);
+    CHECK(queue_message_header(&message, "Idempotency-Ke") == NULL);
+    CHECK(queue_message_property(&message, "message_id") == NULL);
 }
 
 TEST(a_trace_is_that_of_traceparent_or_the_message_id_or_nothing) {
@@ -113,11 +113,11 @@ TEST(a_trace_is_that_of_traceparent_or_the_message_id_or_nothing) {
         .headers = headers, .headers_n = 1, .properties = properties, .properties_n = 1};
     char trace[QUEUE_TRACE_TEXT];
 
-    CHECK_STR(queue_trace(&message, trace), "4bf92f3577b34da6a3ce929d0e0e4736");
+    CHECK_STR(queue_message_trace(&message, trace), "4bf92f3577b34da6a3ce929d0e0e4736");
     message.headers_n = 0;
-    CHECK_STR(queue_trace(&message, trace), "m??1");
+    CHECK_STR(queue_message_trace(&message, trace), "m??1");
     message.properties_n = 0;
-    CHECK_STR(queue_trace(&message, trace), "-");
+    CHECK_STR(queue_message_trace(&message, trace), "-");
 }
 
 static int identity(const struct queue_keying *keying, const struct queue_message *message,

@@ -32,7 +32,7 @@ struct rig_line {
 };
 
 struct rig_work {
-    struct queue_work *work;
+    struct queue_run *work;
     int n;
     uint32_t attempt;
     bool cancelled;
@@ -229,12 +229,12 @@ static const struct queue_broker rig_broker = {
 /* The handler. */
 
 static void rig_say(struct rig_work *work, struct queue_outcome said) {
-    struct queue_work *at = work->work;
+    struct queue_run *at = work->work;
 
     CHECK(at != NULL);
     work->work = NULL;
     rig_now->open_works--;
-    at->told(at, &said);
+    at->finished(at, &said);
 }
 
 static void rig_works_run(struct idem_task *task) {
@@ -249,7 +249,7 @@ static void rig_works_run(struct idem_task *task) {
     }
 }
 
-static void rig_begin(void *data, struct queue_work *work) {
+static void rig_begin(void *data, struct queue_run *work) {
     struct rig *rig = data;
     const struct rig_message *message = (const struct rig_message *)work->message;
 
@@ -262,7 +262,7 @@ static void rig_begin(void *data, struct queue_work *work) {
     idem_task_post(&rig->h->loop, &rig->work_task);
 }
 
-static void rig_cancel(void *data, struct queue_work *work) {
+static void rig_cancel(void *data, struct queue_run *work) {
     struct rig *rig = data;
 
     for (int i = 0; i < rig->works_n; i++)

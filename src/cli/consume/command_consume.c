@@ -33,11 +33,9 @@ static int consume_key_parse(const char *text, struct consume_key *ret) {
         *ret = (struct consume_key){.kind = QUEUE_KEY_HEADER, .header = text + strlen(header)};
     if (text[0] != '\0' && (ret->header == NULL || ret->header[0] != '\0'))
         return CLI_OK;
-    cli_message("consume: --key: %s is missing (see: idem help consume)",
-                ret->header == NULL ? "the expression"
-                                    : "the header's name, as in "
-                                      "header:Idempotency-Key,");
-    return CLI_USAGE;
+    return cli_usage("consume", "--key: %s is missing",
+                     ret->header == NULL ? "the expression"
+                                         : "the header's name, as in header:Idempotency-Key,");
 }
 
 #define PREFETCH_MORE 8
@@ -61,19 +59,11 @@ struct consume {
     struct handler handler;
     struct queue_consumer *consumer;
     struct signals signals;
-    struct consume_voice voice;
+    struct consume_log log;
     struct consume_metrics metrics;
     int asked; /* how often a signal has asked to stop */
     bool stopped;
 };
-
-static void command_consume_poll_ready(void *sink, int fd, int events) {
-    idem_ready(sink, fd, events);
-}
-
-static void command_consume_poll_timeout(void *sink) {
-    idem_timeout(sink);
-}
 
 /* Checks which flags are required, and which exclude each other. */
 
@@ -119,10 +109,8 @@ static const char *values_fault(const struct cli_values *values) {
 static int consume_values_check(struct consume *c) {
     const char *fault = values_fault(c->values);
 
-    if (fault != NULL) {
-        cli_message("consume: %s (see: idem help consume)", fault);
-        return CLI_USAGE;
-    }
+    if (fault != NULL)
+        return cli_usage("consume", "%s", fault);
     return c->values->key == NULL ? CLI_OK : consume_key_parse(c->values->key, &c->key);
 }
 
@@ -154,25 +142,20 @@ static int consume_door_make(struct consume *c, struct idem_policy *ret) {
 static int consume_guard_check(const struct consume *c) {
     const struct idem_policy *policy = idem_guard_policy(c->guard);
 
-    if (policy->key_kind != IDEM_KEY_EXPRESSION && c->key.kind == 0) {
-        cli_message(
-            "consume: --key is missing: what makes two messages one, such as --key "
-            "'#body.orderId', --key header:Idempotency-Key or --key message-id (see: idem help "
-            "consume)");
-        return CLI_USAGE;
-    }
-    if (strcmp(policy->scope, IDEM_SCOPE_CALLER) == 0) {
-        cli_message(
+    if (policy->key_kind != IDEM_KEY_EXPRESSION && c->key.kind == 0)
+        return cli_usage("consume",
+                         "--key is missing: what makes two messages one, such as --key "
+                         "'#body.orderId', --key header:Idempotency-Key or --key message-id");
+    if (strcmp(policy->scope, IDEM_SCOPE_CALLER) == 0)
+        return cli_fail(
+            CLI_USAGE,
             "consume: the policy has scope = caller, and a queue has no caller: use --scope "
             "none, or --scope with the sender's name");
-        return CLI_USAGE;
-    }
-    if (policy->mode == IDEM_MODE_LOCK) {
-        cli_message(
+    if (policy->mode == IDEM_MODE_LOCK)
+        return cli_fail(
+            CLI_USAGE,
             "consume: mode = lock forgets a message when it is done, so that its redelivery "
             "runs again: use mode = reject");
-        return CLI_USAGE;
-    }
     return CLI_OK;
 }
 
@@ -209,10 +192,10 @@ static int command_consume_names_check(const char *flag, const struct idem_expr 
     stranger = expr == NULL ? NULL : idem_expr_stranger(expr, names, &len);
     if (stranger == NULL)
         return CLI_OK;
-    cli_message(
+    return cli_fail(
+        CLI_USAGE,
         "consume: %s: there is no #%.*s; a message has #body, #headers, #properties and #queue",
         flag, (int)len, stranger);
-    return CLI_USAGE;
 }
 
 static int consume_names_check(const struct consume *c) {
@@ -240,10 +223,9 @@ static int consume_guards_make(struct consume *c) {
     if (status != CLI_OK)
         return status;
     policy.name = c->values->policy;
-    if (policy.name != NULL && idem_settings_find(c->settings, policy.name) == NULL) {
-        cli_message("consume: %s has no section [policy %s]", c->values->config, policy.name);
-        return CLI_CONFIG;
-    }
+    if (policy.name != NULL && idem_settings_find(c->settings, policy.name) == NULL)
+        return cli_fail(CLI_CONFIG, "consume: %s has no section [policy %s]", c->values->config,
+                        policy.name);
     if (c->key.kind == QUEUE_KEY_EXPRESSION)
         policy.key_expr = c->key.expr;
     else if (c->key.kind != 0)
@@ -316,31 +298,25 @@ static int consume_ttl_check(const struct consume *c) {
         return CLI_OK;
     idem_duration_print(policy->ttl_s * 1000, ttl, sizeof(ttl));
     idem_duration_print(longest, least, sizeof(least));
-    cli_message(
+    return cli_fail(
+        CLI_USAGE,
         "consume: ttl is %s, and a message may come again %s later (attempts, back-off, lease, "
         "and the broker's own time-outs): it would be handled twice. Set a ttl of at least %s, "
         "fewer attempts or a shorter back-off, or --unsafe-ttl",
         ttl, least, least);
-    return CLI_USAGE;
 }
 
 /* The store, and the handlers of messages. */
 
 static int consume_store_open(struct consume *c) {
-    struct idem_options options = {
-        .settings = c->settings, .notice = cli_notice, .notice_data = (void *)c->values};
-    struct idem_host host = idem_poll_host(&c->poll);
     struct idem_error err;
     int status = CLI_OK;
 
     c->store = cli_store_url(c->values, &status);
     if (c->store == NULL)
         return status;
-    if (idem_open_on(c->store, &options, &host, &c->h, &err) < 0)
+    if (cli_open_on_poll(c->values, c->store, c->settings, &c->poll, &c->h, &err) < 0)
         return cli_message_error("store", &err);
-    c->poll.ready = command_consume_poll_ready;
-    c->poll.timeout = command_consume_poll_timeout;
-    c->poll.sink = c->h;
     return CLI_OK;
 }
 
@@ -412,14 +388,14 @@ static int consume_handler_open(struct consume *c) {
 static void command_consume_on_report(void *data, const struct queue_report *report) {
     struct consume *c = data;
 
-    consume_voice_report(&c->voice, report);
+    consume_log_report(&c->log, report);
     consume_metrics_report(&c->metrics, report);
 }
 
 static void command_consume_on_state(void *data, bool ready, const char *text) {
     struct consume *c = data;
 
-    consume_voice_state(&c->voice, ready, text);
+    consume_log_state(&c->log, ready, text);
 }
 
 static void command_consume_on_stopped(void *data) {
@@ -454,7 +430,7 @@ static void consume_sum(struct consume *c) {
     struct queue_counts counts;
 
     queue_consumer_counts(c->consumer, &counts);
-    consume_voice_sum(&c->voice, &counts);
+    consume_log_sum(&c->log, &counts);
 }
 
 /* SIGUSR1 reports the counts. So does SIGHUP, unless it is ignored (nohup); that is deprecated. The
@@ -468,9 +444,9 @@ static void consume_signals_read(struct consume *c) {
         } else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT ||
                    info.ssi_signo == SIGQUIT) {
             if (c->asked++ == 0)
-                consume_voice_state(&c->voice, false,
-                                    "stopping: what is handled may end; once "
-                                    "more, and it is made to");
+                consume_log_state(&c->log, false,
+                                  "stopping: what is handled may end; once "
+                                  "more, and it is made to");
             queue_consumer_stop(c->consumer, c->asked > 1 ? 0 : c->values->drain_ms);
         }
     }
@@ -486,15 +462,13 @@ static int consume_loop(struct consume *c) {
 
         if (left <= 0) {
             queue_consumer_counts(c->consumer, &counts);
-            consume_voice_progress(&c->voice, &counts);
+            consume_log_progress(&c->log, &counts);
             consume_metrics_counts(&c->metrics, &counts);
             next = idem_loop_now() + PROGRESS_MS;
             left = PROGRESS_MS;
         }
-        if (idem_poll_turn(&c->poll, &extra, 1, left) < 0) {
-            cli_message("consume: %s", strerror(errno));
-            return CLI_SYSTEM;
-        }
+        if (idem_poll_turn(&c->poll, &extra, 1, left) < 0)
+            return cli_fail(CLI_SYSTEM, "consume: %s", strerror(errno));
         consume_signals_read(c);
     }
     consume_sum(c);
@@ -511,7 +485,7 @@ static int consume_metrics_begin(struct consume *c) {
                              (struct metrics_hosts){hosts->at, hosts->n}, c->h, c->store,
                              c->values->queue, idem_guard_policy(c->plain)->prefix, &err) < 0)
         return cli_message_error("consume: --metrics", &err);
-    if (c->voice.log != CONSUME_LOG_NONE)
+    if (c->log.level != CONSUME_LOG_NONE)
         cli_message("metrics at http://%s/metrics", metrics_address(c->metrics.server));
     return CLI_OK;
 }
@@ -519,12 +493,10 @@ static int consume_metrics_begin(struct consume *c) {
 static int consume_serve(struct consume *c) {
     int status;
 
-    if (signals_open(&c->signals, false) < 0) {
-        cli_message("consume: %s", strerror(errno));
-        return CLI_SYSTEM;
-    }
+    if (signals_open(&c->signals, false) < 0)
+        return cli_fail(CLI_SYSTEM, "consume: %s", strerror(errno));
     command_consume_files_raise();
-    consume_voice_init(&c->voice, c->values);
+    consume_log_init(&c->log, c->values);
     status = consume_metrics_begin(c);
     if (status == CLI_OK)
         status = consume_handler_open(c);

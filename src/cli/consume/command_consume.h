@@ -10,11 +10,11 @@
 #include "queue/consumer.h"
 #include "queue/handler/handler_open.h"
 
-enum consume_log { CONSUME_LOG_ALL = 1, CONSUME_LOG_PROBLEMS, CONSUME_LOG_NONE };
+enum consume_log_level { CONSUME_LOG_ALL = 1, CONSUME_LOG_PROBLEMS, CONSUME_LOG_NONE };
 
 /* The reports: lines about messages, a progress line on a terminal, and JSON. */
-struct consume_voice {
-    enum consume_log log;
+struct consume_log {
+    enum consume_log_level level;
     bool tty;   /* stderr is one: it shows the progress line */
     bool json;  /* a line of JSON per second on stdout */
     bool shown; /* the progress line is visible now */
@@ -23,13 +23,13 @@ struct consume_voice {
     struct queue_counts before;
 };
 
-void consume_voice_init(struct consume_voice *voice, const struct cli_values *values);
-void consume_voice_report(struct consume_voice *voice, const struct queue_report *report);
-void consume_voice_state(struct consume_voice *voice, bool ready, const char *text);
+void consume_log_init(struct consume_log *log, const struct cli_values *values);
+void consume_log_report(struct consume_log *log, const struct queue_report *report);
+void consume_log_state(struct consume_log *log, bool ready, const char *text);
 /* Called once a second. */
-void consume_voice_progress(struct consume_voice *voice, const struct queue_counts *counts);
+void consume_log_progress(struct consume_log *log, const struct queue_counts *counts);
 /* Reports all counts in one line for people: at SIGUSR1, and at the end. */
-void consume_voice_sum(struct consume_voice *voice, const struct queue_counts *counts);
+void consume_log_sum(struct consume_log *log, const struct queue_counts *counts);
 
 /* The value of --key: the name of a header, message-id, or else an expression. */
 struct consume_key {

@@ -36,7 +36,7 @@ typedef int dead_fn(struct dead *d, const struct queue_letter *letter);
 /* A header that idem consume has added, as printable text; "" if it is missing. */
 static const char *queue_letter_header(const struct queue_letter *letter, const char *name,
                                        char *buf, size_t size) {
-    const struct queue_field *field = queue_header(letter->message, name);
+    const struct queue_field *field = queue_message_header(letter->message, name);
     char text[1100];
 
     buf[0] = '\0';
@@ -163,13 +163,13 @@ static int dead_record_judge(const struct dead *d, const struct idem_entry *entr
                              struct requeue *requeue) {
     bool uncertain = entry->state == IDEM_RUNNING && entry->uncertain;
 
-    if (uncertain && !d->values->force) {
-        cli_message("dead: number %" PRId64
-                    " is uncertain: it may have happened. Find out, and settle it with idem settle "
-                    "--hash %.*s --done or --failed; or have it run again with --force",
-                    d->n, CLI_HASH_SHORT, requeue->hash);
-        return CLI_UNCERTAIN;
-    }
+    if (uncertain && !d->values->force)
+        return cli_fail(
+            CLI_UNCERTAIN,
+            "dead: number %" PRId64
+            " is uncertain: it may have happened. Find out, and settle it with idem settle "
+            "--hash %.*s --done or --failed; or have it run again with --force",
+            d->n, CLI_HASH_SHORT, requeue->hash);
     /* Done: an operator has settled it, and the message will be a duplicate. Running: the message
        waits until the run ends. A damaged record, or one of a newer version, is left to the
        consumer. */
@@ -191,15 +191,14 @@ static int dead_record_lookup(struct dead *d, const struct queue_letter *letter,
     /* After a mismatch the record belongs to another message. */
     if (requeue->hash[0] == '\0' || strcmp(verdict, "mismatch") == 0)
         return CLI_OK;
-    if (letter->claimed && !d->values->force) {
-        cli_message(
+    if (letter->claimed && !d->values->force)
+        return cli_fail(
+            CLI_UNCERTAIN,
             "dead: number %" PRId64
             " names a record, and the server does not vouch that idem consume has written that: "
             "a sender can, where the broker itself sends messages here. Look at it with idem "
             "dead show; --force believes it",
             d->n);
-        return CLI_UNCERTAIN;
-    }
     if (d->h == NULL)
         d->h = cli_open(d->values, &status);
     if (d->h == NULL)
@@ -258,9 +257,9 @@ static int dead_origin_check(const struct dead *d, const struct queue_letter *le
     queue_letter_header(letter, QUEUE_DEAD_QUEUE, from, sizeof(from));
     if (from[0] == '\0' || strcmp(from, d->values->queue) == 0)
         return CLI_OK;
-    cli_message("dead: number %" PRId64 " came from %s: requeue it with --queue and that name",
-                d->n, cli_printable(from, clean, sizeof(clean)));
-    return CLI_UNCERTAIN;
+    return cli_fail(CLI_UNCERTAIN,
+                    "dead: number %" PRId64 " came from %s: requeue it with --queue and that name",
+                    d->n, cli_printable(from, clean, sizeof(clean)));
 }
 
 /* Requeues a letter. The audit has its beginning already. */
@@ -301,10 +300,8 @@ static int dead_requeue_one(struct dead *d, const struct queue_letter *letter) {
     status = cli_audit_ready(&d->audit);
     if (status == CLI_OK)
         status = dead_requeue(d, letter, &requeue);
-    if (status == CLI_OK && signals_pending()) {
-        cli_message("dead: stopped by a signal");
-        return CLI_SYSTEM;
-    }
+    if (status == CLI_OK && signals_pending())
+        return cli_fail(CLI_SYSTEM, "dead: stopped by a signal");
     signals_resume();
     return status;
 }
@@ -328,11 +325,10 @@ static int dead_letters_walk(struct dead *d, dead_fn *each, int64_t only) {
         if (d->broker->next(d->place, &letter, &err) < 0)
             return cli_message_error("dead", &err);
         if (letter.message == NULL) {
-            if (only != 0) {
-                cli_message("dead: %s has %" PRId64 " letters, and none of number %" PRId64,
-                            d->name, d->n, only);
-                return CLI_ABSENT;
-            }
+            if (only != 0)
+                return cli_fail(CLI_ABSENT,
+                                "dead: %s has %" PRId64 " letters, and none of number %" PRId64,
+                                d->name, d->n, only);
             return CLI_OK;
         }
         d->n++;
@@ -367,8 +363,7 @@ static int dead_place_open(struct dead *d) {
     d->place = NULL;
     if (err.code != IDEM_E_ABSENT)
         return cli_message_error("dead", &err);
-    cli_message("dead: there is no %s, so there are no dead letters", d->name);
-    return CLI_ABSENT;
+    return cli_fail(CLI_ABSENT, "dead: there is no %s, so there are no dead letters", d->name);
 }
 
 static int values_check(const struct cli_values *values, size_t *ret) {
@@ -377,20 +372,19 @@ static int values_check(const struct cli_values *values, size_t *ret) {
             if (strcmp(values->operands[0], actions[i].name) != 0)
                 continue;
             *ret = i;
-            if (actions[i].each == dead_requeue_one && values->queue == NULL) {
-                cli_message("dead: --queue is missing: the queue that they go back to");
-                return CLI_USAGE;
-            }
+            if (actions[i].each == dead_requeue_one && values->queue == NULL)
+                return cli_fail(CLI_USAGE,
+                                "dead: --queue is missing: the queue that they go back to");
             if (!actions[i].one || values->letter != 0 || (values->all && i == 2))
                 return CLI_OK;
-            cli_message("dead: --number N is missing: which one, as idem dead list counts them%s",
-                        i == 2 ? ", or --all" : "");
-            return CLI_USAGE;
+            return cli_fail(
+                CLI_USAGE,
+                "dead: --number N is missing: which one, as idem dead list counts them%s",
+                i == 2 ? ", or --all" : "");
         }
     }
-    cli_message("dead: an action, the broker's URL and the queue are needed: idem dead "
-                "list|show|requeue URL --queue NAME (see: idem help dead)");
-    return CLI_USAGE;
+    return cli_usage("dead", "an action, the broker's URL and the queue are needed: idem dead "
+                             "list|show|requeue URL --queue NAME");
 }
 
 static int command_dead_run(const struct cli_values *values) {

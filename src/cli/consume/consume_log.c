@@ -13,23 +13,23 @@
 #include "cli/consume/command_consume.h"
 #include "json/json_out.h"
 
-void consume_voice_init(struct consume_voice *voice, const struct cli_values *values) {
-    *voice = (struct consume_voice){
+void consume_log_init(struct consume_log *log, const struct cli_values *values) {
+    *log = (struct consume_log){
         .tty = isatty(STDERR_FILENO) == 1, .json = values->json, .at = idem_loop_now()};
-    voice->log = voice->tty ? CONSUME_LOG_PROBLEMS : CONSUME_LOG_ALL;
+    log->level = log->tty ? CONSUME_LOG_PROBLEMS : CONSUME_LOG_ALL;
     if (values->log != NULL)
-        voice->log = strcmp(values->log, "all") == 0        ? CONSUME_LOG_ALL
+        log->level = strcmp(values->log, "all") == 0        ? CONSUME_LOG_ALL
                      : strcmp(values->log, "problems") == 0 ? CONSUME_LOG_PROBLEMS
                                                             : CONSUME_LOG_NONE;
     if (values->quiet)
-        voice->log = CONSUME_LOG_NONE;
+        log->level = CONSUME_LOG_NONE;
 }
 
 /* Removes the progress line, before a line that stays. */
-static void consume_voice_line_clear(struct consume_voice *voice) {
-    if (voice->shown)
+static void consume_log_line_clear(struct consume_log *log) {
+    if (log->shown)
         fputs("\r\033[K", stderr);
-    voice->shown = false;
+    log->shown = false;
 }
 
 /* Done and duplicate are expected, and acknowledge the message; all else is a problem. */
@@ -70,7 +70,7 @@ static const char *queue_report_todo(const struct queue_report *report, char *bu
     return NULL;
 }
 
-void consume_voice_report(struct consume_voice *voice, const struct queue_report *report) {
+void consume_log_report(struct consume_log *log, const struct queue_report *report) {
     char took[IDEM_UNITS_TEXT] = "", again[IDEM_UNITS_TEXT] = "", words[64],
          hash[CLI_HASH_SHORT + 1] = "", todo[260], text[IDEM_LINE_MAX];
     struct idem_line line = {.words = words,
@@ -84,10 +84,10 @@ void consume_voice_report(struct consume_voice *voice, const struct queue_report
                              .reason = report->reason,
                              .todo = queue_report_todo(report, todo, sizeof(todo))};
 
-    if (voice->log == CONSUME_LOG_NONE ||
-        (voice->log == CONSUME_LOG_PROBLEMS && !queue_report_is_problem(report)))
+    if (log->level == CONSUME_LOG_NONE ||
+        (log->level == CONSUME_LOG_PROBLEMS && !queue_report_is_problem(report)))
         return;
-    consume_voice_line_clear(voice);
+    consume_log_line_clear(log);
     snprintf(words, sizeof(words), "%s%s%s", report->verdict, report->result == NULL ? "" : " ",
              report->result == NULL ? "" : report->result);
     if (report->hash != NULL)
@@ -100,13 +100,13 @@ void consume_voice_report(struct consume_voice *voice, const struct queue_report
     cli_message("%s", text);
 }
 
-void consume_voice_state(struct consume_voice *voice, bool ready, const char *text) {
+void consume_log_state(struct consume_log *log, bool ready, const char *text) {
     char clean[700];
 
-    voice->ready = ready;
-    if (voice->log == CONSUME_LOG_NONE && ready)
+    log->ready = ready;
+    if (log->level == CONSUME_LOG_NONE && ready)
         return;
-    consume_voice_line_clear(voice);
+    consume_log_line_clear(log);
     cli_message("%s", cli_printable(text, clean, sizeof(clean)));
 }
 
@@ -114,12 +114,12 @@ static double consume_log_rate(uint64_t now, uint64_t before, int64_t ms) {
     return ms <= 0 ? 0 : (double)(now - before) * 1000 / (double)ms;
 }
 
-static void consume_voice_progress_json(const struct consume_voice *voice,
-                                        const struct queue_counts *counts, double per_second) {
+static void consume_log_progress_json(const struct consume_log *log,
+                                      const struct queue_counts *counts, double per_second) {
     struct json_out json = {.out = stdout};
 
     json_out_open(&json, NULL);
-    json_out_bool(&json, "ready", voice->ready);
+    json_out_bool(&json, "ready", log->ready);
     json_out_uint(&json, "fetched", counts->fetched);
     json_out_uint(&json, "done", counts->done);
     json_out_uint(&json, "duplicates", counts->duplicates);
@@ -136,27 +136,27 @@ static void consume_voice_progress_json(const struct consume_voice *voice,
     fflush(stdout);
 }
 
-void consume_voice_progress(struct consume_voice *voice, const struct queue_counts *counts) {
+void consume_log_progress(struct consume_log *log, const struct queue_counts *counts) {
     int64_t now = idem_loop_now();
-    double per_second = consume_log_rate(counts->done, voice->before.done, now - voice->at);
+    double per_second = consume_log_rate(counts->done, log->before.done, now - log->at);
 
-    if (voice->json)
-        consume_voice_progress_json(voice, counts, per_second);
-    if (voice->tty && voice->log != CONSUME_LOG_NONE) {
+    if (log->json)
+        consume_log_progress_json(log, counts, per_second);
+    if (log->tty && log->level != CONSUME_LOG_NONE) {
         fprintf(stderr,
                 "\r\033[K%s %.0f/s, done %" PRIu64 ", in hand %" PRIu64 ", duplicates %" PRIu64
                 ", retries %" PRIu64 ", dead %" PRIu64,
-                voice->ready ? "consuming" : "waiting for the broker", per_second, counts->done,
+                log->ready ? "consuming" : "waiting for the broker", per_second, counts->done,
                 counts->in_hand, counts->duplicates, counts->retries, counts->dead);
         fflush(stderr);
-        voice->shown = true;
+        log->shown = true;
     }
-    voice->before = *counts;
-    voice->at = now;
+    log->before = *counts;
+    log->at = now;
 }
 
-void consume_voice_sum(struct consume_voice *voice, const struct queue_counts *counts) {
-    consume_voice_line_clear(voice);
+void consume_log_sum(struct consume_log *log, const struct queue_counts *counts) {
+    consume_log_line_clear(log);
     cli_message("fetched %" PRIu64 ", done %" PRIu64 ", duplicates %" PRIu64 ", retries %" PRIu64
                 ", dead %" PRIu64 ", held %" PRIu64 ", lost %" PRIu64 ", store errors %" PRIu64
                 ", in hand %" PRIu64 ", handled now %" PRIu64,

@@ -231,18 +231,14 @@ static void metrics_server_board_write(FILE *out, const struct metrics *metrics,
     free(body);
 }
 
-static struct idem_http_text metrics_server_text(const char *name) {
-    return (struct idem_http_text){name, strlen(name)};
-}
-
 /* A request without Host is not from a browser. */
 static bool metrics_server_allows_host(const struct metrics *metrics, struct idem_http_text host) {
     if (host.len == 0 || idem_http_host_is_plain(host) ||
-        idem_http_same(host, metrics_server_text(metrics->host)))
+        idem_http_same(host, idem_http_text_of(metrics->host)))
         return true;
     for (size_t i = 0; i < metrics->hosts.n; i++)
         if (strcmp(metrics->hosts.names[i], "any") == 0 ||
-            idem_http_host_matches(host, metrics_server_text(metrics->hosts.names[i])))
+            idem_http_host_matches(host, idem_http_text_of(metrics->hosts.names[i])))
             return true;
     return false;
 }

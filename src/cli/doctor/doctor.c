@@ -43,6 +43,14 @@ void doctor_find(struct doctor *d, enum doctor_grade grade, const char *subject,
     putchar('\n');
 }
 
+void doctor_find_all(struct doctor *d, const char *subject, const struct doctor_rule *rules,
+                     size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (rules[i].applies)
+            doctor_find(d, rules[i].grade, subject, rules[i].check, rules[i].todo, "%s",
+                        rules[i].found);
+}
+
 /* Prints the last line, for people; returns the exit status. */
 static int doctor_sum(const struct doctor *d) {
     unsigned bad = d->counts[DOCTOR_UNSAFE] + d->counts[DOCTOR_BROKEN];
@@ -64,7 +72,7 @@ static int doctor_store_examine(struct doctor *d) {
 
     if (values->store == NULL && (values->nginx_config != NULL || values->config != NULL))
         return CLI_OK;
-    url = cli_store_url_said(values, &status);
+    url = cli_store_url_given(values, &status);
     if (url != NULL)
         doctor_store(d, url, prefix == NULL ? PREFIX : prefix);
     free(url);
@@ -75,10 +83,6 @@ static int doctor_run(const struct cli_values *values) {
     struct doctor d = {.values = values};
     int status;
 
-    if (values->operands_n != 0) {
-        cli_message("doctor: takes no operand; name the store with --store URL");
-        return CLI_USAGE;
-    }
     status = doctor_store_examine(&d);
     if (status == CLI_OK && values->config != NULL)
         status = doctor_settings(&d);
@@ -113,6 +117,7 @@ const struct cli_command cli_doctor = {
     .after = "Exit status: 0 nothing is unsafe or broken, 78 something is.\n\n"
              "  idem doctor --store redis://10.0.0.7\n"
              "  idem doctor --nginx /etc/nginx/nginx.conf --retry-span 72h\n",
+    .no_operand = "takes no operand; name the store with --store URL",
     .options = doctor_options,
     .policy_help = doctor_help,
     .run = doctor_run,

@@ -48,6 +48,17 @@ struct doctor {
 void doctor_find(struct doctor *d, enum doctor_grade grade, const char *subject, const char *check,
                  const char *todo, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
+/* A rule: it applies, or it does not. doctor_find_all() reports those that apply. */
+struct doctor_rule {
+    bool applies;
+    enum doctor_grade grade;
+    const char *check, *found, *todo;
+};
+void doctor_find_all(struct doctor *d, const char *subject, const struct doctor_rule *rules,
+                     size_t n);
+#define DOCTOR_FIND_ALL(d, subject, rules)                                                         \
+    doctor_find_all(d, subject, rules, sizeof(rules) / sizeof((rules)[0]))
+
 /* Examines the store of any URL; it writes under `prefix`. */
 void doctor_store(struct doctor *d, const char *url, const char *prefix);
 

@@ -68,12 +68,6 @@ static bool nginx_scope_is_public(const struct nginx_scope *scope) {
 
 /* Rules of a location that is guarded. */
 
-static bool nginx_scope_only_logs(const struct nginx_scope *scope) {
-    const char *value = nginx_value(scope, ENFORCE);
-
-    return value != NULL && (strcmp(value, "off") == 0 || strcmp(value, "0") == 0);
-}
-
 /* True for variables that any client may set. */
 static bool doctor_nginx_is_from_client(const char *name) {
     static const char *const sent[] = {"http_*",       "arg_*",          "cookie_*", "args",
@@ -81,22 +75,6 @@ static bool doctor_nginx_is_from_client(const char *name) {
                                        "content_type", "content_length", "host",     NULL};
 
     return nginx_name_fits(name, sent);
-}
-
-static bool nginx_scope_client_enforces(const struct nginx_scope *scope) {
-    const char *value = nginx_value(scope, ENFORCE);
-
-    return value != NULL && nginx_names(scope, value, true, doctor_nginx_is_from_client);
-}
-
-static bool nginx_scope_logs_some(const struct nginx_scope *scope) {
-    const char *value = nginx_value(scope, ENFORCE);
-
-    return value != NULL && value[0] == '$' && !nginx_scope_client_enforces(scope);
-}
-
-static bool nginx_scope_mixes_users(const struct nginx_scope *scope) {
-    return nginx_scope_value_is(scope, SCOPE, "none") && nginx_scope_authenticates(scope);
 }
 
 static bool doctor_nginx_is_volatile(const char *name) {
@@ -124,76 +102,52 @@ static bool doctor_nginx_is_claimable(const char *name) {
     return nginx_name_fits(name, claims) && !nginx_name_fits(name, secrets);
 }
 
-static bool nginx_scope_identity_names(const struct nginx_scope *scope,
-                                       bool (*is)(const char *name)) {
-    const char *value = nginx_value(scope, SCOPE);
+static void inspection_rules_examine(const struct inspection *inspection,
+                                     const struct nginx_scope *scope, const char *subject) {
+    const char *enforce = nginx_value(scope, ENFORCE), *version = nginx_value(scope, HTTP_VERSION),
+               *identity = nginx_value(scope, SCOPE) ?: "";
+    bool off = enforce != NULL && (strcmp(enforce, "off") == 0 || strcmp(enforce, "0") == 0),
+         chosen = enforce != NULL && nginx_names(scope, enforce, true, doctor_nginx_is_from_client),
+         claimable = nginx_names(scope, identity, false, doctor_nginx_is_claimable);
+    const struct doctor_rule rules[] = {
+        {off, DOCTOR_UNSAFE, "enforce",
+         "idem_enforce is off: verdicts are logged, and every request passes, each retry anew",
+         "idem_enforce on, when the log shows what you expect"},
+        {chosen, DOCTOR_UNSAFE, "enforce",
+         "idem_enforce depends on what the client sends: every client can switch the guard off",
+         "a variable that no client chooses"},
+        {enforce != NULL && enforce[0] == '$' && !chosen, DOCTOR_NOTE, "enforce",
+         "idem_enforce goes by a variable: where that is empty, 0 or off nothing is guarded", NULL},
+        {nginx_scope_value_is(scope, SCOPE, "none") && nginx_scope_authenticates(scope),
+         DOCTOR_UNSAFE, "scope",
+         "users are identified and idem_scope is none: a user who chooses the same key gets "
+         "another user's response",
+         "idem_scope $remote_user, or another stable identity"},
+        {nginx_names(scope, identity, false, doctor_nginx_is_volatile), DOCTOR_UNSAFE, "scope",
+         "idem_scope has a variable that is another with each request: no retry is ever recognised",
+         "a stable identity: the user's id"},
+        {nginx_names(scope, identity, false, doctor_nginx_is_authorization), DOCTOR_NOTE, "scope",
+         "idem_scope is the Authorization header: a retry with a refreshed token is another "
+         "user's, and runs a second time",
+         "the user's id, out of the token"},
+        {claimable && !nginx_scope_is_restricted(scope), DOCTOR_UNSAFE, "scope",
+         "idem_scope is a name that any client may send: a client that sends another's name and "
+         "key gets that response",
+         "idem_scope $remote_user, or another identity that was checked; or let none in but the "
+         "proxy that sets it: allow ADDRESS; deny all"},
+        {claimable && nginx_scope_is_restricted(scope), DOCTOR_NOTE, "scope",
+         "idem_scope is a name that the proxy before this server sends: it must set the name "
+         "itself, and drop the one that a client sends",
+         NULL},
+        {nginx_value(scope, PROXY_PASS) != NULL && (version == NULL || strcmp(version, "1.0") == 0),
+         DOCTOR_NOTE, "upstream",
+         "the backend is spoken to in HTTP/1.0: an answer without a length that is cut off looks "
+         "whole, and is kept",
+         "proxy_http_version 1.1"},
+    };
 
-    return value != NULL && nginx_names(scope, value, false, is);
+    DOCTOR_FIND_ALL(inspection->d, subject, rules);
 }
-
-static bool nginx_scope_identity_changes(const struct nginx_scope *scope) {
-    return nginx_scope_identity_names(scope, doctor_nginx_is_volatile);
-}
-
-static bool nginx_scope_identity_is_refreshed(const struct nginx_scope *scope) {
-    return nginx_scope_identity_names(scope, doctor_nginx_is_authorization);
-}
-
-static bool nginx_scope_identity_is_forgeable(const struct nginx_scope *scope) {
-    return nginx_scope_identity_names(scope, doctor_nginx_is_claimable) &&
-           !nginx_scope_is_restricted(scope);
-}
-
-static bool nginx_scope_identity_is_from_proxy(const struct nginx_scope *scope) {
-    return nginx_scope_identity_names(scope, doctor_nginx_is_claimable) &&
-           nginx_scope_is_restricted(scope);
-}
-
-static bool nginx_scope_speaks_http_1_0(const struct nginx_scope *scope) {
-    const char *value = nginx_value(scope, HTTP_VERSION);
-
-    return nginx_value(scope, PROXY_PASS) != NULL && (value == NULL || strcmp(value, "1.0") == 0);
-}
-
-static const struct {
-    bool (*is)(const struct nginx_scope *scope);
-    enum doctor_grade grade;
-    const char *check, *found, *todo;
-} rules[] = {
-    {nginx_scope_only_logs, DOCTOR_UNSAFE, "enforce",
-     "idem_enforce is off: verdicts are logged, and every request passes, each retry anew",
-     "idem_enforce on, when the log shows what you expect"},
-    {nginx_scope_client_enforces, DOCTOR_UNSAFE, "enforce",
-     "idem_enforce depends on what the client sends: every client can switch the guard off",
-     "a variable that no client chooses"},
-    {nginx_scope_logs_some, DOCTOR_NOTE, "enforce",
-     "idem_enforce goes by a variable: where that is empty, 0 or off nothing is guarded", NULL},
-    {nginx_scope_mixes_users, DOCTOR_UNSAFE, "scope",
-     "users are identified and idem_scope is none: a user who chooses the same key gets another "
-     "user's response",
-     "idem_scope $remote_user, or another stable identity"},
-    {nginx_scope_identity_changes, DOCTOR_UNSAFE, "scope",
-     "idem_scope has a variable that is another with each request: no retry is ever recognised",
-     "a stable identity: the user's id"},
-    {nginx_scope_identity_is_refreshed, DOCTOR_NOTE, "scope",
-     "idem_scope is the Authorization header: a retry with a refreshed token is another user's, "
-     "and runs a second time",
-     "the user's id, out of the token"},
-    {nginx_scope_identity_is_forgeable, DOCTOR_UNSAFE, "scope",
-     "idem_scope is a name that any client may send: a client that sends another's name and key "
-     "gets that response",
-     "idem_scope $remote_user, or another identity that was checked; or let none in but the proxy "
-     "that sets it: allow ADDRESS; deny all"},
-    {nginx_scope_identity_is_from_proxy, DOCTOR_NOTE, "scope",
-     "idem_scope is a name that the proxy before this server sends: it must set the name itself, "
-     "and drop the one that a client sends",
-     NULL},
-    {nginx_scope_speaks_http_1_0, DOCTOR_NOTE, "upstream",
-     "the backend is spoken to in HTTP/1.0: an answer without a length that is cut off looks "
-     "whole, "
-     "and is kept",
-     "proxy_http_version 1.1"},
-};
 
 /* Merges the layers from the innermost outwards; returns the preset that counts. */
 static enum idem_preset nginx_scope_policy(const struct nginx_scope *scope, struct idem_policy *ret,
@@ -234,10 +188,7 @@ static void inspection_guard_examine(struct inspection *inspection, const struct
     int rc;
 
     inspection->guards++;
-    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
-        if (rules[i].is(scope))
-            doctor_find(inspection->d, rules[i].grade, subject, rules[i].check, rules[i].todo, "%s",
-                        rules[i].found);
+    inspection_rules_examine(inspection, scope, subject);
     preset = nginx_scope_policy(scope, &policy, &rc);
     inspection_store_add(inspection, scope, rc == 0 ? policy.prefix : NULL);
     if (rc != 0)
@@ -305,7 +256,7 @@ static void inspection_limits_report(struct inspection *inspection, const struct
 static void inspection_tree_examine(struct inspection *inspection, const struct nginx_tree *tree,
                                     const char *path) {
     for (const struct nginx_scope *scope = tree->first; scope != NULL; scope = scope->next)
-        if (scope->location != NULL && (scope->condition == NULL || scope->says))
+        if (scope->location != NULL && (scope->condition == NULL || scope->mentions_idem))
             inspection_scope_examine(inspection, scope);
     inspection_limits_report(inspection, tree, path);
     if (inspection->guards == 0)

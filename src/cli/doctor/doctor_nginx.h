@@ -59,7 +59,7 @@ struct nginx_scope {
     const struct nginx_set *sets; /* includes those of its `if` blocks */
     enum nginx_access access;
     struct idem_layer layer; /* the directives of the policy */
-    bool says;               /* contains a directive of idem's */
+    bool mentions_idem;      /* contains a directive of idem's */
     bool guards, off;        /* idem or idem_preset is set here; it is `off` */
     bool admin_all;          /* idem_admin allow=all, or a network as large as that */
 };

@@ -79,8 +79,8 @@ static struct server *probe_server(struct probe *probe, const char *place) {
     return &probe->servers[probe->n++];
 }
 
-static void doctor_redis_fact_take(void *data, const char *place, const char *name,
-                                   const char *value) {
+static void doctor_redis_add_fact(void *data, const char *place, const char *name,
+                                  const char *value) {
     struct server *server = probe_server(data, place);
 
     for (size_t i = 0; server != NULL && i < FACTS; i++) {
@@ -99,138 +99,80 @@ static bool server_has(const struct server *s, enum fact fact, const char *value
     return s->known[fact] && strcmp(s->facts[fact], value) == 0;
 }
 
-static bool server_evicts(const struct server *s) {
-    return s->known[POLICY] && !server_has(s, POLICY, "noeviction");
-}
-
-static bool server_keeps_nothing(const struct server *s) {
-    return server_has(s, APPENDONLY, "no") && server_has(s, SAVE, "");
-}
-
-static bool server_keeps_snapshots(const struct server *s) {
-    return server_has(s, APPENDONLY, "no") && s->known[SAVE] && !server_has(s, SAVE, "");
-}
-
-static bool server_syncs_never(const struct server *s) {
-    return server_has(s, APPENDONLY, "yes") && server_has(s, APPENDFSYNC, "no");
-}
-
-static bool server_syncs_each_second(const struct server *s) {
-    return server_has(s, APPENDONLY, "yes") && server_has(s, APPENDFSYNC, "everysec");
-}
-
-static bool server_pauses_to_sync(const struct server *s) {
-    return server_has(s, APPENDONLY, "yes") && !server_has(s, APPENDFSYNC, "no") &&
-           server_has(s, REWRITE, "yes");
-}
-
-static bool server_syncs_always(const struct server *s) {
-    return server_has(s, APPENDONLY, "yes") && server_has(s, APPENDFSYNC, "always") &&
-           !server_has(s, REWRITE, "yes");
-}
-
-static bool server_log_fails(const struct server *s) {
-    return server_has(s, APPENDONLY, "yes") && server_has(s, AOF_STATUS, "err");
-}
-
-static bool server_is_master(const struct server *s) {
-    return server_has(s, ROLE, "master") && s->known[REPLICAS];
-}
-
-static bool server_replicas_missing(const struct server *s) {
-    return s->sentinel && server_is_master(s) && server_has(s, REPLICAS, "0");
-}
-
-static bool server_replicas_too_few(const struct server *s) {
-    return server_is_master(s) && strtol(s->facts[REPLICAS], NULL, 10) < s->waits;
-}
-
-static bool server_replicas_unasked(const struct server *s) {
-    return server_is_master(s) && !server_has(s, REPLICAS, "0") && s->waits == 0 &&
-           server_has(s, REPLICAS_LEAST, "0");
-}
-
-static bool server_replicas_required(const struct server *s) {
-    return server_is_master(s) && s->waits == 0 && s->known[REPLICAS_LEAST] &&
-           !server_has(s, REPLICAS_LEAST, "0");
-}
-
-static bool server_replicas_left_out(const struct server *s) {
-    return server_is_master(s) && s->waits > 0 && strtol(s->facts[REPLICAS], NULL, 10) > s->waits;
-}
-
-static bool server_replicas_awaited(const struct server *s) {
-    return server_is_master(s) && s->waits > 0 && strtol(s->facts[REPLICAS], NULL, 10) == s->waits;
-}
-
-static bool server_is_replica(const struct server *s) {
-    return s->known[ROLE] && !server_has(s, ROLE, "master");
-}
-
 /* True if the server was lost, or is a master of the cluster that has not responded yet. */
 static bool server_is_away(const struct server *s) {
     return s->known[LOST] || (s->known[MASTER] && !s->known[READY]);
 }
 
-static bool server_is_silent(const struct server *s) {
-    return !server_is_away(s) && (!s->known[POLICY] || !s->known[APPENDONLY]);
+static void doctor_redis_memory_examine(struct doctor *d, const char *subject,
+                                        const struct server *s) {
+    bool appends = server_has(s, APPENDONLY, "yes"), snapshots = server_has(s, APPENDONLY, "no");
+    const struct doctor_rule rules[] = {
+        {s->known[POLICY] && !server_has(s, POLICY, "noeviction"), DOCTOR_UNSAFE, "eviction",
+         "maxmemory-policy evicts: what was done is forgotten when memory is short, and runs again",
+         "CONFIG SET maxmemory-policy noeviction"},
+        {server_has(s, POLICY, "noeviction"), DOCTOR_OK, "eviction",
+         "noeviction: nothing is forgotten for want of memory", NULL},
+        {snapshots && server_has(s, SAVE, ""), DOCTOR_UNSAFE, "persistence",
+         "neither appendonly nor save is set: a restart forgets all that was done, and it runs "
+         "again",
+         "CONFIG SET appendonly yes, and appendfsync always"},
+        {snapshots && s->known[SAVE] && !server_has(s, SAVE, ""), DOCTOR_UNSAFE, "persistence",
+         "snapshots only: a crash forgets all that was done since the last one, and it runs again",
+         "CONFIG SET appendonly yes, and appendfsync always"},
+        {appends && server_has(s, APPENDFSYNC, "no"), DOCTOR_UNSAFE, "persistence",
+         "appendfsync no: a crash of the machine forgets the last half minute, and it runs again",
+         "CONFIG SET appendfsync always"},
+        {appends && server_has(s, APPENDFSYNC, "everysec"), DOCTOR_NOTE, "persistence",
+         "appendfsync everysec: a crash of the machine may forget the last second",
+         "CONFIG SET appendfsync always, where a second is too much"},
+        {appends && !server_has(s, APPENDFSYNC, "no") && server_has(s, REWRITE, "yes"),
+         DOCTOR_UNSAFE, "persistence",
+         "no-appendfsync-on-rewrite yes: a crash of the machine while the log is rewritten forgets "
+         "the last half minute, and it runs again",
+         "CONFIG SET no-appendfsync-on-rewrite no"},
+        {appends && server_has(s, APPENDFSYNC, "always") && !server_has(s, REWRITE, "yes"),
+         DOCTOR_OK, "persistence", "what was acknowledged is on its disk", NULL},
+        {appends && server_has(s, AOF_STATUS, "err"), DOCTOR_UNSAFE, "persistence",
+         "the last write to its log has failed", "see to its disk"},
+    };
+
+    DOCTOR_FIND_ALL(d, subject, rules);
 }
 
-static bool server_evicts_nothing(const struct server *s) {
-    return server_has(s, POLICY, "noeviction");
-}
+static void doctor_redis_replicas_examine(struct doctor *d, const char *subject,
+                                          const struct server *s) {
+    bool master = server_has(s, ROLE, "master") && s->known[REPLICAS];
+    long replicas = strtol(s->facts[REPLICAS], NULL, 10);
+    const struct doctor_rule rules[] = {
+        {s->known[ROLE] && !server_has(s, ROLE, "master"), DOCTOR_BROKEN, "role",
+         "it is a replica, which takes no writes", "name its master, or the sentinels"},
+        {s->sentinel && master && server_has(s, REPLICAS, "0"), DOCTOR_NOTE, "replicas",
+         "it has no replica: when it dies, Sentinel has none to promote", "add a replica"},
+        {master && replicas < s->waits, DOCTOR_BROKEN, "replicas",
+         "it has fewer replicas than replicas= in the URL: claims are refused",
+         "add replicas, or lower replicas="},
+        {master && !server_has(s, REPLICAS, "0") && s->waits == 0 &&
+             server_has(s, REPLICAS_LEAST, "0"),
+         DOCTOR_NOTE, "replicas",
+         "it has replicas and acknowledges without them: a failover forgets what they had not got",
+         "set replicas=1 in the URL, or CONFIG SET min-replicas-to-write 1, where that is too "
+         "much"},
+        {master && s->waits == 0 && s->known[REPLICAS_LEAST] && !server_has(s, REPLICAS_LEAST, "0"),
+         DOCTOR_OK, "replicas",
+         "min-replicas-to-write: a master without its replicas acknowledges nothing for long",
+         NULL},
+        {master && s->waits > 0 && replicas > s->waits, DOCTOR_NOTE, "replicas",
+         "it has more replicas than replicas= in the URL: the one that is promoted may lack a "
+         "change",
+         "set replicas= to the number of replicas that can be promoted, or replica-priority 0 on "
+         "the others"},
+        {master && s->waits > 0 && replicas == s->waits, DOCTOR_OK, "replicas",
+         "all replicas have what was acknowledged", NULL},
+    };
 
-static const struct {
-    bool (*is)(const struct server *s);
-    enum doctor_grade grade;
-    const char *check, *found, *todo;
-} checks[] = {
-    {server_evicts, DOCTOR_UNSAFE, "eviction",
-     "maxmemory-policy evicts: what was done is forgotten when memory is short, and runs again",
-     "CONFIG SET maxmemory-policy noeviction"},
-    {server_evicts_nothing, DOCTOR_OK, "eviction",
-     "noeviction: nothing is forgotten for want of memory", NULL},
-    {server_keeps_nothing, DOCTOR_UNSAFE, "persistence",
-     "neither appendonly nor save is set: a restart forgets all that was done, and it runs again",
-     "CONFIG SET appendonly yes, and appendfsync always"},
-    {server_keeps_snapshots, DOCTOR_UNSAFE, "persistence",
-     "snapshots only: a crash forgets all that was done since the last one, and it runs again",
-     "CONFIG SET appendonly yes, and appendfsync always"},
-    {server_syncs_never, DOCTOR_UNSAFE, "persistence",
-     "appendfsync no: a crash of the machine forgets the last half minute, and it runs again",
-     "CONFIG SET appendfsync always"},
-    {server_syncs_each_second, DOCTOR_NOTE, "persistence",
-     "appendfsync everysec: a crash of the machine may forget the last second",
-     "CONFIG SET appendfsync always, where a second is too much"},
-    {server_pauses_to_sync, DOCTOR_UNSAFE, "persistence",
-     "no-appendfsync-on-rewrite yes: a crash of the machine while the log is rewritten forgets the "
-     "last half minute, and it runs again",
-     "CONFIG SET no-appendfsync-on-rewrite no"},
-    {server_syncs_always, DOCTOR_OK, "persistence", "what was acknowledged is on its disk", NULL},
-    {server_log_fails, DOCTOR_UNSAFE, "persistence", "the last write to its log has failed",
-     "see to its disk"},
-    {server_is_replica, DOCTOR_BROKEN, "role", "it is a replica, which takes no writes",
-     "name its master, or the sentinels"},
-    {server_replicas_missing, DOCTOR_NOTE, "replicas",
-     "it has no replica: when it dies, Sentinel has none to promote", "add a replica"},
-    {server_replicas_too_few, DOCTOR_BROKEN, "replicas",
-     "it has fewer replicas than replicas= in the URL: claims are refused",
-     "add replicas, or lower replicas="},
-    {server_replicas_unasked, DOCTOR_NOTE, "replicas",
-     "it has replicas and acknowledges without them: a failover forgets what they had not got",
-     "set replicas=1 in the URL, or CONFIG SET min-replicas-to-write 1, where that is too much"},
-    {server_replicas_required, DOCTOR_OK, "replicas",
-     "min-replicas-to-write: a master without its replicas acknowledges nothing for long", NULL},
-    {server_replicas_left_out, DOCTOR_NOTE, "replicas",
-     "it has more replicas than replicas= in the URL: the one that is promoted may lack a change",
-     "set replicas= to the number of replicas that can be promoted, or replica-priority 0 on the "
-     "others"},
-    {server_replicas_awaited, DOCTOR_OK, "replicas", "all replicas have what was acknowledged",
-     NULL},
-    {server_is_silent, DOCTOR_NOTE, "settings",
-     "not all of its settings may be looked at: eviction or persistence are not known",
-     "allow the user +info and +config|get, or ask who runs it"},
-};
+    DOCTOR_FIND_ALL(d, subject, rules);
+}
 
 static void doctor_redis_server_examine(struct doctor *d, const char *subject,
                                         const struct server *server) {
@@ -241,10 +183,13 @@ static void doctor_redis_server_examine(struct doctor *d, const char *subject,
                     "resolve this error; until then requests whose records it keeps are refused",
                     "a master of the cluster cannot be used: %s",
                     server->known[LOST] ? server->facts[LOST] : "it does not answer");
-    for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
-        if (checks[i].is(server))
-            doctor_find(d, checks[i].grade, subject, checks[i].check, checks[i].todo, "%s",
-                        checks[i].found);
+    doctor_redis_memory_examine(d, subject, server);
+    doctor_redis_replicas_examine(d, subject, server);
+    if (!server_is_away(server) && (!server->known[POLICY] || !server->known[APPENDONLY]))
+        doctor_find(
+            d, DOCTOR_NOTE, subject, "settings",
+            "allow the user +info and +config|get, or ask who runs it",
+            "not all of its settings may be looked at: eviction or persistence are not known");
 }
 
 static size_t probe_count(const struct probe *probe, enum fact fact) {
@@ -303,7 +248,7 @@ static void probe_run(struct probe *probe, struct idem_store *store) {
     int64_t end = idem_loop_now() + PATIENCE_MS;
     struct idem_op op = {.kind = IDEM_OP_TIME, .complete = doctor_redis_complete, .data = probe};
 
-    store->fact = doctor_redis_fact_take;
+    store->fact = doctor_redis_add_fact;
     store->fact_data = probe;
     if (idem_store_submit(store, &op) != 0)
         return;

@@ -200,16 +200,16 @@ static void doctor_sql_network_examine(struct doctor *d, const char *subject,
     sql_config_release(&config);
 }
 
-static const struct sql_engine *doctor_sql_engine(const char *scheme) {
+static const struct sql_engine *doctor_sql_engine(enum cli_store_kind kind) {
 #if IDEM_HAVE_POSTGRES
-    if (strncmp(scheme, "postgres", 8) == 0)
+    if (kind == CLI_STORE_POSTGRES)
         return &sql_engine_postgres;
 #endif
 #if IDEM_HAVE_MYSQL
-    if (strncmp(scheme, "m", 1) == 0)
+    if (kind == CLI_STORE_MYSQL)
         return &sql_engine_mysql;
 #endif
-    (void)scheme;
+    (void)kind;
     return NULL;
 }
 
@@ -218,7 +218,7 @@ void doctor_sql(struct doctor *d, const char *subject, const char *text,
     struct idem_error err;
     struct idem_sql conn;
 
-    doctor_sql_network_examine(d, subject, url, doctor_sql_engine(url->scheme));
+    doctor_sql_network_examine(d, subject, url, doctor_sql_engine(cli_store_kind(text)));
     if (idem_sql_open(text, &conn, &err) != 0)
         return; /* doctor_store() reports the error */
     for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++)

@@ -166,7 +166,7 @@ struct notices {
     size_t n;
 };
 
-static void doctor_store_take_notice(void *data, const char *text) {
+static void doctor_store_add_notice(void *data, const char *text) {
     struct notices *notices = data;
 
     if (notices->n < 4)
@@ -176,9 +176,8 @@ static void doctor_store_take_notice(void *data, const char *text) {
 static void doctor_store_use(struct doctor *d, const char *subject, const char *url,
                              const char *prefix, bool noticed) {
     struct notices notices = {.n = 0};
-    struct idem_options options = {.op_timeout_ms = OP_TIMEOUT_MS,
-                                   .notice = doctor_store_take_notice,
-                                   .notice_data = &notices};
+    struct idem_options options = {
+        .op_timeout_ms = OP_TIMEOUT_MS, .notice = doctor_store_add_notice, .notice_data = &notices};
     struct idem_error err;
     struct idem *h;
 
@@ -230,29 +229,11 @@ static void doctor_store_use_in_child(struct doctor *d, const char *subject, con
                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-/* The kinds of stores. */
-
-enum kind { OTHER, LMDB, REDIS, SQL };
-
-static enum kind doctor_store_kind(const char *scheme) {
-    static const struct {
-        const char *scheme;
-        enum kind kind;
-    } kinds[] = {{"lmdb", LMDB},      {"redis", REDIS}, {"rediss", REDIS}, {"postgres", SQL},
-                 {"postgresql", SQL}, {"mysql", SQL},   {"mariadb", SQL}};
-    size_t len = strcspn(scheme, "+");
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (strlen(kinds[i].scheme) == len && strncmp(kinds[i].scheme, scheme, len) == 0)
-            return kinds[i].kind;
-    return OTHER;
-}
-
 void doctor_store(struct doctor *d, const char *text, const char *prefix) {
     char subject[256];
     struct idem_error err;
     struct idem_url url;
-    enum kind kind;
+    enum cli_store_kind kind = cli_store_kind(text);
 
     idem_url_public(text, subject, sizeof(subject));
     if (idem_store_check(text, &err) < 0 || idem_url_parse(text, &url, &err) < 0) {
@@ -260,20 +241,19 @@ void doctor_store(struct doctor *d, const char *text, const char *prefix) {
                     err.text);
         return;
     }
-    kind = doctor_store_kind(url.scheme);
-    if (kind != LMDB || doctor_lmdb(d, subject, &url)) {
+    if (kind != CLI_STORE_LMDB || doctor_lmdb(d, subject, &url)) {
 #ifdef IDEM_DOCTOR_REDIS
-        if (kind == REDIS)
+        if (kind == CLI_STORE_REDIS)
             doctor_redis(d, subject, text, &url);
 #endif
 #if IDEM_HAVE_POSTGRES || IDEM_HAVE_MYSQL
-        if (kind == SQL)
+        if (kind == CLI_STORE_POSTGRES || kind == CLI_STORE_MYSQL)
             doctor_sql(d, subject, text, &url);
 #endif
-        if (kind == LMDB && geteuid() == 0)
+        if (kind == CLI_STORE_LMDB && geteuid() == 0)
             doctor_store_use_in_child(d, subject, text, prefix);
         else
-            doctor_store_use(d, subject, text, prefix, kind != REDIS);
+            doctor_store_use(d, subject, text, prefix, kind != CLI_STORE_REDIS);
     }
     idem_url_release(&url);
 }

@@ -159,7 +159,7 @@ static bool nginx_reader_unescape(char c, char *ret) {
 }
 
 /* Copies one character, which a backslash may escape, to *to, and moves both positions. */
-static void nginx_reader_take_character(struct nginx_reader *r, char **to) {
+static void nginx_reader_copy_character(struct nginx_reader *r, char **to) {
     char c;
 
     if (*r->at == '\\' && r->at + 1 < r->end) {
@@ -179,7 +179,7 @@ static char *nginx_reader_word(struct nginx_reader *r, char *ret_ends) {
     char quote = *r->at == '"' || *r->at == '\'' ? *r->at++ : '\0', *begin = r->at, *to = begin;
     bool variable = false; /* ${ opens no block */
 
-    for (; r->at < r->end; nginx_reader_take_character(r, &to)) {
+    for (; r->at < r->end; nginx_reader_copy_character(r, &to)) {
         if (quote != '\0'
                 ? *r->at == quote
                 : nginx_reader_is_space(*r->at) || *r->at == ';' || (*r->at == '{' && !variable))
@@ -326,8 +326,8 @@ static void walk_files_split(struct walk *walk, char *text, char *end) {
 
 /* The directives of a block. */
 
-static void nginx_scope_take_policy(struct nginx_scope *scope,
-                                    const struct nginx_directive *directive) {
+static void nginx_scope_set_policy(struct nginx_scope *scope,
+                                   const struct nginx_directive *directive) {
     static const char *const others[] = {"key", "fingerprint",
                                          NULL}; /* their directives have forms of their own */
     const char *word = directive->words[0];
@@ -355,8 +355,8 @@ static bool nginx_tree_is_any_address(const char *address) {
     return strcmp(address, "all") == 0 || (slash != NULL && strtol(slash + 1, NULL, 10) < 4);
 }
 
-static void nginx_scope_take_access(struct nginx_scope *scope,
-                                    const struct nginx_directive *directive) {
+static void nginx_scope_set_access(struct nginx_scope *scope,
+                                   const struct nginx_directive *directive) {
     bool allow = strcmp(directive->words[0], "allow") == 0;
 
     if (directive->n < 2 || (!allow && strcmp(directive->words[0], "deny") != 0))
@@ -371,8 +371,8 @@ static void nginx_scope_take_access(struct nginx_scope *scope,
         scope->access = ACCESS_CLOSED;
 }
 
-static void walk_take_set(struct walk *walk, struct nginx_scope *scope, const char *name,
-                          const char *value, bool map) {
+static void walk_add_set(struct walk *walk, struct nginx_scope *scope, const char *name,
+                         const char *value, bool map) {
     struct nginx_set *set = idem_arena_alloc(&walk->tree->arena, sizeof(*set));
 
     if (scope->condition != NULL)
@@ -385,7 +385,7 @@ static void walk_take_set(struct walk *walk, struct nginx_scope *scope, const ch
     scope->sets = set;
 }
 
-static void walk_take_directive(struct walk *walk, struct nginx_scope *scope,
+static void walk_read_directive(struct walk *walk, struct nginx_scope *scope,
                                 const struct nginx_directive *directive) {
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
         if (strcmp(directive->words[0], watched[i].name) == 0)
@@ -399,10 +399,10 @@ static void walk_take_directive(struct walk *walk, struct nginx_scope *scope,
         walk->tree->group = directive->n > 2 ? directive->words[2] : NULL;
     }
     if (strcmp(directive->words[0], "set") == 0 && directive->n > 2)
-        walk_take_set(walk, scope, directive->words[1], directive->words[2], false);
-    scope->says |= strncmp(directive->words[0], "idem", 4) == 0;
-    nginx_scope_take_access(scope, directive);
-    nginx_scope_take_policy(scope, directive);
+        walk_add_set(walk, scope, directive->words[1], directive->words[2], false);
+    scope->mentions_idem |= strncmp(directive->words[0], "idem", 4) == 0;
+    nginx_scope_set_access(scope, directive);
+    nginx_scope_set_policy(scope, directive);
 }
 
 /* Blocks. */
@@ -451,7 +451,7 @@ static struct nginx_scope *walk_scope_open(struct walk *walk, struct nginx_scope
         scope->location = outer->location;
         scope->condition = walk_words_join(walk, directive);
     } else if (strcmp(directive->words[0], "map") == 0 && directive->n > 2) {
-        walk_take_set(walk, outer, directive->words[2], directive->words[1], true);
+        walk_add_set(walk, outer, directive->words[2], directive->words[1], true);
     }
     return scope;
 }
@@ -490,7 +490,7 @@ static void walk_block(struct walk *walk, struct nginx_reader *reader, struct ng
         } else if (scope != NULL && strcmp(directive.words[0], "include") == 0 && directive.n > 1) {
             walk_include(walk, directive.words[1], scope);
         } else if (scope != NULL) {
-            walk_take_directive(walk, scope, &directive);
+            walk_read_directive(walk, scope, &directive);
         }
     }
     walk->depth--;

@@ -81,7 +81,7 @@ static int gateway_show_config(struct gateway *g) {
     if (g->store == NULL)
         cli_message("no memory");
     else
-        g->store = cli_store_url_whole(g->store);
+        g->store = cli_store_url_absolute(g->store);
     if (g->store == NULL)
         return CLI_SYSTEM;
     gateway_config_print(g, stdout);
@@ -116,18 +116,16 @@ static int gateway_start(struct gateway *g) {
     g->store = gateway_store_url(g, &status);
     if (g->store == NULL)
         return status;
-    g->store = cli_store_url_whole(g->store);
+    g->store = cli_store_url_absolute(g->store);
     if (g->store == NULL)
         return CLI_SYSTEM;
     status = gateway_store_check(g);
     if (status != CLI_OK)
         return status;
     g->connections = gateway_connections_raise();
-    g->tty = cli_has_tty();
-    if (signals_open(&g->signals, g->tty) < 0) {
-        cli_message("gateway: %s", strerror(errno));
-        return CLI_SYSTEM;
-    }
+    g->tty = run_loop_has_tty();
+    if (signals_open(&g->signals, g->tty) < 0)
+        return cli_fail(CLI_SYSTEM, "gateway: %s", strerror(errno));
     status = gateway_run_in_directory(g);
     signals_release(&g->signals);
     return status;
@@ -140,10 +138,8 @@ static int gateway_run(const struct cli_values *values) {
     if (status != CLI_OK)
         return status;
     g = calloc(1, sizeof(*g));
-    if (g == NULL) {
-        cli_message("no memory");
-        return CLI_SYSTEM;
-    }
+    if (g == NULL)
+        return cli_fail(CLI_SYSTEM, "no memory");
     g->values = values;
     status = gateway_listen_parse(values->listen == NULL ? LISTEN : values->listen, &g->listen);
     if (status == CLI_OK)

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "base/url.h"
 #include "cli/gateway/gateway.h"
 
 #define HOST_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
@@ -69,11 +70,11 @@ static bool part_split_host(struct part text, struct part *ret_host, struct part
 static int gateway_address_listen_usage(const char *text) {
     char quoted[IDEM_QUOTE_TEXT];
 
-    cli_message(
+    return cli_fail(
+        CLI_USAGE,
         "gateway: --listen %s is no address; allowed: PORT, HOST:PORT, [V6]:PORT, *:PORT or "
         "unix:PATH, with ports from 1 to 65535",
         idem_error_quote(text, strlen(text), quoted, sizeof(quoted)));
-    return CLI_USAGE;
 }
 
 /* Makes the path absolute: nginx may be started in another directory, and unlinks the file by its
@@ -84,17 +85,14 @@ static int gateway_address_listen_unix(const char *path, struct gateway_listen *
 
     if (path[0] == '\0')
         return gateway_address_listen_usage("unix:");
-    if (path[0] != '/' && getcwd(directory, sizeof(directory)) == NULL) {
-        cli_message("gateway: --listen: %s", strerror(errno));
-        return CLI_SYSTEM;
-    }
+    if (path[0] != '/' && getcwd(directory, sizeof(directory)) == NULL)
+        return cli_fail(CLI_SYSTEM, "gateway: --listen: %s", strerror(errno));
     n = snprintf(ret->text, sizeof(ret->text), "unix:%s%s%s", directory, path[0] == '/' ? "" : "/",
                  path);
-    if (n < 0 || (size_t)n - strlen("unix:") >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
-        cli_message("gateway: --listen: the path of a socket may have %zu bytes at most",
-                    sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
-        return CLI_USAGE;
-    }
+    if (n < 0 || (size_t)n - strlen("unix:") >= sizeof(((struct sockaddr_un *)0)->sun_path))
+        return cli_fail(CLI_USAGE,
+                        "gateway: --listen: the path of a socket may have %zu bytes at most",
+                        sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
     return CLI_OK;
 }
 
@@ -128,9 +126,9 @@ int gateway_listen_parse(const char *text, struct gateway_listen *ret) {
 static int gateway_address_upstream_usage(const char *text, const char *why) {
     char quoted[IDEM_QUOTE_TEXT];
 
-    cli_message("gateway: --upstream %s: %s; allowed: http://HOST[:PORT][/PATH], or with https",
-                idem_error_quote(text, strlen(text), quoted, sizeof(quoted)), why);
-    return CLI_USAGE;
+    return cli_fail(CLI_USAGE,
+                    "gateway: --upstream %s: %s; allowed: http://HOST[:PORT][/PATH], or with https",
+                    idem_error_quote(text, strlen(text), quoted, sizeof(quoted)), why);
 }
 
 /* The path is written unquoted into proxy_pass, where a $ would begin a variable. */
@@ -143,19 +141,15 @@ static bool gateway_address_path_is_plain(const char *path) {
 
 static int gateway_address_upstream_parse(const char *text, struct gateway_upstream *ret) {
     struct part host = {NULL, 0}, port = {"80", 2};
-    const char *at = text, *path;
+    const char *at, *path;
     size_t len;
 
     *ret = (struct gateway_upstream){0};
-    if (strncasecmp(text, "https://", 8) == 0) {
-        at += 8;
-        port = (struct part){"443", 3};
-        ret->tls = true;
-    } else if (strncasecmp(text, "http://", 7) == 0) {
-        at += 7;
-    } else {
+    at = idem_url_http(text, &ret->tls);
+    if (at == NULL)
         return gateway_address_upstream_usage(text, "it begins with neither http:// nor https://");
-    }
+    if (ret->tls)
+        port = (struct part){"443", 3};
     path = at + strcspn(at, "/");
     if (!part_split_host((struct part){at, (size_t)(path - at)}, &host, &port) ||
         !part_copy(host, ret->host, sizeof(ret->host)) ||
@@ -181,11 +175,11 @@ int gateway_upstreams_parse(const struct cli_list *list, struct gateway_upstream
             return status;
         /* One proxy_pass serves all of them, and under TLS one name is checked. */
         if (ret[i].tls != ret[0].tls || strcmp(ret[i].path, ret[0].path) != 0 ||
-            (ret[i].tls && strcmp(ret[i].host, ret[0].host) != 0)) {
-            cli_message("gateway: several --upstream must have the same scheme and path, and under "
-                        "https the same host");
-            return CLI_USAGE;
-        }
+            (ret[i].tls && strcmp(ret[i].host, ret[0].host) != 0))
+            return cli_fail(
+                CLI_USAGE,
+                "gateway: several --upstream must have the same scheme and path, and under "
+                "https the same host");
     }
     return CLI_OK;
 }
@@ -194,16 +188,13 @@ int gateway_upstreams_parse(const struct cli_list *list, struct gateway_upstream
 
 static int gateway_listen_refuse(const struct gateway_listen *at, int why) {
     if (why == EADDRINUSE)
-        cli_message(
+        return cli_fail(
+            CLI_SYSTEM,
             "gateway: --listen %s: the address is in use (ss -ltnp shows by which program); "
             "end that program, or choose another address",
             at->text);
-    else if (why == EACCES)
-        cli_message("gateway: --listen %s: %s; ports below 1024 are root's", at->text,
-                    strerror(why));
-    else
-        cli_message("gateway: --listen %s: %s", at->text, strerror(why));
-    return CLI_SYSTEM;
+    return cli_fail(CLI_SYSTEM, "gateway: --listen %s: %s%s", at->text, strerror(why),
+                    why == EACCES ? "; ports below 1024 are root's" : "");
 }
 
 static int gateway_listen_check_unix(const struct gateway_listen *at) {
@@ -214,10 +205,9 @@ static int gateway_listen_check_unix(const struct gateway_listen *at) {
 
     if (lstat(path, &file) < 0)
         return CLI_OK; /* nginx creates it, or reports why not */
-    if (!S_ISSOCK(file.st_mode)) {
-        cli_message("gateway: --listen %s: there is a file, and it is no socket", at->text);
-        return CLI_SYSTEM;
-    }
+    if (!S_ISSOCK(file.st_mode))
+        return cli_fail(CLI_SYSTEM, "gateway: --listen %s: there is a file, and it is no socket",
+                        at->text);
     memcpy(name.sun_path, path,
            strlen(path)); /* gateway_listen_parse() has checked that the path fits */
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -254,10 +244,8 @@ int gateway_listen_check(const struct gateway_listen *at) {
     if (at->port[0] == '\0')
         return gateway_listen_check_unix(at);
     rc = getaddrinfo(any ? "0.0.0.0" : at->host, at->port, &hints, &list);
-    if (rc != 0) {
-        cli_message("gateway: --listen %s: %s", at->text, gai_strerror(rc));
-        return CLI_USAGE;
-    }
+    if (rc != 0)
+        return cli_fail(CLI_USAGE, "gateway: --listen %s: %s", at->text, gai_strerror(rc));
     for (struct addrinfo *one = list; one != NULL && why == 0; one = one->ai_next)
         why = addrinfo_try_bind(one);
     freeaddrinfo(list);

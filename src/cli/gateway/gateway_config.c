@@ -124,18 +124,15 @@ int gateway_texts_check(const struct cli_values *values) {
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (texts[i] == NULL)
             continue;
-        if (texts[i][0] == '\0') {
-            cli_message("gateway: %s is empty", texts_of[i]);
-            return CLI_USAGE;
-        }
+        if (texts[i][0] == '\0')
+            return cli_fail(CLI_USAGE, "gateway: %s is empty", texts_of[i]);
         for (const char *at = texts[i]; *at != '\0'; at++) {
-            if ((unsigned char)*at < ' ' || *at == 0x7f) {
-                cli_message(
+            if ((unsigned char)*at < ' ' || *at == 0x7f)
+                return cli_fail(
+                    CLI_USAGE,
                     "gateway: %s holds a control character, which nginx's configuration does "
                     "not take",
                     texts_of[i]);
-                return CLI_USAGE;
-            }
         }
     }
     return CLI_OK;

@@ -58,9 +58,8 @@ static int gateway_config_save(const struct gateway *g, const char *name, const 
     } else if (fd >= 0) {
         close(fd);
     }
-    cli_message("gateway: cannot write nginx's configuration into %s: %s", g->folder,
-                strerror(errno));
-    return CLI_SYSTEM;
+    return cli_fail(CLI_SYSTEM, "gateway: cannot write nginx's configuration into %s: %s",
+                    g->folder, strerror(errno));
 }
 
 /* Starting. */
@@ -140,7 +139,7 @@ static void run_stop(struct run *run) {
 
 static void run_reload(struct run *run) {
     /* A terminal that was closed sends the same signal. */
-    if (run->g->tty && !cli_has_tty()) {
+    if (run->g->tty && !run_loop_has_tty()) {
         run_stop(run);
         return;
     }
@@ -365,13 +364,12 @@ static int run_status(const struct run *run) {
         cli_message("gateway: nginx was ended by signal %d", WTERMSIG(run->status));
         return 128 + WTERMSIG(run->status);
     }
-    cli_message("gateway: nginx ended with status %d", WEXITSTATUS(run->status));
-    return CLI_SYSTEM;
+    return cli_fail(CLI_SYSTEM, "gateway: nginx ended with status %d", WEXITSTATUS(run->status));
 }
 
 static void gateway_start_report(const struct gateway *g) {
     const struct cli_values *values = g->values;
-    bool plain = strncmp(g->store, "lmdb:", 5) == 0; /* other URLs may contain a password */
+    bool plain = cli_store_kind(g->store) == CLI_STORE_LMDB; /* other URLs may contain a password */
 
     cli_message("gateway: %s%s before %s%s, remembered in %s",
                 g->listen.port[0] == '\0' ? "" : "http://", g->listen.text, values->upstreams.at[0],

@@ -60,10 +60,9 @@ static int gateway_module_find(struct gateway *g) {
     if (given != NULL && given[0] != '\0') {
         if (gateway_setup_absolute_path(given, g->module))
             return CLI_OK;
-        cli_message("gateway: %s %s: %s",
-                    g->values->module != NULL ? "--module" : "IDEM_NGINX_MODULE", given,
-                    strerror(errno));
-        return CLI_USAGE;
+        return cli_fail(CLI_USAGE, "gateway: %s %s: %s",
+                        g->values->module != NULL ? "--module" : "IDEM_NGINX_MODULE", given,
+                        strerror(errno));
     }
     gateway_setup_build_module(built);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
@@ -73,12 +72,12 @@ static int gateway_module_find(struct gateway *g) {
     snprintf(g->module, sizeof(g->module), "%s", places[1]);
     if (g->values->print_config)
         return CLI_OK;
-    cli_message(
+    return cli_fail(
+        CLI_NOT_FOUND,
         "gateway: nginx's module " MODULE
         " is neither in %s nor in /usr/lib/nginx/modules; it is built with idem where nginx's "
         "headers are (Debian: apt-get install nginx-dev), or set its path with --module FILE",
         IDEM_NGINX_MODULES);
-    return CLI_NOT_FOUND;
 }
 
 static bool gateway_setup_program_in(const char *directory, size_t len, const char *name,
@@ -112,12 +111,11 @@ static int gateway_nginx_find(struct gateway *g) {
     if (gateway_setup_program_find(name, g->nginx))
         return CLI_OK;
     if (g->values->nginx != NULL)
-        cli_message("gateway: --nginx %s: there is no such program", name);
-    else
-        cli_message(
-            "gateway: nginx is not installed (Debian: apt-get install nginx), or set its path "
-            "with --nginx FILE");
-    return CLI_NOT_FOUND;
+        return cli_fail(CLI_NOT_FOUND, "gateway: --nginx %s: there is no such program", name);
+    return cli_fail(
+        CLI_NOT_FOUND,
+        "gateway: nginx is not installed (Debian: apt-get install nginx), or set its path "
+        "with --nginx FILE");
 }
 
 int gateway_find(struct gateway *g) {
@@ -127,10 +125,9 @@ int gateway_find(struct gateway *g) {
         return status;
     if (g->values->config != NULL) {
         if (access(g->values->config, R_OK) < 0 ||
-            !gateway_setup_absolute_path(g->values->config, g->include)) {
-            cli_message("gateway: --config %s: %s", g->values->config, strerror(errno));
-            return CLI_CONFIG;
-        }
+            !gateway_setup_absolute_path(g->values->config, g->include))
+            return cli_fail(CLI_CONFIG, "gateway: --config %s: %s", g->values->config,
+                            strerror(errno));
     }
     return g->values->print_config ? CLI_OK : gateway_nginx_find(g);
 }
@@ -147,12 +144,11 @@ int gateway_user(struct gateway *g) {
     if (user == NULL)
         user = getpwnam("nobody");
     group = user == NULL ? NULL : getgrgid(user->pw_gid);
-    if (group == NULL) {
-        cli_message(
+    if (group == NULL)
+        return cli_fail(
+            CLI_SYSTEM,
             "gateway: there is neither a user www-data nor a user nobody for nginx's workers; "
             "start this as another user than root");
-        return CLI_SYSTEM;
-    }
     snprintf(g->user, sizeof(g->user), "%s", user->pw_name);
     snprintf(g->group, sizeof(g->group), "%s", group->gr_name);
     g->uid = user->pw_uid;
@@ -207,7 +203,7 @@ static bool gateway_setup_is_root_directory(const struct stat *directory) {
    a directory of root's nor use one that root owns. A directory that is not empty keeps its owner,
    and so does the directory of root's own store. A link of another user on the way gets nothing of
    root's made or given away: the child, which is that user at most, reports what is missing. */
-static void gateway_directory_give(const struct gateway *g, const char *path, bool make) {
+static void gateway_directory_chown(const struct gateway *g, const char *path, bool make) {
     struct stat directory;
     struct idem_error err;
     int fd;
@@ -255,10 +251,8 @@ static int gateway_store_try_in_child(const struct gateway *g, bool embedded) {
 
     fflush(NULL);
     pid = fork();
-    if (pid < 0) {
-        cli_message("gateway: %s", strerror(errno));
-        return CLI_SYSTEM;
-    }
+    if (pid < 0)
+        return cli_fail(CLI_SYSTEM, "gateway: %s", strerror(errno));
     if (pid == 0)
         gateway_store_try(g, embedded);
     while (waitpid(pid, &status, 0) < 0)
@@ -276,9 +270,9 @@ int gateway_store_check(struct gateway *g) {
     if (idem_url_parse(g->store, &url, &err) < 0)
         return cli_message_error("gateway: --store", &err);
     create = idem_url_get(&url, "create");
-    embedded = strcmp(url.scheme, "lmdb") == 0;
+    embedded = cli_store_kind(g->store) == CLI_STORE_LMDB;
     if (embedded && g->user[0] != '\0')
-        gateway_directory_give(g, url.rest, create == NULL || strcmp(create, "no") != 0);
+        gateway_directory_chown(g, url.rest, create == NULL || strcmp(create, "no") != 0);
     idem_url_release(&url);
     return gateway_store_try_in_child(g, embedded);
 }
@@ -306,8 +300,8 @@ int gateway_folder_make(struct gateway *g) {
         if (g->user[0] == '\0' || chmod(g->folder, 0711) == 0)
             return CLI_OK;
     }
-    cli_message("gateway: cannot make a folder for nginx to work in: %s", strerror(errno));
-    return CLI_SYSTEM;
+    return cli_fail(CLI_SYSTEM, "gateway: cannot make a folder for nginx to work in: %s",
+                    strerror(errno));
 }
 
 /* Works with descriptors and follows no links: the workers' user owns parts of the tree. */

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/run/run_output.h"
 #include "store/store.h"
 
 /* A user's name, or the number of a user without a name. */
@@ -90,7 +91,7 @@ int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, con
     const char *variable = getenv("IDEM_AUDIT"), *fault;
     uid_t login;
     int status;
-    char *url = cli_store_url_said(values, &status);
+    char *url = cli_store_url_given(values, &status);
 
     if (url == NULL)
         return status;
@@ -108,9 +109,8 @@ int cli_audit_open(struct cli_audit *audit, const struct cli_values *values, con
     audit->opened = fault == NULL;
     if (audit->opened)
         return CLI_OK;
-    cli_message("%s: the audit, %s, cannot be written: %s; nothing was changed", action,
-                audit->path, fault);
-    return CLI_IO;
+    return cli_fail(CLI_IO, "%s: the audit, %s, cannot be written: %s; nothing was changed", action,
+                    audit->path, fault);
 }
 
 static void audit_line_fill(const struct cli_audit *audit, struct idem_audit *line) {
@@ -150,19 +150,6 @@ static void audit_line_begin(const struct cli_audit *audit, FILE *out) {
         fprintf(out, "<%d>%s idem[%ld]: ", LOG_AUTH | LOG_NOTICE, when, (long)getpid());
 }
 
-static int audit_file_write(int fd, const char *bytes, size_t len) {
-    ssize_t n;
-
-    for (size_t at = 0; at < len; at += (size_t)n) {
-        n = write(fd, bytes + at, len - at);
-        if (n < 0 && errno == EINTR)
-            n = 0;
-        else if (n <= 0)
-            return n < 0 ? errno : EIO;
-    }
-    return 0;
-}
-
 void cli_audit_put(struct cli_audit *audit, struct idem_audit *line) {
     char *text = NULL;
     size_t len = 0;
@@ -174,7 +161,7 @@ void cli_audit_put(struct cli_audit *audit, struct idem_audit *line) {
         audit_line_begin(audit, out);
         idem_audit_write(line, SIZE_MAX, out);
         if (fclose(out) == 0)
-            fault = audit_file_write(audit->fd, text, audit->log ? len - 1 : len);
+            fault = cli_write_all(audit->fd, text, audit->log ? len - 1 : len) ? 0 : errno;
     }
     if (audit->fault == 0)
         audit->fault = fault;
@@ -193,7 +180,7 @@ int cli_audit_ready(struct cli_audit *audit) {
         return CLI_OK;
     cli_message("%s: the audit, %s, cannot be written: %s; nothing is changed without it",
                 audit->action, audit->path, strerror(audit->fault));
-    audit->told = true;
+    audit->fault_reported = true;
     return CLI_IO;
 }
 
@@ -230,7 +217,7 @@ int cli_audit_close(struct cli_audit *audit) {
     audit->opened = false;
     if (audit->fault == 0)
         return CLI_OK;
-    if (!audit->told)
+    if (!audit->fault_reported)
         cli_message(
             "%s: the end of the audit could not be written to %s: %s; what is begun there and "
             "has no end may have been changed",

@@ -22,8 +22,8 @@ struct cli_audit {
     char who[80], login[80]; /* who: the user of this process; login: the user who logged in, "":
                                 the same user or not known */
     bool force;
-    int fault; /* errno of the first line that could not be written; 0: none */
-    bool told; /* the fault was reported to the user */
+    int fault;           /* errno of the first line that could not be written; 0: none */
+    bool fault_reported; /* the fault was reported to the user */
 };
 
 /* Opens the audit; call it before any change. Returns CLI_OK, or a status after reporting the

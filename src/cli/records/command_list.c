@@ -17,42 +17,26 @@ static bool command_list_print(const struct idem_entry *entry, void *data) {
         cli_entry_json(entry, stdout);
     } else {
         if (listing->n == 0)
-            cli_entry_head(stdout);
-        cli_entry_row(entry, listing->now, stdout);
+            cli_entry_print_heading(stdout);
+        cli_entry_print(entry, listing->now, stdout);
     }
     listing->n++;
     return !ferror(stdout);
 }
 
-static int command_list_records(struct idem *h, const struct cli_values *values) {
+static int command_list_run(struct idem *h, const struct cli_values *values) {
     struct listing listing = {.json = values->json};
     struct idem_filter filter;
     struct idem_error err;
     int status;
 
-    status = cli_filter(h, values, &filter);
+    status = cli_record_filter(h, values, &filter);
     if (status != CLI_OK)
         return status;
     if (idem_time(h, &listing.now, &err) < 0)
         return cli_message_error("store", &err);
-    status = cli_each(h, values, &filter, command_list_print, &listing);
+    status = cli_record_each(h, values, &filter, command_list_print, &listing);
     return status != CLI_OK ? status : cli_flush();
-}
-
-static int command_list_run(const struct cli_values *values) {
-    int status = CLI_OK;
-    struct idem *h;
-
-    if (values->operands_n != 0) {
-        cli_message("list: takes no operand; to see one record: idem show KEY");
-        return CLI_USAGE;
-    }
-    h = cli_open(values, &status);
-    if (h == NULL)
-        return status;
-    status = command_list_records(h, values);
-    idem_close(h);
-    return status;
 }
 
 static const char *const command_list_options[] = {"prefix", "state", "since", "json",
@@ -66,6 +50,7 @@ const struct cli_command cli_list = {
             "label it was run with.\n",
     .after = "  idem list --state uncertain --since 24h\n"
              "  idem list --prefix run: --json\n",
+    .no_operand = "takes no operand; to see one record: idem show KEY",
     .options = command_list_options,
-    .run = command_list_run,
+    .run_on_store = command_list_run,
 };

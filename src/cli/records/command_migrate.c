@@ -4,33 +4,33 @@
  * refuses, and on tables of a newer version.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "idem.h"
 #include "tx/tx_migrate.h"
 
-static const struct {
-    const char *scheme;
-    enum idem_sql_kind kind;
-} schemes[] = {
-    {"postgres:", IDEM_SQL_POSTGRES}, {"postgresql:", IDEM_SQL_POSTGRES},
-    {"mysql:", IDEM_SQL_MYSQL},       {"mariadb:", IDEM_SQL_MYSQL},
-    {"sqlite:", IDEM_SQL_SQLITE},
-};
+/* NULL: it is no SQL database of this build. */
+static const char *command_migrate_schema(const char *url) {
+    switch (cli_store_kind(url)) {
+    case CLI_STORE_POSTGRES:
+        return idem_sql_schema(IDEM_SQL_POSTGRES);
+    case CLI_STORE_MYSQL:
+        return idem_sql_schema(IDEM_SQL_MYSQL);
+    case CLI_STORE_SQLITE:
+        return idem_sql_schema(IDEM_SQL_SQLITE);
+    default:
+        return NULL;
+    }
+}
 
 static int command_migrate_print(const char *url) {
-    const char *schema = NULL;
+    const char *schema = command_migrate_schema(url);
 
-    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
-        if (strncmp(url, schemes[i].scheme, strlen(schemes[i].scheme)) == 0)
-            schema = idem_sql_schema(schemes[i].kind);
-    }
-    if (schema == NULL) {
-        cli_message("migrate: --store names no SQL database that this build knows; use postgres:, "
-                    "mysql: or sqlite:");
-        return CLI_USAGE;
-    }
+    if (schema == NULL)
+        return cli_fail(
+            CLI_USAGE,
+            "migrate: --store names no SQL database that this build knows; use postgres:, "
+            "mysql: or sqlite:");
     fputs(schema, stdout);
     return cli_flush();
 }
@@ -55,16 +55,11 @@ static int command_migrate_run(const struct cli_values *values) {
     int status = CLI_OK;
     char *url;
 
-    if (values->operands_n != 0) {
-        cli_message("migrate: takes no operand");
-        return CLI_USAGE;
-    }
-    if (url_given == NULL || url_given[0] == '\0') {
-        cli_message(
+    if (url_given == NULL || url_given[0] == '\0')
+        return cli_fail(
+            CLI_USAGE,
             "migrate: name the database with --store URL or IDEM_STORE; the embedded store and "
             "Redis need no tables");
-        return CLI_USAGE;
-    }
     url = cli_store_url(values, &status);
     if (url == NULL)
         return status;
@@ -86,6 +81,7 @@ const struct cli_command cli_migrate = {
         "after that SELECT, INSERT, UPDATE and DELETE on them are enough (MySQL: and EXECUTE).\n",
     .after = "  idem migrate --store postgres://owner@db/shop\n"
              "  idem migrate --store mysql: --print | mysql shop\n",
+    .no_operand = "takes no operand",
     .options = command_migrate_options,
     .run = command_migrate_run,
 };

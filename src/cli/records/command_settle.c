@@ -27,7 +27,7 @@
  */
 
 /* Returns the settlement that the flags request. */
-static struct idem_settlement cli_settlement(const struct cli_values *values);
+static struct idem_settlement settle_how(const struct cli_values *values);
 
 /* records per question */
 #define BATCH 1024
@@ -66,13 +66,13 @@ static int batch_list(struct batch *batch) {
         if (idem_list(batch->h, &batch->filter, &batch->at, page, PAGE, &n, &err) < 0)
             return cli_message_error("list", &err);
         for (size_t i = 0; i < n; i++) {
-            if (!cli_filter_takes(batch->values, &page[i]) ||
+            if (!cli_record_filter_takes(batch->values, &page[i]) ||
                 !cli_record_set_has(batch->only, &page[i]))
                 continue;
             page[kept] = page[i];
             if (batch->listed++ == 0)
-                cli_entry_head(stdout);
-            cli_entry_row(&page[kept++], batch->now, stdout);
+                cli_entry_print_heading(stdout);
+            cli_entry_print(&page[kept++], batch->now, stdout);
         }
         batch->n += kept;
     }
@@ -109,7 +109,7 @@ static bool batch_is_unchanged(const struct batch *batch, const struct idem_entr
     int64_t apart = now->created_ms - shown->created_ms;
 
     return now->attempt == shown->attempt && apart <= CREATED_MS && apart >= -CREATED_MS &&
-           cli_filter_takes(batch->values, now);
+           cli_record_filter_takes(batch->values, now);
 }
 
 /* Writes the outcome to the audit before the thread takes its next record. A line that cannot be
@@ -203,10 +203,8 @@ static int batch_settle(struct batch *batch) {
     if (status != CLI_OK)
         return status;
     cli_parallel(batch->n, settle_many_entry, batch);
-    if (batch->status == CLI_OK && signals_pending()) {
-        cli_message("settle: stopped by a signal");
-        return CLI_SYSTEM;
-    }
+    if (batch->status == CLI_OK && signals_pending())
+        return cli_fail(CLI_SYSTEM, "settle: stopped by a signal");
     signals_resume(); /* a signal may end the next question */
     return batch->status;
 }
@@ -236,17 +234,15 @@ static int batch_print_summary(const struct batch *batch, int status) {
 
 static int batch_settle_all(struct batch *batch) {
     struct idem_error err;
-    int status = cli_filter(batch->h, batch->values, &batch->filter);
+    int status = cli_record_filter(batch->h, batch->values, &batch->filter);
 
     if (status != CLI_OK)
         return status;
     if (idem_time(batch->h, &batch->now, &err) < 0)
         return cli_message_error("store", &err);
     batch->shown = calloc(BATCH, sizeof(*batch->shown));
-    if (batch->shown == NULL) {
-        cli_message("settle: no memory");
-        return CLI_SYSTEM;
-    }
+    if (batch->shown == NULL)
+        return cli_fail(CLI_SYSTEM, "settle: no memory");
     while (status == CLI_OK && !batch->at.end)
         status = batch_settle(batch);
     free(batch->shown);
@@ -255,13 +251,13 @@ static int batch_settle_all(struct batch *batch) {
 
 /* Settles all records that --state, --prefix, --since and --only select. Returns the exit
    status. */
-static int cli_settle_many(struct idem *h, const struct cli_values *values,
-                           struct cli_record_set *only, struct cli_audit *audit) {
+static int settle_many(struct idem *h, const struct cli_values *values, struct cli_record_set *only,
+                       struct cli_audit *audit) {
     struct batch batch = {.values = values,
                           .audit = audit,
                           .h = h,
                           .only = only,
-                          .how = cli_settlement(values),
+                          .how = settle_how(values),
                           .lock = PTHREAD_MUTEX_INITIALIZER};
 
     return batch_settle_all(&batch);
@@ -269,7 +265,7 @@ static int cli_settle_many(struct idem *h, const struct cli_values *values,
 
 #define TTL_DEFAULT_S 86400
 
-static struct idem_settlement cli_settlement(const struct cli_values *values) {
+static struct idem_settlement settle_how(const struct cli_values *values) {
     int64_t ttl_s = values->layer.policy.ttl_s;
 
     return (struct idem_settlement){
@@ -289,7 +285,7 @@ static struct idem_settlement cli_settlement(const struct cli_values *values) {
 static int command_settle_entry(struct idem *h, const struct idem_name *name,
                                 const struct idem_entry *entry, const struct cli_values *values,
                                 struct cli_audit *audit) {
-    struct idem_settlement how = cli_settlement(values);
+    struct idem_settlement how = settle_how(values);
     struct idem_error err;
     int status, rc;
 
@@ -309,20 +305,20 @@ static int command_settle_entry(struct idem *h, const struct idem_name *name,
 
 static int command_settle_one(struct idem *h, const struct cli_values *values,
                               struct cli_audit *audit) {
-    struct cli_name_hold hold;
+    struct cli_record_name_hold hold;
     struct idem_entry entry;
     struct idem_name name;
     struct idem_error err;
     int64_t now = 0;
-    int status = cli_name(h, values, &hold, &name);
+    int status = cli_record_name(h, values, &hold, &name);
 
     if (status != CLI_OK)
         return status;
     if (idem_lookup(h, &name, &entry, &err) < 0 || idem_time(h, &now, &err) < 0)
         return cli_message_error("settle", &err);
     if (values->dry_run) {
-        cli_entry_head(stdout);
-        cli_entry_row(&entry, now, stdout);
+        cli_entry_print_heading(stdout);
+        cli_entry_print(&entry, now, stdout);
         status = cli_flush();
     } else {
         status = command_settle_entry(h, &name, &entry, values, audit);
@@ -361,10 +357,8 @@ static int command_settle_run(const struct cli_values *values) {
     int status = CLI_OK, written;
     struct idem *h = NULL;
 
-    if (fault != NULL) {
-        cli_message("settle: %s (see: idem help settle)", fault);
-        return CLI_USAGE;
-    }
+    if (fault != NULL)
+        return cli_usage("settle", "%s", fault);
     if (values->only != NULL)
         status = cli_record_set_read(values->only, values->layer.policy.prefix, &only);
     if (status == CLI_OK && !values->dry_run)
@@ -372,8 +366,8 @@ static int command_settle_run(const struct cli_values *values) {
     if (status == CLI_OK)
         h = cli_open(values, &status);
     if (h != NULL)
-        status = many ? cli_settle_many(h, values, &only, &audit)
-                      : command_settle_one(h, values, &audit);
+        status =
+            many ? settle_many(h, values, &only, &audit) : command_settle_one(h, values, &audit);
     written = cli_audit_close(&audit);
     cli_record_set_release(&only);
     idem_close(h);
@@ -433,11 +427,11 @@ static int command_forget_look_up(struct idem *h, const struct idem_name *name,
 
 static int command_forget_record(struct idem *h, const struct cli_values *values,
                                  struct cli_audit *audit) {
-    struct cli_name_hold hold;
+    struct cli_record_name_hold hold;
     struct idem_entry before;
     struct idem_name name;
     struct idem_error err;
-    int status = cli_name(h, values, &hold, &name), rc;
+    int status = cli_record_name(h, values, &hold, &name), rc;
 
     if (status == CLI_OK)
         status = command_forget_look_up(h, &name, &before);

@@ -12,20 +12,17 @@ static int entry_result_write(const struct idem_entry *entry) {
     struct cli_fault fault;
     struct spawn_end end;
 
-    if (!entry->has_result) {
-        cli_message("this record has no result: it is %s%s", cli_entry_state(entry),
-                    entry->state == IDEM_DONE ? ", and its result was not kept" : "");
-        return CLI_ABSENT;
-    }
+    if (!entry->has_result)
+        return cli_fail(CLI_ABSENT, "this record has no result: it is %s%s", cli_entry_state(entry),
+                        entry->state == IDEM_DONE ? ", and its result was not kept" : "");
     if (!cli_replay(entry->result, entry->result_len, &end, &fault))
         /* The result of another front door: its bytes are written unchanged. */
         fault =
             (struct cli_fault){1, cli_write_all(1, entry->result, entry->result_len) ? 0 : errno};
     if (fault.why == 0 || fault.why == EPIPE)
         return CLI_OK;
-    cli_message("cannot write the result to %s: %s", fault.stream == 1 ? "stdout" : "stderr",
-                strerror(fault.why));
-    return CLI_IO;
+    return cli_fail(CLI_IO, "cannot write the result to %s: %s",
+                    fault.stream == 1 ? "stdout" : "stderr", strerror(fault.why));
 }
 
 static int command_show_entry(struct idem *h, const struct cli_values *values,
@@ -41,16 +38,16 @@ static int command_show_entry(struct idem *h, const struct cli_values *values,
     }
     if (idem_time(h, &now, &err) < 0)
         return cli_message_error("store", &err);
-    cli_entry_lines(entry, now, stdout);
+    cli_entry_print_details(entry, now, stdout);
     return cli_flush();
 }
 
-static int command_show_record(struct idem *h, const struct cli_values *values) {
-    struct cli_name_hold hold;
+static int command_show_run(struct idem *h, const struct cli_values *values) {
+    struct cli_record_name_hold hold;
     struct idem_entry entry;
     struct idem_name name;
     struct idem_error err;
-    int status = cli_name(h, values, &hold, &name);
+    int status = cli_record_name(h, values, &hold, &name);
 
     if (status != CLI_OK)
         return status;
@@ -58,17 +55,6 @@ static int command_show_record(struct idem *h, const struct cli_values *values) 
         return cli_message_error("show", &err);
     status = command_show_entry(h, values, &entry);
     idem_entry_release(&entry);
-    return status;
-}
-
-static int command_show_run(const struct cli_values *values) {
-    int status = CLI_OK;
-    struct idem *h = cli_open(values, &status);
-
-    if (h == NULL)
-        return status;
-    status = command_show_record(h, values);
-    idem_close(h);
     return status;
 }
 
@@ -87,5 +73,5 @@ const struct cli_command cli_show = {
              "  idem show --hash 3f2a91c0d4e5 --result\n",
     .operand = "a key",
     .options = command_show_options,
-    .run = command_show_run,
+    .run_on_store = command_show_run,
 };

@@ -58,30 +58,17 @@ static void stats_table(const struct idem_stats *stats, FILE *out) {
                 idem_size_print((int64_t)stats->bytes_max, max, sizeof(max)));
 }
 
-static int command_stats_run(const struct cli_values *values) {
+static int command_stats_run(struct idem *h, const struct cli_values *values) {
     struct idem_stats stats;
     struct idem_error err;
-    int status = CLI_OK;
-    struct idem *h;
 
-    if (values->operands_n != 0) {
-        cli_message("stats: takes no operand");
-        return CLI_USAGE;
-    }
-    h = cli_open(values, &status);
-    if (h == NULL)
-        return status;
-    if (idem_stats(h, &stats, &err) < 0) {
-        status = cli_message_error("stats", &err);
-    } else {
-        if (values->json)
-            stats_json(&stats, stdout);
-        else
-            stats_table(&stats, stdout);
-        status = cli_flush();
-    }
-    idem_close(h);
-    return status;
+    if (idem_stats(h, &stats, &err) < 0)
+        return cli_message_error("stats", &err);
+    if (values->json)
+        stats_json(&stats, stdout);
+    else
+        stats_table(&stats, stdout);
+    return cli_flush();
 }
 
 static const char *const command_stats_options[] = {"json", "store", "help", NULL};
@@ -93,6 +80,7 @@ const struct cli_command cli_stats = {
     .text = "Counts the records by state, and what happened since the store was made: runs,\n"
             "replays, refusals, lost leases, superseded owners.\n",
     .after = "  idem stats --json\n",
+    .no_operand = "takes no operand",
     .options = command_stats_options,
-    .run = command_stats_run,
+    .run_on_store = command_stats_run,
 };

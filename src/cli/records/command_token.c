@@ -22,8 +22,7 @@ static int command_token_check_usage(const struct cli_values *values) {
         fault = "--bind is empty: every caller without a value could use it; leave it out";
     if (fault == NULL)
         return CLI_OK;
-    cli_message("token: %s (see: idem help token)", fault);
-    return CLI_USAGE;
+    return cli_usage("token", "%s", fault);
 }
 
 static int command_token_print(struct idem *h, const struct idem_guard *guard,

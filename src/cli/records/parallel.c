@@ -25,10 +25,10 @@ static void *parallel_work(void *shared) {
 
 void cli_parallel(size_t n, void (*each)(void *data, size_t i), void *data) {
     struct parallel parallel = {.n = n, .each = each, .data = data};
-    pthread_t threads[CLI_CREW_MAX];
+    pthread_t threads[CLI_PARALLEL_MAX];
     size_t started = 0;
 
-    while (started < CLI_CREW_MAX - 1 && started + 1 < n &&
+    while (started < CLI_PARALLEL_MAX - 1 && started + 1 < n &&
            pthread_create(&threads[started], NULL, parallel_work, &parallel) == 0)
         started++;
     parallel_work(&parallel);

@@ -7,11 +7,11 @@
 
 #include <stddef.h>
 
-#define CLI_CREW_MAX 64
+#define CLI_PARALLEL_MAX 64
 
 /* Calls `each` once for every i below n, in as many threads as there are jobs, at most
-   CLI_CREW_MAX, and returns when all calls have returned. If no thread can be started, the calling
-   thread does the work alone. */
+   CLI_PARALLEL_MAX, and returns when all calls have returned. If no thread can be started, the
+   calling thread does the work alone. */
 void cli_parallel(size_t n, void (*each)(void *data, size_t i), void *data);
 
 #endif

@@ -71,7 +71,7 @@ static void values_name_by_key(const struct cli_values *values, struct idem_name
 
 struct hash_search {
     const char *hash;
-    struct cli_name_hold *hold;
+    struct cli_record_name_hold *hold;
     int found;
 };
 
@@ -89,37 +89,32 @@ static bool record_select_match_hash(const struct idem_entry *entry, void *data)
 
 /* A store looks records up by prefix and whole hash, but people type the first digits of a hash. */
 static int record_select_by_hash(struct idem *h, const struct cli_values *values,
-                                 struct cli_name_hold *hold, struct idem_name *ret) {
+                                 struct cli_record_name_hold *hold, struct idem_name *ret) {
     struct hash_search search = {values->hash, hold, 0};
     struct idem_filter filter = {.prefix = values_prefix(values)};
     struct cli_values any = *values;
     int status;
 
     any.state = NULL;
-    status = cli_each(h, &any, &filter, record_select_match_hash, &search);
+    status = cli_record_each(h, &any, &filter, record_select_match_hash, &search);
     if (status != CLI_OK)
         return status;
-    if (search.found == 0) {
-        cli_message("no record has this hash%s; it may have expired",
-                    filter.prefix == NULL ? "" : " under this prefix");
-        return CLI_ABSENT;
-    }
-    if (search.found > 1) {
-        cli_message("several records' hashes begin so: give more digits, or --prefix");
-        return CLI_USAGE;
-    }
+    if (search.found == 0)
+        return cli_fail(CLI_ABSENT, "no record has this hash%s; it may have expired",
+                        filter.prefix == NULL ? "" : " under this prefix");
+    if (search.found > 1)
+        return cli_fail(CLI_USAGE,
+                        "several records' hashes begin so: give more digits, or --prefix");
     *ret = (struct idem_name){.prefix = hold->prefix, .hash = hold->hash};
     return CLI_OK;
 }
 
-int cli_name(struct idem *h, const struct cli_values *values, struct cli_name_hold *hold,
-             struct idem_name *ret) {
+int cli_record_name(struct idem *h, const struct cli_values *values,
+                    struct cli_record_name_hold *hold, struct idem_name *ret) {
     const char *fault = values_name_fault(values);
 
-    if (fault != NULL) {
-        cli_message("%s", fault);
-        return CLI_USAGE;
-    }
+    if (fault != NULL)
+        return cli_fail(CLI_USAGE, "%s", fault);
     if (values->hash != NULL)
         return record_select_by_hash(h, values, hold, ret);
     values_name_by_key(values, ret);
@@ -138,7 +133,7 @@ const char *cli_entry_state(const struct idem_entry *entry) {
     return entry->uncertain ? uncertain_word : idem_state_name(entry->state);
 }
 
-int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret) {
+int cli_record_filter(struct idem *h, const struct cli_values *values, struct idem_filter *ret) {
     struct idem_filter filter = {.prefix = values_prefix(values)};
     struct idem_error err;
     int64_t now = 0;
@@ -149,28 +144,28 @@ int cli_filter(struct idem *h, const struct cli_values *values, struct idem_filt
         if (filter.uncertain)
             state = IDEM_RUNNING;
         else if (!idem_word_find(idem_words_state, values->state, strlen(values->state), &state) ||
-                 state == IDEM_ABSENT) {
-            cli_message("--state is issued, running, uncertain, done, failed, damaged or newer");
-            return CLI_USAGE;
-        }
+                 state == IDEM_ABSENT)
+            return cli_fail(
+                CLI_USAGE, "--state is issued, running, uncertain, done, failed, damaged or newer");
         filter.state = (enum idem_state)state;
     }
     if (values->since != NULL) {
         if (idem_time(h, &now, &err) < 0)
             return cli_message_error("store", &err);
-        if (cli_when_parse(values->since, now, &filter.since_ms, &err) < 0)
+        if (time_argument_parse(values->since, now, &filter.since_ms, &err) < 0)
             return cli_message_error("--since", &err);
     }
     *ret = filter;
     return CLI_OK;
 }
 
-bool cli_filter_takes(const struct cli_values *values, const struct idem_entry *entry) {
+bool cli_record_filter_takes(const struct cli_values *values, const struct idem_entry *entry) {
     return values->state == NULL || strcmp(values->state, cli_entry_state(entry)) == 0;
 }
 
-int cli_each(struct idem *h, const struct cli_values *values, const struct idem_filter *filter,
-             bool (*each)(const struct idem_entry *entry, void *data), void *data) {
+int cli_record_each(struct idem *h, const struct cli_values *values,
+                    const struct idem_filter *filter,
+                    bool (*each)(const struct idem_entry *entry, void *data), void *data) {
     static struct idem_entry page[PAGE];
     struct idem_cursor cursor = {0};
     struct idem_error err;
@@ -180,7 +175,7 @@ int cli_each(struct idem *h, const struct cli_values *values, const struct idem_
         if (idem_list(h, filter, &cursor, page, PAGE, &n, &err) < 0)
             return cli_message_error("list", &err);
         for (size_t i = 0; i < n; i++)
-            if (cli_filter_takes(values, &page[i]) && !each(&page[i], data))
+            if (cli_record_filter_takes(values, &page[i]) && !each(&page[i], data))
                 return CLI_OK;
     }
     return CLI_OK;
@@ -223,19 +218,19 @@ void cli_entry_json(const struct idem_entry *entry, FILE *out) {
     json_out_bool(&json, "has_result", entry->has_result);
     json_out_uint(&json, "result_len", entry->result_len);
     json_out_int(&json, "left_ms", entry->left_ms);
-    cli_json_when(&json, "created", entry->created_ms);
-    cli_json_when(&json, "changed", entry->changed_ms);
-    cli_json_when(&json, "expires", entry->expires_ms);
+    time_argument_json(&json, "created", entry->created_ms);
+    time_argument_json(&json, "changed", entry->changed_ms);
+    time_argument_json(&json, "expires", entry->expires_ms);
     json_out_line(&json);
 }
 
 #define ROW "%-12s  %-9s  %7s  %6s  %-20s  %-8s  %-8s  %s\n"
 
-void cli_entry_head(FILE *out) {
+void cli_entry_print_heading(FILE *out) {
     fprintf(out, ROW, "HASH", "STATE", "ATTEMPT", "STATUS", "CHANGED", "AGE", "PREFIX", "LABEL");
 }
 
-void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+void cli_entry_print(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
     char hash[CLI_HASH_SHORT + 1], attempt[16] = "-", status[16] = "-",
                                    changed[IDEM_RFC3339_TEXT] = "-", age[IDEM_RFC3339_TEXT] = "-",
                                    prefix[sizeof(entry->prefix)], label[sizeof(entry->label)];
@@ -245,7 +240,7 @@ void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
         snprintf(attempt, sizeof(attempt), "%" PRIu32, entry->attempt);
         /* Whole seconds: people read this table. */
         idem_rfc3339_print(entry->changed_ms - entry->changed_ms % 1000, changed, sizeof(changed));
-        cli_when_relative(entry->changed_ms, now_ms, age, sizeof(age));
+        time_argument_relative(entry->changed_ms, now_ms, age, sizeof(age));
     }
     if (entry_is_over(entry))
         snprintf(status, sizeof(status), "%" PRId32, entry->status);
@@ -268,7 +263,7 @@ static void record_print_time(FILE *out, const char *name, int64_t ms, int64_t n
 
     if (ms != 0)
         fprintf(out, LINE "%s (%s)\n", name, idem_rfc3339_print(ms, at, sizeof(at)),
-                cli_when_relative(ms, now_ms, relative, sizeof(relative)));
+                time_argument_relative(ms, now_ms, relative, sizeof(relative)));
 }
 
 /* After unknown() under recover=rerun a record is still `running`, and its lease is the pause
@@ -322,7 +317,7 @@ static void record_print_result(FILE *out, const struct idem_entry *entry) {
             end.signalled ? "signal" : "exit", end.number, bytes[1], bytes[2]);
 }
 
-void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
+void cli_entry_print_details(const struct idem_entry *entry, int64_t now_ms, FILE *out) {
     char key[IDEM_HEX_LEN + 1];
 
     record_print_text(out, "hash", entry->hash);
@@ -352,7 +347,7 @@ static const char alone[] = "a hash without its prefix, which --prefix must give
                             "two prefixes may have the same hash";
 
 /* Stores the digits in lower case, as records do. */
-static bool record_list_read_hash(const char *text, size_t len, struct cli_record_set_row *ret) {
+static bool record_list_read_hash(const char *text, size_t len, struct cli_record_set_item *ret) {
     unsigned char hash[IDEM_HASH_LEN];
 
     if (!idem_hex_parse(text, len, hash))
@@ -362,7 +357,7 @@ static bool record_list_read_hash(const char *text, size_t len, struct cli_recor
 }
 
 static const char *record_list_read_prefix(const struct idem_json *prefix,
-                                           struct cli_record_set_row *ret) {
+                                           struct cli_record_set_item *ret) {
     if (prefix == NULL)
         return NULL;
     if (prefix->type != IDEM_JSON_STRING || prefix->n == 0 || prefix->n > IDEM_PREFIX_MAX ||
@@ -374,7 +369,7 @@ static const char *record_list_read_prefix(const struct idem_json *prefix,
 
 /* An attempt that cannot be parsed is an error; it must not be taken for CLI_ONLY_ANY. */
 static const char *record_list_read_attempt(const struct idem_json *attempt,
-                                            struct cli_record_set_row *ret) {
+                                            struct cli_record_set_item *ret) {
     int64_t number;
 
     if (attempt == NULL)
@@ -388,7 +383,7 @@ static const char *record_list_read_attempt(const struct idem_json *attempt,
 
 /* {"hash":"...","prefix":"...","attempt":N,...} */
 static const char *record_list_read_object(const char *text, size_t len,
-                                           struct cli_record_set_row *ret) {
+                                           struct cli_record_set_item *ret) {
     const struct idem_json *hash;
     const char *fault = wrong;
     struct idem_arena arena;
@@ -407,10 +402,10 @@ static const char *record_list_read_object(const char *text, size_t len,
 }
 
 const char *cli_record_set_parse_line(const char *line, size_t len, const char *prefix,
-                                      struct cli_record_set_row *ret) {
+                                      struct cli_record_set_item *ret) {
     const char *fault;
 
-    *ret = (struct cli_record_set_row){.attempt = CLI_ONLY_ANY};
+    *ret = (struct cli_record_set_item){.attempt = CLI_ONLY_ANY};
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == ' '))
         len--;
     if (len == 0)
@@ -428,7 +423,7 @@ const char *cli_record_set_parse_line(const char *line, size_t len, const char *
 }
 
 static int record_list_compare(const void *first, const void *second) {
-    const struct cli_record_set_row *a = first, *b = second;
+    const struct cli_record_set_item *a = first, *b = second;
     int order = strcmp(a->hash, b->hash) ?: strcmp(a->prefix, b->prefix);
 
     return order != 0 ? order : (a->attempt > b->attempt) - (a->attempt < b->attempt);
@@ -438,54 +433,43 @@ static int record_list_compare(const void *first, const void *second) {
 static void only_sort(struct cli_record_set *only) {
     size_t n = 0;
 
-    qsort(only->rows, only->n, sizeof(*only->rows), record_list_compare);
+    qsort(only->items, only->n, sizeof(*only->items), record_list_compare);
     for (size_t i = 0; i < only->n; i++)
-        if (n == 0 || record_list_compare(&only->rows[n - 1], &only->rows[i]) != 0)
-            only->rows[n++] = only->rows[i];
+        if (n == 0 || record_list_compare(&only->items[n - 1], &only->items[i]) != 0)
+            only->items[n++] = only->items[i];
     only->n = n;
 }
 
-static int only_add(struct cli_record_set *only, size_t *size,
-                    const struct cli_record_set_row *row) {
-    struct cli_record_set_row *larger;
-
-    if (only->n == *size) {
-        *size = *size == 0 ? 1024 : 2 * *size;
-        larger = realloc(only->rows, *size * sizeof(*larger));
-        if (larger == NULL) {
-            cli_message("--only: no memory");
-            return CLI_SYSTEM;
-        }
-        only->rows = larger;
-    }
-    only->rows[only->n++] = *row;
-    return CLI_OK;
-}
-
-static int record_list_read_rows(FILE *in, const char *path, const char *prefix,
-                                 struct cli_record_set *only) {
-    struct cli_record_set_row row;
+static int record_list_read_items(FILE *in, const char *path, const char *prefix,
+                                  struct cli_record_set *only) {
+    struct idem_buffer line = {0}, items = {0};
+    struct cli_record_set_item item;
     const char *fault;
-    size_t size = 0, room = 0, number = 0;
-    char *line = NULL;
+    size_t number = 0;
     int status = CLI_OK;
     ssize_t len;
 
-    while (status == CLI_OK && (len = cli_input_line(in, &line, &room)) >= 0) {
+    while (status == CLI_OK && (len = cli_input_line(in, &line)) >= 0) {
         number++;
-        fault = cli_record_set_parse_line(line, (size_t)len, prefix, &row);
+        fault = cli_record_set_parse_line(line.at, line.len, prefix, &item);
         if (fault != NULL) {
             cli_message("--only: %s: line %zu is %s; nothing was changed", path, number, fault);
             status = CLI_USAGE;
-        } else if (row.hash[0] != '\0') {
-            status = only_add(only, &size, &row);
+        } else if (item.hash[0] != '\0') {
+            idem_buffer_put(&items, &item, sizeof(item));
         }
+    }
+    only->items = (struct cli_record_set_item *)(void *)items.at;
+    only->n = items.len / sizeof(item);
+    if (items.failed) {
+        cli_message("--only: no memory");
+        status = CLI_SYSTEM;
     }
     if (status == CLI_OK && (len == -2 || ferror(in))) {
         cli_message("--only: %s cannot be read to its end; nothing was changed", path);
         status = CLI_IO;
     }
-    free(line);
+    idem_buffer_release(&line);
     return status;
 }
 
@@ -495,11 +479,9 @@ int cli_record_set_read(const char *path, const char *prefix, struct cli_record_
     int status;
 
     *ret = (struct cli_record_set){0};
-    if (in == NULL) {
-        cli_message("--only: cannot open %s: %s", path, strerror(errno));
-        return CLI_ABSENT;
-    }
-    status = record_list_read_rows(in, path, prefix, ret);
+    if (in == NULL)
+        return cli_fail(CLI_ABSENT, "--only: cannot open %s: %s", path, strerror(errno));
+    status = record_list_read_items(in, path, prefix, ret);
     if (!input)
         fclose(in);
     if (status == CLI_OK && ret->n == 0) {
@@ -512,24 +494,24 @@ int cli_record_set_read(const char *path, const char *prefix, struct cli_record_
 }
 
 void cli_record_set_release(struct cli_record_set *only) {
-    free(only->rows);
+    free(only->items);
     *only = (struct cli_record_set){0};
 }
 
 static bool only_mark(const struct cli_record_set *only, const struct idem_entry *entry,
                       int64_t attempt) {
-    struct cli_record_set_row key = {.attempt = attempt}, *row;
+    struct cli_record_set_item key = {.attempt = attempt}, *item;
 
     memcpy(key.hash, entry->hash, sizeof(key.hash));
     memcpy(key.prefix, entry->prefix, sizeof(key.prefix));
-    row = bsearch(&key, only->rows, only->n, sizeof(key), record_list_compare);
-    if (row != NULL)
-        row->met = true;
-    return row != NULL;
+    item = bsearch(&key, only->items, only->n, sizeof(key), record_list_compare);
+    if (item != NULL)
+        item->met = true;
+    return item != NULL;
 }
 
 bool cli_record_set_has(const struct cli_record_set *only, const struct idem_entry *entry) {
-    return only->rows == NULL || only_mark(only, entry, entry->attempt) ||
+    return only->items == NULL || only_mark(only, entry, entry->attempt) ||
            only_mark(only, entry, CLI_ONLY_ANY);
 }
 
@@ -537,6 +519,6 @@ size_t cli_record_set_unmet(const struct cli_record_set *only) {
     size_t n = 0;
 
     for (size_t i = 0; i < only->n; i++)
-        n += !only->rows[i].met;
+        n += !only->items[i].met;
     return n;
 }

@@ -18,23 +18,23 @@
 
 #define CLI_ONLY_ANY (-1)
 
-struct cli_record_set_row {
+struct cli_record_set_item {
     char hash[65];
     char prefix[IDEM_PREFIX_MAX + 1];
     int64_t attempt; /* CLI_ONLY_ANY: any attempt */
-    bool met;        /* a record that matches this row was found */
+    bool met;        /* a record that matches this item was found */
 };
 
 struct cli_record_set {
-    struct cli_record_set_row
-        *rows; /* sorted by name, without duplicates; NULL: all records are meant */
+    struct cli_record_set_item
+        *items; /* sorted by name, without duplicates; NULL: all records are meant */
     size_t n;
 };
 
 /* Parses one line without its end. `prefix` completes a line that names none; NULL: no prefix is
    known. Returns NULL, or a text that describes the error. An empty line yields an empty hash. */
 const char *cli_record_set_parse_line(const char *line, size_t len, const char *prefix,
-                                      struct cli_record_set_row *ret);
+                                      struct cli_record_set_item *ret);
 
 /* Reads the file; "-" is standard input. Returns CLI_OK, or a status after reporting the error. The
    caller releases the list either way. */
@@ -51,11 +51,11 @@ size_t cli_record_set_unmet(const struct cli_record_set *only);
 
 void cli_entry_json(const struct idem_entry *entry, FILE *out);
 
-/* The heading of the table, and one row of it. */
-void cli_entry_head(FILE *out);
-void cli_entry_row(const struct idem_entry *entry, int64_t now_ms, FILE *out);
+/* The heading of the table, and one item of it. */
+void cli_entry_print_heading(FILE *out);
+void cli_entry_print(const struct idem_entry *entry, int64_t now_ms, FILE *out);
 
 /* All details of one record, one per line. */
-void cli_entry_lines(const struct idem_entry *entry, int64_t now_ms, FILE *out);
+void cli_entry_print_details(const struct idem_entry *entry, int64_t now_ms, FILE *out);
 
 #endif

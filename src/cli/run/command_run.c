@@ -40,14 +40,6 @@ struct run {
     bool begun; /* from here on verdicts are written as they arrive */
 };
 
-static void command_run_poll_ready(void *sink, int fd, int events) {
-    idem_ready(sink, fd, events);
-}
-
-static void command_run_poll_timeout(void *sink) {
-    idem_timeout(sink);
-}
-
 /* The reason why a verdict would be lost; NULL if the descriptor can be written to. */
 static const char *command_run_verdict_fault(int64_t fd) {
     int flags = fd < 0 ? O_WRONLY : fcntl((int)fd, F_GETFL);
@@ -83,8 +75,7 @@ static int values_check(const struct cli_values *values) {
         fault = command_run_verdict_fault(values->verdict_fd);
     if (fault == NULL)
         return CLI_OK;
-    cli_message("run: %s (see: idem help run)", fault);
-    return CLI_USAGE;
+    return cli_usage("run", "%s", fault);
 }
 
 /* True if the policy runs the command in spite of this store error. A token is never accepted then:
@@ -190,13 +181,13 @@ static int run_identity_evaluate(const struct run *run, const struct idem_args *
     return rc != 0 ? rc : idem_identity_make(run->guard, &policy, args, ret, err);
 }
 
-static int run_identity_keep(struct run *run, const struct idem_identity *identity) {
+static int run_identity_set(struct run *run, const struct idem_identity *identity) {
     if (idem_guard_policy(run->guard)->key_kind == IDEM_KEY_EXPRESSION &&
-        memchr(identity->key, '\0', identity->key_len) != NULL) {
-        cli_message("run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
-                    "IDEM_KEY");
-        return CLI_MISMATCH;
-    }
+        memchr(identity->key, '\0', identity->key_len) != NULL)
+        return cli_fail(
+            CLI_MISMATCH,
+            "run: key_expr: the key has a NUL byte in it, and a command cannot get it as "
+            "IDEM_KEY");
     run->key = strndup((const char *)identity->key, identity->key_len);
     run->fingerprint = identity->fingerprint;
     return run->key != NULL ? CLI_OK : CLI_SYSTEM;
@@ -226,7 +217,7 @@ static int run_identity_make(struct run *run) {
     rc = run_identity_evaluate(run, &args, &identity, &err);
     free(line);
     if (rc == 0)
-        return run_identity_keep(run, &identity);
+        return run_identity_set(run, &identity);
     if (rc == IDEM_E_NOMEM)
         return CLI_SYSTEM;
     status = cli_message_error("run", &err);
@@ -259,39 +250,32 @@ static int run_key_check(const struct run *run) {
 
     if (run->values->token != NULL && (kind == 0 || kind == IDEM_KEY_TOKEN))
         return CLI_OK;
-    if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal)) {
-        cli_message(
+    if (kind != 0 && kind != IDEM_KEY_LITERAL && (kind != IDEM_KEY_EXPRESSION || literal))
+        return cli_fail(
+            CLI_CONFIG,
             "run: %s: %s%s] has key = %s, and a command has a literal key (--key) or one that "
             "an expression makes (--key-expr); name another policy with --policy, or set key = "
             "literal",
             run->values->config, name != NULL ? "[policy " : "[defaults", name != NULL ? name : "",
             idem_word_name(idem_words_key, (int)kind));
-        return CLI_CONFIG;
-    }
-    if (!literal && !own && kind != IDEM_KEY_EXPRESSION) {
-        cli_message(
-            "run: --key KEY is missing: what must happen once; or --key-expr EXPR, which makes "
-            "it of --vars (see: idem help run)");
-        return CLI_USAGE;
-    }
+    if (!literal && !own && kind != IDEM_KEY_EXPRESSION)
+        return cli_usage("run", "--key KEY is missing: what must happen once; or --key-expr EXPR, "
+                                "which makes it of --vars");
     return CLI_OK;
 }
 
 /* Refuses variables that no expression reads: that mistake would go unnoticed. */
 static int run_variables_read(struct run *run) {
     const struct idem_policy *policy = idem_guard_policy(run->guard);
-    int status = cli_vars(run->values, "run", &run->vars, &run->vars_len);
+    int status = cli_input_variables(run->values, "run", &run->vars, &run->vars_len);
 
     if (status != CLI_OK)
         return status;
-    if (run->vars != NULL && policy->key_expr == NULL && policy->fingerprint_expr == NULL) {
-        cli_message(
-            "run: nothing reads the variables: add --key-expr or --fingerprint-expr (see: idem "
-            "help run)");
-        return CLI_USAGE;
-    }
+    if (run->vars != NULL && policy->key_expr == NULL && policy->fingerprint_expr == NULL)
+        return cli_usage("run",
+                         "nothing reads the variables: add --key-expr or --fingerprint-expr");
     if (run->vars != NULL)
-        return cli_vars_check(run->values, run->vars, run->vars_len, policy->json_max);
+        return cli_input_variables_check(run->values, run->vars, run->vars_len, policy->json_max);
     run->vars = strdup("{}"); /* an expression that needs a variable reports its name */
     run->vars_len = 2;
     return run->vars != NULL ? CLI_OK : CLI_SYSTEM;
@@ -333,11 +317,11 @@ static int run_ttl_check(const struct run *run, const char *word, int64_t ttl_s,
         return CLI_OK;
     idem_duration_print(ttl_s * 1000, ttl, sizeof(ttl));
     idem_duration_print(least_s * 1000, step, sizeof(step));
-    cli_message(
+    return cli_fail(
+        CLI_USAGE,
         "run: %s is %s, and the step of --at is %s: a second start in one step would run again "
         "once the first is forgotten; set a %s of at least %s, or leave it out",
         word, ttl, step, word, step);
-    return CLI_USAGE;
 }
 
 /* In mode lock a key may run any number of times, so ttl does not matter. */
@@ -360,13 +344,10 @@ static int run_scope_check(const struct run *run) {
     if (strcmp(idem_guard_policy(run->guard)->scope, IDEM_SCOPE_CALLER) != 0)
         return CLI_OK;
     if (run->values->layer.policy.scope != NULL)
-        cli_message("run: --scope caller names no caller: use --scope WHO, such as a user's id, or "
-                    "--scope none (see: idem help run)");
-    else
-        cli_message(
-            "run: the settings have scope = caller, and the command line names no caller: use "
-            "--scope WHO, such as a user's id (see: idem help run)");
-    return CLI_USAGE;
+        return cli_usage("run", "--scope caller names no caller: use --scope WHO, such as a user's "
+                                "id, or --scope none");
+    return cli_usage("run", "the settings have scope = caller, and the command line names no "
+                            "caller: use --scope WHO, such as a user's id");
 }
 
 static int run_guard_make(struct run *run) {
@@ -379,10 +360,9 @@ static int run_guard_make(struct run *run) {
         policy.key_kind = IDEM_KEY_LITERAL;
     if (run->values->token != NULL)
         policy.key_kind = IDEM_KEY_TOKEN;
-    if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL) {
-        cli_message("run: %s has no section [policy %s]", run->values->config, policy.name);
-        return CLI_CONFIG;
-    }
+    if (policy.name != NULL && idem_settings_find(run->settings, policy.name) == NULL)
+        return cli_fail(CLI_CONFIG, "run: %s has no section [policy %s]", run->values->config,
+                        policy.name);
     status = run_key_check(run);
     if (status != CLI_OK)
         return status;
@@ -398,9 +378,6 @@ static int run_guard_make(struct run *run) {
 
 /* Leaves run->h NULL where the store cannot be opened and the policy runs the command anyway. */
 static int run_store_open(struct run *run) {
-    struct idem_options options = {
-        .settings = run->settings, .notice = cli_notice, .notice_data = (void *)run->values};
-    struct idem_host host = idem_poll_host(&run->poll);
     struct idem_error err;
     int status = CLI_OK;
 
@@ -409,14 +386,11 @@ static int run_store_open(struct run *run) {
     if (run->url == NULL)
         return status == CLI_STORE && run_ignores_store_error(run, IDEM_E_REFUSED) ? CLI_OK
                                                                                    : status;
-    if (idem_open_on(run->url, &options, &host, &run->h, &err) < 0) {
+    if (cli_open_on_poll(run->values, run->url, run->settings, &run->poll, &run->h, &err) < 0) {
         run->code = err.code;
         status = cli_message_error("store", &err);
         return run_ignores_store_error(run, err.code) ? CLI_OK : status;
     }
-    run->poll.ready = command_run_poll_ready;
-    run->poll.timeout = command_run_poll_timeout;
-    run->poll.sink = run->h;
     return CLI_OK;
 }
 
@@ -451,11 +425,11 @@ static const char *policy_message(const struct idem_policy *policy) {
     return policy->message;
 }
 
-static struct work run_work(struct run *run) {
+static struct run_loop run_make_loop(struct run *run) {
     const struct cli_values *values = run->values;
     const struct idem_policy *policy = idem_guard_policy(run->guard);
 
-    return (struct work){
+    return (struct run_loop){
         .values = values,
         .poll = &run->poll,
         .h = run->h,
@@ -468,39 +442,37 @@ static struct work run_work(struct run *run) {
                  .label = values->label,
                  .with = &run->with},
         .fingerprint = run->fingerprint,
-        .voice = {.fd = (int)values->verdict_fd,
-                  .quiet = values->quiet,
-                  .prefix = policy->prefix,
-                  .label = values->label,
-                  .message = policy_message(policy),
-                  .selected = policy->fingerprint_expr != NULL},
+        .verdict = {.fd = (int)values->verdict_fd,
+                    .quiet = values->quiet,
+                    .prefix = policy->prefix,
+                    .label = values->label,
+                    .message = policy_message(policy),
+                    .selected = policy->fingerprint_expr != NULL},
         .argv = values->operands,
         .planned = values->at == NULL ? NULL : run->planned,
-        .tty = cli_has_tty(),
+        .tty = run_loop_has_tty(),
     };
 }
 
 static int run_execute(struct run *run, int *ret_signal) {
-    struct work work = run_work(run);
+    struct run_loop loop = run_make_loop(run);
     int status;
 
     /* The command must not inherit the verdict descriptor: its reader waits for end of file. The
        command does keep stdout and stderr. */
-    if (work.voice.fd > 2)
-        fcntl(work.voice.fd, F_SETFD, FD_CLOEXEC);
-    if (signals_open(&work.signals, work.tty) < 0) {
-        cli_message("run: %s", strerror(errno));
-        return CLI_SYSTEM;
-    }
-    if (cli_voice_open(&work.voice) < 0) {
+    if (loop.verdict.fd > 2)
+        fcntl(loop.verdict.fd, F_SETFD, FD_CLOEXEC);
+    if (signals_open(&loop.signals, loop.tty) < 0)
+        return cli_fail(CLI_SYSTEM, "run: %s", strerror(errno));
+    if (run_verdict_open(&loop.verdict) < 0) {
         cli_message("run: --verdict-fd: %s", strerror(errno));
-        signals_release(&work.signals);
+        signals_release(&loop.signals);
         return CLI_SYSTEM;
     }
-    status = cli_work(&work);
-    cli_voice_close(&work.voice);
-    signals_release(&work.signals);
-    *ret_signal = work.quit_signal;
+    status = run_loop_run(&loop);
+    run_verdict_close(&loop.verdict);
+    signals_release(&loop.signals);
+    *ret_signal = loop.quit_signal;
     return status;
 }
 
@@ -532,7 +504,7 @@ static int command_run_run(const struct cli_values *values) {
     else if (status == CLI_SYSTEM)
         cli_message("run: no memory");
     if (status != CLI_OK && !run.begun && command_run_verdict_fault(values->verdict_fd) == NULL)
-        cli_voice_failed((int)values->verdict_fd, run_error_code(&run, status));
+        run_verdict_failed((int)values->verdict_fd, run_error_code(&run, status));
     run_release(&run);
     if (quit != 0) {
         signal(quit, SIG_DFL);

@@ -84,7 +84,7 @@ static char **run_environment_new(const char *key, uint32_t attempt, const char 
  * Starts and watches the command. Starting fails as pipe(2) and spawn_start() do.
  */
 
-bool cli_has_tty(void) {
+bool run_loop_has_tty(void) {
     int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
 
     if (fd < 0)
@@ -198,62 +198,52 @@ static int answer_replay(const struct idem_answer *answer) {
     struct cli_fault fault;
     struct spawn_end end;
 
-    if (!cli_replay(answer->result, answer->result_len, &end, &fault)) {
-        cli_message(
+    if (!cli_replay(answer->result, answer->result_len, &end, &fault))
+        return cli_fail(
+            CLI_STORE,
             "replay: the stored result is not one of a command: another front door has stored "
             "it, or a newer version; it ended with status %d",
             (int)answer->status);
-        return CLI_STORE;
-    }
     if (fault.why == 0)
         return spawn_end_status(&end);
-    cli_message("replay: cannot write to %s: %s; the command itself has ended with status %d",
-                fault.stream == 1 ? "stdout" : "stderr", strerror(fault.why),
-                spawn_end_status(&end));
-    return CLI_IO;
+    return cli_fail(
+        CLI_IO, "replay: cannot write to %s: %s; the command itself has ended with status %d",
+        fault.stream == 1 ? "stdout" : "stderr", strerror(fault.why), spawn_end_status(&end));
 }
 
-static int work_duplicate_report(const struct work *work, const struct idem_answer *answer) {
-    char name[CLI_VOICE_NAME];
+static int run_loop_duplicate_report(const struct run_loop *loop,
+                                     const struct idem_answer *answer) {
+    char name[RUN_VERDICT_NAME];
 
-    if (work->policy->mode != IDEM_MODE_REPLAY)
-        cli_voice_refusal(&work->voice, answer);
-    else if (!work->voice.quiet)
+    if (loop->policy->mode != IDEM_MODE_REPLAY)
+        run_verdict_refusal(&loop->verdict, answer);
+    else if (!loop->verdict.quiet)
         cli_message(
             "duplicate: %s has run already (attempt %u) and ended with status %d; its output "
             "was not kept, being longer than result_max or settled by an operator",
-            cli_voice_name(&work->voice, name, sizeof(name)), (unsigned)answer->attempt,
+            run_verdict_name(&loop->verdict, name, sizeof(name)), (unsigned)answer->attempt,
             (int)answer->status);
-    if (work->values->duplicate_exit >= 0)
-        return (int)work->values->duplicate_exit;
-    return work->policy->mode == IDEM_MODE_REPLAY ? answer_exit_status(answer->status) : CLI_OK;
+    if (loop->values->duplicate_exit >= 0)
+        return (int)loop->values->duplicate_exit;
+    return loop->policy->mode == IDEM_MODE_REPLAY ? answer_exit_status(answer->status) : CLI_OK;
 }
 
 /* Returns the exit status. */
-static int work_verdict_report(const struct work *work, const struct idem_answer *answer) {
-    switch (answer->verdict) {
-    case IDEM_REPLAY:
+static int run_loop_verdict_report(const struct run_loop *loop, const struct idem_answer *answer) {
+    static const int refusals[] = {
+        [IDEM_DEAD] = CLI_DEAD,           [IDEM_BUSY] = CLI_BUSY,
+        [IDEM_MISMATCH] = CLI_MISMATCH,   [IDEM_NO_TOKEN] = CLI_ABSENT,
+        [IDEM_UNCERTAIN] = CLI_UNCERTAIN, [IDEM_PROBE] = CLI_UNCERTAIN,
+    };
+
+    if (answer->verdict == IDEM_REPLAY ||
+        (answer->verdict == IDEM_DEAD && loop->policy->mode == IDEM_MODE_REPLAY &&
+         answer->has_result))
         return answer_replay(answer);
-    case IDEM_DUPLICATE:
-        return work_duplicate_report(work, answer);
-    case IDEM_DEAD:
-        if (work->policy->mode == IDEM_MODE_REPLAY && answer->has_result)
-            return answer_replay(answer);
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_DEAD;
-    case IDEM_BUSY:
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_BUSY;
-    case IDEM_MISMATCH:
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_MISMATCH;
-    case IDEM_NO_TOKEN:
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_ABSENT;
-    default:
-        cli_voice_refusal(&work->voice, answer);
-        return CLI_UNCERTAIN;
-    }
+    if (answer->verdict == IDEM_DUPLICATE)
+        return run_loop_duplicate_report(loop, answer);
+    run_verdict_refusal(&loop->verdict, answer);
+    return refusals[answer->verdict];
 }
 
 /*
@@ -274,416 +264,421 @@ static int work_verdict_report(const struct work *work, const struct idem_answer
 
 #define NEVER INT64_MAX
 
-static void work_phase_set(struct work *work, enum work_phase phase) {
-    work->phase = phase;
+static void run_loop_phase_set(struct run_loop *loop, enum run_phase phase) {
+    loop->phase = phase;
 }
 
-static void work_end(struct work *work, int status) {
-    work->status = status;
-    work_phase_set(work, WORK_OVER);
+static void run_loop_end(struct run_loop *loop, int status) {
+    loop->status = status;
+    run_loop_phase_set(loop, RUN_OVER);
 }
 
 /* Pending output. */
 
-static size_t work_pending(struct work *work, struct pollfd fds[3]) {
+static size_t run_loop_pending(struct run_loop *loop, struct pollfd fds[3]) {
     size_t n = 0;
 
-    n += cli_voice_pending(&work->voice, &fds[n]);
-    for (int i = 0; work->child.piped && i < 2; i++)
-        n += cli_stream_pending(&work->child.streams[i], &fds[n]);
+    n += run_verdict_pending(&loop->verdict, &fds[n]);
+    for (int i = 0; loop->child.piped && i < 2; i++)
+        n += cli_stream_pending(&loop->child.streams[i], &fds[n]);
     return n;
 }
 
-static size_t work_bytes_left(const struct work *work) {
-    const struct cli_stream *streams = work->child.streams;
+static size_t run_loop_bytes_left(const struct run_loop *loop) {
+    const struct cli_stream *streams = loop->child.streams;
 
-    return work->voice.len - work->voice.at + streams[0].len - streams[0].at + streams[1].len -
+    return loop->verdict.len - loop->verdict.at + streams[0].len - streams[0].at + streams[1].len -
            streams[1].at;
 }
 
 /* Nothing is held any more, so idem waits for its readers; signals act at once. */
-static void work_flush(struct work *work) {
+static void run_loop_flush(struct run_loop *loop) {
     int64_t by = idem_loop_now() + DRAIN_MS;
-    bool hurried = work->cancelled || work->asked;
+    bool hurried = loop->cancelled || loop->asked;
     struct pollfd fds[3];
     size_t n, before;
 
-    signals_unblock(&work->signals);
-    while ((n = work_pending(work, fds)) != 0 && (!hurried || idem_loop_now() < by)) {
+    signals_unblock(&loop->signals);
+    while ((n = run_loop_pending(loop, fds)) != 0 && (!hurried || idem_loop_now() < by)) {
         poll(fds, n, hurried ? DRAIN_MS : -1);
-        before = work_bytes_left(work);
-        cli_voice_pass(&work->voice);
-        for (int i = 0; work->child.piped && i < 2; i++)
-            cli_stream_pass(&work->child.streams[i]);
-        if (work_bytes_left(work) != before)
+        before = run_loop_bytes_left(loop);
+        run_verdict_pass(&loop->verdict);
+        for (int i = 0; loop->child.piped && i < 2; i++)
+            cli_stream_pass(&loop->child.streams[i]);
+        if (run_loop_bytes_left(loop) != before)
             by = idem_loop_now() + DRAIN_MS;
     }
 }
 
-static void work_faults_report(const struct work *work) {
-    for (int i = 0; work->child.piped && i < 2; i++)
-        if (work->child.streams[i].fault != 0)
+static void run_loop_faults_report(const struct run_loop *loop) {
+    for (int i = 0; loop->child.piped && i < 2; i++)
+        if (loop->child.streams[i].fault != 0)
             cli_message("cannot write to %s any more: %s; the command has gone on",
-                        i == 0 ? "stdout" : "stderr", strerror(work->child.streams[i].fault));
+                        i == 0 ? "stdout" : "stderr", strerror(loop->child.streams[i].fault));
 }
 
 /* The claim. */
 
-static void work_claim_fail(struct work *work, const struct idem_error *err) {
-    signals_unblock(&work->signals);
-    work_end(work, cli_voice_error(&work->voice, err));
+static void run_loop_claim_fail(struct run_loop *loop, const struct idem_error *err) {
+    signals_unblock(&loop->signals);
+    run_loop_end(loop, run_verdict_error(&loop->verdict, err));
 }
 
 static void claim_decided(struct idem_claim *claim, int rc, const struct idem_answer *answer,
                           const struct idem_error *err, void *data) {
-    struct work *work = data;
+    struct run_loop *loop = data;
 
     (void)claim;
     if (rc < 0) {
-        work_claim_fail(work, err);
+        run_loop_claim_fail(loop, err);
         return;
     }
-    cli_voice_verdict(&work->voice, answer);
+    run_verdict_claim(&loop->verdict, answer);
     if (answer->verdict != IDEM_RUN) {
-        work_flush(work);
-        work_end(work, work_verdict_report(work, answer));
+        run_loop_flush(loop);
+        run_loop_end(loop, run_loop_verdict_report(loop, answer));
         return;
     }
     if (answer->unguarded)
         cli_message("unguarded: the store is not there, and on_store_error=open runs it anyway");
-    work->unguarded = answer->unguarded;
-    work->finish.attempt = answer->attempt;
-    if (answer->unguarded && work->policy->run_max_ms != IDEM_NONE)
-        work->end_by = idem_loop_now() + work->policy->run_max_ms;
-    work_phase_set(work, WORK_STARTING);
+    loop->unguarded = answer->unguarded;
+    loop->finish.attempt = answer->attempt;
+    if (answer->unguarded && loop->policy->run_max_ms != IDEM_NONE)
+        loop->end_by = idem_loop_now() + loop->policy->run_max_ms;
+    run_loop_phase_set(loop, RUN_STARTING);
 }
 
 /* The store could not be opened, and the policy ignores that. */
-static void work_claim_skip(struct work *work) {
+static void run_loop_claim_skip(struct run_loop *loop) {
     struct idem_answer answer = {.verdict = IDEM_RUN, .unguarded = true};
 
-    claim_decided(NULL, 0, &answer, NULL, work);
+    claim_decided(NULL, 0, &answer, NULL, loop);
 }
 
 /* The finish. */
 
 /* Reports why the command was not started, and the state of its key. */
-static void work_unstarted_report(const struct work *work) {
+static void run_loop_unstarted_report(const struct run_loop *loop) {
     const char *key = "the key is free again";
 
-    if (work->finish.how == IDEM_FINISH_LOST)
+    if (loop->finish.how == IDEM_FINISH_LOST)
         key = "another process has taken the key over";
-    else if (work->finish.how == IDEM_FINISH_UNKNOWN && !work->unguarded)
+    else if (loop->finish.how == IDEM_FINISH_UNKNOWN && !loop->unguarded)
         key = "the key is free when its lease is over, or to be settled";
-    if (work->unstarted[0] != '\0')
-        cli_message("%s; nothing was run, and %s", work->unstarted, key);
+    if (loop->unstarted[0] != '\0')
+        cli_message("%s; nothing was run, and %s", loop->unstarted, key);
 }
 
-static void work_finish_report(struct work *work) {
-    char name[CLI_VOICE_NAME];
+static void run_loop_finish_report(struct run_loop *loop) {
+    char name[RUN_VERDICT_NAME];
 
-    cli_voice_name(&work->voice, name, sizeof(name));
-    if (!work->started)
-        work_unstarted_report(work);
-    else if (work->finish.how == IDEM_FINISH_LOST)
+    run_verdict_name(&loop->verdict, name, sizeof(name));
+    if (!loop->started)
+        run_loop_unstarted_report(loop);
+    else if (loop->finish.how == IDEM_FINISH_LOST)
         cli_message("lost: %s: the lease was lost while the command ran (attempt %u), and another "
                     "process may have run it; it ended with status %d, and nothing was stored",
-                    name, (unsigned)work->finish.attempt, work->finish.status);
-    else if (work->finish.how == IDEM_FINISH_UNKNOWN)
+                    name, (unsigned)loop->finish.attempt, loop->finish.status);
+    else if (loop->finish.how == IDEM_FINISH_UNKNOWN)
         cli_message(
             "unstored: %s: the command ended with status %d, but the store did not take it; "
             "see idem show --hash %.*s before it is run again",
-            name, work->finish.status, CLI_HASH_SHORT, work->voice.hash);
-    else if (work->cancelled)
+            name, loop->finish.status, CLI_HASH_SHORT, loop->verdict.hash);
+    else if (loop->cancelled)
         cli_message(
             "uncertain: %s: the command was ended after %s (attempt %u); it may have happened",
-            name, work->timed_out ? "run_max" : "its lease was over",
-            (unsigned)work->finish.attempt);
+            name, loop->timed_out ? "run_max" : "its lease was over",
+            (unsigned)loop->finish.attempt);
 }
 
 static void claim_finished(struct idem_claim *claim, int rc, bool lost,
                            const struct idem_error *err, void *data) {
-    struct work *work = data;
+    struct run_loop *loop = data;
 
     (void)claim;
-    work->finish.how = lost ? IDEM_FINISH_LOST : rc < 0 ? IDEM_FINISH_UNKNOWN : IDEM_FINISH_STORED;
-    cli_voice_finish(&work->voice, &work->finish);
-    signals_unblock(&work->signals);
-    work_finish_report(work);
+    loop->finish.how = lost ? IDEM_FINISH_LOST : rc < 0 ? IDEM_FINISH_UNKNOWN : IDEM_FINISH_STORED;
+    run_verdict_finish(&loop->verdict, &loop->finish);
+    signals_unblock(&loop->signals);
+    run_loop_finish_report(loop);
     if (rc < 0 && !lost)
         cli_message("store: %s", err->text);
-    if (work->finish.how == IDEM_FINISH_LOST)
-        work_end(work, CLI_LOST);
-    else if (work->finish.how == IDEM_FINISH_UNKNOWN)
-        work_end(work, CLI_STORE);
+    if (loop->finish.how == IDEM_FINISH_LOST)
+        run_loop_end(loop, CLI_LOST);
+    else if (loop->finish.how == IDEM_FINISH_UNKNOWN)
+        run_loop_end(loop, CLI_STORE);
     else
-        work_end(work, work->cancelled ? CLI_UNCERTAIN : work->finish.status);
+        run_loop_end(loop, loop->cancelled ? CLI_UNCERTAIN : loop->finish.status);
 }
 
 /* Begins one of the four finishes; `operation` is its name on the verdict descriptor. */
-static void work_finish_begin(struct work *work, const char *operation, int rc) {
-    work->finish.action = operation;
-    work_phase_set(work, WORK_FINISHING);
+static void run_loop_finish_begin(struct run_loop *loop, const char *operation, int rc) {
+    loop->finish.action = operation;
+    run_loop_phase_set(loop, RUN_FINISHING);
     if (rc < 0) {
         struct idem_error err = {.code = rc};
 
         snprintf(err.text, sizeof(err.text), "the finish could not be sent (%s)",
                  idem_code_name(rc));
-        claim_finished(work->claim, rc, false, &err, work);
+        claim_finished(loop->claim, rc, false, &err, loop);
     }
 }
 
 /* The store has no record of an unguarded run. */
-static void work_finish_unguarded(struct work *work) {
-    work->finish.action = "none";
-    work->finish.how = IDEM_FINISH_UNKNOWN;
-    cli_voice_finish(&work->voice, &work->finish);
-    signals_unblock(&work->signals);
-    if (!work->started)
-        work_unstarted_report(work);
-    work_end(work, work->cancelled ? CLI_UNCERTAIN : work->finish.status);
+static void run_loop_finish_unguarded(struct run_loop *loop) {
+    loop->finish.action = "none";
+    loop->finish.how = IDEM_FINISH_UNKNOWN;
+    run_verdict_finish(&loop->verdict, &loop->finish);
+    signals_unblock(&loop->signals);
+    if (!loop->started)
+        run_loop_unstarted_report(loop);
+    run_loop_end(loop, loop->cancelled ? CLI_UNCERTAIN : loop->finish.status);
 }
 
-static void work_finish_release(struct work *work, int status) {
-    work->finish.status = status;
-    if (work->unguarded) {
-        work_finish_unguarded(work);
+static void run_loop_finish_release(struct run_loop *loop, int status) {
+    loop->finish.status = status;
+    if (loop->unguarded) {
+        run_loop_finish_unguarded(loop);
         return;
     }
-    work_finish_begin(work, "release", idem_claim_release(work->claim, claim_finished, work));
+    run_loop_finish_begin(loop, "release", idem_claim_release(loop->claim, claim_finished, loop));
 }
 
 /* Sends done or failed, with the result that was kept. Without memory for the result, the outcome
    alone is still worth storing. */
-static int work_finish_send(struct work *work, const char *reason, const void *result, size_t len) {
-    bool final = work->policy->on_failure == IDEM_ON_FAILURE_KEEP;
+static int run_loop_finish_send(struct run_loop *loop, const char *reason, const void *result,
+                                size_t len) {
+    bool final = loop->policy->on_failure == IDEM_ON_FAILURE_KEEP;
     int rc;
 
     if (reason == NULL)
-        rc = idem_claim_done(work->claim, 0, result, len, claim_finished, work);
+        rc = idem_claim_done(loop->claim, 0, result, len, claim_finished, loop);
     else
-        rc = idem_claim_fail(work->claim, work->finish.status, reason, result, len, final,
-                             claim_finished, work);
-    return rc == IDEM_E_NOMEM && result != NULL ? work_finish_send(work, reason, NULL, 0) : rc;
+        rc = idem_claim_fail(loop->claim, loop->finish.status, reason, result, len, final,
+                             claim_finished, loop);
+    return rc == IDEM_E_NOMEM && result != NULL ? run_loop_finish_send(loop, reason, NULL, 0) : rc;
 }
 
-static void work_finish_result(struct work *work) {
-    const struct spawn_end *end = &work->child.end;
-    bool kept = work->child.piped && cli_result_end(&work->result, end);
-    bool done = work->finish.status == 0;
+static void run_loop_finish_result(struct run_loop *loop) {
+    const struct spawn_end *end = &loop->child.end;
+    bool kept = loop->child.piped && cli_result_end(&loop->result, end);
+    bool done = loop->finish.status == 0;
     char reason[64];
 
     snprintf(reason, sizeof(reason), end->signalled ? "died by signal %d" : "exit status %d",
              end->number);
-    work_finish_begin(work, done ? "done" : "fail",
-                      work_finish_send(work, done ? NULL : reason, kept ? work->result.bytes : NULL,
-                                       kept ? work->result.len : 0));
+    run_loop_finish_begin(loop, done ? "done" : "fail",
+                          run_loop_finish_send(loop, done ? NULL : reason,
+                                               kept ? loop->result.bytes.at : NULL,
+                                               kept ? loop->result.bytes.len : 0));
 }
 
-static void work_finish(struct work *work) {
-    work->finish.status = spawn_end_status(&work->child.end);
-    work->drain_by = work->end_by = NEVER; /* expired deadlines must not keep the loop awake */
-    if (work->unguarded)
-        work_finish_unguarded(work);
-    else if (work->cancelled)
+static void run_loop_finish(struct run_loop *loop) {
+    loop->finish.status = spawn_end_status(&loop->child.end);
+    loop->drain_by = loop->end_by = NEVER; /* expired deadlines must not keep the loop awake */
+    if (loop->unguarded)
+        run_loop_finish_unguarded(loop);
+    else if (loop->cancelled)
         /* idem ended the command: it may have had its effect, whatever its exit status. */
-        work_finish_begin(work, "unknown",
-                          idem_claim_unknown(work->claim,
-                                             work->timed_out ? "ended after run_max"
-                                                             : "ended because its lease was lost",
-                                             claim_finished, work));
-    else if (work->finish.status != 0 && work->policy->on_failure == IDEM_ON_FAILURE_RELEASE)
-        work_finish_release(work, work->finish.status);
+        run_loop_finish_begin(loop, "unknown",
+                              idem_claim_unknown(loop->claim,
+                                                 loop->timed_out
+                                                     ? "ended after run_max"
+                                                     : "ended because its lease was lost",
+                                                 claim_finished, loop));
+    else if (loop->finish.status != 0 && loop->policy->on_failure == IDEM_ON_FAILURE_RELEASE)
+        run_loop_finish_release(loop, loop->finish.status);
     else
-        work_finish_result(work);
+        run_loop_finish_result(loop);
 }
 
 /* The command. */
 
 static void claim_lost(struct idem_claim *claim, enum idem_end why, void *data) {
-    struct work *work = data;
+    struct run_loop *loop = data;
 
     (void)claim;
-    work->lost_early = work->phase == WORK_STARTING;
-    if (work->phase != WORK_RUNNING)
+    loop->lost_early = loop->phase == RUN_STARTING;
+    if (loop->phase != RUN_RUNNING)
         return;
     /* After the command's end there is nothing to stop: the store decides if the finish counts. */
-    child_check_end(&work->child);
-    if (work->child.ended)
+    child_check_end(&loop->child);
+    if (loop->child.ended)
         return;
-    work->cancelled = true;
-    work->timed_out = why == IDEM_END_RUN_MAX;
-    child_signal(&work->child, SIGTERM);
-    child_signal(&work->child, SIGCONT); /* a stopped process would never see the SIGTERM */
-    work->kill_at = idem_loop_now() + work->values->kill_after_ms;
+    loop->cancelled = true;
+    loop->timed_out = why == IDEM_END_RUN_MAX;
+    child_signal(&loop->child, SIGTERM);
+    child_signal(&loop->child, SIGCONT); /* a stopped process would never see the SIGTERM */
+    loop->kill_at = idem_loop_now() + loop->values->kill_after_ms;
 }
 
-__attribute__((format(printf, 3, 4))) static void work_start_refuse(struct work *work, int status,
-                                                                    const char *why, ...) {
+__attribute__((format(printf, 3, 4))) static void
+run_loop_start_refuse(struct run_loop *loop, int status, const char *why, ...) {
     va_list args;
 
     va_start(args, why);
-    vsnprintf(work->unstarted, sizeof(work->unstarted), why, args);
+    vsnprintf(loop->unstarted, sizeof(loop->unstarted), why, args);
     va_end(args);
-    work_finish_release(work, status);
+    run_loop_finish_release(loop, status);
 }
 
-static void work_start_lost(struct work *work) {
-    work_start_refuse(work, CLI_LOST,
-                      "lost: the lease was over before the command was started (attempt %u)",
-                      (unsigned)work->finish.attempt);
+static void run_loop_start_lost(struct run_loop *loop) {
+    run_loop_start_refuse(loop, CLI_LOST,
+                          "lost: the lease was over before the command was started (attempt %u)",
+                          (unsigned)loop->finish.attempt);
 }
 
 static void claim_renewed(struct idem_claim *claim, int rc, bool lost, const struct idem_error *err,
                           void *data) {
-    struct work *work = data;
+    struct run_loop *loop = data;
 
     (void)claim;
     if (rc < 0)
-        work_start_refuse(work, CLI_STORE,
-                          "the lease could not be renewed before the start: %.300s", err->text);
+        run_loop_start_refuse(loop, CLI_STORE,
+                              "the lease could not be renewed before the start: %.300s", err->text);
     else if (lost)
-        work_start_lost(work);
+        run_loop_start_lost(loop);
     else
-        work_phase_set(work, WORK_STARTING);
+        run_loop_phase_set(loop, RUN_STARTING);
 }
 
 /* Only the store knows if the lease still holds: even under recover = hold an operator may have
    settled a run that seemed to have vanished, and another caller may have run it since. */
-static void work_renew(struct work *work) {
-    if (work->renewals++ == RENEWALS_MAX)
-        work_start_refuse(work, CLI_STORE, "the store answers too slowly for a lease of %lld ms",
-                          (long long)work->policy->lease_ms);
-    else if (idem_claim_renew(work->claim, claim_renewed, work) < 0)
-        work_start_lost(work);
+static void run_loop_renew(struct run_loop *loop) {
+    if (loop->renewals++ == RENEWALS_MAX)
+        run_loop_start_refuse(loop, CLI_STORE,
+                              "the store answers too slowly for a lease of %lld ms",
+                              (long long)loop->policy->lease_ms);
+    else if (idem_claim_renew(loop->claim, claim_renewed, loop) < 0)
+        run_loop_start_lost(loop);
     else
-        work_phase_set(work, WORK_RENEWING);
+        run_loop_phase_set(loop, RUN_RENEWING);
 }
 
-static bool work_lease_is_short(const struct work *work) {
-    int64_t least = work->renewals == 0 ? work->policy->lease_ms / 2 : 0;
+static bool run_loop_lease_is_short(const struct run_loop *loop) {
+    int64_t least = loop->renewals == 0 ? loop->policy->lease_ms / 2 : 0;
 
-    return !work->unguarded && idem_claim_lease_until(work->claim) - idem_loop_now() <= least;
+    return !loop->unguarded && idem_claim_lease_until(loop->claim) - idem_loop_now() <= least;
 }
 
-static void work_start_fail(struct work *work, int why) {
+static void run_loop_start_fail(struct run_loop *loop, int why) {
     int status = why == ENOENT || why == ENOTDIR ? CLI_NOT_FOUND
                  : why == EAGAIN || why == ENOMEM || why == EMFILE || why == ENFILE
                      ? CLI_SYSTEM
                      : CLI_NOT_EXECUTABLE;
 
-    work_start_refuse(work, status, "the command cannot be started: %s", strerror(why));
+    run_loop_start_refuse(loop, status, "the command cannot be started: %s", strerror(why));
 }
 
-static void work_start_command(struct work *work) {
+static void run_loop_start_command(struct run_loop *loop) {
     struct cli_start how = {
-        .argv = work->argv,
-        .signals = &work->signals,
-        .piped = work->policy->mode == IDEM_MODE_REPLAY,
-        .own_group = !work->tty,
+        .argv = loop->argv,
+        .signals = &loop->signals,
+        .piped = loop->policy->mode == IDEM_MODE_REPLAY,
+        .own_group = !loop->tty,
         /* Under rerun another caller runs it as soon as the lease expires: the command must not
            outlive its guard. Under hold no other caller does, and finished work is better than half
            of it. */
-        .die_with = work->policy->recover == IDEM_RECOVER_RERUN ? SIGTERM : 0,
-        .not_after = work->unguarded ? NEVER : idem_claim_lease_until(work->claim),
+        .die_with = loop->policy->recover == IDEM_RECOVER_RERUN ? SIGTERM : 0,
+        .not_after = loop->unguarded ? NEVER : idem_claim_lease_until(loop->claim),
     };
     int why;
 
-    how.env = run_environment_new(work->args.key, work->finish.attempt, work->planned);
+    how.env = run_environment_new(loop->args.key, loop->finish.attempt, loop->planned);
     if (how.env == NULL) {
-        work_start_fail(work, ENOMEM);
+        run_loop_start_fail(loop, ENOMEM);
         return;
     }
-    why = child_start(&work->child, &how);
+    why = child_start(&loop->child, &how);
     run_environment_free(how.env);
     if (why == SPAWN_LATE)
         return;
     if (why != 0) {
-        work_start_fail(work, why);
+        run_loop_start_fail(loop, why);
         return;
     }
-    work->started = true;
-    work_phase_set(work, WORK_RUNNING);
+    loop->started = true;
+    run_loop_phase_set(loop, RUN_RUNNING);
 }
 
-static void work_start(struct work *work) {
-    if (work->lost_early)
-        work_start_lost(work);
-    else if (work->quit_signal != 0)
-        work_finish_release(work, 128 + work->quit_signal);
-    else if (work_lease_is_short(work))
-        work_renew(work);
+static void run_loop_start(struct run_loop *loop) {
+    if (loop->lost_early)
+        run_loop_start_lost(loop);
+    else if (loop->quit_signal != 0)
+        run_loop_finish_release(loop, 128 + loop->quit_signal);
+    else if (run_loop_lease_is_short(loop))
+        run_loop_renew(loop);
     else
-        work_start_command(work);
+        run_loop_start_command(loop);
 }
 
-static void work_drain(struct work *work, int64_t now) {
-    struct cli_stream *streams = work->child.streams;
+static void run_loop_drain(struct run_loop *loop, int64_t now) {
+    struct cli_stream *streams = loop->child.streams;
 
-    if (work->child.piped && now < work->drain_by &&
+    if (loop->child.piped && now < loop->drain_by &&
         !(cli_stream_over(&streams[0]) && cli_stream_over(&streams[1])))
         return;
-    for (int i = 0; work->child.piped && i < 2; i++)
-        cli_stream_sweep(&streams[i], &work->result);
+    for (int i = 0; loop->child.piped && i < 2; i++)
+        cli_stream_sweep(&streams[i], &loop->result);
     /* Processes that the command started must not go on either, once another caller may run it. */
-    if (work->cancelled)
-        child_signal(&work->child, SIGKILL);
-    work_finish(work);
+    if (loop->cancelled)
+        child_signal(&loop->child, SIGKILL);
+    run_loop_finish(loop);
 }
 
-static void work_watch(struct work *work, int64_t now) {
-    child_check_end(&work->child);
-    if (work->child.ended) {
-        work->kill_at = NEVER;
-        work->drain_by = now + DRAIN_MS;
-        work_phase_set(work, WORK_DRAINING);
-        work_drain(work, now);
-    } else if (now >= work->kill_at) {
-        child_signal(&work->child, SIGKILL);
-        work->kill_at = NEVER;
-    } else if (now >= work->end_by) {
-        work->end_by = NEVER;
-        claim_lost(NULL, IDEM_END_RUN_MAX, work);
+static void run_loop_watch(struct run_loop *loop, int64_t now) {
+    child_check_end(&loop->child);
+    if (loop->child.ended) {
+        loop->kill_at = NEVER;
+        loop->drain_by = now + DRAIN_MS;
+        run_loop_phase_set(loop, RUN_DRAINING);
+        run_loop_drain(loop, now);
+    } else if (now >= loop->kill_at) {
+        child_signal(&loop->child, SIGKILL);
+        loop->kill_at = NEVER;
+    } else if (now >= loop->end_by) {
+        loop->end_by = NEVER;
+        claim_lost(NULL, IDEM_END_RUN_MAX, loop);
     }
 }
 
 /* Signals. */
 
 /* A signal from the keyboard: the kernel sends it to the whole group, the command included. */
-static bool work_signal_is_shared(const struct work *work, const struct signalfd_siginfo *info) {
-    return !work->child.own_group && info->ssi_code == SI_KERNEL;
+static bool run_loop_signal_is_shared(const struct run_loop *loop,
+                                      const struct signalfd_siginfo *info) {
+    return !loop->child.own_group && info->ssi_code == SI_KERNEL;
 }
 
-static void work_signal_handle(struct work *work, const struct signalfd_siginfo *info) {
+static void run_loop_signal_handle(struct run_loop *loop, const struct signalfd_siginfo *info) {
     int sig = (int)info->ssi_signo;
 
     if (sig == SIGCHLD)
         return;
-    if (work->phase == WORK_RUNNING && !work_signal_is_shared(work, info))
-        child_signal(&work->child, sig);
+    if (loop->phase == RUN_RUNNING && !run_loop_signal_is_shared(loop, info))
+        child_signal(&loop->child, sig);
     if (sig == SIGCONT)
         return;
     if (sig == SIGTSTP) {
         raise(SIGSTOP);
         return;
     }
-    if (work->phase < WORK_RUNNING) {
-        work->quit_signal = sig;
-        work->quit_by = idem_loop_now() + QUIT_MS;
+    if (loop->phase < RUN_RUNNING) {
+        loop->quit_signal = sig;
+        loop->quit_by = idem_loop_now() + QUIT_MS;
         return;
     }
-    work->asked = work->asked || (sig != SIGUSR1 && sig != SIGUSR2);
+    loop->asked = loop->asked || (sig != SIGUSR1 && sig != SIGUSR2);
     if (sig == SIGINT)
-        work->quit_signal = sig;
-    else if (work->phase == WORK_DRAINING)
-        work->drain_by = 0;
+        loop->quit_signal = sig;
+    else if (loop->phase == RUN_DRAINING)
+        loop->drain_by = 0;
 }
 
-static void work_signals_read(struct work *work) {
+static void run_loop_signals_read(struct run_loop *loop) {
     struct signalfd_siginfo info;
 
-    while (signals_next(&work->signals, &info))
-        work_signal_handle(work, &info);
+    while (signals_next(&loop->signals, &info))
+        run_loop_signal_handle(loop, &info);
 }
 
 /* The loop. */
@@ -693,62 +688,62 @@ static int64_t run_loop_earliest(int64_t a, int64_t b) {
 }
 
 /* A verdict on stdout or stderr precedes the command's output there. */
-static bool work_is_flowing(const struct work *work, bool speaking) {
-    return work->child.piped && !(speaking && work->voice.fd <= STDERR_FILENO) &&
-           (work->phase == WORK_RUNNING || work->phase == WORK_DRAINING);
+static bool run_loop_is_flowing(const struct run_loop *loop, bool speaking) {
+    return loop->child.piped && !(speaking && loop->verdict.fd <= STDERR_FILENO) &&
+           (loop->phase == RUN_RUNNING || loop->phase == RUN_DRAINING);
 }
 
 /* Only the stream that poll(2) reports is read: this keeps the order between stdout and stderr as
    well as two pipes can. */
-static void work_turn(struct work *work) {
-    struct pollfd fds[4] = {{.fd = work->signals.fd, .events = POLLIN}};
-    bool speaking = cli_voice_pending(&work->voice, &fds[1]);
+static void run_loop_turn(struct run_loop *loop) {
+    struct pollfd fds[4] = {{.fd = loop->signals.fd, .events = POLLIN}};
+    bool speaking = run_verdict_pending(&loop->verdict, &fds[1]);
     size_t first = speaking ? 2 : 1, n = first;
     int64_t now = idem_loop_now(), until, ms;
     struct cli_stream *streams[4];
 
-    until = run_loop_earliest(run_loop_earliest(work->kill_at, work->end_by),
-                              run_loop_earliest(work->drain_by, work->quit_by));
+    until = run_loop_earliest(run_loop_earliest(loop->kill_at, loop->end_by),
+                              run_loop_earliest(loop->drain_by, loop->quit_by));
     ms = until == NEVER ? -1 : until > now ? until - now : 0;
-    if (work->phase == WORK_STARTING)
+    if (loop->phase == RUN_STARTING)
         ms = 0;
-    for (int i = 0; work_is_flowing(work, speaking) && i < 2; i++) {
-        streams[n] = &work->child.streams[i];
+    for (int i = 0; run_loop_is_flowing(loop, speaking) && i < 2; i++) {
+        streams[n] = &loop->child.streams[i];
         n += cli_stream_poll(streams[n], &fds[n]);
     }
     /* It fails only without kernel memory; a retry is all that can be done. */
-    if (idem_poll_turn(work->poll, fds, n, ms) < 0) {
+    if (idem_poll_turn(loop->poll, fds, n, ms) < 0) {
         poll(NULL, 0, 50);
         return;
     }
     if (speaking && fds[1].revents != 0)
-        cli_voice_pass(&work->voice);
+        run_verdict_pass(&loop->verdict);
     for (size_t i = first; i < n; i++)
         if (fds[i].revents != 0)
-            cli_stream_turn(streams[i], &work->result);
+            cli_stream_turn(streams[i], &loop->result);
 }
 
-static void work_advance(struct work *work) {
+static void run_loop_advance(struct run_loop *loop) {
     int64_t now = idem_loop_now();
 
-    work_signals_read(work);
-    switch (work->phase) {
-    case WORK_CLAIMING:
-        if (now >= work->quit_by)
-            work_end(work, 128 + work->quit_signal);
+    run_loop_signals_read(loop);
+    switch (loop->phase) {
+    case RUN_CLAIMING:
+        if (now >= loop->quit_by)
+            run_loop_end(loop, 128 + loop->quit_signal);
         break;
-    case WORK_STARTING:
-        work_start(work);
+    case RUN_STARTING:
+        run_loop_start(loop);
         break;
-    case WORK_RENEWING:
-        if (work->quit_signal != 0)
-            work_finish_release(work, 128 + work->quit_signal);
+    case RUN_RENEWING:
+        if (loop->quit_signal != 0)
+            run_loop_finish_release(loop, 128 + loop->quit_signal);
         break;
-    case WORK_RUNNING:
-        work_watch(work, now);
+    case RUN_RUNNING:
+        run_loop_watch(loop, now);
         break;
-    case WORK_DRAINING:
-        work_drain(work, now);
+    case RUN_DRAINING:
+        run_loop_drain(loop, now);
         break;
     default:
         break;
@@ -757,46 +752,46 @@ static void work_advance(struct work *work) {
 
 /* A command that was interrupted from the keyboard ends idem by the same signal, so that a shell
    script around both stops as well. */
-static void work_quit_decide(struct work *work) {
+static void run_loop_quit_decide(struct run_loop *loop) {
     bool interrupted =
-        work->child.ended && work->child.end.signalled && work->child.end.number == SIGINT;
+        loop->child.ended && loop->child.end.signalled && loop->child.end.number == SIGINT;
 
-    if (work->child.ended && !(work->quit_signal == SIGINT && interrupted))
-        work->quit_signal = 0;
+    if (loop->child.ended && !(loop->quit_signal == SIGINT && interrupted))
+        loop->quit_signal = 0;
 }
 
-static void work_claim_begin(struct work *work) {
+static void run_loop_claim_begin(struct run_loop *loop) {
     struct idem_error err;
 
-    if (work->h == NULL) {
-        work_claim_skip(work);
+    if (loop->h == NULL) {
+        run_loop_claim_skip(loop);
         return;
     }
-    if (idem_claim_make_fingerprinted(work->h, work->guard, &work->args, &work->fingerprint,
-                                      claim_decided, work, &work->claim, &err) < 0) {
-        work_claim_fail(work, &err);
+    if (idem_claim_make_fingerprinted(loop->h, loop->guard, &loop->args, &loop->fingerprint,
+                                      claim_decided, loop, &loop->claim, &err) < 0) {
+        run_loop_claim_fail(loop, &err);
         return;
     }
-    idem_claim_start(work->h, work->claim);
-    snprintf(work->voice.hash, sizeof(work->voice.hash), "%s", idem_claim_hash(work->claim));
-    idem_claim_on_lost(work->claim, claim_lost, work);
+    idem_claim_start(loop->h, loop->claim);
+    snprintf(loop->verdict.hash, sizeof(loop->verdict.hash), "%s", idem_claim_hash(loop->claim));
+    idem_claim_on_lost(loop->claim, claim_lost, loop);
 }
 
-int cli_work(struct work *work) {
-    work->kill_at = work->drain_by = work->quit_by = work->end_by = NEVER;
-    work->child.streams[0].from = work->child.streams[1].from = -1;
-    cli_result_init(&work->result,
-                    work->policy->result_max > 0 ? (size_t)work->policy->result_max : 0);
-    work_claim_begin(work);
-    while (work->phase != WORK_OVER) {
-        work_turn(work);
-        work_advance(work);
+int run_loop_run(struct run_loop *loop) {
+    loop->kill_at = loop->drain_by = loop->quit_by = loop->end_by = NEVER;
+    loop->child.streams[0].from = loop->child.streams[1].from = -1;
+    cli_result_init(&loop->result,
+                    loop->policy->result_max > 0 ? (size_t)loop->policy->result_max : 0);
+    run_loop_claim_begin(loop);
+    while (loop->phase != RUN_OVER) {
+        run_loop_turn(loop);
+        run_loop_advance(loop);
     }
-    idem_claim_free(work->claim);
-    work_flush(work);
-    work_faults_report(work);
-    work_quit_decide(work);
-    child_release(&work->child);
-    cli_result_release(&work->result);
-    return work->status;
+    idem_claim_free(loop->claim);
+    run_loop_flush(loop);
+    run_loop_faults_report(loop);
+    run_loop_quit_decide(loop);
+    child_release(&loop->child);
+    cli_result_release(&loop->result);
+    return loop->status;
 }

@@ -47,20 +47,20 @@ struct cli_start {
 };
 
 /* True if idem has a controlling terminal, which does the job control. */
-bool cli_has_tty(void);
+bool run_loop_has_tty(void);
 
-enum work_phase {
-    WORK_CLAIMING,
-    WORK_STARTING,
-    WORK_RENEWING,
-    WORK_RUNNING,
-    WORK_DRAINING,
-    WORK_FINISHING,
-    WORK_OVER,
+enum run_phase {
+    RUN_CLAIMING,
+    RUN_STARTING,
+    RUN_RENEWING,
+    RUN_RUNNING,
+    RUN_DRAINING,
+    RUN_FINISHING,
+    RUN_OVER,
 };
 
-struct work {
-    /* Set by the caller of cli_work(). */
+struct run_loop {
+    /* Set by the caller of run_loop_run(). */
     const struct cli_values *values;
     struct idem_poll *poll;
     struct idem *h; /* NULL: no store, and the policy runs the command anyway */
@@ -69,13 +69,13 @@ struct work {
     struct idem_args args;               /* with the key itself */
     struct idem_fingerprint fingerprint; /* made with the key; all 0: it has none */
     struct signals signals;
-    struct cli_voice voice;
+    struct run_verdict verdict;
     char **argv;
     const char *planned; /* IDEM_AT, or NULL */
     bool tty;
 
     /* The state of the run. Times are on idem_loop_now(); INT64_MAX: not set. */
-    enum work_phase phase;
+    enum run_phase phase;
     struct idem_claim *claim;
     struct cli_child child;
     struct cli_result result;
@@ -96,8 +96,8 @@ struct work {
     char unstarted[512]; /* why the command was not started; empty after a signal */
 };
 
-/* The caller has taken the signals and opened the voice. Returns the exit status; if quit_signal is
-   set, idem should end by that signal instead. */
-int cli_work(struct work *work);
+/* The caller has taken the signals and opened the verdict. Returns the exit status; if quit_signal
+   is set, idem should end by that signal instead. */
+int run_loop_run(struct run_loop *loop);
 
 #endif

@@ -182,11 +182,6 @@ static ssize_t pump_write(struct cli_pump *pump, const void *bytes, size_t len) 
     return (ssize_t)len;
 }
 
-/* Readable while the pump is idle. */
-static int pump_fd(const struct cli_pump *pump) {
-    return pump->idle_fd;
-}
-
 /*
  * Chooses how to write to each kind of descriptor without waiting. Opening fails where a thread is
  * needed and cannot be started.
@@ -272,9 +267,23 @@ ssize_t cli_sink_write(struct cli_sink *sink, const void *bytes, size_t len) {
     }
 }
 
+int cli_sink_drain(struct cli_sink *sink, const void *bytes, size_t *at, size_t len) {
+    ssize_t n;
+
+    while (*at < len) {
+        n = cli_sink_write(sink, (const char *)bytes + *at, len - *at);
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return -1;
+        *at += n < 0 ? 0 : (size_t)n;
+    }
+    return 1;
+}
+
 struct pollfd cli_sink_poll(const struct cli_sink *sink) {
     if (sink->kind == CLI_SINK_PUMP)
-        return (struct pollfd){.fd = pump_fd(sink->pump), .events = POLLIN};
+        return (struct pollfd){.fd = sink->pump->idle_fd, .events = POLLIN};
     return (struct pollfd){.fd = sink->fd, .events = POLLOUT};
 }
 
@@ -298,36 +307,13 @@ void cli_result_init(struct cli_result *result, size_t limit) {
 }
 
 void cli_result_release(struct cli_result *result) {
-    free(result->bytes);
+    idem_buffer_release(&result->bytes);
     *result = (struct cli_result){.over = true};
 }
 
-static void result_drop(struct cli_result *result) {
-    free(result->bytes);
-    result->bytes = NULL;
-    result->len = result->size = result->chunk = 0;
-    result->over = true;
-}
-
-static bool result_reserve(struct cli_result *result, size_t more) {
-    size_t need = result->len + more, size = result->size == 0 ? 4096 : result->size;
-    unsigned char *bytes;
-
-    if (need <= result->size)
-        return true;
-    while (size < need)
-        size *= 2;
-    bytes = realloc(result->bytes, size);
-    if (bytes == NULL)
-        return false;
-    result->bytes = bytes;
-    result->size = size;
-    return true;
-}
-
-static void run_result_u32_put(unsigned char *at, uint32_t value) {
+static void run_result_u32_put(char *at, uint32_t value) {
     for (int i = 0; i < 4; i++)
-        at[i] = (unsigned char)(value >> (8 * i));
+        at[i] = (char)(value >> (8 * i));
 }
 
 static uint32_t run_result_u32_get(const unsigned char *at) {
@@ -339,39 +325,41 @@ static uint32_t run_result_u32_get(const unsigned char *at) {
 }
 
 void cli_result_add(struct cli_result *result, int stream, const void *bytes, size_t len) {
-    size_t more = len + CHUNK_LEN + (result->len == 0 ? HEADER_LEN : 0);
+    struct idem_buffer *all = &result->bytes;
 
     if (result->over || len == 0)
         return;
-    if (len > result->limit - result->output || !result_reserve(result, more)) {
-        result_drop(result);
+    if (len > result->limit - result->output ||
+        idem_buffer_reserve(all, HEADER_LEN + CHUNK_LEN + len) == NULL) {
+        cli_result_release(result);
         return;
     }
-    if (result->len == 0)
-        result->len = HEADER_LEN;
+    if (all->len == 0)
+        all->len = HEADER_LEN;
     /* Consecutive output of the same stream belongs to the same chunk. */
-    if (result->chunk == 0 || result->bytes[result->chunk] != stream) {
-        result->chunk = result->len;
-        result->bytes[result->chunk] = (unsigned char)stream;
-        run_result_u32_put(result->bytes + result->chunk + 1, 0);
-        result->len += CHUNK_LEN;
+    if (result->chunk == 0 || all->at[result->chunk] != stream) {
+        result->chunk = all->len;
+        all->at[result->chunk] = (char)stream;
+        all->len += CHUNK_LEN;
     }
-    memcpy(result->bytes + result->len, bytes, len);
-    result->len += len;
+    idem_buffer_put(all, bytes, len);
     result->output += len;
-    run_result_u32_put(result->bytes + result->chunk + 1,
-                       (uint32_t)(result->len - result->chunk - CHUNK_LEN));
+    run_result_u32_put(all->at + result->chunk + 1,
+                       (uint32_t)(all->len - result->chunk - CHUNK_LEN));
 }
 
 bool cli_result_end(struct cli_result *result, const struct spawn_end *end) {
-    if (result->over || !result_reserve(result, HEADER_LEN))
+    char *at;
+
+    if (result->over || idem_buffer_reserve(&result->bytes, HEADER_LEN) == NULL)
         return false;
-    if (result->len == 0)
-        result->len = HEADER_LEN;
-    result->bytes[0] = MAGIC;
-    result->bytes[1] = VERSION;
-    result->bytes[2] = end->signalled;
-    result->bytes[3] = (unsigned char)end->number;
+    if (result->bytes.len == 0)
+        result->bytes.len = HEADER_LEN;
+    at = result->bytes.at;
+    at[0] = MAGIC;
+    at[1] = VERSION;
+    at[2] = (char)end->signalled;
+    at[3] = (char)end->number;
     return true;
 }
 
@@ -457,32 +445,18 @@ static void stream_sink_fail(struct cli_stream *stream) {
     stream->at = stream->len = 0;
 }
 
-/* poll(2) may report room where write(2) finds none, as for a terminal with room for half a line
-   end. Retrying at once would use the whole processor. */
-static void run_stream_pause(void) {
-    poll(NULL, 0, 1);
-}
-
 void cli_stream_pass(struct cli_stream *stream) {
     size_t before = stream->at;
-    ssize_t n;
+    int done = cli_sink_drain(&stream->sink, stream->buf, &stream->at, stream->len);
 
-    while (stream->at < stream->len) {
-        n = cli_sink_write(&stream->sink, stream->buf + stream->at, stream->len - stream->at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            if (stream->at == before)
-                run_stream_pause();
-            return;
-        }
-        if (n < 0) {
-            stream_sink_fail(stream);
-            return;
-        }
-        stream->at += (size_t)n;
-    }
-    stream->at = stream->len = 0;
+    if (done > 0)
+        stream->at = stream->len = 0;
+    else if (done < 0)
+        stream_sink_fail(stream);
+    else if (stream->at == before)
+        /* poll(2) may report room where write(2) finds none, as for a terminal with room for half a
+           line end. Retrying at once would use the whole processor. */
+        poll(NULL, 0, 1);
 }
 
 /* Reads once, behind the bytes that wait. False if there is nothing to read, or at the end. */

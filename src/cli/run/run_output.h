@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "base/buffer.h"
 #include "idem.h"
 #include "loop/spawn.h"
 
@@ -61,6 +62,10 @@ void cli_sink_close(struct cli_sink *sink);
 /* As write(2) with O_NONBLOCK: EAGAIN means to try again after cli_sink_poll(). */
 ssize_t cli_sink_write(struct cli_sink *sink, const void *bytes, size_t len);
 
+/* Writes bytes[*at..len) as far as the sink takes them, and moves *at. 1: all are written; 0: not
+   yet; -1 with errno: a write has failed. */
+int cli_sink_drain(struct cli_sink *sink, const void *bytes, size_t *at, size_t len);
+
 /* The event to wait for until the sink takes more, or has written everything it took. */
 struct pollfd cli_sink_poll(const struct cli_sink *sink);
 
@@ -79,8 +84,7 @@ int cli_sink_state(struct cli_sink *sink);
 /* A result while the command runs. `over` is set once the output exceeds `limit` bytes or memory is
    missing; nothing is kept from then on. */
 struct cli_result {
-    unsigned char *bytes;
-    size_t len, size;
+    struct idem_buffer bytes;
     size_t limit, output;
     size_t chunk; /* offset of the last chunk; 0: none */
     bool over;
@@ -90,7 +94,7 @@ void cli_result_init(struct cli_result *result, size_t limit);
 void cli_result_release(struct cli_result *result);
 void cli_result_add(struct cli_result *result, int stream, const void *bytes, size_t len);
 
-/* Writes the header: bytes and len are the whole result now. False if nothing was kept. */
+/* Writes the header: `bytes` are the whole result now. False if nothing was kept. */
 bool cli_result_end(struct cli_result *result, const struct spawn_end *end);
 
 /* Reading. The bytes are borrowed. */

@@ -12,56 +12,45 @@
 
 /* Lines for scripts. */
 
-int cli_voice_open(struct cli_voice *voice) {
-    return voice->fd < 0 ? 0 : cli_sink_open(&voice->sink, voice->fd, NULL);
+int run_verdict_open(struct run_verdict *verdict) {
+    return verdict->fd < 0 ? 0 : cli_sink_open(&verdict->sink, verdict->fd, NULL);
 }
 
-void cli_voice_close(struct cli_voice *voice) {
-    cli_sink_close(&voice->sink);
+void run_verdict_close(struct run_verdict *verdict) {
+    cli_sink_close(&verdict->sink);
 }
 
-bool cli_voice_pending(struct cli_voice *voice, struct pollfd *ret) {
-    int state = voice->fd < 0 ? 1 : cli_sink_state(&voice->sink);
+bool run_verdict_pending(struct run_verdict *verdict, struct pollfd *ret) {
+    int state = verdict->fd < 0 ? 1 : cli_sink_state(&verdict->sink);
 
-    if (state < 0 || (state > 0 && voice->at == voice->len))
+    if (state < 0 || (state > 0 && verdict->at == verdict->len))
         return false;
-    *ret = cli_sink_poll(&voice->sink);
+    *ret = cli_sink_poll(&verdict->sink);
     return true;
 }
 
-void cli_voice_pass(struct cli_voice *voice) {
-    ssize_t n;
-
-    while (voice->at < voice->len) {
-        n = cli_sink_write(&voice->sink, voice->waiting + voice->at, voice->len - voice->at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return;
-        if (n < 0)
-            break;
-        voice->at += (size_t)n;
-    }
-    voice->at = voice->len = 0;
+void run_verdict_pass(struct run_verdict *verdict) {
+    if (cli_sink_drain(&verdict->sink, verdict->waiting, &verdict->at, verdict->len) != 0)
+        verdict->at = verdict->len = 0;
 }
 
-__attribute__((format(printf, 2, 3))) static void voice_line(struct cli_voice *voice,
-                                                             const char *fmt, ...) {
-    size_t room = sizeof(voice->waiting) - voice->len;
+__attribute__((format(printf, 2, 3))) static void run_verdict_line(struct run_verdict *verdict,
+                                                                   const char *fmt, ...) {
+    size_t room = sizeof(verdict->waiting) - verdict->len;
     va_list args;
     int n;
 
-    if (voice->fd < 0)
+    if (verdict->fd < 0)
         return;
     va_start(args, fmt);
-    n = vsnprintf(voice->waiting + voice->len, room, fmt, args);
+    n = vsnprintf(verdict->waiting + verdict->len, room, fmt, args);
     va_end(args);
     if (n > 0 && (size_t)n < room)
-        voice->len += (size_t)n;
-    cli_voice_pass(voice);
+        verdict->len += (size_t)n;
+    run_verdict_pass(verdict);
 }
 
-void cli_voice_verdict(struct cli_voice *voice, const struct idem_answer *answer) {
+void run_verdict_claim(struct run_verdict *verdict, const struct idem_answer *answer) {
     char status[32] = "", retry[48] = "";
     bool over = answer->verdict == IDEM_REPLAY || answer->verdict == IDEM_DUPLICATE ||
                 answer->verdict == IDEM_DEAD;
@@ -70,41 +59,41 @@ void cli_voice_verdict(struct cli_voice *voice, const struct idem_answer *answer
         snprintf(status, sizeof(status), " status=%" PRId32, answer->status);
     if (answer->verdict == IDEM_BUSY)
         snprintf(retry, sizeof(retry), " retry_after_ms=%" PRId64, answer->retry_after_ms);
-    voice_line(voice, "%s attempt=%" PRIu32 "%s hash=%s%s%s\n", idem_verdict_name(answer->verdict),
-               answer->attempt, status, voice->hash, retry,
-               answer->unguarded ? " unguarded=1" : "");
+    run_verdict_line(verdict, "%s attempt=%" PRIu32 "%s hash=%s%s%s\n",
+                     idem_verdict_name(answer->verdict), answer->attempt, status, verdict->hash,
+                     retry, answer->unguarded ? " unguarded=1" : "");
 }
 
-void cli_voice_finish(struct cli_voice *voice, const struct cli_finish *finish) {
+void run_verdict_finish(struct run_verdict *verdict, const struct cli_finish *finish) {
     const char *how = finish->how == IDEM_FINISH_STORED ? "stored"
                       : finish->how == IDEM_FINISH_LOST ? "lost"
                                                         : "unknown";
 
-    voice_line(voice, "%s said=%s attempt=%" PRIu32 " status=%d hash=%s\n", how, finish->action,
-               finish->attempt, finish->status, voice->hash);
+    run_verdict_line(verdict, "%s said=%s attempt=%" PRIu32 " status=%d hash=%s\n", how,
+                     finish->action, finish->attempt, finish->status, verdict->hash);
 }
 
-void cli_voice_failed(int fd, int code) {
-    struct cli_voice voice = {.fd = fd};
+void run_verdict_failed(int fd, int code) {
+    struct run_verdict verdict = {.fd = fd};
 
-    if (fd < 0 || cli_voice_open(&voice) < 0)
+    if (fd < 0 || run_verdict_open(&verdict) < 0)
         return;
-    voice_line(&voice, "error code=%s\n", idem_code_name(code));
-    cli_voice_close(&voice);
+    run_verdict_line(&verdict, "error code=%s\n", idem_code_name(code));
+    run_verdict_close(&verdict);
 }
 
-int cli_voice_error(struct cli_voice *voice, const struct idem_error *err) {
-    voice_line(voice, "error code=%s%s%s\n", idem_code_name(err->code),
-               voice->hash[0] == '\0' ? "" : " hash=", voice->hash);
+int run_verdict_error(struct run_verdict *verdict, const struct idem_error *err) {
+    run_verdict_line(verdict, "error code=%s%s%s\n", idem_code_name(err->code),
+                     verdict->hash[0] == '\0' ? "" : " hash=", verdict->hash);
     return cli_message_error("run", err);
 }
 
 /* Lines for people. */
 
-const char *cli_voice_name(const struct cli_voice *voice, char *buf, size_t size) {
-    snprintf(buf, size, "%s%.*s%s%s%s", voice->prefix, CLI_HASH_SHORT, voice->hash,
-             voice->label == NULL ? "" : " (", voice->label == NULL ? "" : voice->label,
-             voice->label == NULL ? "" : ")");
+const char *run_verdict_name(const struct run_verdict *verdict, char *buf, size_t size) {
+    snprintf(buf, size, "%s%.*s%s%s%s", verdict->prefix, CLI_HASH_SHORT, verdict->hash,
+             verdict->label == NULL ? "" : " (", verdict->label == NULL ? "" : verdict->label,
+             verdict->label == NULL ? "" : ")");
     return buf;
 }
 
@@ -119,8 +108,8 @@ static const char *answer_busy_text(const struct idem_answer *answer) {
 }
 
 /* The predicate of a sentence whose subject is the record. */
-static void voice_refusal_text(const struct cli_voice *voice, const struct idem_answer *answer,
-                               char *buf, size_t size) {
+static void run_verdict_refusal_text(const struct run_verdict *verdict,
+                                     const struct idem_answer *answer, char *buf, size_t size) {
     int64_t left_s = (answer->retry_after_ms + 999) / 1000;
     char left[IDEM_UNITS_TEXT];
 
@@ -139,13 +128,13 @@ static void voice_refusal_text(const struct cli_voice *voice, const struct idem_
             buf, size,
             "%s; if that one never ran, idem forget --hash %.*s frees the key for this one (idem "
             "settle --failed only for that one)",
-            voice->selected
+            verdict->selected
                 ? "was asked for with other variables before: what fingerprint_expr selects "
                   "of them differs; use another key for another operation, or compare nothing, "
                   "with --fingerprint none instead of the expression"
                 : "was asked for with another command line before; use another key for "
                   "another command, or allow it with --fingerprint none",
-            CLI_HASH_SHORT, voice->hash);
+            CLI_HASH_SHORT, verdict->hash);
         return;
     case IDEM_UNCERTAIN:
         snprintf(buf, size,
@@ -153,7 +142,7 @@ static void voice_refusal_text(const struct cli_voice *voice, const struct idem_
                  "), and its outcome is unknown%s%.*s: it may have happened, and is not run again; "
                  "find out, then idem settle --done or --failed --hash %.*s",
                  answer->attempt, answer->reason_len == 0 ? "" : ", ", (int)answer->reason_len,
-                 answer->reason_len == 0 ? "" : answer->reason, CLI_HASH_SHORT, voice->hash);
+                 answer->reason_len == 0 ? "" : answer->reason, CLI_HASH_SHORT, verdict->hash);
         return;
     case IDEM_NO_TOKEN:
         snprintf(buf, size, "%s",
@@ -166,20 +155,21 @@ static void voice_refusal_text(const struct cli_voice *voice, const struct idem_
                  "run again; to run it anew: idem forget --hash %.*s",
                  answer->attempt, answer->status, answer->reason_len == 0 ? "" : ": ",
                  (int)answer->reason_len, answer->reason_len == 0 ? "" : answer->reason,
-                 CLI_HASH_SHORT, voice->hash);
+                 CLI_HASH_SHORT, verdict->hash);
         return;
     default:
         snprintf(buf, size, "is refused");
     }
 }
 
-void cli_voice_refusal(const struct cli_voice *voice, const struct idem_answer *answer) {
-    char name[CLI_VOICE_NAME], text[IDEM_REASON_MAX + 512];
+void run_verdict_refusal(const struct run_verdict *verdict, const struct idem_answer *answer) {
+    char name[RUN_VERDICT_NAME], text[IDEM_REASON_MAX + 512];
 
-    if (voice->quiet)
+    if (verdict->quiet)
         return;
-    voice_refusal_text(voice, answer, text, sizeof(text));
+    run_verdict_refusal_text(verdict, answer, text, sizeof(text));
     cli_message("%s: %s %s%s%s", idem_verdict_name(answer->verdict),
-                cli_voice_name(voice, name, sizeof(name)), text, voice->message == NULL ? "" : ". ",
-                voice->message == NULL ? "" : voice->message);
+                run_verdict_name(verdict, name, sizeof(name)), text,
+                verdict->message == NULL ? "" : ". ",
+                verdict->message == NULL ? "" : verdict->message);
 }

@@ -17,12 +17,12 @@
 #include "cli/run/run_output.h"
 
 /* Room for all lines of one run: their reader may be slow. */
-#define CLI_VOICE_LINES 1024
+#define RUN_VERDICT_LINES 1024
 
-struct cli_voice {
+struct run_verdict {
     int fd; /* -1: none */
     struct cli_sink sink;
-    char waiting[CLI_VOICE_LINES]; /* lines that are not written yet: waiting[at..len) */
+    char waiting[RUN_VERDICT_LINES]; /* lines that are not written yet: waiting[at..len) */
     size_t at, len;
     bool quiet;                           /* no lines about verdicts */
     bool selected;                        /* fingerprint_expr selects what is compared */
@@ -30,28 +30,28 @@ struct cli_voice {
     char hash[65];
 };
 
-/* Prepares the descriptor. 0, or -1 with errno; close with cli_voice_close(). */
-int cli_voice_open(struct cli_voice *voice);
-void cli_voice_close(struct cli_voice *voice);
+/* Prepares the descriptor. 0, or -1 with errno; close with run_verdict_close(). */
+int run_verdict_open(struct run_verdict *verdict);
+void run_verdict_close(struct run_verdict *verdict);
 
 /* The event to wait for until all lines are written; false: all are. */
-bool cli_voice_pending(struct cli_voice *voice, struct pollfd *ret);
+bool run_verdict_pending(struct run_verdict *verdict, struct pollfd *ret);
 
 /* Writes as much as it can without waiting: the command and its lease never wait for the reader of
    verdicts. */
-void cli_voice_pass(struct cli_voice *voice);
+void run_verdict_pass(struct run_verdict *verdict);
 
 /* Writes a claim's verdict on the descriptor. */
-void cli_voice_verdict(struct cli_voice *voice, const struct idem_answer *answer);
+void run_verdict_claim(struct run_verdict *verdict, const struct idem_answer *answer);
 
 /* Writes the line on stderr for a verdict that neither runs nor replays. */
-void cli_voice_refusal(const struct cli_voice *voice, const struct idem_answer *answer);
+void run_verdict_refusal(const struct run_verdict *verdict, const struct idem_answer *answer);
 
 /* Reports on the descriptor a failure before the claim, which stderr has already. */
-void cli_voice_failed(int fd, int code);
+void run_verdict_failed(int fd, int code);
 
 /* Reports a failed claim on both; returns the exit status. */
-int cli_voice_error(struct cli_voice *voice, const struct idem_error *err);
+int run_verdict_error(struct run_verdict *verdict, const struct idem_error *err);
 
 struct cli_finish {
     enum idem_finish how;
@@ -59,10 +59,10 @@ struct cli_finish {
     uint32_t attempt;
     int status; /* the command's exit status */
 };
-void cli_voice_finish(struct cli_voice *voice, const struct cli_finish *finish);
+void run_verdict_finish(struct run_verdict *verdict, const struct cli_finish *finish);
 
 /* "run:3f2a91c0d4e5" and the label: the name of a record in messages; returns buf. */
-#define CLI_VOICE_NAME (IDEM_PREFIX_MAX + IDEM_LABEL_MAX + 32)
-const char *cli_voice_name(const struct cli_voice *voice, char *buf, size_t size);
+#define RUN_VERDICT_NAME (IDEM_PREFIX_MAX + IDEM_LABEL_MAX + 32)
+const char *run_verdict_name(const struct run_verdict *verdict, char *buf, size_t size);
 
 #endif

@@ -7,17 +7,15 @@
 
 static int command_sign_options_read(const struct cli_values *values, struct idem_sign_with *ret) {
     *ret = (struct idem_sign_with){.key_id = values->key_id, .nonce = values->nonce};
-    if (ret->key_id == NULL) {
-        cli_message("sign: --key-id ID is missing: whose secret signs (see: idem help sign)");
-        return CLI_USAGE;
-    }
+    if (ret->key_id == NULL)
+        return cli_usage("sign", "--key-id ID is missing: whose secret signs");
     if (values->time == NULL)
         return CLI_OK;
     if (strcmp(values->time, "none") == 0) {
         ret->time_ms = IDEM_NONE;
         return CLI_OK;
     }
-    return cli_moment(values->time, "sign", "time", &ret->time_ms);
+    return cli_request_time(values->time, "sign", "time", &ret->time_ms);
 }
 
 /* Prints headers as curl reads them from a file: "Name;" is a header without a value, while "Name:"
@@ -54,7 +52,7 @@ static int command_sign_run(const struct cli_values *values) {
     int status = cli_request_read(values, "sign", &request);
 
     if (status == CLI_OK)
-        status = cli_signer(values, "sign", &signer);
+        status = cli_request_signer(values, "sign", &signer);
     if (status == CLI_OK)
         status = command_sign_request(values, signer, &request.request);
     idem_signer_free(signer);

@@ -44,10 +44,9 @@ static void report_signature_check(struct report *report) {
 
     report->digest =
         idem_sign_form(report->signer->form)->body(&report->request, parts, &incomplete);
-    report->fits = idem_keyring_verify(
-        report->signer->keyring, (struct idem_http_text){parts->key_id, parts->key_id_len},
-        parts->alg, (struct idem_http_text){report->checked.text, strlen(report->checked.text)},
-        parts->signature, parts->signature_len);
+    report->fits = idem_keyring_verify(report->signer->keyring, idem_sign_parts_id(parts),
+                                       parts->alg, idem_http_text_of(report->checked.text),
+                                       parts->signature, parts->signature_len);
     if (report->digest != NULL || !report->fits)
         (void)sign_diagnose_find(&wrong, report->mistake);
 }
@@ -129,13 +128,13 @@ static void report_time_print(const struct report *report) {
                      ? "too far away"
                      : "current",
                  idem_rfc3339_print(parts->time_ms, when, sizeof(when)),
-                 cli_when_relative(parts->time_ms, report->now_ms, ago, sizeof(ago)), window);
+                 time_argument_relative(parts->time_ms, report->now_ms, ago, sizeof(ago)), window);
         command_verify_line("time", text);
     }
     if (parts->expires && parts->expires_ms <= report->now_ms) {
         snprintf(text, sizeof(text), "expired: %s, %s",
                  idem_rfc3339_print(parts->expires_ms, when, sizeof(when)),
-                 cli_when_relative(parts->expires_ms, report->now_ms, ago, sizeof(ago)));
+                 time_argument_relative(parts->expires_ms, report->now_ms, ago, sizeof(ago)));
         command_verify_line("", text);
     }
 }
@@ -194,11 +193,11 @@ static void report_json(const struct report *report) {
     json_out_text(&json, "proof", idem_proof_name(report->proof));
     if (detail != NULL)
         json_out_text(&json, "detail", detail);
-    cli_json_when(&json, "now", report->now_ms);
+    time_argument_json(&json, "now", report->now_ms);
     if (report_is_complete(report)) {
         json_out_text(&json, "key_id", parts->key_id);
         json_out_text(&json, "nonce", parts->nonce);
-        cli_json_when(&json, "time", parts->timed ? parts->time_ms : 0);
+        time_argument_json(&json, "time", parts->timed ? parts->time_ms : 0);
         json_out_bool(&json, "body", report->digest == NULL);
         json_out_bool(&json, "signature", report->fits);
         json_out_text(&json, "signed", report->checked.text);
@@ -236,7 +235,7 @@ static int command_verify_request(const struct cli_values *values, const struct 
 
     report.now_ms = idem_sign_now();
     if (values->now != NULL)
-        status = cli_moment(values->now, "verify", "now", &report.now_ms);
+        status = cli_request_time(values->now, "verify", "now", &report.now_ms);
     if (status != CLI_OK)
         return status;
     if (idem_request_read(sent, 0, sha256, &headers, &report.request, &err) < 0)
@@ -255,15 +254,11 @@ static int command_verify_run(const struct cli_values *values) {
     struct cli_request request;
     int status;
 
-    if (values->store != NULL && !values->spend) {
-        cli_message(
-            "verify: --store is asked only with --spend, which uses the nonce (see: idem help "
-            "verify)");
-        return CLI_USAGE;
-    }
+    if (values->store != NULL && !values->spend)
+        return cli_usage("verify", "--store is asked only with --spend, which uses the nonce");
     status = cli_request_read(values, "verify", &request);
     if (status == CLI_OK)
-        status = cli_signer(values, "verify", &signer);
+        status = cli_request_signer(values, "verify", &signer);
     if (status == CLI_OK)
         status = command_verify_request(values, signer, &request.request);
     idem_signer_free(signer);

@@ -10,46 +10,27 @@
 #include <strings.h>
 
 #include "base/units.h"
+#include "base/url.h"
 #include "base/visible.h"
 #include "cli/input.h"
 #include "cli/time_argument.h"
 #include "sign/sign.h"
 
-static int request_argument_usage(const char *command, const char *what) {
-    cli_message("%s: %s (see: idem help %s)", command, what, command);
-    return CLI_USAGE;
-}
-
-static int request_argument_no_memory(void) {
-    cli_message("no memory");
-    return CLI_SYSTEM;
-}
-
-/* Reads a whole file, and appends a NUL that is not counted; "-" is standard input. */
+/* Reads a whole file; "-" is standard input. */
 static int request_argument_file_read(const char *command, const char *name, char **ret,
                                       size_t *ret_len) {
     bool standard = strcmp(name, "-") == 0;
     FILE *in = standard ? stdin : fopen(name, "re");
-    char *text, *larger;
     int status;
 
     if (in == NULL) {
         cli_message("%s: %s: %s", command, name, strerror(errno));
         return errno == ENOENT ? CLI_ABSENT : CLI_IO;
     }
-    status = cli_input_all(in, standard ? "standard input" : name, &text, ret_len);
+    status = cli_input_all(in, standard ? "standard input" : name, ret, ret_len);
     if (!standard)
         fclose(in);
-    if (status != CLI_OK)
-        return status;
-    larger = realloc(text, *ret_len + 1);
-    if (larger == NULL) {
-        free(text);
-        return request_argument_no_memory();
-    }
-    larger[*ret_len] = '\0';
-    *ret = larger;
-    return CLI_OK;
+    return status;
 }
 
 /* Headers. */
@@ -60,9 +41,9 @@ static int request_argument_header_add(const char *command, char *line, struct c
     char *value;
 
     if (line[name] == '\0' || (line[name] == ';' && line[name + 1] != '\0'))
-        return request_argument_usage(command, "-H: a header is written 'Name: value'");
+        return cli_usage(command, "-H: a header is written 'Name: value'");
     if (ret->request.fields_n == CLI_FIELDS_MAX)
-        return request_argument_usage(command, "-H: there are more than 64 headers");
+        return cli_usage(command, "-H: there are more than 64 headers");
     value = line + name + 1;
     line[name] = '\0';
     value += strspn(value, " \t");
@@ -103,14 +84,14 @@ static int request_argument_headers_read(const struct cli_values *values, const 
         if (given[0] != '@') {
             ret->held[i] = strdup(given);
             status = ret->held[i] != NULL ? request_argument_header_add(command, ret->held[i], ret)
-                                          : request_argument_no_memory();
+                                          : cli_fail(CLI_SYSTEM, "no memory");
             continue;
         }
         status = request_argument_file_read(command, given + 1, &ret->held[i], &len);
         if (status == CLI_OK)
             status = strlen(ret->held[i]) == len
                          ? request_argument_lines_add(command, ret->held[i], ret)
-                         : request_argument_usage(command, "-H: a header has a NUL in it");
+                         : cli_usage(command, "-H: a header has a NUL in it");
     }
     return status;
 }
@@ -123,14 +104,12 @@ static int request_argument_body_read(const struct cli_values *values, const cha
     int status;
 
     if (values->data.n > 1 || (given != NULL && file != NULL))
-        return request_argument_usage(command,
-                                      "there is one body: one of -d and --data-file, once");
+        return cli_usage(command, "there is one body: one of -d and --data-file, once");
     if (given != NULL && given[0] == '@')
         file = given + 1;
     for (size_t i = 0; i < values->headers.n; i++)
         if (file != NULL && strcmp(file, "-") == 0 && strcmp(values->headers.at[i], "@-") == 0)
-            return request_argument_usage(command,
-                                          "standard input is either the body or the headers");
+            return cli_usage(command, "standard input is either the body or the headers");
     ret->request.method = given != NULL || file != NULL ? "POST" : "GET";
     if (values->method != NULL)
         ret->request.method = values->method;
@@ -181,32 +160,31 @@ static char *request_argument_authority_cut(char *authority, const char *port) {
 
 static int request_argument_url_read(const char *url, const char *command,
                                      struct cli_request *ret) {
-    bool secure = strncasecmp(url, "https://", 8) == 0;
+    bool secure;
+    const char *behind = idem_url_http(url, &secure);
     char *rest;
     size_t len;
 
-    if (!secure && strncasecmp(url, "http://", 7) != 0)
-        return request_argument_usage(command, "the URL must begin with http:// or https://");
-    ret->url = strdup(url + (secure ? 8 : 7));
+    if (behind == NULL)
+        return cli_usage(command, "the URL must begin with http:// or https://");
+    ret->url = strndup(behind, strcspn(behind, "#"));
     if (ret->url == NULL)
-        return request_argument_no_memory();
-    ret->url[strcspn(ret->url, "#")] = '\0';
+        return cli_fail(CLI_SYSTEM, "no memory");
     len = strcspn(ret->url, "/?");
     rest = ret->url + len;
     if (asprintf(&ret->target, "%s%s", *rest == '/' ? "" : "/", rest) < 0) {
         ret->target = NULL;
-        return request_argument_no_memory();
+        return cli_fail(CLI_SYSTEM, "no memory");
     }
     *rest = '\0';
     ret->request.scheme = secure ? "https" : "http";
     ret->request.target = ret->target;
     ret->request.authority = request_argument_authority_cut(ret->url, secure ? ":443" : ":80");
     if (ret->request.authority[0] == '\0')
-        return request_argument_usage(command, "the URL names no host");
+        return cli_usage(command, "the URL names no host");
     if (request_argument_has_dots(ret->target))
-        return request_argument_usage(
-            command, "the URL's path has a part . or .., which is not sent as it is "
-                     "written: write the path without it");
+        return cli_usage(command, "the URL's path has a part . or .., which is not sent as it is "
+                                  "written: write the path without it");
     return CLI_OK;
 }
 
@@ -216,9 +194,8 @@ int cli_request_read(const struct cli_values *values, const char *command,
 
     *ret = (struct cli_request){0};
     if (values->operands_n != 1)
-        return request_argument_usage(command, values->operands_n == 0
-                                                   ? "the URL is missing"
-                                                   : "takes one URL, and no more operands");
+        return cli_usage(command, values->operands_n == 0 ? "the URL is missing"
+                                                          : "takes one URL, and no more operands");
     status = request_argument_url_read(values->operands[0], command, ret);
     if (status == CLI_OK)
         status = request_argument_headers_read(values, command, ret);
@@ -241,12 +218,12 @@ static int request_argument_word_read(const char *command, const char *flag, con
 
     if (text == NULL || idem_word_find(words, text, strlen(text), ret))
         return CLI_OK;
-    cli_message("%s: --%s: allowed: %s (see: idem help %s)", command, flag,
-                idem_words_list(words, allowed, sizeof(allowed)), command);
-    return CLI_USAGE;
+    return cli_usage(command, "--%s: allowed: %s", flag,
+                     idem_words_list(words, allowed, sizeof(allowed)));
 }
 
-int cli_signer(const struct cli_values *values, const char *command, struct idem_signer **ret) {
+int cli_request_signer(const struct cli_values *values, const char *command,
+                       struct idem_signer **ret) {
     struct idem_sign_rules rules = {.secret_file = values->secret_file,
                                     .window_ms = values->window_ms,
                                     .headers = values->sign_headers};
@@ -254,9 +231,8 @@ int cli_signer(const struct cli_values *values, const char *command, struct idem
     struct idem_error err;
 
     if (rules.secret_file == NULL)
-        return request_argument_usage(
-            command, "--secret-file FILE is missing: a key to a line, ID hmac-sha256 "
-                     "base64:SECRET");
+        return cli_usage(command, "--secret-file FILE is missing: a key to a line, ID hmac-sha256 "
+                                  "base64:SECRET");
     status = request_argument_word_read(command, "form", values->form, idem_words_sign_form, &form);
     if (status == CLI_OK)
         status = request_argument_word_read(command, "sequence", values->sequence,
@@ -270,7 +246,7 @@ int cli_signer(const struct cli_values *values, const char *command, struct idem
     return CLI_OK;
 }
 
-int cli_moment(const char *text, const char *command, const char *flag, int64_t *ret_ms) {
+int cli_request_time(const char *text, const char *command, const char *flag, int64_t *ret_ms) {
     struct idem_error err;
     int64_t count;
 
@@ -280,14 +256,12 @@ int cli_moment(const char *text, const char *command, const char *flag, int64_t 
             *ret_ms = count * 1000;
             return CLI_OK;
         }
-    } else if (cli_when_parse(text, idem_sign_now(), ret_ms, &err) == 0 && *ret_ms > 0) {
+    } else if (time_argument_parse(text, idem_sign_now(), ret_ms, &err) == 0 && *ret_ms > 0) {
         return CLI_OK;
     }
-    cli_message(
-        "%s: --%s: allowed are seconds since 1970, 2026-11-15T20:00:00Z, and 5m, which is ago "
-        "(see: idem help %s)",
-        command, flag, command);
-    return CLI_USAGE;
+    return cli_usage(
+        command, "--%s: allowed are seconds since 1970, 2026-11-15T20:00:00Z, and 5m, which is ago",
+        flag);
 }
 
 void cli_lines_print(const char *text, FILE *out) {

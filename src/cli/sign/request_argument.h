@@ -22,11 +22,12 @@ void cli_request_release(struct cli_request *request);
 
 /* Reads --secret-file, --form, --window, --headers and --sequence. CLI_OK, or an exit status after
    a message; free with idem_signer_free(). */
-int cli_signer(const struct cli_values *values, const char *command, struct idem_signer **ret);
+int cli_request_signer(const struct cli_values *values, const char *command,
+                       struct idem_signer **ret);
 
-/* Parses a time: seconds since 1970, or any text that cli_when_parse() takes. CLI_OK, or CLI_USAGE
-   after a message. */
-int cli_moment(const char *text, const char *command, const char *flag, int64_t *ret_ms);
+/* Parses a time: seconds since 1970, or any text that time_argument_parse() takes. CLI_OK, or
+   CLI_USAGE after a message. */
+int cli_request_time(const char *text, const char *command, const char *flag, int64_t *ret_ms);
 
 /* Prints lines with any content, indented by two blanks; control characters are written as \xNN. */
 void cli_lines_print(const char *text, FILE *out);

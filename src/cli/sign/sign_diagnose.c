@@ -103,12 +103,12 @@ static bool attempt_method_lower(struct attempt *attempt) {
 }
 
 static bool attempt_method_other(struct attempt *attempt) {
-    attempt->request.method = (struct idem_http_text){attempt->word, strlen(attempt->word)};
+    attempt->request.method = idem_http_text_of(attempt->word);
     return true;
 }
 
 static bool attempt_scheme_other(struct attempt *attempt) {
-    attempt->request.scheme = (struct idem_http_text){attempt->word, strlen(attempt->word)};
+    attempt->request.scheme = idem_http_text_of(attempt->word);
     return true;
 }
 
@@ -255,19 +255,15 @@ static const struct mistake {
 };
 /* clang-format on */
 
-static struct idem_http_text sign_parts_id(const struct idem_sign_parts *parts) {
-    return (struct idem_http_text){parts->key_id, parts->key_id_len};
-}
-
 static bool attempt_text_fits(const struct attempt *attempt, struct idem_http_text text) {
-    return idem_keyring_verify(attempt->wrong->signer->keyring, sign_parts_id(&attempt->parts),
+    return idem_keyring_verify(attempt->wrong->signer->keyring, idem_sign_parts_id(&attempt->parts),
                                attempt->parts.alg, text, attempt->parts.signature,
                                attempt->parts.signature_len);
 }
 
 /* If the digest was wrong as well, both must match now. */
 static bool attempt_fits(struct attempt *attempt, const struct mistake *mistake) {
-    const struct idem_sign_form_row *form = idem_sign_form(attempt->wrong->signer->form);
+    const struct idem_sign_form_ops *form = idem_sign_form(attempt->wrong->signer->form);
     char detail_room[IDEM_SIGN_DETAIL], *made;
     struct idem_http_text text;
     const char *detail;
@@ -304,7 +300,7 @@ static bool wrong_key_find(const struct cli_wrong *wrong, struct idem_http_text 
     const struct idem_keyring *keyring = wrong->signer->keyring;
     struct idem_http_text id;
 
-    if (idem_keyring_verify_text(keyring, sign_parts_id(parts), text, parts->signature,
+    if (idem_keyring_verify_text(keyring, idem_sign_parts_id(parts), text, parts->signature,
                                  parts->signature_len)) {
         snprintf(out, SIGN_DIAGNOSE_TEXT,
                  "this request, but with the secret's text (base64 or hex) where the file has its "
@@ -312,7 +308,7 @@ static bool wrong_key_find(const struct cli_wrong *wrong, struct idem_http_text 
         return true;
     }
     for (size_t i = 0; idem_keyring_id(keyring, i, &id); i++)
-        if (!idem_http_equal(id, sign_parts_id(parts)) &&
+        if (!idem_http_equal(id, idem_sign_parts_id(parts)) &&
             idem_keyring_verify(keyring, id, 0, text, parts->signature, parts->signature_len)) {
             snprintf(out, SIGN_DIAGNOSE_TEXT, "this request, but with a secret of key id %.*s",
                      (int)id.len, id.at);

@@ -114,8 +114,9 @@ void rabbit_session_look_end(struct rabbit_session *s);
 void rabbit_session_fail(struct rabbit_session *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Pauses between tries grow, and half of each is random. */
-int64_t rabbit_session_pause_ms(unsigned tries);
+/* The pause before the next try. Pauses grow with *tries, which is counted here, and half of each
+   is random. */
+int64_t rabbit_session_pause_ms(unsigned *tries);
 
 /* The owner of each header. */
 
@@ -192,7 +193,7 @@ struct rabbit_mail {
     enum rabbit_mail_kind {
         RABBIT_MAIL_MESSAGE, /* out: a message has arrived */
         RABBIT_MAIL_ACK,     /* in */
-        RABBIT_MAIL_BACK,    /* in: to be delivered again */
+        RABBIT_MAIL_NACK,    /* in: to be delivered again */
         RABBIT_MAIL_JOB,     /* in: publish a copy; out: its result */
     } kind;
 };
@@ -203,17 +204,17 @@ struct rabbit_message;
 struct rabbit_job {
     struct rabbit_mail mail;
     struct rabbit_message *message;
-    struct rabbit_job *next;   /* for the thread's lists */
-    int delay;                 /* index of the delay's queue; -1: the queue of dead letters */
-    char *epitaph;             /* its texts, one allocation; NULL: none */
-    struct queue_epitaph said; /* points into it */
+    struct rabbit_job *next, **link; /* for the lists of the thread and of the link */
+    int delay;                       /* index of the delay's queue; -1: the queue of dead letters */
+    char *epitaph_text;              /* its texts, one allocation; NULL: none */
+    struct queue_epitaph epitaph;    /* points into it */
     uint64_t seq;
     int64_t sent_at;
     bool returned; /* the server returned it: the queue does not exist */
     bool declared; /* the queue was declared since */
     bool taken;
     char why[RABBIT_WHY + 300];
-    queue_done_fn *told;
+    queue_done_fn *done;
     void *data;
 };
 
@@ -233,12 +234,12 @@ struct rabbit_message {
 
     /* Used by the link. */
     struct queue_link *link;
-    struct rabbit_message *prev, *next;
-    bool out, gone;
+    struct rabbit_message *out_next, **out_link; /* out_link NULL: it is not out */
+    bool gone;
     bool burying; /* the copy of a large message is under way */
     /* Used by the consuming thread: messages that are not settled yet, by tag. */
-    struct rabbit_message *older, *newer;
-    bool waiting, settled;
+    struct rabbit_message *newer_next, **newer_link; /* newer_link NULL: commands are ignored */
+    bool settled;
 };
 
 static inline struct rabbit_message *rabbit_message_of(const struct queue_message *message) {
@@ -262,7 +263,7 @@ void rabbit_arrival_release(struct rabbit_arrival *a);
 void rabbit_arrival_begin(struct rabbit_arrival *a, const struct rabbit_envelope *envelope);
 /* Takes a frame of content. True: the message is complete, and the caller owns *ret; it is NULL
    without memory. *broken: the reason why the frames form no message, or NULL. */
-bool rabbit_arrival_take(struct rabbit_arrival *a, const amqp_frame_t *frame, const char *queue,
+bool rabbit_arrival_read(struct rabbit_arrival *a, const amqp_frame_t *frame, const char *queue,
                          const char *user, struct rabbit_message **ret, const char **broken);
 
 /* Creates an unnamed file for a body. Returns a descriptor, or -1. */

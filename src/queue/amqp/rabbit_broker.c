@@ -2,7 +2,7 @@
  * The loop's side of the broker: messages that are out, events, and the mail to and from the
  * two threads. Everything here runs in the loop's thread.
  *
- * The link holds a message that is out until it is given back. When its connection is lost, it
+ * The link holds a message that is out until it is returned. When its connection is lost, it
  * is marked as `gone`, and later commands for it end here. A message whose body is too large
  * for memory is not reported: it is buried from here, with pauses between tries, and then
  * acknowledged.
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "queue/amqp/rabbit.h"
 
 #define CLOSE_MS 1000
@@ -29,7 +30,7 @@ struct queue_link {
     struct rabbit_job *soon,
         **soon_end; /* results that need no thread, to be reported from the loop */
     struct idem_timer large_timer;
-    struct rabbit_message *out; /* reported, and not given back */
+    struct rabbit_message *out; /* reported, and not returned */
     uint64_t lost;              /* sessions up to this one are lost */
     unsigned large_tries;
     bool ready;
@@ -59,30 +60,12 @@ static void link_report_state(struct queue_link *link, bool ready, const char *t
 
 /* Messages that are out. */
 
-static void link_add_out(struct queue_link *link, struct rabbit_message *m) {
-    m->link = link;
-    m->out = true;
-    m->next = link->out;
-    m->prev = NULL;
-    if (m->next != NULL)
-        m->next->prev = m;
-    link->out = m;
-}
-
-static void link_remove_out(struct queue_link *link, struct rabbit_message *m) {
-    if (m->next != NULL)
-        m->next->prev = m->prev;
-    *(m->prev == NULL ? &link->out : &m->prev->next) = m->next;
-    m->prev = m->next = NULL;
-    m->out = false;
-}
-
 /* Gives the message back, and drops the link's reference. */
 static void link_return_message(struct queue_link *link, struct rabbit_message *m,
                                 enum rabbit_mail_kind kind) {
-    if (!m->out) /* it was given back while its copy was under way */
+    if (m->out_link == NULL) /* it was returned while its copy was under way */
         return;
-    link_remove_out(link, m);
+    idem_link_remove_in(out_, m);
     if (m->gone) {
         rabbit_message_leave(m);
         return;
@@ -94,10 +77,10 @@ static void link_return_message(struct queue_link *link, struct rabbit_message *
 /* Jobs. */
 
 /* A message has one job at a time. */
-static void message_begin_job(struct rabbit_message *m, int delay, queue_done_fn *told,
+static void message_begin_job(struct rabbit_message *m, int delay, queue_done_fn *done,
                               void *data) {
-    free(m->job.epitaph);
-    m->job = (struct rabbit_job){.message = m, .delay = delay, .told = told, .data = data};
+    free(m->job.epitaph_text);
+    m->job = (struct rabbit_job){.message = m, .delay = delay, .done = done, .data = data};
     m->job.mail.kind = RABBIT_MAIL_JOB;
     atomic_fetch_add(&m->holders, 1);
 }
@@ -107,20 +90,18 @@ static void link_post_job(struct queue_link *link, struct rabbit_job *job, bool 
                           const char *why) {
     job->taken = taken;
     snprintf(job->why, sizeof(job->why), "%s", why);
-    job->next = NULL;
-    *link->soon_end = job;
-    link->soon_end = &job->next;
+    idem_link_append(&link->soon_end, job);
     idem_task_post(link->loop, &link->soon_task);
 }
 
-/* A delayed message is given back first; it stays readable until the callback returns. */
+/* A delayed message is returned first; it stays readable until the callback returns. */
 static void link_finish_job(struct queue_link *link, struct rabbit_job *job) {
     struct rabbit_message *m = job->message;
 
     if (!link->closed) {
         if (job->delay >= 0 && job->taken)
             link_return_message(link, m, RABBIT_MAIL_ACK);
-        job->told(job->data, job->taken, job->taken ? NULL : job->why);
+        job->done(job->data, job->taken, job->taken ? NULL : job->why);
     }
     rabbit_message_leave(m);
 }
@@ -153,25 +134,26 @@ static const char *broker_place_word(char **at, const char *word, size_t max) {
     return placed;
 }
 
-static bool job_keep_epitaph(struct rabbit_job *job, const struct queue_epitaph *epitaph) {
+static bool job_copy_epitaph(struct rabbit_job *job, const struct queue_epitaph *epitaph) {
     char *at = malloc(REASON_MAX + 3 * WORD_MAX + 4);
 
     if (at == NULL)
         return false;
-    job->epitaph = at;
-    job->said = *epitaph;
-    job->said.verdict = broker_place_word(&at, epitaph->verdict, WORD_MAX);
-    job->said.reason = broker_place_word(&at, epitaph->reason, REASON_MAX);
-    job->said.prefix = broker_place_word(&at, epitaph->prefix, WORD_MAX);
-    job->said.hash = broker_place_word(&at, epitaph->hash, WORD_MAX);
+    job->epitaph_text = at;
+    job->epitaph = *epitaph;
+    job->epitaph.verdict = broker_place_word(&at, epitaph->verdict, WORD_MAX);
+    job->epitaph.reason = broker_place_word(&at, epitaph->reason, REASON_MAX);
+    job->epitaph.prefix = broker_place_word(&at, epitaph->prefix, WORD_MAX);
+    job->epitaph.hash = broker_place_word(&at, epitaph->hash, WORD_MAX);
     return true;
 }
 
-static void link_bury_message(struct queue_link *link, struct rabbit_message *m,
-                              const struct queue_epitaph *epitaph, queue_done_fn *told,
-                              void *data) {
-    message_begin_job(m, -1, told, data);
-    if (job_keep_epitaph(&m->job, epitaph))
+static void link_bury(struct queue_link *link, struct queue_message *message,
+                      const struct queue_epitaph *epitaph, queue_done_fn *done, void *data) {
+    struct rabbit_message *m = rabbit_message_of(message);
+
+    message_begin_job(m, -1, done, data);
+    if (job_copy_epitaph(&m->job, epitaph))
         rabbit_thread_send(link->publish, &m->job.mail);
     else
         link_post_job(link, &m->job, false, "no memory for a copy");
@@ -198,8 +180,7 @@ static void broker_large_buried(void *data, bool taken, const char *why) {
     }
     snprintf(text, sizeof(text), "a message of %zu bytes is too large, and cannot be buried: %s",
              m->base.body.len, why);
-    idem_timer_set(link->loop, &link->large_timer, rabbit_session_pause_ms(link->large_tries));
-    link->large_tries += link->large_tries < 16;
+    idem_timer_set(link->loop, &link->large_timer, rabbit_session_pause_ms(&link->large_tries));
     link_report_state(link, link->ready, text);
 }
 
@@ -210,18 +191,18 @@ static void link_bury_large(struct queue_link *link, struct rabbit_message *m) {
     snprintf(reason, sizeof(reason), "its body of %zu bytes is larger than %zu", m->base.body.len,
              RABBIT_BODY_MAX);
     m->burying = true;
-    link_bury_message(link, m, &epitaph, broker_large_buried, m);
+    link_bury(link, &m->base, &epitaph, broker_large_buried, m);
 }
 
 static void broker_retry_large(struct idem_timer *timer) {
     struct queue_link *link = idem_container_of(timer, struct queue_link, large_timer);
 
-    for (struct rabbit_message *m = link->out; m != NULL; m = m->next)
+    for (struct rabbit_message *m = link->out; m != NULL; m = m->out_next)
         if (m->large && !m->burying && !m->gone)
             link_bury_large(link, m);
 }
 
-static void link_take_large(struct queue_link *link, struct rabbit_message *m) {
+static void link_on_large(struct queue_link *link, struct rabbit_message *m) {
     char text[200];
 
     link->large_tries = LARGE_TRIES;
@@ -233,14 +214,15 @@ static void link_take_large(struct queue_link *link, struct rabbit_message *m) {
 
 /* Mail. */
 
-static void link_take_message(struct queue_link *link, struct rabbit_message *m) {
+static void link_on_message(struct queue_link *link, struct rabbit_message *m) {
     if (link->closed || m->session <= link->lost) {
         rabbit_message_leave(m);
         return;
     }
-    link_add_out(link, m);
+    m->link = link;
+    idem_link_insert_in(out_, &link->out, m);
     if (m->large)
-        link_take_large(link, m);
+        link_on_large(link, m);
     else
         link->events.message(link->events.data, &m->base);
 }
@@ -251,7 +233,7 @@ static void link_report_lost(struct queue_link *link) {
 
     while (m != NULL && !link->closed) {
         if (m->gone || m->session > link->lost) {
-            m = m->next;
+            m = m->out_next;
             continue;
         }
         m->gone = true;
@@ -282,7 +264,7 @@ static void link_collect(struct queue_link *link, struct rabbit_thread *t, bool 
         if (mail->kind == RABBIT_MAIL_JOB)
             link_finish_job(link, idem_container_of(mail, struct rabbit_job, mail));
         else
-            link_take_message(link, idem_container_of(mail, struct rabbit_message, mail));
+            link_on_message(link, idem_container_of(mail, struct rabbit_message, mail));
     }
     link_end_callback(link);
 }
@@ -380,27 +362,22 @@ static void link_ack(struct queue_link *link, struct queue_message *message) {
     link_return_message(link, rabbit_message_of(message), RABBIT_MAIL_ACK);
 }
 
-static void link_giveback(struct queue_link *link, struct queue_message *message) {
-    link_return_message(link, rabbit_message_of(message), RABBIT_MAIL_BACK);
+static void link_nack(struct queue_link *link, struct queue_message *message) {
+    link_return_message(link, rabbit_message_of(message), RABBIT_MAIL_NACK);
 }
 
 static void link_delay(struct queue_link *link, struct queue_message *message, int64_t ms,
-                       queue_done_fn *told, void *data) {
+                       queue_done_fn *done, void *data) {
     const struct rabbit_topology *topology = &link->publish->topology;
     struct rabbit_message *m = rabbit_message_of(message);
 
-    message_begin_job(m, rabbit_topology_delay(topology, ms), told, data);
+    message_begin_job(m, rabbit_topology_delay(topology, ms), done, data);
     if (m->gone)
         link_post_job(link, &m->job, true, ""); /* the broker delivers it again anyway */
     else if (!topology->allowed)
         link_post_job(link, &m->job, false, "no queues for delays are declared here");
     else
         rabbit_thread_send(link->publish, &m->job.mail);
-}
-
-static void link_bury(struct queue_link *link, struct queue_message *message,
-                      const struct queue_epitaph *epitaph, queue_done_fn *told, void *data) {
-    link_bury_message(link, rabbit_message_of(message), epitaph, told, data);
 }
 
 static void link_end_threads(struct queue_link *link) {
@@ -436,7 +413,7 @@ static void link_close(struct queue_link *link) {
     while (link->out != NULL) {
         struct rabbit_message *m = link->out;
 
-        link_remove_out(link, m);
+        idem_link_remove_in(out_, m);
         rabbit_message_leave(m);
     }
     if (link->busy == 0)
@@ -458,7 +435,7 @@ const struct queue_broker queue_broker_amqp = {
     .ack = link_ack,
     .delay = link_delay,
     .bury = link_bury,
-    .giveback = link_giveback,
+    .nack = link_nack,
     .close = link_close,
     .redelivery_ms = broker_redelivery_ms,
 };

@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "queue/amqp/rabbit.h"
 
 /*
@@ -50,7 +51,7 @@ void rabbit_arrival_release(struct rabbit_arrival *a) {
 }
 
 /* Copies the name into the arrival; the protocol limits it to 255 bytes. */
-static amqp_bytes_t receive_keep_name(amqp_bytes_t name, char *at) {
+static amqp_bytes_t receive_copy_name(amqp_bytes_t name, char *at) {
     size_t len = name.len > RABBIT_NAME_MAX ? RABBIT_NAME_MAX : name.len;
 
     if (len > 0)
@@ -61,8 +62,8 @@ static amqp_bytes_t receive_keep_name(amqp_bytes_t name, char *at) {
 void rabbit_arrival_begin(struct rabbit_arrival *a, const struct rabbit_envelope *envelope) {
     rabbit_arrival_reset(a);
     a->envelope = *envelope;
-    a->envelope.exchange = receive_keep_name(envelope->exchange, a->names);
-    a->envelope.routing_key = receive_keep_name(envelope->routing_key, a->names + RABBIT_NAME_MAX);
+    a->envelope.exchange = receive_copy_name(envelope->exchange, a->names);
+    a->envelope.routing_key = receive_copy_name(envelope->routing_key, a->names + RABBIT_NAME_MAX);
     a->state = RABBIT_HEADER;
 }
 
@@ -136,7 +137,7 @@ static struct rabbit_message *arrival_make_message(struct rabbit_arrival *a, siz
 
 /* Frames. */
 
-static const char *arrival_take_header(struct rabbit_arrival *a, const amqp_frame_t *frame,
+static const char *arrival_read_header(struct rabbit_arrival *a, const amqp_frame_t *frame,
                                        const char *queue, const char *user) {
     const amqp_basic_properties_t *p = frame->payload.properties.decoded;
     amqp_basic_properties_t shown;
@@ -165,7 +166,7 @@ static const char *arrival_take_header(struct rabbit_arrival *a, const amqp_fram
     return NULL;
 }
 
-static const char *arrival_take_body(struct rabbit_arrival *a, const amqp_frame_t *frame) {
+static const char *arrival_read_body(struct rabbit_arrival *a, const amqp_frame_t *frame) {
     amqp_bytes_t part = frame->payload.body_fragment;
 
     if (frame->frame_type != AMQP_FRAME_BODY || part.len > a->want - a->got)
@@ -180,11 +181,11 @@ static const char *arrival_take_body(struct rabbit_arrival *a, const amqp_frame_
     return NULL;
 }
 
-bool rabbit_arrival_take(struct rabbit_arrival *a, const amqp_frame_t *frame, const char *queue,
+bool rabbit_arrival_read(struct rabbit_arrival *a, const amqp_frame_t *frame, const char *queue,
                          const char *user, struct rabbit_message **ret, const char **broken) {
     *broken = a->state == RABBIT_IDLE     ? "a message that was not announced"
-              : a->state == RABBIT_HEADER ? arrival_take_header(a, frame, queue, user)
-                                          : arrival_take_body(a, frame);
+              : a->state == RABBIT_HEADER ? arrival_read_header(a, frame, queue, user)
+                                          : arrival_read_body(a, frame);
     if (*broken != NULL || a->got < a->want)
         return false;
     if (a->message != NULL && a->message->large) {
@@ -221,9 +222,9 @@ struct consumer {
     bool found, consuming;
     char tag[RABBIT_NAME_MAX];
     size_t tag_len;
-    struct rabbit_message *oldest, *newest; /* messages to be settled, by tag */
-    size_t bytes;                           /* their memory */
-    size_t stranded;                        /* number of those without a body */
+    struct rabbit_message *oldest, **newest_end; /* messages to be settled, by tag */
+    size_t bytes;                                /* their memory */
+    size_t stranded;                             /* number of those without a body */
     unsigned stranded_tries;
     int64_t stranded_at;                    /* time of the next look for room */
     struct rabbit_mail *batch, **batch_end; /* mail for the link */
@@ -240,20 +241,13 @@ static bool message_is_stranded(const struct rabbit_message *m) {
 static void consumer_add_unsettled(struct consumer *c, struct rabbit_message *m) {
     c->bytes += m->bytes;
     c->stranded += message_is_stranded(m);
-    m->older = c->newest;
-    m->newer = NULL;
-    m->waiting = true;
-    *(c->newest == NULL ? &c->oldest : &c->newest->newer) = m;
-    c->newest = m;
+    idem_link_append_in(newer_, &c->newest_end, m);
 }
 
 static void consumer_remove_unsettled(struct consumer *c, struct rabbit_message *m) {
     c->bytes -= m->bytes;
     c->stranded -= message_is_stranded(m);
-    *(m->older == NULL ? &c->oldest : &m->older->newer) = m->newer;
-    *(m->newer == NULL ? &c->newest : &m->newer->older) = m->older;
-    m->older = m->newer = NULL;
-    m->waiting = false; /* later commands for it are ignored */
+    idem_link_remove_end_in(newer_, &c->newest_end, m);
     rabbit_message_leave(m);
 }
 
@@ -277,8 +271,7 @@ static void consumer_session_lost(struct consumer *c) {
     if (now - c->since > STEADY_MS)
         c->tries = 0;
     c->found = c->consuming = false;
-    c->retry_at = now + rabbit_session_pause_ms(c->tries);
-    c->tries += c->tries < 16;
+    c->retry_at = now + rabbit_session_pause_ms(&c->tries);
     c->host++;
     rabbit_thread_report(c->thread, false, "the connection to %s is lost: %s; it is made again",
                          c->s.place, c->s.why);
@@ -301,19 +294,19 @@ static void consumer_ack_oldest(struct consumer *c) {
     struct rabbit_message *m = c->oldest, *last = NULL, *next;
     size_t n = 0;
 
-    for (; m != NULL && m->settled; m = m->newer, n++)
+    for (; m != NULL && m->settled; m = m->newer_next, n++)
         last = m;
     if (last == NULL || !rabbit_session_sent(&c->s, amqp_basic_ack(c->s.conn, 1, last->tag, n > 1),
                                              "acknowledging"))
         return;
     for (m = c->oldest; n > 0; m = next, n--) {
-        next = m->newer;
+        next = m->newer_next;
         consumer_remove_unsettled(c, m);
     }
 }
 
 static bool consumer_may_settle(const struct consumer *c, const struct rabbit_message *m) {
-    return c->s.conn != NULL && m->waiting;
+    return c->s.conn != NULL && m->newer_link != NULL;
 }
 
 /* A quorum queue puts a returned message behind the others. With an order, a stop therefore
@@ -365,8 +358,7 @@ static void consumer_begin_session(struct consumer *c) {
         rabbit_thread_set_socket(t, amqp_get_sockfd(c->s.conn));
         return;
     }
-    pause = rabbit_session_pause_ms(c->tries);
-    c->tries += c->tries < 16;
+    pause = rabbit_session_pause_ms(&c->tries);
     c->host++;
     c->retry_at = idem_loop_now() + pause;
     rabbit_thread_report(t, false, "no connection to %s: %s; the next try is in %lld ms",
@@ -413,12 +405,11 @@ static void consumer_find_queue(struct consumer *c) {
         rabbit_thread_report(t, true, "connected to %s; the queue %s is there", c->s.place, queue);
     } else if (code > 0) {
         c->look_since = 0; /* the refusal has closed the subscription too */
-        c->retry_at = idem_loop_now() + rabbit_session_pause_ms(c->looks);
         if (c->looks == 0)
             rabbit_thread_report(t, false,
                                  "the queue %s on %s: %s; messages are fetched when it is there",
                                  queue, c->s.place, c->s.why);
-        c->looks += c->looks < 16;
+        c->retry_at = idem_loop_now() + rabbit_session_pause_ms(&c->looks);
     }
 }
 
@@ -459,8 +450,7 @@ static void consumer_advance(struct consumer *c, bool fetch) {
 /* Stranded messages. */
 
 static void consumer_pause_stranded(struct consumer *c) {
-    c->stranded_at = idem_loop_now() + rabbit_session_pause_ms(c->stranded_tries);
-    c->stranded_tries += c->stranded_tries < 16;
+    c->stranded_at = idem_loop_now() + rabbit_session_pause_ms(&c->stranded_tries);
 }
 
 /* Returns one stranded message, to get it again, if there is room for it now. Otherwise it
@@ -471,7 +461,7 @@ static void consumer_retry_stranded(struct consumer *c) {
     if (c->s.conn == NULL || c->stranded == 0 || idem_loop_now() < c->stranded_at)
         return;
     while (m != NULL && !(message_is_stranded(m) && rabbit_spool_room(m->base.body.len)))
-        m = m->newer;
+        m = m->newer_next;
     if (m != NULL &&
         rabbit_session_sent(&c->s, amqp_basic_nack(c->s.conn, 1, m->tag, 0, 1), "giving back"))
         consumer_remove_unsettled(c, m);
@@ -480,7 +470,7 @@ static void consumer_retry_stranded(struct consumer *c) {
 
 /* Deliveries. */
 
-static void consumer_take_message(struct consumer *c, struct rabbit_message *m) {
+static void consumer_on_message(struct consumer *c, struct rabbit_message *m) {
     if (m == NULL) {
         rabbit_session_fail(&c->s, "no memory for a message");
         rabbit_session_close(&c->s, false);
@@ -509,7 +499,7 @@ static void consumer_take_message(struct consumer *c, struct rabbit_message *m) 
         consumer_flush_batch(c);
 }
 
-static void consumer_take_method(struct consumer *c, const amqp_method_t *method) {
+static void consumer_on_method(struct consumer *c, const amqp_method_t *method) {
     const amqp_basic_deliver_t *deliver = method->decoded;
 
     if (method->id == AMQP_BASIC_DELIVER_METHOD) {
@@ -539,12 +529,12 @@ static void consumer_read_frames(struct consumer *c) {
          n < FRAMES_MAX && !consumer_is_full(c) && rabbit_session_next(&c->s, &frame) == RABBIT_GOT;
          n++) {
         if (frame.frame_type == AMQP_FRAME_METHOD) {
-            consumer_take_method(c, &frame.payload.method);
+            consumer_on_method(c, &frame.payload.method);
             continue;
         }
-        if (rabbit_arrival_take(&c->arrival, &frame, c->thread->topology.queue,
+        if (rabbit_arrival_read(&c->arrival, &frame, c->thread->topology.queue,
                                 c->thread->config.user, &m, &broken)) {
-            consumer_take_message(c, m);
+            consumer_on_message(c, m);
         } else if (broken != NULL) {
             rabbit_session_fail(&c->s, "the server sent %s", broken);
             rabbit_session_close(&c->s, false);
@@ -567,6 +557,7 @@ void rabbit_consume_main(struct rabbit_thread *t) {
     struct consumer c = {.thread = t};
     struct rabbit_orders orders;
 
+    c.newest_end = &c.oldest;
     c.batch_end = &c.batch;
     rabbit_arrival_init(&c.arrival);
     for (;;) {

@@ -105,7 +105,7 @@ static int dead_letter_open(const struct queue_dead_config *config, struct queue
 
 /* Letters. */
 
-static int dead_take_letter(struct queue_dead *d, struct idem_error *err) {
+static int dead_read_letter(struct queue_dead *d, struct idem_error *err) {
     int64_t until = idem_loop_now() + d->timeout_ms;
     struct rabbit_message *m = NULL;
     const char *broken = NULL;
@@ -115,7 +115,7 @@ static int dead_take_letter(struct queue_dead *d, struct idem_error *err) {
     while (!whole && broken == NULL) {
         if (!dead_wait_frame(d, until, &frame))
             return dead_refuse(d, IDEM_E_REFUSED, err);
-        whole = rabbit_arrival_take(&d->arrival, &frame, d->queue, d->config.user, &m, &broken);
+        whole = rabbit_arrival_read(&d->arrival, &frame, d->queue, d->config.user, &m, &broken);
     }
     if (broken != NULL)
         return idem_error_set(err, IDEM_E_REFUSED, "amqp: %s sent %s", d->s.place, broken);
@@ -160,7 +160,7 @@ static int dead_get_letter(struct queue_dead *d, struct queue_letter *ret, struc
                                           .redelivered = ok->redelivered != 0,
                                           .tag = ok->delivery_tag,
                                       });
-    rc = dead_take_letter(d, err);
+    rc = dead_read_letter(d, err);
     if (rc != 0)
         return rc;
     d->again = d->letter->base.redelivered;
@@ -239,7 +239,7 @@ static int dead_wait_confirm(struct queue_dead *d, const char *queue, struct ide
    knew the consumer by another name, the letter has no user, and the server would refuse ours
    here, too. */
 static const char *dead_sender(const struct queue_dead *d) {
-    bool has_user = queue_property(&d->letter->base, "user_id") != NULL;
+    bool has_user = queue_message_property(&d->letter->base, "user_id") != NULL;
 
     return has_user || d->letter->whose == RABBIT_OURS ? d->config.user : NULL;
 }
@@ -270,7 +270,7 @@ static int dead_requeue(struct queue_dead *d, const char *to, struct idem_error 
         return idem_error_set(err, IDEM_E_INVALID,
                               "amqp: the user who buried this letter vouches for its sender: "
                               "connect as that user, or the sender's name is lost on the way");
-    from = queue_header(&d->letter->base, QUEUE_DEAD_QUEUE);
+    from = queue_message_header(&d->letter->base, QUEUE_DEAD_QUEUE);
     if (to == NULL && (from == NULL || from->json || from->value.len >= sizeof(queue)))
         return idem_error_set(err, IDEM_E_INVALID,
                               "amqp: the letter has no origin (%s): name the queue that it goes to",
@@ -283,11 +283,7 @@ static int dead_requeue(struct queue_dead *d, const char *to, struct idem_error 
     return rc == 0 ? dead_send_letter(d, queue, err) : rc;
 }
 
-static const char *const schemes[] = {"amqp", "amqps", NULL};
-
 const struct queue_dead_broker queue_dead_broker_amqp = {
-    .name = "amqp",
-    .schemes = schemes,
     .open = dead_letter_open,
     .next = dead_next,
     .requeue = dead_requeue,

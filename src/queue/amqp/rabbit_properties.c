@@ -400,12 +400,9 @@ static void fields_show_header(struct rabbit_fields *fields, amqp_bytes_t name,
 static int headers_compare_fields(const void *a, const void *b, void *data) {
     const struct rabbit_field *x = a, *y = b;
     const char *text = data;
-    size_t len = x->name_len < y->name_len ? x->name_len : y->name_len;
-    int by = memcmp(text + x->name, text + y->name, len);
+    int order = idem_order(text + x->name, x->name_len, text + y->name, y->name_len);
 
-    if (by == 0)
-        by = (x->name_len > y->name_len) - (x->name_len < y->name_len);
-    return by != 0 ? by : (x->name > y->name) - (x->name < y->name);
+    return order != 0 ? order : (x->name > y->name) - (x->name < y->name);
 }
 
 /* Sorted by name: the server reorders headers when a message goes back from a queue of delays. */
@@ -528,7 +525,7 @@ static void builder_add_copied_text(struct builder *builder, const char *name, c
 }
 
 /* Keeps or drops a present header. */
-static void builder_keep_entry(struct builder *builder, const amqp_table_entry_t *entry,
+static void builder_copy_entry(struct builder *builder, const amqp_table_entry_t *entry,
                                enum rabbit_purpose purpose) {
     switch (rabbit_headers_kind(entry->key)) {
     case RABBIT_EPITAPH:
@@ -549,8 +546,8 @@ static void builder_keep_entry(struct builder *builder, const amqp_table_entry_t
 
 /* Adds the origin that the message shows, which may stem from an earlier copy itself. */
 static void builder_add_origin(struct builder *builder, const struct rabbit_message *message) {
-    const struct queue_field *user = queue_property(&message->base, "user_id");
-    const struct queue_field *shown_mode = queue_property(&message->base, "delivery_mode");
+    const struct queue_field *user = queue_message_property(&message->base, "user_id");
+    const struct queue_field *shown_mode = queue_message_property(&message->base, "delivery_mode");
     amqp_field_value_t mode = {.kind = AMQP_FIELD_KIND_U8};
 
     if (message->exchange.at != NULL) {
@@ -616,7 +613,7 @@ bool rabbit_copy_make(struct rabbit_copy *copy, const struct rabbit_message *mes
     if (builder.table.entries == NULL)
         return false;
     for (int i = 0; i < before.num_entries; i++)
-        builder_keep_entry(&builder, &before.entries[i], purpose);
+        builder_copy_entry(&builder, &before.entries[i], purpose);
     builder_add_entry(&builder, RABBIT_HEADER_COPY, number);
     builder_add_origin(&builder, message);
     if (purpose == RABBIT_FOR_DEAD)

@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "queue/amqp/rabbit.h"
 
 /*
@@ -116,18 +117,12 @@ static void job_list_init(struct job_list *list) {
 }
 
 static void job_list_append(struct job_list *list, struct rabbit_job *job) {
-    job->next = NULL;
-    *list->end = job;
-    list->end = &job->next;
+    idem_link_append(&list->end, job);
     list->n++;
 }
 
-static struct rabbit_job *job_list_remove(struct job_list *list, struct rabbit_job **at) {
-    struct rabbit_job *job = *at;
-
-    *at = job->next;
-    if (job->next == NULL)
-        list->end = at;
+static struct rabbit_job *job_list_remove(struct job_list *list, struct rabbit_job *job) {
+    idem_link_remove_end(&list->end, job);
     list->n--;
     return job;
 }
@@ -172,13 +167,14 @@ static void publisher_session_lost(struct publisher *p) {
         p->tries = 0;
     p->since = 0;
     p->host++;
-    p->retry_at = renamed && !p->anonymous ? now : now + rabbit_session_pause_ms(p->tries);
-    p->tries += p->tries < 16;
+    p->retry_at = now + rabbit_session_pause_ms(&p->tries);
+    if (renamed && !p->anonymous)
+        p->retry_at = now;
     p->anonymous |= renamed;
     p->returning = false;
     rabbit_thread_set_socket(p->thread, -1);
     while (p->sent.first != NULL)
-        publisher_refuse_job(p, job_list_remove(&p->sent, &p->sent.first),
+        publisher_refuse_job(p, job_list_remove(&p->sent, p->sent.first),
                              "the connection was lost before it was confirmed, and it may be there",
                              p->s.why);
 }
@@ -195,8 +191,7 @@ static void publisher_begin_session(struct publisher *p) {
         (void)rabbit_session_ok(&p->s, amqp_get_rpc_reply(p->s.conn), 1, "confirms");
     }
     if (p->s.conn == NULL) {
-        p->retry_at = idem_loop_now() + rabbit_session_pause_ms(p->tries);
-        p->tries += p->tries < 16;
+        p->retry_at = idem_loop_now() + rabbit_session_pause_ms(&p->tries);
         p->host++;
         return;
     }
@@ -214,7 +209,7 @@ static void publisher_need_session(struct publisher *p) {
     if (idem_loop_now() >= p->retry_at)
         publisher_begin_session(p);
     while (p->s.conn == NULL && p->todo.first != NULL)
-        publisher_refuse_job(p, job_list_remove(&p->todo, &p->todo.first), "there is no connection",
+        publisher_refuse_job(p, job_list_remove(&p->todo, p->todo.first), "there is no connection",
                              p->s.why);
 }
 
@@ -317,7 +312,7 @@ static void publisher_send_job(struct publisher *p, struct rabbit_job *job) {
         return;
     job->seq = p->seq + 1;
     if (!rabbit_copy_make(&copy, job->message, job->delay >= 0 ? RABBIT_FOR_LATER : RABBIT_FOR_DEAD,
-                          &job->said, p->anonymous ? NULL : t->config.user, job->seq)) {
+                          &job->epitaph, p->anonymous ? NULL : t->config.user, job->seq)) {
         publisher_refuse_job(p, job, "no memory for a copy", NULL);
     } else if (rabbit_copy_send(&p->s, &copy, publisher_job_queue(p, job, name),
                                 job->message->base.body, &refused) ||
@@ -346,17 +341,17 @@ static bool publisher_may_use_place(struct publisher *p, const struct rabbit_job
 
 /* Jobs whose queue may not be used yet keep their places and their order. */
 static void publisher_send_some(struct publisher *p) {
-    struct rabbit_job **at = &p->todo.first;
+    struct rabbit_job *job = p->todo.first, *next;
     int64_t now = idem_loop_now();
-    size_t todo = p->todo.n; /* jobs that are put back are not looked at again */
+    size_t n = 0, todo = p->todo.n; /* jobs that are put back are not looked at again */
 
-    for (size_t n = 0; todo > 0 && *at != NULL && p->s.conn != NULL && !p->s.blocked; todo--) {
-        if (!publisher_may_use_place(p, *at, now))
-            at = &(*at)->next;
-        else if (n++ < TURN_MAX && p->sent.n < SENT_MAX)
-            publisher_send_job(p, job_list_remove(&p->todo, at));
-        else
+    for (; todo > 0 && job != NULL && p->s.conn != NULL && !p->s.blocked; job = next, todo--) {
+        next = job->next;
+        if (!publisher_may_use_place(p, job, now))
+            continue;
+        if (n++ == TURN_MAX || p->sent.n >= SENT_MAX)
             return;
+        publisher_send_job(p, job_list_remove(&p->todo, job));
     }
 }
 
@@ -386,18 +381,17 @@ static void publisher_job_confirmed(struct publisher *p, struct rabbit_job *job,
         publisher_report_job(p, job, true);
 }
 
-static void publisher_take_confirm(struct publisher *p, uint64_t tag, bool multiple, bool ack) {
-    struct rabbit_job **at = &p->sent.first;
+static void publisher_on_confirm(struct publisher *p, uint64_t tag, bool multiple, bool ack) {
+    struct rabbit_job *job = p->sent.first, *next;
 
-    while (*at != NULL && (*at)->seq <= tag) {
-        if (multiple || (*at)->seq == tag)
-            publisher_job_confirmed(p, job_list_remove(&p->sent, at), ack);
-        else
-            at = &(*at)->next;
+    for (; job != NULL && job->seq <= tag; job = next) {
+        next = job->next;
+        if (multiple || job->seq == tag)
+            publisher_job_confirmed(p, job_list_remove(&p->sent, job), ack);
     }
 }
 
-static void publisher_take_return(struct publisher *p, const amqp_basic_properties_t *properties) {
+static void publisher_on_return(struct publisher *p, const amqp_basic_properties_t *properties) {
     const amqp_field_value_t *seq = NULL;
 
     p->returning = false;
@@ -409,21 +403,21 @@ static void publisher_take_return(struct publisher *p, const amqp_basic_properti
         job->returned |= job->seq == (uint64_t)seq->value.i64;
 }
 
-static void publisher_take_frame(struct publisher *p, const amqp_frame_t *frame) {
+static void publisher_on_frame(struct publisher *p, const amqp_frame_t *frame) {
     const amqp_method_t *method = &frame->payload.method;
 
     if (frame->frame_type == AMQP_FRAME_HEADER && p->returning) {
-        publisher_take_return(p, frame->payload.properties.decoded);
+        publisher_on_return(p, frame->payload.properties.decoded);
     } else if (frame->frame_type != AMQP_FRAME_METHOD) {
         return; /* the body of a returned copy */
     } else if (method->id == AMQP_BASIC_ACK_METHOD) {
         const amqp_basic_ack_t *ack = method->decoded;
 
-        publisher_take_confirm(p, ack->delivery_tag, ack->multiple != 0, true);
+        publisher_on_confirm(p, ack->delivery_tag, ack->multiple != 0, true);
     } else if (method->id == AMQP_BASIC_NACK_METHOD) {
         const amqp_basic_nack_t *nack = method->decoded;
 
-        publisher_take_confirm(p, nack->delivery_tag, nack->multiple != 0, false);
+        publisher_on_confirm(p, nack->delivery_tag, nack->multiple != 0, false);
     } else if (method->id == AMQP_BASIC_RETURN_METHOD) {
         p->returning = true;
     }
@@ -447,7 +441,7 @@ static void publisher_read_frames(struct publisher *p) {
     amqp_frame_t frame;
 
     while (rabbit_session_next(&p->s, &frame) == RABBIT_GOT)
-        publisher_take_frame(p, &frame);
+        publisher_on_frame(p, &frame);
     publisher_report_blocked(p);
 }
 
@@ -468,7 +462,7 @@ static int64_t publisher_check_late(struct publisher *p) {
     return now;
 }
 
-static void publisher_take_orders(struct publisher *p, struct rabbit_mail *mail) {
+static void publisher_add_jobs(struct publisher *p, struct rabbit_mail *mail) {
     struct rabbit_mail *next;
 
     for (; mail != NULL; mail = next) {
@@ -482,9 +476,9 @@ static void publisher_release(struct publisher *p) {
     rabbit_thread_set_socket(p->thread, -1);
     publisher_flush_done(p);
     while (p->sent.first != NULL)
-        rabbit_message_leave(job_list_remove(&p->sent, &p->sent.first)->message);
+        rabbit_message_leave(job_list_remove(&p->sent, p->sent.first)->message);
     while (p->todo.first != NULL)
-        rabbit_message_leave(job_list_remove(&p->todo, &p->todo.first)->message);
+        rabbit_message_leave(job_list_remove(&p->todo, p->todo.first)->message);
 }
 
 void rabbit_publish_main(struct rabbit_thread *t) {
@@ -497,7 +491,7 @@ void rabbit_publish_main(struct rabbit_thread *t) {
     job_list_init(&p.sent);
     for (;;) {
         orders = rabbit_thread_orders(t);
-        publisher_take_orders(&p, orders.mail);
+        publisher_add_jobs(&p, orders.mail);
         if (orders.stop)
             break;
         publisher_need_session(&p);

@@ -110,15 +110,15 @@ static const char *rabbit_tls_why(void) {
 #define FRAME_MAX 131072 /* the server's default; a message's headers fit into one frame */
 #define CHANNELS 2
 #define GOODBYE_MS 400
-#define PAUSE_MIN_MS 200
+#define PAUSE_MIN_MS INT64_C(200)
 #define PAUSE_MAX_MS 15000
+#define PAUSE_STEPS 16
 
-int64_t rabbit_session_pause_ms(unsigned tries) {
-    int64_t pause = PAUSE_MIN_MS;
+int64_t rabbit_session_pause_ms(unsigned *tries) {
+    int64_t pause = PAUSE_MIN_MS << *tries;
     uint32_t random = 0;
 
-    while (tries-- > 0 && pause < PAUSE_MAX_MS)
-        pause *= 2;
+    *tries += *tries < PAUSE_STEPS;
     if (pause > PAUSE_MAX_MS)
         pause = PAUSE_MAX_MS;
     (void)idem_random(&random, sizeof(random));
@@ -333,7 +333,7 @@ bool rabbit_session_open(struct rabbit_session *s, const struct rabbit_config *c
 /* Frames. */
 
 /* Takes a frame of channel 0; false: the session is closed. */
-static bool session_take_connection_frame(struct rabbit_session *s, const amqp_frame_t *frame) {
+static bool session_on_connection_frame(struct rabbit_session *s, const amqp_frame_t *frame) {
     amqp_connection_close_ok_t ok = {0};
 
     if (frame->frame_type != AMQP_FRAME_METHOD)
@@ -359,11 +359,11 @@ static bool session_take_connection_frame(struct rabbit_session *s, const amqp_f
 }
 
 /* Takes a frame of a channel without messages; false: the session is closed. */
-static bool session_take_other_frame(struct rabbit_session *s, const amqp_frame_t *frame) {
+static bool session_on_other_frame(struct rabbit_session *s, const amqp_frame_t *frame) {
     amqp_channel_close_ok_t ok = {0};
 
     if (frame->channel == 0)
-        return session_take_connection_frame(s, frame);
+        return session_on_connection_frame(s, frame);
     if (frame->channel != 2)
         return rabbit_session_sent(s, AMQP_STATUS_BAD_AMQP_DATA, "a channel that is not open");
     if (frame->frame_type != AMQP_FRAME_METHOD ||
@@ -387,7 +387,7 @@ enum rabbit_got rabbit_session_next(struct rabbit_session *s, amqp_frame_t *ret)
         if (!rabbit_session_sent(s, status, "the connection"))
             return RABBIT_LOST;
         if (ret->channel != 1) {
-            if (!session_take_other_frame(s, ret))
+            if (!session_on_other_frame(s, ret))
                 return RABBIT_LOST;
             continue;
         }

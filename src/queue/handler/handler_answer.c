@@ -14,21 +14,12 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "base/visible.h"
-#include "base/words.h"
 #include "queue/handler/handler_json.h"
 #include "queue/handler/handler_open.h"
 #include "json/json.h"
 
 /* Memory limit for the tree of the longest line. */
 #define ROOM ((size_t)64 * HANDLER_ANSWER_MAX)
-
-static const struct idem_word results[] = {
-    {"done", QUEUE_DONE},
-    {"retry", QUEUE_RETRY},
-    {"dead", QUEUE_REFUSED},
-    {"unknown", QUEUE_UNKNOWN},
-    {NULL, 0},
-};
 
 const char *handler_words(const char *text, size_t len, char *buf, size_t size) {
     size_t out = idem_visible_copy(text, len, ' ', buf, size);
@@ -102,7 +93,7 @@ static int answer_read_result(const struct idem_json *object, struct handler_ans
     if (value == NULL)
         return idem_error_set(err, IDEM_E_INVALID, "the answer has no \"result\"");
     if (value->type != IDEM_JSON_STRING ||
-        !idem_word_find(results, value->at.text, value->n, &result))
+        !idem_word_find(handler_results, value->at.text, value->n, &result))
         return idem_error_set(err, IDEM_E_INVALID,
                               "the answer's \"result\" is not done, retry, dead or unknown");
     answer->result = (enum queue_result)result;
@@ -195,18 +186,18 @@ static void out_put_bytes(struct idem_out *out, const char *name, const char *na
         handler_json_base64(out, bytes.at, bytes.len);
 }
 
-static void out_put_request(struct idem_out *out, const struct queue_work *work, uint64_t id,
+static void out_put_request(struct idem_out *out, const struct queue_run *run, uint64_t id,
                             const struct handler_fields *headers,
                             const struct handler_fields *properties) {
-    const struct queue_message *message = work->message;
+    const struct queue_message *message = run->message;
     char numbers[64];
 
     snprintf(numbers, sizeof(numbers), "{\"id\":%" PRIu64 ",\"attempt\":%" PRIu32, id,
-             work->attempt);
+             run->attempt);
     idem_out_text(out, numbers);
-    out_put_bytes(out, "key", "key_base64", (struct idem_bytes){work->key, work->key_len});
-    out_put_text(out, "key_hash", work->hash);
-    out_put_text(out, "trace", work->trace);
+    out_put_bytes(out, "key", "key_base64", (struct idem_bytes){run->key, run->key_len});
+    out_put_text(out, "key_hash", run->hash);
+    out_put_text(out, "trace", run->trace);
     out_put_text(out, "queue", message->queue);
     out_put_name(out, "redelivered");
     idem_out_text(out, message->redelivered ? "true" : "false");
@@ -218,28 +209,27 @@ static void out_put_request(struct idem_out *out, const struct queue_work *work,
     idem_out_text(out, "}\n");
 }
 
-static char *work_make_request(const struct queue_work *work, uint64_t id,
-                               const struct handler_fields *headers,
-                               const struct handler_fields *properties, size_t *ret_len) {
+static char *answer_make_request(const struct queue_run *run, uint64_t id,
+                                 const struct handler_fields *headers,
+                                 const struct handler_fields *properties, size_t *ret_len) {
     struct idem_out out = {0};
 
-    out_put_request(&out, work, id, headers, properties);
-    out = (struct idem_out){.buf = malloc(out.len), .size = out.len};
-    if (out.buf == NULL)
+    out_put_request(&out, run, id, headers, properties);
+    if (!idem_out_allocate(&out))
         return NULL;
-    out_put_request(&out, work, id, headers, properties);
+    out_put_request(&out, run, id, headers, properties);
     *ret_len = out.len;
     return out.buf;
 }
 
-char *handler_question(const struct queue_work *work, uint64_t id, size_t *ret_len) {
-    const struct queue_message *message = work->message;
+char *handler_question(const struct queue_run *run, uint64_t id, size_t *ret_len) {
+    const struct queue_message *message = run->message;
     struct handler_fields headers, properties = {0};
     char *line = NULL;
 
     if (handler_fields_init(&headers, message->headers, message->headers_n) &&
         handler_fields_init(&properties, message->properties, message->properties_n))
-        line = work_make_request(work, id, &headers, &properties, ret_len);
+        line = answer_make_request(run, id, &headers, &properties, ret_len);
     handler_fields_release(&headers);
     handler_fields_release(&properties);
     return line;

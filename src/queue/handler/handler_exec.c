@@ -80,44 +80,47 @@ static void variables_omit(struct variables *variables, const char *name) {
     variables->omitted_len = at + len;
 }
 
-/* A variable takes its bytes and a pointer of the system's room. */
-static bool variables_has_room(const struct variables *variables, size_t len) {
-    return variables->len + len + sizeof(char *) <= variables->size;
+/* Begins a variable. Its value is written next, then variables_end() is called. */
+static struct idem_out variables_begin(const struct variables *variables, const char *name) {
+    struct idem_out out = {.buf = variables->text + variables->len,
+                           .size = variables->size - variables->len};
+
+    idem_out_text(&out, name);
+    idem_out_put(&out, "=", 1);
+    return out;
 }
 
-static void variables_take(struct variables *variables, size_t len) {
+/* A variable takes its bytes and a pointer of the system's room: the pointers are stored elsewhere,
+   but count. */
+static void variables_end(struct variables *variables, const char *name, struct idem_out *out) {
+    idem_out_put(out, "", 1);
+    if (variables->len + out->len + sizeof(char *) > variables->size) {
+        variables_omit(variables, name);
+        return;
+    }
     variables->env[variables->n++] = variables->text + variables->len;
-    variables->len += len;
-    /* The pointers are stored elsewhere, but count. */
+    variables->len += out->len;
     variables->size -= sizeof(char *);
 }
 
 static void variables_put(struct variables *variables, const char *name, struct idem_bytes value) {
-    struct idem_out out = {.buf = variables->text + variables->len,
-                           .size = variables->size - variables->len};
+    struct idem_out out = variables_begin(variables, name);
 
     if (value.len > 0 && memchr(value.at, '\0', value.len) != NULL) {
         variables_omit(variables, name);
         return;
     }
-    idem_out_text(&out, name);
-    idem_out_put(&out, "=", 1);
     idem_out_put(&out, value.at, value.len);
-    idem_out_put(&out, "", 1);
-    if (variables_has_room(variables, out.len))
-        variables_take(variables, out.len);
-    else
-        variables_omit(variables, name);
+    variables_end(variables, name, &out);
 }
 
 static void variables_put_text(struct variables *variables, const char *name, const char *value) {
-    variables_put(variables, name,
-                  (struct idem_bytes){(const unsigned char *)value, strlen(value)});
+    variables_put(variables, name, idem_bytes_of(value));
 }
 
 static void variables_put_property(struct variables *variables, const char *name,
                                    const struct queue_message *message, const char *property) {
-    const struct queue_field *field = queue_property(message, property);
+    const struct queue_field *field = queue_message_property(message, property);
 
     if (field != NULL && !field->json)
         variables_put(variables, name, field->value);
@@ -125,23 +128,16 @@ static void variables_put_property(struct variables *variables, const char *name
 
 static void variables_put_fields(struct variables *variables, const char *name,
                                  const struct queue_field *list, size_t n) {
-    struct idem_out out = {.buf = variables->text + variables->len,
-                           .size = variables->size - variables->len};
+    struct idem_out out = variables_begin(variables, name);
     struct handler_fields fields;
 
     if (!handler_fields_init(&fields, list, n)) {
         variables_omit(variables, name);
         return;
     }
-    idem_out_text(&out, name);
-    idem_out_put(&out, "=", 1);
     handler_json_fields(&out, &fields);
-    idem_out_put(&out, "", 1);
     handler_fields_release(&fields);
-    if (variables_has_room(variables, out.len))
-        variables_take(variables, out.len);
-    else
-        variables_omit(variables, name);
+    variables_end(variables, name, &out);
 }
 
 /* Makes the variable's name of a header; false if the header's name is empty or too long. */
@@ -190,17 +186,17 @@ static void variables_put_headers(struct variables *variables,
     }
 }
 
-static void variables_put_all(struct variables *variables, const struct queue_work *work) {
-    const struct queue_message *message = work->message;
+static void variables_put_all(struct variables *variables, const struct queue_run *run) {
+    const struct queue_message *message = run->message;
     char number[16];
 
-    variables_put_text(variables, "IDEM_KEY_HASH", work->hash);
-    snprintf(number, sizeof(number), "%" PRIu32, work->attempt);
+    variables_put_text(variables, "IDEM_KEY_HASH", run->hash);
+    snprintf(number, sizeof(number), "%" PRIu32, run->attempt);
     variables_put_text(variables, "IDEM_ATTEMPT", number);
     variables_put_text(variables, "IDEM_QUEUE", message->queue == NULL ? "" : message->queue);
-    variables_put_text(variables, "IDEM_TRACE", work->trace);
+    variables_put_text(variables, "IDEM_TRACE", run->trace);
     variables_put_text(variables, "IDEM_REDELIVERED", message->redelivered ? "1" : "0");
-    variables_put(variables, "IDEM_KEY", (struct idem_bytes){work->key, work->key_len});
+    variables_put(variables, "IDEM_KEY", (struct idem_bytes){run->key, run->key_len});
     variables_put_property(variables, "IDEM_MESSAGE_ID", message, "message_id");
     variables_put_property(variables, "IDEM_CONTENT_TYPE", message, "content_type");
     variables_put_fields(variables, "IDEM_PROPERTIES", message->properties, message->properties_n);
@@ -229,7 +225,7 @@ static size_t variables_room(size_t args_len, size_t *ret_n) {
 
 /* The whole environment, for a program with `args_len` bytes of arguments. NULL without memory.
    Inherited variables are borrowed: our environment must not change while it is used. */
-static char **handler_variables(const struct queue_work *work, size_t args_len) {
+static char **handler_variables(const struct queue_run *run, size_t args_len) {
     struct variables variables = {0};
     size_t inherited, size = variables_room(args_len, &inherited), pointers;
 
@@ -242,13 +238,9 @@ static char **handler_variables(const struct queue_work *work, size_t args_len) 
     for (size_t i = 0; i < inherited; i++)
         if (!variables_is_own(environ[i]))
             variables.env[variables.n++] = environ[i];
-    variables_put_all(&variables, work);
+    variables_put_all(&variables, run);
     variables.env[variables.n] = NULL;
     return variables.env;
-}
-
-static void handler_variables_free(char **env) {
-    free(env);
 }
 
 #define REASON_MAX 160
@@ -258,14 +250,14 @@ static void handler_variables_free(char **env) {
 #define MFD_NOEXEC_SEAL 0x0008u
 #endif
 
-struct run {
+struct exec_slot {
     struct exec *exec;
     struct handler_process process;
-    struct idem_task tell; /* reports a run that was not begun */
-    struct queue_work *work;
+    struct idem_task report_task; /* reports a run that was not begun */
+    struct queue_run *run;
     bool cancelled;
     char reason[REASON_MAX];
-    struct run *next; /* in the list of free runs */
+    struct exec_slot *next; /* in the list of free slots */
 };
 
 struct exec {
@@ -274,39 +266,39 @@ struct exec {
     struct handler_program program;
     char *command;
     struct handler_rules on_exit;
-    struct run *free;
+    struct exec_slot *free;
     unsigned workers;
-    struct run runs[];
+    struct exec_slot slots[];
 };
 
-/* The last access to a run: the callback may begin the next work with it. */
-static void run_report(struct run *run, enum queue_result result, int status) {
-    struct queue_work *work = run->work;
-    struct queue_outcome said = {.result = result, .status = status};
+/* The last access to a slot: the callback may begin the next run with it. */
+static void exec_slot_report(struct exec_slot *slot, enum queue_result result, int status) {
+    struct queue_run *run = slot->run;
+    struct queue_outcome outcome = {.result = result, .status = status};
     char reason[REASON_MAX];
 
-    memcpy(reason, run->reason, sizeof(reason));
-    said.reason = result == QUEUE_DONE ? NULL : reason;
-    run->work = NULL;
-    run->next = run->exec->free;
-    run->exec->free = run;
-    work->told(work, &said);
+    memcpy(reason, slot->reason, sizeof(reason));
+    outcome.reason = result == QUEUE_DONE ? NULL : reason;
+    slot->run = NULL;
+    slot->next = slot->exec->free;
+    slot->exec->free = slot;
+    run->finished(run, &outcome);
 }
 
-static void exec_run_unbegun(struct idem_task *task) {
-    run_report(idem_container_of(task, struct run, tell), QUEUE_UNBEGUN, 0);
+static void exec_slot_unbegun(struct idem_task *task) {
+    exec_slot_report(idem_container_of(task, struct exec_slot, report_task), QUEUE_UNBEGUN, 0);
 }
 
-static void exec_run_ended(struct handler_process *process, const struct spawn_end *end) {
-    struct run *run = idem_container_of(process, struct run, process);
+static void exec_slot_ended(struct handler_process *process, const struct spawn_end *end) {
+    struct exec_slot *slot = idem_container_of(process, struct exec_slot, process);
     enum queue_result result = QUEUE_UNKNOWN;
     char how[HANDLER_END_TEXT];
 
-    if (!end->signalled && !run->cancelled)
-        result = handler_rule(&run->exec->on_exit, end->number);
-    snprintf(run->reason, sizeof(run->reason), "%s%s", run->cancelled ? "it was made to end: " : "",
-             handler_process_end_text(end, how));
-    run_report(run, result, spawn_end_status(end));
+    if (!end->signalled && !slot->cancelled)
+        result = handler_rule(&slot->exec->on_exit, end->number);
+    snprintf(slot->reason, sizeof(slot->reason), "%s%s",
+             slot->cancelled ? "it was made to end: " : "", handler_process_end_text(end, how));
+    exec_slot_report(slot, result, spawn_end_status(end));
 }
 
 static bool exec_write_all(int fd, struct idem_bytes bytes) {
@@ -338,79 +330,79 @@ static int exec_body_open(struct idem_bytes body) {
     return -1;
 }
 
-static int run_spawn(struct run *run, int body) {
-    const struct handler_program *program = &run->exec->program;
-    char **env = handler_variables(run->work, strlen(run->exec->command));
+static int exec_slot_spawn(struct exec_slot *slot, int body) {
+    const struct handler_program *program = &slot->exec->program;
+    char **env = handler_variables(slot->run, strlen(slot->exec->command));
     struct spawn how = {
         .env = env,
         .signals = program->signals,
         .fds = {body, -1, -1},
         .die_with = program->die_with,
-        .not_after = run->work->not_after,
+        .not_after = slot->run->not_after,
     };
     int why = ENOMEM;
 
     if (env != NULL)
-        why = handler_process_start(&run->process, run->exec->command, &how);
-    handler_variables_free(env);
+        why = handler_process_start(&slot->process, slot->exec->command, &how);
+    free(env);
     return why;
 }
 
-static void exec_begin(void *data, struct queue_work *work) {
+static void exec_begin(void *data, struct queue_run *run) {
     struct exec *exec = data;
-    struct run *run = exec->free;
+    struct exec_slot *slot = exec->free;
     int body, why;
 
-    if (run == NULL) /* the caller exceeded `workers` */
+    if (slot == NULL) /* the caller exceeded `workers` */
         abort();
-    exec->free = run->next;
-    run->work = work;
-    run->cancelled = false;
-    work->at = run;
-    body = exec_body_open(work->message->body);
-    why = body < 0 ? errno : run_spawn(run, body);
+    exec->free = slot->next;
+    slot->run = run;
+    slot->cancelled = false;
+    run->data = slot;
+    body = exec_body_open(run->message->body);
+    why = body < 0 ? errno : exec_slot_spawn(slot, body);
     if (body >= 0)
         close(body);
     if (why == 0)
         return;
-    snprintf(run->reason, sizeof(run->reason), "it could not be started: %s",
+    snprintf(slot->reason, sizeof(slot->reason), "it could not be started: %s",
              why == SPAWN_LATE ? "the lease was over before" : strerror(why));
-    idem_task_post(exec->loop, &run->tell);
+    idem_task_post(exec->loop, &slot->report_task);
 }
 
-static void exec_cancel(void *data, struct queue_work *work) {
-    struct run *run = work->at;
+static void exec_cancel(void *data, struct queue_run *run) {
+    struct exec_slot *slot = run->data;
 
     (void)data;
-    if (run->cancelled || !handler_process_runs(&run->process))
+    if (slot->cancelled || !handler_process_runs(&slot->process))
         return;
-    run->cancelled = true;
-    handler_process_end(&run->process);
+    slot->cancelled = true;
+    handler_process_end(&slot->process);
 }
 
 static void exec_close(void *data) {
     struct exec *exec = data;
 
     for (unsigned i = 0; i < exec->workers; i++) {
-        handler_process_release(&exec->runs[i].process);
-        idem_task_drop(exec->loop, &exec->runs[i].tell);
+        handler_process_release(&exec->slots[i].process);
+        idem_task_drop(exec->loop, &exec->slots[i].report_task);
     }
     idem_epoll_set_close(&exec->epoll_set);
     free(exec->command);
     free(exec);
 }
 
-static void exec_runs_init(struct exec *exec) {
+static void exec_slots_init(struct exec *exec) {
     for (unsigned i = exec->workers; i-- > 0;) {
-        exec->runs[i] = (struct run){
+        exec->slots[i] = (struct exec_slot){
             .exec = exec,
             .process = {.epoll_set = &exec->epoll_set,
                         .kill_after_ms = exec->program.kill_after_ms,
-                        .ended = exec_run_ended},
-            .tell.run = exec_run_unbegun,
+                        .ended = exec_slot_ended},
+            .report_task.run = exec_slot_unbegun,
             .next = exec->free,
         };
-        exec->free = &exec->runs[i];
+        exec->free = &exec->slots[i];
     }
 }
 
@@ -429,7 +421,7 @@ static int exec_init(struct exec *exec, const struct handler_exec_config *config
         rc = handler_on_exit_parse(NULL, &exec->on_exit, err);
     if (rc == 0)
         rc = idem_epoll_set_open(&exec->epoll_set, exec->loop, err);
-    exec_runs_init(exec);
+    exec_slots_init(exec);
     return rc;
 }
 
@@ -440,7 +432,7 @@ int handler_exec_open(const struct handler_exec_config *config, struct idem_loop
 
     if (rc < 0)
         return rc;
-    exec = calloc(1, sizeof(*exec) + config->workers * sizeof(exec->runs[0]));
+    exec = calloc(1, sizeof(*exec) + config->workers * sizeof(exec->slots[0]));
     if (exec == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a handler");
     exec->loop = loop;

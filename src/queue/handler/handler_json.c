@@ -3,39 +3,22 @@
  */
 #include "queue/handler/handler_json.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/base64.h"
 #include "base/bytes.h"
 #include "base/units.h"
-#include "base/visible.h"
+#include "json/json_out.h"
 
-/* Characters that need no escape in a string. DEL is legal there, but disturbs some terminals. */
+/* Characters that are copied many at a time, because they need no escape. */
 static bool json_is_plain(unsigned char c) {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-static void out_put_char(struct idem_out *out, uint32_t c, const char *bytes, size_t n) {
-    char escaped[IDEM_VISIBLE_JSON];
-
-    if (c == '"' || c == '\\')
-        snprintf(escaped, sizeof(escaped), "\\%c", (char)c);
-    else if (c == '\n')
-        snprintf(escaped, sizeof(escaped), "\\n");
-    else if (!idem_visible(c))
-        idem_visible_json(c, escaped);
-    else {
-        idem_out_put(out, bytes, n);
-        return;
-    }
-    idem_out_text(out, escaped);
-}
-
 void handler_json_text(struct idem_out *out, const void *bytes, size_t len) {
+    char escaped[JSON_OUT_CHARACTER];
     const char *text = bytes;
     size_t at = 0, n;
-    uint32_t c;
 
     idem_out_put(out, "\"", 1);
     while (at < len) {
@@ -45,12 +28,8 @@ void handler_json_text(struct idem_out *out, const void *bytes, size_t len) {
         at += n;
         if (at == len)
             break;
-        n = idem_utf8_next(text + at, len - at, &c);
-        if (n != 0)
-            out_put_char(out, c, text + at, n);
-        else
-            idem_out_text(out, "\\ufffd");
-        at += n != 0 ? n : 1;
+        at += json_out_escape_character(text + at, len - at, escaped);
+        idem_out_text(out, escaped);
     }
     idem_out_put(out, "\"", 1);
 }
@@ -73,18 +52,9 @@ void handler_json_base64(struct idem_out *out, const void *bytes, size_t len) {
 static int json_compare_fields(const void *a, const void *b) {
     const struct queue_field *x = ((const struct handler_field *)a)->field;
     const struct queue_field *y = ((const struct handler_field *)b)->field;
-    size_t least = x->name.len < y->name.len ? x->name.len : y->name.len;
-    int cmp = least == 0 ? 0 : memcmp(x->name.at, y->name.at, least);
+    int order = idem_order(x->name.at, x->name.len, y->name.at, y->name.len);
 
-    if (cmp != 0)
-        return cmp;
-    if (x->name.len != y->name.len)
-        return x->name.len < y->name.len ? -1 : 1;
-    return x < y ? -1 : x > y;
-}
-
-static bool field_has_same_name(const struct queue_field *a, const struct queue_field *b) {
-    return idem_bytes_equal(a->name, b->name);
+    return order != 0 ? order : (x > y) - (x < y);
 }
 
 bool handler_fields_init(struct handler_fields *fields, const struct queue_field *list, size_t n) {
@@ -101,7 +71,8 @@ bool handler_fields_init(struct handler_fields *fields, const struct queue_field
             fields->list[fields->n++].field = &list[i];
     qsort(fields->list, fields->n, sizeof(*fields->list), json_compare_fields);
     for (size_t i = 0; i < fields->n; i++)
-        if (kept == 0 || !field_has_same_name(fields->list[kept - 1].field, fields->list[i].field))
+        if (kept == 0 ||
+            !idem_bytes_equal(fields->list[kept - 1].field->name, fields->list[i].field->name))
             fields->list[kept++] = fields->list[i];
     fields->n = kept;
     return true;

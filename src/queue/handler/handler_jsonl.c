@@ -1,5 +1,5 @@
 /*
- * Long-lived workers: works wait until a worker is idle. A work that cannot be begun (no
+ * Long-lived workers: runs wait until a worker is idle. A run that cannot be begun (no
  * worker can be started, the lease is over) is reported as unbegun, and counts as no attempt.
  */
 #include <errno.h>
@@ -12,12 +12,13 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "queue/handler/handler_answer.h"
 #include "queue/handler/handler_open.h"
 #include "queue/handler/handler_process.h"
 
 /*
- * The inside of --exec-jsonl: works that wait, and the workers that take them.
+ * The inside of --exec-jsonl: runs that wait, and the workers that take them.
  *
  *                    pause over            given              response
  *              OFF ─────────────► IDLE ─────────────► BUSY ───────────────┐
@@ -32,13 +33,13 @@
  * before: no other consumer may begin it while the process goes on.
  */
 
-/* A work in our hands: waiting, with a worker, or about to be reported. */
+/* A run in our hands: waiting, with a worker, or about to be reported. */
 struct jsonl_job {
     struct jsonl *jsonl;
-    struct queue_work *work;
+    struct queue_run *run;
     struct jsonl_worker *worker;
-    struct idem_task tell; /* reports a job that was cancelled before a worker had it */
-    struct jsonl_job *next;
+    struct idem_task report_task;   /* reports a job that was cancelled before a worker had it */
+    struct jsonl_job *next, **link; /* link NULL: it does not wait */
 };
 
 enum jsonl_state { JSONL_OFF, JSONL_IDLE, JSONL_BUSY, JSONL_ENDING };
@@ -79,7 +80,7 @@ struct jsonl {
 };
 
 /* The last access to a job: it is free when its result is reported. */
-static void jsonl_job_report(struct jsonl_job *job, const struct queue_outcome *said);
+static void jsonl_job_report(struct jsonl_job *job, const struct queue_outcome *outcome);
 /* The job waits for a worker once more, before all others. */
 static void jsonl_job_retry(struct jsonl_job *job);
 /* A worker could not be started. */
@@ -184,13 +185,13 @@ static void worker_in_ready(struct idem_fd *fd, int events) {
 }
 
 /* The worker is idle, and the job may still be begun. */
-static void jsonl_worker_give(struct jsonl_worker *worker, struct jsonl_job *job) {
+static void jsonl_worker_assign(struct jsonl_worker *worker, struct jsonl_job *job) {
     static const struct queue_outcome no_memory = {
         .result = QUEUE_UNBEGUN,
         .reason = "there was no memory for the worker's line",
     };
     uint64_t id = ++worker->jsonl->last_id;
-    char *line = handler_question(job->work, id, &worker->line_len);
+    char *line = handler_question(job->run, id, &worker->line_len);
 
     if (line == NULL) {
         jsonl_job_report(job, &no_memory);
@@ -209,7 +210,7 @@ static void jsonl_worker_give(struct jsonl_worker *worker, struct jsonl_job *job
 /* True if the worker has read no byte of its request; then no process will read it any more.
    The pipe is opened a second time, since O_NONBLOCK on the first descriptor would apply to the
    worker's end too. */
-static bool worker_take_back_request(struct jsonl_worker *worker) {
+static bool worker_recall_request(struct jsonl_worker *worker) {
     char path[32], bytes[4096];
     size_t all = 0;
     ssize_t n;
@@ -265,7 +266,7 @@ static enum heard worker_read(struct jsonl_worker *worker, struct handler_answer
 
 static void worker_report_response(struct jsonl_worker *worker,
                                    const struct handler_answer *answer) {
-    struct queue_outcome said = {
+    struct queue_outcome outcome = {
         .result = answer->result,
         .delay_ms = answer->delay_ms,
         .status = answer->status,
@@ -275,7 +276,7 @@ static void worker_report_response(struct jsonl_worker *worker,
 
     worker->job = NULL;
     worker->proven = true;
-    jsonl_job_report(job, &said);
+    jsonl_job_report(job, &outcome);
 }
 
 /* The worker can send no response any more. */
@@ -350,8 +351,8 @@ static bool worker_read_last(struct jsonl_worker *worker, struct handler_answer 
 static void worker_report_end(struct jsonl_worker *worker, bool unread,
                               const struct spawn_end *end) {
     char how[HANDLER_END_TEXT], reason[512];
-    struct queue_outcome said = {.result = unread ? QUEUE_UNBEGUN : QUEUE_UNKNOWN,
-                                 .reason = reason};
+    struct queue_outcome outcome = {.result = unread ? QUEUE_UNBEGUN : QUEUE_UNKNOWN,
+                                    .reason = reason};
     struct jsonl_job *job = worker->job;
     bool made = worker->why[0] != '\0' || worker->cancelled;
 
@@ -360,12 +361,12 @@ static void worker_report_end(struct jsonl_worker *worker, bool unread,
         snprintf(worker->why, sizeof(worker->why), "it had closed its stdout");
     }
     if (worker->why[0] == '\0' && !unread)
-        said.status = spawn_end_status(end);
+        outcome.status = spawn_end_status(end);
     snprintf(reason, sizeof(reason), "the worker %s before it %s: %s",
              made ? "was made to end" : "has ended", unread ? "read the message" : "answered",
              worker->why[0] != '\0' ? worker->why : handler_process_end_text(end, how));
     worker->job = NULL;
-    jsonl_job_report(job, &said);
+    jsonl_job_report(job, &outcome);
 }
 
 /* A worker that has responded before has ended: another one may take the unread job. */
@@ -380,7 +381,7 @@ static void worker_ended(struct handler_process *process, const struct spawn_end
     struct jsonl_worker *worker = idem_container_of(process, struct jsonl_worker, process);
     struct handler_answer answer;
     bool answered = worker_read_last(worker, &answer);
-    bool unread = worker->job != NULL && !answered && worker_take_back_request(worker);
+    bool unread = worker->job != NULL && !answered && worker_recall_request(worker);
     bool grown = worker->proven || answered || worker->cancelled ||
                  idem_loop_now() - worker->since >= YOUNG_MS;
 
@@ -498,60 +499,34 @@ static void jsonl_worker_release(struct jsonl_worker *worker) {
 
 /* Jobs. */
 
-static void jsonl_job_report(struct jsonl_job *job, const struct queue_outcome *said) {
-    struct queue_work *work = job->work;
+static void jsonl_job_report(struct jsonl_job *job, const struct queue_outcome *outcome) {
+    struct queue_run *run = job->run;
 
-    job->work = NULL;
+    job->run = NULL;
     job->worker = NULL;
     job->next = job->jsonl->free;
     job->jsonl->free = job;
     /* Its worker, or another, may take the next job. */
     idem_task_post(job->jsonl->loop, &job->jsonl->dispatch);
-    work->told(work, said);
-}
-
-static void jsonl_job_wait(struct jsonl_job *job) {
-    struct jsonl *jsonl = job->jsonl;
-
-    job->next = NULL;
-    *jsonl->waiting_end = job;
-    jsonl->waiting_end = &job->next;
+    run->finished(run, outcome);
 }
 
 static void jsonl_job_retry(struct jsonl_job *job) {
     struct jsonl *jsonl = job->jsonl;
 
     job->worker = NULL;
-    job->next = jsonl->waiting;
-    jsonl->waiting = job;
-    if (job->next == NULL)
-        jsonl->waiting_end = &job->next;
+    idem_link_prepend(&jsonl->waiting, &jsonl->waiting_end, job);
     idem_task_post(jsonl->loop, &jsonl->dispatch);
 }
 
-/* Removes the job from the waiting ones; NULL: the first. */
-static struct jsonl_job *jsonl_take_job(struct jsonl *jsonl, struct jsonl_job *job) {
-    struct jsonl_job **at = &jsonl->waiting;
-
-    while (*at != NULL && job != NULL && *at != job)
-        at = &(*at)->next;
-    job = *at;
-    if (job == NULL)
-        return NULL;
-    *at = job->next;
-    if (jsonl->waiting_end == &job->next)
-        jsonl->waiting_end = at;
-    return job;
-}
-
 static void jsonl_job_unbegun(struct jsonl_job *job, const char *reason) {
-    struct queue_outcome said = {.result = QUEUE_UNBEGUN, .reason = reason};
+    struct queue_outcome outcome = {.result = QUEUE_UNBEGUN, .reason = reason};
 
-    jsonl_job_report(job, &said);
+    jsonl_job_report(job, &outcome);
 }
 
 static void jsonl_report_cancelled(struct idem_task *task) {
-    jsonl_job_unbegun(idem_container_of(task, struct jsonl_job, tell),
+    jsonl_job_unbegun(idem_container_of(task, struct jsonl_job, report_task),
                       "it was cancelled before a worker had it");
 }
 
@@ -570,50 +545,53 @@ static void jsonl_dispatch(struct idem_task *task) {
     struct jsonl_job *job;
 
     while (jsonl->waiting != NULL && (worker = jsonl_find_idle(jsonl)) != NULL) {
-        job = jsonl_take_job(jsonl, NULL);
-        if (idem_loop_now() >= job->work->not_after)
+        job = jsonl->waiting;
+        idem_link_remove_end(&jsonl->waiting_end, job);
+        if (idem_loop_now() >= job->run->not_after)
             jsonl_job_unbegun(job, "the lease was over before a worker was free");
         else
-            jsonl_worker_give(worker, job);
+            jsonl_worker_assign(worker, job);
     }
 }
 
 static void jsonl_start_failed(struct jsonl *jsonl, int why, int64_t pause_ms) {
-    struct jsonl_job *job;
+    struct jsonl_job *job = jsonl->waiting;
     char reason[256];
 
     for (unsigned i = 0; i < jsonl->workers; i++)
         if (jsonl->pool[i].state != JSONL_OFF)
             return; /* the waiting jobs can wait for this worker */
-    job = jsonl_take_job(jsonl, NULL);
     if (job == NULL)
         return;
+    idem_link_remove_end(&jsonl->waiting_end, job);
     snprintf(reason, sizeof(reason), "no worker can be started: %s; it is tried again in %lld ms",
              strerror(why), (long long)pause_ms);
     jsonl_job_unbegun(job, reason);
 }
 
-static void jsonl_begin(void *data, struct queue_work *work) {
+static void jsonl_begin(void *data, struct queue_run *run) {
     struct jsonl *jsonl = data;
     struct jsonl_job *job = jsonl->free;
 
     if (job == NULL) /* the caller exceeded `workers` */
         abort();
     jsonl->free = job->next;
-    job->work = work;
-    work->at = job;
-    jsonl_job_wait(job);
+    job->run = run;
+    run->data = job;
+    idem_link_append(&jsonl->waiting_end, job);
     idem_task_post(jsonl->loop, &jsonl->dispatch);
 }
 
-static void jsonl_cancel(void *data, struct queue_work *work) {
+static void jsonl_cancel(void *data, struct queue_run *run) {
     struct jsonl *jsonl = data;
-    struct jsonl_job *job = work->at;
+    struct jsonl_job *job = run->data;
 
-    if (job->worker != NULL)
+    if (job->worker != NULL) {
         jsonl_worker_cancel(job->worker);
-    else if (jsonl_take_job(jsonl, job) != NULL)
-        idem_task_post(jsonl->loop, &job->tell);
+    } else if (job->link != NULL) {
+        idem_link_remove_end(&jsonl->waiting_end, job);
+        idem_task_post(jsonl->loop, &job->report_task);
+    }
 }
 
 /* Creation and release. */
@@ -640,7 +618,7 @@ static void jsonl_close(void *data) {
     if (jsonl->epoll_set.batch != NULL)
         jsonl_end_workers(jsonl);
     for (unsigned i = 0; jsonl->jobs != NULL && i < jsonl->workers; i++)
-        idem_task_drop(jsonl->loop, &jsonl->jobs[i].tell);
+        idem_task_drop(jsonl->loop, &jsonl->jobs[i].report_task);
     idem_task_drop(jsonl->loop, &jsonl->dispatch);
     idem_epoll_set_close(&jsonl->epoll_set);
     free(jsonl->jobs);
@@ -665,7 +643,7 @@ static int jsonl_init(struct jsonl *jsonl, const struct handler_jsonl_config *co
         return rc;
     for (unsigned i = config->workers; i-- > 0;) {
         jsonl->jobs[i] = (struct jsonl_job){
-            .jsonl = jsonl, .tell.run = jsonl_report_cancelled, .next = jsonl->free};
+            .jsonl = jsonl, .report_task.run = jsonl_report_cancelled, .next = jsonl->free};
         jsonl->free = &jsonl->jobs[i];
         jsonl_worker_init(&jsonl->pool[i], jsonl);
     }

@@ -9,14 +9,13 @@
 
 #include "base/chars.h"
 #include "base/error.h"
-#include "base/words.h"
 
 /*
  * Parses the lists of --on-exit and --on-status. A list with any fault is refused: a misread
  * list would decide wrongly about every message.
  */
 
-static const struct idem_word results[] = {
+const struct idem_word handler_results[] = {
     {"done", QUEUE_DONE},
     {"retry", QUEUE_RETRY},
     {"dead", QUEUE_REFUSED},
@@ -120,7 +119,7 @@ static int reading_item(struct reading *r, struct idem_bytes item) {
     given = list_rule(r->list, &r->given, name);
     if (given == NULL)
         return reading_refuse(r, item, "a status is %s", r->list->allowed);
-    if (!idem_word_find(results, (const char *)word.at, word.len, &result))
+    if (!idem_word_find(handler_results, (const char *)word.at, word.len, &result))
         return reading_refuse(r, item, "a result is done, retry, dead or unknown");
     if (*given != 0)
         return reading_refuse(r, item, "this status has a rule before");

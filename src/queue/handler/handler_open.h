@@ -8,6 +8,7 @@
 #ifndef IDEM_QUEUE_HANDLER_HANDLER_OPEN_H
 #define IDEM_QUEUE_HANDLER_HANDLER_OPEN_H
 
+#include "base/words.h"
 #include "loop/loop.h"
 #include "loop/signals.h"
 #include "queue/handler.h"
@@ -16,6 +17,9 @@
  * Maps a status to the result for a message: the exit status of a program (--on-exit), or the
  * status of an HTTP response (--on-status).
  */
+
+/* done, retry, dead, unknown: the words for an enum queue_result. */
+extern const struct idem_word handler_results[];
 
 #define HANDLER_STATUS_MAX 599
 
@@ -54,7 +58,7 @@ struct handler {
     void (*close)(void *data);
 };
 
-/* Ends the works in progress without reporting them, and waits for that as described below. Not
+/* Ends the runs in progress without reporting them, and waits for that as described below. Not
    to be called inside a callback. A handler that is all zeros counts as closed. */
 void handler_close(struct handler *handler);
 

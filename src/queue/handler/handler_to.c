@@ -102,10 +102,10 @@ static bool to_request_field_may_pass(struct idem_http_text name) {
     if (!idem_http_is_token(name))
         return false;
     for (size_t i = 0; never[i] != NULL; i++)
-        if (idem_http_same(name, (struct idem_http_text){never[i], strlen(never[i])}))
+        if (idem_http_same(name, idem_http_text_of(never[i])))
             return false;
     for (size_t i = 0; never_begin[i] != NULL; i++) {
-        struct idem_http_text begin = {never_begin[i], strlen(never_begin[i])};
+        struct idem_http_text begin = idem_http_text_of(never_begin[i]);
 
         if (name.len >= begin.len &&
             idem_http_same((struct idem_http_text){name.at, begin.len}, begin))
@@ -139,32 +139,32 @@ static size_t request_add_originals(struct request *request, const struct queue_
 /* A fact about the body: the broker's property, else the header of that name. */
 static bool request_add_property(struct request *request, const struct queue_message *message,
                                  const char *property, const char *name) {
-    const struct queue_field *field = queue_property(message, property);
+    const struct queue_field *field = queue_message_property(message, property);
     struct idem_http_text value;
 
     if (field == NULL)
-        field = queue_header(message, name);
+        field = queue_message_header(message, name);
     if (field == NULL || field->json)
         return false;
     value = idem_http_trim(bytes_text(field->value));
     if (value.len == 0 || value.len > 1024 || !to_request_value_is_valid(value))
         return false;
-    request_add_field(request, (struct idem_http_text){name, strlen(name)}, value);
+    request_add_field(request, idem_http_text_of(name), value);
     return true;
 }
 
 /* A string of structured fields (RFC 9651): the key if it fits, else its hash. */
-static void request_add_key(struct request *request, const struct queue_work *work) {
+static void request_add_key(struct request *request, const struct queue_run *run) {
     char line[2 * IDEM_HTTP_KEY_MAX + 32];
-    const char *key = work->key;
-    size_t len = work->key_len, n;
+    const char *key = run->key;
+    size_t len = run->key_len, n;
     bool fits = len > 0 && len <= IDEM_HTTP_KEY_MAX;
 
     for (size_t i = 0; fits && i < len; i++)
         fits = idem_is_print(key[i]);
     if (!fits) {
-        key = work->hash;
-        len = strlen(work->hash);
+        key = run->hash;
+        len = strlen(run->hash);
     }
     n = (size_t)snprintf(line, sizeof(line), "Idempotency-Key: \"");
     for (size_t i = 0; i < len && n < sizeof(line) - 3; i++) {
@@ -177,14 +177,14 @@ static void request_add_key(struct request *request, const struct queue_work *wo
     request_add_line(request, line);
 }
 
-static void request_add_own(struct request *request, const struct queue_work *work,
+static void request_add_own(struct request *request, const struct queue_run *run,
                             const char *prefix) {
     char downstream[IDEM_HEX_LEN + 1], line[128];
 
-    request_add_key(request, work);
-    snprintf(line, sizeof(line), "Idem-Attempt: %" PRIu32, work->attempt);
+    request_add_key(request, run);
+    snprintf(line, sizeof(line), "Idem-Attempt: %" PRIu32, run->attempt);
     request_add_line(request, line);
-    if (idem_downstream_key(prefix, work->hash, downstream) < 0) {
+    if (idem_downstream_key(prefix, run->hash, downstream) < 0) {
         request->failed = true;
         return;
     }
@@ -193,19 +193,19 @@ static void request_add_own(struct request *request, const struct queue_work *wo
 }
 
 /* The header of the request. The caller frees it by curl_slist_free_all(). NULL without memory. */
-static struct curl_slist *handler_to_request_headers(const struct queue_work *work,
+static struct curl_slist *handler_to_request_headers(const struct queue_run *run,
                                                      const char *prefix) {
     struct request request = {0};
     size_t omitted;
     char line[64];
 
-    request_add_own(&request, work, prefix);
+    request_add_own(&request, run, prefix);
     request_add_line(&request, "Expect:");
     /* Without this line, libcurl would declare a form. */
-    if (!request_add_property(&request, work->message, "content_type", "Content-Type"))
+    if (!request_add_property(&request, run->message, "content_type", "Content-Type"))
         request_add_line(&request, "Content-Type:");
-    (void)request_add_property(&request, work->message, "content_encoding", "Content-Encoding");
-    omitted = request_add_originals(&request, work->message);
+    (void)request_add_property(&request, run->message, "content_encoding", "Content-Encoding");
+    omitted = request_add_originals(&request, run->message);
     if (omitted > 0) {
         snprintf(line, sizeof(line), "Idem-Omitted: %zu", omitted);
         request_add_line(&request, line);
@@ -222,7 +222,7 @@ static struct curl_slist *handler_to_request_headers(const struct queue_work *wo
  * ignored.
  */
 
-static void to_answer_keep_text(struct idem_http_text value, char *buf, size_t size) {
+static void to_answer_copy_text(struct idem_http_text value, char *buf, size_t size) {
     if (value.len >= size)
         value.len = 0; /* no known value is that long */
     if (value.len > 0)
@@ -246,11 +246,11 @@ void to_answer_line(struct to_answer *answer, const char *line, size_t len) {
     name = (struct idem_http_text){line, (size_t)(colon - line)};
     value = idem_http_trim((struct idem_http_text){colon + 1, len - name.len - 1});
     if (idem_http_same(name, IDEM_HTTP_TEXT("Retry-After")))
-        to_answer_keep_text(value, answer->retry_after, sizeof(answer->retry_after));
+        to_answer_copy_text(value, answer->retry_after, sizeof(answer->retry_after));
     else if (idem_http_same(name, IDEM_HTTP_TEXT("Date")))
-        to_answer_keep_text(value, answer->date, sizeof(answer->date));
+        to_answer_copy_text(value, answer->date, sizeof(answer->date));
     else if (idem_http_same(name, IDEM_HTTP_TEXT("Content-Type")))
-        to_answer_keep_text(value, answer->type, sizeof(answer->type));
+        to_answer_copy_text(value, answer->type, sizeof(answer->type));
     else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Outcome")))
         answer->has_outcome |= idem_http_outcome_read(value, &answer->outcome);
 }
@@ -265,16 +265,12 @@ void to_answer_body(struct to_answer *answer, const char *bytes, size_t len) {
     answer->body_len += len;
 }
 
-static struct idem_http_text to_answer_text(const char *text) {
-    return (struct idem_http_text){text, strlen(text)};
-}
-
 int64_t to_answer_delay_ms(const struct to_answer *answer) {
     int64_t now = time(NULL), seconds = 0;
 
     /* By the endpoint's clock if it sends one (Date): ours may differ. */
-    (void)idem_http_date(to_answer_text(answer->date), now, &now);
-    (void)idem_http_retry_after(to_answer_text(answer->retry_after), now,
+    (void)idem_http_date(idem_http_text_of(answer->date), now, &now);
+    (void)idem_http_retry_after(idem_http_text_of(answer->retry_after), now,
                                 HANDLER_DELAY_MAX_MS / 1000, &seconds);
     return 1000 * seconds;
 }
@@ -313,7 +309,7 @@ static void to_answer_first_line(const struct to_answer *answer, char *buf, size
 const char *to_answer_reason(const struct to_answer *answer, long status, char *buf, size_t size) {
     char words[256] = "";
 
-    if (idem_http_type_read(to_answer_text(answer->type)) == IDEM_HTTP_JSON)
+    if (idem_http_type_read(idem_http_text_of(answer->type)) == IDEM_HTTP_JSON)
         (void)to_answer_problem_text(answer, words, sizeof(words));
     else if (strncmp(answer->type, "text/plain", strlen("text/plain")) == 0)
         to_answer_first_line(answer, words, sizeof(words));
@@ -335,8 +331,8 @@ struct transfer {
     struct to *to;
     CURL *easy; /* made at the first use, and kept */
     struct curl_slist *headers;
-    struct queue_work *work;
-    struct idem_task tell;
+    struct queue_run *run;
+    struct idem_task report_task;
     struct idem_timer limit;
     struct transfer *next; /* in the list of free transfers */
     bool sent;             /* libcurl has begun to send the request */
@@ -344,7 +340,7 @@ struct transfer {
     bool again;            /* libcurl wanted to send it a second time */
     bool flying;           /* libcurl owns it */
     struct to_answer answer;
-    struct queue_outcome said;
+    struct queue_outcome outcome;
     char error[CURL_ERROR_SIZE];
     char reason[REASON_MAX];
 };
@@ -368,25 +364,25 @@ struct to_socket {
     struct idem_fd fd;
 };
 
-/* The last access to a transfer: the callback may begin the next work with it. */
+/* The last access to a transfer: the callback may begin the next run with it. */
 static void transfer_report(struct transfer *t) {
-    struct queue_work *work = t->work;
-    struct queue_outcome said = t->said;
+    struct queue_run *run = t->run;
+    struct queue_outcome outcome = t->outcome;
     char reason[REASON_MAX];
 
     memcpy(reason, t->reason, sizeof(reason));
-    said.reason = said.result == QUEUE_DONE ? NULL : reason;
+    outcome.reason = outcome.result == QUEUE_DONE ? NULL : reason;
     idem_timer_clear(t->to->loop, &t->limit);
     curl_slist_free_all(t->headers);
     t->headers = NULL;
-    t->work = NULL;
+    t->run = NULL;
     t->next = t->to->free;
     t->to->free = t;
-    work->told(work, &said);
+    run->finished(run, &outcome);
 }
 
 static void to_transfer_task(struct idem_task *task) {
-    transfer_report(idem_container_of(task, struct transfer, tell));
+    transfer_report(idem_container_of(task, struct transfer, report_task));
 }
 
 /* Results. */
@@ -406,17 +402,17 @@ static void transfer_judge_response(struct transfer *t, long status) {
     enum queue_result result = t->answer.has_outcome ? to_outcome_result(t->answer.outcome)
                                                      : handler_rule(&t->to->on_status, (int)status);
 
-    t->said = (struct queue_outcome){.result = result, .status = (int32_t)status};
+    t->outcome = (struct queue_outcome){.result = result, .status = (int32_t)status};
     if (result == QUEUE_RETRY)
-        t->said.delay_ms = to_answer_delay_ms(&t->answer);
+        t->outcome.delay_ms = to_answer_delay_ms(&t->answer);
     to_answer_reason(&t->answer, status, t->reason, sizeof(t->reason));
 }
 
 static void transfer_judge_failure(struct transfer *t, const char *why, long status) {
     char words[CURL_ERROR_SIZE];
 
-    t->said = (struct queue_outcome){.result = t->sent ? QUEUE_UNKNOWN : QUEUE_UNBEGUN,
-                                     .status = t->sent ? (int32_t)status : 0};
+    t->outcome = (struct queue_outcome){.result = t->sent ? QUEUE_UNKNOWN : QUEUE_UNBEGUN,
+                                        .status = t->sent ? (int32_t)status : 0};
     if (t->late)
         why = "the lease was over before the endpoint was reached";
     if (t->again)
@@ -538,7 +534,7 @@ static int to_on_request(void *data, char *ip, char *local_ip, int port, int loc
     (void)port;
     (void)local_port;
     t->again = t->sent;
-    t->late = !t->sent && idem_loop_now() >= t->work->not_after;
+    t->late = !t->sent && idem_loop_now() >= t->run->not_after;
     if (t->again || t->late)
         return CURL_PREREQFUNC_ABORT;
     t->sent = true;
@@ -606,11 +602,11 @@ static bool transfer_easy(struct transfer *t) {
 }
 
 static bool transfer_start(struct transfer *t) {
-    struct idem_bytes body = t->work->message->body;
+    struct idem_bytes body = t->run->message->body;
 
     if (!transfer_easy(t))
         return false;
-    t->headers = handler_to_request_headers(t->work, t->to->prefix);
+    t->headers = handler_to_request_headers(t->run, t->to->prefix);
     if (t->headers == NULL ||
         curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, t->headers) != CURLE_OK ||
         curl_easy_setopt(t->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len) != CURLE_OK ||
@@ -623,33 +619,33 @@ static bool transfer_start(struct transfer *t) {
     return t->flying;
 }
 
-static void to_begin(void *data, struct queue_work *work) {
+static void to_begin(void *data, struct queue_run *run) {
     struct to *to = data;
     struct transfer *t = to->free;
 
     if (t == NULL) /* the caller exceeded `workers` */
         abort();
     to->free = t->next;
-    t->work = work;
-    work->at = t;
+    t->run = run;
+    run->data = t;
     t->sent = t->late = t->again = false;
     t->answer = (struct to_answer){0};
     t->error[0] = '\0';
     if (transfer_start(t))
         return;
     transfer_judge_failure(t, "there was no memory for a request", 0);
-    idem_task_post(to->loop, &t->tell);
+    idem_task_post(to->loop, &t->report_task);
 }
 
-static void to_cancel(void *data, struct queue_work *work) {
+static void to_cancel(void *data, struct queue_run *run) {
     struct to *to = data;
-    struct transfer *t = work->at;
+    struct transfer *t = run->data;
 
     if (!t->flying)
         return;
     transfer_give_up(t, "it was cancelled");
     idem_timer_clear(to->loop, &t->limit);
-    idem_task_post(to->loop, &t->tell);
+    idem_task_post(to->loop, &t->report_task);
 }
 
 /* Creation and release. */
@@ -664,7 +660,7 @@ static void to_close(void *data) {
             (void)curl_multi_remove_handle(to->multi, t->easy);
         curl_easy_cleanup(t->easy);
         curl_slist_free_all(t->headers);
-        idem_task_drop(to->loop, &t->tell);
+        idem_task_drop(to->loop, &t->report_task);
         idem_timer_clear(to->loop, &t->limit);
     }
     if (to->multi != NULL)
@@ -712,7 +708,7 @@ static int to_init(struct to *to, const struct handler_to_config *config, struct
         rc = to_init_multi(to, err);
     for (unsigned i = to->workers; rc == 0 && i-- > 0;) {
         to->transfers[i] = (struct transfer){.to = to,
-                                             .tell.run = to_transfer_task,
+                                             .report_task.run = to_transfer_task,
                                              .limit.fire = to_transfer_late,
                                              .next = to->free};
         to->free = &to->transfers[i];

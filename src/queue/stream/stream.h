@@ -5,7 +5,7 @@
  *     stream_connection.c   the two connections: greeting, the group, loss
  *     stream_read.c         new entries (XREADGROUP, which blocks), entries delivered before (our
  *                           own, due ones, other consumers'), and trimmed ones
- *     stream_entry.c        the known entries, by their ids: idle time, ack, giveback, delay, bury
+ *     stream_entry.c        the known entries, by their ids: idle time, ack, nack, delay, bury
  *     stream_notify.c       events for the consumer
  *     stream_message.c      an entry as a message, and the parsers for the server's replies
  *     stream_dead_letter.c  dead letters, for the operator's commands
@@ -28,7 +28,7 @@
  * (`extend` for messages that are out, a timer for delayed ones), always under the condition
  * that the entry is still ours. If it is not, because we were away for longer than min-idle, a
  * message that is out stays out. Its ack is still good (its record is done for every
- * consumer); its delay and its giveback leave it to the new owner. A delayed message is
+ * consumer); its delay and its nack leave it to the new owner. A delayed message is
  * forgotten. That two consumers have a message in hand at a time is the case that the record's
  * claim solves.
  *
@@ -42,7 +42,7 @@
  * twice. So a process that finds another one connected under its name reports that, and goes
  * on. Each process needs a name of its own, and the same one after a restart.
  *
- * GIVEBACK. The entry is moved to a consumer without a process (STREAM_NOBODY), with an idle
+ * NACK. The entry is moved to a consumer without a process (STREAM_NOBODY), with an idle
  * time of a year, and its count of deliveries is restored. Each of our consumers looks there
  * every second, and every other client that uses XAUTOCLAIM takes it too.
  *
@@ -76,10 +76,10 @@
 #define STREAM_DEAD_ID "idem-id" /* the id of the entry that became the dead letter */
 #define STREAM_NAME_MAX 1024     /* limit for names of streams, groups, consumers and fields */
 
-#define STREAM_ENTRY_MAX ((size_t)64 << 20)  /* names and values of an entry */
-#define STREAM_FIELDS_MAX ((size_t)4096)     /* fields of an entry */
-#define STREAM_KEPT_MAX ((size_t)100000)     /* entries that wait, or cannot be delivered */
-#define STREAM_KEPT_BYTES ((size_t)64 << 20) /* content of entries that wait */
+#define STREAM_ENTRY_MAX ((size_t)64 << 20)     /* names and values of an entry */
+#define STREAM_FIELDS_MAX ((size_t)4096)        /* fields of an entry */
+#define STREAM_WAITING_MAX ((size_t)100000)     /* entries that wait, or cannot be delivered */
+#define STREAM_CONTENT_BYTES ((size_t)64 << 20) /* content of entries that wait */
 #define STREAM_UNCONFIRMED_MAX                                                                     \
     ((size_t)10000) /* acks without a reply; above it, nothing is fetched */
 
@@ -109,7 +109,7 @@ const char *stream_id_print(struct stream_id id, char buf[STREAM_ID_TEXT]);
  *                │                                    ^                  │
  *                │                                    └──── no reply ────┘
  *                ├──ack───────> ACKING ──sent──> ACKED ──> (over)
- *                └──giveback──> GIVING ──sent──> GIVEN ──> (over)
+ *                └──nack──────> NACKING ──sent──> NACKED ──> (over)
  *                                                  │ it was trimmed
  *                                                  └────> SAVING ──sent──> SAVED ──> (over)
  *     (new) ──> PARKED: it cannot be delivered
@@ -125,8 +125,8 @@ enum stream_state {
     STREAM_PARKED,
     STREAM_ACKING,
     STREAM_ACKED,
-    STREAM_GIVING,
-    STREAM_GIVEN,
+    STREAM_NACKING,
+    STREAM_NACKED,
     STREAM_SAVING,
     STREAM_SAVED,
     STREAM_STATES
@@ -137,16 +137,17 @@ struct stream_entry {
     struct stream_entry *same; /* the next one in its bucket */
     struct stream_id id;
     enum stream_state state;
-    struct stream_entry *next, **link;           /* list of its state, oldest first */
-    struct stream_entry *keep_next, **keep_link; /* list of renewed entries, oldest renewal first */
-    int64_t renewed;                             /* time of the last renewal; 0: renew it now */
+    struct stream_entry *next, **link; /* list of its state, oldest first */
+    struct stream_entry *waiting_next,
+        **waiting_link; /* list of renewed entries, oldest renewal first */
+    int64_t renewed;    /* time of the last renewal; 0: renew it now */
     struct idem_timer due;
     bool lost;                      /* another consumer has it */
     bool deleted;                   /* it is no longer in the stream */
-    bool begun;                     /* given back with its delivery counted */
+    bool begun;                     /* returned with its delivery counted */
     unsigned tries;                 /* of the current command */
     struct stream_message *message; /* OUT */
-    struct stream_message *kept;    /* its content in every other state; may be NULL */
+    struct stream_message *content; /* its content in every other state; may be NULL */
 };
 
 struct stream_list {
@@ -166,21 +167,21 @@ struct stream_message {
     struct queue_message base;
     struct stream_message *next, **link; /* all messages */
     struct stream_entry *entry;          /* NULL: it is no longer ours */
-    struct stream_entry *keeper;         /* the entry whose `kept` it is */
-    bool aside;                          /* only the keeper has it */
+    struct stream_entry *content_of;     /* the entry whose `content` it is */
+    bool detached;                       /* only the content_of has it */
     struct idem_bytes *fields;           /* of the entry: name, value, name, ... */
     size_t fields_n;                     /* number of names */
     size_t bytes;
     char id[STREAM_ID_TEXT];
     char deliveries[24];
 
-    unsigned tell; /* STREAM_NOTIFY_* events to be reported */
-    struct stream_message *tell_next, **tell_link;
+    unsigned events; /* STREAM_NOTIFY_* events to be reported */
+    struct stream_message *notify_next, **notify_link;
     bool asked;     /* the result of a delay or a burial is not reported yet */
     bool delayed;   /* it is a delay */
-    bool dismissed; /* given back meanwhile: freed after that report */
-    queue_done_fn *told;
-    void *told_data;
+    bool dismissed; /* returned meanwhile: freed after that report */
+    queue_done_fn *done;
+    void *done_data;
     bool taken;
     char why[160];
 };
@@ -247,8 +248,8 @@ bool stream_parse_claimed(const struct redis_reply *reply, struct stream_claimed
 /* Parses one of its items; false: the item is nil. */
 bool stream_parse_claimed_id(const struct redis_reply *item, struct stream_id *ret);
 
-/* An error text for people. Only the first word of the server's error is passed on, since some
-   errors repeat the command. Returns buf. */
+/* An error text for people, which may be in `buf`. Only the first word of the server's error is
+   passed on, since some errors repeat the command. */
 #define STREAM_ERROR_TEXT 160
 const char *stream_error_text(const struct redis_reply *reply, char buf[STREAM_ERROR_TEXT]);
 /* True if the error means that the group or the stream does not exist (any more). */
@@ -260,7 +261,7 @@ enum stream_gathering {
     STREAM_GATHER_NOTHING,
     STREAM_GATHER_OWN,      /* looks for entries pending under our name */
     STREAM_GATHER_IDLE,     /* takes over idle entries */
-    STREAM_GATHER_RETURNED, /* looks for entries that were given back */
+    STREAM_GATHER_RETURNED, /* looks for entries that were returned */
     STREAM_GATHER_TAKE,     /* requests entries by their ids */
 };
 #define STREAM_GATHER_MAX 64
@@ -289,14 +290,14 @@ struct stream_link {
     long long reading_id; /* the server's id for the connection; 0: unknown */
     bool was_ready;       /* the group existed once */
     bool looked;          /* the check for another process with our name is done */
-    bool told_ready;
-    char told_text[400];
+    bool reported_ready;
+    char reported_text[400];
 
     /* stream_broker.c */
-    bool fetching, closing, telling;
+    bool fetching, closing, notifying;
     struct idem_task next;
-    struct idem_timer again;        /* after a pause */
-    int64_t wait_until, give_until; /* no fetching until then; no acks and givebacks until then */
+    struct idem_timer again;       /* after a pause */
+    int64_t wait_until, ack_until; /* no fetching until then; no acks and nacks until then */
     unsigned troubles;
     struct idem_timer tick;
 
@@ -319,7 +320,7 @@ struct stream_link {
     struct stream_id claim_at;
     unsigned claim_steps;
     int64_t claim_due;
-    size_t kept_bytes; /* of the messages that are `kept` */
+    size_t content_bytes; /* of the messages that are the `content` of an entry */
     uint64_t deleted_n;
 
     /* stream_entry.c */
@@ -327,17 +328,18 @@ struct stream_link {
     size_t buckets_n; /* a power of two */
     size_t entries_n;
     struct stream_list lists[STREAM_STATES];
-    struct stream_entry *keep, **keep_end; /* entries that wait, by keep_next; kept_n of them */
-    size_t kept_n;
+    struct stream_entry *waiting,
+        **waiting_end; /* entries that wait, by waiting_next; waiting_n of them */
+    size_t waiting_n;
     bool renewing;
 
     /* stream_notify.c */
     struct stream_message *messages;
     size_t out_n, out_bytes;
-    struct stream_message *tells, **tells_end;
+    struct stream_message *notify_first, **notify_end;
     struct stream_line lines[STREAM_LINES];
     unsigned lines_n;
-    struct idem_task tell;
+    struct idem_task notify;
 };
 
 static inline struct stream_link *stream_link_of(struct queue_link *link) {
@@ -356,6 +358,9 @@ void stream_link_report_error(struct stream_link *link, const char *what,
 /* The same for a message that found no memory; its entry is looked for again. */
 void stream_link_no_memory(struct stream_link *link);
 int64_t stream_broker_min_idle(const struct queue_config *config);
+/* Reads the URL of one server. The caller releases both results, also after a failure. */
+int stream_broker_read_url(const char *text, struct redis_config *ret,
+                           struct redis_tls_config **ret_tls, struct idem_error *err);
 
 /* stream_connection.c */
 void stream_link_connect(struct stream_link *link);
@@ -394,17 +399,17 @@ void stream_renew_extend(struct queue_link *link, struct queue_message *const *m
 void stream_ack_send_next(struct stream_link *link);
 void stream_ack(struct queue_link *link, struct queue_message *message);
 void stream_ack_delay(struct queue_link *link, struct queue_message *message, int64_t ms,
-                      queue_done_fn *told, void *data);
+                      queue_done_fn *done, void *data);
 void stream_ack_bury(struct queue_link *link, struct queue_message *message,
-                     const struct queue_epitaph *epitaph, queue_done_fn *told, void *data);
-void stream_ack_give_back(struct queue_link *link, struct queue_message *message);
+                     const struct queue_epitaph *epitaph, queue_done_fn *done, void *data);
+void stream_nack(struct queue_link *link, struct queue_message *message);
 /* Gives back all waiting entries, before the link is closed. */
-void stream_ack_give_back_all(struct stream_link *link);
+void stream_nack_all(struct stream_link *link);
 
 /* stream_read.c: trimmed entries */
 /* Keeps the message as the entry's content, freed with the entry. False: there is no room. */
-bool stream_trimmed_keep(struct stream_entry *entry, struct stream_message *message, bool anyway);
-void stream_trimmed_drop(struct stream_entry *entry);
+bool stream_content_set(struct stream_entry *entry, struct stream_message *message, bool anyway);
+void stream_content_drop(struct stream_entry *entry);
 /* Reports the deletion, once. True if we have the content. */
 bool stream_trimmed_report(struct stream_link *link, struct stream_id id);
 
@@ -426,7 +431,7 @@ void stream_notify_result(struct stream_link *link, struct stream_message *messa
                           const char *why);
 /* The message is out from now on, and is reported. */
 void stream_notify_message(struct stream_entry *entry, struct stream_message *message);
-/* The message was given back: it is freed now, or after the report of its pending request. */
+/* The message was returned: it is freed now, or after the report of its pending request. */
 void stream_notify_dismiss(struct stream_link *link, struct stream_message *message);
 void stream_notify_drop(struct stream_link *link, struct stream_message *message);
 

@@ -1,7 +1,7 @@
 /*
  * The broker's table for Redis Streams: open, fetch and close, and the order of steps.
  *
- * Every change posts one task. It sends acks and givebacks, then requests entries that were
+ * Every change posts one task. It sends acks and nacks, then requests entries that were
  * delivered before, then new ones, as far as there is room. Opening fails on a malformed URL
  * or name; every later failure is reported by `state`.
  */
@@ -38,7 +38,7 @@ static void broker_run_next(struct idem_task *task) {
     struct stream_link *link = idem_container_of(task, struct stream_link, next);
     int64_t now = idem_loop_now();
 
-    if (link->command.state == REDIS_CONN_READY && now >= link->give_until)
+    if (link->command.state == REDIS_CONN_READY && now >= link->ack_until)
         stream_ack_send_next(link);
     if (link->fetching && stream_link_is_ready(link) && now >= link->wait_until) {
         stream_recover_next(link);
@@ -161,20 +161,25 @@ static int link_make_mark(struct stream_link *link, struct idem_error *err) {
     return 0;
 }
 
-static int link_read_url(struct stream_link *link, const char *text, struct idem_error *err) {
+int stream_broker_read_url(const char *text, struct redis_config *ret,
+                           struct redis_tls_config **ret_tls, struct idem_error *err) {
     struct idem_url url;
     int rc = idem_url_parse(text, &url, err);
 
     if (rc != 0)
         return rc;
-    rc = redis_config_read(&url, &link->config, err);
+    rc = redis_config_read(&url, ret, err);
     idem_url_release(&url);
-    if (rc == 0 && link->config.kind != REDIS_STANDALONE)
+    if (rc == 0 && ret->kind != REDIS_STANDALONE)
         rc = idem_error_set(err, IDEM_E_INVALID,
                             "a stream is read from one server, named by redis://HOST or "
                             "rediss://HOST: neither through sentinels nor in a cluster");
-    if (rc == 0)
-        rc = redis_tls_config_new(&link->config, &link->tls, err);
+    return rc == 0 ? redis_tls_config_new(ret, ret_tls, err) : rc;
+}
+
+static int link_read_url(struct stream_link *link, const char *text, struct idem_error *err) {
+    int rc = stream_broker_read_url(text, &link->config, &link->tls, err);
+
     if (rc == 0)
         rc = link_make_mark(link, err);
     link->reading_config = link->config;
@@ -193,7 +198,7 @@ static void link_free(struct stream_link *link) {
     free(link->group);
     free(link->consumer);
     free(link->body_field);
-    if (!link->telling) /* else stream_notify_run() frees it */
+    if (!link->notifying) /* else stream_notify_run() frees it */
         free(link);
 }
 
@@ -213,9 +218,9 @@ static int broker_open(const struct queue_config *config, struct idem_loop *loop
     link->claim_ms = link->min_idle_ms / 2;
     link->block_ms = STREAM_BLOCK_MS;
     link->read_batch = 16;
-    link->tells_end = &link->tells;
+    link->notify_end = &link->notify_first;
     link->next.run = broker_run_next;
-    link->tell.run = stream_notify_run;
+    link->notify.run = stream_notify_run;
     link->again.fire = broker_pause_over;
     link->tick.fire = stream_renew_tick;
     rc = stream_entry_table_init(link)
@@ -256,8 +261,8 @@ static void link_widen(struct queue_link *base, size_t more) {
 /* Closing. */
 
 static bool link_has_unconfirmed(const struct stream_link *link) {
-    static const enum stream_state states[] = {STREAM_ACKING, STREAM_ACKED,  STREAM_GIVING,
-                                               STREAM_GIVEN,  STREAM_SAVING, STREAM_SAVED};
+    static const enum stream_state states[] = {STREAM_ACKING, STREAM_ACKED,  STREAM_NACKING,
+                                               STREAM_NACKED, STREAM_SAVING, STREAM_SAVED};
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
@@ -292,7 +297,7 @@ static void link_close(struct queue_link *base) {
     struct stream_link *link = stream_link_of(base);
 
     link->fetching = false;
-    stream_ack_give_back_all(link);
+    stream_nack_all(link);
     link_drain(link);
     link->closing = true;
     redis_conn_close(&link->command);
@@ -302,7 +307,7 @@ static void link_close(struct queue_link *base) {
     idem_timer_clear(link->loop, &link->again);
     idem_timer_clear(link->loop, &link->tick);
     idem_task_drop(link->loop, &link->next);
-    idem_task_drop(link->loop, &link->tell);
+    idem_task_drop(link->loop, &link->notify);
     link_free(link);
 }
 
@@ -322,7 +327,7 @@ const struct queue_broker queue_broker_stream = {
     .ack = stream_ack,
     .delay = stream_ack_delay,
     .bury = stream_ack_bury,
-    .giveback = stream_ack_give_back,
+    .nack = stream_nack,
     .close = link_close,
     .extend = stream_renew_extend,
     .widen = link_widen,

@@ -100,7 +100,7 @@ static void connection_report_lost(struct redis_conn *conn) {
 static void link_forget_group(struct stream_link *link) {
     static const enum stream_state states[] = {STREAM_OUT,   STREAM_DELAYED, STREAM_DUE,
                                                STREAM_ASKED, STREAM_PARKED,  STREAM_ACKING,
-                                               STREAM_ACKED, STREAM_GIVING,  STREAM_GIVEN};
+                                               STREAM_ACKED, STREAM_NACKING, STREAM_NACKED};
 
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
         while (link->lists[states[i]].first != NULL)
@@ -127,8 +127,8 @@ static void link_command_ready(struct stream_link *link) {
     link_became_ready(link);
 }
 
-static void connection_take_created(struct redis_conn *conn, void *data,
-                                    const struct redis_reply *reply) {
+static void connection_on_created(struct redis_conn *conn, void *data,
+                                  const struct redis_reply *reply) {
     struct stream_link *link = data;
     char text[STREAM_ERROR_TEXT];
 
@@ -150,8 +150,8 @@ static void connection_take_created(struct redis_conn *conn, void *data,
     link_command_ready(link);
 }
 
-static void connection_take_group(struct redis_conn *conn, void *data,
-                                  const struct redis_reply *reply) {
+static void connection_on_group(struct redis_conn *conn, void *data,
+                                const struct redis_reply *reply) {
     struct stream_link *link = data;
     struct idem_buffer out = {0};
     char text[STREAM_ERROR_TEXT];
@@ -165,7 +165,7 @@ static void connection_take_group(struct redis_conn *conn, void *data,
             link_forget_group(link);
         redis_put_command(&out, "XGROUP", "CREATE", link->queue, link->group, "0", "MKSTREAM",
                           NULL);
-        connection_ask(conn, &out, connection_take_created);
+        connection_ask(conn, &out, connection_on_created);
     } else {
         redis_conn_fail(conn, IDEM_E_REFUSED, "stream %s: %s", link->queue,
                         stream_error_text(reply, text));
@@ -178,7 +178,7 @@ static void connection_greet_command(struct redis_conn *conn) {
 
     redis_greet(conn, NULL, NULL);
     stream_link_put_command(link, &out, 0, "XPENDING");
-    connection_ask(conn, &out, connection_take_group);
+    connection_ask(conn, &out, connection_on_group);
     redis_conn_flush(conn);
 }
 
@@ -203,8 +203,8 @@ static bool link_is_namesake(const struct stream_link *link, const char *line, s
 }
 
 /* Runs once, at the start. Without the right to list clients, the check is skipped. */
-static void connection_take_clients(struct redis_conn *conn, void *data,
-                                    const struct redis_reply *reply) {
+static void connection_on_clients(struct redis_conn *conn, void *data,
+                                  const struct redis_reply *reply) {
     struct stream_link *link = data;
     const char *at;
     size_t len;
@@ -229,8 +229,7 @@ static void connection_take_clients(struct redis_conn *conn, void *data,
     link_became_ready(link);
 }
 
-static void connection_take_id(struct redis_conn *conn, void *data,
-                               const struct redis_reply *reply) {
+static void connection_on_id(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = data;
 
     if (reply == NULL)
@@ -255,10 +254,10 @@ static void connection_greet_reading(struct redis_conn *conn) {
 
     redis_greet(conn, NULL, NULL);
     redis_put_command(&out, "CLIENT", "ID", NULL);
-    connection_ask(conn, &out, connection_take_id);
+    connection_ask(conn, &out, connection_on_id);
     if (!link->looked) {
         redis_put_command(&out, "CLIENT", "LIST", "TYPE", "normal", NULL);
-        connection_ask(conn, &out, connection_take_clients);
+        connection_ask(conn, &out, connection_on_clients);
     }
     redis_conn_flush(conn);
 }

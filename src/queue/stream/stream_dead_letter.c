@@ -24,7 +24,7 @@ static const char end_script[] = "local e = redis.call('XREVRANGE', KEYS[1], '+'
 #define TIMEOUT_MS 10000
 #define TURN_MS 1000
 
-struct stream_dead {
+struct queue_dead {
     struct idem_poll poll;
     struct idem_loop loop;
     struct redis_config config;
@@ -48,14 +48,10 @@ struct stream_dead {
     struct queue_message stub; /* stands for a letter that is too large */
 };
 
-static struct stream_dead *dead_of(struct queue_dead *dead) {
-    return (struct stream_dead *)(void *)dead;
-}
-
 /* The connection. */
 
-static void dead_letter_take_greeting(struct redis_conn *conn, void *data,
-                                      const struct redis_reply *reply) {
+static void dead_letter_on_greeting(struct redis_conn *conn, void *data,
+                                    const struct redis_reply *reply) {
     (void)data;
     if (reply == NULL || redis_greet_full(conn, reply))
         return;
@@ -63,7 +59,7 @@ static void dead_letter_take_greeting(struct redis_conn *conn, void *data,
 }
 
 static void dead_letter_greet(struct redis_conn *conn) {
-    redis_greet(conn, dead_letter_take_greeting, NULL);
+    redis_greet(conn, dead_letter_on_greeting, NULL);
     redis_conn_flush(conn);
 }
 
@@ -72,7 +68,7 @@ static void dead_letter_refused(struct redis_conn *conn, const char *why) {
 }
 
 static void dead_letter_lost(struct redis_conn *conn) {
-    struct stream_dead *dead = conn->data;
+    struct queue_dead *dead = conn->data;
 
     dead->lost = true;
 }
@@ -80,9 +76,9 @@ static void dead_letter_lost(struct redis_conn *conn) {
 static const struct redis_role dead_role = {
     .greet = dead_letter_greet, .refused = dead_letter_refused, .lost = dead_letter_lost};
 
-static void dead_letter_take_reply(struct redis_conn *conn, void *data,
-                                   const struct redis_reply *reply) {
-    struct stream_dead *dead = data;
+static void dead_letter_on_reply(struct redis_conn *conn, void *data,
+                                 const struct redis_reply *reply) {
+    struct queue_dead *dead = data;
 
     if (reply == NULL)
         return;
@@ -98,7 +94,7 @@ static void dead_letter_loop_timeout(void *sink) {
     idem_loop_timeout(sink);
 }
 
-static bool dead_turn(struct stream_dead *dead, int64_t until) {
+static bool dead_turn(struct queue_dead *dead, int64_t until) {
     int64_t left = until - idem_loop_now();
 
     return left > 0 && idem_poll_turn(&dead->poll, NULL, 0, left < TURN_MS ? left : TURN_MS) >= 0;
@@ -106,7 +102,7 @@ static bool dead_turn(struct stream_dead *dead, int64_t until) {
 
 /* Waits until the connection is ready. The first failure ends the wait: a command's user gets
    the error at once. */
-static int dead_connect(struct stream_dead *dead, int64_t until, struct idem_error *err) {
+static int dead_connect(struct queue_dead *dead, int64_t until, struct idem_error *err) {
     dead->lost = false;
     if (dead->conn.state == REDIS_CONN_PAUSING)
         redis_conn_close(&dead->conn);
@@ -124,7 +120,7 @@ static int dead_connect(struct stream_dead *dead, int64_t until, struct idem_err
 /* Sends the command and frees it. Waits for the reply, which the caller frees. The server's
    errors become errors here. For a command that changes nothing, a missing reply is
    IDEM_E_REFUSED. */
-static int dead_ask(struct stream_dead *dead, struct idem_buffer *out, bool changes,
+static int dead_ask(struct queue_dead *dead, struct idem_buffer *out, bool changes,
                     struct redis_reply **ret, struct idem_error *err) {
     int64_t until = idem_loop_now() + dead->timeout_ms;
     char text[STREAM_ERROR_TEXT];
@@ -133,7 +129,7 @@ static int dead_ask(struct stream_dead *dead, struct idem_buffer *out, bool chan
 
     dead->answered = false;
     dead->answer = NULL;
-    if (rc == 0 && !redis_conn_send(&dead->conn, out->at, out->len, dead_letter_take_reply, dead))
+    if (rc == 0 && !redis_conn_send(&dead->conn, out->at, out->len, dead_letter_on_reply, dead))
         rc = idem_error_set(err, IDEM_E_NOMEM, "no memory for a command");
     idem_buffer_release(out);
     if (rc != 0)
@@ -161,8 +157,7 @@ static int dead_ask(struct stream_dead *dead, struct idem_buffer *out, bool chan
 
 /* Opening. */
 
-static void dead_close(struct queue_dead *base) {
-    struct stream_dead *dead = dead_of(base);
+static void dead_close(struct queue_dead *dead) {
 
     if (dead == NULL)
         return;
@@ -179,24 +174,7 @@ static void dead_close(struct queue_dead *base) {
     free(dead);
 }
 
-static int dead_read_url(struct stream_dead *dead, const char *text, struct idem_error *err) {
-    struct idem_url url;
-    int rc = idem_url_parse(text, &url, err);
-
-    if (rc != 0)
-        return rc;
-    rc = redis_config_read(&url, &dead->config, err);
-    idem_url_release(&url);
-    if (rc == 0 && dead->config.kind != REDIS_STANDALONE)
-        rc = idem_error_set(err, IDEM_E_INVALID,
-                            "a stream is read from one server, named by redis://HOST or "
-                            "rediss://HOST: neither through sentinels nor in a cluster");
-    if (rc == 0)
-        rc = redis_tls_config_new(&dead->config, &dead->tls, err);
-    return rc;
-}
-
-static int dead_check_type(struct stream_dead *dead, struct idem_error *err) {
+static int dead_check_type(struct queue_dead *dead, struct idem_error *err) {
     struct idem_buffer out = {0};
     struct redis_reply *reply;
     int rc;
@@ -216,7 +194,7 @@ static int dead_check_type(struct stream_dead *dead, struct idem_error *err) {
 
 /* Reading ends here, so that a command that requeues all letters does not meet those that are
    buried again meanwhile. */
-static int dead_find_end(struct stream_dead *dead, struct idem_error *err) {
+static int dead_find_end(struct queue_dead *dead, struct idem_error *err) {
     struct idem_buffer out = {0};
     struct redis_reply *reply;
     int rc;
@@ -234,7 +212,7 @@ static int dead_find_end(struct stream_dead *dead, struct idem_error *err) {
 
 static int dead_letter_open(const struct queue_dead_config *config, struct queue_dead **ret,
                             struct idem_error *err) {
-    struct stream_dead *dead;
+    struct queue_dead *dead;
     struct idem_host host;
     int rc;
 
@@ -254,7 +232,7 @@ static int dead_letter_open(const struct queue_dead_config *config, struct queue
     dead->body_field = strdup(config->body_field == NULL ? STREAM_BODY_FIELD : config->body_field);
     rc = dead->queue == NULL || dead->body_field == NULL
              ? idem_error_set(err, IDEM_E_NOMEM, "no memory for dead letters")
-             : dead_read_url(dead, config->url, err);
+             : stream_broker_read_url(config->url, &dead->config, &dead->tls, err);
     if (rc == 0) {
         redis_conn_init(&dead->conn, &dead->loop, &dead->config, dead->tls, &dead->config.hosts[0],
                         &dead_role, dead);
@@ -263,16 +241,16 @@ static int dead_letter_open(const struct queue_dead_config *config, struct queue
             rc = dead_find_end(dead, err);
     }
     if (rc != 0) {
-        dead_close((struct queue_dead *)(void *)dead);
+        dead_close(dead);
         return rc;
     }
-    *ret = (struct queue_dead *)(void *)dead;
+    *ret = dead;
     return 0;
 }
 
 /* Reading. */
 
-static int dead_read_page(struct stream_dead *dead, struct idem_error *err) {
+static int dead_read_page(struct queue_dead *dead, struct idem_error *err) {
     char text[STREAM_ID_TEXT], from[STREAM_ID_TEXT + 1] = "-";
     struct idem_buffer out = {0};
     struct redis_reply *reply;
@@ -300,7 +278,7 @@ static int dead_read_page(struct stream_dead *dead, struct idem_error *err) {
     return 0;
 }
 
-static int dead_make_letter(struct stream_dead *dead, const struct stream_outcome *outcome,
+static int dead_make_letter(struct queue_dead *dead, const struct stream_outcome *outcome,
                             struct idem_error *err) {
     const struct stream_shape shape = {.queue = dead->queue, .body_field = dead->body_field};
     size_t bytes;
@@ -327,8 +305,7 @@ static int dead_make_letter(struct stream_dead *dead, const struct stream_outcom
     return 0;
 }
 
-static int dead_next(struct queue_dead *base, struct queue_letter *ret, struct idem_error *err) {
-    struct stream_dead *dead = dead_of(base);
+static int dead_next(struct queue_dead *dead, struct queue_letter *ret, struct idem_error *err) {
     struct stream_outcome outcome;
     int rc = 0;
 
@@ -358,16 +335,13 @@ static int dead_next(struct queue_dead *base, struct queue_letter *ret, struct i
 /* Requeueing. */
 
 static struct idem_bytes message_origin(const struct stream_message *letter) {
-    size_t len = strlen(QUEUE_DEAD_QUEUE);
-
     for (size_t i = 0; i < letter->fields_n; i++)
-        if (letter->fields[2 * i].len == len &&
-            memcmp(letter->fields[2 * i].at, QUEUE_DEAD_QUEUE, len) == 0)
+        if (idem_is_word(letter->fields[2 * i].at, letter->fields[2 * i].len, QUEUE_DEAD_QUEUE))
             return letter->fields[2 * i + 1];
     return (struct idem_bytes){NULL, 0};
 }
 
-static int dead_send_copy(struct stream_dead *dead, struct idem_bytes to, struct idem_error *err) {
+static int dead_send_copy(struct queue_dead *dead, struct idem_bytes to, struct idem_error *err) {
     const struct stream_message *letter = dead->letter;
     struct idem_buffer out = {0};
     struct redis_reply *reply;
@@ -393,9 +367,8 @@ static int dead_send_copy(struct stream_dead *dead, struct idem_bytes to, struct
     return rc;
 }
 
-static int dead_requeue(struct queue_dead *base, const char *to, struct idem_error *err) {
-    struct stream_dead *dead = dead_of(base);
-    struct idem_bytes name = {(const unsigned char *)to, to == NULL ? 0 : strlen(to)};
+static int dead_requeue(struct queue_dead *dead, const char *to, struct idem_error *err) {
+    struct idem_bytes name = idem_bytes_of(to);
 
     if (dead->large)
         return idem_error_set(err, IDEM_E_INVALID, "the letter is too large to be sent again");
@@ -406,13 +379,12 @@ static int dead_requeue(struct queue_dead *base, const char *to, struct idem_err
     if (name.len == 0)
         return idem_error_set(err, IDEM_E_INVALID, "the letter has no origin (%s): name a stream",
                               QUEUE_DEAD_QUEUE);
-    if (name.len == strlen(dead->queue) && memcmp(name.at, dead->queue, name.len) == 0)
+    if (idem_is_word(name.at, name.len, dead->queue))
         return idem_error_set(err, IDEM_E_INVALID, "a letter cannot be requeued to where it is");
     return dead_send_copy(dead, name, err);
 }
 
-static int dead_remove(struct queue_dead *base, const char *receipt, struct idem_error *err) {
-    struct stream_dead *dead = dead_of(base);
+static int dead_remove(struct queue_dead *dead, const char *receipt, struct idem_error *err) {
     struct idem_buffer out = {0};
     struct redis_reply *reply;
     struct stream_id id;
@@ -432,11 +404,7 @@ static int dead_remove(struct queue_dead *base, const char *receipt, struct idem
     return rc;
 }
 
-static const char *const schemes[] = {"redis", "rediss", NULL};
-
 const struct queue_dead_broker queue_dead_broker_stream = {
-    .name = "Redis Streams",
-    .schemes = schemes,
     .open = dead_letter_open,
     .next = dead_next,
     .requeue = dead_requeue,

@@ -1,7 +1,7 @@
 /*
  * The known entries: messages that are out, delayed ones, acks on their way. Three parts: the table
  * of entries, found by their ids and listed by their states; the renewal of their idle time; and
- * the commands for a message that was out: ack, giveback, delay, bury.
+ * the commands for a message that was out: ack, nack, delay, bury.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,8 +55,8 @@ const char *stream_id_print(struct stream_id id, char buf[STREAM_ID_TEXT]) {
 
 /* Lists: one for each state, and one of the entries that wait, in the order of their renewal. */
 
-/* True if an entry in this state waits: then it is in the list `keep`, and is renewed. */
-static bool entry_state_is_kept(enum stream_state state) {
+/* True if an entry in this state waits: then it is in the list `waiting`, and is renewed. */
+static bool entry_state_waits(enum stream_state state) {
     return state == STREAM_DELAYED || state == STREAM_DUE || state == STREAM_ASKED ||
            state == STREAM_PARKED;
 }
@@ -71,40 +71,25 @@ static void list_remove(struct stream_list *list, struct stream_entry *entry) {
     list->n--;
 }
 
-static void link_keep_remove(struct stream_link *link, struct stream_entry *entry) {
-    *entry->keep_link = entry->keep_next;
-    if (entry->keep_next != NULL)
-        entry->keep_next->keep_link = entry->keep_link;
-    else
-        link->keep_end = entry->keep_link;
-    entry->keep_link = NULL;
-    link->kept_n--;
+static void link_waiting_remove(struct stream_link *link, struct stream_entry *entry) {
+    idem_link_remove_end_in(waiting_, &link->waiting_end, entry);
+    link->waiting_n--;
 }
 
 /* Puts the entry to the front, to be renewed next. */
-static void link_keep_prepend(struct stream_link *link, struct stream_entry *entry) {
+static void link_waiting_prepend(struct stream_link *link, struct stream_entry *entry) {
     entry->renewed = 0;
-    entry->keep_next = link->keep;
-    entry->keep_link = &link->keep;
-    if (link->keep != NULL)
-        link->keep->keep_link = &entry->keep_next;
-    else
-        link->keep_end = &entry->keep_next;
-    link->keep = entry;
-    link->kept_n++;
+    idem_link_prepend_in(waiting_, &link->waiting, &link->waiting_end, entry);
+    link->waiting_n++;
 }
 
 /* Moves it to the end of the renewed entries. */
 static void entry_set_renewed(struct stream_entry *entry, int64_t now) {
     struct stream_link *link = entry->owner;
 
-    link_keep_remove(link, entry);
     entry->renewed = now;
-    entry->keep_next = NULL;
-    entry->keep_link = link->keep_end;
-    *link->keep_end = entry;
-    link->keep_end = &entry->keep_next;
-    link->kept_n++;
+    idem_link_remove_end_in(waiting_, &link->waiting_end, entry);
+    idem_link_append_in(waiting_, &link->waiting_end, entry);
 }
 
 /* The only place that changes the state. */
@@ -118,9 +103,9 @@ void stream_entry_set_state(struct stream_entry *entry, enum stream_state state)
         [STREAM_PARKED] = IN(NEW) | IN(DUE) | IN(ASKED),
         [STREAM_ACKING] = IN(OUT) | IN(ACKED),
         [STREAM_ACKED] = IN(ACKING),
-        [STREAM_GIVING] = IN(OUT) | IN(GIVEN) | IN(DELAYED) | IN(DUE) | IN(ASKED) | IN(PARKED),
-        [STREAM_GIVEN] = IN(GIVING),
-        [STREAM_SAVING] = IN(GIVEN) | IN(SAVED),
+        [STREAM_NACKING] = IN(OUT) | IN(NACKED) | IN(DELAYED) | IN(DUE) | IN(ASKED) | IN(PARKED),
+        [STREAM_NACKED] = IN(NACKING),
+        [STREAM_SAVING] = IN(NACKED) | IN(SAVED),
         [STREAM_SAVED] = IN(SAVING),
 #undef IN
     };
@@ -132,10 +117,10 @@ void stream_entry_set_state(struct stream_entry *entry, enum stream_state state)
         list_remove(&link->lists[entry->state], entry);
     if (entry->state == STREAM_DELAYED)
         idem_timer_clear(link->loop, &entry->due);
-    if (entry_state_is_kept(entry->state) && !entry_state_is_kept(state))
-        link_keep_remove(link, entry);
-    else if (!entry_state_is_kept(entry->state) && entry_state_is_kept(state))
-        link_keep_prepend(link, entry);
+    if (entry_state_waits(entry->state) && !entry_state_waits(state))
+        link_waiting_remove(link, entry);
+    else if (!entry_state_waits(entry->state) && entry_state_waits(state))
+        link_waiting_prepend(link, entry);
     entry->state = state;
     list_append(&link->lists[state], entry);
 }
@@ -214,10 +199,10 @@ void stream_entry_free(struct stream_entry *entry) {
     link->entries_n--;
     if (entry->state != STREAM_NEW)
         list_remove(&link->lists[entry->state], entry);
-    if (entry->keep_link != NULL)
-        link_keep_remove(link, entry);
+    if (entry->waiting_link != NULL)
+        link_waiting_remove(link, entry);
     idem_timer_clear(link->loop, &entry->due);
-    stream_trimmed_drop(entry);
+    stream_content_drop(entry);
     free(entry);
 }
 
@@ -229,7 +214,7 @@ void stream_entry_forget(struct stream_entry *entry) {
     if (message == NULL)
         return;
     message->entry = NULL;
-    if ((message->tell & STREAM_NOTIFY_MESSAGE) != 0) /* the consumer does not know it yet */
+    if ((message->events & STREAM_NOTIFY_MESSAGE) != 0) /* the consumer does not know it yet */
         stream_notify_drop(link, message);
     else
         stream_notify_post(link, message, STREAM_NOTIFY_LOST);
@@ -240,7 +225,7 @@ bool stream_entry_table_init(struct stream_link *link) {
     link->buckets = calloc(link->buckets_n, sizeof(struct stream_entry *));
     for (size_t i = 0; i < STREAM_STATES; i++)
         link->lists[i].end = &link->lists[i].first;
-    link->keep_end = &link->keep;
+    link->waiting_end = &link->waiting;
     return link->buckets != NULL;
 }
 
@@ -274,13 +259,13 @@ void stream_entry_table_release(struct stream_link *link) {
 
 static void renew_next(struct stream_link *link);
 
-static void renew_take_outcome(struct stream_link *link, const struct stream_outcome *outcome) {
+static void renew_apply_outcome(struct stream_link *link, const struct stream_outcome *outcome) {
     struct stream_entry *entry = stream_entry_find(link, outcome->id);
 
     if (entry == NULL)
         return;
-    if (entry->state != STREAM_OUT && entry->keep_link == NULL)
-        return; /* it is being given back now */
+    if (entry->state != STREAM_OUT && entry->waiting_link == NULL)
+        return; /* it is being returned now */
     if (outcome->word == STREAM_WORD_DELETED && stream_trimmed_report(link, outcome->id))
         return;
     if (entry->state == STREAM_OUT && outcome->word != STREAM_WORD_NONE)
@@ -290,7 +275,7 @@ static void renew_take_outcome(struct stream_link *link, const struct stream_out
 }
 
 /* data: the link for renewals by the tick, NULL for others. */
-static void renew_take_moved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+static void renew_on_moved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
     struct stream_outcome outcome;
 
@@ -307,7 +292,7 @@ static void renew_take_moved(struct redis_conn *conn, void *data, const struct r
     }
     for (size_t i = 0; i < reply->items_n; i++)
         if (stream_parse_outcome(reply->items[i], &outcome))
-            renew_take_outcome(link, &outcome);
+            renew_apply_outcome(link, &outcome);
     if (data != NULL)
         renew_next(link);
     stream_link_post(link);
@@ -324,7 +309,7 @@ static bool renew_send(struct stream_link *link, const struct stream_id *ids, si
     redis_put_text(&out, "0");
     for (size_t i = 0; i < n; i++)
         stream_connection_put_id(&out, ids[i]);
-    return stream_link_send(link, &out, renew_take_moved, data);
+    return stream_link_send(link, &out, renew_on_moved, data);
 }
 
 static void renew_next(struct stream_link *link) {
@@ -335,7 +320,7 @@ static void renew_next(struct stream_link *link) {
 
     if (link->renewing || link->command.state != REDIS_CONN_READY)
         return;
-    while (n < RENEW_MAX && (entry = link->keep) != NULL &&
+    while (n < RENEW_MAX && (entry = link->waiting) != NULL &&
            (entry->renewed == 0 || now - entry->renewed >= link->renew_ms)) {
         ids[n++] = entry->id;
         entry_set_renewed(entry, now);
@@ -360,7 +345,7 @@ void stream_renew_all(struct stream_link *link) {
     struct stream_entry *entry;
     size_t n = 0;
 
-    for (entry = link->keep; entry != NULL; entry = entry->keep_next)
+    for (entry = link->waiting; entry != NULL; entry = entry->waiting_next)
         entry->renewed = 0;
     for (entry = link->lists[STREAM_OUT].first; entry != NULL; entry = entry->next)
         renew_out(link, entry, false, ids, &n);
@@ -395,10 +380,10 @@ void stream_renew_tick(struct idem_timer *timer) {
 }
 
 /*
- * The ways of a message that was out: acknowledged, given back, delayed, buried.
+ * The ways of a message that was out: acknowledged, returned, delayed, buried.
  *
- * Acks and givebacks gather over a turn of the loop and go out in few commands. If an entry
- * that is given back is no longer in the stream, it is put among the dead letters. All these
+ * Acks and nacks gather over a turn of the loop and go out in few commands. If an entry
+ * that is returned is no longer in the stream, it is put among the dead letters. All these
  * commands may be repeated: one without a reply is sent again after the reconnect, SEND_TRIES
  * times; then it is left to the group, which delivers the entry again. A burial without a
  * reply counts as refused: it may have happened, and then the consumer's next try buries the
@@ -410,19 +395,19 @@ void stream_renew_tick(struct idem_timer *timer) {
 #define RETURNED_IDLE_MS INT64_C(31536000000) /* a year: more than every consumer's min-idle */
 #define DELAY_MAX_MS INT64_C(31536000000)
 
-/* Acks and givebacks. */
+/* Acks and nacks. */
 
 struct kind {
     enum stream_state waits, sent;
     const char *name;
 };
 static const struct kind ack_kind = {STREAM_ACKING, STREAM_ACKED, "XACK"};
-static const struct kind give_kind = {STREAM_GIVING, STREAM_GIVEN, "EVAL (move)"};
+static const struct kind nack_kind = {STREAM_NACKING, STREAM_NACKED, "EVAL (move)"};
 static const struct kind save_kind = {STREAM_SAVING, STREAM_SAVED, "XADD"};
 
 /* The first `n` entries that were sent: free them, or send them again if there was no reply. */
-static void link_take_sent(struct stream_link *link, const struct kind *kind, size_t n,
-                           bool answered) {
+static void link_settle_sent(struct stream_link *link, const struct kind *kind, size_t n,
+                             bool answered) {
     struct stream_entry *entry = link->lists[kind->sent].first, *next;
     char text[STREAM_ID_TEXT];
 
@@ -441,28 +426,28 @@ static void link_take_sent(struct stream_link *link, const struct kind *kind, si
 }
 
 /* The reply to a command of any kind. data: the number of its entries. */
-static void ack_take_reply(struct redis_conn *conn, const struct kind *kind, void *data,
-                           const struct redis_reply *reply) {
+static void ack_on_reply(struct redis_conn *conn, const struct kind *kind, void *data,
+                         const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
     bool answered = reply != NULL && reply->type != REDIS_REPLY_ERROR;
 
-    link_take_sent(link, kind, (size_t)(uintptr_t)data, answered);
+    link_settle_sent(link, kind, (size_t)(uintptr_t)data, answered);
     if (reply != NULL && !answered) {
         if (kind != &save_kind && stream_is_gone(reply))
             stream_link_reset(link);
         else
             stream_link_report_error(link, kind->name, reply);
-        link->give_until = link->wait_until;
+        link->ack_until = link->wait_until;
     }
     stream_link_post(link);
 }
 
-static void ack_take_acked(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    ack_take_reply(conn, &ack_kind, data, reply);
+static void ack_on_acked(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    ack_on_reply(conn, &ack_kind, data, reply);
 }
 
-static void ack_take_saved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
-    ack_take_reply(conn, &save_kind, data, reply);
+static void ack_on_saved(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+    ack_on_reply(conn, &save_kind, data, reply);
 }
 
 /* Entries that are no longer in the stream, so that no consumer can get them. Returns their
@@ -476,7 +461,7 @@ static size_t link_save_trimmed(struct stream_link *link, const struct redis_rep
         if (!stream_parse_outcome(reply->items[i], &outcome) || outcome.word != STREAM_WORD_DELETED)
             continue;
         entry = stream_entry_find(link, outcome.id);
-        if (!stream_trimmed_report(link, outcome.id) || entry->state != STREAM_GIVEN)
+        if (!stream_trimmed_report(link, outcome.id) || entry->state != STREAM_NACKED)
             continue;
         stream_entry_set_state(entry, STREAM_SAVING);
         n++;
@@ -484,12 +469,12 @@ static size_t link_save_trimmed(struct stream_link *link, const struct redis_rep
     return n;
 }
 
-static void ack_take_given(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+static void nack_on_reply(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     size_t n = (size_t)(uintptr_t)data;
 
     if (reply != NULL)
         n -= link_save_trimmed(conn->data, reply);
-    ack_take_reply(conn, &give_kind, (void *)(uintptr_t)n, reply);
+    ack_on_reply(conn, &nack_kind, (void *)(uintptr_t)n, reply);
 }
 
 /* Dead letters. */
@@ -578,14 +563,14 @@ static bool link_send_saved(struct stream_link *link) {
     struct stream_entry *entry = link->lists[STREAM_SAVING].first;
     struct idem_buffer out = {0};
 
-    link_put_letter(link, &out, entry->kept, &epitaph);
-    if (!stream_link_send(link, &out, ack_take_saved, (void *)(uintptr_t)1))
+    link_put_letter(link, &out, entry->content, &epitaph);
+    if (!stream_link_send(link, &out, ack_on_saved, (void *)(uintptr_t)1))
         return false;
     stream_entry_set_state(entry, STREAM_SAVED);
     return true;
 }
 
-/* Sends as many acks or givebacks as fit into one command, and returns their number. */
+/* Sends as many acks or nacks as fit into one command, and returns their number. */
 static size_t link_send_ids(struct stream_link *link, const struct kind *kind) {
     struct stream_list *waits = &link->lists[kind->waits];
     struct stream_entry *entry = waits->first;
@@ -609,7 +594,7 @@ static size_t link_send_ids(struct stream_link *link, const struct kind *kind) {
     entry = waits->first;
     for (size_t i = 0; i < n; i++, entry = entry->next)
         stream_connection_put_id(&out, entry->id);
-    if (!stream_link_send(link, &out, kind == &ack_kind ? ack_take_acked : ack_take_given,
+    if (!stream_link_send(link, &out, kind == &ack_kind ? ack_on_acked : nack_on_reply,
                           (void *)(uintptr_t)n))
         return 0;
     for (size_t i = 0; i < n; i++)
@@ -620,20 +605,20 @@ static size_t link_send_ids(struct stream_link *link, const struct kind *kind) {
 void stream_ack_send_next(struct stream_link *link) {
     while (link->lists[STREAM_ACKING].n > 0 && link_send_ids(link, &ack_kind) > 0)
         ;
-    while (link->lists[STREAM_GIVING].n > 0 && link_send_ids(link, &give_kind) > 0)
+    while (link->lists[STREAM_NACKING].n > 0 && link_send_ids(link, &nack_kind) > 0)
         ;
     while (link->lists[STREAM_SAVING].n > 0 && link_send_saved(link))
         ;
 }
 
-void stream_ack_give_back_all(struct stream_link *link) {
+void stream_nack_all(struct stream_link *link) {
     static const enum stream_state states[] = {STREAM_DELAYED, STREAM_DUE, STREAM_ASKED,
                                                STREAM_PARKED};
 
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
         while (link->lists[states[i]].first != NULL) {
             link->lists[states[i]].first->begun = true;
-            stream_entry_set_state(link->lists[states[i]].first, STREAM_GIVING);
+            stream_entry_set_state(link->lists[states[i]].first, STREAM_NACKING);
         }
 }
 
@@ -650,46 +635,46 @@ void stream_ack(struct queue_link *base, struct queue_message *queued) {
 }
 
 /* The content is kept until the stream is known to have the entry. */
-void stream_ack_give_back(struct queue_link *base, struct queue_message *queued) {
+void stream_nack(struct queue_link *base, struct queue_message *queued) {
     struct stream_link *link = stream_link_of(base);
     struct stream_message *message = stream_message_of(queued);
     struct stream_entry *entry = message->entry;
 
     if (entry != NULL && !entry->lost)
-        (void)stream_trimmed_keep(entry, message, true);
+        (void)stream_content_set(entry, message, true);
     stream_notify_dismiss(link, message);
     if (entry == NULL)
         return;
     if (entry->lost)
         stream_entry_free(entry); /* the new owner delivers it */
     else
-        stream_entry_set_state(entry, STREAM_GIVING);
+        stream_entry_set_state(entry, STREAM_NACKING);
     stream_link_post(link);
 }
 
 /* Delays. */
 
-static void message_begin_request(struct stream_message *message, bool delayed, queue_done_fn *told,
+static void message_begin_request(struct stream_message *message, bool delayed, queue_done_fn *done,
                                   void *data) {
     message->asked = true;
     message->delayed = delayed;
-    message->told = told;
-    message->told_data = data;
+    message->done = done;
+    message->done_data = data;
 }
 
 void stream_ack_delay(struct queue_link *base, struct queue_message *queued, int64_t ms,
-                      queue_done_fn *told, void *data) {
+                      queue_done_fn *done, void *data) {
     struct stream_link *link = stream_link_of(base);
     struct stream_message *message = stream_message_of(queued);
     struct stream_entry *entry = message->entry;
 
-    message_begin_request(message, true, told, data);
-    if (entry != NULL && !entry->lost && link->kept_n >= STREAM_KEPT_MAX) {
+    message_begin_request(message, true, done, data);
+    if (entry != NULL && !entry->lost && link->waiting_n >= STREAM_WAITING_MAX) {
         stream_notify_result(link, message, false,
                              "100000 messages wait for their next try already");
         return;
     }
-    if (entry != NULL && !entry->lost && !stream_trimmed_keep(entry, message, false) &&
+    if (entry != NULL && !entry->lost && !stream_content_set(entry, message, false) &&
         entry->deleted) {
         stream_notify_result(link, message, false,
                              "its entry was trimmed, and there is no room to keep it");
@@ -710,7 +695,7 @@ void stream_ack_delay(struct queue_link *base, struct queue_message *queued, int
 
 /* Burials. */
 
-static void ack_take_buried(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+static void ack_on_buried(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = conn->data;
     struct stream_message *message = data;
     char text[STREAM_ERROR_TEXT];
@@ -725,18 +710,18 @@ static void ack_take_buried(struct redis_conn *conn, void *data, const struct re
 }
 
 void stream_ack_bury(struct queue_link *base, struct queue_message *queued,
-                     const struct queue_epitaph *epitaph, queue_done_fn *told, void *data) {
+                     const struct queue_epitaph *epitaph, queue_done_fn *done, void *data) {
     struct stream_link *link = stream_link_of(base);
     struct stream_message *message = stream_message_of(queued);
     struct idem_buffer out = {0};
 
-    message_begin_request(message, false, told, data);
+    message_begin_request(message, false, done, data);
     if (link->command.state != REDIS_CONN_READY) {
         stream_notify_result(link, message, false, "there is no connection to the server");
         return;
     }
     link_put_letter(link, &out, message, epitaph);
-    if (!stream_link_send(link, &out, ack_take_buried, message))
+    if (!stream_link_send(link, &out, ack_on_buried, message))
         stream_notify_result(link, message, false, "there is no memory for what is to be sent");
     stream_link_post(link);
 }

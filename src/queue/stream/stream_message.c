@@ -140,21 +140,13 @@ const char *stream_error_text(const struct redis_reply *reply, char buf[STREAM_E
     };
     size_t len;
 
-    if (reply->type != REDIS_REPLY_ERROR) {
-        snprintf(buf, STREAM_ERROR_TEXT, "the server's answer is not understood");
-        return buf;
-    }
+    if (reply->type != REDIS_REPLY_ERROR)
+        return "the server's answer is not understood";
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        if (redis_reply_is(reply, texts[i].word)) {
-            snprintf(buf, STREAM_ERROR_TEXT, "%s", texts[i].text);
-            return buf;
-        }
-    if (strstr(reply->text, "nknown command") != NULL) {
-        snprintf(buf, STREAM_ERROR_TEXT,
-                 "the server does not know the command: is it older than "
-                 "Redis 6.2?");
-        return buf;
-    }
+        if (redis_reply_is(reply, texts[i].word))
+            return texts[i].text;
+    if (strstr(reply->text, "nknown command") != NULL)
+        return "the server does not know the command: is it older than Redis 6.2?";
     len = strspn(reply->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     snprintf(buf, STREAM_ERROR_TEXT, "the server answers with an error (%.*s)",
              (int)(len < 20 ? len : 20), reply->text);
@@ -187,12 +179,12 @@ bool stream_message_is_epitaph(struct idem_bytes name) {
 /* The index of the body's field; fields_n: there is none. Fields that only dead letters have do
    not count. */
 static size_t message_find_body(const struct stream_message *message, const char *name) {
-    size_t len = strlen(name), n = message->fields_n, own = 0, last = n;
+    size_t n = message->fields_n, own = 0, last = n;
 
     for (size_t i = 0; i < n; i++) {
         const struct idem_bytes *at = &message->fields[2 * i];
 
-        if (at->len == len && memcmp(at->at, name, len) == 0)
+        if (idem_is_word(at->at, at->len, name))
             return i;
         if (!stream_message_is_epitaph(*at)) {
             own++;
@@ -204,10 +196,7 @@ static size_t message_find_body(const struct stream_message *message, const char
 
 struct queue_field stream_message_property(const char *name, const char *value, bool json) {
     return (struct queue_field){
-        .name = {(const unsigned char *)name, strlen(name)},
-        .value = {(const unsigned char *)value, strlen(value)},
-        .json = json,
-    };
+        .name = idem_bytes_of(name), .value = idem_bytes_of(value), .json = json};
 }
 
 /* Copies the fields to `at`, which has room for them. */

@@ -24,38 +24,28 @@ void stream_notify_state(struct stream_link *link, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    if (ready == link->told_ready && strcmp(text, link->told_text) == 0)
+    if (ready == link->reported_ready && strcmp(text, link->reported_text) == 0)
         return; /* the same trouble again */
-    link->told_ready = ready;
-    memcpy(link->told_text, text, sizeof(text));
+    link->reported_ready = ready;
+    memcpy(link->reported_text, text, sizeof(text));
     line = &link->lines[link->lines_n < STREAM_LINES ? link->lines_n++ : STREAM_LINES - 1];
     line->ready = ready;
     memcpy(line->text, text, sizeof(text));
-    idem_task_post(link->loop, &link->tell);
+    idem_task_post(link->loop, &link->notify);
 }
 
 /* Messages. */
 
 void stream_notify_post(struct stream_link *link, struct stream_message *message, unsigned what) {
-    message->tell |= what;
-    if (message->tell_link == NULL) {
-        message->tell_next = NULL;
-        message->tell_link = link->tells_end;
-        *link->tells_end = message;
-        link->tells_end = &message->tell_next;
-    }
-    idem_task_post(link->loop, &link->tell);
+    message->events |= what;
+    if (message->notify_link == NULL)
+        idem_link_append_in(notify_, &link->notify_end, message);
+    idem_task_post(link->loop, &link->notify);
 }
 
 static void notify_remove(struct stream_link *link, struct stream_message *message) {
-    if (message->tell_link == NULL)
-        return;
-    *message->tell_link = message->tell_next;
-    if (message->tell_next != NULL)
-        message->tell_next->tell_link = message->tell_link;
-    else
-        link->tells_end = message->tell_link;
-    message->tell_link = NULL;
+    if (message->notify_link != NULL)
+        idem_link_remove_end_in(notify_, &link->notify_end, message);
 }
 
 void stream_notify_drop(struct stream_link *link, struct stream_message *message) {
@@ -63,8 +53,8 @@ void stream_notify_drop(struct stream_link *link, struct stream_message *message
     idem_link_remove(message);
     link->out_n--;
     link->out_bytes -= message->bytes;
-    if (message->keeper != NULL)
-        message->aside = true;
+    if (message->content_of != NULL)
+        message->detached = true;
     else
         stream_message_free(message);
     if (!link->closing)
@@ -95,11 +85,7 @@ void stream_notify_message(struct stream_entry *entry, struct stream_message *me
     entry->lost = false;
     entry->message = message;
     message->entry = entry;
-    message->next = link->messages;
-    message->link = &link->messages;
-    if (link->messages != NULL)
-        link->messages->link = &message->next;
-    link->messages = message;
+    idem_link_insert(&link->messages, message);
     link->out_n++;
     link->out_bytes += message->bytes;
     stream_notify_post(link, message, STREAM_NOTIFY_MESSAGE);
@@ -116,7 +102,7 @@ bool stream_notify_deliver(struct stream_link *link, struct stream_entry *entry,
         stream_message_free(message);
         return false;
     }
-    stream_trimmed_drop(entry);
+    stream_content_drop(entry);
     stream_notify_message(entry, message);
     return true;
 }
@@ -125,7 +111,7 @@ void stream_notify_park(struct stream_link *link, struct stream_entry *entry, st
                         int64_t bytes, int64_t fields_n) {
     char text[STREAM_ID_TEXT];
 
-    if (entry == NULL && link->kept_n < STREAM_KEPT_MAX)
+    if (entry == NULL && link->waiting_n < STREAM_WAITING_MAX)
         entry = stream_entry_new(link, id);
     if (entry != NULL)
         stream_entry_set_state(entry, STREAM_PARKED);
@@ -156,24 +142,24 @@ static void notify_lines(struct stream_link *link) {
         link->events.state(link->events.data, lines[i].ready, lines[i].text);
 }
 
-/* A message that was delayed, or given back meanwhile, is no longer the consumer's, and is
-   freed. Another message may be given back from inside the callback. */
+/* A message that was delayed, or returned meanwhile, is no longer the consumer's, and is
+   freed. Another message may be returned from inside the callback. */
 static void notify_result(struct stream_link *link, struct stream_message *message) {
     bool over = message->dismissed || (message->taken && message->delayed);
 
     message->asked = false;
-    message->told(message->told_data, message->taken,
+    message->done(message->done_data, message->taken,
                   message->why[0] == '\0' ? NULL : message->why);
     if (over && !link->closing)
         stream_notify_drop(link, message);
 }
 
 static void notify_one(struct stream_link *link, struct stream_message *message) {
-    unsigned what = message->tell & -message->tell; /* the lowest first */
+    unsigned what = message->events & -message->events; /* the lowest first */
 
-    message->tell &= ~what;
+    message->events &= ~what;
     notify_remove(link, message);
-    if (message->tell != 0)
+    if (message->events != 0)
         stream_notify_post(link, message, 0);
     if (what == STREAM_NOTIFY_MESSAGE)
         link->events.message(link->events.data, &message->base);
@@ -184,15 +170,15 @@ static void notify_one(struct stream_link *link, struct stream_message *message)
 }
 
 void stream_notify_run(struct idem_task *task) {
-    struct stream_link *link = idem_container_of(task, struct stream_link, tell);
+    struct stream_link *link = idem_container_of(task, struct stream_link, notify);
 
-    link->telling = true;
+    link->notifying = true;
     notify_lines(link);
-    for (int i = 0; i < NOTIFY_MAX && !link->closing && link->tells != NULL; i++)
-        notify_one(link, link->tells);
-    link->telling = false;
+    for (int i = 0; i < NOTIFY_MAX && !link->closing && link->notify_first != NULL; i++)
+        notify_one(link, link->notify_first);
+    link->notifying = false;
     if (link->closing) /* closed from inside a callback: everything else is freed already */
         free(link);
-    else if (link->tells != NULL)
-        idem_task_post(link->loop, &link->tell);
+    else if (link->notify_first != NULL)
+        idem_task_post(link->loop, &link->notify);
 }

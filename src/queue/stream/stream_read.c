@@ -9,50 +9,50 @@
 /*
  * Entries that are deleted or trimmed before they are finished. Then our copy is the only one.
  * A message that is out is handled as usual. The content of a delayed one is kept, up to
- * STREAM_KEPT_BYTES in all, and delivered from here. If it cannot stay here, it is put among
+ * STREAM_CONTENT_BYTES in all, and delivered from here. If it cannot stay here, it is put among
  * the dead letters (stream_entry.c). Without our copy it is lost. Both cases are reported.
  */
 
-bool stream_trimmed_keep(struct stream_entry *entry, struct stream_message *message, bool anyway) {
+bool stream_content_set(struct stream_entry *entry, struct stream_message *message, bool anyway) {
     struct stream_link *link = entry->owner;
 
-    if (!anyway && link->kept_bytes + message->bytes > STREAM_KEPT_BYTES)
+    if (!anyway && link->content_bytes + message->bytes > STREAM_CONTENT_BYTES)
         return false;
-    entry->kept = message;
-    message->keeper = entry;
-    link->kept_bytes += message->bytes;
+    entry->content = message;
+    message->content_of = entry;
+    link->content_bytes += message->bytes;
     return true;
 }
 
 /* If the message has a pending request, the report of that request frees it. */
-static struct stream_message *entry_take_kept(struct stream_entry *entry) {
-    struct stream_message *message = entry->kept;
+static struct stream_message *entry_detach_content(struct stream_entry *entry) {
+    struct stream_message *message = entry->content;
 
-    entry->kept = NULL;
-    message->keeper = NULL;
-    entry->owner->kept_bytes -= message->bytes;
+    entry->content = NULL;
+    message->content_of = NULL;
+    entry->owner->content_bytes -= message->bytes;
     return message;
 }
 
-void stream_trimmed_drop(struct stream_entry *entry) {
+void stream_content_drop(struct stream_entry *entry) {
     struct stream_message *message;
 
-    if (entry->kept == NULL)
+    if (entry->content == NULL)
         return;
-    message = entry_take_kept(entry);
-    if (message->aside)
+    message = entry_detach_content(entry);
+    if (message->detached)
         stream_message_free(message);
 }
 
 /* Delivers the kept content, now or when its pending request is reported. False: nothing was
    kept. */
 static bool trimmed_deliver(struct stream_entry *entry) {
-    struct stream_message *message = entry->kept;
+    struct stream_message *message = entry->content;
 
-    if (message == NULL || !message->aside)
+    if (message == NULL || !message->detached)
         return message != NULL;
-    message = entry_take_kept(entry);
-    message->aside = message->dismissed = message->delayed = false;
+    message = entry_detach_content(entry);
+    message->detached = message->dismissed = message->delayed = false;
     message->base.owner = NULL;
     message->base.redelivered = true;
     stream_notify_message(entry, message);
@@ -61,7 +61,7 @@ static bool trimmed_deliver(struct stream_entry *entry) {
 
 bool stream_trimmed_report(struct stream_link *link, struct stream_id id) {
     struct stream_entry *entry = stream_entry_find(link, id);
-    bool here = entry != NULL && (entry->message != NULL || entry->kept != NULL);
+    bool here = entry != NULL && (entry->message != NULL || entry->content != NULL);
     char text[STREAM_ID_TEXT];
 
     if (entry != NULL && (entry->state == STREAM_ACKING || entry->state == STREAM_ACKED))
@@ -87,7 +87,7 @@ bool stream_trimmed_report(struct stream_link *link, struct stream_id id) {
  *     own       pending under our name and unknown to us: we died, or a reply was lost.
  *               Oldest first
  *     due       delayed, and their time has arrived
- *     returned  given back by any consumer
+ *     returned  nacked by any consumer
  *     idle      pending under other names for longer than min-idle: XAUTOCLAIM, in small
  *               steps, so that a long list blocks neither the server nor us
  *
@@ -139,7 +139,7 @@ static bool recover_has_failed(struct stream_link *link, const struct redis_repl
 
 /* Replies of take.lua. */
 
-static void recover_take_outcome(struct stream_link *link, const struct stream_outcome *outcome) {
+static void recover_apply_outcome(struct stream_link *link, const struct stream_outcome *outcome) {
     struct stream_entry *entry = stream_entry_find(link, outcome->id);
     size_t bytes = 0;
 
@@ -173,8 +173,7 @@ static void recover_take_outcome(struct stream_link *link, const struct stream_o
         stream_entry_free(entry);
 }
 
-static void recover_take_taken(struct redis_conn *conn, void *data,
-                               const struct redis_reply *reply) {
+static void recover_on_taken(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = data;
     struct stream_outcome outcome;
 
@@ -183,7 +182,7 @@ static void recover_take_taken(struct redis_conn *conn, void *data,
         return;
     for (size_t i = 0; i < reply->items_n; i++)
         if (stream_parse_outcome(reply->items[i], &outcome))
-            recover_take_outcome(link, &outcome);
+            recover_apply_outcome(link, &outcome);
     while (link->lists[STREAM_ASKED].first != NULL) /* the reply had no room for them */
         stream_entry_set_state(link->lists[STREAM_ASKED].first, STREAM_DUE);
     recover_end(link);
@@ -207,7 +206,7 @@ static void recover_ask_entries(struct stream_link *link) {
         stream_connection_put_id(&out, link->ids[i]);
     link->gathering = STREAM_GATHER_TAKE;
     link->gather_n = link->ids_n;
-    if (!stream_link_send(link, &out, recover_take_taken, link))
+    if (!stream_link_send(link, &out, recover_on_taken, link))
         (void)recover_has_failed(link, NULL, NULL);
 }
 
@@ -220,7 +219,7 @@ static bool recover_add_id(struct stream_link *link, struct stream_id id) {
 
 /* Own entries. */
 
-static void recover_take_own(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+static void recover_on_own(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = data;
     struct stream_id id;
     size_t i;
@@ -251,7 +250,7 @@ static void recover_ask_own(struct stream_link *link) {
     redis_put_number(&out, SURVEY_PAGE);
     redis_put_text(&out, link->consumer);
     link->gathering = STREAM_GATHER_OWN;
-    if (!stream_link_send(link, &out, recover_take_own, link))
+    if (!stream_link_send(link, &out, recover_on_own, link))
         (void)recover_has_failed(link, NULL, NULL);
 }
 
@@ -266,8 +265,8 @@ static void recover_ask_due(struct stream_link *link) {
 
 /* Returned entries. */
 
-static void recover_take_returned(struct redis_conn *conn, void *data,
-                                  const struct redis_reply *reply) {
+static void recover_on_returned(struct redis_conn *conn, void *data,
+                                const struct redis_reply *reply) {
     struct stream_link *link = data;
     struct stream_id id;
 
@@ -283,8 +282,7 @@ static void recover_take_returned(struct redis_conn *conn, void *data,
 }
 
 /* Checks only that there are some. */
-static void recover_take_poll(struct redis_conn *conn, void *data,
-                              const struct redis_reply *reply) {
+static void recover_on_poll(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = data;
 
     (void)conn;
@@ -308,13 +306,13 @@ static bool recover_send_returned(struct stream_link *link, size_t n, redis_repl
 
 static void recover_ask_returned(struct stream_link *link) {
     link->gathering = STREAM_GATHER_RETURNED;
-    if (!recover_send_returned(link, link->gather_n, recover_take_returned))
+    if (!recover_send_returned(link, link->gather_n, recover_on_returned))
         (void)recover_has_failed(link, NULL, NULL);
 }
 
 static void recover_poll_returned(struct stream_link *link) {
     if (!link->polling && !link->returned)
-        link->polling = recover_send_returned(link, 1, recover_take_poll);
+        link->polling = recover_send_returned(link, 1, recover_on_poll);
 }
 
 /* Idle entries of other consumers. */
@@ -337,8 +335,8 @@ static void recover_report_deleted(struct stream_link *link, const struct stream
         link->queue, claimed->deleted, (unsigned long long)link->deleted_n);
 }
 
-static void recover_take_claimed(struct redis_conn *conn, void *data,
-                                 const struct redis_reply *reply) {
+static void recover_on_claimed(struct redis_conn *conn, void *data,
+                               const struct redis_reply *reply) {
     struct stream_link *link = data;
     struct stream_claimed claimed;
     struct stream_entry *entry;
@@ -379,7 +377,7 @@ static void recover_ask_idle(struct stream_link *link) {
     redis_put_number(&out, (int64_t)link->gather_n);
     redis_put_text(&out, "JUSTID");
     link->gathering = STREAM_GATHER_IDLE;
-    if (!stream_link_send(link, &out, recover_take_claimed, link))
+    if (!stream_link_send(link, &out, recover_on_claimed, link))
         (void)recover_has_failed(link, NULL, NULL);
 }
 
@@ -429,8 +427,8 @@ void stream_recover_next(struct stream_link *link) {
 #define READ_MAX ((size_t)256)
 #define READ_BYTES ((size_t)16 << 20) /* a longer reply makes the next one shorter */
 
-static void link_take_entry(struct stream_link *link, struct stream_id id,
-                            const struct redis_reply *fields, size_t *bytes) {
+static void link_on_entry(struct stream_link *link, struct stream_id id,
+                          const struct redis_reply *fields, size_t *bytes) {
     struct stream_entry *known = stream_entry_find(link, id);
     size_t size = 0;
 
@@ -451,7 +449,7 @@ static void link_take_entry(struct stream_link *link, struct stream_id id,
     }
 }
 
-static bool link_take_entries(struct stream_link *link, const struct redis_reply *entries) {
+static bool link_on_entries(struct stream_link *link, const struct redis_reply *entries) {
     const struct redis_reply *fields;
     struct stream_id id;
     size_t bytes = 0, n = entries == NULL ? 0 : entries->items_n;
@@ -459,7 +457,7 @@ static bool link_take_entries(struct stream_link *link, const struct redis_reply
     for (size_t i = 0; i < n; i++) {
         if (!stream_parse_entry(entries->items[i], &id, &fields))
             return false;
-        link_take_entry(link, id, fields, &bytes);
+        link_on_entry(link, id, fields, &bytes);
     }
     if (bytes > READ_BYTES)
         link->read_batch = n / 2 > 1 ? n / 2 : 1;
@@ -468,7 +466,7 @@ static bool link_take_entries(struct stream_link *link, const struct redis_reply
     return true;
 }
 
-static void read_take_reply(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
+static void read_on_reply(struct redis_conn *conn, void *data, const struct redis_reply *reply) {
     struct stream_link *link = data;
     const struct redis_reply *entries;
     bool soon = !link->interrupted && idem_loop_now() - link->read_at < link->block_ms / 2;
@@ -483,7 +481,7 @@ static void read_take_reply(struct redis_conn *conn, void *data, const struct re
         stream_link_reset(link);
         return;
     }
-    if (!stream_parse_entries(reply, &entries) || !link_take_entries(link, entries)) {
+    if (!stream_parse_entries(reply, &entries) || !link_on_entries(link, entries)) {
         stream_link_report_error(link, "XREADGROUP", reply);
         stream_recover_survey(link); /* some entries may have been read */
     } else if (link->out_n > before) {
@@ -514,7 +512,7 @@ void stream_read_next(struct stream_link *link) {
     redis_put_text(&out, "STREAMS");
     redis_put_text(&out, link->queue);
     redis_put_text(&out, ">");
-    if (!out.failed && redis_conn_send(&link->reading, out.at, out.len, read_take_reply, link)) {
+    if (!out.failed && redis_conn_send(&link->reading, out.at, out.len, read_on_reply, link)) {
         link->read_n = room;
         link->read_at = idem_loop_now();
     }
@@ -522,8 +520,8 @@ void stream_read_next(struct stream_link *link) {
 }
 
 /* 0: the read did not block yet, or no longer. */
-static void read_take_unblocked(struct redis_conn *conn, void *data,
-                                const struct redis_reply *reply) {
+static void read_on_unblocked(struct redis_conn *conn, void *data,
+                              const struct redis_reply *reply) {
     struct stream_link *link = data;
 
     (void)conn;
@@ -542,5 +540,5 @@ void stream_read_interrupt(struct stream_link *link) {
     redis_put_text(&out, "CLIENT");
     redis_put_text(&out, "UNBLOCK");
     redis_put_number(&out, link->reading_id);
-    link->interrupted = link->unblocking = stream_link_send(link, &out, read_take_unblocked, link);
+    link->interrupted = link->unblocking = stream_link_send(link, &out, read_on_unblocked, link);
 }

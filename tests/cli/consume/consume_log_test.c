@@ -12,15 +12,15 @@
 #define HASH "31b2584f6d5d5eadbeef31b2584f6d5d5eadbeef31b2584f6d5d5eadbeef0123"
 
 /* What stderr gets of one report. */
-static const char *said(enum consume_log log, const struct queue_report *report) {
-    struct consume_voice voice = {.log = log};
+static const char *said(enum consume_log_level level, const struct queue_report *report) {
+    struct consume_log log = {.level = level};
     static char text[4096];
     FILE *file = tmpfile();
     int before = dup(STDERR_FILENO);
     size_t len;
 
     CHECK(file != NULL && before >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
-    consume_voice_report(&voice, report);
+    consume_log_report(&log, report);
     CHECK(dup2(before, STDERR_FILENO) >= 0);
     close(before);
     rewind(file);

@@ -57,7 +57,7 @@ static int run(char **argv) {
 
     while (argv[argc] != NULL)
         argc++;
-    CHECK_INT(cli_parse(&cli_run, argc, argv, &values), CLI_OK);
+    CHECK_INT(cli_options_parse(&cli_run, argc, argv, &values), CLI_OK);
     status = cli_run.run(&values);
     idem_policy_release(&values.layer);
     return status;

@@ -43,7 +43,7 @@ static char *variables(size_t i) {
     char *text;
     size_t len;
 
-    CHECK_INT(queue_variables(consumer.got[i].message, &text, &len, &err), 0);
+    CHECK_INT(queue_message_variables(consumer.got[i].message, &text, &len, &err), 0);
     text = realloc(text, len + 1);
     text[len] = '\0';
     return text;
@@ -486,7 +486,7 @@ TEST(letters_that_were_looked_at_stay_in_their_order) {
 
             snprintf(body, sizeof(body), "m%d", i);
             CHECK(letter.message->body.len == 2 && memcmp(letter.message->body.at, body, 2) == 0);
-            CHECK(queue_header(letter.message, QUEUE_DEAD_VERDICT) != NULL);
+            CHECK(queue_message_header(letter.message, QUEUE_DEAD_VERDICT) != NULL);
         }
         if (turn != 1)
             CHECK(place_next(place).message == NULL);

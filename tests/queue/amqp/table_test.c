@@ -230,11 +230,11 @@ static struct rabbit_message *arrive(const amqp_basic_properties_t *p, const cha
               0);
     rabbit_arrival_init(&arrival);
     rabbit_arrival_begin(&arrival, &envelope);
-    if (!rabbit_arrival_take(&arrival, &frame, "q", "us", &message, &broken)) {
+    if (!rabbit_arrival_read(&arrival, &frame, "q", "us", &message, &broken)) {
         CHECK(broken == NULL);
         frame.frame_type = AMQP_FRAME_BODY;
         frame.payload.body_fragment = amqp_cstring_bytes(body);
-        CHECK(rabbit_arrival_take(&arrival, &frame, "q", "us", &message, &broken));
+        CHECK(rabbit_arrival_read(&arrival, &frame, "q", "us", &message, &broken));
     }
     CHECK(message != NULL);
     rabbit_arrival_release(&arrival);
@@ -251,23 +251,23 @@ TEST(frames_in_another_order_are_no_message) {
     const char *broken = NULL;
 
     rabbit_arrival_init(&arrival);
-    CHECK(!rabbit_arrival_take(&arrival, &frame, "q", "us", &message, &broken));
+    CHECK(!rabbit_arrival_read(&arrival, &frame, "q", "us", &message, &broken));
     CHECK(broken != NULL);
     rabbit_arrival_begin(&arrival, &envelope);
-    CHECK(!rabbit_arrival_take(&arrival, &frame, "q", "us", &message, &broken));
+    CHECK(!rabbit_arrival_read(&arrival, &frame, "q", "us", &message, &broken));
     CHECK(broken != NULL);
     frame.frame_type = AMQP_FRAME_HEADER;
     frame.payload.properties.class_id = AMQP_BASIC_CLASS;
     frame.payload.properties.decoded = &p;
     frame.payload.properties.body_size = UINT64_MAX;
-    CHECK(!rabbit_arrival_take(&arrival, &frame, "q", "us", &message, &broken));
+    CHECK(!rabbit_arrival_read(&arrival, &frame, "q", "us", &message, &broken));
     CHECK(broken != NULL);
     frame.payload.properties.body_size = 3;
-    CHECK(!rabbit_arrival_take(&arrival, &frame, "q", "us", &message, &broken));
+    CHECK(!rabbit_arrival_read(&arrival, &frame, "q", "us", &message, &broken));
     CHECK(broken == NULL);
     frame.frame_type = AMQP_FRAME_BODY;
     frame.payload.body_fragment = amqp_cstring_bytes("four");
-    CHECK(!rabbit_arrival_take(&arrival, &frame, "q", "us", &message, &broken));
+    CHECK(!rabbit_arrival_read(&arrival, &frame, "q", "us", &message, &broken));
     CHECK(broken != NULL);
     rabbit_arrival_release(&arrival);
 }

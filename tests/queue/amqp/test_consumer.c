@@ -163,7 +163,7 @@ void test_consumer_ack(struct test_consumer *h, size_t i) {
 }
 
 void test_consumer_giveback(struct test_consumer *h, size_t i) {
-    queue_broker_amqp.giveback(h->link, take(h, i));
+    queue_broker_amqp.nack(h->link, take(h, i));
 }
 
 void test_consumer_told(void *data, bool taken, const char *why) {
@@ -217,9 +217,9 @@ static const char *field_text(const struct queue_field *field) {
 }
 
 const char *test_consumer_header(const struct test_consumer *h, size_t i, const char *name) {
-    return field_text(queue_header(h->got[i].message, name));
+    return field_text(queue_message_header(h->got[i].message, name));
 }
 
 const char *test_consumer_property(const struct test_consumer *h, size_t i, const char *name) {
-    return field_text(queue_property(h->got[i].message, name));
+    return field_text(queue_message_property(h->got[i].message, name));
 }

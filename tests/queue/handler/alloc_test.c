@@ -1,5 +1,5 @@
 /*
- * Every allocation failed in its turn, through each handler: a result is told, once,
+ * Every allocation failed in its turn, through each handler: a result is reported once,
  * and it is no other than done, unbegun or (where it was sent already) unknown;
  * nothing is leaked.
  */
@@ -17,7 +17,7 @@ static void item_reset(void) {
     item = *fresh;
     item.message.headers = item.headers;
     item.message.properties = item.properties;
-    item.work.message = &item.message;
+    item.run.message = &item.message;
     item_header(&item, "X-A", "b");
     item_property(&item, "content_type", "text/plain");
     free(fresh);
@@ -28,7 +28,7 @@ static int scenario_with(int (*open)(struct handler_rig *rig, struct idem_error 
     struct handler_rig rig;
     int rc;
 
-    item.told = 0;
+    item.reports = 0;
     handler_rig_init(&rig);
     rc = open(&rig, err);
     if (rc < 0) {
@@ -38,12 +38,12 @@ static int scenario_with(int (*open)(struct handler_rig *rig, struct idem_error 
     }
     handler_rig_run(&rig, &item);
     handler_rig_close(&rig);
-    if (item.said.result == QUEUE_DONE)
+    if (item.outcome.result == QUEUE_DONE)
         return 0;
     CHECK(item.reason[0] != '\0');
     if (!may_be_unknown)
         CHECK_SAID(&item, QUEUE_UNBEGUN);
-    CHECK(item.said.result == QUEUE_UNBEGUN || item.said.result == QUEUE_UNKNOWN);
+    CHECK(item.outcome.result == QUEUE_UNBEGUN || item.outcome.result == QUEUE_UNKNOWN);
     snprintf(err->text, sizeof(err->text), "%.400s", item.reason);
     /* A machine may also be slower than a request may take: it is tried again then. */
     return err->code = may_be_unknown ? IDEM_E_UNKNOWN : IDEM_E_NOMEM;

@@ -86,8 +86,8 @@ TEST(a_program_gets_the_body_and_what_is_known_of_it) {
     open_command(&rig, "cat >body; env | grep ^IDEM_ >env");
     handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
-    CHECK_INT(item->said.status, 0);
-    CHECK(item->said.reason == NULL);
+    CHECK_INT(item->outcome.status, 0);
+    CHECK(item->outcome.reason == NULL);
     text = file_read("body", NULL);
     CHECK_STR(text, "{\"order\": 1}");
     free(text);
@@ -120,8 +120,8 @@ TEST(what_no_variable_can_hold_is_left_out_and_named) {
     struct handler_rig rig;
     char *text;
 
-    item->work.key = "a\0b";
-    item->work.key_len = 3;
+    item->run.key = "a\0b";
+    item->run.key_len = 3;
     item->headers[0] =
         (struct queue_field){.name = bytes_of("nul"), .value = {(const void *)"a\0b", 3}};
     item->headers[1] = (struct queue_field){.name = bytes_of("raw"), .value = bytes_of("\xff\xfe")};
@@ -212,8 +212,8 @@ TEST(the_exit_status_says_what_came_of_it) {
 
         CHECK_SAID(item, rows[i].result);
         if (rows[i].status >= 0)
-            CHECK_INT(item->said.status, rows[i].status);
-        CHECK_INT(item->said.delay_ms, 0);
+            CHECK_INT(item->outcome.status, rows[i].status);
+        CHECK_INT(item->outcome.delay_ms, 0);
         CHECK_HAS(item->reason, rows[i].reason);
         free(item);
     }
@@ -237,7 +237,7 @@ TEST(rules_for_exit_statuses_are_kept) {
     handler_rig_wait_all(&rig, 2);
     CHECK_SAID(item, QUEUE_REFUSED);
     CHECK_SAID(other, QUEUE_UNKNOWN);
-    CHECK_INT(other->said.status, 9);
+    CHECK_INT(other->outcome.status, 9);
     free(item);
     free(other);
     handler_rig_close(&rig);
@@ -248,7 +248,7 @@ TEST(what_dies_by_a_signal_is_unknown) {
 
     item = run_command("kill -KILL $$", "x");
     CHECK_SAID(item, QUEUE_UNKNOWN);
-    CHECK_INT(item->said.status, 128 + SIGKILL);
+    CHECK_INT(item->outcome.status, 128 + SIGKILL);
     CHECK_STR(item->reason, "ended by signal 9 (Killed)");
     free(item);
     item = run_command("exec python3 -c 'import ctypes; ctypes.string_at(0)'", "x");
@@ -337,11 +337,11 @@ TEST(sixty_four_run_at_once) {
         handler_rig_begin(&rig, items[i]);
     }
     HANDLER_RIG_UNTIL(&rig, (free(file_read("here", &len)), len == 128));
-    CHECK_INT(rig.told, 0);
+    CHECK_INT(rig.reports, 0);
     file_write("gate", "");
     handler_rig_wait_all(&rig, 64);
     for (int i = 0; i < 64; i++) {
-        CHECK_INT(items[i]->told, 1);
+        CHECK_INT(items[i]->reports, 1);
         CHECK_SAID(items[i], QUEUE_DONE);
         free(items[i]);
     }
@@ -445,7 +445,7 @@ TEST(what_cannot_be_started_was_not_begun) {
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_STR(item->reason, "it could not be started: Resource temporarily unavailable");
     fork_fails = false;
-    item->told = 0;
+    item->reports = 0;
     handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
     free(item);
@@ -470,11 +470,11 @@ TEST(without_descriptors_nothing_is_begun) {
         limit = old;
         limit.rlim_cur = (rlim_t)(first + free_fds);
         CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
-        item->told = 0;
+        item->reports = 0;
         handler_rig_begin(&rig, item);
         CHECK_INT(setrlimit(RLIMIT_NOFILE, &old), 0);
         handler_rig_wait(&rig, item);
-        if (item->said.result == QUEUE_DONE)
+        if (item->outcome.result == QUEUE_DONE)
             break;
         CHECK_SAID(item, QUEUE_UNBEGUN);
         unbegun++;
@@ -492,7 +492,7 @@ TEST(after_the_end_of_the_lease_nothing_is_begun) {
     struct item *item = item_new("x");
     struct handler_rig rig;
 
-    item->work.not_after = idem_loop_now();
+    item->run.not_after = idem_loop_now();
     open_command(&rig, "echo x >ran");
     handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
@@ -593,7 +593,7 @@ TEST(closing_ends_what_is_still_at_work) {
     pid = file_number("pid");
     handler_rig_close(&rig);
     WAIT_UNTIL(is_gone(pid)); /* SIGKILL takes a moment */
-    CHECK_INT(item->told, 0);
+    CHECK_INT(item->reports, 0);
     free(item);
 }
 

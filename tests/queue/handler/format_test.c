@@ -271,7 +271,7 @@ static struct idem_bytes bytes_of(const char *text) {
 }
 
 static char *question(const struct queue_message *message, const void *key, size_t key_len) {
-    struct queue_work work = {
+    struct queue_run work = {
         .message = message,
         .key = key,
         .key_len = key_len,

@@ -20,17 +20,17 @@ struct handler_rig {
     struct idem_poll poll;
     struct idem_loop loop;
     struct handler handler;
-    int told;
+    int reports;
 };
 
 /* A message, what is to be done with it, and what came of it. */
 struct item {
-    struct queue_work work;
+    struct queue_run run;
     struct queue_message message;
     struct queue_field headers[HANDLER_RIG_FIELDS], properties[8];
     struct handler_rig *rig;
-    int told;
-    struct queue_outcome said;
+    int reports;
+    struct queue_outcome outcome;
     char reason[2048];
 };
 
@@ -78,13 +78,14 @@ static inline void handler_rig_spin(struct handler_rig *rig, int64_t ms) {
         handler_rig_turn(rig, left);
 }
 
-static void item_told(struct queue_work *work, const struct queue_outcome *said) {
-    struct item *item = idem_container_of(work, struct item, work);
+static void item_finished(struct queue_run *run, const struct queue_outcome *outcome) {
+    struct item *item = idem_container_of(run, struct item, run);
 
-    item->told++;
-    item->rig->told++;
-    item->said = *said;
-    snprintf(item->reason, sizeof(item->reason), "%s", said->reason == NULL ? "" : said->reason);
+    item->reports++;
+    item->rig->reports++;
+    item->outcome = *outcome;
+    snprintf(item->reason, sizeof(item->reason), "%s",
+             outcome->reason == NULL ? "" : outcome->reason);
 }
 
 /* On the heap; free(). The body is borrowed. */
@@ -98,7 +99,7 @@ static struct item *item_of(const void *body, size_t len) {
         .properties = item->properties,
         .queue = "orders",
     };
-    item->work = (struct queue_work){
+    item->run = (struct queue_run){
         .message = &item->message,
         .key = "4711",
         .key_len = 4,
@@ -106,7 +107,7 @@ static struct item *item_of(const void *body, size_t len) {
         .trace = "trace-1",
         .attempt = 3,
         .not_after = INT64_MAX,
-        .told = item_told,
+        .finished = item_finished,
     };
     return item;
 }
@@ -132,28 +133,28 @@ static inline void item_property(struct item *item, const char *name, const char
 }
 
 static void handler_rig_begin(struct handler_rig *rig, struct item *item) {
-    int before = item->told;
+    int before = item->reports;
 
     item->rig = rig;
-    rig->handler.queue.begin(rig->handler.queue.data, &item->work);
-    CHECK_INT(item->told, before); /* never inside begin() */
+    rig->handler.queue.begin(rig->handler.queue.data, &item->run);
+    CHECK_INT(item->reports, before); /* never inside begin() */
 }
 
 static inline void handler_rig_cancel(struct handler_rig *rig, struct item *item) {
-    int before = item->told;
+    int before = item->reports;
 
-    rig->handler.queue.cancel(rig->handler.queue.data, &item->work);
-    CHECK_INT(item->told, before);
+    rig->handler.queue.cancel(rig->handler.queue.data, &item->run);
+    CHECK_INT(item->reports, before);
 }
 
-static inline void handler_rig_wait_all(struct handler_rig *rig, int told) {
-    HANDLER_RIG_UNTIL(rig, rig->told >= told);
-    CHECK_INT(rig->told, told);
+static inline void handler_rig_wait_all(struct handler_rig *rig, int reports) {
+    HANDLER_RIG_UNTIL(rig, rig->reports >= reports);
+    CHECK_INT(rig->reports, reports);
 }
 
 static void handler_rig_wait(struct handler_rig *rig, struct item *item) {
-    HANDLER_RIG_UNTIL(rig, item->told != 0);
-    CHECK_INT(item->told, 1);
+    HANDLER_RIG_UNTIL(rig, item->reports != 0);
+    CHECK_INT(item->reports, 1);
 }
 
 static inline void handler_rig_run(struct handler_rig *rig, struct item *item) {
@@ -163,10 +164,10 @@ static inline void handler_rig_run(struct handler_rig *rig, struct item *item) {
 
 #define CHECK_SAID(item, want)                                                                     \
     do {                                                                                           \
-        if ((item)->said.result != (want))                                                         \
-            fprintf(stderr, "# it said %s: %s\n", queue_result_name((item)->said.result),          \
+        if ((item)->outcome.result != (want))                                                      \
+            fprintf(stderr, "# it reported %s: %s\n", queue_result_name((item)->outcome.result),   \
                     (item)->reason);                                                               \
-        CHECK_STR(queue_result_name((item)->said.result), queue_result_name(want));                \
+        CHECK_STR(queue_result_name((item)->outcome.result), queue_result_name(want));             \
     } while (0)
 
 /* Files of the test's folder. */

@@ -127,7 +127,7 @@ static void works(struct handler_rig *rig) {
     struct item *item = run_body(rig, "hello");
 
     CHECK_SAID(item, QUEUE_DONE);
-    CHECK_INT(item->said.status, 5);
+    CHECK_INT(item->outcome.status, 5);
     free(item);
 }
 
@@ -155,8 +155,8 @@ TEST(an_answer_is_what_came_of_it) {
         struct item *item = run_body(&rig, rows[i].body);
 
         CHECK_SAID(item, rows[i].result);
-        CHECK_INT(item->said.delay_ms, rows[i].delay_ms);
-        CHECK_INT(item->said.status, rows[i].status);
+        CHECK_INT(item->outcome.delay_ms, rows[i].delay_ms);
+        CHECK_INT(item->outcome.status, rows[i].status);
         CHECK_STR(item->reason, rows[i].reason);
         free(item);
     }
@@ -400,7 +400,7 @@ TEST(what_no_worker_had_yet_was_not_begun) {
     open_worker(&rig, 2);
     handler_rig_begin(&rig, item);
     handler_rig_cancel(&rig, item);
-    late->work.not_after = idem_loop_now();
+    late->run.not_after = idem_loop_now();
     handler_rig_begin(&rig, late);
     handler_rig_wait_all(&rig, 2);
     CHECK_SAID(item, QUEUE_UNBEGUN);
@@ -423,7 +423,7 @@ TEST(a_worker_that_reads_nothing_has_not_begun) {
     handler_rig_begin(&rig, item);
     /* sleep: only time shows that it gets no report */
     handler_rig_spin(&rig, 300);
-    CHECK_INT(item->told, 0);
+    CHECK_INT(item->reports, 0);
     handler_rig_cancel(&rig, item);
     handler_rig_wait(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
@@ -454,7 +454,7 @@ TEST(bodies_of_any_size_are_read) {
     item = item_of(body, sizeof(body));
     handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
-    CHECK_INT(item->said.status, sizeof(body));
+    CHECK_INT(item->outcome.status, sizeof(body));
     free(item);
     item = item_of(NULL, 0);
     handler_rig_run(&rig, item);
@@ -473,8 +473,8 @@ TEST(many_messages_go_through_few_workers) {
     int begun = 0;
 
     open_worker(&rig, 6);
-    while (rig.told < CROWD) { /* TEST_LIMIT_S ends it */
-        while (begun < CROWD && begun - rig.told < 6) {
+    while (rig.reports < CROWD) { /* TEST_LIMIT_S ends it */
+        while (begun < CROWD && begun - rig.reports < 6) {
             snprintf(bodies[begun], sizeof(bodies[0]), "say \"result\": \"done\", \"status\": %d",
                      begun);
             items[begun] = item_new(bodies[begun]);
@@ -482,11 +482,11 @@ TEST(many_messages_go_through_few_workers) {
         }
         handler_rig_turn(&rig, 1000);
     }
-    CHECK_INT(rig.told, CROWD);
+    CHECK_INT(rig.reports, CROWD);
     for (int i = 0; i < CROWD; i++) {
-        CHECK_INT(items[i]->told, 1);
+        CHECK_INT(items[i]->reports, 1);
         CHECK_SAID(items[i], QUEUE_DONE);
-        CHECK_INT(items[i]->said.status, i);
+        CHECK_INT(items[i]->outcome.status, i);
         free(items[i]);
     }
     CHECK_INT(lines_in("starts"), 6);
@@ -520,7 +520,7 @@ TEST(closing_ends_workers_that_do_not) {
     handler_rig_close(&rig);
     CHECK(idem_loop_now() - since >= 1290);
     WAIT_UNTIL(is_gone(pid)); /* SIGKILL takes a moment */
-    CHECK_INT(item->told, 0);
+    CHECK_INT(item->reports, 0);
     free(item);
 }
 

@@ -21,8 +21,8 @@ TEST(an_endpoint_gets_the_message_and_says_what_came_of_it) {
     item_property(item, "content_encoding", "identity");
     handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_DONE);
-    CHECK_INT(item->said.status, 200);
-    CHECK(item->said.reason == NULL);
+    CHECK_INT(item->outcome.status, 200);
+    CHECK(item->outcome.reason == NULL);
     log_read(&log);
     CHECK_INT(log.n, 1);
     CHECK(strncmp(idem_json_get(log.requests, "line", 4)->at.text, "POST /handle?x=1 HTTP/1.1",
@@ -223,8 +223,8 @@ static void key_sent(struct handler_rig *rig, const char *key, size_t len, const
     size_t again_len;
     const char *sent;
 
-    item->work.key = key;
-    item->work.key_len = len;
+    item->run.key = key;
+    item->run.key_len = len;
     (void)unlink(path_of("requests"));
     handler_rig_run(rig, item);
     CHECK_SAID(item, QUEUE_DONE);

@@ -44,8 +44,8 @@ TEST(a_status_says_what_came_of_it) {
                  "{\"status\": %d, \"headers\": {\"Location\": \"/elsewhere\"}}", rows[i].status);
         item = run_do(&rig, what);
         CHECK_SAID(item, rows[i].result);
-        CHECK_INT(item->said.status, rows[i].status);
-        CHECK_INT(item->said.delay_ms, 0);
+        CHECK_INT(item->outcome.status, rows[i].status);
+        CHECK_INT(item->outcome.delay_ms, 0);
         snprintf(reason, sizeof(reason), "HTTP %d", rows[i].status);
         CHECK_STR(item->reason, rows[i].result == QUEUE_DONE ? "" : reason);
         free(item);
@@ -67,7 +67,7 @@ TEST(rules_for_statuses_are_kept) {
     open_with(&rig, &config);
     item = run_do(&rig, "{\"status\": 404, \"headers\": {\"Retry-After\": \"7\"}}");
     CHECK_SAID(item, QUEUE_RETRY);
-    CHECK_INT(item->said.delay_ms, 7000);
+    CHECK_INT(item->outcome.delay_ms, 7000);
     free(item);
     item = run_do(&rig, "{\"status\": 500}");
     CHECK_SAID(item, QUEUE_REFUSED);
@@ -131,7 +131,7 @@ static int64_t delay_by(struct handler_rig *rig, const char *after, const char *
              date == NULL ? "" : "\"");
     item = run_do(rig, what);
     CHECK_SAID(item, QUEUE_RETRY);
-    ms = item->said.delay_ms;
+    ms = item->outcome.delay_ms;
     free(item);
     return ms;
 }
@@ -261,7 +261,7 @@ TEST(an_endpoint_that_is_too_slow_is_unknown) {
     CHECK(idem_loop_now() - since >= 1000);
     free(item);
     item = run_do(&rig, NULL);
-    while (item->said.result != QUEUE_DONE) { /* a busy machine may take as long */
+    while (item->outcome.result != QUEUE_DONE) { /* a busy machine may take as long */
         free(item);
         item = run_do(&rig, NULL);
     }
@@ -282,7 +282,7 @@ TEST(where_nothing_was_sent_nothing_was_begun) {
     item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_HAS(item->reason, "it was not sent: ");
-    CHECK_INT(item->said.status, 0);
+    CHECK_INT(item->outcome.status, 0);
     free(item);
     handler_rig_close(&rig);
     close(fd);
@@ -322,7 +322,7 @@ TEST(nobody_waits_for_a_name_that_is_looked_up_for_ever) {
     /* sleep: until it is on its way; any moment will do */
     handler_rig_spin(&rig, 50);
     handler_rig_close(&rig);
-    CHECK_INT(third->told, 0);
+    CHECK_INT(third->reports, 0);
     config.timeout_ms = 300;
     open_with(&rig, &config);
     handler_rig_run(&rig, item);
@@ -366,7 +366,7 @@ TEST(after_the_end_of_the_lease_nothing_is_sent) {
     struct handler_rig rig;
 
     open_at(&rig, e.port);
-    item->work.not_after = idem_loop_now();
+    item->run.not_after = idem_loop_now();
     handler_rig_run(&rig, item);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     CHECK_STR(item->reason, "it was not sent: the lease was over before the endpoint was reached");
@@ -444,7 +444,7 @@ TEST(hints_before_the_answer_are_not_the_answer) {
     open_at(&rig, e.port);
     item = run_do(&rig, "{\"act\": \"hints\", \"status\": 503}");
     CHECK_SAID(item, QUEUE_RETRY);
-    CHECK_INT(item->said.delay_ms, 0);
+    CHECK_INT(item->outcome.delay_ms, 0);
     free(item);
     handler_rig_close(&rig);
     endpoint_stop(&e);
@@ -473,7 +473,7 @@ TEST(closing_gives_up_what_is_on_its_way) {
     handler_rig_begin(&rig, item);
     HANDLER_RIG_UNTIL(&rig, requests_n() == 1);
     handler_rig_close(&rig);
-    CHECK_INT(item->told, 0);
+    CHECK_INT(item->reports, 0);
     free(item);
     endpoint_stop(&e);
 }

@@ -95,7 +95,7 @@ static void work(void) {
     queue_broker_stream.ack(on.link, on.message);
     on.message = NULL;
     turn_until(&on.came, 3);
-    queue_broker_stream.giveback(on.link, on.message);
+    queue_broker_stream.nack(on.link, on.message);
     on.message = NULL;
     turn_until(&on.came, 4);
     queue_broker_stream.ack(on.link, on.message);

@@ -348,7 +348,7 @@ TEST(a_delayed_message_that_is_not_ours_when_it_is_due_does_not_come) {
     for (size_t i = 0; i < 4; i++)
         CHECK(test_consumer_delay(&t, i, 600000));
     /* They were renewed, and will not be soon. */
-    while (stream_link_of(t.link)->keep == NULL || stream_link_of(t.link)->keep->renewed == 0)
+    while (stream_link_of(t.link)->waiting == NULL || stream_link_of(t.link)->waiting->renewed == 0)
         test_consumer_turn(&t, 100);
     test_consumer_sync(&t);
     say("XCLAIM", "q", "idem", "somebody", "0", t.ids[0], NULL);
@@ -374,10 +374,11 @@ TEST(no_more_are_delayed_than_can_be_remembered) {
     add_n(2, 0);
     test_consumer_open_as(&t, "me");
     test_consumer_until(&t, 2);
-    ((struct stream_link *)(void *)t.link)->kept_n += STREAM_KEPT_MAX; /* as if they were there */
+    ((struct stream_link *)(void *)t.link)->waiting_n +=
+        STREAM_WAITING_MAX; /* as if they were there */
     CHECK(!test_consumer_delay(&t, 0, 60000));
     CHECK_HAS(t.why, "100000 messages wait");
-    ((struct stream_link *)(void *)t.link)->kept_n -= STREAM_KEPT_MAX;
+    ((struct stream_link *)(void *)t.link)->waiting_n -= STREAM_WAITING_MAX;
     CHECK(test_consumer_delay(&t, 0, 60000));
     test_consumer_ack(&t, 1);
     pending_until(&t, "", 1);

@@ -226,7 +226,7 @@ void test_consumer_ack(struct test_consumer *consumer, size_t i) {
 }
 
 void test_consumer_give(struct test_consumer *consumer, size_t i) {
-    queue_broker_stream.giveback(consumer->link, give(consumer, i));
+    queue_broker_stream.nack(consumer->link, give(consumer, i));
     consumer->calling = false;
 }
 

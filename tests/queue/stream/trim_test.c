@@ -49,7 +49,7 @@ TEST(what_is_trimmed_while_it_waits_for_its_time_is_delivered_from_memory_as_oft
         test_consumer_ack(&t, i);
     pending_until(&t, "", 0);
     CHECK(strstr(t.text, "3 so far") == NULL);
-    CHECK_INT(link_of(&t)->kept_bytes, 0);
+    CHECK_INT(link_of(&t)->content_bytes, 0);
     test_consumer_close(&t);
     CHECK_STR(say("XLEN", "q.dead", NULL), ":0\r\n");
 }
@@ -140,14 +140,14 @@ TEST(no_more_is_kept_than_there_is_room_for_and_what_is_lost_is_told) {
     trim_all();
     test_consumer_extend(&t, 1);
     test_consumer_until_text(&t, "(1 so far)");
-    link_of(&t)->kept_bytes += STREAM_KEPT_BYTES; /* as if they were there */
+    link_of(&t)->content_bytes += STREAM_CONTENT_BYTES; /* as if they were there */
     CHECK(test_consumer_delay(&t, 0, 100));
     CHECK(!test_consumer_delay(&t, 1, 100)); /* of this one it is known: it stays with who has it */
     CHECK_HAS(t.why, "trimmed");
     test_consumer_until_text(&t, "and is lost (2 so far)");
     CHECK_HAS(t.text, t.ids[0]);
     CHECK_INT(t.n, 2);
-    link_of(&t)->kept_bytes -= STREAM_KEPT_BYTES;
+    link_of(&t)->content_bytes -= STREAM_CONTENT_BYTES;
     CHECK(test_consumer_delay(&t, 1, 100));
     test_consumer_until(&t, 3);
     test_consumer_ack(&t, 2);
