@@ -50,7 +50,7 @@
 #include "core/claim.h"
 #include "core/fingerprint.h"
 #include "expr/expr.h"
-#include "nginx/admin.h"
+#include "core/admin_request.h"
 #include "http/http_answer.h"
 #include "http/http_field.h"
 #include "http/http_form.h"

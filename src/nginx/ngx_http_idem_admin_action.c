@@ -244,7 +244,7 @@ ngx_http_idem_admin_action_submit(ngx_http_idem_admin_action_t *action,
     action->step = step;
 
     if (step == NGX_HTTP_IDEM_ADMIN_ACTION_CHANGE) {
-        idem_admin_op(&action->asked, &action->call.op);
+        idem_admin_request_op(&action->asked, &action->call.op);
 
     } else {
         ngx_memzero(&action->call.op, sizeof(struct idem_op));
@@ -382,7 +382,7 @@ ngx_http_idem_admin_action_begin(ngx_http_idem_admin_action_t *action)
     ngx_http_request_t     *r = action->request;
     ngx_http_idem_store_t  *store;
 
-    if (idem_admin_read((char *) action->body.data, action->body.len, &action->arena,
+    if (idem_admin_request_read((char *) action->body.data, action->body.len, &action->arena,
                         &action->asked, &err)
         != 0)
     {
