@@ -15,6 +15,7 @@
  *     key.c               scope and key of a request
  *     fingerprint.c       hashes requests and their bodies
  *     claim.c             claims, which may outlive their requests
+ *     decision.c          the decision about a request
  *     upstream.c          headers for the backend, and the outcome of a run
  *     capture.c           holds the response until its outcome is stored
  *     reply.c             replays and refusals
@@ -34,9 +35,9 @@
  *     fields.c            header fields
  *     strip.c             removes reserved fields and ambiguous spellings
  *
- * ngx_http_idem_state.h draws the states of a request. Its context has parts. Body,
- * signature, variables and probe are written by the file that is named with them
- * only; the decision and the response also by the files that lead a request on.
+ * ngx_http_idem_state.h draws the states of a request. Its context has parts: each
+ * is read everywhere, and written only by the file that is named with it, which
+ * tools/house --check verifies.
  */
 
 #ifndef IDEM_NGINX_NGX_HTTP_IDEM_H
@@ -128,7 +129,7 @@ typedef struct {
     ngx_str_t                  name;        /* HEADER, PARAM, SERIAL, TOKEN: of the header */
     ngx_str_t                  param;       /* PARAM; TOKEN: empty if no parameter is read */
     ngx_str_t                  credential;  /* SERIAL */
-    ngx_http_complex_value_t   value;       /* VALUE */
+    ngx_http_complex_value_t  *value;       /* VALUE */
 } ngx_http_idem_key_t;
 
 
@@ -231,6 +232,7 @@ typedef struct {
 
 
 typedef struct ngx_http_idem_probe_tx_s  ngx_http_idem_probe_tx_t;
+typedef struct ngx_http_idem_probe_sweep_s  ngx_http_idem_probe_sweep_t;
 typedef struct ngx_http_idem_gunzip_s  ngx_http_idem_gunzip_t;
 typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
 
@@ -305,7 +307,6 @@ typedef struct {
     ngx_str_t                  scope;
     ngx_str_t                  text;
     struct idem_fingerprint    fingerprint;
-    u_char                    *downstream;  /* IDEM_HEX_LEN digits, once they are needed */
     char                      *label;       /* NULL: none */
     unsigned                   evaluating:1;    /* scope and key */
 } ngx_http_idem_identity_t;
@@ -320,7 +321,7 @@ typedef struct {
 } ngx_http_idem_vars_t;
 
 
-/* The decision if the request runs, and its reasons: claim.c. */
+/* The decision if the request runs, and its reasons: decision.c. */
 
 typedef enum {
     NGX_HTTP_IDEM_UNDECIDED = 0,
@@ -349,7 +350,7 @@ typedef struct {
 } ngx_http_idem_decision_t;
 
 
-/* The response of the run: capture.c; and its outcome: upstream.c. */
+/* The run at the backend, and its outcome: upstream.c. */
 
 typedef enum {
     NGX_HTTP_IDEM_ACCEL_NONE = 0,
@@ -357,6 +358,21 @@ typedef enum {
     NGX_HTTP_IDEM_ACCEL_STATED              /* and the outcome beside it */
 } ngx_http_idem_accel_e;
 
+
+typedef struct {
+    ngx_http_handler_pt        content;     /* the location's own */
+    u_char                    *downstream;  /* IDEM_HEX_LEN digits of a key, once they are needed */
+    ngx_uint_t                 outcome;
+    ngx_http_idem_accel_e      accel;
+    enum idem_end              cancelled;   /* why we ended the run; 0: we did not */
+    ngx_event_t                run_max;     /* of an unguarded run */
+    int64_t                    ttl;         /* set by the backend; 0: not set */
+    unsigned                   readied:1;   /* the headers for the backend are set */
+    unsigned                   sent:1;      /* bytes went to the backend, in any try */
+} ngx_http_idem_backend_t;
+
+
+/* The response of the run: capture.c. */
 
 typedef enum {
     NGX_HTTP_IDEM_KEPT = 0,                 /* for duplicates, where the mode keeps results */
@@ -367,13 +383,7 @@ typedef enum {
 
 typedef struct {
     ngx_http_idem_heard_e      heard;       /* of the response, or of a probe's */
-    ngx_http_handler_pt        content;     /* the location's own */
-    ngx_uint_t                 outcome;
-    ngx_http_idem_accel_e      accel;
     ngx_http_idem_kept_e       kept;
-    enum idem_end              cancelled;   /* why we ended the run; 0: we did not */
-    ngx_event_t                max;         /* idem_run_max of an unguarded run */
-    int64_t                    ttl;         /* set by the backend; 0: not set */
     struct idem_shared_bytes  *shared;      /* has room for the head, and the body behind it */
     size_t                     head;        /* bytes of that room */
     ngx_str_t                  body;        /* so far */
@@ -382,8 +392,6 @@ typedef struct {
     ngx_chain_t               *pending;     /* buffers that arrive while the response is held */
     ngx_chain_t              **pending_last;
     unsigned                   live:1;      /* it comes from an upstream */
-    unsigned                   readied:1;   /* the headers for the backend are set */
-    unsigned                   sent:1;      /* bytes went to the backend, in any try */
     unsigned                   discard:1;   /* do not store the body */
     unsigned                   measured:1;
 } ngx_http_idem_response_t;
@@ -402,11 +410,8 @@ typedef enum {
 typedef struct {
     ngx_http_idem_found_e      found;
     ngx_http_request_t        *request;     /* the subrequest */
-    ngx_http_idem_probe_tx_t  *tx;          /* the lookup of a row, instead of a URI */
     ngx_uint_t                 status;
     const char                *reason;      /* why the record stays uncertain */
-    void                      *sweep;       /* NULL: a client's request probes */
-    ngx_socket_t               peer;        /* the other end of a sweep's connection */
 } ngx_http_idem_probe_t;
 
 
@@ -422,14 +427,18 @@ struct ngx_http_idem_ctx_s {
     ngx_http_idem_loc_conf_t  *conf;
     ngx_http_idem_state_e      state;       /* set by ngx_http_idem_ctx_set_state() */
     ngx_http_idem_guard_e      guard;
-    ngx_http_idem_run_t       *run;         /* the claim of a run or a probe; NULL: none */
+    ngx_http_idem_run_t       *run;         /* claim.c: of a run or a probe; NULL: none */
     ngx_http_idem_gunzip_t    *gunzip;      /* decodes a replay; NULL: none, or finished */
+    ngx_http_idem_probe_tx_t  *probe_tx;    /* looks a row up; NULL: none, or finished */
+    ngx_http_idem_probe_sweep_t  *sweep;    /* NULL: a client's request */
+    ngx_socket_t               sweep_peer;  /* the other end of a sweep's connection */
 
     ngx_http_idem_body_t       body;
     ngx_http_idem_signature_t  sign;
     ngx_http_idem_identity_t   key;
     ngx_http_idem_vars_t       vars;
     ngx_http_idem_decision_t   decision;
+    ngx_http_idem_backend_t    backend;
     ngx_http_idem_response_t   response;
     ngx_http_idem_probe_t      probe;
 };
@@ -511,7 +520,6 @@ ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_find(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state);
-void ngx_http_idem_ctx_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
 ngx_int_t ngx_http_idem_ctx_own_bytes(ngx_http_request_t *r, ngx_buf_t *b);
 
 /* handler.c */
@@ -525,9 +533,9 @@ void ngx_http_idem_sign_drop(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_sign_check_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 /* key.c */
-ngx_int_t ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    struct idem_fingerprint *fingerprint);
+ngx_int_t ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_key_read_label(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_key_missing(ngx_http_idem_ctx_t *ctx, const char *detail);
 ngx_int_t ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *detail);
 
@@ -597,27 +605,43 @@ void ngx_http_idem_admin_action_stop_all(void);
 void ngx_http_idem_claim_linger_begin(void);
 void ngx_http_idem_claim_linger_end(void);
 ngx_int_t ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key);
-ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
-    struct idem_fingerprint *fingerprint);
+ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe);
 void ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     ngx_uint_t status, u_char *result, size_t len);
 void ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_claim_separate(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_claim_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_claim_start_run_max(ngx_http_idem_ctx_t *ctx);
+
+/* decision.c */
+ngx_int_t ngx_http_idem_decision_refuse(ngx_http_idem_ctx_t *ctx,
+    enum idem_http_problem_kind problem, const char *word, const char *detail);
+void ngx_http_idem_decision_set_problem(ngx_http_idem_ctx_t *ctx,
+    enum idem_http_problem_kind problem);
+void ngx_http_idem_decision_set_word(ngx_http_idem_ctx_t *ctx, const char *word);
+void ngx_http_idem_decision_set_kind(ngx_http_idem_ctx_t *ctx, ngx_http_idem_decision_e kind);
+void ngx_http_idem_decision_set_hash(ngx_http_idem_ctx_t *ctx, struct idem_claim *claim);
+void ngx_http_idem_decision_wait_begin(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_decision_wait_end(ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_decision_no_store(ngx_http_idem_ctx_t *ctx, const char *reason);
+void ngx_http_idem_decision_take(ngx_http_idem_ctx_t *ctx, struct idem_claim *claim,
+    const struct idem_answer *answer);
+void ngx_http_idem_decision_set_verdict(ngx_http_idem_ctx_t *ctx, enum idem_verdict verdict);
+void ngx_http_idem_decision_set_done(ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    ngx_str_t *result);
 
 /* upstream.c */
-ngx_int_t ngx_http_idem_upstream_content_handler(ngx_http_request_t *r);
+void ngx_http_idem_upstream_wrap_content(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_upstream_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_start_run_max(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_stop_run_max(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 u_char *ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_upstream_is_cut(ngx_http_upstream_t *u);
-ngx_uint_t ngx_http_idem_upstream_status(ngx_http_request_t *r);
 void ngx_http_idem_upstream_remove_fields(ngx_http_request_t *r);
-ngx_uint_t ngx_http_idem_upstream_is_accel(ngx_http_upstream_t *u);
-void ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_judge_cut(ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_upstream_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_upstream_mark_cancelled(ngx_http_idem_ctx_t *ctx, enum idem_end why);
 void ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     enum idem_end why);
 
@@ -629,16 +653,18 @@ void ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_capture_is_gzip(ngx_str_t *coding);
 off_t ngx_http_idem_capture_limit(ngx_http_idem_ctx_t *ctx);
-ngx_int_t ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    u_char *bytes, size_t size);
+void ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
+void ngx_http_idem_capture_set_kept(ngx_http_idem_ctx_t *ctx, ngx_http_idem_kept_e kept);
+void ngx_http_idem_capture_discard(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
+    size_t size);
+void ngx_http_idem_capture_restart(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_str_t *ret);
 ngx_int_t ngx_http_idem_capture_encode_row(ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
     ngx_str_t *ret);
 
 /* reply.c */
-void ngx_http_idem_reply_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
-    const char *verdict);
 ngx_int_t ngx_http_idem_reply_replay_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_reply_replay_head(ngx_http_request_t *r, size_t len);
 ngx_int_t ngx_http_idem_reply_replay_as_is(ngx_http_request_t *r, struct idem_http_text *body);
@@ -665,6 +691,9 @@ ngx_uint_t ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_
 ngx_int_t ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_chain_t *in);
+
+void ngx_http_idem_probe_set_found(ngx_http_idem_ctx_t *ctx, ngx_http_idem_found_e found,
+    ngx_uint_t status, const char *reason);
 
 /* probe_tx.c */
 ngx_int_t ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);

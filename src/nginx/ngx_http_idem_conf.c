@@ -165,7 +165,7 @@ ngx_http_idem_conf_default_fingerprint(ngx_conf_t *cf, ngx_http_idem_key_t *key)
 {
     if (key->kind == NGX_HTTP_IDEM_KEY_PARAMS
         || (key->kind == NGX_HTTP_IDEM_KEY_VALUE
-            && ngx_http_idem_variable_is_computed(cf, &key->value.value)))
+            && ngx_http_idem_variable_is_computed(cf, &key->value->value)))
     {
         return NGX_HTTP_IDEM_FINGERPRINT_NONE;
     }

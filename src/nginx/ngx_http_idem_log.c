@@ -109,7 +109,7 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     struct idem_line                  line;
     ngx_http_core_loc_conf_t         *clcf;
     ngx_http_core_srv_conf_t         *cscf;
-    ngx_http_idem_decision_t         *decision = &ctx->decision;
+    const ngx_http_idem_decision_t   *decision = &ctx->decision;
     const ngx_http_idem_log_words_t  *row;
 
     row = &ngx_http_idem_log_words[decision->problem];

@@ -345,7 +345,7 @@ ngx_http_idem_metric_count_handler(ngx_http_request_t *r)
 
     ctx = ngx_http_idem_ctx_find(r);
 
-    if (ctx == NULL || ctx->probe.sweep || ctx->decision.word == NULL || ctx->conf->row == NULL) {
+    if (ctx == NULL || ctx->sweep || ctx->decision.word == NULL || ctx->conf->row == NULL) {
         return NGX_OK;
     }
 

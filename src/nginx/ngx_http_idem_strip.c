@@ -241,7 +241,7 @@ ngx_http_idem_strip_find_deciders(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf
     }
 
     if (key->kind == NGX_HTTP_IDEM_KEY_VALUE) {
-        return ngx_http_idem_strip_add_value(cf, conf, &key->value);
+        return ngx_http_idem_strip_add_value(cf, conf, key->value);
     }
 
     if (ngx_http_idem_strip_add_name(cf, conf, &key->name) != NGX_OK) {
