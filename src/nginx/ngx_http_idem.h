@@ -189,7 +189,7 @@ struct ngx_http_idem_loc_conf_s {
     ngx_array_t               *headers;     /* of ngx_str_t: further fields to replay */
     ngx_array_t               *deciders;    /* headers of one spelling, see strip.c; NULL: none */
     ngx_http_idem_heritage_t   heritage;
-    struct board_row          *row;         /* NULL: nothing is counted */
+    struct board_route        *route;       /* its counters; NULL: nothing is counted */
     unsigned                   shows:1;     /* the counters; not a guard then */
     unsigned                   decider_odd:1;   /* a name of deciders has an underscore */
     ngx_http_idem_admin_t     *admin;       /* may change records; NULL: no one */
@@ -202,7 +202,7 @@ struct ngx_http_idem_loc_conf_s {
 };
 
 
-/* a location with its own row of counters */
+/* a location with its own counters */
 
 typedef struct {
     ngx_http_idem_loc_conf_t  *conf;
