@@ -125,7 +125,7 @@ static int request_builder_values_array(struct request_builder *b, const struct 
 static int request_builder_values_join(struct request_builder *b, const struct pairs *pairs,
                                        const uint32_t *group, uint32_t n, struct idem_json *ret) {
     const struct idem_member *first = &pairs->at[group[0]];
-    bool cookie = first->len == 6 && memcmp(first->name, "cookie", 6) == 0;
+    bool cookie = idem_is_word(first->name, first->len, "cookie");
     size_t len = 2 * (size_t)(n - 1);
     char *out, *to;
     int rc = 0;

@@ -113,10 +113,10 @@ typedef struct {
 
 typedef struct {
     ngx_array_t                stores;      /* ngx_http_idem_store_t * */
-    ngx_array_t                guarded;     /* ngx_http_idem_guarded_t */
+    ngx_array_t                guarded;     /* ngx_http_idem_location_t */
     ngx_array_t                signers;     /* ngx_http_idem_signer_t */
     int64_t                    longest;     /* ms: the longest window of signers; 0: none */
-    ngx_array_t                routes;      /* ngx_http_idem_route_t */
+    ngx_array_t                routes;      /* ngx_http_idem_location_t: those that are counted */
     ngx_shm_zone_t            *zone;        /* of the board; NULL: there is no idem_status */
     struct board              *board;
     struct board_process      *process;     /* this worker's slot on the board */
@@ -202,15 +202,6 @@ struct ngx_http_idem_loc_conf_s {
 };
 
 
-/* a location with its own counters */
-
-typedef struct {
-    ngx_http_idem_loc_conf_t  *conf;
-    ngx_http_core_srv_conf_t  *server;
-    ngx_http_core_loc_conf_t  *clcf;
-} ngx_http_idem_route_t;
-
-
 /* an idem_sign, and its place */
 
 typedef struct {
@@ -221,14 +212,14 @@ typedef struct {
 } ngx_http_idem_signer_t;
 
 
-/* a guard to check once the whole configuration is read */
+/* a location with a guard to check once the whole configuration is read, or with counters */
 
 typedef struct {
     ngx_http_idem_loc_conf_t  *conf;
     ngx_http_core_srv_conf_t  *server;
     ngx_http_core_loc_conf_t  *clcf;
     void                     **loc_conf;
-} ngx_http_idem_guarded_t;
+} ngx_http_idem_location_t;
 
 
 typedef struct ngx_http_idem_probe_tx_s  ngx_http_idem_probe_tx_t;
@@ -489,6 +480,8 @@ typedef struct {
 void ngx_http_idem_fields_begin(ngx_http_idem_fields_t *fields, ngx_list_t *list);
 ngx_table_elt_t *ngx_http_idem_fields_next(ngx_http_idem_fields_t *fields);  /* NULL: no more */
 ngx_uint_t ngx_http_idem_fields_match(ngx_table_elt_t *header, ngx_str_t *name);
+ngx_table_elt_t *ngx_http_idem_fields_push(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value);
+ngx_table_elt_t *ngx_http_idem_fields_find(ngx_list_t *list, ngx_str_t *name, ngx_uint_t *ret_n);
 struct idem_http_header *ngx_http_idem_fields_collect(ngx_http_request_t *r, size_t *n);
 void ngx_http_idem_fields_accept(ngx_http_request_t *r, struct idem_http_accept *accept);
 
@@ -498,6 +491,20 @@ ngx_http_idem_text(ngx_str_t *s)
     struct idem_http_text  text = { (char *) s->data, s->len };
 
     return text;
+}
+
+/* Stops an event, whether it waits for its time or for its turn. */
+
+static ngx_inline void
+ngx_http_idem_stop_event(ngx_event_t *ev)
+{
+    if (ev->timer_set) {
+        ngx_del_timer(ev);
+    }
+
+    if (ev->posted) {
+        ngx_delete_posted_event(ev);
+    }
 }
 
 /* strip.c */
@@ -512,7 +519,9 @@ ngx_int_t ngx_http_idem_store_open(ngx_http_idem_store_t *store, ngx_cycle_t *cy
 void ngx_http_idem_store_close(ngx_http_idem_store_t *store);
 
 /* check.c */
-ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded);
+ngx_int_t ngx_http_idem_check_report(ngx_conf_t *cf, ngx_uint_t level,
+    ngx_http_idem_loc_conf_t *conf, const char *fmt, ...);
+ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_location_t *guarded);
 void ngx_http_idem_check_signers(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf);
 ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
 
@@ -560,6 +569,8 @@ ngx_int_t ngx_http_idem_location_copy_names(ngx_conf_t *cf, ngx_http_idem_hosts_
 ngx_uint_t ngx_http_idem_location_allows_host(ngx_http_request_t *r, ngx_http_idem_hosts_t *hosts);
 ngx_int_t ngx_http_idem_location_check_method(ngx_http_request_t *r, ngx_uint_t methods,
     ngx_str_t *names);
+ngx_buf_t *ngx_http_idem_location_close_text(ngx_http_request_t *r, FILE *out, char **text,
+    size_t *len);
 ngx_int_t ngx_http_idem_location_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type,
     ngx_str_t *cache);
 
@@ -575,7 +586,6 @@ ngx_int_t ngx_http_idem_token_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_metric_zone(ngx_conf_t *cf);
 void ngx_http_idem_metric_route_name(ngx_http_core_srv_conf_t *server,
     ngx_http_core_loc_conf_t *clcf, u_char *buf, size_t size);
-ngx_int_t ngx_http_idem_metric_route(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_metric_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
 void ngx_http_idem_metric_stop(ngx_http_idem_main_conf_t *imcf);
 void ngx_http_idem_metric_store_opened(ngx_http_idem_store_t *store);
@@ -633,7 +643,7 @@ void ngx_http_idem_decision_set_done(ngx_http_idem_ctx_t *ctx, ngx_uint_t status
 void ngx_http_idem_upstream_wrap_content(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_upstream_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_upstream_start_run_max(ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_upstream_stop_run_max(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_drop(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 u_char *ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
@@ -686,8 +696,7 @@ const char *ngx_http_idem_log_uri(ngx_http_request_t *r, char *buf);
 ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-ngx_uint_t ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    ngx_str_t *result);
+ngx_uint_t ngx_http_idem_probe_outcome(ngx_http_idem_ctx_t *ctx, ngx_str_t *result);
 ngx_int_t ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_chain_t *in);
@@ -703,7 +712,8 @@ void ngx_http_idem_probe_tx_drop(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_sweep_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
 void ngx_http_idem_probe_sweep_stop(void);
 ngx_uint_t ngx_http_idem_probe_sweep_is_wanted(ngx_http_idem_loc_conf_t *conf);
-ngx_uint_t ngx_http_idem_probe_sweep_is_possible(ngx_http_idem_loc_conf_t *conf);
+ngx_uint_t ngx_http_idem_probe_sweep_is_possible(ngx_pool_t *pool,
+    ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_probe_sweep_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_probe_sweep_done(ngx_http_idem_ctx_t *ctx);
 
@@ -714,9 +724,8 @@ struct idem_json *ngx_http_idem_variable_request_json(ngx_http_request_t *r,
 void ngx_http_idem_variable_reset(ngx_http_idem_ctx_t *ctx);
 struct idem_expr *ngx_http_idem_variable_compile(ngx_conf_t *cf, ngx_str_t *text);
 char *ngx_http_idem_variable_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-ngx_uint_t ngx_http_idem_variable_is_set(ngx_http_variable_t *v);
 ngx_uint_t ngx_http_idem_variable_is_computed(ngx_conf_t *cf, ngx_str_t *value);
-ngx_int_t ngx_http_idem_variable_next(ngx_conf_t *cf, ngx_str_t *value, size_t *at,
+ngx_int_t ngx_http_idem_variable_next(ngx_pool_t *pool, ngx_str_t *value, size_t *at,
     ngx_str_t *name);
 ngx_http_variable_t *ngx_http_idem_variable_find_set(ngx_conf_t *cf, ngx_str_t *name);
 

@@ -63,13 +63,10 @@ ngx_http_idem_claim_linger_begin(void)
 void
 ngx_http_idem_claim_linger_end(void)
 {
-    ngx_event_t  *ev;
-
-    ev = &ngx_http_idem_linger;
     ngx_http_idem_runs--;
 
-    if (ngx_http_idem_runs == 0 && ngx_exiting && ev->timer_set) {
-        ngx_del_timer(ev);
+    if (ngx_http_idem_runs == 0 && ngx_exiting) {
+        ngx_http_idem_stop_event(&ngx_http_idem_linger);
     }
 }
 
@@ -92,13 +89,8 @@ ngx_http_idem_claim_new(void)
 static void
 ngx_http_idem_claim_free(ngx_http_idem_run_t *run)
 {
-    if (run->hold.timer_set) {
-        ngx_del_timer(&run->hold);
-    }
-
-    if (run->cancel.timer_set) {
-        ngx_del_timer(&run->cancel);
-    }
+    ngx_http_idem_stop_event(&run->hold);
+    ngx_http_idem_stop_event(&run->cancel);
 
     if (run->ctx) {
         run->ctx->run = NULL;
@@ -554,7 +546,7 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
 {
     ngx_http_idem_run_t  *run = ctx->run;
 
-    ngx_http_idem_upstream_stop_run_max(ctx);
+    ngx_http_idem_upstream_drop(ctx);
 
     if (run == NULL) {
         return;

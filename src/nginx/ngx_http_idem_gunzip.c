@@ -68,13 +68,7 @@ ngx_http_idem_gunzip_drop(ngx_http_idem_ctx_t *ctx)
 
     ngx_http_idem_gunzip_close(u);
 
-    if (u->turn.timer_set) {
-        ngx_del_timer(&u->turn);
-    }
-
-    if (u->turn.posted) {
-        ngx_delete_posted_event(&u->turn);
-    }
+    ngx_http_idem_stop_event(&u->turn);
 }
 
 

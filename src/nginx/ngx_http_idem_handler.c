@@ -186,8 +186,8 @@ ngx_http_idem_handler_set_enforced(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
         return NGX_ERROR;
     }
 
-    if (value.len == 0 || (value.len == 1 && value.data[0] == '0')
-        || (value.len == 3 && ngx_strncmp(value.data, "off", 3) == 0))
+    if (value.len == 0 || idem_is_word(value.data, value.len, "0")
+        || idem_is_word(value.data, value.len, "off"))
     {
         ctx->guard = NGX_HTTP_IDEM_SHADOW;
     }

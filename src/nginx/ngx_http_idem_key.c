@@ -11,14 +11,6 @@
 #include "core/key.h"
 
 
-static ngx_int_t ngx_http_idem_key_from_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-
-
 ngx_int_t
 ngx_http_idem_key_missing(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
@@ -30,30 +22,6 @@ ngx_int_t
 ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
     return ngx_http_idem_decision_refuse(ctx, IDEM_HTTP_KEY_MALFORMED, "malformed", detail);
-}
-
-
-/* Returns a field of that name; *ret_n is the number of such fields. */
-
-static ngx_table_elt_t *
-ngx_http_idem_key_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *ret_n)
-{
-    ngx_table_elt_t         *header, *found;
-    ngx_http_idem_fields_t   fields;
-
-    *ret_n = 0;
-    found = NULL;
-
-    ngx_http_idem_fields_begin(&fields, &r->headers_in.headers);
-
-    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
-        if (ngx_http_idem_fields_match(header, name)) {
-            found = header;
-            (*ret_n)++;
-        }
-    }
-
-    return found;
 }
 
 
@@ -83,7 +51,7 @@ ngx_http_idem_key_from_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_table_elt_t       *header;
     struct idem_http_text  text;
 
-    header = ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+    header = ngx_http_idem_fields_find(&r->headers_in.headers, &ctx->conf->key->name, &n);
 
     if (n == 0) {
         return ctx->conf->key->optional
@@ -213,7 +181,7 @@ ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     }
 
     if (hidden && key->kind == NGX_HTTP_IDEM_KEY_TOKEN) {
-        (void) ngx_http_idem_key_find_header(r, &key->name, &n);
+        (void) ngx_http_idem_fields_find(&r->headers_in.headers, &key->name, &n);
         hidden = (n == 0);
     }
 
@@ -264,8 +232,8 @@ ngx_http_idem_key_from_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     struct idem_error     err;
     struct idem_identity  identity;
 
-    serial = ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
-    credential = ngx_http_idem_key_find_header(r, &ctx->conf->key->credential, &m);
+    serial = ngx_http_idem_fields_find(&r->headers_in.headers, &ctx->conf->key->name, &n);
+    credential = ngx_http_idem_fields_find(&r->headers_in.headers, &ctx->conf->key->credential, &m);
 
     if (n == 0 || serial->value.len == 0) {
         return ngx_http_idem_key_missing(ctx, "The serial number is missing.");
@@ -337,7 +305,7 @@ ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         }
 
         other = ctx->key.text;
-        (void) ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+        (void) ngx_http_idem_fields_find(&r->headers_in.headers, &ctx->conf->key->name, &n);
 
         if (n == 0 && rc == NGX_OK) {
             return NGX_OK;
@@ -347,8 +315,7 @@ ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     rc = ngx_http_idem_key_from_header(r, ctx);
 
     if (rc == NGX_OK && other.len
-        && (ctx->key.text.len != other.len
-            || ngx_memcmp(ctx->key.text.data, other.data, other.len) != 0))
+        && !idem_same(ctx->key.text.data, ctx->key.text.len, other.data, other.len))
     {
         return ngx_http_idem_key_malformed(ctx, "The header and the parameter carry two tokens.");
     }

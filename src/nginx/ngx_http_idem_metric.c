@@ -50,29 +50,6 @@ ngx_http_idem_metric_zone(ngx_conf_t *cf)
 }
 
 
-/* Registers a location to count. The board finds its counters by the location's name. */
-
-ngx_int_t
-ngx_http_idem_metric_route(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
-{
-    ngx_http_idem_route_t      *route;
-    ngx_http_idem_main_conf_t  *imcf;
-
-    imcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_idem_module);
-
-    route = ngx_array_push(&imcf->routes);
-    if (route == NULL) {
-        return NGX_ERROR;
-    }
-
-    route->conf = conf;
-    route->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
-    route->clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-
-    return NGX_OK;
-}
-
-
 /* For people, in metrics and in the log. */
 
 void
@@ -85,14 +62,14 @@ ngx_http_idem_metric_route_name(ngx_http_core_srv_conf_t *server, ngx_http_core_
 
 
 static struct board_route *
-ngx_http_idem_metric_board_route(struct board *board, ngx_http_idem_route_t *route)
+ngx_http_idem_metric_board_route(struct board *board, ngx_http_idem_location_t *location)
 {
     u_char  text[BOARD_ROUTE_MAX + 1];
 
-    ngx_http_idem_metric_route_name(route->server, route->clcf, text, sizeof(text));
+    ngx_http_idem_metric_route_name(location->server, location->clcf, text, sizeof(text));
 
     return board_route(board, "http", (char *) text,
-                       route->conf->policy ? route->conf->policy->prefix : "");
+                       location->conf->policy ? location->conf->policy->prefix : "");
 }
 
 
@@ -104,7 +81,7 @@ ngx_http_idem_metric_init_zone(ngx_shm_zone_t *zone, void *data)
     ngx_uint_t                  i;
     struct board               *board;
     ngx_slab_pool_t            *pool;
-    ngx_http_idem_route_t      *routes;
+    ngx_http_idem_location_t   *routes;
     ngx_http_idem_store_t     **stores;
     ngx_http_idem_main_conf_t  *imcf = zone->data, *before = data;
 
@@ -222,9 +199,7 @@ ngx_http_idem_metric_sample_handler(ngx_event_t *ev)
 void
 ngx_http_idem_metric_stop(ngx_http_idem_main_conf_t *imcf)
 {
-    if (ngx_http_idem_sample.timer_set) {
-        ngx_del_timer(&ngx_http_idem_sample);
-    }
+    ngx_http_idem_stop_event(&ngx_http_idem_sample);
 
     if (imcf->process) {
         board_process_leave(imcf->process);

@@ -235,7 +235,7 @@ ngx_http_idem_probe_judge(ngx_http_idem_ctx_t *ctx)
 /* Ends a probe: returns the record's outcome, and its result if one is to be kept. */
 
 ngx_uint_t
-ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
+ngx_http_idem_probe_outcome(ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
 {
     ngx_int_t            rc;
     ngx_http_request_t  *sr = ctx->probe.request;
@@ -283,7 +283,7 @@ ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_str_t   result;
     ngx_uint_t  outcome;
 
-    outcome = ngx_http_idem_probe_outcome(r, ctx, &result);
+    outcome = ngx_http_idem_probe_outcome(ctx, &result);
 
     if (ctx->probe.found == NGX_HTTP_IDEM_NOT && ngx_http_idem_probe_in_time(ctx)) {
         ngx_http_idem_decision_set_verdict(ctx, IDEM_RUN);

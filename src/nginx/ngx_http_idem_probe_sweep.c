@@ -25,7 +25,7 @@
 
 
 struct ngx_http_idem_probe_sweep_s {
-    ngx_http_idem_guarded_t   *guarded;
+    ngx_http_idem_location_t  *guarded;
     ngx_event_t                timer;
     struct idem_store_call     call;
     ngx_uint_t                 asked;       /* probes of this page without a response */
@@ -81,49 +81,24 @@ ngx_http_idem_probe_sweep_is_wanted(ngx_http_idem_loc_conf_t *conf)
  */
 
 ngx_uint_t
-ngx_http_idem_probe_sweep_is_possible(ngx_http_idem_loc_conf_t *conf)
+ngx_http_idem_probe_sweep_is_possible(ngx_pool_t *pool, ngx_http_idem_loc_conf_t *conf)
 {
-    size_t      i, k, len;
-    ngx_str_t  *text = &conf->probe->value;
+    size_t      at = 0;
+    ngx_int_t   rc;
+    ngx_str_t   name;
 
-    static const char *const  known[] = {
-        "idem_key_hash", "idem_downstream_key", "idem_attempt", NULL
-    };
+    do {
+        rc = ngx_http_idem_variable_next(pool, &conf->probe->value, &at, &name);
 
-    for (i = 0; i < text->len; i++) {
-
-        if (text->data[i] != '$') {
-            continue;
+        if (rc == NGX_DECLINED) {
+            return 1;
         }
 
-        if (++i < text->len && text->data[i] == '{') {
-            i++;
-        }
+    } while (rc == NGX_OK && (idem_is_word(name.data, name.len, "idem_key_hash")
+                              || idem_is_word(name.data, name.len, "idem_downstream_key")
+                              || idem_is_word(name.data, name.len, "idem_attempt")));
 
-        for (len = 0; i + len < text->len; len++) {
-            u_char  c = text->data[i + len];
-
-            if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')
-                  || c == '_'))
-            {
-                break;
-            }
-        }
-
-        for (k = 0; known[k]; k++) {
-            if (ngx_strlen(known[k]) == len
-                && ngx_strncasecmp(text->data + i, (u_char *) known[k], len) == 0)
-            {
-                break;
-            }
-        }
-
-        if (known[k] == NULL) {
-            return 0;
-        }
-    }
-
-    return 1;
+    return 0;
 }
 
 
@@ -132,7 +107,7 @@ ngx_http_idem_probe_sweep_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *i
 {
     ngx_uint_t                    i;
     ngx_http_idem_probe_sweep_t  *sweep;
-    ngx_http_idem_guarded_t      *guarded;
+    ngx_http_idem_location_t     *guarded;
 
     if (ngx_process == NGX_PROCESS_WORKER && ngx_worker != 0) {
         return NGX_OK;
@@ -149,7 +124,7 @@ ngx_http_idem_probe_sweep_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *i
     for (i = 0; i < imcf->guarded.nelts; i++) {
 
         if (!ngx_http_idem_probe_sweep_is_wanted(guarded[i].conf)
-            || !ngx_http_idem_probe_sweep_is_possible(guarded[i].conf)
+            || !ngx_http_idem_probe_sweep_is_possible(cycle->pool, guarded[i].conf)
             || ngx_http_idem_probe_sweep_exists(guarded[i].conf))
         {
             continue;
@@ -184,10 +159,7 @@ ngx_http_idem_probe_sweep_stop(void)
     sweep = ngx_http_idem_probe_sweeps->elts;
 
     for (i = 0; i < ngx_http_idem_probe_sweeps->nelts; i++) {
-        if (sweep[i].timer.timer_set) {
-            ngx_del_timer(&sweep[i].timer);
-        }
-
+        ngx_http_idem_stop_event(&sweep[i].timer);
         idem_store_call_stop(&sweep[i].call);
     }
 }
@@ -241,7 +213,7 @@ ngx_http_idem_probe_sweep_handler(ngx_event_t *ev)
 /* Takes the descriptor, also if it fails. */
 
 static ngx_connection_t *
-ngx_http_idem_probe_sweep_connect(ngx_http_idem_guarded_t *guarded, ngx_socket_t fd)
+ngx_http_idem_probe_sweep_connect(ngx_http_idem_location_t *guarded, ngx_socket_t fd)
 {
     ngx_log_t              *log;
     ngx_connection_t       *c;
@@ -313,7 +285,7 @@ ngx_http_idem_probe_sweep_connect(ngx_http_idem_guarded_t *guarded, ngx_socket_t
 /* Creates a request without a client, for one record. */
 
 static ngx_http_request_t *
-ngx_http_idem_probe_sweep_create_request(ngx_http_idem_guarded_t *guarded, ngx_socket_t *peer)
+ngx_http_idem_probe_sweep_create_request(ngx_http_idem_location_t *guarded, ngx_socket_t *peer)
 {
     int                  fd[2];
     ngx_connection_t    *c;
@@ -490,7 +462,7 @@ ngx_http_idem_probe_sweep_settle(ngx_http_request_t *r)
         return;
     }
 
-    outcome = ngx_http_idem_probe_outcome(r, ctx, &result);
+    outcome = ngx_http_idem_probe_outcome(ctx, &result);
 
     r->write_event_handler = ngx_http_request_empty_handler;
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SETTLING);

@@ -9,21 +9,9 @@
 ngx_int_t
 ngx_http_idem_reply_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value)
 {
-    ngx_table_elt_t  *h;
+    ngx_str_t  key = { ngx_strlen(name), (u_char *) name };
 
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memzero(h, sizeof(ngx_table_elt_t));
-
-    h->hash = 1;
-    h->key.data = (u_char *) name;
-    h->key.len = ngx_strlen(name);
-    h->value = *value;
-
-    return NGX_OK;
+    return ngx_http_idem_fields_push(&r->headers_out.headers, &key, value) ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -70,27 +58,6 @@ ngx_http_idem_reply_retry_after(ngx_http_idem_ctx_t *ctx)
     default:
         return 0;
     }
-}
-
-
-/* RFC 9110, 11.6.1: a 401 response names the proof that is required. */
-
-static ngx_int_t
-ngx_http_idem_reply_add_challenge(ngx_http_request_t *r)
-{
-    ngx_table_elt_t  *h;
-
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    h->hash = 1;
-    ngx_str_set(&h->key, "WWW-Authenticate");
-    ngx_str_set(&h->value, "Signature");
-    r->headers_out.www_authenticate = h;
-
-    return NGX_OK;
 }
 
 
@@ -146,6 +113,8 @@ ngx_http_idem_reply_refusal_head(ngx_http_request_t *r, const struct idem_http_p
     const char *type, size_t len)
 {
     ngx_str_t                store = ngx_string("no-store");
+    ngx_str_t                name = ngx_string("WWW-Authenticate");
+    ngx_str_t                proof = ngx_string("Signature");
     ngx_http_headers_out_t  *out = &r->headers_out;
 
     ngx_http_clean_header(r);
@@ -163,8 +132,13 @@ ngx_http_idem_reply_refusal_head(ngx_http_request_t *r, const struct idem_http_p
         ngx_str_set(&out->status_line, "422 Unprocessable Content");
     }
 
-    if (out->status == NGX_HTTP_UNAUTHORIZED && ngx_http_idem_reply_add_challenge(r) != NGX_OK) {
-        return NGX_ERROR;
+    /* RFC 9110, 11.6.1: a 401 response names the proof that is required */
+
+    if (out->status == NGX_HTTP_UNAUTHORIZED) {
+        out->www_authenticate = ngx_http_idem_fields_push(&out->headers, &name, &proof);
+        if (out->www_authenticate == NULL) {
+            return NGX_ERROR;
+        }
     }
 
     if (ngx_http_idem_reply_add_header(r, "Cache-Control", &store) != NGX_OK
@@ -384,16 +358,10 @@ ngx_http_idem_reply_replay_header(ngx_http_request_t *r, ngx_str_t *name, ngx_st
         return NGX_OK;
     }
 
-    h = ngx_list_push(&r->headers_out.headers);
+    h = ngx_http_idem_fields_push(&r->headers_out.headers, name, value);
     if (h == NULL) {
         return NGX_ERROR;
     }
-
-    ngx_memzero(h, sizeof(ngx_table_elt_t));
-
-    h->hash = 1;
-    h->key = *name;
-    h->value = *value;
 
     /* fields that other filters look for; not Location, which nginx would make absolute */
 

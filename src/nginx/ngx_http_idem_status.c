@@ -47,28 +47,18 @@ static ngx_buf_t *
 ngx_http_idem_status_render(ngx_http_request_t *r, struct board *board,
     const struct report_origin *origin, enum report_form form)
 {
-    FILE       *out;
-    char       *text = NULL;
-    size_t      len = 0;
-    ngx_buf_t  *b = NULL;
+    FILE    *out;
+    char    *text = NULL;
+    size_t   len = 0;
 
     out = open_memstream(&text, &len);
-
-    if (out) {
-        report_write(board, origin, form, out);
-
-        if (fclose(out) == 0) {
-            b = ngx_create_temp_buf(r->pool, len);
-        }
+    if (out == NULL) {
+        return NULL;
     }
 
-    if (b) {
-        b->last = ngx_cpymem(b->pos, text, len);
-    }
+    report_write(board, origin, form, out);
 
-    free(text);
-
-    return b;
+    return ngx_http_idem_location_close_text(r, out, &text, &len);
 }
 
 

@@ -22,18 +22,13 @@ static ngx_str_t  ngx_http_idem_encoding_name = ngx_string("Accept-Encoding");
 static ngx_int_t
 ngx_http_idem_upstream_add_header(ngx_http_request_t *r, ngx_str_t *name, u_char *value, size_t len)
 {
+    ngx_str_t         text = { len, value };
     ngx_table_elt_t  *h;
 
-    h = ngx_list_push(&r->headers_in.headers);
+    h = ngx_http_idem_fields_push(&r->headers_in.headers, name, &text);
     if (h == NULL) {
         return NGX_ERROR;
     }
-
-    ngx_memzero(h, sizeof(ngx_table_elt_t));
-
-    h->key = *name;
-    h->value.data = value;
-    h->value.len = len;
 
     h->lowcase_key = ngx_pnalloc(r->pool, name->len);
     if (h->lowcase_key == NULL) {
@@ -75,8 +70,7 @@ ngx_http_idem_upstream_add_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_http_idem_key_t  *key = ctx->conf->key;
 
     if (ctx->conf->probe_type == NULL && key->kind == NGX_HTTP_IDEM_KEY_HEADER
-        && key->name.len == ngx_http_idem_key_name.len
-        && ngx_strncasecmp(key->name.data, ngx_http_idem_key_name.data, key->name.len) == 0)
+        && idem_http_same(ngx_http_idem_text(&key->name), IDEM_HTTP_TEXT("Idempotency-Key")))
     {
         return NGX_OK;
     }
@@ -452,9 +446,7 @@ ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_uint_t
 ngx_http_idem_upstream_is_cut(ngx_http_upstream_t *u)
 {
-    if (u->conf->module.len != sizeof("fastcgi") - 1
-        || ngx_strncmp(u->conf->module.data, "fastcgi", sizeof("fastcgi") - 1) != 0)
-    {
+    if (!idem_is_word(u->conf->module.data, u->conf->module.len, "fastcgi")) {
         return 0;
     }
 
@@ -632,11 +624,9 @@ ngx_http_idem_upstream_start_run_max(ngx_http_idem_ctx_t *ctx)
 
 
 void
-ngx_http_idem_upstream_stop_run_max(ngx_http_idem_ctx_t *ctx)
+ngx_http_idem_upstream_drop(ngx_http_idem_ctx_t *ctx)
 {
-    if (ctx->backend.run_max.timer_set) {
-        ngx_del_timer(&ctx->backend.run_max);
-    }
+    ngx_http_idem_stop_event(&ctx->backend.run_max);
 }
 
 
