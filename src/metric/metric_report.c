@@ -33,21 +33,14 @@ const char *report_type(enum report_form form) {
     return forms[form].type;
 }
 
-/* Returns the value of `format`; .at is NULL if it is absent. */
+/* Returns the value of `format=`; .at is NULL if it is absent. */
 static struct idem_http_text report_query_format(struct idem_http_text query) {
-    static const char name[] = "format=";
-    const char *at = query.at, *end = query.at + query.len;
+    struct idem_http_text parameter, name;
 
-    while (at < end) {
-        const char *next = memchr(at, '&', (size_t)(end - at));
-
-        if (next == NULL)
-            next = end;
-        if ((size_t)(next - at) >= sizeof(name) - 1 && memcmp(at, name, sizeof(name) - 1) == 0)
-            return (struct idem_http_text){at + sizeof(name) - 1,
-                                           (size_t)(next - at) - sizeof(name) + 1};
-        at = next + 1;
-    }
+    while (idem_http_part_next(&query, '&', &parameter))
+        if (memchr(parameter.at, '=', parameter.len) != NULL &&
+            idem_http_part_next(&parameter, '=', &name) && idem_http_is(name, "format"))
+            return parameter;
     return (struct idem_http_text){NULL, 0};
 }
 
