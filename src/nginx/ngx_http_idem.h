@@ -230,14 +230,20 @@ typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
 
 /* A claim. Its request may end before the outcome is stored. */
 
+typedef enum {
+    NGX_HTTP_IDEM_HANDED_NOTHING = 0,
+    NGX_HTTP_IDEM_HANDED_OUTCOME,           /* and no result */
+    NGX_HTTP_IDEM_HANDED_RESULT
+} ngx_http_idem_handed_e;
+
+
 typedef struct {
     struct idem_claim         *claim;
     ngx_http_idem_ctx_t       *ctx;         /* NULL: the request has ended */
     ngx_event_t                hold;        /* limits how long a response waits for the store */
     ngx_event_t                cancel;      /* fires after pending input was read */
     enum idem_end              lost;        /* why the lease was lost; nothing may begin then */
-    unsigned                   finished:1;  /* the outcome was handed to the store */
-    unsigned                   result:1;    /* with a result */
+    ngx_http_idem_handed_e     handed;      /* to the store */
 } ngx_http_idem_run_t;
 
 
@@ -344,6 +350,13 @@ typedef struct {
 /* The run at the backend, and its outcome: upstream.c. */
 
 typedef enum {
+    NGX_HTTP_IDEM_SEND_UNPREPARED = 0,
+    NGX_HTTP_IDEM_SEND_PREPARED,            /* the headers for the backend are set */
+    NGX_HTTP_IDEM_SEND_BEGUN                /* bytes went to the backend, in any try */
+} ngx_http_idem_send_e;
+
+
+typedef enum {
     NGX_HTTP_IDEM_ACCEL_NONE = 0,
     NGX_HTTP_IDEM_ACCEL_FOLLOWED,           /* X-Accel-Redirect came instead of a response */
     NGX_HTTP_IDEM_ACCEL_STATED              /* and the outcome beside it */
@@ -353,13 +366,12 @@ typedef enum {
 typedef struct {
     ngx_http_handler_pt        content;     /* the location's own */
     u_char                    *downstream;  /* IDEM_HEX_LEN digits of a key, once they are needed */
+    ngx_http_idem_send_e       send;
     ngx_uint_t                 outcome;
     ngx_http_idem_accel_e      accel;
     enum idem_end              cancelled;   /* why we ended the run; 0: we did not */
     ngx_event_t                run_max;     /* of an unguarded run */
     int64_t                    ttl;         /* set by the backend; 0: not set */
-    unsigned                   readied:1;   /* the headers for the backend are set */
-    unsigned                   sent:1;      /* bytes went to the backend, in any try */
 } ngx_http_idem_backend_t;
 
 

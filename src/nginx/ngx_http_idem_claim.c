@@ -441,8 +441,7 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     run = ctx->run;
     claim = run->claim;
     policy = ctx->conf->policy;
-    run->finished = 1;
-    run->result = (result != NULL);
+    run->handed = result ? NGX_HTTP_IDEM_HANDED_RESULT : NGX_HTTP_IDEM_HANDED_OUTCOME;
 
     ngx_http_idem_decision_wait_begin(ctx);
 
@@ -496,7 +495,8 @@ ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
                       "stored", idem_claim_hash(claim));
     }
 
-    dropped = (rc == 0 && !lost && run->result && !idem_claim_result_kept(claim));
+    dropped = (rc == 0 && !lost && run->handed == NGX_HTTP_IDEM_HANDED_RESULT
+               && !idem_claim_result_kept(claim));
 
     if (dropped) {
         ngx_log_error(NGX_LOG_ERR, log, 0,
@@ -585,7 +585,7 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
 
         /* the store has not responded: the claim is given back in the background */
 
-        if (!run->finished) {
+        if (run->handed == NGX_HTTP_IDEM_HANDED_NOTHING) {
             ngx_http_idem_claim_free(run);
             return;
         }

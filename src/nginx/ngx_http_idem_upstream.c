@@ -138,11 +138,11 @@ ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_
 {
     u_char  *p, *attempt, *last;
 
-    if (ctx->backend.readied) {
+    if (ctx->backend.send != NGX_HTTP_IDEM_SEND_UNPREPARED) {
         return NGX_OK;
     }
 
-    ctx->backend.readied = 1;
+    ctx->backend.send = NGX_HTTP_IDEM_SEND_PREPARED;
 
     if (ngx_http_idem_upstream_add_key(r, ctx) != NGX_OK
         || ngx_http_idem_upstream_add_scope(r, ctx) != NGX_OK)
@@ -234,13 +234,25 @@ ngx_http_idem_upstream_wrap_content(ngx_http_request_t *r, ngx_http_idem_ctx_t *
 ngx_uint_t
 ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    if (r->upstream) {
-        return ctx->backend.sent || r->upstream->request_sent;
+    if (ctx->backend.send == NGX_HTTP_IDEM_SEND_BEGUN) {
+        return 1;
     }
 
     /* a handler in nginx itself has begun once it is called */
 
-    return ctx->backend.sent || ctx->response.heard != NGX_HTTP_IDEM_SILENT;
+    return r->upstream ? r->upstream->request_sent
+                       : ctx->response.heard != NGX_HTTP_IDEM_SILENT;
+}
+
+
+/* Called before the upstream ends, which alone knows it otherwise. */
+
+static void
+ngx_http_idem_upstream_note_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ngx_http_idem_upstream_was_sent(r, ctx)) {
+        ctx->backend.send = NGX_HTTP_IDEM_SEND_BEGUN;
+    }
 }
 
 
@@ -425,7 +437,7 @@ ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t  stated = -1;
 
-    ctx->backend.sent = 1;
+    ctx->backend.send = NGX_HTTP_IDEM_SEND_BEGUN;
 
     if (ctx->backend.accel != NGX_HTTP_IDEM_ACCEL_NONE) {
         return;
@@ -568,7 +580,7 @@ ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, e
     ngx_http_upstream_t  *u = r->upstream;
 
     ngx_http_idem_upstream_mark_cancelled(ctx, why);
-    ctx->backend.sent = ngx_http_idem_upstream_was_sent(r, ctx);
+    ngx_http_idem_upstream_note_sent(r, ctx);
 
     ngx_http_set_log_request(c->log, r);
 
@@ -689,7 +701,7 @@ ngx_http_idem_upstream_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     }
 
     if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
-        ctx->backend.sent = ngx_http_idem_upstream_was_sent(r, ctx);
+        ngx_http_idem_upstream_note_sent(r, ctx);
         ngx_http_idem_upstream_wrap_content(r, ctx);
         return NGX_DECLINED;
     }
