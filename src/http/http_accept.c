@@ -221,20 +221,9 @@ bool idem_http_codings_identity(const struct idem_http_codings *codings) {
 
 bool idem_http_list_has(struct idem_http_text text, struct idem_http_text name) {
     struct idem_http_text element;
-    const char *comma;
 
-    while (text.len > 0) {
-        comma = memchr(text.at, ',', text.len);
-        element.at = text.at;
-        element.len = comma == NULL ? text.len : (size_t)(comma - text.at);
-        text.at += element.len;
-        text.len -= element.len;
+    while (idem_http_part_next(&text, ',', &element))
         if (idem_http_same(idem_http_trim(element), name))
             return true;
-        if (comma != NULL) {
-            text.at++;
-            text.len--;
-        }
-    }
     return false;
 }

@@ -150,10 +150,9 @@ static bool answer_decoded_read(const struct idem_http_header *header,
     struct idem_http_text digits = header->value;
     int64_t size;
 
-    if (header->name.len != sizeof(DECODED) - 1 ||
-        memcmp(header->name.at, DECODED, sizeof(DECODED) - 1) != 0)
+    if (!idem_http_is(header->name, DECODED))
         return false;
-    if (digits.len == 2 && memcmp(digits.at, "no", 2) == 0) {
+    if (idem_http_is(digits, "no")) {
         *ret = (struct idem_http_decoded){.kind = IDEM_HTTP_DECODED_NEVER};
         return true;
     }

@@ -16,6 +16,20 @@ struct idem_http_text idem_http_trim(struct idem_http_text text) {
     return text;
 }
 
+bool idem_http_part_next(struct idem_http_text *rest, char separator, struct idem_http_text *ret) {
+    const char *end;
+    size_t skip;
+
+    if (rest->len == 0)
+        return false;
+    end = memchr(rest->at, separator, rest->len);
+    *ret = (struct idem_http_text){rest->at, end == NULL ? rest->len : (size_t)(end - rest->at)};
+    skip = ret->len + (end != NULL);
+    rest->at += skip;
+    rest->len -= skip;
+    return true;
+}
+
 bool idem_http_is_token(struct idem_http_text text) {
     for (size_t i = 0; i < text.len; i++)
         if (!idem_is_tchar(text.at[i]))
@@ -24,9 +38,8 @@ bool idem_http_is_token(struct idem_http_text text) {
 }
 
 static char field_variable_char(char c) {
-    if (c >= 'A' && c <= 'Z')
-        return (char)(c | 0x20);
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '_';
+    c = idem_lower(c);
+    return idem_is_lower(c) || idem_is_digit(c) ? c : '_';
 }
 
 bool idem_http_same_variable(struct idem_http_text a, struct idem_http_text b) {
@@ -111,21 +124,13 @@ bool idem_http_outcome_read(struct idem_http_text value, enum idem_http_outcome 
 }
 
 enum idem_http_type idem_http_type_read(struct idem_http_text value) {
-    const char *slash, *semicolon;
-    struct idem_http_text type, sub;
+    struct idem_http_text parameters = value, type, sub;
 
-    if (value.len == 0)
+    if (!idem_http_part_next(&parameters, ';', &value))
         return IDEM_HTTP_OTHER;
-    semicolon = memchr(value.at, ';', value.len);
-    if (semicolon != NULL)
-        value.len = (size_t)(semicolon - value.at);
-    value = idem_http_trim(value);
-    slash = memchr(value.at, '/', value.len);
-    if (slash == NULL)
-        return IDEM_HTTP_OTHER;
-    type = (struct idem_http_text){value.at, (size_t)(slash - value.at)};
-    sub = (struct idem_http_text){slash + 1, value.len - type.len - 1};
-    if (!idem_http_is_token(type) || !idem_http_is_token(sub))
+    value = sub = idem_http_trim(value);
+    if (!idem_http_part_next(&sub, '/', &type) || !idem_http_is_token(type) ||
+        !idem_http_is_token(sub))
         return IDEM_HTTP_OTHER;
     if (idem_http_same(value, IDEM_HTTP_TEXT("application/json")))
         return IDEM_HTTP_JSON;

@@ -27,6 +27,8 @@ struct idem_http_header {
 
 /* Returns the text without surrounding blanks (SP, HTAB). */
 struct idem_http_text idem_http_trim(struct idem_http_text text);
+/* Returns the text up to the separator or the end, and moves *rest past it. False at the end. */
+bool idem_http_part_next(struct idem_http_text *rest, char separator, struct idem_http_text *ret);
 /* True for one or more token characters (RFC 9110, 5.6.2), as in names, types and methods. */
 bool idem_http_is_token(struct idem_http_text text);
 /* Equal byte by byte. */

@@ -7,28 +7,13 @@
 #include <string.h>
 
 bool idem_http_pair_next(struct idem_http_text *form, struct idem_http_pair *ret) {
-    const char *begin, *end, *equals;
+    struct idem_http_text part = {0};
 
-    while (form->len > 0 && form->at[0] == '&') {
-        form->at++;
-        form->len--;
-    }
-    if (form->len == 0)
-        return false;
-    begin = form->at;
-    end = memchr(begin, '&', form->len);
-    if (end == NULL)
-        end = begin + form->len;
-    equals = memchr(begin, '=', (size_t)(end - begin));
-    if (equals == NULL)
-        equals = end;
-    ret->name = (struct idem_http_text){begin, (size_t)(equals - begin)};
-    if (equals < end)
-        equals++;
-    ret->value = (struct idem_http_text){equals, (size_t)(end - equals)};
-    form->len -= (size_t)(end - begin);
-    form->at = end;
-    return true;
+    while (part.len == 0)
+        if (!idem_http_part_next(form, '&', &part))
+            return false;
+    ret->value = part;
+    return idem_http_part_next(&ret->value, '=', &ret->name);
 }
 
 /* Returns the character at *i and moves *i past it; 0 if it is malformed. */

@@ -29,7 +29,7 @@ void idem_http_inflate_release(struct idem_http_inflate *z) {
     inflateEnd(&z->zlib);
 }
 
-static void inflate_input_give(struct idem_http_inflate *z) {
+static void inflate_input_fill(struct idem_http_inflate *z) {
     size_t room = READ_STEP - z->zlib.avail_in, len = z->unread < room ? z->unread : room;
 
     z->zlib.avail_in += (uInt)len;
@@ -54,7 +54,7 @@ int idem_http_inflate_next(struct idem_http_inflate *z, void *out, size_t size, 
         room = UINT_MAX;
     z->zlib.next_out = room == 0 ? &beyond : out;
     z->zlib.avail_out = room == 0 ? 1 : (uInt)room;
-    inflate_input_give(z);
+    inflate_input_fill(z);
     while (!z->done && z->zlib.avail_out > 0 && (z->zlib.avail_in > 0 || z->unread == 0)) {
         rc = inflate(&z->zlib, Z_NO_FLUSH);
         if (rc == Z_MEM_ERROR)

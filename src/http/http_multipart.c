@@ -189,7 +189,7 @@ static enum idem_http_found multipart_disposition_is(struct idem_http_text value
             idem_http_same(found.name, IDEM_HTTP_TEXT("filename*")))
             file = true;
         else if (idem_http_same(found.name, IDEM_HTTP_TEXT("name")) &&
-                 found.value.len == name.len && memcmp(found.value.at, name.at, name.len) == 0)
+                 idem_http_equal(found.value, name))
             is = IDEM_HTTP_ONCE;
     }
     if (rc < 0)

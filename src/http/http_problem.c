@@ -14,7 +14,7 @@
 #include "base/visible.h"
 
 /* clang-format off */
-const struct idem_http_problem_row idem_http_problem_rows[IDEM_HTTP_PROBLEMS] = {
+const struct idem_http_problem_defaults idem_http_problem_defaults[IDEM_HTTP_PROBLEMS] = {
     [IDEM_HTTP_KEY_MISSING] =
         {"key-missing", 400, "This request needs an idempotency key", false},
     [IDEM_HTTP_KEY_MALFORMED] =
@@ -45,12 +45,13 @@ const struct idem_http_problem_row idem_http_problem_rows[IDEM_HTTP_PROBLEMS] = 
 /* clang-format on */
 
 int idem_http_problem_status(const struct idem_http_problem *problem) {
-    return problem->status != 0 ? problem->status : idem_http_problem_rows[problem->kind].status;
+    return problem->status != 0 ? problem->status
+                                : idem_http_problem_defaults[problem->kind].status;
 }
 
 bool idem_http_problem_retryable(const struct idem_http_problem *problem) {
     if (problem->retryable == IDEM_HTTP_BY_KIND)
-        return idem_http_problem_rows[problem->kind].retryable;
+        return idem_http_problem_defaults[problem->kind].retryable;
     return problem->retryable == IDEM_HTTP_RETRY;
 }
 
@@ -125,11 +126,11 @@ static void problem_json_int(struct idem_out *out, const char *name, int value) 
 }
 
 size_t idem_http_problem_json(const struct idem_http_problem *problem, char *buf, size_t size) {
-    const struct idem_http_problem_row *row = &idem_http_problem_rows[problem->kind];
+    const struct idem_http_problem_defaults *defaults = &idem_http_problem_defaults[problem->kind];
     struct idem_out out = {buf, size, 0};
 
-    problem_print(&out, "{\"type\":\"urn:idem:%s\"", row->word);
-    problem_json_text(&out, "title", problem_text_of(row->title));
+    problem_print(&out, "{\"type\":\"urn:idem:%s\"", defaults->word);
+    problem_json_text(&out, "title", problem_text_of(defaults->title));
     problem_json_int(&out, "status", idem_http_problem_status(problem));
     problem_json_text(&out, "detail", problem->detail);
     problem_print(&out, ",\"retryable\":%s",
@@ -145,29 +146,21 @@ size_t idem_http_problem_json(const struct idem_http_problem *problem, char *buf
 /* HTML. */
 
 static void problem_html_char(struct idem_out *out, uint32_t c, const char *bytes, size_t n) {
-    switch (c) {
-    case '&':
-        idem_out_text(out, "&amp;");
-        break;
-    case '<':
-        idem_out_text(out, "&lt;");
-        break;
-    case '>':
-        idem_out_text(out, "&gt;");
-        break;
-    case '"':
-        idem_out_text(out, "&quot;");
-        break;
-    case '\'':
-        idem_out_text(out, "&#39;");
-        break;
-    default:
-        /* HTML forbids the other controls, even as character references. */
-        if (idem_utf8_is_control(c) && c != '\n' && c != '\t')
-            idem_out_put(out, "\xef\xbf\xbd", 3);
-        else
-            idem_out_put(out, bytes, n);
-    }
+    static const struct {
+        uint32_t c;
+        const char *text;
+    } escapes[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+
+    for (size_t i = 0; i < sizeof(escapes) / sizeof(escapes[0]); i++)
+        if (c == escapes[i].c) {
+            idem_out_text(out, escapes[i].text);
+            return;
+        }
+    /* HTML forbids the other controls, even as character references. */
+    if (idem_utf8_is_control(c) && c != '\n' && c != '\t')
+        idem_out_put(out, "\xef\xbf\xbd", 3);
+    else
+        idem_out_put(out, bytes, n);
 }
 
 /* A reason is not written by the operator: its invisible characters are made visible. The
@@ -212,6 +205,15 @@ static void problem_html_retry(struct idem_out *out, const struct idem_http_prob
     idem_out_text(out, "</p>\n");
 }
 
+static void problem_html_message(struct idem_out *out, struct idem_http_text text,
+                                 problem_char_put *char_out) {
+    if (text.len == 0)
+        return;
+    idem_out_text(out, "<p class=\"message\" dir=\"auto\">");
+    problem_text_put(out, text, char_out);
+    idem_out_text(out, "</p>\n");
+}
+
 static void problem_html_status(struct idem_out *out, const char *what, int status) {
     if (status == 0)
         return;
@@ -220,29 +222,21 @@ static void problem_html_status(struct idem_out *out, const char *what, int stat
 }
 
 size_t idem_http_problem_html(const struct idem_http_problem *problem, char *buf, size_t size) {
-    const struct idem_http_problem_row *row = &idem_http_problem_rows[problem->kind];
+    const struct idem_http_problem_defaults *defaults = &idem_http_problem_defaults[problem->kind];
     struct idem_out out = {buf, size, 0};
 
     idem_out_text(&out, page_head);
-    problem_text_put(&out, problem_text_of(row->title), problem_html_char);
+    problem_text_put(&out, problem_text_of(defaults->title), problem_html_char);
     idem_out_text(&out, "</title>\n</head>\n<body>\n<h1 lang=\"en\">");
-    problem_text_put(&out, problem_text_of(row->title), problem_html_char);
+    problem_text_put(&out, problem_text_of(defaults->title), problem_html_char);
     idem_out_text(&out, "</h1>\n");
-    if (problem->detail.len != 0) {
-        idem_out_text(&out, "<p class=\"message\" dir=\"auto\">");
-        problem_text_put(&out, problem->detail, problem_html_char);
-        idem_out_text(&out, "</p>\n");
-    }
+    problem_html_message(&out, problem->detail, problem_html_char);
     problem_html_status(&out, "The first answer had status ", problem->first_status);
     problem_html_status(&out, "The last answer had status ", problem->last_status);
-    if (problem->reason.len != 0) {
-        idem_out_text(&out, "<p class=\"message\" dir=\"auto\">");
-        problem_text_put(&out, problem->reason, problem_html_reason_char);
-        idem_out_text(&out, "</p>\n");
-    }
+    problem_html_message(&out, problem->reason, problem_html_reason_char);
     problem_html_retry(&out, problem);
     problem_print(&out, "<p lang=\"en\"><small>%d %s", idem_http_problem_status(problem),
-                  row->word);
+                  defaults->word);
     if (problem->key_hash.len != 0) {
         idem_out_text(&out, "<br>");
         problem_text_put(&out, problem->key_hash, problem_html_char);

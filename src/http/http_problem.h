@@ -24,13 +24,13 @@ enum idem_http_problem_kind {
 };
 
 /* The defaults of a kind. The type in JSON is "urn:idem:" and the word. */
-struct idem_http_problem_row {
+struct idem_http_problem_defaults {
     const char *word;
     int status;
     const char *title;
     bool retryable; /* the same request may have another outcome later */
 };
-extern const struct idem_http_problem_row idem_http_problem_rows[IDEM_HTTP_PROBLEMS];
+extern const struct idem_http_problem_defaults idem_http_problem_defaults[IDEM_HTTP_PROBLEMS];
 
 /* Zero or empty means absent, and the member is left out; status and retryable then come from
    the kind. Texts are any bytes: U+FFFD replaces bytes that are not UTF-8. */

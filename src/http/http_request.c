@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "http/http_chars.h"
 #include "http/http_form.h"
 
 struct request_builder {
@@ -125,7 +126,7 @@ static int request_builder_values_array(struct request_builder *b, const struct 
 static int request_builder_values_join(struct request_builder *b, const struct pairs *pairs,
                                        const uint32_t *group, uint32_t n, struct idem_json *ret) {
     const struct idem_member *first = &pairs->at[group[0]];
-    bool cookie = first->len == 6 && memcmp(first->name, "cookie", 6) == 0;
+    bool cookie = idem_is_word(first->name, first->len, "cookie");
     size_t len = 2 * (size_t)(n - 1);
     char *out, *to;
     int rc = 0;
@@ -277,11 +278,8 @@ static int request_builder_lower_name(struct request_builder *b, struct idem_htt
 
     if (out == NULL)
         return rc;
-    for (size_t i = 0; i < name->len; i++) {
-        char c = name->at[i];
-
-        out[i] = c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
-    }
+    for (size_t i = 0; i < name->len; i++)
+        out[i] = idem_lower(name->at[i]);
     name->at = out;
     return request_builder_utf8(b, name);
 }
@@ -303,14 +301,11 @@ static int request_builder_headers(struct request_builder *b,
 
 /* Reads the next name=value between semicolons; a part without a name or without = is skipped. */
 static bool request_cookie_next(struct idem_http_text *rest, struct idem_http_header *ret) {
-    while (rest->len > 0) {
-        const char *end = memchr(rest->at, ';', rest->len), *equals;
-        struct idem_http_text part = {rest->at, end == NULL ? rest->len : (size_t)(end - rest->at)};
-        size_t skip = part.len + (end != NULL);
+    struct idem_http_text part;
 
-        rest->at += skip;
-        rest->len -= skip;
-        equals = memchr(part.at, '=', part.len);
+    while (idem_http_part_next(rest, ';', &part)) {
+        const char *equals = memchr(part.at, '=', part.len);
+
         if (equals == NULL)
             continue;
         ret->name = (struct idem_http_text){part.at, (size_t)(equals - part.at)};

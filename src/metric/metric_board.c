@@ -51,36 +51,36 @@ static void board_name_set(char *to, size_t size, const char *from) {
     to[n] = '\0';
 }
 
-static void board_row_name(struct board_row *row, const char *door, const char *route,
-                           const char *policy) {
-    board_name_set(row->door, sizeof(row->door), door);
-    board_name_set(row->route, sizeof(row->route), route);
-    board_name_set(row->policy, sizeof(row->policy), policy);
+static void board_route_set_name(struct board_route *route, const char *door, const char *name,
+                                 const char *policy) {
+    board_name_set(route->door, sizeof(route->door), door);
+    board_name_set(route->name, sizeof(route->name), name);
+    board_name_set(route->policy, sizeof(route->policy), policy);
 }
 
-static bool board_row_is(const struct board_row *row, const struct board_row *name) {
-    return strcmp(row->door, name->door) == 0 && strcmp(row->route, name->route) == 0 &&
-           strcmp(row->policy, name->policy) == 0;
+static bool board_route_is(const struct board_route *a, const struct board_route *b) {
+    return strcmp(a->door, b->door) == 0 && strcmp(a->name, b->name) == 0 &&
+           strcmp(a->policy, b->policy) == 0;
 }
 
-struct board_row *board_row(struct board *board, const char *door, const char *route,
-                            const char *policy) {
-    struct board_row *row = NULL, name;
+struct board_route *board_route(struct board *board, const char *door, const char *name,
+                                const char *policy) {
+    struct board_route *route = NULL, wanted;
 
-    board_row_name(&name, door, route, policy);
-    for (size_t i = 0; i < BOARD_ROWS; i++) {
-        row = &board->rows[i];
-        if (atomic_load(&row->used) == 0)
+    board_route_set_name(&wanted, door, name, policy);
+    for (size_t i = 0; i < BOARD_ROUTES; i++) {
+        route = &board->routes[i];
+        if (atomic_load(&route->used) == 0)
             break;
-        if (board_row_is(row, &name) || i == BOARD_ROWS - 1)
-            return row;
+        if (board_route_is(route, &wanted) || i == BOARD_ROUTES - 1)
+            return route;
     }
-    if (row == &board->rows[BOARD_ROWS - 1])
-        board_row_name(row, door, "other", "other");
+    if (route == &board->routes[BOARD_ROUTES - 1])
+        board_route_set_name(route, door, "other", "other");
     else
-        board_row_name(row, door, route, policy);
-    atomic_store(&row->used, 1);
-    return row;
+        board_route_set_name(route, door, name, policy);
+    atomic_store(&route->used, 1);
+    return route;
 }
 
 static bool board_store_is_shared(const struct board *board, const struct board_store *store) {
@@ -108,16 +108,18 @@ struct board_store *board_store(struct board *board, const char *url) {
     return store;
 }
 
-void board_stores_keep(struct board *board) {
+void board_stores_next_turn(struct board *board) {
     atomic_fetch_add(&board->turn, 1);
 }
 
-void board_row_keep(struct board *board, struct board_row *row, const struct board_store *store) {
-    atomic_store(&row->store, (uint32_t)(store - board->stores) + 1);
+void board_route_set_store(struct board *board, struct board_route *route,
+                           const struct board_store *store) {
+    atomic_store(&route->store, (uint32_t)(store - board->stores) + 1);
 }
 
-const struct board_store *board_row_store(const struct board *board, const struct board_row *row) {
-    uint32_t at = atomic_load(&row->store);
+const struct board_store *board_route_store(const struct board *board,
+                                            const struct board_route *route) {
+    uint32_t at = atomic_load(&route->store);
 
     return at == 0 || at >= BOARD_STORES ? NULL : &board->stores[at - 1];
 }
@@ -247,10 +249,11 @@ static bool board_seq_read(const _Atomic uint32_t *seq, uint64_t *to, const uint
     board_seq_read(seq, (uint64_t *)(void *)(to), (const uint64_t *)(const void *)(from),          \
                    sizeof(*(to)))
 
-void board_refused(struct board *board, const struct board_row *row, enum board_verdict verdict,
+void board_refused(struct board *board, const struct board_route *route, enum board_verdict verdict,
                    const char *hash, const char *label) {
-    struct board_note note = {
-        .row = (uint32_t)(row - board->rows), .verdict = (uint32_t)verdict, .at_ms = board_now()};
+    struct board_note note = {.route = (uint32_t)(route - board->routes),
+                              .verdict = (uint32_t)verdict,
+                              .at_ms = board_now()};
     uint64_t n = atomic_fetch_add(&board->notes_n, 1);
     struct board_note_slot *slot = &board->notes[n % BOARD_NOTES];
 
@@ -269,8 +272,8 @@ size_t board_notes(const struct board *board, struct board_note *ret, size_t max
         const struct board_note_slot *slot = &board->notes[(end - 1 - i) % BOARD_NOTES];
         struct board_note *note = &ret[found];
 
-        if (SEQ_READ(&slot->seq, note, &slot->note) && note->at_ms != 0 && note->row < BOARD_ROWS &&
-            note->verdict < BOARD_VERDICTS)
+        if (SEQ_READ(&slot->seq, note, &slot->note) && note->at_ms != 0 &&
+            note->route < BOARD_ROUTES && note->verdict < BOARD_VERDICTS)
             found++;
     }
     return found;
@@ -290,9 +293,9 @@ void board_survey_get(const struct board *board, const struct board_store *store
 /* Samples. */
 
 static void board_sample_fill(const struct board *board, struct board_sample *sample) {
-    for (size_t i = 0; i < BOARD_ROWS && atomic_load(&board->rows[i].used) != 0; i++)
+    for (size_t i = 0; i < BOARD_ROUTES && atomic_load(&board->routes[i].used) != 0; i++)
         for (size_t v = 0; v < BOARD_VERDICTS; v++)
-            sample->verdicts[v] += board_get(&board->rows[i].verdicts[v]);
+            sample->verdicts[v] += board_get(&board->routes[i].verdicts[v]);
     for (size_t i = 0; i < BOARD_STORES && atomic_load(&board->stores[i].used) != 0; i++)
         for (size_t b = 0; b <= BOARD_BOUNDS; b++)
             sample->ops[b] += board_get(&board->stores[i].ops[BOARD_OP_CLAIM].counts[b]) +

@@ -1,14 +1,14 @@
 /*
  * The board: event counts in memory that processes share (nginx's workers), or that one process
- * has alone. Writers add to it without a lock; the reports read it (metric_report.c,
- * metric_report.c). It never contains a key, a user or a body: a record is identified by its hash,
+ * has alone. Writers add to it without a lock; the reports read it (metric_report.c). It
+ * never contains a key, a user or a body: a record is identified by its hash,
  * and by the label that its policy is set to show.
  *
  * The memory is one block of BOARD_SIZE bytes that starts as zeros, contains no pointers, and
  * outlives any of its processes. A process that dies during a write leaves a note that no reader
  * accepts; its gauges are ignored once it has exited.
  *
- *     rows       one for each route and policy: verdicts and other counts
+ *     routes     one for each route and policy: verdicts and other counts
  *     stores     one for each store: response times, errors, records
  *     processes  current activity of each process
  *     notes      the newest refusals, in a ring
@@ -26,7 +26,7 @@
 #define BOARD_ROUTE_MAX 191
 #define BOARD_STORE_MAX 127
 
-#define BOARD_ROWS 512
+#define BOARD_ROUTES 512
 #define BOARD_STORES 17
 #define BOARD_PROCESSES 256
 #define BOARD_NOTES 64
@@ -57,7 +57,7 @@ enum board_verdict {
     BOARD_VERDICTS
 };
 
-/* Further counts of a row. */
+/* Further counts of a route. */
 enum board_count {
     BOARD_TOKEN_ISSUED,
     BOARD_TOKEN_SPENT,
@@ -85,11 +85,11 @@ struct board_histogram {
     _Atomic uint64_t sum_us;
 };
 
-/* The names of rows and stores never change once `used` is set. */
-struct board_row {
+/* The names of routes and stores never change once `used` is set. */
+struct board_route {
     _Atomic uint32_t used;
     char door[8];                     /* http, queue */
-    char route[BOARD_ROUTE_MAX + 1];  /* server and location; a queue's name */
+    char name[BOARD_ROUTE_MAX + 1];   /* server and location; a queue's name */
     char policy[IDEM_PREFIX_MAX + 1]; /* the prefix */
     _Atomic uint64_t verdicts[BOARD_VERDICTS];
     _Atomic uint64_t counts[BOARD_COUNTS];
@@ -137,7 +137,7 @@ struct board_process {
 struct board_note {
     char hash[65]; /* empty: no key */
     char label[IDEM_LABEL_MAX + 1];
-    uint32_t row;
+    uint32_t route;
     uint32_t verdict;
     int64_t at_ms;
 };
@@ -158,9 +158,9 @@ struct board {
     uint32_t layout; /* BOARD_LAYOUT of the process that made it */
     int64_t started_ms;
     unsigned char secret[32]; /* for the admin page's tokens; zeros: not set yet. Never shown */
-    struct board_row rows[BOARD_ROWS];       /* the last is shared by rows without room */
+    struct board_route routes[BOARD_ROUTES]; /* the last is shared by routes without room */
     struct board_store stores[BOARD_STORES]; /* likewise */
-    _Atomic uint32_t turn;                   /* number of calls of board_stores_keep() */
+    _Atomic uint32_t turn;                   /* number of calls of board_stores_next_turn() */
     struct board_process processes[BOARD_PROCESSES];
     _Atomic uint64_t notes_n;
     struct board_note_slot notes[BOARD_NOTES];
@@ -177,17 +177,19 @@ struct board {
    layout. */
 bool board_init(struct board *board);
 
-/* Returns the row of these names, and makes it if it is new; never NULL: if the board is full it
+/* Returns the route of these names, and makes it if it is new; never NULL: if the board is full it
    is the last one, "other". Only one process may call it at a time. */
-struct board_row *board_row(struct board *board, const char *door, const char *route,
-                            const char *policy);
+struct board_route *board_route(struct board *board, const char *door, const char *name,
+                                const char *policy);
 struct board_store *board_store(struct board *board, const char *url);
 /* Marks as unused all stores that were not named since the last call. */
-void board_stores_keep(struct board *board);
-/* Sets the store of a row's records. The getter returns NULL if it is not set, or is the shared
+void board_stores_next_turn(struct board *board);
+/* Sets the store of a route's records. The getter returns NULL if it is not set, or is the shared
    last one. */
-void board_row_keep(struct board *board, struct board_row *row, const struct board_store *store);
-const struct board_store *board_row_store(const struct board *board, const struct board_row *row);
+void board_route_set_store(struct board *board, struct board_route *route,
+                           const struct board_store *store);
+const struct board_store *board_route_store(const struct board *board,
+                                            const struct board_route *route);
 
 /* Returns a slot for this process, possibly that of a process that has exited; never NULL: if all
    are in use it is the last one, which is not shown. */
@@ -213,7 +215,7 @@ static inline uint64_t board_get(const _Atomic uint64_t *at) {
 void board_observe(struct board_histogram *histogram, int64_t us);
 
 /* The hash (64 digits) and the label may be NULL. */
-void board_refused(struct board *board, const struct board_row *row, enum board_verdict verdict,
+void board_refused(struct board *board, const struct board_route *route, enum board_verdict verdict,
                    const char *hash, const char *label);
 /* Returns the number of notes; the newest is first. */
 size_t board_notes(const struct board *board, struct board_note *ret, size_t max);

@@ -33,21 +33,14 @@ const char *report_type(enum report_form form) {
     return forms[form].type;
 }
 
-/* Returns the value of `format`; .at is NULL if it is absent. */
+/* Returns the value of `format=`; .at is NULL if it is absent. */
 static struct idem_http_text report_query_format(struct idem_http_text query) {
-    static const char name[] = "format=";
-    const char *at = query.at, *end = query.at + query.len;
+    struct idem_http_text parameter, name;
 
-    while (at < end) {
-        const char *next = memchr(at, '&', (size_t)(end - at));
-
-        if (next == NULL)
-            next = end;
-        if ((size_t)(next - at) >= sizeof(name) - 1 && memcmp(at, name, sizeof(name) - 1) == 0)
-            return (struct idem_http_text){at + sizeof(name) - 1,
-                                           (size_t)(next - at) - sizeof(name) + 1};
-        at = next + 1;
-    }
+    while (idem_http_part_next(&query, '&', &parameter))
+        if (memchr(parameter.at, '=', parameter.len) != NULL &&
+            idem_http_part_next(&parameter, '=', &name) && idem_http_is(name, "format"))
+            return parameter;
     return (struct idem_http_text){NULL, 0};
 }
 
@@ -69,12 +62,12 @@ bool report_form(struct idem_http_text query, const struct idem_http_accept *acc
     return false;
 }
 
-void report_write(const struct board *board, const struct report_who *who, enum report_form form,
-                  FILE *out) {
+void report_write(const struct board *board, const struct report_origin *origin,
+                  enum report_form form, FILE *out) {
     if (form == REPORT_TEXT)
-        report_text(board, who, out);
+        report_text(board, origin, out);
     else if (form == REPORT_JSON)
-        report_json(board, who, out);
+        report_json(board, origin, out);
     else
         fwrite(page, 1, sizeof(page) - 1, out);
 }
@@ -155,37 +148,37 @@ static void text_head_print(FILE *out, const char *name, const char *type, const
     fprintf(out, "# HELP idem_%s %s\n# TYPE idem_%s %s\n", name, help, name, type);
 }
 
-static bool text_row_exists(const struct board *board, size_t i) {
-    return i < BOARD_ROWS && atomic_load(&board->rows[i].used) != 0;
+static bool text_route_exists(const struct board *board, size_t i) {
+    return i < BOARD_ROUTES && atomic_load(&board->routes[i].used) != 0;
 }
 
 static bool text_store_exists(const struct board *board, size_t i) {
     return i < BOARD_STORES && atomic_load(&board->stores[i].used) != 0;
 }
 
-static void text_row_print(FILE *out, const char *name, const struct board_row *row) {
+static void text_route_print(FILE *out, const char *name, const struct board_route *route) {
     fprintf(out, "idem_%s", name);
-    text_label_print(out, "route", row->route, true);
-    text_label_print(out, "policy", row->policy, false);
+    text_label_print(out, "route", route->name, true);
+    text_label_print(out, "policy", route->policy, false);
 }
 
 static void text_verdicts_print(FILE *out, const struct board *board) {
     text_head_print(out, "verdicts_total", "counter",
                     "Requests or messages by how they were answered.");
-    for (size_t i = 0; text_row_exists(board, i); i++)
+    for (size_t i = 0; text_route_exists(board, i); i++)
         for (size_t v = 0; v < BOARD_VERDICTS; v++) {
-            text_row_print(out, "verdicts_total", &board->rows[i]);
+            text_route_print(out, "verdicts_total", &board->routes[i]);
             text_label_print(out, "verdict", board_verdict_name((enum board_verdict)v), false);
-            fprintf(out, "} %" PRIu64 "\n", board_get(&board->rows[i].verdicts[v]));
+            fprintf(out, "} %" PRIu64 "\n", board_get(&board->routes[i].verdicts[v]));
         }
 }
 
-/* The counts of rows. */
+/* The counts of routes. */
 static const struct {
     const char *name, *help;
     enum board_count count;
     int door;
-} row_families[] = {
+} route_families[] = {
     {"tokens_issued_total", "Tokens that were issued.", BOARD_TOKEN_ISSUED, OF_HTTP},
     {"tokens_spent_total", "Tokens with which an operation began.", BOARD_TOKEN_SPENT, OF_HTTP},
     {"results_not_kept_total",
@@ -209,15 +202,15 @@ static const struct {
      OF_QUEUE},
 };
 
-static void text_rows_print(FILE *out, const struct board *board, int door) {
-    for (size_t f = 0; f < sizeof(row_families) / sizeof(row_families[0]); f++) {
-        if (row_families[f].door != OF_BOTH && row_families[f].door != door)
+static void text_routes_print(FILE *out, const struct board *board, int door) {
+    for (size_t f = 0; f < sizeof(route_families) / sizeof(route_families[0]); f++) {
+        if (route_families[f].door != OF_BOTH && route_families[f].door != door)
             continue;
-        text_head_print(out, row_families[f].name, "counter", row_families[f].help);
-        for (size_t i = 0; text_row_exists(board, i); i++) {
-            text_row_print(out, row_families[f].name, &board->rows[i]);
+        text_head_print(out, route_families[f].name, "counter", route_families[f].help);
+        for (size_t i = 0; text_route_exists(board, i); i++) {
+            text_route_print(out, route_families[f].name, &board->routes[i]);
             fprintf(out, "} %" PRIu64 "\n",
-                    board_get(&board->rows[i].counts[row_families[f].count]));
+                    board_get(&board->routes[i].counts[route_families[f].count]));
         }
     }
 }
@@ -310,10 +303,10 @@ static void text_times_print(FILE *out, const struct board *board, int door) {
     if (door != OF_QUEUE)
         return;
     text_head_print(out, "handler_seconds", "histogram", "How long messages took to be handled.");
-    for (size_t i = 0; text_row_exists(board, i); i++) {
-        text_labels_make(labels, sizeof(labels), "route", board->rows[i].route, "policy",
-                         board->rows[i].policy);
-        text_histogram_print(out, "handler_seconds", labels, &board->rows[i].handler);
+    for (size_t i = 0; text_route_exists(board, i); i++) {
+        text_labels_make(labels, sizeof(labels), "route", board->routes[i].name, "policy",
+                         board->routes[i].policy);
+        text_histogram_print(out, "handler_seconds", labels, &board->routes[i].handler);
     }
 }
 
@@ -377,18 +370,18 @@ static void text_surveys_print(FILE *out, const struct board *board) {
     }
 }
 
-void report_text(const struct board *board, const struct report_who *who, FILE *out) {
-    int of = strcmp(who->door, "http") == 0 ? OF_HTTP : OF_QUEUE;
+void report_text(const struct board *board, const struct report_origin *origin, FILE *out) {
+    int of = strcmp(origin->door, "http") == 0 ? OF_HTTP : OF_QUEUE;
 
     text_head_print(out, "build_info", "gauge", "Which version this is, and which front door.");
     fputs("idem_build_info", out);
     text_label_print(out, "version", idem_version(), true);
-    text_label_print(out, "door", who->door, false);
+    text_label_print(out, "door", origin->door, false);
     fputs("} 1\n", out);
     text_head_print(out, "start_time_seconds", "gauge", "Since when there are these counts.");
     fprintf(out, "idem_start_time_seconds %.3f\n", (double)board->started_ms / 1000);
     text_verdicts_print(out, board);
-    text_rows_print(out, board, of);
+    text_routes_print(out, board, of);
     text_processes_print(out, board, of);
     text_stores_print(out, board);
     text_times_print(out, board, of);
@@ -399,21 +392,21 @@ void report_text(const struct board *board, const struct report_who *who, FILE *
  * The board as JSON: for programs, and for the page, which draws it.
  */
 
-static void json_counts_write(struct json_out *json, const struct board_row *row) {
+static void json_counts_write(struct json_out *json, const struct board_route *route) {
     json_out_open(json, "verdicts");
     for (size_t v = 0; v < BOARD_VERDICTS; v++)
         json_out_uint(json, board_verdict_name((enum board_verdict)v),
-                      board_get(&row->verdicts[v]));
+                      board_get(&route->verdicts[v]));
     json_out_close(json);
     json_out_open(json, "counts");
     for (size_t c = 0; c < BOARD_COUNTS; c++)
-        json_out_uint(json, board_count_name((enum board_count)c), board_get(&row->counts[c]));
+        json_out_uint(json, board_count_name((enum board_count)c), board_get(&route->counts[c]));
     json_out_close(json);
 }
 
-static void json_row_store_write(struct json_out *json, const struct board *board,
-                                 const struct board_row *row) {
-    const struct board_store *store = board_row_store(board, row);
+static void json_route_store_write(struct json_out *json, const struct board *board,
+                                   const struct board_route *route) {
+    const struct board_store *store = board_route_store(board, route);
 
     if (store == NULL)
         json_out_null(json, "store");
@@ -421,14 +414,14 @@ static void json_row_store_write(struct json_out *json, const struct board *boar
         json_out_text(json, "store", store->name);
 }
 
-static void json_rows_write(struct json_out *json, const struct board *board) {
+static void json_routes_write(struct json_out *json, const struct board *board) {
     json_out_list(json, "rows");
-    for (size_t i = 0; i < BOARD_ROWS && atomic_load(&board->rows[i].used) != 0; i++) {
+    for (size_t i = 0; i < BOARD_ROUTES && atomic_load(&board->routes[i].used) != 0; i++) {
         json_out_open(json, NULL);
-        json_out_text(json, "route", board->rows[i].route);
-        json_out_text(json, "policy", board->rows[i].policy);
-        json_row_store_write(json, board, &board->rows[i]);
-        json_counts_write(json, &board->rows[i]);
+        json_out_text(json, "route", board->routes[i].name);
+        json_out_text(json, "policy", board->routes[i].policy);
+        json_route_store_write(json, board, &board->routes[i]);
+        json_counts_write(json, &board->routes[i]);
         json_out_close(json);
     }
     json_out_list_end(json);
@@ -514,14 +507,14 @@ static void json_notes_write(struct json_out *json, const struct board *board) {
 
     json_out_list(json, "refusals");
     for (size_t i = 0; i < n; i++) {
-        const struct board_row *row = &board->rows[notes[i].row];
+        const struct board_route *route = &board->routes[notes[i].route];
 
         json_out_open(json, NULL);
         json_out_text(json, "hash", notes[i].hash);
         json_out_text(json, "label", notes[i].label);
-        json_out_text(json, "route", row->route);
-        json_out_text(json, "policy", row->policy);
-        json_row_store_write(json, board, row);
+        json_out_text(json, "route", route->name);
+        json_out_text(json, "policy", route->policy);
+        json_route_store_write(json, board, route);
         json_out_text(json, "verdict", board_verdict_name((enum board_verdict)notes[i].verdict));
         json_out_int(json, "at", notes[i].at_ms);
         json_out_close(json);
@@ -576,25 +569,25 @@ static void json_samples_write(struct json_out *json, const struct board *board)
                             &samples[n > MINUTE ? n - 1 - MINUTE : 0]);
 }
 
-void report_json(const struct board *board, const struct report_who *who, FILE *out) {
+void report_json(const struct board *board, const struct report_origin *origin, FILE *out) {
     struct json_out json = {.out = out};
     struct board_process now;
 
     board_processes(board, &now);
     json_out_open(&json, NULL);
     json_out_text(&json, "version", idem_version());
-    json_out_text(&json, "door", who->door);
-    if (who->token != NULL)
-        json_out_text(&json, "admin", who->token);
+    json_out_text(&json, "door", origin->door);
+    if (origin->token != NULL)
+        json_out_text(&json, "admin", origin->token);
     json_out_int(&json, "now", board_now());
     json_out_int(&json, "started", board->started_ms);
     json_out_int(&json, "running", atomic_load(&now.running));
     json_out_int(&json, "parked", atomic_load(&now.parked));
-    if (strcmp(who->door, "queue") == 0) {
+    if (strcmp(origin->door, "queue") == 0) {
         json_out_int(&json, "in_hand", atomic_load(&now.in_hand));
         json_out_int(&json, "handled_now", atomic_load(&now.working));
     }
-    json_rows_write(&json, board);
+    json_routes_write(&json, board);
     json_out_list(&json, "stores");
     for (size_t i = 0; i < BOARD_STORES && atomic_load(&board->stores[i].used) != 0; i++)
         json_store_write(&json, board, &board->stores[i]);

@@ -20,20 +20,20 @@ const char *report_type(enum report_form form); /* Content-Type */
 
 /* The context of a report: `door` is http or queue; `token` is for a client that may change
    records, NULL: it may not. */
-struct report_who {
+struct report_origin {
     const char *door, *token;
 };
 
 /* Writes the report. The caller checks the stream for errors. */
-void report_write(const struct board *board, const struct report_who *who, enum report_form form,
-                  FILE *out);
+void report_write(const struct board *board, const struct report_origin *origin,
+                  enum report_form form, FILE *out);
 
 /* The page's Content-Security-Policy: allows its own style and script and nothing else.
    Borrowed; NULL if a hash cannot be computed. */
 const char *report_page_policy(void);
 
 /* The forms of a report. */
-void report_text(const struct board *board, const struct report_who *who, FILE *out);
-void report_json(const struct board *board, const struct report_who *who, FILE *out);
+void report_text(const struct board *board, const struct report_origin *origin, FILE *out);
+void report_json(const struct board *board, const struct report_origin *origin, FILE *out);
 
 #endif

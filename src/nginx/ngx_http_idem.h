@@ -15,6 +15,7 @@
  *     key.c               scope and key of a request
  *     fingerprint.c       hashes requests and their bodies
  *     claim.c             claims, which may outlive their requests
+ *     decision.c          the decision about a request
  *     upstream.c          headers for the backend, and the outcome of a run
  *     capture.c           holds the response until its outcome is stored
  *     reply.c             replays and refusals
@@ -34,9 +35,9 @@
  *     fields.c            header fields
  *     strip.c             removes reserved fields and ambiguous spellings
  *
- * ngx_http_idem_state.h draws the states of a request. Its context has parts. Body,
- * signature, variables and probe are written by the file that is named with them
- * only; the decision and the response also by the files that lead a request on.
+ * ngx_http_idem_state.h draws the states of a request. Its context has parts: each
+ * is read everywhere, and written only by the file that is named with it, which
+ * tools/house --check verifies.
  */
 
 #ifndef IDEM_NGINX_NGX_HTTP_IDEM_H
@@ -50,7 +51,7 @@
 #include "core/claim.h"
 #include "core/fingerprint.h"
 #include "expr/expr.h"
-#include "nginx/admin.h"
+#include "core/admin_request.h"
 #include "http/http_answer.h"
 #include "http/http_field.h"
 #include "http/http_form.h"
@@ -112,10 +113,10 @@ typedef struct {
 
 typedef struct {
     ngx_array_t                stores;      /* ngx_http_idem_store_t * */
-    ngx_array_t                guarded;     /* ngx_http_idem_guarded_t */
+    ngx_array_t                guarded;     /* ngx_http_idem_location_t */
     ngx_array_t                signers;     /* ngx_http_idem_signer_t */
     int64_t                    longest;     /* ms: the longest window of signers; 0: none */
-    ngx_array_t                routes;      /* ngx_http_idem_route_t */
+    ngx_array_t                routes;      /* ngx_http_idem_location_t: those that are counted */
     ngx_shm_zone_t            *zone;        /* of the board; NULL: there is no idem_status */
     struct board              *board;
     struct board_process      *process;     /* this worker's slot on the board */
@@ -128,7 +129,7 @@ typedef struct {
     ngx_str_t                  name;        /* HEADER, PARAM, SERIAL, TOKEN: of the header */
     ngx_str_t                  param;       /* PARAM; TOKEN: empty if no parameter is read */
     ngx_str_t                  credential;  /* SERIAL */
-    ngx_http_complex_value_t   value;       /* VALUE */
+    ngx_http_complex_value_t  *value;       /* VALUE */
 } ngx_http_idem_key_t;
 
 
@@ -188,7 +189,7 @@ struct ngx_http_idem_loc_conf_s {
     ngx_array_t               *headers;     /* of ngx_str_t: further fields to replay */
     ngx_array_t               *deciders;    /* headers of one spelling, see strip.c; NULL: none */
     ngx_http_idem_heritage_t   heritage;
-    struct board_row          *row;         /* NULL: nothing is counted */
+    struct board_route        *route;       /* its counters; NULL: nothing is counted */
     unsigned                   shows:1;     /* the counters; not a guard then */
     unsigned                   decider_odd:1;   /* a name of deciders has an underscore */
     ngx_http_idem_admin_t     *admin;       /* may change records; NULL: no one */
@@ -201,15 +202,6 @@ struct ngx_http_idem_loc_conf_s {
 };
 
 
-/* a location with its own row of counters */
-
-typedef struct {
-    ngx_http_idem_loc_conf_t  *conf;
-    ngx_http_core_srv_conf_t  *server;
-    ngx_http_core_loc_conf_t  *clcf;
-} ngx_http_idem_route_t;
-
-
 /* an idem_sign, and its place */
 
 typedef struct {
@@ -220,22 +212,30 @@ typedef struct {
 } ngx_http_idem_signer_t;
 
 
-/* a guard to check once the whole configuration is read */
+/* a location with a guard to check once the whole configuration is read, or with counters */
 
 typedef struct {
     ngx_http_idem_loc_conf_t  *conf;
     ngx_http_core_srv_conf_t  *server;
     ngx_http_core_loc_conf_t  *clcf;
     void                     **loc_conf;
-} ngx_http_idem_guarded_t;
+} ngx_http_idem_location_t;
 
 
 typedef struct ngx_http_idem_probe_tx_s  ngx_http_idem_probe_tx_t;
+typedef struct ngx_http_idem_probe_sweep_s  ngx_http_idem_probe_sweep_t;
 typedef struct ngx_http_idem_gunzip_s  ngx_http_idem_gunzip_t;
 typedef struct ngx_http_idem_ctx_s  ngx_http_idem_ctx_t;
 
 
 /* A claim. Its request may end before the outcome is stored. */
+
+typedef enum {
+    NGX_HTTP_IDEM_HANDED_NOTHING = 0,
+    NGX_HTTP_IDEM_HANDED_OUTCOME,           /* and no result */
+    NGX_HTTP_IDEM_HANDED_RESULT
+} ngx_http_idem_handed_e;
+
 
 typedef struct {
     struct idem_claim         *claim;
@@ -243,8 +243,7 @@ typedef struct {
     ngx_event_t                hold;        /* limits how long a response waits for the store */
     ngx_event_t                cancel;      /* fires after pending input was read */
     enum idem_end              lost;        /* why the lease was lost; nothing may begin then */
-    unsigned                   finished:1;  /* the outcome was handed to the store */
-    unsigned                   result:1;    /* with a result */
+    ngx_http_idem_handed_e     handed;      /* to the store */
 } ngx_http_idem_run_t;
 
 
@@ -305,7 +304,6 @@ typedef struct {
     ngx_str_t                  scope;
     ngx_str_t                  text;
     struct idem_fingerprint    fingerprint;
-    u_char                    *downstream;  /* IDEM_HEX_LEN digits, once they are needed */
     char                      *label;       /* NULL: none */
     unsigned                   evaluating:1;    /* scope and key */
 } ngx_http_idem_identity_t;
@@ -320,7 +318,7 @@ typedef struct {
 } ngx_http_idem_vars_t;
 
 
-/* The decision if the request runs, and its reasons: claim.c. */
+/* The decision if the request runs, and its reasons: decision.c. */
 
 typedef enum {
     NGX_HTTP_IDEM_UNDECIDED = 0,
@@ -349,7 +347,14 @@ typedef struct {
 } ngx_http_idem_decision_t;
 
 
-/* The response of the run: capture.c; and its outcome: upstream.c. */
+/* The run at the backend, and its outcome: upstream.c. */
+
+typedef enum {
+    NGX_HTTP_IDEM_SEND_UNPREPARED = 0,
+    NGX_HTTP_IDEM_SEND_PREPARED,            /* the headers for the backend are set */
+    NGX_HTTP_IDEM_SEND_BEGUN                /* bytes went to the backend, in any try */
+} ngx_http_idem_send_e;
+
 
 typedef enum {
     NGX_HTTP_IDEM_ACCEL_NONE = 0,
@@ -357,6 +362,20 @@ typedef enum {
     NGX_HTTP_IDEM_ACCEL_STATED              /* and the outcome beside it */
 } ngx_http_idem_accel_e;
 
+
+typedef struct {
+    ngx_http_handler_pt        content;     /* the location's own */
+    u_char                    *downstream;  /* IDEM_HEX_LEN digits of a key, once they are needed */
+    ngx_http_idem_send_e       send;
+    ngx_uint_t                 outcome;
+    ngx_http_idem_accel_e      accel;
+    enum idem_end              cancelled;   /* why we ended the run; 0: we did not */
+    ngx_event_t                run_max;     /* of an unguarded run */
+    int64_t                    ttl;         /* set by the backend; 0: not set */
+} ngx_http_idem_backend_t;
+
+
+/* The response of the run: capture.c. */
 
 typedef enum {
     NGX_HTTP_IDEM_KEPT = 0,                 /* for duplicates, where the mode keeps results */
@@ -367,13 +386,7 @@ typedef enum {
 
 typedef struct {
     ngx_http_idem_heard_e      heard;       /* of the response, or of a probe's */
-    ngx_http_handler_pt        content;     /* the location's own */
-    ngx_uint_t                 outcome;
-    ngx_http_idem_accel_e      accel;
     ngx_http_idem_kept_e       kept;
-    enum idem_end              cancelled;   /* why we ended the run; 0: we did not */
-    ngx_event_t                max;         /* idem_run_max of an unguarded run */
-    int64_t                    ttl;         /* set by the backend; 0: not set */
     struct idem_shared_bytes  *shared;      /* has room for the head, and the body behind it */
     size_t                     head;        /* bytes of that room */
     ngx_str_t                  body;        /* so far */
@@ -382,8 +395,6 @@ typedef struct {
     ngx_chain_t               *pending;     /* buffers that arrive while the response is held */
     ngx_chain_t              **pending_last;
     unsigned                   live:1;      /* it comes from an upstream */
-    unsigned                   readied:1;   /* the headers for the backend are set */
-    unsigned                   sent:1;      /* bytes went to the backend, in any try */
     unsigned                   discard:1;   /* do not store the body */
     unsigned                   measured:1;
 } ngx_http_idem_response_t;
@@ -402,11 +413,8 @@ typedef enum {
 typedef struct {
     ngx_http_idem_found_e      found;
     ngx_http_request_t        *request;     /* the subrequest */
-    ngx_http_idem_probe_tx_t  *tx;          /* the lookup of a row, instead of a URI */
     ngx_uint_t                 status;
     const char                *reason;      /* why the record stays uncertain */
-    void                      *sweep;       /* NULL: a client's request probes */
-    ngx_socket_t               peer;        /* the other end of a sweep's connection */
 } ngx_http_idem_probe_t;
 
 
@@ -422,14 +430,18 @@ struct ngx_http_idem_ctx_s {
     ngx_http_idem_loc_conf_t  *conf;
     ngx_http_idem_state_e      state;       /* set by ngx_http_idem_ctx_set_state() */
     ngx_http_idem_guard_e      guard;
-    ngx_http_idem_run_t       *run;         /* the claim of a run or a probe; NULL: none */
+    ngx_http_idem_run_t       *run;         /* claim.c: of a run or a probe; NULL: none */
     ngx_http_idem_gunzip_t    *gunzip;      /* decodes a replay; NULL: none, or finished */
+    ngx_http_idem_probe_tx_t  *probe_tx;    /* looks a row up; NULL: none, or finished */
+    ngx_http_idem_probe_sweep_t  *sweep;    /* NULL: a client's request */
+    ngx_socket_t               sweep_peer;  /* the other end of a sweep's connection */
 
     ngx_http_idem_body_t       body;
     ngx_http_idem_signature_t  sign;
     ngx_http_idem_identity_t   key;
     ngx_http_idem_vars_t       vars;
     ngx_http_idem_decision_t   decision;
+    ngx_http_idem_backend_t    backend;
     ngx_http_idem_response_t   response;
     ngx_http_idem_probe_t      probe;
 };
@@ -480,6 +492,8 @@ typedef struct {
 void ngx_http_idem_fields_begin(ngx_http_idem_fields_t *fields, ngx_list_t *list);
 ngx_table_elt_t *ngx_http_idem_fields_next(ngx_http_idem_fields_t *fields);  /* NULL: no more */
 ngx_uint_t ngx_http_idem_fields_match(ngx_table_elt_t *header, ngx_str_t *name);
+ngx_table_elt_t *ngx_http_idem_fields_push(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value);
+ngx_table_elt_t *ngx_http_idem_fields_find(ngx_list_t *list, ngx_str_t *name, ngx_uint_t *ret_n);
 struct idem_http_header *ngx_http_idem_fields_collect(ngx_http_request_t *r, size_t *n);
 void ngx_http_idem_fields_accept(ngx_http_request_t *r, struct idem_http_accept *accept);
 
@@ -489,6 +503,20 @@ ngx_http_idem_text(ngx_str_t *s)
     struct idem_http_text  text = { (char *) s->data, s->len };
 
     return text;
+}
+
+/* Stops an event, whether it waits for its time or for its turn. */
+
+static ngx_inline void
+ngx_http_idem_stop_event(ngx_event_t *ev)
+{
+    if (ev->timer_set) {
+        ngx_del_timer(ev);
+    }
+
+    if (ev->posted) {
+        ngx_delete_posted_event(ev);
+    }
 }
 
 /* strip.c */
@@ -503,7 +531,9 @@ ngx_int_t ngx_http_idem_store_open(ngx_http_idem_store_t *store, ngx_cycle_t *cy
 void ngx_http_idem_store_close(ngx_http_idem_store_t *store);
 
 /* check.c */
-ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded);
+ngx_int_t ngx_http_idem_check_report(ngx_conf_t *cf, ngx_uint_t level,
+    ngx_http_idem_loc_conf_t *conf, const char *fmt, ...);
+ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_location_t *guarded);
 void ngx_http_idem_check_signers(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf);
 ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
 
@@ -511,7 +541,6 @@ ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_find(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state);
-void ngx_http_idem_ctx_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
 ngx_int_t ngx_http_idem_ctx_own_bytes(ngx_http_request_t *r, ngx_buf_t *b);
 
 /* handler.c */
@@ -525,9 +554,9 @@ void ngx_http_idem_sign_drop(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_sign_check_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 
 /* key.c */
-ngx_int_t ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    struct idem_fingerprint *fingerprint);
+ngx_int_t ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_key_read_label(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_key_missing(ngx_http_idem_ctx_t *ctx, const char *detail);
 ngx_int_t ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *detail);
 
@@ -552,6 +581,8 @@ ngx_int_t ngx_http_idem_location_copy_names(ngx_conf_t *cf, ngx_http_idem_hosts_
 ngx_uint_t ngx_http_idem_location_allows_host(ngx_http_request_t *r, ngx_http_idem_hosts_t *hosts);
 ngx_int_t ngx_http_idem_location_check_method(ngx_http_request_t *r, ngx_uint_t methods,
     ngx_str_t *names);
+ngx_buf_t *ngx_http_idem_location_close_text(ngx_http_request_t *r, FILE *out, char **text,
+    size_t *len);
 ngx_int_t ngx_http_idem_location_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type,
     ngx_str_t *cache);
 
@@ -567,7 +598,6 @@ ngx_int_t ngx_http_idem_token_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_metric_zone(ngx_conf_t *cf);
 void ngx_http_idem_metric_route_name(ngx_http_core_srv_conf_t *server,
     ngx_http_core_loc_conf_t *clcf, u_char *buf, size_t size);
-ngx_int_t ngx_http_idem_metric_route(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_metric_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
 void ngx_http_idem_metric_stop(ngx_http_idem_main_conf_t *imcf);
 void ngx_http_idem_metric_store_opened(ngx_http_idem_store_t *store);
@@ -597,27 +627,43 @@ void ngx_http_idem_admin_action_stop_all(void);
 void ngx_http_idem_claim_linger_begin(void);
 void ngx_http_idem_claim_linger_end(void);
 ngx_int_t ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key);
-ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
-    struct idem_fingerprint *fingerprint);
+ngx_int_t ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe);
 void ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     ngx_uint_t status, u_char *result, size_t len);
 void ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_claim_separate(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_claim_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_claim_start_run_max(ngx_http_idem_ctx_t *ctx);
+
+/* decision.c */
+ngx_int_t ngx_http_idem_decision_refuse(ngx_http_idem_ctx_t *ctx,
+    enum idem_http_problem_kind problem, const char *word, const char *detail);
+void ngx_http_idem_decision_set_problem(ngx_http_idem_ctx_t *ctx,
+    enum idem_http_problem_kind problem);
+void ngx_http_idem_decision_set_word(ngx_http_idem_ctx_t *ctx, const char *word);
+void ngx_http_idem_decision_set_kind(ngx_http_idem_ctx_t *ctx, ngx_http_idem_decision_e kind);
+void ngx_http_idem_decision_set_hash(ngx_http_idem_ctx_t *ctx, struct idem_claim *claim);
+void ngx_http_idem_decision_wait_begin(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_decision_wait_end(ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_decision_no_store(ngx_http_idem_ctx_t *ctx, const char *reason);
+void ngx_http_idem_decision_take(ngx_http_idem_ctx_t *ctx, struct idem_claim *claim,
+    const struct idem_answer *answer);
+void ngx_http_idem_decision_set_verdict(ngx_http_idem_ctx_t *ctx, enum idem_verdict verdict);
+void ngx_http_idem_decision_set_done(ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    ngx_str_t *result);
 
 /* upstream.c */
-ngx_int_t ngx_http_idem_upstream_content_handler(ngx_http_request_t *r);
+void ngx_http_idem_upstream_wrap_content(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+ngx_int_t ngx_http_idem_upstream_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_start_run_max(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_drop(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 u_char *ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_upstream_is_cut(ngx_http_upstream_t *u);
-ngx_uint_t ngx_http_idem_upstream_status(ngx_http_request_t *r);
 void ngx_http_idem_upstream_remove_fields(ngx_http_request_t *r);
-ngx_uint_t ngx_http_idem_upstream_is_accel(ngx_http_upstream_t *u);
-void ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_upstream_judge_cut(ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_upstream_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_upstream_mark_cancelled(ngx_http_idem_ctx_t *ctx, enum idem_end why);
 void ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     enum idem_end why);
 
@@ -629,16 +675,18 @@ void ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_capture_is_gzip(ngx_str_t *coding);
 off_t ngx_http_idem_capture_limit(ngx_http_idem_ctx_t *ctx);
-ngx_int_t ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    u_char *bytes, size_t size);
+void ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
+void ngx_http_idem_capture_set_kept(ngx_http_idem_ctx_t *ctx, ngx_http_idem_kept_e kept);
+void ngx_http_idem_capture_discard(ngx_http_idem_ctx_t *ctx);
+void ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
+    size_t size);
+void ngx_http_idem_capture_restart(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_str_t *ret);
 ngx_int_t ngx_http_idem_capture_encode_row(ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
     ngx_str_t *ret);
 
 /* reply.c */
-void ngx_http_idem_reply_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
-    const char *verdict);
 ngx_int_t ngx_http_idem_reply_replay_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_idem_reply_replay_head(ngx_http_request_t *r, size_t len);
 ngx_int_t ngx_http_idem_reply_replay_as_is(ngx_http_request_t *r, struct idem_http_text *body);
@@ -660,11 +708,13 @@ const char *ngx_http_idem_log_uri(ngx_http_request_t *r, char *buf);
 ngx_int_t ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-ngx_uint_t ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    ngx_str_t *result);
+ngx_uint_t ngx_http_idem_probe_outcome(ngx_http_idem_ctx_t *ctx, ngx_str_t *result);
 ngx_int_t ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     ngx_chain_t *in);
+
+void ngx_http_idem_probe_set_found(ngx_http_idem_ctx_t *ctx, ngx_http_idem_found_e found,
+    ngx_uint_t status, const char *reason);
 
 /* probe_tx.c */
 ngx_int_t ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
@@ -674,7 +724,8 @@ void ngx_http_idem_probe_tx_drop(ngx_http_idem_ctx_t *ctx);
 ngx_int_t ngx_http_idem_probe_sweep_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf);
 void ngx_http_idem_probe_sweep_stop(void);
 ngx_uint_t ngx_http_idem_probe_sweep_is_wanted(ngx_http_idem_loc_conf_t *conf);
-ngx_uint_t ngx_http_idem_probe_sweep_is_possible(ngx_http_idem_loc_conf_t *conf);
+ngx_uint_t ngx_http_idem_probe_sweep_is_possible(ngx_pool_t *pool,
+    ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_probe_sweep_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_probe_sweep_done(ngx_http_idem_ctx_t *ctx);
 
@@ -685,9 +736,8 @@ struct idem_json *ngx_http_idem_variable_request_json(ngx_http_request_t *r,
 void ngx_http_idem_variable_reset(ngx_http_idem_ctx_t *ctx);
 struct idem_expr *ngx_http_idem_variable_compile(ngx_conf_t *cf, ngx_str_t *text);
 char *ngx_http_idem_variable_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-ngx_uint_t ngx_http_idem_variable_is_set(ngx_http_variable_t *v);
 ngx_uint_t ngx_http_idem_variable_is_computed(ngx_conf_t *cf, ngx_str_t *value);
-ngx_int_t ngx_http_idem_variable_next(ngx_conf_t *cf, ngx_str_t *value, size_t *at,
+ngx_int_t ngx_http_idem_variable_next(ngx_pool_t *pool, ngx_str_t *value, size_t *at,
     ngx_str_t *name);
 ngx_http_variable_t *ngx_http_idem_variable_find_set(ngx_conf_t *cf, ngx_str_t *name);
 

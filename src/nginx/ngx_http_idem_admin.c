@@ -154,18 +154,10 @@ ngx_int_t
 ngx_http_idem_admin_send(ngx_http_request_t *r, ngx_str_t *type, FILE *out, char **text,
     size_t *len)
 {
-    ngx_buf_t  *b = NULL;
+    ngx_buf_t  *b;
     ngx_str_t   cache = ngx_string("no-store"), nosniff = ngx_string("nosniff");
 
-    if (fclose(out) == 0) {
-        b = ngx_create_temp_buf(r->pool, *len);
-    }
-
-    if (b) {
-        b->last = ngx_cpymem(b->pos, *text, *len);
-    }
-
-    free(*text);
+    b = ngx_http_idem_location_close_text(r, out, text, len);
 
     if (b == NULL
         || ngx_http_idem_reply_add_header(r, "X-Content-Type-Options", &nosniff) != NGX_OK)
@@ -233,21 +225,17 @@ ngx_http_idem_admin_refuse(ngx_http_request_t *r, ngx_uint_t status, const char 
 static ngx_uint_t
 ngx_http_idem_admin_find_field(ngx_http_request_t *r, const char *name, ngx_str_t *value)
 {
-    ngx_str_t                wanted;
-    ngx_uint_t               n = 0;
-    ngx_table_elt_t         *header;
-    ngx_http_idem_fields_t   fields;
+    ngx_str_t         wanted = { ngx_strlen(name), (u_char *) name };
+    ngx_uint_t        n;
+    ngx_table_elt_t  *header;
 
-    wanted.data = (u_char *) name;
-    wanted.len = ngx_strlen(name);
-    ngx_str_null(value);
-    ngx_http_idem_fields_begin(&fields, &r->headers_in.headers);
+    header = ngx_http_idem_fields_find(&r->headers_in.headers, &wanted, &n);
 
-    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
-        if (ngx_http_idem_fields_match(header, &wanted)) {
-            *value = header->value;
-            n++;
-        }
+    if (header) {
+        *value = header->value;
+
+    } else {
+        ngx_str_null(value);
     }
 
     return n;
@@ -297,9 +285,7 @@ ngx_http_idem_admin_check_origin(ngx_http_request_t *r, struct idem_admin_caller
 
     n = ngx_http_idem_admin_find_field(r, "Sec-Fetch-Site", &site);
 
-    if (n && (n > 1 || site.len != sizeof("same-origin") - 1
-              || ngx_memcmp(site.data, "same-origin", site.len) != 0))
-    {
+    if (n && (n > 1 || !idem_is_word(site.data, site.len, "same-origin"))) {
         return "The request comes from another site's page (Sec-Fetch-Site).";
     }
 

@@ -29,7 +29,7 @@ typedef enum {
 
 
 typedef struct {
-    struct idem_store_call     call;        /* first: callbacks cast it back */
+    struct idem_store_call         call;        /* first: callbacks cast it back */
     ngx_queue_t                    queue;       /* of pending actions */
     ngx_http_request_t            *request;
     struct idem                   *h;
@@ -168,6 +168,34 @@ ngx_http_idem_admin_action_stop_all(void)
 
 /* Finishing. */
 
+static const struct {
+    int          rc;
+    ngx_uint_t   status;
+    const char  *detail;
+} ngx_http_idem_admin_refusals[] = {
+
+    { IDEM_E_ABSENT, NGX_HTTP_NOT_FOUND,
+      "There is no such record: it has expired, was forgotten, or never was." },
+
+    { IDEM_E_LIVE, NGX_HTTP_CONFLICT,
+      "It is running now, or was started again since you looked. Look again; \"force\" takes it "
+      "from who is running it." },
+
+    { IDEM_E_SETTLED, NGX_HTTP_CONFLICT,
+      "It is done already, or was settled since you looked. Look again; forget it, if it must run "
+      "again." },
+
+    { IDEM_E_UNKNOWN, NGX_HTTP_SERVICE_UNAVAILABLE,
+      "The store did not answer: it may have been done. Look again." },
+
+    { IDEM_E_CORRUPT, NGX_HTTP_CONFLICT,
+      "The record is damaged. It can only be forgotten, with \"force\"." },
+
+    { 0, NGX_HTTP_SERVICE_UNAVAILABLE,                     /* every other code */
+      "The store cannot be asked, and nothing was changed. The error log has the reason." },
+};
+
+
 static ngx_int_t
 ngx_http_idem_admin_action_reply(ngx_http_idem_admin_action_t *action)
 {
@@ -175,43 +203,18 @@ ngx_http_idem_admin_action_reply(ngx_http_idem_admin_action_t *action)
     char                *text = NULL;
     size_t               len = 0;
     ngx_str_t            type = ngx_string("application/json");
+    ngx_uint_t           i;
     ngx_http_request_t  *r = action->request;
 
-    switch (action->rc) {
+    if (action->rc != 0) {
+        for (i = 0; ngx_http_idem_admin_refusals[i].rc
+                    && ngx_http_idem_admin_refusals[i].rc != action->rc; i++)
+        {
+            /* void */
+        }
 
-    case 0:
-        break;
-
-    case IDEM_E_ABSENT:
-        return ngx_http_idem_admin_refuse(r, NGX_HTTP_NOT_FOUND,
-                                          "There is no such record: it has expired, was forgotten, "
-                                          "or never was.");
-
-    case IDEM_E_LIVE:
-        return ngx_http_idem_admin_refuse(r, NGX_HTTP_CONFLICT,
-                                          "It is running now, or was started again since you "
-                                          "looked. Look again; \"force\" takes it from who is "
-                                          "running it.");
-
-    case IDEM_E_SETTLED:
-        return ngx_http_idem_admin_refuse(r, NGX_HTTP_CONFLICT,
-                                          "It is done already, or was settled since you looked. "
-                                          "Look again; forget it, if it must run again.");
-
-    case IDEM_E_UNKNOWN:
-        return ngx_http_idem_admin_refuse(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                          "The store did not answer: it may have been done. Look "
-                                          "again.");
-
-    case IDEM_E_CORRUPT:
-        return ngx_http_idem_admin_refuse(r, NGX_HTTP_CONFLICT,
-                                          "The record is damaged. It can only be forgotten, with "
-                                          "\"force\".");
-
-    default:
-        return ngx_http_idem_admin_refuse(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                          "The store cannot be asked, and nothing was changed. "
-                                          "The error log has the reason.");
+        return ngx_http_idem_admin_refuse(r, ngx_http_idem_admin_refusals[i].status,
+                                          ngx_http_idem_admin_refusals[i].detail);
     }
 
     out = open_memstream(&text, &len);
@@ -244,7 +247,7 @@ ngx_http_idem_admin_action_submit(ngx_http_idem_admin_action_t *action,
     action->step = step;
 
     if (step == NGX_HTTP_IDEM_ADMIN_ACTION_CHANGE) {
-        idem_admin_op(&action->asked, &action->call.op);
+        idem_admin_request_op(&action->asked, &action->call.op);
 
     } else {
         ngx_memzero(&action->call.op, sizeof(struct idem_op));
@@ -358,8 +361,8 @@ ngx_http_idem_admin_action_find_store(ngx_http_request_t *r, struct idem_http_te
 
     for (i = 0; i < imcf->stores.nelts; i++) {
 
-        if (stores[i]->board == NULL || ngx_strlen(stores[i]->board->name) != name->len
-            || ngx_memcmp(stores[i]->board->name, name->at, name->len) != 0)
+        if (stores[i]->board == NULL
+            || !idem_is_word(name->at, name->len, stores[i]->board->name))
         {
             continue;
         }
@@ -382,8 +385,8 @@ ngx_http_idem_admin_action_begin(ngx_http_idem_admin_action_t *action)
     ngx_http_request_t     *r = action->request;
     ngx_http_idem_store_t  *store;
 
-    if (idem_admin_read((char *) action->body.data, action->body.len, &action->arena,
-                        &action->asked, &err)
+    if (idem_admin_request_read((char *) action->body.data, action->body.len, &action->arena,
+                                &action->asked, &err)
         != 0)
     {
         return ngx_http_idem_admin_refuse(r, NGX_HTTP_BAD_REQUEST, err.text);

@@ -37,6 +37,39 @@ static ngx_int_t ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem
     ngx_chain_t *in);
 
 
+/* The only place that changes `heard`. A move that is not in the table is a bug of ours. */
+
+void
+ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard)
+{
+    if (!ngx_http_idem_state_allows_heard(ctx->response.heard, heard)) {
+        ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
+                      "idem: record %s: a response cannot be %s after %s; it stays there",
+                      ctx->decision.hash, ngx_http_idem_state_heard_name(heard),
+                      ngx_http_idem_state_heard_name(ctx->response.heard));
+        return;
+    }
+
+    ctx->response.heard = heard;
+}
+
+
+void
+ngx_http_idem_capture_set_kept(ngx_http_idem_ctx_t *ctx, ngx_http_idem_kept_e kept)
+{
+    ctx->response.kept = kept;
+}
+
+
+/* The body will not be stored. */
+
+void
+ngx_http_idem_capture_discard(ngx_http_idem_ctx_t *ctx)
+{
+    ctx->response.discard = 1;
+}
+
+
 /* How much of a body is held. In every mode, its end is waited for up to this limit. */
 
 off_t
@@ -141,7 +174,7 @@ ngx_http_idem_capture_reserve(ngx_http_idem_ctx_t *ctx, size_t head, size_t room
 }
 
 
-ngx_int_t
+static ngx_int_t
 ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
     size_t size)
 {
@@ -176,6 +209,31 @@ ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_
     ctx->response.body.len += size;
 
     return NGX_OK;
+}
+
+
+/* Keeps bytes of a probe's response; one that there is no room for is not stored. */
+
+void
+ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
+    size_t size)
+{
+    if (ngx_http_idem_capture_append(r, ctx, bytes, size) != NGX_OK) {
+        ctx->response.discard = 1;
+    }
+}
+
+
+/* Forgets a probe's response: the run's follows. */
+
+void
+ngx_http_idem_capture_restart(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_SILENT);
+    idem_http_measure_drop(&ctx->response.measure);
+    ctx->response.measured = 0;
+    ctx->response.body.len = 0;
+    ctx->response.discard = 0;
 }
 
 
@@ -231,19 +289,99 @@ ngx_http_idem_capture_encode_row(ngx_http_idem_ctx_t *ctx, ngx_uint_t status, ng
 }
 
 
+/* Names the charset, which nginx keeps apart, if the type does not. */
+
+static ngx_int_t
+ngx_http_idem_capture_content_type(ngx_http_request_t *r, struct idem_http_header *header)
+{
+    u_char                  *p;
+    ngx_http_headers_out_t  *out = &r->headers_out;
+
+    header->name = IDEM_HTTP_TEXT("Content-Type");
+    header->value = ngx_http_idem_text(&out->content_type);
+
+    if (out->charset.len && out->content_type_len == out->content_type.len) {
+        header->value.len += sizeof("; charset=") - 1 + out->charset.len;
+
+        p = ngx_pnalloc(r->pool, header->value.len);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_sprintf(p, "%V; charset=%V", &out->content_type, &out->charset);
+        header->value.at = (char *) p;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_capture_last_modified(ngx_http_request_t *r, struct idem_http_header *header)
+{
+    u_char  *p;
+
+    p = ngx_pnalloc(r->pool, sizeof("Mon, 28 Sep 1970 06:00:00 GMT") - 1);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    header->name = IDEM_HTTP_TEXT("Last-Modified");
+    header->value.at = (char *) p;
+    header->value.len = (size_t) (ngx_http_time(p, r->headers_out.last_modified_time) - p);
+
+    return NGX_OK;
+}
+
+
+/* Fills in our own field and those that nginx keeps apart, and returns the end of the list. */
+
+static struct idem_http_header *
+ngx_http_idem_capture_own_fields(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_http_header *kept)
+{
+    u_char                    *p;
+    struct idem_http_decoded   decoded;
+
+    if (ctx->response.measured) {
+        decoded = idem_http_measure_end(&ctx->response.measure);
+
+        p = ngx_pnalloc(r->pool, IDEM_HTTP_DECODED_TEXT);
+        if (p == NULL) {
+            return NULL;
+        }
+
+        if (decoded.kind != IDEM_HTTP_DECODED_UNKNOWN) {
+            *kept++ = idem_http_decoded_print(&decoded, (char *) p);
+        }
+    }
+
+    if (r->headers_out.content_type.len
+        && ngx_http_idem_capture_content_type(r, kept++) != NGX_OK)
+    {
+        return NULL;
+    }
+
+    if (r->headers_out.last_modified == NULL && r->headers_out.last_modified_time != -1
+        && ngx_http_idem_capture_last_modified(r, kept++) != NGX_OK)
+    {
+        return NULL;
+    }
+
+    return kept;
+}
+
+
 /* Encodes the response: the fields of its head that a replay repeats, and its body. */
 
 ngx_int_t
 ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
 {
-    u_char                   *type;
-    size_t                    size;
     ngx_uint_t                n;
     ngx_list_part_t          *part;
     ngx_table_elt_t          *header;
     ngx_http_idem_fields_t    fields;
-    struct idem_http_header  *kept;
-    struct idem_http_decoded  decoded;
+    struct idem_http_header  *kept, *last;
     struct idem_http_text     none = { "", 0 };
 
     n = 3;                                      /* fields that nginx keeps apart, and our own */
@@ -261,58 +399,9 @@ ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
         return NGX_ERROR;
     }
 
-    n = 0;
-
-    if (ctx->response.measured) {
-        decoded = idem_http_measure_end(&ctx->response.measure);
-        type = ngx_pnalloc(r->pool, IDEM_HTTP_DECODED_TEXT);
-
-        if (type == NULL) {
-            return NGX_ERROR;
-        }
-
-        if (decoded.kind != IDEM_HTTP_DECODED_UNKNOWN) {
-            kept[n++] = idem_http_decoded_print(&decoded, (char *) type);
-        }
-    }
-
-    if (r->headers_out.content_type.len) {
-        kept[n].name = IDEM_HTTP_TEXT("Content-Type");
-        kept[n].value.at = (char *) r->headers_out.content_type.data;
-        kept[n].value.len = r->headers_out.content_type.len;
-
-        if (r->headers_out.charset.len
-            && r->headers_out.content_type_len == r->headers_out.content_type.len)
-        {
-            size = r->headers_out.content_type.len + sizeof("; charset=") - 1
-                   + r->headers_out.charset.len;
-
-            type = ngx_pnalloc(r->pool, size);
-            if (type == NULL) {
-                return NGX_ERROR;
-            }
-
-            ngx_sprintf(type, "%V; charset=%V", &r->headers_out.content_type,
-                        &r->headers_out.charset);
-
-            kept[n].value.at = (char *) type;
-            kept[n].value.len = size;
-        }
-
-        n++;
-    }
-
-    if (r->headers_out.last_modified == NULL && r->headers_out.last_modified_time != -1) {
-        type = ngx_pnalloc(r->pool, sizeof("Mon, 28 Sep 1970 06:00:00 GMT") - 1);
-        if (type == NULL) {
-            return NGX_ERROR;
-        }
-
-        kept[n].name = IDEM_HTTP_TEXT("Last-Modified");
-        kept[n].value.at = (char *) type;
-        kept[n].value.len = (size_t) (ngx_http_time(type, r->headers_out.last_modified_time)
-                                      - type);
-        n++;
+    last = ngx_http_idem_capture_own_fields(r, ctx, kept);
+    if (last == NULL) {
+        return NGX_ERROR;
     }
 
     ngx_http_idem_fields_begin(&fields, &r->headers_out.headers);
@@ -322,17 +411,18 @@ ngx_http_idem_capture_encode(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
             continue;
         }
 
-        kept[n].name = ngx_http_idem_text(&header->key);
-        kept[n].value = ngx_http_idem_text(&header->value);
+        last->name = ngx_http_idem_text(&header->key);
+        last->value = ngx_http_idem_text(&header->value);
 
-        if (idem_http_header_kept(kept[n].name, none, ctx->conf->headers->elts,
+        if (idem_http_header_kept(last->name, none, ctx->conf->headers->elts,
                                   ctx->conf->headers->nelts))
         {
-            n++;
+            last++;
         }
     }
 
-    return ngx_http_idem_capture_write(ctx, r->headers_out.status, kept, n, ret);
+    return ngx_http_idem_capture_write(ctx, r->headers_out.status, kept,
+                                       (ngx_uint_t) (last - kept), ret);
 }
 
 
@@ -405,33 +495,57 @@ ngx_http_idem_capture_is_stream(ngx_http_request_t *r)
 }
 
 
-ngx_int_t
-ngx_http_idem_capture_header_filter(ngx_http_request_t *r)
+/* Shadow mode: the response is kept, but not held. */
+
+static ngx_int_t
+ngx_http_idem_capture_pass_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_int_t                  rc;
-    ngx_http_idem_ctx_t       *ctx;
-    ngx_http_idem_loc_conf_t  *conf;
+    ngx_int_t  rc;
 
-    ctx = ngx_http_idem_ctx_find(r);
+    rc = ngx_http_idem_next_header_filter(r);
 
-    if (ctx && ctx->probe.request == r) {
-        return ngx_http_idem_probe_header(r, ctx);
+    if (r->header_only && ctx->state == NGX_HTTP_IDEM_RUNNING) {
+        /* the body filter is not called for a 204 */
+
+        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        (void) ngx_http_idem_capture_finish(r, ctx);
     }
 
-    if (r != r->main) {
+    return rc;
+}
+
+
+/* Holds the head, unless the outcome is clear without the body and stored at once. */
+
+static ngx_int_t
+ngx_http_idem_capture_hold_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (r->header_only) {                       /* its handler sends no body */
+        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+
+    } else if (r->headers_out.content_length_n > ngx_http_idem_capture_limit(ctx)
+               || ngx_http_idem_capture_is_stream(r))
+    {
+        ctx->response.discard = 1;
+
+    } else {
+        return NGX_OK;                          /* its body decides */
+    }
+
+    if (ngx_http_idem_capture_finish(r, ctx) == NGX_OK) {
+        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SENT);
         return ngx_http_idem_next_header_filter(r);
     }
 
-    if (ctx == NULL || ctx->state != NGX_HTTP_IDEM_RUNNING) {
-        conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
+    return NGX_OK;
+}
 
-        if (conf->guard) {
-            ngx_http_idem_upstream_remove_fields(r);
-        }
 
-        return ngx_http_idem_next_header_filter(r);
-    }
+/* The head of the run's response. */
 
+static ngx_int_t
+ngx_http_idem_capture_run_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
     ngx_http_idem_upstream_judge(r, ctx);
 
     if (ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED) {
@@ -469,40 +583,38 @@ ngx_http_idem_capture_header_filter(ngx_http_request_t *r)
         (void) ngx_http_idem_capture_finish(r, ctx);
     }
 
-    if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
+    return ctx->guard == NGX_HTTP_IDEM_SHADOW ? ngx_http_idem_capture_pass_header(r, ctx)
+                                              : ngx_http_idem_capture_hold_header(r, ctx);
+}
 
-        /* shadow mode: the response is kept, but not held */
 
-        rc = ngx_http_idem_next_header_filter(r);
+ngx_int_t
+ngx_http_idem_capture_header_filter(ngx_http_request_t *r)
+{
+    ngx_http_idem_ctx_t       *ctx;
+    ngx_http_idem_loc_conf_t  *conf;
 
-        if (r->header_only && ctx->state == NGX_HTTP_IDEM_RUNNING) {
-            /* the body filter is not called for a 204 */
+    ctx = ngx_http_idem_ctx_find(r);
 
-            ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
-            (void) ngx_http_idem_capture_finish(r, ctx);
-        }
-
-        return rc;
+    if (ctx && ctx->probe.request == r) {
+        return ngx_http_idem_probe_header(r, ctx);
     }
 
-    if (r->header_only) {                       /* its handler sends no body */
-        ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
-
-    } else if (r->headers_out.content_length_n > ngx_http_idem_capture_limit(ctx)
-               || ngx_http_idem_capture_is_stream(r))
-    {
-        ctx->response.discard = 1;
-
-    } else {
-        return NGX_OK;                          /* its body decides */
-    }
-
-    if (ngx_http_idem_capture_finish(r, ctx) == NGX_OK) {
-        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SENT);
+    if (r != r->main) {
         return ngx_http_idem_next_header_filter(r);
     }
 
-    return NGX_OK;
+    if (ctx && ctx->state == NGX_HTTP_IDEM_RUNNING) {
+        return ngx_http_idem_capture_run_header(r, ctx);
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
+
+    if (conf->guard) {
+        ngx_http_idem_upstream_remove_fields(r);
+    }
+
+    return ngx_http_idem_next_header_filter(r);
 }
 
 
@@ -575,22 +687,6 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
-/*
- * The outcome is unknown, unless the backend stated it beside X-Accel-Redirect:
- * that holds, whatever the other location responds.
- */
-
-static void
-ngx_http_idem_capture_set_cut(ngx_http_idem_ctx_t *ctx)
-{
-    ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_CUT);
-
-    if (ctx->response.accel != NGX_HTTP_IDEM_ACCEL_STATED) {
-        ctx->response.outcome = NGX_HTTP_IDEM_UNKNOWN;
-    }
-}
-
-
 /* Copies the buffers. NGX_DECLINED: no room for the rest of `in`. */
 
 static ngx_int_t
@@ -634,10 +730,11 @@ ngx_http_idem_capture_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
     if (ctx->response.live && r->upstream->cleanup == NULL
         && (last ? ngx_http_idem_upstream_is_cut(r->upstream) : flush))
     {
-        ngx_http_idem_capture_set_cut(ctx);
+        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_CUT);
+        ngx_http_idem_upstream_judge_cut(ctx);
 
     } else if (last) {
-        ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
     }
 
     return rc;
@@ -690,7 +787,7 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ngx_str_null(&result);
 
-    outcome = ctx->response.outcome;
+    outcome = ctx->backend.outcome;
     keeps = (outcome == NGX_HTTP_IDEM_DONE || outcome == NGX_HTTP_IDEM_KEEP
              || outcome == NGX_HTTP_IDEM_RETRY);
 
@@ -715,15 +812,12 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     /* a run whose lease ended could not reach the store in all that time: do not wait again */
 
     if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->run == NULL
-        || ctx->response.cancelled == IDEM_END_LEASE)
+        || ctx->backend.cancelled == IDEM_END_LEASE)
     {
         ngx_http_idem_ctx_set_state(ctx, ctx->guard == NGX_HTTP_IDEM_SHADOW
                                          ? NGX_HTTP_IDEM_SENT : NGX_HTTP_IDEM_STORED);
 
-        if (ctx->run) {
-            ctx->run->ctx = NULL;
-            ctx->run = NULL;
-        }
+        ngx_http_idem_claim_separate(ctx);
 
         return NGX_OK;
     }
@@ -744,7 +838,8 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 void
 ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_capture_set_cut(ctx);
+    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_CUT);
+    ngx_http_idem_upstream_judge_cut(ctx);
 
     if (ngx_http_idem_capture_finish(r, ctx) == NGX_OK) {
         (void) ngx_http_output_filter(r, NULL);
@@ -808,64 +903,77 @@ ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx)
 }
 
 
+/* Nothing has gone out: an error replaces the truncated response. */
+
+static ngx_int_t
+ngx_http_idem_capture_make_error(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_chain_t **out)
+{
+    ngx_http_idem_decision_set_problem(ctx, IDEM_HTTP_UNCERTAIN);
+
+    return ngx_http_idem_reply_refusal(r, ctx,
+                                       ctx->backend.cancelled ? NGX_HTTP_GATEWAY_TIME_OUT
+                                                              : NGX_HTTP_BAD_GATEWAY,
+                                       out);
+}
+
+
+/* The body so far, and its length if that is final. */
+
+static ngx_int_t
+ngx_http_idem_capture_make_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_chain_t **out)
+{
+    ngx_buf_t   *b;
+    ngx_str_t   *body = &ctx->response.body;
+    ngx_uint_t   whole = (ctx->response.heard == NGX_HTTP_IDEM_WHOLE);
+
+    if (whole && r->headers_out.content_length_n == -1 && !r->expect_trailers
+        && r->headers_out.status != NGX_HTTP_NO_CONTENT
+        && r->headers_out.status != NGX_HTTP_NOT_MODIFIED)
+    {
+        ngx_http_clear_content_length(r);
+        r->headers_out.content_length_n = (off_t) body->len;
+    }
+
+    if (body->len == 0 && !whole) {
+        return NGX_OK;
+    }
+
+    b = ngx_calloc_buf(r->pool);
+    *out = ngx_alloc_chain_link(r->pool);
+
+    if (b == NULL || *out == NULL) {
+        return NGX_ERROR;
+    }
+
+    b->pos = body->data;
+    b->last = body->data + body->len;
+    b->memory = (body->len != 0);
+    b->last_buf = whole;
+
+    (*out)->buf = b;
+    (*out)->next = NULL;
+
+    return NGX_OK;
+}
+
+
 static ngx_int_t
 ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_chain_t *in)
 {
-    ngx_buf_t    *b;
     ngx_int_t     rc;
-    ngx_uint_t    whole;
+    ngx_uint_t    cut;
     ngx_chain_t  *out, **last;
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SENT);
-    whole = (ctx->response.heard == NGX_HTTP_IDEM_WHOLE);
+    cut = (ctx->response.heard == NGX_HTTP_IDEM_CUT);
     out = NULL;
-    last = &out;
 
-    if (ctx->response.heard == NGX_HTTP_IDEM_CUT) {
+    rc = cut ? ngx_http_idem_capture_make_error(r, ctx, &out)
+             : ngx_http_idem_capture_make_body(r, ctx, &out);
 
-        /* nothing has gone out: send an error instead of a truncated response */
-
-        ctx->decision.problem = IDEM_HTTP_UNCERTAIN;
-
-        if (ngx_http_idem_reply_refusal(r, ctx,
-                                        ctx->response.cancelled ? NGX_HTTP_GATEWAY_TIME_OUT
-                                                       : NGX_HTTP_BAD_GATEWAY,
-                                        &out)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-    } else {
-
-        if (whole && r->headers_out.content_length_n == -1 && !r->expect_trailers
-            && r->headers_out.status != NGX_HTTP_NO_CONTENT
-            && r->headers_out.status != NGX_HTTP_NOT_MODIFIED)
-        {
-            ngx_http_clear_content_length(r);
-            r->headers_out.content_length_n = (off_t) ctx->response.body.len;
-        }
-
-        if (ctx->response.body.len || whole) {
-            b = ngx_calloc_buf(r->pool);
-            *last = ngx_alloc_chain_link(r->pool);
-
-            if (b == NULL || *last == NULL) {
-                return NGX_ERROR;
-            }
-
-            b->pos = ctx->response.body.data;
-            b->last = ctx->response.body.data + ctx->response.body.len;
-            b->memory = (ctx->response.body.len != 0);
-            b->last_buf = whole;
-
-            (*last)->buf = b;
-            (*last)->next = NULL;
-            last = &(*last)->next;
-        }
-    }
-
-    if (ngx_http_idem_capture_add_fields(r, ctx) != NGX_OK) {
+    if (rc != NGX_OK || ngx_http_idem_capture_add_fields(r, ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -883,7 +991,8 @@ ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
         return NGX_ERROR;
     }
 
-    if (ctx->response.heard != NGX_HTTP_IDEM_CUT) {
+    if (!cut) {
+        last = out ? &out->next : &out;
         *last = ctx->response.pending;
     }
 

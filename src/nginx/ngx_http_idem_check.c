@@ -37,9 +37,7 @@ ngx_http_idem_check_module_conf(volatile ngx_cycle_t *cycle, void **loc_conf, ng
     for (i = 0; cycle->modules[i]; i++) {
         module = cycle->modules[i];
 
-        if (ngx_strlen(module->name) == name->len
-            && ngx_strncmp(module->name, name->data, name->len) == 0)
-        {
+        if (idem_is_word(name->data, name->len, module->name)) {
             return loc_conf[module->ctx_index];
         }
     }
@@ -48,28 +46,44 @@ ngx_http_idem_check_module_conf(volatile ngx_cycle_t *cycle, void **loc_conf, ng
 }
 
 
+/* Logs a fault with the place of its guard. Returns NGX_ERROR. */
+
+ngx_int_t
+ngx_http_idem_check_report(ngx_conf_t *cf, ngx_uint_t level, ngx_http_idem_loc_conf_t *conf,
+    const char *fmt, ...)
+{
+    u_char    text[NGX_MAX_CONF_ERRSTR], *last;
+    va_list   args;
+
+    va_start(args, fmt);
+    last = ngx_vslprintf(text, text + sizeof(text), fmt, args);
+    va_end(args);
+
+    ngx_log_error(level, cf->log, 0, "idem: %*s; for the guard in %s:%ui",
+                  (size_t) (last - text), text, conf->file, conf->line);
+
+    return NGX_ERROR;
+}
+
+
 static ngx_int_t
-ngx_http_idem_check_upstream(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
+ngx_http_idem_check_upstream(ngx_conf_t *cf, ngx_http_idem_location_t *guarded,
     ngx_http_upstream_conf_t *ucf)
 {
     ngx_http_idem_loc_conf_t  *conf = guarded->conf;
 
     if (!ucf->request_buffering) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: a guard and proxy_request_buffering off (fastcgi_, uwsgi_, scgi_) "
-                      "exclude each other: the key is claimed before the backend is asked; "
-                      "in location \"%V\", for the guard in %s:%ui",
-                      &guarded->clcf->name, conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "a guard and proxy_request_buffering off (fastcgi_, uwsgi_, scgi_) exclude "
+                   "each other: the key is claimed before the backend is asked; in location \"%V\"",
+                   &guarded->clcf->name);
     }
 
     if (ucf->next_upstream & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: a guard and proxy_next_upstream non_idempotent exclude each other: "
-                      "a request that was sent is never sent to a second server; "
-                      "in location \"%V\", for the guard in %s:%ui",
-                      &guarded->clcf->name, conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "a guard and proxy_next_upstream non_idempotent exclude each other: a request "
+                   "that was sent is never sent to a second server; in location \"%V\"",
+                   &guarded->clcf->name);
     }
 
     return NGX_OK;
@@ -82,7 +96,7 @@ ngx_http_idem_check_upstream(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
  */
 
 static void
-ngx_http_idem_check_ttl(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
+ngx_http_idem_check_ttl(ngx_conf_t *cf, ngx_http_idem_location_t *guarded,
     ngx_http_upstream_conf_t *ucf)
 {
     ngx_http_idem_loc_conf_t  *conf = guarded->conf;
@@ -90,12 +104,10 @@ ngx_http_idem_check_ttl(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded,
     if (conf->policy->mode == IDEM_MODE_REJECT
         && (int64_t) ucf->read_timeout > conf->policy->ttl_s * 1000)
     {
-        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
-                      "idem: idem_ttl of %L s is shorter than the %M ms that the backend may "
-                      "take: a client's retry after a time-out would run again; "
-                      "in location \"%V\", for the guard in %s:%ui",
-                      conf->policy->ttl_s, ucf->read_timeout, &guarded->clcf->name, conf->file,
-                      conf->line);
+        (void) ngx_http_idem_check_report(cf, NGX_LOG_WARN, conf,
+                   "idem_ttl of %L s is shorter than the %M ms that the backend may take: a "
+                   "client's retry after a time-out would run again; in location \"%V\"",
+                   conf->policy->ttl_s, ucf->read_timeout, &guarded->clcf->name);
     }
 }
 
@@ -158,7 +170,7 @@ ngx_http_idem_check_sends_twice(ngx_http_request_t *r)
 
 
 static ngx_int_t
-ngx_http_idem_check_backend(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
+ngx_http_idem_check_backend(ngx_conf_t *cf, ngx_http_idem_location_t *guarded)
 {
     ngx_uint_t                 i, n;
     ngx_http_upstream_conf_t  *ucf, *backends[NGX_HTTP_IDEM_KINDS];
@@ -167,12 +179,10 @@ ngx_http_idem_check_backend(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
     ucf = ngx_http_idem_check_module_conf(cf->cycle, guarded->loc_conf, &ngx_http_idem_grpc);
 
     if (ucf && ucf->upstream) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: a guard and grpc_pass exclude each other: the outcome of a call "
-                      "is in its trailers, which are neither read nor kept; set \"idem off;\" "
-                      "in location \"%V\", for the guard in %s:%ui",
-                      &guarded->clcf->name, conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "a guard and grpc_pass exclude each other: the outcome of a call is in its "
+                   "trailers, which are neither read nor kept; set \"idem off;\" in location "
+                   "\"%V\"", &guarded->clcf->name);
     }
 
     n = ngx_http_idem_check_backends(cf->cycle, guarded->loc_conf, backends);
@@ -198,13 +208,12 @@ ngx_http_idem_check_backend(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
  */
 
 static ngx_int_t
-ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded, void **loc_conf)
+ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_location_t *guarded, void **loc_conf)
 {
     size_t                      i, n;
-    ngx_array_t               **codes;
+    ngx_str_t                  *name;
     uintptr_t                  *words;
-    ngx_hash_key_t             *keys;
-    ngx_uint_t                  k;
+    ngx_array_t               **codes;
     ngx_http_variable_t        *indexed;
     ngx_http_core_main_conf_t  *cmcf;
 
@@ -218,7 +227,6 @@ ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded, vo
 
     cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     indexed = cmcf->variables.elts;
-    keys = cmcf->variables_keys->keys.elts;
     words = (*codes)->elts;
     n = (*codes)->nelts * (*codes)->size / sizeof(uintptr_t);
 
@@ -231,22 +239,13 @@ ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded, vo
             continue;
         }
 
-        for (k = 0; k < cmcf->variables_keys->keys.nelts; k++) {
+        name = &indexed[words[i + 1]].name;
 
-            if (keys[k].key.len == indexed[words[i + 1]].name.len
-                && ngx_strncmp(keys[k].key.data, indexed[words[i + 1]].name.data,
-                               keys[k].key.len)
-                   == 0
-                && ngx_http_idem_variable_is_set(keys[k].value))
-            {
-                ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                              "idem: \"$%V\", which idem_set makes of the request, is read by "
-                              "\"set\", \"if\" or \"rewrite\": those run before the body is "
-                              "there; use it in idem_ directives, headers and logs; for the "
-                              "guard in %s:%ui", &keys[k].key, guarded->conf->file,
-                              guarded->conf->line);
-                return NGX_ERROR;
-            }
+        if (ngx_http_idem_variable_find_set(cf, name)) {
+            return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, guarded->conf,
+                       "\"$%V\", which idem_set makes of the request, is read by \"set\", \"if\" "
+                       "or \"rewrite\": those run before the body is there; use it in idem_ "
+                       "directives, headers and logs", name);
         }
     }
 
@@ -260,26 +259,22 @@ ngx_http_idem_check_rewrite(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded, vo
  */
 
 static ngx_int_t
-ngx_http_idem_check_row(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
+ngx_http_idem_check_probe_tx(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
 {
     if (conf->probe == NULL || conf->probe_type == NULL) {
         return NGX_OK;
     }
 
     if (!idem_store_has_transactions((char *) conf->store->url.data)) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_probe tx needs idem_store postgres: or mysql:, the database in "
-                      "which the backend commits; for the guard in %s:%ui", conf->file,
-                      conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "idem_probe tx needs idem_store postgres: or mysql:, the database in which the "
+                   "backend commits");
     }
 
     if (conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_probe tx and idem_key token exclude each other: a token names "
-                      "no row of the backend's; for the guard in %s:%ui", conf->file,
-                      conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "idem_probe tx and idem_key token exclude each other: a token names no row of "
+                   "the backend's");
     }
 
     return NGX_OK;
@@ -287,20 +282,18 @@ ngx_http_idem_check_row(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
 
 
 ngx_int_t
-ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
+ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_location_t *guarded)
 {
     ngx_http_core_loc_conf_t  *clcf = guarded->clcf;
     ngx_http_idem_loc_conf_t  *conf = guarded->conf;
 
     if (conf->key->kind == NGX_HTTP_IDEM_KEY_PARAMS && conf->scope == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_key params and idem_scope none exclude each other: two users "
-                      "who send the same would be one; for the guard in %s:%ui",
-                      conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "idem_key params and idem_scope none exclude each other: two users who send "
+                   "the same would be one");
     }
 
-    if (ngx_http_idem_check_row(cf, conf) != NGX_OK
+    if (ngx_http_idem_check_probe_tx(cf, conf) != NGX_OK
         || ngx_http_idem_check_rewrite(cf, guarded, guarded->loc_conf) != NGX_OK
         || ngx_http_idem_check_rewrite(cf, guarded, guarded->server->ctx->loc_conf) != NGX_OK)
     {
@@ -308,28 +301,27 @@ ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_guarded_t *guarded)
     }
 
     if (conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN && conf->policy->mode == IDEM_MODE_LOCK) {
-        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
-                      "idem: under idem lock a token runs as often as it comes, one at a time, "
-                      "until idem_ttl after its last use; use \"idem reject;\" for once; for "
-                      "the guard in %s:%ui", conf->file, conf->line);
+        (void) ngx_http_idem_check_report(cf, NGX_LOG_WARN, conf,
+                   "under idem lock a token runs as often as it comes, one at a time, until "
+                   "idem_ttl after its last use; use \"idem reject;\" for once");
     }
 
-    if (ngx_http_idem_probe_sweep_is_wanted(conf) && !ngx_http_idem_probe_sweep_is_possible(conf)) {
-        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
-                      "idem: idem_probe \"%V\" uses the request: it cannot probe in the "
-                      "background, where there is none; $idem_downstream_key, $idem_key_hash "
-                      "and $idem_attempt are known there; for the guard in %s:%ui",
-                      &conf->probe->value, conf->file, conf->line);
+    if (ngx_http_idem_probe_sweep_is_wanted(conf)
+        && !ngx_http_idem_probe_sweep_is_possible(cf->pool, conf))
+    {
+        (void) ngx_http_idem_check_report(cf, NGX_LOG_WARN, conf,
+                   "idem_probe \"%V\" uses the request: it cannot probe in the background, where "
+                   "there is none; $idem_downstream_key, $idem_key_hash and $idem_attempt are "
+                   "known there", &conf->probe->value);
     }
 
     if (clcf->handler == NULL) {
 
         if (clcf->name.len && conf->parent && conf->file != conf->parent->file) {
-            ngx_log_error(NGX_LOG_WARN, cf->log, 0,
-                          "idem: location \"%V\" has a guard and no backend (proxy_pass, "
-                          "fastcgi_pass, uwsgi_pass); note that \"return\" and \"rewrite\" "
-                          "answer before the guard; for the guard in %s:%ui",
-                          &clcf->name, conf->file, conf->line);
+            (void) ngx_http_idem_check_report(cf, NGX_LOG_WARN, conf,
+                       "location \"%V\" has a guard and no backend (proxy_pass, fastcgi_pass, "
+                       "uwsgi_pass); note that \"return\" and \"rewrite\" answer before the guard",
+                       &clcf->name);
         }
 
         return NGX_OK;

@@ -63,13 +63,10 @@ ngx_http_idem_claim_linger_begin(void)
 void
 ngx_http_idem_claim_linger_end(void)
 {
-    ngx_event_t  *ev;
-
-    ev = &ngx_http_idem_linger;
     ngx_http_idem_runs--;
 
-    if (ngx_http_idem_runs == 0 && ngx_exiting && ev->timer_set) {
-        ngx_del_timer(ev);
+    if (ngx_http_idem_runs == 0 && ngx_exiting) {
+        ngx_http_idem_stop_event(&ngx_http_idem_linger);
     }
 }
 
@@ -92,13 +89,8 @@ ngx_http_idem_claim_new(void)
 static void
 ngx_http_idem_claim_free(ngx_http_idem_run_t *run)
 {
-    if (run->hold.timer_set) {
-        ngx_del_timer(&run->hold);
-    }
-
-    if (run->cancel.timer_set) {
-        ngx_del_timer(&run->cancel);
-    }
+    ngx_http_idem_stop_event(&run->hold);
+    ngx_http_idem_stop_event(&run->cancel);
 
     if (run->ctx) {
         run->ctx->run = NULL;
@@ -114,70 +106,33 @@ ngx_http_idem_claim_free(ngx_http_idem_run_t *run)
 static void
 ngx_http_idem_claim_start(ngx_http_idem_ctx_t *ctx, ngx_http_idem_run_t *run)
 {
-    ngx_memcpy(ctx->decision.hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
+    ngx_http_idem_decision_set_hash(ctx, run->claim);
 
     run->ctx = ctx;
     ctx->run = run;
-    ctx->decision.asked = ngx_current_msec;
+    ngx_http_idem_decision_wait_begin(ctx);
 
     idem_claim_on_lost(run->claim, ngx_http_idem_claim_lost_handler, run);
     idem_claim_start(ctx->conf->store->h, run->claim);
 }
 
 
-/* Copies as much as fits into a label, up to the first control character. */
+/* The parts of the operation, as the library takes them. */
 
-static char *
-ngx_http_idem_claim_label(ngx_http_request_t *r, ngx_str_t *value)
+static ngx_int_t
+ngx_http_idem_claim_set_args(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    struct idem_args *args)
 {
-    size_t   len;
-    u_char  *label;
+    ngx_str_t  bind;
 
-    for (len = 0; len < ngx_min(value->len, IDEM_LABEL_MAX); len++) {
-        if (value->data[len] < 0x20 || value->data[len] == 0x7f) {
-            break;
-        }
-    }
+    ngx_memzero(args, sizeof(struct idem_args));
 
-    label = ngx_pnalloc(r->pool, len + 1);
-    if (label == NULL) {
-        return NULL;
-    }
-
-    *ngx_cpymem(label, value->data, len) = '\0';
-
-    return (char *) label;
-}
-
-
-/* NGX_ABORT: the store is not open, and the decision is made. */
-
-ngx_int_t
-ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe,
-    struct idem_fingerprint *fingerprint)
-{
-    int                   rc;
-    ngx_str_t             label, bind;
-    struct idem_args      args;
-    struct idem_error     err;
-    struct idem_policy    with;
-    ngx_http_idem_run_t  *run;
-
-    ngx_memzero(&args, sizeof(struct idem_args));
-
-    if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {                      /* shadow mode never waits */
-        ngx_memzero(&with, sizeof(struct idem_policy));
-        with.wait_ms = IDEM_NONE;
-        args.with = &with;
-    }
-
-    args.key = ctx->key.text.data;
-    args.key_len = ctx->key.text.len;
-    args.probe = probe;
+    args->key = ctx->key.text.data;
+    args->key_len = ctx->key.text.len;
 
     if (ctx->key.scope.len) {
-        args.scope = ctx->key.scope.data;
-        args.scope_len = ctx->key.scope.len;
+        args->scope = ctx->key.scope.data;
+        args->scope_len = ctx->key.scope.len;
     }
 
     if (ctx->conf->bind) {
@@ -185,21 +140,43 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
             return NGX_ERROR;
         }
 
-        args.bind = bind.len ? bind.data : (u_char *) "";
-        args.bind_len = bind.len;
+        args->bind = bind.len ? bind.data : (u_char *) "";
+        args->bind_len = bind.len;
     }
 
     if (ctx->conf->label) {
-        if (ngx_http_complex_value(r, ctx->conf->label, &label) != NGX_OK) {
+        if (ngx_http_idem_key_read_label(r, ctx) != NGX_OK) {
             return NGX_ERROR;
         }
 
-        ctx->key.label = ngx_http_idem_claim_label(r, &label);
-        if (ctx->key.label == NULL) {
-            return NGX_ERROR;
-        }
+        args->label = ctx->key.label;
+    }
 
-        args.label = ctx->key.label;
+    return NGX_OK;
+}
+
+
+/* NGX_ABORT: the store is not open, and the decision is made. */
+
+ngx_int_t
+ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe)
+{
+    int                   rc;
+    struct idem_args      args;
+    struct idem_error     err;
+    struct idem_policy    with;
+    ngx_http_idem_run_t  *run;
+
+    if (ngx_http_idem_claim_set_args(r, ctx, &args) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    args.probe = probe;
+
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {                      /* shadow mode never waits */
+        ngx_memzero(&with, sizeof(struct idem_policy));
+        with.wait_ms = IDEM_NONE;
+        args.with = &with;
     }
 
     run = ngx_http_idem_claim_new();
@@ -207,8 +184,9 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
         return NGX_ERROR;
     }
 
-    rc = idem_claim_make_fingerprinted(ctx->conf->store->h, ctx->conf->guard, &args, fingerprint,
-                                 ngx_http_idem_claim_answer_handler, run, &run->claim, &err);
+    rc = idem_claim_make_fingerprinted(ctx->conf->store->h, ctx->conf->guard, &args,
+                                       &ctx->key.fingerprint, ngx_http_idem_claim_answer_handler,
+                                       run, &run->claim, &err);
     if (rc != 0) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: %s", err.text);
         ngx_http_idem_claim_free(run);
@@ -217,13 +195,10 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
 
     if (ctx->conf->store->h == NULL) {
 
-        /*
-         * The store is not open. Set the hash all the same: an unguarded run passes it
-         * to the backend.
-         */
+        /* an unguarded run passes the hash to the backend */
 
-        ngx_memcpy(ctx->decision.hash, idem_claim_hash(run->claim), IDEM_HEX_LEN);
-        ctx->decision.kind = NGX_HTTP_IDEM_NO_STORE;
+        ngx_http_idem_decision_set_hash(ctx, run->claim);
+        ngx_http_idem_decision_set_kind(ctx, NGX_HTTP_IDEM_NO_STORE);
         ngx_http_idem_claim_free(run);
         ngx_http_idem_metric_store_unavailable(ctx->conf->store);
 
@@ -262,98 +237,38 @@ ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key)
 }
 
 
-static ngx_int_t
-ngx_http_idem_claim_copy(ngx_pool_t *pool, ngx_str_t *to, const void *from, size_t len)
-{
-    to->len = len;
-    to->data = ngx_pnalloc(pool, len + 1);
-
-    if (to->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (len) {
-        ngx_memcpy(to->data, from, len);
-    }
-
-    to->data[len] = '\0';
-
-    return NGX_OK;
-}
-
-
-/* Keeps the store's bytes as long as the response; copies those that it cannot share. */
-
-static ngx_int_t
-ngx_http_idem_claim_keep_result(ngx_http_request_t *r, ngx_http_idem_decision_t *decision,
-    struct idem_claim *claim, const struct idem_answer *answer)
-{
-    idem_shared_bytes_release(decision->shared);
-    decision->shared = idem_claim_answer_ref(claim);
-
-    if (decision->shared == NULL) {
-        return ngx_http_idem_claim_copy(r->pool, &decision->result, answer->result,
-                                        answer->result_len);
-    }
-
-    decision->result.data = (u_char *) answer->result;
-    decision->result.len = answer->result_len;
-
-    return NGX_OK;
-}
-
-
-/* Takes the needed parts of the store's response, and resumes the request. */
+/* Resumes the request with the store's response. */
 
 static void
 ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
     const struct idem_answer *answer, const struct idem_error *err, void *data)
 {
-    ngx_http_request_t        *r;
-    ngx_http_idem_run_t       *run = data;
-    ngx_http_idem_ctx_t       *ctx;
-    ngx_http_idem_decision_t  *decision;
+    ngx_http_request_t   *r;
+    ngx_http_idem_run_t  *run = data;
+    ngx_http_idem_ctx_t  *ctx;
 
     ctx = run->ctx;
     r = ctx->request;
-    decision = &ctx->decision;
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
-    decision->waited += ngx_current_msec - decision->asked;
+    ngx_http_idem_decision_wait_end(ctx);
 
-    if (rc != 0) {
-        decision->kind = NGX_HTTP_IDEM_NO_STORE;
+    if (rc == 0) {
+        ngx_http_idem_decision_take(ctx, claim, answer);
 
-        if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->probe.sweep
-            || ngx_http_idem_claim_copy(r->pool, &decision->reason, err->text,
-                                        ngx_strlen(err->text))
-               != NGX_OK)                      /* otherwise the refusal's line contains it */
-        {
-            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s",
-                          decision->hash, err->text);
-        }
+    } else if (ngx_http_idem_decision_no_store(ctx, err->text) != NGX_OK
+               || ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->sweep)
+    {
+        /* otherwise the refusal's line contains it */
 
-    } else {
-        decision->verdict = answer->verdict;
-        decision->attempt = answer->attempt;
-        decision->status = answer->status;
-        decision->retry_ms = answer->retry_after_ms;
-        decision->kind = answer->unguarded ? NGX_HTTP_IDEM_UNGUARDED : NGX_HTTP_IDEM_VERDICT;
-
-        if (ngx_http_idem_claim_copy(r->pool, &decision->reason, answer->reason,
-                                     answer->reason_len)
-            != NGX_OK
-            || (answer->has_result
-                && ngx_http_idem_claim_keep_result(r, decision, claim, answer) != NGX_OK))
-        {
-            decision->kind = NGX_HTTP_IDEM_NO_STORE;
-        }
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: record %s: %s",
+                      ctx->decision.hash, err->text);
     }
 
     /* only a run or a probe keeps its claim */
 
-    if (decision->kind != NGX_HTTP_IDEM_VERDICT
-        || (decision->verdict != IDEM_RUN && decision->verdict != IDEM_PROBE))
+    if (ctx->decision.kind != NGX_HTTP_IDEM_VERDICT
+        || (ctx->decision.verdict != IDEM_RUN && ctx->decision.verdict != IDEM_PROBE))
     {
         ngx_http_idem_claim_free(run);
     }
@@ -410,39 +325,6 @@ ngx_http_idem_claim_cancel_handler(ngx_event_t *ev)
 }
 
 
-/* An unguarded run has no claim, but must not hang for ever. */
-
-static void
-ngx_http_idem_claim_run_max_handler(ngx_event_t *ev)
-{
-    ngx_http_idem_ctx_t  *ctx = ev->data;
-
-    if (!ngx_http_idem_upstream_may_cancel(ctx->request, ctx)) {
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
-                  "idem: record %s: it takes longer than idem_run_max, unguarded: cancelled",
-                  ctx->decision.hash);
-
-    ngx_http_idem_upstream_cancel(ctx->request, ctx, IDEM_END_RUN_MAX);
-}
-
-
-void
-ngx_http_idem_claim_start_run_max(ngx_http_idem_ctx_t *ctx)
-{
-    if (ctx->conf->policy->run_max_ms <= 0) {
-        return;
-    }
-
-    ctx->response.max.handler = ngx_http_idem_claim_run_max_handler;
-    ctx->response.max.data = ctx;
-    ctx->response.max.log = ngx_cycle->log;
-    ngx_add_timer(&ctx->response.max, (ngx_msec_t) ctx->conf->policy->run_max_ms);
-}
-
-
 /*
  * A worker that was blocked may notice the lost lease before it reads what the
  * backend has sent meanwhile. The timer lets it read that first. After the
@@ -479,11 +361,66 @@ ngx_http_idem_claim_hold_handler(ngx_event_t *ev)
                   "idem_finish_timeout; the client gets its response, and storing is tried for "
                   "another minute", ctx->decision.hash);
 
-    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
-    run->ctx = NULL;
-    ctx->run = NULL;
+    ngx_http_idem_decision_wait_end(ctx);
+    ngx_http_idem_claim_separate(ctx);
 
     ngx_http_idem_capture_resume(ctx);
+}
+
+
+static const char *
+ngx_http_idem_claim_unknown_reason(ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->probe.reason) {
+        return ctx->probe.reason;
+    }
+
+    if (ctx->backend.cancelled) {
+        return ctx->backend.cancelled == IDEM_END_RUN_MAX
+               ? "cancelled after idem_run_max" : "cancelled because its lease was lost";
+    }
+
+    return ctx->response.heard == NGX_HTTP_IDEM_CUT
+           ? "the backend's answer was cut off"
+           : "the backend was asked, and gave no answer of its own";
+}
+
+
+static int
+ngx_http_idem_claim_submit(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome, ngx_uint_t status,
+    u_char *result, size_t len)
+{
+    ngx_http_idem_run_t  *run = ctx->run;
+
+    switch (outcome) {
+
+    case NGX_HTTP_IDEM_DONE:
+
+        if (result == NULL && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
+            ngx_http_idem_metric_count(ctx->conf, BOARD_NOT_KEPT);
+        }
+
+        return idem_claim_done(run->claim, (int32_t) status, result, len,
+                               ngx_http_idem_claim_finish_handler, run);
+
+    case NGX_HTTP_IDEM_RELEASE:
+        return idem_claim_release(run->claim, ngx_http_idem_claim_finish_handler, run);
+
+    case NGX_HTTP_IDEM_KEEP:
+    case NGX_HTTP_IDEM_RETRY:
+        return idem_claim_fail(run->claim, (int32_t) status, "the backend failed", result, len,
+                               outcome == NGX_HTTP_IDEM_KEEP,
+                               ngx_http_idem_claim_finish_handler, run);
+
+    default:
+
+        if (ctx->decision.verdict == IDEM_RUN) {
+            ngx_http_idem_metric_count(ctx->conf, BOARD_UNKNOWN);
+        }
+
+        return idem_claim_unknown(run->claim, ngx_http_idem_claim_unknown_reason(ctx),
+                                  ngx_http_idem_claim_finish_handler, run);
+    }
 }
 
 
@@ -497,7 +434,6 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     ngx_uint_t status, u_char *result, size_t len)
 {
     int                        rc;
-    const char                *reason;
     struct idem_claim         *claim;
     ngx_http_idem_run_t       *run;
     const struct idem_policy  *policy;
@@ -505,13 +441,12 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     run = ctx->run;
     claim = run->claim;
     policy = ctx->conf->policy;
-    run->finished = 1;
-    run->result = (result != NULL);
+    run->handed = result ? NGX_HTTP_IDEM_HANDED_RESULT : NGX_HTTP_IDEM_HANDED_OUTCOME;
 
-    ctx->decision.asked = ngx_current_msec;
+    ngx_http_idem_decision_wait_begin(ctx);
 
-    if (ctx->response.ttl) {
-        idem_claim_set_ttl(claim, ctx->response.ttl);
+    if (ctx->backend.ttl) {
+        idem_claim_set_ttl(claim, ctx->backend.ttl);
     }
 
     idem_claim_set_finish_timeout(claim, policy->finish_timeout_ms + NGX_HTTP_IDEM_FINISH_MORE);
@@ -521,42 +456,7 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     idem_claim_set_result_max(claim, IDEM_RESULT_MAX + IDEM_HTTP_HEAD_MAX);
     idem_claim_share_result(claim, result ? ctx->response.shared : NULL);
 
-    switch (outcome) {
-
-    case NGX_HTTP_IDEM_DONE:
-
-        if (result == NULL && policy->mode == IDEM_MODE_REPLAY) {
-            ngx_http_idem_metric_count(ctx->conf, BOARD_NOT_KEPT);
-        }
-
-        rc = idem_claim_done(claim, (int32_t) status, result, len,
-                             ngx_http_idem_claim_finish_handler, run);
-        break;
-
-    case NGX_HTTP_IDEM_RELEASE:
-        rc = idem_claim_release(claim, ngx_http_idem_claim_finish_handler, run);
-        break;
-
-    case NGX_HTTP_IDEM_KEEP:
-    case NGX_HTTP_IDEM_RETRY:
-        rc = idem_claim_fail(claim, (int32_t) status, "the backend failed", result, len,
-                             outcome == NGX_HTTP_IDEM_KEEP, ngx_http_idem_claim_finish_handler,
-                             run);
-        break;
-
-    default:
-        reason = ctx->probe.reason ? ctx->probe.reason
-                 : ctx->response.cancelled == IDEM_END_RUN_MAX ? "cancelled after idem_run_max"
-                 : ctx->response.cancelled ? "cancelled because its lease was lost"
-                 : ctx->response.heard == NGX_HTTP_IDEM_CUT ? "the backend's answer was cut off"
-                                  : "the backend was asked, and gave no answer of its own";
-
-        if (ctx->decision.verdict == IDEM_RUN) {
-            ngx_http_idem_metric_count(ctx->conf, BOARD_UNKNOWN);
-        }
-
-        rc = idem_claim_unknown(claim, reason, ngx_http_idem_claim_finish_handler, run);
-    }
+    rc = ngx_http_idem_claim_submit(ctx, outcome, status, result, len);
 
     if (rc != 0) {
         ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
@@ -595,7 +495,8 @@ ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
                       "stored", idem_claim_hash(claim));
     }
 
-    dropped = (rc == 0 && !lost && run->result && !idem_claim_result_kept(claim));
+    dropped = (rc == 0 && !lost && run->handed == NGX_HTTP_IDEM_HANDED_RESULT
+               && !idem_claim_result_kept(claim));
 
     if (dropped) {
         ngx_log_error(NGX_LOG_ERR, log, 0,
@@ -611,18 +512,30 @@ ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
     }
 
     if (dropped) {
-        ctx->response.kept = NGX_HTTP_IDEM_NOT_KEPT;
+        ngx_http_idem_capture_set_kept(ctx, NGX_HTTP_IDEM_NOT_KEPT);
         ngx_http_idem_metric_count(ctx->conf, BOARD_NOT_KEPT);
     }
 
-    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
+    ngx_http_idem_decision_wait_end(ctx);
 
     if (lost) {
-        ctx->response.kept = NGX_HTTP_IDEM_LOST;
-        ctx->decision.word = "lost";
+        ngx_http_idem_capture_set_kept(ctx, NGX_HTTP_IDEM_LOST);
+        ngx_http_idem_decision_set_word(ctx, "lost");
     }
 
     ngx_http_idem_capture_resume(ctx);
+}
+
+
+/* From now on the claim lives on its own, until the store responds. */
+
+void
+ngx_http_idem_claim_separate(ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->run) {
+        ctx->run->ctx = NULL;
+        ctx->run = NULL;
+    }
 }
 
 
@@ -633,9 +546,7 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
 {
     ngx_http_idem_run_t  *run = ctx->run;
 
-    if (ctx->response.max.timer_set) {
-        ngx_del_timer(&ctx->response.max);
-    }
+    ngx_http_idem_upstream_drop(ctx);
 
     if (run == NULL) {
         return;
@@ -648,8 +559,8 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
         /* the response was not complete */
 
         ngx_http_idem_claim_finish(ctx,
-                                   ctx->response.accel == NGX_HTTP_IDEM_ACCEL_STATED
-                                   ? ctx->response.outcome
+                                   ctx->backend.accel == NGX_HTTP_IDEM_ACCEL_STATED
+                                   ? ctx->backend.outcome
                                    : ngx_http_idem_upstream_was_sent(ctx->request, ctx)
                                      ? NGX_HTTP_IDEM_UNKNOWN : NGX_HTTP_IDEM_RELEASE,
                                    0, NULL, 0);
@@ -674,14 +585,11 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
 
         /* the store has not responded: the claim is given back in the background */
 
-        if (!run->finished) {
+        if (run->handed == NGX_HTTP_IDEM_HANDED_NOTHING) {
             ngx_http_idem_claim_free(run);
             return;
         }
     }
 
-    if (ctx->run) {
-        run->ctx = NULL;
-        ctx->run = NULL;
-    }
+    ngx_http_idem_claim_separate(ctx);
 }

@@ -34,10 +34,11 @@ ngx_http_idem_conf_create_main(ngx_conf_t *cf)
     }
 
     if (ngx_array_init(&imcf->stores, cf->pool, 2, sizeof(ngx_http_idem_store_t *)) != NGX_OK
-        || ngx_array_init(&imcf->guarded, cf->pool, 8, sizeof(ngx_http_idem_guarded_t))
+        || ngx_array_init(&imcf->guarded, cf->pool, 8, sizeof(ngx_http_idem_location_t))
            != NGX_OK
         || ngx_array_init(&imcf->signers, cf->pool, 4, sizeof(ngx_http_idem_signer_t)) != NGX_OK
-        || ngx_array_init(&imcf->routes, cf->pool, 8, sizeof(ngx_http_idem_route_t)) != NGX_OK)
+        || ngx_array_init(&imcf->routes, cf->pool, 8, sizeof(ngx_http_idem_location_t))
+           != NGX_OK)
     {
         return NULL;
     }
@@ -165,7 +166,7 @@ ngx_http_idem_conf_default_fingerprint(ngx_conf_t *cf, ngx_http_idem_key_t *key)
 {
     if (key->kind == NGX_HTTP_IDEM_KEY_PARAMS
         || (key->kind == NGX_HTTP_IDEM_KEY_VALUE
-            && ngx_http_idem_variable_is_computed(cf, &key->value.value)))
+            && ngx_http_idem_variable_is_computed(cf, &key->value->value)))
     {
         return NGX_HTTP_IDEM_FINGERPRINT_NONE;
     }
@@ -206,27 +207,20 @@ ngx_http_idem_conf_make_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
     own.fingerprint = own.mode == IDEM_MODE_LOCK ? 0 : 1;
 
     if (own.prefix == NULL && above.prefix == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_prefix is missing: it is put before every key (idem_prefix "
-                      "order:;), so that operations never meet, for the guard in %s:%ui",
-                      conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "idem_prefix is missing: it is put before every key (idem_prefix order:;), so "
+                   "that operations never meet");
     }
 
     if (own.scope == NULL && above.scope == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_scope is missing: identify the caller (idem_scope "
-                      "$remote_user;), so that no caller gets another's response, or use "
-                      "\"idem_scope none;\" if callers need not be kept apart, for the guard "
-                      "in %s:%ui",
-                      conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "idem_scope is missing: identify the caller (idem_scope $remote_user;), so "
+                   "that no caller gets another's response, or use \"idem_scope none;\" if "
+                   "callers need not be kept apart");
     }
 
     if (idem_guard_make(NULL, &own, &above, &conf->guard, &err) != 0) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "idem: %s, for the guard in %s:%ui", err.text,
-                      conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf, "%s", err.text);
     }
 
     conf->policy = idem_guard_policy(conf->guard);
@@ -338,13 +332,31 @@ ngx_http_idem_conf_merge_fingerprint(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *c
     if (conf->fingerprint & ~NGX_HTTP_IDEM_FINGERPRINT_NONE
         && conf->fingerprint != prev->heritage.fingerprint)
     {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem lock and idem_fingerprint exclude each other: a lock "
-                      "compares nothing; for the guard in %s:%ui", conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "idem lock and idem_fingerprint exclude each other: a lock compares nothing");
     }
 
     conf->fingerprint = NGX_HTTP_IDEM_FINGERPRINT_NONE;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_conf_add_location(ngx_conf_t *cf, ngx_array_t *locations,
+    ngx_http_idem_loc_conf_t *conf)
+{
+    ngx_http_idem_location_t  *location;
+
+    location = ngx_array_push(locations);
+    if (location == NULL) {
+        return NGX_ERROR;
+    }
+
+    location->conf = conf;
+    location->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
+    location->clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    location->loc_conf = ((ngx_http_conf_ctx_t *) cf->ctx)->loc_conf;
 
     return NGX_OK;
 }
@@ -356,16 +368,13 @@ static ngx_int_t
 ngx_http_idem_conf_merge_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf,
     ngx_http_idem_loc_conf_t *prev)
 {
-    ngx_http_idem_guarded_t    *guarded;
     ngx_http_core_loc_conf_t   *clcf;
     ngx_http_idem_main_conf_t  *imcf;
 
     if (conf->store == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "idem: idem_store is missing: name the store that remembers keys "
-                      "(idem_store lmdb:/var/lib/nginx/idem;), for the guard in %s:%ui",
-                      conf->file, conf->line);
-        return NGX_ERROR;
+        return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
+                   "idem_store is missing: name the store that remembers keys (idem_store "
+                   "lmdb:/var/lib/nginx/idem;)");
     }
 
     if (ngx_http_idem_conf_merge_defaults(cf, conf) != NGX_OK
@@ -395,17 +404,7 @@ ngx_http_idem_conf_merge_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf,
 
     imcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_idem_module);
 
-    guarded = ngx_array_push(&imcf->guarded);
-    if (guarded == NULL) {
-        return NGX_ERROR;
-    }
-
-    guarded->conf = conf;
-    guarded->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
-    guarded->clcf = clcf;
-    guarded->loc_conf = ((ngx_http_conf_ctx_t *) cf->ctx)->loc_conf;
-
-    return NGX_OK;
+    return ngx_http_idem_conf_add_location(cf, &imcf->guarded, conf);
 }
 
 
@@ -426,9 +425,7 @@ ngx_http_idem_conf_is_guarded(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *c
     }
 
     for (i = 0; i < n; i++) {
-        if (r->method_name.len == names[i].len
-            && ngx_memcmp(r->method_name.data, names[i].data, names[i].len) == 0)
-        {
+        if (idem_same(r->method_name.data, r->method_name.len, names[i].data, names[i].len)) {
             return 1;
         }
     }
@@ -440,9 +437,12 @@ ngx_http_idem_conf_is_guarded(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *c
 char *
 ngx_http_idem_conf_merge_loc(ngx_conf_t *cf, void *parent, void *child)
 {
-    ngx_http_core_loc_conf_t  *clcf;
-    ngx_http_idem_loc_conf_t  *prev = parent;
-    ngx_http_idem_loc_conf_t  *conf = child;
+    ngx_http_core_loc_conf_t   *clcf;
+    ngx_http_idem_loc_conf_t   *prev = parent;
+    ngx_http_idem_loc_conf_t   *conf = child;
+    ngx_http_idem_main_conf_t  *imcf;
+
+    imcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_idem_module);
 
     ngx_http_idem_conf_merge_values(conf, prev);
 
@@ -479,7 +479,7 @@ ngx_http_idem_conf_merge_loc(ngx_conf_t *cf, void *parent, void *child)
     }
 
     if ((conf->sign || conf->on == 1 || conf->issues)
-        && ngx_http_idem_metric_route(cf, conf) != NGX_OK)
+        && ngx_http_idem_conf_add_location(cf, &imcf->routes, conf) != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }

@@ -124,10 +124,7 @@ ngx_http_idem_ctx_own_bytes(ngx_http_request_t *r, ngx_buf_t *b)
 }
 
 
-/*
- * The only places that change the states of request and response. A move that is
- * not in the table is a bug of ours.
- */
+/* The only place that changes the state. A move that is not in the table is a bug of ours. */
 
 void
 ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state)
@@ -141,19 +138,4 @@ ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e stat
     }
 
     ctx->state = state;
-}
-
-
-void
-ngx_http_idem_ctx_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard)
-{
-    if (!ngx_http_idem_state_allows_heard(ctx->response.heard, heard)) {
-        ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
-                      "idem: record %s: a response cannot be %s after %s; it stays there",
-                      ctx->decision.hash, ngx_http_idem_state_heard_name(heard),
-                      ngx_http_idem_state_heard_name(ctx->response.heard));
-        return;
-    }
-
-    ctx->response.heard = heard;
 }

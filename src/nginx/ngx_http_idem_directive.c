@@ -164,24 +164,50 @@ ngx_http_idem_directive_complex_value(ngx_conf_t *cf, ngx_str_t *value)
 }
 
 
-char *
-ngx_http_idem_directive_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_str_t                 *value, caller = ngx_string("caller");
-    ngx_http_idem_loc_conf_t  *ilcf = conf;
+/* Sets a value with variables, or NULL if it is the word `none`. */
 
-    if (ilcf->scope != NGX_CONF_UNSET_PTR) {
+static char *
+ngx_http_idem_directive_set_value(ngx_conf_t *cf, ngx_http_complex_value_t **slot,
+    const char *none)
+{
+    ngx_str_t  *value = cf->args->elts;
+
+    if (*slot != NGX_CONF_UNSET_PTR) {
         return "is duplicate";
     }
 
-    value = cf->args->elts;
-
-    if (ngx_strcmp(value[1].data, "none") == 0) {
-        ilcf->scope = NULL;
-        return ngx_http_idem_directive_set_option(cf, ilcf, "scope", &value[1]);
+    if (ngx_strcmp(value[1].data, none) == 0) {
+        *slot = NULL;
+        return NGX_CONF_OK;
     }
 
-    if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$') == NULL) {
+    *slot = ngx_http_idem_directive_complex_value(cf, &value[1]);
+
+    return *slot ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static ngx_uint_t
+ngx_http_idem_directive_has_variable(ngx_str_t *value)
+{
+    return ngx_strlchr(value->data, value->data + value->len, '$') != NULL;
+}
+
+
+char *
+ngx_http_idem_directive_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char                      *rc;
+    ngx_str_t                 *value = cf->args->elts, caller = ngx_string("caller");
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
+
+    rc = ngx_http_idem_directive_set_value(cf, &ilcf->scope, "none");
+
+    if (rc != NGX_CONF_OK) {
+        return rc;
+    }
+
+    if (ilcf->scope && !ngx_http_idem_directive_has_variable(&value[1])) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "idem_scope: \"%V\" has no variable, and would be one scope for all "
                            "callers; identify the caller ($remote_user, $http_x_user), or "
@@ -189,12 +215,8 @@ ngx_http_idem_directive_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    ilcf->scope = ngx_http_idem_directive_complex_value(cf, &value[1]);
-    if (ilcf->scope == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    return ngx_http_idem_directive_set_option(cf, ilcf, "scope", &caller);
+    return ngx_http_idem_directive_set_option(cf, ilcf, "scope",
+                                              ilcf->scope ? &caller : &value[1]);
 }
 
 
@@ -282,7 +304,7 @@ ngx_http_idem_directive_method_error(ngx_array_t *methods, ngx_str_t *name)
     }
 
     for (k = 0; k < methods->nelts; k++) {
-        if (name->len == names[k].len && ngx_strncmp(name->data, names[k].data, name->len) == 0) {
+        if (idem_same(name->data, name->len, names[k].data, names[k].len)) {
             return "this method is named twice";
         }
     }
@@ -428,22 +450,14 @@ ngx_http_idem_directive_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void 
 char *
 ngx_http_idem_directive_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                 *value;
+    char                      *rc;
+    ngx_str_t                 *value = cf->args->elts;
     ngx_http_idem_loc_conf_t  *ilcf = conf;
 
-    if (ilcf->enforce != NGX_CONF_UNSET_PTR) {
-        return "is duplicate";
-    }
+    rc = ngx_http_idem_directive_set_value(cf, &ilcf->enforce, "on");
 
-    value = cf->args->elts;
-
-    if (ngx_strcmp(value[1].data, "on") == 0) {
-        ilcf->enforce = NULL;
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_strcmp(value[1].data, "off") != 0
-        && ngx_strlchr(value[1].data, value[1].data + value[1].len, '$') == NULL)
+    if (rc == NGX_CONF_OK && ilcf->enforce && ngx_strcmp(value[1].data, "off") != 0
+        && !ngx_http_idem_directive_has_variable(&value[1]))
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "idem_enforce: \"%V\" is not understood; allowed: on, off, or a value "
@@ -451,9 +465,7 @@ ngx_http_idem_directive_enforce(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    ilcf->enforce = ngx_http_idem_directive_complex_value(cf, &value[1]);
-
-    return ilcf->enforce ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return rc;
 }
 
 
@@ -492,38 +504,30 @@ ngx_http_idem_directive_probe_tx(ngx_conf_t *cf, ngx_str_t *value, ngx_http_idem
     }
 
     ilcf->probe_type = type;
-    ilcf->probe = ngx_http_idem_directive_complex_value(cf, &value[1]);
 
-    return ilcf->probe ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return NGX_CONF_OK;
 }
 
 
 char *
 ngx_http_idem_directive_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                 *value;
+    char                      *rc;
+    ngx_str_t                 *value = cf->args->elts;
+    ngx_uint_t                 tx = (ngx_strcmp(value[1].data, "tx") == 0);
     ngx_http_idem_loc_conf_t  *ilcf = conf;
 
-    if (ilcf->probe != NGX_CONF_UNSET_PTR) {
-        return "is duplicate";
-    }
+    rc = ngx_http_idem_directive_set_value(cf, &ilcf->probe, "off");
 
-    value = cf->args->elts;
-
-    if (ngx_strcmp(value[1].data, "tx") == 0) {
-        return ngx_http_idem_directive_probe_tx(cf, value, ilcf);
+    if (rc != NGX_CONF_OK || tx) {
+        return rc == NGX_CONF_OK ? ngx_http_idem_directive_probe_tx(cf, value, ilcf) : rc;
     }
 
     if (cf->args->nelts != 2) {
         return "takes two words only where the first is tx";
     }
 
-    if (ngx_strcmp(value[1].data, "off") == 0) {
-        ilcf->probe = NULL;
-        return NGX_CONF_OK;
-    }
-
-    if (value[1].data[0] != '/') {
+    if (ilcf->probe && value[1].data[0] != '/') {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "idem_probe: \"%V\" is no URI of this server; allowed: off, tx, or "
                            "what begins with / and names a location that asks the backend",
@@ -531,32 +535,16 @@ ngx_http_idem_directive_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    ilcf->probe = ngx_http_idem_directive_complex_value(cf, &value[1]);
-
-    return ilcf->probe ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return NGX_CONF_OK;
 }
 
 
 char *
 ngx_http_idem_directive_label(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                 *value;
     ngx_http_idem_loc_conf_t  *ilcf = conf;
 
-    if (ilcf->label != NGX_CONF_UNSET_PTR) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_strcmp(value[1].data, "off") == 0) {
-        ilcf->label = NULL;
-        return NGX_CONF_OK;
-    }
-
-    ilcf->label = ngx_http_idem_directive_complex_value(cf, &value[1]);
-
-    return ilcf->label ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return ngx_http_idem_directive_set_value(cf, &ilcf->label, "off");
 }
 
 
@@ -644,21 +632,13 @@ ngx_http_idem_directive_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *
 ngx_http_idem_directive_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                 *value;
+    char                      *rc;
+    ngx_str_t                 *value = cf->args->elts;
     ngx_http_idem_loc_conf_t  *ilcf = conf;
 
-    if (ilcf->bind != NGX_CONF_UNSET_PTR) {
-        return "is duplicate";
-    }
+    rc = ngx_http_idem_directive_set_value(cf, &ilcf->bind, "off");
 
-    value = cf->args->elts;
-
-    if (ngx_strcmp(value[1].data, "off") == 0) {
-        ilcf->bind = NULL;
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$') == NULL) {
+    if (rc == NGX_CONF_OK && ilcf->bind && !ngx_http_idem_directive_has_variable(&value[1])) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "idem_token_bind: \"%V\" has no variable, and would bind every "
                            "token to the same; name what must be equal when it is used "
@@ -666,7 +646,5 @@ ngx_http_idem_directive_token_bind(ngx_conf_t *cf, ngx_command_t *cmd, void *con
         return NGX_CONF_ERROR;
     }
 
-    ilcf->bind = ngx_http_idem_directive_complex_value(cf, &value[1]);
-
-    return ilcf->bind ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return rc;
 }

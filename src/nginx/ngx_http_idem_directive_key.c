@@ -131,11 +131,10 @@ ngx_http_idem_directive_key_parse_token(ngx_conf_t *cf, ngx_http_idem_key_t *key
 char *
 ngx_http_idem_directive_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                         *value;
-    ngx_uint_t                         i;
-    ngx_http_idem_key_t               *key;
-    ngx_http_idem_loc_conf_t          *ilcf = conf;
-    ngx_http_compile_complex_value_t   ccv;
+    ngx_str_t                 *value;
+    ngx_uint_t                 i;
+    ngx_http_idem_key_t       *key;
+    ngx_http_idem_loc_conf_t  *ilcf = conf;
 
     if (ilcf->key != NGX_CONF_UNSET_PTR) {
         return "is duplicate";
@@ -172,13 +171,9 @@ ngx_http_idem_directive_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     } else if (ngx_strlchr(value[1].data, value[1].data + value[1].len, '$')) {
         key->kind = NGX_HTTP_IDEM_KEY_VALUE;
+        key->value = ngx_http_idem_directive_complex_value(cf, &value[1]);
 
-        ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
-        ccv.cf = cf;
-        ccv.value = &value[1];
-        ccv.complex_value = &key->value;
-
-        if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
+        if (key->value == NULL) {
             return NGX_CONF_ERROR;
         }
 

@@ -44,6 +44,49 @@ ngx_http_idem_fields_match(ngx_table_elt_t *header, ngx_str_t *name)
 }
 
 
+ngx_table_elt_t *
+ngx_http_idem_fields_push(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(list);
+
+    if (h) {
+        ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+        h->hash = 1;
+        h->key = *name;
+        h->value = *value;
+    }
+
+    return h;
+}
+
+
+/* Returns the last field of that name, or NULL; *ret_n is the number of such fields. */
+
+ngx_table_elt_t *
+ngx_http_idem_fields_find(ngx_list_t *list, ngx_str_t *name, ngx_uint_t *ret_n)
+{
+    ngx_table_elt_t         *header, *found;
+    ngx_http_idem_fields_t   fields;
+
+    *ret_n = 0;
+    found = NULL;
+
+    ngx_http_idem_fields_begin(&fields, list);
+
+    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
+        if (ngx_http_idem_fields_match(header, name)) {
+            found = header;
+            (*ret_n)++;
+        }
+    }
+
+    return found;
+}
+
+
 /* Returns all fields of a request as one array. */
 
 struct idem_http_header *

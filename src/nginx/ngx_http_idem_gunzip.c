@@ -10,6 +10,7 @@
  * however long the body is. Other requests run between two pieces. What a piece
  * reads is bounded, too: blocks without content give no output.
  *
+ *     CLOSED      zlib has no memory
  *     MEASURING   a record of the release before this one: it is decoded once,
  *                 without output, to find its length
  *     SENDING     the head is out; pieces follow
@@ -22,20 +23,36 @@
 #define NGX_HTTP_IDEM_PIECE  65536
 
 
+typedef enum {
+    NGX_HTTP_IDEM_GUNZIP_CLOSED = 0,
+    NGX_HTTP_IDEM_GUNZIP_MEASURING,
+    NGX_HTTP_IDEM_GUNZIP_SENDING
+} ngx_http_idem_gunzip_e;
+
+
 struct ngx_http_idem_gunzip_s {
     ngx_http_request_t        *request;
+    ngx_http_idem_gunzip_e     state;
     struct idem_http_text      packed;
     struct idem_http_inflate   inflate;
     size_t                     limit;       /* the location's; its own length once it is known */
     size_t                     size;        /* decoded so far */
     ngx_event_t                turn;        /* for the next piece */
     ngx_chain_t               *free, *busy;
-    unsigned                   open:1;      /* zlib has memory */
-    unsigned                   sending:1;
 };
 
 
 static void ngx_http_idem_gunzip_continue(ngx_http_request_t *r, ngx_http_idem_gunzip_t *u);
+
+
+static void
+ngx_http_idem_gunzip_close(ngx_http_idem_gunzip_t *u)
+{
+    if (u->state != NGX_HTTP_IDEM_GUNZIP_CLOSED) {
+        idem_http_inflate_release(&u->inflate);
+        u->state = NGX_HTTP_IDEM_GUNZIP_CLOSED;
+    }
+}
 
 
 void
@@ -49,30 +66,18 @@ ngx_http_idem_gunzip_drop(ngx_http_idem_ctx_t *ctx)
 
     ctx->gunzip = NULL;
 
-    if (u->open) {
-        idem_http_inflate_release(&u->inflate);
-        u->open = 0;
-    }
+    ngx_http_idem_gunzip_close(u);
 
-    if (u->turn.timer_set) {
-        ngx_del_timer(&u->turn);
-    }
-
-    if (u->turn.posted) {
-        ngx_delete_posted_event(&u->turn);
-    }
+    ngx_http_idem_stop_event(&u->turn);
 }
 
 
 /* Starts at the beginning of the body. */
 
 static ngx_int_t
-ngx_http_idem_gunzip_open(ngx_http_idem_gunzip_t *u)
+ngx_http_idem_gunzip_open(ngx_http_idem_gunzip_t *u, ngx_http_idem_gunzip_e state)
 {
-    if (u->open) {
-        idem_http_inflate_release(&u->inflate);
-        u->open = 0;
-    }
+    ngx_http_idem_gunzip_close(u);
 
     u->size = 0;
 
@@ -80,7 +85,7 @@ ngx_http_idem_gunzip_open(ngx_http_idem_gunzip_t *u)
         return NGX_ERROR;
     }
 
-    u->open = 1;
+    u->state = state;
 
     return NGX_OK;
 }
@@ -260,7 +265,7 @@ ngx_http_idem_gunzip_write_handler(ngx_http_request_t *r)
         return;
     }
 
-    if (!u->sending || u->turn.posted || u->turn.timer_set) {
+    if (u->state != NGX_HTTP_IDEM_GUNZIP_SENDING || u->turn.posted || u->turn.timer_set) {
         return;                            /* its event is already scheduled */
     }
 
@@ -291,12 +296,11 @@ ngx_http_idem_gunzip_begin(ngx_http_request_t *r, ngx_http_idem_gunzip_t *u)
         return;
     }
 
-    if (ngx_http_idem_gunzip_open(u) != NGX_OK) {
+    if (ngx_http_idem_gunzip_open(u, NGX_HTTP_IDEM_GUNZIP_SENDING) != NGX_OK) {
         ngx_http_idem_gunzip_finish(r, NGX_ERROR);
         return;
     }
 
-    u->sending = 1;
     ngx_http_idem_gunzip_send(r, u);
 }
 
@@ -343,7 +347,7 @@ ngx_http_idem_gunzip_measure(ngx_http_request_t *r, ngx_http_idem_gunzip_t *u)
 static void
 ngx_http_idem_gunzip_continue(ngx_http_request_t *r, ngx_http_idem_gunzip_t *u)
 {
-    if (u->sending) {
+    if (u->state == NGX_HTTP_IDEM_GUNZIP_SENDING) {
         ngx_http_idem_gunzip_send(r, u);
 
     } else {
@@ -409,7 +413,7 @@ ngx_http_idem_gunzip(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         return NGX_DECLINED;
     }
 
-    if (!known && ngx_http_idem_gunzip_open(u) != NGX_OK) {
+    if (!known && ngx_http_idem_gunzip_open(u, NGX_HTTP_IDEM_GUNZIP_MEASURING) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 

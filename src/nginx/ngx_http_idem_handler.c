@@ -9,7 +9,6 @@
  */
 
 #include "ngx_http_idem.h"
-#include "base/error.h"
 
 
 static ngx_int_t ngx_http_idem_handler_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf,
@@ -25,24 +24,69 @@ static ngx_int_t ngx_http_idem_handler_apply_verdict(ngx_http_request_t *r,
     ngx_http_idem_ctx_t *ctx);
 
 
-static void
-ngx_http_idem_handler_wrap_content(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+/* The request comes for the first time, or is not ours. */
+
+static ngx_int_t
+ngx_http_idem_handler_enter(ngx_http_request_t *r)
 {
-    if (r->content_handler) {
-        ctx->response.content = r->content_handler;
-        r->content_handler = ngx_http_idem_upstream_content_handler;
+    ngx_uint_t                 guarded;
+    ngx_http_idem_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
+
+    if ((conf->guard || conf->sign) && ngx_http_idem_strip(r, conf) != NGX_OK) {
+        return NGX_ERROR;
     }
+
+    guarded = (conf->guard && !conf->issues && ngx_http_idem_conf_is_guarded(r, conf));
+
+    return guarded || conf->sign ? ngx_http_idem_handler_begin(r, conf, guarded) : NGX_DECLINED;
+}
+
+
+/*
+ * The client has its response, or has disconnected: a post_action is not part of
+ * the guarded request.
+ */
+
+static ngx_int_t
+ngx_http_idem_handler_post_action(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    ngx_http_idem_claim_detach(ctx);
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PASSED);
+    r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
+
+    rc = ngx_http_idem_sign_check_redirect(r, ctx);
+
+    return rc == NGX_OK ? NGX_DECLINED : rc;
+}
+
+
+/* Its body could not be read, and error_page led here: only a page may report that. */
+
+static ngx_int_t
+ngx_http_idem_handler_unread(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PASSED);
+
+    if (r->content_handler == NULL
+        || (!ctx->conf->sign && !ngx_http_idem_conf_is_guarded(r, ctx->conf)))
+    {
+        return NGX_DECLINED;
+    }
+
+    return r->err_status >= NGX_HTTP_SPECIAL_RESPONSE ? (ngx_int_t) r->err_status
+                                                      : NGX_HTTP_BAD_REQUEST;
 }
 
 
 ngx_int_t
 ngx_http_idem_handler(ngx_http_request_t *r)
 {
-    ngx_int_t                  rc;
-    char                       uri[IDEM_QUOTE_TEXT];
-    ngx_uint_t                 accel, guarded, status;
-    ngx_http_idem_ctx_t       *ctx;
-    ngx_http_idem_loc_conf_t  *conf;
+    ngx_int_t             rc;
+    ngx_http_idem_ctx_t  *ctx;
 
     if (r != r->main) {
         return NGX_DECLINED;
@@ -51,31 +95,11 @@ ngx_http_idem_handler(ngx_http_request_t *r)
     ctx = ngx_http_idem_ctx_find(r);
 
     if (ctx == NULL) {
-        conf = ngx_http_get_module_loc_conf(r, ngx_http_idem_module);
-
-        if ((conf->guard || conf->sign) && ngx_http_idem_strip(r, conf) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        guarded = (conf->guard && !conf->issues && ngx_http_idem_conf_is_guarded(r, conf));
-
-        return guarded || conf->sign ? ngx_http_idem_handler_begin(r, conf, guarded) : NGX_DECLINED;
+        return ngx_http_idem_handler_enter(r);
     }
 
     if (r->post_action) {
-
-        /*
-         * The client has its response, or has disconnected: a post_action is not part of
-         * the guarded request.
-         */
-
-        ngx_http_idem_claim_detach(ctx);
-        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PASSED);
-        r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
-
-        rc = ngx_http_idem_sign_check_redirect(r, ctx);
-
-        return rc == NGX_OK ? NGX_DECLINED : rc;
+        return ngx_http_idem_handler_post_action(r, ctx);
     }
 
     if (ctx->state >= NGX_HTTP_IDEM_RUNNING) {
@@ -89,19 +113,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
     switch (ctx->state) {
 
     case NGX_HTTP_IDEM_READING:
-
-        /* its body could not be read, and error_page led here: only a page may report that */
-
-        ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PASSED);
-
-        if (r->content_handler == NULL
-            || (!ctx->conf->sign && !ngx_http_idem_conf_is_guarded(r, ctx->conf)))
-        {
-            return NGX_DECLINED;
-        }
-
-        return r->err_status >= NGX_HTTP_SPECIAL_RESPONSE ? (ngx_int_t) r->err_status
-                                                          : NGX_HTTP_BAD_REQUEST;
+        return ngx_http_idem_handler_unread(r, ctx);
 
     case NGX_HTTP_IDEM_SIGNING:
     case NGX_HTTP_IDEM_CLAIMING:
@@ -119,75 +131,7 @@ ngx_http_idem_handler(ngx_http_request_t *r)
         return ngx_http_idem_handler_decide(r, ctx);
 
     case NGX_HTTP_IDEM_RUNNING:
-
-        /*
-         * Redirected while it ran. A place that the backend itself named is part of its
-         * response, and so is an error page that is a file. A second backend is not,
-         * after the first one was asked or the lease was lost. In shadow mode the
-         * request goes wherever it would go without a guard.
-         */
-
-        accel = ngx_http_idem_upstream_is_accel(r->upstream);
-
-        if (accel) {
-            ngx_http_idem_upstream_accel(r, ctx);
-        }
-
-        if (r->content_handler == NULL) {
-            return NGX_DECLINED;
-        }
-
-        if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
-            ctx->response.sent = ngx_http_idem_upstream_was_sent(r, ctx);
-            ngx_http_idem_handler_wrap_content(r, ctx);
-            return NGX_DECLINED;
-        }
-
-        /* lost on the way here (limit_req): there was nothing to cancel */
-
-        if (ngx_http_idem_claim_is_lost(r, ctx)) {
-            ngx_http_idem_upstream_mark_cancelled(ctx, ctx->run->lost);
-        }
-
-        if (!ctx->response.cancelled && (accel || !ngx_http_idem_upstream_was_sent(r, ctx))) {
-
-            if (!accel && ngx_http_idem_check_sends_twice(r)) {
-                ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                              "idem: record %s: not sent to %s, where proxy_next_upstream "
-                              "non_idempotent would send it twice", ctx->decision.hash,
-                              ngx_http_idem_log_uri(r, uri));
-                return NGX_HTTP_BAD_GATEWAY;
-            }
-
-            ngx_http_idem_handler_wrap_content(r, ctx);
-            return NGX_DECLINED;
-        }
-
-        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "idem: record %s: not sent to a second backend, %s, %s", ctx->decision.hash,
-                      ngx_http_idem_log_uri(r, uri),
-                      ctx->response.cancelled ? "after it was cancelled"
-                                     : "after the first one was asked");
-
-        /*
-         * proxy_intercept_errors: the backend's status is known, although an error page
-         * replaces it
-         */
-
-        status = ctx->response.cancelled || r->upstream == NULL
-                 ? 0 : ngx_http_idem_upstream_status(r);
-
-        r->error_page = 1;    /* final, also with recursive_error_pages */
-
-        if (status >= NGX_HTTP_SPECIAL_RESPONSE) {
-            return (ngx_int_t) status;
-        }
-
-        if (r->err_status >= NGX_HTTP_SPECIAL_RESPONSE) {
-            return (ngx_int_t) r->err_status;
-        }
-
-        return ctx->response.cancelled ? NGX_HTTP_GATEWAY_TIME_OUT : NGX_HTTP_BAD_GATEWAY;
+        return ngx_http_idem_upstream_redirect(r, ctx);
 
     default:
         return NGX_DECLINED;
@@ -242,8 +186,8 @@ ngx_http_idem_handler_set_enforced(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
         return NGX_ERROR;
     }
 
-    if (value.len == 0 || (value.len == 1 && value.data[0] == '0')
-        || (value.len == 3 && ngx_strncmp(value.data, "off", 3) == 0))
+    if (value.len == 0 || idem_is_word(value.data, value.len, "0")
+        || idem_is_word(value.data, value.len, "off"))
     {
         ctx->guard = NGX_HTTP_IDEM_SHADOW;
     }
@@ -308,7 +252,7 @@ ngx_http_idem_handler_signed(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
         ngx_http_idem_handler_continue(r, ctx, rc);
 
     } else if (ctx->guard == NGX_HTTP_IDEM_SIGNED_ONLY) {
-        ctx->decision.word = "signed";
+        ngx_http_idem_decision_set_word(ctx, "signed");
         ngx_http_idem_handler_continue(r, ctx, NGX_DECLINED);
 
     } else {
@@ -324,14 +268,14 @@ ngx_http_idem_handler_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t  rc;
 
-    rc = ngx_http_idem_key_identify(r, ctx, &ctx->key.fingerprint);
+    rc = ngx_http_idem_key_identify(r, ctx);
 
     if (ngx_http_idem_handler_set_enforced(r, ctx) != NGX_OK) {
         rc = NGX_ERROR;
     }
 
     if (rc == NGX_OK) {
-        rc = ngx_http_idem_claim(r, ctx, 0, &ctx->key.fingerprint);
+        rc = ngx_http_idem_claim(r, ctx, 0);
 
         if (rc == NGX_OK) {
             ngx_http_idem_handler_park(r, ctx, NGX_HTTP_IDEM_CLAIMING);
@@ -372,7 +316,7 @@ ngx_http_idem_handler_resume(ngx_http_request_t *r)
 
     ngx_http_set_log_request(c->log, r);
 
-    if (ctx->probe.sweep) {
+    if (ctx->sweep) {
         ngx_http_idem_probe_sweep_resume(r, ctx);
         return;
     }
@@ -408,7 +352,7 @@ static ngx_int_t
 ngx_http_idem_handler_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     enum idem_http_problem_kind problem, const char *verdict)
 {
-    ngx_http_idem_reply_set_problem(ctx, problem, verdict);
+    (void) ngx_http_idem_decision_refuse(ctx, problem, verdict, NULL);
 
     return ngx_http_idem_handler_respond(r, ctx, ngx_http_idem_reply_refuse_handler);
 }
@@ -417,10 +361,12 @@ ngx_http_idem_handler_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 static ngx_int_t
 ngx_http_idem_handler_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_RUNNING);
-    ctx->decision.word = ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED ? "open" : "run";
+    ngx_uint_t  open = (ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED);
 
-    if (ctx->run == NULL && ctx->decision.kind != NGX_HTTP_IDEM_UNGUARDED) {
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_RUNNING);
+    ngx_http_idem_decision_set_word(ctx, open ? "open" : "run");
+
+    if (ctx->run == NULL && !open) {
         return NGX_ERROR;
     }
 
@@ -428,11 +374,11 @@ ngx_http_idem_handler_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    if (ctx->decision.kind == NGX_HTTP_IDEM_UNGUARDED) {
-        ngx_http_idem_claim_start_run_max(ctx);
+    if (open) {
+        ngx_http_idem_upstream_start_run_max(ctx);
     }
 
-    ngx_http_idem_handler_wrap_content(r, ctx);
+    ngx_http_idem_upstream_wrap_content(r, ctx);
 
     return NGX_DECLINED;
 }
@@ -444,7 +390,7 @@ ngx_http_idem_handler_decide(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     switch (ctx->decision.kind) {
 
     case NGX_HTTP_IDEM_REFUSED:
-        return ngx_http_idem_handler_refuse(r, ctx, ctx->decision.problem, ctx->decision.word);
+        return ngx_http_idem_handler_respond(r, ctx, ngx_http_idem_reply_refuse_handler);
 
     case NGX_HTTP_IDEM_NO_STORE:
 
@@ -457,7 +403,7 @@ ngx_http_idem_handler_decide(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
                                                 "store_error");
         }
 
-        ctx->decision.kind = NGX_HTTP_IDEM_UNGUARDED;
+        ngx_http_idem_decision_set_kind(ctx, NGX_HTTP_IDEM_UNGUARDED);
 
         /* fall through */
 
@@ -479,13 +425,13 @@ ngx_http_idem_handler_apply_verdict(ngx_http_request_t *r, ngx_http_idem_ctx_t *
         return ngx_http_idem_handler_run(r, ctx);
 
     case IDEM_REPLAY:
-        ctx->decision.word = "replay";
+        ngx_http_idem_decision_set_word(ctx, "replay");
         return ngx_http_idem_handler_respond(r, ctx, ngx_http_idem_reply_replay_handler);
 
     case IDEM_DEAD:
 
         if (ctx->decision.result.data && ctx->conf->policy->mode == IDEM_MODE_REPLAY) {
-            ctx->decision.word = "dead";
+            ngx_http_idem_decision_set_word(ctx, "dead");
             return ngx_http_idem_handler_respond(r, ctx, ngx_http_idem_reply_replay_handler);
         }
 

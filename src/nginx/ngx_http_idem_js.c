@@ -70,6 +70,8 @@ ngx_http_idem_js_serve(ngx_http_request_t *r, ngx_http_idem_js_t *file)
     ngx_str_t         methods = ngx_string("GET, HEAD");
     ngx_str_t         type = ngx_string("text/javascript");
     ngx_str_t         cache = ngx_string("no-cache");
+    ngx_str_t         name = ngx_string("ETag");
+    ngx_str_t         value = { sizeof(file->etag) - 1, file->etag };
     ngx_table_elt_t  *etag;
 
     rc = ngx_http_idem_location_check_method(r, NGX_HTTP_GET|NGX_HTTP_HEAD, &methods);
@@ -78,18 +80,12 @@ ngx_http_idem_js_serve(ngx_http_request_t *r, ngx_http_idem_js_t *file)
     }
 
     b = ngx_calloc_buf(r->pool);
-    etag = ngx_list_push(&r->headers_out.headers);
+    etag = ngx_http_idem_fields_push(&r->headers_out.headers, &name, &value);
 
     if (b == NULL || etag == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ngx_memzero(etag, sizeof(ngx_table_elt_t));
-
-    etag->hash = 1;
-    ngx_str_set(&etag->key, "ETag");
-    etag->value.data = file->etag;
-    etag->value.len = sizeof(file->etag) - 1;
     r->headers_out.etag = etag;
 
     b->pos = file->text;

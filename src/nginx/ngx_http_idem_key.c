@@ -11,55 +11,17 @@
 #include "core/key.h"
 
 
-static ngx_int_t ngx_http_idem_key_from_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_params(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-static ngx_int_t ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
-
-
 ngx_int_t
 ngx_http_idem_key_missing(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
-    ngx_http_idem_reply_set_problem(ctx, IDEM_HTTP_KEY_MISSING, "missing");
-    ctx->decision.detail = detail;
-
-    return NGX_ABORT;
+    return ngx_http_idem_decision_refuse(ctx, IDEM_HTTP_KEY_MISSING, "missing", detail);
 }
 
 
 ngx_int_t
 ngx_http_idem_key_malformed(ngx_http_idem_ctx_t *ctx, const char *detail)
 {
-    ngx_http_idem_reply_set_problem(ctx, IDEM_HTTP_KEY_MALFORMED, "malformed");
-    ctx->decision.detail = detail;
-
-    return NGX_ABORT;
-}
-
-
-/* Returns a field of that name; *ret_n is the number of such fields. */
-
-static ngx_table_elt_t *
-ngx_http_idem_key_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *ret_n)
-{
-    ngx_table_elt_t         *header, *found;
-    ngx_http_idem_fields_t   fields;
-
-    *ret_n = 0;
-    found = NULL;
-
-    ngx_http_idem_fields_begin(&fields, &r->headers_in.headers);
-
-    while ((header = ngx_http_idem_fields_next(&fields)) != NULL) {
-        if (ngx_http_idem_fields_match(header, name)) {
-            found = header;
-            (*ret_n)++;
-        }
-    }
-
-    return found;
+    return ngx_http_idem_decision_refuse(ctx, IDEM_HTTP_KEY_MALFORMED, "malformed", detail);
 }
 
 
@@ -89,7 +51,7 @@ ngx_http_idem_key_from_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_table_elt_t       *header;
     struct idem_http_text  text;
 
-    header = ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+    header = ngx_http_idem_fields_find(&r->headers_in.headers, &ctx->conf->key->name, &n);
 
     if (n == 0) {
         return ctx->conf->key->optional
@@ -111,20 +73,88 @@ ngx_http_idem_key_from_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
 
 static ngx_int_t
-ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+ngx_http_idem_key_check_param(ngx_http_idem_ctx_t *ctx, enum idem_http_found found, size_t len)
+{
+    switch (found) {
+
+    case IDEM_HTTP_ONCE:
+        return len ? NGX_OK
+                   : ngx_http_idem_key_missing(ctx, "The parameter that carries the key is "
+                                                    "empty.");
+
+    case IDEM_HTTP_REPEATED:
+        return ngx_http_idem_key_malformed(ctx, "The parameter that carries the key is repeated.");
+
+    case IDEM_HTTP_TOO_LONG:
+        return ngx_http_idem_key_malformed(ctx, "The key is longer than 255 bytes.");
+
+    default:
+        return ngx_http_idem_key_malformed(ctx, "The parameters cannot be decoded.");
+    }
+}
+
+
+/* Looks in the query and, unless it is NULL, in the form. NGX_DECLINED: the key is in neither. */
+
+static ngx_int_t
+ngx_http_idem_key_find_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *form)
 {
     char                   key[IDEM_HTTP_KEY_MAX];
     size_t                 len;
     ngx_int_t              rc;
-    ngx_str_t              path, query;
-    ngx_uint_t             i, n, hidden;
-    struct idem_http_text  name, places[2];
+    ngx_str_t              path, query, *places[2];
+    ngx_uint_t             i;
+    enum idem_http_found   found;
+    struct idem_http_text  name, text;
 
     ngx_http_idem_fingerprint_target(r, &path, &query);
 
     name = ngx_http_idem_text(&ctx->conf->key->param);
-    places[0] = ngx_http_idem_text(&query);
-    n = 1;
+    places[0] = &query;
+    places[1] = form;
+    ngx_str_null(&ctx->key.text);
+
+    for (i = 0; i < 2 && places[i]; i++) {
+        text = ngx_http_idem_text(places[i]);
+        len = 0;
+
+        found = i && ctx->body.delimiter.len
+                ? idem_http_multipart_find(text, &ctx->body.delimiter, name, key, sizeof(key),
+                                           &len)
+                : idem_http_form_find(text, name, key, sizeof(key), &len);
+
+        if (found == IDEM_HTTP_NONE) {
+            continue;
+        }
+
+        if (found == IDEM_HTTP_ONCE && ctx->key.text.len) {
+            found = IDEM_HTTP_REPEATED;
+        }
+
+        rc = ngx_http_idem_key_check_param(ctx, found, len);
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        if (ngx_http_idem_key_set(r, ctx, key, len) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return ctx->key.text.len ? NGX_OK : NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    ngx_int_t             rc;
+    ngx_str_t            *form;
+    ngx_uint_t            n, hidden;
+    ngx_http_idem_key_t  *key = ctx->conf->key;
+
+    form = NULL;
     hidden = 0;
 
     if (ctx->body.type == NGX_HTTP_IDEM_BODY_FORM || ctx->body.delimiter.len) {
@@ -141,64 +171,17 @@ ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         /* files make a form long: its key may be elsewhere, and counts */
 
         hidden = (rc == NGX_DECLINED);
-        places[1] = ngx_http_idem_text(&ctx->body.text);
-        n = hidden ? 1 : 2;
+        form = hidden ? NULL : &ctx->body.text;
     }
 
-    len = 0;
+    rc = ngx_http_idem_key_find_param(r, ctx, form);
 
-    for (i = 0; i < n; i++) {
-        size_t                found = 0;
-        enum idem_http_found  is;
-
-        is = i && ctx->body.delimiter.len
-             ? idem_http_multipart_find(places[i], &ctx->body.delimiter, name, key, sizeof(key),
-                                        &found)
-             : idem_http_form_find(places[i], name, key, sizeof(key), &found);
-
-        switch (is) {
-
-        case IDEM_HTTP_NONE:
-            continue;
-
-        case IDEM_HTTP_ONCE:
-
-            if (len) {
-                return ngx_http_idem_key_malformed(ctx, "The parameter that carries the key is "
-                                                        "repeated.");
-            }
-
-            if (found == 0) {
-                return ngx_http_idem_key_missing(ctx, "The parameter that carries the key is "
-                                                      "empty.");
-            }
-
-            len = found;
-
-            if (ngx_http_idem_key_set(r, ctx, key, len) != NGX_OK) {
-                return NGX_ERROR;
-            }
-
-            continue;
-
-        case IDEM_HTTP_REPEATED:
-            return ngx_http_idem_key_malformed(ctx, "The parameter that carries the key is "
-                                                    "repeated.");
-
-        case IDEM_HTTP_TOO_LONG:
-            return ngx_http_idem_key_malformed(ctx, "The key is longer than 255 bytes.");
-
-        default:
-            return ngx_http_idem_key_malformed(ctx, "The parameters cannot be decoded.");
-        }
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
-    if (len) {
-        return NGX_OK;
-    }
-
-    if (hidden && ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN) {
-        (void) ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+    if (hidden && key->kind == NGX_HTTP_IDEM_KEY_TOKEN) {
+        (void) ngx_http_idem_fields_find(&r->headers_in.headers, &key->name, &n);
         hidden = (n == 0);
     }
 
@@ -206,7 +189,7 @@ ngx_http_idem_key_from_param(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         return ngx_http_idem_key_malformed(ctx, "The form is too long for a key in it.");
     }
 
-    return ctx->conf->key->optional || ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN
+    return key->optional || key->kind == NGX_HTTP_IDEM_KEY_TOKEN
            ? NGX_DECLINED
            : ngx_http_idem_key_missing(ctx, "The parameter that carries the key is missing.");
 }
@@ -249,8 +232,8 @@ ngx_http_idem_key_from_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     struct idem_error     err;
     struct idem_identity  identity;
 
-    serial = ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
-    credential = ngx_http_idem_key_find_header(r, &ctx->conf->key->credential, &m);
+    serial = ngx_http_idem_fields_find(&r->headers_in.headers, &ctx->conf->key->name, &n);
+    credential = ngx_http_idem_fields_find(&r->headers_in.headers, &ctx->conf->key->credential, &m);
 
     if (n == 0 || serial->value.len == 0) {
         return ngx_http_idem_key_missing(ctx, "The serial number is missing.");
@@ -280,7 +263,7 @@ ngx_http_idem_key_from_serial(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 static ngx_int_t
 ngx_http_idem_key_from_value(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    if (ngx_http_complex_value(r, &ctx->conf->key->value, &ctx->key.text) != NGX_OK) {
+    if (ngx_http_complex_value(r, ctx->conf->key->value, &ctx->key.text) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -322,7 +305,7 @@ ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         }
 
         other = ctx->key.text;
-        (void) ngx_http_idem_key_find_header(r, &ctx->conf->key->name, &n);
+        (void) ngx_http_idem_fields_find(&r->headers_in.headers, &ctx->conf->key->name, &n);
 
         if (n == 0 && rc == NGX_OK) {
             return NGX_OK;
@@ -332,8 +315,7 @@ ngx_http_idem_key_from_token(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     rc = ngx_http_idem_key_from_header(r, ctx);
 
     if (rc == NGX_OK && other.len
-        && (ctx->key.text.len != other.len
-            || ngx_memcmp(ctx->key.text.data, other.data, other.len) != 0))
+        && !idem_same(ctx->key.text.data, ctx->key.text.len, other.data, other.len))
     {
         return ngx_http_idem_key_malformed(ctx, "The header and the parameter carry two tokens.");
     }
@@ -384,16 +366,45 @@ ngx_http_idem_key_read_scope(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
+/* Copies as much as fits into a label, up to the first control character. */
+
+ngx_int_t
+ngx_http_idem_key_read_label(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    size_t     len;
+    ngx_str_t  value;
+
+    if (ngx_http_complex_value(r, ctx->conf->label, &value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    for (len = 0; len < ngx_min(value.len, IDEM_LABEL_MAX); len++) {
+        if (value.data[len] < 0x20 || value.data[len] == 0x7f) {
+            break;
+        }
+    }
+
+    ctx->key.label = ngx_pnalloc(r->pool, len + 1);
+    if (ctx->key.label == NULL) {
+        return NGX_ERROR;
+    }
+
+    *ngx_cpymem(ctx->key.label, value.data, len) = '\0';
+
+    return NGX_OK;
+}
+
+
 /*
- * NGX_OK: *print is the fingerprint. NGX_DECLINED: there is no key, and none is
- * needed. NGX_ABORT: ctx->decision.problem is set.
+ * Evaluates key and fingerprint. NGX_DECLINED: there is no key, and none is needed.
+ * NGX_ABORT: ctx->decision.problem is set.
  */
 
 ngx_int_t
-ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
-    struct idem_fingerprint *fingerprint)
+ngx_http_idem_key_identify(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_int_t  rc;
+    ngx_int_t                 rc;
+    struct idem_fingerprint  *fingerprint = &ctx->key.fingerprint;
 
     static ngx_int_t  (*const keys[])(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx) = {
         [NGX_HTTP_IDEM_KEY_HEADER] = ngx_http_idem_key_from_header,

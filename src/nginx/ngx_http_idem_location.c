@@ -89,6 +89,25 @@ ngx_http_idem_location_check_method(ngx_http_request_t *r, ngx_uint_t methods, n
 }
 
 
+/* Closes a stream of open_memstream(), and returns its text; NULL: there is no memory. */
+
+ngx_buf_t *
+ngx_http_idem_location_close_text(ngx_http_request_t *r, FILE *out, char **text, size_t *len)
+{
+    ngx_buf_t  *b;
+
+    b = fclose(out) == 0 ? ngx_create_temp_buf(r->pool, *len) : NULL;
+
+    if (b) {
+        b->last = ngx_cpymem(b->pos, *text, *len);
+    }
+
+    free(*text);
+
+    return b;
+}
+
+
 ngx_int_t
 ngx_http_idem_location_serve(ngx_http_request_t *r, ngx_buf_t *b, ngx_str_t *type, ngx_str_t *cache)
 {

@@ -109,12 +109,12 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     struct idem_line                  line;
     ngx_http_core_loc_conf_t         *clcf;
     ngx_http_core_srv_conf_t         *cscf;
-    ngx_http_idem_decision_t         *decision = &ctx->decision;
-    const ngx_http_idem_log_words_t  *row;
+    const ngx_http_idem_decision_t   *decision = &ctx->decision;
+    const ngx_http_idem_log_words_t  *entry;
 
-    row = &ngx_http_idem_log_words[decision->problem];
+    entry = &ngx_http_idem_log_words[decision->problem];
 
-    if (r->connection->log->log_level < row->level) {
+    if (r->connection->log->log_level < entry->level) {
         return;
     }
 
@@ -122,7 +122,7 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
 
     *ngx_snprintf(words, sizeof(words) - 1, "refused %s: %s",
-                  idem_http_problem_rows[decision->problem].word, row->what) = '\0';
+                  idem_http_problem_defaults[decision->problem].word, entry->what) = '\0';
     ngx_http_idem_metric_route_name(cscf, clcf, route, sizeof(route));
 
     ngx_memzero(&line, sizeof(struct idem_line));
@@ -155,7 +155,7 @@ ngx_http_idem_log_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     (void) idem_line_print(&line, text, sizeof(text));
 
-    ngx_log_error(row->level, r->connection->log, 0, "idem: %s", text);
+    ngx_log_error(entry->level, r->connection->log, 0, "idem: %s", text);
 }
 
 

@@ -1,7 +1,7 @@
 
 /*
  * Counters for idem_status: a board in shared memory, which survives reloads, with
- * a row for each location that is guarded, signed or issues tokens. A request is
+ * those of each location that is guarded, signed or issues tokens. A request is
  * counted once, when it ends.
  */
 
@@ -50,29 +50,6 @@ ngx_http_idem_metric_zone(ngx_conf_t *cf)
 }
 
 
-/* Registers a location to count. The board finds its row by the location's name. */
-
-ngx_int_t
-ngx_http_idem_metric_route(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
-{
-    ngx_http_idem_route_t      *route;
-    ngx_http_idem_main_conf_t  *imcf;
-
-    imcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_idem_module);
-
-    route = ngx_array_push(&imcf->routes);
-    if (route == NULL) {
-        return NGX_ERROR;
-    }
-
-    route->conf = conf;
-    route->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
-    route->clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-
-    return NGX_OK;
-}
-
-
 /* For people, in metrics and in the log. */
 
 void
@@ -84,15 +61,15 @@ ngx_http_idem_metric_route_name(ngx_http_core_srv_conf_t *server, ngx_http_core_
 }
 
 
-static struct board_row *
-ngx_http_idem_metric_route_row(struct board *board, ngx_http_idem_route_t *route)
+static struct board_route *
+ngx_http_idem_metric_board_route(struct board *board, ngx_http_idem_location_t *location)
 {
     u_char  text[BOARD_ROUTE_MAX + 1];
 
-    ngx_http_idem_metric_route_name(route->server, route->clcf, text, sizeof(text));
+    ngx_http_idem_metric_route_name(location->server, location->clcf, text, sizeof(text));
 
-    return board_row(board, "http", (char *) text,
-                     route->conf->policy ? route->conf->policy->prefix : "");
+    return board_route(board, "http", (char *) text,
+                       location->conf->policy ? location->conf->policy->prefix : "");
 }
 
 
@@ -104,7 +81,7 @@ ngx_http_idem_metric_init_zone(ngx_shm_zone_t *zone, void *data)
     ngx_uint_t                  i;
     struct board               *board;
     ngx_slab_pool_t            *pool;
-    ngx_http_idem_route_t      *routes;
+    ngx_http_idem_location_t   *routes;
     ngx_http_idem_store_t     **stores;
     ngx_http_idem_main_conf_t  *imcf = zone->data, *before = data;
 
@@ -141,13 +118,13 @@ ngx_http_idem_metric_init_zone(ngx_shm_zone_t *zone, void *data)
         stores[i]->board = board_store(board, (char *) stores[i]->url.data);
     }
 
-    board_stores_keep(board);
+    board_stores_next_turn(board);
 
     routes = imcf->routes.elts;
 
     for (i = 0; i < imcf->routes.nelts; i++) {
-        routes[i].conf->row = ngx_http_idem_metric_route_row(board, &routes[i]);
-        board_row_keep(board, routes[i].conf->row, routes[i].conf->store->board);
+        routes[i].conf->route = ngx_http_idem_metric_board_route(board, &routes[i]);
+        board_route_set_store(board, routes[i].conf->route, routes[i].conf->store->board);
     }
 
     return NGX_OK;
@@ -222,9 +199,7 @@ ngx_http_idem_metric_sample_handler(ngx_event_t *ev)
 void
 ngx_http_idem_metric_stop(ngx_http_idem_main_conf_t *imcf)
 {
-    if (ngx_http_idem_sample.timer_set) {
-        ngx_del_timer(&ngx_http_idem_sample);
-    }
+    ngx_http_idem_stop_event(&ngx_http_idem_sample);
 
     if (imcf->process) {
         board_process_leave(imcf->process);
@@ -276,13 +251,13 @@ static const struct {
 
 
 static enum board_verdict
-ngx_http_idem_metric_find_verdict(struct board_row *row, const char *word)
+ngx_http_idem_metric_find_verdict(struct board_route *route, const char *word)
 {
     ngx_uint_t  i;
 
     for (i = 0; i < sizeof(ngx_http_idem_ends) / sizeof(ngx_http_idem_ends[0]); i++) {
         if (ngx_strcmp(word, ngx_http_idem_ends[i].word) == 0) {
-            board_add(&row->counts[ngx_http_idem_ends[i].count], 1);
+            board_add(&route->counts[ngx_http_idem_ends[i].count], 1);
             return ngx_http_idem_ends[i].verdict;
         }
     }
@@ -295,16 +270,16 @@ static void
 ngx_http_idem_metric_count_verdict(ngx_http_idem_ctx_t *ctx, struct board *board,
     enum board_verdict verdict)
 {
-    struct board_row  *row = ctx->conf->row;
+    struct board_route  *route = ctx->conf->route;
 
-    board_add(&row->verdicts[verdict], 1);
+    board_add(&route->verdicts[verdict], 1);
 
     switch (verdict) {
 
     case BOARD_RUN:
 
         if (ctx->conf->key->kind == NGX_HTTP_IDEM_KEY_TOKEN && ctx->decision.attempt == 1) {
-            board_add(&row->counts[BOARD_TOKEN_SPENT], 1);
+            board_add(&route->counts[BOARD_TOKEN_SPENT], 1);
         }
 
         return;
@@ -316,7 +291,7 @@ ngx_http_idem_metric_count_verdict(ngx_http_idem_ctx_t *ctx, struct board *board
     case BOARD_REPLAY:
 
         if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
-            board_add(&row->counts[BOARD_SHADOWED], 1);
+            board_add(&route->counts[BOARD_SHADOWED], 1);
         }
 
         return;
@@ -324,11 +299,11 @@ ngx_http_idem_metric_count_verdict(ngx_http_idem_ctx_t *ctx, struct board *board
     default:
 
         if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
-            board_add(&row->counts[BOARD_SHADOWED], 1);
+            board_add(&route->counts[BOARD_SHADOWED], 1);
             return;
         }
 
-        board_refused(board, row, verdict,
+        board_refused(board, route, verdict,
                       ctx->decision.hash[0] ? (char *) ctx->decision.hash : NULL, ctx->key.label);
     }
 }
@@ -345,17 +320,17 @@ ngx_http_idem_metric_count_handler(ngx_http_request_t *r)
 
     ctx = ngx_http_idem_ctx_find(r);
 
-    if (ctx == NULL || ctx->probe.sweep || ctx->decision.word == NULL || ctx->conf->row == NULL) {
+    if (ctx == NULL || ctx->sweep || ctx->decision.word == NULL || ctx->conf->route == NULL) {
         return NGX_OK;
     }
 
     if (ngx_strcmp(ctx->decision.word, "issued") == 0) {
-        board_add(&ctx->conf->row->counts[BOARD_TOKEN_ISSUED], 1);
+        board_add(&ctx->conf->route->counts[BOARD_TOKEN_ISSUED], 1);
         return NGX_OK;
     }
 
     imcf = ngx_http_get_module_main_conf(r, ngx_http_idem_module);
-    verdict = ngx_http_idem_metric_find_verdict(ctx->conf->row, ctx->decision.word);
+    verdict = ngx_http_idem_metric_find_verdict(ctx->conf->route, ctx->decision.word);
 
     if (verdict < BOARD_VERDICTS) {
         ngx_http_idem_metric_count_verdict(ctx, imcf->board, verdict);
@@ -368,7 +343,7 @@ ngx_http_idem_metric_count_handler(ngx_http_request_t *r)
 void
 ngx_http_idem_metric_count(ngx_http_idem_loc_conf_t *conf, enum board_count count)
 {
-    if (conf->row) {
-        board_add(&conf->row->counts[count], 1);
+    if (conf->route) {
+        board_add(&conf->route->counts[count], 1);
     }
 }

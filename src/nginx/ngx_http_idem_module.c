@@ -6,148 +6,60 @@
 #include "ngx_http_idem.h"
 
 
-static ngx_int_t ngx_http_idem_preconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_idem_postconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_idem_init_process(ngx_cycle_t *cycle);
 static void ngx_http_idem_exit_process(ngx_cycle_t *cycle);
 
 
-
 #define NGX_HTTP_IDEM_ANYWHERE                                                \
     NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_HTTP_LIF_CONF
 
+#define NGX_HTTP_IDEM_DIRECTIVE(name, type, set)                              \
+    { ngx_string(name), type, set, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL }
+
 #define NGX_HTTP_IDEM_WORD(word)                                              \
-    { ngx_string("idem_" word), NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,         \
-      ngx_http_idem_directive_option, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL }
+    NGX_HTTP_IDEM_DIRECTIVE("idem_" word, NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1, \
+                            ngx_http_idem_directive_option)
 
 
 static ngx_command_t  ngx_http_idem_commands[] = {
 
-    { ngx_string("idem"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_idem_directive_mode,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_store"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_idem_directive_store,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_scope"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_idem_directive_scope,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_key"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
-      ngx_http_idem_directive_key,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_sign"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
-      ngx_http_idem_directive_sign,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_set"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE2,
-      ngx_http_idem_variable_set,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_fingerprint"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
-      ngx_http_idem_directive_fingerprint,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_methods"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
-      ngx_http_idem_directive_methods,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_release_status"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
-      ngx_http_idem_directive_release_status,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_replay_headers"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
-      ngx_http_idem_directive_replay_headers,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_enforce"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_idem_directive_enforce,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_probe"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE12,
-      ngx_http_idem_directive_probe,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_label"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_idem_directive_label,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_token"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
-      ngx_http_idem_directive_token,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_js"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE1,
-      ngx_http_idem_directive_js,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_status"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE1,
-      ngx_http_idem_directive_status,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_admin"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_ANY,
-      ngx_http_idem_admin,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("idem_token_bind"),
-      NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_idem_directive_token_bind,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+    NGX_HTTP_IDEM_DIRECTIVE("idem", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+                            ngx_http_idem_directive_mode),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_store", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+                            ngx_http_idem_directive_store),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_scope", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+                            ngx_http_idem_directive_scope),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_key", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
+                            ngx_http_idem_directive_key),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_sign", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
+                            ngx_http_idem_directive_sign),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_set", NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF
+                            |NGX_CONF_TAKE2, ngx_http_idem_variable_set),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_fingerprint", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
+                            ngx_http_idem_directive_fingerprint),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_methods", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
+                            ngx_http_idem_directive_methods),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_release_status", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
+                            ngx_http_idem_directive_release_status),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_replay_headers", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_1MORE,
+                            ngx_http_idem_directive_replay_headers),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_enforce", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+                            ngx_http_idem_directive_enforce),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_probe", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE12,
+                            ngx_http_idem_directive_probe),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_label", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+                            ngx_http_idem_directive_label),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_token", NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+                            ngx_http_idem_directive_token),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_js", NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE1,
+                            ngx_http_idem_directive_js),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_status", NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE1,
+                            ngx_http_idem_directive_status),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_admin", NGX_HTTP_LOC_CONF|NGX_CONF_ANY,
+                            ngx_http_idem_admin),
+    NGX_HTTP_IDEM_DIRECTIVE("idem_token_bind", NGX_HTTP_IDEM_ANYWHERE|NGX_CONF_TAKE1,
+                            ngx_http_idem_directive_token_bind),
 
     NGX_HTTP_IDEM_WORD("preset"),
     NGX_HTTP_IDEM_WORD("prefix"),
@@ -173,7 +85,7 @@ static ngx_command_t  ngx_http_idem_commands[] = {
 
 
 static ngx_http_module_t  ngx_http_idem_module_ctx = {
-    ngx_http_idem_preconfiguration,        /* preconfiguration */
+    ngx_http_idem_variable_add,            /* preconfiguration */
     ngx_http_idem_postconfiguration,       /* postconfiguration */
 
     ngx_http_idem_conf_create_main,        /* create main configuration */
@@ -204,18 +116,11 @@ ngx_module_t  ngx_http_idem_module = {
 
 
 static ngx_int_t
-ngx_http_idem_preconfiguration(ngx_conf_t *cf)
-{
-    return ngx_http_idem_variable_add(cf);
-}
-
-
-static ngx_int_t
 ngx_http_idem_postconfiguration(ngx_conf_t *cf)
 {
     ngx_uint_t                   i;
     ngx_http_handler_pt         *h;
-    ngx_http_idem_guarded_t     *guarded;
+    ngx_http_idem_location_t    *guarded;
     ngx_http_core_main_conf_t   *cmcf;
     ngx_http_idem_main_conf_t   *imcf;
 
@@ -261,6 +166,16 @@ ngx_http_idem_postconfiguration(ngx_conf_t *cf)
 
 /* Workers. */
 
+/* NULL: this process serves no requests, or there is no http{}. */
+
+static ngx_http_idem_main_conf_t *
+ngx_http_idem_worker_conf(ngx_cycle_t *cycle)
+{
+    return ngx_process == NGX_PROCESS_WORKER || ngx_process == NGX_PROCESS_SINGLE
+           ? ngx_http_cycle_get_module_main_conf(cycle, ngx_http_idem_module) : NULL;
+}
+
+
 static ngx_int_t
 ngx_http_idem_init_process(ngx_cycle_t *cycle)
 {
@@ -268,11 +183,7 @@ ngx_http_idem_init_process(ngx_cycle_t *cycle)
     ngx_http_idem_store_t      **stores;
     ngx_http_idem_main_conf_t   *imcf;
 
-    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE) {
-        return NGX_OK;
-    }
-
-    imcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_idem_module);
+    imcf = ngx_http_idem_worker_conf(cycle);
 
     if (imcf == NULL) {
         return NGX_OK;
@@ -297,11 +208,7 @@ ngx_http_idem_exit_process(ngx_cycle_t *cycle)
     ngx_http_idem_store_t      **stores;
     ngx_http_idem_main_conf_t   *imcf;
 
-    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE) {
-        return;
-    }
-
-    imcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_idem_module);
+    imcf = ngx_http_idem_worker_conf(cycle);
 
     if (imcf == NULL) {
         return;

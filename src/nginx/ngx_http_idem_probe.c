@@ -12,6 +12,18 @@
 static ngx_int_t ngx_http_idem_probe_done(ngx_http_request_t *r, void *data, ngx_int_t rc);
 
 
+/* The status is that of a result, or 0; the reason is why the record stays uncertain, or NULL. */
+
+void
+ngx_http_idem_probe_set_found(ngx_http_idem_ctx_t *ctx, ngx_http_idem_found_e found,
+    ngx_uint_t status, const char *reason)
+{
+    ctx->probe.found = found;
+    ctx->probe.status = status;
+    ctx->probe.reason = reason;
+}
+
+
 ngx_int_t
 ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
@@ -20,8 +32,7 @@ ngx_http_idem_probe_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_http_request_t          *sr;
     ngx_http_post_subrequest_t  *ps;
 
-    ctx->probe.found = NGX_HTTP_IDEM_DOUBTFUL;
-    ctx->probe.reason = NULL;
+    ngx_http_idem_probe_set_found(ctx, NGX_HTTP_IDEM_DOUBTFUL, 0, NULL);
 
     if (ctx->conf->probe_type) {
         return ngx_http_idem_probe_tx_start(r, ctx);
@@ -87,7 +98,7 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         rc = ngx_http_idem_probe_start(r, ctx);
 
         if (rc == NGX_DECLINED) {          /* the probe is impossible: the record stays as it was */
-            ctx->decision.verdict = IDEM_UNCERTAIN;
+            ngx_http_idem_decision_set_verdict(ctx, IDEM_UNCERTAIN);
             ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SETTLING);
             r->write_event_handler = ngx_http_request_empty_handler;
 
@@ -101,7 +112,7 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     /* takes the record over, so that no other prober asks meanwhile */
 
-    if (ngx_http_idem_claim(r, ctx, 1, &ctx->key.fingerprint) != NGX_OK) {
+    if (ngx_http_idem_claim(r, ctx, 1) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -115,7 +126,7 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_int_t
 ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
+    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
     ctx->probe.status = r->headers_out.status;
     r->filter_need_in_memory = 1;
 
@@ -132,13 +143,11 @@ ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_ch
         b = in->buf;
 
         if (ngx_buf_in_memory(b) && b->last != b->pos && !ctx->response.discard) {
-            ctx->response.discard = (ngx_http_idem_capture_append(r, ctx, b->pos,
-                                                              (size_t) (b->last - b->pos))
-                            != NGX_OK);
+            ngx_http_idem_capture_add(r, ctx, b->pos, (size_t) (b->last - b->pos));
         }
 
         if (b->last_buf || b->last_in_chain) {
-            ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+            ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
         }
 
         b->pos = b->last;
@@ -226,7 +235,7 @@ ngx_http_idem_probe_judge(ngx_http_idem_ctx_t *ctx)
 /* Ends a probe: returns the record's outcome, and its result if one is to be kept. */
 
 ngx_uint_t
-ngx_http_idem_probe_outcome(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
+ngx_http_idem_probe_outcome(ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
 {
     ngx_int_t            rc;
     ngx_http_request_t  *sr = ctx->probe.request;
@@ -274,27 +283,22 @@ ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_str_t   result;
     ngx_uint_t  outcome;
 
-    outcome = ngx_http_idem_probe_outcome(r, ctx, &result);
+    outcome = ngx_http_idem_probe_outcome(ctx, &result);
 
     if (ctx->probe.found == NGX_HTTP_IDEM_NOT && ngx_http_idem_probe_in_time(ctx)) {
-        ctx->decision.verdict = IDEM_RUN;
+        ngx_http_idem_decision_set_verdict(ctx, IDEM_RUN);
         ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
         ctx->probe.reason = NULL;          /* the run has an outcome of its own */
-        ctx->response.body.len = 0;
-        ctx->response.measured = 0;
-        idem_http_measure_drop(&ctx->response.measure);
-        ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_SILENT);
-        ctx->response.discard = 0;
+        ngx_http_idem_capture_restart(ctx);
 
         return NGX_OK;
     }
 
-    ctx->decision.verdict = IDEM_UNCERTAIN;
-
     if (outcome == NGX_HTTP_IDEM_DONE) {
-        ctx->decision.verdict = result.len ? IDEM_REPLAY : IDEM_DUPLICATE;
-        ctx->decision.status = (int32_t) ctx->probe.status;
-        ctx->decision.result = result;
+        ngx_http_idem_decision_set_done(ctx, ctx->probe.status, &result);
+
+    } else {
+        ngx_http_idem_decision_set_verdict(ctx, IDEM_UNCERTAIN);
     }
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SETTLING);

@@ -24,13 +24,13 @@
 #define NGX_HTTP_IDEM_OPEN   3600    /* s: the longest time for which a transaction may stay open */
 
 
-typedef struct {
-    ngx_http_idem_guarded_t   *guarded;
+struct ngx_http_idem_probe_sweep_s {
+    ngx_http_idem_location_t  *guarded;
     ngx_event_t                timer;
-    struct idem_store_call            call;
+    struct idem_store_call     call;
     ngx_uint_t                 asked;       /* probes of this page without a response */
     ngx_uint_t                 found;
-} ngx_http_idem_probe_sweep_t;
+};
 
 
 static void ngx_http_idem_probe_sweep_handler(ngx_event_t *ev);
@@ -81,49 +81,24 @@ ngx_http_idem_probe_sweep_is_wanted(ngx_http_idem_loc_conf_t *conf)
  */
 
 ngx_uint_t
-ngx_http_idem_probe_sweep_is_possible(ngx_http_idem_loc_conf_t *conf)
+ngx_http_idem_probe_sweep_is_possible(ngx_pool_t *pool, ngx_http_idem_loc_conf_t *conf)
 {
-    size_t      i, k, len;
-    ngx_str_t  *text = &conf->probe->value;
+    size_t      at = 0;
+    ngx_int_t   rc;
+    ngx_str_t   name;
 
-    static const char *const  known[] = {
-        "idem_key_hash", "idem_downstream_key", "idem_attempt", NULL
-    };
+    do {
+        rc = ngx_http_idem_variable_next(pool, &conf->probe->value, &at, &name);
 
-    for (i = 0; i < text->len; i++) {
-
-        if (text->data[i] != '$') {
-            continue;
+        if (rc == NGX_DECLINED) {
+            return 1;
         }
 
-        if (++i < text->len && text->data[i] == '{') {
-            i++;
-        }
+    } while (rc == NGX_OK && (idem_is_word(name.data, name.len, "idem_key_hash")
+                              || idem_is_word(name.data, name.len, "idem_downstream_key")
+                              || idem_is_word(name.data, name.len, "idem_attempt")));
 
-        for (len = 0; i + len < text->len; len++) {
-            u_char  c = text->data[i + len];
-
-            if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')
-                  || c == '_'))
-            {
-                break;
-            }
-        }
-
-        for (k = 0; known[k]; k++) {
-            if (ngx_strlen(known[k]) == len
-                && ngx_strncasecmp(text->data + i, (u_char *) known[k], len) == 0)
-            {
-                break;
-            }
-        }
-
-        if (known[k] == NULL) {
-            return 0;
-        }
-    }
-
-    return 1;
+    return 0;
 }
 
 
@@ -132,7 +107,7 @@ ngx_http_idem_probe_sweep_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *i
 {
     ngx_uint_t                    i;
     ngx_http_idem_probe_sweep_t  *sweep;
-    ngx_http_idem_guarded_t      *guarded;
+    ngx_http_idem_location_t     *guarded;
 
     if (ngx_process == NGX_PROCESS_WORKER && ngx_worker != 0) {
         return NGX_OK;
@@ -149,7 +124,7 @@ ngx_http_idem_probe_sweep_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *i
     for (i = 0; i < imcf->guarded.nelts; i++) {
 
         if (!ngx_http_idem_probe_sweep_is_wanted(guarded[i].conf)
-            || !ngx_http_idem_probe_sweep_is_possible(guarded[i].conf)
+            || !ngx_http_idem_probe_sweep_is_possible(cycle->pool, guarded[i].conf)
             || ngx_http_idem_probe_sweep_exists(guarded[i].conf))
         {
             continue;
@@ -184,10 +159,7 @@ ngx_http_idem_probe_sweep_stop(void)
     sweep = ngx_http_idem_probe_sweeps->elts;
 
     for (i = 0; i < ngx_http_idem_probe_sweeps->nelts; i++) {
-        if (sweep[i].timer.timer_set) {
-            ngx_del_timer(&sweep[i].timer);
-        }
-
+        ngx_http_idem_stop_event(&sweep[i].timer);
         idem_store_call_stop(&sweep[i].call);
     }
 }
@@ -238,41 +210,34 @@ ngx_http_idem_probe_sweep_handler(ngx_event_t *ev)
 }
 
 
-/* Creates a request without a client, for one record. */
+/* Takes the descriptor, also if it fails. */
 
-static ngx_http_request_t *
-ngx_http_idem_probe_sweep_create_request(ngx_http_idem_guarded_t *guarded, ngx_socket_t *peer)
+static ngx_connection_t *
+ngx_http_idem_probe_sweep_connect(ngx_http_idem_location_t *guarded, ngx_socket_t fd)
 {
-    int                     fd[2];
     ngx_log_t              *log;
     ngx_connection_t       *c;
     struct sockaddr_in     *sin;
-    ngx_http_request_t     *r;
     ngx_http_log_ctx_t     *lctx;
     ngx_http_connection_t  *hc;
 
-    if (socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fd) == -1) {
-        ngx_log_error(NGX_LOG_CRIT, ngx_cycle->log, ngx_errno, "socketpair() failed");
+    c = ngx_get_connection(fd, ngx_cycle->log);
+
+    if (c == NULL) {
+        (void) close(fd);
         return NULL;
     }
 
-    c = ngx_get_connection(fd[0], ngx_cycle->log);
+    c->pool = ngx_create_pool(1024, ngx_cycle->log);
 
-    if (c == NULL) {
-        (void) close(fd[0]);
-        (void) close(fd[1]);
+    if (c->pool == NULL) {
+        ngx_close_connection(c);
         return NULL;
     }
 
 #if (NGX_STAT_STUB)
     (void) ngx_atomic_fetch_add(ngx_stat_active, 1);
 #endif
-
-    c->pool = ngx_create_pool(1024, ngx_cycle->log);
-
-    if (c->pool == NULL) {
-        goto failed;
-    }
 
     log = ngx_palloc(c->pool, sizeof(ngx_log_t));
     lctx = ngx_pcalloc(c->pool, sizeof(ngx_http_log_ctx_t));
@@ -281,7 +246,8 @@ ngx_http_idem_probe_sweep_create_request(ngx_http_idem_guarded_t *guarded, ngx_s
     c->buffer = ngx_create_temp_buf(c->pool, 1);
 
     if (log == NULL || lctx == NULL || hc == NULL || sin == NULL || c->buffer == NULL) {
-        goto failed;
+        ngx_http_close_connection(c);
+        return NULL;
     }
 
     *log = *ngx_cycle->log;
@@ -312,9 +278,35 @@ ngx_http_idem_probe_sweep_create_request(ngx_http_idem_guarded_t *guarded, ngx_s
     hc->conf_ctx = guarded->server->ctx;
     c->data = hc;
 
+    return c;
+}
+
+
+/* Creates a request without a client, for one record. */
+
+static ngx_http_request_t *
+ngx_http_idem_probe_sweep_create_request(ngx_http_idem_location_t *guarded, ngx_socket_t *peer)
+{
+    int                  fd[2];
+    ngx_connection_t    *c;
+    ngx_http_request_t  *r;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fd) == -1) {
+        ngx_log_error(NGX_LOG_CRIT, ngx_cycle->log, ngx_errno, "socketpair() failed");
+        return NULL;
+    }
+
+    c = ngx_http_idem_probe_sweep_connect(guarded, fd[0]);
+    if (c == NULL) {
+        (void) close(fd[1]);
+        return NULL;
+    }
+
     r = ngx_http_create_request(c);
     if (r == NULL) {
-        goto failed;
+        ngx_http_close_connection(c);
+        (void) close(fd[1]);
+        return NULL;
     }
 
     c->data = r;
@@ -341,22 +333,6 @@ ngx_http_idem_probe_sweep_create_request(ngx_http_idem_guarded_t *guarded, ngx_s
     *peer = fd[1];
 
     return r;
-
-failed:
-
-    (void) close(fd[1]);
-
-    if (c->pool) {
-        ngx_http_close_connection(c);
-
-    } else {
-#if (NGX_STAT_STUB)
-        (void) ngx_atomic_fetch_add(ngx_stat_active, -1);
-#endif
-        ngx_close_connection(c);
-    }
-
-    return NULL;
 }
 
 
@@ -390,8 +366,8 @@ ngx_http_idem_probe_sweep_probe(ngx_http_idem_probe_sweep_t *sweep, const struct
     }
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_CLAIMING);
-    ctx->probe.sweep = sweep;
-    ctx->probe.peer = peer;
+    ctx->sweep = sweep;
+    ctx->sweep_peer = peer;
     sweep->asked++;
 
     if (ngx_http_idem_claim_named(ctx, &key) != NGX_OK) {
@@ -486,7 +462,7 @@ ngx_http_idem_probe_sweep_settle(ngx_http_request_t *r)
         return;
     }
 
-    outcome = ngx_http_idem_probe_outcome(r, ctx, &result);
+    outcome = ngx_http_idem_probe_outcome(ctx, &result);
 
     r->write_event_handler = ngx_http_request_empty_handler;
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SETTLING);
@@ -528,13 +504,13 @@ ngx_http_idem_probe_sweep_resume(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
 void
 ngx_http_idem_probe_sweep_done(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_probe_sweep_t  *sweep = ctx->probe.sweep;
+    ngx_http_idem_probe_sweep_t  *sweep = ctx->sweep;
 
     if (sweep == NULL) {
         return;
     }
 
-    (void) close(ctx->probe.peer);
+    (void) close(ctx->sweep_peer);
 
     if (--sweep->asked == 0) {
         ngx_http_idem_probe_sweep_schedule(sweep);

@@ -13,8 +13,8 @@
 
 
 struct ngx_http_idem_probe_tx_s {
-    struct idem_store_call       call;
-    ngx_http_idem_ctx_t  *ctx;
+    struct idem_store_call     call;
+    ngx_http_idem_ctx_t       *ctx;
 };
 
 
@@ -24,26 +24,23 @@ static void
 ngx_http_idem_probe_tx_copy(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
     const struct idem_op *op)
 {
-    int32_t                   status = op->out.tx.status;
+    ngx_uint_t                status;
     const struct idem_bytes  *result = &op->out.tx.result;
 
     if (!op->out.tx.there) {
-        ctx->probe.found = NGX_HTTP_IDEM_NOT;
-        ctx->probe.reason = NGX_HTTP_IDEM_NO_ROW;
+        ngx_http_idem_probe_set_found(ctx, NGX_HTTP_IDEM_NOT, 0, NGX_HTTP_IDEM_NO_ROW);
         return;
     }
 
-    ctx->probe.found = NGX_HTTP_IDEM_HAPPENED;
-    ctx->probe.status = (status >= 200 && status < 600) ? (ngx_uint_t) status : NGX_HTTP_OK;
+    status = op->out.tx.status >= 200 && op->out.tx.status < 600
+             ? (ngx_uint_t) op->out.tx.status : NGX_HTTP_OK;
 
-    if (ctx->probe.status == NGX_HTTP_NO_CONTENT || ctx->probe.status == NGX_HTTP_NOT_MODIFIED) {
-        return;                                 /* these have no body */
-    }
+    ngx_http_idem_probe_set_found(ctx, NGX_HTTP_IDEM_HAPPENED, status, NULL);
 
-    if (result->len
-        && ngx_http_idem_capture_append(r, ctx, (u_char *) result->at, result->len) != NGX_OK)
-    {
-        ctx->response.discard = 1;
+    /* these have no body */
+
+    if (status != NGX_HTTP_NO_CONTENT && status != NGX_HTTP_NOT_MODIFIED && result->len) {
+        ngx_http_idem_capture_add(r, ctx, (u_char *) result->at, result->len);
     }
 }
 
@@ -56,18 +53,19 @@ ngx_http_idem_probe_tx_handler(struct idem_store_call *call, int rc, const struc
     ngx_http_idem_ctx_t       *ctx = tx->ctx;
 
     log = ctx->request->connection->log;
-    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
+    ngx_http_idem_decision_wait_end(ctx);
 
     if (rc == 0) {
         ngx_http_idem_probe_tx_copy(ctx->request, ctx, &call->op);
 
         ngx_log_error(NGX_LOG_NOTICE, log, 0,
                       "idem: record %s: the row of its transaction %s", ctx->decision.hash,
-                      ctx->probe.found == NGX_HTTP_IDEM_HAPPENED ? "is there: it happened"
-                                                          : "is not there");
+                      ctx->probe.found == NGX_HTTP_IDEM_HAPPENED
+                      ? "is there: it happened" : "is not there");
 
     } else {
-        ctx->probe.reason = "the row of its transaction could not be looked for";
+        ngx_http_idem_probe_set_found(ctx, NGX_HTTP_IDEM_DOUBTFUL, 0,
+                                      "the row of its transaction could not be looked for");
 
         ngx_log_error(NGX_LOG_ERR, log, 0,
                       "idem: record %s: the row of its transaction could not be looked for: %s",
@@ -75,7 +73,7 @@ ngx_http_idem_probe_tx_handler(struct idem_store_call *call, int rc, const struc
     }
 
     idem_store_call_stop(call);
-    ctx->probe.tx = NULL;
+    ctx->probe_tx = NULL;
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PROBED);
 
     ngx_http_idem_handler_resume(ctx->request);
@@ -97,8 +95,8 @@ ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     tx->call.op.kind = IDEM_OP_TX;
     tx->call.op.key = ctx->run->claim->key;      /* row and record have the same name */
 
-    ctx->probe.tx = tx;
-    ctx->decision.asked = ngx_current_msec;
+    ctx->probe_tx = tx;
+    ngx_http_idem_decision_wait_begin(ctx);
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_PROBING);
     r->write_event_handler = ngx_http_request_empty_handler;
 
@@ -113,8 +111,8 @@ ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 void
 ngx_http_idem_probe_tx_drop(ngx_http_idem_ctx_t *ctx)
 {
-    if (ctx->probe.tx) {
-        idem_store_call_stop(&ctx->probe.tx->call);
-        ctx->probe.tx = NULL;
+    if (ctx->probe_tx) {
+        idem_store_call_stop(&ctx->probe_tx->call);
+        ctx->probe_tx = NULL;
     }
 }

@@ -9,21 +9,9 @@
 ngx_int_t
 ngx_http_idem_reply_add_header(ngx_http_request_t *r, const char *name, ngx_str_t *value)
 {
-    ngx_table_elt_t  *h;
+    ngx_str_t  key = { ngx_strlen(name), (u_char *) name };
 
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memzero(h, sizeof(ngx_table_elt_t));
-
-    h->hash = 1;
-    h->key.data = (u_char *) name;
-    h->key.len = ngx_strlen(name);
-    h->value = *value;
-
-    return NGX_OK;
+    return ngx_http_idem_fields_push(&r->headers_out.headers, &key, value) ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -73,45 +61,19 @@ ngx_http_idem_reply_retry_after(ngx_http_idem_ctx_t *ctx)
 }
 
 
-/* RFC 9110, 11.6.1: a 401 response names the proof that is required. */
-
-static ngx_int_t
-ngx_http_idem_reply_add_challenge(ngx_http_request_t *r)
+static struct idem_http_problem
+ngx_http_idem_reply_problem(ngx_http_idem_ctx_t *ctx, ngx_uint_t status)
 {
-    ngx_table_elt_t  *h;
-
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    h->hash = 1;
-    ngx_str_set(&h->key, "WWW-Authenticate");
-    ngx_str_set(&h->value, "Signature");
-    r->headers_out.www_authenticate = h;
-
-    return NGX_OK;
-}
-
-
-/* Makes the head of the response, and its body as *out. */
-
-ngx_int_t
-ngx_http_idem_reply_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
-    ngx_chain_t **out)
-{
-    char                      *text;
-    size_t                     len;
-    ngx_buf_t                 *b;
-    ngx_str_t                  store = ngx_string("no-store");
-    ngx_uint_t                 html;
-    ngx_chain_t               *cl;
-    struct idem_http_problem   problem;
+    struct idem_http_problem         problem;
+    const ngx_http_idem_decision_t  *decision = &ctx->decision;
 
     ngx_memzero(&problem, sizeof(struct idem_http_problem));
 
-    problem.kind = ctx->decision.problem;
+    problem.kind = decision->problem;
     problem.status = (int) status;
+    problem.retry_after = ngx_http_idem_reply_retry_after(ctx);
+    problem.key_hash.at = (char *) decision->hash;
+    problem.key_hash.len = ngx_strlen(decision->hash);
 
     if (ctx->conf->policy) {
         problem.detail.at = ctx->conf->policy->message;
@@ -127,29 +89,87 @@ ngx_http_idem_reply_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx
         }
     }
 
-    if (ctx->decision.detail) {
-        problem.reason.at = ctx->decision.detail;
-        problem.reason.len = ngx_strlen(ctx->decision.detail);
+    if (decision->detail) {
+        problem.reason.at = decision->detail;
+        problem.reason.len = ngx_strlen(decision->detail);
     }
 
-    problem.key_hash.at = (char *) ctx->decision.hash;
-    problem.key_hash.len = ngx_strlen(ctx->decision.hash);
-
-    if (ctx->decision.problem == IDEM_HTTP_DUPLICATE) {
-        problem.first_status = ctx->decision.status;
+    if (decision->problem == IDEM_HTTP_DUPLICATE) {
+        problem.first_status = decision->status;
     }
 
-    if (ctx->decision.problem == IDEM_HTTP_FAILED) {
-        problem.last_status = ctx->decision.status;
-        problem.reason.at = (char *) ctx->decision.reason.data;
-        problem.reason.len = ctx->decision.reason.len;
+    if (decision->problem == IDEM_HTTP_FAILED) {
+        problem.last_status = decision->status;
+        problem.reason.at = (char *) decision->reason.data;
+        problem.reason.len = decision->reason.len;
     }
 
-    problem.retry_after = ngx_http_idem_reply_retry_after(ctx);
+    return problem;
+}
 
+
+static ngx_int_t
+ngx_http_idem_reply_refusal_head(ngx_http_request_t *r, const struct idem_http_problem *problem,
+    const char *type, size_t len)
+{
+    ngx_str_t                store = ngx_string("no-store");
+    ngx_str_t                name = ngx_string("WWW-Authenticate");
+    ngx_str_t                proof = ngx_string("Signature");
+    ngx_http_headers_out_t  *out = &r->headers_out;
+
+    ngx_http_clean_header(r);
+
+    out->status = (ngx_uint_t) idem_http_problem_status(problem);
+    out->content_length_n = (off_t) len;
+    out->last_modified_time = -1;
+    ngx_str_null(&out->charset);
+    out->content_type.data = (u_char *) type;
+    out->content_type.len = ngx_strlen(type);
+    out->content_type_len = out->content_type.len;
+    out->content_type_lowcase = NULL;
+
+    if (out->status == 422) {
+        ngx_str_set(&out->status_line, "422 Unprocessable Content");
+    }
+
+    /* RFC 9110, 11.6.1: a 401 response names the proof that is required */
+
+    if (out->status == NGX_HTTP_UNAUTHORIZED) {
+        out->www_authenticate = ngx_http_idem_fields_push(&out->headers, &name, &proof);
+        if (out->www_authenticate == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (ngx_http_idem_reply_add_header(r, "Cache-Control", &store) != NGX_OK
+        || (problem->retry_after
+            && ngx_http_idem_reply_add_seconds(r, "Retry-After", problem->retry_after) != NGX_OK))
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* Makes the head of the response, and its body as *out. Status 0: the problem's own. */
+
+ngx_int_t
+ngx_http_idem_reply_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t status,
+    ngx_chain_t **out)
+{
+    char                      *text;
+    size_t                     len;
+    size_t                   (*print)(const struct idem_http_problem *, char *, size_t);
+    ngx_buf_t                 *b;
+    ngx_uint_t                 html;
+    ngx_chain_t               *cl;
+    struct idem_http_problem   problem;
+
+    problem = ngx_http_idem_reply_problem(ctx, status);
     html = ngx_http_idem_reply_wants_html(r);
-    len = html ? idem_http_problem_html(&problem, NULL, 0)
-               : idem_http_problem_json(&problem, NULL, 0);
+    print = html ? idem_http_problem_html : idem_http_problem_json;
+    len = print(&problem, NULL, 0);
 
     text = ngx_pnalloc(r->pool, len + 1);
     b = ngx_calloc_buf(r->pool);
@@ -159,41 +179,12 @@ ngx_http_idem_reply_refusal(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx
         return NGX_ERROR;
     }
 
-    if (html) {
-        (void) idem_http_problem_html(&problem, text, len + 1);
-    } else {
-        (void) idem_http_problem_json(&problem, text, len + 1);
-    }
+    (void) print(&problem, text, len + 1);
 
-    ngx_http_clean_header(r);
-
-    r->headers_out.status = (ngx_uint_t) idem_http_problem_status(&problem);
-    r->headers_out.content_length_n = (off_t) len;
-    r->headers_out.last_modified_time = -1;
-    ngx_str_null(&r->headers_out.charset);
-
-    if (html) {
-        ngx_str_set(&r->headers_out.content_type, IDEM_HTTP_PROBLEM_HTML);
-    } else {
-        ngx_str_set(&r->headers_out.content_type, IDEM_HTTP_PROBLEM_JSON);
-    }
-
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    r->headers_out.content_type_lowcase = NULL;
-
-    if (r->headers_out.status == 422) {
-        ngx_str_set(&r->headers_out.status_line, "422 Unprocessable Content");
-    }
-
-    if (r->headers_out.status == NGX_HTTP_UNAUTHORIZED
-        && ngx_http_idem_reply_add_challenge(r) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (ngx_http_idem_reply_add_header(r, "Cache-Control", &store) != NGX_OK
-        || (problem.retry_after
-            && ngx_http_idem_reply_add_seconds(r, "Retry-After", problem.retry_after) != NGX_OK))
+    if (ngx_http_idem_reply_refusal_head(r, &problem,
+                                         html ? IDEM_HTTP_PROBLEM_HTML : IDEM_HTTP_PROBLEM_JSON,
+                                         len)
+        != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -228,16 +219,6 @@ ngx_http_idem_reply_send(ngx_http_request_t *r, ngx_chain_t *out)
     }
 
     return ngx_http_output_filter(r, out);
-}
-
-
-void
-ngx_http_idem_reply_set_problem(ngx_http_idem_ctx_t *ctx, enum idem_http_problem_kind problem,
-    const char *verdict)
-{
-    ctx->decision.kind = NGX_HTTP_IDEM_REFUSED;
-    ctx->decision.problem = problem;
-    ctx->decision.word = verdict;
 }
 
 
@@ -377,16 +358,10 @@ ngx_http_idem_reply_replay_header(ngx_http_request_t *r, ngx_str_t *name, ngx_st
         return NGX_OK;
     }
 
-    h = ngx_list_push(&r->headers_out.headers);
+    h = ngx_http_idem_fields_push(&r->headers_out.headers, name, value);
     if (h == NULL) {
         return NGX_ERROR;
     }
-
-    ngx_memzero(h, sizeof(ngx_table_elt_t));
-
-    h->hash = 1;
-    h->key = *name;
-    h->value = *value;
 
     /* fields that other filters look for; not Location, which nginx would make absolute */
 
@@ -523,8 +498,8 @@ ngx_http_idem_reply_replay_handler(ngx_http_request_t *r)
                       "idem: record %s: its result is no answer that this version can read",
                       ctx->decision.hash);
 
-        ctx->decision.problem = ctx->decision.verdict == IDEM_DEAD ? IDEM_HTTP_FAILED
-                                                                   : IDEM_HTTP_DUPLICATE;
+        ngx_http_idem_decision_set_problem(ctx, ctx->decision.verdict == IDEM_DEAD
+                                                ? IDEM_HTTP_FAILED : IDEM_HTTP_DUPLICATE);
 
         return ngx_http_idem_reply_refuse_handler(r);
     }

@@ -26,8 +26,6 @@ ngx_http_idem_sign_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum 
         [IDEM_PROOF_REUSED] = IDEM_HTTP_NONCE_REUSED,
     };
 
-    ngx_http_idem_reply_set_problem(ctx, problems[proof], idem_proof_name(proof));
-
     if (ctx->conf->store->h) {
         idem_proof_tally(ctx->conf->store->h, proof);
     }
@@ -40,18 +38,16 @@ ngx_http_idem_sign_refuse(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, enum 
     }
 
     ngx_memcpy(text, detail, len);
-    ctx->decision.detail = (char *) text;
 
-    return NGX_ABORT;
+    return ngx_http_idem_decision_refuse(ctx, problems[proof], idem_proof_name(proof),
+                                         (char *) text);
 }
 
 
 static ngx_int_t
 ngx_http_idem_sign_unavailable(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_reply_set_problem(ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
-
-    return NGX_ABORT;
+    return ngx_http_idem_decision_refuse(ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error", NULL);
 }
 
 
@@ -124,7 +120,7 @@ ngx_http_idem_sign_nonce_handler(struct idem_nonce *nonce, int rc, const char *d
     ngx_http_idem_ctx_t  *ctx = data;
 
     r = ctx->request;
-    ctx->decision.waited += ngx_current_msec - ctx->decision.asked;
+    ngx_http_idem_decision_wait_end(ctx);
 
     ngx_http_set_log_request(r->connection->log, r);
     ngx_http_idem_sign_drop(ctx);
@@ -175,7 +171,7 @@ ngx_http_idem_sign_submit_nonce(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
         return ngx_http_idem_sign_unavailable(ctx);
     }
 
-    ctx->decision.asked = ngx_current_msec;
+    ngx_http_idem_decision_wait_begin(ctx);
 
     if (idem_nonce_new(ctx->conf->store->h, ctx->conf->sign, parts,
                        ngx_http_idem_sign_nonce_handler, ctx, &ctx->sign.nonce, &err)

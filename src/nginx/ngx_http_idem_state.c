@@ -1,7 +1,8 @@
 
 /*
  * The moves that ngx_http_idem_state.h draws. Only two functions set a state, and
- * refuse all other moves: ngx_http_idem_ctx_set_state() and _set_heard().
+ * refuse all other moves: ngx_http_idem_ctx_set_state() and
+ * ngx_http_idem_capture_set_heard().
  */
 
 #include "ngx_http_idem_state.h"
@@ -13,10 +14,10 @@
 typedef struct {
     const char  *name;
     unsigned     to;
-} ngx_http_idem_state_row_t;
+} ngx_http_idem_state_moves_t;
 
 
-static const ngx_http_idem_state_row_t  ngx_http_idem_state_rows[NGX_HTTP_IDEM_STATES] = {
+static const ngx_http_idem_state_moves_t  ngx_http_idem_state_moves[NGX_HTTP_IDEM_STATES] = {
 
     [NGX_HTTP_IDEM_START] = { "start", TO(READING) | TO(CLAIMING) | TO(PASSED) },
 
@@ -48,7 +49,7 @@ static const ngx_http_idem_state_row_t  ngx_http_idem_state_rows[NGX_HTTP_IDEM_S
 };
 
 
-static const ngx_http_idem_state_row_t  ngx_http_idem_state_heard_rows[NGX_HTTP_IDEM_HEARD] = {
+static const ngx_http_idem_state_moves_t  ngx_http_idem_state_heard_moves[NGX_HTTP_IDEM_HEARD] = {
 
     [NGX_HTTP_IDEM_SILENT] = { "silent", TO(HEAD) },
 
@@ -63,26 +64,26 @@ static const ngx_http_idem_state_row_t  ngx_http_idem_state_heard_rows[NGX_HTTP_
 int
 ngx_http_idem_state_allows(ngx_http_idem_state_e from, ngx_http_idem_state_e to)
 {
-    return from == to || (ngx_http_idem_state_rows[from].to >> to & 1);
+    return from == to || (ngx_http_idem_state_moves[from].to >> to & 1);
 }
 
 
 int
 ngx_http_idem_state_allows_heard(ngx_http_idem_heard_e from, ngx_http_idem_heard_e to)
 {
-    return from == to || (ngx_http_idem_state_heard_rows[from].to >> to & 1);
+    return from == to || (ngx_http_idem_state_heard_moves[from].to >> to & 1);
 }
 
 
 const char *
 ngx_http_idem_state_name(ngx_http_idem_state_e state)
 {
-    return ngx_http_idem_state_rows[state].name;
+    return ngx_http_idem_state_moves[state].name;
 }
 
 
 const char *
 ngx_http_idem_state_heard_name(ngx_http_idem_heard_e heard)
 {
-    return ngx_http_idem_state_heard_rows[heard].name;
+    return ngx_http_idem_state_heard_moves[heard].name;
 }

@@ -45,30 +45,20 @@ ngx_http_idem_status_headers(ngx_http_request_t *r, enum report_form form)
 
 static ngx_buf_t *
 ngx_http_idem_status_render(ngx_http_request_t *r, struct board *board,
-    const struct report_who *who, enum report_form form)
+    const struct report_origin *origin, enum report_form form)
 {
-    FILE       *out;
-    char       *text = NULL;
-    size_t      len = 0;
-    ngx_buf_t  *b = NULL;
+    FILE    *out;
+    char    *text = NULL;
+    size_t   len = 0;
 
     out = open_memstream(&text, &len);
-
-    if (out) {
-        report_write(board, who, form, out);
-
-        if (fclose(out) == 0) {
-            b = ngx_create_temp_buf(r->pool, len);
-        }
+    if (out == NULL) {
+        return NULL;
     }
 
-    if (b) {
-        b->last = ngx_cpymem(b->pos, text, len);
-    }
+    report_write(board, origin, form, out);
 
-    free(text);
-
-    return b;
+    return ngx_http_idem_location_close_text(r, out, &text, &len);
 }
 
 
@@ -81,7 +71,7 @@ ngx_http_idem_status_show(ngx_http_request_t *r, const char *token)
     ngx_str_t                   vary = ngx_string("Accept");
     ngx_buf_t                  *b;
     enum report_form            form;
-    struct report_who           who = { "http", token };
+    struct report_origin        origin = { "http", token };
     struct idem_http_accept     accept;
     ngx_http_idem_main_conf_t  *imcf;
 
@@ -92,7 +82,7 @@ ngx_http_idem_status_show(ngx_http_request_t *r, const char *token)
     }
 
     imcf = ngx_http_get_module_main_conf(r, ngx_http_idem_module);
-    b = ngx_http_idem_status_render(r, imcf->board, &who, form);
+    b = ngx_http_idem_status_render(r, imcf->board, &origin, form);
 
     if (b == NULL || ngx_http_idem_status_headers(r, form) != NGX_OK
         || ngx_http_idem_reply_add_header(r, "Vary", &vary) != NGX_OK)

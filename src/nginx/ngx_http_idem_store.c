@@ -36,9 +36,7 @@ ngx_http_idem_store_add(ngx_conf_t *cf, ngx_str_t *url)
     stores = imcf->stores.elts;
 
     for (i = 0; i < imcf->stores.nelts; i++) {
-        if (stores[i]->url.len == url->len
-            && ngx_memcmp(stores[i]->url.data, url->data, url->len) == 0)
-        {
+        if (idem_same(stores[i]->url.data, stores[i]->url.len, url->data, url->len)) {
             return stores[i];
         }
     }
@@ -154,9 +152,7 @@ ngx_http_idem_store_close(ngx_http_idem_store_t *store)
 {
     struct idem  *h;
 
-    if (store->again.timer_set) {
-        ngx_del_timer(&store->again);
-    }
+    ngx_http_idem_stop_event(&store->again);
 
     if (store->h == NULL) {
         return;
@@ -168,13 +164,7 @@ ngx_http_idem_store_close(ngx_http_idem_store_t *store)
     store->h = NULL;
     idem_close(h);
 
-    if (store->timer.timer_set) {
-        ngx_del_timer(&store->timer);
-    }
-
-    if (store->timer.posted) {
-        ngx_delete_posted_event(&store->timer);
-    }
+    ngx_http_idem_stop_event(&store->timer);
 }
 
 
@@ -202,23 +192,11 @@ ngx_http_idem_store_set_timer(void *data, int64_t ms)
         return;
     }
 
-    if (ev->posted) {
-        ngx_delete_posted_event(ev);
+    ngx_http_idem_stop_event(ev);
+
+    if (ms > 0) {
+        ngx_add_timer(ev, (ngx_msec_t) ngx_min(ms, 24 * 3600 * 1000));
     }
-
-    if (ms < 0) {
-        if (ev->timer_set) {
-            ngx_del_timer(ev);
-        }
-
-        return;
-    }
-
-    if (ev->timer_set) {
-        ngx_del_timer(ev);
-    }
-
-    ngx_add_timer(ev, (ngx_msec_t) ngx_min(ms, 24 * 3600 * 1000));
 }
 
 
@@ -257,31 +235,27 @@ ngx_http_idem_store_fd_find(ngx_http_idem_store_t *store, int fd)
 }
 
 
+/* Without NGX_CLOSE_EVENT: the library closes the descriptor, perhaps much later. */
+
+static void
+ngx_http_idem_store_fd_stop(ngx_event_t *ev, ngx_int_t event)
+{
+    if (ev->active) {
+        (void) ngx_del_event(ev, event, 0);
+    }
+
+    ngx_http_idem_stop_event(ev);
+    ev->closed = 1;
+}
+
+
 static void
 ngx_http_idem_store_fd_free(ngx_http_idem_store_fd_t *watched)
 {
     ngx_connection_t  *c = watched->connection;
 
-    /* without NGX_CLOSE_EVENT: the library closes the descriptor, perhaps much later */
-
-    if (c->read->active) {
-        (void) ngx_del_event(c->read, NGX_READ_EVENT, 0);
-    }
-
-    if (c->write->active) {
-        (void) ngx_del_event(c->write, NGX_WRITE_EVENT, 0);
-    }
-
-    if (c->read->posted) {
-        ngx_delete_posted_event(c->read);
-    }
-
-    if (c->write->posted) {
-        ngx_delete_posted_event(c->write);
-    }
-
-    c->read->closed = 1;
-    c->write->closed = 1;
+    ngx_http_idem_store_fd_stop(c->read, NGX_READ_EVENT);
+    ngx_http_idem_store_fd_stop(c->write, NGX_WRITE_EVENT);
 
     ngx_free_connection(c);
     c->fd = (ngx_socket_t) -1;

@@ -163,7 +163,7 @@ ngx_http_idem_strip_add_value(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf,
     size_t     at = 0;
     ngx_str_t  name;
 
-    while (value && ngx_http_idem_variable_next(cf, &value->value, &at, &name) == NGX_OK) {
+    while (value && ngx_http_idem_variable_next(cf->pool, &value->value, &at, &name) == NGX_OK) {
         if (ngx_http_idem_strip_add_variable(cf, conf, &name) != NGX_OK) {
             return NGX_ERROR;
         }
@@ -241,7 +241,7 @@ ngx_http_idem_strip_find_deciders(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf
     }
 
     if (key->kind == NGX_HTTP_IDEM_KEY_VALUE) {
-        return ngx_http_idem_strip_add_value(cf, conf, &key->value);
+        return ngx_http_idem_strip_add_value(cf, conf, key->value);
     }
 
     if (ngx_http_idem_strip_add_name(cf, conf, &key->name) != NGX_OK) {

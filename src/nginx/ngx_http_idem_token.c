@@ -29,7 +29,7 @@ ngx_http_idem_token_cleanup(void *data)
 static ngx_int_t
 ngx_http_idem_token_unavailable(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_reply_set_problem(ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error");
+    (void) ngx_http_idem_decision_refuse(ctx, IDEM_HTTP_STORE_UNAVAILABLE, "store_error", NULL);
 
     return ngx_http_idem_reply_refuse_handler(r);
 }
@@ -42,7 +42,7 @@ ngx_http_idem_token_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, const 
     ngx_str_t   type = ngx_string("application/json");
     ngx_str_t   cache = ngx_string("no-store");
 
-    ctx->decision.word = "issued";
+    ngx_http_idem_decision_set_word(ctx, "issued");
 
     b = ngx_create_temp_buf(r->pool, sizeof("{\"token\":\"\",\"expires_in\":}\n") + IDEM_TOKEN_LEN
                                      + NGX_INT64_LEN);
@@ -72,7 +72,7 @@ ngx_http_idem_token_issued(struct idem_issue *issue, int rc, const char *text,
     r = token->request;
     c = r->connection;
     ctx = ngx_http_get_module_ctx(r, ngx_http_idem_module);
-    ctx->decision.waited = ngx_current_msec - ctx->decision.asked;
+    ngx_http_idem_decision_wait_end(ctx);
 
     ngx_http_set_log_request(c->log, r);
 
@@ -181,7 +181,7 @@ ngx_http_idem_token_start(ngx_http_request_t *r)
     }
 
     if (rc == NGX_OK) {
-        ctx->decision.asked = ngx_current_msec;
+        ngx_http_idem_decision_wait_begin(ctx);
         rc = ngx_http_idem_token_submit(r, ctx, &bind);
     }
 

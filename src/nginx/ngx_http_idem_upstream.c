@@ -22,18 +22,13 @@ static ngx_str_t  ngx_http_idem_encoding_name = ngx_string("Accept-Encoding");
 static ngx_int_t
 ngx_http_idem_upstream_add_header(ngx_http_request_t *r, ngx_str_t *name, u_char *value, size_t len)
 {
+    ngx_str_t         text = { len, value };
     ngx_table_elt_t  *h;
 
-    h = ngx_list_push(&r->headers_in.headers);
+    h = ngx_http_idem_fields_push(&r->headers_in.headers, name, &text);
     if (h == NULL) {
         return NGX_ERROR;
     }
-
-    ngx_memzero(h, sizeof(ngx_table_elt_t));
-
-    h->key = *name;
-    h->value.data = value;
-    h->value.len = len;
 
     h->lowcase_key = ngx_pnalloc(r->pool, name->len);
     if (h->lowcase_key == NULL) {
@@ -75,8 +70,7 @@ ngx_http_idem_upstream_add_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_http_idem_key_t  *key = ctx->conf->key;
 
     if (ctx->conf->probe_type == NULL && key->kind == NGX_HTTP_IDEM_KEY_HEADER
-        && key->name.len == ngx_http_idem_key_name.len
-        && ngx_strncasecmp(key->name.data, ngx_http_idem_key_name.data, key->name.len) == 0)
+        && idem_http_same(ngx_http_idem_text(&key->name), IDEM_HTTP_TEXT("Idempotency-Key")))
     {
         return NGX_OK;
     }
@@ -117,8 +111,8 @@ ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t
 {
     u_char  *hex;
 
-    if (ctx->key.downstream) {
-        return ctx->key.downstream;
+    if (ctx->backend.downstream) {
+        return ctx->backend.downstream;
     }
 
     hex = ngx_pnalloc(r->pool, IDEM_HEX_LEN + 1);
@@ -133,7 +127,7 @@ ngx_http_idem_upstream_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t
         return NULL;
     }
 
-    ctx->key.downstream = hex;
+    ctx->backend.downstream = hex;
 
     return hex;
 }
@@ -144,11 +138,11 @@ ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_
 {
     u_char  *p, *attempt, *last;
 
-    if (ctx->response.readied) {
+    if (ctx->backend.send != NGX_HTTP_IDEM_SEND_UNPREPARED) {
         return NGX_OK;
     }
 
-    ctx->response.readied = 1;
+    ctx->backend.send = NGX_HTTP_IDEM_SEND_PREPARED;
 
     if (ngx_http_idem_upstream_add_key(r, ctx) != NGX_OK
         || ngx_http_idem_upstream_add_scope(r, ctx) != NGX_OK)
@@ -184,7 +178,7 @@ ngx_http_idem_upstream_request_headers(ngx_http_request_t *r, ngx_http_idem_ctx_
 
 /* Calls the location's own handler, with the precautions for a claimed request. */
 
-ngx_int_t
+static ngx_int_t
 ngx_http_idem_upstream_content_handler(ngx_http_request_t *r)
 {
     ngx_int_t             rc;
@@ -205,7 +199,7 @@ ngx_http_idem_upstream_content_handler(ngx_http_request_t *r)
         r->method = NGX_HTTP_POST;
     }
 
-    rc = ctx->response.content(r);
+    rc = ctx->backend.content(r);
 
     /*
      * A client that disconnects is the one that will retry: the backend's
@@ -227,16 +221,38 @@ ngx_http_idem_upstream_content_handler(ngx_http_request_t *r)
 }
 
 
+void
+ngx_http_idem_upstream_wrap_content(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (r->content_handler) {
+        ctx->backend.content = r->content_handler;
+        r->content_handler = ngx_http_idem_upstream_content_handler;
+    }
+}
+
+
 ngx_uint_t
 ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    if (r->upstream) {
-        return ctx->response.sent || r->upstream->request_sent;
+    if (ctx->backend.send == NGX_HTTP_IDEM_SEND_BEGUN) {
+        return 1;
     }
 
     /* a handler in nginx itself has begun once it is called */
 
-    return ctx->response.sent || ctx->response.heard != NGX_HTTP_IDEM_SILENT;
+    return r->upstream ? r->upstream->request_sent
+                       : ctx->response.heard != NGX_HTTP_IDEM_SILENT;
+}
+
+
+/* Called before the upstream ends, which alone knows it otherwise. */
+
+static void
+ngx_http_idem_upstream_note_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    if (ngx_http_idem_upstream_was_sent(r, ctx)) {
+        ctx->backend.send = NGX_HTTP_IDEM_SEND_BEGUN;
+    }
 }
 
 
@@ -245,7 +261,7 @@ ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
  * the head is invalid, or an error page takes precedence.
  */
 
-ngx_uint_t
+static ngx_uint_t
 ngx_http_idem_upstream_is_accel(ngx_http_upstream_t *u)
 {
     return u && u->headers_in.x_accel_redirect
@@ -258,7 +274,7 @@ ngx_http_idem_upstream_is_accel(ngx_http_upstream_t *u)
 
 /* Returns the status of a response whose head came from the backend, or 0. */
 
-ngx_uint_t
+static ngx_uint_t
 ngx_http_idem_upstream_status(ngx_http_request_t *r)
 {
     ngx_http_upstream_t  *u = r->upstream;
@@ -385,13 +401,13 @@ ngx_http_idem_upstream_take_fields(ngx_http_request_t *r, ngx_list_t *headers,
             }
 
         } else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Ttl"))) {
-            if (idem_http_number(value, 1, 3650 * 86400, &ctx->response.ttl)) {
+            if (idem_http_number(value, 1, 3650 * 86400, &ctx->backend.ttl)) {
                 continue;
             }
 
         } else if (idem_http_same(name, IDEM_HTTP_TEXT("Idem-Store"))) {
             if (idem_http_same(idem_http_trim(value), IDEM_HTTP_TEXT("no"))) {
-                ctx->response.discard = 1;
+                ngx_http_idem_capture_discard(ctx);
                 continue;
             }
         }
@@ -416,23 +432,23 @@ ngx_http_idem_upstream_remove_fields(ngx_http_request_t *r)
  * the fields it addresses to us do not come with that location's response.
  */
 
-void
+static void
 ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t  stated = -1;
 
-    ctx->response.sent = 1;
+    ctx->backend.send = NGX_HTTP_IDEM_SEND_BEGUN;
 
-    if (ctx->response.accel != NGX_HTTP_IDEM_ACCEL_NONE) {
+    if (ctx->backend.accel != NGX_HTTP_IDEM_ACCEL_NONE) {
         return;
     }
 
-    ctx->response.accel = NGX_HTTP_IDEM_ACCEL_FOLLOWED;
+    ctx->backend.accel = NGX_HTTP_IDEM_ACCEL_FOLLOWED;
     ngx_http_idem_upstream_take_fields(r, &r->upstream->headers_in.headers, ctx, 1, &stated);
 
     if (stated != -1) {
-        ctx->response.outcome = (ngx_uint_t) stated;
-        ctx->response.accel = NGX_HTTP_IDEM_ACCEL_STATED;
+        ctx->backend.outcome = (ngx_uint_t) stated;
+        ctx->backend.accel = NGX_HTTP_IDEM_ACCEL_STATED;
     }
 }
 
@@ -442,9 +458,7 @@ ngx_http_idem_upstream_accel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_uint_t
 ngx_http_idem_upstream_is_cut(ngx_http_upstream_t *u)
 {
-    if (u->conf->module.len != sizeof("fastcgi") - 1
-        || ngx_strncmp(u->conf->module.data, "fastcgi", sizeof("fastcgi") - 1) != 0)
-    {
+    if (!idem_is_word(u->conf->module.data, u->conf->module.len, "fastcgi")) {
         return 0;
     }
 
@@ -459,10 +473,10 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     ngx_int_t                  stated;
     ngx_uint_t                 status, own;
-    ngx_http_idem_response_t  *response = &ctx->response;
+    ngx_http_idem_backend_t   *backend = &ctx->backend;
 
-    ngx_http_idem_ctx_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
-    status = response->cancelled ? 0 : ngx_http_idem_upstream_status(r);
+    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
+    status = backend->cancelled ? 0 : ngx_http_idem_upstream_status(r);
 
     /*
      * The backend's fields for us are in its own head, even if another page
@@ -483,23 +497,27 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     }
 
     if (stated != -1) {
-        response->outcome = (ngx_uint_t) stated;
+        backend->outcome = (ngx_uint_t) stated;
 
-        if (response->accel == NGX_HTTP_IDEM_ACCEL_STATED) {
-            response->accel = NGX_HTTP_IDEM_ACCEL_FOLLOWED;
+        if (backend->accel == NGX_HTTP_IDEM_ACCEL_STATED) {
+            backend->accel = NGX_HTTP_IDEM_ACCEL_FOLLOWED;
         }
 
-    } else if (response->accel == NGX_HTTP_IDEM_ACCEL_STATED) {
-        response->discard |= (status == 0);          /* a page of nginx is not the result */
+    } else if (backend->accel == NGX_HTTP_IDEM_ACCEL_STATED) {
+
+        if (status == 0) {                           /* a page of nginx is not the result */
+            ngx_http_idem_capture_discard(ctx);
+        }
+
         return;
 
     } else if (status) {
-        response->outcome = ngx_http_idem_upstream_status_outcome(ctx, status,
-                                                             r->upstream && r->upstream->upgrade);
+        backend->outcome = ngx_http_idem_upstream_status_outcome(ctx, status,
+                                                            r->upstream && r->upstream->upgrade);
 
     } else {
-        response->outcome = ngx_http_idem_upstream_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
-                                                               : NGX_HTTP_IDEM_RELEASE;
+        backend->outcome = ngx_http_idem_upstream_was_sent(r, ctx) ? NGX_HTTP_IDEM_UNKNOWN
+                                                              : NGX_HTTP_IDEM_RELEASE;
     }
 
     /*
@@ -507,10 +525,24 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
      * reason to ask it again.
      */
 
-    if (response->accel != NGX_HTTP_IDEM_ACCEL_NONE && stated == -1
-        && (response->outcome == NGX_HTTP_IDEM_RELEASE || response->outcome == NGX_HTTP_IDEM_RETRY))
+    if (backend->accel != NGX_HTTP_IDEM_ACCEL_NONE && stated == -1
+        && (backend->outcome == NGX_HTTP_IDEM_RELEASE || backend->outcome == NGX_HTTP_IDEM_RETRY))
     {
-        response->outcome = NGX_HTTP_IDEM_UNKNOWN;
+        backend->outcome = NGX_HTTP_IDEM_UNKNOWN;
+    }
+}
+
+
+/*
+ * The outcome is unknown, unless the backend stated it beside X-Accel-Redirect:
+ * that holds, whatever the other location responds.
+ */
+
+void
+ngx_http_idem_upstream_judge_cut(ngx_http_idem_ctx_t *ctx)
+{
+    if (ctx->backend.accel != NGX_HTTP_IDEM_ACCEL_STATED) {
+        ctx->backend.outcome = NGX_HTTP_IDEM_UNKNOWN;
     }
 }
 
@@ -528,11 +560,11 @@ ngx_http_idem_upstream_may_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
 }
 
 
-void
+static void
 ngx_http_idem_upstream_mark_cancelled(ngx_http_idem_ctx_t *ctx, enum idem_end why)
 {
-    ctx->response.cancelled = why;
-    ctx->decision.word = "cancelled";
+    ctx->backend.cancelled = why;
+    ngx_http_idem_decision_set_word(ctx, "cancelled");
 }
 
 
@@ -548,7 +580,7 @@ ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, e
     ngx_http_upstream_t  *u = r->upstream;
 
     ngx_http_idem_upstream_mark_cancelled(ctx, why);
-    ctx->response.sent = ngx_http_idem_upstream_was_sent(r, ctx);
+    ngx_http_idem_upstream_note_sent(r, ctx);
 
     ngx_http_set_log_request(c->log, r);
 
@@ -565,4 +597,134 @@ ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, e
     }
 
     ngx_http_run_posted_requests(c);
+}
+
+
+/* An unguarded run has no claim, but must not hang for ever. */
+
+static void
+ngx_http_idem_upstream_run_max_handler(ngx_event_t *ev)
+{
+    ngx_http_idem_ctx_t  *ctx = ev->data;
+
+    if (!ngx_http_idem_upstream_may_cancel(ctx->request, ctx)) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
+                  "idem: record %s: it takes longer than idem_run_max, unguarded: cancelled",
+                  ctx->decision.hash);
+
+    ngx_http_idem_upstream_cancel(ctx->request, ctx, IDEM_END_RUN_MAX);
+}
+
+
+void
+ngx_http_idem_upstream_start_run_max(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_event_t  *ev = &ctx->backend.run_max;
+
+    if (ctx->conf->policy->run_max_ms <= 0) {
+        return;
+    }
+
+    ev->handler = ngx_http_idem_upstream_run_max_handler;
+    ev->data = ctx;
+    ev->log = ngx_cycle->log;
+    ngx_add_timer(ev, (ngx_msec_t) ctx->conf->policy->run_max_ms);
+}
+
+
+void
+ngx_http_idem_upstream_drop(ngx_http_idem_ctx_t *ctx)
+{
+    ngx_http_idem_stop_event(&ctx->backend.run_max);
+}
+
+
+/* Returns the response to a run that must not go to a second backend. */
+
+static ngx_int_t
+ngx_http_idem_upstream_refuse_second(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    char        uri[IDEM_QUOTE_TEXT];
+    ngx_uint_t  status;
+
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                  "idem: record %s: not sent to a second backend, %s, %s", ctx->decision.hash,
+                  ngx_http_idem_log_uri(r, uri),
+                  ctx->backend.cancelled ? "after it was cancelled"
+                                         : "after the first one was asked");
+
+    /*
+     * proxy_intercept_errors: the backend's status is known, although an error page
+     * replaces it
+     */
+
+    status = ctx->backend.cancelled || r->upstream == NULL ? 0 : ngx_http_idem_upstream_status(r);
+
+    r->error_page = 1;    /* final, also with recursive_error_pages */
+
+    if (status >= NGX_HTTP_SPECIAL_RESPONSE) {
+        return (ngx_int_t) status;
+    }
+
+    if (r->err_status >= NGX_HTTP_SPECIAL_RESPONSE) {
+        return (ngx_int_t) r->err_status;
+    }
+
+    return ctx->backend.cancelled ? NGX_HTTP_GATEWAY_TIME_OUT : NGX_HTTP_BAD_GATEWAY;
+}
+
+
+/*
+ * Redirected while it ran. A place that the backend itself named is part of its
+ * response, and so is an error page that is a file. A second backend is not,
+ * after the first one was asked or the lease was lost. In shadow mode the
+ * request goes wherever it would go without a guard.
+ */
+
+ngx_int_t
+ngx_http_idem_upstream_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
+{
+    char        uri[IDEM_QUOTE_TEXT];
+    ngx_uint_t  accel;
+
+    accel = ngx_http_idem_upstream_is_accel(r->upstream);
+
+    if (accel) {
+        ngx_http_idem_upstream_accel(r, ctx);
+    }
+
+    if (r->content_handler == NULL) {
+        return NGX_DECLINED;
+    }
+
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
+        ngx_http_idem_upstream_note_sent(r, ctx);
+        ngx_http_idem_upstream_wrap_content(r, ctx);
+        return NGX_DECLINED;
+    }
+
+    /* lost on the way here (limit_req): there was nothing to cancel */
+
+    if (ngx_http_idem_claim_is_lost(r, ctx)) {
+        ngx_http_idem_upstream_mark_cancelled(ctx, ctx->run->lost);
+    }
+
+    if (ctx->backend.cancelled || (!accel && ngx_http_idem_upstream_was_sent(r, ctx))) {
+        return ngx_http_idem_upstream_refuse_second(r, ctx);
+    }
+
+    if (!accel && ngx_http_idem_check_sends_twice(r)) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "idem: record %s: not sent to %s, where proxy_next_upstream "
+                      "non_idempotent would send it twice", ctx->decision.hash,
+                      ngx_http_idem_log_uri(r, uri));
+        return NGX_HTTP_BAD_GATEWAY;
+    }
+
+    ngx_http_idem_upstream_wrap_content(r, ctx);
+
+    return NGX_DECLINED;
 }

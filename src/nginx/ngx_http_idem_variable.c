@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_idem.h"
+#include "http/http_chars.h"
 #include "http/http_request.h"
 
 
@@ -12,39 +13,140 @@
 #define NGX_HTTP_IDEM_ROOM  (4 << 20)
 
 
-static ngx_int_t ngx_http_idem_variable_verdict(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_idem_variable_key_hash(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_idem_variable_downstream_key(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_idem_variable_attempt(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_idem_variable_time(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_idem_variable_signer(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t
+ngx_http_idem_variable_value(ngx_http_variable_value_t *v, u_char *data, size_t len)
+{
+    v->data = data;
+    v->len = (unsigned) len;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
 
+    return NGX_OK;
+}
+
+
+/* Sets the value for a request that has a context; it is empty otherwise. */
+
+typedef ngx_int_t (*ngx_http_idem_variable_pt)(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_str_t *ret);
+
+
+static ngx_int_t
+ngx_http_idem_variable_get(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_str_t                   value = ngx_string("");
+    ngx_http_idem_ctx_t        *ctx = ngx_http_idem_ctx_find(r->main);
+    ngx_http_idem_variable_pt   set = (ngx_http_idem_variable_pt) data;
+
+    if (ctx && set(r, ctx, &value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_idem_variable_value(v, value.data, value.len);
+}
+
+
+static ngx_int_t
+ngx_http_idem_variable_verdict(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
+{
+    if (ctx->decision.word) {
+        ret->data = (u_char *) ctx->decision.word;
+        ret->len = ngx_strlen(ctx->decision.word);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_variable_key_hash(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
+{
+    ret->data = ctx->decision.hash;
+    ret->len = ngx_strlen(ctx->decision.hash);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_variable_downstream_key(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
+    ngx_str_t *ret)
+{
+    if (ctx->decision.hash[0] == '\0') {
+        return NGX_OK;
+    }
+
+    ret->data = ngx_http_idem_upstream_downstream_key(r->main, ctx);
+    ret->len = IDEM_HEX_LEN;
+
+    return ret->data ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_idem_variable_attempt(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
+{
+    if (ctx->decision.attempt == 0) {
+        return NGX_OK;
+    }
+
+    ret->data = ngx_pnalloc(r->pool, NGX_INT32_LEN);
+    if (ret->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ret->len = (size_t) (ngx_sprintf(ret->data, "%uD", ctx->decision.attempt) - ret->data);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idem_variable_time(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
+{
+    if (ctx->decision.hash[0] == '\0' && ctx->decision.asked == 0) {   /* a token has no hash */
+        return NGX_OK;
+    }
+
+    ret->data = ngx_pnalloc(r->pool, NGX_TIME_T_LEN + 4);
+    if (ret->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ret->len = (size_t) (ngx_sprintf(ret->data, "%T.%03M", (time_t) ctx->decision.waited / 1000,
+                                     ctx->decision.waited % 1000)
+                         - ret->data);
+
+    return NGX_OK;
+}
+
+
+/* The id of the key that signed the request; empty before that is proven. */
+
+static ngx_int_t
+ngx_http_idem_variable_signer(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_str_t *ret)
+{
+    if (ctx->sign.proven) {
+        *ret = ctx->sign.key_id;
+    }
+
+    return NGX_OK;
+}
+
+
+#define NGX_HTTP_IDEM_VARIABLE(name, set)                                     \
+    { ngx_string(name), NULL, ngx_http_idem_variable_get, (uintptr_t) set,     \
+      NGX_HTTP_VAR_NOCACHEABLE, 0 }
 
 static ngx_http_variable_t  ngx_http_idem_variables[] = {
 
-    { ngx_string("idem_verdict"), NULL, ngx_http_idem_variable_verdict, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("idem_key_hash"), NULL, ngx_http_idem_variable_key_hash, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("idem_downstream_key"), NULL, ngx_http_idem_variable_downstream_key, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("idem_attempt"), NULL, ngx_http_idem_variable_attempt, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("idem_time"), NULL, ngx_http_idem_variable_time, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("idem_sign_key_id"), NULL, ngx_http_idem_variable_signer, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+    NGX_HTTP_IDEM_VARIABLE("idem_verdict", ngx_http_idem_variable_verdict),
+    NGX_HTTP_IDEM_VARIABLE("idem_key_hash", ngx_http_idem_variable_key_hash),
+    NGX_HTTP_IDEM_VARIABLE("idem_downstream_key", ngx_http_idem_variable_downstream_key),
+    NGX_HTTP_IDEM_VARIABLE("idem_attempt", ngx_http_idem_variable_attempt),
+    NGX_HTTP_IDEM_VARIABLE("idem_time", ngx_http_idem_variable_time),
+    NGX_HTTP_IDEM_VARIABLE("idem_sign_key_id", ngx_http_idem_variable_signer),
 
       ngx_http_null_variable
 };
@@ -66,129 +168,6 @@ ngx_http_idem_variable_add(ngx_conf_t *cf)
     }
 
     return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_idem_variable_value(ngx_http_variable_value_t *v, u_char *data, size_t len)
-{
-    v->data = data;
-    v->len = (unsigned) len;
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_idem_variable_verdict(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
-
-    if (ctx == NULL || ctx->decision.word == NULL) {
-        return ngx_http_idem_variable_value(v, (u_char *) "", 0);
-    }
-
-    return ngx_http_idem_variable_value(v, (u_char *) ctx->decision.word,
-                                        ngx_strlen(ctx->decision.word));
-}
-
-
-static ngx_int_t
-ngx_http_idem_variable_key_hash(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
-
-    if (ctx == NULL) {
-        return ngx_http_idem_variable_value(v, (u_char *) "", 0);
-    }
-
-    return ngx_http_idem_variable_value(v, ctx->decision.hash, ngx_strlen(ctx->decision.hash));
-}
-
-
-static ngx_int_t
-ngx_http_idem_variable_downstream_key(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    u_char               *hex;
-    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
-
-    if (ctx == NULL || ctx->decision.hash[0] == '\0') {
-        return ngx_http_idem_variable_value(v, (u_char *) "", 0);
-    }
-
-    hex = ngx_http_idem_upstream_downstream_key(r->main, ctx);
-
-    return hex ? ngx_http_idem_variable_value(v, hex, IDEM_HEX_LEN) : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_http_idem_variable_attempt(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    u_char               *p;
-    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
-
-    if (ctx == NULL || ctx->decision.attempt == 0) {
-        return ngx_http_idem_variable_value(v, (u_char *) "", 0);
-    }
-
-    p = ngx_pnalloc(r->pool, NGX_INT32_LEN);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    return ngx_http_idem_variable_value(v, p,
-                                        (size_t) (ngx_sprintf(p, "%uD", ctx->decision.attempt)
-                                                  - p));
-}
-
-
-static ngx_int_t
-ngx_http_idem_variable_time(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    u_char               *p;
-    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
-
-    /* a token has no hash */
-
-    if (ctx == NULL || (ctx->decision.hash[0] == '\0' && ctx->decision.asked == 0)) {
-        return ngx_http_idem_variable_value(v, (u_char *) "", 0);
-    }
-
-    p = ngx_pnalloc(r->pool, NGX_TIME_T_LEN + 4);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    return ngx_http_idem_variable_value(v, p,
-                                        (size_t) (ngx_sprintf(p, "%T.%03M",
-                                                              (time_t) ctx->decision.waited / 1000,
-                                                              ctx->decision.waited % 1000)
-                                                  - p));
-}
-
-
-/* The id of the key that signed the request; empty before that is proven. */
-
-static ngx_int_t
-ngx_http_idem_variable_signer(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    ngx_http_idem_ctx_t  *ctx = ngx_http_idem_ctx_find(r->main);
-
-    if (ctx == NULL || !ctx->sign.proven) {
-        return ngx_http_idem_variable_value(v, (u_char *) "", 0);
-    }
-
-    return ngx_http_idem_variable_value(v, ctx->sign.key_id.data, ctx->sign.key_id.len);
 }
 
 
@@ -457,17 +436,10 @@ ngx_http_idem_variable_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-ngx_uint_t
-ngx_http_idem_variable_is_set(ngx_http_variable_t *v)
-{
-    return v->get_handler == ngx_http_idem_variable_evaluate;
-}
-
-
 /* Finds the next variable in a value, in lower case; NGX_DECLINED: there are no more. */
 
 ngx_int_t
-ngx_http_idem_variable_next(ngx_conf_t *cf, ngx_str_t *value, size_t *at, ngx_str_t *name)
+ngx_http_idem_variable_next(ngx_pool_t *pool, ngx_str_t *value, size_t *at, ngx_str_t *name)
 {
     size_t  start, end;
 
@@ -486,17 +458,15 @@ ngx_http_idem_variable_next(ngx_conf_t *cf, ngx_str_t *value, size_t *at, ngx_st
     }
 
     for (end = start; end < value->len; end++) {
-        if (!((value->data[end] >= 'A' && value->data[end] <= 'Z')
-              || (value->data[end] >= 'a' && value->data[end] <= 'z')
-              || (value->data[end] >= '0' && value->data[end] <= '9')
-              || value->data[end] == '_'))
+        if (!idem_is_alpha((char) value->data[end]) && !idem_is_digit((char) value->data[end])
+            && value->data[end] != '_')
         {
             break;
         }
     }
 
     name->len = end - start;
-    name->data = ngx_pnalloc(cf->pool, name->len + 1);
+    name->data = ngx_pnalloc(pool, name->len + 1);
 
     if (name->data == NULL) {
         return NGX_ERROR;
@@ -516,17 +486,19 @@ ngx_http_idem_variable_find_set(ngx_conf_t *cf, ngx_str_t *name)
 {
     ngx_uint_t                  k;
     ngx_hash_key_t             *keys;
+    ngx_http_variable_t        *var;
     ngx_http_core_main_conf_t  *cmcf;
 
     cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     keys = cmcf->variables_keys->keys.elts;
 
     for (k = 0; k < cmcf->variables_keys->keys.nelts; k++) {
-        if (keys[k].key.len == name->len
-            && ngx_strncmp(keys[k].key.data, name->data, name->len) == 0
-            && ngx_http_idem_variable_is_set(keys[k].value))
+        var = keys[k].value;
+
+        if (idem_same(keys[k].key.data, keys[k].key.len, name->data, name->len)
+            && var->get_handler == ngx_http_idem_variable_evaluate)
         {
-            return keys[k].value;
+            return var;
         }
     }
 
@@ -542,7 +514,7 @@ ngx_http_idem_variable_is_computed(ngx_conf_t *cf, ngx_str_t *value)
     size_t     at = 0;
     ngx_str_t  name;
 
-    while (ngx_http_idem_variable_next(cf, value, &at, &name) == NGX_OK) {
+    while (ngx_http_idem_variable_next(cf->pool, value, &at, &name) == NGX_OK) {
         if (ngx_http_idem_variable_find_set(cf, &name)) {
             return 1;
         }

@@ -49,7 +49,7 @@ class Facts:
     def room(self, page):
         source = self.read("src/metric/metric_board.h")
         meant = tuple(int(re.search(rf"#define {name} (\d+)", source).group(1)) - 1
-                      for name in ("BOARD_ROWS", "BOARD_STORES"))  # the last is for the rest
+                      for name in ("BOARD_ROUTES", "BOARD_STORES"))  # the last is for the rest
         said = re.search(r"room for (\d+) routes and (\d+) stores", page.text)
         self.equal(f"{page.name}: there is room for as much as it says",
                    said and tuple(map(int, said.groups())), meant)

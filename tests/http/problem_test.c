@@ -186,7 +186,7 @@ TEST(a_page_needs_nothing_else) {
         CHECK_HAS(page, "<meta charset=\"utf-8\">");
         CHECK_HAS(page, "width=device-width");
         CHECK_HAS(page, "light dark");
-        CHECK_HAS(page, idem_http_problem_rows[kind].word);
+        CHECK_HAS(page, idem_http_problem_defaults[kind].word);
         CHECK_HAS(page, "status 201.</p>");
         CHECK_HAS(page, "status 500.</p>");
         CHECK(strstr(page, "http") == NULL && strstr(page, "src=") == NULL);

@@ -23,14 +23,14 @@ static struct board *board_new(void) {
 
 TEST(rows_are_found_again_by_their_names) {
     struct board *board = board_new();
-    struct board_row *a = board_row(board, "http", "shop /orders", "order:");
+    struct board_route *a = board_route(board, "http", "shop /orders", "order:");
 
-    CHECK(board_row(board, "http", "shop /orders", "order:") == a);
-    CHECK(board_row(board, "http", "shop /orders", "pay:") != a);
-    CHECK(board_row(board, "http", "shop /pay", "order:") != a);
-    CHECK(board_row(board, "queue", "shop /orders", "order:") != a);
+    CHECK(board_route(board, "http", "shop /orders", "order:") == a);
+    CHECK(board_route(board, "http", "shop /orders", "pay:") != a);
+    CHECK(board_route(board, "http", "shop /pay", "order:") != a);
+    CHECK(board_route(board, "queue", "shop /orders", "order:") != a);
     CHECK(board_init(board)); /* taken over, as after a reload */
-    CHECK(board_row(board, "http", "shop /orders", "order:") == a);
+    CHECK(board_route(board, "http", "shop /orders", "order:") == a);
 }
 
 TEST(memory_of_another_layout_is_not_taken_over) {
@@ -42,16 +42,16 @@ TEST(memory_of_another_layout_is_not_taken_over) {
 
 TEST(what_has_no_room_is_counted_together) {
     struct board *board = board_new();
-    struct board_row *last = NULL;
+    struct board_route *last = NULL;
     char route[32];
 
-    for (int i = 0; i < BOARD_ROWS + 10; i++) {
+    for (int i = 0; i < BOARD_ROUTES + 10; i++) {
         snprintf(route, sizeof(route), "r%d", i);
-        last = board_row(board, "http", route, "p:");
+        last = board_route(board, "http", route, "p:");
     }
-    CHECK(last == &board->rows[BOARD_ROWS - 1]);
-    CHECK_STR(last->route, "other");
-    CHECK(board_row(board, "http", "r1", "p:") == &board->rows[1]);
+    CHECK(last == &board->routes[BOARD_ROUTES - 1]);
+    CHECK_STR(last->name, "other");
+    CHECK(board_route(board, "http", "r1", "p:") == &board->routes[1]);
     for (int i = 0; i < BOARD_STORES + 2; i++) {
         snprintf(route, sizeof(route), "lmdb:/s%d", i);
         CHECK_STR(board_store(board, route)->name, i < BOARD_STORES - 1 ? route : "other");
@@ -71,14 +71,14 @@ TEST(what_was_found_in_a_store_that_is_not_used_any_more_is_not_told) {
     struct board_store *stays = board_store(board, "lmdb:/stays"),
                        *goes = board_store(board, "lmdb:/goes");
 
-    board_stores_keep(board);
+    board_stores_next_turn(board);
     board_survey_set(stays, &(struct board_survey){.at_ms = 1});
     board_survey_set(goes, &(struct board_survey){.at_ms = 2});
     CHECK_INT(surveyed(board, stays), 1);
     CHECK_INT(surveyed(board, goes), 2);
     CHECK(board_store(board, "lmdb:/stays") == stays);
     CHECK_INT(surveyed(board, stays), 1); /* also in between */
-    board_stores_keep(board);
+    board_stores_next_turn(board);
     CHECK_INT(surveyed(board, stays), 1);
     CHECK_INT(surveyed(board, goes), 0);
     CHECK(board_store(board, "lmdb:/goes") == goes); /* it is back */
@@ -87,7 +87,7 @@ TEST(what_was_found_in_a_store_that_is_not_used_any_more_is_not_told) {
 
 TEST(stores_that_share_a_place_tell_of_no_records) {
     struct board *board = board_new();
-    struct board_row *row = board_row(board, "http", "r", "p:");
+    struct board_route *route = board_route(board, "http", "r", "p:");
     struct board_store *other = &board->stores[BOARD_STORES - 1];
     char url[32];
 
@@ -97,10 +97,10 @@ TEST(stores_that_share_a_place_tell_of_no_records) {
     }
     board_survey_set(other, &(struct board_survey){.at_ms = 1});
     CHECK_INT(surveyed(board, other), 0);
-    board_row_keep(board, row, other);
-    CHECK(board_row_store(board, row) == NULL);
-    board_row_keep(board, row, other - 1);
-    CHECK(board_row_store(board, row) == other - 1);
+    board_route_set_store(board, route, other);
+    CHECK(board_route_store(board, route) == NULL);
+    board_route_set_store(board, route, other - 1);
+    CHECK(board_route_store(board, route) == other - 1);
 }
 
 TEST(long_names_are_cut_between_characters) {
@@ -110,8 +110,8 @@ TEST(long_names_are_cut_between_characters) {
     memset(route, 'a', sizeof(route));
     memcpy(route + BOARD_ROUTE_MAX - 1, "\xe8\xae\xa2", 3); /* a character over the edge */
     route[399] = '\0';
-    CHECK_INT(strlen(board_row(board, "http", route, "p:")->route), BOARD_ROUTE_MAX - 1);
-    CHECK_STR(board_row(board, "http", "a\nb\x7f", "p:")->route, "a?b?");
+    CHECK_INT(strlen(board_route(board, "http", route, "p:")->name), BOARD_ROUTE_MAX - 1);
+    CHECK_STR(board_route(board, "http", "a\nb\x7f", "p:")->name, "a?b?");
 }
 
 TEST(a_stores_name_has_neither_user_nor_password_nor_options) {
@@ -135,7 +135,7 @@ TEST(a_stores_name_has_neither_user_nor_password_nor_options) {
 
 TEST(a_process_that_was_killed_leaves_its_counts_and_not_its_gauges) {
     struct board *board = board_new();
-    struct board_row *row = board_row(board, "http", "/", "p:");
+    struct board_route *route = board_route(board, "http", "/", "p:");
     struct board_process now, *mine = board_process(board, getpid());
     pid_t pid = fork();
     int status;
@@ -143,7 +143,7 @@ TEST(a_process_that_was_killed_leaves_its_counts_and_not_its_gauges) {
     if (pid == 0) {
         struct board_process *process = board_process(board, getpid());
 
-        board_add(&row->verdicts[BOARD_RUN], 3);
+        board_add(&route->verdicts[BOARD_RUN], 3);
         board_change(&process->running, 5);
         board_change(&process->parked, 2);
         kill(getpid(), SIGKILL);
@@ -153,7 +153,7 @@ TEST(a_process_that_was_killed_leaves_its_counts_and_not_its_gauges) {
     board_processes(board, &now);
     CHECK_INT(now.running, 1);
     CHECK_INT(now.parked, 0);
-    CHECK_INT(board_get(&row->verdicts[BOARD_RUN]), 3);
+    CHECK_INT(board_get(&route->verdicts[BOARD_RUN]), 3);
     /* its place is taken by the next one, from zero */
     pid = fork();
     if (pid == 0) {
@@ -191,7 +191,7 @@ static void *refuse_many(void *data) {
         memset(hash, digit, 64);
         memset(label, digit, 8);
         hash[64] = label[8] = '\0';
-        board_refused(board, &board->rows[i % 2], BOARD_MISMATCH, hash, label);
+        board_refused(board, &board->routes[i % 2], BOARD_MISMATCH, hash, label);
         if (digit == '9' && i >= BOARD_NOTES && atomic_load(&enough))
             break;
     }
@@ -203,8 +203,8 @@ TEST(refusals_that_are_written_while_they_are_read_are_whole) {
     struct board_note notes[BOARD_NOTES];
     pthread_t thread;
 
-    (void)board_row(board, "http", "a", "p:");
-    (void)board_row(board, "http", "b", "p:");
+    (void)board_route(board, "http", "a", "p:");
+    (void)board_route(board, "http", "b", "p:");
     CHECK_INT(pthread_create(&thread, NULL, refuse_many, board), 0);
     for (size_t seen = 0; seen < 20000;) {
         size_t n = board_notes(board, notes, BOARD_NOTES);
@@ -221,16 +221,16 @@ TEST(refusals_that_are_written_while_they_are_read_are_whole) {
 
 TEST(a_refusal_whose_writer_died_is_left_out) {
     struct board *board = board_new();
-    struct board_row *row = board_row(board, "http", "a", "p:");
+    struct board_route *route = board_route(board, "http", "a", "p:");
     struct board_note notes[BOARD_NOTES];
 
     for (int i = 0; i < 3; i++)
-        board_refused(board, row, BOARD_BUSY, NULL, NULL);
+        board_refused(board, route, BOARD_BUSY, NULL, NULL);
     board->notes[1].seq |= 1;
     CHECK_INT(board_notes(board, notes, BOARD_NOTES), 2);
     CHECK_STR(notes[0].hash, "");
     for (int i = 0; i < BOARD_NOTES; i++) /* and written over later */
-        board_refused(board, row, BOARD_BUSY, NULL, NULL);
+        board_refused(board, route, BOARD_BUSY, NULL, NULL);
     CHECK_INT(board_notes(board, notes, BOARD_NOTES), BOARD_NOTES);
 }
 
@@ -282,14 +282,14 @@ int clock_gettime(clockid_t id, struct timespec *ret) {
 
 TEST(one_sample_is_taken_every_few_seconds_whoever_asks) {
     struct board *board = board_new();
-    struct board_row *row = board_row(board, "http", "a", "p:");
+    struct board_route *route = board_route(board, "http", "a", "p:");
     struct board_sample samples[BOARD_SAMPLES];
 
     date_stands = true;
     board_sample(board);
     board_sample(board);
     CHECK_INT(board_samples(board, samples, BOARD_SAMPLES), 1);
-    board_add(&row->verdicts[BOARD_REPLAY], 7);
+    board_add(&route->verdicts[BOARD_REPLAY], 7);
     board_observe(&board_store(board, "lmdb:/x")->ops[BOARD_OP_CLAIM], 60);
     board->sampled_ms -= BOARD_SAMPLE_MS;
     board_sample(board);

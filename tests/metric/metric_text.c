@@ -13,10 +13,10 @@ int main(int argc, char **argv) {
 
     if (argc != 2 || board == NULL || !board_init(board))
         return 1;
-    (void)board_row(board, argv[1], "shop.example /orders", "order:");
+    (void)board_route(board, argv[1], "shop.example /orders", "order:");
     (void)board_process(board, getpid());
     board_survey_set(board_store(board, "lmdb:/var/lib/idem/shop"), &survey);
-    report_text(board, &(struct report_who){.door = argv[1]}, stdout);
+    report_text(board, &(struct report_origin){.door = argv[1]}, stdout);
     free(board);
     return ferror(stdout) != 0;
 }

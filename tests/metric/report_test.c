@@ -16,40 +16,40 @@ static struct board *board_new(void) {
     return board;
 }
 
-static char *report(void (*make)(const struct board *, const struct report_who *, FILE *),
+static char *report(void (*make)(const struct board *, const struct report_origin *, FILE *),
                     const struct board *board, const char *door) {
-    struct report_who who = {.door = door};
+    struct report_origin origin = {.door = door};
     size_t len;
     char *text;
     FILE *out = open_memstream(&text, &len);
 
     CHECK(out != NULL);
-    make(board, &who, out);
+    make(board, &origin, out);
     fclose(out);
     return text;
 }
 
 static struct board *board_filled(void) {
     struct board *board = board_new();
-    struct board_row *row = board_row(board, "http", "a \"b\" \\ /orders", "order:");
+    struct board_route *route = board_route(board, "http", "a \"b\" \\ /orders", "order:");
     struct board_store *store = board_store(board, "redis://cache:6379/0");
     struct board_survey survey = {.at_ms = 1000, .running = 3, .uncertain = 2, .oldest_ms = 500};
 
-    board_add(&row->verdicts[BOARD_RUN], 5);
-    board_add(&row->verdicts[BOARD_SIGNATURE_STALE], 2);
-    board_add(&row->counts[BOARD_TOKEN_SPENT], 4);
+    board_add(&route->verdicts[BOARD_RUN], 5);
+    board_add(&route->verdicts[BOARD_SIGNATURE_STALE], 2);
+    board_add(&route->counts[BOARD_TOKEN_SPENT], 4);
     board_observe(&store->ops[BOARD_OP_CLAIM], 80);
     board_observe(&store->ops[BOARD_OP_CLAIM], 60000000);
     board_add(&store->events[IDEM_EVENT_SUPERSEDED], 9);
     board_add(&store->reconnects, 1);
     board_store_answered(store);
-    board_row_keep(board, row, store);
+    board_route_set_store(board, route, store);
     survey.oldest_n[1] = 1;
     snprintf(survey.oldest[1][0].hash, 65, "%s", HASH);
     snprintf(survey.oldest[1][0].label, 10, "order 7");
     board_survey_set(store, &survey);
     board_change(&board_process(board, getpid())->running, 6);
-    board_refused(board, row, BOARD_MISMATCH, HASH, "order \x01 8");
+    board_refused(board, route, BOARD_MISMATCH, HASH, "order \x01 8");
     return board;
 }
 
@@ -121,20 +121,20 @@ TEST(json_is_json_and_has_the_same) {
     struct board *board = board_filled();
     struct idem_arena arena;
     struct idem_json all;
-    const struct idem_json *row, *store, *note, *old;
+    const struct idem_json *route, *store, *note, *old;
     char *text;
 
     board_sample(board);
     board->sampled_ms -= BOARD_SAMPLE_MS;
     board->samples[0].at_ms -= BOARD_SAMPLE_MS;
-    board_add(&board->rows[0].verdicts[BOARD_RUN], 2);
+    board_add(&board->routes[0].verdicts[BOARD_RUN], 2);
     board_sample(board);
     text = report(report_json, board, "http");
     idem_arena_init(&arena, 1 << 20);
     CHECK_INT(idem_json_parse(text, strlen(text), &arena, &all, NULL), 0);
-    row = &member(&all, "rows")->at.items[0];
-    CHECK_TEXT(member(row, "route"), "a \"b\" \\ /orders");
-    CHECK_TEXT(member(member(row, "verdicts"), "run"), "7");
+    route = &member(&all, "rows")->at.items[0];
+    CHECK_TEXT(member(route, "route"), "a \"b\" \\ /orders");
+    CHECK_TEXT(member(member(route, "verdicts"), "run"), "7");
     store = &member(&all, "stores")->at.items[0];
     CHECK_TEXT(member(member(member(store, "times"), "claim"), "count"), "2");
     CHECK_TEXT(member(member(store, "events"), "superseded"), "9");
@@ -145,7 +145,7 @@ TEST(json_is_json_and_has_the_same) {
     CHECK_TEXT(member(note, "label"), "order ? 8");
     CHECK_TEXT(member(note, "verdict"), "mismatch");
     CHECK_TEXT(member(note, "store"), "redis://cache:6379/0");
-    CHECK_TEXT(member(row, "store"), "redis://cache:6379/0");
+    CHECK_TEXT(member(route, "store"), "redis://cache:6379/0");
     CHECK(strcmp(member(store, "answered")->at.text, "0") != 0);
     CHECK_TEXT(member(store, "failed"), "0");
     CHECK_INT(member(&all, "intervals")->n, 1);
@@ -205,11 +205,11 @@ TEST(half_most_and_nearly_all_of_the_times_are_told_apart) {
 
 TEST(what_nobody_sees_in_a_name_is_shown) {
     struct board *board = board_new();
-    struct board_row *row = board_row(board, "http", "/a\xe2\x80\x8b", "p:");
+    struct board_route *route = board_route(board, "http", "/a\xe2\x80\x8b", "p:");
     char *text;
 
-    (void)board_row(board, "http", "/a\xf3\xa0\x81\x81", "p:");
-    board_refused(board, row, BOARD_MISMATCH, NULL,
+    (void)board_route(board, "http", "/a\xf3\xa0\x81\x81", "p:");
+    board_refused(board, route, BOARD_MISMATCH, NULL,
                   "7\xe2\x80\xae"
                   "8");
     text = report(report_text, board, "http");
@@ -230,7 +230,7 @@ TEST(a_name_that_is_not_utf8_does_not_spoil_either) {
     struct idem_json all;
     char *text;
 
-    (void)board_row(board, "http", "caf\xe9 /", "p:");
+    (void)board_route(board, "http", "caf\xe9 /", "p:");
     text = report(report_text, board, "http");
     CHECK_HAS(text, "route=\"caf? /\"");
     free(text);

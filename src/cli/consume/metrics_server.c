@@ -212,7 +212,7 @@ static void metrics_server_board_write(FILE *out, const struct metrics *metrics,
     FILE *stream = open_memstream(&body, &len);
 
     if (stream != NULL) {
-        report_write(metrics->board, &(struct report_who){.door = metrics->door}, form, stream);
+        report_write(metrics->board, &(struct report_origin){.door = metrics->door}, form, stream);
         fclose(stream);
     }
     if (body == NULL || (form == REPORT_PAGE && policy == NULL)) {
@@ -496,9 +496,9 @@ int consume_metrics_open(struct consume_metrics *m, const char *address, struct 
     if (m->board == NULL)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for metrics");
     (void)board_init(m->board);
-    m->row = board_row(m->board, "queue", queue, prefix);
+    m->route = board_route(m->board, "queue", queue, prefix);
     m->store = board_store(m->board, url);
-    board_row_keep(m->board, m->row, m->store);
+    board_route_set_store(m->board, m->route, m->store);
     m->process = board_process(m->board, getpid());
     rc = metrics_open(address, hosts, m->board, "queue", &h->loop, &m->server, err);
     if (rc != 0)
@@ -535,23 +535,23 @@ void consume_metrics_report(struct consume_metrics *m, const struct queue_report
     verdict = consume_metrics_verdict(report->verdict);
     if (verdict == BOARD_VERDICTS)
         return;
-    board_add(&m->row->verdicts[verdict], 1);
+    board_add(&m->route->verdicts[verdict], 1);
     if (report->result != NULL)
-        board_observe(&m->row->handler, report->took_ms * 1000);
+        board_observe(&m->route->handler, report->took_ms * 1000);
     if (consume_metrics_is_refusal(verdict))
-        board_refused(m->board, m->row, verdict, report->hash, report->label);
+        board_refused(m->board, m->route, verdict, report->hash, report->label);
 }
 
 void consume_metrics_counts(struct consume_metrics *m, const struct queue_counts *counts) {
     if (m->board == NULL)
         return;
-    atomic_store(&m->row->counts[BOARD_DONE], counts->done);
-    atomic_store(&m->row->counts[BOARD_RETRIED], counts->retries);
-    atomic_store(&m->row->counts[BOARD_BURIED], counts->dead);
-    atomic_store(&m->row->counts[BOARD_UNBURIED], counts->unburied);
-    atomic_store(&m->row->counts[BOARD_LOST], counts->lost);
-    atomic_store(&m->row->counts[BOARD_CANCELLED], counts->cancelled);
-    atomic_store(&m->row->counts[BOARD_UNKNOWN], counts->unknown);
+    atomic_store(&m->route->counts[BOARD_DONE], counts->done);
+    atomic_store(&m->route->counts[BOARD_RETRIED], counts->retries);
+    atomic_store(&m->route->counts[BOARD_BURIED], counts->dead);
+    atomic_store(&m->route->counts[BOARD_UNBURIED], counts->unburied);
+    atomic_store(&m->route->counts[BOARD_LOST], counts->lost);
+    atomic_store(&m->route->counts[BOARD_CANCELLED], counts->cancelled);
+    atomic_store(&m->route->counts[BOARD_UNKNOWN], counts->unknown);
     atomic_store(&m->process->in_hand, (int64_t)counts->in_hand);
     atomic_store(&m->process->working, (int64_t)counts->working);
     board_sample(m->board);

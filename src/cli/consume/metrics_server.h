@@ -48,7 +48,7 @@ void metrics_close(struct metrics *metrics);
 
 struct consume_metrics {
     struct board *board; /* NULL: --metrics is not set */
-    struct board_row *row;
+    struct board_route *route;
     struct board_store *store;
     struct board_process *process;
     struct board_meter meter;

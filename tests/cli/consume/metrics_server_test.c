@@ -33,7 +33,7 @@ static void rig_begin_for(struct rig *rig, const char *address, struct metrics_h
     loop_clock_stop(); /* nobody is hung up on because this process stood still */
     rig->board = calloc(1, BOARD_SIZE);
     CHECK(rig->board != NULL && board_init(rig->board));
-    board_add(&board_row(rig->board, "queue", "orders", "order:")->verdicts[BOARD_RUN], 3);
+    board_add(&board_route(rig->board, "queue", "orders", "order:")->verdicts[BOARD_RUN], 3);
     idem_poll_init(&rig->poll);
     host = idem_poll_host(&rig->poll);
     idem_loop_init(&rig->loop, &host);

@@ -3,8 +3,8 @@
  * from JSON; the token that proves a request comes from the gateway's own page; the record as
  * operators see it; and the line that each request leaves in the log.
  */
-#ifndef IDEM_NGINX_ADMIN_H
-#define IDEM_NGINX_ADMIN_H
+#ifndef IDEM_CORE_ADMIN_REQUEST_H
+#define IDEM_CORE_ADMIN_REQUEST_H
 
 #include <stdio.h>
 
@@ -27,11 +27,11 @@ struct idem_admin_request {
 
 /* Parses a request; it points into the text or the arena. Returns 0, IDEM_E_INVALID with words
    for the operator, or IDEM_E_NOMEM. */
-int idem_admin_read(const char *text, size_t len, struct idem_arena *arena,
-                    struct idem_admin_request *ret, struct idem_error *err);
+int idem_admin_request_read(const char *text, size_t len, struct idem_arena *arena,
+                            struct idem_admin_request *ret, struct idem_error *err);
 
 /* Fills the store operation for a request; the strings stay the request's. */
-void idem_admin_op(const struct idem_admin_request *request, struct idem_op *op);
+void idem_admin_request_op(const struct idem_admin_request *request, struct idem_op *op);
 
 /* A token is valid for one operator at one address, for one to two hours. Only a client that can
    read the page can read its token: another site's script cannot. */

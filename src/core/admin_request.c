@@ -2,7 +2,7 @@
  * Operators' requests (idem_admin): parsing, page tokens, responses and the audit line. Parsing
  * refuses unknown members: a misspelt member must not be taken for an omitted one.
  */
-#include "nginx/admin.h"
+#include "core/admin_request.h"
 
 #include <inttypes.h>
 #include <openssl/crypto.h>
@@ -139,8 +139,7 @@ static const struct member {
 static size_t member_find(const struct idem_member *named) {
     size_t i = 0;
 
-    while (i < MEMBERS && (named->len != strlen(members[i].name) ||
-                           memcmp(named->name, members[i].name, named->len) != 0))
+    while (i < MEMBERS && !idem_is_word(named->name, named->len, members[i].name))
         i++;
     return i;
 }
@@ -179,8 +178,8 @@ static int admin_check_members(enum idem_admin_action action, unsigned taken,
     return 0;
 }
 
-int idem_admin_read(const char *text, size_t len, struct idem_arena *arena,
-                    struct idem_admin_request *ret, struct idem_error *err) {
+int idem_admin_request_read(const char *text, size_t len, struct idem_arena *arena,
+                            struct idem_admin_request *ret, struct idem_error *err) {
     static const char default_reason[] = "settled by an operator";
     struct idem_admin_request request = {.settle.ttl_ms = SETTLE_TTL_MS};
     struct idem_json all;
@@ -204,7 +203,7 @@ int idem_admin_read(const char *text, size_t len, struct idem_arena *arena,
     return 0;
 }
 
-void idem_admin_op(const struct idem_admin_request *request, struct idem_op *op) {
+void idem_admin_request_op(const struct idem_admin_request *request, struct idem_op *op) {
     static const enum idem_op_kind kinds[] = {
         [IDEM_ADMIN_INSPECT] = IDEM_OP_LOOKUP,
         [IDEM_ADMIN_SETTLE] = IDEM_OP_SETTLE,

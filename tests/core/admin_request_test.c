@@ -2,7 +2,7 @@
  * What an operator asks for, as far as it needs no server: reading, tokens, origins, the line that
  * is left of it.
  */
-#include "nginx/admin.h"
+#include "core/admin_request.h"
 
 #include "protocol/record_key.h"
 #include "test.h"
@@ -14,7 +14,7 @@ static int read_one(const char *text, struct idem_admin_request *ret, struct ide
 
     idem_arena_free(&arena);
     idem_arena_init(&arena, 1 << 16);
-    return idem_admin_read(text, strlen(text), &arena, ret, err);
+    return idem_admin_request_read(text, strlen(text), &arena, ret, err);
 }
 
 TEST(a_request_is_read_in_whatever_order) {
@@ -32,7 +32,7 @@ TEST(a_request_is_read_in_whatever_order) {
         char hash[IDEM_HEX_LEN + 1];
 
         CHECK_INT(read_one(texts[i], &request, &err), 0);
-        idem_admin_op(&request, &op);
+        idem_admin_request_op(&request, &op);
         CHECK_INT(op.kind, IDEM_OP_SETTLE);
         CHECK_INT(op.key.prefix_len, 4);
         CHECK(memcmp(op.key.at, "pay:", 4) == 0);
