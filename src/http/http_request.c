@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "http/http_chars.h"
+#include "base/chars.h"
 #include "http/http_form.h"
 
 struct request_builder {

@@ -5,7 +5,7 @@
  */
 
 #include "ngx_http_idem.h"
-#include "http/http_chars.h"
+#include "base/chars.h"
 #include "http/http_request.h"
 
 
