@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chars.h"
 #include "base/error.h"
 #include "base/units.h"
-#include "base/chars.h"
 #include "http/http_form.h"
 
 struct request_builder {
