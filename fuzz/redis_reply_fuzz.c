@@ -161,7 +161,7 @@ static void job_check(const struct redis_job *job, int rc) {
 static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     const struct redis_reply *told = reply;
     bool done = false;
-    int rc = 0;
+    int rc;
 
     job->base.wanted--;
     if (job->scan == NULL && job->replies == 2 && job->first == NULL) {
@@ -170,7 +170,8 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     }
     if (job->first != NULL && job->first->type == REDIS_REPLY_ERROR)
         told = job->first;
-    switch (redis_job_take(job, told, &rc)) {
+    rc = redis_job_take(job, told);
+    switch (rc) {
     case REDIS_MORE:
         assert(job->base.wanted > 0);
         break;
@@ -188,7 +189,7 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
         assert(job->scan != NULL && redis_scan_obstacle(job) != NULL);
         done = true;
         break;
-    case REDIS_DONE:
+    default:
         job_check(job, rc);
         done = true;
         break;

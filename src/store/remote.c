@@ -152,6 +152,15 @@ int remote_op_judge(struct remote_op *op, int rc) {
         "%s; but it was sent before the connection was lost, and may have happened", why);
 }
 
+int remote_op_check_finish(struct remote_op *op) {
+    if (!op->lost || op->copy.out.finish.ack != IDEM_LOST ||
+        op->copy.in.finish.action == IDEM_OWNER_RENEW)
+        return 0;
+    return idem_error_set(&op->copy.error, IDEM_E_UNKNOWN,
+                          "the connection was lost before the answer came, and the record is not "
+                          "this owner's any more: it may have been stored before");
+}
+
 void remote_op_lost(struct remote_op *op) {
     int rc;
 

@@ -161,6 +161,9 @@ int remote_op_fail(struct remote_op *op, const char *otherwise);
 /* A refusal covers the last try only; an earlier one, whose connection was lost, may have happened.
    Returns the code of the operation. */
 int remote_op_judge(struct remote_op *op, int rc);
+/* The code of a finish that has its ack. A finish that is sent again and finds another owner does
+   not show whether the first one arrived. */
+int remote_op_check_finish(struct remote_op *op);
 /* The connection was lost before the response arrived: pauses the operation, or completes it. The
    engine has set op->lost if it may have happened. */
 void remote_op_lost(struct remote_op *op);

@@ -478,10 +478,7 @@ static bool ops_read_lookup(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job 
         job->rc = idem_op_refuse(&job->copy, IDEM_E_ABSENT);
         return true;
     }
-    job->copy.out.lookup.record = found.record;
-    job->copy.out.lookup.live = idem_record_live(&found.record, now);
-    job->copy.out.lookup.left_ms =
-        job->copy.out.lookup.live ? found.record.lease_end - now.lease : 0;
+    idem_op_fill_lookup(&job->copy, &found.record, now);
     (void)ops_keep_blob(job, &job->copy.out.lookup.record, true);
     return true;
 }

@@ -362,9 +362,9 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
 /* Takes the reply that determines the result. */
 static void job_settle(struct redis_job *job, struct redis_conn *conn,
                        const struct redis_reply *reply) {
-    int rc = 0;
+    int rc = redis_job_take(job, reply);
 
-    switch (redis_job_take(job, reply, &rc)) {
+    switch (rc) {
     case REDIS_MORE:
         return;
     case REDIS_AGAIN:
@@ -379,9 +379,8 @@ static void job_settle(struct redis_job *job, struct redis_conn *conn,
             remote_op_complete(&job->base, rc);
         }
         return;
-    case REDIS_DONE:
+    default:
         remote_op_complete(&job->base, remote_op_judge(&job->base, rc));
-        return;
     }
 }
 

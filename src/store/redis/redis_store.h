@@ -116,24 +116,21 @@ struct redis_store {
 
 /* Writes the job's commands. False without memory. */
 bool redis_job_write(struct redis_job *job);
-/* Takes a reply. When the job is done, *ret_rc is its return code and job->base.copy has its
- * result. */
-enum redis_taken {
-    REDIS_MORE,  /* another reply is pending */
-    REDIS_DONE,  /* *ret_rc is set */
-    REDIS_AGAIN, /* commands were written again: send them */
-    REDIS_STUCK, /* a scan: redis_scan_obstacle() has the error; send again as the error requires */
+/* Takes a reply. Returns the operation's code, with the result or the error in job->base.copy; or
+   one of these, if it goes on. */
+enum {
+    REDIS_MORE = 1, /* another reply is pending */
+    REDIS_AGAIN,    /* commands were written again: send them */
+    REDIS_STUCK,    /* a scan: redis_scan_obstacle() has the error; send again as it requires */
 };
-enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply *reply,
-                                int *ret_rc);
+int redis_job_take(struct redis_job *job, const struct redis_reply *reply);
 /* Writes the counted events as commands; returns the number of commands. */
 #define REDIS_EVENTS_NAME "idem:events"
 unsigned redis_tally_write(struct redis_store *store, struct idem_buffer *out);
 
-/* redis_scan.c, redis_scan.c */
+/* redis_scan.c */
 bool redis_scan_write(struct redis_job *job);
-enum redis_taken redis_scan_take(struct redis_job *job, const struct redis_reply *reply,
-                                 int *ret_rc);
+int redis_scan_take(struct redis_job *job, const struct redis_reply *reply);
 /* Returns the error that a scan met; borrowed until the scan is written again. */
 const struct redis_reply *redis_scan_obstacle(struct redis_job *job);
 void redis_scan_free(struct redis_scan *scan);

@@ -114,8 +114,7 @@ static int job_begin(struct remote_op *op) {
 static void job_take_response(struct sql_connection *connection, void *data,
                               struct sql_answer *answer) {
     struct sql_job *job = data;
-    enum sql_next next;
-    int rc = 0;
+    int rc;
 
     connection->operations_n--;
     job->base.wanted--;
@@ -135,11 +134,11 @@ static void job_take_response(struct sql_connection *connection, void *data,
         remote_op_complete(&job->base, remote_op_judge(&job->base, sql_job_trouble(job, answer)));
         return;
     }
-    next = job->step->take(job, answer, &rc);
-    if (next == SQL_NEXT_DONE)
-        remote_op_complete(&job->base, remote_op_judge(&job->base, rc));
-    else
+    rc = job->step->take(job, answer);
+    if (rc == SQL_MORE)
         job_turn(&job->base);
+    else
+        remote_op_complete(&job->base, remote_op_judge(&job->base, rc));
 }
 
 /* Sending. */

@@ -150,18 +150,20 @@ struct sql_connection *sql_connection_of(struct sql_store *store,
 
 /* sql_steps.c */
 
-enum sql_next {
-    SQL_NEXT_SEND, /* send job->step */
-    SQL_NEXT_DONE,
-};
+#define SQL_MORE 1 /* the operation goes on: send job->step */
 /* A statement to send, and the function that receives its response. */
 struct sql_step {
     enum sql_statement statement;
     bool changes;
     size_t (*write)(struct sql_job *job, struct sql_value *values);
-    enum sql_next (*take)(struct sql_job *job, struct sql_answer *answer, int *ret_rc);
+    /* SQL_MORE, or the operation's code: 0, or one with job->base.copy.error. */
+    int (*take)(struct sql_job *job, struct sql_answer *answer);
     bool passes; /* receives SQL_AGAIN, too */
 };
+static inline int sql_job_continue(struct sql_job *job, const struct sql_step *step) {
+    job->step = step;
+    return SQL_MORE;
+}
 /* Sets the first step, also when the job starts again. 0, or a code with job->base.copy.error. */
 int sql_job_restart(struct sql_job *job);
 int sql_job_trouble(struct sql_job *job, const struct sql_answer *answer);
