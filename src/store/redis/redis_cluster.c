@@ -170,7 +170,6 @@ static void cluster_fire_refresh(struct idem_timer *timer) {
     struct redis_cluster *cluster = idem_container_of(timer, struct redis_cluster, timer);
     struct redis_store *store = cluster->store;
     struct redis_node *node = store_next_ready(store);
-    struct idem_buffer out = {0};
 
     if (cluster->under_way)
         return;
@@ -180,9 +179,8 @@ static void cluster_fire_refresh(struct idem_timer *timer) {
         idem_timer_set(store->remote.base.loop, timer, REFRESH_PAUSE_MS);
         return;
     }
-    redis_put_command(&out, "CLUSTER", "SLOTS", NULL);
-    cluster->under_way = redis_conn_send(&node->conn, out.at, out.len, cluster_take_slots, store);
-    idem_buffer_release(&out);
+    cluster->under_way =
+        redis_conn_command(&node->conn, cluster_take_slots, store, "CLUSTER", "SLOTS", NULL);
     if (cluster->under_way)
         redis_conn_flush(&node->conn);
     else

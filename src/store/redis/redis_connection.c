@@ -181,7 +181,7 @@ static void connection_lose(struct redis_conn *conn) {
         want = connection_want_pop(conn);
         want.take(conn, want.data, NULL);
     }
-    if (!watcher.gone)
+    if (!watcher.gone && conn->role->lost != NULL)
         conn->role->lost(conn);
     (void)connection_watch_end(conn, &watcher);
 }
@@ -194,6 +194,13 @@ void redis_conn_fail(struct redis_conn *conn, int code, const char *why, ...) {
     va_end(args);
     conn->code = code;
     connection_lose(conn);
+}
+
+void redis_conn_refuse(struct redis_conn *conn, const char *why) {
+    if (conn->role->refused != NULL)
+        conn->role->refused(conn, why);
+    else
+        redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
 }
 
 /* Tries the next address of the name; without one the connection is lost. */
@@ -283,6 +290,17 @@ bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, red
         if (conn->timer.link == NULL) /* a running timer rechecks `heard` */
             idem_timer_set(conn->loop, &conn->timer, conn->config->timeout_ms);
     }
+    return true;
+}
+
+bool redis_conn_command(struct redis_conn *conn, redis_reply_fn *take, void *data, ...) {
+    va_list texts;
+
+    if (!redis_conn_send(conn, "", 0, take, data))
+        return false;
+    va_start(texts, data);
+    redis_put_command_of(&conn->out, texts);
+    va_end(texts);
     return true;
 }
 

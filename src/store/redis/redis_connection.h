@@ -5,6 +5,7 @@
 #define IDEM_STORE_REDIS_REDIS_CONNECTION_H
 
 #include <hiredis/read.h>
+#include <stdarg.h>
 #include <sys/socket.h>
 
 #include "base/buffer.h"
@@ -72,6 +73,7 @@ void redis_put_text(struct idem_buffer *buffer, const char *text);
 void redis_put_number(struct idem_buffer *buffer, int64_t number);
 /* Adds a complete command made of texts; NULL ends the list. */
 void redis_put_command(struct idem_buffer *buffer, ...) __attribute__((sentinel));
+void redis_put_command_of(struct idem_buffer *buffer, va_list texts);
 
 /* Replies, as the reader builds them. */
 
@@ -168,10 +170,10 @@ struct redis_role {
     void (*greet)(
         struct redis_conn *conn); /* sends commands; later calls redis_conn_ready() or _fail() */
     void (*refused)(struct redis_conn *conn,
-                    const char *why); /* by the server: fails the connection */
-    void (*lost)(
-        struct redis_conn *conn); /* runs after all pending replies got NULL; the connection tries
-                                     again unless closed here. conn->why has the reason */
+                    const char *why); /* by the server: fails the connection; NULL: only that */
+    void (*lost)(struct redis_conn *conn); /* runs after all pending replies got NULL; the
+                                              connection tries again unless closed here. conn->why
+                                              has the reason. NULL: nothing to do */
     void (*push)(struct redis_conn *conn,
                  const struct redis_reply *reply); /* a reply without a pending command; or NULL */
 };
@@ -226,6 +228,8 @@ void redis_conn_close(struct redis_conn *conn);
 /* Treats the connection as lost; the next attempt follows after a pause. */
 void redis_conn_fail(struct redis_conn *conn, int code, const char *why, ...)
     __attribute__((format(printf, 3, 4)));
+/* The server refuses the connection, which fails. */
+void redis_conn_refuse(struct redis_conn *conn, const char *why);
 void redis_conn_ready(struct redis_conn *conn);
 /* True while an attempt to connect is under way. */
 bool redis_conn_is_made(const struct redis_conn *conn);
@@ -236,6 +240,9 @@ int64_t redis_pause_ms(unsigned tries);
    False without memory, or while the connection is neither greeting nor ready. */
 bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, redis_reply_fn *take,
                      void *data);
+/* The same for a command made of texts; NULL ends the list. */
+bool redis_conn_command(struct redis_conn *conn, redis_reply_fn *take, void *data, ...)
+    __attribute__((sentinel));
 void redis_conn_flush(struct redis_conn *conn);
 /* Reads pending bytes without waiting for the loop: the host may have been suspended. */
 void redis_conn_pump(struct redis_conn *conn);

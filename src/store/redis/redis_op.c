@@ -120,10 +120,7 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
 
 /* Sends the commands; false: not possible now. */
 static bool job_send(struct redis_job *job, struct redis_node *node) {
-    static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
-
-    if (job->asking &&
-        !redis_conn_send(&node->conn, asking, sizeof(asking) - 1, redis_take_nothing, NULL))
+    if (job->asking && !redis_conn_command(&node->conn, redis_take_nothing, NULL, "ASKING", NULL))
         return false;
     if (!redis_conn_send(&node->conn, job->command.at, job->command.len, op_take_reply, job))
         return false;
@@ -271,17 +268,13 @@ bool redis_is_passing(const struct redis_reply *reply) {
    ends. */
 static void store_load_scripts(struct redis_store *store, struct redis_conn *conn) {
     struct redis_node *node = conn->data;
-    struct idem_buffer out = {0};
 
     if (node->loaded)
         return;
     node->loaded = true;
-    for (int i = 0; i < REDIS_SCRIPT__COUNT; i++) {
-        out.len = 0;
-        redis_put_command(&out, "SCRIPT", "LOAD", store->scripts.text[i], NULL);
-        (void)redis_conn_send(conn, out.at, out.len, redis_take_nothing, NULL);
-    }
-    idem_buffer_release(&out);
+    for (int i = 0; i < REDIS_SCRIPT__COUNT; i++)
+        (void)redis_conn_command(conn, redis_take_nothing, NULL, "SCRIPT", "LOAD",
+                                 store->scripts.text[i], NULL);
 }
 
 /* Before 7.0 a script's error contains the server's error in its text: " -READONLY ...". */

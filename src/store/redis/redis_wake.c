@@ -127,10 +127,6 @@ static void wake_greet(struct redis_conn *conn) {
     redis_conn_flush(conn);
 }
 
-static void wake_refused(struct redis_conn *conn, const char *why) {
-    redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
-}
-
 static void wake_lost(struct redis_conn *conn) {
     struct redis_node *node = conn->data;
 
@@ -234,7 +230,7 @@ static void wake_push(struct redis_conn *conn, const struct redis_reply *reply) 
 }
 
 static const struct redis_role wake_role = {
-    .greet = wake_greet, .refused = wake_refused, .lost = wake_lost, .push = wake_push};
+    .greet = wake_greet, .lost = wake_lost, .push = wake_push};
 
 void redis_wake_conn_init(struct redis_node *node, const struct idem_host_name *host) {
     redis_conn_init(&node->wake, node->store->remote.base.loop, &node->store->config,

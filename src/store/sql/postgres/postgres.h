@@ -13,6 +13,16 @@
 
 #include "store/sql/sql_engine.h"
 
+/* The server's numbers of types. */
+enum {
+    PG_BYTEA = 17,
+    PG_INT8 = 20,
+    PG_INT2 = 21,
+    PG_INT4 = 23,
+    PG_TIMESTAMPTZ = 1184,
+    PG_INTERVAL = 1186,
+};
+
 extern const char *const pg_texts[SQL_STATEMENT__COUNT];
 
 /* postgres_connect.c: blocks. NULL: failed, with the reason in *ret. */

@@ -83,7 +83,8 @@ static const struct form {
     Oid oid;
     int size;
 } forms[] = {
-    {'b', 17, 0}, {'i', 20, 8}, {'n', 23, 4}, {'h', 21, 2}, {'t', 1184, 8}, {'d', 1186, 16},
+    {'b', PG_BYTEA, 0}, {'i', PG_INT8, 8},        {'n', PG_INT4, 4},
+    {'h', PG_INT2, 2},  {'t', PG_TIMESTAMPTZ, 8}, {'d', PG_INTERVAL, 16},
 };
 
 static const struct form *form_of(char letter) {
