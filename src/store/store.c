@@ -43,16 +43,29 @@ static int store_report_unknown_scheme(const char *scheme, struct idem_error *er
                           scheme, known);
 }
 
-int idem_store_check(const char *text, struct idem_error *err) {
-    const struct idem_driver *driver;
-    struct idem_url url;
-    int rc = idem_url_parse(text, &url, err);
+/* After success the caller releases the URL. */
+static int store_find_driver(const char *text, struct idem_url *ret_url,
+                             const struct idem_driver **ret, struct idem_error *err) {
+    int rc = idem_url_parse(text, ret_url, err);
 
     if (rc != 0)
         return rc;
-    driver = driver_find(url.scheme);
-    rc = driver == NULL ? store_report_unknown_scheme(url.scheme, err)
-                        : driver->check(driver, &url, err);
+    *ret = driver_find(ret_url->scheme);
+    if (*ret != NULL)
+        return 0;
+    rc = store_report_unknown_scheme(ret_url->scheme, err);
+    idem_url_release(ret_url);
+    return rc;
+}
+
+int idem_store_check(const char *text, struct idem_error *err) {
+    const struct idem_driver *driver;
+    struct idem_url url;
+    int rc = store_find_driver(text, &url, &driver, err);
+
+    if (rc != 0)
+        return rc;
+    rc = driver->check(driver, &url, err);
     idem_url_release(&url);
     return rc;
 }
@@ -61,11 +74,10 @@ bool idem_store_has_transactions(const char *text) {
     const struct idem_driver *driver;
     struct idem_url url;
 
-    if (idem_url_parse(text, &url, NULL) != 0)
+    if (store_find_driver(text, &url, &driver, NULL) != 0)
         return false;
-    driver = driver_find(url.scheme);
     idem_url_release(&url);
-    return driver != NULL && driver->transactions;
+    return driver->transactions;
 }
 
 static bool becomes_owner;
@@ -82,21 +94,16 @@ int idem_store_open(const char *text, struct idem_loop *loop, const struct idem_
                     struct idem_store **ret, struct idem_error *err) {
     const struct idem_driver *driver;
     struct idem_url url;
-    int rc = idem_url_parse(text, &url, err);
+    int rc = store_find_driver(text, &url, &driver, err);
 
     if (rc != 0)
         return rc;
-    driver = driver_find(url.scheme);
-    if (driver == NULL) {
-        rc = store_report_unknown_scheme(url.scheme, err);
-    } else {
-        /* Every slot is required. */
-        assert(driver->check && driver->open && driver->close && driver->submit && driver->cancel &&
-               driver->watch && driver->unwatch && driver->tally);
-        rc = driver->open(driver, &url, loop, clock, ret, err);
-        if (rc == 0)
-            (*ret)->driver = driver;
-    }
+    /* Every slot is required. */
+    assert(driver->check && driver->open && driver->close && driver->submit && driver->cancel &&
+           driver->watch && driver->unwatch && driver->tally);
+    rc = driver->open(driver, &url, loop, clock, ret, err);
+    if (rc == 0)
+        (*ret)->driver = driver;
     idem_url_release(&url);
     return rc;
 }

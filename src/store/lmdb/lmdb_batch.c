@@ -65,6 +65,13 @@ struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs) {
     return job;
 }
 
+void lmdb_jobs_move(struct lmdb_jobs *jobs, struct lmdb_jobs *from) {
+    struct lmdb_job *job;
+
+    while ((job = lmdb_jobs_pop(from)) != NULL)
+        lmdb_jobs_push(jobs, job);
+}
+
 void lmdb_job_clear(struct lmdb_job *job) {
     idem_op_copy_release(&job->copy);
     idem_shared_bytes_release(job->blob);
@@ -209,18 +216,12 @@ static bool batch_make_room_step(struct lmdb_env *env, struct idem_time now) {
     return false;
 }
 
-/* mdb_env_stat() reads the map, which another thread may be about to replace. */
+/* lmdb_map_used() reads the map, which another thread may be about to replace. */
 static bool batch_file_is_full(struct lmdb_env *env) {
-    MDB_envinfo info;
-    MDB_stat stat;
-    bool full = false;
+    bool full;
 
     pthread_rwlock_rdlock(&env->map_lock);
-    if (!env->unmapped) {
-        mdb_env_info(env->mdb, &info);
-        mdb_env_stat(env->mdb, &stat);
-        full = (info.me_last_pgno + 1) * stat.ms_psize >= env->config.size;
-    }
+    full = !env->unmapped && lmdb_map_used(env, NULL) >= env->config.size;
     pthread_rwlock_unlock(&env->map_lock);
     return full;
 }

@@ -103,15 +103,13 @@ static void store_complete(struct lmdb_store *store) {
 
 static void driver_event_ready(struct idem_fd *fd, int events) {
     struct lmdb_store *store = idem_container_of(fd, struct lmdb_store, event);
-    struct lmdb_job *job;
     uint64_t n;
 
     (void)events;
     if (read(fd->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
         return;
     pthread_mutex_lock(&store->env->lock);
-    while ((job = lmdb_jobs_pop(&store->done)) != NULL)
-        lmdb_jobs_push(&store->finished, job);
+    lmdb_jobs_move(&store->finished, &store->done);
     pthread_mutex_unlock(&store->env->lock);
     store_complete(store);
 }
@@ -162,8 +160,7 @@ static void store_run_turn(struct lmdb_store *store) {
         return;
     lmdb_jobs_init(&jobs);
     lmdb_jobs_init(&writes);
-    while ((job = lmdb_jobs_pop(&store->pending)) != NULL)
-        lmdb_jobs_push(&jobs, job);
+    lmdb_jobs_move(&jobs, &store->pending);
     rc = lmdb_now(store->env, &now, &err);
     if (rc == 0 && (rc = lmdb_read_begin(store)) != 0)
         rc = lmdb_fail(store->env, &err, rc, "read");
@@ -332,12 +329,17 @@ static void driver_tally(struct idem_store *base, enum idem_event event, uint64_
 
 /* Open and close. */
 
+static void job_detach(struct lmdb_job *job) {
+    if (job->op != NULL)
+        job->op->driver = NULL;
+    job->op = NULL;
+}
+
 static void jobs_drop(struct lmdb_jobs *jobs) {
     struct lmdb_job *job;
 
     while ((job = lmdb_jobs_pop(jobs)) != NULL) {
-        if (job->op != NULL)
-            job->op->driver = NULL;
+        job_detach(job);
         lmdb_job_free(job);
     }
 }
@@ -347,9 +349,7 @@ static void store_detach_queue(struct lmdb_store *store, struct lmdb_job *job) {
         if (job->store != store)
             continue;
         job->store = NULL;
-        if (job->op != NULL)
-            job->op->driver = NULL;
-        job->op = NULL;
+        job_detach(job);
     }
 }
 
@@ -358,11 +358,8 @@ static void store_drain(struct lmdb_store *store) {
     struct lmdb_env *env = store->env;
     struct lmdb_job *job;
 
-    for (job = store->pending.first; job != NULL; job = job->next) {
-        if (job->op != NULL)
-            job->op->driver = NULL;
-        job->op = NULL;
-    }
+    for (job = store->pending.first; job != NULL; job = job->next)
+        job_detach(job);
     store_run_turn(store);
     jobs_drop(&store->pending); /* scans that have not finished */
     jobs_drop(&store->finished);

@@ -92,18 +92,16 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
     return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot %s: %s", path, doing, mdb_strerror(rc));
 }
 
-int lmdb_read_begin(struct lmdb_store *store) {
-    struct lmdb_env *env = store->env;
+/* Begins a transaction, or renews *txn, and holds map_lock if that succeeds. */
+static int env_begin_transaction(struct lmdb_env *env, unsigned flags, MDB_txn **txn) {
     int rc;
 
     for (int tries = 0; tries < LMDB_RESIZES_MAX; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
         if (env->unmapped)
             rc = MDB_PANIC;
-        else if (store->reader == NULL)
-            rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &store->reader);
         else
-            rc = mdb_txn_renew(store->reader);
+            rc = *txn == NULL ? mdb_txn_begin(env->mdb, NULL, flags, txn) : mdb_txn_renew(*txn);
         if (rc == 0)
             return 0;
         pthread_rwlock_unlock(&env->map_lock);
@@ -112,6 +110,10 @@ int lmdb_read_begin(struct lmdb_store *store) {
         rc = MDB_MAP_RESIZED;
     }
     return rc;
+}
+
+int lmdb_read_begin(struct lmdb_store *store) {
+    return env_begin_transaction(store->env, MDB_RDONLY, &store->reader);
 }
 
 void lmdb_read_end(struct lmdb_store *store) {
@@ -161,22 +163,16 @@ static bool env_files_are_removed(struct lmdb_env *env) {
 int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
     int rc;
 
+    *ret = NULL;
     pthread_mutex_lock(&env->write_lock);
-    for (int tries = 0; tries < LMDB_RESIZES_MAX; tries++) {
-        pthread_rwlock_rdlock(&env->map_lock);
-        rc = env->unmapped ? MDB_PANIC : mdb_txn_begin(env->mdb, NULL, 0, ret);
-        if (rc == 0 && env_files_are_removed(env)) {
-            mdb_txn_abort(*ret);
-            rc = LMDB_GONE;
-        }
-        if (rc == 0)
-            return 0;
+    rc = env_begin_transaction(env, 0, ret);
+    if (rc == 0 && env_files_are_removed(env)) {
+        mdb_txn_abort(*ret);
         pthread_rwlock_unlock(&env->map_lock);
-        if (rc != MDB_MAP_RESIZED || (rc = lmdb_map_adopt(env)) != 0)
-            break;
-        rc = MDB_MAP_RESIZED;
+        rc = LMDB_GONE;
     }
-    pthread_mutex_unlock(&env->write_lock);
+    if (rc != 0)
+        pthread_mutex_unlock(&env->write_lock);
     return rc;
 }
 
@@ -220,17 +216,12 @@ void lmdb_readers_check(struct lmdb_env *env) {
 }
 
 int lmdb_env_used(struct lmdb_env *env, MDB_txn *reader, size_t *ret) {
-    MDB_envinfo info;
-    MDB_stat stat;
-    size_t free_pages;
+    size_t page_size, free_pages;
     int rc = lmdb_check_free(reader, &free_pages);
 
-    if (rc != 0)
-        return rc;
-    mdb_env_info(env->mdb, &info);
-    mdb_env_stat(env->mdb, &stat);
-    *ret = (info.me_last_pgno + 1 - free_pages) * stat.ms_psize;
-    return 0;
+    if (rc == 0)
+        *ret = lmdb_map_used(env, &page_size) - free_pages * page_size;
+    return rc;
 }
 
 /* LMDB shows its free pages to read transactions only. */
@@ -247,12 +238,7 @@ static bool env_pages_are_full(struct lmdb_env *env) {
 }
 
 bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn) {
-    MDB_envinfo info;
-    MDB_stat stat;
-
-    mdb_env_info(env->mdb, &info);
-    mdb_env_stat(env->mdb, &stat);
-    if ((info.me_last_pgno + 1) * stat.ms_psize < env->config.size)
+    if (lmdb_map_used(env, NULL) < env->config.size)
         return false;
     if (env->full_checked != mdb_txn_id(txn)) {
         env->full_checked = mdb_txn_id(txn);

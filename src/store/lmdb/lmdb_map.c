@@ -226,12 +226,14 @@ static int map_open_direct(struct lmdb_env *env, size_t used, struct idem_error 
     return rc;
 }
 
-static size_t map_used(const struct lmdb_env *env) {
+size_t lmdb_map_used(const struct lmdb_env *env, size_t *ret_page_size) {
     MDB_envinfo info;
     MDB_stat stat;
 
     mdb_env_info(env->mdb, &info);
     mdb_env_stat(env->mdb, &stat);
+    if (ret_page_size != NULL)
+        *ret_page_size = stat.ms_psize;
     return (info.me_last_pgno + 1) * stat.ms_psize;
 }
 
@@ -248,7 +250,7 @@ int lmdb_map_open(struct lmdb_env *env, bool alone, bool trusted, struct idem_er
     if (rc == 0 && alone && !trusted)
         rc = lmdb_check_file(env, err);
     if (rc == 0 && alone && off)
-        rc = map_open_direct(env, map_used(env), err);
+        rc = map_open_direct(env, lmdb_map_used(env, NULL), err);
     return rc;
 }
 

@@ -229,6 +229,8 @@ bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn);
 
 /* lmdb_map.c. The file's maximal length: its size, and room for finishes and the sweep. */
 size_t lmdb_map_limit(const struct lmdb_config *config);
+/* The length of the file up to its last page. */
+size_t lmdb_map_used(const struct lmdb_env *env, size_t *ret_page_size); /* which may be NULL */
 /* Opens data.mdb; checks its pages if `alone` and not `trusted`. */
 int lmdb_map_open(struct lmdb_env *env, bool alone, bool trusted, struct idem_error *err);
 /* Limit of tries when the file is found larger than its map. Each means that another process has
@@ -278,6 +280,10 @@ void lmdb_state_note(const struct lmdb_env *env, struct lmdb_state *state);
 int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err);
 
 /* lmdb_tables.c */
+/* An entry of the table `meta`. MDB codes. */
+int lmdb_meta_get(struct lmdb_env *env, MDB_txn *txn, const char *label, MDB_val *ret);
+int lmdb_meta_put(struct lmdb_env *env, MDB_txn *txn, const char *label, const void *at,
+                  size_t len);
 int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
                      struct idem_error *err);
 
@@ -309,6 +315,7 @@ int lmdb_jumps_parse(const void *bytes, size_t len, struct lmdb_jumps *ret);
 /* lmdb_batch.c */
 void lmdb_jobs_init(struct lmdb_jobs *jobs);
 void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job);
+void lmdb_jobs_move(struct lmdb_jobs *jobs, struct lmdb_jobs *from); /* all of them, to the end */
 struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs);
 void lmdb_jobs_remove(struct lmdb_job *job);
 struct lmdb_job *lmdb_jobs_take(struct lmdb_jobs *jobs); /* all of them, unlinked from the list */

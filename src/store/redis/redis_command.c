@@ -543,19 +543,3 @@ int redis_job_take(struct redis_job *job, const struct redis_reply *reply) {
         return 0;
     return job_take_result(job, reply);
 }
-
-unsigned redis_tally_write(struct redis_store *store, struct idem_buffer *out) {
-    unsigned n = 0;
-
-    for (int i = 0; i < IDEM_EVENT__COUNT; i++) {
-        if (store->remote.tally[i] == 0)
-            continue;
-        redis_put_head(out, 4);
-        redis_put_text(out, "HINCRBY");
-        redis_put_text(out, REDIS_EVENTS_NAME);
-        redis_put_text(out, idem_event_name((enum idem_event)i));
-        redis_put_number(out, (int64_t)store->remote.tally[i]);
-        n++;
-    }
-    return n;
-}

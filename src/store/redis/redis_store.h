@@ -124,9 +124,7 @@ enum {
     REDIS_STUCK,    /* a scan: redis_scan_obstacle() has the error; send again as it requires */
 };
 int redis_job_take(struct redis_job *job, const struct redis_reply *reply);
-/* Writes the counted events as commands; returns the number of commands. */
-#define REDIS_EVENTS_NAME "idem:events"
-unsigned redis_tally_write(struct redis_store *store, struct idem_buffer *out);
+#define REDIS_EVENTS_NAME "idem:events" /* the counted events */
 
 /* redis_scan.c */
 bool redis_scan_write(struct redis_job *job);

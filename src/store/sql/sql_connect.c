@@ -213,7 +213,7 @@ void sql_dial_free(struct sql_dial *dial) {
     free(dial);
 }
 
-void sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
+bool sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
     size_t len;
 
     ret->code = code;
@@ -225,6 +225,7 @@ void sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const ch
     for (char *at = ret->text; *at != '\0'; at++)
         if (*at == '\n' || *at == '\t')
             *at = ' ';
+    return false;
 }
 
 /* By default libpq looks for authorities only in the user's home directory. */
@@ -248,10 +249,9 @@ bool sql_end_past(bool (*kill)(void *conn, const struct sql_session *past), void
             return true;
         usleep(10000);
     }
-    sql_dialled_fail(
+    return sql_dialled_fail(
         ret, IDEM_E_REFUSED, false,
         "the session that was lost is still there at the server, and could not be ended");
-    return false;
 }
 
 /* Replaces the descriptor by a socket whose peer is closed: TLS would treat a socket that was

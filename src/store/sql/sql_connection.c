@@ -348,7 +348,7 @@ bool sql_connection_send(struct sql_connection *connection, enum sql_statement s
     return true;
 }
 
-struct sql_answer *sql_connection_keep(struct sql_connection *connection) {
+struct sql_answer *sql_connection_take_answer(struct sql_connection *connection) {
     struct sql_answer *answer = connection->telling->answer;
 
     connection->telling->answer = NULL;
@@ -375,8 +375,7 @@ static bool connection_deliver(struct sql_connection *connection, struct sql_ans
     want.take(connection, want.data, broken ? NULL : answer);
     if (!telling.gone && broken)
         sql_connection_fail(connection, IDEM_E_REFUSED, "%s", answer->text);
-    if (telling.answer != NULL)
-        engine->answer_free(telling.answer);
+    engine->answer_free(telling.answer);
     if (!telling.gone)
         connection->telling = telling.outer;
     return !telling.gone;

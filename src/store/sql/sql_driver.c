@@ -83,8 +83,7 @@ static void job_free(struct remote_op *op) {
 
     if (!op->remote->closing)
         job_release_slot(job);
-    if (job->read != NULL)
-        job->store->engine->answer_free(job->read);
+    job->store->engine->answer_free(job->read);
     free(job->entries);
     free(job);
 }

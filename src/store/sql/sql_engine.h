@@ -201,7 +201,7 @@ struct sql_engine {
     int (*pump)(struct sql_link *link, int events, const char **ret_why);
     /* The next complete response, or NULL. */
     struct sql_answer *(*next)(struct sql_link *link);
-    void (*answer_free)(struct sql_answer *answer);
+    void (*answer_free)(struct sql_answer *answer); /* takes NULL */
     /* The hash in hex of the next notification, or NULL; valid until the next call. */
     const char *(*notified)(struct sql_link *link);
 };
@@ -210,10 +210,10 @@ extern const struct sql_engine sql_engine_postgres, sql_engine_mysql;
 
 /* Connecting. */
 
-/* For engines: sets the reason of a failure, on one line; the file of certificate authorities of
-   the URL, the environment or the system; ends a lost session by `kill`, which returns true if it
-   does not exist any more. */
-void sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text);
+/* For engines: sets the reason of a failure, on one line, and returns false; the file of
+   certificate authorities of the URL, the environment or the system; ends a lost session by `kill`,
+   which returns true if it does not exist any more. */
+bool sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text);
 const char *sql_authorities(const struct sql_config *config);
 bool sql_end_past(bool (*kill)(void *conn, const struct sql_session *past), void *conn,
                   const struct sql_session *past, struct sql_dialled *ret);

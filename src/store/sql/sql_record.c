@@ -166,8 +166,9 @@ static size_t record_put_prior(const struct idem_record *record, struct sql_valu
     return n;
 }
 
-size_t sql_row_encode(const struct idem_record_key *key, const struct idem_record *record,
-                      int64_t was, int64_t revision, bool result, struct sql_value *out) {
+/* The values of a record that INSERT and UPDATE begin with. */
+static size_t record_put_head(const struct idem_record *record, int64_t revision,
+                              struct sql_value *out) {
     size_t n = 0;
 
     out[n++] = sql_int(revision);
@@ -179,6 +180,13 @@ size_t sql_row_encode(const struct idem_record_key *key, const struct idem_recor
     out[n++] = sql_int(record->fingerprint.definition);
     out[n++] = record_hash_value(&record->fingerprint);
     out[n++] = record->bound ? sql_bytes(record->bind, IDEM_HASH_LEN) : sql_null();
+    return n;
+}
+
+size_t sql_row_encode(const struct idem_record_key *key, const struct idem_record *record,
+                      int64_t was, int64_t revision, bool result, struct sql_value *out) {
+    size_t n = record_put_head(record, revision, out);
+
     out[n++] = record_time_value(record->lease_end);
     out[n++] = record_time_value(record->expires);
     out[n++] = record_time_value(record->created);
@@ -201,15 +209,7 @@ size_t sql_row_insert(const struct idem_record_key *key, const struct idem_recor
 
     out[n++] = sql_prefix(key);
     out[n++] = sql_hash(key);
-    out[n++] = sql_int(revision);
-    out[n++] = sql_int(record->state);
-    out[n++] = sql_int(sql_row_flags(record));
-    out[n++] = sql_int(record->attempt);
-    out[n++] = sql_int(record->tries);
-    out[n++] = sql_bytes(record->owner, IDEM_OWNER_LEN);
-    out[n++] = sql_int(record->fingerprint.definition);
-    out[n++] = record_hash_value(&record->fingerprint);
-    out[n++] = record->bound ? sql_bytes(record->bind, IDEM_HASH_LEN) : sql_null();
+    n += record_put_head(record, revision, out + n);
     out[n++] = record->state == IDEM_RUNNING ? sql_int(lease_ms) : sql_null();
     out[n++] = sql_int(life_ms);
     out[n++] = record_bytes_value(record->label);

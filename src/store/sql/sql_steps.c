@@ -76,6 +76,11 @@ static const struct sql_step step_insert, step_read, step_finish, step_write, st
 
 /* Errors. */
 
+void sql_job_take_answer(struct sql_job *job) {
+    job->store->engine->answer_free(job->read);
+    job->read = sql_connection_take_answer(job->connection);
+}
+
 int sql_job_trouble(struct sql_job *job, const struct sql_answer *answer) {
     if (answer->trouble == SQL_FULL)
         return idem_error_set(&job->base.copy.error, IDEM_E_FULL, "the server has no room: %.200s",
@@ -254,9 +259,7 @@ static int job_take_read(struct sql_job *job, struct sql_answer *answer) {
 
     if (answer->rows == 0)
         return deciders[job->base.copy.kind](job, false);
-    if (job->read != NULL)
-        job->store->engine->answer_free(job->read);
-    job->read = sql_connection_keep(job->connection);
+    sql_job_take_answer(job);
     job->was = sql_cell(answer, 0, SQL_COL_REVISION)->n;
     rc = sql_row_decode(answer->cells, &job->record, &job->now);
     /* A damaged record can still be forgotten: no other way removes it. */

@@ -13,7 +13,7 @@ struct sql_store;
 struct sql_connection;
 
 /* A statement under way. `take` receives the response; NULL: the connection was lost before it
-   arrived. The response belongs to the connection, unless sql_connection_keep() takes it. */
+   arrived. The response belongs to the connection, unless sql_connection_take_answer() takes it. */
 typedef void sql_take_fn(struct sql_connection *connection, void *data, struct sql_answer *answer);
 struct sql_want {
     sql_take_fn *take;
@@ -144,7 +144,7 @@ bool sql_connection_send(struct sql_connection *connection, enum sql_statement s
                          const struct sql_value *values, size_t n, sql_take_fn *take, void *data);
 void sql_connection_pump(struct sql_connection *connection);
 /* Inside a sql_take_fn: transfers the response to the caller. */
-struct sql_answer *sql_connection_keep(struct sql_connection *connection);
+struct sql_answer *sql_connection_take_answer(struct sql_connection *connection);
 struct sql_connection *sql_connection_of(struct sql_store *store,
                                          const struct idem_record_key *key);
 
@@ -166,6 +166,8 @@ static inline int sql_job_continue(struct sql_job *job, const struct sql_step *s
 }
 /* Sets the first step, also when the job starts again. 0, or a code with job->base.copy.error. */
 int sql_job_restart(struct sql_job *job);
+/* Inside `take`: the response becomes job->read. */
+void sql_job_take_answer(struct sql_job *job);
 int sql_job_trouble(struct sql_job *job, const struct sql_answer *answer);
 
 /* sql_scan.c */

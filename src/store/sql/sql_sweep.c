@@ -155,9 +155,7 @@ static int job_take_expired(struct sql_job *job, struct sql_answer *answer) {
     job->base.copy.out.sweep.more = true;
     if (answer->rows == 0)
         return job_end_part(job);
-    if (job->read != NULL)
-        job->store->engine->answer_free(job->read);
-    job->read = sql_connection_keep(job->connection);
+    sql_job_take_answer(job);
     return sql_job_continue(job, &removes[job->walk->table]);
 }
 
@@ -187,26 +185,21 @@ static int job_take_remove(struct sql_job *job, struct sql_answer *answer) {
     return sql_job_continue(job, &expireds[job->walk->table]);
 }
 
-static const struct sql_step bounds[TABLES_N] = {
-    {SQL_BOUND_RECORD, false, job_write_bound, job_take_bound},
-    {SQL_BOUND_COUNTER, false, job_write_bound, job_take_bound},
-    {SQL_BOUND_TX, false, job_write_bound, job_take_bound},
-};
-static const struct sql_step sweeps[TABLES_N] = {
-    {SQL_SWEEP_RECORD, true, job_write_sweep, job_take_sweep},
-    {SQL_SWEEP_COUNTER, true, job_write_sweep, job_take_sweep},
-    {SQL_SWEEP_TX, true, job_write_sweep, job_take_sweep},
-};
-static const struct sql_step expireds[TABLES_N] = {
-    {SQL_EXPIRED_RECORD, false, job_write_expired, job_take_expired},
-    {SQL_EXPIRED_COUNTER, false, job_write_expired, job_take_expired},
-    {SQL_EXPIRED_TX, false, job_write_expired, job_take_expired},
-};
-static const struct sql_step removes[TABLES_N] = {
-    {SQL_REMOVE_RECORD, true, job_write_remove, job_take_remove, true},
-    {SQL_REMOVE_COUNTER, true, job_write_remove, job_take_remove, true},
-    {SQL_REMOVE_TX, true, job_write_remove, job_take_remove, true},
-};
+/* A step for each table. */
+#define STEPS(statement, changes, write, take, passes)                                             \
+    {                                                                                              \
+        {statement##_RECORD, changes, write, take, passes},                                        \
+            {statement##_COUNTER, changes, write, take, passes},                                   \
+            {statement##_TX, changes, write, take, passes},                                        \
+    }
+static const struct sql_step bounds[TABLES_N] =
+    STEPS(SQL_BOUND, false, job_write_bound, job_take_bound, false);
+static const struct sql_step sweeps[TABLES_N] =
+    STEPS(SQL_SWEEP, true, job_write_sweep, job_take_sweep, false);
+static const struct sql_step expireds[TABLES_N] =
+    STEPS(SQL_EXPIRED, false, job_write_expired, job_take_expired, false);
+static const struct sql_step removes[TABLES_N] =
+    STEPS(SQL_REMOVE, true, job_write_remove, job_take_remove, true);
 
 const struct sql_step *sql_sweep_begin(struct sql_job *job) {
     struct sql_store *store = job->store;

@@ -403,8 +403,7 @@ static bool session_query(MYSQL *conn, const char *sql, int64_t *ret, unsigned n
 }
 
 static bool session_fail(MYSQL *conn, struct sql_dialled *ret) {
-    sql_dialled_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
-    return false;
+    return sql_dialled_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
 }
 
 static bool session_is_mariadb(MYSQL *conn) {
@@ -415,9 +414,8 @@ static bool session_is_mariadb(MYSQL *conn) {
 static bool session_check_server(MYSQL *conn, struct sql_dialled *ret) {
     if (mysql_get_server_version(conn) >= (session_is_mariadb(conn) ? MARIADB_MIN : MYSQL_MIN))
         return true;
-    sql_dialled_fail(ret, IDEM_E_REFUSED, true,
-                     "the server is older than MariaDB 10.3 or MySQL 8.0");
-    return false;
+    return sql_dialled_fail(ret, IDEM_E_REFUSED, true,
+                            "the server is older than MariaDB 10.3 or MySQL 8.0");
 }
 
 static bool session_configure(MYSQL *conn, struct sql_dialled *ret) {
@@ -427,8 +425,7 @@ static bool session_configure(MYSQL *conn, struct sql_dialled *ret) {
     if ((conn->server_status & SERVER_STATUS_AUTOCOMMIT) != 0 &&
         (conn->server_status & SERVER_STATUS_IN_TRANS) == 0)
         return true;
-    sql_dialled_fail(ret, IDEM_E_REFUSED, true, "statements are not committed one by one");
-    return false;
+    return sql_dialled_fail(ret, IDEM_E_REFUSED, true, "statements are not committed one by one");
 }
 
 static bool session_check_tables(MYSQL *conn, struct sql_dialled *ret) {
@@ -436,17 +433,13 @@ static bool session_check_tables(MYSQL *conn, struct sql_dialled *ret) {
     int64_t values[2] = {0, 0};
 
     if (!session_query(conn, "SELECT version, oldest FROM idem_meta", values, 2)) {
-        if (mysql_errno(conn) == ER_NO_SUCH_TABLE) {
-            sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
-            return false;
-        }
+        if (mysql_errno(conn) == ER_NO_SUCH_TABLE)
+            return sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
         if (mysql_errno(conn) != 0)
             return session_fail(conn, ret);
     }
-    if (sql_schema_fits(values[0], values[1], text, sizeof(text)))
-        return true;
-    sql_dialled_fail(ret, IDEM_E_REFUSED, true, text);
-    return false;
+    return sql_schema_fits(values[0], values[1], text, sizeof(text)) ||
+           sql_dialled_fail(ret, IDEM_E_REFUSED, true, text);
 }
 
 /* A restarted server reuses session numbers. A checksum of the server's start time, which is
@@ -466,10 +459,9 @@ static bool session_inspect(MYSQL *conn, struct sql_dialled *ret, uint64_t *ret_
                                                 : LIFE("performance_schema.global_status"),
                        values, 4))
         return session_fail(conn, ret);
-    if (values[2] != 0) {
-        sql_dialled_fail(ret, IDEM_E_REFUSED, false, "the server is read only: not the primary");
-        return false;
-    }
+    if (values[2] != 0)
+        return sql_dialled_fail(ret, IDEM_E_REFUSED, false,
+                                "the server is read only: not the primary");
     ret->session = (struct sql_session){values[0], values[3]};
     *ret_packet_max = (uint64_t)values[1];
     /* A proxy returns a thread id of its own, and may use another session for each statement. */
