@@ -43,7 +43,7 @@ void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job) {
     jobs->end = &job->next;
 }
 
-void lmdb_jobs_remove(struct lmdb_job *job) {
+static void jobs_remove(struct lmdb_job *job) {
     idem_link_remove_end(&job->list->end, job);
     job->list = NULL;
 }
@@ -61,7 +61,7 @@ struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs) {
     struct lmdb_job *job = jobs->first;
 
     if (job != NULL)
-        lmdb_jobs_remove(job);
+        jobs_remove(job);
     return job;
 }
 
@@ -408,7 +408,7 @@ bool lmdb_writer_drop(struct lmdb_env *env, const struct lmdb_jobs *pending, str
     queued = job->list == &env->queue;
     waiting = queued || job->list == pending;
     if (waiting)
-        lmdb_jobs_remove(job);
+        jobs_remove(job);
     if (queued) {
         __atomic_fetch_sub(&env->queued, 1, __ATOMIC_RELAXED);
         __atomic_fetch_sub(&env->queued_bytes, job->size, __ATOMIC_RELAXED);

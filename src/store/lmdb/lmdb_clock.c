@@ -256,15 +256,6 @@ static void clock_jumps_forgive(struct lmdb_jumps *jumps, struct idem_time at) {
     jumps->accepted++;
 }
 
-/* Makes the count to store when an operator accepts the clock. */
-static void clock_jumps_make_accepted(const struct lmdb_env *env, struct lmdb_jumps *ret) {
-    const struct lmdb_clock *clock = &env->clock;
-
-    *ret = clock_jumps_continue(clock);
-    lmdb_jumps_pass(ret, clock->lease);
-    clock_jumps_forgive(ret, (struct idem_time){.lease = clock->lease, .wall = clock->wall});
-}
-
 /* The time in data.mdb is newer than the count if the last writer was an earlier version, which
    keeps no count. */
 int lmdb_jumps_open(struct lmdb_env *env, struct idem_error *err) {
@@ -399,10 +390,11 @@ int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct i
 
 int lmdb_clock_accept(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err) {
     struct lmdb_clock *clock = &env->clock;
-    struct lmdb_jumps jumps;
+    struct lmdb_jumps jumps = clock_jumps_continue(clock);
     int rc;
 
-    clock_jumps_make_accepted(env, &jumps);
+    lmdb_jumps_pass(&jumps, clock->lease);
+    clock_jumps_forgive(&jumps, (struct idem_time){.lease = clock->lease, .wall = clock->wall});
     rc = clock_store(env, txn, (struct saved_clock){clock->lease, clock->wall}, &jumps);
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
 }

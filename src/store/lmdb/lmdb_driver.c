@@ -70,12 +70,6 @@ static bool store_leave(struct lmdb_store *store) {
     return true;
 }
 
-/* Keeps the memory for the next job. */
-static void driver_keep_job(struct lmdb_store *store, struct lmdb_job *job) {
-    lmdb_job_clear(job);
-    idem_freelist_put(&store->freelist, job);
-}
-
 static void driver_complete_job(struct lmdb_store *store, struct lmdb_job *job) {
     struct idem_op *op = job->op;
 
@@ -85,10 +79,11 @@ static void driver_complete_job(struct lmdb_store *store, struct lmdb_job *job) 
             op->error = job->copy.error;
         idem_op_complete(&store->base, op, job->rc);
     }
+    lmdb_job_clear(job);
     if (job->fits && !store->closing)
-        driver_keep_job(store, job);
+        idem_freelist_put(&store->freelist, job);
     else
-        lmdb_job_free(job);
+        free(job);
 }
 
 /* Runs the callbacks of finished jobs; operations submitted meanwhile wait for the next turn. */

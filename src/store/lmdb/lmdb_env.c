@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/list.h"
 #include "store/lmdb/lmdb_check.h"
 #include "store/lmdb/lmdb_directory.h"
 
@@ -534,11 +535,7 @@ static struct lmdb_env *registry_find(const struct stat *st) {
 }
 
 static void registry_remove(struct lmdb_env *env) {
-    struct lmdb_env **at = &registry;
-
-    while (*at != env)
-        at = &(*at)->next;
-    *at = env->next;
+    idem_link_remove(env);
     pthread_cond_broadcast(&registry_change);
 }
 
@@ -569,24 +566,22 @@ static int env_share(struct lmdb_env *env, const struct lmdb_config *config,
     return 0;
 }
 
-/* Called with the registry's lock held, and releases it while it opens. Takes over dir_fd. */
+/* Called with the registry's lock held, and releases it while it opens. */
 static int registry_add(const struct lmdb_config *config, const struct idem_clock *clock,
                         int dir_fd, const struct stat *st, struct lmdb_env **ret,
                         struct idem_error *err) {
     struct lmdb_env *env;
     int rc;
 
-    if (env_new(config, clock, dir_fd, st, &env) != 0) {
-        close(dir_fd);
+    if (env_new(config, clock, dir_fd, st, &env) != 0)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
-    }
-    env->next = registry;
-    registry = env;
+    idem_link_insert(&registry, env);
     lmdb_registry_give();
     rc = env_start(env, err);
     lmdb_registry_take();
     if (rc != 0) {
         registry_remove(env);
+        env->dir_fd = -1; /* it stays the caller's */
         env_free(env);
         return rc;
     }
@@ -594,13 +589,6 @@ static int registry_add(const struct lmdb_config *config, const struct idem_cloc
     pthread_cond_broadcast(&registry_change);
     *ret = env;
     return 0;
-}
-
-static int registry_pass_fd(int *fd) {
-    int passed = *fd;
-
-    *fd = -1;
-    return passed;
 }
 
 int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
@@ -623,9 +611,9 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
     else if (env != NULL)
         rc = env_share(env, config, err);
     else
-        rc = registry_add(config, clock, registry_pass_fd(&dir_fd), &st, &env, err);
+        rc = registry_add(config, clock, dir_fd, &st, &env, err);
     lmdb_registry_give();
-    if (dir_fd >= 0)
+    if (rc != 0 || env->dir_fd != dir_fd)
         close(dir_fd);
     if (rc == 0)
         *ret = env;

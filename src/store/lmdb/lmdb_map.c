@@ -177,15 +177,6 @@ static int map_start(struct lmdb_env *env, unsigned flags, size_t map, struct id
     return rc == 0 ? map_verify_files(env, before, err) : lmdb_fail(env, err, rc, "open it");
 }
 
-static void map_stop(struct lmdb_env *env) {
-    mdb_env_close(env->mdb);
-    env->mdb = NULL;
-}
-
-static int map_open_plain(struct lmdb_env *env, struct idem_error *err) {
-    return map_start(env, 0, lmdb_map_limit(&env->config), err);
-}
-
 /* Called with the lock on the length held. Allocates the whole file, and a step beyond the used
    part. *ret_length is unchanged if the file must not be written in the map. */
 static int map_make_length(const struct lmdb_env *env, size_t used, size_t *ret_length,
@@ -218,7 +209,8 @@ static int map_open_direct(struct lmdb_env *env, size_t used, struct idem_error 
 
     if (rc == 0 && length > 0) {
         if (env->mdb != NULL)
-            map_stop(env);
+            mdb_env_close(env->mdb);
+        env->mdb = NULL;
         rc = map_start(env, MDB_WRITEMAP, length, err);
         env->direct = rc == 0;
     }
@@ -246,7 +238,7 @@ int lmdb_map_open(struct lmdb_env *env, bool alone, bool trusted, struct idem_er
     if (!alone && off)
         rc = map_open_direct(env, 0, err);
     if (rc == 0 && env->mdb == NULL)
-        rc = map_open_plain(env, err);
+        rc = map_start(env, 0, lmdb_map_limit(&env->config), err);
     if (rc == 0 && alone && !trusted)
         rc = lmdb_check_file(env, err);
     if (rc == 0 && alone && off)

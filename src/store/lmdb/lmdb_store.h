@@ -127,7 +127,7 @@ struct lmdb_owner {
 };
 
 struct lmdb_env {
-    struct lmdb_env *next; /* in the process's registry */
+    struct lmdb_env *next, **link; /* in the process's registry */
     unsigned refs;
     unsigned forks; /* idem_fork_count() when it was opened */
     pid_t pid;
@@ -317,7 +317,6 @@ void lmdb_jobs_init(struct lmdb_jobs *jobs);
 void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job);
 void lmdb_jobs_move(struct lmdb_jobs *jobs, struct lmdb_jobs *from); /* all of them, to the end */
 struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs);
-void lmdb_jobs_remove(struct lmdb_job *job);
 struct lmdb_job *lmdb_jobs_take(struct lmdb_jobs *jobs); /* all of them, unlinked from the list */
 void lmdb_job_free(struct lmdb_job *job);
 void lmdb_job_clear(struct lmdb_job *job); /* frees what the job refers to, but not the job */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/big_endian.h"
 #include "base/error.h"
 #include "store/redis/redis_store.h"
 
@@ -24,11 +25,9 @@ struct packer {
     size_t len;
 };
 
-static void packer_put(struct packer *p, int64_t n, int bytes) {
-    uint64_t value = (uint64_t)n;
-
-    for (int i = bytes - 1; i >= 0; i--)
-        p->at[p->len++] = (unsigned char)(value >> (8 * i));
+static void packer_put(struct packer *p, int64_t n, size_t bytes) {
+    idem_be_put(p->at + p->len, (uint64_t)n, bytes);
+    p->len += bytes;
 }
 
 static void packer_put_bytes(struct packer *p, const void *bytes, size_t len) {

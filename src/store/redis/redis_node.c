@@ -134,10 +134,6 @@ static unsigned node_parse_version(const char *text) {
     return (unsigned)version;
 }
 
-static bool node_policy_evicts(const char *policy) {
-    return strcmp(policy, "noeviction") != 0;
-}
-
 /* A server that was suspended may still have commands of the previous connection to read. They
    must not run after commands sent from now on: a claim that was given up and released would
    come to life again. So this ends the previous connection, if the server is the same process:
@@ -215,7 +211,7 @@ static void node_take_info(struct redis_conn *conn, void *data, const struct red
                     "the server is a replica, which takes no writes; name its master, or use "
                     "redis+sentinel:");
     } else if (redis_info_get(reply->text, "maxmemory_policy", value, sizeof(value)) &&
-               node_policy_evicts(value)) {
+               strcmp(value, "noeviction") != 0) {
         if (!store->config.unsafe)
             node_refuse(conn, true,
                         "maxmemory-policy evicts, so that what was done may be forgotten and run "

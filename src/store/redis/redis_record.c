@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/big_endian.h"
 #include "base/hex.h"
 #include "store/redis/redis_connection.h"
 
@@ -46,12 +47,9 @@ struct reader {
     const unsigned char *at;
 };
 
-static uint64_t reader_get(struct reader *r, int bytes) {
-    uint64_t n = 0;
-
-    while (bytes-- > 0)
-        n = n << 8 | *r->at++;
-    return n;
+static uint64_t reader_get(struct reader *r, size_t bytes) {
+    r->at += bytes;
+    return idem_be_get(r->at - bytes, bytes);
 }
 
 static void reader_get_bytes(struct reader *r, void *out, size_t len) {
@@ -64,12 +62,11 @@ static void reader_get_fingerprint(struct reader *r, struct idem_fingerprint *re
     reader_get_bytes(r, ret->hash, IDEM_HASH_LEN);
 }
 
-static void record_put(struct idem_buffer *out, uint64_t n, int bytes) {
+static void record_put(struct idem_buffer *out, uint64_t n, size_t bytes) {
     unsigned char text[8];
 
-    for (int i = 0; i < bytes; i++)
-        text[i] = (unsigned char)(n >> (8 * (bytes - 1 - i)));
-    idem_buffer_put(out, text, (size_t)bytes);
+    idem_be_put(text, n, bytes);
+    idem_buffer_put(out, text, bytes);
 }
 
 /* Times that are relative in the store, and absolute in memory. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/big_endian.h"
 #include "base/error.h"
 #include "base/words.h"
 #include "protocol/record_entry.h"
@@ -104,19 +105,6 @@ static const struct redis_page *scan_page_find(const struct redis_store *store, 
 
 #define CURSOR_LEN (1 + 6 * 8)
 
-static uint64_t scan_page_get_number(const unsigned char *at, int bytes) {
-    uint64_t n = 0;
-
-    while (bytes-- > 0)
-        n = n << 8 | *at++;
-    return n;
-}
-
-static void scan_page_put_number(unsigned char *at, uint64_t n, int bytes) {
-    for (int i = bytes - 1; i >= 0; i--, n >>= 8)
-        at[i] = (unsigned char)n;
-}
-
 /* Continues a list at its cursor; false if the cursor is not one of ours, or without memory. */
 static bool redis_cursor_read(struct redis_job *job) {
     const struct idem_cursor *cursor = &job->base.copy.in.list.cursor;
@@ -128,18 +116,18 @@ static bool redis_cursor_read(struct redis_job *job) {
     if (cursor->len != CURSOR_LEN)
         return false;
     scan->restarts = cursor->at[0];
-    scan->passed = scan_page_get_number(cursor->at + 1, 8);
-    scan->digest = scan_page_get_number(cursor->at + 9, 8);
-    scan->server = scan_page_get_number(cursor->at + 17, 8);
-    scan->page = scan_page_get_number(cursor->at + 25, 8);
-    kept = scan_page_find(job->store, scan_page_get_number(cursor->at + 41, 8));
+    scan->passed = idem_be_get(cursor->at + 1, 8);
+    scan->digest = idem_be_get(cursor->at + 9, 8);
+    scan->server = idem_be_get(cursor->at + 17, 8);
+    scan->page = idem_be_get(cursor->at + 25, 8);
+    kept = scan_page_find(job->store, idem_be_get(cursor->at + 41, 8));
     if (kept == NULL)
         return true;
     if (!redis_names_alloc(scan, kept->names_n))
         return false;
     memcpy(scan->names, kept->names, kept->names_n * sizeof(*kept->names));
     scan->names_n = kept->names_n;
-    scan->next = scan_page_get_number(cursor->at + 33, 8);
+    scan->next = idem_be_get(cursor->at + 33, 8);
     scan->step = STEP_LOOK;
     return true;
 }
@@ -148,12 +136,12 @@ static void redis_cursor_write(const struct redis_scan *scan, uint64_t id,
                                struct idem_cursor *cursor) {
     cursor->len = CURSOR_LEN;
     cursor->at[0] = (unsigned char)scan->restarts;
-    scan_page_put_number(cursor->at + 1, scan->passed, 8);
-    scan_page_put_number(cursor->at + 9, scan->digest, 8);
-    scan_page_put_number(cursor->at + 17, scan->server, 8);
-    scan_page_put_number(cursor->at + 25, scan->page, 8);
-    scan_page_put_number(cursor->at + 33, scan->next, 8);
-    scan_page_put_number(cursor->at + 41, id, 8);
+    idem_be_put(cursor->at + 1, scan->passed, 8);
+    idem_be_put(cursor->at + 9, scan->digest, 8);
+    idem_be_put(cursor->at + 17, scan->server, 8);
+    idem_be_put(cursor->at + 25, scan->page, 8);
+    idem_be_put(cursor->at + 33, scan->next, 8);
+    idem_be_put(cursor->at + 41, id, 8);
 }
 
 /*

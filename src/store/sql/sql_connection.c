@@ -18,7 +18,6 @@
  * If the server refuses to work on a connection (it became read-only), the connection is closed
  * after all responses have arrived, so that a refused statement is not taken for a lost one.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,10 +137,13 @@ static bool connection_is_any_ready(const struct sql_store *store) {
     return false;
 }
 
+/* `text` may be the connection's own. */
 static void connection_fail(struct sql_connection *connection, bool silent, int code, bool for_good,
                             const char *text) {
     bool was_ready = connection->state == SQL_CONNECTION_READY;
+    char why[300];
 
+    snprintf(why, sizeof(why), "%s", text);
     if (connection->state == SQL_CONNECTION_DIALLING)
         connection->failed++;
     connection->down |= silent || for_good || connection->failed >= TRIES_MAX;
@@ -153,22 +155,12 @@ static void connection_fail(struct sql_connection *connection, bool silent, int 
     if (connection->turn.first != NULL) /* they wait for a response that will not arrive */
         idem_task_post(connection_loop(connection), &connection->flush);
     sql_wake_lost(connection);
-    remote_trouble(&connection->store->remote, code, for_good, "%s", text);
+    remote_trouble(&connection->store->remote, code, for_good, "%s", why);
     connection->store->silent |=
         silent && (was_ready || !connection_is_any_ready(connection->store));
     if (connection->down)
         remote_resume(&connection->store->remote); /* it refuses them */
     connection_lose_pending(connection);
-}
-
-void sql_connection_fail(struct sql_connection *connection, int code, const char *fmt, ...) {
-    char text[300];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    connection_fail(connection, false, code, false, text);
 }
 
 bool sql_connection_is_down(const struct sql_connection *connection) {
@@ -374,7 +366,7 @@ static bool connection_deliver(struct sql_connection *connection, struct sql_ans
     connection->telling = &telling;
     want.take(connection, want.data, broken ? NULL : answer);
     if (!telling.gone && broken)
-        sql_connection_fail(connection, IDEM_E_REFUSED, "%s", answer->text);
+        connection_fail(connection, false, IDEM_E_REFUSED, false, answer->text);
     engine->answer_free(telling.answer);
     if (!telling.gone)
         connection->telling = telling.outer;
@@ -399,16 +391,10 @@ static bool connection_deliver_all(struct sql_connection *connection) {
     return true;
 }
 
-static void connection_leave(struct sql_connection *connection) {
-    char why[sizeof(connection->leaving)];
-
-    memcpy(why, connection->leaving, sizeof(why));
-    connection_fail(connection, false, IDEM_E_REFUSED, false, why);
-}
-
 static void connection_pump(struct sql_connection *connection, int events) {
     struct sql_store *store = connection->store;
     const char *why = NULL;
+    char lost[256];
     int wanted;
 
     if (connection->state != SQL_CONNECTION_READY)
@@ -417,10 +403,11 @@ static void connection_pump(struct sql_connection *connection, int events) {
     wanted = store->engine->pump(connection->link, events, &why);
     /* Responses that arrived before the end are delivered first. */
     if (connection_deliver_all(connection) && connection->state == SQL_CONNECTION_READY) {
-        if (wanted < 0)
-            sql_connection_fail(connection, IDEM_E_REFUSED, "the connection was lost: %.200s", why);
-        else if (connection->leaving[0] != '\0' && connection->wants_n == 0)
-            connection_leave(connection);
+        if (wanted < 0) {
+            snprintf(lost, sizeof(lost), "the connection was lost: %.200s", why);
+            connection_fail(connection, false, IDEM_E_REFUSED, false, lost);
+        } else if (connection->leaving[0] != '\0' && connection->wants_n == 0)
+            connection_fail(connection, false, IDEM_E_REFUSED, false, connection->leaving);
         else if (wanted != connection->events &&
                  idem_loop_watch(connection_loop(connection), &connection->fd, wanted) == 0)
             connection->events = wanted;

@@ -301,7 +301,8 @@ static size_t job_write_finish(struct sql_job *job, struct sql_value *values) {
     return n;
 }
 
-static int job_take_finish(struct sql_job *job, struct sql_answer *answer) {
+/* Without such a row, the record is read and decided again. */
+static int job_take_change(struct sql_job *job, struct sql_answer *answer) {
     return answer->affected == 1 ? job_written(job) : sql_job_continue(job, &step_read);
 }
 
@@ -323,10 +324,6 @@ static size_t job_write_put(struct sql_job *job, struct sql_value *values) {
 
     values[n++] = sql_int(job_notifies(job));
     return n;
-}
-
-static int job_take_put(struct sql_job *job, struct sql_answer *answer) {
-    return answer->affected == 1 ? job_written(job) : sql_job_continue(job, &step_read);
 }
 
 static size_t job_write_delete(struct sql_job *job, struct sql_value *values) {
@@ -363,7 +360,7 @@ static size_t job_write_counter_insert(struct sql_job *job, struct sql_value *va
     return 5;
 }
 
-static int job_take_counter_insert(struct sql_job *job, struct sql_answer *answer) {
+static int job_take_counter_change(struct sql_job *job, struct sql_answer *answer) {
     if (answer->trouble == SQL_CONFLICT || answer->affected == 0)
         return sql_job_continue(job, &step_counter_read);
     return job_counter_done(job, true);
@@ -403,12 +400,6 @@ static size_t job_write_counter_write(struct sql_job *job, struct sql_value *val
     return 6;
 }
 
-static int job_take_counter_write(struct sql_job *job, struct sql_answer *answer) {
-    if (answer->affected == 0)
-        return sql_job_continue(job, &step_counter_read);
-    return job_counter_done(job, true);
-}
-
 /* Returns the outcome of a guard in the caller's own SQL transaction. The result is borrowed
    from `answer`, which outlives the callback. */
 static int job_take_tx(struct sql_job *job, struct sql_answer *answer) {
@@ -424,17 +415,17 @@ static int job_take_tx(struct sql_job *job, struct sql_answer *answer) {
 
 static const struct sql_step step_insert = {SQL_INSERT, true, job_write_insert, job_take_insert};
 static const struct sql_step step_read = {SQL_READ, false, job_write_read, job_take_read};
-static const struct sql_step step_finish = {SQL_FINISH, true, job_write_finish, job_take_finish};
-static const struct sql_step step_write = {SQL_WRITE, true, job_write_put, job_take_put};
+static const struct sql_step step_finish = {SQL_FINISH, true, job_write_finish, job_take_change};
+static const struct sql_step step_write = {SQL_WRITE, true, job_write_put, job_take_change};
 static const struct sql_step step_write_result = {SQL_WRITE_RESULT, true, job_write_put,
-                                                  job_take_put};
-static const struct sql_step step_delete = {SQL_DELETE, true, job_write_delete, job_take_put};
+                                                  job_take_change};
+static const struct sql_step step_delete = {SQL_DELETE, true, job_write_delete, job_take_change};
 static const struct sql_step step_counter_insert = {
-    SQL_COUNTER_INSERT, true, job_write_counter_insert, job_take_counter_insert};
+    SQL_COUNTER_INSERT, true, job_write_counter_insert, job_take_counter_change};
 static const struct sql_step step_counter_read = {SQL_COUNTER_READ, false, job_write_name,
                                                   job_take_counter_read};
 static const struct sql_step step_counter_write = {SQL_COUNTER_WRITE, true, job_write_counter_write,
-                                                   job_take_counter_write};
+                                                   job_take_counter_change};
 
 static const struct sql_step step_tx = {SQL_TX, false, job_write_name, job_take_tx};
 

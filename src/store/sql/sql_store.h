@@ -135,8 +135,6 @@ void sql_connection_open(
 void sql_connection_close(struct sql_connection *connection);
 /* True if operations on it are refused: it does not help to wait for the server. */
 bool sql_connection_is_down(const struct sql_connection *connection);
-void sql_connection_fail(struct sql_connection *connection, int code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
 bool sql_connection_has_room(const struct sql_connection *connection);   /* for an operation */
 bool sql_connection_has_beside(const struct sql_connection *connection); /* for other statements */
 /* Sends a statement; false: not ready, no room, or no memory. */

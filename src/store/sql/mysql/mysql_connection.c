@@ -70,18 +70,8 @@ static MYSQL_STMT *connection_statement(const struct sql_link *link) {
 
 /* The calls that may be suspended: each is started or continued. */
 
-static int connection_prepare_start(struct sql_link *link, int *ret) {
-    const char *text = maria_texts[connection_request(link)->statement];
-
-    return mysql_stmt_prepare_start(ret, connection_statement(link), text, strlen(text));
-}
-
-static int connection_prepare_continue(struct sql_link *link, int *ret, int ready) {
-    return mysql_stmt_prepare_cont(ret, connection_statement(link), ready);
-}
-
 /* The library builds the packet before it writes, so the bound values need not stay. */
-static int connection_execute_start(struct sql_link *link, int *ret) {
+static int connection_start_execute(struct sql_link *link, int *ret) {
     const struct request *request = connection_request(link);
     const char *letters = sql_shapes[request->statement].takes;
 
@@ -94,26 +84,33 @@ static int connection_execute_start(struct sql_link *link, int *ret) {
     return mysql_stmt_execute_start(ret, connection_statement(link));
 }
 
-static int connection_execute_continue(struct sql_link *link, int *ret, int ready) {
-    return mysql_stmt_execute_cont(ret, connection_statement(link), ready);
+static int connection_start_call(struct sql_link *link, int *ret) {
+    MYSQL_STMT *stmt = connection_statement(link);
+    const char *text = maria_texts[connection_request(link)->statement];
+
+    switch (link->phase) {
+    case PREPARING:
+        return mysql_stmt_prepare_start(ret, stmt, text, strlen(text));
+    case EXECUTING:
+        return connection_start_execute(link, ret);
+    default:
+        return mysql_stmt_store_result_start(ret, stmt);
+    }
 }
 
-static int connection_store_start(struct sql_link *link, int *ret) {
-    return mysql_stmt_store_result_start(ret, connection_statement(link));
-}
+static int connection_continue_call(struct sql_link *link, int *ret) {
+    MYSQL_STMT *stmt = connection_statement(link);
+    int ready = link->waits & ~MYSQL_WAIT_TIMEOUT;
 
-static int connection_store_continue(struct sql_link *link, int *ret, int ready) {
-    return mysql_stmt_store_result_cont(ret, connection_statement(link), ready);
+    switch (link->phase) {
+    case PREPARING:
+        return mysql_stmt_prepare_cont(ret, stmt, ready);
+    case EXECUTING:
+        return mysql_stmt_execute_cont(ret, stmt, ready);
+    default:
+        return mysql_stmt_store_result_cont(ret, stmt, ready);
+    }
 }
-
-static const struct {
-    int (*start)(struct sql_link *link, int *ret);
-    int (*cont)(struct sql_link *link, int *ret, int ready);
-} calls[] = {
-    [PREPARING] = {connection_prepare_start, connection_prepare_continue},
-    [EXECUTING] = {connection_execute_start, connection_execute_continue},
-    [STORING] = {connection_store_start, connection_store_continue},
-};
 
 /* Phases. */
 
@@ -198,10 +195,8 @@ static void connection_advance(struct sql_link *link) {
     }
     maria_sigpipe_block(&quiet, link->tls);
     while (connection_is_in_call(link)) {
-        if (link->waits == 0)
-            link->waits = calls[link->phase].start(link, &failed);
-        else
-            link->waits = calls[link->phase].cont(link, &failed, link->waits & ~MYSQL_WAIT_TIMEOUT);
+        link->waits = link->waits == 0 ? connection_start_call(link, &failed)
+                                       : connection_continue_call(link, &failed);
         if (link->waits != 0)
             break;
         connection_end_phase(link, failed);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/big_endian.h"
 #include "base/fork.h"
 #include "store/sql/postgres/postgres.h"
 #include "store/sql/sql_store.h"
@@ -98,7 +99,6 @@ static const struct form *form_of(char letter) {
 /* Big-endian. A duration is a number of microseconds, then days and months, which are 0. */
 static void connection_put_number(unsigned char out[16], const struct sql_value *value,
                                   const struct form *form) {
-    int bytes = form->letter == 'd' ? 8 : form->size;
     int64_t n = value->n;
 
     if (form->letter == 'd')
@@ -106,8 +106,7 @@ static void connection_put_number(unsigned char out[16], const struct sql_value 
     else if (form->letter == 't')
         n = (n - EPOCH_MS) * 1000;
     memset(out + 8, 0, 8);
-    for (int i = bytes - 1; i >= 0; i--, n >>= 8)
-        out[i] = (unsigned char)n;
+    idem_be_put(out, (uint64_t)n, form->letter == 'd' ? 8 : (size_t)form->size);
 }
 
 static bool connection_prepare(struct sql_link *link, enum sql_statement statement,
@@ -186,13 +185,11 @@ static int pg_pump(struct sql_link *link, int events, const char **ret_why) {
 
 /* Responses. */
 
-/* A signed big-endian number of `len` bytes; a boolean has one byte. */
+/* A signed big-endian number of 1 to 8 bytes; a boolean has one byte. */
 static int64_t connection_get_number(const unsigned char *at, size_t len) {
-    int64_t n = at[0] < 128 ? at[0] : at[0] - 256;
+    unsigned shift = 64 - 8 * (unsigned)len;
 
-    for (size_t i = 1; i < len; i++)
-        n = (int64_t)((uint64_t)n << 8 | at[i]);
-    return n;
+    return (int64_t)(idem_be_get(at, len) << shift) >> shift;
 }
 
 static struct sql_value connection_get_value(const PGresult *res, int row, int column,
@@ -223,10 +220,15 @@ static void answer_set_error(struct sql_answer *answer, const PGresult *res) {
              state == NULL ? "?" : state);
 }
 
+static bool connection_is_error(const PGresult *res) {
+    ExecStatusType status = PQresultStatus(res);
+
+    return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
+}
+
 /* The result becomes the answer's; NULL without memory. */
 static struct sql_answer *connection_make_answer(PGresult *res, enum sql_statement statement) {
-    ExecStatusType status = PQresultStatus(res);
-    size_t rows = status == PGRES_TUPLES_OK ? (size_t)PQntuples(res) : 0;
+    size_t rows = PQresultStatus(res) == PGRES_TUPLES_OK ? (size_t)PQntuples(res) : 0;
     size_t columns = strlen(sql_shapes[statement].gives);
     struct sql_answer *answer;
     struct sql_value *cells;
@@ -243,15 +245,9 @@ static struct sql_answer *connection_make_answer(PGresult *res, enum sql_stateme
         for (size_t column = 0; column < columns; column++)
             *cells++ = connection_get_value(res, (int)row, (int)column,
                                             sql_shapes[statement].gives[column]);
-    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
+    if (connection_is_error(res))
         answer_set_error(answer, res);
     return answer;
-}
-
-static bool connection_is_error(const PGresult *res) {
-    ExecStatusType status = PQresultStatus(res);
-
-    return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
 }
 
 /* Among the results before a sync, the first error counts, or else the last result. A statement

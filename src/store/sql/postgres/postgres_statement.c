@@ -40,20 +40,14 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
         "INSERT INTO idem_record (prefix, hash, revision, format, state, flags, attempt, tries, "
         "owner, definition, fingerprint, bind, lease_end, expires, created, changed, status, "
         "label) "
-        "VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9, $10, $11, " NOW " + "
-        "$12"
-        ", " NOW " + "
-        "$13"
-        ", " NOW ", " NOW ", 0, $14) ON CONFLICT DO NOTHING",
+        "VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9, $10, $11, " NOW " + $12, " NOW
+        " + $13, " NOW ", " NOW ", 0, $14) ON CONFLICT DO NOTHING",
     [SQL_READ] = "SELECT " COLUMNS
                  "CASE WHEN $1 = 1 OR state = 4 THEN result END, octet_length(result), " NOW
                  " FROM idem_record WHERE prefix = $2 AND hash = $3",
     [SQL_FINISH] =
-        "UPDATE idem_record SET revision = $1, state = $2, flags = $3, lease_end = " NOW " + "
-        "$4"
-        ", expires = " NOW " + "
-        "$5"
-        ", changed = " NOW ", status = $6, reason = $7, result = $8, "
+        "UPDATE idem_record SET revision = $1, state = $2, flags = $3, lease_end = " NOW
+        " + $4, expires = " NOW " + $5, changed = " NOW ", status = $6, reason = $7, result = $8, "
         "prior_state = NULL, prior_tries = NULL, "
         "prior_due = NULL, prior_expires = NULL, prior_definition = "
         "NULL, prior_fingerprint = NULL "
@@ -67,14 +61,11 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
     [SQL_DELETE] =
         "DELETE FROM idem_record WHERE prefix = $1 AND hash = $2 AND revision = $3" TELL(""),
     [SQL_COUNTER_INSERT] = "INSERT INTO idem_counter (prefix, hash, revision, value, expires) "
-                           "VALUES ($1, $2, $3, $4, " NOW " + "
-                           "$5"
-                           ") ON CONFLICT DO NOTHING",
+                           "VALUES ($1, $2, $3, $4, " NOW " + $5) ON CONFLICT DO NOTHING",
     [SQL_COUNTER_READ] = "SELECT revision, value, (expires > " NOW ") "
                          "FROM idem_counter WHERE prefix = $1 AND hash = $2",
-    [SQL_COUNTER_WRITE] = "UPDATE idem_counter SET revision = $1, value = $2, expires = " NOW " + "
-                          "$3"
-                          " WHERE prefix = $4 AND hash = $5 AND revision = $6",
+    [SQL_COUNTER_WRITE] = "UPDATE idem_counter SET revision = $1, value = $2, expires = " NOW
+                          " + $3 WHERE prefix = $4 AND hash = $5 AND revision = $6",
     [SQL_LIST] = "SELECT prefix, hash, " COLUMNS "NULL::bytea, octet_length(result), " NOW
                  " FROM idem_record WHERE prefix >= $2 AND (prefix, hash) > ($1, $3) "
                  "AND prefix >= $4 AND prefix < $5 AND state BETWEEN $6 AND $7 "
@@ -89,15 +80,12 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
     [SQL_TIME] = "SELECT " NOW,
     [SQL_TX] = "SELECT coalesce(status, 0), result FROM idem_tx "
                "WHERE prefix = $1 AND hash = $2 AND expires > " NOW,
-    [SQL_ELECT] = "UPDATE idem_meta SET sweeper = $1, sweep_until = " NOW " + "
-                  "$2"
-                  " WHERE sweeper = $3 OR sweep_until IS NULL OR sweep_until <= " NOW,
+    [SQL_ELECT] = "UPDATE idem_meta SET sweeper = $1, sweep_until = " NOW
+                  " + $2 WHERE sweeper = $3 OR sweep_until IS NULL OR sweep_until <= " NOW,
     [SQL_ELECTED] =
         "SELECT sweep_table, sweep_prefix, sweep_hash FROM idem_meta WHERE sweeper = $1",
     [SQL_SAVE] = "UPDATE idem_meta SET sweep_table = $1, sweep_prefix = $2, sweep_hash = $3, "
-                 "sweep_until = " NOW " + "
-                 "$4"
-                 " WHERE sweeper = $5",
+                 "sweep_until = " NOW " + $4 WHERE sweeper = $5",
     [SQL_BOUND_RECORD] = BOUND("idem_record"),
     [SQL_BOUND_COUNTER] = BOUND("idem_counter"),
     [SQL_BOUND_TX] = BOUND("idem_tx"),
