@@ -163,7 +163,7 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     bool done = false;
     int rc;
 
-    job->base.wanted--;
+    job->base.responses_due--;
     if (job->scan == NULL && job->replies == 2 && job->first == NULL) {
         job->first = reply;
         return false;
@@ -173,17 +173,17 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     rc = redis_job_take(job, told);
     switch (rc) {
     case REDIS_MORE:
-        assert(job->base.wanted > 0);
+        assert(job->base.responses_due > 0);
         break;
     case REDIS_AGAIN:
-        if (job->base.wanted > 0) /* the others come first */
+        if (job->base.responses_due > 0) /* the others come first */
             break;
         if (job->command.len == 0 && !redis_job_write(job))
             abort();
         assert(job->command.len > 0 && job->replies > 0);
         redis_reply_free(job->first);
         job->first = NULL;
-        job->base.wanted = job->replies;
+        job->base.responses_due = job->replies;
         break;
     case REDIS_STUCK:
         assert(job->scan != NULL && redis_scan_obstacle(job) != NULL);
@@ -205,7 +205,7 @@ static void job_run(struct redis_job *job, const struct idem_buffer *bytes) {
     assert(reader != NULL);
     if (!redis_job_write(job))
         abort();
-    job->base.wanted = job->replies;
+    job->base.responses_due = job->replies;
     if (bytes->len > 0)
         (void)redis_reader_feed(reader, bytes->at, bytes->len);
     for (int i = 0; i < TURNS_MAX; i++)

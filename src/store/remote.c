@@ -67,13 +67,13 @@ bool remote_op_is_keyed(const struct remote_op *op) {
            op->copy.kind != IDEM_OP_STATS && op->copy.kind != IDEM_OP_TIME;
 }
 
-bool remote_op_looks(const struct remote_op *op) {
+bool remote_op_only_reads(const struct remote_op *op) {
     return op->copy.kind >= IDEM_OP_LOOKUP && op->copy.kind != IDEM_OP_SETTLE &&
            op->copy.kind != IDEM_OP_FORGET;
 }
 
-bool remote_op_repeats(const struct remote_op *op) {
-    return remote_op_looks(op) || op->copy.kind == IDEM_OP_CLAIM ||
+bool remote_op_is_repeatable(const struct remote_op *op) {
+    return remote_op_only_reads(op) || op->copy.kind == IDEM_OP_CLAIM ||
            op->copy.kind == IDEM_OP_FINISH || op->copy.kind == IDEM_OP_ISSUE;
 }
 
@@ -85,7 +85,7 @@ static void op_free(struct remote_op *op) {
 bool remote_op_is_gone(struct remote_op *op) {
     if (op->caller != NULL)
         return false;
-    if (op->wanted == 0 && !op->queued) {
+    if (op->responses_due == 0 && !op->queued) {
         if (op->link != NULL)
             idem_link_remove(op);
         op_free(op);
@@ -111,7 +111,7 @@ void remote_op_complete(struct remote_op *op, int rc) {
     struct idem_op *caller = op->caller;
 
     op->caller = NULL;
-    op->wanted++; /* keeps it: a response may arrive inside the callback */
+    op->responses_due++; /* keeps it: a response may arrive inside the callback */
     remote_enter(r);
     if (caller != NULL) {
         caller->out = op->copy.out;
@@ -121,13 +121,13 @@ void remote_op_complete(struct remote_op *op, int rc) {
     }
     if (remote_leave(r))
         return;
-    op->wanted--;
+    op->responses_due--;
     op_drop(op);
 }
 
 int remote_op_fail(struct remote_op *op, const char *otherwise) {
     const struct remote *r = op->remote;
-    bool unknown = op->sent && !remote_op_looks(op);
+    bool unknown = op->sent && !remote_op_only_reads(op);
     int code = unknown                           ? IDEM_E_UNKNOWN
                : r->trouble_code == IDEM_E_NOMEM ? IDEM_E_NOMEM
                                                  : IDEM_E_REFUSED;
@@ -144,7 +144,7 @@ void remote_op_give_up(struct remote_op *op, const char *otherwise) {
 int remote_op_judge(struct remote_op *op, int rc) {
     char why[400];
 
-    if (!op->lost || remote_op_looks(op) || (rc != IDEM_E_REFUSED && rc != IDEM_E_FULL))
+    if (!op->lost || remote_op_only_reads(op) || (rc != IDEM_E_REFUSED && rc != IDEM_E_FULL))
         return rc;
     snprintf(why, sizeof(why), "%.399s", op->copy.error.text);
     return idem_error_set(
@@ -164,7 +164,7 @@ int remote_op_check_finish(struct remote_op *op) {
 void remote_op_lost(struct remote_op *op) {
     int rc;
 
-    if (op->lost && !remote_op_repeats(op)) {
+    if (op->lost && !remote_op_is_repeatable(op)) {
         remote_op_give_up(op, "the connection was lost");
         return;
     }
@@ -226,7 +226,7 @@ static void remote_fire_again(struct idem_timer *timer) {
 static struct remote_op *remote_first_unsent(const struct remote *r) {
     struct remote_op *op = r->ops;
 
-    while (op != NULL && (op->sent || op->wanted > 0))
+    while (op != NULL && (op->sent || op->responses_due > 0))
         op = op->next;
     return op;
 }

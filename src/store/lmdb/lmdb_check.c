@@ -379,7 +379,7 @@ int lmdb_check_file(struct lmdb_env *env, struct idem_error *err) {
     struct stat st = {0};
     size_t page = 0, page_size;
     off_t need;
-    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
+    int fd = -1, rc = lmdb_directory_open_file(env, "data.mdb", O_RDWR, &fd, &st, err);
 
     if (rc != 0)
         return rc;
@@ -412,7 +412,7 @@ int lmdb_check_present(struct lmdb_env *env, struct idem_error *err) {
 
 int lmdb_check_lock_file(struct lmdb_env *env, struct idem_error *err) {
     struct stat st;
-    int fd, rc = lmdb_folder_file(env, "lock.mdb", O_RDWR | O_CREAT, &fd, &st, err);
+    int fd, rc = lmdb_directory_open_file(env, "lock.mdb", O_RDWR | O_CREAT, &fd, &st, err);
 
     if (rc != 0)
         return rc;

@@ -300,7 +300,7 @@ static int driver_watch(struct idem_store *base, struct idem_watch *watch) {
     store_open_fifo(store);
     if (store->slot >= 0)
         lmdb_slot_want(store->env, store->slot, &watch->key);
-    store->wishes[lmdb_bucket(&watch->key)]++;
+    store->watches_n[lmdb_bucket(&watch->key)]++;
     idem_link_insert(&store->woken, watch); /* its bit is set: time for its first look */
     idem_task_post(base->loop, &store->wake_first);
     return 0;
@@ -313,7 +313,7 @@ static void driver_unwatch(struct idem_store *base, struct idem_watch *watch) {
     if (watch->link == NULL)
         return;
     idem_link_remove(watch);
-    if (--store->wishes[bucket] > 0 || store->slot < 0 || store->env->forks != idem_fork_count())
+    if (--store->watches_n[bucket] > 0 || store->slot < 0 || store->env->forks != idem_fork_count())
         return;
     lmdb_slot_unwant(store->env, store->slot, &watch->key);
 }

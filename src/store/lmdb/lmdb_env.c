@@ -491,11 +491,11 @@ static pthread_cond_t registry_change;
 static struct lmdb_env *registry;
 static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
 
-void lmdb_registry_take(void) {
+void lmdb_registry_lock(void) {
     pthread_mutex_lock(&registry_lock);
 }
 
-void lmdb_registry_give(void) {
+void lmdb_registry_unlock(void) {
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -518,13 +518,13 @@ static void registry_forked(void) {
         env->lock_fd = -1;
     }
     registry_init_change(); /* no thread of the child waits for it */
-    lmdb_registry_give();
+    lmdb_registry_unlock();
 }
 
 /* A child may open stores of its own, whatever its parent's threads did at the fork. */
 static void registry_init(void) {
     registry_init_change();
-    (void)pthread_atfork(lmdb_registry_take, lmdb_registry_give, registry_forked);
+    (void)pthread_atfork(lmdb_registry_lock, lmdb_registry_unlock, registry_forked);
 }
 
 static struct lmdb_env *registry_find(const struct stat *st) {
@@ -576,9 +576,9 @@ static int registry_add(const struct lmdb_config *config, const struct idem_cloc
     if (env_new(config, clock, dir_fd, st, &env) != 0)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
     idem_link_insert(&registry, env);
-    lmdb_registry_give();
+    lmdb_registry_unlock();
     rc = env_start(env, err);
-    lmdb_registry_take();
+    lmdb_registry_lock();
     if (rc != 0) {
         registry_remove(env);
         env->dir_fd = -1; /* it stays the caller's */
@@ -599,10 +599,10 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
 
     idem_fork_watch();
     pthread_once(&registry_once, registry_init);
-    rc = lmdb_folder_open(config, &dir_fd, &st, err);
+    rc = lmdb_directory_open(config, &dir_fd, &st, err);
     if (rc != 0)
         return rc;
-    lmdb_registry_take();
+    lmdb_registry_lock();
     if (!registry_settled(&st, &env))
         rc = idem_error_set(err, IDEM_E_REFUSED,
                             "%s: another thread of this process is still opening or closing the "
@@ -612,7 +612,7 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
         rc = env_share(env, config, err);
     else
         rc = registry_add(config, clock, dir_fd, &st, &env, err);
-    lmdb_registry_give();
+    lmdb_registry_unlock();
     if (rc != 0 || env->dir_fd != dir_fd)
         close(dir_fd);
     if (rc == 0)
@@ -629,9 +629,9 @@ static void env_end(struct lmdb_env *env) {
         env_seal(env);
         lmdb_identity_restore(&before);
     }
-    lmdb_registry_take();
+    lmdb_registry_lock();
     registry_remove(env);
-    lmdb_registry_give();
+    lmdb_registry_unlock();
     env_free(env);
 }
 
@@ -642,11 +642,11 @@ void lmdb_env_close(struct lmdb_env *env) {
 
     if (env->forks != idem_fork_count())
         return; /* it is the parent's: a child must not touch it */
-    lmdb_registry_take();
+    lmdb_registry_lock();
     last = --env->refs == 0;
     if (last)
         env->usable = false;
-    lmdb_registry_give();
+    lmdb_registry_unlock();
     if (last && lmdb_writer_stop(env, env_end))
         env_end(env);
 }

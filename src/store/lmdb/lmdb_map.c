@@ -92,11 +92,11 @@ static int map_lengthen_file(int fd, size_t from, size_t *to) {
    not opened for that, because closing it would release LMDB's locks. */
 static int map_check_files(struct lmdb_env *env, struct idem_error *err) {
     struct stat st;
-    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
+    int fd = -1, rc = lmdb_directory_open_file(env, "data.mdb", O_RDWR, &fd, &st, err);
 
     if (fd >= 0)
         close(fd);
-    return rc == 0 ? lmdb_folder_look(env, "lock.mdb", &env->lock_file, err) : rc;
+    return rc == 0 ? lmdb_directory_find(env, "lock.mdb", &env->lock_file, err) : rc;
 }
 
 static unsigned map_is_file(const char *descriptor, const struct lmdb_file *file) {
@@ -132,13 +132,13 @@ static unsigned map_count_descriptors(const struct lmdb_file *file) {
    its parent's.) */
 static int map_verify_files(struct lmdb_env *env, unsigned before, struct idem_error *err) {
     struct lmdb_file *lock = &env->lock_file;
-    int rc = lmdb_folder_same(env, "data.mdb", &env->data_file, err);
+    int rc = lmdb_directory_check_file(env, "data.mdb", &env->data_file, err);
 
     if (rc == 0 && lock->ino == 0) /* LMDB has created it */
-        rc = lmdb_folder_look(env, "lock.mdb", lock, err);
+        rc = lmdb_directory_find(env, "lock.mdb", lock, err);
     if (rc == 0 && map_count_descriptors(lock) <= before)
-        return lmdb_folder_replaced(env, "lock.mdb", err);
-    return rc == 0 ? lmdb_folder_same(env, "lock.mdb", lock, err) : rc;
+        return lmdb_directory_refuse_replaced(env, "lock.mdb", err);
+    return rc == 0 ? lmdb_directory_check_file(env, "lock.mdb", lock, err) : rc;
 }
 
 /* Opens LMDB's environment. It uses the directory's descriptor, in case the name now belongs to
@@ -183,7 +183,7 @@ static int map_make_length(const struct lmdb_env *env, size_t used, size_t *ret_
                            struct idem_error *err) {
     size_t length = map_next_length(env, used);
     struct stat st = {0};
-    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
+    int fd = -1, rc = lmdb_directory_open_file(env, "data.mdb", O_RDWR, &fd, &st, err);
 
     if (rc != 0)
         return rc;

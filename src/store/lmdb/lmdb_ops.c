@@ -265,7 +265,7 @@ static struct idem_bytes ops_copy_bytes(unsigned char **at, struct idem_bytes by
 
 /* Copies the strings of a result out of the map, which changes with the transaction. Most claims
    that are granted have none. */
-static bool ops_keep_blob(struct lmdb_job *job, struct idem_record *record, bool with_result) {
+static bool ops_copy_blob(struct lmdb_job *job, struct idem_record *record, bool with_result) {
     size_t len = record->reason.len + record->label.len;
     unsigned char *at;
 
@@ -298,7 +298,7 @@ static bool ops_fill_claim(struct lmdb_job *job, enum idem_verdict verdict, int6
     job->copy.out.claim.verdict = verdict;
     job->copy.out.claim.left_ms = left;
     job->copy.out.claim.record = *record;
-    if (!ops_keep_blob(job, &job->copy.out.claim.record,
+    if (!ops_copy_blob(job, &job->copy.out.claim.record,
                        verdict == IDEM_REPLAY || verdict == IDEM_DEAD))
         return false;
     job->copy.out.claim.shared = job->blob;
@@ -470,7 +470,7 @@ static bool ops_read_lookup(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job 
         return true;
     }
     idem_op_fill_lookup(&job->copy, &found.record, now);
-    (void)ops_keep_blob(job, &job->copy.out.lookup.record, true);
+    (void)ops_copy_blob(job, &job->copy.out.lookup.record, true);
     return true;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "protocol/record_entry.h"
 #include "store/lmdb/lmdb_store.h"
@@ -59,7 +60,7 @@ static int scan_seek(MDB_cursor *cursor, const struct idem_cursor *at, struct id
     }
     *name = (MDB_val){at->len, (void *)at->at};
     rc = mdb_cursor_get(cursor, name, value, MDB_SET_RANGE);
-    if (rc == 0 && name->mv_size == at->len && memcmp(name->mv_data, at->at, at->len) == 0)
+    if (rc == 0 && idem_same(name->mv_data, name->mv_size, at->at, at->len))
         rc = mdb_cursor_get(cursor, name, value, MDB_NEXT);
     return rc;
 }

@@ -191,7 +191,7 @@ struct lmdb_store {
     bool fifo_tried;
     struct idem_watch *watches[LMDB_BUCKETS]; /* by key */
     struct idem_watch *woken;                 /* whose callback is due */
-    unsigned wishes[LMDB_BUCKETS];            /* number of both, by bucket */
+    unsigned watches_n[LMDB_BUCKETS];         /* number of both, by bucket */
     unsigned depth;                           /* nesting of callbacks */
     bool closing;
 };
@@ -212,8 +212,8 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
                   struct lmdb_env **ret, struct idem_error *err);
 void lmdb_env_close(struct lmdb_env *env);
 /* Held while a descriptor is opened that a forked child must know. */
-void lmdb_registry_take(void);
-void lmdb_registry_give(void);
+void lmdb_registry_lock(void);
+void lmdb_registry_unlock(void);
 
 void lmdb_env_flush(struct lmdb_env *env);
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing);

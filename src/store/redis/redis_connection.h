@@ -54,7 +54,7 @@ struct redis_config {
     int replicas;                            /* that must have a change before it is acknowledged */
     int64_t sentinel_grace_ms; /* claims are granted for this long while no sentinel responds */
     int db;
-    bool db_said;
+    bool db_given;
     bool tls, tls_verify;
     char *tls_ca, *tls_cert, *tls_key, *tls_name; /* NULL: the system's, none, none, the host's */
     bool unsafe;
@@ -150,7 +150,7 @@ struct redis_taking;
 typedef void redis_reply_fn(struct redis_conn *conn, void *data, const struct redis_reply *reply);
 
 /* A pending reply; `take` gets NULL if the connection was lost before the reply arrived. */
-struct redis_want {
+struct redis_pending {
     redis_reply_fn *take;
     void *data;
 };
@@ -200,8 +200,8 @@ struct redis_conn {
     struct redis_reader *reader;
     struct idem_buffer out, cipher; /* cipher: with TLS, the bytes for the socket */
     size_t out_at, cipher_at;
-    struct redis_want *wants; /* a ring of `wants_size`, a power of two */
-    size_t wants_size, wants_first, wants_n;
+    struct redis_pending *pending; /* a ring of `pending_size`, a power of two */
+    size_t pending_size, pending_first, pending_n;
     int64_t heard;       /* when bytes arrived last, or the oldest pending command was sent */
     unsigned tries;      /* since the last steady connection */
     int64_t ready_since; /* 0: not ready */

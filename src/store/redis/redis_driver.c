@@ -66,7 +66,7 @@ static bool store_send_tally(struct redis_store *store) {
     if (redis_sentinel_holds(store))
         return true;
     if (store->config.kind == REDIS_CLUSTER)
-        node = store->slots[redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))];
+        node = store->slots[redis_cluster_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))];
     if (node == NULL || node->conn.state != REDIS_CONN_READY)
         return true;
     for (int i = 0; i < IDEM_EVENT__COUNT; i++) {
@@ -91,7 +91,7 @@ static void driver_tally_send(struct remote *r) {
 
 static bool node_is_waiting(const struct redis_node *node) {
     return node->conn.state == REDIS_CONN_READY &&
-           (node->conn.wants_n > 0 || node->conn.out.len > 0 || node->conn.cipher.len > 0);
+           (node->conn.pending_n > 0 || node->conn.out.len > 0 || node->conn.cipher.len > 0);
 }
 
 static nfds_t driver_drain(struct remote *r, struct pollfd fds[REMOTE_POLL_MAX]) {

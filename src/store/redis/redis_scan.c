@@ -73,7 +73,7 @@ static bool redis_names_alloc(struct redis_scan *scan, size_t n) {
 }
 
 /* Keeps the names without a result; returns the page's ID, 0 without memory. */
-static uint64_t redis_page_keep(struct redis_store *store, const struct redis_scan *scan) {
+static uint64_t redis_page_save(struct redis_store *store, const struct redis_scan *scan) {
     struct redis_page *page = &store->pages[store->pages_made % REDIS_PAGES_KEPT];
     struct idem_record_key *names = malloc(scan->names_n * sizeof(*names));
     uint64_t id = 0;
@@ -371,7 +371,7 @@ static void job_write_looks(struct redis_job *job) {
             continue;
         len = redis_name(&scan->names[i], name);
         scan_set_look(scan, i, LOOK_WANTED);
-        if (scan->one_slot && redis_slot(name, len) != scan->slot)
+        if (scan->one_slot && redis_cluster_slot(name, len) != scan->slot)
             continue;
         scan_set_look(scan, i, LOOK_SENT);
         job_put_look(job, name, len, scan_is_leased(scan, i));
@@ -413,9 +413,9 @@ static const struct redis_node *job_current_server(struct redis_job *job) {
         job->asking = false;
         job->at = scan->step == STEP_EVENTS ? NULL : job_next_server(job);
     }
-    job->slot =
-        scan->one_slot ? scan->slot : redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
-    node = redis_route(job->store, job);
+    job->slot = scan->one_slot ? scan->slot
+                               : redis_cluster_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
+    node = redis_cluster_route(job->store, job);
     return node == NULL || node->conn.state != REDIS_CONN_READY ? NULL : node;
 }
 
@@ -473,7 +473,7 @@ static bool reply_is_obstacle(const struct redis_reply *reply) {
 }
 
 /* Keeps the first obstacle only; `slot` is that of its name. */
-static void scan_keep_obstacle(struct redis_scan *scan, const struct redis_reply *reply,
+static void scan_note_obstacle(struct redis_scan *scan, const struct redis_reply *reply,
                                uint16_t slot) {
     if (scan->why[0] != '\0')
         return;
@@ -545,7 +545,7 @@ static bool job_next_page(struct redis_job *job) {
 /* `left`: some names of this page are not in the response yet. */
 static int job_end_list(struct redis_job *job, bool all, bool left) {
     struct redis_scan *scan = job->scan;
-    uint64_t id = left ? redis_page_keep(job->store, scan) : 0;
+    uint64_t id = left ? redis_page_save(job->store, scan) : 0;
 
     if (left && id == 0) {
         return idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
@@ -680,7 +680,8 @@ static int job_take_look(struct redis_job *job, const struct redis_reply *reply)
     }
     if (reply_is_obstacle(reply)) {
         scan->blocked = true;
-        scan_keep_obstacle(scan, reply, redis_slot(name, redis_name(&scan->names[scan->at], name)));
+        scan_note_obstacle(scan, reply,
+                           redis_cluster_slot(name, redis_name(&scan->names[scan->at], name)));
     } else if (reply->type == REDIS_REPLY_ERROR && !reply_is_foreign(reply)) {
         return job_fail_reply(job, reply);
     }
@@ -691,7 +692,7 @@ static int job_take_look(struct redis_job *job, const struct redis_reply *reply)
     }
     job_complete_look(job, reply);
     scan->half = scan->blocked = false;
-    return job->base.wanted > 0 ? REDIS_MORE : job_end_looks(job);
+    return job->base.responses_due > 0 ? REDIS_MORE : job_end_looks(job);
 }
 
 static uint64_t scan_info_number(const char *text, const char *name) {
@@ -741,7 +742,7 @@ int redis_scan_take(struct redis_job *job, const struct redis_reply *reply) {
     if (scan->step == STEP_LOOK)
         return job_take_look(job, reply);
     if (reply_is_obstacle(reply)) {
-        scan_keep_obstacle(scan, reply, job->slot);
+        scan_note_obstacle(scan, reply, job->slot);
         return REDIS_STUCK;
     }
     job->redirects = job->reloads = 0;

@@ -226,16 +226,16 @@ int redis_cluster_new(struct redis_store *store, struct idem_error *err);
 void redis_cluster_free(struct redis_cluster *cluster);
 void redis_cluster_refresh(struct redis_store *store);
 void redis_cluster_begin(struct redis_store *store); /* a ready server may provide the first map */
-uint16_t redis_slot(const char *name, size_t len);
+uint16_t redis_cluster_slot(const char *name, size_t len);
 /* True when a map of slots is known, or none is needed. */
-bool redis_is_mapped(const struct redis_store *store);
+bool redis_cluster_is_mapped(const struct redis_store *store);
 /* Returns the job's server; NULL: unknown now. */
-struct redis_node *redis_route(struct redis_store *store, struct redis_job *job);
+struct redis_node *redis_cluster_route(struct redis_store *store, struct redis_job *job);
 /* Handles MOVED from the server `asked`: corrects the map, and requests a new one. */
-bool redis_moved(struct redis_store *store, const struct redis_reply *reply, const char *asked,
-                 unsigned *ret_slot);
+bool redis_cluster_take_moved(struct redis_store *store, const struct redis_reply *reply,
+                              const char *asked, unsigned *ret_slot);
 /* Handles a redirection: true if the job is to be sent again (job->at and job->asking have the
    target). */
-bool redis_redirect(struct redis_job *job, const struct redis_reply *reply);
+bool redis_cluster_redirect(struct redis_job *job, const struct redis_reply *reply);
 
 #endif

@@ -34,7 +34,7 @@ static struct redis_node *store_key_node(struct redis_store *store,
 
     if (store->config.kind != REDIS_CLUSTER)
         return store->nodes;
-    return store->slots[redis_slot(name, redis_name(key, name))];
+    return store->slots[redis_cluster_slot(name, redis_name(key, name))];
 }
 
 /* A server of unknown version is more likely new than old. */
@@ -165,7 +165,7 @@ static void channel_refuse(struct remote_channel *base, void *data) {
 
     if (channel->node == refused->node && !base->in_force &&
         (refused->slot == REDIS_SLOTS ||
-         redis_slot(name, redis_name(&channel->base.key, name)) == refused->slot))
+         redis_cluster_slot(name, redis_name(&channel->base.key, name)) == refused->slot))
         channel_off(channel);
 }
 
@@ -177,7 +177,7 @@ static void wake_take_error(struct redis_conn *conn, const struct redis_reply *r
     struct refused refused = {.node = node, .slot = REDIS_SLOTS};
 
     if (redis_reply_is(reply, "MOVED")) {
-        if (!redis_moved(node->store, reply, conn->host.name, &refused.slot))
+        if (!redis_cluster_take_moved(node->store, reply, conn->host.name, &refused.slot))
             return;
     } else if (!redis_is_passing(reply)) {
         return;

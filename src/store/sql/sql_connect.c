@@ -86,7 +86,7 @@ static int config_check_socket(struct idem_reading *r) {
 static int config_check(struct idem_reading *r) {
     struct sql_config *config = CONFIG(r);
 
-    if (config->tls == SQL_TLS_UNSAID)
+    if (config->tls == SQL_TLS_UNSET)
         config->tls = config->tls_ca != NULL ? SQL_TLS_VERIFY : SQL_TLS_PREFER;
     if (config->hosts[0].port == 0 && config->tls > SQL_TLS_PREFER)
         return idem_reading_refuse(r, "a socket is without TLS");
@@ -161,8 +161,8 @@ static void connect_call_run(void *shared) {
 static void connect_call_release(void *shared) {
     struct connect_call *call = shared;
 
-    if (call->dialled.link != NULL)
-        call->config.engine->hang_up(call->dialled.link);
+    if (call->dialled.connection != NULL)
+        call->config.engine->hang_up(call->dialled.connection);
     sql_config_release(&call->config);
     free(call);
 }
@@ -171,7 +171,7 @@ static void connect_call_done(void *data) {
     struct sql_dial *dial = data;
     struct sql_dialled dialled = dial->call->dialled;
 
-    dial->call->dialled.link = NULL; /* now the callback owns it */
+    dial->call->dialled.connection = NULL; /* now the callback owns it */
     dial->done(dial->data, &dialled);
 }
 

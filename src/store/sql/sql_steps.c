@@ -249,9 +249,7 @@ static bool job_wants_result(const struct sql_job *job) {
 
 static size_t job_write_read(struct sql_job *job, struct sql_value *values) {
     values[0] = sql_int(job_wants_result(job));
-    values[1] = sql_prefix(&job->base.copy.key);
-    values[2] = sql_hash(&job->base.copy.key);
-    return 3;
+    return 1 + sql_put_key(&job->base.copy.key, values + 1);
 }
 
 static int job_take_read(struct sql_job *job, struct sql_answer *answer) {
@@ -294,8 +292,7 @@ static size_t job_write_finish(struct sql_job *job, struct sql_value *values) {
     values[n++] = job->record.result.len == 0
                       ? sql_null()
                       : sql_bytes(job->record.result.at, job->record.result.len);
-    values[n++] = sql_prefix(&job->base.copy.key);
-    values[n++] = sql_hash(&job->base.copy.key);
+    n += sql_put_key(&job->base.copy.key, values + n);
     values[n++] = sql_bytes(in->owner, IDEM_OWNER_LEN);
     values[n++] = sql_int(in->attempt);
     return n;
@@ -327,10 +324,10 @@ static size_t job_write_put(struct sql_job *job, struct sql_value *values) {
 }
 
 static size_t job_write_delete(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->base.copy.key);
-    values[1] = sql_hash(&job->base.copy.key);
-    values[2] = sql_int(job->was);
-    return 3;
+    size_t n = sql_put_key(&job->base.copy.key, values);
+
+    values[n++] = sql_int(job->was);
+    return n;
 }
 
 /* Steps on a counter. */
@@ -352,8 +349,7 @@ static int job_counter_done(struct sql_job *job, bool changed) {
 }
 
 static size_t job_write_counter_insert(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->base.copy.key);
-    values[1] = sql_hash(&job->base.copy.key);
+    (void)sql_put_key(&job->base.copy.key, values);
     values[2] = sql_int(job->revision);
     values[3] = sql_int(job->base.copy.kind == IDEM_OP_ONCE ? 1 : job->base.copy.out.count.value);
     values[4] = sql_int(job_counter_ttl(job));
@@ -367,9 +363,7 @@ static int job_take_counter_change(struct sql_job *job, struct sql_answer *answe
 }
 
 static size_t job_write_name(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->base.copy.key);
-    values[1] = sql_hash(&job->base.copy.key);
-    return 2;
+    return sql_put_key(&job->base.copy.key, values);
 }
 
 static int job_take_counter_read(struct sql_job *job, struct sql_answer *answer) {
@@ -394,8 +388,7 @@ static size_t job_write_counter_write(struct sql_job *job, struct sql_value *val
     values[0] = sql_int(job->revision);
     values[1] = sql_int(job->base.copy.kind == IDEM_OP_ONCE ? 1 : job->base.copy.out.count.value);
     values[2] = sql_int(job_counter_ttl(job));
-    values[3] = sql_prefix(&job->base.copy.key);
-    values[4] = sql_hash(&job->base.copy.key);
+    (void)sql_put_key(&job->base.copy.key, values + 3);
     values[5] = sql_int(job->was);
     return 6;
 }

@@ -6,8 +6,6 @@
  * One process sweeps for all: it is elected in idem_meta for a term, renews the term in time, and
  * stores its position there.
  */
-#include "store/sql/sql_sweep.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -48,31 +48,31 @@ static bool sigpipe_is_pending(void) {
 }
 
 /* Without TLS the library writes with MSG_NOSIGNAL, and nothing is to be done. */
-void maria_sigpipe_block(struct maria_sigpipe *quiet, bool tls) {
+void maria_sigpipe_block(struct maria_sigpipe *sigpipe, bool tls) {
     sigset_t pipe;
 
-    quiet->tls = tls;
+    sigpipe->tls = tls;
     if (!tls)
         return;
     ERR_clear_error();
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    quiet->pending = sigpipe_is_pending();
-    pthread_sigmask(SIG_BLOCK, &pipe, &quiet->before);
+    sigpipe->pending = sigpipe_is_pending();
+    pthread_sigmask(SIG_BLOCK, &pipe, &sigpipe->before);
 }
 
-void maria_sigpipe_restore(const struct maria_sigpipe *quiet) {
+void maria_sigpipe_restore(const struct maria_sigpipe *sigpipe) {
     static const struct timespec now;
     sigset_t pipe;
 
-    if (!quiet->tls)
+    if (!sigpipe->tls)
         return;
     ERR_clear_error();
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    if (!quiet->pending && sigpipe_is_pending())
+    if (!sigpipe->pending && sigpipe_is_pending())
         (void)sigtimedwait(&pipe, NULL, &now);
-    pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
+    pthread_sigmask(SIG_SETMASK, &sigpipe->before, NULL);
 }
 
 /*

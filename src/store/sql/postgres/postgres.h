@@ -30,7 +30,7 @@ PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret);
 void pg_dial(const struct sql_config *config, const struct sql_session *past,
              struct sql_dialled *ret);
 
-/* postgres_connection.c: the connection becomes the link's; NULL without memory. */
-struct sql_link *pg_link_new(PGconn *conn, bool pooled);
+/* postgres_connection.c: takes over `conn`; NULL without memory. */
+struct sql_engine_connection *pg_connection_new(PGconn *conn, bool pooled);
 
 #endif

@@ -191,7 +191,7 @@ static bool connect_inspect(PGconn *conn, struct sql_dialled *ret) {
 }
 
 /* In the pipeline, statements for other keys wait behind a statement that waits for a locked
-   row. So it gives up after LOCK_MS and is sent again. Behind a pooler, session settings must
+   row. So it returns up after LOCK_MS and is sent again. Behind a pooler, session settings must
    not be changed. A shorter lock_timeout of the server is kept. */
 static bool connect_configure_session(PGconn *conn, struct sql_dialled *ret) {
     PGresult *res = PQexec(conn, "SELECT set_config(name, '" LOCK_MS "', false) FROM pg_settings "
@@ -232,8 +232,8 @@ void pg_dial(const struct sql_config *config, const struct sql_session *past,
     if (connect_inspect(conn, ret) && sql_end_past(connect_kill_past, conn, past, ret) &&
         (ret->pooled || config->pooled || connect_configure_session(conn, ret))) {
         ret->pooled |= config->pooled;
-        ret->link = pg_link_new(conn, ret->pooled);
-        if (ret->link != NULL)
+        ret->connection = pg_connection_new(conn, ret->pooled);
+        if (ret->connection != NULL)
             return;
         sql_dialled_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
     }
