@@ -125,8 +125,7 @@ static void connection_drop_socket(struct redis_conn *conn) {
         close(conn->fd.fd);
         conn->fd.fd = -1;
     }
-    redis_resolve_free(conn->resolve);
-    conn->resolve = NULL;
+    redis_resolve_cancel(&conn->resolve);
     redis_tls_free(conn->tls);
     conn->tls = NULL;
     redis_reader_free(conn->reader);
@@ -518,20 +517,17 @@ static void connection_connect(struct redis_conn *conn) {
         connection_try_next(conn, errno);
 }
 
-static void connection_resolved(void *data, const struct sockaddr_storage *addresses, size_t n,
-                                const char *why) {
+static void connection_resolved(void *data) {
     struct redis_conn *conn = data;
+    struct redis_addresses found = redis_resolve_end(&conn->resolve);
+    size_t max = sizeof(conn->addresses) / sizeof(conn->addresses[0]);
 
-    redis_resolve_free(conn->resolve);
-    conn->resolve = NULL;
-    if (n == 0) {
-        redis_conn_fail(conn, IDEM_E_REFUSED, "its name cannot be looked up: %s", why);
+    if (found.n == 0) {
+        redis_conn_fail(conn, IDEM_E_REFUSED, "its name cannot be looked up: %s", found.why);
         return;
     }
-    if (n > sizeof(conn->addresses) / sizeof(conn->addresses[0]))
-        n = sizeof(conn->addresses) / sizeof(conn->addresses[0]);
-    memcpy(conn->addresses, addresses, n * sizeof(*addresses));
-    conn->addresses_n = n;
+    conn->addresses_n = found.n < max ? found.n : max;
+    memcpy(conn->addresses, found.at, conn->addresses_n * sizeof(found.at[0]));
     conn->address_at = 0;
     connection_connect(conn);
 }
@@ -582,8 +578,8 @@ static void connection_resolve(struct redis_conn *conn) {
         return;
     }
     connection_set_state(conn, REDIS_CONN_RESOLVING);
-    conn->resolve = redis_resolve_new(conn->loop, &conn->host, connection_resolved, conn, &err);
-    if (conn->resolve == NULL)
+    if (redis_resolve_begin(&conn->resolve, conn->loop, &conn->host, connection_resolved, conn,
+                            &err) != 0)
         redis_conn_fail(conn, err.code, "%s", err.text);
 }
 

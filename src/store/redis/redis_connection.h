@@ -134,16 +134,23 @@ bool redis_tls_ready(const struct redis_tls *tls);
 
 #define REDIS_ADDRESSES_MAX 32 /* per name; a lookup with this many may be incomplete */
 
-struct redis_resolve;
-/* Looks up a name in a thread. `done` runs from the loop; the addresses are borrowed until it
-   returns. The owner may free the lookup at any time, also inside `done`; the thread ends by
-   itself. */
-typedef void redis_resolved_fn(void *data, const struct sockaddr_storage *addresses, size_t n,
-                               const char *why);
-struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct idem_host_name *host,
-                                        redis_resolved_fn *done, void *data,
-                                        struct idem_error *err);
-void redis_resolve_free(struct redis_resolve *resolve);
+/* A lookup of a name, in a thread. */
+struct redis_resolve {
+    struct idem_offload *offload; /* NULL: none */
+    struct redis_lookup *lookup;
+};
+struct redis_addresses {
+    struct sockaddr_storage at[REDIS_ADDRESSES_MAX];
+    size_t n;        /* 0: it failed, for this reason: */
+    const char *why; /* static */
+};
+/* `done` runs from the loop, and calls redis_resolve_end(). A lookup that is cancelled before
+   leaves its thread to itself. 0, or a code. */
+int redis_resolve_begin(struct redis_resolve *resolve, struct idem_loop *loop,
+                        const struct idem_host_name *host, void (*done)(void *data), void *data,
+                        struct idem_error *err);
+struct redis_addresses redis_resolve_end(struct redis_resolve *resolve);
+void redis_resolve_cancel(struct redis_resolve *resolve); /* no effect without one */
 
 struct redis_conn;
 struct redis_taking;
@@ -191,7 +198,7 @@ struct redis_conn {
     enum redis_conn_state state;
     struct idem_fd fd;
     struct idem_timer timer;
-    struct redis_resolve *resolve;
+    struct redis_resolve resolve;
     struct sockaddr_storage addresses[8];
     size_t addresses_n, address_at;
     int64_t connect_ms;    /* limit of an attempt to connect: the config's, or less */

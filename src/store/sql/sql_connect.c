@@ -145,13 +145,6 @@ struct connect_call {
     struct sql_dialled dialled;
 };
 
-struct sql_dial {
-    struct idem_offload *offload;
-    struct connect_call *call;
-    sql_dialled_fn *done;
-    void *data;
-};
-
 static void connect_call_run(void *shared) {
     struct connect_call *call = shared;
 
@@ -167,14 +160,6 @@ static void connect_call_release(void *shared) {
     free(call);
 }
 
-static void connect_call_done(void *data) {
-    struct sql_dial *dial = data;
-    struct sql_dialled dialled = dial->call->dialled;
-
-    dial->call->dialled.connection = NULL; /* now the callback owns it */
-    dial->done(dial->data, &dialled);
-}
-
 static struct connect_call *connect_call_new(const struct sql_config *config,
                                              const struct sql_session *past) {
     struct connect_call *call = calloc(1, sizeof(*call));
@@ -188,29 +173,27 @@ static struct connect_call *connect_call_new(const struct sql_config *config,
     return NULL;
 }
 
-struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *config,
-                              const struct sql_session *past, sql_dialled_fn *done, void *data) {
+bool sql_dial_begin(struct sql_dial *dial, struct idem_loop *loop, const struct sql_config *config,
+                    const struct sql_session *past, void (*done)(void *data), void *data) {
     static const struct idem_offload_kind kind = {connect_call_run, connect_call_release};
-    struct sql_dial *dial = calloc(1, sizeof(*dial));
-    struct connect_call *call = dial == NULL ? NULL : connect_call_new(config, past);
 
-    if (call == NULL) {
-        free(dial);
-        return NULL;
-    }
-    *dial = (struct sql_dial){.call = call, .done = done, .data = data};
-    dial->offload = idem_offload_new(loop, &kind, call, connect_call_done, dial);
-    if (dial->offload != NULL)
-        return dial;
-    free(dial);
-    return NULL;
+    dial->call = connect_call_new(config, past);
+    dial->offload =
+        dial->call == NULL ? NULL : idem_offload_new(loop, &kind, dial->call, done, data);
+    return dial->offload != NULL;
 }
 
-void sql_dial_free(struct sql_dial *dial) {
-    if (dial == NULL)
-        return;
+void sql_dial_cancel(struct sql_dial *dial) {
     idem_offload_free(dial->offload);
-    free(dial);
+    dial->offload = NULL;
+}
+
+struct sql_dialled sql_dial_end(struct sql_dial *dial) {
+    struct sql_dialled dialled = dial->call->dialled;
+
+    dial->call->dialled.connection = NULL; /* now the caller owns it */
+    sql_dial_cancel(dial);
+    return dialled;
 }
 
 bool sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {

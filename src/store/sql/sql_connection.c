@@ -104,8 +104,7 @@ static void connection_drop_link(struct sql_connection *connection) {
     connection->native = NULL;
     connection->listening = false;
     connection->leaving[0] = '\0';
-    sql_dial_free(connection->dial);
-    connection->dial = NULL;
+    sql_dial_cancel(&connection->dial);
 }
 
 void sql_connection_close(struct sql_connection *connection) {
@@ -187,17 +186,16 @@ static void connection_retry_others(struct sql_connection *connection) {
     }
 }
 
-static void connection_on_dialled(void *data, const struct sql_dialled *dialled) {
+static void connection_on_dialled(void *data) {
     struct sql_connection *connection = data;
     struct sql_store *store = connection->store;
+    struct sql_dialled dialled = sql_dial_end(&connection->dial);
 
-    sql_dial_free(connection->dial);
-    connection->dial = NULL;
-    if (dialled->connection == NULL) {
-        connection_fail(connection, false, dialled->code, dialled->for_good, dialled->text);
+    if (dialled.connection == NULL) {
+        connection_fail(connection, false, dialled.code, dialled.for_good, dialled.text);
         return;
     }
-    connection->native = dialled->connection;
+    connection->native = dialled.connection;
     connection->fd.fd = store->engine->fd(connection->native);
     if (idem_loop_watch(connection_loop(connection), &connection->fd, IDEM_READ) != 0) {
         connection->fd.fd = -1;
@@ -206,7 +204,7 @@ static void connection_on_dialled(void *data, const struct sql_dialled *dialled)
         return;
     }
     connection->events = IDEM_READ;
-    connection->session = dialled->session;
+    connection->session = dialled.session;
     connection->past = (struct sql_session){0};
     connection->tries = 0;
     connection->down = store->silent = false;
@@ -215,9 +213,9 @@ static void connection_on_dialled(void *data, const struct sql_dialled *dialled)
     connection->state = SQL_CONNECTION_READY;
     idem_store_connected(&store->remote.base, &connection->met);
     idem_timer_clear(connection_loop(connection), &connection->timer);
-    store->pooled |= dialled->pooled;
-    if (dialled->text[0] != '\0')
-        sql_store_notice(store, dialled->text);
+    store->pooled |= dialled.pooled;
+    if (dialled.text[0] != '\0')
+        sql_store_notice(store, dialled.text);
     sql_store_ready(store);
     if (!store->remote.closing &&
         connection->turn.first != NULL) /* queued before the connection was lost */
@@ -235,11 +233,9 @@ void sql_connection_open(struct sql_connection *connection) {
     if (connection->busy == NULL)
         connection->busy = calloc(SQL_SLOTS, 1);
     connection->state = SQL_CONNECTION_DIALLING;
-    connection->dial = connection->pending == NULL || connection->busy == NULL
-                           ? NULL
-                           : sql_dial_new(connection_loop(connection), &store->config,
-                                          &connection->past, connection_on_dialled, connection);
-    if (connection->dial == NULL)
+    if (connection->pending == NULL || connection->busy == NULL ||
+        !sql_dial_begin(&connection->dial, connection_loop(connection), &store->config,
+                        &connection->past, connection_on_dialled, connection))
         connection_fail(connection, false, IDEM_E_NOMEM, false,
                         "no memory or no thread for a connection");
     else

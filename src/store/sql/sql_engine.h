@@ -218,14 +218,18 @@ const char *sql_authorities(const struct sql_config *config);
 bool sql_end_past(bool (*kill)(void *conn, const struct sql_session *past), void *conn,
                   const struct sql_session *past, struct sql_dialled *ret);
 
-struct sql_dial;
-typedef void sql_dialled_fn(void *data, const struct sql_dialled *dialled);
-/* Connects in a thread; `done` runs from the loop and owns the connection. The caller frees the
-   dial, in `done` or earlier: then the thread finishes alone and closes its connection. NULL: no
-   memory or no thread. */
-struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *config,
-                              const struct sql_session *past, sql_dialled_fn *done, void *data);
-void sql_dial_free(struct sql_dial *dial);
+/* An attempt to connect, in a thread. */
+struct sql_dial {
+    struct idem_offload *offload; /* NULL: none */
+    struct connect_call *call;
+};
+/* `done` runs from the loop, and calls sql_dial_end(): the outcome, whose connection becomes the
+   caller's. A dial that is cancelled before leaves its thread to itself, which closes its
+   connection. False: no memory or no thread. */
+bool sql_dial_begin(struct sql_dial *dial, struct idem_loop *loop, const struct sql_config *config,
+                    const struct sql_session *past, void (*done)(void *data), void *data);
+struct sql_dialled sql_dial_end(struct sql_dial *dial);
+void sql_dial_cancel(struct sql_dial *dial); /* no effect without one */
 
 /* In a forked child the socket also belongs to the parent: the bytes that a library sends on
    close must not reach the server. The descriptor stays open, but its peer is closed. */

@@ -39,7 +39,7 @@ struct sql_connection {
     struct sql_store *store;
     enum sql_connection_state state;
     struct sql_engine_connection *native; /* the engine's; NULL: none */
-    struct sql_dial *dial;
+    struct sql_dial dial;
     struct sql_session session, past; /* past: lost with statements under way */
     struct idem_fd fd;
     struct idem_timer timer; /* ends a pause; bounds dialling; bounds the oldest response */

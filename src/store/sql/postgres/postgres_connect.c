@@ -191,7 +191,7 @@ static bool connect_inspect(PGconn *conn, struct sql_dialled *ret) {
 }
 
 /* In the pipeline, statements for other keys wait behind a statement that waits for a locked
-   row. So it returns up after LOCK_MS and is sent again. Behind a pooler, session settings must
+   row. So it gives up after LOCK_MS and is sent again. Behind a pooler, session settings must
    not be changed. A shorter lock_timeout of the server is kept. */
 static bool connect_configure_session(PGconn *conn, struct sql_dialled *ret) {
     PGresult *res = PQexec(conn, "SELECT set_config(name, '" LOCK_MS "', false) FROM pg_settings "
