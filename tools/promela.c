@@ -62,7 +62,8 @@ static void print_constants(void) {
     for (unsigned i = 0; i < IDEM_MOVE__COUNT; i++)
         printf("#define M_%s %u\n", upper(idem_move_name((enum idem_move)i)), i);
     for (unsigned i = 0; i < IDEM_OWNER_ACTION__COUNT; i++)
-        printf("#define OWNER_%s %u\n", upper(idem_owner_action_name((enum idem_owner_action)i)), i);
+        printf("#define OWNER_%s %u\n", upper(idem_owner_action_name((enum idem_owner_action)i)),
+               i);
     printf("#define ACK %d\n#define LOST %d\n", IDEM_ACK, IDEM_LOST);
 }
 
@@ -98,7 +99,8 @@ static void print_actions(unsigned actions) {
     for (unsigned i = 0; i < IDEM_OWNER_ACTION__COUNT; i++) {
         if ((actions & (1u << i)) == 0)
             continue;
-        printf("%saction == OWNER_%s", sep, upper(idem_owner_action_name((enum idem_owner_action)i)));
+        printf("%saction == OWNER_%s", sep,
+               upper(idem_owner_action_name((enum idem_owner_action)i)));
         sep = " || ";
     }
     printf(")");

@@ -32,7 +32,7 @@ static bool binding_fits(const struct idem_record *record, const struct idem_cla
 }
 
 const struct idem_claim_rule *judge_claim(const struct idem_record *record,
-                                         const struct idem_claim_in *in, struct idem_time now) {
+                                          const struct idem_claim_in *in, struct idem_time now) {
     unsigned facts = 0;
 
     facts |= in->token ? IDEM_FACT_TOKEN : 0;
@@ -66,7 +66,7 @@ static bool says_the_same(const struct idem_record *record, const struct idem_fi
 }
 
 const struct idem_finish_rule *judge_finish(const struct idem_record *record,
-                                           const struct idem_finish_in *in, struct idem_time now) {
+                                            const struct idem_finish_in *in, struct idem_time now) {
     unsigned facts = 0;
 
     if (!judge_present(record, now))

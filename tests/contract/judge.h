@@ -12,9 +12,9 @@
 
 /* `record` may be absent (state IDEM_ABSENT) or expired. */
 const struct idem_claim_rule *judge_claim(const struct idem_record *record,
-                                         const struct idem_claim_in *in, struct idem_time now);
+                                          const struct idem_claim_in *in, struct idem_time now);
 const struct idem_finish_rule *judge_finish(const struct idem_record *record,
-                                           const struct idem_finish_in *in, struct idem_time now);
+                                            const struct idem_finish_in *in, struct idem_time now);
 
 /* Says on stderr what the first difference is. Fields that do not apply are not compared,
    nor when a lease or a back-off that is over has ended. */

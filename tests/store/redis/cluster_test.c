@@ -416,7 +416,8 @@ static const char *key_on(size_t server, unsigned nth) {
         const char *key = text("on%u", i);
 
         name_of(key, name, sizeof(name));
-        if (redis_cluster_slot(name, strlen(name)) * (size_t)3 / REDIS_SLOTS == server && nth-- == 0)
+        if (redis_cluster_slot(name, strlen(name)) * (size_t)3 / REDIS_SLOTS == server &&
+            nth-- == 0)
             return key;
     }
 }

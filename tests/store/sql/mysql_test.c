@@ -55,7 +55,7 @@ TEST(what_the_server_says_is_taken_for_what_it_is) {
 /* Links. */
 
 static struct sql_engine_connection *dial(const char *url_text, const struct sql_session *past,
-                             struct sql_dialled *ret) {
+                                          struct sql_dialled *ret) {
     static const struct sql_session none;
     struct idem_error err;
     struct idem_url url;
