@@ -508,7 +508,7 @@ void remote_init(struct remote *r, const struct remote_engine *engine, struct id
     r->deadline.fire = remote_fire_deadline;
     r->again.fire = remote_fire_again;
     r->tally_timer.fire = remote_fire_tally;
-    r->nobody.complete = remote_ignore_completion;
+    r->no_caller.complete = remote_ignore_completion;
 }
 
 /* For remote_channel_each(): the list is not used any more, so it is not mended. */
@@ -543,7 +543,7 @@ static void remote_drain(struct remote *r) {
     for (struct remote_op *op = r->ops; op != NULL; op = op->next) {
         if (op->caller != NULL)
             op->caller->driver = NULL;
-        op->caller = &r->nobody;
+        op->caller = &r->no_caller;
     }
     while ((n = r->engine->drain(r, fds)) > 0 && (left = until - idem_loop_now()) > 0)
         if (poll(fds, n, (int)left) < 0 && errno != EINTR)

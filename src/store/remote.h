@@ -103,7 +103,7 @@ struct remote {
     struct remote_queue paused; /* to be sent after a pause */
     struct idem_task refuse;
     struct idem_timer deadline, again;
-    struct idem_op nobody; /* its callback does nothing: for operations under way during close */
+    struct idem_op no_caller; /* its callback does nothing: for operations under way during close */
 
     struct remote_channel *channels[REMOTE_CHANNEL_BUCKETS];
     size_t watches_n;

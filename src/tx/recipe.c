@@ -109,10 +109,14 @@ static void recipe_append_where(const struct recipe *recipe, struct idem_query *
     }
 }
 
-/* Appends "name = value, name = value". */
-static void recipe_append_set(const struct recipe *recipe, struct idem_query *q) {
+/* Begins the query: "UPDATE table SET name = value, name = value". */
+static void recipe_append_update(const struct recipe *recipe, struct idem_query *q) {
     const struct idem_sql_row *row = recipe->row;
 
+    idem_query_begin(q, recipe->conn, recipe->dialect);
+    idem_query_add(q, "UPDATE ");
+    idem_query_name(q, row->table);
+    idem_query_add(q, " SET ");
     for (size_t i = 0; i < row->values_n; i++) {
         idem_query_add(q, i == 0 ? "" : ", ");
         idem_query_assign(q, row->values[i].name, row->values[i].value);
@@ -335,11 +339,7 @@ static int recipe_update_row(const struct recipe *recipe, bool *ret_done, struct
 
     if (recipe->row->values_n == 0)
         return recipe_exists(recipe, recipe->dialect->present, ret_done, err);
-    idem_query_begin(&q, recipe->conn, recipe->dialect);
-    idem_query_add(&q, "UPDATE ");
-    idem_query_name(&q, recipe->row->table);
-    idem_query_add(&q, " SET ");
-    recipe_append_set(recipe, &q);
+    recipe_append_update(recipe, &q);
     recipe_append_where(recipe, &q);
     rc = recipe_change(&q, ret_done, NULL, err);
     if (rc == 0 && !*ret_done)
@@ -703,15 +703,6 @@ void idem_moves_free(struct idem_moves *moves) {
  * find the reason.
  */
 
-static void recipe_append_update(const struct recipe *recipe, struct idem_query *q) {
-    idem_query_begin(q, recipe->conn, recipe->dialect);
-    idem_query_add(q, "UPDATE ");
-    idem_query_name(q, recipe->row->table);
-    idem_query_add(q, " SET ");
-    recipe_append_set(recipe, q);
-    idem_query_add(q, recipe->row->values_n == 0 ? "" : ", ");
-}
-
 /* Appends the row's key, and the condition that the column still has this value. */
 static void recipe_append_condition(const struct recipe *recipe, struct idem_query *q,
                                     const char *column, struct idem_sql_value value) {
@@ -728,6 +719,7 @@ static int recipe_version_try(const struct recipe *recipe, const char *column, i
     struct idem_query q;
 
     recipe_append_update(recipe, &q);
+    idem_query_add(&q, recipe->row->values_n == 0 ? "" : ", ");
     idem_query_column(&q, column);
     idem_query_add(&q, " = ");
     idem_query_column(&q, column);
@@ -835,6 +827,7 @@ static int move_try(const struct move *m, bool *ret_moved, struct idem_error *er
     struct idem_query q;
 
     recipe_append_update(&m->recipe, &q);
+    idem_query_add(&q, m->recipe.row->values_n == 0 ? "" : ", ");
     idem_query_assign(&q, m->column, idem_sql_text(m->moves->names[m->to]));
     recipe_append_condition(&m->recipe, &q, m->column, idem_sql_text(m->moves->names[m->from]));
     return recipe_change(&q, ret_moved, NULL, err);

@@ -83,6 +83,11 @@ int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_err
     return dialect == NULL ? IDEM_E_INVALID : dialect->failure(conn, sqlstate, err);
 }
 
+int idem_outside_failed(struct idem_error *err) {
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "a transaction is open on the connection, and none may be");
+}
+
 int idem_mark_gone(struct idem_error *err) {
     return idem_error_set(
         err, IDEM_E_INVALID,

@@ -155,6 +155,8 @@ extern const struct idem_dialect idem_dialect_postgres, idem_dialect_mysql, idem
 #define IDEM_TX_MARK "SAVEPOINT idem_tx"
 #define IDEM_TX_UNMARK "RELEASE SAVEPOINT idem_tx"
 
+/* Reports that a transaction is open. */
+int idem_outside_failed(struct idem_error *err);
 /* Reports that the mark is missing. */
 int idem_mark_gone(struct idem_error *err);
 /* Reports a ROLLBACK that failed. */

@@ -85,10 +85,7 @@ static int mysql_inside(struct idem_sql conn, struct idem_error *err) {
 static int mysql_outside(struct idem_sql conn, struct idem_error *err) {
     int rc = mysql_connection_check(conn.at.mysql, err);
 
-    if (rc != 0 || !mysql_in_transaction(conn.at.mysql))
-        return rc;
-    return idem_error_set(err, IDEM_E_INVALID,
-                          "a transaction is open on the connection, and none may be");
+    return rc == 0 && mysql_in_transaction(conn.at.mysql) ? idem_outside_failed(err) : rc;
 }
 
 static void query_append_hex(struct idem_query *q, const char *before,

@@ -86,10 +86,8 @@ static int postgres_inside(struct idem_sql conn, struct idem_error *err) {
 static int postgres_outside(struct idem_sql conn, struct idem_error *err) {
     int rc = postgres_ready(conn, err);
 
-    if (rc == 0 && PQtransactionStatus(conn.at.pg) != PQTRANS_IDLE)
-        rc = idem_error_set(err, IDEM_E_INVALID,
-                            "a transaction is open on the connection, and none may be");
-    return rc;
+    return rc == 0 && PQtransactionStatus(conn.at.pg) != PQTRANS_IDLE ? idem_outside_failed(err)
+                                                                      : rc;
 }
 
 /* Numbers are untyped literals. The E'' form of a bytea has the same meaning whatever

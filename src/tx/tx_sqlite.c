@@ -77,10 +77,7 @@ static int sqlite_inside(struct idem_sql conn, struct idem_error *err) {
 }
 
 static int sqlite_outside(struct idem_sql conn, struct idem_error *err) {
-    if (sqlite3_get_autocommit(conn.at.sqlite) != 0)
-        return 0;
-    return idem_error_set(err, IDEM_E_INVALID,
-                          "a transaction is open on the connection, and none may be");
+    return sqlite3_get_autocommit(conn.at.sqlite) != 0 ? 0 : idem_outside_failed(err);
 }
 
 static void sqlite_value(struct idem_query *q, const struct idem_sql_value *value) {

@@ -76,8 +76,8 @@ static void job_put_bytes(struct redis_job *job, struct idem_bytes bytes) {
     redis_put_part(&job->command, bytes.at, bytes.len);
 }
 
-static unsigned command_flag(bool wished, unsigned bit) {
-    return wished ? bit : 0;
+static unsigned command_flag(bool set, unsigned bit) {
+    return set ? bit : 0;
 }
 
 /* A life for PX. The server removes a key in the ms after its last, the protocol in the last ms. */

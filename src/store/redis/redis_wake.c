@@ -10,11 +10,11 @@
 /*
  * A record's channel has the record's name, so in a cluster both are in the same slot.
  *
- *     OFF ──subscribe──> WISHED ──confirmed──> IN FORCE
+ *     OFF ──subscribe──> PENDING ─confirmed──> IN FORCE
  *      ^                   │                      │
  *      └── lost, MOVED, the slot has moved <──────┘
  *
- * OFF is a channel without a node, WISHED one with a node that is not in force. A confirmation
+ * OFF is a channel without a node, PENDING one with a node that is not in force. A confirmation
  * wakes all watches of its channel: a message may have been missed before. A watch that joins a
  * channel in force is woken alone. When the connection is lost, all its channels are subscribed
  * again; when a slot moves, the channels of that slot, at the server of the next map.
